@@ -1,0 +1,248 @@
+package kahn
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
+type NoMatch uint8
+
+// The choices.
+const (
+	NoMatchSkip NoMatch = iota // every labelled edge is dead, the run goes on
+	NoMatchFail                // the condition fails with [CauseNoBranchMatch]
+
+	noMatchCount
+)
+
+var noMatchNames = [noMatchCount]string{"skip", "fail"}
+
+// String returns "skip" or "fail".
+func (n NoMatch) String() string { return enumName(noMatchNames[:], int(n), "NoMatch") }
+
+// MarshalText encodes n as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (n NoMatch) MarshalText() ([]byte, error) { return enumText(noMatchNames[:], int(n), "no match") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (n *NoMatch) UnmarshalText(text []byte) error {
+	return enumParse(n, noMatchNames[:], text, "no match")
+}
+
+// Labeler is implemented by outputs that name the branches to take themselves. No label at all takes the default branch.
+type Labeler interface {
+	BranchLabels() []string
+}
+
+// If returns a condition whose branches are labelled "true" and "false". It is an error boundary: its test may look at
+// the results of its ancestors, failed ones included, and handles their failure by completing.
+//
+// A continuation that should run whichever branch was taken, or if there is no "false" branch, follows both the end of
+// the branch and, by a plain edge, the condition:
+//
+//	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
+//		kahn.Node{ID: "go on", After: []string{"split", "big?"}})
+func If(id string, test func(View) (bool, error), after ...string) Node {
+	n := Node{ID: id, After: after}
+	if test != nil {
+		n.Test = func(v View) (any, error) { return test(v) }
+	}
+	return n
+}
+
+// Switch returns a condition whose branch is the label that choose returns, or the branch labelled "default". Like [If]
+// it is an error boundary.
+func Switch(id string, choose func(View) (string, error), after ...string) Node {
+	n := Node{ID: id, After: after}
+	if choose != nil {
+		n.Test = func(v View) (any, error) { return choose(v) }
+	}
+	return n
+}
+
+const defaultLabel = "default"
+
+// labelsOf resolves the output of a condition to labels: a bool to "true" or "false", a string to itself, trimmed, a list
+// of strings to several labels, a map or struct to the first of its fields branch, label, result that is a string or a
+// bool, a Labeler to what it says. Anything else has no label.
+func labelsOf(output any) []string {
+	switch v := output.(type) {
+	case nil:
+		return nil
+	case Labeler:
+		return v.BranchLabels()
+	case bool:
+		return []string{boolLabel(v)}
+	case string:
+		return []string{strings.TrimSpace(v)}
+	case []string:
+		return v
+	}
+	v := reflect.ValueOf(output)
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		if v.IsNil() {
+			return nil
+		}
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.Slice, reflect.Array:
+		var labels []string
+		for i := range v.Len() {
+			label, ok := scalarLabel(v.Index(i))
+			if !ok {
+				return nil
+			}
+			labels = append(labels, label)
+		}
+		return labels
+	case reflect.Map:
+		if v.Type().Key().Kind() != reflect.String {
+			return nil
+		}
+		for _, name := range labelFields {
+			if field := v.MapIndex(reflect.ValueOf(name).Convert(v.Type().Key())); field.IsValid() {
+				if label, ok := scalarLabel(field); ok {
+					return []string{label}
+				}
+			}
+		}
+		return nil
+	case reflect.Struct:
+		for _, name := range labelFields {
+			if field, ok := structField(v, name); ok {
+				if label, ok := scalarLabel(field); ok {
+					return []string{label}
+				}
+			}
+		}
+		return nil
+	}
+	if label, ok := scalarLabel(v); ok {
+		return []string{label}
+	}
+	return nil
+}
+
+var labelFields = [...]string{"branch", "label", "result"}
+
+func boolLabel(b bool) string {
+	if b {
+		return "true"
+	}
+	return "false"
+}
+
+func scalarLabel(v reflect.Value) (string, bool) {
+	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return "", false
+		}
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		return boolLabel(v.Bool()), true
+	case reflect.String:
+		return strings.TrimSpace(v.String()), true
+	}
+	return "", false
+}
+
+// structField finds an exported field by its JSON name, or else by its Go name in any case.
+func structField(v reflect.Value, name string) (reflect.Value, bool) {
+	t := v.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && (tag == name || tag == "" && strings.EqualFold(f.Name, name)) {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// Labels of one alias class mean the same when no edge carries the label itself. Gates know more spellings.
+var (
+	aliases     = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
+	gateAliases = map[string]bool{
+		"approved": true, "approve": true, "true": true, "yes": true,
+		"rejected": false, "reject": false, "false": false, "no": false,
+	}
+)
+
+// router matches labels against the labelled out-edges of one condition. It is part of the plan and immutable.
+type router struct {
+	labels   []string         // the distinct labels of the out-edges, in order of declaration; a label id is an index
+	byLabel  map[string]int32 // exact matches
+	aliases  map[string]bool  // the alias classes of this kind of node
+	fallback int32            // the id of "default", or -1
+	ids      []int32          // 0, 1, 2, ...: a Route of one label is a part of it, so that it costs nothing
+}
+
+func newRouter(gate bool) *router {
+	r := &router{byLabel: map[string]int32{}, aliases: aliases, fallback: -1}
+	if gate {
+		r.aliases = gateAliases
+	}
+	return r
+}
+
+func (r *router) add(label string) int32 {
+	if id, ok := r.byLabel[label]; ok {
+		return id
+	}
+	id := int32(len(r.labels))
+	r.labels, r.ids, r.byLabel[label] = append(r.labels, label), append(r.ids, id), id
+	if label == defaultLabel {
+		r.fallback = id
+	}
+	return id
+}
+
+// route returns the ids of the labels that the given ones match: exactly, else by alias class, and if none of them
+// matches anything the default. It reports whether anything matched, which for a condition without labelled edges is
+// always so.
+func (r *router) route(labels []string) (taken []int32, matched bool) {
+	if len(r.labels) == 0 {
+		return nil, true
+	}
+	if len(labels) == 1 {
+		if id, ok := r.byLabel[labels[0]]; ok {
+			return r.ids[id : id+1 : id+1], true
+		}
+	}
+	seen := make([]bool, len(r.labels))
+	for _, label := range labels {
+		if id, ok := r.byLabel[label]; ok {
+			seen[id] = true
+			continue
+		}
+		class, ok := r.aliases[strings.ToLower(label)]
+		if !ok {
+			continue
+		}
+		for id, other := range r.labels {
+			if c, ok := r.aliases[strings.ToLower(other)]; ok && c == class {
+				seen[id] = true
+			}
+		}
+	}
+	for id, yes := range seen {
+		if yes {
+			taken = append(taken, int32(id))
+		}
+	}
+	if taken == nil && r.fallback >= 0 {
+		taken = r.ids[r.fallback : r.fallback+1 : r.fallback+1]
+	}
+	return taken, taken != nil
+}
+
+func noMatchError(labels []string) error {
+	if len(labels) == 0 {
+		return fmt.Errorf("%w: the condition yields no label", ErrNoMatch)
+	}
+	return fmt.Errorf("%w: label %s", ErrNoMatch, quoteID(strings.Join(labels, ", ")))
+}

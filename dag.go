@@ -1,0 +1,292 @@
+package kahn
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Kinds that mean something to kahn itself. Every other Kind belongs to the host.
+const (
+	// KindEnd marks the end node: it runs exactly once, after everything else is terminal, whatever happened.
+	KindEnd = "end"
+	// KindCondition marks a step whose output is the label of the branch to take, like Routes: true.
+	KindCondition = "condition"
+	// KindGate marks a node that waits for a signal, whose value is the label of the branch to take.
+	KindGate = "gate"
+)
+
+// Graph is a directed acyclic graph of steps: plain data that holds no run state. Build it with [Graph.Add] and
+// [Graph.Connect], in any order: an edge may name a node that is added later. The zero value is an empty graph.
+//
+// A Graph compiles itself when it is first executed and keeps the [Plan] until it is changed. Any number of runs may use
+// one Graph at once; changing it concurrently with anything else is a data race, as with a map.
+type Graph struct {
+	// Name identifies the workflow in events and errors.
+	Name string
+	// Defaults apply to every node that does not say otherwise.
+	Defaults Defaults
+	// Inputs names the root inputs that a run of this graph is given. It needs to be set only where a required port has
+	// no other source: such a port is bound to the root input of its own name.
+	Inputs []string
+
+	nodes  []Node
+	edges  []Edge // all edges, in the order of their declaration: fan-in order is defined by it
+	merges map[string]MergeFunc
+
+	mu     sync.Mutex // guards the fields below; Compile may be called by concurrent runs
+	plan   *Plan
+	err    error
+	baked  Defaults // what plan was compiled with: Defaults and Inputs are exported fields, so a change is seen only here
+	inputs []string
+	fresh  bool
+}
+
+// Defaults are the values of a node's fields where the node leaves them zero.
+type Defaults struct {
+	SkipMode          SkipMode
+	OnUpstreamFailure UpstreamPolicy
+	GuardErrors       GuardPolicy
+	Retry             Retry
+}
+
+// Node is one step of a graph. Only ID is required.
+type Node struct {
+	// ID identifies the node in its graph. Any non-empty string will do.
+	ID string
+	// Kind is what the host's step function dispatches on; see [Mux]. [KindEnd], [KindCondition] and [KindGate] have a
+	// meaning of their own.
+	Kind string
+	// Label is a name for people. It is the key of the node's contribution to a json_object merge.
+	Label string
+	// Config is the host's own configuration of the step, handed to it unchanged.
+	Config any
+	// Params are static values of the step's parameters. A value delivered by an edge takes precedence.
+	Params map[string]any
+
+	// After lists the nodes that this one follows, each by a plain edge.
+	After []string
+	// In lists further edges into this node; their To is filled in.
+	In []Edge
+
+	// Do performs the step. It takes precedence over the step function of the run.
+	Do StepFunc
+	// Test makes the node a condition that is evaluated inside the engine: its value is the label of the branch to take.
+	// It may look at the statuses, errors and outputs of the node's ancestors, and so its join rule defaults to
+	// [Boundary]. [If] and [Switch] set it.
+	Test func(View) (any, error)
+	// Routes marks a step whose output is the label of the branch to take.
+	Routes bool
+	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
+	NoMatch NoMatch
+
+	// Disabled skips the node at the start of the run, before any predecessor.
+	Disabled bool
+	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test it sees
+	// ancestors only. What an error or a panic means is said by GuardErrors.
+	When func(View) (bool, error)
+	// GuardErrors tells what a guard that fails to decide means. Default: [GuardAllow].
+	GuardErrors GuardPolicy
+
+	// Join is the rule that decides from the in-edges whether the node runs. Default: [AllSucceeded], for a node with a
+	// Test [Boundary], for a Cleanup node [AllDone].
+	Join Join
+	// SkipMode tells how skipped predecessors count. Default: [SkipCascade].
+	SkipMode SkipMode
+	// OnUpstreamFailure tells what happens when a failure upstream makes the join impossible. Default: [UpstreamAbort].
+	OnUpstreamFailure UpstreamPolicy
+	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], where the edge has no Default
+	// of its own. Default: the empty string.
+	Default any
+	// HandlesFailure flips whether a failure that reaches this node counts as handled by it. The end node, cleanup nodes
+	// and the rules AllDone and AllSkipped observe failures, everything else that runs handles them.
+	HandlesFailure bool
+
+	// ContinueOnFail lets the node's dependents go on without its value when it fails, and keeps its own failure from
+	// failing the run.
+	ContinueOnFail bool
+	// Fallback produces the output when the step has failed for good. It is not called for a node that was stopped.
+	Fallback FallbackFunc
+	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
+	// context that the stop does not cancel.
+	Cleanup bool
+	// Critical stops the whole run when this node fails: unfinished nodes are aborted.
+	Critical bool
+
+	// Retry is the node's retry policy. The zero value uses the defaults of the graph, then of the run, then one attempt.
+	Retry Retry
+	// Timeout bounds each attempt, from its start. Zero means no bound.
+	Timeout time.Duration
+	// OverallTimeout bounds the node from its first start to its end, waiting between attempts included. Zero means no
+	// bound.
+	OverallTimeout time.Duration
+
+	// Priority orders ready nodes that compete for slots: higher first.
+	Priority int
+	// Estimate is how long the node is expected to take. It orders ready nodes of equal priority by the longest
+	// remaining path. Zero counts as one unit where no node has an estimate.
+	Estimate time.Duration
+
+	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.
+	Ports []Port
+	// Merge is the strategy for edges that share a Param, where no edge names its own: [MergeLast] (the default),
+	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
+	Merge string
+	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
+	MergeJSON bool
+}
+
+// Port declares one input of a node.
+type Port struct {
+	Name     string
+	Required bool
+	// Default is the port's value when nothing else provides one.
+	Default any
+}
+
+// Edge says that node To follows node From, and what it takes from it.
+type Edge struct {
+	From string
+	// To is filled in for edges that stand in Node.In.
+	To string
+	// On tells which outcome of From the edge waits for. Default: [OnSuccess].
+	On On
+	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any.
+	Causes []CauseKind
+	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches.
+	Label string
+	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is
+	// the whole value unless the output has a port of that name.
+	Key string
+	// Param names the parameter of To that receives the value. Without it the value is only found under From's id.
+	Param string
+	// Merge is the strategy for the edges that share Param. Two edges of one Param must not disagree.
+	Merge string
+	// DataOnly makes the edge deliver a value, and wait for it, without a say in whether To runs.
+	DataOnly bool
+	// Default is what the edge delivers under [UpstreamSubstitute] when From has no value. Default: the node's Default.
+	Default any
+}
+
+// On tells which outcome of its source an edge waits for.
+type On uint8
+
+// The outcomes an edge can wait for.
+const (
+	OnSuccess On = iota // the source completed
+	OnFailure           // a catch edge: the source failed or was aborted; its normal edges are dead then
+	OnAlways            // the source ended, however
+
+	onCount
+)
+
+var onNames = [onCount]string{"success", "failure", "always"}
+
+// String returns "success", "failure" or "always".
+func (o On) String() string { return enumName(onNames[:], int(o), "On") }
+
+// MarshalText encodes o as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (o On) MarshalText() ([]byte, error) { return enumText(onNames[:], int(o), "on") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (o *On) UnmarshalText(text []byte) error { return enumParse(o, onNames[:], text, "on") }
+
+// GuardPolicy tells what happens to a node whose guard fails to decide.
+type GuardPolicy uint8
+
+// The policies for guards that fail.
+const (
+	guardDefault GuardPolicy = iota
+	GuardAllow               // the node runs; the problem is in the log and in NodeResult.GuardErr
+	GuardSkip                // the node is skipped
+	GuardFail                // the node fails
+
+	guardCount
+)
+
+var guardNames = [guardCount]string{"", "allow", "skip", "fail"}
+
+// String returns "allow", "skip" or "fail", or "" for the zero value.
+func (p GuardPolicy) String() string { return enumName(guardNames[:], int(p), "GuardPolicy") }
+
+// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (p GuardPolicy) MarshalText() ([]byte, error) {
+	return enumText(guardNames[:], int(p), "guard policy")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (p *GuardPolicy) UnmarshalText(text []byte) error {
+	return enumParse(p, guardNames[:], text, "guard policy")
+}
+
+// Add appends nodes, and the edges that their After and In declare, in this order. Whether they make sense is found by
+// Compile. The slices and maps of a node are kept, not copied: do not change them afterwards.
+func (g *Graph) Add(nodes ...Node) *Graph {
+	g.changed()
+	for _, n := range nodes {
+		for _, from := range n.After {
+			g.edges = append(g.edges, Edge{From: from, To: n.ID})
+		}
+		for _, e := range n.In {
+			e.To = n.ID
+			g.edges = append(g.edges, e)
+		}
+		n.After, n.In = nil, nil
+		g.nodes = append(g.nodes, n)
+	}
+	return g
+}
+
+// Connect appends edges to the graph's one list of edges.
+func (g *Graph) Connect(edges ...Edge) *Graph {
+	g.changed()
+	g.edges = append(g.edges, edges...)
+	return g
+}
+
+// RegisterMerge makes fn a merge strategy under the given name. A nil fn, or a name that exists, is reported by Compile.
+func (g *Graph) RegisterMerge(name string, fn MergeFunc) *Graph {
+	g.changed()
+	if g.merges == nil {
+		g.merges = map[string]MergeFunc{}
+	}
+	if _, taken := g.merges[name]; taken || builtinMerge(name) {
+		fn = nil
+	}
+	g.merges[name] = fn
+	return g
+}
+
+// Nodes returns a copy of the graph's nodes in the order of their declaration. Their After and In are empty: all edges
+// are in Edges.
+func (g *Graph) Nodes() []Node { return slices.Clone(g.nodes) }
+
+// Edges returns a copy of the graph's edges in the order of their declaration.
+func (g *Graph) Edges() []Edge { return slices.Clone(g.edges) }
+
+func (g *Graph) changed() {
+	g.mu.Lock()
+	g.fresh, g.plan, g.err = false, nil, nil
+	g.mu.Unlock()
+}
+
+// Compile validates the graph and prepares it for execution. The Plan is kept until the graph changes, so calling
+// Compile again costs nothing.
+//
+// Every problem is reported at once, in a [*GraphError] that errors.Is and errors.As search: it matches, as the case may
+// be, [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin],
+// [ErrBadEnd], [ErrMergeConflict] and [ErrUnboundPort].
+func (g *Graph) Compile() (*Plan, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.fresh || !sameDefaults(g.baked, g.Defaults) || !slices.Equal(g.inputs, g.Inputs) {
+		g.plan, g.err = compile(g)
+		g.baked, g.inputs, g.fresh = g.Defaults, slices.Clone(g.Inputs), true
+	}
+	return g.plan, g.err
+}
+
+func sameDefaults(a, b Defaults) bool {
+	return a.SkipMode == b.SkipMode && a.OnUpstreamFailure == b.OnUpstreamFailure && a.GuardErrors == b.GuardErrors &&
+		a.Retry.equal(b.Retry)
+}

@@ -1,0 +1,411 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Errors of Compile, each wrapped with the names of the nodes concerned. A [*GraphError] joins them.
+var (
+	ErrCycle         = errors.New("cycle")
+	ErrUnknownNode   = errors.New("unknown node")
+	ErrDuplicateNode = errors.New("duplicate node")
+	ErrDuplicateEdge = errors.New("duplicate edge")
+	ErrBadValue      = errors.New("bad value")
+	ErrBadEdge       = errors.New("bad edge")
+	ErrBadJoin       = errors.New("bad join")
+	ErrBadEnd        = errors.New("bad end node")
+	ErrMergeConflict = errors.New("merge conflict")
+	ErrUnboundPort   = errors.New("unbound required port")
+)
+
+// Errors of Execute and Start before anything runs.
+var (
+	ErrNoGraph      = errors.New("no graph")
+	ErrNoContext    = errors.New("no context")
+	ErrNoStep       = errors.New("no step function")
+	ErrMissingInput = errors.New("missing root input")
+	ErrBadOption    = errors.New("bad option")
+)
+
+// Errors of a run and its State.
+var (
+	// ErrStale answers an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
+	ErrStale = errors.New("stale token")
+	// ErrTransition answers a call that the node's status does not allow. Nothing was changed. See [*TransitionError].
+	ErrTransition = errors.New("transition not allowed")
+	// ErrType is returned where a value has another type than was asked for.
+	ErrType = errors.New("wrong type")
+	// ErrNoValue is returned where there is no value: the node did not complete, or the edge delivered nothing.
+	ErrNoValue = errors.New("no value")
+	// ErrUnknownKind is what [Mux] fails a node with whose Kind it does not have.
+	ErrUnknownKind = errors.New("unknown kind")
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge.
+	ErrNoMatch = errors.New("no branch matches")
+	// ErrGoexit fails a node whose user code called runtime.Goexit.
+	ErrGoexit = errors.New("runtime.Goexit called")
+	// ErrBadVerdict fails an end node whose Verdict has a status other than completed or failed.
+	ErrBadVerdict = errors.New("bad verdict")
+	// ErrCallAborted is what a step returns when the call behind it was aborted by somebody else: nobody asked the engine
+	// to stop the node. The node is cancelled with [CauseExternal].
+	ErrCallAborted = errors.New("call aborted externally")
+	// ErrFinished answers a request to a run that has ended.
+	ErrFinished = errors.New("the run has ended")
+	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
+	ErrCyclicError = errors.New("error wraps itself")
+)
+
+// Causes that context.Cause reports for the context of an attempt that the engine stopped. A caller's context that ended
+// is reported with its own cause. The timeouts also match [context.DeadlineExceeded].
+var (
+	ErrCancelled         = errors.New("run cancelled")
+	ErrNodeStopped       = errors.New("node cancelled")
+	ErrAborted           = errors.New("run aborted")
+	ErrTimeout     error = &timeoutError{"timed out"}
+	ErrRunTimeout  error = &timeoutError{"run timed out"}
+)
+
+type timeoutError struct{ text string }
+
+func (e *timeoutError) Error() string        { return e.text }
+func (e *timeoutError) Timeout() bool        { return true }
+func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// GraphError reports everything that is wrong with a graph.
+type GraphError struct {
+	Graph string
+	// Problems holds the first 100 problems, graph-wide ones first, then in the order of declaration.
+	Problems []error
+	// More counts the problems that did not fit.
+	More int
+}
+
+// Error lists the problems, one a line.
+func (e *GraphError) Error() string {
+	var b strings.Builder
+	b.WriteString("kahn: invalid graph")
+	if e.Graph != "" {
+		fmt.Fprintf(&b, " %q", e.Graph)
+	}
+	sep := ": "
+	if len(e.Problems) > 1 {
+		sep = "\n\t"
+	}
+	for _, p := range e.Problems {
+		b.WriteString(sep)
+		b.WriteString(p.Error())
+	}
+	if e.More > 0 {
+		fmt.Fprintf(&b, "\n\tand %d more", e.More)
+	}
+	return b.String()
+}
+
+// Unwrap returns the problems.
+func (e *GraphError) Unwrap() []error { return e.Problems }
+
+// CycleError names one cycle of a graph. It matches [ErrCycle].
+type CycleError struct {
+	// Nodes are the nodes of the cycle, each followed by its successor and the last one by the first.
+	Nodes []string
+}
+
+// Error names the cycle in order. A long one is shortened in the middle.
+func (e *CycleError) Error() string {
+	const head, tail = 5, 2
+	names := make([]string, 0, head+tail+2)
+	for i, id := range e.Nodes {
+		if len(e.Nodes) > head+tail+1 && i >= head && i < len(e.Nodes)-tail {
+			if i == head {
+				names = append(names, fmt.Sprintf("(%d more)", len(e.Nodes)-head-tail))
+			}
+			continue
+		}
+		names = append(names, quoteID(id))
+	}
+	if len(e.Nodes) > 0 {
+		names = append(names, quoteID(e.Nodes[0]))
+	}
+	return ErrCycle.Error() + ": " + strings.Join(names, " -> ")
+}
+
+// Is reports whether target is [ErrCycle].
+func (e *CycleError) Is(target error) bool { return target == ErrCycle }
+
+// quoteID renders an id in a message: bounded, and quoted so that no id can forge the text around it.
+func quoteID(id string) string { return fmt.Sprintf("%.60q", id) }
+
+// NodeError is the failure of one node. It unwraps to the error of its step.
+type NodeError struct {
+	Node    string
+	Attempt int // the attempt that failed for good; 0 if none was started
+	Kind    CauseKind
+	Err     error
+}
+
+// Error names the node, the kind of failure and the cause, shortened to about a kilobyte.
+func (e *NodeError) Error() string {
+	return fmt.Sprintf("node %s: %v: %s", quoteID(e.Node), e.Kind, errorText(e.Err))
+}
+
+// Unwrap returns the error of the step.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// UpstreamError is the error of a node that was stopped by what happened to others. It unwraps to nothing: the errors of
+// the origins stay with the origins, so that a failure is found once.
+type UpstreamError struct {
+	Node    string
+	Kind    CauseKind
+	Origins []string // in declaration order
+}
+
+// Error names the node, the kind of cause and the first origins.
+func (e *UpstreamError) Error() string {
+	const most = 5
+	var names []string
+	for i, id := range e.Origins {
+		if i == most {
+			names = append(names, fmt.Sprintf("%d more", len(e.Origins)-most))
+			break
+		}
+		names = append(names, quoteID(id))
+	}
+	text := fmt.Sprintf("node %s: %v", quoteID(e.Node), e.Kind)
+	if len(names) > 0 {
+		text += " of " + strings.Join(names, ", ")
+	}
+	return text
+}
+
+// PanicError is a recovered panic of user code.
+type PanicError struct {
+	Value any
+	Stack []byte // the stack of the panicking goroutine, as runtime/debug.Stack gives it
+}
+
+// Error renders the panic value, shortened to about a kilobyte, without the stack.
+func (e *PanicError) Error() string { return "panic: " + valueText(e.Value) }
+
+// Unwrap returns the panic value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// TransitionError answers a call that the status of a node does not allow. It matches [ErrTransition].
+type TransitionError struct {
+	Node     string
+	From, To Status
+}
+
+// Error names the node and both statuses.
+func (e *TransitionError) Error() string {
+	return fmt.Sprintf("node %s: %v: %v to %v", quoteID(e.Node), ErrTransition, e.From, e.To)
+}
+
+// Is reports whether target is [ErrTransition].
+func (e *TransitionError) Is(target error) bool { return target == ErrTransition }
+
+// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves,
+// not to those of their victims, and for a cancelled run to the cause of the cancellation.
+type RunError struct {
+	Graph  string
+	Status RunStatus // RunFailed or RunCancelled
+	Cause  CauseKind // why the whole run was stopped; CauseNone if it was not
+	Errs   []error   // *NodeError of each origin in declaration order, then what stopped the run
+}
+
+// Error names the status and the first errors, one a line, each shortened to about a kilobyte.
+func (e *RunError) Error() string {
+	const most = 10
+	var b strings.Builder
+	b.WriteString("kahn: run")
+	if e.Graph != "" {
+		fmt.Fprintf(&b, " of %s", quoteID(e.Graph))
+	}
+	fmt.Fprintf(&b, " %v", e.Status)
+	if e.Cause != CauseNone {
+		fmt.Fprintf(&b, " (%v)", e.Cause)
+	}
+	sep := ": "
+	if len(e.Errs) > 1 {
+		sep = "\n\t"
+	}
+	for i, err := range e.Errs {
+		if i == most {
+			fmt.Fprintf(&b, "\n\tand %d more", len(e.Errs)-most)
+			break
+		}
+		b.WriteString(sep)
+		b.WriteString(errorText(err))
+	}
+	return b.String()
+}
+
+// Unwrap returns the errors.
+func (e *RunError) Unwrap() []error { return e.Errs }
+
+// Permanent wraps an error that no retry policy may retry. It returns nil for a nil error.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// AbortRun wraps an error that, returned by a step, fails its node and aborts the rest of the run, whatever the run's
+// failure mode. It is not retried. It returns nil for a nil error.
+func AbortRun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &abortRunError{err}
+}
+
+type abortRunError struct{ err error }
+
+func (e *abortRunError) Error() string { return e.err.Error() }
+func (e *abortRunError) Unwrap() error { return e.err }
+
+// RateLimited wraps an error that means "not now". With a retry policy the next attempt waits at least for after, which
+// is neither jittered nor capped by MaxDelay, only by MaxRetryAfter. A nil err stands for a plain "rate limited".
+func RateLimited(err error, after time.Duration) error {
+	if err == nil {
+		err = errors.New("rate limited")
+	}
+	return &rateLimitedError{err, after}
+}
+
+type rateLimitedError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *rateLimitedError) Error() string { return e.err.Error() }
+func (e *rateLimitedError) Unwrap() error { return e.err }
+
+// Skip, returned by a step, skips its node with the reason "self" and the message.
+func Skip(message string) error { return &skipError{message} }
+
+type skipError struct{ message string }
+
+func (e *skipError) Error() string { return "skipped: " + e.message }
+
+// The rest of this file makes foreign errors safe to handle. A user's error may be a typed nil pointer whose methods
+// panic, may hold a message of any size, and may wrap itself, so that errors.Is and errors.As never return.
+
+// maxErrorNodes bounds how much of a tree of wrapped errors is looked at.
+const maxErrorNodes = 1000
+
+// walkError calls visit for err and what it wraps, depth first, until visit returns false. It reports whether the tree
+// was bounded, and it survives methods that panic. Cancelled contexts' errors and the like have no tree: the fast path.
+func walkError(err error, visit func(error) bool) (bounded bool) {
+	defer func() {
+		if recover() != nil {
+			bounded = true // an Unwrap that panics ends its own branch; the rest is not needed for safety
+		}
+	}()
+	stack := append(make([]error, 0, 8), err)
+	for seen := 0; len(stack) > 0; seen++ {
+		if seen == maxErrorNodes {
+			return false
+		}
+		e := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if e == nil {
+			continue
+		}
+		if !visit(e) {
+			return true
+		}
+		switch w := e.(type) {
+		case interface{ Unwrap() error }:
+			stack = append(stack, w.Unwrap())
+		case interface{ Unwrap() []error }:
+			children := w.Unwrap()
+			for i := len(children) - 1; i >= 0; i-- {
+				stack = append(stack, children[i])
+			}
+		}
+	}
+	return true
+}
+
+// errorFacts is what the engine wants to know of an error that user code returned.
+type errorFacts struct {
+	skip      *skipError
+	rate      *rateLimitedError
+	permanent bool
+	abortRun  bool
+	external  bool
+	deadline  bool
+	cyclic    bool
+}
+
+func inspectError(err error) (f errorFacts) {
+	f.cyclic = !walkError(err, func(e error) bool {
+		switch e := e.(type) {
+		case *skipError:
+			if f.skip == nil {
+				f.skip = e
+			}
+		case *rateLimitedError:
+			if f.rate == nil {
+				f.rate = e
+			}
+		case *permanentError:
+			f.permanent = true
+		case *abortRunError:
+			f.abortRun = true
+		default:
+			// Comparing interfaces panics for an uncomparable dynamic type only when both types are equal, which
+			// cannot be the case for these two.
+			f.external = f.external || e == ErrCallAborted
+			f.deadline = f.deadline || e == context.DeadlineExceeded
+		}
+		return true
+	})
+	return f
+}
+
+const maxErrorText = 1000
+
+// errorText renders an error of user code: bounded, and surviving an Error method that panics.
+func errorText(err error) (text string) {
+	if err == nil {
+		return "<nil>"
+	}
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("<%T>", err)
+		}
+	}()
+	return shorten(err.Error())
+}
+
+func valueText(v any) (text string) {
+	if err, ok := v.(error); ok {
+		return errorText(err)
+	}
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("<%T>", v)
+		}
+	}()
+	return shorten(fmt.Sprint(v))
+}
+
+func shorten(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:maxErrorText], ""), len(text))
+}

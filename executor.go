@@ -1,0 +1,536 @@
+package kahn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned.
+// Attempts that ignore their context for longer than [CancelGrace], and sinks that do so, are the exception: they are left
+// behind, and named in the Result.
+//
+// step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Steps run on goroutines of
+// their own, as many as are ready unless [Limit] is given. When ctx ends, the run is cancelled.
+//
+// The error is nil for a completed run. A run that failed or was cancelled returns its Result and a [*RunError]. A graph
+// that does not compile, a nil ctx or graph, a missing step or input and a bad option return a nil Result and an error that
+// matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput] or [ErrBadOption];
+// nothing was run then.
+func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
+	run, err := Start(ctx, g, step, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return run.Wait()
+}
+
+// Start is Execute without the waiting: it returns once the run has begun. Errors are those that Execute returns with a nil
+// Result.
+func Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
+	if g == nil {
+		return nil, ErrNoGraph
+	}
+	p, err := g.Compile()
+	if err != nil {
+		return nil, err
+	}
+	return p.Start(ctx, step, opts...)
+}
+
+// Execute is [Execute] for a graph that is compiled already.
+func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Result, error) {
+	run, err := p.Start(ctx, step, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return run.Wait()
+}
+
+// Start is [Start] for a graph that is compiled already.
+func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, error) {
+	if ctx == nil {
+		return nil, ErrNoContext
+	}
+	if p == nil {
+		return nil, ErrNoGraph
+	}
+	r := &Run{plan: p, step: step, ctx: ctx, base: ctx, done: make(chan struct{})}
+	r.cfg.cancelGrace, r.cfg.cleanupTimeout = defaultCancelGrace, defaultCleanupTimeout
+	if err := r.cfg.apply(opts); err != nil {
+		return nil, err
+	}
+	if step == nil && len(p.stepless) > 0 {
+		return nil, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
+			quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)
+	}
+	for _, need := range p.inputs {
+		if _, ok := r.cfg.inputs[need.port]; !ok {
+			return nil, fmt.Errorf("%w: %s, for a required port of node %s", ErrMissingInput, quoteID(need.port), quoteID(need.node))
+		}
+	}
+	if !r.cfg.defaultRetry.isZero() {
+		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
+	}
+	r.begin()
+	return r, nil
+}
+
+// Run is one execution of a graph. Its methods may be called from any goroutine.
+//
+// Everything below is guarded by st.mu unless it says otherwise. The lock is never held while user code runs. There is no
+// scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical section
+// and performs that itself; for what else is ready it starts one more worker, which does the same.
+type Run struct {
+	plan  *Plan           // immutable, as are step, ctx, base, cfg and start
+	step  StepFunc        //
+	ctx   context.Context // the caller's
+	base  context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
+	cfg   config
+	start time.Time
+
+	st      State // the lock, and every decision
+	records []record
+	extras  map[Ref]*extra
+	log     *eventLog // nil if nobody listens
+
+	workers   int  // goroutines in work, abandoned ones not counted
+	starting  bool // one of them has not taken its first task yet: it will look for more
+	timers    int  // callbacks that are armed or running
+	ended     int64
+	concluded bool // every node is terminal, the verdict is in
+	abandoned []Ref
+	ending    []stopOrder   // attempts whose contexts end when the lock is released
+	done      chan struct{} // closed when concluded, workers and timers are 0
+
+	detach    func() bool // takes the run off the caller's context
+	deadline  *time.Timer // of the run
+	stopErr   error       // what stopped the run: the cause of its attempts' contexts
+	cancelled bool        // Cancel was called or the caller's context ended
+	verdict   verdict
+	endOutput any
+	warnings  []error
+
+	idOnce sync.Once
+	id     string
+	result *Result
+	resMu  sync.Mutex // guards result
+}
+
+// record is what a run keeps of every node. It is written under the lock, and never again once the node is terminal: like
+// the State's word of a terminal node it may then be read without.
+type record struct {
+	value    any   // completed: the output; failed: the error
+	step     *Step // the current attempt, while it runs
+	start    int64 // of the first attempt, in ns since the run's start
+	end      int64 // of the last attempt
+	attempts int32
+	fallback bool
+}
+
+// errorOf returns the error that a terminal node's own failure left, or nil.
+func (rec *record) errorOf() error {
+	err, _ := rec.value.(error)
+	return err
+}
+
+// extra is what a run keeps of the few nodes that need more.
+type extra struct {
+	lastErr   error          // of the last attempt that was retried, or that a fallback or a stop made up for
+	guardErr  error          // why the guard could not decide
+	merged    map[string]any // the merged parameters, from the check
+	skip      string         // the words of a step that skipped itself
+	stop      error          // what a node that was stopped by itself was stopped for
+	timedOut  timeoutScope   // of the current attempt
+	abandoned bool
+	deltas    int // emitted so far, over all attempts
+
+	attempt, overall, grace, backoff *time.Timer // armed ones; nil otherwise
+}
+
+type timeoutScope uint8
+
+const (
+	timeoutNone timeoutScope = iota
+	timeoutAttempt
+	timeoutOverall
+)
+
+func (r *Run) extra(ref Ref) *extra {
+	x := r.extras[ref]
+	if x == nil {
+		if r.extras == nil {
+			r.extras = map[Ref]*extra{}
+		}
+		x = &extra{}
+		r.extras[ref] = x
+	}
+	return x
+}
+
+func (r *Run) begin() {
+	r.start = time.Now()
+	r.st.init(r.plan, &r.cfg)
+	r.records = make([]record, len(r.plan.nodes))
+	if len(r.cfg.sinks) > 0 {
+		r.log = newEventLog(r)
+		r.st.logged = true
+	}
+	s := &r.st
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.event(entry{kind: evRunStarted})
+	s.begin()
+	r.flush(0)
+	if r.ctx.Done() != nil {
+		r.base = context.WithoutCancel(r.ctx)
+		if r.ctx.Err() != nil {
+			r.stopForContext(0)
+		} else {
+			r.timers++
+			r.detach = context.AfterFunc(r.ctx, func() { r.callback(r.stopForContext) })
+		}
+	}
+	if r.cfg.timeout > 0 && !r.finished() {
+		r.deadline = r.after(r.cfg.timeout, func(now int64) { r.stop(CauseRunTimeout, noRef, ErrRunTimeout, stopAsking, now) })
+	}
+	r.dispatch(0)
+}
+
+// now is the run's clock: nanoseconds since its start, monotonic.
+func (r *Run) now() int64 { return int64(time.Since(r.start)) }
+
+// dispatch sees to it that what can be done is being done. It is called with the lock held after every change that no
+// worker follows up on.
+func (r *Run) dispatch(now int64) {
+	if !r.starting && r.st.hasNext() {
+		r.starting = true
+		r.workers++
+		go r.work()
+	}
+	r.conclude(now)
+}
+
+// finished reports whether every node, the end node included, is terminal.
+func (r *Run) finished() bool {
+	s := &r.st
+	return s.left == 0 && (r.plan.end == noRef || statusOf(s.words[r.plan.end]).Terminal())
+}
+
+// conclude ends the run if everything is terminal: it computes the verdict and disarms what is armed. When the last worker
+// and the last callback are gone too, Wait may return.
+func (r *Run) conclude(now int64) {
+	if !r.concluded && r.finished() {
+		r.concluded = true
+		r.judge()
+		r.disarm(&r.deadline)
+		if r.detach != nil && r.detach() {
+			r.timers--
+		}
+		r.ended = now
+		if r.log != nil {
+			r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
+		}
+	}
+	if r.concluded && r.workers == 0 && r.timers == 0 {
+		select {
+		case <-r.done:
+		default:
+			close(r.done)
+		}
+	}
+}
+
+// after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
+// armed.
+func (r *Run) after(d time.Duration, f func(now int64)) *time.Timer {
+	r.timers++
+	return time.AfterFunc(max(d, 0), func() { r.callback(f) })
+}
+
+func (r *Run) callback(f func(now int64)) {
+	now := r.now()
+	s := &r.st
+	s.mu.Lock()
+	r.timers--
+	if !r.concluded {
+		f(now)
+	}
+	r.release(now)
+}
+
+// release writes the log, sees to what is left to do, releases the lock, and ends the contexts that are to end.
+func (r *Run) release(now int64) {
+	r.collectStops()
+	ending := r.ending
+	r.ending = nil
+	r.flush(now)
+	r.dispatch(now)
+	r.st.mu.Unlock()
+	for _, o := range ending {
+		o.step.end(o.cause)
+	}
+}
+
+// disarm stops a timer. One that has fired runs its callback to its end, which finds nothing left to do.
+func (r *Run) disarm(t **time.Timer) {
+	if *t != nil && (*t).Stop() {
+		r.timers--
+	}
+	*t = nil
+}
+
+func newRunID() string {
+	if id, err := uuid.NewV7(); err == nil {
+		return id.String()
+	}
+	return uuid.NewString() // the clock or the entropy source failed; NewString panics if the latter did for good
+}
+
+// ID returns the run's id: what the option RunID gave, or a UUID of version 7 that is made now.
+func (r *Run) ID() string {
+	r.idOnce.Do(func() {
+		if r.id = r.cfg.runID; r.id == "" {
+			r.id = newRunID()
+		}
+	})
+	return r.id
+}
+
+// Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be
+// catching up.
+func (r *Run) Done() <-chan struct{} { return r.done }
+
+// Wait waits for the run to end and returns what Execute returns. It may be called any number of times.
+func (r *Run) Wait() (*Result, error) {
+	<-r.done
+	if r.log != nil {
+		r.log.wait(r.cfg.cancelGrace)
+	}
+	r.resMu.Lock()
+	defer r.resMu.Unlock()
+	if r.result == nil {
+		r.result = r.makeResult()
+	}
+	return r.result, r.result.err
+}
+
+// Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup
+// nodes and the end node still run. Cancelling a run that has ended does nothing.
+func (r *Run) Cancel() {
+	r.control(func(now int64) {
+		r.cancelled = true
+		r.stop(CauseCancelRun, noRef, ErrCancelled, stopAsking, now)
+	})
+}
+
+// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
+// err, or with [ErrAborted] if it is nil.
+func (r *Run) AbortAll(err error) {
+	if err == nil {
+		err = ErrAborted
+	}
+	r.control(func(now int64) { r.stop(CauseAbortAll, noRef, err, stopAsking, now) })
+}
+
+// CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
+// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node.
+func (r *Run) CancelNode(id string) error {
+	ref, ok := r.plan.Ref(id)
+	if !ok {
+		return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
+	}
+	err := ErrFinished
+	r.control(func(now int64) {
+		if err = r.st.stopNode(ref, CauseCancelNode); err == nil {
+			r.extra(ref).stop = ErrNodeStopped
+			r.disarmNode(ref)
+		}
+	})
+	return err
+}
+
+// control runs f with the lock held, unless the run has ended, and follows up on what f did.
+func (r *Run) control(f func(now int64)) {
+	r.st.mu.Lock()
+	r.timers++
+	r.st.mu.Unlock()
+	r.callback(f)
+}
+
+// Status returns the status of the run.
+func (r *Run) Status() RunStatus {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	if r.concluded {
+		return r.verdict.status
+	}
+	return RunRunning
+}
+
+// NodeStatus returns the status of a node, and whether there is one of this id.
+func (r *Run) NodeStatus(id string) (Status, bool) {
+	ref, ok := r.plan.Ref(id)
+	if !ok {
+		return Idle, false
+	}
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	return r.st.status(ref), true
+}
+
+// stop stops the whole run. The first cause stands.
+func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now int64) {
+	if r.finished() {
+		return
+	}
+	if r.stopErr == nil {
+		r.stopErr = err
+	}
+	r.st.stop(kind, origin, manner)
+	for ref, x := range r.extras {
+		if x.backoff != nil && statusOf(r.st.words[ref]).Terminal() {
+			r.disarmNode(ref)
+		}
+	}
+}
+
+func (r *Run) stopForContext(now int64) {
+	r.cancelled = true
+	r.stop(CauseContext, noRef, context.Cause(r.ctx), stopAsking, now)
+}
+
+// collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
+func (r *Run) collectStops() {
+	for len(r.st.stopping) > 0 {
+		t, ok := r.st.nextStop()
+		if !ok {
+			break
+		}
+		step := r.records[t.Ref].step
+		if step == nil {
+			continue // an inline node, whose test cannot be interrupted
+		}
+		x := r.extra(t.Ref)
+		err := r.stopErr
+		if x.stop != nil {
+			err = x.stop
+		}
+		if x.timedOut == timeoutNone { // else it has been asked already
+			r.disarm(&x.attempt)
+			r.armGrace(step, x)
+		}
+		r.ending = append(r.ending, stopOrder{step, &stopCause{err}})
+	}
+}
+
+type stopOrder struct {
+	step  *Step
+	cause *stopCause
+}
+
+func (r *Run) armGrace(step *Step, x *extra) {
+	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
+		x.grace = nil
+		r.abandon(step, now)
+	})
+}
+
+// armTimeouts arms the timeouts of an attempt that begins.
+func (r *Run) armTimeouts(n *Node, step *Step, now int64) {
+	timeout := n.Timeout
+	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {
+		timeout = r.cfg.cleanupTimeout
+	}
+	if timeout > 0 {
+		x := r.extra(step.ref)
+		step.deadline = now + int64(timeout)
+		x.attempt = r.after(timeout, func(now int64) {
+			x.attempt = nil
+			r.timeOut(step, x, timeoutAttempt, timeout, now)
+		})
+	}
+	if n.OverallTimeout > 0 {
+		end := r.records[step.ref].start + int64(n.OverallTimeout)
+		if step.deadline == 0 || end < step.deadline {
+			step.deadline = end
+		}
+		if x := r.extra(step.ref); step.attempt == 1 {
+			x.overall = r.after(n.OverallTimeout, func(now int64) {
+				x.overall = nil
+				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
+			})
+		}
+	}
+	if step.flags&stepDetached == 0 && r.cfg.timeout > 0 && (step.deadline == 0 || int64(r.cfg.timeout) < step.deadline) {
+		step.deadline = int64(r.cfg.timeout)
+	}
+}
+
+// timeOut ends an attempt that has taken too long; what it may still return is dropped.
+func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
+	if r.records[step.ref].step != step || r.st.words[step.ref]&wordStopping != 0 {
+		return
+	}
+	if x.timedOut == timeoutNone {
+		r.armGrace(step, x)
+	}
+	x.timedOut = max(x.timedOut, scope)
+	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: step.attempt, at: now, arg: TimedOut{Timeout: timeout, Overall: scope == timeoutOverall}})
+	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout}})
+}
+
+// overallTimeOut ends a node that has taken too long over all its attempts.
+func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64) {
+	if step := r.records[ref].step; step != nil {
+		r.timeOut(step, x, timeoutOverall, timeout, now)
+		return
+	}
+	w := r.st.words[ref]
+	if statusOf(w).Terminal() {
+		return
+	}
+	attempt := int32(w & wordCount)
+	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: attempt, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
+	r.records[ref].value = timeoutAfter(timeout, x.lastErr)
+	r.records[ref].end = now
+	if err := r.st.fail(Token{ref, attempt}, CauseTimeout); err != nil {
+		r.st.noteBug(err)
+	}
+	r.disarmNode(ref)
+	r.react(ref, false, now)
+}
+
+// abandon gives up on an attempt that ignores its context: its node is settled, its slot freed, and whatever it returns
+// is dropped, because the attempt is no longer the record's.
+func (r *Run) abandon(step *Step, now int64) {
+	ref := step.ref
+	rec := &r.records[ref]
+	if rec.step != step {
+		return
+	}
+	x := r.extra(ref)
+	x.abandoned = true
+	r.abandoned = append(r.abandoned, ref)
+	r.workers--
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned}
+	if x.timedOut != timeoutNone {
+		c.Cause, c.err = CauseTimeout, fmt.Errorf("%w: %w", ErrTimeout, errAbandoned)
+	}
+	r.settle(step, c, now)
+}
+
+// disarmNode stops the timers of a node that is terminal or whose attempt has returned.
+func (r *Run) disarmNode(ref Ref) {
+	if x := r.extras[ref]; x != nil {
+		r.disarm(&x.attempt)
+		r.disarm(&x.grace)
+		r.disarm(&x.backoff)
+		if statusOf(r.st.words[ref]).Terminal() {
+			r.disarm(&x.overall)
+		}
+	}
+}

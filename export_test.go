@@ -1,0 +1,3 @@
+package kahn
+
+func init() { panicOnBug = true }

@@ -1,0 +1,352 @@
+package kahn_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// row is one scenario of the conformance matrix; testdata/matrix.txt explains the notation.
+type row struct {
+	name    string // file:line
+	graph   string
+	options string
+	outcome string
+	nodes   string // expected
+	run     string // expected
+	note    string
+}
+
+// TestMatrix interprets every row of testdata/matrix.txt, and of the files that the environment variable KAHN_MATRIX
+// names, separated by colons, in both modes and under several limits, with random step durations in fake time.
+func TestMatrix(t *testing.T) {
+	files := []string{filepath.Join("testdata", "matrix.txt")}
+	if more := os.Getenv("KAHN_MATRIX"); more != "" {
+		files = append(files, strings.Split(more, ":")...)
+	}
+	for _, file := range files {
+		rows, err := readMatrix(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			t.Run(r.name, func(t *testing.T) {
+				t.Parallel()
+				r.test(t)
+			})
+		}
+	}
+}
+
+func readMatrix(file string) ([]row, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var rows []row
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for line := 1; in.Scan(); line++ {
+		text := strings.TrimSpace(in.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		name := fmt.Sprintf("%s:%d", filepath.Base(file), line)
+		fields := strings.Split(text, "|")
+		if len(fields) < 7 {
+			return nil, fmt.Errorf("%s: %d fields instead of seven", name, len(fields))
+		}
+		rows = append(rows, row{name, fields[1], fields[2], fields[3], strings.TrimSpace(fields[4]),
+			strings.TrimSpace(fields[5]), strings.Join(fields[6:], "|")})
+	}
+	return rows, in.Err()
+}
+
+// scenario is a row turned into a graph and the outcomes of its steps.
+type scenario struct {
+	graph    kahn.Graph
+	ids      []string
+	outcomes map[string]string
+	seed     uint64
+}
+
+var edgeSyntax = regexp.MustCompile(`^([^\s>~{}-]+?)(?:-\[([^\]]*)\]>|-!>|-\*>|~>|>)([^\s>]+)$`)
+
+func (r row) parse() (*scenario, error) {
+	s := &scenario{outcomes: map[string]string{}}
+	nodes := map[string]*kahn.Node{}
+	node := func(id string) *kahn.Node {
+		if nodes[id] == nil {
+			nodes[id] = &kahn.Node{ID: id}
+			s.ids = append(s.ids, id)
+		}
+		return nodes[id]
+	}
+	var edges []kahn.Edge
+	for _, word := range strings.Fields(r.graph) {
+		m := edgeSyntax.FindStringSubmatch(word)
+		if m == nil {
+			node(word)
+			continue
+		}
+		from, to := node(m[1]), node(m[3])
+		e := kahn.Edge{From: m[1], To: m[3], Label: m[2]}
+		switch arrow := word[len(m[1]) : len(word)-len(m[3])]; {
+		case arrow == "-!>":
+			e.On = kahn.OnFailure
+		case arrow == "-*>":
+			e.On = kahn.OnAlways
+		case arrow == "~>":
+			e.DataOnly = true
+		case e.Label != "":
+			from.Routes = true
+		}
+		_ = to
+		edges = append(edges, e)
+	}
+	for _, word := range strings.Fields(r.outcome) {
+		id, outcome, ok := strings.Cut(word, "=")
+		if !ok || nodes[id] == nil {
+			return nil, fmt.Errorf("outcome %q", word)
+		}
+		s.outcomes[id] = outcome
+	}
+	for _, word := range strings.Fields(r.options) {
+		id, list, ok := strings.Cut(strings.TrimSuffix(word, "}"), "{")
+		if !ok || nodes[id] == nil {
+			return nil, fmt.Errorf("option %q", word)
+		}
+		for _, option := range strings.Split(list, ",") {
+			if err := s.option(nodes[id], edges, option); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, id := range s.ids {
+		s.graph.Add(*nodes[id])
+	}
+	s.graph.Connect(edges...)
+	return s, nil
+}
+
+var joins = map[string]kahn.Join{
+	"any": kahn.AnySucceeded, "done": kahn.AllDone, "done1": kahn.AllDoneMinOne, "1fail": kahn.OneFailed,
+	"allfail": kahn.AllFailed, "nofail": kahn.NoneFailed, "noskip": kahn.NoneSkipped, "allskip": kahn.AllSkipped,
+	"1done": kahn.OneDone, "k1": kahn.AtLeast(1), "k2": kahn.AtLeast(2), "k3": kahn.AtLeast(3), "k4": kahn.AtLeast(4),
+	"k5": kahn.AtLeast(5), "all": kahn.AllSucceeded,
+}
+
+func (s *scenario) option(n *kahn.Node, edges []kahn.Edge, option string) error {
+	if join, ok := joins[option]; ok {
+		n.Join = join
+		return nil
+	}
+	var k int
+	if _, err := fmt.Sscanf(option, "k%d", &k); err == nil && fmt.Sprintf("k%d", k) == option {
+		n.Join = kahn.AtLeast(k)
+		return nil
+	}
+	switch option {
+	case "bnd":
+		// A boundary is a condition with a Go test; what a test cannot do, be cancelled, is left to a step.
+		n.Join = kahn.Boundary
+		if s.outcomes[n.ID] != "cancel" {
+			id := n.ID
+			n.Routes = false
+			n.Test = func(kahn.View) (any, error) { return s.perform(nil, id, nil) }
+		}
+	case "end":
+		n.Kind = kahn.KindEnd
+	case "clean":
+		n.Cleanup = true
+	case "sat":
+		n.SkipMode = kahn.SkipSatisfy
+	case "strict":
+		n.SkipMode = kahn.SkipStrict
+	case "cascade":
+		n.SkipMode = kahn.SkipCascade
+	case "up:skip":
+		n.OnUpstreamFailure = kahn.UpstreamSkip
+	case "up:prop":
+		n.OnUpstreamFailure = kahn.UpstreamPropagate
+	case "up:def":
+		n.OnUpstreamFailure = kahn.UpstreamSubstitute
+	case "up:abort":
+		n.OnUpstreamFailure = kahn.UpstreamAbort
+	case "cof":
+		n.ContinueOnFail = true
+	case "off":
+		n.Disabled = true
+	case "when:0":
+		n.When = func(kahn.View) (bool, error) { return false, nil }
+	case "when:1":
+		n.When = func(kahn.View) (bool, error) { return true, nil }
+	default:
+		from, ok := strings.CutPrefix(option, "req:")
+		if !ok {
+			return fmt.Errorf("option %q", option)
+		}
+		port := "from " + from
+		n.Ports = append(n.Ports, kahn.Port{Name: port, Required: true})
+		i := slices.IndexFunc(edges, func(e kahn.Edge) bool { return e.From == from && e.To == n.ID && e.Param == "" })
+		if i < 0 {
+			return fmt.Errorf("option %q: no edge", option)
+		}
+		edges[i].Param = port
+	}
+	return nil
+}
+
+var errStep = errors.New("the step broke")
+
+// perform acts out a node's outcome after a random while. cancel cancels the node from outside.
+func (s *scenario) perform(ctx context.Context, id string, cancel func(string)) (any, error) {
+	rng := rand.New(rand.NewPCG(s.seed, uint64(slices.Index(s.ids, id))))
+	time.Sleep(time.Duration(rng.IntN(50)) * time.Millisecond)
+	switch outcome := s.outcomes[id]; outcome {
+	case "", "ok":
+		return map[string]any{"of": id}, nil
+	case "err":
+		return nil, errStep
+	case "skip":
+		return nil, kahn.Skip("of its own accord")
+	case "cancel":
+		cancel(id)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case "null":
+		return nil, nil
+	default:
+		return outcome, nil
+	}
+}
+
+func (r row) test(t *testing.T) {
+	s, err := r.parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			for limit := range 3 {
+				s.seed++
+				r.check(t, s, mode, kahn.Limit(limit), limit)
+			}
+		}
+		for _, m := range noteStatus.FindAllStringSubmatch(r.note, -1) {
+			rule := map[string]kahn.StatusRule{"strict": kahn.StatusStrict, "leaves": kahn.StatusLeaves}[m[1]]
+			res, _ := s.run(t, kahn.Eager, rule)
+			if got := res.Status.String(); got != m[2] {
+				t.Errorf("run status by %s is %s, expected %s", m[1], got, m[2])
+			}
+		}
+	})
+}
+
+var noteStatus = regexp.MustCompile(`\b(strict|leaves)=([a-z]+)`)
+
+func (r row) check(t *testing.T, s *scenario, mode kahn.Mode, option kahn.Option, limit int) {
+	res, events := s.run(t, mode, option)
+	var nodes []string
+	for n := range res.Nodes() {
+		nodes = append(nodes, n.ID+":"+shortStatus(n))
+	}
+	want := slices.Sorted(slices.Values(strings.Fields(r.nodes)))
+	got := slices.Sorted(slices.Values(nodes))
+	run := res.Status.String()
+	if res.Degraded {
+		run += "+d"
+	}
+	if !slices.Equal(got, want) || run != r.run {
+		t.Errorf("%v, limit %d: %s | %s | %s\nexpected %s | %s\nactual   %s | %s\nevents:\n%s", mode, limit, r.graph, r.options,
+			r.outcome, strings.Join(want, " "), r.run, strings.Join(got, " "), run, eventText(events))
+	}
+}
+
+func (s *scenario) run(t *testing.T, mode kahn.Mode, opts ...kahn.Option) (*kahn.Result, []kahn.Event) {
+	rec := newRecorder()
+	var run *kahn.Run
+	started := make(chan struct{})
+	step := func(ctx context.Context, st *kahn.Step) (any, error) {
+		return s.perform(ctx, st.ID(), func(id string) {
+			<-started
+			if err := run.CancelNode(id); err != nil {
+				t.Errorf("CancelNode(%s): %v", id, err)
+			}
+		})
+	}
+	run, err := kahn.Start(t.Context(), &s.graph, step, append(opts, mode, kahn.OnEvent(rec.add))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(started)
+	res, err := run.Wait()
+	if (err == nil) != (res.Status == kahn.RunCompleted) {
+		t.Errorf("status %v with error %v", res.Status, err)
+	}
+	events := rec.all()
+	checkEvents(t, &s.graph, res, events)
+	return res, events
+}
+
+func shortStatus(n kahn.NodeResult) string {
+	switch n.Status {
+	case kahn.Completed:
+		return "ok"
+	case kahn.Failed:
+		return "F"
+	case kahn.Aborted:
+		return "X"
+	case kahn.Cancelled:
+		return "C"
+	case kahn.Skipped:
+		return "S/" + map[kahn.SkipKind]string{
+			kahn.SkipAnnotation: "ann", kahn.SkipConditionBranch: "br", kahn.SkipUpstreamSkipped: "up",
+			kahn.SkipWhenGuard: "when", kahn.SkipNullPropagation: "null", kahn.SkipParentFailure: "pf",
+			kahn.SkipRuleUnsatisfied: "rule", kahn.SkipSelf: "self", kahn.SkipSuperseded: "superseded",
+		}[n.Skip.Kind]
+	}
+	return n.Status.String()
+}
+
+// recorder is a sink that keeps the events.
+type recorder struct {
+	mu     sync.Mutex
+	events []kahn.Event
+}
+
+func newRecorder() *recorder { return &recorder{} }
+
+func (r *recorder) add(e kahn.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func (r *recorder) all() []kahn.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+func eventText(events []kahn.Event) string {
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprintln(&b, "\t", e)
+	}
+	return b.String()
+}

@@ -1,0 +1,230 @@
+package kahn
+
+import (
+	"fmt"
+	"time"
+)
+
+// Option sets one thing of one run. Modes, status rules and failure modes are options themselves:
+//
+//	kahn.Execute(ctx, &g, step, kahn.Waves, kahn.Limit(8), kahn.StatusStrict)
+//
+// Options are applied in order; a later one overrides an earlier one, except that every OnEvent adds a sink.
+type Option interface {
+	apply(*config) error
+}
+
+type optionFunc func(*config) error
+
+func (f optionFunc) apply(c *config) error { return f(c) }
+
+// config is the sum of a run's options.
+type config struct {
+	mode           Mode
+	statusRule     StatusRule
+	onFailure      FailureMode
+	limit          int
+	inputs         map[string]any
+	sinks          []func(Event)
+	runID          string
+	defaultRetry   Retry
+	timeout        time.Duration
+	cancelGrace    time.Duration
+	cleanupTimeout time.Duration
+	random         func() float64
+	rePanic        bool
+	cloneInputs    func(any) any
+}
+
+const (
+	defaultCancelGrace    = 5 * time.Second
+	defaultCleanupTimeout = 30 * time.Second
+)
+
+func (c *config) apply(opts []Option) error {
+	for _, o := range opts {
+		if o == nil {
+			return fmt.Errorf("%w: nil option", ErrBadOption)
+		}
+		if err := o.apply(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Mode tells when a node whose predecessors are done may start.
+type Mode uint8
+
+// The modes. Both lead to the same final statuses.
+const (
+	// Eager, the default, starts a node the moment its join allows.
+	Eager Mode = iota
+	// Waves runs the graph tier by tier: a node starts after all nodes of lower tiers are terminal.
+	Waves
+
+	modeCount
+)
+
+var modeNames = [modeCount]string{"eager", "waves"}
+
+// String returns "eager" or "waves".
+func (m Mode) String() string { return enumName(modeNames[:], int(m), "Mode") }
+
+func (m Mode) apply(c *config) error {
+	if m >= modeCount {
+		return fmt.Errorf("%w: %v", ErrBadOption, m)
+	}
+	c.mode = m
+	return nil
+}
+
+// StatusRule tells how the status of a run follows from the statuses of its nodes.
+type StatusRule uint8
+
+// The status rules. A bad node is one that failed (without ContinueOnFail), was aborted or was cancelled.
+const (
+	// StatusEscaped, the default, completes a run all of whose bad nodes were handled: something that is allowed to see
+	// the failure really ran, or was configured to step aside for it. Otherwise the run failed if a failure escaped, and
+	// was cancelled if only cancellations did.
+	StatusEscaped StatusRule = iota
+	// StatusLeaves completes a run all of whose leaves completed or were skipped. Otherwise the run was cancelled if some
+	// node was cancelled and none failed, and else failed.
+	StatusLeaves
+	// StatusStrict fails a run in which any node failed, or was aborted because of a failure; it was cancelled if any
+	// node was cancelled; else it completed.
+	StatusStrict
+
+	statusRuleCount
+)
+
+var statusRuleNames = [statusRuleCount]string{"escaped", "leaves", "strict"}
+
+// String returns "escaped", "leaves" or "strict".
+func (r StatusRule) String() string { return enumName(statusRuleNames[:], int(r), "StatusRule") }
+
+func (r StatusRule) apply(c *config) error {
+	if r >= statusRuleCount {
+		return fmt.Errorf("%w: %v", ErrBadOption, r)
+	}
+	c.statusRule = r
+	return nil
+}
+
+// FailureMode tells what the failure of one node means for the rest of the run, beyond its descendants.
+type FailureMode uint8
+
+// The failure modes.
+const (
+	// Continue, the default, finishes everything that does not depend on the failed node.
+	Continue FailureMode = iota
+	// StopScheduling lets running attempts finish and aborts everything that has not started, at the first failure that
+	// nothing in the graph is there to handle.
+	StopScheduling
+	// AbortRunning is StopScheduling, and running attempts are cancelled too.
+	AbortRunning
+
+	failureModeCount
+)
+
+var failureModeNames = [failureModeCount]string{"continue", "stop_scheduling", "abort_running"}
+
+// String returns "continue", "stop_scheduling" or "abort_running".
+func (m FailureMode) String() string { return enumName(failureModeNames[:], int(m), "FailureMode") }
+
+func (m FailureMode) apply(c *config) error {
+	if m >= failureModeCount {
+		return fmt.Errorf("%w: %v", ErrBadOption, m)
+	}
+	c.onFailure = m
+	return nil
+}
+
+// Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost
+// a goroutine each and nothing else. A negative limit is an error that matches [ErrBadOption]. Conditions with a Go test
+// are evaluated outside the limit.
+func Limit(n int) Option {
+	return optionFunc(func(c *config) error {
+		if n < 0 {
+			return fmt.Errorf("%w: Limit(%d) is negative", ErrBadOption, n)
+		}
+		c.limit = n
+		return nil
+	})
+}
+
+// Inputs provides the run's root inputs: the values of ports and parameters that nothing else feeds. The map is read, not
+// copied.
+func Inputs(in map[string]any) Option {
+	return optionFunc(func(c *config) error { c.inputs = in; return nil })
+}
+
+// OnEvent adds a sink: it is called with every event of the run, in order, on a goroutine of its own, so that it can
+// neither delay the run nor be called twice at the same time. Execute returns after the sink has seen the last event. A
+// sink that panics is disabled and reported in Result.Warnings.
+func OnEvent(sink func(Event)) Option {
+	return optionFunc(func(c *config) error {
+		if sink == nil {
+			return fmt.Errorf("%w: OnEvent(nil)", ErrBadOption)
+		}
+		c.sinks = append(c.sinks, sink)
+		return nil
+	})
+}
+
+// RunID names the run. Default: a UUID of version 7, made when somebody asks for it.
+func RunID(id string) Option {
+	return optionFunc(func(c *config) error { c.runID = id; return nil })
+}
+
+// DefaultRetry is the policy of nodes that have none, in a graph whose Defaults have none. Default: one attempt.
+func DefaultRetry(r Retry) Option {
+	return optionFunc(func(c *config) error {
+		if err := r.validate(); err != nil {
+			return fmt.Errorf("%w: DefaultRetry: %w", ErrBadOption, err)
+		}
+		c.defaultRetry = r
+		return nil
+	})
+}
+
+// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. A
+// deadline of the caller's context is another thing: it is a request to stop, and cancels the run.
+func Timeout(d time.Duration) Option {
+	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
+}
+
+// CancelGrace is how long a step whose context was cancelled may go on before it is abandoned: its node is settled, its
+// slot freed, and its late result dropped. Default: 5 s.
+func CancelGrace(d time.Duration) Option {
+	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
+}
+
+// CleanupTimeout bounds each cleanup node and the end node, from the start of its attempt. Default: 30 s.
+func CleanupTimeout(d time.Duration) Option {
+	return optionFunc(func(c *config) error { return duration(&c.cleanupTimeout, "CleanupTimeout", d) })
+}
+
+// Random replaces the source of the random numbers in [0, 1) that jitter uses, to make a run reproducible.
+func Random(source func() float64) Option {
+	return optionFunc(func(c *config) error { c.random = source; return nil })
+}
+
+// RePanic lets a panic of a step take the process down instead of failing its node, for tests that want the debugger.
+func RePanic() Option {
+	return optionFunc(func(c *config) error { c.rePanic = true; return nil })
+}
+
+// CloneInputs is applied to every value before it is handed to a step, so that steps may change what they are given.
+// Without it values are shared between steps, which must not change them.
+func CloneInputs(clone func(any) any) Option {
+	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
+}
+
+func duration(field *time.Duration, name string, d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("%w: %s(%v) is negative", ErrBadOption, name, d)
+	}
+	*field = d
+	return nil
+}

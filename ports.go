@@ -1,0 +1,230 @@
+package kahn
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+)
+
+// Outputs is an output with several ports. An edge takes the port that its Key names; the port "output" stands for the
+// whole, and is the whole map if there is no port of that name.
+type Outputs map[string]any
+
+const outputKey = "output"
+
+// isNull reports whether v is null as data: a nil interface, pointer, map, slice, function or channel, or JSON null. Empty
+// strings, zeros, false and empty non-nil collections are values.
+func isNull(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string, bool, int, float64:
+		return false
+	case json.RawMessage:
+		return v == nil || string(bytes.TrimSpace(v)) == "null"
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.UnsafePointer:
+		return r.IsNil()
+	}
+	return false
+}
+
+// portOf takes a port from an output. Without a key it is the port named like the edge's label if the output has one,
+// else "output".
+func portOf(output any, key, label string) (value any, ok bool) {
+	if key == "" && label != "" {
+		if value, ok := lookup(output, label); ok {
+			return value, true
+		}
+	}
+	if key == "" || key == outputKey {
+		if ports, ok := output.(Outputs); ok {
+			if value, ok := ports[outputKey]; ok {
+				return value, true
+			}
+		}
+		return output, true
+	}
+	return lookup(output, key)
+}
+
+// lookup finds a key in a map with string keys.
+func lookup(output any, key string) (any, bool) {
+	switch m := output.(type) {
+	case nil:
+		return nil, false
+	case Outputs:
+		v, ok := m[key]
+		return v, ok
+	case map[string]any:
+		v, ok := m[key]
+		return v, ok
+	}
+	m := reflect.ValueOf(output)
+	if m.Kind() != reflect.Map || m.Type().Key().Kind() != reflect.String {
+		return nil, false
+	}
+	v := m.MapIndex(reflect.ValueOf(key).Convert(m.Type().Key()))
+	if !v.IsValid() {
+		return nil, false
+	}
+	return v.Interface(), true
+}
+
+// delivered returns what an in-edge of a node that is being checked, or runs, delivers. The edge's source is terminal, and
+// its word and record do not change any more, so this needs no lock; only below an early decision there may be sources
+// that are still at work, whose edges were open at the decision and deliver nothing, ever.
+func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
+	e := &r.plan.edges[i]
+	s := &r.st
+	if r.plan.facts[to].is(factEarly) {
+		s.mu.Lock()
+		settled := s.settledAt[e.from] != 0 && s.settledAt[e.from] <= s.decidedAt[to]
+		s.mu.Unlock()
+		if !settled {
+			return nil, false
+		}
+	}
+	w := s.words[e.from]
+	if statusOf(w) == Completed && (e.flags&arcData != 0 || to == r.plan.end) {
+		return portOf(r.records[e.from].value, e.Key, e.Label)
+	}
+	if e.flags&arcData != 0 || to == r.plan.end {
+		return nil, false
+	}
+	class, bypass := s.class(e.from, e.arc())
+	switch class {
+	case seenS:
+		switch {
+		case statusOf(w) == Completed:
+			return portOf(r.records[e.from].value, e.Key, e.Label)
+		case statusOf(w) != Cancelled && e.flags&(arcFailure|arcAlways) != 0 && w&wordTolerated == 0,
+			e.flags&arcFailure != 0:
+			return r.nodeError(e.from), true
+		}
+		return nil, false
+	case seenN:
+		if bypass && r.plan.facts[to].mode == SkipSatisfy {
+			return nil, false // satisfied, without a value
+		}
+	case seenX:
+		return nil, false
+	}
+	if flags&stepSubstituted == 0 {
+		return nil, false
+	}
+	for _, d := range []any{e.Default, r.plan.nodes[to].Default} {
+		if d != nil {
+			return d, true
+		}
+	}
+	return "", true
+}
+
+// param assembles one parameter of a node whose check, if it has one, has passed.
+func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
+	var merged map[string]any
+	if r.plan.facts[ref].is(factCheck) {
+		r.st.mu.Lock()
+		if x := r.extras[ref]; x != nil {
+			merged = x.merged // not written to any more
+		}
+		r.st.mu.Unlock()
+	}
+	return r.assembled(ref, flags, name, merged)
+}
+
+// assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
+func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
+	n, in := &r.plan.nodes[ref], r.plan.data[ref]
+	if v, ok := merged[name]; ok {
+		return v, true
+	}
+	var port *Port
+	if in != nil {
+		port = in.ports[name]
+		for i := range in.params {
+			p := &in.params[i]
+			if p.name != name || p.strategy != MergeLast {
+				continue // a merged parameter is in merged if anything was delivered
+			}
+			for j := len(p.edges) - 1; j >= 0; j-- {
+				if v, ok := r.delivered(ref, flags, p.edges[j]); ok {
+					return v, true
+				}
+			}
+		}
+	}
+	if v, ok := n.Params[name]; ok {
+		return v, true
+	}
+	if port != nil || len(n.Ports) == 0 && len(r.plan.in.row(ref)) == 0 {
+		if v, ok := r.cfg.inputs[name]; ok {
+			return v, true
+		}
+	}
+	if port != nil && port.Default != nil {
+		return port.Default, true
+	}
+	return nil, false
+}
+
+// params assembles all parameters of a node into a fresh map.
+func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
+	n, in := &r.plan.nodes[ref], r.plan.data[ref]
+	m := map[string]any{}
+	add := func(name string) {
+		if _, done := m[name]; done {
+			return
+		}
+		if v, ok := r.param(ref, flags, name); ok {
+			if clone {
+				v = r.clone(v)
+			}
+			m[name] = v
+		}
+	}
+	if in != nil {
+		for i := range in.params {
+			add(in.params[i].name)
+		}
+	}
+	for name := range n.Params {
+		add(name)
+	}
+	for i := range n.Ports {
+		add(n.Ports[i].Name)
+	}
+	if len(n.Ports) == 0 && len(r.plan.in.row(ref)) == 0 {
+		for name := range r.cfg.inputs {
+			add(name)
+		}
+	}
+	return m
+}
+
+// upstream returns what the last delivering edge from a node delivers.
+func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool) {
+	from, known := r.plan.ids[id]
+	if !known {
+		return nil, false
+	}
+	row := r.plan.edgesFrom(ref, from)
+	for j := len(row) - 1; j >= 0; j-- {
+		if r.plan.edges[row[j]].from != from {
+			continue
+		}
+		if v, ok := r.delivered(ref, flags, row[j]); ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func (r *Run) clone(v any) any {
+	if r.cfg.cloneInputs == nil {
+		return v
+	}
+	return r.cfg.cloneInputs(v)
+}

@@ -1,0 +1,262 @@
+package kahn
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+)
+
+// Result is what a run came to.
+type Result struct {
+	// Status is RunCompleted, RunFailed or RunCancelled.
+	Status RunStatus
+	// Degraded is true for a completed run with failures that were handled or tolerated.
+	Degraded bool
+	// Cause tells why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run
+	// that failed because of its nodes alone.
+	Cause Cause
+	// CancelRequested is true if somebody asked the run to stop, whether or not anything was left to stop.
+	CancelRequested bool
+	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
+	// leaves that completed, by id.
+	Output any
+	// Start and Duration tell when the run began and how long it took, by the monotonic clock.
+	Start    time.Time
+	Duration time.Duration
+	// Warnings are problems that did not change the outcome: sinks that panicked or got stuck.
+	Warnings []error
+	// Abandoned are the ids of the nodes whose steps ignored the end of their context. Their goroutines are still at
+	// work.
+	Abandoned []string
+
+	run *Run
+	err error
+}
+
+// NodeResult is what one node came to.
+type NodeResult struct {
+	ID     string
+	Kind   string
+	Tier   int
+	Status Status
+	// Output is the output of a completed node.
+	Output any
+	// Err is a [*NodeError] for a node that failed by itself, and for one that was stopped an [*UpstreamError] or what the
+	// run was stopped for.
+	Err   error
+	Cause Cause
+	// Skip is the reason of a skipped node.
+	Skip SkipReason
+	// Attempts counts the attempts that were begun.
+	Attempts int
+	// Start is when the first attempt began, zero if none did. Duration is from then to the end of the last one.
+	Start    time.Time
+	Duration time.Duration
+	// Fallback is true if the node's fallback produced the output.
+	Fallback bool
+	// Tolerated is true if the node failed under ContinueOnFail.
+	Tolerated bool
+	// Abandoned is true if the last attempt ignored the end of its context and was left behind.
+	Abandoned bool
+	// GuardErr is why the guard could not decide.
+	GuardErr error
+	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
+	LastErr error
+}
+
+// ID returns the id of the run.
+func (r *Result) ID() string { return r.run.ID() }
+
+// Len returns the number of nodes.
+func (r *Result) Len() int { return len(r.run.plan.nodes) }
+
+// Node returns the result of one node, and whether there is one of this id.
+func (r *Result) Node(id string) (NodeResult, bool) {
+	ref, ok := r.run.plan.Ref(id)
+	if !ok {
+		return NodeResult{}, false
+	}
+	return r.node(ref), true
+}
+
+// Nodes yields the results of all nodes in the order of their declaration.
+func (r *Result) Nodes() iter.Seq[NodeResult] {
+	return func(yield func(NodeResult) bool) {
+		for _, ref := range r.run.plan.declared {
+			if !yield(r.node(ref)) {
+				return
+			}
+		}
+	}
+}
+
+// Count returns the number of nodes with the given status.
+func (r *Result) Count(status Status) (n int) {
+	for _, w := range r.run.st.words {
+		if statusOf(w) == status {
+			n++
+		}
+	}
+	return n
+}
+
+// Output returns the output of a completed node as a T. It is exact: an output of another type is an error that matches
+// [ErrType], one that is null or of a node that did not complete an error that matches [ErrNoValue], and an unknown id an
+// error that matches [ErrUnknownNode].
+func Output[T any](r *Result, id string) (T, error) {
+	n, ok := r.Node(id)
+	if !ok {
+		return *new(T), fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
+	}
+	return typed[T](n.Output, n.Status == Completed, "output of", id)
+}
+
+// node gathers a node's result. The run is over: nothing changes any more, and no lock is needed.
+func (r *Result) node(ref Ref) NodeResult {
+	run := r.run
+	s, rec, n := &run.st, &run.records[ref], &run.plan.nodes[ref]
+	w := s.words[ref]
+	res := NodeResult{
+		ID: n.ID, Kind: n.Kind, Tier: run.plan.Tier(ref), Status: statusOf(w), Attempts: int(rec.attempts),
+		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Skip: run.skipReason(ref),
+	}
+	if rec.attempts > 0 {
+		res.Start = run.start.Add(time.Duration(rec.start))
+		res.Duration = time.Duration(rec.end - rec.start)
+	}
+	if x := run.extras[ref]; x != nil {
+		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
+	}
+	if res.Status == Completed {
+		res.Output = rec.value
+		return res
+	}
+	res.Err = run.nodeError(ref)
+	res.Cause = Cause{Kind: s.causeKind(ref), Err: res.Err}
+	switch res.Cause.Kind {
+	case CauseNone, CauseContext, CauseCancelRun: // these go back to no node
+	default:
+		origins, _ := s.origins(ref)
+		res.Cause.Origins = run.names(origins)
+	}
+	return res
+}
+
+func (r *Run) names(refs []Ref) []string {
+	var names []string
+	for _, ref := range refs {
+		names = append(names, r.plan.nodes[ref].ID)
+	}
+	return names
+}
+
+// skipReason is the reason of a skipped node with the words of its step.
+func (r *Run) skipReason(ref Ref) SkipReason {
+	reason := r.st.reason(ref)
+	if x := r.extras[ref]; x != nil && reason.Kind == SkipSelf {
+		reason.Message = x.skip
+	}
+	return reason
+}
+
+// nodeError is the error of a terminal node that did not complete and was not skipped, else nil. It reads words and
+// records of terminal nodes only, and extras: the lock is needed unless the run is over or the node failed by itself.
+func (r *Run) nodeError(ref Ref) error {
+	s, rec, n := &r.st, &r.records[ref], &r.plan.nodes[ref]
+	w := s.words[ref]
+	switch statusOf(w) {
+	case Failed:
+		if w&wordPropagated == 0 {
+			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kindOf(w), Err: rec.errorOf()}
+		}
+	case Cancelled, Aborted:
+		switch kind := kindOf(w); {
+		case kind == CauseExternal:
+			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kind, Err: rec.errorOf()}
+		case !isUpstream(kind):
+			err := r.stopErr
+			if kind == CauseCancelNode {
+				err = ErrNodeStopped
+			}
+			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kind, Err: err}
+		}
+	default:
+		return nil
+	}
+	origins, byRequest := s.origins(ref)
+	kind := CauseUpstreamFailure
+	if byRequest {
+		kind = CauseUpstreamCancelled
+	}
+	return &UpstreamError{Node: n.ID, Kind: kind, Origins: r.names(origins)}
+}
+
+// makeResult is called once, when the run is over.
+func (r *Run) makeResult() *Result {
+	v := r.verdict
+	res := &Result{
+		Status: v.status, Degraded: v.degraded, CancelRequested: r.cancelled, Output: r.output(), Start: r.start,
+		Duration: time.Duration(r.ended), Abandoned: r.names(r.abandoned), run: r,
+	}
+	slices.Sort(res.Abandoned)
+	res.Warnings = slices.Clone(r.warnings)
+	if r.log != nil {
+		res.Warnings = append(res.Warnings, r.log.problems()...)
+	}
+	if r.st.bug != nil {
+		res.Warnings = append(res.Warnings, r.st.bug)
+	}
+	if v.cause != CauseNone {
+		res.Cause = Cause{Kind: v.cause, Err: r.stopErr}
+		if v.cause == CauseEndFailed {
+			res.Cause.Origins, res.Cause.Err = r.names([]Ref{r.plan.end}), r.nodeError(r.plan.end)
+		}
+	}
+	if v.status != RunCompleted {
+		res.err = r.runError(v)
+	}
+	return res
+}
+
+// runError gathers the errors of the nodes that broke by themselves, and of what stopped the run.
+func (r *Run) runError(v verdict) error {
+	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause}
+	for _, ref := range r.plan.declared {
+		w := r.st.words[ref]
+		own := statusOf(w) == Failed && w&(wordPropagated|wordTolerated) == 0 || statusOf(w) == Cancelled && kindOf(w) == CauseExternal
+		if own || statusOf(w) == Cancelled && kindOf(w) == CauseCancelNode {
+			e.Errs = append(e.Errs, r.nodeError(ref))
+		}
+	}
+	if r.stopErr != nil && v.cause != CauseFailFast {
+		e.Errs = append(e.Errs, r.stopErr)
+	}
+	return e
+}
+
+// output is the output of the run.
+func (r *Run) output() any {
+	if r.plan.end != noRef {
+		if said, ok := r.endOutput.(EndVerdict); ok {
+			return said.Output
+		}
+		return r.endOutput
+	}
+	leaves, last := map[string]any{}, noRef
+	n := 0
+	for _, ref := range r.plan.declared {
+		if len(r.plan.outOf(ref)) > 0 {
+			continue
+		}
+		n++
+		last = ref
+		if statusOf(r.st.words[ref]) == Completed {
+			leaves[r.plan.nodes[ref].ID] = r.records[ref].value
+		}
+	}
+	if n == 1 {
+		return leaves[r.plan.nodes[last].ID]
+	}
+	return leaves
+}

@@ -1,0 +1,172 @@
+package kahn
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value
+// means that the policy is taken from the graph's Defaults, then from the run's [DefaultRetry], and then is a single
+// attempt: repeating an unknown side effect is worse than reporting a failure.
+//
+// After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), and then jittered.
+type Retry struct {
+	// MaxAttempts is the total number of attempts, the first included. Zero means 1 where another field is set.
+	MaxAttempts int
+	// InitialDelay is the delay after the first attempt. Zero means 500 ms, a negative value no delay at all.
+	InitialDelay time.Duration
+	// Multiplier is the factor from one delay to the next. Zero means 2.
+	Multiplier float64
+	// MaxDelay caps the delay before jitter. Zero means 8 s, a negative value no cap.
+	MaxDelay time.Duration
+	// Jitter spreads the delays of nodes that failed together. Default: [JitterHalf].
+	Jitter Jitter
+	// RetryOn lists the causes worth another attempt, out of [CauseTimeout], [CauseStepError], [CauseRateLimit],
+	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means
+	// none.
+	RetryOn []CauseKind
+	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; a longer one is not waited for and the node
+	// fails. Zero means 5 min.
+	MaxRetryAfter time.Duration
+}
+
+// Jitter tells how a delay d is randomized, with U drawn uniformly from [0, 1).
+type Jitter uint8
+
+// The jitters. Half and full are the "equal" and "full" jitter of Brooker, Exponential Backoff And Jitter (2015).
+const (
+	jitterDefault Jitter = iota
+	JitterHalf           // d * (0.5 + U*0.5)
+	JitterNone           // d
+	JitterFull           // d * U
+
+	jitterCount
+)
+
+var jitterNames = [jitterCount]string{"", "half", "none", "full"}
+
+// String returns "half", "none" or "full", or "" for the zero value.
+func (j Jitter) String() string { return enumName(jitterNames[:], int(j), "Jitter") }
+
+// MarshalText encodes j as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (j Jitter) MarshalText() ([]byte, error) { return enumText(jitterNames[:], int(j), "jitter") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (j *Jitter) UnmarshalText(text []byte) error {
+	return enumParse(j, jitterNames[:], text, "jitter")
+}
+
+const (
+	defaultInitialDelay  = 500 * time.Millisecond
+	defaultMaxDelay      = 8 * time.Second
+	defaultMultiplier    = 2
+	defaultMaxRetryAfter = 5 * time.Minute
+)
+
+// retryable are the causes that a policy may list, and retriedByDefault those that an unset RetryOn stands for.
+const (
+	retryable        = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CausePanic)
+	retriedByDefault = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit)
+)
+
+// causeSet is a set of CauseKinds, a bit each.
+type causeSet uint64
+
+func (s causeSet) has(k CauseKind) bool { return s>>k&1 == 1 }
+
+// RetryJittered is a policy of n attempts that wait 500 ms, doubling up to 8 s, with half jitter.
+func RetryJittered(n int) Retry {
+	return Retry{MaxAttempts: n, InitialDelay: defaultInitialDelay, MaxDelay: defaultMaxDelay, Jitter: JitterHalf}
+}
+
+// RetryStandard is a policy of three attempts that wait 1 s and 2 s, doubling up to 30 s, without jitter.
+func RetryStandard() Retry {
+	return Retry{MaxAttempts: 3, InitialDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: JitterNone}
+}
+
+// isZero reports whether the policy says nothing, and so another one applies.
+func (r Retry) isZero() bool { return r.RetryOn == nil && r.equal(Retry{}) }
+
+func (r Retry) equal(o Retry) bool {
+	return r.MaxAttempts == o.MaxAttempts && r.InitialDelay == o.InitialDelay && r.Multiplier == o.Multiplier &&
+		r.MaxDelay == o.MaxDelay && r.Jitter == o.Jitter && r.MaxRetryAfter == o.MaxRetryAfter &&
+		(r.RetryOn == nil) == (o.RetryOn == nil) && slices.Equal(r.RetryOn, o.RetryOn)
+}
+
+// withDefaults fills in the fields that are unset. Its result has no zero field but RetryOn.
+func (r Retry) withDefaults() Retry {
+	if r.MaxAttempts == 0 {
+		r.MaxAttempts = 1
+	}
+	if r.InitialDelay == 0 {
+		r.InitialDelay = defaultInitialDelay
+	}
+	if r.Multiplier == 0 {
+		r.Multiplier = defaultMultiplier
+	}
+	if r.MaxDelay == 0 {
+		r.MaxDelay = defaultMaxDelay
+	}
+	if r.Jitter == jitterDefault {
+		r.Jitter = JitterHalf
+	}
+	if r.MaxRetryAfter == 0 {
+		r.MaxRetryAfter = defaultMaxRetryAfter
+	}
+	return r
+}
+
+// causes is the set of causes that the policy retries.
+func (r Retry) causes() (set causeSet) {
+	if r.RetryOn == nil {
+		return retriedByDefault
+	}
+	for _, k := range r.RetryOn {
+		set |= 1 << k
+	}
+	return set
+}
+
+// validate returns what is wrong with the policy, or nil.
+func (r Retry) validate() error {
+	switch {
+	case r.MaxAttempts < 0:
+		return fmt.Errorf("%w: retry: MaxAttempts %d is negative", ErrBadValue, r.MaxAttempts)
+	case r.Multiplier < 0 || math.IsNaN(r.Multiplier) || math.IsInf(r.Multiplier, 0):
+		return fmt.Errorf("%w: retry: Multiplier %v", ErrBadValue, r.Multiplier)
+	case r.Jitter >= jitterCount:
+		return fmt.Errorf("%w: retry: %v", ErrBadValue, r.Jitter)
+	case r.MaxRetryAfter < 0:
+		return fmt.Errorf("%w: retry: MaxRetryAfter %v is negative", ErrBadValue, r.MaxRetryAfter)
+	}
+	for _, k := range r.RetryOn {
+		if k >= causeCount || !retryable.has(k) {
+			return fmt.Errorf("%w: retry: RetryOn lists %q, which is never retried", ErrBadValue, k)
+		}
+	}
+	return nil
+}
+
+// delay returns the wait after failed attempt k, from 1, with u drawn from [0, 1). The policy must have its defaults. It
+// is a pure function; the arithmetic saturates instead of overflowing.
+func (r Retry) delay(k int, u float64) time.Duration {
+	if r.InitialDelay < 0 {
+		return 0
+	}
+	d := float64(r.InitialDelay) * math.Pow(r.Multiplier, float64(k-1))
+	if r.MaxDelay > 0 {
+		d = min(d, float64(r.MaxDelay))
+	}
+	switch r.Jitter {
+	case JitterHalf:
+		d *= 0.5 + u*0.5
+	case JitterFull:
+		d *= u
+	}
+	if d >= math.MaxInt64 { // also the infinity that a large exponent gives
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}

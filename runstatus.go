@@ -1,0 +1,316 @@
+package kahn
+
+import "slices"
+
+// verdict is the status of a run that has ended, as the end step evaluates it.
+type verdict struct {
+	status   RunStatus
+	degraded bool
+	cause    CauseKind // why the whole run was stopped, or CauseEndFailed
+	failed   int       // nodes in status failed, the end node not counted
+}
+
+// EndVerdict, returned by the end node as its output, replaces the status that kahn computed for the run. A cancelled run
+// stays cancelled. An end node that returns anything else leaves the computed status alone, and its output is the run's.
+type EndVerdict struct {
+	// Status is RunCompleted or RunFailed. The zero value leaves the computed status.
+	Status RunStatus
+	// Output is the output of the run.
+	Output any
+}
+
+// bad reports whether a terminal node counts against the run: it failed without being forgiven, was aborted, or was
+// cancelled other than as a loser that nobody waits for.
+func (s *State) bad(r Ref) bool {
+	w := s.words[r]
+	switch statusOf(w) {
+	case Failed:
+		return w&wordTolerated == 0
+	case Aborted:
+		return true
+	case Cancelled:
+		return kindOf(w) != CauseSuperseded
+	}
+	return false
+}
+
+// runStatus computes the status of a run whose nodes, but for the end node, are all terminal. Runs without a bad node, the
+// common case, cost nothing; others cost one pass over the edges of the bad nodes.
+func (s *State) runStatus(rule StatusRule) (status RunStatus, degraded bool) {
+	if s.badNodes == 0 {
+		return RunCompleted, false
+	}
+	var anyBad, failure, cancel bool // over all bad nodes
+	var escapedFailure, escapedCancel bool
+	byRequest := s.requestClasses()
+	for i := range s.words {
+		r := Ref(i)
+		if r == s.plan.end || !s.bad(r) {
+			continue
+		}
+		anyBad = true
+		if byRequest(r) {
+			cancel = true
+			escapedCancel = escapedCancel || !s.consumed(r)
+		} else {
+			failure = true
+			escapedFailure = escapedFailure || !s.consumed(r)
+		}
+	}
+	switch rule {
+	case StatusLeaves:
+		status = s.byLeaves()
+	case StatusStrict:
+		status = worst(failure, cancel)
+	default:
+		status = worst(escapedFailure, escapedCancel)
+	}
+	return status, status == RunCompleted && (anyBad || s.tolerated > 0)
+}
+
+func worst(failure, cancel bool) RunStatus {
+	switch {
+	case failure:
+		return RunFailed
+	case cancel:
+		return RunCancelled
+	}
+	return RunCompleted
+}
+
+// byLeaves looks at leaves, the nodes without successors but the end node: all completed or skipped means completed; else
+// any cancelled node, if none failed, means cancelled.
+func (s *State) byLeaves() RunStatus {
+	allGood, cancelled, failed := true, false, false
+	for i, w := range s.words {
+		r := Ref(i)
+		if r == s.plan.end {
+			continue
+		}
+		status := statusOf(w)
+		cancelled = cancelled || status == Cancelled
+		failed = failed || status == Failed
+		if len(s.plan.outOf(r)) == 0 && status != Completed && status != Skipped {
+			allGood = false
+		}
+	}
+	switch {
+	case allGood:
+		return RunCompleted
+	case cancelled && !failed:
+		return RunCancelled
+	}
+	return RunFailed
+}
+
+// consumed reports whether the failure of a bad node was handled: one of its edges that let the failure through leads to a
+// node that is no observer and that reached ready (an error boundary: that completed), or passed the failure on by being
+// bad itself, or stepped aside for it as it was configured to.
+func (s *State) consumed(b Ref) bool {
+	for _, a := range s.plan.outOf(b) {
+		f := &s.plan.facts[a.to]
+		if a.is(arcData) || f.is(factObserver) {
+			continue
+		}
+		class, _ := s.class(b, a)
+		caught := class == seenS && a.is(arcFailure)
+		if class != seenF && !caught {
+			continue
+		}
+		t := s.words[a.to]
+		handled := t&wordReached != 0
+		if f.join == Boundary {
+			handled = statusOf(t) == Completed
+		}
+		if handled {
+			return true
+		}
+		if class == seenF && (s.bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
+			return true
+		}
+	}
+	return false
+}
+
+// requestClasses tells the bad nodes that go back to a request to stop from those that go back to a failure, once
+// everything is terminal: an aborted node belongs to the failures if any failure reached it.
+func (s *State) requestClasses() func(Ref) bool {
+	if s.cancelled == 0 {
+		return func(Ref) bool { return false }
+	}
+	byRequest := make([]bool, len(s.words))
+	for i, w := range s.words { // predecessors come first
+		switch statusOf(w) {
+		case Cancelled:
+			byRequest[i] = true
+		case Aborted:
+			byRequest[i] = isUpstream(kindOf(w)) && !slices.ContainsFunc(s.plan.in.row(Ref(i)), func(j int32) bool {
+				e := &s.plan.edges[j]
+				return !e.DataOnly && s.isF(e) && !byRequest[e.from]
+			})
+		}
+	}
+	return func(r Ref) bool { return byRequest[r] }
+}
+
+func isUpstream(k CauseKind) bool { return k == CauseUpstreamFailure || k == CauseUpstreamCancelled }
+
+// isF reports whether an edge resolved to F.
+func (s *State) isF(e *edge) bool {
+	if e.to == s.plan.end || !statusOf(s.words[e.from]).Terminal() {
+		return false
+	}
+	class, _ := s.class(e.from, e.arc())
+	return class == seenF
+}
+
+// victim reports whether a terminal node ended because of its predecessors.
+func (s *State) victim(r Ref) bool {
+	w := s.words[r]
+	return statusOf(w) == Aborted && isUpstream(kindOf(w)) || w&wordPropagated != 0 && statusOf(w) == Failed
+}
+
+// origins returns the nodes that a bad node goes back to, in the order of declaration, and whether all of them were stopped
+// by a request. It looks at all edges that resolved to F by now.
+func (s *State) origins(r Ref) (origins []Ref, byRequest bool) {
+	byRequest = true
+	seen := map[Ref]bool{r: true}
+	stack := []Ref{r}
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		w := s.words[at]
+		if !s.victim(at) {
+			origin := at
+			if statusOf(w) == Aborted {
+				if origin = Ref(int32(uint32(w))); origin != at && origin != noRef && seen[origin] {
+					origin = noRef // found already
+				}
+			}
+			if origin != noRef {
+				seen[origin] = true
+				origins = append(origins, origin)
+			}
+			byRequest = byRequest && statusOf(w) == Cancelled
+			continue
+		}
+		for _, i := range s.plan.in.row(at) {
+			if e := &s.plan.edges[i]; !e.DataOnly && !seen[e.from] && s.isF(e) {
+				seen[e.from] = true
+				stack = append(stack, e.from)
+			}
+		}
+	}
+	slices.SortFunc(origins, func(a, b Ref) int { return int(s.plan.decl[a] - s.plan.decl[b]) })
+	return slices.Compact(origins), byRequest
+}
+
+// causeKind is the kind of cause of a terminal node, as known once everything is terminal: of a victim it depends on all
+// that failed, whichever failed first.
+func (s *State) causeKind(r Ref) CauseKind {
+	w := s.words[r]
+	if statusOf(w) == Skipped || statusOf(w) == Completed {
+		return CauseNone
+	}
+	if !s.victim(r) {
+		return kindOf(w)
+	}
+	if _, byRequest := s.origins(r); byRequest {
+		return CauseUpstreamCancelled
+	}
+	return CauseUpstreamFailure
+}
+
+// reason works out the full reason of a skip. With now, edges count that have resolved by now; a parent_failure then names
+// the first failed predecessor known.
+func (s *State) reason(r Ref) SkipReason {
+	w := s.words[r]
+	if statusOf(w) != Skipped {
+		return SkipReason{}
+	}
+	p := s.plan
+	reason := SkipReason{Kind: SkipKind(kindOf(w))}
+	arg := uint32(w)
+	switch reason.Kind {
+	case SkipWhenGuard:
+		reason.Expression = "func"
+	case SkipConditionBranch, SkipUpstreamSkipped:
+		if arg != noEdge {
+			reason.Node = p.nodes[p.edges[arg].from].ID
+			if reason.Kind == SkipConditionBranch {
+				reason.Label = p.edges[arg].Label
+			}
+		}
+	case SkipRuleUnsatisfied:
+		reason.Rule = p.facts[r].join.String()
+	case SkipNullPropagation:
+		reason.Port = p.nodes[r].Ports[arg].Name
+		for _, i := range p.in.row(r) {
+			if p.edges[i].Param == reason.Port {
+				reason.Node = p.nodes[p.edges[i].from].ID
+			}
+		}
+	case SkipParentFailure:
+		for _, i := range p.in.row(r) {
+			if e := &p.edges[i]; !e.DataOnly && s.isF(e) {
+				reason.Node = p.nodes[e.from].ID
+				break
+			}
+		}
+	}
+	return reason
+}
+
+// judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
+func (r *Run) judge() {
+	s := &r.st
+	status, degraded := s.runStatus(r.cfg.statusRule)
+	v := verdict{status: status, degraded: degraded, cause: s.stopped}
+	for i, w := range s.words {
+		if statusOf(w) == Failed && Ref(i) != r.plan.end {
+			v.failed++
+		}
+	}
+	if end := r.plan.end; end != noRef {
+		r.judgeEnd(&v, end)
+	}
+	if v.status == RunCompleted {
+		v.cause = CauseNone
+	}
+	r.verdict = v
+}
+
+func (r *Run) judgeEnd(v *verdict, end Ref) {
+	if statusOf(r.st.words[end]) != Completed {
+		v.degraded = false
+		if v.status != RunCancelled {
+			v.status, v.cause = RunFailed, CauseEndFailed
+		}
+		return
+	}
+	said, ok := r.endOutput.(EndVerdict)
+	if !ok || said.Status == RunPending || v.status == RunCancelled && said.Status == RunCompleted {
+		return
+	}
+	if said.Status == RunCompleted && v.status != RunCompleted {
+		// The end node answers for what escaped; the run is degraded only by what was handled.
+		v.degraded = r.st.handledFailures()
+	}
+	if said.Status != RunCompleted {
+		v.degraded = false
+	}
+	v.status = said.Status
+}
+
+// handledFailures reports whether any failure was tolerated or handled.
+func (s *State) handledFailures() bool {
+	if s.tolerated > 0 {
+		return true
+	}
+	for i := range s.words {
+		if r := Ref(i); r != s.plan.end && s.bad(r) && s.consumed(r) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,1118 @@
+package kahn
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
+// State is the state of one run as a deterministic machine: every node's status, readiness and blocked-by-failure, the
+// ready queue and the slots. It knows no clock, no goroutine, no context and no randomness, and calls no user code:
+// results come in as calls, decisions come out. Execute is one coordinator that drives a State; a host may write another
+// with nothing but the methods below.
+//
+//	for t, ok := st.Next(); ok; t, ok = st.Next() {
+//		// perform t.Ref, in any way, at any time, and report with t.Token:
+//		st.Settle(t.Token, kahn.Outcome{Status: kahn.Completed})
+//	}
+//
+// A State may be used by any number of goroutines. Consequences of a call, a cascade over a million nodes included, have
+// happened when the call returns. Calls that the transition table forbids return an error and change nothing. No call
+// allocates for a node that completes.
+type State struct {
+	plan *Plan
+	mu   sync.Mutex // guards everything below; Execute holds it across a whole step of its own, events included
+
+	words   []uint64   // by Ref: see the word constants
+	wide    []wide     // by facts.wide
+	taken   []bool     // by label number: the routing decisions of completed conditions
+	ready   ordset.Set // nodes in status Ready that wait for a slot, by schedule position
+	inline  ordset.Set // nodes whose check or inline evaluation is due, by Ref
+	touched ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
+	work    []Ref      // nodes that were settled and whose out-edges are still to be visited
+
+	mode    Mode
+	limit   int // slots; 0 means no limit
+	left    int // nodes that are not terminal, the end node not counted
+	running int // nodes that hold a slot
+	busy    int // nodes that run, retry or are being checked, with or without a slot
+	tier    int32
+	pending int // Waves: nodes of the current tier that are not terminal
+
+	stopped  CauseKind // why the whole run was stopped, or CauseNone
+	stopping []Ref     // running nodes that were asked to stop and that NextStop has not handed out
+
+	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
+	clock     int32
+	settledAt []int32 // by Ref: when the node became terminal
+	decidedAt []int32 // by Ref: when the node's join was decided
+
+	changes []change // what happened, for the event log; only if logged
+	logged  bool
+
+	badNodes   int // failed, aborted or cancelled nodes
+	cancelled  int // cancelled nodes
+	tolerated  int // own failures under ContinueOnFail
+	staleCount int
+	bug        error // a transition that the table does not know, see check
+	visits     int64 // edges visited, to show that the work is linear
+}
+
+// Token names one attempt of one node, or with Attempt 0 its check. An outcome is accepted only with the current token of
+// its node, so a duplicate or late one changes nothing.
+type Token struct {
+	Ref     Ref
+	Attempt int32
+}
+
+// Task is something for the coordinator to do.
+type Task struct {
+	Token
+	// Check means that the node's join is satisfied and that user code or data has the last word: run the node's guard,
+	// assemble its inputs, and report with Checked. Otherwise the attempt has begun: the node is Running.
+	Check bool
+}
+
+// Outcome tells how an attempt ended.
+type Outcome struct {
+	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
+	Status Status
+	// Cause is the kind of failure, for Failed, Aborted and Cancelled.
+	Cause CauseKind
+	// Route is what Plan.Route returned for the output of a completed condition.
+	Route []int32
+}
+
+// CheckVerdict is the answer to a check. The zero value lets the node go on.
+type CheckVerdict struct {
+	// Skip is SkipWhenGuard or SkipNullPropagation, to skip the node.
+	Skip SkipKind
+	// Port is, for SkipNullPropagation, the index of the port in the node's Ports.
+	Port int
+	// Fail is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration, CausePanic or CauseGoexit, to
+	// fail the node.
+	Fail CauseKind
+}
+
+// change is one transition, for the log.
+type change struct {
+	ref     Ref
+	status  Status
+	blocked bool // the join was blocked: the policy's answer follows
+	wave    int8 // +1: the tier ref starts, -1: it has completed
+}
+
+// wide holds the counters that do not fit into the word of a node: those of AtLeast, and of early rules with required
+// ports.
+type wide struct {
+	s, other, ports int32
+}
+
+// A node's state is one word. It is written only under mu, and never again once the node is terminal: whoever learned
+// under mu that a node is terminal may read its word without.
+//
+//	bits  0-31  undecided: the in-edges still unresolved
+//	            decided:   the number of attempts begun
+//	            terminal:  what the kind is about: the deciding in-edge of a skip, the origin of a stop
+//	bits 32-35  status
+//	bits 36-39  classes of the resolved control edges: S, N, X, F
+//	bits 40-    flags
+//	bits 56-63  terminal or stopping: CauseKind, for a skipped node SkipKind
+const (
+	wordCount              = 1<<32 - 1
+	statusShift            = 32
+	seenShift              = 36
+	wordBypass      uint64 = 1 << 40 // undecided: an N edge with a bypass root was seen; skipped: the root is a bypass
+	wordSpecial     uint64 = 1 << 41 // the join needs a look also when everything seen so far is S
+	wordDecided     uint64 = 1 << 42 // the join has spoken; edges that resolve later change nothing
+	wordChecking    uint64 = 1 << 43 // join satisfied, waiting for the verdict of its check
+	wordReached     uint64 = 1 << 44 // the node was Ready at some time
+	wordStopping    uint64 = 1 << 45 // running, and asked to stop
+	wordSubstituted uint64 = 1 << 46 // runs with defaults in place of what failed
+	wordPropagated  uint64 = 1 << 47 // failed because of its predecessors, without running
+	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail
+	kindShift              = 56
+
+	wordS       = uint64(seenS) << seenShift
+	wordSeen    = uint64(seenS|seenN|seenX|seenF) << seenShift
+	wordNotOK   = uint64(seenN|seenX|seenF) << seenShift
+	wordStatus  = uint64(15) << statusShift
+	wordReady   = uint64(Ready) << statusShift
+	wordRunning = uint64(Running) << statusShift
+	wordDone    = uint64(Completed) << statusShift
+
+	noEdge = math.MaxUint32 // in the low bits of a skipped node: no edge is to blame
+)
+
+func statusOf(w uint64) Status  { return Status(w >> statusShift & 15) }
+func kindOf(w uint64) CauseKind { return CauseKind(w >> kindShift) }
+
+// NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. Of the options it
+// heeds modes and [Limit].
+func NewState(p *Plan, opts ...Option) (*State, error) {
+	var c config
+	if err := c.apply(opts); err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, ErrNoGraph
+	}
+	s := &State{}
+	s.init(p, &c)
+	s.begin()
+	return s, nil
+}
+
+func (s *State) init(p *Plan, c *config) {
+	n := len(p.nodes)
+	s.plan, s.mode, s.limit, s.left, s.tier = p, c.mode, c.limit, n, -1
+	if p.end != noRef {
+		s.left--
+	}
+	s.words = slices.Clone(p.words)
+	s.ready = ordset.Make(n)
+	if p.wide > 0 {
+		s.wide = make([]wide, p.wide)
+		for r := range p.facts {
+			if f := &p.facts[r]; f.wide >= 0 {
+				s.wide[f.wide].ports = p.portEdges(Ref(r))
+			}
+		}
+	}
+	if p.labels > 0 {
+		s.taken = make([]bool, p.labels)
+	}
+	if p.early {
+		s.settledAt, s.decidedAt = make([]int32, n), make([]int32, n)
+	}
+}
+
+// portEdges counts the edges bound to required ports of a node with an early rule.
+func (p *Plan) portEdges(r Ref) (n int32) {
+	for _, i := range p.in.row(r) {
+		if p.edges[i].flags&arcPort != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// begin takes what can be said before anything runs: annotations first, then the roots.
+func (s *State) begin() {
+	for _, r := range s.plan.disabled {
+		s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
+		s.work = append(s.work, r)
+	}
+	if s.mode == Waves {
+		s.visitAll()
+		s.advance()
+		return
+	}
+	if len(s.plan.tiers) > 1 && s.plan.tiers[1] > 0 && s.plan.end != 0 {
+		for r := range Ref(s.plan.tiers[1]) {
+			s.touch(r)
+		}
+	}
+	s.visitAll()
+	s.cascade()
+	s.maybeEnd()
+}
+
+// Status returns a node's status. Waiting is worked out here: some predecessor has started or settled.
+func (s *State) Status(r Ref) Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status(r)
+}
+
+func (s *State) status(r Ref) Status {
+	status := statusOf(s.words[r])
+	if status != Idle {
+		return status
+	}
+	for _, i := range s.plan.in.row(r) {
+		if from := statusOf(s.words[s.plan.edges[i].from]); from >= Running {
+			return Waiting
+		}
+	}
+	return Idle
+}
+
+// Next hands out something to do: checks and inline nodes first, which hold no slot, then the best ready node if a slot
+// is free. Ready nodes are ordered by priority, longest remaining path, and declaration.
+func (s *State) Next() (Task, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next()
+}
+
+func (s *State) next() (Task, bool) {
+	if s.inline.Len() > 0 {
+		i, _ := s.inline.PopMin()
+		r := Ref(i)
+		if s.words[r]&wordChecking != 0 {
+			return Task{Token: Token{Ref: r}, Check: true}, true
+		}
+		return s.start(r), true
+	}
+	if s.limit > 0 && s.running >= s.limit {
+		return Task{}, false
+	}
+	i, ok := s.ready.PopMin()
+	if !ok {
+		return Task{}, false
+	}
+	s.running++
+	return s.start(s.plan.at[i]), true
+}
+
+// hasNext reports whether next would return something.
+func (s *State) hasNext() bool {
+	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
+}
+
+func (s *State) start(r Ref) Task {
+	w := s.words[r]&^wordStatus | wordRunning
+	w++ // the attempt
+	s.words[r] = w
+	s.busy++
+	s.log(r, Running)
+	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
+}
+
+// Settle reports how an attempt ended. A step that fails, or returns an error, although it was asked to stop takes the
+// status that belongs to the stop; a success is kept.
+//
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome makes no
+// sense; nothing has changed then.
+func (s *State) Settle(t Token, out Outcome) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settle(t, out)
+}
+
+// SettleNext is Settle and Next in one call.
+func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.settle(t, out); err != nil {
+		return Task{}, false, err
+	}
+	next, ok := s.next()
+	return next, ok, nil
+}
+
+func (s *State) settle(t Token, out Outcome) error {
+	if err := s.current(t); err != nil {
+		return err
+	}
+	r, f := t.Ref, &s.plan.facts[t.Ref]
+	w := s.words[r]
+	var bits uint64
+	switch out.Status {
+	case Completed:
+		if f.router >= 0 {
+			for _, id := range out.Route {
+				if id < 0 || int(id) >= len(s.plan.routers[f.router].labels) {
+					return fmt.Errorf("%w: node %s: no label number %d", ErrBadValue, quoteID(s.plan.ID(r)), id)
+				}
+			}
+			for _, id := range out.Route {
+				s.taken[f.labels+id] = true
+			}
+		}
+	case Failed:
+		if out.Cause == CauseNone || out.Cause >= causeCount {
+			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Cause)
+		}
+		bits = uint64(out.Cause) << kindShift
+		if w&wordStopping != 0 && returnsError.has(out.Cause) {
+			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
+			bits = uint64(out.Cause) << kindShift
+		} else if f.is(factTolerant) {
+			bits |= wordTolerated
+		}
+	case Aborted, Cancelled:
+		if w&wordStopping != 0 {
+			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
+		}
+		if out.Cause == CauseNone || out.Cause >= causeCount {
+			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Status, out.Cause)
+		}
+		bits = uint64(out.Cause) << kindShift
+	case Skipped:
+		if r == s.plan.end {
+			return &TransitionError{Node: s.plan.ID(r), From: Running, To: Skipped}
+		}
+		bits = uint64(SkipSelf)<<kindShift | wordBypass | noEdge
+	default:
+		return &TransitionError{Node: s.plan.ID(r), From: Running, To: out.Status}
+	}
+	s.leaveRunning(r)
+	s.finish(r, out.Status, bits)
+	s.settled(r)
+	return nil
+}
+
+// returnsError are the failures that amount to the step having returned: on a node that was asked to stop they mean that
+// it did stop. A panic or a timeout that came first stays what it is.
+const returnsError = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
+
+// settled takes the consequences of one node having become terminal.
+func (s *State) settled(r Ref) {
+	if s.mode == Waves {
+		s.visit(r)
+		if s.pending == 0 {
+			s.advance()
+		}
+		return
+	}
+	s.visit(r)
+	if s.touched.Len() > 0 {
+		s.cascade()
+	}
+	if s.left == 0 {
+		s.maybeEnd()
+	}
+}
+
+func (s *State) current(t Token) error {
+	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
+	}
+	w := s.words[t.Ref]
+	if statusOf(w) != Running || int32(w&wordCount) != t.Attempt {
+		s.staleCount++
+		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.plan.ID(t.Ref)), t.Attempt)
+	}
+	return nil
+}
+
+func (s *State) leaveRunning(r Ref) {
+	s.busy--
+	if !s.plan.facts[r].is(factInline) {
+		s.running--
+	}
+}
+
+// Retry reports that the attempt failed and another one was granted: the node backs off, holding no slot, until Requeue.
+// In a run, or of a node, that is being stopped there is no other attempt: an error that matches [ErrTransition].
+func (s *State) Retry(t Token) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retry(t)
+}
+
+func (s *State) retry(t Token) error {
+	if err := s.current(t); err != nil {
+		return err
+	}
+	if !s.mayRetry(t.Ref) {
+		return &TransitionError{Node: s.plan.ID(t.Ref), From: Running, To: Retrying}
+	}
+	s.leaveRunning(t.Ref)
+	s.busy++
+	s.setStatus(t.Ref, Retrying)
+	return nil
+}
+
+func (s *State) mayRetry(r Ref) bool {
+	return s.words[r]&wordStopping == 0 && (s.stopped == CauseNone || s.plan.facts[r].is(factCleanup))
+}
+
+// Requeue makes a node that backs off ready again.
+func (s *State) Requeue(t Token) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requeue(t, Retrying)
+}
+
+func (s *State) requeue(t Token, from Status) error {
+	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
+	}
+	w := s.words[t.Ref]
+	if statusOf(w) != from || int32(w&wordCount) != t.Attempt {
+		s.staleCount++
+		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.plan.ID(t.Ref)), t.Attempt)
+	}
+	if from == Retrying {
+		s.busy--
+	}
+	s.makeReady(t.Ref)
+	return nil
+}
+
+// Suspend reports that the attempt waits for a signal from outside. The node holds no slot until Resume.
+func (s *State) Suspend(t Token) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.current(t); err != nil {
+		return err
+	}
+	if t.Ref == s.plan.end || s.words[t.Ref]&wordStopping != 0 {
+		return &TransitionError{Node: s.plan.ID(t.Ref), From: Running, To: Suspended}
+	}
+	s.leaveRunning(t.Ref)
+	s.setStatus(t.Ref, Suspended)
+	return nil
+}
+
+// Resume makes a suspended node ready again: its step is entered from its start, as a new attempt.
+func (s *State) Resume(t Token) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requeue(t, Suspended)
+}
+
+// Checked answers a check. The error matches [ErrStale] if the node does not wait for one.
+func (s *State) Checked(t Token, v CheckVerdict) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checked(t, v)
+}
+
+func (s *State) checked(t Token, v CheckVerdict) error {
+	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
+	}
+	if s.words[t.Ref]&wordChecking == 0 || t.Attempt != 0 {
+		s.staleCount++
+		return fmt.Errorf("%w: node %s waits for no check", ErrStale, quoteID(s.plan.ID(t.Ref)))
+	}
+	r := t.Ref
+	var bits uint64
+	status := Skipped
+	switch {
+	case v.Fail != CauseNone && v.Skip == SkipNone && v.Fail < causeCount:
+		status, bits = Failed, uint64(v.Fail)<<kindShift
+		if s.plan.facts[r].is(factTolerant) {
+			bits |= wordTolerated
+		}
+	case v.Fail == CauseNone && v.Skip == SkipWhenGuard:
+		bits = uint64(SkipWhenGuard)<<kindShift | wordBypass | noEdge
+	case v.Fail == CauseNone && v.Skip == SkipNullPropagation && v.Port >= 0 && v.Port < len(s.plan.nodes[r].Ports):
+		bits = uint64(SkipNullPropagation)<<kindShift | wordBypass | uint64(v.Port)
+	case v != (CheckVerdict{}):
+		return fmt.Errorf("%w: node %s: verdict %+v", ErrBadValue, quoteID(s.plan.ID(r)), v)
+	}
+	s.inline.Remove(int(r)) // a coordinator may answer before it was asked
+	s.words[r] &^= wordChecking
+	s.busy--
+	if (v == CheckVerdict{}) {
+		s.makeReady(r)
+		return nil
+	}
+	s.finish(r, status, bits)
+	s.settled(r)
+	return nil
+}
+
+// Fail makes a node fail that is between two attempts, ready or suspended: its time is up. The token is that of its last
+// attempt.
+func (s *State) Fail(t Token, kind CauseKind) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fail(t, kind)
+}
+
+func (s *State) fail(t Token, kind CauseKind) error {
+	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
+	}
+	w := s.words[t.Ref]
+	switch from := statusOf(w); {
+	case from != Ready && from != Retrying && from != Suspended:
+		return &TransitionError{Node: s.plan.ID(t.Ref), From: s.status(t.Ref), To: Failed}
+	case int32(w&wordCount) != t.Attempt:
+		s.staleCount++
+		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.plan.ID(t.Ref)), t.Attempt)
+	case kind == CauseNone || kind >= causeCount:
+		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+	}
+	bits := uint64(kind) << kindShift
+	if s.plan.facts[t.Ref].is(factTolerant) {
+		bits |= wordTolerated
+	}
+	s.withdraw(t.Ref)
+	s.finish(t.Ref, Failed, bits)
+	s.settled(t.Ref)
+	return nil
+}
+
+// AbortNode makes a node aborted at once, also if it is running: its late outcome will be stale. kind is a cause of the
+// engine's failure logic, such as CauseAbortAll. A terminal node is left alone: an error that matches [ErrTransition].
+func (s *State) AbortNode(r Ref, kind CauseKind) error { return s.end1(r, kind, Aborted) }
+
+// CancelNode makes a node cancelled at once, also if it is running: its late outcome will be stale. A terminal node is
+// left alone, and the end node cannot be cancelled: an error that matches [ErrTransition].
+func (s *State) CancelNode(r Ref) error { return s.end1(r, CauseCancelNode, Cancelled) }
+
+func (s *State) end1(r Ref, kind CauseKind, to Status) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int(r) >= len(s.words) || r < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
+	}
+	if from := s.status(r); from.Terminal() || r == s.plan.end {
+		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
+	}
+	if kind == CauseNone || kind >= causeCount || kind.stopStatus() != to {
+		return fmt.Errorf("%w: cause %v for %v", ErrBadValue, kind, to)
+	}
+	s.withdraw(r)
+	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(r)))
+	s.settled(r)
+	return nil
+}
+
+// AbortAll makes every node that is not terminal aborted at once, running ones included, whose late outcomes will be
+// stale. Cleanup nodes that have not started, and the end node, still run. Terminal nodes stay as they are.
+func (s *State) AbortAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop(CauseAbortAll, noRef, stopInstantly)
+}
+
+// CancelAll is AbortAll for a request to stop: nodes become cancelled.
+func (s *State) CancelAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop(CauseCancelRun, noRef, stopInstantly)
+}
+
+// Stop stops the run in two phases: what has not started becomes aborted or cancelled, as the cause has it, at once; what
+// is running is to be asked to stop, see NextStop, and is settled by its coordinator. Cleanup nodes and the end node still
+// run. The first cause stands.
+func (s *State) Stop(kind CauseKind) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind == CauseNone || kind >= causeCount {
+		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+	}
+	s.stop(kind, noRef, stopAsking)
+	return nil
+}
+
+// StopNode is the two-phase form of AbortNode and CancelNode: a running node is to be asked to stop, see NextStop, any
+// other becomes terminal at once.
+func (s *State) StopNode(r Ref, kind CauseKind) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopNode(r, kind)
+}
+
+func (s *State) stopNode(r Ref, kind CauseKind) error {
+	if int(r) >= len(s.words) || r < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
+	}
+	if kind == CauseNone || kind >= causeCount {
+		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+	}
+	to := kind.stopStatus()
+	if from := s.status(r); from.Terminal() || r == s.plan.end {
+		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
+	}
+	if statusOf(s.words[r]) == Running {
+		s.askToStop(r, kind)
+		return nil
+	}
+	s.withdraw(r)
+	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(r)))
+	s.settled(r)
+	return nil
+}
+
+// NextStop hands out a running attempt that is to be asked to stop, each once.
+func (s *State) NextStop() (Token, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nextStop()
+}
+
+func (s *State) nextStop() (Token, bool) {
+	for len(s.stopping) > 0 {
+		r := s.stopping[0]
+		s.stopping = s.stopping[1:]
+		if w := s.words[r]; statusOf(w) == Running {
+			return Token{Ref: r, Attempt: int32(w & wordCount)}, true
+		}
+	}
+	return Token{}, false
+}
+
+type stopManner uint8
+
+const (
+	stopInstantly stopManner = iota // running nodes become terminal too
+	stopAsking                      // running nodes are asked
+	stopDraining                    // running nodes are left to finish
+)
+
+// stop stops everything but cleanup nodes and the end. Statuses are all set before any edge is visited: what was stopped
+// is not a victim of something else that was stopped.
+func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
+	if s.stopped == CauseNone {
+		s.stopped = kind
+	}
+	kind = s.stopped
+	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
+	for i := range s.words {
+		r, w := Ref(i), s.words[i]
+		if statusOf(w).Terminal() || s.plan.facts[r].is(factCleanup) {
+			continue
+		}
+		if statusOf(w) == Running && manner != stopInstantly {
+			if manner == stopAsking {
+				s.askToStop(r, kind)
+			}
+			continue
+		}
+		s.withdraw(r)
+		s.finish(r, kind.stopStatus(), bits)
+		s.work = append(s.work, r)
+	}
+	s.visitAll()
+	if s.mode == Waves {
+		if s.pending == 0 {
+			s.advance()
+		}
+		return
+	}
+	s.cascade()
+	s.maybeEnd()
+}
+
+func (s *State) askToStop(r Ref, kind CauseKind) {
+	if s.words[r]&wordStopping == 0 {
+		s.words[r] |= wordStopping | uint64(kind)<<kindShift
+		s.stopping = append(s.stopping, r)
+	}
+}
+
+// withdraw takes a node that is about to be stopped out of wherever it is queued or counted.
+func (s *State) withdraw(r Ref) {
+	w := s.words[r]
+	switch {
+	case w&wordChecking != 0:
+		s.inline.Remove(int(r))
+		s.busy--
+	case statusOf(w) == Ready:
+		if !s.inline.Remove(int(r)) {
+			s.ready.Remove(int(s.plan.pos[r]))
+		}
+	case statusOf(w) == Running:
+		s.leaveRunning(r)
+	case statusOf(w) == Retrying:
+		s.busy--
+	}
+}
+
+// finish makes a node terminal. The caller sees to its out-edges.
+func (s *State) finish(r Ref, to Status, bits uint64) {
+	w := s.words[r]
+	s.check(r, to)
+	s.words[r] = w&wordReached | wordDecided | uint64(to)<<statusShift | bits
+	if r != s.plan.end {
+		s.left--
+	}
+	if s.mode == Waves && s.plan.facts[r].tier == s.tier {
+		s.pending--
+	}
+	switch to {
+	case Failed:
+		s.badNodes++
+		if bits&wordTolerated != 0 {
+			s.tolerated++
+		}
+	case Aborted:
+		s.badNodes++
+	case Cancelled:
+		s.badNodes++
+		s.cancelled++
+	}
+	if s.settledAt != nil {
+		s.clock++
+		s.settledAt[r] = s.clock
+	}
+	s.log(r, to)
+}
+
+// check holds every transition against the table. One that is not in it is a defect of this package: tests panic, a run
+// goes on and reports it.
+func (s *State) check(r Ref, to Status) {
+	from := statusOf(s.words[r])
+	if from.CanBecome(to) {
+		return
+	}
+	err := fmt.Errorf("internal error: %w", &TransitionError{Node: s.plan.ID(r), From: from, To: to})
+	s.noteBug(err)
+}
+
+func (s *State) noteBug(err error) {
+	if panicOnBug {
+		panic(err)
+	}
+	if s.bug == nil {
+		s.bug = err
+	}
+}
+
+// panicOnBug is set by the package's own tests.
+var panicOnBug bool
+
+func (s *State) setStatus(r Ref, to Status) {
+	w := s.words[r]
+	s.check(r, to)
+	s.words[r] = w&^wordStatus | uint64(to)<<statusShift
+	s.log(r, to)
+}
+
+func (s *State) log(r Ref, to Status) {
+	if s.logged {
+		s.changes = append(s.changes, change{ref: r, status: to})
+	}
+}
+
+// visitAll visits the out-edges of all nodes in the work list.
+func (s *State) visitAll() {
+	for i := 0; i < len(s.work); i++ {
+		s.visit(s.work[i])
+	}
+	s.work = s.work[:0]
+}
+
+// visit resolves the out-edges of a terminal node: O(1) each, none twice. Nodes whose join may have something to say are
+// touched; the caller looks at them in the order of their Refs. A plain node, all of whose edges are satisfied, needs no
+// look: it is ready.
+func (s *State) visit(r Ref) {
+	arcs := s.plan.outOf(r)
+	s.visits += int64(len(arcs))
+	if statusOf(s.words[r]) != Completed {
+		s.visitSlow(r, arcs)
+		return
+	}
+	for i, a := range arcs {
+		if a.facts&arcSpecial != 0 {
+			s.visitSlow(r, arcs[i:])
+			return
+		}
+		w := s.words[a.to]
+		if w&wordDecided != 0 {
+			continue
+		}
+		w = (w - 1) | wordS
+		s.words[a.to] = w
+		if s.mode == Waves || w&wordCount != 0 && w&wordSpecial == 0 {
+			continue
+		}
+		if w&(wordSpecial|wordNotOK) == 0 && !s.logged {
+			s.makeReady(a.to)
+			continue
+		}
+		s.touch(a.to)
+	}
+}
+
+func (s *State) visitSlow(r Ref, arcs []arc) {
+	for _, a := range arcs {
+		w := s.words[a.to]
+		if w&wordDecided != 0 {
+			continue
+		}
+		f := &s.plan.facts[a.to]
+		if f.wide >= 0 && a.is(arcPort) {
+			s.wide[f.wide].ports--
+		}
+		w--
+		if !a.is(arcData) {
+			class, bypass := s.class(r, a)
+			if class == seenN && bypass {
+				if f.mode == SkipSatisfy {
+					class = seenS
+				} else {
+					w |= wordBypass
+				}
+			}
+			w |= uint64(class) << seenShift
+			if f.wide >= 0 {
+				if class == seenS {
+					s.wide[f.wide].s++
+				} else {
+					s.wide[f.wide].other++
+				}
+			}
+		}
+		s.words[a.to] = w
+		if s.mode == Eager {
+			s.touch(a.to)
+		}
+	}
+}
+
+// class is the class into which an edge resolves, once its source is terminal: the one place that knows. bypass reports,
+// for a neutral edge, that the node behind it was skipped for a reason of its own and not because of a branch.
+func (s *State) class(from Ref, a arc) (class uint8, bypass bool) {
+	w := s.words[from]
+	switch statusOf(w) {
+	case Completed:
+		if a.is(arcFailure) || a.is(arcLabelled) && !s.taken[a.label()] {
+			return seenX, false
+		}
+		return seenS, false
+	case Skipped:
+		return seenN, w&wordBypass != 0
+	case Failed, Aborted:
+		if w&wordTolerated != 0 && !a.is(arcFailure) {
+			if a.is(arcLabelled) {
+				return seenX, false
+			}
+			return seenS, false
+		}
+		switch {
+		case a.is(arcAlways), a.is(arcFailure) && s.plan.filters[a.label()].has(kindOf(w)):
+			return seenS, false
+		case a.is(arcFailure):
+			return seenF, false
+		case s.plan.facts[from].catch.has(kindOf(w)):
+			return seenX, false
+		}
+	case Cancelled:
+		if a.is(arcAlways) {
+			return seenS, false
+		}
+	}
+	if a.is(arcShielded) && !a.is(arcFailure) {
+		return seenN, false
+	}
+	return seenF, false
+}
+
+func (s *State) touch(r Ref) {
+	if !s.touched.Made() {
+		s.touched = ordset.Make(len(s.words))
+	}
+	s.touched.Insert(int(r))
+}
+
+// cascade looks at the joins of touched nodes in the order of their Refs, which is topological: when a node is looked at,
+// nothing that the cascade still does can change its counts, and so the order of consequences is by tier and declaration.
+func (s *State) cascade() {
+	for {
+		i, ok := s.touched.PopMin()
+		if !ok {
+			return
+		}
+		if r := Ref(i); s.judge(r) {
+			s.visit(r)
+		}
+	}
+}
+
+// judge applies the join of an undecided node to its counts, and reports whether the node became terminal.
+func (s *State) judge(r Ref) (terminal bool) {
+	w := s.words[r]
+	if w&wordDecided != 0 {
+		return false
+	}
+	f := &s.plan.facts[r]
+	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
+	if f.wide >= 0 {
+		x := &s.wide[f.wide]
+		c.s, c.other, c.portOpen = x.s, x.other, x.ports > 0
+	}
+	switch d := decide(f.join, f.mode, f.policy, c); d {
+	case undecided:
+		return false
+	case decideSkip:
+		s.finish(r, Skipped, s.skipBits(r, w))
+		return true
+	case decideBlocked:
+		s.blocked(r)
+		switch f.policy {
+		case UpstreamSkip:
+			s.finish(r, Skipped, uint64(SkipParentFailure)<<kindShift|wordBypass|noEdge)
+		case UpstreamPropagate:
+			kind, origin := s.upstream(r)
+			s.finish(r, Failed, uint64(kind)<<kindShift|wordPropagated|uint64(uint32(origin)))
+		default:
+			kind, origin := s.upstream(r)
+			s.finish(r, Aborted, uint64(kind)<<kindShift|uint64(uint32(origin)))
+		}
+		return true
+	default:
+		if d == decideSubstitute {
+			s.blocked(r)
+			w |= wordSubstituted
+		}
+		s.words[r] = w&^wordCount | wordDecided // from now on the low bits count attempts
+		if s.decidedAt != nil {
+			s.decidedAt[r] = s.clock
+		}
+		if f.is(factCheck) {
+			s.words[r] |= wordChecking
+			s.busy++
+			s.evaluateInline(r)
+			return false
+		}
+		s.makeReady(r)
+		return false
+	}
+}
+
+func (s *State) blocked(r Ref) {
+	if s.logged {
+		s.changes = append(s.changes, change{ref: r, blocked: true})
+	}
+}
+
+func (s *State) makeReady(r Ref) {
+	w := s.words[r]
+	if w&wordDecided == 0 {
+		w = w&^wordCount | wordDecided
+	}
+	s.words[r] = w&^wordStatus | wordReady | wordReached
+	if s.plan.facts[r].is(factInline) {
+		s.evaluateInline(r)
+	} else {
+		s.ready.Insert(int(s.plan.pos[r]))
+	}
+	s.log(r, Ready)
+}
+
+// evaluateInline queues a check or an inline node.
+func (s *State) evaluateInline(r Ref) {
+	if !s.inline.Made() {
+		s.inline = ordset.Make(len(s.words))
+	}
+	s.inline.Insert(int(r))
+}
+
+// skipBits works out why the join skips r and what the root of the skip is, with one look back at r's in-edges, all of
+// which are resolved.
+func (s *State) skipBits(r Ref, w uint64) uint64 {
+	f := &s.plan.facts[r]
+	seen := uint8(w >> seenShift & 15)
+	rule := uint64(SkipRuleUnsatisfied)<<kindShift | wordBypass | noEdge
+	if seen != seenX {
+		switch f.join.rule() {
+		case OneFailed, AllFailed, AllSkipped:
+			return rule
+		case AnySucceeded, joinAtLeast:
+			if seen&seenS != 0 {
+				return rule
+			}
+		}
+	}
+	firstN := uint64(noEdge)
+	for _, i := range s.plan.in.row(r) {
+		e := &s.plan.edges[i]
+		if e.DataOnly {
+			continue
+		}
+		class, bypass := s.class(e.from, e.arc())
+		if class == seenX {
+			return uint64(SkipConditionBranch)<<kindShift | w&wordBypass | uint64(i)
+		}
+		if class == seenN && firstN == noEdge && !(bypass && f.mode == SkipSatisfy) {
+			firstN = uint64(i)
+		}
+	}
+	return uint64(SkipUpstreamSkipped)<<kindShift | w&wordBypass | firstN
+}
+
+func (e *edge) arc() arc {
+	return arc{to: e.to, facts: uint32(e.flags) | uint32(max(e.label, 0))<<arcBits}
+}
+
+// upstream names, for a node that its predecessors keep from running, the kind of cause and one origin, as far as they are
+// known now: of the failed predecessors the first one in the order of declaration, cancelled ones last.
+func (s *State) upstream(r Ref) (CauseKind, Ref) {
+	kind, origin := CauseUpstreamCancelled, noRef
+	for _, i := range s.plan.in.row(r) {
+		e := &s.plan.edges[i]
+		w := s.words[e.from]
+		if e.DataOnly || !statusOf(w).Terminal() {
+			continue
+		}
+		if class, _ := s.class(e.from, e.arc()); class != seenF {
+			continue
+		}
+		from := s.originOf(e.from)
+		if !s.cancelClass(e.from) {
+			return CauseUpstreamFailure, from
+		}
+		if origin == noRef {
+			origin = from
+		}
+	}
+	return kind, origin
+}
+
+// originOf names one node that a terminal bad node goes back to: itself if it broke or was cancelled by itself. It is
+// noRef for a node that was stopped from outside.
+func (s *State) originOf(r Ref) Ref {
+	w := s.words[r]
+	if statusOf(w) == Aborted || w&wordPropagated != 0 {
+		return Ref(int32(uint32(w)))
+	}
+	return r
+}
+
+// cancelClass reports whether a terminal bad node was stopped because of a request, as far as is known now.
+func (s *State) cancelClass(r Ref) bool {
+	w := s.words[r]
+	return statusOf(w) == Cancelled || statusOf(w) == Aborted && kindOf(w) == CauseUpstreamCancelled
+}
+
+// maybeEnd starts the end node when everything else is terminal.
+func (s *State) maybeEnd() {
+	if s.left == 0 && s.plan.end != noRef && statusOf(s.words[s.plan.end]) == Idle {
+		s.makeReady(s.plan.end)
+	}
+}
+
+// advance moves on to the next tier that has something to do, judging the joins of its nodes, all of whose edges are
+// resolved. It is called when the current tier has settled.
+func (s *State) advance() {
+	last := int32(len(s.plan.tiers) - 2)
+	for s.pending == 0 {
+		if s.tier >= 0 {
+			s.logWave(s.tier, -1)
+		}
+		if s.tier == last {
+			s.tier++ // so that the last tier completes once
+			return
+		}
+		if s.tier > last {
+			return
+		}
+		s.tier++
+		s.logWave(s.tier, 1)
+		lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
+		if lo == s.plan.end {
+			s.pending = 1
+			s.maybeEnd()
+			return
+		}
+		for r := lo; r < hi; r++ {
+			if !statusOf(s.words[r]).Terminal() {
+				s.pending++
+			}
+		}
+		for r := lo; r < hi; r++ {
+			if s.judge(r) {
+				s.visit(r)
+			}
+		}
+	}
+}
+
+func (s *State) logWave(tier int32, wave int8) {
+	if s.logged {
+		s.changes = append(s.changes, change{ref: Ref(tier), wave: wave})
+	}
+}

@@ -1,0 +1,256 @@
+package kahn
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// StepFunc performs one attempt of one node and returns its output. The context ends when the attempt is to stop, and is
+// the Step itself. A step that returns nil, nil completes with a null output.
+//
+// An error fails the attempt. [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] are errors that say
+// more. A panic and runtime.Goexit fail the attempt too, and reach nobody else.
+type StepFunc func(ctx context.Context, s *Step) (any, error)
+
+// FallbackFunc produces a node's output after its step failed for good with err.
+type FallbackFunc func(ctx context.Context, err error) (any, error)
+
+// Mux dispatches on the Kind of a node. Its Step method is the StepFunc of a host whose graphs are data:
+//
+//	kahn.Execute(ctx, g, kahn.Mux{"http": doHTTP, "sql": doSQL}.Step)
+type Mux map[string]StepFunc
+
+// Step performs s with the function for its Kind. A kind that is missing, or nil, fails the node with an error that
+// matches [ErrUnknownKind] and is not retried.
+func (m Mux) Step(ctx context.Context, s *Step) (any, error) {
+	if fn := m[s.Kind()]; fn != nil {
+		return fn(ctx, s)
+	}
+	return nil, Permanent(fmt.Errorf("%w: %s", ErrUnknownKind, quoteID(s.Kind())))
+}
+
+// Step is one attempt of one node, as the function that performs it sees it. It is also the attempt's context.
+//
+// A Step belongs to its attempt alone: it may be kept after the function has returned, but its context has ended then. Its
+// methods may be called from any goroutine.
+type Step struct {
+	run     *Run
+	ref     Ref
+	attempt int32
+
+	// The context of an attempt costs nothing until somebody asks for it. live is made by Done or Value; stopped is set,
+	// once, by whoever ends the attempt. Each side stores its own before it loads the other's, so one of them ends live.
+	live    atomic.Pointer[liveContext]
+	stopped atomic.Pointer[stopCause]
+
+	deadline int64 // of the attempt, in ns since the run's start; 0 means none. Fixed before the step is called.
+	flags    stepFlags
+}
+
+// stepFlags is fixed before the step is called.
+type stepFlags uint8
+
+const (
+	stepSubstituted stepFlags = 1 << iota // what failed upstream delivers defaults
+	stepDetached                          // a stop of the run does not reach it: cleanup and end
+)
+
+type liveContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+}
+
+type stopCause struct{ err error }
+
+// attemptEnded is the cause of a context whose attempt has returned.
+var attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled)}
+
+func (s *Step) node() *Node { return &s.run.plan.nodes[s.ref] }
+
+// ID returns the id of the node.
+func (s *Step) ID() string { return s.node().ID }
+
+// Kind returns the node's Kind.
+func (s *Step) Kind() string { return s.node().Kind }
+
+// Label returns the node's Label.
+func (s *Step) Label() string { return s.node().Label }
+
+// Config returns the node's Config.
+func (s *Step) Config() any { return s.node().Config }
+
+// Attempt returns the number of the attempt, from 1.
+func (s *Step) Attempt() int { return int(s.attempt) }
+
+// Tier returns the node's Kahn level.
+func (s *Step) Tier() int { return s.run.plan.Tier(s.ref) }
+
+// RunID returns the id of the run.
+func (s *Step) RunID() string { return s.run.ID() }
+
+// IdempotencyKey returns a key that is the same for all attempts of this node in this run, and for no other node or run:
+// the hex SHA-256 of the run's id and the node's.
+func (s *Step) IdempotencyKey() string {
+	sum := sha256.Sum256([]byte(s.run.ID() + "\x00" + s.ID()))
+	return hex.EncodeToString(sum[:])
+}
+
+// Param returns the value of a parameter: what edges delivered, merged if there are several, else the node's static value,
+// else, for a declared port or a node without predecessors, the root input of that name, else the port's default. ok tells
+// a null from nothing at all.
+func (s *Step) Param(name string) (value any, ok bool) {
+	v, ok := s.run.param(s.ref, s.flags, name)
+	return s.run.clone(v), ok
+}
+
+// Params returns all parameters in a map that the caller owns.
+func (s *Step) Params() map[string]any { return s.run.params(s.ref, s.flags, true) }
+
+// Upstream returns what the edge from the given node delivered; with several edges the last one in the order of
+// declaration that delivered anything. ok is false if there is no such edge or nothing was delivered.
+func (s *Step) Upstream(id string) (value any, ok bool) {
+	v, ok := s.run.upstream(s.ref, s.flags, id)
+	return s.run.clone(v), ok
+}
+
+// UpstreamAll returns what the predecessors delivered, by id, in a map that the caller owns.
+func (s *Step) UpstreamAll() map[string]any {
+	m := map[string]any{}
+	for _, i := range s.run.plan.in.row(s.ref) {
+		if v, ok := s.run.delivered(s.ref, s.flags, i); ok {
+			m[s.run.plan.ID(s.run.plan.edges[i].from)] = s.run.clone(v)
+		}
+	}
+	return m
+}
+
+// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil.
+func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
+
+// Root returns a root input of the run.
+func (s *Step) Root(name string) (value any, ok bool) {
+	v, ok := s.run.cfg.inputs[name]
+	return s.run.clone(v), ok
+}
+
+// LastErr returns the error of the previous attempt, or nil in the first.
+func (s *Step) LastErr() error {
+	s.run.st.mu.Lock()
+	defer s.run.st.mu.Unlock()
+	if x := s.run.extras[s.ref]; x != nil {
+		return x.lastErr
+	}
+	return nil
+}
+
+// View returns a view of the results of the node's ancestors; for the end node, of all results.
+func (s *Step) View() View { return View{run: s.run, ref: s.ref} }
+
+// Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if
+// nobody listens or the attempt has ended.
+func (s *Step) Emit(chunk any) { s.run.emit(s, chunk) }
+
+// Log publishes a message as an event node.log. Nothing happens if nobody listens or the attempt has ended.
+func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s, level, message) }
+
+// Deadline implements context.Context: the earliest of the deadlines of the attempt, the node, the run and the caller.
+func (s *Step) Deadline() (deadline time.Time, ok bool) {
+	if s.deadline != 0 {
+		deadline, ok = s.run.start.Add(time.Duration(s.deadline)), true
+	}
+	if s.flags&stepDetached == 0 {
+		if d, has := s.run.ctx.Deadline(); has && (!ok || d.Before(deadline)) {
+			deadline, ok = d, true
+		}
+	}
+	return deadline, ok
+}
+
+// Done implements context.Context.
+func (s *Step) Done() <-chan struct{} { return s.context().Done() }
+
+// Err implements context.Context: [context.DeadlineExceeded] if the attempt or the node ran out of time, else
+// [context.Canceled]; context.Cause tells the reasons apart.
+func (s *Step) Err() error {
+	stop := s.stopped.Load()
+	switch {
+	case stop == nil:
+		return nil
+	case errors.Is(stop.err, context.DeadlineExceeded):
+		return context.DeadlineExceeded
+	}
+	return context.Canceled
+}
+
+// Value implements context.Context with the values of the context that was passed to Execute.
+func (s *Step) Value(key any) any {
+	// context.Cause and the derived contexts of package context find the cancellation of a parent through Value, so an
+	// attempt that was stopped, or that has a context, must answer with it.
+	if s.live.Load() != nil || s.stopped.Load() != nil {
+		return s.context().Value(key)
+	}
+	return s.run.base.Value(key)
+}
+
+// String names the attempt; it is what a context prints of its parent.
+func (s *Step) String() string {
+	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
+}
+
+func (s *Step) context() *liveContext {
+	live := s.live.Load()
+	if live == nil {
+		live = &liveContext{}
+		live.Context, live.cancel = context.WithCancelCause(s.run.base)
+		if !s.live.CompareAndSwap(nil, live) {
+			live.cancel(nil)
+			live = s.live.Load()
+		}
+	}
+	if stop := s.stopped.Load(); stop != nil {
+		live.end(stop.err)
+	}
+	return live
+}
+
+// end ends the attempt's context, unless it has ended before. It is called without the run's lock.
+func (s *Step) end(cause *stopCause) {
+	if s.stopped.CompareAndSwap(nil, cause) {
+		if live := s.live.Load(); live != nil {
+			live.end(cause.err)
+		}
+	}
+}
+
+func (c *liveContext) end(cause error) { c.cancel(cause) }
+
+// Param returns a parameter as a T. It is exact: a value of another type is an error that matches [ErrType], a missing or
+// null one an error that matches [ErrNoValue].
+func Param[T any](s *Step, name string) (T, error) {
+	v, ok := s.Param(name)
+	return typed[T](v, ok, "parameter", name)
+}
+
+// Upstream returns what the edge from a node delivered as a T. It is exact: a value of another type is an error that
+// matches [ErrType], a missing or null one an error that matches [ErrNoValue].
+func Upstream[T any](s *Step, id string) (T, error) {
+	v, ok := s.Upstream(id)
+	return typed[T](v, ok, "upstream", id)
+}
+
+func typed[T any](v any, ok bool, what, name string) (T, error) {
+	t, is := v.(T)
+	switch {
+	case is:
+		return t, nil
+	case !ok || v == nil:
+		return t, fmt.Errorf("%s %s: %w", what, quoteID(name), ErrNoValue)
+	}
+	return t, fmt.Errorf("%s %s: %w: %T instead of %T", what, quoteID(name), ErrType, v, *new(T))
+}

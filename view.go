@@ -1,0 +1,101 @@
+package kahn
+
+// View is what a guard, a condition or a step may see of the run: the node itself, root inputs, and the results of its
+// ancestors. Asked for any other node it says [Idle], nil and nil. An ancestor that still runs, possible only behind an
+// early join, shows its current status.
+type View struct {
+	run *Run
+	ref Ref
+}
+
+// ID returns the id of the node that looks.
+func (v View) ID() string { return v.run.plan.nodes[v.ref].ID }
+
+// Config returns the Config of the node that looks.
+func (v View) Config() any { return v.run.plan.nodes[v.ref].Config }
+
+// Root returns a root input.
+func (v View) Root(name string) (value any, ok bool) {
+	value, ok = v.run.cfg.inputs[name]
+	return value, ok
+}
+
+// Status returns the status of an ancestor.
+func (v View) Status(id string) Status {
+	r, ok := v.ancestor(id)
+	if !ok {
+		return Idle
+	}
+	v.run.st.mu.Lock()
+	defer v.run.st.mu.Unlock()
+	return v.run.st.status(r)
+}
+
+// Output returns the output of an ancestor, or nil if it has not completed.
+func (v View) Output(id string) any {
+	r, ok := v.ancestor(id)
+	if !ok {
+		return nil
+	}
+	v.run.st.mu.Lock()
+	defer v.run.st.mu.Unlock()
+	if statusOf(v.run.st.words[r]) != Completed {
+		return nil
+	}
+	return v.run.records[r].value
+}
+
+// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError].
+func (v View) Err(id string) error {
+	r, ok := v.ancestor(id)
+	if !ok {
+		return nil
+	}
+	v.run.st.mu.Lock()
+	defer v.run.st.mu.Unlock()
+	return v.run.nodeError(r)
+}
+
+// RunStatus returns the status that the run is going to have, as far as it follows from its nodes. It is meant for the end
+// node, which sees all of them terminal; to any other node the run is [RunRunning].
+func (v View) RunStatus() RunStatus {
+	if v.ref != v.run.plan.end {
+		return RunRunning
+	}
+	v.run.st.mu.Lock()
+	defer v.run.st.mu.Unlock()
+	status, _ := v.run.st.runStatus(v.run.cfg.statusRule)
+	return status
+}
+
+// ancestor looks a node up. It searches backwards, no further down than the node looked for can be.
+func (v View) ancestor(id string) (Ref, bool) {
+	p := v.run.plan
+	target, ok := p.ids[id]
+	if !ok || target >= v.ref {
+		return noRef, false
+	}
+	if v.ref == p.end {
+		return target, true
+	}
+	if len(p.edgesFrom(v.ref, target)) > 0 {
+		return target, true
+	}
+	seen := map[Ref]bool{}
+	stack := []Ref{v.ref}
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, i := range p.in.row(at) {
+			from := p.edges[i].from
+			if from == target {
+				return target, true
+			}
+			if from > target && !seen[from] {
+				seen[from] = true
+				stack = append(stack, from)
+			}
+		}
+	}
+	return noRef, false
+}

@@ -1,0 +1,641 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+)
+
+// worker is a goroutine that performs steps, one after the other, until there is nothing left to do.
+type worker struct {
+	run   *Run
+	slab  []Step // Steps are made in slabs, and none is used twice: contexts leak
+	task  Task
+	step  *Step // of the task; nil for a check
+	now   int64 // the clock, read once for each completion: the end of one step is the start of the next
+	phase phase
+}
+
+// phase tells whether the worker is in user code, for the case that this code ends the goroutine.
+type phase uint8
+
+const (
+	phaseEngine phase = iota
+	phaseUser
+	phaseCrash // RePanic: the panic is on its way out, hands off
+)
+
+const slabSize = 32
+
+func (r *Run) work() {
+	w := worker{run: r, now: r.now()}
+	defer w.exit()
+	r.st.mu.Lock()
+	r.starting = false
+	for more := w.take(); more; {
+		if w.step == nil {
+			more = w.check()
+		} else {
+			more = w.finish(w.attempt(), true)
+		}
+	}
+}
+
+// exit is reached with nothing to do when the worker is done, and in the middle of user code when that called
+// runtime.Goexit: the node fails then, and if there is more to do another worker does it.
+func (w *worker) exit() {
+	if w.phase != phaseUser {
+		return
+	}
+	w.phase = phaseEngine
+	w.now = w.run.now()
+	if w.step != nil {
+		w.finish(attemptResult{err: ErrGoexit, kind: CauseGoexit}, false)
+		return
+	}
+	w.run.st.mu.Lock()
+	w.run.settleCheck(w.task.Token, checkResult{verdict: CheckVerdict{Fail: CauseGoexit}, err: ErrGoexit}, w.now)
+	w.leave()
+}
+
+// take takes the next task and releases the lock, which the caller holds. If there is yet more to do it starts a worker
+// for it. If it returns false this one has given up its place and must return.
+func (w *worker) take() bool {
+	r := w.run
+	s := &r.st
+	t, ok := s.next()
+	if !ok {
+		w.leave()
+		return false
+	}
+	w.task, w.step = t, nil
+	if !t.Check {
+		w.begin(t)
+	}
+	if s.logged || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 {
+		r.release(w.now)
+		return true
+	}
+	if !r.starting && s.hasNext() {
+		r.starting = true
+		r.workers++
+		go r.work()
+	}
+	s.mu.Unlock()
+	return true
+}
+
+// leave gives up the worker's place and releases the lock.
+func (w *worker) leave() {
+	w.run.workers--
+	w.run.release(w.now)
+}
+
+// begin makes the Step of an attempt that the state has started.
+func (w *worker) begin(t Task) {
+	r := w.run
+	if len(w.slab) == 0 {
+		w.slab = make([]Step, min(slabSize, r.st.left+1))
+	}
+	step := &w.slab[0]
+	w.slab = w.slab[1:]
+	w.step = step
+	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt
+	rec := &r.records[t.Ref]
+	rec.step, rec.attempts = step, t.Attempt
+	if t.Attempt == 1 {
+		rec.start = w.now
+	}
+	if r.st.words[t.Ref]&wordSubstituted != 0 {
+		step.flags |= stepSubstituted
+	}
+	if r.plan.facts[t.Ref].is(factCleanup) {
+		step.flags |= stepDetached
+	}
+	if n := &r.plan.nodes[t.Ref]; n.Timeout > 0 || n.OverallTimeout > 0 || r.cfg.timeout > 0 || step.flags&stepDetached != 0 {
+		r.armTimeouts(n, step, w.now)
+	}
+}
+
+// attemptResult is what a call of user code came to.
+type attemptResult struct {
+	value any
+	err   error
+	kind  CauseKind // of err, where it is known without a look at err
+}
+
+// attempt calls the user's function.
+func (w *worker) attempt() (res attemptResult) {
+	n := &w.run.plan.nodes[w.task.Ref]
+	w.phase = phaseUser
+	defer func() {
+		if w.phase == phaseUser { // a panic, or a Goexit, which is left to exit
+			if v := recover(); v != nil {
+				res = attemptResult{err: w.panicked(v), kind: CausePanic}
+			}
+		}
+		w.now = w.run.now()
+	}()
+	switch {
+	case n.Do != nil:
+		res.value, res.err = n.Do(w.step, w.step)
+	case n.Test != nil:
+		if res.value, res.err = n.Test(View{run: w.run, ref: w.task.Ref}); res.err != nil {
+			res.kind = CauseConditionError
+		}
+	default:
+		res.value, res.err = w.run.step(w.step, w.step)
+	}
+	w.phase = phaseEngine
+	return res
+}
+
+// panicked turns a recovered panic into an error, or under RePanic lets it go on, with the stack of its origin below.
+func (w *worker) panicked(v any) error {
+	if w.run.cfg.rePanic {
+		w.phase = phaseCrash
+		panic(v)
+	}
+	w.phase = phaseEngine
+	return newPanicError(v)
+}
+
+func newPanicError(v any) *PanicError {
+	if err, ok := v.(error); ok && inspectError(err).cyclic {
+		v = fmt.Sprintf("%T: %v", v, ErrCyclicError)
+	}
+	return &PanicError{Value: v, Stack: debug.Stack()}
+}
+
+// protect calls user code outside an attempt and returns its panic as an error.
+func (w *worker) protect(f func() error) (err error) {
+	w.phase = phaseUser
+	defer func() {
+		if w.phase == phaseUser {
+			if v := recover(); v != nil {
+				err = w.panicked(v)
+			}
+		}
+	}()
+	err = f()
+	w.phase = phaseEngine
+	return err
+}
+
+// conclusion is what the result of an attempt means.
+type conclusion struct {
+	Outcome
+	value    any   // of a completed node
+	err      error // of any other
+	skip     string
+	delay    time.Duration // before another attempt, if one is granted
+	hint     time.Duration // what a RateLimited error asked for, or 0
+	final    bool          // not to be retried
+	abortRun bool
+	fallback bool // the value is the fallback's
+}
+
+// conclude works out what a result means, as far as it does without the lock. User code that it needs, for labels or
+// random numbers, runs here.
+func (w *worker) conclude(res attemptResult) conclusion {
+	ref := w.task.Ref
+	n, f := &w.run.plan.nodes[ref], &w.run.plan.facts[ref]
+	if res.err == nil {
+		c := conclusion{Outcome: Outcome{Status: Completed}, value: res.value}
+		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
+			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
+		}
+		if f.router < 0 {
+			return c
+		}
+		var labels []string
+		if err := w.protect(func() error { labels = labelsOf(res.value); return nil }); err != nil {
+			return w.failure(attemptResult{err: err, kind: CauseConditionError})
+		}
+		route, matched := w.run.plan.routers[f.router].route(labels)
+		if !matched && n.NoMatch == NoMatchFail {
+			return w.failure(attemptResult{err: noMatchError(labels), kind: CauseNoBranchMatch})
+		}
+		c.Route = route
+		return c
+	}
+	return w.failure(res)
+}
+
+// failure works out what an error means.
+func (w *worker) failure(res attemptResult) conclusion {
+	r, ref := w.run, w.task.Ref
+	facts := inspectError(res.err)
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: res.kind}, err: res.err, final: facts.permanent, abortRun: facts.abortRun}
+	if facts.cyclic {
+		c.err = fmt.Errorf("%T: %w", res.err, ErrCyclicError)
+	}
+	switch {
+	case res.kind != CauseNone && res.kind != CauseConditionError:
+	case facts.skip != nil && ref != r.plan.end:
+		c.Outcome, c.skip = Outcome{Status: Skipped}, facts.skip.message
+		return c
+	case facts.skip != nil:
+		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
+	case res.kind == CauseConditionError:
+	case facts.external && ref != r.plan.end:
+		c.Outcome = Outcome{Status: Cancelled, Cause: CauseExternal}
+		return c
+	case facts.rate != nil:
+		c.Cause, c.hint = CauseRateLimit, max(facts.rate.after, 0)
+	case facts.deadline:
+		c.Cause = CauseTimeout
+	default:
+		c.Cause = CauseStepError
+	}
+	policy := r.retryOf(ref)
+	c.final = c.final || c.abortRun || w.step == nil || int(w.step.attempt) >= policy.MaxAttempts
+	if !c.final {
+		// Drawn for every failure that the policy might retry, so that the use of the source does not depend on timing.
+		u := 0.0
+		if err := w.protect(func() error { u = r.random(); return nil }); err != nil {
+			return conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
+		}
+		c.delay = policy.delay(int(w.step.attempt), u)
+	}
+	return c
+}
+
+func (r *Run) random() float64 {
+	if r.cfg.random != nil {
+		return r.cfg.random()
+	}
+	return rand.Float64()
+}
+
+// retryOf is the policy of a node, its defaults filled in; zero if there is none.
+func (r *Run) retryOf(ref Ref) Retry {
+	if policy := r.plan.nodes[ref].Retry; policy.MaxAttempts != 0 {
+		return policy
+	}
+	return r.cfg.defaultRetry
+}
+
+// finish settles an attempt and, if the worker goes on, takes its next task, in one critical section. It reports whether
+// there is a next task.
+func (w *worker) finish(res attemptResult, goOn bool) bool {
+	r, step := w.run, w.step
+	ref := step.ref
+	c := w.conclude(res)
+	if c.Status == Completed {
+		step.end(attemptEnded) // else below: whether it was stopped matters first
+	}
+	r.st.mu.Lock()
+	if r.records[ref].step != step {
+		r.st.mu.Unlock() // abandoned: its place was given up for it
+		return false
+	}
+	if c.Status != Completed && r.ctx.Err() != nil && !r.finished() {
+		r.stopForContext(w.now) // the step may have seen the context end before the run did
+		r.collectStops()
+	}
+	retried := false
+	if x := r.extras[ref]; x != nil || c.Status == Failed {
+		c, retried = r.amend(step, x, c, w.now)
+	}
+	switch {
+	case retried:
+	case c.Status == Failed && goOn && r.wantsFallback(ref, c):
+		r.disarm(&r.extra(ref).attempt)
+		r.disarm(&r.extra(ref).grace)
+		r.st.mu.Unlock()
+		step.end(attemptEnded)
+		return w.fallback(c, goOn)
+	default:
+		r.settle(step, c, w.now)
+	}
+	ok := false
+	if goOn {
+		ok = w.take()
+	} else {
+		w.leave()
+	}
+	if c.Status != Completed {
+		step.end(attemptEnded)
+	}
+	return ok
+}
+
+// amend applies to a conclusion what is known only under the lock: whether the attempt had timed out, whether the node was
+// asked to stop, and whether the failure is retried, which it then is.
+func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, retried bool) {
+	ref := step.ref
+	n := &r.plan.nodes[ref]
+	stopping := r.st.words[ref]&wordStopping != 0
+	if x != nil && x.timedOut != timeoutNone {
+		overall := x.timedOut == timeoutOverall
+		after := n.Timeout
+		if overall {
+			after = n.OverallTimeout
+		}
+		policy := r.retryOf(ref)
+		late := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(after, c.err)}
+		late.final = overall || int(step.attempt) >= policy.MaxAttempts
+		late.delay = policy.delay(int(step.attempt), 0)
+		if c.Status == Failed && !c.final {
+			late.delay = c.delay
+		}
+		c = late
+	} else if stopping && c.Cause == CauseTimeout {
+		c.Cause = CauseStepError // the deadline that it saw is the stop
+	}
+	if c.Status != Failed || c.final || stopping || !r.grantRetry(ref, &c, now) {
+		return c, false
+	}
+	x = r.extra(ref)
+	x.lastErr = c.err
+	x.timedOut = timeoutNone
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	r.records[ref].step = nil
+	token := Token{ref, step.attempt}
+	if err := r.st.retry(token); err != nil {
+		r.st.noteBug(err)
+	}
+	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: c.delay, Err: c.err}})
+	x.backoff = r.after(c.delay, func(int64) {
+		x.backoff = nil
+		_ = r.st.requeue(token, Retrying) // stale if the node was stopped while it backed off
+	})
+	return c, true
+}
+
+func timeoutAfter(after time.Duration, err error) error {
+	if err == nil {
+		return fmt.Errorf("%w after %v", ErrTimeout, after)
+	}
+	return fmt.Errorf("%w after %v: %w", ErrTimeout, after, err)
+}
+
+// grantRetry decides whether a failure is retried, and after which delay. A wait that cannot end before the node's or the
+// run's deadline is not begun.
+func (r *Run) grantRetry(ref Ref, c *conclusion, now int64) bool {
+	n, policy := &r.plan.nodes[ref], r.retryOf(ref)
+	if !policy.causes().has(c.Cause) || !r.st.mayRetry(ref) || c.hint > policy.MaxRetryAfter {
+		return false
+	}
+	c.delay = max(c.delay, c.hint)
+	ready := saturatingAdd(now, int64(c.delay))
+	if n.OverallTimeout > 0 && ready >= r.records[ref].start+int64(n.OverallTimeout) {
+		return false
+	}
+	detached := r.plan.facts[ref].is(factCleanup)
+	return detached || r.cfg.timeout == 0 || ready < int64(r.cfg.timeout)
+}
+
+// wantsFallback reports whether the node's fallback has a say: not for a node that was stopped, nor when its time is up.
+func (r *Run) wantsFallback(ref Ref, c conclusion) bool {
+	x := r.extras[ref]
+	return r.plan.nodes[ref].Fallback != nil && r.st.words[ref]&wordStopping == 0 && (x == nil || x.timedOut != timeoutOverall)
+}
+
+// fallback lets the node's fallback make up for its failure. It is performed as a part of the attempt, with a context of
+// its own.
+func (w *worker) fallback(failed conclusion, goOn bool) bool {
+	r, ref := w.run, w.task.Ref
+	n := &r.plan.nodes[ref]
+	old := w.step
+	r.st.mu.Lock()
+	if r.records[ref].step != old {
+		r.st.mu.Unlock()
+		return false
+	}
+	step := &Step{run: r, ref: ref, attempt: old.attempt, flags: old.flags}
+	r.records[ref].step, w.step = step, step
+	x := r.extra(ref)
+	x.lastErr, x.timedOut = failed.err, timeoutNone
+	stopped := r.st.words[ref]&wordStopping != 0
+	cause := r.stopErr
+	r.st.mu.Unlock()
+	if stopped {
+		step.end(&stopCause{cause})
+	}
+	var value any
+	err := w.protect(func() (err error) {
+		value, err = n.Fallback(step, failed.err)
+		return err
+	})
+	w.now = r.now()
+	c := conclusion{Outcome: Outcome{Status: Completed}, value: value, fallback: true}
+	if err != nil {
+		c = failed
+		c.err = fmt.Errorf("%w; fallback: %w", failed.err, err)
+		if inspectError(err).cyclic {
+			c.err = failed.err
+		}
+	} else if r.plan.facts[ref].router >= 0 {
+		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
+			c.fallback = true
+		}
+	}
+	r.st.mu.Lock()
+	if r.records[ref].step != step {
+		r.st.mu.Unlock()
+		return false
+	}
+	if x := r.extras[ref]; x.timedOut != timeoutNone {
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(n.OverallTimeout, failed.err)}
+	}
+	r.settle(step, c, w.now)
+	ok := false
+	if goOn {
+		ok = w.take()
+	} else {
+		w.leave()
+	}
+	step.end(attemptEnded)
+	return ok
+}
+
+var errAbandoned = errors.New("abandoned: the step ignored its context")
+
+// settle makes a node terminal with what its attempt came to, and reacts to its failure. It is called with the lock held.
+func (r *Run) settle(step *Step, c conclusion, now int64) {
+	ref := step.ref
+	rec := &r.records[ref]
+	rec.step, rec.end, rec.fallback = nil, now, c.fallback
+	switch {
+	case c.Status == Completed:
+		rec.value = c.value
+		if ref == r.plan.end {
+			r.endOutput = c.value
+		}
+	case c.Status == Skipped:
+		r.extra(ref).skip = c.skip
+	default:
+		rec.value = c.err
+	}
+	if err := r.st.settle(Token{ref, step.attempt}, c.Outcome); err != nil {
+		r.st.noteBug(err)
+	}
+	if len(r.extras) > 0 {
+		r.disarmNode(ref)
+	}
+	if c.Status == Failed {
+		if statusOf(r.st.words[ref]) == Failed {
+			r.react(ref, c.abortRun, now)
+		} else {
+			r.extra(ref).lastErr = c.err // the step's answer to being stopped
+			rec.value = nil
+		}
+	}
+}
+
+// react stops the run for a failure that is to stop it.
+func (r *Run) react(ref Ref, abortRun bool, now int64) {
+	n, f := &r.plan.nodes[ref], &r.plan.facts[ref]
+	if ref == r.plan.end || r.st.stopped != CauseNone {
+		return
+	}
+	manner := stopAsking
+	switch {
+	case abortRun || f.is(factCritical):
+	case r.cfg.onFailure == Continue || f.is(factHandled|factTolerant):
+		return
+	case r.cfg.onFailure == StopScheduling:
+		manner = stopDraining
+	}
+	r.stop(CauseFailFast, ref, fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(n.ID)), manner, now)
+}
+
+// checkResult is what a check found.
+type checkResult struct {
+	verdict  CheckVerdict
+	err      error // of the verdict's Fail
+	guardErr error
+	merged   map[string]any
+}
+
+// check performs a node's check and takes the next task.
+func (w *worker) check() bool {
+	res := w.evaluate()
+	w.now = w.run.now()
+	w.run.st.mu.Lock()
+	w.run.settleCheck(w.task.Token, res, w.now)
+	return w.take()
+}
+
+// evaluate asks, in this order, the guard, the merges and the required ports.
+func (w *worker) evaluate() (res checkResult) {
+	r, ref := w.run, w.task.Ref
+	n := &r.plan.nodes[ref]
+	if n.When != nil {
+		pass := true
+		err := w.protect(func() (err error) {
+			pass, err = n.When(View{run: r, ref: ref})
+			return err
+		})
+		if err != nil {
+			if inspectError(err).cyclic {
+				err = fmt.Errorf("%T: %w", err, ErrCyclicError)
+			}
+			res.guardErr = err
+			switch pass = true; n.GuardErrors {
+			case GuardSkip:
+				pass = false
+			case GuardFail:
+				res.verdict.Fail, res.err = CauseConditionError, err
+				return res
+			}
+		}
+		if !pass {
+			res.verdict.Skip = SkipWhenGuard
+			return res
+		}
+	}
+	in := r.plan.data[ref]
+	if in == nil {
+		return res
+	}
+	var flags stepFlags
+	r.st.mu.Lock()
+	if r.st.words[ref]&wordSubstituted != 0 {
+		flags |= stepSubstituted
+	}
+	r.st.mu.Unlock()
+	for i := range in.params {
+		p := &in.params[i]
+		if p.strategy == MergeLast {
+			continue
+		}
+		value, ok, err := w.merge(n, p, flags)
+		if err != nil {
+			res.verdict.Fail, res.err = CauseMergeError, fmt.Errorf("parameter %s: %w", quoteID(p.name), err)
+			return res
+		}
+		if ok {
+			if res.merged == nil {
+				res.merged = map[string]any{}
+			}
+			res.merged[p.name] = value
+		}
+	}
+	for i := range n.Ports {
+		if port := &n.Ports[i]; port.Required {
+			if v, ok := r.assembled(ref, flags, port.Name, res.merged); !ok || isNull(v) {
+				res.verdict = CheckVerdict{Skip: SkipNullPropagation, Port: i}
+				return res
+			}
+		}
+	}
+	return res
+}
+
+// merge merges what the edges of one parameter deliver. ok is false if none of them does.
+func (w *worker) merge(n *Node, p *param, flags stepFlags) (value any, ok bool, err error) {
+	r, ref := w.run, w.task.Ref
+	var in []Contribution
+	var keys []string
+	for i, e := range p.edges {
+		if v, ok := r.delivered(ref, flags, e); ok {
+			source := &r.plan.nodes[r.plan.edges[e].from]
+			in = append(in, Contribution{From: source.ID, Label: source.Label, Value: v})
+			keys = append(keys, p.keys[i])
+		}
+	}
+	if len(in) == 0 {
+		return nil, false, nil
+	}
+	err = w.protect(func() (err error) {
+		if p.fn != nil {
+			value, err = p.fn(in)
+		} else {
+			value, err = mergeValues(p.strategy, n.MergeJSON, in, keys)
+		}
+		return err
+	})
+	if err != nil && inspectError(err).cyclic {
+		err = fmt.Errorf("%T: %w", err, ErrCyclicError)
+	}
+	return value, true, err
+}
+
+// settleCheck reports a check to the state, with the lock held.
+func (r *Run) settleCheck(t Token, res checkResult, now int64) {
+	if r.st.words[t.Ref]&wordChecking == 0 {
+		return // the node was stopped meanwhile
+	}
+	if res.guardErr != nil || res.merged != nil {
+		x := r.extra(t.Ref)
+		x.guardErr, x.merged = res.guardErr, res.merged
+		if res.guardErr != nil {
+			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: guardLog(res.guardErr)})
+		}
+	}
+	if res.verdict.Fail != CauseNone {
+		r.records[t.Ref].value = res.err
+	}
+	if err := r.st.checked(t, res.verdict); err != nil {
+		r.st.noteBug(err)
+	}
+	if res.verdict.Fail != CauseNone {
+		r.react(t.Ref, false, now)
+	}
+}
