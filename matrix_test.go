@@ -167,7 +167,7 @@ func (s *scenario) option(n *kahn.Node, edges []kahn.Edge, option string) error 
 		if s.outcomes[n.ID] != "cancel" {
 			id := n.ID
 			n.Routes = false
-			n.Test = func(kahn.View) (any, error) { return s.perform(nil, id, nil) }
+			n.Test = func(kahn.View) (any, error) { return s.perform(context.Background(), id, nil) }
 		}
 	case "end":
 		n.Kind = kahn.KindEnd

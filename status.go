@@ -192,16 +192,6 @@ func (k *CauseKind) UnmarshalText(text []byte) error {
 	return enumParse(k, causeNames[:], text, "cause")
 }
 
-// systemic reports whether the cause stops nodes that are no descendants of the failure: their class is failure
-// although no origin need be known.
-func (k CauseKind) systemic() bool {
-	switch k {
-	case CauseSiblingFailure, CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseStoreError:
-		return true
-	}
-	return false
-}
-
 // stopStatus is the status of a node that is stopped for the cause: aborted when a failure inside the run is behind it,
 // cancelled when somebody asked.
 func (k CauseKind) stopStatus() Status {

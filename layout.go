@@ -1,0 +1,438 @@
+package kahn
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// number gives the nodes their Refs, by tier and then by declaration, and resolves what a node leaves to defaults. From
+// here on edges go by Refs.
+func (c *compiler) number() {
+	n := len(c.g.nodes)
+	p := &Plan{
+		name: c.g.Name, nodes: make([]Node, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
+		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef,
+	}
+	c.p = p
+	for _, t := range c.tier {
+		p.tiers[t+1]++
+	}
+	for t := range c.depth {
+		p.tiers[t+1] += p.tiers[t]
+	}
+	next := slices.Clone(p.tiers)
+	for i := range n {
+		r := Ref(next[c.tier[i]])
+		next[c.tier[i]]++
+		p.declared[i], p.decl[r] = r, int32(i)
+		p.nodes[r] = c.g.nodes[i]
+		p.ids[p.nodes[r].ID] = r
+		p.facts[r].tier = c.tier[i]
+		if int32(i) == c.end {
+			p.end = r
+		}
+	}
+	for i := range c.edges {
+		e := &c.edges[i]
+		e.from, e.to = p.declared[e.from], p.declared[e.to]
+	}
+	p.edges = c.edges
+	p.in = newCSR(n, len(p.edges), func(i int) Ref { return p.edges[i].to })
+	for r := range p.nodes {
+		c.resolve(Ref(r))
+	}
+}
+
+// resolve works out the node's facts from its fields and the graph's defaults.
+func (c *compiler) resolve(r Ref) {
+	n, f, d := &c.p.nodes[r], &c.p.facts[r], c.g.Defaults
+	f.wide, f.router = -1, -1
+	f.join = n.Join
+	isEnd := r == c.p.end
+	if f.join == joinDefault {
+		switch {
+		case n.Cleanup || isEnd:
+			f.join = AllDone
+		case n.Test != nil:
+			f.join = Boundary
+		default:
+			f.join = AllSucceeded
+		}
+	}
+	f.mode = cmp.Or(n.SkipMode, d.SkipMode, SkipCascade)
+	f.policy = cmp.Or(n.OnUpstreamFailure, d.OnUpstreamFailure, UpstreamAbort)
+	n.GuardErrors = cmp.Or(n.GuardErrors, d.GuardErrors, GuardAllow)
+	if n.Retry.isZero() {
+		n.Retry = d.Retry
+	}
+	if !n.Retry.isZero() {
+		n.Retry = n.Retry.withDefaults()
+	}
+	set := func(flag factFlags, on bool) {
+		if on {
+			f.flags |= flag
+		}
+	}
+	observer := isEnd || n.Cleanup || f.join == AllDone || f.join == AllSkipped
+	set(factObserver, observer != n.HandlesFailure)
+	set(factTolerant, n.ContinueOnFail)
+	set(factCleanup, n.Cleanup || isEnd)
+	set(factInline, n.Test != nil)
+	set(factCheck, n.When != nil || len(n.Ports) > 0)
+	set(factCritical, n.Critical)
+	switch f.join.rule() {
+	case AnySucceeded, joinAtLeast, OneFailed, OneDone:
+		f.flags |= factEarly
+		c.p.early = true
+	}
+	for _, i := range c.p.in.row(r) {
+		if !c.p.edges[i].DataOnly {
+			f.total++
+		}
+	}
+	if n.Disabled {
+		c.p.disabled = append(c.p.disabled, r)
+	}
+	if n.Do == nil && n.Test == nil {
+		c.p.stepless = append(c.p.stepless, r)
+	}
+}
+
+// adjacency lays the out-edges out flat, by target and then by declaration, which is the order in which a completion
+// takes effect, and numbers the labels of conditions.
+func (c *compiler) adjacency() {
+	p := c.p
+	for i := range p.edges {
+		e := &p.edges[i]
+		if e.to == p.end {
+			continue
+		}
+		f := &p.facts[e.from]
+		if e.flags&arcFailure != 0 {
+			e.label = p.filter(e.Causes)
+			f.catch |= p.filters[e.label]
+		}
+		if p.handles(e) {
+			f.flags |= factHandled
+		}
+		if e.flags&arcLabelled != 0 {
+			if f.router < 0 {
+				f.router = int32(len(p.routers))
+				p.routers = append(p.routers, newRouter(p.nodes[e.from].Kind == KindGate))
+			}
+			e.label = p.routers[f.router].add(e.Label)
+		}
+	}
+	for r := range p.facts {
+		if f := &p.facts[r]; f.router >= 0 {
+			f.labels = int32(p.labels)
+			p.labels += len(p.routers[f.router].labels)
+		}
+	}
+	if p.labels > 1<<(32-arcBits)-1 {
+		c.add("%w: more than %d branches", ErrBadValue, 1<<(32-arcBits)-1)
+		return
+	}
+	p.out = make([]int32, len(p.nodes)+1)
+	for i := range p.edges {
+		e := &p.edges[i]
+		if e.to != p.end {
+			p.out[e.from+1]++
+		}
+		if e.flags&arcLabelled != 0 {
+			e.label += p.facts[e.from].labels
+		}
+	}
+	for r := range p.nodes {
+		p.out[r+1] += p.out[r]
+	}
+}
+
+// filter returns the number of the set of causes in filters.
+func (p *Plan) filter(causes []CauseKind) int32 {
+	var set causeSet
+	for _, k := range causes {
+		set |= 1 << k
+	}
+	if len(causes) == 0 {
+		set = math.MaxUint64
+	}
+	i := slices.Index(p.filters, set)
+	if i < 0 {
+		i = len(p.filters)
+		p.filters = append(p.filters, set)
+	}
+	return int32(i)
+}
+
+// handles reports whether the edge leads to something that is there to handle its source's failure, whatever else
+// happens: a failure with no such edge is what the failure modes react to.
+func (p *Plan) handles(e *edge) bool {
+	if e.flags&arcData != 0 {
+		return false
+	}
+	if e.flags&arcFailure != 0 {
+		return true
+	}
+	if e.flags&arcAlways != 0 {
+		return false
+	}
+	f := &p.facts[e.to]
+	if f.is(factObserver) {
+		return false
+	}
+	switch f.join.rule() {
+	case AllSucceeded, NoneFailed:
+		return f.policy == UpstreamSkip || f.policy == UpstreamSubstitute
+	}
+	return true
+}
+
+// shield marks the edges f -> t for which t has a direct in-edge from an error boundary c that f is an ancestor of: c
+// judges that failure, not t.
+//
+// For each boundary c it looks backwards from c for the other predecessors of c's successors. The search stays above the
+// tier of the lowest candidate, so that on graphs where conditions judge their neighbourhood it is linear in all.
+func (c *compiler) shield() {
+	p := c.p
+	var stack []Ref
+	visited := make([]Ref, len(p.nodes)) // by Ref: the last boundary that visited it plus one
+	successors := make([]Ref, 0, 8)
+	for r := range p.nodes {
+		b := Ref(r)
+		if p.facts[b].join != Boundary {
+			continue
+		}
+		lowest := b
+		successors = successors[:0]
+		for _, i := range c.outOf.row(Ref(p.decl[b])) {
+			to := p.edges[i].to
+			successors = append(successors, to)
+			for _, j := range p.in.row(to) {
+				lowest = min(lowest, p.edges[j].from)
+			}
+		}
+		if lowest == b {
+			continue
+		}
+		stack = append(stack[:0], b)
+		for len(stack) > 0 {
+			at := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			for _, i := range p.in.row(at) {
+				if from := p.edges[i].from; from >= lowest && visited[from] != b+1 {
+					visited[from] = b + 1
+					stack = append(stack, from)
+				}
+			}
+		}
+		for _, to := range successors {
+			for _, j := range p.in.row(to) {
+				if e := &p.edges[j]; visited[e.from] == b+1 {
+					e.flags |= arcShielded
+				}
+			}
+		}
+	}
+}
+
+// bindInputs groups the edges of each parameter, settles their merge strategy, and finds required ports that nothing
+// feeds. It then writes the arcs, whose facts are complete only now.
+func (c *compiler) bindInputs() {
+	p := c.p
+	p.data = make([]*inputs, len(p.nodes))
+	for r := range p.nodes {
+		n, f := &p.nodes[r], &p.facts[r]
+		in := c.inputsOf(Ref(r))
+		p.data[r] = in
+		wide := f.join.rule() == joinAtLeast
+		if in != nil {
+			for i := range in.params {
+				if in.params[i].strategy != MergeLast {
+					f.flags |= factCheck
+				}
+				port := in.ports[in.params[i].name]
+				if port != nil && port.Required && f.is(factEarly) {
+					wide = true
+					for _, e := range in.params[i].edges {
+						p.edges[e].flags |= arcPort
+					}
+				}
+			}
+		}
+		if wide {
+			f.wide = int32(p.wide)
+			p.wide++
+			for _, i := range p.in.row(Ref(r)) {
+				p.edges[i].flags |= arcWide
+			}
+		}
+		for i := range n.Ports {
+			c.bindPort(n, &n.Ports[i], in)
+		}
+	}
+	next := slices.Clone(p.out)
+	p.arcs = make([]arc, p.out[len(p.nodes)])
+	for r := range p.nodes {
+		if Ref(r) == p.end {
+			continue
+		}
+		for _, i := range p.in.row(Ref(r)) {
+			e := &p.edges[i]
+			p.arcs[next[e.from]] = e.arc()
+			next[e.from]++
+		}
+	}
+}
+
+func (c *compiler) inputsOf(r Ref) *inputs {
+	p := c.p
+	n := &p.nodes[r]
+	var in *inputs
+	var byName map[string]int
+	for _, i := range p.in.row(r) {
+		e := &p.edges[i]
+		if e.Param == "" {
+			continue
+		}
+		if in == nil {
+			in, byName = &inputs{}, map[string]int{}
+		}
+		at, ok := byName[e.Param]
+		if !ok {
+			at = len(in.params)
+			byName[e.Param] = at
+			in.params = append(in.params, param{name: e.Param})
+		}
+		in.params[at].edges = append(in.params[at].edges, i)
+	}
+	row := p.in.row(r)
+	if in == nil && len(n.Ports) == 0 && len(row) <= manyEdges {
+		return nil
+	}
+	if in == nil {
+		in = &inputs{}
+	}
+	if len(row) > manyEdges {
+		in.bySource = slices.Clone(row)
+		slices.SortStableFunc(in.bySource, func(a, b int32) int { return cmp.Compare(p.edges[a].from, p.edges[b].from) })
+	}
+	in.ports = make(map[string]*Port, len(n.Ports))
+	for i := range n.Ports {
+		in.ports[n.Ports[i].Name] = &n.Ports[i]
+	}
+	for i := range in.params {
+		c.mergeGroup(n, &in.params[i])
+	}
+	return in
+}
+
+// mergeGroup settles how the edges of one parameter are merged: by the strategy that the edges agree on, else the node's,
+// else the last value wins.
+func (c *compiler) mergeGroup(n *Node, g *param) {
+	g.strategy = cmp.Or(n.Merge, MergeLast)
+	explicit := ""
+	labels := make(map[string]int, len(g.edges))
+	for _, i := range g.edges {
+		e := &c.p.edges[i]
+		labels[c.p.nodes[e.from].Label]++
+		if e.Merge == "" {
+			continue
+		}
+		if explicit != "" && explicit != e.Merge {
+			c.add("node %s: %w: parameter %s is merged by %s and by %s", quoteID(n.ID), ErrMergeConflict,
+				quoteID(g.name), quoteID(explicit), quoteID(e.Merge))
+			return
+		}
+		explicit, g.strategy = e.Merge, e.Merge
+	}
+	if len(g.edges) == 1 {
+		g.strategy = MergeLast // one edge declared: there is nothing to merge
+		return
+	}
+	g.fn = c.g.merges[g.strategy]
+	for _, i := range g.edges {
+		source := &c.p.nodes[c.p.edges[i].from]
+		key := source.Label
+		if key == "" || labels[key] > 1 {
+			key = source.ID
+		}
+		g.keys = append(g.keys, key)
+	}
+}
+
+func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
+	if !port.Required || !isNull(port.Default) {
+		return
+	}
+	if v, ok := n.Params[port.Name]; ok && !isNull(v) {
+		return
+	}
+	if slices.ContainsFunc(in.params, func(g param) bool { return g.name == port.Name }) {
+		return
+	}
+	if slices.Contains(c.g.Inputs, port.Name) {
+		c.p.inputs = append(c.p.inputs, needsInput{n.ID, port.Name})
+		return
+	}
+	c.add("node %s: %w: %s has neither an edge nor a static value, a default or a root input", quoteID(n.ID),
+		ErrUnboundPort, quoteID(port.Name))
+}
+
+// schedule computes the longest remaining paths and the order in which ready nodes are taken.
+func (c *compiler) schedule() {
+	p := c.p
+	n := len(p.nodes)
+	estimated := false
+	for i := range p.nodes {
+		estimated = estimated || p.nodes[i].Estimate > 0
+	}
+	p.rank = make([]int64, n)
+	for r := n - 1; r >= 0; r-- {
+		longest := int64(0)
+		for _, a := range p.outOf(Ref(r)) {
+			longest = max(longest, p.rank[a.to])
+		}
+		own := int64(1)
+		if estimated {
+			own = int64(p.nodes[r].Estimate)
+		}
+		p.rank[r] = saturatingAdd(longest, own)
+	}
+	p.at = make([]Ref, n)
+	copy(p.at, p.declared)
+	slices.SortStableFunc(p.at, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(p.nodes[b].Priority, p.nodes[a].Priority), cmp.Compare(p.rank[b], p.rank[a]))
+	})
+	p.pos = make([]int32, n)
+	for i, r := range p.at {
+		p.pos[r] = int32(i)
+	}
+}
+
+func saturatingAdd(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// initialWords precomputes the state of a run that has not begun.
+func (c *compiler) initialWords() {
+	p := c.p
+	p.words = make([]uint64, len(p.nodes))
+	for r := range p.nodes {
+		f := &p.facts[r]
+		w := uint64(uint32(len(p.in.row(Ref(r)))))
+		plain := !f.is(factEarly | factInline | factCheck)
+		switch f.join {
+		case AllFailed, AllSkipped:
+			plain = false
+		}
+		if !plain || f.wide >= 0 {
+			w |= wordSpecial
+		}
+		p.words[r] = w
+	}
+}

@@ -1,0 +1,413 @@
+package kahn
+
+import (
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
+// finish makes a node terminal. The caller sees to its out-edges.
+func (s *State) finish(r Ref, to Status, bits uint64) {
+	w := s.words[r]
+	s.check(r, to)
+	s.words[r] = w&wordReached | wordDecided | uint64(to)<<statusShift | bits
+	if r != s.plan.end {
+		s.left--
+	}
+	if s.mode == Waves && s.plan.facts[r].tier == s.tier {
+		s.pending--
+	}
+	switch to {
+	case Failed:
+		s.badNodes++
+		if bits&wordTolerated != 0 {
+			s.tolerated++
+		}
+	case Aborted:
+		s.badNodes++
+	case Cancelled:
+		s.badNodes++
+		s.cancelled++
+	}
+	if s.settledAt != nil {
+		s.clock++
+		s.settledAt[r] = s.clock
+	}
+	s.log(r, to)
+}
+
+// check holds every transition against the table. One that is not in it is a defect of this package: tests panic, a run
+// goes on and reports it.
+func (s *State) check(r Ref, to Status) {
+	from := statusOf(s.words[r])
+	if from.CanBecome(to) {
+		return
+	}
+	err := fmt.Errorf("internal error: %w", &TransitionError{Node: s.plan.ID(r), From: from, To: to})
+	s.noteBug(err)
+}
+
+func (s *State) noteBug(err error) {
+	if panicOnBug {
+		panic(err)
+	}
+	if s.bug == nil {
+		s.bug = err
+	}
+}
+
+// panicOnBug is set by the package's own tests.
+var panicOnBug bool
+
+func (s *State) setStatus(r Ref, to Status) {
+	w := s.words[r]
+	s.check(r, to)
+	s.words[r] = w&^wordStatus | uint64(to)<<statusShift
+	s.log(r, to)
+}
+
+func (s *State) log(r Ref, to Status) {
+	if s.logged {
+		s.changes = append(s.changes, change{ref: r, status: to})
+	}
+}
+
+// visitAll visits the out-edges of all nodes in the work list.
+func (s *State) visitAll() {
+	for i := 0; i < len(s.work); i++ {
+		s.visit(s.work[i])
+	}
+	s.work = s.work[:0]
+}
+
+// visit resolves the out-edges of a terminal node: O(1) each, none twice. Nodes whose join may have something to say are
+// touched; the caller looks at them in the order of their Refs. A plain node, all of whose edges are satisfied, needs no
+// look: it is ready.
+func (s *State) visit(r Ref) {
+	arcs := s.plan.outOf(r)
+	s.visits += int64(len(arcs))
+	if statusOf(s.words[r]) != Completed {
+		s.visitSlow(r, arcs)
+		return
+	}
+	for i, a := range arcs {
+		if a.facts&arcSpecial != 0 {
+			s.visitSlow(r, arcs[i:])
+			return
+		}
+		w := s.words[a.to]
+		if w&wordDecided != 0 {
+			continue
+		}
+		w = (w - 1) | wordS
+		s.words[a.to] = w
+		if s.mode == Waves || w&wordCount != 0 && w&wordSpecial == 0 {
+			continue
+		}
+		if w&(wordSpecial|wordNotOK) == 0 && !s.logged {
+			s.makeReady(a.to)
+			continue
+		}
+		s.touch(a.to)
+	}
+}
+
+func (s *State) visitSlow(r Ref, arcs []arc) {
+	for _, a := range arcs {
+		w := s.words[a.to]
+		if w&wordDecided != 0 {
+			continue
+		}
+		f := &s.plan.facts[a.to]
+		if f.wide >= 0 && a.is(arcPort) {
+			s.wide[f.wide].ports--
+		}
+		w--
+		if !a.is(arcData) {
+			class, bypass := s.class(r, a)
+			if class == seenN && bypass {
+				if f.mode == SkipSatisfy {
+					class = seenS
+				} else {
+					w |= wordBypass
+				}
+			}
+			w |= uint64(class) << seenShift
+			if f.wide >= 0 {
+				if class == seenS {
+					s.wide[f.wide].s++
+				} else {
+					s.wide[f.wide].other++
+				}
+			}
+		}
+		s.words[a.to] = w
+		if s.mode == Eager {
+			s.touch(a.to)
+		}
+	}
+}
+
+// class is the class into which an edge resolves, once its source is terminal: the one place that knows. bypass reports,
+// for a neutral edge, that the node behind it was skipped for a reason of its own and not because of a branch.
+func (s *State) class(from Ref, a arc) (class uint8, bypass bool) {
+	w := s.words[from]
+	switch statusOf(w) {
+	case Completed:
+		if a.is(arcFailure) || a.is(arcLabelled) && !s.taken[a.label()] {
+			return seenX, false
+		}
+		return seenS, false
+	case Skipped:
+		return seenN, w&wordBypass != 0
+	case Failed, Aborted:
+		if w&wordTolerated != 0 && !a.is(arcFailure) {
+			if a.is(arcLabelled) {
+				return seenX, false
+			}
+			return seenS, false
+		}
+		switch {
+		case a.is(arcAlways), a.is(arcFailure) && s.plan.filters[a.label()].has(kindOf(w)):
+			return seenS, false
+		case a.is(arcFailure):
+			return seenF, false
+		case s.plan.facts[from].catch.has(kindOf(w)):
+			return seenX, false
+		}
+	case Cancelled:
+		if a.is(arcAlways) {
+			return seenS, false
+		}
+	}
+	if a.is(arcShielded) && !a.is(arcFailure) {
+		return seenN, false
+	}
+	return seenF, false
+}
+
+func (s *State) touch(r Ref) {
+	if !s.touched.Made() {
+		s.touched = ordset.Make(len(s.words))
+	}
+	s.touched.Insert(int(r))
+}
+
+// cascade looks at the joins of touched nodes in the order of their Refs, which is topological: when a node is looked at,
+// nothing that the cascade still does can change its counts, and so the order of consequences is by tier and declaration.
+func (s *State) cascade() {
+	for {
+		i, ok := s.touched.PopMin()
+		if !ok {
+			return
+		}
+		if r := Ref(i); s.judge(r) {
+			s.visit(r)
+		}
+	}
+}
+
+// judge applies the join of an undecided node to its counts, and reports whether the node became terminal.
+func (s *State) judge(r Ref) (terminal bool) {
+	w := s.words[r]
+	if w&wordDecided != 0 {
+		return false
+	}
+	f := &s.plan.facts[r]
+	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
+	if f.wide >= 0 {
+		x := &s.wide[f.wide]
+		c.s, c.other, c.portOpen = x.s, x.other, x.ports > 0
+	}
+	switch d := decide(f.join, f.mode, f.policy, c); d {
+	case undecided:
+		return false
+	case decideSkip:
+		s.finish(r, Skipped, s.skipBits(r, w))
+		return true
+	case decideBlocked:
+		s.blocked(r)
+		switch f.policy {
+		case UpstreamSkip:
+			s.finish(r, Skipped, uint64(SkipParentFailure)<<kindShift|wordBypass|noEdge)
+		case UpstreamPropagate:
+			kind, origin := s.upstream(r)
+			s.finish(r, Failed, uint64(kind)<<kindShift|wordPropagated|uint64(uint32(origin)))
+		default:
+			kind, origin := s.upstream(r)
+			s.finish(r, Aborted, uint64(kind)<<kindShift|uint64(uint32(origin)))
+		}
+		return true
+	default:
+		if d == decideSubstitute {
+			s.blocked(r)
+			w |= wordSubstituted
+		}
+		s.words[r] = w&^wordCount | wordDecided // from now on the low bits count attempts
+		if s.decidedAt != nil {
+			s.decidedAt[r] = s.clock
+		}
+		if f.is(factCheck) {
+			s.words[r] |= wordChecking
+			s.busy++
+			s.evaluateInline(r)
+			return false
+		}
+		s.makeReady(r)
+		return false
+	}
+}
+
+func (s *State) blocked(r Ref) {
+	if s.logged {
+		s.changes = append(s.changes, change{ref: r, blocked: true})
+	}
+}
+
+func (s *State) makeReady(r Ref) {
+	w := s.words[r]
+	if w&wordDecided == 0 {
+		w = w&^wordCount | wordDecided
+	}
+	s.words[r] = w&^wordStatus | wordReady | wordReached
+	if s.plan.facts[r].is(factInline) {
+		s.evaluateInline(r)
+	} else {
+		s.ready.Insert(int(s.plan.pos[r]))
+	}
+	s.log(r, Ready)
+}
+
+// evaluateInline queues a check or an inline node.
+func (s *State) evaluateInline(r Ref) {
+	if !s.inline.Made() {
+		s.inline = ordset.Make(len(s.words))
+	}
+	s.inline.Insert(int(r))
+}
+
+// skipBits works out why the join skips r and what the root of the skip is, with one look back at r's in-edges, all of
+// which are resolved.
+func (s *State) skipBits(r Ref, w uint64) uint64 {
+	f := &s.plan.facts[r]
+	seen := uint8(w >> seenShift & 15)
+	rule := uint64(SkipRuleUnsatisfied)<<kindShift | wordBypass | noEdge
+	if seen != seenX {
+		switch f.join.rule() {
+		case OneFailed, AllFailed, AllSkipped:
+			return rule
+		case AnySucceeded, joinAtLeast:
+			if seen&seenS != 0 {
+				return rule
+			}
+		}
+	}
+	firstN := uint64(noEdge)
+	for _, i := range s.plan.in.row(r) {
+		e := &s.plan.edges[i]
+		if e.DataOnly {
+			continue
+		}
+		class, bypass := s.class(e.from, e.arc())
+		if class == seenX {
+			return uint64(SkipConditionBranch)<<kindShift | w&wordBypass | uint64(i)
+		}
+		if class == seenN && firstN == noEdge && !(bypass && f.mode == SkipSatisfy) {
+			firstN = uint64(i)
+		}
+	}
+	return uint64(SkipUpstreamSkipped)<<kindShift | w&wordBypass | firstN
+}
+
+func (e *edge) arc() arc {
+	return arc{to: e.to, facts: uint32(e.flags) | uint32(max(e.label, 0))<<arcBits}
+}
+
+// upstream names, for a node that its predecessors keep from running, the kind of cause and one origin, as far as they are
+// known now: of the failed predecessors the first one in the order of declaration, cancelled ones last.
+func (s *State) upstream(r Ref) (CauseKind, Ref) {
+	kind, origin := CauseUpstreamCancelled, noRef
+	for _, i := range s.plan.in.row(r) {
+		e := &s.plan.edges[i]
+		w := s.words[e.from]
+		if e.DataOnly || !statusOf(w).Terminal() {
+			continue
+		}
+		if class, _ := s.class(e.from, e.arc()); class != seenF {
+			continue
+		}
+		from := s.originOf(e.from)
+		if !s.cancelClass(e.from) {
+			return CauseUpstreamFailure, from
+		}
+		if origin == noRef {
+			origin = from
+		}
+	}
+	return kind, origin
+}
+
+// originOf names one node that a terminal bad node goes back to: itself if it broke or was cancelled by itself. It is
+// noRef for a node that was stopped from outside.
+func (s *State) originOf(r Ref) Ref {
+	w := s.words[r]
+	if statusOf(w) == Aborted || w&wordPropagated != 0 {
+		return Ref(int32(uint32(w)))
+	}
+	return r
+}
+
+// cancelClass reports whether a terminal bad node was stopped because of a request, as far as is known now.
+func (s *State) cancelClass(r Ref) bool {
+	w := s.words[r]
+	return statusOf(w) == Cancelled || statusOf(w) == Aborted && kindOf(w) == CauseUpstreamCancelled
+}
+
+// maybeEnd starts the end node when everything else is terminal.
+func (s *State) maybeEnd() {
+	if s.left == 0 && s.plan.end != noRef && statusOf(s.words[s.plan.end]) == Idle {
+		s.makeReady(s.plan.end)
+	}
+}
+
+// advance moves on to the next tier that has something to do, judging the joins of its nodes, all of whose edges are
+// resolved. It is called when the current tier has settled.
+func (s *State) advance() {
+	last := int32(len(s.plan.tiers) - 2)
+	for s.pending == 0 {
+		if s.tier >= 0 {
+			s.logWave(s.tier, -1)
+		}
+		if s.tier == last {
+			s.tier++ // so that the last tier completes once
+			return
+		}
+		if s.tier > last {
+			return
+		}
+		s.tier++
+		s.logWave(s.tier, 1)
+		lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
+		if lo == s.plan.end {
+			s.pending = 1
+			s.maybeEnd()
+			return
+		}
+		for r := lo; r < hi; r++ {
+			if !statusOf(s.words[r]).Terminal() {
+				s.pending++
+			}
+		}
+		for r := lo; r < hi; r++ {
+			if s.judge(r) {
+				s.visit(r)
+			}
+		}
+	}
+}
+
+func (s *State) logWave(tier int32, wave int8) {
+	if s.logged {
+		s.changes = append(s.changes, change{ref: Ref(tier), wave: wave})
+	}
+}

@@ -1,0 +1,173 @@
+package kahn
+
+import (
+	"fmt"
+)
+
+// AbortNode makes a node aborted at once, also if it is running: its late outcome will be stale. kind is a cause of the
+// engine's failure logic, such as CauseAbortAll. A terminal node is left alone: an error that matches [ErrTransition].
+func (s *State) AbortNode(r Ref, kind CauseKind) error { return s.end1(r, kind, Aborted) }
+
+// CancelNode makes a node cancelled at once, also if it is running: its late outcome will be stale. A terminal node is
+// left alone, and the end node cannot be cancelled: an error that matches [ErrTransition].
+func (s *State) CancelNode(r Ref) error { return s.end1(r, CauseCancelNode, Cancelled) }
+
+func (s *State) end1(r Ref, kind CauseKind, to Status) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int(r) >= len(s.words) || r < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
+	}
+	if from := s.status(r); from.Terminal() || r == s.plan.end {
+		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
+	}
+	if kind == CauseNone || kind >= causeCount || kind.stopStatus() != to {
+		return fmt.Errorf("%w: cause %v for %v", ErrBadValue, kind, to)
+	}
+	s.withdraw(r)
+	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(r)))
+	s.settled(r)
+	return nil
+}
+
+// AbortAll makes every node that is not terminal aborted at once, running ones included, whose late outcomes will be
+// stale. Cleanup nodes that have not started, and the end node, still run. Terminal nodes stay as they are.
+func (s *State) AbortAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop(CauseAbortAll, noRef, stopInstantly)
+}
+
+// CancelAll is AbortAll for a request to stop: nodes become cancelled.
+func (s *State) CancelAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop(CauseCancelRun, noRef, stopInstantly)
+}
+
+// Stop stops the run in two phases: what has not started becomes aborted or cancelled, as the cause has it, at once; what
+// is running is to be asked to stop, see NextStop, and is settled by its coordinator. Cleanup nodes and the end node still
+// run. The first cause stands.
+func (s *State) Stop(kind CauseKind) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind == CauseNone || kind >= causeCount {
+		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+	}
+	s.stop(kind, noRef, stopAsking)
+	return nil
+}
+
+// StopNode is the two-phase form of AbortNode and CancelNode: a running node is to be asked to stop, see NextStop, any
+// other becomes terminal at once.
+func (s *State) StopNode(r Ref, kind CauseKind) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopNode(r, kind)
+}
+
+func (s *State) stopNode(r Ref, kind CauseKind) error {
+	if int(r) >= len(s.words) || r < 0 {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
+	}
+	if kind == CauseNone || kind >= causeCount {
+		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+	}
+	to := kind.stopStatus()
+	if from := s.status(r); from.Terminal() || r == s.plan.end {
+		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
+	}
+	if statusOf(s.words[r]) == Running {
+		s.askToStop(r, kind)
+		return nil
+	}
+	s.withdraw(r)
+	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(r)))
+	s.settled(r)
+	return nil
+}
+
+// NextStop hands out a running attempt that is to be asked to stop, each once.
+func (s *State) NextStop() (Token, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nextStop()
+}
+
+func (s *State) nextStop() (Token, bool) {
+	for len(s.stopping) > 0 {
+		r := s.stopping[0]
+		s.stopping = s.stopping[1:]
+		if w := s.words[r]; statusOf(w) == Running {
+			return Token{Ref: r, Attempt: int32(w & wordCount)}, true
+		}
+	}
+	return Token{}, false
+}
+
+type stopManner uint8
+
+const (
+	stopInstantly stopManner = iota // running nodes become terminal too
+	stopAsking                      // running nodes are asked
+	stopDraining                    // running nodes are left to finish
+)
+
+// stop stops everything but cleanup nodes and the end. Statuses are all set before any edge is visited: what was stopped
+// is not a victim of something else that was stopped.
+func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
+	if s.stopped == CauseNone {
+		s.stopped = kind
+	}
+	kind = s.stopped
+	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
+	for i := range s.words {
+		r, w := Ref(i), s.words[i]
+		if statusOf(w).Terminal() || s.plan.facts[r].is(factCleanup) {
+			continue
+		}
+		if statusOf(w) == Running && manner != stopInstantly {
+			if manner == stopAsking {
+				s.askToStop(r, kind)
+			}
+			continue
+		}
+		s.withdraw(r)
+		s.finish(r, kind.stopStatus(), bits)
+		s.work = append(s.work, r)
+	}
+	s.visitAll()
+	if s.mode == Waves {
+		if s.pending == 0 {
+			s.advance()
+		}
+		return
+	}
+	s.cascade()
+	s.maybeEnd()
+}
+
+func (s *State) askToStop(r Ref, kind CauseKind) {
+	if s.words[r]&wordStopping == 0 {
+		s.words[r] |= wordStopping | uint64(kind)<<kindShift
+		s.stopping = append(s.stopping, r)
+	}
+}
+
+// withdraw takes a node that is about to be stopped out of wherever it is queued or counted.
+func (s *State) withdraw(r Ref) {
+	w := s.words[r]
+	switch {
+	case w&wordChecking != 0:
+		s.inline.Remove(int(r))
+		s.busy--
+	case statusOf(w) == Ready:
+		if !s.inline.Remove(int(r)) {
+			s.ready.Remove(int(s.plan.pos[r]))
+		}
+	case statusOf(w) == Running:
+		s.leaveRunning(r)
+	case statusOf(w) == Retrying:
+		s.busy--
+	}
+}
