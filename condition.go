@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 )
@@ -59,6 +58,16 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 		n.Test = func(v View) (any, error) { return choose(v) }
 	}
 	return n
+}
+
+// Route returns the branches that a condition with the given output takes, for the [Outcome] of its attempt, and whether
+// any branch matched, which for a node without branches is always so. A Labeler is user code: it may panic.
+func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
+	f := &p.facts[r]
+	if f.router < 0 {
+		return nil, true
+	}
+	return p.routers[f.router].route(labelsOf(output))
 }
 
 const defaultLabel = "default"
@@ -238,11 +247,4 @@ func (r *router) route(labels []string) (taken []int32, matched bool) {
 		taken = r.ids[r.fallback : r.fallback+1 : r.fallback+1]
 	}
 	return taken, taken != nil
-}
-
-func noMatchError(labels []string) error {
-	if len(labels) == 0 {
-		return fmt.Errorf("%w: the condition yields no label", ErrNoMatch)
-	}
-	return fmt.Errorf("%w: label %s", ErrNoMatch, quoteID(strings.Join(labels, ", ")))
 }

@@ -376,6 +376,15 @@ func inspectError(err error) (f errorFacts) {
 	return f
 }
 
+// bounded returns err, or a stand-in for an error whose chain never ends: nothing that the engine hands on may trap
+// errors.Is.
+func bounded(err error) error {
+	if err != nil && !walkError(err, func(error) bool { return true }) {
+		return fmt.Errorf("%T: %w", err, ErrCyclicError)
+	}
+	return err
+}
+
 const maxErrorText = 1000
 
 // errorText renders an error of user code: bounded, and surviving an Error method that panics.

@@ -342,10 +342,6 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	}
 }
 
-func guardLog(err error) LogRecord {
-	return LogRecord{Level: slog.LevelWarn, Message: "guard could not decide: " + errorText(err)}
-}
-
 // feed hands events to a sink until the run has ended, or the sink has panicked.
 func (l *eventLog) feed(k *sink) {
 	ok := false

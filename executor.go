@@ -194,7 +194,7 @@ func (r *Run) begin() {
 			r.detach = context.AfterFunc(r.ctx, func() { r.callback(r.stopForContext) })
 		}
 	}
-	if r.cfg.timeout > 0 && !r.finished() {
+	if r.cfg.timeout > 0 && !r.st.done() {
 		r.deadline = r.after(r.cfg.timeout, func(now int64) { r.stop(CauseRunTimeout, noRef, ErrRunTimeout, stopAsking, now) })
 	}
 	r.dispatch(0)
@@ -214,16 +214,10 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// finished reports whether every node, the end node included, is terminal.
-func (r *Run) finished() bool {
-	s := &r.st
-	return s.left == 0 && (r.plan.end == noRef || statusOf(s.words[r.plan.end]).Terminal())
-}
-
 // conclude ends the run if everything is terminal: it computes the verdict and disarms what is armed. When the last worker
 // and the last callback are gone too, Wait may return.
 func (r *Run) conclude(now int64) {
-	if !r.concluded && r.finished() {
+	if !r.concluded && r.st.done() {
 		r.concluded = true
 		r.judge()
 		r.disarm(&r.deadline)
@@ -384,7 +378,7 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 
 // stop stops the whole run. The first cause stands.
 func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now int64) {
-	if r.finished() {
+	if r.st.done() {
 		return
 	}
 	if r.stopErr == nil {

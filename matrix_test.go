@@ -240,6 +240,13 @@ func (r row) test(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+		for limit := range 3 {
+			s.seed++
+			plan, st := s.drive(t, s.seed, limit, mode)
+			r.compare(t, fmt.Sprintf("driven by hand, %v, limit %d", mode, limit), stateNodes(plan, st), stateRun(s, plan, st), nil)
+		}
+	}
 	synctest.Test(t, func(t *testing.T) {
 		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
 			for limit := range 3 {
@@ -265,15 +272,40 @@ func (r row) check(t *testing.T, s *scenario, mode kahn.Mode, option kahn.Option
 	for n := range res.Nodes() {
 		nodes = append(nodes, n.ID+":"+shortStatus(n))
 	}
-	want := slices.Sorted(slices.Values(strings.Fields(r.nodes)))
-	got := slices.Sorted(slices.Values(nodes))
 	run := res.Status.String()
 	if res.Degraded {
 		run += "+d"
 	}
+	r.compare(t, fmt.Sprintf("%v, limit %d", mode, limit), nodes, run, events)
+}
+
+// stateNodes and stateRun read off a State what a Result says of a run.
+func stateNodes(plan *kahn.Plan, st *kahn.State) (nodes []string) {
+	for ref, id := range plan.Declared() {
+		nodes = append(nodes, id+":"+short(st.Status(ref), st.Skip(ref).Kind))
+	}
+	return nodes
+}
+
+func stateRun(s *scenario, plan *kahn.Plan, st *kahn.State) string {
+	status, degraded := st.RunStatus(kahn.StatusEscaped)
+	for ref, id := range plan.Declared() { // a failed end node fails the run, unless it was cancelled
+		if plan.Node(ref).Kind == kahn.KindEnd && s.outcomes[id] == "err" && status != kahn.RunCancelled {
+			return kahn.RunFailed.String()
+		}
+	}
+	if degraded {
+		return status.String() + "+d"
+	}
+	return status.String()
+}
+
+func (r row) compare(t *testing.T, how string, nodes []string, run string, events []kahn.Event) {
+	want := slices.Sorted(slices.Values(strings.Fields(r.nodes)))
+	got := slices.Sorted(slices.Values(nodes))
 	if !slices.Equal(got, want) || run != r.run {
-		t.Errorf("%v, limit %d: %s | %s | %s\nexpected %s | %s\nactual   %s | %s\nevents:\n%s", mode, limit, r.graph, r.options,
-			r.outcome, strings.Join(want, " "), r.run, strings.Join(got, " "), run, eventText(events))
+		t.Errorf("%s: %s | %s | %s\nexpected %s | %s\nactual   %s | %s\nevents:\n%s", how, r.graph, r.options, r.outcome,
+			strings.Join(want, " "), r.run, strings.Join(got, " "), run, eventText(events))
 	}
 }
 
@@ -303,8 +335,10 @@ func (s *scenario) run(t *testing.T, mode kahn.Mode, opts ...kahn.Option) (*kahn
 	return res, events
 }
 
-func shortStatus(n kahn.NodeResult) string {
-	switch n.Status {
+func shortStatus(n kahn.NodeResult) string { return short(n.Status, n.Skip.Kind) }
+
+func short(status kahn.Status, skip kahn.SkipKind) string {
+	switch status {
 	case kahn.Completed:
 		return "ok"
 	case kahn.Failed:
@@ -318,9 +352,9 @@ func shortStatus(n kahn.NodeResult) string {
 			kahn.SkipAnnotation: "ann", kahn.SkipConditionBranch: "br", kahn.SkipUpstreamSkipped: "up",
 			kahn.SkipWhenGuard: "when", kahn.SkipNullPropagation: "null", kahn.SkipParentFailure: "pf",
 			kahn.SkipRuleUnsatisfied: "rule", kahn.SkipSelf: "self", kahn.SkipSuperseded: "superseded",
-		}[n.Skip.Kind]
+		}[skip]
 	}
-	return n.Status.String()
+	return status.String()
 }
 
 // recorder is a sink that keeps the events.

@@ -3,6 +3,7 @@ package kahn
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"reflect"
 )
 
@@ -72,54 +73,93 @@ func lookup(output any, key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// delivered returns what an in-edge of a node that is being checked, or runs, delivers. The edge's source is terminal, and
-// its word and record do not change any more, so this needs no lock; only below an early decision there may be sources
-// that are still at work, whose edges were open at the decision and deliver nothing, ever.
-func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
-	e := &r.plan.edges[i]
-	s := &r.st
-	if r.plan.facts[to].is(factEarly) {
-		s.mu.Lock()
-		settled := s.settledAt[e.from] != 0 && s.settledAt[e.from] <= s.decidedAt[to]
-		s.mu.Unlock()
-		if !settled {
-			return nil, false
+// Delivery tells what an edge delivers to its target.
+type Delivery uint8
+
+// The deliveries.
+const (
+	DeliverNothing Delivery = iota
+	DeliverOutput           // the source's output, by the edge's key
+	DeliverError            // the source's error, over a catch or always edge
+	DeliverDefault          // the edge's Default, else the target's, else "": the source failed and is substituted
+)
+
+var deliveryNames = [...]string{"nothing", "output", "error", "default"}
+
+// String returns "nothing", "output", "error" or "default".
+func (d Delivery) String() string { return enumName(deliveryNames[:], int(d), "Delivery") }
+
+// Inputs yields the in-edges of a node in the order of declaration, with what each of them delivers now that the node's
+// join is decided: edges that were open then deliver nothing, ever.
+func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
+	return func(yield func(Edge, Delivery) bool) {
+		for _, i := range s.plan.in.row(r) {
+			s.mu.Lock()
+			d := s.delivery(r, i, s.words[r]&wordSubstituted != 0)
+			s.mu.Unlock()
+			if !yield(*s.plan.edges[i].Edge, d) {
+				return
+			}
 		}
 	}
-	w := s.words[e.from]
-	if statusOf(w) == Completed && (e.flags&arcData != 0 || to == r.plan.end) {
-		return portOf(r.records[e.from].value, e.Key, e.Label)
+}
+
+// delivery works out what an in-edge of a node delivers whose join is decided. It reads the word of the edge's source,
+// which does not change any more if it is terminal: it always is, but for a node with an early rule, for which the lock
+// must be held.
+func (s *State) delivery(to Ref, i int32, substituted bool) Delivery {
+	e := &s.plan.edges[i]
+	f := &s.plan.facts[to]
+	if f.is(factEarly) && (s.settledAt[e.from] == 0 || s.settledAt[e.from] > s.decidedAt[to]) {
+		return DeliverNothing
 	}
-	if e.flags&arcData != 0 || to == r.plan.end {
-		return nil, false
+	status := statusOf(s.words[e.from])
+	if e.flags&arcData != 0 || to == s.plan.end {
+		if status == Completed {
+			return DeliverOutput
+		}
+		return DeliverNothing
 	}
 	class, bypass := s.class(e.from, e.arc())
-	switch class {
-	case seenS:
-		switch {
-		case statusOf(w) == Completed:
-			return portOf(r.records[e.from].value, e.Key, e.Label)
-		case statusOf(w) != Cancelled && e.flags&(arcFailure|arcAlways) != 0 && w&wordTolerated == 0,
-			e.flags&arcFailure != 0:
-			return r.nodeError(e.from), true
-		}
-		return nil, false
-	case seenN:
-		if bypass && r.plan.facts[to].mode == SkipSatisfy {
-			return nil, false // satisfied, without a value
-		}
-	case seenX:
-		return nil, false
+	switch {
+	case class == seenS && status == Completed:
+		return DeliverOutput
+	case class == seenS && e.flags&(arcFailure|arcAlways) != 0 && status != Cancelled &&
+		(e.flags&arcFailure != 0 || s.words[e.from]&wordTolerated == 0):
+		return DeliverError
+	case class == seenF && substituted, class == seenN && substituted && !(bypass && f.mode == SkipSatisfy):
+		return DeliverDefault
 	}
-	if flags&stepSubstituted == 0 {
-		return nil, false
+	return DeliverNothing
+}
+
+// delivered returns what an in-edge delivers to a node that is being checked, or runs. What the source left behind does
+// not change any more.
+func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
+	e := &r.plan.edges[i]
+	early := r.plan.facts[to].is(factEarly)
+	if early {
+		r.st.mu.Lock()
 	}
-	for _, d := range []any{e.Default, r.plan.nodes[to].Default} {
-		if d != nil {
-			return d, true
+	d := r.st.delivery(to, i, flags&stepSubstituted != 0)
+	if early {
+		r.st.mu.Unlock()
+	}
+	switch d {
+	case DeliverOutput:
+		return portOf(r.records[e.from].value, e.Key, e.Label)
+	case DeliverError:
+		return r.nodeError(e.from), true
+	case DeliverDefault:
+		if e.Default != nil {
+			return e.Default, true
 		}
+		if n := &r.plan.nodes[to]; n.Default != nil {
+			return n.Default, true
+		}
+		return "", true
 	}
-	return "", true
+	return nil, false
 }
 
 // param assembles one parameter of a node whose check, if it has one, has passed.

@@ -19,6 +19,47 @@ type EndVerdict struct {
 	Output any
 }
 
+// Done reports whether every node is terminal, the end node included.
+func (s *State) Done() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done()
+}
+
+func (s *State) done() bool {
+	return s.left == 0 && (s.plan.end == noRef || statusOf(s.words[s.plan.end]).Terminal())
+}
+
+// RunStatus returns the status of the run by the given rule, and whether it is degraded, as both follow from the nodes:
+// what an end node says of its own is up to the coordinator. Until Done the run is [RunRunning].
+func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.done() {
+		return RunRunning, false
+	}
+	return s.runStatus(rule)
+}
+
+// Skip returns the reason of a skipped node, without the words of a step that skipped itself.
+func (s *State) Skip(r Ref) SkipReason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reason(r)
+}
+
+// Cause returns why a node failed, was aborted or was cancelled, and the nodes that this goes back to, in the order of
+// declaration. Both are final once the run is Done.
+func (s *State) Cause(r Ref) (CauseKind, []Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.words[r]; !statusOf(w).Terminal() || statusOf(w) == Completed || statusOf(w) == Skipped {
+		return CauseNone, nil
+	}
+	origins, _ := s.origins(r)
+	return s.causeKind(r), origins
+}
+
 // bad reports whether a terminal node counts against the run: it failed without being forgiven, was aborted, or was
 // cancelled other than as a loser that nobody waits for.
 func (s *State) bad(r Ref) bool {

@@ -3,6 +3,7 @@ package kahn
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
 	"time"
@@ -210,15 +211,18 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		if f.router < 0 {
 			return c
 		}
-		var labels []string
-		if err := w.protect(func() error { labels = labelsOf(res.value); return nil }); err != nil {
-			return w.failure(attemptResult{err: err, kind: CauseConditionError})
+		kind := CauseConditionError
+		err := w.protect(func() error {
+			var matched bool
+			if c.Route, matched = w.run.plan.Route(ref, res.value); !matched && n.NoMatch == NoMatchFail {
+				kind = CauseNoBranchMatch
+				return fmt.Errorf("%w: output %s", ErrNoMatch, valueText(res.value))
+			}
+			return nil
+		})
+		if err != nil {
+			return w.failure(attemptResult{err: err, kind: kind})
 		}
-		route, matched := w.run.plan.routers[f.router].route(labels)
-		if !matched && n.NoMatch == NoMatchFail {
-			return w.failure(attemptResult{err: noMatchError(labels), kind: CauseNoBranchMatch})
-		}
-		c.Route = route
 		return c
 	}
 	return w.failure(res)
@@ -230,7 +234,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 	facts := inspectError(res.err)
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: res.kind}, err: res.err, final: facts.permanent, abortRun: facts.abortRun}
 	if facts.cyclic {
-		c.err = fmt.Errorf("%T: %w", res.err, ErrCyclicError)
+		c.err = bounded(res.err)
 	}
 	switch {
 	case res.kind != CauseNone && res.kind != CauseConditionError:
@@ -292,7 +296,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 		r.st.mu.Unlock() // abandoned: its place was given up for it
 		return false
 	}
-	if c.Status != Completed && r.ctx.Err() != nil && !r.finished() {
+	if c.Status != Completed && r.ctx.Err() != nil && !r.st.done() {
 		r.stopForContext(w.now) // the step may have seen the context end before the run did
 		r.collectStops()
 	}
@@ -367,12 +371,24 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	return c, true
 }
 
-func timeoutAfter(after time.Duration, err error) error {
-	if err == nil {
-		return fmt.Errorf("%w after %v", ErrTimeout, after)
-	}
-	return fmt.Errorf("%w after %v: %w", ErrTimeout, after, err)
+// timeoutAfter is the error of a node that ran out of time. It renders what the step returned only when it is asked to:
+// that is user code, and this is called under the lock.
+func timeoutAfter(after time.Duration, err error) error { return &lateError{after, err} }
+
+type lateError struct {
+	after time.Duration
+	err   error // what the step returned, may be nil
 }
+
+func (e *lateError) Error() string {
+	text := fmt.Sprintf("%v after %v", ErrTimeout, e.after)
+	if e.err != nil {
+		text += ": " + errorText(e.err)
+	}
+	return text
+}
+
+func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
 // grantRetry decides whether a failure is retried, and after which delay. A wait that cannot end before the node's or the
 // run's deadline is not begun.
@@ -426,10 +442,7 @@ func (w *worker) fallback(failed conclusion, goOn bool) bool {
 	c := conclusion{Outcome: Outcome{Status: Completed}, value: value, fallback: true}
 	if err != nil {
 		c = failed
-		c.err = fmt.Errorf("%w; fallback: %w", failed.err, err)
-		if inspectError(err).cyclic {
-			c.err = failed.err
-		}
+		c.err = errors.Join(failed.err, bounded(err))
 	} else if r.plan.facts[ref].router >= 0 {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
@@ -510,6 +523,7 @@ type checkResult struct {
 	verdict  CheckVerdict
 	err      error // of the verdict's Fail
 	guardErr error
+	guardLog string
 	merged   map[string]any
 }
 
@@ -533,10 +547,8 @@ func (w *worker) evaluate() (res checkResult) {
 			return err
 		})
 		if err != nil {
-			if inspectError(err).cyclic {
-				err = fmt.Errorf("%T: %w", err, ErrCyclicError)
-			}
-			res.guardErr = err
+			err = bounded(err)
+			res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)
 			switch pass = true; n.GuardErrors {
 			case GuardSkip:
 				pass = false
@@ -611,10 +623,7 @@ func (w *worker) merge(n *Node, p *param, flags stepFlags) (value any, ok bool, 
 		}
 		return err
 	})
-	if err != nil && inspectError(err).cyclic {
-		err = fmt.Errorf("%T: %w", err, ErrCyclicError)
-	}
-	return value, true, err
+	return value, true, bounded(err)
 }
 
 // settleCheck reports a check to the state, with the lock held.
@@ -626,7 +635,7 @@ func (r *Run) settleCheck(t Token, res checkResult, now int64) {
 		x := r.extra(t.Ref)
 		x.guardErr, x.merged = res.guardErr, res.merged
 		if res.guardErr != nil {
-			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: guardLog(res.guardErr)})
+			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: LogRecord{Level: slog.LevelWarn, Message: res.guardLog}})
 		}
 	}
 	if res.verdict.Fail != CauseNone {

@@ -1,0 +1,353 @@
+package kahn_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// coordinator drives a State with nothing but its exported methods: steps end in random order, and some outcomes are
+// delivered twice, or late.
+type coordinator struct {
+	t       *testing.T
+	s       *scenario
+	plan    *kahn.Plan
+	st      *kahn.State
+	rng     *rand.Rand
+	outputs map[string]any
+	running []kahn.Task
+	limit   int
+}
+
+// drive runs the scenario to its end and returns the driven State.
+func (s *scenario) drive(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *kahn.State) {
+	plan, err := s.graph.Compile()
+	require.NoError(t, err)
+	st, err := kahn.NewState(plan, append(opts, kahn.Limit(limit))...)
+	require.NoError(t, err)
+	c := &coordinator{t, s, plan, st, rand.New(rand.NewPCG(seed, 0)), map[string]any{}, nil, limit}
+	for !st.Done() {
+		for task, ok := st.Next(); ok; task, ok = st.Next() {
+			if task.Check {
+				verdict := c.verdict(task.Ref)
+				require.NoError(t, st.Checked(task.Token, verdict))
+				require.ErrorIs(t, st.Checked(task.Token, verdict), kahn.ErrStale)
+				continue
+			}
+			require.Equal(t, kahn.Running, st.Status(task.Ref))
+			c.running = append(c.running, task)
+		}
+		if st.Done() {
+			break // a check was the last to decide
+		}
+		require.NotEmpty(t, c.running, "nothing to do, and not done")
+		if limit > 0 {
+			slots := 0
+			for _, task := range c.running {
+				if plan.Node(task.Ref).Test == nil {
+					slots++
+				}
+			}
+			require.LessOrEqual(t, slots, limit)
+		}
+		i := c.rng.IntN(len(c.running))
+		task := c.running[i]
+		c.running = append(c.running[:i], c.running[i+1:]...)
+		c.settle(task)
+	}
+	return plan, st
+}
+
+func (c *coordinator) settle(task kahn.Task) {
+	id := c.plan.ID(task.Ref)
+	out := kahn.Outcome{Status: kahn.Completed}
+	var output any = id
+	switch outcome := c.s.outcomes[id]; outcome {
+	case "", "ok":
+	case "err":
+		out = kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
+	case "skip":
+		out = kahn.Outcome{Status: kahn.Skipped}
+	case "cancel":
+		require.NoError(c.t, c.st.CancelNode(task.Ref))
+		require.ErrorIs(c.t, c.st.Settle(task.Token, out), kahn.ErrStale)
+		return
+	case "null":
+		output = nil
+	default:
+		output = outcome
+	}
+	if out.Status == kahn.Completed {
+		out.Route, _ = c.plan.Route(task.Ref, output)
+		c.outputs[id] = output
+	}
+	require.NoError(c.t, c.st.Settle(task.Token, out))
+	if c.rng.IntN(3) == 0 { // a duplicate delivery changes nothing
+		before := c.statuses()
+		require.ErrorIs(c.t, c.st.Settle(task.Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CausePanic}), kahn.ErrStale)
+		require.Equal(c.t, before, c.statuses())
+	}
+}
+
+func (c *coordinator) statuses() (all []kahn.Status) {
+	for r := range c.plan.Declared() {
+		all = append(all, c.st.Status(r))
+	}
+	return all
+}
+
+// verdict does what a check demands: guards, then required ports, which the rows bind to one edge each.
+func (c *coordinator) verdict(r kahn.Ref) kahn.CheckVerdict {
+	n := c.plan.Node(r)
+	if n.When != nil {
+		if pass, _ := n.When(kahn.View{}); !pass {
+			return kahn.CheckVerdict{Skip: kahn.SkipWhenGuard}
+		}
+	}
+	for i, port := range n.Ports {
+		var value any
+		for e, d := range c.st.Inputs(r) {
+			if e.Param != port.Name {
+				continue
+			}
+			switch d {
+			case kahn.DeliverOutput:
+				value = c.outputs[e.From]
+			case kahn.DeliverError:
+				value = errStep
+			case kahn.DeliverDefault:
+				value = ""
+			}
+		}
+		if value == nil {
+			return kahn.CheckVerdict{Skip: kahn.SkipNullPropagation, Port: i}
+		}
+	}
+	return kahn.CheckVerdict{}
+}
+
+// chainGraph returns a -> b -> c ... of n nodes.
+func chainGraph(n int) *kahn.Graph {
+	var g kahn.Graph
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint("n", i)}
+		if i > 0 {
+			node.After = []string{fmt.Sprint("n", i-1)}
+		}
+		g.Add(node)
+	}
+	return &g
+}
+
+func stateOf(t testing.TB, g *kahn.Graph, opts ...kahn.Option) (*kahn.Plan, *kahn.State) {
+	t.Helper()
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	st, err := kahn.NewState(plan, opts...)
+	require.NoError(t, err)
+	return plan, st
+}
+
+func ref(t testing.TB, p *kahn.Plan, id string) kahn.Ref {
+	t.Helper()
+	r, ok := p.Ref(id)
+	require.True(t, ok)
+	return r
+}
+
+var completed = kahn.Outcome{Status: kahn.Completed}
+
+func TestStateAllocatesNothing(t *testing.T) {
+	plan, err := chainGraph(1200).Compile()
+	require.NoError(t, err)
+	st, err := kahn.NewState(plan)
+	require.NoError(t, err)
+	task, ok := st.Next()
+	require.True(t, ok)
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		if task, ok, err = st.SettleNext(task.Token, completed); !ok || err != nil {
+			panic("no next task")
+		}
+	}))
+
+	var wide kahn.Graph
+	wide.Add(kahn.Node{ID: "join", Join: kahn.AtLeast(900)})
+	for i := range 1200 {
+		id := fmt.Sprint("n", i)
+		wide.Add(kahn.Node{ID: id}).Connect(kahn.Edge{From: id, To: "join"})
+	}
+	_, st = stateOf(t, &wide)
+	_, _ = st.Next()
+	task, _ = st.Next()
+	require.NoError(t, st.Settle(task.Token, completed)) // makes what is made once for a run
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		task, _ := st.Next()
+		if err := st.Settle(task.Token, completed); err != nil {
+			panic(err)
+		}
+	}))
+}
+
+// TestCallsThatTheTableForbids asks for what a node's status does not allow: an error, and nothing has changed.
+func TestCallsThatTheTableForbids(t *testing.T) {
+	plan, st := stateOf(t, chainGraph(2))
+	a, b := ref(t, plan, "n0"), ref(t, plan, "n1")
+	task, ok := st.Next()
+	require.True(t, ok)
+	require.Equal(t, a, task.Ref)
+
+	require.ErrorIs(t, st.Settle(kahn.Token{Ref: b, Attempt: 1}, completed), kahn.ErrStale)
+	require.ErrorIs(t, st.Settle(kahn.Token{Ref: 99, Attempt: 1}, completed), kahn.ErrUnknownNode)
+	require.ErrorIs(t, st.Settle(kahn.Token{Ref: -1}, completed), kahn.ErrUnknownNode)
+	require.ErrorIs(t, st.Settle(task.Token, kahn.Outcome{Status: kahn.Ready}), kahn.ErrTransition)
+	require.ErrorIs(t, st.Settle(task.Token, kahn.Outcome{Status: kahn.Failed}), kahn.ErrBadValue)
+	require.ErrorIs(t, st.Settle(task.Token, kahn.Outcome{Status: kahn.Cancelled, Cause: 200}), kahn.ErrBadValue)
+	require.ErrorIs(t, st.Requeue(task.Token), kahn.ErrStale)
+	require.ErrorIs(t, st.Resume(task.Token), kahn.ErrStale)
+	require.ErrorIs(t, st.Checked(task.Token, kahn.CheckVerdict{}), kahn.ErrStale)
+	require.ErrorIs(t, st.Fail(task.Token, kahn.CauseTimeout), kahn.ErrTransition)
+	require.ErrorIs(t, st.AbortNode(a, kahn.CauseContext), kahn.ErrBadValue)
+	require.ErrorIs(t, st.StopNode(99, kahn.CauseContext), kahn.ErrUnknownNode)
+	require.ErrorIs(t, st.Stop(kahn.CauseNone), kahn.ErrBadValue)
+	require.Equal(t, kahn.Running, st.Status(a))
+	require.Equal(t, kahn.Waiting, st.Status(b))
+
+	require.NoError(t, st.Settle(task.Token, completed))
+	err := st.AbortNode(a, kahn.CauseAbortAll)
+	var te *kahn.TransitionError
+	require.ErrorAs(t, err, &te)
+	require.Equal(t, kahn.TransitionError{Node: "n0", From: kahn.Completed, To: kahn.Aborted}, *te)
+	require.ErrorIs(t, st.CancelNode(a), kahn.ErrTransition)
+}
+
+func TestRetryAndSuspendKeepTheAttemptAndFreeTheSlot(t *testing.T) {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"})
+	plan, st := stateOf(t, &g, kahn.Limit(1))
+	first, _ := st.Next()
+	_, ok := st.Next()
+	require.False(t, ok, "the slot is taken")
+
+	require.NoError(t, st.Retry(first.Token))
+	require.Equal(t, kahn.Retrying, st.Status(first.Ref))
+	second, ok := st.Next()
+	require.True(t, ok, "backing off holds no slot")
+	require.NotEqual(t, first.Ref, second.Ref)
+	require.ErrorIs(t, st.Settle(first.Token, completed), kahn.ErrStale, "the attempt that failed is over")
+
+	require.NoError(t, st.Requeue(first.Token))
+	require.ErrorIs(t, st.Requeue(first.Token), kahn.ErrStale)
+	require.NoError(t, st.Suspend(second.Token))
+	again, ok := st.Next()
+	require.True(t, ok)
+	require.Equal(t, kahn.Token{Ref: first.Ref, Attempt: 2}, again.Token)
+	require.NoError(t, st.Settle(again.Token, completed))
+	require.False(t, st.Done())
+
+	require.Equal(t, kahn.Suspended, st.Status(second.Ref))
+	require.NoError(t, st.Resume(second.Token))
+	last, ok := st.Next()
+	require.True(t, ok)
+	require.NoError(t, st.Settle(last.Token, completed))
+	require.True(t, st.Done())
+	status, _ := st.RunStatus(kahn.StatusEscaped)
+	require.Equal(t, kahn.RunCompleted, status)
+	_ = plan
+}
+
+// TestStopAsksRunningNodes is the two-phase stop: what runs is asked, once, and settles when its coordinator says so.
+func TestStopAsksRunningNodes(t *testing.T) {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}},
+		kahn.Node{ID: "clean", After: []string{"a", "b"}, Cleanup: true})
+	plan, st := stateOf(t, &g)
+	a, _ := st.Next()
+	b, _ := st.Next()
+	require.NoError(t, st.Stop(kahn.CauseCancelRun))
+	require.Equal(t, kahn.Cancelled, st.Status(ref(t, plan, "c")))
+	require.Equal(t, kahn.Running, st.Status(a.Ref))
+
+	asked := map[kahn.Token]bool{}
+	for tok, ok := st.NextStop(); ok; tok, ok = st.NextStop() {
+		asked[tok] = true
+	}
+	require.Equal(t, map[kahn.Token]bool{a.Token: true, b.Token: true}, asked)
+	require.ErrorIs(t, st.Retry(a.Token), kahn.ErrTransition, "a stopping node gets no other attempt")
+	require.NoError(t, st.Stop(kahn.CauseAbortAll), "the first cause stands")
+
+	require.NoError(t, st.Settle(a.Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}))
+	require.Equal(t, kahn.Cancelled, st.Status(a.Ref), "an error is the answer to being asked to stop")
+	require.NoError(t, st.Settle(b.Token, completed))
+	require.Equal(t, kahn.Completed, st.Status(b.Ref), "a success that arrives anyway is kept")
+
+	clean, ok := st.Next()
+	require.True(t, ok, "cleanup starts in a stopping run")
+	require.NoError(t, st.Settle(clean.Token, completed))
+	require.True(t, st.Done())
+	status, _ := st.RunStatus(kahn.StatusEscaped)
+	require.Equal(t, kahn.RunCancelled, status)
+}
+
+// TestAbortAllIsInstant is the form that the bare State has beside the two-phase one.
+func TestAbortAllIsInstant(t *testing.T) {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "off", Disabled: true}, kahn.Node{ID: "done"}, kahn.Node{ID: "runs"},
+		kahn.Node{ID: "next", After: []string{"runs"}})
+	plan, st := stateOf(t, &g)
+	tasks := map[string]kahn.Task{}
+	for task, ok := st.Next(); ok; task, ok = st.Next() {
+		tasks[plan.ID(task.Ref)] = task
+	}
+	require.NoError(t, st.Settle(tasks["done"].Token, completed))
+	st.AbortAll()
+	require.Equal(t, kahn.Skipped, st.Status(ref(t, plan, "off")))
+	require.Equal(t, kahn.Completed, st.Status(ref(t, plan, "done")))
+	require.Equal(t, kahn.Aborted, st.Status(ref(t, plan, "runs")))
+	require.Equal(t, kahn.Aborted, st.Status(ref(t, plan, "next")))
+	kind, origins := st.Cause(ref(t, plan, "next"))
+	require.Equal(t, kahn.CauseAbortAll, kind, "stopped with the run, not a victim of its predecessor")
+	require.Empty(t, origins)
+	require.ErrorIs(t, st.Settle(tasks["runs"].Token, completed), kahn.ErrStale)
+	require.True(t, st.Done())
+	status, _ := st.RunStatus(kahn.StatusEscaped)
+	require.Equal(t, kahn.RunFailed, status)
+}
+
+func TestAbortNodeCascades(t *testing.T) {
+	plan, st := stateOf(t, chainGraph(4))
+	task, _ := st.Next()
+	require.NoError(t, st.AbortNode(task.Ref, kahn.CauseAbortAll))
+	for r := range plan.Declared() {
+		require.Equal(t, kahn.Aborted, st.Status(r), "visible when the call returns")
+	}
+	require.ErrorIs(t, st.Settle(task.Token, completed), kahn.ErrStale)
+	kind, origins := st.Cause(ref(t, plan, "n3"))
+	require.Equal(t, kahn.CauseUpstreamFailure, kind)
+	require.Equal(t, []kahn.Ref{task.Ref}, origins)
+}
+
+// TestWaitingIsWorkedOut: a node waits once a predecessor has started or settled.
+func TestWaitingIsWorkedOut(t *testing.T) {
+	plan, st := stateOf(t, chainGraph(3))
+	b, c := ref(t, plan, "n1"), ref(t, plan, "n2")
+	require.Equal(t, kahn.Idle, st.Status(b))
+	task, _ := st.Next()
+	require.Equal(t, kahn.Waiting, st.Status(b))
+	require.Equal(t, kahn.Idle, st.Status(c))
+	require.NoError(t, st.Settle(task.Token, completed))
+	require.Equal(t, kahn.Ready, st.Status(b))
+}
+
+func TestNewStateRefusesNonsense(t *testing.T) {
+	_, err := kahn.NewState(nil)
+	require.ErrorIs(t, err, kahn.ErrNoGraph)
+	plan, err := chainGraph(1).Compile()
+	require.NoError(t, err)
+	_, err = kahn.NewState(plan, kahn.Limit(-1))
+	require.True(t, errors.Is(err, kahn.ErrBadOption))
+}
