@@ -88,7 +88,7 @@ func (e *GraphError) Error() string {
 	var b strings.Builder
 	b.WriteString("kahn: invalid graph")
 	if e.Graph != "" {
-		fmt.Fprintf(&b, " %q", e.Graph)
+		b.WriteString(" " + quoteID(e.Graph))
 	}
 	sep := ": "
 	if len(e.Problems) > 1 {

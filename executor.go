@@ -219,6 +219,7 @@ func (r *Run) dispatch(now int64) {
 func (r *Run) conclude(now int64) {
 	if !r.concluded && r.st.done() {
 		r.concluded = true
+		r.flush(now)
 		r.judge()
 		r.disarm(&r.deadline)
 		if r.detach != nil && r.detach() {

@@ -1,0 +1,157 @@
+package kahn_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func TestTiersAreLongestPaths(t *testing.T) {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "d", After: []string{"c", "a"}},
+		kahn.Node{ID: "a"},
+		kahn.Node{ID: "c", After: []string{"b"}},
+		kahn.Node{ID: "b", After: []string{"a"}},
+		kahn.Node{ID: "alone"},
+		kahn.Node{ID: "last", Kind: kahn.KindEnd},
+	)
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"a", "alone"}, {"b"}, {"c"}, {"d"}, {"last"}}, plan.Tiers())
+	require.Equal(t, []string{"a", "b", "c", "d"}, plan.CriticalPath())
+	var declared []string
+	for _, id := range plan.Declared() {
+		declared = append(declared, id)
+	}
+	require.Equal(t, []string{"d", "a", "c", "b", "alone", "last"}, declared)
+}
+
+func TestCriticalPathByEstimates(t *testing.T) {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "a", Estimate: time.Second},
+		kahn.Node{ID: "b", After: []string{"a"}},
+		kahn.Node{ID: "c", After: []string{"b"}},
+		kahn.Node{ID: "slow", Estimate: time.Minute},
+	)
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	require.Equal(t, []string{"slow"}, plan.CriticalPath())
+}
+
+func TestPlanIsKeptUntilTheGraphChanges(t *testing.T) {
+	g := chainGraph(3)
+	first, err := g.Compile()
+	require.NoError(t, err)
+	again, err := g.Compile()
+	require.NoError(t, err)
+	require.Same(t, first, again)
+
+	g.Add(kahn.Node{ID: "more"})
+	changed, err := g.Compile()
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 4}, []int{first.Len(), changed.Len()})
+
+	g.Defaults.SkipMode = kahn.SkipStrict
+	defaults, err := g.Compile()
+	require.NoError(t, err)
+	require.NotSame(t, changed, defaults)
+
+	g.Connect(kahn.Edge{From: "more", To: "gone"})
+	_, err = g.Compile()
+	require.ErrorIs(t, err, kahn.ErrUnknownNode)
+	_, err = g.Compile()
+	require.ErrorIs(t, err, kahn.ErrUnknownNode, "an error is kept like a plan")
+}
+
+func TestCompileIsSafeForConcurrentUse(t *testing.T) {
+	g := chainGraph(100)
+	var wg sync.WaitGroup
+	plans := make([]*kahn.Plan, 8)
+	for i := range plans {
+		wg.Go(func() { plans[i], _ = g.Compile() })
+	}
+	wg.Wait()
+	for _, p := range plans {
+		require.Same(t, plans[0], p)
+	}
+}
+
+// layered returns layers of the given width, each node with in-edges from random nodes of the layer before.
+func layered(n, width, in int) *kahn.Graph {
+	rng := rand.New(rand.NewPCG(7, uint64(n)))
+	var g kahn.Graph
+	for i := range n {
+		g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
+		if i < width {
+			continue
+		}
+		layer := i / width * width
+		for _, j := range rng.Perm(width)[:in] {
+			g.Connect(kahn.Edge{From: fmt.Sprint("n", layer-width+j), To: fmt.Sprint("n", i)})
+		}
+	}
+	return &g
+}
+
+// bipartite returns n sources that all precede n sinks.
+func bipartite(n int, sink kahn.Node) *kahn.Graph {
+	var g kahn.Graph
+	for i := range n {
+		g.Add(kahn.Node{ID: fmt.Sprint("a", i)})
+	}
+	for i := range n {
+		sink.ID = fmt.Sprint("b", i)
+		g.Add(sink)
+		for j := range n {
+			g.Connect(kahn.Edge{From: fmt.Sprint("a", j), To: sink.ID})
+		}
+	}
+	return &g
+}
+
+// TestEveryEdgeIsVisitedOnce: the work of a run is linear in its edges, whatever the shape, the rule and the outcome.
+func TestEveryEdgeIsVisitedOnce(t *testing.T) {
+	fail := func(kahn.View) (any, error) { return nil, errStep }
+	shapes := map[string]*kahn.Graph{
+		"chain":             chainGraph(5000),
+		"layered":           layered(5000, 50, 3),
+		"bipartite":         bipartite(100, kahn.Node{}),
+		"bipartite any":     bipartite(100, kahn.Node{Join: kahn.AnySucceeded}),
+		"bipartite atleast": bipartite(100, kahn.Node{Join: kahn.AtLeast(50)}),
+	}
+	broken := chainGraph(5000)
+	broken.Add(kahn.Node{ID: "cause", Test: fail}).Connect(kahn.Edge{From: "cause", To: "n1"})
+	shapes["cascade"] = broken
+	for name, g := range shapes {
+		t.Run(name, func(t *testing.T) {
+			for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+				res, _ := kahn.Execute(t.Context(), g, nothing, mode)
+				require.Equal(t, int64(len(g.Edges())), res.EdgeVisits())
+			}
+		})
+	}
+}
+
+// TestAllocations bounds what a run allocates a node, outputs excluded.
+func TestAllocations(t *testing.T) {
+	for name, g := range map[string]*kahn.Graph{
+		"chain": chainGraph(2000), "layered": layered(2000, 50, 3), "bipartite": bipartite(100, kahn.Node{}),
+	} {
+		plan, err := g.Compile()
+		require.NoError(t, err)
+		allocs := testing.AllocsPerRun(5, func() {
+			if _, err := plan.Execute(t.Context(), nothing); err != nil {
+				t.Error(err)
+			}
+		})
+		require.LessOrEqual(t, allocs/float64(plan.Len()), 1.0, name)
+	}
+}

@@ -1,0 +1,60 @@
+// Package kahn executes a directed acyclic graph of steps inside the process of its host: every rule of a workflow engine,
+// at the cost of a hand-written loop.
+//
+//	var g kahn.Graph
+//	g.Add(
+//		kahn.Node{ID: "fetch", Kind: "http", Retry: kahn.Retry{MaxAttempts: 3}, Timeout: 5 * time.Second},
+//		kahn.If("ok?", func(v kahn.View) (bool, error) { return v.Status("fetch") != kahn.Failed, nil }, "fetch"),
+//		kahn.Node{ID: "store", Kind: "sql", In: []kahn.Edge{{From: "ok?", Label: "true"}, {From: "fetch", Param: "rows"}}},
+//		kahn.Node{ID: "alert", Kind: "mail", In: []kahn.Edge{{From: "ok?", Label: "false"}}},
+//	)
+//	res, err := kahn.Execute(ctx, &g, kahn.Mux{"http": doHTTP, "sql": doSQL, "mail": doMail}.Step, kahn.Limit(8))
+//
+// # Six words
+//
+// A [Graph] is nodes and edges, plain data. A [Plan] is a Graph compiled: validated, numbered, laid out flat, immutable. A
+// [StepFunc] is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its
+// workers, its events. A [State] is the reactive core: every node's status, readiness and blocked-by-failure; the executor
+// drives it, and so can a host. An [Event] is one fact about a run, in one total order.
+//
+//	Graph --Compile--> Plan --Start--> Run --Wait--> Result
+//	                                   |  \
+//	                    StepFunc <---- State  ----> Events
+//
+// # Edges resolve, nodes decide
+//
+// A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of
+// four classes: satisfied, neutral (the source was skipped), dead (routed past), or failed. A join rule, [AllSucceeded] by
+// default, decides from the counts of the classes, once and for good: the node becomes ready, is skipped, or is blocked by
+// failure, and then its upstream policy says whether it is aborted, skipped, failed or run with defaults.
+//
+//	            guard, inputs            slot free            returned
+//	idle/waiting ------------> ready -------------> running -----------> completed
+//	     |                       ^                     |
+//	     |                       +---- retrying <------+ failed, another attempt granted
+//	     +--> skipped | aborted | cancelled | failed
+//
+// Final statuses do not depend on timing: for a graph and the outcomes of its steps they are the same in [Eager] and
+// [Waves] mode, under every [Limit], and in any order of completion, unless the host asks for work to be stopped early with
+// a [FailureMode].
+//
+// # Failure
+//
+// Failed means that a node broke; aborted, that it was stopped by a failure elsewhere; cancelled, that somebody asked;
+// skipped, that it was not on the path. A failure is handled when something that is allowed to see it really ran: an error
+// boundary ([If], [Switch]), a catch edge ([OnFailure]), a join rule that tolerates failure. A run whose failures were all
+// handled has completed, and is Degraded; one failure that escaped fails it. Cleanup nodes and the end node run whatever
+// happens and handle nothing.
+//
+// # Guarantees
+//
+// Execute returns when every node is terminal and every goroutine of the run has returned, but for attempts and sinks that
+// ignore being stopped, which the [Result] names. No panic of a step, and no runtime.Goexit, reaches the host or loses the
+// rest of the run. User code never runs under a lock. Nothing depends on the order of a map. The work of a run is linear in
+// its nodes and edges, its stack constant. Graph and Plan may be used by any number of runs at once.
+//
+// # What it is not
+//
+// kahn does not persist, does not distribute, and does not schedule by the clock: it runs a graph now, in this process. A
+// crash loses the run. Steps are not sandboxed: one that ignores its context is left behind, not killed.
+package kahn

@@ -1,0 +1,175 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// A host that loads its graphs as data injects one step function, which dispatches on the kind of the node.
+func Example() {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "fetch", Kind: "fetch"},
+		kahn.Node{ID: "count", Kind: "count", In: []kahn.Edge{{From: "fetch", Param: "text"}}},
+		kahn.Node{ID: "shout", Kind: "shout", In: []kahn.Edge{{From: "fetch", Param: "text"}}},
+	)
+	step := kahn.Mux{
+		"fetch": func(context.Context, *kahn.Step) (any, error) { return "one two three", nil },
+		"count": func(_ context.Context, s *kahn.Step) (any, error) {
+			text, err := kahn.Param[string](s, "text")
+			return len(strings.Fields(text)), err
+		},
+		"shout": func(_ context.Context, s *kahn.Step) (any, error) {
+			text, err := kahn.Param[string](s, "text")
+			return strings.ToUpper(text), err
+		},
+	}.Step
+
+	res, err := kahn.Execute(context.Background(), &g, step, kahn.Limit(8))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	n, _ := kahn.Output[int](res, "count")
+	fmt.Println(res.Status, n, res.Output)
+	// Output: completed 3 map[count:3 shout:ONE TWO THREE]
+}
+
+// A condition with a Go test is an error boundary: it sees that the fetch failed, routes around it, and the run completes.
+func ExampleIf() {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "fetch", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no route to host") }},
+		kahn.If("fetched?", func(v kahn.View) (bool, error) { return v.Status("fetch") == kahn.Completed, nil }, "fetch"),
+		kahn.Node{ID: "store", In: []kahn.Edge{{From: "fetched?", Label: "true"}}, Do: nothing},
+		kahn.Node{ID: "alert", In: []kahn.Edge{{From: "fetched?", Label: "false"}}, Do: nothing},
+	)
+	res, err := kahn.Execute(context.Background(), &g, nil)
+	fmt.Println(res.Status, res.Degraded, err)
+	for n := range res.Nodes() {
+		fmt.Println(strings.TrimSpace(fmt.Sprint(n.ID, " ", n.Status, " ", n.Skip)))
+	}
+	// Output:
+	// completed true <nil>
+	// fetch failed
+	// fetched? completed
+	// store skipped condition_branch(fetched? "true")
+	// alert completed
+}
+
+// Without anything that handles it, a failure aborts what depends on it, and nothing else.
+func ExampleRunError() {
+	broken := errors.New("disk full")
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "dump", Do: func(context.Context, *kahn.Step) (any, error) { return nil, broken }},
+		kahn.Node{ID: "upload", After: []string{"dump"}, Do: nothing},
+		kahn.Node{ID: "report", Do: nothing},
+	)
+	res, err := kahn.Execute(context.Background(), &g, nil)
+	fmt.Println(err, errors.Is(err, broken))
+	for n := range res.Nodes() {
+		fmt.Println(n.ID, n.Status, n.Cause.Origins)
+	}
+	// Output:
+	// kahn: run failed: node "dump": step_error: disk full true
+	// dump failed [dump]
+	// upload aborted [dump]
+	// report completed []
+}
+
+// An edge that waits for failure catches it; the error is the value that it delivers.
+func ExampleEdge_catch() {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "charge", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("card declined") }},
+		kahn.Node{ID: "ship", After: []string{"charge"}, Do: nothing},
+		kahn.Node{ID: "apologize", In: []kahn.Edge{{From: "charge", On: kahn.OnFailure, Param: "why"}},
+			Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				why, err := kahn.Param[error](s, "why")
+				fmt.Println(why)
+				return nil, err
+			}},
+	)
+	res, _ := kahn.Execute(context.Background(), &g, nil)
+	ship, _ := res.Node("ship")
+	fmt.Println(res.Status, ship.Status)
+	// Output:
+	// node "charge": step_error: card declined
+	// completed skipped
+}
+
+// Values that arrive over several edges for one parameter are merged in the order in which the edges were declared.
+func ExampleMergeFunc() {
+	value := func(v int) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
+	var g kahn.Graph
+	g.RegisterMerge("sum", func(in []kahn.Contribution) (any, error) {
+		sum := 0
+		for _, c := range in {
+			sum += c.Value.(int)
+		}
+		return sum, nil
+	})
+	g.Add(
+		kahn.Node{ID: "a", Do: value(1)}, kahn.Node{ID: "b", Do: value(2)}, kahn.Node{ID: "c", Do: value(3)},
+		kahn.Node{ID: "total", Merge: "sum",
+			In: []kahn.Edge{{From: "a", Param: "n"}, {From: "b", Param: "n"}, {From: "c", Param: "n"}},
+			Do: func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Param[int](s, "n") }},
+	)
+	res, err := kahn.Execute(context.Background(), &g, nil)
+	fmt.Println(res.Output, err)
+	// Output: 6 <nil>
+}
+
+// Events tell the story of a run in one order.
+func ExampleOnEvent() {
+	var g kahn.Graph
+	g.Name = "demo"
+	g.Add(kahn.Node{ID: "a", Do: nothing}, kahn.Node{ID: "b", After: []string{"a"}, Do: nothing})
+	_, err := kahn.Execute(context.Background(), &g, nil, kahn.OnEvent(func(e kahn.Event) { fmt.Println(strings.TrimSpace(fmt.Sprint(e.ID, " ", e.Type, " ", e.Node))) }))
+	fmt.Println(err)
+	// Output:
+	// 1 run.started
+	// 2 node.queued a
+	// 3 node.started a
+	// 4 node.completed a
+	// 5 node.queued b
+	// 6 node.started b
+	// 7 node.completed b
+	// 8 run.completed
+	// <nil>
+}
+
+// A host may be the coordinator itself: State says what can be done, the host does it where and when it likes.
+func ExampleState() {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}})
+	plan, _ := g.Compile()
+	st, _ := kahn.NewState(plan)
+	for t, ok := st.Next(); ok; t, ok = st.Next() {
+		out := kahn.Outcome{Status: kahn.Completed}
+		if plan.ID(t.Ref) == "b" {
+			out = kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
+		}
+		if err := st.Settle(t.Token, out); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Println("a duplicate is refused:", errors.Is(st.Settle(t.Token, out), kahn.ErrStale))
+	}
+	for r, id := range plan.Declared() {
+		fmt.Println(id, st.Status(r))
+	}
+	status, _ := st.RunStatus(kahn.StatusEscaped)
+	fmt.Println(status)
+	// Output:
+	// a duplicate is refused: true
+	// a duplicate is refused: true
+	// a completed
+	// b failed
+	// c aborted
+	// failed
+}
