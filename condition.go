@@ -88,13 +88,7 @@ func labelsOf(output any) []string {
 	case []string:
 		return v
 	}
-	v := reflect.ValueOf(output)
-	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
-		if v.IsNil() {
-			return nil
-		}
-		v = v.Elem()
-	}
+	v := indirect(reflect.ValueOf(output))
 	switch v.Kind() {
 	case reflect.Slice, reflect.Array:
 		var labels []string
@@ -143,14 +137,19 @@ func boolLabel(b bool) string {
 	return "false"
 }
 
-func scalarLabel(v reflect.Value) (string, bool) {
-	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
-		if v.IsNil() {
-			return "", false
+// indirect follows pointers and interfaces, not for ever: a pointer may point to itself. Nil becomes the zero Value.
+func indirect(v reflect.Value) reflect.Value {
+	for range 10 {
+		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
+			break
 		}
 		v = v.Elem()
 	}
-	switch v.Kind() {
+	return v
+}
+
+func scalarLabel(v reflect.Value) (string, bool) {
+	switch v = indirect(v); v.Kind() {
 	case reflect.Bool:
 		return boolLabel(v.Bool()), true
 	case reflect.String:

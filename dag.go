@@ -223,6 +223,7 @@ func (p *GuardPolicy) UnmarshalText(text []byte) error {
 // Compile. The slices and maps of a node are kept, not copied: do not change them afterwards.
 func (g *Graph) Add(nodes ...Node) *Graph {
 	g.changed()
+	g.nodes = slices.Grow(g.nodes, len(nodes))
 	for _, n := range nodes {
 		for _, from := range n.After {
 			g.edges = append(g.edges, Edge{From: from, To: n.ID})

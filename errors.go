@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -302,8 +303,9 @@ func (e *skipError) Error() string { return "skipped: " + e.message }
 // The rest of this file makes foreign errors safe to handle. A user's error may be a typed nil pointer whose methods
 // panic, may hold a message of any size, and may wrap itself, so that errors.Is and errors.As never return.
 
-// maxErrorNodes bounds how much of a tree of wrapped errors is looked at.
-const maxErrorNodes = 1000
+// maxErrorNodes bounds how much of a tree of wrapped errors is looked at: far more than people wrap and join, and still
+// a matter of a millisecond for an error that never ends.
+const maxErrorNodes = 1 << 16
 
 // walkError calls visit for err and what it wraps, depth first, until visit returns false. It reports whether the tree
 // was bounded, and it survives methods that panic. Cancelled contexts' errors and the like have no tree: the fast path.
@@ -327,6 +329,7 @@ func walkError(err error, visit func(error) bool) (bounded bool) {
 			return true
 		}
 		switch w := e.(type) {
+		case *RunError: // of a nested run, which has looked at its errors; what they say was said to that run
 		case interface{ Unwrap() error }:
 			stack = append(stack, w.Unwrap())
 		case interface{ Unwrap() []error }:
@@ -400,16 +403,26 @@ func errorText(err error) (text string) {
 	return shorten(err.Error())
 }
 
+// valueText renders a value of user code. Composite values are named by their type alone: they may contain themselves,
+// and package fmt would never return.
 func valueText(v any) (text string) {
-	if err, ok := v.(error); ok {
-		return errorText(err)
-	}
 	defer func() {
 		if recover() != nil {
 			text = fmt.Sprintf("<%T>", v)
 		}
 	}()
-	return shorten(fmt.Sprint(v))
+	switch v := v.(type) {
+	case error:
+		return errorText(v)
+	case fmt.Stringer:
+		return shorten(v.String())
+	}
+	switch reflect.ValueOf(v).Kind() {
+	case reflect.Invalid, reflect.Bool, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+		return shorten(fmt.Sprint(v))
+	}
+	return fmt.Sprintf("<%T>", v)
 }
 
 func shorten(text string) string {

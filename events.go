@@ -272,7 +272,7 @@ func (r *Run) nodeEvent(c change, now int64) {
 			return
 		}
 		e.kind = evNodeQueued
-		e.attempt++
+		e.attempt = c.attempt + 1 // by now it may have been started
 	case Running:
 		e.kind = evNodeStarted
 	case Completed:

@@ -108,7 +108,7 @@ type Run struct {
 
 	detach    func() bool // takes the run off the caller's context
 	deadline  *time.Timer // of the run
-	stopErr   error       // what stopped the run: the cause of its attempts' contexts
+	stopCause *stopCause  // what stopped the run, for its attempts' contexts; nil if nothing did
 	cancelled bool        // Cancel was called or the caller's context ended
 	verdict   verdict
 	endOutput any
@@ -179,6 +179,10 @@ func (r *Run) begin() {
 		r.log = newEventLog(r)
 		r.st.logged = true
 	}
+	var ended error
+	if r.ctx.Err() != nil {
+		ended = r.callerCause()
+	}
 	s := &r.st
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,11 +191,14 @@ func (r *Run) begin() {
 	r.flush(0)
 	if r.ctx.Done() != nil {
 		r.base = context.WithoutCancel(r.ctx)
-		if r.ctx.Err() != nil {
-			r.stopForContext(0)
+		if ended != nil {
+			r.stopForContext(ended, 0)
 		} else {
 			r.timers++
-			r.detach = context.AfterFunc(r.ctx, func() { r.callback(r.stopForContext) })
+			r.detach = context.AfterFunc(r.ctx, func() {
+				cause := r.callerCause()
+				r.callback(func(now int64) { r.stopForContext(cause, now) })
+			})
 		}
 	}
 	if r.cfg.timeout > 0 && !r.st.done() {
@@ -325,7 +332,7 @@ func (r *Run) Cancel() {
 // AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
 // err, or with [ErrAborted] if it is nil.
 func (r *Run) AbortAll(err error) {
-	if err == nil {
+	if err = bounded(err); err == nil {
 		err = ErrAborted
 	}
 	r.control(func(now int64) { r.stop(CauseAbortAll, noRef, err, stopAsking, now) })
@@ -382,8 +389,14 @@ func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now
 	if r.st.done() {
 		return
 	}
-	if r.stopErr == nil {
-		r.stopErr = err
+	if r.stopCause == nil {
+		r.stopCause = &stopCause{err, context.Canceled}
+		switch {
+		case kind == CauseRunTimeout:
+			r.stopCause.is = context.DeadlineExceeded
+		case kind == CauseContext:
+			r.stopCause.is = r.ctx.Err()
+		}
 	}
 	r.st.stop(kind, origin, manner)
 	for ref, x := range r.extras {
@@ -393,9 +406,21 @@ func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now
 	}
 }
 
-func (r *Run) stopForContext(now int64) {
+// callerCause is why the caller's context ended. It may look at an error of the caller's, and so is called without the
+// lock.
+func (r *Run) callerCause() error { return bounded(context.Cause(r.ctx)) }
+
+func (r *Run) stopForContext(cause error, now int64) {
 	r.cancelled = true
-	r.stop(CauseContext, noRef, context.Cause(r.ctx), stopAsking, now)
+	r.stop(CauseContext, noRef, cause, stopAsking, now)
+}
+
+// stopError is what stopped the run, or nil.
+func (r *Run) stopError() error {
+	if r.stopCause == nil {
+		return nil
+	}
+	return r.stopCause.err
 }
 
 // collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
@@ -410,15 +435,15 @@ func (r *Run) collectStops() {
 			continue // an inline node, whose test cannot be interrupted
 		}
 		x := r.extra(t.Ref)
-		err := r.stopErr
+		cause := r.stopCause
 		if x.stop != nil {
-			err = x.stop
+			cause = &stopCause{x.stop, context.Canceled}
 		}
 		if x.timedOut == timeoutNone { // else it has been asked already
 			r.disarm(&x.attempt)
 			r.armGrace(step, x)
 		}
-		r.ending = append(r.ending, stopOrder{step, &stopCause{err}})
+		r.ending = append(r.ending, stopOrder{step, cause})
 	}
 }
 
@@ -475,7 +500,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	}
 	x.timedOut = max(x.timedOut, scope)
 	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: step.attempt, at: now, arg: TimedOut{Timeout: timeout, Overall: scope == timeoutOverall}})
-	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout}})
+	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
 }
 
 // overallTimeOut ends a node that has taken too long over all its attempts.

@@ -71,6 +71,12 @@ var modeNames = [modeCount]string{"eager", "waves"}
 // String returns "eager" or "waves".
 func (m Mode) String() string { return enumName(modeNames[:], int(m), "Mode") }
 
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m Mode) MarshalText() ([]byte, error) { return enumText(modeNames[:], int(m), "mode") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *Mode) UnmarshalText(text []byte) error { return enumParse(m, modeNames[:], text, "mode") }
+
 func (m Mode) apply(c *config) error {
 	if m >= modeCount {
 		return fmt.Errorf("%w: %v", ErrBadOption, m)
@@ -103,6 +109,16 @@ var statusRuleNames = [statusRuleCount]string{"escaped", "leaves", "strict"}
 // String returns "escaped", "leaves" or "strict".
 func (r StatusRule) String() string { return enumName(statusRuleNames[:], int(r), "StatusRule") }
 
+// MarshalText encodes r as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (r StatusRule) MarshalText() ([]byte, error) {
+	return enumText(statusRuleNames[:], int(r), "status rule")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (r *StatusRule) UnmarshalText(text []byte) error {
+	return enumParse(r, statusRuleNames[:], text, "status rule")
+}
+
 func (r StatusRule) apply(c *config) error {
 	if r >= statusRuleCount {
 		return fmt.Errorf("%w: %v", ErrBadOption, r)
@@ -131,6 +147,16 @@ var failureModeNames = [failureModeCount]string{"continue", "stop_scheduling", "
 
 // String returns "continue", "stop_scheduling" or "abort_running".
 func (m FailureMode) String() string { return enumName(failureModeNames[:], int(m), "FailureMode") }
+
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m FailureMode) MarshalText() ([]byte, error) {
+	return enumText(failureModeNames[:], int(m), "failure mode")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *FailureMode) UnmarshalText(text []byte) error {
+	return enumParse(m, failureModeNames[:], text, "failure mode")
+}
 
 func (m FailureMode) apply(c *config) error {
 	if m >= failureModeCount {

@@ -197,7 +197,8 @@ func (p *Plan) Tiers() [][]string {
 	return tiers
 }
 
-// CriticalPath returns the ids along the longest path by Estimate, or by the number of nodes where none is estimated.
+// CriticalPath returns the ids along the longest path by Estimate, without what follows that is not estimated to take any
+// time; by the number of nodes where none is estimated.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
 	for r := range p.nodes {
@@ -210,7 +211,7 @@ func (p *Plan) CriticalPath() []string {
 		path = append(path, p.nodes[best].ID)
 		next := noRef
 		for _, a := range p.outOf(best) {
-			if next == noRef || p.rank[a.to] > p.rank[next] {
+			if p.rank[a.to] > 0 && (next == noRef || p.rank[a.to] > p.rank[next]) {
 				next = a.to
 			}
 		}

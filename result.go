@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -30,8 +31,9 @@ type Result struct {
 	// work.
 	Abandoned []string
 
-	run *Run
-	err error
+	run     *Run
+	err     error
+	origins func() *originIndex // made when first asked for
 }
 
 // NodeResult is what one node came to.
@@ -132,14 +134,20 @@ func (r *Result) node(ref Ref) NodeResult {
 		res.Output = rec.value
 		return res
 	}
-	res.Err = run.nodeError(ref)
-	res.Cause = Cause{Kind: s.causeKind(ref), Err: res.Err}
-	switch res.Cause.Kind {
-	case CauseNone, CauseContext, CauseCancelRun: // these go back to no node
-	default:
-		origins, _ := s.origins(ref)
-		res.Cause.Origins = run.names(origins)
+	if res.Status == Skipped {
+		return res
 	}
+	x := r.origins()
+	res.Cause.Kind = s.causeKind(ref, x.byRequest[ref])
+	if res.Cause.Kind != CauseContext && res.Cause.Kind != CauseCancelRun { // these go back to no node
+		res.Cause.Origins = run.names(x.sets[x.set[ref]])
+	}
+	if s.victim(ref) {
+		res.Err = &UpstreamError{Node: n.ID, Kind: res.Cause.Kind, Origins: res.Cause.Origins}
+	} else {
+		res.Err = run.nodeError(ref)
+	}
+	res.Cause.Err = res.Err
 	return res
 }
 
@@ -175,7 +183,7 @@ func (r *Run) nodeError(ref Ref) error {
 		case kind == CauseExternal:
 			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kind, Err: rec.errorOf()}
 		case !isUpstream(kind):
-			err := r.stopErr
+			err := r.stopError()
 			if kind == CauseCancelNode {
 				err = ErrNodeStopped
 			}
@@ -198,6 +206,7 @@ func (r *Run) makeResult() *Result {
 	res := &Result{
 		Status: v.status, Degraded: v.degraded, CancelRequested: r.cancelled, Output: r.output(), Start: r.start,
 		Duration: time.Duration(r.ended), Abandoned: r.names(r.abandoned), run: r,
+		origins: sync.OnceValue(r.st.indexOrigins),
 	}
 	slices.Sort(res.Abandoned)
 	res.Warnings = slices.Clone(r.warnings)
@@ -208,7 +217,7 @@ func (r *Run) makeResult() *Result {
 		res.Warnings = append(res.Warnings, r.st.bug)
 	}
 	if v.cause != CauseNone {
-		res.Cause = Cause{Kind: v.cause, Err: r.stopErr}
+		res.Cause = Cause{Kind: v.cause, Err: r.stopError()}
 		if v.cause == CauseEndFailed {
 			res.Cause.Origins, res.Cause.Err = r.names([]Ref{r.plan.end}), r.nodeError(r.plan.end)
 		}
@@ -229,8 +238,8 @@ func (r *Run) runError(v verdict) error {
 			e.Errs = append(e.Errs, r.nodeError(ref))
 		}
 	}
-	if r.stopErr != nil && v.cause != CauseFailFast {
-		e.Errs = append(e.Errs, r.stopErr)
+	if err := r.stopError(); err != nil && v.cause != CauseFailFast {
+		e.Errs = append(e.Errs, err)
 	}
 	return e
 }

@@ -1,6 +1,9 @@
 package kahn
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // verdict is the status of a run that has ended, as the end step evaluates it.
 type verdict struct {
@@ -56,8 +59,8 @@ func (s *State) Cause(r Ref) (CauseKind, []Ref) {
 	if w := s.words[r]; !statusOf(w).Terminal() || statusOf(w) == Completed || statusOf(w) == Skipped {
 		return CauseNone, nil
 	}
-	origins, _ := s.origins(r)
-	return s.causeKind(r), origins
+	origins, byRequest := s.origins(r)
+	return s.causeKind(r, byRequest), origins
 }
 
 // bad reports whether a terminal node counts against the run: it failed without being forgiven, was aborted, or was
@@ -242,21 +245,88 @@ func (s *State) origins(r Ref) (origins []Ref, byRequest bool) {
 			}
 		}
 	}
-	slices.SortFunc(origins, func(a, b Ref) int { return int(s.plan.decl[a] - s.plan.decl[b]) })
-	return slices.Compact(origins), byRequest
+	return s.inDeclaration(origins), byRequest
 }
 
-// causeKind is the kind of cause of a terminal node, as known once everything is terminal: of a victim it depends on all
-// that failed, whichever failed first.
-func (s *State) causeKind(r Ref) CauseKind {
-	w := s.words[r]
-	if statusOf(w) == Skipped || statusOf(w) == Completed {
-		return CauseNone
+// originIndex holds the origins of all bad nodes of a run that is over. Nodes with the same origins share one list, so that
+// what a cascade of a million nodes goes back to is found, and kept, once.
+type originIndex struct {
+	set       []int32 // by Ref: index into sets, or -1
+	byRequest []bool  // by Ref: all origins were stopped by a request
+	sets      [][]Ref // each in the order of declaration
+}
+
+func (s *State) indexOrigins() *originIndex {
+	x := &originIndex{set: make([]int32, len(s.words)), byRequest: make([]bool, len(s.words)), sets: [][]Ref{nil}}
+	single := map[Ref]int32{noRef: 0}
+	of := func(r Ref) int32 {
+		id, ok := single[r]
+		if !ok {
+			id = int32(len(x.sets))
+			x.sets = append(x.sets, []Ref{r})
+			single[r] = id
+		}
+		return id
 	}
-	if !s.victim(r) {
-		return kindOf(w)
+	unions := map[string]int32{} // by content
+	var ids []int32
+	for i, w := range s.words { // predecessors come first
+		r := Ref(i)
+		x.set[r] = -1
+		if statusOf(w) < Failed || statusOf(w) == Skipped {
+			continue
+		}
+		if !s.victim(r) {
+			x.set[r], x.byRequest[r] = of(s.originOf(r)), statusOf(w) == Cancelled
+			continue
+		}
+		x.byRequest[r] = true
+		ids = ids[:0]
+		for _, j := range s.plan.in.row(r) {
+			if e := &s.plan.edges[j]; !e.DataOnly && s.isF(e) {
+				x.byRequest[r] = x.byRequest[r] && x.byRequest[e.from]
+				ids = append(ids, x.set[e.from])
+			}
+		}
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+		if len(ids) == 1 {
+			x.set[r] = ids[0]
+			continue
+		}
+		var all []Ref
+		for _, id := range ids {
+			all = append(all, x.sets[id]...)
+		}
+		all = s.inDeclaration(all)
+		key := make([]byte, 0, 4*len(all))
+		for _, o := range all {
+			key = binary.LittleEndian.AppendUint32(key, uint32(o))
+		}
+		id, ok := unions[string(key)]
+		if !ok {
+			id = int32(len(x.sets))
+			x.sets = append(x.sets, all)
+			unions[string(key)] = id
+		}
+		x.set[r] = id
 	}
-	if _, byRequest := s.origins(r); byRequest {
+	return x
+}
+
+// inDeclaration sorts Refs by declaration and drops duplicates, in place.
+func (s *State) inDeclaration(refs []Ref) []Ref {
+	slices.SortFunc(refs, func(a, b Ref) int { return int(s.plan.decl[a] - s.plan.decl[b]) })
+	return slices.Compact(refs)
+}
+
+// causeKind is the kind of cause of a bad node, once everything is terminal: of a victim it depends on all that failed,
+// whichever failed first.
+func (s *State) causeKind(r Ref, byRequest bool) CauseKind {
+	switch {
+	case !s.victim(r):
+		return kindOf(s.words[r])
+	case byRequest:
 		return CauseUpstreamCancelled
 	}
 	return CauseUpstreamFailure

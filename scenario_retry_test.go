@@ -90,6 +90,26 @@ func TestScenarioRetry(t *testing.T) {
 		}
 	})
 
+	inBubble(t, "137 every event of an attempt carries its number", func(t *testing.T) {
+		for _, limit := range []int{0, 1} {
+			r := try(t, graph(
+				kahn.Node{ID: "A", Retry: standard, Do: script(errStep)},
+				kahn.Node{ID: "B", After: []string{"A"}, Retry: standard, Do: script(errStep, errStep)},
+				kahn.Node{ID: "C", After: []string{"B"}, Do: takes(ms)},
+			), nil, kahn.Limit(limit))
+			r.expect("A:ok B:ok C:ok", "completed")
+			attempt := map[string]int{}
+			for _, e := range r.events {
+				if e.Type == kahn.EventNodeQueued {
+					attempt[e.Node]++
+				}
+				if e.Node != "" && e.Attempt != attempt[e.Node] {
+					t.Errorf("%s of %s carries attempt %d, expected %d", e.Type, e.Node, e.Attempt, attempt[e.Node])
+				}
+			}
+		}
+	})
+
 	inBubble(t, "138 failures to the last attempt", func(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Retry: standard}), always(errStep))
 		r.expect("A:F", "failed")

@@ -68,7 +68,7 @@ func (s *State) setStatus(r Ref, to Status) {
 
 func (s *State) log(r Ref, to Status) {
 	if s.logged {
-		s.changes = append(s.changes, change{ref: r, status: to})
+		s.changes = append(s.changes, change{ref: r, attempt: int32(s.words[r] & wordCount), status: to})
 	}
 }
 

@@ -100,6 +100,7 @@ type CheckVerdict struct {
 // change is one transition, for the log.
 type change struct {
 	ref     Ref
+	attempt int32 // attempts begun by then, unless the node is terminal
 	status  Status
 	blocked bool // the join was blocked: the policy's answer follows
 	wave    int8 // +1: the tier ref starts, -1: it has completed

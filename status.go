@@ -208,8 +208,9 @@ type Cause struct {
 	// Origins are the ids of the nodes whose failure, or cancellation, reached this one, in declaration order. A node
 	// that broke by itself is its own origin.
 	Origins []string
-	// Err is the node's own error, or the error that stopped it. Victims of an upstream failure carry an
-	// [*UpstreamError] that unwraps to nothing: the origins carry the errors.
+	// Err is the [*NodeError] of a node that broke or was stopped by itself or with the run; it unwraps to the step's error
+	// or to what the stop was for. Victims of an upstream failure carry an [*UpstreamError] that unwraps to nothing: the
+	// origins carry the errors.
 	Err error
 }
 

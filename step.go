@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -66,10 +65,11 @@ type liveContext struct {
 	cancel context.CancelCauseFunc
 }
 
-type stopCause struct{ err error }
+// stopCause is why an attempt ended: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
+type stopCause struct{ err, is error }
 
 // attemptEnded is the cause of a context whose attempt has returned.
-var attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled)}
+var attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 
 func (s *Step) node() *Node { return &s.run.plan.nodes[s.ref] }
 
@@ -178,14 +178,10 @@ func (s *Step) Done() <-chan struct{} { return s.context().Done() }
 // Err implements context.Context: [context.DeadlineExceeded] if the attempt or the node ran out of time, else
 // [context.Canceled]; context.Cause tells the reasons apart.
 func (s *Step) Err() error {
-	stop := s.stopped.Load()
-	switch {
-	case stop == nil:
-		return nil
-	case errors.Is(stop.err, context.DeadlineExceeded):
-		return context.DeadlineExceeded
+	if stop := s.stopped.Load(); stop != nil {
+		return stop.is
 	}
-	return context.Canceled
+	return nil
 }
 
 // Value implements context.Context with the values of the context that was passed to Execute.

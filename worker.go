@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,7 +40,13 @@ func (r *Run) work() {
 		if w.step == nil {
 			more = w.check()
 		} else {
-			more = w.finish(w.attempt(), true)
+			res := w.attempt()
+			if w.phase == phaseUser {
+				// recover has stopped a panic and has not told: under GODEBUG=panicnil=1 panic(nil) does that.
+				w.phase = phaseEngine
+				res = attemptResult{err: newPanicError(nil), kind: CausePanic}
+			}
+			more = w.finish(res, true)
 		}
 	}
 }
@@ -135,6 +142,9 @@ func (w *worker) attempt() (res attemptResult) {
 		if w.phase == phaseUser { // a panic, or a Goexit, which is left to exit
 			if v := recover(); v != nil {
 				res = attemptResult{err: w.panicked(v), kind: CausePanic}
+				if n.Test != nil {
+					res.kind = CauseConditionError
+				}
 			}
 		}
 		w.now = w.run.now()
@@ -171,7 +181,16 @@ func newPanicError(v any) *PanicError {
 }
 
 // protect calls user code outside an attempt and returns its panic as an error.
-func (w *worker) protect(f func() error) (err error) {
+func (w *worker) protect(f func() error) error {
+	err := w.recovering(f)
+	if w.phase == phaseUser { // see work
+		w.phase = phaseEngine
+		err = newPanicError(nil)
+	}
+	return err
+}
+
+func (w *worker) recovering(f func() error) (err error) {
 	w.phase = phaseUser
 	defer func() {
 		if w.phase == phaseUser {
@@ -191,7 +210,7 @@ type conclusion struct {
 	value    any   // of a completed node
 	err      error // of any other
 	skip     string
-	delay    time.Duration // before another attempt, if one is granted
+	random   float64       // in [0, 1), for the delay before another attempt
 	hint     time.Duration // what a RateLimited error asked for, or 0
 	final    bool          // not to be retried
 	abortRun bool
@@ -254,24 +273,28 @@ func (w *worker) failure(res attemptResult) conclusion {
 	default:
 		c.Cause = CauseStepError
 	}
-	policy := r.retryOf(ref)
-	c.final = c.final || c.abortRun || w.step == nil || int(w.step.attempt) >= policy.MaxAttempts
-	if !c.final {
-		// Drawn for every failure that the policy might retry, so that the use of the source does not depend on timing.
-		u := 0.0
-		if err := w.protect(func() error { u = r.random(); return nil }); err != nil {
-			return conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
-		}
-		c.delay = policy.delay(int(w.step.attempt), u)
-	}
+	c.final = c.final || c.abortRun
 	return c
 }
 
-func (r *Run) random() float64 {
-	if r.cfg.random != nil {
-		return r.cfg.random()
+// draw draws the random number for the delay before another attempt, if there may be one. It is user code, and so is
+// called before it is known, under the lock, whether there is one.
+func (w *worker) draw(res attemptResult, c *conclusion) error {
+	if w.run.retryOf(w.task.Ref).MaxAttempts <= int(w.step.attempt) || res.kind == CauseGoexit {
+		return nil
 	}
-	return rand.Float64()
+	return w.protect(func() error { c.random = w.run.random(); return nil })
+}
+
+// random draws from the run's source. What a host's source says is forced into [0, 1].
+func (r *Run) random() float64 {
+	if r.cfg.random == nil {
+		return rand.Float64()
+	}
+	if u := r.cfg.random(); u >= 0 { // not so for NaN
+		return min(u, 1)
+	}
+	return 0
 }
 
 // retryOf is the policy of a node, its defaults filled in; zero if there is none.
@@ -288,16 +311,22 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
 	c := w.conclude(res)
-	if c.Status == Completed {
-		step.end(attemptEnded) // else below: whether it was stopped matters first
+	if c.Status == Failed || step.stopped.Load() != nil {
+		if err := w.draw(res, &c); err != nil {
+			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
+		}
+	}
+	var cause error // of the caller's context, whose end the step may have seen before the run did
+	if r.detach != nil && r.ctx.Err() != nil {
+		cause = r.callerCause()
 	}
 	r.st.mu.Lock()
 	if r.records[ref].step != step {
 		r.st.mu.Unlock() // abandoned: its place was given up for it
 		return false
 	}
-	if c.Status != Completed && r.ctx.Err() != nil && !r.st.done() {
-		r.stopForContext(w.now) // the step may have seen the context end before the run did
+	if cause != nil {
+		r.stopForContext(cause, w.now)
 		r.collectStops()
 	}
 	retried := false
@@ -321,9 +350,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	} else {
 		w.leave()
 	}
-	if c.Status != Completed {
-		step.end(attemptEnded)
-	}
+	step.end(attemptEnded)
 	return ok
 }
 
@@ -339,18 +366,15 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		if overall {
 			after = n.OverallTimeout
 		}
-		policy := r.retryOf(ref)
-		late := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(after, c.err)}
-		late.final = overall || int(step.attempt) >= policy.MaxAttempts
-		late.delay = policy.delay(int(step.attempt), 0)
-		if c.Status == Failed && !c.final {
-			late.delay = c.delay
-		}
-		c = late
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(after, c.err), random: c.random, final: overall}
 	} else if stopping && c.Cause == CauseTimeout {
 		c.Cause = CauseStepError // the deadline that it saw is the stop
 	}
-	if c.Status != Failed || c.final || stopping || !r.grantRetry(ref, &c, now) {
+	if c.Status != Failed || c.final || stopping {
+		return c, false
+	}
+	delay, granted := r.grantRetry(step, c, now)
+	if !granted {
 		return c, false
 	}
 	x = r.extra(ref)
@@ -363,8 +387,8 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	if err := r.st.retry(token); err != nil {
 		r.st.noteBug(err)
 	}
-	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: c.delay, Err: c.err}})
-	x.backoff = r.after(c.delay, func(int64) {
+	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
+	x.backoff = r.after(delay, func(int64) {
 		x.backoff = nil
 		_ = r.st.requeue(token, Retrying) // stale if the node was stopped while it backed off
 	})
@@ -392,18 +416,21 @@ func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
 // grantRetry decides whether a failure is retried, and after which delay. A wait that cannot end before the node's or the
 // run's deadline is not begun.
-func (r *Run) grantRetry(ref Ref, c *conclusion, now int64) bool {
+func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, granted bool) {
+	ref := step.ref
 	n, policy := &r.plan.nodes[ref], r.retryOf(ref)
-	if !policy.causes().has(c.Cause) || !r.st.mayRetry(ref) || c.hint > policy.MaxRetryAfter {
-		return false
+	if int(step.attempt) >= policy.MaxAttempts || !policy.causes().has(c.Cause) || c.hint > policy.MaxRetryAfter || !r.st.mayRetry(ref) {
+		return 0, false
 	}
-	c.delay = max(c.delay, c.hint)
-	ready := saturatingAdd(now, int64(c.delay))
+	delay = max(policy.delay(int(step.attempt), c.random), c.hint)
+	ready := saturatingAdd(now, int64(delay))
 	if n.OverallTimeout > 0 && ready >= r.records[ref].start+int64(n.OverallTimeout) {
-		return false
+		return 0, false
 	}
-	detached := r.plan.facts[ref].is(factCleanup)
-	return detached || r.cfg.timeout == 0 || ready < int64(r.cfg.timeout)
+	if r.cfg.timeout > 0 && ready >= int64(r.cfg.timeout) && !r.plan.facts[ref].is(factCleanup) {
+		return 0, false
+	}
+	return delay, true
 }
 
 // wantsFallback reports whether the node's fallback has a say: not for a node that was stopped, nor when its time is up.
@@ -428,10 +455,13 @@ func (w *worker) fallback(failed conclusion, goOn bool) bool {
 	x := r.extra(ref)
 	x.lastErr, x.timedOut = failed.err, timeoutNone
 	stopped := r.st.words[ref]&wordStopping != 0
-	cause := r.stopErr
+	cause := r.stopCause
+	if x.stop != nil {
+		cause = &stopCause{x.stop, context.Canceled}
+	}
 	r.st.mu.Unlock()
 	if stopped {
-		step.end(&stopCause{cause})
+		step.end(cause)
 	}
 	var value any
 	err := w.protect(func() (err error) {

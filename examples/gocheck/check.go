@@ -1,0 +1,89 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// maxErrors is how many errors of one package are worth reading.
+const maxErrors = 10
+
+// checker is what the steps of a run share. All of it is safe for concurrent use.
+type checker struct {
+	fset  *token.FileSet
+	sizes types.Sizes
+}
+
+func newChecker() *checker {
+	// The go command takes the platform to list packages for from the environment, and so do we.
+	arch := cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH)
+	return &checker{fset: token.NewFileSet(), sizes: types.SizesFor("gc", arch)}
+}
+
+// check is the step: it parses and type-checks one package, function bodies included. Its output is a *types.Package.
+//
+// It runs after the packages that it imports have completed. If one of them failed, it is not called: kahn aborts the
+// packages that depend on a failed one, and goes on with all others.
+func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
+	pkg := s.Config().(*goPackage)
+	switch {
+	case pkg.Error != nil:
+		return nil, pkg.Error
+	case pkg.ImportPath == "unsafe": // its source is documentation
+		return types.Unsafe, nil
+	}
+	files, err := c.parse(ctx, pkg)
+	if err != nil {
+		return nil, err
+	}
+
+	var errs []error
+	config := types.Config{
+		GoVersion: pkg.goVersion(),
+		Sizes:     c.sizes,
+		Error:     func(err error) { errs = append(errs, err) },
+		// What the package imports is the output of the nodes that it follows. Types are shared, never changed.
+		Importer: importerFunc(func(path string) (*types.Package, error) {
+			return kahn.Upstream[*types.Package](s, cmp.Or(pkg.ImportMap[path], path))
+		}),
+	}
+	checked, err := config.Check(pkg.ImportPath, c.fset, files, nil)
+	if len(errs) > maxErrors {
+		errs = append(errs[:maxErrors], errors.New("too many errors"))
+	}
+	if len(errs) > 0 {
+		err = errors.Join(errs...)
+	}
+	return checked, err
+}
+
+// parse reads the files of a package. The type checker knows no context, so between files is where a run that was
+// stopped gets its goroutines back.
+func (c *checker) parse(ctx context.Context, pkg *goPackage) ([]*ast.File, error) {
+	var files []*ast.File
+	var errs []error
+	for _, name := range pkg.GoFiles {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		file, err := parser.ParseFile(c.fset, filepath.Join(pkg.Dir, name), nil, parser.SkipObjectResolution)
+		files, errs = append(files, file), append(errs, err)
+	}
+	return files, errors.Join(errs...)
+}
+
+// importerFunc is a function as a types.Importer.
+type importerFunc func(path string) (*types.Package, error)
+
+// Import implements types.Importer.
+func (f importerFunc) Import(path string) (*types.Package, error) { return f(path) }

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// good is a module in which nothing is wrong: c imports b, which imports a.
+var good = map[string]string{
+	"a/a.go": "package a\n\nconst Name = \"a\"\n",
+	"b/b.go": "package b\n\nimport \"example.com/m/a\"\n\nfunc Name() string { return a.Name + \"b\" }\n",
+	"c/c.go": "package c\n\nimport \"example.com/m/b\"\n\nvar Name = b.Name()\n",
+}
+
+// bad is good with a type error in b, and a package d that does not depend on it.
+var bad = with(good, map[string]string{
+	"b/b.go": "package b\n\nimport \"example.com/m/a\"\n\nfunc Name() int { return a.Name }\n",
+	"d/d.go": "package d\n\nimport _ \"example.com/m/a\"\n",
+})
+
+func with(files, more map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, files)
+	maps.Copy(all, more)
+	return all
+}
+
+// module writes a module example.com/m and returns its directory.
+func module(t *testing.T, files map[string]string) string {
+	t.Helper()
+	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("GOWORK", "off")
+	t.Setenv("GOPROXY", "off") // a missing package is missing, not looked for
+	t.Setenv("GOTOOLCHAIN", "local")
+	dir := t.TempDir()
+	for name, text := range with(files, map[string]string{"go.mod": "module example.com/m\n\ngo 1.25\n"}) {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// gocheck runs the program and returns its exit code and what it wrote.
+func gocheck(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, progress bytes.Buffer
+	code = run(t.Context(), args, &out, &progress)
+	return code, out.String(), progress.String()
+}
+
+// gocheckJSON is gocheck with a report to decode.
+func gocheckJSON(t *testing.T, args ...string) (int, report) {
+	t.Helper()
+	code, stdout, stderr := gocheck(t, append([]string{"-json"}, args...)...)
+	var rep report
+	if err := json.Unmarshal([]byte(stdout), &rep); err != nil {
+		t.Fatalf("%v in %q, stderr %q", err, stdout, stderr)
+	}
+	return code, rep
+}
+
+// statuses returns the statuses of the packages of module example.com/m by their paths in it.
+func (r *report) statuses() map[string]kahn.Status {
+	m := map[string]kahn.Status{}
+	for _, pkg := range r.Packages {
+		if path, ok := strings.CutPrefix(pkg.Path, "example.com/m/"); ok {
+			m[path] = pkg.Status
+		}
+	}
+	return m
+}
+
+func (r *report) find(t *testing.T, path string) packageReport {
+	t.Helper()
+	i := slices.IndexFunc(r.Packages, func(p packageReport) bool { return p.Path == path })
+	if i < 0 {
+		t.Fatalf("no package %s in the report", path)
+	}
+	return r.Packages[i]
+}
+
+func wantStatuses(t *testing.T, got, want map[string]kahn.Status) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Errorf("statuses %v, want %v", got, want)
+	}
+}
+
+func wantCode(t *testing.T, got, want int) {
+	t.Helper()
+	if got != want {
+		t.Errorf("exit code %d, want %d", got, want)
+	}
+}
+
+func wantText(t *testing.T, got string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("no %q in:\n%s", w, got)
+		}
+	}
+}
+
+func TestCompleted(t *testing.T) {
+	code, stdout, stderr := gocheck(t, "-C", module(t, good), "./...")
+	wantCode(t, code, exitCompleted)
+	wantText(t, stdout, "3 packages with 2 imports: 3 completed\nrun completed\n",
+		"critical path", "3 packages, example.com/m/a to example.com/m/c\n")
+	wantText(t, stderr, " 33%  1 of 3 packages checked", "100%  3 of 3 packages checked, 0 failed\n")
+}
+
+func TestTypeError(t *testing.T) {
+	dir := module(t, bad)
+	want := map[string]kahn.Status{"a": kahn.Completed, "b": kahn.Failed, "c": kahn.Aborted, "d": kahn.Completed}
+	for _, flags := range [][]string{nil, {"-limit", "1"}, {"-limit", "8"}, {"-waves"}} {
+		code, rep := gocheckJSON(t, append(flags, "-C", dir, "./...")...)
+		wantCode(t, code, exitFailed)
+		wantStatuses(t, rep.statuses(), want)
+		wantText(t, rep.find(t, "example.com/m/b").Error, filepath.FromSlash("b/b.go")+":5:26: cannot use a.Name")
+		if origins := rep.find(t, "example.com/m/c").Origins; !slices.Equal(origins, []string{"example.com/m/b"}) {
+			t.Errorf("c was aborted because of %v", origins)
+		}
+	}
+
+	code, stdout, _ := gocheck(t, "-C", dir, "./a", "./b", "./c", "./d")
+	wantCode(t, code, exitFailed)
+	wantText(t, stdout, "example.com/m/b: failed (dependents aborted: 1)\n", "b.go:5:26: cannot use",
+		"4 packages with 3 imports: 2 completed, 1 failed, 1 aborted\nrun failed\n")
+}
+
+func TestManyErrors(t *testing.T) {
+	dir := module(t, map[string]string{"a/a.go": "package a\n\nvar (" + strings.Repeat("\n\t_ = missing", 20) + "\n)\n"})
+	_, rep := gocheckJSON(t, "-C", dir, "./a")
+	lines := strings.Split(rep.find(t, "example.com/m/a").Error, "\n")
+	if len(lines) != maxErrors+1 || lines[maxErrors] != "too many errors" {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
+}
+
+// Whatever the go command has to say against a package fails that package alone.
+func TestUnloadable(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  map[string]kahn.Status
+		error string
+	}{
+		"syntax": {
+			files: map[string]string{"b/b.go": "package b\n\nfunc Name() string { return }}\n"},
+			want:  map[string]kahn.Status{"a": kahn.Completed, "b": kahn.Failed, "c": kahn.Aborted},
+			error: "b.go:3:30: ",
+		},
+		"syntax of imports": {
+			files: map[string]string{"b/b.go": "package b\n\nimport \"fmt\n"},
+			want:  map[string]kahn.Status{"a": kahn.Completed, "b": kahn.Failed, "c": kahn.Aborted},
+			error: "b.go:3:8: ",
+		},
+		"missing import": {
+			files: map[string]string{"b/b.go": "package b\n\nimport \"example.com/m/missing\"\n"},
+			want: map[string]kahn.Status{
+				"a": kahn.Completed, "missing": kahn.Failed, "b": kahn.Aborted, "c": kahn.Aborted,
+			},
+			error: "b.go:3:8: ",
+		},
+		"import cycle": {
+			files: map[string]string{"b/b.go": "package b\n\nimport _ \"example.com/m/c\"\n"},
+			// Where the go command enters the cycle, it reports it.
+			want:  map[string]kahn.Status{"a": kahn.Completed, "b": kahn.Failed, "c": kahn.Aborted},
+			error: "example.com/m/b imports example.com/m/c imports example.com/m/b: import cycle not allowed",
+		},
+		"two packages": {
+			files: map[string]string{"b/other.go": "package other\n"},
+			want:  map[string]kahn.Status{"a": kahn.Completed, "b": kahn.Failed, "c": kahn.Aborted},
+			error: "found packages b (b.go) and other (other.go)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, rep := gocheckJSON(t, "-C", module(t, with(good, test.files)), "./...")
+			wantCode(t, code, exitFailed)
+			wantStatuses(t, rep.statuses(), test.want)
+			for _, pkg := range rep.Packages {
+				if pkg.Status == kahn.Failed {
+					wantText(t, pkg.Error, test.error)
+				}
+			}
+		})
+	}
+}
+
+func TestUsage(t *testing.T) {
+	dir := module(t, good)
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no pattern":         {nil, "usage: gocheck"},
+		"unknown flag":       {[]string{"-x", "./..."}, "usage: gocheck"},
+		"negative limit":     {[]string{"-C", dir, "-limit", "-1", "./..."}, "Limit(-1)"},
+		"negative timeout":   {[]string{"-C", dir, "-timeout", "-1s", "./..."}, "Timeout(-1s)"},
+		"unknown package":    {[]string{"-C", dir, "./missing"}, "missing"},
+		"unknown besides":    {[]string{"-C", dir, "./...", "example.com/m/missing"}, "missing"},
+		"pattern of nothing": {[]string{"-C", dir, "missing/..."}, "no packages to check"},
+		"not a package":      {[]string{"-C", dir, "--", "-x"}, "-x"},
+		"unknown directory":  {[]string{"-C", filepath.Join(dir, "missing"), "./..."}, "missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := gocheck(t, test.args...)
+			wantCode(t, code, exitUsage)
+			wantText(t, stderr, test.want)
+			if stdout != "" {
+				t.Errorf("stdout %q", stdout)
+			}
+		})
+	}
+	code, _, stderr := gocheck(t, "-h")
+	wantCode(t, code, exitCompleted)
+	wantText(t, stderr, "usage: gocheck")
+}
+
+func TestTimeout(t *testing.T) {
+	dir := module(t, nil)
+	code, rep := gocheckJSON(t, "-C", dir, "-timeout", "1ns", "net/http")
+	wantCode(t, code, exitFailed)
+	if rep.Status != kahn.RunFailed || rep.Cause != kahn.ErrRunTimeout.Error() || rep.Statuses[kahn.Aborted] == 0 {
+		t.Errorf("run %v, cause %q, statuses %v", rep.Status, rep.Cause, rep.Statuses)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	dir := module(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var stdout bytes.Buffer
+	atFirstLine := writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })
+	wantCode(t, run(ctx, []string{"-C", dir, "net/http"}, &stdout, atFirstLine), exitCancelled)
+	wantText(t, stdout.String(), " cancelled\nrun cancelled: context canceled\n")
+
+	// By now the context has ended, which stops the go command too.
+	stdout.Reset()
+	wantCode(t, run(ctx, []string{"-C", dir, "net/http"}, &stdout, io.Discard), exitCancelled)
+	if stdout.Len() > 0 {
+		t.Errorf("stdout %q", &stdout)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestStandardLibrary is the program's purpose: generics, vendored packages, assembly and all.
+func TestStandardLibrary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	dir := module(t, nil)
+	for _, mode := range []string{"-waves=false", "-waves"} {
+		code, rep := gocheckJSON(t, "-C", dir, mode, "std")
+		wantCode(t, code, exitCompleted)
+		if n := rep.Statuses[kahn.Completed]; n != len(rep.Packages) || n < 200 || rep.Imports < 5*n {
+			t.Errorf("%d of %d packages completed, %d imports", n, len(rep.Packages), rep.Imports)
+		}
+		if rep.CriticalPath > rep.Wall || rep.SpeedUp > rep.Bound || len(rep.CriticalPackages) < 10 {
+			t.Errorf("wall %v, critical path %v of %d packages, speed-up %v of %v",
+				rep.Wall, rep.CriticalPath, len(rep.CriticalPackages), rep.SpeedUp, rep.Bound)
+		}
+	}
+}
+
+func TestProgress(t *testing.T) {
+	feed := func(sink func(kahn.Event)) {
+		sink(kahn.Event{Type: kahn.EventRunStarted, Payload: kahn.RunStarted{TotalNodes: 30}})
+		for range 7 {
+			sink(kahn.Event{Type: kahn.EventNodeStarted, Node: "p"})
+			sink(kahn.Event{Type: kahn.EventNodeCompleted, Node: "p", Payload: kahn.NodeCompleted{Duration: time.Second}})
+		}
+		sink(kahn.Event{Type: kahn.EventNodeFailed, Node: "q", Payload: kahn.NodeEnded{}})
+		sink(kahn.Event{Type: kahn.EventNodeAborted, Node: "r", Payload: kahn.NodeEnded{}})
+		sink(kahn.Event{Type: kahn.EventRunFailed, Payload: kahn.RunEnded{Status: kahn.RunFailed}})
+	}
+
+	var lines bytes.Buffer
+	feed(progress(&lines, false))
+	want := " 10%  3 of 30 packages checked, 0 failed\n 20%  6 of 30 packages checked, 0 failed\n"
+	if got := lines.String(); got != want {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+
+	var screen bytes.Buffer
+	feed(progress(&screen, true))
+	rewrites := strings.Split(screen.String(), "\r")
+	if len(rewrites) != 1+8 {
+		t.Errorf("written %d times: %q", len(rewrites)-1, rewrites)
+	}
+	for _, line := range rewrites[1:] {
+		if len(strings.TrimSuffix(line, "\n")) != 79 {
+			t.Errorf("%q does not cover what was there", line)
+		}
+	}
+	if last := rewrites[len(rewrites)-1]; !strings.HasPrefix(last, " 26%  8 of 30 packages checked, 1 failed  q") ||
+		!strings.HasSuffix(last, "\n") {
+		t.Errorf("last line %q", last)
+	}
+	if isTerminal(&screen) {
+		t.Error("a buffer is no terminal")
+	}
+}

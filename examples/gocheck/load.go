@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// goPackage is what go list tells of a package.
+type goPackage struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string          // import paths of packages, vendored ones in full
+	ImportMap  map[string]string // from the path in an import declaration to that of the package, where they differ
+	Module     *struct{ GoVersion string }
+	DepOnly    bool // not named by a pattern
+	Error      *listError
+}
+
+const listFields = "ImportPath,Dir,GoFiles,Imports,ImportMap,Module,DepOnly,Error"
+
+// goVersion returns the version of the language that the package is written in, or "" for the newest.
+func (p *goPackage) goVersion() string {
+	if p.Module == nil || p.Module.GoVersion == "" {
+		return ""
+	}
+	return "go" + p.Module.GoVersion
+}
+
+// listError is why go list could not load a package.
+type listError struct {
+	ImportStack []string
+	Pos         string
+	Err         string
+}
+
+func (e *listError) Error() string {
+	switch {
+	case e.Pos != "":
+		return e.Pos + ": " + e.Err
+	case len(e.ImportStack) > 1: // an import cycle has no position, but a path
+		return strings.Join(e.ImportStack, " imports ") + ": " + e.Err
+	}
+	return e.Err
+}
+
+// list asks the go command for the packages that match the patterns, and for all that they import. Without cgo every
+// package is plain Go. A package that cannot be loaded is listed with its Error, unless a pattern names it and there is
+// nothing to check: that is an error of list.
+func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
+	// With a profile to optimize by, a command would get copies of its own of the packages that it imports.
+	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-deps", "-pgo=off", "-json="+listFields, "--")
+	cmd.Args = append(cmd.Args, patterns...)
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+	cmd.Stderr = stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+
+	var packages []*goPackage
+	var problems []error
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		pkg := new(goPackage)
+		if err := dec.Decode(pkg); err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		if pkg.Error != nil && !pkg.DepOnly && len(pkg.GoFiles) == 0 {
+			problems = append(problems, pkg.Error)
+		}
+		packages = append(packages, pkg)
+	}
+	if len(packages) == 0 {
+		problems = append(problems, errors.New("no packages to check"))
+	}
+	return packages, errors.Join(problems...)
+}
+
+// graph makes a node of every package, which follows the packages that it imports. A package that could not be loaded
+// has nothing to wait for: its step fails at once. That also opens the import cycles that go list has reported.
+func graph(packages []*goPackage) *kahn.Graph {
+	g := &kahn.Graph{Name: "gocheck"}
+	for _, pkg := range packages {
+		node := kahn.Node{ID: pkg.ImportPath, Config: pkg}
+		if pkg.Error == nil {
+			node.After = pkg.Imports
+		}
+		g.Add(node)
+	}
+	return g
+}

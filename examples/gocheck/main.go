@@ -1,0 +1,145 @@
+// Gocheck type-checks Go packages and everything they import, from source and in parallel. It is an example of a
+// program around kahn: every package is a node of a graph, its imports are the edges, and checking it is the step.
+//
+//	go run ./examples/gocheck [flags] packages...
+//
+//	-C directory   list packages as seen from this directory
+//	-limit n       check at most n packages at the same time (default: GOMAXPROCS)
+//	-waves         check tier by tier instead of each package the moment its imports are done
+//	-timeout d     stop checking, and fail, after this long
+//	-json          write the report as JSON
+//
+// Packages are named as for the go command, which is all that gocheck needs. Progress goes to standard error, the
+// report to standard output. This is the standard library on two processors:
+//
+//	$ go run ./examples/gocheck std
+//	 10%  36 of 360 packages checked, 0 failed
+//	 20%  72 of 360 packages checked, 0 failed
+//	...
+//	100%  360 of 360 packages checked, 0 failed
+//	360 packages with 2544 imports: 360 completed
+//	run completed
+//
+//	wall time        1.15 s  eager, limit 2
+//	work             2.13 s
+//	critical path    0.68 s  22 packages, unsafe to net/http/httputil
+//	speed-up         1.85    of at most 2.00
+//
+//	slowest          0.25 s  runtime
+//	                 0.14 s  crypto/internal/fips140/nistec
+//	                 0.10 s  net/http
+//	                 0.09 s  go/types
+//	                 0.06 s  crypto/tls
+//
+// The work is the time that all packages took together, the critical path that of the longest chain of imports. The
+// speed-up, work / wall time, can exceed neither the limit nor work / critical path, however many processors there are.
+// With a limit above the number of processors the times include waiting for one, and say little.
+//
+// A package with errors fails, and the packages that depend on it are aborted; all others are still checked:
+//
+//	$ go run ./examples/gocheck -C ~/src/m ./...
+//	example.com/m/b: failed (dependents aborted: 1)
+//		/home/me/src/m/b/b.go:5:26: cannot use a.Name (untyped string constant "a") as int value ...
+//	4 packages with 3 imports: 2 completed, 1 failed, 1 aborted
+//	run failed
+//	...
+//
+// The exit code is 0 if the run completed, 1 if it failed, 130 if it was cancelled by Ctrl-C, and 2 if nothing could be
+// checked, because of a bad flag or because there are no such packages. (go run turns every code but 0 into 1.)
+//
+// Start reading at run in main.go; load.go builds the graph, check.go has the step, progress.go listens to the events
+// and report.go reads the result.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The exit codes.
+const (
+	exitCompleted = 0   // every package is fine
+	exitFailed    = 1   // a package has errors, or the timeout passed
+	exitUsage     = 2   // nothing was checked: bad flags, or packages that cannot be listed
+	exitCancelled = 130 // interrupted: what a shell reports for Ctrl-C
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels the run, a second one kills the process
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program without the process around it. It returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("gocheck", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: gocheck [flags] packages...")
+		flags.PrintDefaults()
+	}
+	dir := flags.String("C", "", "list packages as seen from this `directory`")
+	limit := flags.Int("limit", 0, "check at most `n` packages at the same time; 0 means GOMAXPROCS")
+	waves := flags.Bool("waves", false, "check tier by tier instead of each package the moment its imports are done")
+	timeout := flags.Duration("timeout", 0, "stop checking, and fail, after this long; 0 means never")
+	asJSON := flags.Bool("json", false, "write the report as JSON")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return exitCompleted
+	} else if err != nil {
+		return exitUsage
+	}
+	if flags.NArg() == 0 {
+		flags.Usage()
+		return exitUsage
+	}
+	if *limit == 0 {
+		*limit = runtime.GOMAXPROCS(0) // type-checking waits for nothing but the processor
+	}
+	mode := kahn.Eager
+	if *waves {
+		mode = kahn.Waves
+	}
+
+	packages, err := list(ctx, *dir, flags.Args(), stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "gocheck:", err)
+		if ctx.Err() != nil {
+			return exitCancelled
+		}
+		return exitUsage
+	}
+
+	g := graph(packages)
+	result, err := kahn.Execute(ctx, g, newChecker().check,
+		mode, kahn.Limit(*limit), kahn.Timeout(*timeout), kahn.OnEvent(progress(stderr, isTerminal(stderr))))
+	if result == nil { // nothing was run: a bad option, or a graph with a cycle
+		fmt.Fprintln(stderr, "gocheck:", err)
+		return exitUsage
+	}
+
+	// The error of a run that did not complete gathers what the result says of its nodes: the report has it all.
+	rep := newReport(g, result, mode, *limit)
+	write := rep.writeText
+	if *asJSON {
+		write = rep.writeJSON
+	}
+	if err := write(stdout); err != nil {
+		fmt.Fprintln(stderr, "gocheck:", err)
+		return exitUsage
+	}
+	switch result.Status {
+	case kahn.RunCompleted:
+		return exitCompleted
+	case kahn.RunCancelled:
+		return exitCancelled
+	}
+	return exitFailed
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// report is what a run came to. All times are in seconds.
+type report struct {
+	Status   kahn.RunStatus      `json:"status"`
+	Cause    string              `json:"cause,omitempty"` // why the whole run was stopped
+	Mode     string              `json:"mode"`
+	Limit    int                 `json:"limit"`
+	Imports  int                 `json:"imports"` // edges of the graph
+	Statuses map[kahn.Status]int `json:"statuses"`
+
+	Wall             float64  `json:"wall"`
+	Work             float64  `json:"work"`          // of all packages together
+	CriticalPath     float64  `json:"critical_path"` // work on the longest chain of imports
+	CriticalPackages []string `json:"critical_packages"`
+	SpeedUp          float64  `json:"speed_up"`
+	Bound            float64  `json:"speed_up_bound"` // no schedule of this work can beat it
+
+	Packages []packageReport `json:"packages"` // each after those that it imports
+}
+
+// packageReport is what the check of one package came to.
+type packageReport struct {
+	Path    string      `json:"path"`
+	Status  kahn.Status `json:"status"`
+	Time    float64     `json:"time"`
+	Error   string      `json:"error,omitempty"`
+	Origins []string    `json:"origins,omitempty"` // of an aborted package: the failed ones that it depends on
+}
+
+func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *report {
+	rep := &report{
+		Status:   result.Status,
+		Mode:     mode.String(),
+		Limit:    limit,
+		Imports:  len(g.Edges()),
+		Statuses: map[kahn.Status]int{},
+		Wall:     result.Duration.Seconds(),
+	}
+	if result.Cause.Err != nil {
+		rep.Cause = result.Cause.Err.Error()
+	}
+	for node := range result.Nodes() {
+		pkg := packageReport{Path: node.ID, Status: node.Status, Time: node.Duration.Seconds()}
+		switch node.Status {
+		case kahn.Failed:
+			pkg.Error = errors.Unwrap(node.Err).Error() // of the step, without kahn's words around it
+		case kahn.Aborted:
+			pkg.Origins = node.Cause.Origins
+		}
+		rep.Statuses[node.Status]++
+		rep.Work += pkg.Time
+		rep.Packages = append(rep.Packages, pkg)
+	}
+	for _, node := range criticalPath(g, result) {
+		rep.CriticalPackages = append(rep.CriticalPackages, node.ID)
+		rep.CriticalPath += node.Duration.Seconds()
+	}
+	rep.SpeedUp = ratio(rep.Work, rep.Wall)
+	rep.Bound = ratio(rep.Work, max(rep.CriticalPath, rep.Work/float64(limit)))
+	return rep
+}
+
+// criticalPath returns the chain of imports that took longest, as far as it was checked. kahn finds the critical path
+// of a graph by its estimates, so it is asked for that of a graph whose estimates are the times that were measured.
+func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
+	measured := new(kahn.Graph)
+	for _, node := range g.Nodes() {
+		r, _ := result.Node(node.ID)
+		node.Estimate = r.Duration
+		measured.Add(node)
+	}
+	plan, err := measured.Connect(g.Edges()...).Compile()
+	if err != nil {
+		return nil // impossible: the same graph has just been run
+	}
+	for _, id := range plan.CriticalPath() {
+		if r, _ := result.Node(id); r.Attempts > 0 {
+			path = append(path, r)
+		}
+	}
+	return path
+}
+
+// ratio is a / b, and 0 for a run that was stopped before it had done anything.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "\t")
+	return enc.Encode(r)
+}
+
+func (r *report) writeText(w io.Writer) error {
+	var b strings.Builder
+
+	victims := map[string]int{}
+	for _, pkg := range r.Packages {
+		for _, origin := range pkg.Origins {
+			victims[origin]++
+		}
+	}
+	for _, pkg := range r.Packages {
+		if pkg.Status == kahn.Failed {
+			fmt.Fprintf(&b, "%s: failed (dependents aborted: %d)\n", pkg.Path, victims[pkg.Path])
+			fmt.Fprintf(&b, "\t%s\n", strings.ReplaceAll(pkg.Error, "\n", "\n\t"))
+		}
+	}
+
+	var counts []string
+	for s := kahn.Completed; s <= kahn.Skipped; s++ {
+		if n := r.Statuses[s]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %v", n, s))
+		}
+	}
+	fmt.Fprintf(&b, "%d packages with %d imports: %s\n", len(r.Packages), r.Imports, strings.Join(counts, ", "))
+	fmt.Fprintf(&b, "run %v", r.Status)
+	if r.Cause != "" {
+		fmt.Fprintf(&b, ": %s", r.Cause)
+	}
+	fmt.Fprintf(&b, "\n\n")
+
+	fmt.Fprintf(&b, "wall time      %6.2f s  %s, limit %d\n", r.Wall, r.Mode, r.Limit)
+	fmt.Fprintf(&b, "work           %6.2f s\n", r.Work)
+	fmt.Fprintf(&b, "critical path  %6.2f s  %d packages", r.CriticalPath, len(r.CriticalPackages))
+	if n := len(r.CriticalPackages); n > 0 {
+		fmt.Fprintf(&b, ", %s to %s", r.CriticalPackages[0], r.CriticalPackages[n-1])
+	}
+	fmt.Fprintf(&b, "\nspeed-up       %6.2f    of at most %.2f\n\n", r.SpeedUp, r.Bound)
+
+	const most = 5
+	slowest := slices.SortedStableFunc(slices.Values(r.Packages), func(a, b packageReport) int {
+		return cmp.Compare(b.Time, a.Time)
+	})
+	for i, pkg := range slowest[:min(most, len(slowest))] {
+		label := "slowest"
+		if i > 0 {
+			label = ""
+		}
+		fmt.Fprintf(&b, "%-14s %6.2f s  %s\n", label, pkg.Time, pkg.Path)
+	}
+
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,531 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// hostile is user code of one kind: a graph, or options, that calls hit from there.
+type hostile struct {
+	name   string
+	build  func(hit func()) (*kahn.Graph, []kahn.Option)
+	panics string         // the statuses when hit panics
+	cause  kahn.CauseKind // of X then; CauseNone leaves it open
+	goexit string         // the statuses when hit calls runtime.Goexit
+	fine   string         // the statuses when it does nothing
+}
+
+type hitLabels struct{ hit func() }
+
+func (h hitLabels) BranchLabels() []string { h.hit(); return []string{"yes"} }
+
+type hitJSON struct{ hit func() }
+
+func (h hitJSON) MarshalJSON() ([]byte, error) { h.hit(); return []byte("{}"), nil }
+
+// hostiles lists every kind of function that user code can hand to the engine. X is the node that calls it; behind it comes
+// Y, beside it Z.
+func hostiles() []hostile {
+	only := func(x kahn.Node) *kahn.Graph {
+		x.ID = "X"
+		return graph(x, after("Y", "X"), after("Z"))
+	}
+	routing := func(x kahn.Node) *kahn.Graph { // labels are asked for where they matter
+		x.ID, x.Routes = "X", x.Test == nil
+		return graph(x, kahn.Node{ID: "Y", In: []kahn.Edge{{From: "X", Label: "yes"}}}, after("Z"))
+	}
+	merging := func(strategy string, value any) *kahn.Graph {
+		return graph(kahn.Node{ID: "A", Do: yields(0, value)}, kahn.Node{ID: "B", Do: yields(0, value)},
+			kahn.Node{ID: "X", In: into("A", "B"), Merge: strategy}, after("Y", "X"), after("Z"))
+	}
+	const lost, ok = "X:F Y:X Z:ok", "X:ok Y:ok Z:ok"
+	const lostMerge, okMerge = "A:ok B:ok X:F Y:X Z:ok", "A:ok B:ok X:ok Y:ok Z:ok"
+	return []hostile{
+		{"Do", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Do: func(context.Context, *kahn.Step) (any, error) { hit(); return nil, nil }}), nil
+		}, lost, kahn.CausePanic, lost, ok},
+		{"Do of a condition", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Kind: kahn.KindCondition, Do: func(context.Context, *kahn.Step) (any, error) { hit(); return nil, nil }}), nil
+		}, lost, kahn.CauseNone, lost, ok},
+		{"Test", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Test: func(kahn.View) (any, error) { hit(); return nil, nil }}), nil
+		}, lost, kahn.CauseConditionError, lost, ok},
+		{"When", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{When: func(kahn.View) (bool, error) { hit(); return true, nil }}), nil
+		}, ok, kahn.CauseNone, lost, ok},
+		{"strict When", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{GuardErrors: kahn.GuardFail, When: func(kahn.View) (bool, error) { hit(); return true, nil }}), nil
+		}, lost, kahn.CauseConditionError, lost, ok},
+		{"MergeFunc", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := merging("m", 1)
+			g.RegisterMerge("m", func([]kahn.Contribution) (any, error) { hit(); return nil, nil })
+			return g, nil
+		}, lostMerge, kahn.CauseMergeError, lostMerge, okMerge},
+		{"Marshaler in concat", func(hit func()) (*kahn.Graph, []kahn.Option) { return merging(kahn.MergeConcat, hitJSON{hit}), nil },
+			lostMerge, kahn.CauseMergeError, lostMerge, okMerge},
+		{"Marshaler in array", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := graph(kahn.Node{ID: "A", Do: yields(0, hitJSON{hit})}, kahn.Node{ID: "B", Do: yields(0, 1)},
+				kahn.Node{ID: "X", In: into("A", "B"), Merge: kahn.MergeArray, MergeJSON: true}, after("Y", "X"), after("Z"))
+			return g, nil
+		}, lostMerge, kahn.CauseMergeError, lostMerge, okMerge},
+		{"Fallback", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Do: always(errStep), Fallback: func(context.Context, error) (any, error) { hit(); return nil, nil }}), nil
+		}, lost, kahn.CauseStepError, lost, ok},
+		{"Labeler", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return routing(kahn.Node{Do: yields(0, hitLabels{hit})}), nil
+		}, lost, kahn.CauseConditionError, lost, ok},
+		{"Labeler of a Test", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return routing(kahn.Node{Test: func(kahn.View) (any, error) { return hitLabels{hit}, nil }}), nil
+		}, lost, kahn.CauseConditionError, lost, ok},
+		{"Labeler of a Fallback", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return routing(kahn.Node{Do: always(errStep),
+				Fallback: func(context.Context, error) (any, error) { return hitLabels{hit}, nil }}), nil
+		}, lost, kahn.CauseConditionError, lost, ok},
+		{"Random", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := only(kahn.Node{Retry: kahn.RetryJittered(3), Do: script(errStep)})
+			return g, []kahn.Option{kahn.Random(func() float64 { hit(); return 0 })}
+		}, lost, kahn.CausePanic, lost, ok},
+		{"Random after a timeout", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := only(kahn.Node{Retry: kahn.RetryJittered(3), Timeout: ms, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+				if s.Attempt() == 1 {
+					return untilStopped(ctx, s)
+				}
+				return nil, nil
+			}})
+			return g, []kahn.Option{kahn.Random(func() float64 { hit(); return 0 })}
+		}, "", kahn.CauseNone, "", ok}, // the wait may be made up without the source; what counts is that the run ends
+		{"CloneInputs", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := only(kahn.Node{Params: map[string]any{"p": 1}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				v, _ := s.Param("p")
+				return v, nil
+			}})
+			return g, []kahn.Option{kahn.CloneInputs(func(v any) any { hit(); return v })}
+		}, lost, kahn.CausePanic, lost, ok},
+		{"OnEvent", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{}), []kahn.Option{kahn.OnEvent(func(kahn.Event) { hit() })}
+		}, ok, kahn.CauseNone, ok, ok},
+	}
+}
+
+// runHostile runs hostile code under a few limits and modes, with and without somebody who listens.
+func runHostile(t *testing.T, h hostile, hit func(), want string) (runs []trial) {
+	t.Helper()
+	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+		for limit := range 2 {
+			g, opts := h.build(hit)
+			opts = append(opts, mode, kahn.Limit(limit))
+			r := try(t, g, nop, opts...)
+			run := "completed"
+			if strings.Contains(want, ":F") {
+				run = "failed"
+			}
+			if want != "" {
+				r.expect(want, run)
+			}
+			runs = append(runs, r)
+
+			res, err := kahn.Execute(t.Context(), g, nop, opts...)
+			if res.Status != r.Status || (err == nil) != (r.err == nil) {
+				t.Errorf("without a listener: %v, %v", res.Status, err)
+			}
+			for n := range res.Nodes() {
+				if shortStatus(n) != shortStatus(r.node(n.ID)) {
+					t.Errorf("without a listener %s is %s", n.ID, shortStatus(n))
+				}
+			}
+		}
+	}
+	return runs
+}
+
+func TestPanicEverywhere(t *testing.T) {
+	for _, h := range hostiles() {
+		inBubble(t, h.name, func(t *testing.T) {
+			for _, r := range runHostile(t, h, func() { panic("in " + h.name) }, h.panics) {
+				var p *kahn.PanicError
+				switch {
+				case h.panics == "":
+				case h.name == "OnEvent":
+					if len(r.Warnings) != 1 || !errors.As(r.Warnings[0], &p) || p.Value != "in OnEvent" {
+						t.Errorf("warnings %v", r.Warnings)
+					}
+				case h.name == "When":
+					if !errors.As(r.node("X").GuardErr, &p) {
+						t.Errorf("the guard's error is %v", r.node("X").GuardErr)
+					}
+				default:
+					if h.cause != kahn.CauseNone {
+						r.cause("X", h.cause)
+					}
+					if !errors.As(r.err, &p) || p.Value != "in "+h.name || !strings.Contains(string(p.Stack), "robust_code_test.go") {
+						t.Errorf("the error is %v", r.err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestGoexitEverywhere(t *testing.T) {
+	for _, h := range hostiles() {
+		inBubble(t, h.name, func(t *testing.T) {
+			for _, r := range runHostile(t, h, runtime.Goexit, h.goexit) {
+				switch {
+				case h.goexit == "":
+				case h.name == "OnEvent":
+					if len(r.Warnings) != 1 || !errors.Is(r.Warnings[0], kahn.ErrGoexit) {
+						t.Errorf("warnings %v", r.Warnings)
+					}
+				default:
+					r.cause("X", kahn.CauseGoexit)
+					if !errors.Is(r.err, kahn.ErrGoexit) {
+						t.Errorf("the error is %v", r.err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The same code, well behaved, shows that the tests above test what they say.
+func TestHostilesAtPeace(t *testing.T) {
+	for _, h := range hostiles() {
+		inBubble(t, h.name, func(t *testing.T) {
+			called := false
+			runHostile(t, h, func() { called = true }, h.fine)
+			if !called {
+				t.Error("it is not called")
+			}
+		})
+	}
+}
+
+// User code of every kind may talk to its own run: it is never called with a lock held. (Wait from inside a run would wait
+// for itself, and is the one thing that it must not do.)
+func TestRunMethodsFromUserCode(t *testing.T) {
+	for _, h := range hostiles() {
+		for name, request := range map[string]func(*kahn.Run){
+			"Cancel":     (*kahn.Run).Cancel,
+			"AbortAll":   func(run *kahn.Run) { run.AbortAll(errHost) },
+			"CancelNode": func(run *kahn.Run) { _ = run.CancelNode("X") },
+			"status": func(run *kahn.Run) {
+				run.Status()
+				run.NodeStatus("X")
+				run.ID()
+				run.Done()
+			},
+		} {
+			inBubble(t, h.name+" calls "+name, func(t *testing.T) {
+				var run *kahn.Run
+				started := make(chan struct{})
+				hit := func() {
+					<-started
+					request(run)
+				}
+				g, opts := h.build(hit)
+				r := tryControlled(t, t.Context(), g, takes(ms), func(self *kahn.Run) {
+					run = self
+					close(started)
+				}, opts...)
+				if name == "status" {
+					r.expect(h.fine, "completed")
+				}
+			})
+		}
+	}
+}
+
+func TestRunMethodsFromSteps(t *testing.T) {
+	// own runs a graph whose steps know their run.
+	own := func(t *testing.T, g *kahn.Graph, step func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error), opts ...kahn.Option) trial {
+		var run *kahn.Run
+		started := make(chan struct{})
+		return tryControlled(t, t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
+			<-started
+			return step(run, ctx, s)
+		}, func(self *kahn.Run) {
+			run = self
+			close(started)
+		}, opts...)
+	}
+	inBubble(t, "Cancel", func(t *testing.T) {
+		own(t, graph(after("A"), after("B", "A")), func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error) {
+			run.Cancel()
+			return untilStopped(ctx, s)
+		}).expect("A:C B:C", "cancelled")
+	})
+	inBubble(t, "Cancel and success", func(t *testing.T) {
+		own(t, graph(after("A"), after("B", "A")), func(run *kahn.Run, _ context.Context, _ *kahn.Step) (any, error) {
+			run.Cancel()
+			return nil, nil
+		}).expect("A:ok B:C", "cancelled")
+	})
+	inBubble(t, "AbortAll", func(t *testing.T) {
+		r := own(t, graph(after("A"), after("B", "A")), func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error) {
+			run.AbortAll(errHost)
+			run.AbortAll(errStep) // the first cause stands
+			run.Cancel()
+			return untilStopped(ctx, s)
+		})
+		r.expect("A:X B:X", "failed")
+		if !errors.Is(r.err, errHost) || errors.Is(r.err, errStep) || !r.CancelRequested {
+			t.Errorf("error %v, requested %v", r.err, r.CancelRequested)
+		}
+	})
+	inBubble(t, "CancelNode of itself", func(t *testing.T) {
+		r := own(t, graph(after("A"), after("B", "A"), after("C")), func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "C" {
+				return nil, nil
+			}
+			for range 2 { // asking twice is allowed as long as it runs
+				if err := run.CancelNode("A"); err != nil {
+					t.Errorf("CancelNode: %v", err)
+				}
+			}
+			return untilStopped(ctx, s)
+		})
+		r.expect("A:C B:X C:ok", "cancelled")
+		r.cause("A", kahn.CauseCancelNode)
+		r.cause("B", kahn.CauseUpstreamCancelled)
+		if !errors.Is(r.err, kahn.ErrNodeStopped) {
+			t.Errorf("error %v", r.err)
+		}
+	})
+	inBubble(t, "CancelNode of others", func(t *testing.T) {
+		r := own(t, graph(after("A"), after("B", "A"), after("C"), after("D", "C"), kahn.Node{ID: "off", Disabled: true}),
+			func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "C" {
+					return untilStopped(ctx, s)
+				}
+				time.Sleep(ms)
+				for _, id := range []string{"B", "C"} { // one that has not started, one that runs
+					if err := run.CancelNode(id); err != nil {
+						t.Errorf("CancelNode(%s): %v", id, err)
+					}
+				}
+				for _, id := range []string{"B", "off"} {
+					if err := run.CancelNode(id); !errors.Is(err, kahn.ErrTransition) {
+						t.Errorf("CancelNode(%s), which is over: %v", id, err)
+					}
+				}
+				if status, _ := run.NodeStatus("B"); status != kahn.Cancelled {
+					t.Errorf("B is %v", status)
+				}
+				if run.Status() != kahn.RunRunning {
+					t.Errorf("the run is %v", run.Status())
+				}
+				return nil, nil
+			})
+		r.expect("A:ok B:C C:C D:X off:S/ann", "cancelled")
+	})
+	inBubble(t, "nested runs, one slot each", func(t *testing.T) {
+		g := graph(after("A"), after("B", "A")) // the same graph on every level
+		var nested func(depth int) kahn.StepFunc
+		nested = func(depth int) kahn.StepFunc {
+			return func(ctx context.Context, s *kahn.Step) (any, error) {
+				if depth == 5 || s.ID() == "B" {
+					time.Sleep(ms)
+					return depth, nil
+				}
+				res, err := kahn.Execute(ctx, g, nested(depth+1), kahn.Limit(1))
+				if err != nil {
+					return nil, err
+				}
+				return res.Output, nil
+			}
+		}
+		r := try(t, g, nested(0), kahn.Limit(1))
+		r.expect("A:ok B:ok", "completed")
+		if v, err := kahn.Output[int](r.Result, "A"); v != 1 || err != nil {
+			t.Errorf("%v, %v", v, err)
+		}
+	})
+	inBubble(t, "a nested run is cancelled with its step", func(t *testing.T) {
+		r := own(t, graph(after("A")), func(run *kahn.Run, ctx context.Context, _ *kahn.Step) (any, error) {
+			res, err := kahn.Execute(ctx, graph(after("inner")), func(ctx context.Context, s *kahn.Step) (any, error) {
+				run.Cancel()
+				return untilStopped(ctx, s)
+			})
+			if res == nil || res.Status != kahn.RunCancelled || !errors.Is(err, kahn.ErrCancelled) {
+				t.Errorf("the nested run: %v", err)
+			}
+			return nil, err
+		})
+		r.expect("A:C", "cancelled")
+	})
+}
+
+func TestLateStep(t *testing.T) {
+	inBubble(t, "what it emits is dropped", func(t *testing.T) {
+		var kept atomic.Pointer[kahn.Step]
+		r := try(t, graph(after("A"), after("B", "A")), func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "B" {
+				kept.Load().Emit("late")
+				kept.Load().Log(slog.LevelError, "late")
+				return takes(ms)(s, s)
+			}
+			kept.Store(s)
+			s.Emit("in time")
+			go func() {
+				<-s.Done()
+				s.Emit("later")
+			}()
+			return nil, nil
+		})
+		r.expect("A:ok B:ok", "completed")
+		r.count(kahn.EventNodeDelta, "A", 1)
+		r.count(kahn.EventNodeLog, "A", 0)
+		s := kept.Load()
+		s.Emit("after the end of the run")
+		if s.ID() != "A" || s.Attempt() != 1 || s.LastErr() != nil || s.View().Status("A") != kahn.Idle || s.Err() == nil || len(s.Params()) != 0 {
+			t.Errorf("%v", s)
+		}
+	})
+}
+
+func TestQueuedWhenStopped(t *testing.T) {
+	inBubble(t, "ctx ends while a node waits for its slot", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := tryControlled(t, ctx, graph(after("A"), kahn.Node{ID: "B", Do: neverStep(t)}), func(context.Context, *kahn.Step) (any, error) {
+			time.Sleep(20 * ms)
+			return nil, nil
+		}, soon(func(run *kahn.Run) {
+			if status, _ := run.NodeStatus("B"); status != kahn.Ready {
+				t.Errorf("B is %v", status)
+			}
+			cancel()
+			synctest.Wait()
+			if status, _ := run.NodeStatus("B"); status != kahn.Cancelled {
+				t.Errorf("B is %v", status)
+			}
+		}), kahn.Limit(1))
+		r.expect("A:ok B:C", "cancelled")
+		if at := r.at(kahn.EventNodeCancelled, "B"); at != 10*ms {
+			t.Errorf("B was cancelled at %v", at)
+		}
+	})
+	inBubble(t, "CancelNode while a node waits for its slot", func(t *testing.T) {
+		r := tryControlled(t, t.Context(), graph(after("A"), kahn.Node{ID: "B", Do: neverStep(t)}, after("C")), takes(20*ms), soon(func(run *kahn.Run) {
+			if err := run.CancelNode("B"); err != nil {
+				t.Error(err)
+			}
+		}), kahn.Limit(1))
+		r.expect("A:ok B:C C:ok", "cancelled")
+	})
+}
+
+func TestOddPanics(t *testing.T) {
+	for name, row := range map[string]struct {
+		value any
+		text  string
+	}{
+		"nil":                   {nil, "nil"},
+		"error":                 {errStep, errStep.Error()},
+		"uncomparable error":    {sliceError{"a", "b"}, "a, b"},
+		"uncomparable value":    {[]int{1, 2}, ""},
+		"function":              {func() {}, ""},
+		"error that wraps self": {&selfError{}, "wraps itself"},
+		"ten megabytes":         {strings.Repeat("x", 10<<20), "xxx"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			r := try(t, graph(after("A")), func(context.Context, *kahn.Step) (any, error) { panic(row.value) })
+			r.expect("A:F", "failed")
+			r.cause("A", kahn.CausePanic)
+			text := r.err.Error()
+			if len(text) > 20_000 || !strings.Contains(text, row.text) {
+				t.Errorf("the error is %.300q", text)
+			}
+		})
+	}
+	inBubble(t, "an error keeps its identity", func(t *testing.T) {
+		r := try(t, graph(after("A")), func(context.Context, *kahn.Step) (any, error) { panic(fmt.Errorf("call: %w", errStep)) })
+		if !errors.Is(r.err, errStep) {
+			t.Errorf("the error is %v", r.err)
+		}
+	})
+	inBubble(t, "nil under GODEBUG=panicnil=1", func(t *testing.T) {
+		t.Setenv("GODEBUG", "panicnil=1")
+		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "C", GuardErrors: kahn.GuardFail, When: func(kahn.View) (bool, error) { panic(nil) }}),
+			func(context.Context, *kahn.Step) (any, error) { panic(nil) })
+		r.expect("A:F B:X C:F", "failed")
+	})
+}
+
+// A value that contains itself cannot be printed: fmt overflows the stack, which no recover survives. So this happens in a
+// process of its own.
+func TestCyclicPanicValue(t *testing.T) {
+	if os.Getenv("KAHN_CYCLIC_PANIC") != "" {
+		list, dict := []any{nil}, map[string]any{}
+		list[0], dict["self"] = list, dict
+		for _, v := range []any{list, dict, &list, struct{ V any }{dict}} {
+			_, err := kahn.Execute(t.Context(), graph(after("A")), func(context.Context, *kahn.Step) (any, error) { panic(v) })
+			if text := err.Error(); !strings.Contains(text, "panic") || len(text) > 20_000 {
+				t.Errorf("the error is %.300q", text)
+			}
+		}
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCyclicPanicValue$")
+	cmd.Env = append(os.Environ(), "KAHN_CYCLIC_PANIC=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%.500s", err, out)
+	}
+}
+
+// A source of random numbers that does not keep to [0, 1) must not make a wait negative or endless.
+func TestOddRandom(t *testing.T) {
+	for _, u := range []float64{-1e300, -1, 1, 1.5, 1e300, math.NaN(), math.Inf(1)} {
+		for _, jitter := range []kahn.Jitter{kahn.JitterHalf, kahn.JitterFull} {
+			inBubble(t, fmt.Sprint(u, jitter), func(t *testing.T) {
+				policy := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second, Jitter: jitter}
+				r := try(t, graph(kahn.Node{ID: "A", Retry: policy}), script(errStep, errStep), random(u))
+				r.expect("A:ok", "completed")
+				for _, d := range r.delays("A") {
+					if d < 0 || d > 2*time.Second {
+						t.Errorf("a delay of %v", d)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A condition's output that points to itself has no label, but an end.
+func TestEndlessPointer(t *testing.T) {
+	type pointer *pointer
+	var p pointer
+	p = &p
+	within(t, func() {
+		r := try(t, graph(kahn.Node{ID: "A", Routes: true, Do: yields(0, p)}, kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", Label: "default"}}}), nop)
+		r.expect("A:ok B:ok", "completed")
+	})
+}
+
+// What cannot be rendered as JSON fails the merge, not the process.
+func TestUnrenderableMerge(t *testing.T) {
+	dict := map[string]any{}
+	dict["self"] = dict
+	for name, value := range map[string]any{"cyclic": dict, "function": func() {}, "channel": make(chan int), "not a number": math.NaN()} {
+		for _, strategy := range []string{kahn.MergeConcat, kahn.MergeArray, kahn.MergeObject} {
+			inBubble(t, name+" "+strategy, func(t *testing.T) {
+				r := try(t, graph(kahn.Node{ID: "A", Do: yields(0, value)}, kahn.Node{ID: "B", Do: yields(0, 1)},
+					kahn.Node{ID: "J", In: into("A", "B"), Merge: strategy, MergeJSON: true, Do: neverStep(t)}), nil)
+				r.expect("A:ok B:ok J:F", "failed")
+				r.cause("J", kahn.CauseMergeError)
+			})
+		}
+	}
+}

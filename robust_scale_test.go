@@ -1,0 +1,94 @@
+package kahn_test
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Graphs of a million nodes compile and run in a second or two, whatever their shape: nothing is quadratic, nothing
+// recurses.
+func TestMillionNodes(t *testing.T) {
+	n := 1_000_000
+	if raceEnabled {
+		n = 100_000
+	}
+	for _, shape := range []struct {
+		name          string
+		edge          func(i int) (from, to int)
+		tiers         int
+		failed        int // where every step fails
+		victim        int // a node that is aborted then
+		victimOrigins int
+	}{
+		{"chain", func(i int) (int, int) { return i - 1, i }, n, 1, n - 1, 1},
+		{"fan-out", func(i int) (int, int) { return 0, i }, 2, 1, n - 1, 1},
+		{"fan-in", func(i int) (int, int) { return i, 0 }, 2, n - 1, 0, n - 1},
+	} {
+		t.Run(shape.name, func(t *testing.T) {
+			nodes, edges := make([]kahn.Node, n), make([]kahn.Edge, n-1)
+			for i := range nodes {
+				nodes[i].ID = strconv.Itoa(i)
+			}
+			for i := range edges {
+				from, to := shape.edge(i + 1)
+				edges[i] = kahn.Edge{From: nodes[from].ID, To: nodes[to].ID}
+			}
+			p, err := graph(nodes...).Connect(edges...).Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tiers := p.Tier(kahn.Ref(n-1)) + 1; p.Len() != n || tiers != shape.tiers {
+				t.Errorf("%d nodes, %d tiers", p.Len(), tiers)
+			}
+
+			var calls atomic.Int64
+			res, err := p.Execute(t.Context(), func(context.Context, *kahn.Step) (any, error) {
+				calls.Add(1)
+				return nil, nil
+			}, kahn.Limit(2))
+			if err != nil || res.Count(kahn.Completed) != n || calls.Load() != int64(n) {
+				t.Fatalf("%v, %d completed, %d calls", err, res.Count(kahn.Completed), calls.Load())
+			}
+
+			// The cascade of aborts, and the list of origins, are as long as the graph.
+			res, err = p.Execute(t.Context(), always(errStep), kahn.Limit(2), kahn.Waves)
+			if err == nil || res.Count(kahn.Failed) != shape.failed || res.Count(kahn.Aborted) != n-shape.failed || len(err.Error()) > 20_000 {
+				t.Errorf("%d failed, %d aborted, %.300v", res.Count(kahn.Failed), res.Count(kahn.Aborted), err)
+			}
+			if victim, _ := res.Node(nodes[shape.victim].ID); victim.Status != kahn.Aborted || len(victim.Cause.Origins) != shape.victimOrigins {
+				t.Errorf("%s is %v with %d origins", victim.ID, victim.Status, len(victim.Cause.Origins))
+			}
+		})
+	}
+}
+
+// Reading the results of a failed run takes time in proportion to their size: every node of a chain has one origin, and
+// finding it for one must not mean finding it again for all before it.
+func TestResultsOfLongChain(t *testing.T) {
+	const n = 20_000
+	nodes := make([]kahn.Node, n)
+	for i := range nodes {
+		nodes[i].ID = strconv.Itoa(i)
+		if i > 0 {
+			nodes[i].After = []string{strconv.Itoa(i - 1)}
+		}
+	}
+	res, err := kahn.Execute(t.Context(), graph(nodes...), always(errStep))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	begin := time.Now()
+	for r := range res.Nodes() {
+		if len(r.Cause.Origins) != 1 || r.Cause.Origins[0] != "0" {
+			t.Fatalf("the origins of %s are %v", r.ID, r.Cause.Origins)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Fatalf("%v for the first %s of %d nodes", took, r.ID, n)
+		}
+	}
+}
