@@ -145,6 +145,7 @@ type extra struct {
 	skip      string         // the words of a step that skipped itself
 	stop      error          // what a node that was stopped by itself was stopped for
 	timedOut  timeoutScope   // of the current attempt
+	timeout   time.Duration  // that passed
 	abandoned bool
 	deltas    int // emitted so far, over all attempts
 
@@ -391,11 +392,8 @@ func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now
 	}
 	if r.stopCause == nil {
 		r.stopCause = &stopCause{err, context.Canceled}
-		switch {
-		case kind == CauseRunTimeout:
+		if kind == CauseRunTimeout || kind == CauseContext && r.ctx.Err() == context.DeadlineExceeded {
 			r.stopCause.is = context.DeadlineExceeded
-		case kind == CauseContext:
-			r.stopCause.is = r.ctx.Err()
 		}
 	}
 	r.st.stop(kind, origin, manner)
@@ -459,9 +457,12 @@ func (r *Run) armGrace(step *Step, x *extra) {
 	})
 }
 
-// armTimeouts arms the timeouts of an attempt that begins.
-func (r *Run) armTimeouts(n *Node, step *Step, now int64) {
+// armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
+func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 	timeout := n.Timeout
+	if fallback {
+		timeout = 0
+	}
 	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {
 		timeout = r.cfg.cleanupTimeout
 	}
@@ -478,7 +479,7 @@ func (r *Run) armTimeouts(n *Node, step *Step, now int64) {
 		if step.deadline == 0 || end < step.deadline {
 			step.deadline = end
 		}
-		if x := r.extra(step.ref); step.attempt == 1 {
+		if x := r.extra(step.ref); step.attempt == 1 && !fallback {
 			x.overall = r.after(n.OverallTimeout, func(now int64) {
 				x.overall = nil
 				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
@@ -499,6 +500,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		r.armGrace(step, x)
 	}
 	x.timedOut = max(x.timedOut, scope)
+	x.timeout = timeout
 	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: step.attempt, at: now, arg: TimedOut{Timeout: timeout, Overall: scope == timeoutOverall}})
 	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
 }

@@ -427,6 +427,34 @@ func TestQueuedWhenStopped(t *testing.T) {
 	})
 }
 
+// A sink may be slow, or never come back: the run does not wait for it, and Execute only for a while.
+func TestStuckSink(t *testing.T) {
+	inBubble(t, "slow", func(t *testing.T) {
+		var seen []kahn.Event
+		r := try(t, graph(after("A"), after("B", "A")), takes(ms), kahn.OnEvent(func(e kahn.Event) {
+			time.Sleep(100 * ms)
+			seen = append(seen, e)
+		}))
+		r.expect("A:ok B:ok", "completed")
+		if len(seen) != len(r.events) || r.Duration != 2*ms || len(r.Warnings) > 0 {
+			t.Errorf("%d of %d events seen, %v, warnings %v", len(seen), len(r.events), r.Duration, r.Warnings)
+		}
+	})
+	inBubble(t, "stuck", func(t *testing.T) {
+		for range 20 { // the sinks that keep up must not be blamed, not even now and then
+			release := make(chan struct{})
+			stuck := kahn.OnEvent(func(kahn.Event) { <-release })
+			begin := time.Now()
+			r := try(t, graph(after("A")), takes(ms), stuck, stuck, kahn.CancelGrace(time.Second))
+			r.expect("A:ok", "completed")
+			if took := time.Since(begin); took != time.Second+ms || len(r.Warnings) != 2 || r.Duration != ms {
+				t.Errorf("Execute took %v, the run %v, %d warnings: %v", took, r.Duration, len(r.Warnings), r.Warnings)
+			}
+			close(release)
+		}
+	})
+}
+
 func TestOddPanics(t *testing.T) {
 	for name, row := range map[string]struct {
 		value any

@@ -120,6 +120,17 @@ func TestRudeErrors(t *testing.T) {
 		})
 	}
 
+	inBubble(t, "wrappers of nil are nil", func(t *testing.T) {
+		for _, err := range []error{kahn.Permanent(nil), kahn.AbortRun(nil)} {
+			if err != nil {
+				t.Errorf("%#v", err)
+			}
+		}
+		r := try(t, graph(after("A")), always(kahn.RateLimited(nil, 0))) // which means something without a reason
+		r.expect("A:F", "failed")
+		r.cause("A", kahn.CauseRateLimit)
+	})
+
 	inBubble(t, "a typed nil can be found", func(t *testing.T) {
 		r := try(t, graph(after("A")), always((*nilError)(nil)))
 		var found *nilError

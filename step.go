@@ -60,9 +60,63 @@ const (
 	stepDetached                          // a stop of the run does not reach it: cleanup and end
 )
 
+// liveContext is the context that an attempt has once somebody asks for it: a cancelable context under a parent, the
+// liveContext's own, that ends it with the error and the cause of the stop. Package context ends a context of its own making
+// with nothing but Canceled.
 type liveContext struct {
 	context.Context
-	cancel context.CancelCauseFunc
+	release context.CancelFunc
+	parent  parentContext
+}
+
+// parentContext is what package context sees above a live context: the values of the run's context, and an end that fire
+// brings about.
+type parentContext struct {
+	context.Context
+	stop atomic.Pointer[stopCause]
+	fire func() // cancels the live context with Err and Cause as they are then
+}
+
+// never is the Done of a parent: its end is announced by AfterFunc alone.
+var never = make(chan struct{})
+
+func (p *parentContext) Done() <-chan struct{} { return never }
+
+func (p *parentContext) Err() error {
+	if stop := p.stop.Load(); stop != nil {
+		return stop.is
+	}
+	return nil
+}
+
+// AfterFunc is how package context registers a child of a context that it does not know. There is one child.
+func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
+	p.fire = f
+	return func() bool { return false }
+}
+
+// Value answers, once stopped, the question that context.Cause asks, with a context that has the cause.
+func (p *parentContext) Value(key any) any {
+	if stop := p.stop.Load(); stop != nil {
+		ctx, cancel := context.WithCancelCause(p.Context)
+		cancel(stop.err)
+		return ctx.Value(key)
+	}
+	return p.Context.Value(key)
+}
+
+func newLiveContext(base context.Context) *liveContext {
+	c := &liveContext{parent: parentContext{Context: base}}
+	c.Context, c.release = context.WithCancel(&c.parent)
+	return c
+}
+
+// end ends the context, once.
+func (c *liveContext) end(cause *stopCause) {
+	if c.parent.stop.CompareAndSwap(nil, cause) {
+		c.parent.fire()
+		c.release()
+	}
 }
 
 // stopCause is why an attempt ended: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
@@ -202,15 +256,13 @@ func (s *Step) String() string {
 func (s *Step) context() *liveContext {
 	live := s.live.Load()
 	if live == nil {
-		live = &liveContext{}
-		live.Context, live.cancel = context.WithCancelCause(s.run.base)
+		live = newLiveContext(s.run.base)
 		if !s.live.CompareAndSwap(nil, live) {
-			live.cancel(nil)
 			live = s.live.Load()
 		}
 	}
 	if stop := s.stopped.Load(); stop != nil {
-		live.end(stop.err)
+		live.end(stop)
 	}
 	return live
 }
@@ -219,12 +271,10 @@ func (s *Step) context() *liveContext {
 func (s *Step) end(cause *stopCause) {
 	if s.stopped.CompareAndSwap(nil, cause) {
 		if live := s.live.Load(); live != nil {
-			live.end(cause.err)
+			live.end(cause)
 		}
 	}
 }
-
-func (c *liveContext) end(cause error) { c.cancel(cause) }
 
 // Param returns a parameter as a T. It is exact: a value of another type is an error that matches [ErrType], a missing or
 // null one an error that matches [ErrNoValue].

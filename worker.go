@@ -123,7 +123,7 @@ func (w *worker) begin(t Task) {
 		step.flags |= stepDetached
 	}
 	if n := &r.plan.nodes[t.Ref]; n.Timeout > 0 || n.OverallTimeout > 0 || r.cfg.timeout > 0 || step.flags&stepDetached != 0 {
-		r.armTimeouts(n, step, w.now)
+		r.armTimeouts(n, step, false, w.now)
 	}
 }
 
@@ -358,15 +358,10 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 // asked to stop, and whether the failure is retried, which it then is.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, retried bool) {
 	ref := step.ref
-	n := &r.plan.nodes[ref]
 	stopping := r.st.words[ref]&wordStopping != 0
 	if x != nil && x.timedOut != timeoutNone {
 		overall := x.timedOut == timeoutOverall
-		after := n.Timeout
-		if overall {
-			after = n.OverallTimeout
-		}
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(after, c.err), random: c.random, final: overall}
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random, final: overall}
 	} else if stopping && c.Cause == CauseTimeout {
 		c.Cause = CauseStepError // the deadline that it saw is the stop
 	}
@@ -454,6 +449,7 @@ func (w *worker) fallback(failed conclusion, goOn bool) bool {
 	r.records[ref].step, w.step = step, step
 	x := r.extra(ref)
 	x.lastErr, x.timedOut = failed.err, timeoutNone
+	r.armTimeouts(n, step, true, w.now)
 	stopped := r.st.words[ref]&wordStopping != 0
 	cause := r.stopCause
 	if x.stop != nil {
@@ -484,7 +480,7 @@ func (w *worker) fallback(failed conclusion, goOn bool) bool {
 		return false
 	}
 	if x := r.extras[ref]; x.timedOut != timeoutNone {
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(n.OverallTimeout, failed.err)}
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err)}
 	}
 	r.settle(step, c, w.now)
 	ok := false
