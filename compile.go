@@ -61,6 +61,7 @@ func compile(g *Graph) (*Plan, error) {
 	c.shield()
 	c.bindInputs()
 	c.schedule()
+	c.group()
 	c.initialWords()
 	if err := c.err(); err != nil {
 		return nil, err

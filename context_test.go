@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -534,4 +535,63 @@ func TestForeignContext(t *testing.T) {
 		ctx := ownContext{context.Background(), make(chan struct{})}
 		tryControlled(t, ctx, graph(after("A"), after("B", "A")), takes(ms), nil).expect("A:ok B:ok", "completed")
 	})
+}
+
+// The parts of a context end at once, as far as anybody can see: once Err says why, Done is closed, there is a cause, and a
+// child is born ended.
+func TestContextEndsAtOnce(t *testing.T) {
+	rounds := 3000
+	if raceEnabled {
+		rounds = 1000
+	}
+	for name, stop := range map[string]struct {
+		how  func(*kahn.Run)
+		want error
+	}{
+		"Cancel":     {(*kahn.Run).Cancel, kahn.ErrCancelled},
+		"AbortAll":   {func(run *kahn.Run) { run.AbortAll(errHost) }, errHost},
+		"CancelNode": {func(run *kahn.Run) { _ = run.CancelNode("A") }, kahn.ErrNodeStopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range rounds {
+				started := make(chan struct{})
+				run, err := kahn.Start(t.Context(), graph(after("A")), func(ctx context.Context, _ *kahn.Step) (any, error) {
+					done := ctx.Done()
+					for range 100 { // something to cancel, so that it takes a moment
+						_, cancel := context.WithCancel(ctx)
+						defer cancel()
+					}
+					close(started)
+					for ctx.Err() == nil {
+						runtime.Gosched()
+					}
+					child, cancel := context.WithCancel(ctx)
+					defer cancel()
+					if cause := context.Cause(ctx); !errors.Is(cause, stop.want) {
+						t.Errorf("the cause is %v", cause)
+					}
+					if child.Err() == nil || !errors.Is(context.Cause(child), stop.want) {
+						t.Errorf("a child has %v, %v", child.Err(), context.Cause(child))
+					}
+					select {
+					case <-done:
+					default:
+						t.Error("Done is not closed")
+					}
+					return nil, ctx.Err()
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-started
+				stop.how(run)
+				if _, err := run.Wait(); err == nil {
+					t.Error("no error")
+				}
+				if t.Failed() {
+					break
+				}
+			}
+		})
+	}
 }

@@ -29,6 +29,8 @@ type Graph struct {
 	// Inputs names the root inputs that a run of this graph is given. It needs to be set only where a required port has
 	// no other source: such a port is bound to the root input of its own name.
 	Inputs []string
+	// Groups declare the groups that nodes may name.
+	Groups []Group
 
 	nodes  []Node
 	edges  []Edge // all edges, in the order of their declaration: fan-in order is defined by it
@@ -37,8 +39,9 @@ type Graph struct {
 	mu     sync.Mutex // guards the fields below; Compile may be called by concurrent runs
 	plan   *Plan
 	err    error
-	baked  Defaults // what plan was compiled with: Defaults and Inputs are exported fields, so a change is seen only here
+	baked  Defaults // what plan was compiled with: these are exported fields, so a change is seen only here
 	inputs []string
+	groups []Group
 	fresh  bool
 }
 
@@ -48,6 +51,16 @@ type Defaults struct {
 	OnUpstreamFailure UpstreamPolicy
 	GuardErrors       GuardPolicy
 	Retry             Retry
+}
+
+// Group is a set of nodes with a limit, or a fate, of their own.
+type Group struct {
+	Name string
+	// Limit bounds how many members run at the same time. Zero means no limit.
+	Limit int
+	// CancelOnFailure stops the unfinished members when one of them fails for good: they are aborted with the cause
+	// sibling_failure.
+	CancelOnFailure bool
 }
 
 // Node is one step of a graph. Only ID is required.
@@ -102,6 +115,14 @@ type Node struct {
 	// and the rules AllDone and AllSkipped observe failures, everything else that runs handles them.
 	HandlesFailure bool
 
+	// CancelLosers stops, when an early join starts this node, what nobody else waits for: unfinished nodes all of whose
+	// paths lead to nodes that are decided already. Those that have not started are skipped, running ones cancelled, as
+	// superseded; neither harms the status of the run.
+	CancelLosers bool
+	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
+	// decision stands.
+	CancelOnLateFailure bool
+
 	// ContinueOnFail lets the node's dependents go on without its value when it fails, and keeps its own failure from
 	// failing the run.
 	ContinueOnFail bool
@@ -126,6 +147,11 @@ type Node struct {
 	// Estimate is how long the node is expected to take. It orders ready nodes of equal priority by the longest
 	// remaining path. Zero counts as one unit where no node has an estimate.
 	Estimate time.Duration
+
+	// Groups names the groups that the node belongs to.
+	Groups []string
+	// Key is the node's concurrency key: the run's KeyLimit bounds how many nodes of one key run at the same time.
+	Key string
 
 	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.
 	Ports []Port
@@ -280,9 +306,9 @@ func (g *Graph) changed() {
 func (g *Graph) Compile() (*Plan, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.fresh || !sameDefaults(g.baked, g.Defaults) || !slices.Equal(g.inputs, g.Inputs) {
+	if !g.fresh || !sameDefaults(g.baked, g.Defaults) || !slices.Equal(g.inputs, g.Inputs) || !slices.Equal(g.groups, g.Groups) {
 		g.plan, g.err = compile(g)
-		g.baked, g.inputs, g.fresh = g.Defaults, slices.Clone(g.Inputs), true
+		g.baked, g.inputs, g.groups, g.fresh = g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), true
 	}
 	return g.plan, g.err
 }

@@ -106,13 +106,13 @@ type Run struct {
 	ending    []stopOrder   // attempts whose contexts end when the lock is released
 	done      chan struct{} // closed when concluded, workers and timers are 0
 
-	detach    func() bool // takes the run off the caller's context
-	deadline  *time.Timer // of the run
-	stopCause *stopCause  // what stopped the run, for its attempts' contexts; nil if nothing did
-	cancelled bool        // Cancel was called or the caller's context ended
-	verdict   verdict
-	endOutput any
-	warnings  []error
+	detach     func() bool              // takes the run off the caller's context
+	deadline   *time.Timer              // of the run
+	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
+	cancelled  bool                     // Cancel was called or the caller's context ended
+	verdict    verdict
+	endOutput  any
+	warnings   []error
 
 	idOnce sync.Once
 	id     string
@@ -326,7 +326,7 @@ func (r *Run) Wait() (*Result, error) {
 func (r *Run) Cancel() {
 	r.control(func(now int64) {
 		r.cancelled = true
-		r.stop(CauseCancelRun, noRef, ErrCancelled, stopAsking, now)
+		r.stop(CauseCancelRun, noRef, ErrCancelled, r.cfg.stopMode.manner(), now)
 	})
 }
 
@@ -336,7 +336,7 @@ func (r *Run) AbortAll(err error) {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
 	}
-	r.control(func(now int64) { r.stop(CauseAbortAll, noRef, err, stopAsking, now) })
+	r.control(func(now int64) { r.stop(CauseAbortAll, noRef, err, r.cfg.stopMode.manner(), now) })
 }
 
 // CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
@@ -348,9 +348,13 @@ func (r *Run) CancelNode(id string) error {
 	}
 	err := ErrFinished
 	r.control(func(now int64) {
-		if err = r.st.stopNode(ref, CauseCancelNode); err == nil {
-			r.extra(ref).stop = ErrNodeStopped
-			r.disarmNode(ref)
+		if err = r.st.stopNode(ref, CauseCancelNode, ref, stopAsking); err == nil {
+			if x := r.extra(ref); x.stop == nil {
+				x.stop = ErrNodeStopped
+			}
+			if statusOf(r.st.words[ref]).Terminal() {
+				r.disarmNode(ref)
+			}
 		}
 	})
 	return err
@@ -390,11 +394,15 @@ func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now
 	if r.st.done() {
 		return
 	}
-	if r.stopCause == nil {
-		r.stopCause = &stopCause{err, context.Canceled}
-		if kind == CauseRunTimeout || kind == CauseContext && r.ctx.Err() == context.DeadlineExceeded {
-			r.stopCause.is = context.DeadlineExceeded
+	if r.stopCauses[kind] == nil {
+		if r.stopCauses == nil {
+			r.stopCauses = map[CauseKind]*stopCause{}
 		}
+		cause := &stopCause{err, context.Canceled}
+		if kind == CauseRunTimeout || kind == CauseContext && r.ctx.Err() == context.DeadlineExceeded {
+			cause.is = context.DeadlineExceeded
+		}
+		r.stopCauses[kind] = cause
 	}
 	r.st.stop(kind, origin, manner)
 	for ref, x := range r.extras {
@@ -413,12 +421,12 @@ func (r *Run) stopForContext(cause error, now int64) {
 	r.stop(CauseContext, noRef, cause, stopAsking, now)
 }
 
-// stopError is what stopped the run, or nil.
-func (r *Run) stopError() error {
-	if r.stopCause == nil {
-		return nil
+// stopError is what a stop of the run for a cause of this kind was for, or nil.
+func (r *Run) stopError(kind CauseKind) error {
+	if cause := r.stopCauses[kind]; cause != nil {
+		return cause.err
 	}
-	return r.stopCause.err
+	return nil
 }
 
 // collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
@@ -433,15 +441,26 @@ func (r *Run) collectStops() {
 			continue // an inline node, whose test cannot be interrupted
 		}
 		x := r.extra(t.Ref)
-		cause := r.stopCause
-		if x.stop != nil {
-			cause = &stopCause{x.stop, context.Canceled}
-		}
+		cause := r.causeOf(t.Ref)
 		if x.timedOut == timeoutNone { // else it has been asked already
 			r.disarm(&x.attempt)
 			r.armGrace(step, x)
 		}
 		r.ending = append(r.ending, stopOrder{step, cause})
+	}
+}
+
+// causeOf is what a node that was asked to stop was stopped for, as its context has it.
+func (r *Run) causeOf(ref Ref) *stopCause {
+	switch kind := kindOf(r.st.words[ref]); kind {
+	case CauseSuperseded:
+		return &stopCause{ErrSuperseded, context.Canceled}
+	case CauseUpstreamFailure, CauseUpstreamCancelled:
+		return &stopCause{ErrLateFailure, context.Canceled}
+	case CauseCancelNode, CauseSiblingFailure:
+		return &stopCause{r.extra(ref).stop, context.Canceled}
+	default:
+		return r.stopCauses[kind]
 	}
 }
 

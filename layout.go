@@ -81,6 +81,9 @@ func (c *compiler) resolve(r Ref) {
 	set(factInline, n.Test != nil)
 	set(factCheck, n.When != nil || len(n.Ports) > 0)
 	set(factCritical, n.Critical)
+	set(factCancelLosers, n.CancelLosers)
+	set(factLateCancel, n.CancelOnLateFailure)
+	c.p.losers = c.p.losers || n.CancelLosers
 	switch f.join.rule() {
 	case AnySucceeded, joinAtLeast, OneFailed, OneDone:
 		f.flags |= factEarly
@@ -383,32 +386,80 @@ func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
 // schedule computes the longest remaining paths and the order in which ready nodes are taken.
 func (c *compiler) schedule() {
 	p := c.p
-	n := len(p.nodes)
-	estimated := false
-	for i := range p.nodes {
-		estimated = estimated || p.nodes[i].Estimate > 0
-	}
-	p.rank = make([]int64, n)
-	for r := n - 1; r >= 0; r-- {
-		longest := int64(0)
-		for _, a := range p.outOf(Ref(r)) {
-			longest = max(longest, p.rank[a.to])
-		}
-		own := int64(1)
+	estimated := slices.ContainsFunc(p.nodes, func(n Node) bool { return n.Estimate > 0 })
+	p.rank, p.pos, p.at = p.order(func(r Ref) int64 {
 		if estimated {
-			own = int64(p.nodes[r].Estimate)
+			return int64(p.nodes[r].Estimate)
 		}
-		p.rank[r] = saturatingAdd(longest, own)
-	}
-	p.at = make([]Ref, n)
-	copy(p.at, p.declared)
-	slices.SortStableFunc(p.at, func(a, b Ref) int {
-		return cmp.Or(cmp.Compare(p.nodes[b].Priority, p.nodes[a].Priority), cmp.Compare(p.rank[b], p.rank[a]))
+		return 1
 	})
-	p.pos = make([]int32, n)
-	for i, r := range p.at {
-		p.pos[r] = int32(i)
+}
+
+// order ranks the nodes by the longest remaining path, each counting what own says, and puts them in the order in which
+// ready ones are taken: by priority, rank, and declaration.
+func (p *Plan) order(own func(Ref) int64) (rank []int64, pos []int32, at []Ref) {
+	n := len(p.nodes)
+	rank, pos, at = make([]int64, n), make([]int32, n), slices.Clone(p.declared)
+	for r := Ref(n - 1); r >= 0; r-- {
+		longest := int64(0)
+		for _, a := range p.outOf(r) {
+			longest = max(longest, rank[a.to])
+		}
+		rank[r] = saturatingAdd(longest, own(r))
 	}
+	slices.SortStableFunc(at, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(p.nodes[b].Priority, p.nodes[a].Priority), cmp.Compare(rank[b], rank[a]))
+	})
+	for i, r := range at {
+		pos[r] = int32(i)
+	}
+	return rank, pos, at
+}
+
+// group lists the members of groups and of keys.
+func (c *compiler) group() {
+	p := c.p
+	byName := make(map[string]int32, len(c.g.Groups))
+	for _, g := range c.g.Groups {
+		if _, taken := byName[g.Name]; taken || g.Name == "" || g.Limit < 0 {
+			c.add("group %s: %w: unnamed, declared twice, or with a negative limit", quoteID(g.Name), ErrBadValue)
+		}
+		byName[g.Name] = int32(len(p.groups))
+		p.groups = append(p.groups, group{Group: g})
+	}
+	byKey := map[string]int32{}
+	for _, r := range p.declared {
+		n := &p.nodes[r]
+		if len(n.Groups) == 0 && n.Key == "" {
+			continue
+		}
+		if p.member == nil {
+			p.member = make([][]int32, len(p.nodes))
+		}
+		for _, name := range n.Groups {
+			g, ok := byName[name]
+			if !ok || slices.Contains(p.member[r], g) {
+				c.add("node %s: %w: group %s is not declared, or named twice", quoteID(n.ID), ErrBadValue, quoteID(name))
+				continue
+			}
+			p.join(r, g)
+		}
+		if n.Key == "" {
+			continue
+		}
+		g, ok := byKey[n.Key]
+		if !ok {
+			g = int32(len(p.groups))
+			byKey[n.Key] = g
+			p.groups = append(p.groups, group{key: true})
+		}
+		p.join(r, g)
+	}
+}
+
+func (p *Plan) join(r Ref, g int32) {
+	p.member[r] = append(p.member[r], g)
+	p.groups[g].members = append(p.groups[g].members, r)
 }
 
 func saturatingAdd(a, b int64) int64 {

@@ -23,7 +23,10 @@ type config struct {
 	mode           Mode
 	statusRule     StatusRule
 	onFailure      FailureMode
+	stopMode       StopMode
 	limit          int
+	keyLimit       int
+	estimates      *Result
 	inputs         map[string]any
 	sinks          []func(Event)
 	runID          string
@@ -166,6 +169,49 @@ func (m FailureMode) apply(c *config) error {
 	return nil
 }
 
+// StopMode tells how running steps are stopped when the run, or their group, is.
+type StopMode uint8
+
+// The stop modes. A caller's context that ends, and a timeout of the run, interrupt in both.
+const (
+	// Interrupt, the default, ends the context of running attempts.
+	Interrupt StopMode = iota
+	// Drain lets running attempts finish. They are not retried.
+	Drain
+
+	stopModeCount
+)
+
+var stopModeNames = [stopModeCount]string{"interrupt", "drain"}
+
+// String returns "interrupt" or "drain".
+func (m StopMode) String() string { return enumName(stopModeNames[:], int(m), "StopMode") }
+
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m StopMode) MarshalText() ([]byte, error) {
+	return enumText(stopModeNames[:], int(m), "stop mode")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *StopMode) UnmarshalText(text []byte) error {
+	return enumParse(m, stopModeNames[:], text, "stop mode")
+}
+
+func (m StopMode) apply(c *config) error {
+	if m >= stopModeCount {
+		return fmt.Errorf("%w: %v", ErrBadOption, m)
+	}
+	c.stopMode = m
+	return nil
+}
+
+func (m StopMode) manner() stopManner {
+	if m == Drain {
+		return stopDraining
+	}
+	return stopAsking
+}
+
 // Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost
 // a goroutine each and nothing else. A negative limit is an error that matches [ErrBadOption]. Conditions with a Go test
 // are evaluated outside the limit.
@@ -177,6 +223,24 @@ func Limit(n int) Option {
 		c.limit = n
 		return nil
 	})
+}
+
+// KeyLimit bounds how many nodes with the same Key run at the same time. Zero, the default, means no limit.
+func KeyLimit(n int) Option {
+	return optionFunc(func(c *config) error {
+		if n < 0 {
+			return fmt.Errorf("%w: KeyLimit(%d) is negative", ErrBadOption, n)
+		}
+		c.keyLimit = n
+		return nil
+	})
+}
+
+// Estimates orders ready nodes of equal priority by the longest remaining path as the durations of an earlier run have it,
+// in place of the nodes' own Estimates. Nodes are matched by id; one that the earlier run did not execute counts with its
+// own Estimate. A nil result is no estimate.
+func Estimates(prev *Result) Option {
+	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
 
 // Inputs provides the run's root inputs: the values of ports and parameters that nothing else feeds. The map is read, not

@@ -38,6 +38,9 @@ type Plan struct {
 	early    bool // some node has an early rule
 	end      Ref  // the end node, or noRef
 	stepless []Ref
+	losers   bool      // some node has CancelLosers
+	groups   []group   // the declared groups, then one for each key
+	member   [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
 }
 
 const noRef Ref = -1
@@ -66,6 +69,8 @@ const (
 	factCheck                          // user code or data decides after the join
 	factEarly                          // its rule may start it before all edges have resolved
 	factCritical
+	factCancelLosers
+	factLateCancel
 	factHandled // some direct dependent is there to handle its failure
 )
 
@@ -149,6 +154,13 @@ type param struct {
 	strategy string
 	fn       MergeFunc // for a registered strategy
 	keys     []string  // by edge: the key under MergeObject
+}
+
+// group is a Group, or a concurrency key, with its members.
+type group struct {
+	Group
+	key     bool
+	members []Ref
 }
 
 type needsInput struct{ node, port string }

@@ -114,6 +114,18 @@ func Output[T any](r *Result, id string) (T, error) {
 	return typed[T](n.Output, n.Status == Completed, "output of", id)
 }
 
+// estimate returns how long the nodes of a plan took in this run, by id.
+func (r *Result) estimate(p *Plan) func(Ref) int64 {
+	return func(ref Ref) int64 {
+		if old, ok := r.run.plan.ids[p.nodes[ref].ID]; ok {
+			if rec := &r.run.records[old]; rec.attempts > 0 {
+				return rec.end - rec.start
+			}
+		}
+		return int64(p.nodes[ref].Estimate)
+	}
+}
+
 // node gathers a node's result. The run is over: nothing changes any more, and no lock is needed.
 func (r *Result) node(ref Ref) NodeResult {
 	run := r.run
@@ -183,9 +195,12 @@ func (r *Run) nodeError(ref Ref) error {
 		case kind == CauseExternal:
 			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kind, Err: rec.errorOf()}
 		case !isUpstream(kind):
-			err := r.stopError()
-			if kind == CauseCancelNode {
-				err = ErrNodeStopped
+			err := r.stopError(kind)
+			switch x := r.extras[ref]; {
+			case kind == CauseSuperseded:
+				err = ErrSuperseded
+			case err == nil && x != nil:
+				err = x.stop
 			}
 			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kind, Err: err}
 		}
@@ -217,7 +232,7 @@ func (r *Run) makeResult() *Result {
 		res.Warnings = append(res.Warnings, r.st.bug)
 	}
 	if v.cause != CauseNone {
-		res.Cause = Cause{Kind: v.cause, Err: r.stopError()}
+		res.Cause = Cause{Kind: v.cause, Err: r.stopError(v.cause)}
 		if v.cause == CauseEndFailed {
 			res.Cause.Origins, res.Cause.Err = r.names([]Ref{r.plan.end}), r.nodeError(r.plan.end)
 		}
@@ -238,7 +253,7 @@ func (r *Run) runError(v verdict) error {
 			e.Errs = append(e.Errs, r.nodeError(ref))
 		}
 	}
-	if err := r.stopError(); err != nil && v.cause != CauseFailFast {
+	if err := r.stopError(v.cause); err != nil && v.cause != CauseFailFast {
 		e.Errs = append(e.Errs, err)
 	}
 	return e

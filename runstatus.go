@@ -354,6 +354,8 @@ func (s *State) reason(r Ref) SkipReason {
 		}
 	case SkipRuleUnsatisfied:
 		reason.Rule = p.facts[r].join.String()
+	case SkipSuperseded:
+		reason.Node = p.nodes[arg].ID
 	case SkipNullPropagation:
 		reason.Port = p.nodes[r].Ports[arg].Name
 		for _, i := range p.in.row(r) {

@@ -217,6 +217,25 @@ func TestScenarioAbort(t *testing.T) {
 		r.cause("C", kahn.CauseFailFast)
 	})
 
+	inBubble(t, "174 what backs off, waits for a slot or for others does not start any more", func(t *testing.T) {
+		for _, mode := range []kahn.FailureMode{kahn.StopScheduling, kahn.AbortRunning} {
+			r := try(t, graph(
+				kahn.Node{ID: "R", Priority: 2, Retry: kahn.RetryStandard(), Do: always(errHost)},
+				kahn.Node{ID: "A", Priority: 1, Do: fails(10 * ms)},
+				kahn.Node{ID: "Q", Do: neverStep(t)},
+				kahn.Node{ID: "W", After: []string{"Q"}, Do: neverStep(t)},
+				kahn.Node{ID: "K", After: []string{"W"}, Cleanup: true, Do: takes(ms)},
+			), nil, mode, kahn.Limit(1))
+			r.expect("R:X A:F Q:X W:X K:ok", "failed")
+			if n := r.node("R"); n.Attempts != 1 || !errors.Is(n.LastErr, errHost) || r.at(kahn.EventNodeAborted, "R") != 10*ms {
+				t.Errorf("%+v", n)
+			}
+			if !errors.Is(r.err, errStep) || errors.Is(r.err, errHost) {
+				t.Errorf("error %v", r.err)
+			}
+		}
+	})
+
 	for _, mode := range []kahn.FailureMode{kahn.StopScheduling, kahn.AbortRunning} {
 		inBubble(t, fmt.Sprintf("176 a failure that can be handled does not stop the run, %v", mode), func(t *testing.T) {
 			r := try(t, graph(
@@ -239,6 +258,14 @@ func TestScenarioAbort(t *testing.T) {
 			r.expect("A:F B:X C:X", "failed")
 			r.cause("B", kahn.CauseFailFast)
 		}
+	})
+
+	inBubble(t, "177 a critical node stops the run when it has failed for good", func(t *testing.T) {
+		r := try(t, graph(
+			kahn.Node{ID: "A", Critical: true, Retry: kahn.RetryStandard(), Do: script(errStep)},
+			kahn.Node{ID: "B", Do: takes(2 * time.Second)},
+		), nil)
+		r.expect("A:ok B:ok", "completed")
 	})
 
 	inBubble(t, "178 a step aborts the run", func(t *testing.T) {

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
@@ -115,10 +116,15 @@ func (s *State) visit(r Ref) {
 func (s *State) visitSlow(r Ref, arcs []arc) {
 	for _, a := range arcs {
 		w := s.words[a.to]
+		f := &s.plan.facts[a.to]
 		if w&wordDecided != 0 {
+			if f.is(factLateCancel) && !statusOf(w).Terminal() && !a.is(arcData) {
+				if class, _ := s.class(r, a); class == seenF {
+					s.late = append(s.late, a.to)
+				}
+			}
 			continue
 		}
-		f := &s.plan.facts[a.to]
 		if f.wide >= 0 && a.is(arcPort) {
 			s.wide[f.wide].ports--
 		}
@@ -199,10 +205,18 @@ func (s *State) cascade() {
 	for {
 		i, ok := s.touched.PopMin()
 		if !ok {
-			return
+			break
 		}
 		if r := Ref(i); s.judge(r) {
 			s.visit(r)
+		}
+	}
+	for len(s.late) > 0 {
+		r := s.late[0]
+		s.late = s.late[1:]
+		if !statusOf(s.words[r]).Terminal() {
+			kind, origin := s.upstream(r)
+			_ = s.stopNode(r, kind, origin, stopAsking) // it is not terminal, and not the end node: it has successors
 		}
 	}
 }
@@ -247,6 +261,9 @@ func (s *State) judge(r Ref) (terminal bool) {
 		if s.decidedAt != nil {
 			s.decidedAt[r] = s.clock
 		}
+		if s.plan.losers && c.open {
+			defer s.supersede(r)
+		}
 		if f.is(factCheck) {
 			s.words[r] |= wordChecking
 			s.busy++
@@ -255,6 +272,58 @@ func (s *State) judge(r Ref) (terminal bool) {
 		}
 		s.makeReady(r)
 		return false
+	}
+}
+
+// supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, one at least
+// of which has CancelLosers. It looks at r's unfinished ancestors, in reverse topological order, so that a node is looked at
+// after all that could wait for it.
+func (s *State) supersede(r Ref) {
+	var unfinished []Ref
+	seen := map[Ref]bool{r: true}
+	stack := []Ref{r}
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, i := range s.plan.in.row(at) {
+			from := s.plan.edges[i].from
+			if !seen[from] && !statusOf(s.words[from]).Terminal() {
+				seen[from] = true
+				unfinished = append(unfinished, from)
+				stack = append(stack, from)
+			}
+		}
+	}
+	slices.Sort(unfinished)
+	slices.Reverse(unfinished)
+	loser := map[Ref]bool{}
+	for _, x := range unfinished {
+		lost, wanted := false, false
+		for _, a := range s.plan.outOf(x) {
+			switch {
+			case loser[a.to]:
+				lost = true
+			case s.words[a.to]&wordDecided != 0:
+				lost = lost || s.plan.facts[a.to].is(factCancelLosers)
+			default:
+				wanted = true
+			}
+		}
+		if wanted || !lost || s.plan.facts[x].is(factCleanup) {
+			continue
+		}
+		loser[x] = true
+		switch statusOf(s.words[x]) {
+		case Running:
+			s.askToStop(x, CauseSuperseded, r)
+		case Retrying, Suspended:
+			s.withdraw(x)
+			s.finish(x, Cancelled, uint64(CauseSuperseded)<<kindShift|uint64(uint32(r)))
+		default:
+			s.withdraw(x)
+			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
+		}
+		// Its edges lead to decided nodes and to losers: nobody is left to be told.
 	}
 }
 
@@ -273,7 +342,7 @@ func (s *State) makeReady(r Ref) {
 	if s.plan.facts[r].is(factInline) {
 		s.evaluateInline(r)
 	} else {
-		s.ready.Insert(int(s.plan.pos[r]))
+		s.ready.Insert(int(s.pos[r]))
 	}
 	s.log(r, Ready)
 }

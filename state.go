@@ -26,7 +26,10 @@ type State struct {
 	plan *Plan
 	mu   sync.Mutex // guards everything below; Execute holds it across a whole step of its own, events included
 
-	words   []uint64   // by Ref: see the word constants
+	words   []uint64 // by Ref: see the word constants
+	pos     []int32  // the plan's schedule order, or the run's own
+	at      []Ref    //
+	limits  limits
 	wide    []wide     // by facts.wide
 	taken   []bool     // by label number: the routing decisions of completed conditions
 	ready   ordset.Set // nodes in status Ready that wait for a slot, by schedule position
@@ -42,8 +45,10 @@ type State struct {
 	tier    int32
 	pending int // Waves: nodes of the current tier that are not terminal
 
-	stopped  CauseKind // why the whole run was stopped, or CauseNone
-	stopping []Ref     // running nodes that were asked to stop and that NextStop has not handed out
+	stopped  CauseKind   // why the whole run was stopped, or CauseNone
+	stopping []Ref       // running nodes that were asked to stop and that NextStop has not handed out
+	origin   map[Ref]Ref // of running nodes that were asked to stop: what they go back to, if that is a node
+	late     []Ref       // nodes whose predecessor failed after their join was decided, and that do not go on then
 
 	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
 	clock     int32
@@ -135,6 +140,7 @@ const (
 	wordSubstituted uint64 = 1 << 46 // runs with defaults in place of what failed
 	wordPropagated  uint64 = 1 << 47 // failed because of its predecessors, without running
 	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail
+	wordDraining    uint64 = 1 << 49 // running, to be left alone but not retried
 	kindShift              = 56
 
 	wordS       = uint64(seenS) << seenShift
@@ -174,6 +180,11 @@ func (s *State) init(p *Plan, c *config) {
 		s.left--
 	}
 	s.words = slices.Clone(p.words)
+	s.pos, s.at = p.pos, p.at
+	if c.estimates != nil {
+		_, s.pos, s.at = p.order(c.estimates.estimate(p))
+	}
+	s.limits = makeLimits(p, c.keyLimit)
 	s.ready = ordset.Make(n)
 	if p.wide > 0 {
 		s.wide = make([]wide, p.wide)
@@ -262,12 +273,16 @@ func (s *State) next() (Task, bool) {
 	if s.limit > 0 && s.running >= s.limit {
 		return Task{}, false
 	}
-	i, ok := s.ready.PopMin()
-	if !ok {
-		return Task{}, false
+	for {
+		i, ok := s.ready.PopMin()
+		if !ok {
+			return Task{}, false
+		}
+		if r := s.at[i]; s.acquire(r) {
+			s.running++
+			return s.start(r), true
+		}
 	}
-	s.running++
-	return s.start(s.plan.at[i]), true
 }
 
 // hasNext reports whether next would return something.
@@ -332,7 +347,7 @@ func (s *State) settle(t Token, out Outcome) error {
 		bits = uint64(out.Cause) << kindShift
 		if w&wordStopping != 0 && returnsError.has(out.Cause) {
 			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
-			bits = uint64(out.Cause) << kindShift
+			bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
 		} else if f.is(factTolerant) {
 			bits |= wordTolerated
 		}
@@ -343,7 +358,7 @@ func (s *State) settle(t Token, out Outcome) error {
 		if out.Cause == CauseNone || out.Cause >= causeCount {
 			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Status, out.Cause)
 		}
-		bits = uint64(out.Cause) << kindShift
+		bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
 	case Skipped:
 		if r == s.plan.end {
 			return &TransitionError{Node: s.plan.ID(r), From: Running, To: Skipped}
@@ -372,7 +387,7 @@ func (s *State) settled(r Ref) {
 		return
 	}
 	s.visit(r)
-	if s.touched.Len() > 0 {
+	if s.touched.Len() > 0 || len(s.late) > 0 {
 		s.cascade()
 	}
 	if s.left == 0 {
@@ -396,6 +411,7 @@ func (s *State) leaveRunning(r Ref) {
 	s.busy--
 	if !s.plan.facts[r].is(factInline) {
 		s.running--
+		s.release(r)
 	}
 }
 
@@ -421,7 +437,7 @@ func (s *State) retry(t Token) error {
 }
 
 func (s *State) mayRetry(r Ref) bool {
-	return s.words[r]&wordStopping == 0 && (s.stopped == CauseNone || s.plan.facts[r].is(factCleanup))
+	return s.words[r]&(wordStopping|wordDraining) == 0 && (s.stopped == CauseNone || s.plan.facts[r].is(factCleanup))
 }
 
 // Requeue makes a node that backs off ready again.

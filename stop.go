@@ -31,7 +31,7 @@ func (s *State) end1(r Ref, kind CauseKind, to Status) error {
 }
 
 // AbortAll makes every node that is not terminal aborted at once, running ones included, whose late outcomes will be
-// stale. Cleanup nodes that have not started, and the end node, still run. Terminal nodes stay as they are.
+// stale. Cleanup nodes and the end node are left alone and still run. Terminal nodes stay as they are.
 func (s *State) AbortAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,10 +63,11 @@ func (s *State) Stop(kind CauseKind) error {
 func (s *State) StopNode(r Ref, kind CauseKind) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stopNode(r, kind)
+	return s.stopNode(r, kind, noRef, stopAsking)
 }
 
-func (s *State) stopNode(r Ref, kind CauseKind) error {
+// stopNode stops one node because of another, or of none.
+func (s *State) stopNode(r Ref, kind CauseKind, origin Ref, manner stopManner) error {
 	if int(r) >= len(s.words) || r < 0 {
 		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
 	}
@@ -78,11 +79,15 @@ func (s *State) stopNode(r Ref, kind CauseKind) error {
 		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
 	}
 	if statusOf(s.words[r]) == Running {
-		s.askToStop(r, kind)
+		if manner == stopDraining {
+			s.words[r] |= wordDraining
+		} else {
+			s.askToStop(r, kind, origin)
+		}
 		return nil
 	}
 	s.withdraw(r)
-	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(r)))
+	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(origin)))
 	s.settled(r)
 	return nil
 }
@@ -119,7 +124,6 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind
 	}
-	kind = s.stopped
 	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
 	for i := range s.words {
 		r, w := Ref(i), s.words[i]
@@ -128,7 +132,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 		}
 		if statusOf(w) == Running && manner != stopInstantly {
 			if manner == stopAsking {
-				s.askToStop(r, kind)
+				s.askToStop(r, kind, origin)
 			}
 			continue
 		}
@@ -147,11 +151,27 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	s.maybeEnd()
 }
 
-func (s *State) askToStop(r Ref, kind CauseKind) {
-	if s.words[r]&wordStopping == 0 {
-		s.words[r] |= wordStopping | uint64(kind)<<kindShift
-		s.stopping = append(s.stopping, r)
+func (s *State) askToStop(r Ref, kind CauseKind, origin Ref) {
+	if s.words[r]&wordStopping != 0 {
+		return // the first cause stands
 	}
+	s.words[r] |= wordStopping | uint64(kind)<<kindShift
+	s.stopping = append(s.stopping, r)
+	if origin != noRef {
+		if s.origin == nil {
+			s.origin = map[Ref]Ref{}
+		}
+		s.origin[r] = origin
+	}
+}
+
+// stopOrigin is what a node that was asked to stop goes back to, as it stands in the word of a terminal node.
+func (s *State) stopOrigin(r Ref) uint64 {
+	origin, ok := s.origin[r]
+	if !ok {
+		origin = noRef
+	}
+	return uint64(uint32(origin))
 }
 
 // withdraw takes a node that is about to be stopped out of wherever it is queued or counted.
@@ -163,7 +183,7 @@ func (s *State) withdraw(r Ref) {
 		s.busy--
 	case statusOf(w) == Ready:
 		if !s.inline.Remove(int(r)) {
-			s.ready.Remove(int(s.plan.pos[r]))
+			s.ready.Remove(int(s.pos[r])) // or it is in line for a slot, where it will be passed over
 		}
 	case statusOf(w) == Running:
 		s.leaveRunning(r)

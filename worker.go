@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -451,12 +450,12 @@ func (w *worker) fallback(failed conclusion, goOn bool) bool {
 	x.lastErr, x.timedOut = failed.err, timeoutNone
 	r.armTimeouts(n, step, true, w.now)
 	stopped := r.st.words[ref]&wordStopping != 0
-	cause := r.stopCause
-	if x.stop != nil {
-		cause = &stopCause{x.stop, context.Canceled}
+	var cause *stopCause
+	if stopped {
+		cause = r.causeOf(ref)
 	}
 	r.st.mu.Unlock()
-	if stopped {
+	if cause != nil {
 		step.end(cause)
 	}
 	var value any
@@ -527,21 +526,50 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	}
 }
 
-// react stops the run for a failure that is to stop it.
+// react does what a node's failure is to do beyond its descendants: stop its group, or the run.
 func (r *Run) react(ref Ref, abortRun bool, now int64) {
-	n, f := &r.plan.nodes[ref], &r.plan.facts[ref]
-	if ref == r.plan.end || r.st.stopped != CauseNone {
+	f := &r.plan.facts[ref]
+	if ref == r.plan.end {
 		return
 	}
-	manner := stopAsking
+	if r.plan.member != nil && !f.is(factTolerant) {
+		for _, g := range r.plan.member[ref] {
+			if r.plan.groups[g].CancelOnFailure {
+				r.stopGroup(ref, g)
+			}
+		}
+	}
+	manner := r.cfg.stopMode.manner()
 	switch {
+	case r.st.stopped != CauseNone:
+		return
 	case abortRun || f.is(factCritical):
 	case r.cfg.onFailure == Continue || f.is(factHandled|factTolerant):
 		return
 	case r.cfg.onFailure == StopScheduling:
 		manner = stopDraining
 	}
-	r.stop(CauseFailFast, ref, fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(n.ID)), manner, now)
+	r.stop(CauseFailFast, ref, fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID)), manner, now)
+}
+
+func (r *Run) stopGroup(ref Ref, g int32) {
+	group := &r.plan.groups[g]
+	err := fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID), quoteID(group.Name))
+	for _, m := range group.members {
+		if statusOf(r.st.words[m]).Terminal() || m == r.plan.end {
+			continue
+		}
+		x := r.extra(m)
+		if x.stop == nil {
+			x.stop = err
+		}
+		if e := r.st.stopNode(m, CauseSiblingFailure, ref, r.cfg.stopMode.manner()); e != nil {
+			r.st.noteBug(e)
+		}
+		if statusOf(r.st.words[m]).Terminal() {
+			r.disarmNode(m)
+		}
+	}
 }
 
 // checkResult is what a check found.
