@@ -443,10 +443,15 @@ func (l *eventLog) wait(grace time.Duration) {
 		select {
 		case <-k.done:
 		case <-timer.C:
+			timer.Reset(0) // the grace is one for all
+			select {
+			case <-k.done:
+				continue
+			default:
+			}
 			l.mu.Lock()
 			k.err = cmp.Or(k.err, errStuckSink)
 			l.mu.Unlock()
-			timer.Reset(0)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -67,6 +68,7 @@ type liveContext struct {
 	context.Context
 	release context.CancelFunc
 	parent  parentContext
+	once    sync.Once
 }
 
 // parentContext is what package context sees above a live context: the values of the run's context, and an end that fire
@@ -111,12 +113,13 @@ func newLiveContext(base context.Context) *liveContext {
 	return c
 }
 
-// end ends the context, once.
+// end ends the context. When it returns the context has ended, whoever did it.
 func (c *liveContext) end(cause *stopCause) {
-	if c.parent.stop.CompareAndSwap(nil, cause) {
+	c.once.Do(func() {
+		c.parent.stop.Store(cause)
 		c.parent.fire()
 		c.release()
-	}
+	})
 }
 
 // stopCause is why an attempt ended: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
@@ -232,10 +235,14 @@ func (s *Step) Done() <-chan struct{} { return s.context().Done() }
 // Err implements context.Context: [context.DeadlineExceeded] if the attempt or the node ran out of time, else
 // [context.Canceled]; context.Cause tells the reasons apart.
 func (s *Step) Err() error {
-	if stop := s.stopped.Load(); stop != nil {
-		return stop.is
+	stop := s.stopped.Load()
+	if stop == nil {
+		return nil
 	}
-	return nil
+	if live := s.live.Load(); live != nil {
+		live.end(stop) // who sees the error sees Done closed, too
+	}
+	return stop.is
 }
 
 // Value implements context.Context with the values of the context that was passed to Execute.
