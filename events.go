@@ -204,6 +204,7 @@ type eventLog struct {
 	entries []entry
 	closed  bool
 	sinks   []*sink
+	waited  sync.Once // the grace is granted once, however often the host waits
 }
 
 type sink struct {
@@ -436,7 +437,9 @@ func (r *Run) endedPayload() RunEnded {
 }
 
 // wait waits for the sinks to have seen the last event; for all of them together no longer than the grace.
-func (l *eventLog) wait(grace time.Duration) {
+func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
+
+func (l *eventLog) waitOnce(grace time.Duration) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	for _, k := range l.sinks {

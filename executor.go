@@ -180,7 +180,7 @@ func (r *Run) begin() {
 		r.log = newEventLog(r)
 		r.st.logged = true
 	}
-	var ended error
+	var ended *stopCause
 	if r.ctx.Err() != nil {
 		ended = r.callerCause()
 	}
@@ -193,17 +193,19 @@ func (r *Run) begin() {
 	if r.ctx.Done() != nil {
 		r.base = context.WithoutCancel(r.ctx)
 		if ended != nil {
-			r.stopForContext(ended, 0)
+			r.stopForContext(ended)
 		} else {
 			r.timers++
 			r.detach = context.AfterFunc(r.ctx, func() {
 				cause := r.callerCause()
-				r.callback(func(now int64) { r.stopForContext(cause, now) })
+				r.callback(func(int64) { r.stopForContext(cause) })
 			})
 		}
 	}
 	if r.cfg.timeout > 0 && !r.st.done() {
-		r.deadline = r.after(r.cfg.timeout, func(now int64) { r.stop(CauseRunTimeout, noRef, ErrRunTimeout, stopAsking, now) })
+		r.deadline = r.after(r.cfg.timeout, func(int64) {
+			r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
+		})
 	}
 	r.dispatch(0)
 }
@@ -324,9 +326,9 @@ func (r *Run) Wait() (*Result, error) {
 // Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup
 // nodes and the end node still run. Cancelling a run that has ended does nothing.
 func (r *Run) Cancel() {
-	r.control(func(now int64) {
+	r.control(func(int64) {
 		r.cancelled = true
-		r.stop(CauseCancelRun, noRef, ErrCancelled, r.cfg.stopMode.manner(), now)
+		r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 	})
 }
 
@@ -336,7 +338,7 @@ func (r *Run) AbortAll(err error) {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
 	}
-	r.control(func(now int64) { r.stop(CauseAbortAll, noRef, err, r.cfg.stopMode.manner(), now) })
+	r.control(func(int64) { r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner()) })
 }
 
 // CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
@@ -347,7 +349,7 @@ func (r *Run) CancelNode(id string) error {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
 	}
 	err := ErrFinished
-	r.control(func(now int64) {
+	r.control(func(int64) {
 		if err = r.st.stopNode(ref, CauseCancelNode, ref, stopAsking); err == nil {
 			if x := r.extra(ref); x.stop == nil {
 				x.stop = ErrNodeStopped
@@ -390,17 +392,13 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 }
 
 // stop stops the whole run. The first cause stands.
-func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now int64) {
+func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopManner) {
 	if r.st.done() {
 		return
 	}
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
 			r.stopCauses = map[CauseKind]*stopCause{}
-		}
-		cause := &stopCause{err, context.Canceled}
-		if kind == CauseRunTimeout || kind == CauseContext && r.ctx.Err() == context.DeadlineExceeded {
-			cause.is = context.DeadlineExceeded
 		}
 		r.stopCauses[kind] = cause
 	}
@@ -412,13 +410,18 @@ func (r *Run) stop(kind CauseKind, origin Ref, err error, manner stopManner, now
 	}
 }
 
-// callerCause is why the caller's context ended. It may look at an error of the caller's, and so is called without the
-// lock.
-func (r *Run) callerCause() error { return bounded(context.Cause(r.ctx)) }
+// callerCause is why the caller's context ended. It asks the caller's code, and so is called without the lock.
+func (r *Run) callerCause() *stopCause {
+	cause := &stopCause{bounded(context.Cause(r.ctx)), context.Canceled}
+	if r.ctx.Err() == context.DeadlineExceeded {
+		cause.is = context.DeadlineExceeded
+	}
+	return cause
+}
 
-func (r *Run) stopForContext(cause error, now int64) {
+func (r *Run) stopForContext(cause *stopCause) {
 	r.cancelled = true
-	r.stop(CauseContext, noRef, cause, stopAsking, now)
+	r.stop(CauseContext, noRef, cause, stopAsking)
 }
 
 // stopError is what a stop of the run for a cause of this kind was for, or nil.
@@ -542,7 +545,7 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 		r.st.noteBug(err)
 	}
 	r.disarmNode(ref)
-	r.react(ref, false, now)
+	r.react(ref, false)
 }
 
 // abandon gives up on an attempt that ignores its context: its node is settled, its slot freed, and whatever it returns

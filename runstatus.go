@@ -387,8 +387,8 @@ func (r *Run) judge() {
 	if end := r.plan.end; end != noRef {
 		r.judgeEnd(&v, end)
 	}
-	if v.status == RunCompleted {
-		v.cause = CauseNone
+	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {
+		v.cause = CauseNone // what stopped the run came too late to decide anything
 	}
 	r.verdict = v
 }

@@ -299,8 +299,8 @@ func (s *State) start(r Ref) Task {
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
 }
 
-// Settle reports how an attempt ended. A step that fails, or returns an error, although it was asked to stop takes the
-// status that belongs to the stop; a success is kept.
+// Settle reports how an attempt ended. A node that was asked to stop and whose step returned an error takes the status that
+// belongs to the stop; a success is kept, and so is a panic, a timeout or a failed check, which are failures of their own.
 //
 // The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome makes no
 // sense; nothing has changed then.

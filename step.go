@@ -232,8 +232,8 @@ func (s *Step) Deadline() (deadline time.Time, ok bool) {
 // Done implements context.Context.
 func (s *Step) Done() <-chan struct{} { return s.context().Done() }
 
-// Err implements context.Context: [context.DeadlineExceeded] if the attempt or the node ran out of time, else
-// [context.Canceled]; context.Cause tells the reasons apart.
+// Err implements context.Context: [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran
+// out of time, else [context.Canceled]; context.Cause tells the reasons apart.
 func (s *Step) Err() error {
 	stop := s.stopped.Load()
 	if stop == nil {

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -315,7 +316,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
 		}
 	}
-	var cause error // of the caller's context, whose end the step may have seen before the run did
+	var cause *stopCause // of the caller's context, whose end the step may have seen before the run did
 	if r.detach != nil && r.ctx.Err() != nil {
 		cause = r.callerCause()
 	}
@@ -325,7 +326,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 		return false
 	}
 	if cause != nil {
-		r.stopForContext(cause, w.now)
+		r.stopForContext(cause)
 		r.collectStops()
 	}
 	retried := false
@@ -518,7 +519,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	}
 	if c.Status == Failed {
 		if statusOf(r.st.words[ref]) == Failed {
-			r.react(ref, c.abortRun, now)
+			r.react(ref, c.abortRun)
 		} else {
 			r.extra(ref).lastErr = c.err // the step's answer to being stopped
 			rec.value = nil
@@ -527,7 +528,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 }
 
 // react does what a node's failure is to do beyond its descendants: stop its group, or the run.
-func (r *Run) react(ref Ref, abortRun bool, now int64) {
+func (r *Run) react(ref Ref, abortRun bool) {
 	f := &r.plan.facts[ref]
 	if ref == r.plan.end {
 		return
@@ -549,7 +550,8 @@ func (r *Run) react(ref Ref, abortRun bool, now int64) {
 	case r.cfg.onFailure == StopScheduling:
 		manner = stopDraining
 	}
-	r.stop(CauseFailFast, ref, fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID)), manner, now)
+	err := fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID))
+	r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, manner)
 }
 
 func (r *Run) stopGroup(ref Ref, g int32) {
@@ -699,6 +701,6 @@ func (r *Run) settleCheck(t Token, res checkResult, now int64) {
 		r.st.noteBug(err)
 	}
 	if res.verdict.Fail != CauseNone {
-		r.react(t.Ref, false, now)
+		r.react(t.Ref, false)
 	}
 }
