@@ -154,7 +154,7 @@ func (c *compiler) resolveEdges() {
 			c.add("edge %s: %w: %v", name(), ErrBadValue, e.On)
 		case from == c.end:
 			c.add("edge %s: %w: nothing can follow the end node", name(), ErrBadEnd)
-		case e.DataOnly && (e.On != OnSuccess || e.Label != "") && to != c.end:
+		case e.DataOnly && (e.On != OnSuccess || e.Label != "" && to != c.end):
 			c.add("edge %s: %w: a data-only edge has neither a label nor an outcome to wait for", name(), ErrBadEdge)
 		case e.On != OnSuccess && e.Label != "" && to != c.end:
 			c.add("edge %s: %w: a labelled edge waits for success", name(), ErrBadEdge)
@@ -172,19 +172,17 @@ func (c *compiler) resolveEdges() {
 		if e.Merge != "" && !c.knownMerge(e.Merge) {
 			c.add("edge %s: %w: no merge strategy %s", name(), ErrBadValue, quoteID(e.Merge))
 		}
-		if to != c.end { // an edge into the end node carries data and nothing else
-			switch e.On {
-			case OnFailure:
-				r.flags |= arcFailure
-			case OnAlways:
-				r.flags |= arcAlways
-			}
-			if e.Label != "" {
-				r.flags |= arcLabelled
-			}
-			if e.DataOnly {
-				r.flags |= arcData
-			}
+		switch e.On {
+		case OnFailure:
+			r.flags |= arcFailure
+		case OnAlways:
+			r.flags |= arcAlways
+		}
+		if e.Label != "" && to != c.end { // the label of an edge into the end node is no branch
+			r.flags |= arcLabelled
+		}
+		if e.DataOnly {
+			r.flags |= arcData
 		}
 		c.edges = append(c.edges, r)
 	}

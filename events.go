@@ -117,8 +117,9 @@ type Retried struct {
 // NodeCompleted is the payload of node.completed.
 type NodeCompleted struct {
 	Duration time.Duration
-	Fallback bool
 	Labels   []string // the branches that a condition took
+	Fallback bool     // the fallback produced the output
+	Err      error    // what the fallback made up for
 }
 
 // NodeEnded is the payload of node.failed, node.aborted and node.cancelled. Origins are those known at the time; the
@@ -278,6 +279,9 @@ func (r *Run) nodeEvent(c change, now int64) {
 		e.kind = evNodeStarted
 	case Completed:
 		e.kind = evNodeCompleted
+		if rec.fallback {
+			e.arg = r.extras[c.ref].lastErr
+		}
 	case Failed, Aborted, Cancelled:
 		e.kind = map[Status]eventKind{Failed: evNodeFailed, Aborted: evNodeAborted, Cancelled: evNodeCancelled}[c.status]
 		w := r.st.words[c.ref]
@@ -406,6 +410,7 @@ func (l *eventLog) make(id uint64, e *entry) Event {
 		// The node is terminal: its word and record do not change any more.
 		rec := &r.records[e.ref]
 		done := NodeCompleted{Duration: time.Duration(rec.end - rec.start), Fallback: rec.fallback}
+		done.Err, _ = e.arg.(error)
 		if f := &r.plan.facts[e.ref]; f.router >= 0 {
 			for i, label := range r.plan.routers[f.router].labels {
 				if r.st.taken[int(f.labels)+i] {

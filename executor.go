@@ -562,7 +562,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	r.workers--
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned}
 	if x.timedOut != timeoutNone {
-		c.Cause, c.err = CauseTimeout, fmt.Errorf("%w: %w", ErrTimeout, errAbandoned)
+		c.Cause, c.err = CauseTimeout, timeoutAfter(x.timeout, errAbandoned)
 	}
 	r.settle(step, c, now)
 }

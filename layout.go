@@ -108,9 +108,6 @@ func (c *compiler) adjacency() {
 	p := c.p
 	for i := range p.edges {
 		e := &p.edges[i]
-		if e.to == p.end {
-			continue
-		}
 		f := &p.facts[e.from]
 		if e.flags&arcFailure != 0 {
 			e.label = p.filter(e.Causes)

@@ -114,7 +114,7 @@ func (s *State) delivery(to Ref, i int32, substituted bool) Delivery {
 		return DeliverNothing
 	}
 	status := statusOf(s.words[e.from])
-	if e.flags&arcData != 0 || to == s.plan.end {
+	if e.flags&arcData != 0 {
 		if status == Completed {
 			return DeliverOutput
 		}
@@ -147,8 +147,14 @@ func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 	}
 	switch d {
 	case DeliverOutput:
-		return portOf(r.records[e.from].value, e.Key, e.Label)
+		label := e.Label
+		if to == r.plan.end {
+			label = ""
+		}
+		return portOf(r.records[e.from].value, e.Key, label)
 	case DeliverError:
+		r.st.mu.Lock() // what an aborted source goes back to may be found behind nodes that are still at work
+		defer r.st.mu.Unlock()
 		return r.nodeError(e.from), true
 	case DeliverDefault:
 		if e.Default != nil {

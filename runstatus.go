@@ -173,35 +173,48 @@ func (s *State) consumed(b Ref) bool {
 			return true
 		}
 	}
+	return s.consumedByEnd(b)
+}
+
+// consumedByEnd is for an end node that is no observer, which HandlesFailure makes it: it always reaches ready.
+func (s *State) consumedByEnd(b Ref) bool {
+	end := s.plan.end
+	if end == noRef || s.plan.facts[end].is(factObserver) {
+		return false
+	}
+	for _, i := range s.plan.edgesFrom(end, b) {
+		if e := &s.plan.edges[i]; e.from == b && !e.DataOnly {
+			if class, _ := s.class(b, e.arc()); class == seenF || class == seenS && e.flags&arcFailure != 0 {
+				return true
+			}
+		}
+	}
 	return false
 }
 
 // requestClasses tells the bad nodes that go back to a request to stop from those that go back to a failure, once
-// everything is terminal: an aborted node belongs to the failures if any failure reached it.
+// everything is terminal. A node that failed belongs to the failures; an aborted one does if any failure is among its
+// origins, which a node that failed only because of its predecessors is not: it passes on the origins that it got.
 func (s *State) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }
 	}
-	byRequest := make([]bool, len(s.words))
-	for i, w := range s.words { // predecessors come first
-		switch statusOf(w) {
-		case Cancelled:
-			byRequest[i] = true
-		case Aborted:
-			byRequest[i] = isUpstream(kindOf(w)) && !slices.ContainsFunc(s.plan.in.row(Ref(i)), func(j int32) bool {
+	requested := make([]bool, len(s.words)) // all origins were stopped by a request
+	for i, w := range s.words {             // predecessors come first
+		requested[i] = statusOf(w) == Cancelled || s.victim(Ref(i)) &&
+			!slices.ContainsFunc(s.plan.in.row(Ref(i)), func(j int32) bool {
 				e := &s.plan.edges[j]
-				return !e.DataOnly && s.isF(e) && !byRequest[e.from]
+				return !e.DataOnly && s.isF(e) && !requested[e.from]
 			})
-		}
 	}
-	return func(r Ref) bool { return byRequest[r] }
+	return func(r Ref) bool { return requested[r] && statusOf(s.words[r]) != Failed }
 }
 
 func isUpstream(k CauseKind) bool { return k == CauseUpstreamFailure || k == CauseUpstreamCancelled }
 
 // isF reports whether an edge resolved to F.
 func (s *State) isF(e *edge) bool {
-	if e.to == s.plan.end || !statusOf(s.words[e.from]).Terminal() {
+	if !statusOf(s.words[e.from]).Terminal() {
 		return false
 	}
 	class, _ := s.class(e.from, e.arc())

@@ -429,7 +429,7 @@ func (s *State) originOf(r Ref) Ref {
 // cancelClass reports whether a terminal bad node was stopped because of a request, as far as is known now.
 func (s *State) cancelClass(r Ref) bool {
 	w := s.words[r]
-	return statusOf(w) == Cancelled || statusOf(w) == Aborted && kindOf(w) == CauseUpstreamCancelled
+	return statusOf(w) == Cancelled || kindOf(w) == CauseUpstreamCancelled
 }
 
 // maybeEnd starts the end node when everything else is terminal.

@@ -401,7 +401,7 @@ type lateError struct {
 
 func (e *lateError) Error() string {
 	text := fmt.Sprintf("%v after %v", ErrTimeout, e.after)
-	if e.err != nil {
+	if e.err != nil && e.err != ErrTimeout { // a step may well return the cause of its context
 		text += ": " + errorText(e.err)
 	}
 	return text

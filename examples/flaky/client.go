@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// request is the Config of a node that calls the server.
+type request struct {
+	method, path string
+	dead         bool // at the address where nobody listens
+}
+
+// client has the steps of the graphs. What an answer means for a retry is said here, once for all nodes; how often and
+// when there is one is the nodes' own affair.
+type client struct {
+	http      *http.Client
+	url, dead string
+	left      sync.WaitGroup // requests that no context ends
+}
+
+func newClient(url, dead string) *client {
+	return &client{http: &http.Client{Transport: &http.Transport{}}, url: url, dead: dead}
+}
+
+func (c *client) steps() kahn.Mux { return kahn.Mux{"http": c.call, "legacy": c.callLegacy} }
+
+// call is the step of nearly every node: one request, which ends with the attempt's context.
+func (c *client) call(ctx context.Context, s *kahn.Step) (any, error) {
+	req := s.Config().(request)
+	text := fmt.Sprintf("attempt %d: %s %s", s.Attempt(), req.method, req.path)
+	if err := s.LastErr(); err != nil {
+		text += fmt.Sprintf(" (LastErr: %v)", err)
+	}
+	s.Log(slog.LevelInfo, text)
+	return c.send(ctx, req, s.IdempotencyKey())
+}
+
+// callLegacy is what a library without a context parameter looks like: the attempt may end, the request goes on.
+func (c *client) callLegacy(_ context.Context, s *kahn.Step) (any, error) {
+	c.left.Add(1)
+	defer c.left.Done()
+	return c.call(context.Background(), s)
+}
+
+func (c *client) send(ctx context.Context, r request, key string) (any, error) {
+	base := c.url
+	if r.dead {
+		base = c.dead
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, base+r.path, nil)
+	if err != nil {
+		return nil, kahn.Permanent(err)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if e := (*url.Error)(nil); errors.As(err, &e) {
+			err = e.Err // the log has told the method and the path
+		}
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if err := refusal(resp); err != nil {
+		return nil, err
+	}
+	const most = 1 << 20
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	return string(body), err
+}
+
+// refusal returns nil for an answer, and else an error that tells kahn whether asking again makes sense, and when.
+func refusal(resp *http.Response) error {
+	err := errors.New(resp.Status)
+	switch code := resp.StatusCode; {
+	case code < 300:
+		return nil
+	case code == http.StatusTooManyRequests:
+		return kahn.RateLimited(err, retryAfter(resp.Header, time.Now()))
+	case code < 500 && code != http.StatusRequestTimeout:
+		return kahn.Permanent(err) // the request is wrong, and will be wrong the next time
+	}
+	return err
+}
+
+// retryAfter reads the header Retry-After, which has seconds or a date. Without it the wait is the retry policy's.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if t, err := http.ParseTime(text); err == nil {
+		return max(t.Sub(now), 0)
+	}
+	return 0
+}

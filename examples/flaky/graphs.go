@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+const ms = time.Millisecond
+
+// The times are short, for an example, but long beside what an answer of a server on this machine takes.
+const (
+	firstDelay     = 150 * ms
+	secondDelay    = 2 * firstDelay
+	stallTimeout   = 300 * ms // of an attempt that the server lets hang
+	overallTimeout = 400 * ms // of reviews: the first delay fits into it, the second does not
+	cancelGrace    = 400 * ms
+	exportTimeout  = 400 * ms // of the whole second run
+)
+
+// policy is the retry policy of every node without one of its own. Programs want jitter, and have it by default; here
+// the delays are to be the same in every log.
+var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
+
+// What there is instead of what the server does not say.
+const (
+	fallbackOfAds  = "an ad of our own"
+	starsByDefault = "3 stars for everything"
+)
+
+// parts are the nodes that the page is made of, in the order in which they run.
+var parts = []string{"order", "stock", "prices", "coupon", "reviews", "ads", "stars", "legacy"}
+
+// pageGraph is the first run: a page is put together from what the server has to say. A node's label tells what it shows.
+//
+// The nodes could all run at the same time. That each follows the one before, however that one ended, is for the log:
+// what belongs together stands together.
+func pageGraph() *kahn.Graph {
+	get := func(path string) request { return request{method: "GET", path: path} }
+	then := func(from string) []kahn.Edge { return []kahn.Edge{{From: from, On: kahn.OnAlways}} }
+	g := &kahn.Graph{Name: "page", Defaults: kahn.Defaults{Retry: policy}}
+	return g.Add(
+		kahn.Node{
+			ID: "order", Kind: "http", Config: request{method: "POST", path: "/orders"},
+			Label: "500, twice: retried after a delay that doubles, under one idempotency key",
+		},
+		kahn.Node{
+			ID: "stock", Kind: "http", Config: get("/stock"), In: then("order"), Timeout: stallTimeout,
+			Label: "a stall: cut by Timeout, and retried",
+		},
+		kahn.Node{
+			ID: "prices", Kind: "http", Config: get("/prices"), In: then("stock"),
+			Label: "429: waits as long as Retry-After says, not MaxDelay",
+		},
+		kahn.Node{
+			ID: "coupon", Kind: "http", Config: get("/coupon"), In: then("prices"),
+			Label: "404: Permanent, not retried",
+		},
+		kahn.Node{
+			ID: "reviews", Kind: "http", Config: get("/reviews"), In: then("coupon"), OverallTimeout: overallTimeout,
+			Label: "503: a wait that does not fit into OverallTimeout is not begun",
+		},
+		kahn.Node{
+			ID: "ads", Kind: "http", Config: request{method: "GET", path: "/ads", dead: true}, In: then("reviews"),
+			Retry:    kahn.Retry{MaxAttempts: 2, InitialDelay: firstDelay, Jitter: kahn.JitterNone},
+			Fallback: func(context.Context, error) (any, error) { return fallbackOfAds, nil },
+			Label:    "nobody listens: its Fallback makes up for it",
+		},
+		kahn.Node{
+			ID: "ratings", Kind: "http", Config: get("/ratings"), In: then("ads"),
+			Retry: kahn.Retry{MaxAttempts: 1}, ContinueOnFail: true,
+			Label: "500, for ever: ContinueOnFail lets the next one run",
+		},
+		kahn.Node{ID: "stars", Do: stars, After: []string{"ratings"}, Label: "runs without the value of ratings"},
+		kahn.Node{
+			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
+			Label: "ignores the end of its context: abandoned after CancelGrace",
+		},
+		// AllDone waits for the parts and takes what there is, which only counts as handling their failures if it says so.
+		kahn.Node{
+			ID: "page", Do: page, After: parts, Join: kahn.AllDone, HandlesFailure: true,
+			Label: "makes do with what there is",
+		},
+	)
+}
+
+// stars runs whether or not ratings has a value for it.
+func stars(_ context.Context, s *kahn.Step) (any, error) {
+	if ratings, ok := s.Upstream("ratings"); ok {
+		return ratings, nil
+	}
+	s.Log(slog.LevelWarn, "no ratings: "+starsByDefault)
+	return starsByDefault, nil
+}
+
+// page lists the parts that it has, and those that it misses.
+func page(_ context.Context, s *kahn.Step) (any, error) {
+	var have, miss []string
+	for _, part := range parts {
+		if _, ok := s.Upstream(part); ok {
+			have = append(have, part)
+		} else {
+			miss = append(miss, part)
+		}
+	}
+	text := "has " + strings.Join(have, ", ") + "; misses " + strings.Join(miss, ", ")
+	s.Log(slog.LevelInfo, text)
+	return text, nil
+}
+
+// exportGraph is the second run, which has less time than it needs.
+func exportGraph() *kahn.Graph {
+	g := &kahn.Graph{Name: "export", Defaults: kahn.Defaults{Retry: policy}}
+	return g.Add(
+		kahn.Node{
+			ID: "lock", Kind: "http", Config: request{method: "POST", path: "/lock"},
+			Label: "takes something that has to be given back",
+		},
+		kahn.Node{
+			ID: "export", Kind: "http", Config: request{method: "GET", path: "/export"}, After: []string{"lock"},
+			Label: "a stall: stopped by the Timeout of the run, and not retried",
+		},
+		kahn.Node{
+			ID: "publish", Kind: "http", Config: request{method: "POST", path: "/publish"}, After: []string{"export"},
+		},
+		kahn.Node{
+			ID: "unlock", Kind: "http", Config: request{method: "DELETE", path: "/lock"},
+			After: []string{"lock", "export"}, Cleanup: true,
+			Label: "Cleanup: runs although the run was stopped",
+		},
+	)
+}

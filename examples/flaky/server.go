@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// patience is what the shop demands in the Retry-After header of a 429: the shortest time that the header can say.
+const patience = time.Second
+
+// shop is the flaky server. Every endpoint has one fault, and the shop keeps account of how its client copes.
+type shop struct {
+	free chan struct{} // closed when requests that were held for ever may go
+
+	mu         sync.Mutex
+	requests   map[string]map[string]int // endpoint, then idempotency key: how many requests
+	orders     map[string]int            // order number by idempotency key
+	duplicates int                       // orders that the key told to be old ones
+	limited    time.Time                 // when the 429 was sent
+	early      int                       // requests that did not wait as long as Retry-After said
+	locked     bool
+}
+
+func newShop() *shop {
+	return &shop{free: make(chan struct{}), requests: map[string]map[string]int{}, orders: map[string]int{}}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	endpoint, key := r.Method+" "+r.URL.Path, r.Header.Get("Idempotency-Key")
+	n := s.count(endpoint, key)
+	switch endpoint {
+	case "POST /orders":
+		number := s.order(key)
+		if n <= 2 {
+			// The worst kind of failure: the work is done, and the client does not know.
+			http.Error(w, "the answer got lost", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintf(w, "order %d", number)
+	case "GET /stock":
+		if n == 1 {
+			<-r.Context().Done() // until the client has had enough
+			return
+		}
+		fmt.Fprint(w, "7 in stock")
+	case "GET /prices":
+		if !s.admit() {
+			w.Header().Set("Retry-After", fmt.Sprint(int(patience.Seconds())))
+			http.Error(w, "not now", http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprint(w, "9.99")
+	case "GET /reviews":
+		http.Error(w, "down for maintenance", http.StatusServiceUnavailable)
+	case "GET /ratings":
+		http.Error(w, "out of order", http.StatusInternalServerError)
+	case "GET /legacy":
+		<-s.free
+		fmt.Fprint(w, "too late")
+	case "POST /lock", "DELETE /lock":
+		s.lock(r.Method == http.MethodPost)
+		fmt.Fprint(w, "ok")
+	case "GET /export":
+		<-r.Context().Done()
+	default: // GET /coupon, for one
+		http.NotFound(w, r)
+	}
+}
+
+// count counts a request and returns how many the endpoint has had.
+func (s *shop) count(endpoint, key string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.requests[endpoint] == nil {
+		s.requests[endpoint] = map[string]int{}
+	}
+	s.requests[endpoint][key]++
+	for _, m := range s.requests[endpoint] {
+		n += m
+	}
+	return n
+}
+
+// order makes an order, unless it has made one for the key before: what an idempotency key is for.
+func (s *shop) order(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number, ok := s.orders[key]; ok {
+		s.duplicates++
+		return number
+	}
+	s.orders[key] = len(s.orders) + 1
+	return s.orders[key]
+}
+
+// admit lets a client in that was sent away and has waited for as long as it was told to.
+func (s *shop) admit() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.limited.IsZero():
+	case time.Since(s.limited) < patience:
+		s.early++
+	default:
+		return true
+	}
+	s.limited = time.Now()
+	return false
+}
+
+func (s *shop) lock(locked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locked = locked
+}
+
+// release lets go of the requests that were held for ever.
+func (s *shop) release() { close(s.free) }
+
+// account checks what the server has seen: that every endpoint was called as often as it should have been, and that its
+// requests shared one idempotency key, which no other endpoint was sent.
+func (s *shop) account(c *checks, requests map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owner := map[string]string{}
+	for _, endpoint := range slices.Sorted(maps.Keys(requests)) {
+		keys := slices.Collect(maps.Keys(s.requests[endpoint]))
+		if !c.that(len(keys) == 1 && keys[0] != "", "%s: %d idempotency keys", endpoint, len(keys)) {
+			continue
+		}
+		key := keys[0]
+		c.that(owner[key] == "", "%s has the idempotency key of %s", endpoint, owner[key])
+		owner[key] = endpoint
+		n := s.requests[endpoint][key]
+		c.that(n == requests[endpoint], "%s: %d requests instead of %d", endpoint, n, requests[endpoint])
+	}
+	c.that(len(s.orders) == 1 && s.duplicates == 2, "%d orders and %d duplicates", len(s.orders), s.duplicates)
+	c.that(!s.limited.IsZero() && s.early == 0, "%d requests before the time that Retry-After said", s.early)
+	c.that(!s.locked, "the lock is still held")
+}
+
+// serve serves h on the loopback interface until stop is called.
+func serve(h http.Handler) (url string, stop func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	return "http://" + listener.Addr().String(), func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close() // a handler does not return: take its connection away
+		}
+		<-served
+	}, nil
+}
+
+// deadURL returns the URL of a port that was free a moment ago: nobody listens there.
+func deadURL() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return "http://" + listener.Addr().String(), listener.Close()
+}
