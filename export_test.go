@@ -1,5 +1,10 @@
 package kahn
 
+import (
+	"fmt"
+	"strings"
+)
+
 func init() { panicOnBug = true }
 
 // EdgeVisits counts the edges that a run has visited.
@@ -7,3 +12,29 @@ func (s *State) EdgeVisits() int64 { return s.visits }
 
 // EdgeVisits counts the edges that the run visited.
 func (r *Result) EdgeVisits() int64 { return r.run.st.visits }
+
+// Leftovers names what a run that is over still holds: slots, goroutines, timers, nodes that wait. It is empty if all was
+// returned.
+func (r *Run) Leftovers() string {
+	s := &r.st
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var left []string
+	for _, x := range []struct {
+		what string
+		n    int
+	}{
+		{"running", s.running}, {"busy", s.busy}, {"not terminal", s.left}, {"ready", s.ready.Len()}, {"inline", s.inline.Len()},
+		{"workers", r.workers}, {"timers", r.timers},
+	} {
+		if x.n != 0 {
+			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	for i, x := range s.limits.groups {
+		if x.used != 0 {
+			left = append(left, fmt.Sprintf("%d slots of group or key %d", x.used, i))
+		}
+	}
+	return strings.Join(left, ", ")
+}

@@ -83,6 +83,8 @@ func (c *compiler) resolve(r Ref) {
 	set(factCritical, n.Critical)
 	set(factCancelLosers, n.CancelLosers)
 	set(factLateCancel, n.CancelOnLateFailure)
+	set(factTimed, n.Timeout > 0 || n.OverallTimeout > 0 || n.Cleanup || isEnd)
+	set(factOwn, n.Do != nil || n.Test != nil)
 	c.p.losers = c.p.losers || n.CancelLosers
 	switch f.join.rule() {
 	case AnySucceeded, joinAtLeast, OneFailed, OneDone:

@@ -13,6 +13,9 @@ type slots struct {
 
 func makeLimits(p *Plan, keyLimit int) limits {
 	var l limits
+	if p.member == nil {
+		return l // groups without members
+	}
 	for i, g := range p.groups {
 		limit := g.Limit
 		if g.key {

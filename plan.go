@@ -71,6 +71,8 @@ const (
 	factCritical
 	factCancelLosers
 	factLateCancel
+	factTimed   // it has a timeout of its own
+	factOwn     // it has a Do or a Test: the host's step function is not for it
 	factHandled // some direct dependent is there to handle its failure
 )
 

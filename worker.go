@@ -86,12 +86,15 @@ func (w *worker) take() bool {
 		r.release(w.now)
 		return true
 	}
-	if !r.starting && s.hasNext() {
+	more := !r.starting && s.hasNext()
+	if more {
 		r.starting = true
 		r.workers++
-		go r.work()
 	}
 	s.mu.Unlock()
+	if more {
+		go r.work()
+	}
 	return true
 }
 
@@ -119,11 +122,12 @@ func (w *worker) begin(t Task) {
 	if r.st.words[t.Ref]&wordSubstituted != 0 {
 		step.flags |= stepSubstituted
 	}
-	if r.plan.facts[t.Ref].is(factCleanup) {
+	f := &r.plan.facts[t.Ref] // not the Node, which is large and cold
+	if f.is(factCleanup) {
 		step.flags |= stepDetached
 	}
-	if n := &r.plan.nodes[t.Ref]; n.Timeout > 0 || n.OverallTimeout > 0 || r.cfg.timeout > 0 || step.flags&stepDetached != 0 {
-		r.armTimeouts(n, step, false, w.now)
+	if f.is(factTimed) || r.cfg.timeout > 0 {
+		r.armTimeouts(&r.plan.nodes[t.Ref], step, false, w.now)
 	}
 }
 
@@ -150,14 +154,14 @@ func (w *worker) attempt() (res attemptResult) {
 		w.now = w.run.now()
 	}()
 	switch {
+	case !w.run.plan.facts[w.task.Ref].is(factOwn):
+		res.value, res.err = w.run.step(w.step, w.step)
 	case n.Do != nil:
 		res.value, res.err = n.Do(w.step, w.step)
-	case n.Test != nil:
+	default:
 		if res.value, res.err = n.Test(View{run: w.run, ref: w.task.Ref}); res.err != nil {
 			res.kind = CauseConditionError
 		}
-	default:
-		res.value, res.err = w.run.step(w.step, w.step)
 	}
 	w.phase = phaseEngine
 	return res
