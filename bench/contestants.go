@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// job is what an executor is asked to prepare for.
+type job struct {
+	shape *shape
+	visit func(node int) // the step of every node; nil for a step that does nothing, in the form that costs least
+	limit int            // steps at once; 0 means no limit
+}
+
+// contestant is an executor. prepare does everything that needs doing once for a graph and returns the run.
+type contestant struct {
+	name    string
+	prepare func(j job) (run func() error, err error)
+}
+
+var (
+	kahnEager     = contestant{"kahn", func(j job) (func() error, error) { return prepareKahn(j) }}
+	kahnWaves     = contestant{"kahn, Waves", func(j job) (func() error, error) { return prepareKahn(j, kahn.Waves) }}
+	handPlain     = contestant{"hand-written", func(j job) (func() error, error) { return prepareHand(j, false) }}
+	handClocked   = contestant{"hand-written, clock", func(j job) (func() error, error) { return prepareHand(j, true) }}
+	errgroupChans = contestant{"errgroup and channels", prepareErrgroup}
+	heimdalr      = contestant{"heimdalr/dag", prepareHeimdalr}
+	eino          = contestant{"cloudwego/eino", prepareEino}
+)
+
+// kahnGraph declares a shape the way a host does that loads its graphs: nodes, then edges, and one StepFunc for all.
+func kahnGraph(s *shape, config bool) *kahn.Graph {
+	g := &kahn.Graph{}
+	nodes := make([]kahn.Node, s.n)
+	for i := range nodes {
+		nodes[i].ID = strconv.Itoa(i)
+		if config {
+			nodes[i].Config = i
+		}
+	}
+	edges := make([]kahn.Edge, len(s.edges))
+	for i, e := range s.edges {
+		edges[i] = kahn.Edge{From: nodes[e[0]].ID, To: nodes[e[1]].ID}
+	}
+	g.Add(nodes...)
+	g.Connect(edges...)
+	return g
+}
+
+// kahnStep is the step that a visit amounts to.
+func kahnStep(visit func(node int)) kahn.StepFunc {
+	if visit == nil {
+		return func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	}
+	return func(_ context.Context, s *kahn.Step) (any, error) {
+		visit(s.Config().(int))
+		return nil, nil
+	}
+}
+
+func prepareKahn(j job, opts ...kahn.Option) (func() error, error) {
+	plan, err := kahnGraph(j.shape, j.visit != nil).Compile()
+	if err != nil {
+		return nil, err
+	}
+	if j.limit > 0 {
+		opts = append(opts, kahn.Limit(j.limit))
+	}
+	step, ctx := kahnStep(j.visit), context.Background()
+	return func() error {
+		_, err := plan.Execute(ctx, step, opts...)
+		return err
+	}, nil
+}
+
+func handStep(visit func(node int)) stepFunc {
+	if visit == nil {
+		return func(context.Context, int) error { return nil }
+	}
+	return func(_ context.Context, node int) error {
+		visit(node)
+		return nil
+	}
+}
+
+func prepareHand(j job, clock bool) (func() error, error) {
+	h := newHandWritten(j.shape, handStep(j.visit))
+	h.limit, h.clock = j.limit, clock
+	ctx := context.Background()
+	return func() error {
+		_, err := h.run(ctx)
+		return err
+	}, nil
+}
+
+func prepareErrgroup(j job) (func() error, error) {
+	w := newWithErrgroup(j.shape, handStep(j.visit))
+	w.limit = j.limit
+	ctx := context.Background()
+	return func() error { return w.run(ctx) }, nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// withErrgroup is what people write first: a goroutine for every node, which waits for a channel of each predecessor.
+type withErrgroup struct {
+	in    adjacency // by node: its predecessors
+	n     int
+	step  stepFunc
+	limit int // steps at once; 0 means no limit
+}
+
+func newWithErrgroup(s *shape, step stepFunc) *withErrgroup {
+	return &withErrgroup{in: s.predecessors(), n: s.n, step: step}
+}
+
+func (w *withErrgroup) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	done := make([]chan struct{}, w.n)
+	for i := range done {
+		done[i] = make(chan struct{})
+	}
+	// Not errgroup's SetLimit: goroutines that wait for predecessors would hold the places of those that could run.
+	var slots chan struct{}
+	if w.limit > 0 {
+		slots = make(chan struct{}, w.limit)
+	}
+	for node := range w.n {
+		g.Go(func() error {
+			for _, from := range w.in.row(node) {
+				select {
+				case <-done[from]:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			if slots != nil {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+			}
+			if err := w.step(ctx, node); err != nil {
+				return err
+			}
+			close(done[node])
+			return nil
+		})
+	}
+	return g.Wait()
+}

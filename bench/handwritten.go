@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// stepFunc is what the hand-written executors call for every node.
+type stepFunc func(ctx context.Context, node int) error
+
+// handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one
+// mutex, and workers that go on with what they have made ready. It has no statuses, joins, retries, timeouts, panics or
+// events, and stores no outputs. Every ratio in this directory is a ratio to it.
+type handWritten struct {
+	in    []int32   // by node: the number of its predecessors
+	out   adjacency // by node: its successors
+	step  stepFunc
+	limit int  // steps at once; 0 means no limit
+	clock bool // read the clock at every completion, and record start and duration of every node
+}
+
+func newHandWritten(s *shape, step stepFunc) *handWritten {
+	return &handWritten{in: s.indegrees(), out: s.successors(), step: step}
+}
+
+// handRun is one run of a handWritten.
+type handRun struct {
+	*handWritten
+	ctx   context.Context
+	start time.Time
+	wg    sync.WaitGroup
+
+	mu       sync.Mutex
+	pending  []int32 // by node: predecessors that have not completed
+	ready    []int32 // a stack: what has just become ready is still in the cache
+	workers  int
+	starting bool // a worker has been started that has not looked at ready yet
+	err      error
+
+	times []nodeTime // by node, if there is a clock
+}
+
+type nodeTime struct {
+	start, duration int64 // ns; start is relative to that of the run
+}
+
+// run performs every node after its predecessors. After an error nothing more is started; the first one is returned.
+func (h *handWritten) run(ctx context.Context) (*handRun, error) {
+	r := &handRun{handWritten: h, ctx: ctx, pending: slices.Clone(h.in)}
+	if h.clock {
+		r.start, r.times = time.Now(), make([]nodeTime, len(h.in))
+	}
+	for node, n := range h.in {
+		if n == 0 {
+			r.ready = append(r.ready, int32(node))
+		}
+	}
+	if len(r.ready) > 0 {
+		r.workers, r.starting = 1, true
+		r.wg.Add(1)
+		go r.work()
+		r.wg.Wait()
+	}
+	return r, r.err
+}
+
+// work performs nodes until none is ready. One critical section settles a node and takes the next: the first one that the
+// node has made ready, or else one of those that wait. A worker that leaves something behind starts one more worker, which
+// does the same: there are as many as there is work, and none before there is work for it.
+func (r *handRun) work() {
+	defer r.wg.Done()
+	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending
+	now := int64(0)
+	if r.clock {
+		now = int64(time.Since(r.start))
+	}
+	r.mu.Lock()
+	r.starting = false
+	next := int32(-1)
+	for r.err == nil {
+		if next < 0 {
+			last := len(r.ready) - 1
+			if last < 0 {
+				break
+			}
+			next = r.ready[last]
+			r.ready = r.ready[:last]
+		}
+		more := len(r.ready) > 0 && !r.starting && (r.limit == 0 || r.workers < r.limit)
+		if more {
+			r.starting = true
+			r.workers++
+		}
+		r.mu.Unlock()
+		if more {
+			r.wg.Add(1) // not from zero: this worker is still counted
+			go r.work()
+		}
+		node := next
+		err := step(r.ctx, int(node))
+		if r.clock {
+			end := int64(time.Since(r.start))
+			r.times[node] = nodeTime{now, end - now}
+			now = end
+		}
+		next = -1
+		r.mu.Lock()
+		if err != nil {
+			if r.err == nil {
+				r.err = err
+			}
+			break
+		}
+		for _, to := range successors[start[node]:start[node+1]] {
+			left := pending[to] - 1
+			pending[to] = left
+			if left > 0 {
+				continue
+			}
+			if next < 0 {
+				next = to
+			} else {
+				r.ready = append(r.ready, to)
+			}
+		}
+	}
+	r.workers--
+	r.mu.Unlock()
+}

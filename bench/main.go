@@ -1,0 +1,79 @@
+// Command bench measures what kahn costs: against an executor written by hand for the purpose, against the version with
+// errgroup and channels that people write first, and against other libraries. README.md says how, and what the tables
+// mean.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+)
+
+func main() {
+	ok, err := run(os.Stdout, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// run is main with its surroundings. ok is false if a check failed.
+func run(out io.Writer, args []string) (ok bool, err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	which := flags.String("table", "ratios", "ratios, scaling, makespan, contention or all")
+	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
+	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
+	checking := flags.Bool("check", false, "measure kahn and the hand-written executor only, and fail if kahn takes more than twice its budget")
+	clock := flags.Bool("clock", false, "for -check: let the hand-written executor record durations too, as kahn does")
+	only := flags.String("shape", "", "one shape of the ratios and the check: chain, fan, layered, bipartite or single")
+	if err := flags.Parse(args); err != nil {
+		return false, err
+	}
+	if *rounds < 1 {
+		return false, fmt.Errorf("-rounds %d: at least one", *rounds)
+	}
+	shapes := pick(budgets(), *only)
+	if len(shapes) == 0 {
+		return false, fmt.Errorf("-shape %s: no such shape", *only)
+	}
+	target, sizes := 50*time.Millisecond, []int{1000, 10_000, 100_000, 1_000_000}
+	if *quick {
+		*rounds, target, sizes = 3, 10*time.Millisecond, sizes[:3]
+	}
+	fmt.Fprintf(out, "%s, %s/%s, GOMAXPROCS %d, %d rounds\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), *rounds)
+	if *checking {
+		base := handPlain
+		if *clock {
+			base = handClocked
+		}
+		return check(out, base, shapes, *rounds, target)
+	}
+	tables := []struct {
+		name  string
+		print func() error
+	}{
+		{"ratios", func() error { return ratios(out, shapes, *rounds, target) }},
+		{"scaling", func() error { return scaling(out, sizes, *rounds, target) }},
+		{"contention", func() error { return contention(out, *rounds, target) }},
+		{"makespan", func() error { return makespan(out, *rounds) }},
+	}
+	known := *which == "all"
+	for _, t := range tables {
+		if *which == t.name || *which == "all" {
+			known = true
+			if err := t.print(); err != nil {
+				return false, err
+			}
+		}
+	}
+	if !known {
+		return false, fmt.Errorf("-table %s: no such table", *which)
+	}
+	return true, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// waiting is a workload whose steps wait, as steps do that call a service. What counts is when the run is over, against
+// the earliest time at which it could be.
+type waiting struct {
+	name  string
+	shape *shape
+	waits []time.Duration // by node
+	limit int
+}
+
+// bound is the longest path, or with a limit the work divided by it if that is more.
+func (w *waiting) bound() time.Duration {
+	ends := make([]time.Duration, w.shape.n) // by node: the earliest end
+	in := w.shape.predecessors()
+	longest, work := time.Duration(0), time.Duration(0)
+	for node, d := range w.waits {
+		for _, from := range in.row(node) {
+			ends[node] = max(ends[node], ends[from])
+		}
+		ends[node] += d
+		longest = max(longest, ends[node])
+		work += d
+	}
+	if w.limit == 0 {
+		return longest
+	}
+	return max(longest, work/time.Duration(w.limit))
+}
+
+func workloads() []waiting {
+	const ms = time.Millisecond
+	same := func(n int, d time.Duration) []time.Duration {
+		waits := make([]time.Duration, n)
+		for i := range waits {
+			waits[i] = d
+		}
+		return waits
+	}
+	// The chain is declared last: whoever takes nodes in the order of declaration begins it when all else is done.
+	late := beside("beside", independent(20), chain(10))
+	// In every tier one chain is slow, each time another: whoever waits for the tier waits for the slow one each time.
+	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
+	rotating := same(three.n, 5*ms)
+	for i := range rotating {
+		if i%9%3 == i/9 {
+			rotating[i] = 30 * ms
+		}
+	}
+	many := independent(1000)
+	return []waiting{
+		{"a chain of 10 beside 20 nodes, 10 ms each, limit 2", late, same(late.n, 10*ms), 2},
+		{"three chains of 9, slow steps (30 ms) rotating among fast ones (5 ms)", three, rotating, 0},
+		{"1,000 nodes of 20 ms, no limit", many, same(many.n, 20*ms), 0},
+	}
+}
+
+// makespan runs the workloads in real time. Every sleep is late by some tenths of a millisecond, whoever asks for it: the
+// hand-written executor shows how much of a distance from the bound that is.
+func makespan(out io.Writer, rounds int) error {
+	const hand = 0
+	contestants := []contestant{handPlain, kahnEager, kahnWaves, errgroupChans, heimdalr, eino}
+	for _, w := range workloads() {
+		runs := make([]func() error, len(contestants))
+		took := make([][]float64, len(contestants))
+		for i, c := range contestants {
+			run, err := c.prepare(job{shape: w.shape, limit: w.limit, visit: func(node int) { time.Sleep(w.waits[node]) }})
+			if err != nil && !errors.Is(err, errNoLimit) {
+				return fmt.Errorf("%s, %s: %w", c.name, w.name, err)
+			}
+			runs[i] = run
+		}
+		for range rounds {
+			for i, run := range runs {
+				if run == nil {
+					continue
+				}
+				start := time.Now()
+				if err := run(); err != nil {
+					return fmt.Errorf("%s, %s: %w", contestants[i].name, w.name, err)
+				}
+				took[i] = append(took[i], float64(time.Since(start))/float64(time.Millisecond))
+			}
+		}
+		bound := float64(w.bound()) / float64(time.Millisecond)
+		fmt.Fprintf(out, "### %s; at least %s ms\n\n", w.name, short(bound))
+		t := table{header: []string{"executor", "ms", "/ bound", "/ hand-written"}}
+		for i, c := range contestants {
+			if runs[i] == nil {
+				t.add(c.name, "no limit", "-", "-")
+				continue
+			}
+			m := median(took[i])
+			t.add(c.name, short(m), fmt.Sprintf("%.3fx", m/bound), fmt.Sprintf("%.3fx", m/median(took[hand])))
+		}
+		t.print(out)
+	}
+	return nil
+}

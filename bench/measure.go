@@ -1,0 +1,195 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// reading is what one sample of runs came to, by node.
+type reading struct {
+	ns, bytes, allocs float64
+}
+
+// entry is a contestant on a shape.
+type entry struct {
+	contestant
+	shape    *shape
+	reps     int // runs in a sample; found at the first one
+	readings []reading
+}
+
+// sample prepares the contestant, runs it for about the target time, and records the reading.
+//
+// It is prepared anew for each sample, and dropped after it: what others keep on the heap would otherwise set the pace of
+// the garbage collector. Its own garbage is collected on its own time.
+func (e *entry) sample(target time.Duration) error {
+	run, err := e.prepare(job{shape: e.shape})
+	if err != nil {
+		return fmt.Errorf("%s, %s: %w", e.name, e.shape.name, err)
+	}
+	repeat := func(n int) (time.Duration, error) {
+		start := time.Now()
+		for range n {
+			if err := run(); err != nil {
+				return 0, fmt.Errorf("%s, %s: %w", e.name, e.shape.name, err)
+			}
+		}
+		return time.Since(start), nil
+	}
+	took, err := repeat(1) // what is lazy in it happens now
+	if err != nil {
+		return err
+	}
+	for n := 1; e.reps == 0; n *= 4 {
+		if took < target {
+			if took, err = repeat(n); err != nil {
+				return err
+			}
+		}
+		if took >= target/8 {
+			e.reps = max(1, int(float64(n)*float64(target)/float64(took)))
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	took, err = repeat(e.reps)
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		return err
+	}
+	nodes := float64(e.reps) * float64(e.shape.n)
+	e.readings = append(e.readings, reading{
+		ns:     float64(took) / nodes,
+		bytes:  float64(after.TotalAlloc-before.TotalAlloc) / nodes,
+		allocs: float64(after.Mallocs-before.Mallocs) / nodes,
+	})
+	return nil
+}
+
+// contest samples the entries in turn, over and over, each round beginning with another one. What slows the machine down
+// for a while then slows all of them down, and ratios are taken within a round.
+func contest(entries []*entry, rounds int, target time.Duration) error {
+	for round := range rounds {
+		for i := range entries {
+			if err := entries[(i+round)%len(entries)].sample(target); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// contestOn is contest for several contestants on one shape.
+func contestOn(s *shape, rounds int, target time.Duration, contestants ...contestant) ([]*entry, error) {
+	var entries []*entry
+	for _, c := range contestants {
+		entries = append(entries, &entry{contestant: c, shape: s})
+	}
+	return entries, contest(entries, rounds, target)
+}
+
+func median(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	if len(v)%2 == 1 {
+		return v[len(v)/2]
+	}
+	return (v[len(v)/2-1] + v[len(v)/2]) / 2
+}
+
+func (e *entry) median(of func(reading) float64) float64 {
+	var values []float64
+	for _, r := range e.readings {
+		values = append(values, of(r))
+	}
+	return median(values)
+}
+
+func (e *entry) ns() float64     { return e.median(func(r reading) float64 { return r.ns }) }
+func (e *entry) bytes() float64  { return e.median(func(r reading) float64 { return r.bytes }) }
+func (e *entry) allocs() float64 { return e.median(func(r reading) float64 { return r.allocs }) }
+
+// over returns the median of the rounds' ratios of e's time to another's.
+func (e *entry) over(other *entry) float64 {
+	return e.against(other, func(a, b float64) float64 { return a / b })
+}
+
+// more returns the median of the rounds' differences between e's time and another's.
+func (e *entry) more(other *entry) float64 {
+	return e.against(other, func(a, b float64) float64 { return a - b })
+}
+
+func (e *entry) against(other *entry, f func(a, b float64) float64) float64 {
+	var values []float64
+	for i := range e.readings {
+		values = append(values, f(e.readings[i].ns, other.readings[i].ns))
+	}
+	return median(values)
+}
+
+// table prints itself as markdown.
+type table struct {
+	header []string
+	rows   [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// print aligns the first column to the left and the others, which are numbers, to the right.
+func (t *table) print(out io.Writer) {
+	width := make([]int, len(t.header))
+	for _, row := range append([][]string{t.header}, t.rows...) {
+		for i, cell := range row {
+			width[i] = max(width[i], len([]rune(cell)), 3)
+		}
+	}
+	line := func(cells []string) {
+		for i, cell := range cells {
+			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
+			if i == 0 {
+				fmt.Fprint(out, "| ", cell, pad)
+			} else {
+				fmt.Fprint(out, " | ", pad, cell)
+			}
+		}
+		fmt.Fprintln(out, " |")
+	}
+	line(t.header)
+	rule := make([]string, len(t.header))
+	for i := range rule {
+		rule[i] = strings.Repeat("-", width[i]-1) + ":"
+	}
+	rule[0] = strings.Repeat("-", width[0])
+	line(rule)
+	for _, row := range t.rows {
+		line(row)
+	}
+	fmt.Fprintln(out)
+}
+
+// short writes a number with three digits that mean something, and thousands apart.
+func short(v float64) string {
+	switch {
+	case v >= 99.95 || v <= -99.95:
+		return thousands(int(v + 0.5))
+	case v >= 9.995 || v <= -9.995:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func times(v float64) string { return short(v) + "x" }
+
+func thousands(n int) string {
+	if n < 0 {
+		return "-" + thousands(-n)
+	}
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}

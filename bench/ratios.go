@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// budget is what kahn may cost on a shape, in the time of the hand-written executor on the same shape.
+type budget struct {
+	shape *shape
+	ratio float64       // at most this many times as long; 0 means that extra counts
+	extra time.Duration // at most this much longer
+	bytes float64       // at most so many bytes a node; 0 means that nothing is said
+	rival map[string]*shape
+}
+
+// budgets are the shapes of the ratios table. A rival that takes the better part of a minute to build a shape, or to run
+// it, has a smaller one of the same kind.
+func budgets() []budget {
+	return []budget{
+		{shape: chain(1000), ratio: 9},
+		{shape: fan(1000), ratio: 2.5},
+		{shape: layered(10_000), ratio: 2, bytes: 200, rival: map[string]*shape{heimdalr.name: layered(1000), eino.name: layered(1000)}},
+		{shape: bipartite(300), ratio: 1.5},
+		{shape: single(), extra: time.Microsecond},
+	}
+}
+
+func (b *budget) String() string {
+	text := fmt.Sprintf("%s, %s nodes, %s edges; kahn at most ", b.shape.name, thousands(b.shape.n), thousands(len(b.shape.edges)))
+	if b.ratio > 0 {
+		return text + fmt.Sprintf("%gx", b.ratio)
+	}
+	return text + b.extra.String() + " more"
+}
+
+// ratios measures every contestant on every shape.
+func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) error {
+	for _, b := range budgets {
+		all := []contestant{handPlain, handClocked, kahnEager, errgroupChans}
+		var smaller []contestant
+		for _, c := range []contestant{heimdalr, eino} {
+			if b.rival[c.name] == nil {
+				all = append(all, c)
+			} else {
+				smaller = append(smaller, c)
+			}
+		}
+		entries, err := contestOn(b.shape, rounds, target, all...)
+		if err != nil {
+			return err
+		}
+		t := table{header: []string{"executor", "nodes", "ns/node", "/ hand-written", "/ with clock", "/ kahn", "B/node", "allocs/node"}}
+		row := func(e, hand, clocked, own *entry) {
+			nodes := thousands(e.shape.n)
+			if e.shape != b.shape {
+				nodes += "*"
+			}
+			t.add(e.name, nodes, short(e.ns()), times(e.over(hand)), times(e.over(clocked)), times(e.over(own)), short(e.bytes()), short(e.allocs()))
+		}
+		for _, e := range entries {
+			row(e, entries[0], entries[1], entries[2])
+		}
+		for _, c := range smaller {
+			s := b.rival[c.name]
+			extra, err := contestOn(s, rounds, target, handPlain, handClocked, kahnEager, c)
+			if err != nil {
+				return err
+			}
+			row(extra[3], extra[0], extra[1], extra[2])
+		}
+		fmt.Fprintf(out, "### %v\n\n", &b)
+		t.print(out)
+		if len(smaller) > 0 {
+			fmt.Fprintf(out, "\\* A smaller graph of the same shape, with ratios on that: the full one takes most of a minute to build, or to run.\n\n")
+		}
+		if b.ratio == 0 {
+			fmt.Fprintf(out, "kahn takes %s ns more than the hand-written executor.\n\n", short(entries[2].more(entries[0])))
+		}
+	}
+	return nil
+}
+
+// check holds kahn against twice its budgets, so that the noise of a shared machine is no failure, and a node that costs
+// several times as much is one. A shape that is over is measured again, longer, before it counts. The base is the
+// hand-written executor, with its clock or without.
+func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
+	const slack = 2
+	ok = true
+	fmt.Fprintf(out, "kahn against %s\n\n", base.name)
+	t := table{header: []string{"shape", "measured", "at most", "B/node", "allocs/node", "verdict"}}
+	for _, b := range budgets {
+		for try := range 2 {
+			entries, err := contestOn(b.shape, rounds*(1+2*try), target, base, kahnEager)
+			if err != nil {
+				return false, err
+			}
+			e := entries[1]
+			measured, limit := times(e.over(entries[0])), times(slack*b.ratio)
+			fits := e.over(entries[0]) <= slack*b.ratio
+			if b.ratio == 0 {
+				measured, limit = "+"+short(e.more(entries[0]))+" ns", "+"+short(slack*float64(b.extra))+" ns"
+				fits = e.more(entries[0]) <= slack*float64(b.extra)
+			}
+			if b.bytes > 0 { // what is allocated does not depend on the machine: no slack
+				fits = fits && e.bytes() <= b.bytes && e.allocs() <= 1
+			}
+			if !fits && try == 0 {
+				continue
+			}
+			verdict := "ok"
+			if !fits {
+				verdict, ok = "TOO MUCH", false
+			}
+			t.add(b.shape.name, measured, limit, short(e.bytes()), short(e.allocs()), verdict)
+			break
+		}
+	}
+	t.print(out)
+	return ok, nil
+}
+
+// pick keeps the budgets of the named shape, or all.
+func pick(all []budget, name string) []budget {
+	if name == "" {
+		return all
+	}
+	return slices.DeleteFunc(all, func(b budget) bool { return b.shape.name != name })
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// scaling measures the layered shape at growing sizes: whether a node costs the same in a large graph as in a small one,
+// and what it holds in memory.
+func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error {
+	t := table{header: []string{"nodes", "kahn ns/node", "hand-written", "with clock", "errgroup", "/ hand-written", "/ with clock"}}
+	m := table{header: []string{"nodes", "graph B/node", "plan", "run, held", "run, allocated", "hand-written run, held"}}
+	for _, n := range sizes {
+		s := layered(n)
+		all := []contestant{kahnEager, handPlain, handClocked}
+		waiting := "-"
+		if n <= 100_000 { // above it is a gigabyte of stacks
+			all = append(all, errgroupChans)
+		}
+		if n > 100_000 {
+			rounds = min(rounds, 5) // compiling the graph anew for each sample takes longer than all else
+		}
+		entries, err := contestOn(s, rounds, target, all...)
+		if err != nil {
+			return err
+		}
+		if len(entries) > 3 {
+			waiting = short(entries[3].ns())
+		}
+		own := entries[0]
+		t.add(thousands(n), short(own.ns()), short(entries[1].ns()), short(entries[2].ns()), waiting, times(own.over(entries[1])), times(own.over(entries[2])))
+		held, err := measureMemory(s)
+		if err != nil {
+			return err
+		}
+		m.add(thousands(n), short(held.graph), short(held.plan), short(held.run), short(own.bytes()), short(held.hand))
+	}
+	fmt.Fprint(out, "### layered, growing; the ratio may become 1.5 times as large at most\n\n")
+	t.print(out)
+	fmt.Fprint(out, "### layered, growing: memory; a run of 1,000,000 nodes at most 256 B a node\n\n")
+	m.print(out)
+	return nil
+}
+
+// memory is what the live objects of a graph hold, in bytes a node.
+type memory struct {
+	graph, plan, run, hand float64
+}
+
+func measureMemory(s *shape) (m memory, err error) {
+	ctx := context.Background()
+	n := float64(s.n)
+	step := kahnStep(nil)
+	if _, err := new(kahn.Graph).Add(kahn.Node{ID: "warm"}).Compile(); err != nil {
+		return m, err
+	}
+	base := heap()
+	g := kahnGraph(s, false)
+	graph := heap()
+	plan, err := g.Compile()
+	if err != nil {
+		return m, err
+	}
+	compiled := heap()
+	res, err := plan.Execute(ctx, step)
+	if err != nil {
+		return m, err
+	}
+	ended := heap()
+	m.graph, m.plan, m.run = (graph-base)/n, (compiled-graph)/n, (ended-compiled)/n
+	runtime.KeepAlive(g)
+	runtime.KeepAlive(plan)
+	runtime.KeepAlive(res)
+
+	h := newHandWritten(s, handStep(nil))
+	h.clock = true
+	base = heap()
+	run, err := h.run(ctx)
+	m.hand = (heap() - base) / n
+	runtime.KeepAlive(run)
+	runtime.KeepAlive(h)
+	runtime.KeepAlive(s)
+	return m, err
+}
+
+// heap returns the bytes of live objects.
+func heap() float64 {
+	runtime.GC()
+	runtime.GC() // what the first one found to be garbage with a finalizer
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return float64(s.HeapAlloc)
+}
+
+// contention measures the layered shape with one, two and eight threads: steps that do nothing are all lock, so this is
+// the worst case of workers that get in each other's way.
+func contention(out io.Writer, rounds int, target time.Duration) error {
+	s := layered(10_000)
+	before := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(before)
+	t := table{header: []string{"GOMAXPROCS", "kahn ns/node", "hand-written", "with clock", "/ hand-written", "/ with clock"}}
+	for _, procs := range []int{1, 2, 8} {
+		runtime.GOMAXPROCS(procs)
+		entries, err := contestOn(s, rounds, target, kahnEager, handPlain, handClocked)
+		if err != nil {
+			return err
+		}
+		own := entries[0]
+		t.add(fmt.Sprint(procs), short(own.ns()), short(entries[1].ns()), short(entries[2].ns()), times(own.over(entries[1])), times(own.over(entries[2])))
+	}
+	fmt.Fprintf(out, "### layered, %s nodes, by number of threads; %d cores\n\n", thousands(s.n), runtime.NumCPU())
+	t.print(out)
+	return nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import "math/rand/v2"
+
+// shape is a graph as plain data: nodes are 0 to n-1, and every edge leads from a smaller to a larger number. Each
+// executor is handed the same shape and makes of it, before the clock runs, whatever it runs from.
+type shape struct {
+	name  string
+	n     int
+	edges [][2]int32 // from, to
+}
+
+// chain is n nodes one after the other: no two steps ever overlap, so it shows the cost of a node and nothing else.
+func chain(n int) *shape {
+	s := &shape{name: "chain", n: n}
+	for i := range n - 1 {
+		s.edges = append(s.edges, [2]int32{int32(i), int32(i + 1)})
+	}
+	return s
+}
+
+// fan is one node before width nodes before one node: one completion readies everything, and one join waits for all.
+func fan(width int) *shape {
+	s := &shape{name: "fan", n: width + 2}
+	last := int32(width + 1)
+	for i := int32(1); i < last; i++ {
+		s.edges = append(s.edges, [2]int32{0, i}, [2]int32{i, last})
+	}
+	return s
+}
+
+// layered is layers of about 100 nodes, each node with three different predecessors in the layer before its own. The
+// choice is random but the same in every process.
+func layered(n int) *shape {
+	const width, in = 100, 3
+	s := &shape{name: "layered", n: n}
+	random := rand.New(rand.NewPCG(1962, uint64(n)))
+	for i := width; i < n; i++ {
+		before := (i/width - 1) * width
+		picked := [in]int{-1, -1, -1}
+		for k := 0; k < in; {
+			p := random.IntN(width)
+			if p == picked[0] || p == picked[1] {
+				continue
+			}
+			picked[k] = p
+			k++
+			s.edges = append(s.edges, [2]int32{int32(before + p), int32(i)})
+		}
+	}
+	return s
+}
+
+// bipartite is side nodes, every one of them before each of side others: edges are all there is to it.
+func bipartite(side int) *shape {
+	s := &shape{name: "bipartite", n: 2 * side}
+	for i := range side {
+		for j := range side {
+			s.edges = append(s.edges, [2]int32{int32(i), int32(side + j)})
+		}
+	}
+	return s
+}
+
+// single is one node: what a run costs whatever is in it.
+func single() *shape { return &shape{name: "single", n: 1} }
+
+// beside is the two shapes next to one another, with no edge between them.
+func beside(name string, a, b *shape) *shape {
+	s := &shape{name: name, n: a.n + b.n, edges: append([][2]int32{}, a.edges...)}
+	for _, e := range b.edges {
+		s.edges = append(s.edges, [2]int32{e[0] + int32(a.n), e[1] + int32(a.n)})
+	}
+	return s
+}
+
+// independent is n nodes without edges.
+func independent(n int) *shape { return &shape{name: "independent", n: n} }
+
+// adjacency is flat: the values of row i are items[start[i]:start[i+1]].
+type adjacency struct {
+	start, items []int32
+}
+
+func (a *adjacency) row(i int) []int32 { return a.items[a.start[i]:a.start[i+1]] }
+
+// successors returns the out-edges of all nodes.
+func (s *shape) successors() adjacency { return s.rows(0, 1) }
+
+// predecessors returns the in-edges of all nodes.
+func (s *shape) predecessors() adjacency { return s.rows(1, 0) }
+
+func (s *shape) rows(key, value int) adjacency {
+	a := adjacency{start: make([]int32, s.n+1), items: make([]int32, len(s.edges))}
+	for _, e := range s.edges {
+		a.start[e[key]+1]++
+	}
+	for i := range s.n {
+		a.start[i+1] += a.start[i]
+	}
+	next := append([]int32{}, a.start...)
+	for _, e := range s.edges {
+		a.items[next[e[key]]] = e[value]
+		next[e[key]]++
+	}
+	return a
+}
+
+// indegrees returns the number of in-edges of every node.
+func (s *shape) indegrees() []int32 {
+	in := make([]int32, s.n)
+	for _, e := range s.edges {
+		in[e[1]]++
+	}
+	return in
+}
+
+// outdegrees returns the number of out-edges of every node.
+func (s *shape) outdegrees() []int32 {
+	out := make([]int32, s.n)
+	for _, e := range s.edges {
+		out[e[0]]++
+	}
+	return out
+}
