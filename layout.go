@@ -127,9 +127,12 @@ func (c *compiler) adjacency() {
 		}
 	}
 	for r := range p.facts {
-		if f := &p.facts[r]; f.router >= 0 {
+		f := &p.facts[r]
+		if f.router >= 0 {
 			f.labels = int32(p.labels)
 			p.labels += len(p.routers[f.router].labels)
+		} else if !f.is(factInline|factTimed) && Ref(r) != p.end {
+			f.flags |= factPlain
 		}
 	}
 	if p.labels > 1<<(32-arcBits)-1 {
@@ -272,6 +275,11 @@ func (c *compiler) bindInputs() {
 		}
 		for i := range n.Ports {
 			c.bindPort(n, &n.Ports[i], in)
+		}
+	}
+	for _, r := range p.declared {
+		if r != p.end && p.out[r] == p.out[r+1] {
+			p.leaves = append(p.leaves, r)
 		}
 	}
 	next := slices.Clone(p.out)

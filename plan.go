@@ -33,10 +33,11 @@ type Plan struct {
 	data     []*inputs    // by Ref: nil for a node without parameters
 	inputs   []needsInput // required ports that only a root input can feed
 	disabled []Ref
-	labels   int  // number of (condition, label) pairs
-	wide     int  // number of nodes with facts.wide >= 0
-	early    bool // some node has an early rule
-	end      Ref  // the end node, or noRef
+	leaves   []Ref // nodes that nothing but the end node follows
+	labels   int   // number of (condition, label) pairs
+	wide     int   // number of nodes with facts.wide >= 0
+	early    bool  // some node has an early rule
+	end      Ref   // the end node, or noRef
 	stepless []Ref
 	losers   bool      // some node has CancelLosers
 	groups   []group   // the declared groups, then one for each key
@@ -73,6 +74,7 @@ const (
 	factLateCancel
 	factTimed   // it has a timeout of its own
 	factOwn     // it has a Do or a Test: the host's step function is not for it
+	factPlain   // a value that its step returns is its output, and nothing else needs to be looked at
 	factHandled // some direct dependent is there to handle its failure
 )
 

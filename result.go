@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -31,9 +30,8 @@ type Result struct {
 	// work.
 	Abandoned []string
 
-	run     *Run
-	err     error
-	origins func() *originIndex // made when first asked for
+	run *Run
+	err error
 }
 
 // NodeResult is what one node came to.
@@ -149,7 +147,8 @@ func (r *Result) node(ref Ref) NodeResult {
 	if res.Status == Skipped {
 		return res
 	}
-	x := r.origins()
+	run.indexOnce.Do(func() { run.index = s.indexOrigins() })
+	x := run.index
 	res.Cause.Kind = s.causeKind(ref, x.byRequest[ref])
 	if res.Cause.Kind != CauseContext && res.Cause.Kind != CauseCancelRun { // these go back to no node
 		res.Cause.Origins = run.names(x.sets[x.set[ref]])
@@ -221,7 +220,6 @@ func (r *Run) makeResult() *Result {
 	res := &Result{
 		Status: v.status, Degraded: v.degraded, CancelRequested: r.cancelled, Output: r.output(), Start: r.start,
 		Duration: time.Duration(r.ended), Abandoned: r.names(r.abandoned), run: r,
-		origins: sync.OnceValue(r.st.indexOrigins),
 	}
 	slices.Sort(res.Abandoned)
 	res.Warnings = slices.Clone(r.warnings)
@@ -267,20 +265,17 @@ func (r *Run) output() any {
 		}
 		return r.endOutput
 	}
-	leaves, last := map[string]any{}, noRef
-	n := 0
-	for _, ref := range r.plan.declared {
-		if len(r.plan.outOf(ref)) > 0 {
-			continue
+	if leaves := r.plan.leaves; len(leaves) == 1 {
+		if statusOf(r.st.words[leaves[0]]) == Completed {
+			return r.records[leaves[0]].value
 		}
-		n++
-		last = ref
+		return nil
+	}
+	outputs := make(map[string]any, len(r.plan.leaves))
+	for _, ref := range r.plan.leaves {
 		if statusOf(r.st.words[ref]) == Completed {
-			leaves[r.plan.nodes[ref].ID] = r.records[ref].value
+			outputs[r.plan.nodes[ref].ID] = r.records[ref].value
 		}
 	}
-	if n == 1 {
-		return leaves[r.plan.nodes[last].ID]
-	}
-	return leaves
+	return outputs
 }

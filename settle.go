@@ -91,18 +91,19 @@ func (s *State) visit(r Ref) {
 		s.visitSlow(r, arcs)
 		return
 	}
+	words, look := s.words, s.mode == Eager
 	for i, a := range arcs {
 		if a.facts&arcSpecial != 0 {
 			s.visitSlow(r, arcs[i:])
 			return
 		}
-		w := s.words[a.to]
+		w := words[a.to]
 		if w&wordDecided != 0 {
 			continue
 		}
 		w = (w - 1) | wordS
-		s.words[a.to] = w
-		if s.mode == Waves || w&wordCount != 0 && w&wordSpecial == 0 {
+		words[a.to] = w
+		if w&(wordCount|wordSpecial) != 0 && w&wordSpecial == 0 || !look {
 			continue
 		}
 		if w&(wordSpecial|wordNotOK) == 0 && !s.logged {

@@ -373,6 +373,17 @@ func (s *State) settle(t Token, out Outcome) error {
 	return nil
 }
 
+// complete is settle for a running node that has no branches and has completed.
+func (s *State) complete(r Ref) {
+	s.busy--
+	s.running--
+	if s.limits.groups != nil {
+		s.release(r)
+	}
+	s.finish(r, Completed, 0)
+	s.settled(r)
+}
+
 // returnsError are the failures that amount to the step having returned: on a node that was asked to stop they mean that
 // it did stop. A panic or a timeout that came first stays what it is.
 const returnsError = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)

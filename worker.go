@@ -46,9 +46,37 @@ func (r *Run) work() {
 				w.phase = phaseEngine
 				res = attemptResult{err: newPanicError(nil), kind: CausePanic}
 			}
-			more = w.finish(res, true)
+			if ok, done := w.complete(&res); done {
+				more = ok
+			} else {
+				more = w.finish(res, true)
+			}
 		}
 	}
+}
+
+// complete is finish for the common case: a plain node whose step has returned a value, and that nobody has asked to stop.
+// It reports whether it was that case, and if so whether there is a next task.
+func (w *worker) complete(res *attemptResult) (more, done bool) {
+	r, step := w.run, w.step
+	s, ref := &r.st, step.ref
+	if res.err != nil || !r.plan.facts[ref].is(factPlain) || r.detach != nil && r.ctx.Err() != nil {
+		return false, false
+	}
+	s.mu.Lock()
+	rec := &r.records[ref]
+	if rec.step != step || s.words[ref]&wordStopping != 0 {
+		s.mu.Unlock()
+		return false, false
+	}
+	rec.step, rec.end = nil, w.now
+	if res.value != nil {
+		rec.value = res.value
+	}
+	s.complete(ref)
+	more = w.take()
+	step.end(attemptEnded)
+	return more, true
 }
 
 // exit is reached with nothing to do when the worker is done, and in the middle of user code when that called
