@@ -125,10 +125,11 @@ type NodeCompleted struct {
 // NodeEnded is the payload of node.failed, node.aborted and node.cancelled. Origins are those known at the time; the
 // Result names them all.
 type NodeEnded struct {
-	Cause    CauseKind
-	Origins  []string
-	Err      error
-	Duration time.Duration
+	Cause     CauseKind
+	Origins   []string
+	Err       error
+	Duration  time.Duration
+	Abandoned bool // the step ignored the end of its context and was left behind
 }
 
 // NodeSkipped is the payload of node.skipped.
@@ -294,6 +295,9 @@ func (r *Run) nodeEvent(c change, now int64) {
 		}
 		if rec.attempts > 0 {
 			ended.Duration = time.Duration(rec.end - rec.start)
+		}
+		if x := r.extras[c.ref]; x != nil {
+			ended.Abandoned = x.abandoned
 		}
 		e.arg = ended
 	case Skipped:

@@ -1,0 +1,50 @@
+package verify
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const matrixFile = "../testdata/matrix.txt"
+
+// The model is only worth something if it agrees with the matrix, which was written down before either of them.
+func TestModelAgreesWithMatrix(t *testing.T) {
+	rows, err := matrix(matrixFile)
+	require.NoError(t, err)
+	require.NotEmpty(t, rows)
+	for _, r := range rows {
+		t.Run(fmt.Sprint("line ", r.line), func(t *testing.T) {
+			p := predict(r.g)
+			got := map[string]string{}
+			for id, f := range p.fates {
+				got[id] = f.short()
+			}
+			assert.Equal(t, r.statuses, got, "%v", r.g)
+			assert.Equal(t, r.run, p.status["escaped"], "%v", r.g)
+			assert.Equal(t, r.degraded, p.degraded["escaped"], "degraded of %v", r.g)
+			for rule, want := range r.others {
+				assert.Equal(t, want, p.status[rule], "%s status of %v", rule, r.g)
+			}
+		})
+	}
+}
+
+// What a failing test prints must be what one can feed back.
+func TestNotationSurvivesARoundTrip(t *testing.T) {
+	rows, err := matrix(matrixFile)
+	require.NoError(t, err)
+	for _, r := range rows {
+		requireRoundTrip(t, r.g)
+	}
+}
+
+// short is the notation of the matrix for the fate.
+func (f *fate) short() string {
+	if f.status == "S" {
+		return "S/" + f.reason
+	}
+	return f.status
+}

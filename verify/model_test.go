@@ -1,0 +1,805 @@
+package verify
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// graph is the model's own picture of a workflow. Declaration order is the order of the slices.
+type graph struct {
+	nodes []*node
+	edges []*edge
+	// defaults holds the skip mode, the upstream policy and the guard policy of nodes that have none.
+	defaults node
+}
+
+// node is one step and what it is going to do. The words used for options and outcomes are those of the notation.
+type node struct {
+	id       string
+	join     string // "" any k done done1 1fail allfail nofail noskip allskip 1done bnd all
+	k        int    // of the rule "k"
+	skip     string // "" cascade sat strict
+	up       string // "" abort skip prop def
+	guard    string // "" 0 1 err panic
+	guardErr string // "" allow skip fail
+	fallback string // "" ok err
+	merge    string // "" (last_write_wins) array bad
+	tries    int    // attempts that the retry policy grants; 0 means one
+
+	cof     bool
+	off     bool
+	cleanup bool
+	end     bool
+	flip    bool // HandlesFailure
+	test    bool // a condition with a Go test
+	routes  bool // a condition whose label comes from its step, even without a labelled edge
+	nomatch bool // NoMatchFail
+
+	ports []port
+	sets  []static
+
+	outcome string   // "" ok err skip cancel null panic goexit flaky label; the end node: completed failed
+	labels  []string // of the outcome "label"
+	coding  int      // which of the possible outputs carries the labels
+	ms      int      // how long an attempt takes
+}
+
+type port struct {
+	name     string
+	required bool
+	fallback bool // has a default
+}
+
+type static struct {
+	name string
+	null bool
+}
+
+type edge struct {
+	from, to string
+	on       byte     // 0 success, '!' failure, '*' always
+	causes   []string // of a catch edge
+	label    string   // "" none
+	data     bool
+	key      string
+	param    string
+}
+
+// rootInputs are the root inputs of every run: one with a value and one that is null.
+var rootInputs = map[string]any{"r0": nil, "r1": 1}
+
+// class is what an in-edge resolves to.
+type class byte
+
+const (
+	dataOnly  class = 'D' // has no class: it judges nothing
+	satisfied class = 'S'
+	neutral   class = 'N'
+	dead      class = 'X'
+	failure   class = 'F'
+)
+
+// value is all the model needs to know of a value.
+type value byte
+
+const (
+	missing value = iota
+	null
+	present
+)
+
+// fate is what becomes of a node.
+type fate struct {
+	status  string // ok F X C S
+	reason  string // of a skip: ann br up when null pf rule self
+	source  string // the node that the reason names
+	label   string // the label of the edge not taken, for br
+	port    string // for null
+	routing bool   // the root of the skip is a branch not taken
+
+	cause     string // as kahn spells it
+	own       bool   // failed by itself, not by the policy propagate
+	tolerated bool
+	origins   []string // in the order of declaration
+
+	ready    bool // the node reached ready
+	fallback bool
+	attempts int // that a step node begins
+	output   value
+	taken    []string // labels of the edges that a condition takes
+	root     bool     // decided without a look at the in-edges
+	subst    bool     // runs with defaults for what failed
+}
+
+// prediction is what the model says about a run.
+type prediction struct {
+	g         *graph // complete
+	ancestors map[string]map[string]bool
+	fates     map[string]*fate
+	computed  map[string]string // the run's status by status rule, before the end node had its say
+	status    map[string]string // and after it
+	degraded  map[string]bool
+}
+
+func (g *graph) node(id string) *node {
+	for _, n := range g.nodes {
+		if n.id == id {
+			return n
+		}
+	}
+	return nil
+}
+
+func (g *graph) in(id string) (in []*edge) {
+	for _, e := range g.edges {
+		if e.to == id {
+			in = append(in, e)
+		}
+	}
+	return in
+}
+
+func (g *graph) out(id string) (out []*edge) {
+	for _, e := range g.edges {
+		if e.from == id {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// label is the label that the edge waits for. Those of edges into the end node are ignored.
+func (g *graph) label(e *edge) string {
+	if g.node(e.to).end {
+		return ""
+	}
+	return e.label
+}
+
+// condition reports whether the node's outcome is the label of a branch.
+func (g *graph) condition(n *node) bool {
+	return n.test || n.routes || slices.ContainsFunc(g.out(n.id), func(e *edge) bool { return e.label != "" })
+}
+
+// rule is the node's join rule with the default filled in.
+func (n *node) rule() string {
+	switch {
+	case n.join != "":
+		return n.join
+	case n.cleanup || n.end:
+		return "done"
+	case n.test:
+		return "bnd"
+	}
+	return "all"
+}
+
+// observer reports whether failures that reach the node go unhandled.
+func (n *node) observer() bool {
+	base := n.end || n.cleanup || n.rule() == "done" || n.rule() == "allskip"
+	return base != n.flip
+}
+
+func (g *graph) clone() *graph {
+	c := &graph{defaults: g.defaults}
+	for _, n := range g.nodes {
+		copied := *n
+		copied.ports = slices.Clone(n.ports)
+		c.nodes = append(c.nodes, &copied)
+	}
+	for _, e := range g.edges {
+		copied := *e
+		c.edges = append(c.edges, &copied)
+	}
+	return c
+}
+
+// complete returns the graph with the defaults filled in and the edges that the end node has implicitly.
+func (g *graph) complete() *graph {
+	full := g.clone()
+	for _, n := range full.nodes {
+		for _, field := range []struct{ of, by *string }{
+			{&n.skip, &g.defaults.skip}, {&n.up, &g.defaults.up}, {&n.guardErr, &g.defaults.guardErr},
+		} {
+			if *field.of == "" {
+				*field.of = *field.by
+			}
+		}
+	}
+	for _, z := range g.nodes {
+		if !z.end {
+			continue
+		}
+		for _, n := range g.nodes {
+			if !n.end && len(g.out(n.id)) == 0 {
+				full.edges = append(full.edges, &edge{from: n.id, to: z.id})
+			}
+		}
+	}
+	return full
+}
+
+// sorted returns the nodes so that each follows its predecessors, the end node last.
+func (g *graph) sorted() []*node {
+	var order []*node
+	placed := map[string]bool{}
+	for len(order) < len(g.nodes) {
+		before := len(order)
+		for _, n := range g.nodes {
+			if placed[n.id] || n.end && len(order) < len(g.nodes)-1 {
+				continue
+			}
+			if !slices.ContainsFunc(g.in(n.id), func(e *edge) bool { return !placed[e.from] }) {
+				order = append(order, n)
+				placed[n.id] = true
+			}
+		}
+		if len(order) == before {
+			panic("the model was given a cycle")
+		}
+	}
+	return order
+}
+
+// findAncestors finds the ancestors of every node, along edges of every kind.
+func (p *prediction) findAncestors() {
+	p.ancestors = map[string]map[string]bool{}
+	for _, n := range p.g.sorted() {
+		found := map[string]bool{}
+		for _, e := range p.g.in(n.id) {
+			found[e.from] = true
+			maps.Copy(found, p.ancestors[e.from])
+		}
+		p.ancestors[n.id] = found
+	}
+}
+
+// shielded reports whether an error boundary between the edge's ends judges the failure in the target's stead.
+func (p *prediction) shielded(e *edge) bool {
+	for _, via := range p.g.in(e.to) {
+		if c := p.g.node(via.from); c.rule() == "bnd" && p.ancestors[c.id][e.from] {
+			return true
+		}
+	}
+	return false
+}
+
+// predict computes what the graph must come to.
+func predict(g *graph) *prediction {
+	g = g.complete()
+	p := &prediction{g: g, fates: map[string]*fate{}, status: map[string]string{}, computed: map[string]string{},
+		degraded: map[string]bool{}}
+	p.findAncestors()
+	for _, n := range g.sorted() {
+		p.fates[n.id] = p.decide(n)
+	}
+	for _, rule := range []string{"escaped", "leaves", "strict"} {
+		p.status[rule], p.degraded[rule] = p.runStatus(rule)
+	}
+	return p
+}
+
+// resolve is the table of edge classes, row by row; the first row that fits decides.
+func (p *prediction) resolve(e *edge) class {
+	src, f := p.g.node(e.from), p.fates[e.from]
+	label := p.g.label(e)
+	broken := f.status == "F" || f.status == "X"
+	switch {
+	case e.data:
+		return dataOnly
+	case f.status == "ok" && e.on == '!':
+		return dead
+	case f.status == "ok" && label != "" && !slices.Contains(f.taken, label):
+		return dead
+	case f.status == "ok":
+		return satisfied
+	case f.status == "S":
+		return neutral
+	case f.tolerated && e.on != '!' && label == "":
+		return satisfied
+	case f.tolerated && label != "":
+		return dead
+	case broken && e.on == '!' && catches(e, f):
+		return satisfied
+	case e.on == '*':
+		return satisfied
+	case broken && e.on == 0 && p.caught(src):
+		return dead
+	case e.on == 0 && p.shielded(e):
+		return neutral
+	}
+	return failure
+}
+
+func catches(e *edge, f *fate) bool { return len(e.causes) == 0 || slices.Contains(e.causes, f.cause) }
+
+// caught reports whether a catch edge takes the failure of the node.
+func (p *prediction) caught(n *node) bool {
+	return slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool {
+		return e.on == '!' && !e.data && catches(e, p.fates[n.id])
+	})
+}
+
+// seen is the class of an in-edge as its target counts it: under "satisfy" a bypassed predecessor is as good as any.
+func (p *prediction) seen(n *node, e *edge) class {
+	c := p.resolve(e)
+	if c == neutral && n.skip == "sat" && !p.routing(e) {
+		return satisfied
+	}
+	return c
+}
+
+// routing reports whether an edge that resolved to N stems from a branch not taken rather than from a bypass.
+func (p *prediction) routing(e *edge) bool {
+	if f := p.fates[e.from]; f.status == "S" {
+		return f.routing
+	}
+	return true // shielded
+}
+
+func (p *prediction) count(n *node, c class) (count int) {
+	for _, e := range p.g.in(n.id) {
+		if p.seen(n, e) == c {
+			count++
+		}
+	}
+	return count
+}
+
+// decide walks a node through its checks in their order.
+func (p *prediction) decide(n *node) *fate {
+	if n.end {
+		return p.run(n, &fate{})
+	}
+	if n.off {
+		return &fate{status: "S", reason: "ann", root: true}
+	}
+	f := &fate{}
+	switch p.join(n) {
+	case "skip":
+		return p.skip(n)
+	case "blocked":
+		origins := p.origins(n)
+		cause := "upstream_cancelled"
+		for _, id := range origins {
+			if p.fates[id].status == "F" {
+				cause = "upstream_failure"
+			}
+		}
+		switch n.up {
+		case "", "abort":
+			return &fate{status: "X", cause: cause, origins: origins}
+		case "skip":
+			return &fate{status: "S", reason: "pf", source: p.first(n, failure).from}
+		case "prop":
+			return &fate{status: "F", cause: cause, origins: origins}
+		case "def":
+			f.subst = true
+		}
+	}
+	undecided := n.guard == "err" || n.guard == "panic"
+	switch {
+	case n.guard == "0", undecided && n.guardErr == "skip":
+		f.status, f.reason = "S", "when"
+		return f
+	case undecided && n.guardErr == "fail":
+		return p.broken(n, f, "condition_error")
+	}
+	if n.merge == "bad" {
+		for _, e := range p.g.in(n.id) {
+			if e.param != "" && len(p.group(n, e.param)) > 1 && p.fed(n, e.param, f) != missing {
+				return p.broken(n, f, "merge_error")
+			}
+		}
+	}
+	for _, port := range n.ports {
+		if port.required && p.input(n, port, f) != present {
+			source := ""
+			for _, e := range p.group(n, port.name) {
+				source = e.from // the last one in declaration order remains
+			}
+			f.status, f.reason, f.port, f.source = "S", "null", port.name, source
+			return f
+		}
+	}
+	return p.run(n, f)
+}
+
+// join is the table of join rules for resolved edges: run, skip or blocked.
+func (p *prediction) join(n *node) string {
+	s, f, x := p.count(n, satisfied), p.count(n, failure), p.count(n, dead)
+	u := p.count(n, neutral) + x
+	total := s + f + u
+	switch {
+	case total == 0:
+		return "run"
+	case x == total:
+		return "skip" // the routing override
+	}
+	choose := func(run, skip bool) string {
+		switch {
+		case run:
+			return "run"
+		case skip:
+			return "skip"
+		}
+		return "blocked"
+	}
+	switch n.rule() {
+	case "all":
+		if n.skip == "strict" && u > 0 && f == 0 {
+			return "skip"
+		}
+		return choose(f == 0 && s > 0, f == 0)
+	case "any", "done1":
+		return choose(s > 0, f == 0)
+	case "k":
+		return choose(s >= n.k, f == 0)
+	case "done":
+		return "run"
+	case "1fail":
+		return choose(f > 0, true)
+	case "allfail":
+		return choose(f == total, true)
+	case "nofail":
+		return choose(f == 0, false)
+	case "noskip":
+		return choose(u == 0, true)
+	case "allskip":
+		return choose(u == total, true)
+	case "1done", "bnd":
+		return choose(s+f > 0, true)
+	}
+	panic("the model does not know the rule " + n.rule())
+}
+
+func (p *prediction) first(n *node, c class) *edge {
+	for _, e := range p.g.in(n.id) {
+		if p.seen(n, e) == c {
+			return e
+		}
+	}
+	return nil
+}
+
+// skip is the reason of a skip that the join decided, and its root.
+func (p *prediction) skip(n *node) *fate {
+	s, x := p.count(n, satisfied), p.count(n, dead)
+	total := s + x + p.count(n, neutral) + p.count(n, failure)
+	byRule := false
+	switch n.rule() {
+	case "1fail", "allfail", "allskip":
+		byRule = true
+	case "any", "k":
+		byRule = s > 0
+	}
+	if byRule && x < total {
+		return &fate{status: "S", reason: "rule"}
+	}
+	routing := true
+	for _, e := range p.g.in(n.id) {
+		if p.seen(n, e) == neutral {
+			routing = routing && p.routing(e)
+		}
+	}
+	if e := p.first(n, dead); e != nil {
+		return &fate{status: "S", reason: "br", source: e.from, label: e.label, routing: routing}
+	}
+	return &fate{status: "S", reason: "up", source: p.first(n, neutral).from, routing: routing}
+}
+
+// origins are the nodes whose failure or cancellation reaches n.
+func (p *prediction) origins(n *node) (ids []string) {
+	reached := map[string]bool{}
+	for _, e := range p.g.in(n.id) {
+		if p.seen(n, e) == failure {
+			for _, id := range p.fates[e.from].origins {
+				reached[id] = true
+			}
+		}
+	}
+	for _, m := range p.g.nodes { // declaration order
+		if reached[m.id] {
+			ids = append(ids, m.id)
+		}
+	}
+	return ids
+}
+
+func (p *prediction) group(n *node, param string) (edges []*edge) {
+	for _, e := range p.g.in(n.id) {
+		if e.param == param {
+			edges = append(edges, e)
+		}
+	}
+	return edges
+}
+
+// delivered is what an edge brings to its target.
+func (p *prediction) delivered(n *node, e *edge, f *fate) value {
+	src := p.fates[e.from]
+	c := p.seen(n, e)
+	switch {
+	case src.status == "ok" && (c == satisfied || c == dataOnly):
+		if e.key != "" && e.key != "output" {
+			return missing // no output of the model has ports
+		}
+		return src.output
+	case c == satisfied && (src.status == "F" || src.status == "X") && !(src.tolerated && e.on != '!'):
+		return present // the error object
+	case f.subst && (c == failure || c == neutral):
+		return present // the default
+	}
+	return missing
+}
+
+// fed is what the edges of a parameter come to.
+func (p *prediction) fed(n *node, param string, f *fate) value {
+	last := missing
+	for _, e := range p.group(n, param) {
+		if v := p.delivered(n, e, f); v != missing {
+			last = v
+		}
+	}
+	if n.merge == "array" && last != missing && len(p.group(n, param)) > 1 {
+		return present // a list, though it may hold nothing but null
+	}
+	return last
+}
+
+// input is the value of a port, by precedence.
+func (p *prediction) input(n *node, port port, f *fate) value {
+	if v := p.fed(n, port.name, f); v != missing {
+		return v
+	}
+	for _, s := range n.sets {
+		if s.name == port.name {
+			if s.null {
+				return null
+			}
+			return present
+		}
+	}
+	if v, ok := rootInputs[port.name]; ok {
+		if v == nil {
+			return null
+		}
+		return present
+	}
+	if port.fallback {
+		return present
+	}
+	return missing
+}
+
+// broken is the failure of the node itself.
+func (p *prediction) broken(n *node, f *fate, cause string) *fate {
+	f.status, f.cause, f.own = "F", cause, true
+	f.origins = []string{n.id}
+	f.tolerated = n.cof
+	return f
+}
+
+// The codings of the outcome cancel tell who asked, and what the step made of it.
+const (
+	externalCancel = iota // the step says that its call was aborted
+	heededCancel          // CancelNode, and the step returns what its context says
+	erringCancel          // CancelNode, and the step returns an error of its own
+	keptCancel            // CancelNode, and the step returns a value nevertheless, which is kept
+)
+
+// run is what becomes of a node that got as far as ready.
+func (p *prediction) run(n *node, f *fate) *fate {
+	f.ready, f.attempts = true, 1
+	condition := p.g.condition(n)
+	outcome := n.outcome
+	tries := n.tries
+	if n.test {
+		tries = 0 // what failed to decide is not asked again
+	}
+	if outcome == "flaky" && tries > 1 {
+		f.attempts, outcome = 2, "ok"
+	}
+	if n.end && (outcome == "skip" || outcome == "cancel") {
+		outcome = "err" // it cannot be skipped or cancelled
+	}
+	if n.test && outcome == "cancel" {
+		outcome = "err" // there is no call that somebody could have aborted
+	}
+	switch outcome {
+	case "err", "flaky":
+		if tries > 1 {
+			f.attempts = tries
+		}
+		if n.fallback == "ok" {
+			f.status, f.fallback, f.output = "ok", true, present
+			return f
+		}
+		if n.test { // a step whose output is a label breaks as steps do
+			return p.broken(n, f, "condition_error")
+		}
+		return p.broken(n, f, "step_error")
+	case "panic":
+		if n.fallback == "ok" {
+			f.status, f.fallback, f.output = "ok", true, present
+			return f
+		}
+		if n.test { // a step whose output is a label breaks as steps do
+			return p.broken(n, f, "condition_error")
+		}
+		return p.broken(n, f, "panic")
+	case "goexit":
+		return p.broken(n, f, "goexit")
+	case "skip":
+		f.status, f.reason = "S", "self"
+		return f
+	case "cancel":
+		if n.coding == keptCancel {
+			break
+		}
+		f.status, f.cause = "C", "external"
+		if n.coding != externalCancel {
+			f.cause = "cancel_node"
+		}
+		f.origins = []string{n.id}
+		return f
+	}
+	if condition {
+		taken, matched := p.match(n)
+		labelled := slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool { return p.g.label(e) != "" })
+		if !matched && labelled && n.nomatch {
+			return p.broken(n, f, "no_branch_match")
+		}
+		f.taken = taken
+	}
+	f.status, f.output = "ok", present
+	if n.outcome == "null" {
+		f.output = null
+	}
+	return f
+}
+
+var aliases = [][]string{{"true", "yes"}, {"false", "no"}}
+
+// match finds the labels of the edges that the condition takes.
+func (p *prediction) match(n *node) (taken []string, matched bool) {
+	var offered []string
+	for _, e := range p.g.out(n.id) {
+		if label := p.g.label(e); label != "" {
+			offered = append(offered, label)
+		}
+	}
+	for _, label := range n.labels {
+		if slices.Contains(offered, label) {
+			taken, matched = append(taken, label), true
+			continue
+		}
+		for _, class := range aliases {
+			if !slices.Contains(class, strings.ToLower(label)) {
+				continue
+			}
+			for _, o := range offered {
+				if slices.Contains(class, strings.ToLower(o)) {
+					taken, matched = append(taken, o), true
+				}
+			}
+		}
+	}
+	if !matched && slices.Contains(offered, "default") {
+		return []string{"default"}, true
+	}
+	return taken, matched
+}
+
+// bad reports whether the node has to be accounted for.
+func (p *prediction) bad(n *node) bool {
+	f := p.fates[n.id]
+	if n.end {
+		return false
+	}
+	return f.status == "F" && !f.tolerated || f.status == "X" || f.status == "C"
+}
+
+// consumed reports whether something that is allowed to see the failure of b dealt with it.
+func (p *prediction) consumed(b *node) bool {
+	for _, e := range p.g.out(b.id) {
+		t := p.g.node(e.to)
+		f := p.fates[t.id]
+		c := p.resolve(e)
+		caught := c == satisfied && e.on == '!'
+		if t.observer() || c != failure && !caught {
+			continue
+		}
+		reached := f.ready
+		if t.rule() == "bnd" {
+			reached = f.status == "ok"
+		}
+		if reached || c == failure && (p.bad(t) || f.reason == "pf") {
+			return true
+		}
+	}
+	return false
+}
+
+// failureClass reports whether the bad node counts as a failure, not as a cancellation.
+func (p *prediction) failureClass(n *node) bool {
+	f := p.fates[n.id]
+	switch f.status {
+	case "F":
+		return true
+	case "X":
+		return slices.ContainsFunc(f.origins, func(id string) bool { return p.fates[id].status == "F" })
+	}
+	return false
+}
+
+// leaf reports whether nothing but the end node follows.
+func (p *prediction) leaf(n *node) bool {
+	return !n.end && !slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool { return !p.g.node(e.to).end })
+}
+
+func (p *prediction) endBroken() bool {
+	return slices.ContainsFunc(p.g.nodes, func(n *node) bool { return n.end && p.fates[n.id].status == "F" })
+}
+
+// runStatus is the status of the run under one of the three rules, after the end node has had its say.
+func (p *prediction) runStatus(rule string) (status string, degraded bool) {
+	var failed, cancelled, escapedFailure, escapedCancel, strictFailure, anyBad, handled, deadLeaf bool
+	var end *node
+	for _, n := range p.g.nodes {
+		f := p.fates[n.id]
+		if n.end {
+			end = n
+			continue
+		}
+		anyBad = anyBad || p.bad(n) || f.tolerated
+		handled = handled || p.bad(n) && p.consumed(n) || f.tolerated
+		failed = failed || f.status == "F"
+		cancelled = cancelled || f.status == "C"
+		strictFailure = strictFailure || p.bad(n) && p.failureClass(n)
+		if p.bad(n) && !p.consumed(n) {
+			escapedFailure = escapedFailure || p.failureClass(n)
+			escapedCancel = escapedCancel || !p.failureClass(n)
+		}
+		deadLeaf = deadLeaf || p.leaf(n) && f.status != "ok" && f.status != "S"
+	}
+	status = "completed"
+	switch rule {
+	case "escaped":
+		switch {
+		case escapedFailure:
+			status = "failed"
+		case escapedCancel:
+			status = "cancelled"
+		}
+	case "leaves":
+		switch {
+		case !deadLeaf:
+		case cancelled && !failed:
+			status = "cancelled"
+		default:
+			status = "failed"
+		}
+	case "strict":
+		switch {
+		case strictFailure:
+			status = "failed"
+		case cancelled:
+			status = "cancelled"
+		}
+	}
+	degraded = status == "completed" && anyBad
+	p.computed[rule] = status
+	switch {
+	case end == nil:
+	case p.fates[end.id].status == "F" && status != "cancelled":
+		status = "failed"
+	case end.outcome == "failed":
+		status = "failed"
+	case end.outcome == "completed" && status == "failed":
+		// The verdict does not turn a failure that nobody handled into one that somebody did.
+		status, degraded = "completed", handled
+	}
+	return status, degraded && status == "completed"
+}

@@ -1,0 +1,236 @@
+package verify
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// checks is how many graphs a property is tried on unless the flag -rapid.checks or its environment variable says so.
+const checks = "3000"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := os.Getenv("RAPID_CHECKS") != ""
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
+		if err := flag.Set("rapid.checks", checks); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// disagreement begins every report of TestProperty, so that a planted bug can be told from a test that broke.
+const disagreement = "kahn and the model disagree"
+
+// check runs the graph one way and compares everything with the model.
+func check(t *testing.T, g *graph, w way) error {
+	p := predict(g)
+	r, err := execute(t, g, p, w)
+	if err != nil {
+		return err
+	}
+	problems := r.differences(p, w)
+	if len(problems) == 0 {
+		problems = checkEvents(p, w, r)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	var events strings.Builder
+	for _, e := range r.events {
+		fmt.Fprintf(&events, "\n\t%6v %v", e.Time.Sub(r.start), e)
+	}
+	return fmt.Errorf("%s\n\t%s\nevents:%s", disagreement, strings.Join(problems, "\n\t"), events.String())
+}
+
+// TestProperty is the property: whatever the graph, the mode, the limit and the timing, kahn does what the model says.
+func TestProperty(t *testing.T) {
+	var failed *graph
+	var how way
+	defer func() {
+		if failed != nil {
+			logSmallest(t, failed, how)
+		}
+	}()
+	rapid.Check(t, func(rt *rapid.T) {
+		g := graphs.Draw(rt, "graph")
+		requireRoundTrip(rt, g)
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			w := way{mode, rapid.IntRange(0, 3).Draw(rt, "limit"), pick(rt, "rule", kahn.StatusEscaped, kahn.StatusLeaves, kahn.StatusStrict)}
+			if err := check(t, g, w); err != nil {
+				failed, how = g, w
+				rt.Fatalf("%v: %v\n%v", w, g, err)
+			}
+		}
+	})
+}
+
+// A few graphs that are too large to be drawn by the thousand, always the same ones.
+func TestLargeGraphs(t *testing.T) {
+	for seed := range 6 {
+		g := largeGraphs.Example(seed)
+		for _, w := range []way{{kahn.Eager, 0, kahn.StatusEscaped}, {kahn.Waves, 2, kahn.StatusStrict}} {
+			if err := check(t, g, w); err != nil {
+				t.Errorf("%v: %v\n%v", w, g, err)
+				logSmallest(t, g, w)
+				return
+			}
+		}
+	}
+}
+
+// Every row of the matrix, and every graph that was once a problem, in every way there is.
+func TestKnownGraphs(t *testing.T) {
+	for _, file := range []string{matrixFile, "testdata/graphs.txt"} {
+		rows, err := matrix(file)
+		require.NoError(t, err)
+		for _, r := range rows {
+			t.Run(fmt.Sprintf("%s:%d", file, r.line), func(t *testing.T) {
+				for durations := range 4 {
+					for i, n := range r.g.nodes {
+						if durations > 0 { // the first time as the row says
+							n.ms = (i*5 + durations*durations*7) % 9
+						}
+					}
+					everyWay(t, r.g)
+				}
+			})
+		}
+	}
+}
+
+func everyWay(t *testing.T, g *graph) {
+	for mode := range kahn.Waves + 1 {
+		for limit := range 4 {
+			for rule := range kahn.StatusStrict + 1 {
+				w := way{mode, limit, rule}
+				if err := check(t, g, w); err != nil {
+					t.Fatalf("%v: %v\n%v", w, g, err)
+				}
+			}
+		}
+	}
+}
+
+func requireRoundTrip(t require.TestingT, g *graph) {
+	fields := strings.SplitN(g.String(), "|", 3)
+	again, err := parse(fields[0], fields[1], fields[2])
+	require.NoError(t, err)
+	require.Equal(t, g, again)
+}
+
+// logSmallest shrinks a graph that failed, as long as rapid may shrink what it finds, and shows what is left.
+func logSmallest(t *testing.T, g *graph, w way) {
+	budget := flag.Lookup("rapid.shrinktime").Value.(flag.Getter).Get().(time.Duration)
+	if budget == 0 {
+		return // planted bugs need no small graph
+	}
+	deadline := time.Now().Add(budget)
+	g = reduce(g, func(g *graph) bool {
+		if time.Now().After(deadline) {
+			return false
+		}
+		err := check(t, g, w)
+		return err != nil && !errors.Is(err, errCompile)
+	})
+	t.Logf("smallest graph found, %v; keep it in testdata/graphs.txt:\n|%v|||\n%v", w, g, check(t, g, w))
+}
+
+// reduce takes away from a graph what its failure does not need. It knows graphs, so it goes further than rapid, which
+// knows only how they were drawn.
+func reduce(g *graph, fails func(*graph) bool) *graph {
+	for {
+		smaller := slices.IndexFunc(simpler(g), fails)
+		if smaller < 0 {
+			return g
+		}
+		g = simpler(g)[smaller]
+	}
+}
+
+// simpler returns copies of the graph that lack one thing each, large things first.
+func simpler(g *graph) (all []*graph) {
+	for i, n := range g.nodes {
+		c := g.clone()
+		c.nodes = slices.Delete(c.nodes, i, i+1)
+		c.edges = slices.DeleteFunc(c.edges, func(e *edge) bool { return e.from == n.id || e.to == n.id })
+		all = append(all, c)
+	}
+	for i := range g.edges {
+		c := g.clone()
+		c.edges = slices.Delete(c.edges, i, i+1)
+		all = append(all, c)
+	}
+	if len(g.defaults.options()) > 0 {
+		c := g.clone()
+		c.defaults = node{}
+		all = append(all, c)
+	}
+	for i, n := range g.nodes {
+		plain := node{id: n.id, end: n.end}
+		simplify := func(change func(*node)) {
+			c := g.clone()
+			change(c.nodes[i])
+			if !sameNode(c.nodes[i], n) {
+				all = append(all, c)
+			}
+		}
+		simplify(func(n *node) { *n = plain })
+		simplify(func(n *node) { n.join, n.k = "", 0 })
+		simplify(func(n *node) { n.skip = "" })
+		simplify(func(n *node) { n.up = "" })
+		simplify(func(n *node) { n.guard, n.guardErr = "", "" })
+		simplify(func(n *node) { n.guardErr = "" })
+		simplify(func(n *node) { n.fallback = "" })
+		simplify(func(n *node) { n.merge = "" })
+		simplify(func(n *node) { n.tries = 0 })
+		simplify(func(n *node) { n.cof = false })
+		simplify(func(n *node) { n.off = false })
+		simplify(func(n *node) { n.cleanup = false })
+		simplify(func(n *node) { n.flip = false })
+		simplify(func(n *node) { n.test, n.routes = false, false })
+		simplify(func(n *node) { n.nomatch = false })
+		simplify(func(n *node) { n.ports, n.sets = nil, nil })
+		simplify(func(n *node) { n.sets = nil })
+		simplify(func(n *node) { n.outcome, n.labels, n.coding = "", nil, 0 })
+		simplify(func(n *node) { n.coding = 0 })
+		simplify(func(n *node) { n.ms = 0 })
+		for j := range n.ports {
+			simplify(func(n *node) { n.ports = slices.Delete(n.ports, j, j+1) })
+		}
+	}
+	for i, e := range g.edges {
+		simplify := func(change func(*edge)) {
+			c := g.clone()
+			change(c.edges[i])
+			if c.edges[i].String() != e.String() {
+				all = append(all, c)
+			}
+		}
+		simplify(func(e *edge) { *e = edge{from: e.from, to: e.to} })
+		simplify(func(e *edge) { e.param, e.key = "", "" })
+		simplify(func(e *edge) { e.key = "" })
+		simplify(func(e *edge) { e.causes = nil })
+		simplify(func(e *edge) { e.on = 0 })
+		simplify(func(e *edge) { e.label = "" })
+	}
+	return all
+}
+
+func sameNode(a, b *node) bool {
+	return a.outcome == b.outcome && slices.Equal(a.labels, b.labels) && a.coding == b.coding &&
+		slices.Equal(a.options(), b.options())
+}
