@@ -235,6 +235,11 @@ func (r *Run) conclude(now int64) {
 		r.flush(now)
 		r.judge()
 		r.disarm(&r.deadline)
+		if r.timers > 0 { // a node that backs off may have become terminal as a loser
+			for ref := range r.extras {
+				r.disarmNode(ref)
+			}
+		}
 		if r.detach != nil && r.detach() {
 			r.timers--
 		}

@@ -1,0 +1,137 @@
+package kahn
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// checkResult is what a check found.
+type checkResult struct {
+	verdict  CheckVerdict
+	err      error // of the verdict's Fail
+	guardErr error
+	guardLog string
+	merged   map[string]any
+}
+
+// check performs a node's check and takes the next task.
+func (w *worker) check() bool {
+	res := w.evaluate()
+	w.now = w.run.now()
+	w.run.st.mu.Lock()
+	w.run.settleCheck(w.task.Token, res, w.now)
+	return w.take()
+}
+
+// evaluate asks, in this order, the guard, the merges and the required ports.
+func (w *worker) evaluate() (res checkResult) {
+	r, ref := w.run, w.task.Ref
+	n := &r.plan.nodes[ref]
+	if n.When != nil {
+		pass := true
+		err := w.protect(func() (err error) {
+			pass, err = n.When(View{run: r, ref: ref})
+			return err
+		})
+		if err != nil {
+			err = bounded(err)
+			res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)
+			switch pass = true; n.GuardErrors {
+			case GuardSkip:
+				pass = false
+			case GuardFail:
+				res.verdict.Fail, res.err = CauseConditionError, err
+				return res
+			}
+		}
+		if !pass {
+			res.verdict.Skip = SkipWhenGuard
+			return res
+		}
+	}
+	in := r.plan.data[ref]
+	if in == nil {
+		return res
+	}
+	var flags stepFlags
+	r.st.mu.Lock()
+	if r.st.words[ref]&wordSubstituted != 0 {
+		flags |= stepSubstituted
+	}
+	r.st.mu.Unlock()
+	for i := range in.params {
+		p := &in.params[i]
+		if p.strategy == MergeLast {
+			continue
+		}
+		value, ok, err := w.merge(n, p, flags)
+		if err != nil {
+			res.verdict.Fail, res.err = CauseMergeError, fmt.Errorf("parameter %s: %w", quoteID(p.name), err)
+			return res
+		}
+		if ok {
+			if res.merged == nil {
+				res.merged = map[string]any{}
+			}
+			res.merged[p.name] = value
+		}
+	}
+	for i := range n.Ports {
+		if port := &n.Ports[i]; port.Required {
+			if v, ok := r.assembled(ref, flags, port.Name, res.merged); !ok || isNull(v) {
+				res.verdict = CheckVerdict{Skip: SkipNullPropagation, Port: i}
+				return res
+			}
+		}
+	}
+	return res
+}
+
+// merge merges what the edges of one parameter deliver. ok is false if none of them does.
+func (w *worker) merge(n *Node, p *param, flags stepFlags) (value any, ok bool, err error) {
+	r, ref := w.run, w.task.Ref
+	var in []Contribution
+	var keys []string
+	for i, e := range p.edges {
+		if v, ok := r.delivered(ref, flags, e); ok {
+			source := &r.plan.nodes[r.plan.edges[e].from]
+			in = append(in, Contribution{From: source.ID, Label: source.Label, Value: v})
+			keys = append(keys, p.keys[i])
+		}
+	}
+	if len(in) == 0 {
+		return nil, false, nil
+	}
+	err = w.protect(func() (err error) {
+		if p.fn != nil {
+			value, err = p.fn(in)
+		} else {
+			value, err = mergeValues(p.strategy, n.MergeJSON, in, keys)
+		}
+		return err
+	})
+	return value, true, bounded(err)
+}
+
+// settleCheck reports a check to the state, with the lock held.
+func (r *Run) settleCheck(t Token, res checkResult, now int64) {
+	if r.st.words[t.Ref]&wordChecking == 0 {
+		return // the node was stopped meanwhile
+	}
+	if res.guardErr != nil || res.merged != nil {
+		x := r.extra(t.Ref)
+		x.guardErr, x.merged = res.guardErr, res.merged
+		if res.guardErr != nil {
+			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: LogRecord{Level: slog.LevelWarn, Message: res.guardLog}})
+		}
+	}
+	if res.verdict.Fail != CauseNone {
+		r.records[t.Ref].value = res.err
+	}
+	if err := r.st.checked(t, res.verdict); err != nil {
+		r.st.noteBug(err)
+	}
+	if res.verdict.Fail != CauseNone {
+		r.react(t.Ref, false)
+	}
+}

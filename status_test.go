@@ -1,0 +1,147 @@
+package kahn_test
+
+import (
+	"encoding"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestTransitionTable spells the table out: what is not listed is not allowed.
+func TestTransitionTable(t *testing.T) {
+	const I, W, R, N, Y, U = kahn.Idle, kahn.Waiting, kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended
+	const ok, F, X, C, S = kahn.Completed, kahn.Failed, kahn.Aborted, kahn.Cancelled, kahn.Skipped
+	allowed := map[kahn.Status][]kahn.Status{
+		I: {W, R, S, X, F, C},
+		W: {R, S, X, F, C},
+		R: {N, ok, F, X, C, U, S},
+		N: {ok, F, Y, U, S, X, C},
+		Y: {R, F, X, C},
+		U: {R, ok, F, X, C},
+	}
+	for from := kahn.Idle; from <= kahn.Skipped; from++ {
+		require.Equal(t, from >= kahn.Completed, from.Terminal(), "%v", from)
+		for to := kahn.Idle; to <= kahn.Skipped; to++ {
+			require.Equal(t, contains(allowed[from], to), from.CanBecome(to), "%v to %v", from, to)
+		}
+	}
+	require.False(t, kahn.Status(99).CanBecome(kahn.Idle))
+	require.False(t, kahn.Idle.CanBecome(99))
+	require.False(t, kahn.Status(99).Terminal())
+}
+
+func contains[T comparable](list []T, x T) bool {
+	for _, y := range list {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}
+
+func TestCallMapping(t *testing.T) {
+	actions := map[kahn.Status]kahn.CallAction{
+		kahn.Ready: kahn.CallStart, kahn.Skipped: kahn.CallSkip, kahn.Aborted: kahn.CallAbort, kahn.Cancelled: kahn.CallAbort,
+	}
+	for s := kahn.Idle; s <= kahn.Skipped; s++ {
+		require.Equal(t, actions[s], s.CallAction(), "%v", s)
+	}
+	for _, c := range []struct {
+		call  kahn.CallStatus
+		retry bool
+		stop  kahn.CauseKind
+		want  kahn.Status
+		cause kahn.CauseKind
+	}{
+		{kahn.CallRunning, false, kahn.CauseNone, kahn.Running, kahn.CauseNone},
+		{kahn.CallCompleted, true, kahn.CauseNone, kahn.Completed, kahn.CauseNone},
+		{kahn.CallFailed, true, kahn.CauseNone, kahn.Retrying, kahn.CauseNone},
+		{kahn.CallFailed, false, kahn.CauseNone, kahn.Failed, kahn.CauseStepError},
+		{kahn.CallAborted, false, kahn.CauseFailFast, kahn.Aborted, kahn.CauseFailFast},
+		{kahn.CallAborted, false, kahn.CauseCancelRun, kahn.Cancelled, kahn.CauseCancelRun},
+		{kahn.CallAborted, true, kahn.CauseNone, kahn.Cancelled, kahn.CauseExternal},
+	} {
+		status, cause := c.call.NodeStatus(c.retry, c.stop)
+		require.Equal(t, c.want, status, "%+v", c)
+		require.Equal(t, c.cause, cause, "%+v", c)
+	}
+}
+
+// enum is what every enum of the package can do.
+type enum[E any] interface {
+	*E
+	encoding.TextUnmarshaler
+}
+
+// roundTrip checks that the first n values have names of their own that decode to them, and that nothing else decodes.
+func roundTrip[E fmt.Stringer, P enum[E]](t *testing.T, values ...E) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, v := range values {
+		text, err := any(v).(encoding.TextMarshaler).MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, v.String(), string(text))
+		require.False(t, seen[string(text)], "%T %s twice", v, text)
+		seen[string(text)] = true
+		var back E
+		require.NoError(t, P(&back).UnmarshalText(text))
+		require.Equal(t, any(v), any(back))
+	}
+	var bad E
+	require.ErrorIs(t, P(&bad).UnmarshalText([]byte("no such name")), kahn.ErrBadValue)
+}
+
+func all[E ~uint8 | ~uint32](last E) (values []E) {
+	for v := E(0); v <= last; v++ {
+		values = append(values, v)
+	}
+	return values
+}
+
+func TestEnumsRoundTrip(t *testing.T) {
+	roundTrip(t, all(kahn.Skipped)...)
+	roundTrip(t, all(kahn.RunCancelled)...)
+	roundTrip(t, all(kahn.CauseSuperseded)...)
+	roundTrip(t, all(kahn.SkipSuperseded)...)
+	roundTrip(t, all(kahn.OnAlways)...)
+	roundTrip(t, all(kahn.GuardFail)...)
+	roundTrip(t, all(kahn.SkipStrict)...)
+	roundTrip(t, all(kahn.UpstreamSubstitute)...)
+	roundTrip(t, all(kahn.JitterFull)...)
+	roundTrip(t, all(kahn.NoMatchFail)...)
+	roundTrip(t, all(kahn.Waves)...)
+	roundTrip(t, all(kahn.StatusStrict)...)
+	roundTrip(t, all(kahn.AbortRunning)...)
+	roundTrip(t, all(kahn.Drain)...)
+	roundTrip(t, kahn.AllSucceeded, kahn.AnySucceeded, kahn.AtLeast(1), kahn.AtLeast(70_000), kahn.AllDone, kahn.Boundary)
+	for _, outside := range []encoding.TextMarshaler{
+		kahn.Status(99), kahn.RunStatus(99), kahn.CauseKind(99), kahn.SkipKind(99), kahn.On(99), kahn.GuardPolicy(99),
+		kahn.SkipMode(99), kahn.UpstreamPolicy(99), kahn.Jitter(99), kahn.NoMatch(99), kahn.Mode(99), kahn.StatusRule(99),
+		kahn.FailureMode(99), kahn.StopMode(99), kahn.Join(99), kahn.AllDone | 1<<8,
+	} {
+		_, err := outside.MarshalText()
+		require.ErrorIs(t, err, kahn.ErrBadValue, "%T", outside)
+		require.NotEmpty(t, fmt.Sprint(outside))
+	}
+	for _, text := range []string{"at_least", "at_least(", "at_least(x)", "at_least(-1)", "at_least(99999999999)"} {
+		var j kahn.Join
+		require.ErrorIs(t, j.UnmarshalText([]byte(text)), kahn.ErrBadValue, text)
+	}
+}
+
+func TestAliasesOfOtherEngines(t *testing.T) {
+	for text, want := range map[string]kahn.Status{
+		"succeeded": kahn.Completed, "error": kahn.Failed, "upstream_failed": kahn.Aborted, "blocked": kahn.Aborted,
+		"canceled": kahn.Cancelled, "omitted": kahn.Skipped,
+	} {
+		var s kahn.Status
+		require.NoError(t, s.UnmarshalText([]byte(text)))
+		require.Equal(t, want, s)
+	}
+	var r kahn.RunStatus
+	require.NoError(t, r.UnmarshalText([]byte("canceled")))
+	require.Equal(t, kahn.RunCancelled, r)
+}
