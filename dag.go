@@ -126,7 +126,8 @@ type Node struct {
 	// ContinueOnFail lets the node's dependents go on without its value when it fails, and keeps its own failure from
 	// failing the run.
 	ContinueOnFail bool
-	// Fallback produces the output when the step has failed for good. It is not called for a node that was stopped.
+	// Fallback produces the output when the step has failed for good. It is performed within OverallTimeout. It is not
+	// called for a node that was stopped, nor after runtime.Goexit, which takes the goroutine along.
 	Fallback FallbackFunc
 	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
 	// context that the stop does not cancel.
@@ -177,7 +178,7 @@ type Edge struct {
 	To string
 	// On tells which outcome of From the edge waits for. Default: [OnSuccess].
 	On On
-	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any.
+	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any. The two upstream kinds count as one.
 	Causes []CauseKind
 	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches.
 	Label string

@@ -154,11 +154,15 @@ func (c *compiler) adjacency() {
 	}
 }
 
-// filter returns the number of the set of causes in filters.
+// filter returns the number of the set of causes in filters. Whether a victim goes back to a failure or to a cancellation is
+// known only when everything is terminal, too late for an edge: the two kinds are one here.
 func (p *Plan) filter(causes []CauseKind) int32 {
 	var set causeSet
 	for _, k := range causes {
 		set |= 1 << k
+		if isUpstream(k) {
+			set |= 1<<CauseUpstreamFailure | 1<<CauseUpstreamCancelled
+		}
 	}
 	if len(causes) == 0 {
 		set = math.MaxUint64

@@ -13,8 +13,9 @@ type verdict struct {
 	failed   int       // nodes in status failed, the end node not counted
 }
 
-// EndVerdict, returned by the end node as its output, replaces the status that kahn computed for the run. A cancelled run
-// stays cancelled. An end node that returns anything else leaves the computed status alone, and its output is the run's.
+// EndVerdict, returned by the end node as its output, replaces the status that kahn computed for the run, except that a
+// cancelled run may be called failed but not completed. An end node that returns anything else leaves the computed status
+// alone, and its output is the run's.
 type EndVerdict struct {
 	// Status is RunCompleted or RunFailed. The zero value leaves the computed status.
 	Status RunStatus
