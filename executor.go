@@ -288,7 +288,8 @@ func (r *Run) release(now int64) {
 	}
 }
 
-// disarm stops a timer. One that has fired runs its callback to its end, which finds nothing left to do.
+// disarm stops a timer. One that has fired runs its callback to its end, which finds nothing left to do; a callback does not
+// touch the field that its timer is in, which may hold the next one by then.
 func (r *Run) disarm(t **time.Timer) {
 	if *t != nil && (*t).Stop() {
 		r.timers--
@@ -482,7 +483,6 @@ type stopOrder struct {
 
 func (r *Run) armGrace(step *Step, x *extra) {
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
-		x.grace = nil
 		r.abandon(step, now)
 	})
 }
@@ -500,7 +500,6 @@ func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 		x := r.extra(step.ref)
 		step.deadline = now + int64(timeout)
 		x.attempt = r.after(timeout, func(now int64) {
-			x.attempt = nil
 			r.timeOut(step, x, timeoutAttempt, timeout, now)
 		})
 	}
@@ -511,7 +510,6 @@ func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 		}
 		if x := r.extra(step.ref); step.attempt == 1 && !fallback {
 			x.overall = r.after(n.OverallTimeout, func(now int64) {
-				x.overall = nil
 				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
 			})
 		}

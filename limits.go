@@ -40,11 +40,7 @@ func (s *State) acquire(r Ref) bool {
 	for _, g := range s.plan.member[r] {
 		if x := &s.limits.groups[g]; x.limit > 0 && x.used >= x.limit {
 			x.push(s.pos[r])
-			for _, other := range s.plan.member[r] {
-				if other != g {
-					s.offer(other) // what this one was offered and cannot use
-				}
-			}
+			s.decline(r)
 			return false
 		}
 	}
@@ -61,6 +57,16 @@ func (s *State) release(r Ref) {
 	}
 	for _, g := range s.plan.member[r] {
 		s.limits.groups[g].used--
+		s.offer(g)
+	}
+}
+
+// decline passes on the slots that a node may have been offered, and will not take.
+func (s *State) decline(r Ref) {
+	if s.limits.groups == nil {
+		return
+	}
+	for _, g := range s.plan.member[r] {
 		s.offer(g)
 	}
 }

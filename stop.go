@@ -182,9 +182,9 @@ func (s *State) withdraw(r Ref) {
 		s.inline.Remove(int(r))
 		s.busy--
 	case statusOf(w) == Ready:
-		if !s.inline.Remove(int(r)) {
-			s.ready.Remove(int(s.pos[r])) // or it is in line for a slot, where it will be passed over
-		}
+		if !s.inline.Remove(int(r)) && s.ready.Remove(int(s.pos[r])) {
+			s.decline(r)
+		} // or it is in line for a slot, where it will be passed over
 	case statusOf(w) == Running:
 		s.leaveRunning(r)
 	case statusOf(w) == Retrying:

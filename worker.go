@@ -408,14 +408,13 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	x.timedOut = timeoutNone
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
-	r.records[ref].step = nil
+	r.records[ref].step, r.records[ref].end = nil, now
 	token := Token{ref, step.attempt}
 	if err := r.st.retry(token); err != nil {
 		r.st.noteBug(err)
 	}
 	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
 	x.backoff = r.after(delay, func(int64) {
-		x.backoff = nil
 		_ = r.st.requeue(token, Retrying) // stale if the node was stopped while it backed off
 	})
 	return c, true
@@ -485,6 +484,8 @@ func (w *worker) fallback(failed conclusion, goOn bool) bool {
 	var cause *stopCause
 	if stopped {
 		cause = r.causeOf(ref)
+		r.disarm(&x.grace) // of the attempt that has returned
+		r.armGrace(step, x)
 	}
 	r.st.mu.Unlock()
 	if cause != nil {
@@ -500,7 +501,7 @@ func (w *worker) fallback(failed conclusion, goOn bool) bool {
 	if err != nil {
 		c = failed
 		c.err = errors.Join(failed.err, bounded(err))
-	} else if r.plan.facts[ref].router >= 0 {
+	} else if r.plan.facts[ref].router >= 0 || ref == r.plan.end {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		}
