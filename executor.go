@@ -142,6 +142,7 @@ func (rec *record) errorOf() error {
 
 // extra is what a run keeps of the few nodes that need more.
 type extra struct {
+	errs      []error        // of the attempts that were retried
 	lastErr   error          // of the last attempt that was retried, or that a fallback or a stop made up for
 	guardErr  error          // why the guard could not decide
 	merged    map[string]any // the merged parameters, from the check
@@ -318,11 +319,14 @@ func (r *Run) ID() string {
 // catching up.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
+// minSinkGrace keeps a grace of nothing for steps from blaming sinks that are prompt.
+const minSinkGrace = time.Second
+
 // Wait waits for the run to end and returns what Execute returns. It may be called any number of times.
 func (r *Run) Wait() (*Result, error) {
 	<-r.done
 	if r.log != nil {
-		r.log.wait(r.cfg.cancelGrace)
+		r.log.wait(max(r.cfg.cancelGrace, minSinkGrace))
 	}
 	r.resMu.Lock()
 	defer r.resMu.Unlock()

@@ -251,7 +251,7 @@ func Inputs(in map[string]any) Option {
 
 // OnEvent adds a sink: it is called with every event of the run, in order, on a goroutine of its own, so that it can
 // neither delay the run nor be called twice at the same time. Execute returns after the sink has seen the last event, or
-// when CancelGrace has passed since the run's end. A sink that panics is disabled; that, and one that is still busy then,
+// when CancelGrace, at least a second, has passed since the run's end. A sink that panics is disabled; that, and one that is still busy then,
 // is reported in Result.Warnings.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
@@ -287,7 +287,7 @@ func Timeout(d time.Duration) Option {
 
 // CancelGrace is how long a step whose context was cancelled may go on before it is abandoned: its node is settled, its
 // slot freed, and its late result dropped. It is not retried, whatever the policy says, since two attempts would overlap.
-// The grace also bounds how long Wait lets sinks catch up after the run's end. Default: 5 s.
+// The grace, but at least a second, is also how long Wait lets sinks catch up after the run's end. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }

@@ -198,12 +198,12 @@ func (s *Step) Root(name string) (value any, ok bool) {
 
 // LastErr returns the error of the previous attempt, or nil in the first.
 func (s *Step) LastErr() error {
+	if s.attempt == 1 {
+		return nil
+	}
 	s.run.st.mu.Lock()
 	defer s.run.st.mu.Unlock()
-	if x := s.run.extras[s.ref]; x != nil {
-		return x.lastErr
-	}
-	return nil
+	return s.run.extras[s.ref].errs[s.attempt-2]
 }
 
 // View returns a view of the results of the node's ancestors; for the end node, of all results.

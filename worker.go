@@ -11,12 +11,13 @@ import (
 
 // worker is a goroutine that performs steps, one after the other, until there is nothing left to do.
 type worker struct {
-	run   *Run
-	slab  []Step // Steps are made in slabs, and none is used twice: contexts leak
-	task  Task
-	step  *Step // of the task; nil for a check
-	now   int64 // the clock, read once for each completion: the end of one step is the start of the next
-	phase phase
+	run    *Run
+	slab   []Step // Steps are made in slabs, and none is used twice: contexts leak
+	task   Task
+	step   *Step       // of the task; nil for a check
+	failed *conclusion // of the attempt whose fallback is being performed, else nil
+	now    int64       // the clock, read once for each completion: the end of one step is the start of the next
+	phase  phase
 }
 
 // phase tells whether the worker is in user code, for the case that this code ends the goroutine.
@@ -86,7 +87,11 @@ func (w *worker) exit() {
 	}
 	w.phase = phaseEngine
 	w.now = w.run.now()
-	if w.step != nil {
+	switch {
+	case w.failed != nil: // in a fallback
+		w.finishFallback(conclusion{Outcome: Outcome{Status: Failed, Cause: CauseGoexit}, err: errors.Join(w.failed.err, ErrGoexit)}, false)
+		return
+	case w.step != nil:
 		w.finish(attemptResult{err: ErrGoexit, kind: CauseGoexit}, false)
 		return
 	}
@@ -367,11 +372,10 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	switch {
 	case retried:
 	case c.Status == Failed && goOn && r.wantsFallback(ref, c):
-		r.disarm(&r.extra(ref).attempt)
-		r.disarm(&r.extra(ref).grace)
+		w.beginFallback(c)
 		r.st.mu.Unlock()
 		step.end(attemptEnded)
-		return w.fallback(c, goOn)
+		return w.fallback()
 	default:
 		r.settle(step, c, w.now)
 	}
@@ -404,7 +408,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		return c, false
 	}
 	x = r.extra(ref)
-	x.lastErr = c.err
+	x.lastErr, x.errs = c.err, append(x.errs, c.err)
 	x.timedOut = timeoutNone
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
@@ -464,54 +468,50 @@ func (r *Run) wantsFallback(ref Ref, c conclusion) bool {
 	return r.plan.nodes[ref].Fallback != nil && r.st.words[ref]&wordStopping == 0 && (x == nil || x.timedOut != timeoutOverall)
 }
 
-// fallback lets the node's fallback make up for its failure. It is performed as a part of the attempt, with a context of
-// its own.
-func (w *worker) fallback(failed conclusion, goOn bool) bool {
-	r, ref := w.run, w.task.Ref
-	n := &r.plan.nodes[ref]
-	old := w.step
-	r.st.mu.Lock()
-	if r.records[ref].step != old {
-		r.st.mu.Unlock()
-		return false
-	}
-	step := &Step{run: r, ref: ref, attempt: old.attempt, flags: old.flags}
-	r.records[ref].step, w.step = step, step
-	x := r.extra(ref)
+// beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,
+// in the critical section in which the attempt ended: no stop and no timeout gets lost between the two.
+func (w *worker) beginFallback(failed conclusion) {
+	r, old := w.run, w.step
+	x := r.extra(old.ref)
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
 	x.lastErr, x.timedOut = failed.err, timeoutNone
-	r.armTimeouts(n, step, true, w.now)
-	stopped := r.st.words[ref]&wordStopping != 0
-	var cause *stopCause
-	if stopped {
-		cause = r.causeOf(ref)
-		r.disarm(&x.grace) // of the attempt that has returned
-		r.armGrace(step, x)
-	}
-	r.st.mu.Unlock()
-	if cause != nil {
-		step.end(cause)
-	}
+	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags}
+	r.records[old.ref].step, w.step, w.failed = step, step, &failed
+	r.armTimeouts(&r.plan.nodes[old.ref], step, true, w.now)
+}
+
+// fallback performs the fallback that has begun.
+func (w *worker) fallback() bool {
+	r, ref, failed := w.run, w.task.Ref, w.failed
 	var value any
 	err := w.protect(func() (err error) {
-		value, err = n.Fallback(step, failed.err)
+		value, err = r.plan.nodes[ref].Fallback(w.step, failed.err)
 		return err
 	})
 	w.now = r.now()
 	c := conclusion{Outcome: Outcome{Status: Completed}, value: value, fallback: true}
 	if err != nil {
-		c = failed
+		c = *failed
 		c.err = errors.Join(failed.err, bounded(err))
 	} else if r.plan.facts[ref].router >= 0 || ref == r.plan.end {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		}
 	}
+	return w.finishFallback(c, true)
+}
+
+// finishFallback is finish for a fallback: there is no other attempt after it.
+func (w *worker) finishFallback(c conclusion, goOn bool) bool {
+	r, step, failed := w.run, w.step, w.failed
+	w.failed = nil
 	r.st.mu.Lock()
-	if r.records[ref].step != step {
+	if r.records[step.ref].step != step {
 		r.st.mu.Unlock()
 		return false
 	}
-	if x := r.extras[ref]; x.timedOut != timeoutNone {
+	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
 		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err)}
 	}
 	r.settle(step, c, w.now)
@@ -590,8 +590,8 @@ func (r *Run) stopGroup(ref Ref, g int32) {
 	group := &r.plan.groups[g]
 	err := fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID), quoteID(group.Name))
 	for _, m := range group.members {
-		if statusOf(r.st.words[m]).Terminal() || m == r.plan.end {
-			continue
+		if statusOf(r.st.words[m]).Terminal() || r.plan.facts[m].is(factCleanup) {
+			continue // a cleanup node, and the end node, is not stopped by anything that fails
 		}
 		x := r.extra(m)
 		if x.stop == nil {
