@@ -88,6 +88,14 @@ func TestNoMatchFails(t *testing.T) {
 	require.ErrorIs(t, r.err, kahn.ErrNoMatch)
 }
 
+// TestTimesFollowTheOrder runs in real time, where workers race for the clock and for the lock; checkEvents looks at times.
+func TestTimesFollowTheOrder(t *testing.T) {
+	g := layered(300, 30, 3)
+	for range 20 {
+		try(t, g, nothing)
+	}
+}
+
 // TestSwitchAndIf: conditions with a Go test see their ancestors, and nobody else.
 func TestSwitchAndIf(t *testing.T) {
 	g := graph(

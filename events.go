@@ -204,6 +204,7 @@ type eventLog struct {
 	more    *sync.Cond
 	asleep  int // sinks that wait for more
 	entries []entry
+	last    int64 // the time of the last entry
 	closed  bool
 	sinks   []*sink
 	waited  sync.Once // the grace is granted once, however often the host waits
@@ -231,6 +232,10 @@ func (r *Run) event(e entry) {
 	if l == nil || l.closed {
 		return
 	}
+	// Two workers may read the clock in one order and get the lock in the other; the order of events is that of the lock,
+	// and their times follow it.
+	l.last = max(l.last, e.at)
+	e.at = l.last
 	l.entries = append(l.entries, e)
 	switch e.kind {
 	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
