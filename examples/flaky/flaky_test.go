@@ -32,9 +32,6 @@ func noneLeft(t *testing.T, f func()) {
 
 // TestRun runs the program as it is: it is about real time and a real network.
 func TestRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	noneLeft(t, func() {
 		var out bytes.Buffer
 		start := time.Now()

@@ -264,9 +264,6 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // TestStandardLibrary is the program's purpose: generics, vendored packages, assembly and all.
 func TestStandardLibrary(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	dir := module(t, nil)
 	for _, mode := range []string{"-waves=false", "-waves"} {
 		code, rep := gocheckJSON(t, "-C", dir, mode, "std")
