@@ -93,6 +93,9 @@ func (d Delivery) String() string { return enumName(deliveryNames[:], int(d), "D
 // join is decided: edges that were open then deliver nothing, ever.
 func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
 	return func(yield func(Edge, Delivery) bool) {
+		if s.known(r) != nil {
+			return
+		}
 		for _, i := range s.plan.in.row(r) {
 			s.mu.Lock()
 			d := s.delivery(r, i, s.words[r]&wordSubstituted != 0)

@@ -49,6 +49,9 @@ func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 func (s *State) Skip(r Ref) SkipReason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.known(r) != nil {
+		return SkipReason{}
+	}
 	return s.reason(r)
 }
 
@@ -57,6 +60,9 @@ func (s *State) Skip(r Ref) SkipReason {
 func (s *State) Cause(r Ref) (CauseKind, []Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.known(r) != nil {
+		return CauseNone, nil
+	}
 	if w := s.words[r]; !statusOf(w).Terminal() || statusOf(w) == Completed || statusOf(w) == Skipped {
 		return CauseNone, nil
 	}

@@ -233,10 +233,14 @@ func (s *State) begin() {
 	s.maybeEnd()
 }
 
-// Status returns a node's status. Waiting is worked out here: some predecessor has started or settled.
+// Status returns a node's status. Waiting is worked out here: some predecessor has started or settled. A Ref that is not of
+// the plan is Idle.
 func (s *State) Status(r Ref) Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.known(r) != nil {
+		return Idle
+	}
 	return s.status(r)
 }
 
@@ -322,7 +326,7 @@ func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 }
 
 func (s *State) settle(t Token, out Outcome) error {
-	if err := s.current(t); err != nil {
+	if err := s.current(t, Running); err != nil {
 		return err
 	}
 	r, f := t.Ref, &s.plan.facts[t.Ref]
@@ -406,12 +410,21 @@ func (s *State) settled(r Ref) {
 	}
 }
 
-func (s *State) current(t Token) error {
-	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
-		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
+// known refuses a Ref that is not of this plan.
+func (s *State) known(r Ref) error {
+	if r < 0 || int(r) >= len(s.words) {
+		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
+	}
+	return nil
+}
+
+// current refuses a token that is not that of its node's last attempt, or whose node is not in the given status.
+func (s *State) current(t Token, status Status) error {
+	if err := s.known(t.Ref); err != nil {
+		return err
 	}
 	w := s.words[t.Ref]
-	if statusOf(w) != Running || int32(w&wordCount) != t.Attempt {
+	if statusOf(w) != status || int32(w&wordCount) != t.Attempt {
 		s.staleCount++
 		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.plan.ID(t.Ref)), t.Attempt)
 	}
@@ -435,7 +448,7 @@ func (s *State) Retry(t Token) error {
 }
 
 func (s *State) retry(t Token) error {
-	if err := s.current(t); err != nil {
+	if err := s.current(t, Running); err != nil {
 		return err
 	}
 	if !s.mayRetry(t.Ref) {
@@ -459,13 +472,8 @@ func (s *State) Requeue(t Token) error {
 }
 
 func (s *State) requeue(t Token, from Status) error {
-	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
-		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
-	}
-	w := s.words[t.Ref]
-	if statusOf(w) != from || int32(w&wordCount) != t.Attempt {
-		s.staleCount++
-		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.plan.ID(t.Ref)), t.Attempt)
+	if err := s.current(t, from); err != nil {
+		return err
 	}
 	if from == Retrying {
 		s.busy--
@@ -478,7 +486,7 @@ func (s *State) requeue(t Token, from Status) error {
 func (s *State) Suspend(t Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.current(t); err != nil {
+	if err := s.current(t, Running); err != nil {
 		return err
 	}
 	if t.Ref == s.plan.end || s.words[t.Ref]&wordStopping != 0 {
@@ -504,8 +512,8 @@ func (s *State) Checked(t Token, v CheckVerdict) error {
 }
 
 func (s *State) checked(t Token, v CheckVerdict) error {
-	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
-		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
+	if err := s.known(t.Ref); err != nil {
+		return err
 	}
 	if s.words[t.Ref]&wordChecking == 0 || t.Attempt != 0 {
 		s.staleCount++
@@ -548,17 +556,17 @@ func (s *State) Fail(t Token, kind CauseKind) error {
 }
 
 func (s *State) fail(t Token, kind CauseKind) error {
-	if int(t.Ref) >= len(s.words) || t.Ref < 0 {
-		return fmt.Errorf("%w: ref %d", ErrUnknownNode, t.Ref)
+	if err := s.known(t.Ref); err != nil {
+		return err
 	}
-	w := s.words[t.Ref]
-	switch from := statusOf(w); {
-	case from != Ready && from != Retrying && from != Suspended:
+	from := statusOf(s.words[t.Ref])
+	if from != Ready && from != Retrying && from != Suspended {
 		return &TransitionError{Node: s.plan.ID(t.Ref), From: s.status(t.Ref), To: Failed}
-	case int32(w&wordCount) != t.Attempt:
-		s.staleCount++
-		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.plan.ID(t.Ref)), t.Attempt)
-	case kind == CauseNone || kind >= causeCount:
+	}
+	if err := s.current(t, from); err != nil {
+		return err
+	}
+	if kind == CauseNone || kind >= causeCount {
 		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
 	}
 	bits := uint64(kind) << kindShift

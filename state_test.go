@@ -214,6 +214,16 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.ErrorIs(t, st.AbortNode(a, kahn.CauseContext), kahn.ErrBadValue)
 	require.ErrorIs(t, st.StopNode(99, kahn.CauseContext), kahn.ErrUnknownNode)
 	require.ErrorIs(t, st.Stop(kahn.CauseNone), kahn.ErrBadValue)
+	for _, stranger := range []kahn.Ref{-1, 2, 99} {
+		require.Equal(t, kahn.Idle, st.Status(stranger))
+		require.Equal(t, kahn.SkipReason{}, st.Skip(stranger))
+		kind, origins := st.Cause(stranger)
+		require.Equal(t, kahn.CauseNone, kind)
+		require.Empty(t, origins)
+		for range st.Inputs(stranger) {
+			t.Error("inputs of a node that is not there")
+		}
+	}
 	require.Equal(t, kahn.Running, st.Status(a))
 	require.Equal(t, kahn.Waiting, st.Status(b))
 

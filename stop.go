@@ -15,8 +15,8 @@ func (s *State) CancelNode(r Ref) error { return s.end1(r, CauseCancelNode, Canc
 func (s *State) end1(r Ref, kind CauseKind, to Status) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if int(r) >= len(s.words) || r < 0 {
-		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
+	if err := s.known(r); err != nil {
+		return err
 	}
 	if from := s.status(r); from.Terminal() || r == s.plan.end {
 		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
@@ -68,8 +68,8 @@ func (s *State) StopNode(r Ref, kind CauseKind) error {
 
 // stopNode stops one node because of another, or of none.
 func (s *State) stopNode(r Ref, kind CauseKind, origin Ref, manner stopManner) error {
-	if int(r) >= len(s.words) || r < 0 {
-		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
+	if err := s.known(r); err != nil {
+		return err
 	}
 	if kind == CauseNone || kind >= causeCount {
 		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)

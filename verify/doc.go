@@ -1,7 +1,7 @@
 // Package verify checks kahn against a second opinion: a model of the execution semantics that was written without a look
 // at kahn's own implementation of them. It holds nothing but tests.
 //
-// The model (model_test.go) is naive on purpose. It knows no time, no concurrency and no early decisions: it walks a tiny
+// The model (model_test.go, model_status_test.go) is naive on purpose. It knows no time, no concurrency and no early decisions: it walks a tiny
 // graph of its own in topological order and computes what every node must come to. That is enough, since final statuses
 // must not depend on timing. Random graphs are then run by kahn in fake time, in both modes and under several limits, and
 // everything that a Result tells is compared. A second, smaller model (timing_test.go) says when each node must start.

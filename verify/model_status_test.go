@@ -1,0 +1,115 @@
+package verify
+
+import "slices"
+
+// bad reports whether the node has to be accounted for.
+func (p *prediction) bad(n *node) bool {
+	f := p.fates[n.id]
+	if n.end {
+		return false
+	}
+	return f.status == "F" && !f.tolerated || f.status == "X" || f.status == "C"
+}
+
+// consumed reports whether something that is allowed to see the failure of b dealt with it.
+func (p *prediction) consumed(b *node) bool {
+	for _, e := range p.g.out(b.id) {
+		t := p.g.node(e.to)
+		f := p.fates[t.id]
+		c := p.resolve(e)
+		caught := c == satisfied && e.on == '!'
+		if t.observer() || c != failure && !caught {
+			continue
+		}
+		reached := f.ready
+		if t.rule() == "bnd" {
+			reached = f.status == "ok"
+		}
+		if reached || c == failure && (p.bad(t) || f.reason == "pf") {
+			return true
+		}
+	}
+	return false
+}
+
+// failureClass reports whether the bad node counts as a failure, not as a cancellation.
+func (p *prediction) failureClass(n *node) bool {
+	f := p.fates[n.id]
+	switch f.status {
+	case "F":
+		return true
+	case "X":
+		return slices.ContainsFunc(f.origins, func(id string) bool { return p.fates[id].status == "F" })
+	}
+	return false
+}
+
+// leaf reports whether nothing but the end node follows.
+func (p *prediction) leaf(n *node) bool {
+	return !n.end && !slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool { return !p.g.node(e.to).end })
+}
+
+func (p *prediction) endBroken() bool {
+	return slices.ContainsFunc(p.g.nodes, func(n *node) bool { return n.end && p.fates[n.id].status == "F" })
+}
+
+// runStatus is the status of the run under one of the three rules, after the end node has had its say.
+func (p *prediction) runStatus(rule string) (status string, degraded bool) {
+	var failed, cancelled, escapedFailure, escapedCancel, strictFailure, anyBad, handled, deadLeaf bool
+	var end *node
+	for _, n := range p.g.nodes {
+		f := p.fates[n.id]
+		if n.end {
+			end = n
+			continue
+		}
+		anyBad = anyBad || p.bad(n) || f.tolerated
+		handled = handled || p.bad(n) && p.consumed(n) || f.tolerated
+		failed = failed || f.status == "F"
+		cancelled = cancelled || f.status == "C"
+		strictFailure = strictFailure || p.bad(n) && p.failureClass(n)
+		if p.bad(n) && !p.consumed(n) {
+			escapedFailure = escapedFailure || p.failureClass(n)
+			escapedCancel = escapedCancel || !p.failureClass(n)
+		}
+		deadLeaf = deadLeaf || p.leaf(n) && f.status != "ok" && f.status != "S"
+	}
+	status = "completed"
+	switch rule {
+	case "escaped":
+		switch {
+		case escapedFailure:
+			status = "failed"
+		case escapedCancel:
+			status = "cancelled"
+		}
+	case "leaves":
+		switch {
+		case !deadLeaf:
+		case cancelled && !failed:
+			status = "cancelled"
+		default:
+			status = "failed"
+		}
+	case "strict":
+		switch {
+		case strictFailure:
+			status = "failed"
+		case cancelled:
+			status = "cancelled"
+		}
+	}
+	degraded = status == "completed" && anyBad
+	p.computed[rule] = status
+	switch {
+	case end == nil:
+	case p.fates[end.id].status == "F" && status != "cancelled":
+		status = "failed"
+	case end.outcome == "failed":
+		status = "failed"
+	case end.outcome == "completed" && status == "failed":
+		// The verdict does not turn a failure that nobody handled into one that somebody did.
+		status, degraded = "completed", handled
+	}
+	return status, degraded && status == "completed"
+}
