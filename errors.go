@@ -53,6 +53,8 @@ var (
 	// ErrCallAborted is what a step returns when the call behind it was aborted by somebody else: nobody asked the engine
 	// to stop the node. The node is cancelled with [CauseExternal].
 	ErrCallAborted = errors.New("call aborted externally")
+	// ErrNoLog answers who wants to read the events of a run that keeps none.
+	ErrNoLog = errors.New("the run keeps no events")
 	// ErrFinished answers a request to a run that has ended.
 	ErrFinished = errors.New("the run has ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.

@@ -1,10 +1,8 @@
 package kahn
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 )
 
@@ -144,15 +142,6 @@ type NodeBlocked struct {
 	Policy  UpstreamPolicy
 }
 
-// entry is an event as it is kept: what is needed to make the Event when somebody reads it.
-type entry struct {
-	kind    eventKind
-	attempt int32
-	ref     Ref   // of a node, or the tier of a wave
-	at      int64 // ns since the run's start
-	arg     any
-}
-
 type eventKind uint8
 
 const (
@@ -184,6 +173,15 @@ var eventTypes = [...]EventType{
 	EventNodeBlocked,
 }
 
+// endsRun reports whether the kind is that of a run's last event.
+func (k eventKind) endsRun() bool {
+	switch k {
+	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
+		return true
+	}
+	return false
+}
+
 func (v *verdict) event() eventKind {
 	switch {
 	case v.status == RunCompleted:
@@ -196,62 +194,14 @@ func (v *verdict) event() eventKind {
 	return evRunFailed
 }
 
-// eventLog is the append-only log of a run. It is written in the critical sections that change the run's state, under the
-// run's lock; every sink reads it at its own pace on a goroutine of its own.
-type eventLog struct {
-	run     *Run
-	mu      *sync.Mutex // the run's lock, which guards the fields below
-	more    *sync.Cond
-	asleep  int // sinks that wait for more
-	entries []entry
-	last    int64 // the time of the last entry
-	closed  bool
-	sinks   []*sink
-	waited  sync.Once // the grace is granted once, however often the host waits
-}
-
-type sink struct {
-	f    func(Event)
-	done chan struct{} // closed when the sink has seen the last event, or will see no more
-	err  error         // why it was disabled; guarded by the run's lock
-}
-
-func newEventLog(r *Run) *eventLog {
-	l := &eventLog{run: r, mu: &r.st.mu, more: sync.NewCond(&r.st.mu)}
-	for _, f := range r.cfg.sinks {
-		k := &sink{f: f, done: make(chan struct{})}
-		l.sinks = append(l.sinks, k)
-		go l.feed(k)
-	}
-	return l
-}
-
-// event appends to the log, with the lock held.
-func (r *Run) event(e entry) {
-	l := r.log
-	if l == nil || l.closed {
-		return
-	}
-	// Two workers may read the clock in one order and get the lock in the other; the order of events is that of the lock,
-	// and their times follow it.
-	l.last = max(l.last, e.at)
-	e.at = l.last
-	l.entries = append(l.entries, e)
-	switch e.kind {
-	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
-		l.closed = true // nothing comes after the end
-	}
-	if l.asleep > 0 {
-		l.more.Broadcast()
-	}
-}
-
 // flush turns the state's changes into events, with the lock held.
 func (r *Run) flush(now int64) {
 	s := &r.st
-	if !s.logged {
+	if len(s.changes) == 0 {
 		return
 	}
+	l := r.log
+	l.mu.Lock()
 	for _, c := range s.changes {
 		switch {
 		case c.wave != 0:
@@ -259,18 +209,19 @@ func (r *Run) flush(now int64) {
 			if c.wave < 0 {
 				kind = evWaveCompleted
 			}
-			r.event(entry{kind: kind, ref: c.ref, at: now})
+			l.append(entry{kind: kind, ref: c.ref, at: now})
 		case c.blocked:
 			origins := s.knownOrigins(c.ref)
-			r.event(entry{kind: evNodeBlocked, ref: c.ref, at: now, arg: origins})
+			l.append(entry{kind: evNodeBlocked, ref: c.ref, at: now, arg: origins})
 		default:
 			r.nodeEvent(c, now)
 		}
 	}
+	l.unlock()
 	s.changes = s.changes[:0]
 }
 
-// nodeEvent logs a transition. What it tells of other nodes is what is known now.
+// nodeEvent logs a transition, with the log's lock held. What it tells of other nodes is what is known now.
 func (r *Run) nodeEvent(c change, now int64) {
 	rec := &r.records[c.ref]
 	e := entry{ref: c.ref, attempt: rec.attempts, at: now}
@@ -311,7 +262,7 @@ func (r *Run) nodeEvent(c change, now int64) {
 	default:
 		return
 	}
-	r.event(e)
+	r.log.append(e)
 }
 
 // knownOrigins returns the origins that the failed predecessors of a node name, one each, as known now, in the order of
@@ -353,42 +304,6 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	defer r.st.mu.Unlock()
 	if r.records[s.ref].step == s {
 		r.event(entry{kind: kind, ref: s.ref, attempt: s.attempt, at: now, arg: arg(r.extra(s.ref))})
-	}
-}
-
-// feed hands events to a sink until the run has ended, or the sink has panicked.
-func (l *eventLog) feed(k *sink) {
-	ok := false
-	defer func() {
-		if !ok {
-			err := fmt.Errorf("event sink: %w", ErrGoexit)
-			if v := recover(); v != nil {
-				err = fmt.Errorf("event sink disabled: %w", newPanicError(v))
-			}
-			l.mu.Lock()
-			k.err = err
-			l.mu.Unlock()
-		}
-		close(k.done)
-	}()
-	next := 0
-	for {
-		l.mu.Lock()
-		for next == len(l.entries) && !l.closed {
-			l.asleep++
-			l.more.Wait()
-			l.asleep--
-		}
-		batch := l.entries[next:len(l.entries):len(l.entries)] // entries are never changed once appended
-		l.mu.Unlock()
-		if len(batch) == 0 {
-			ok = true
-			return
-		}
-		for i := range batch {
-			k.f(l.make(uint64(next+i+1), &batch[i]))
-		}
-		next += len(batch)
 	}
 }
 
@@ -448,41 +363,4 @@ func (r *Run) endedPayload() RunEnded {
 		}
 	}
 	return p
-}
-
-// wait waits for the sinks to have seen the last event; for all of them together no longer than the grace.
-func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
-
-func (l *eventLog) waitOnce(grace time.Duration) {
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	for _, k := range l.sinks {
-		select {
-		case <-k.done:
-		case <-timer.C:
-			timer.Reset(0) // the grace is one for all
-			select {
-			case <-k.done:
-				continue
-			default:
-			}
-			l.mu.Lock()
-			k.err = cmp.Or(k.err, errStuckSink)
-			l.mu.Unlock()
-		}
-	}
-}
-
-var errStuckSink = fmt.Errorf("event sink: still busy with an event after the run's end and its grace")
-
-// problems returns what went wrong with the sinks.
-func (l *eventLog) problems() (errs []error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, k := range l.sinks {
-		if k.err != nil {
-			errs = append(errs, k.err)
-		}
-	}
-	return errs
 }

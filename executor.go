@@ -21,29 +21,33 @@ import (
 // matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput] or [ErrBadOption];
 // nothing was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
-	run, err := Start(ctx, g, step, opts...)
+	p, err := g.compiled()
 	if err != nil {
 		return nil, err
 	}
-	return run.Wait()
+	return p.Execute(ctx, step, opts...)
 }
 
 // Start is Execute without the waiting: it returns once the run has begun. Errors are those that Execute returns with a nil
-// Result.
+// Result. Unlike Execute it keeps the run's events for [Run.Events], as many of them as [Retain] says.
 func Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
-	if g == nil {
-		return nil, ErrNoGraph
-	}
-	p, err := g.Compile()
+	p, err := g.compiled()
 	if err != nil {
 		return nil, err
 	}
 	return p.Start(ctx, step, opts...)
 }
 
+func (g *Graph) compiled() (*Plan, error) {
+	if g == nil {
+		return nil, ErrNoGraph
+	}
+	return g.Compile()
+}
+
 // Execute is [Execute] for a graph that is compiled already.
 func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Result, error) {
-	run, err := p.Start(ctx, step, opts...)
+	run, err := p.run(ctx, step, opts, false)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +56,11 @@ func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Res
 
 // Start is [Start] for a graph that is compiled already.
 func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, error) {
+	return p.run(ctx, step, opts, true)
+}
+
+// run begins a run. Somebody may come to read its events only if the caller hands it out.
+func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Run, error) {
 	if ctx == nil {
 		return nil, ErrNoContext
 	}
@@ -59,9 +68,12 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 		return nil, ErrNoGraph
 	}
 	r := &Run{plan: p, step: step, ctx: ctx, base: ctx, done: make(chan struct{})}
-	r.cfg.cancelGrace, r.cfg.cleanupTimeout = defaultCancelGrace, defaultCleanupTimeout
+	r.cfg.cancelGrace, r.cfg.cleanupTimeout, r.cfg.retain = defaultCancelGrace, defaultCleanupTimeout, keepAll
 	if err := r.cfg.apply(opts); err != nil {
 		return nil, err
+	}
+	if !readable {
+		r.cfg.retain = 0
 	}
 	if step == nil && len(p.stepless) > 0 {
 		return nil, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
@@ -180,7 +192,7 @@ func (r *Run) begin() {
 	r.start = time.Now()
 	r.st.init(r.plan, &r.cfg)
 	r.records = make([]record, len(r.plan.nodes))
-	if len(r.cfg.sinks) > 0 {
+	if len(r.cfg.sinks) > 0 || r.cfg.retain > 0 {
 		r.log = newEventLog(r)
 		r.st.logged = true
 	}

@@ -29,6 +29,7 @@ type config struct {
 	estimates      *Result
 	inputs         map[string]any
 	sinks          []func(Event)
+	retain         int
 	runID          string
 	defaultRetry   Retry
 	timeout        time.Duration
@@ -259,6 +260,19 @@ func OnEvent(sink func(Event)) Option {
 			return fmt.Errorf("%w: OnEvent(nil)", ErrBadOption)
 		}
 		c.sinks = append(c.sinks, sink)
+		return nil
+	})
+}
+
+// Retain bounds how many events a run keeps for [Run.Events]: the last n, and 0 means none. Readers that come too
+// late for an event are told. Default: all of them. What a sink has not seen yet is kept in any case, and what Execute runs
+// is kept for sinks alone.
+func Retain(n int) Option {
+	return optionFunc(func(c *config) error {
+		if n < 0 {
+			return fmt.Errorf("%w: Retain(%d) is negative", ErrBadOption, n)
+		}
+		c.retain = n
 		return nil
 	})
 }

@@ -1,0 +1,295 @@
+package kahn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"sync"
+	"time"
+)
+
+// Events yields the run's events with ids above after, in order: first those that have happened, then, as they happen, the
+// others, and it ends after the last event of the run. 0 is before the first event. Any number of readers may read at the
+// same time, each at its own pace and without delaying the run; the sequence may be used again and starts anew.
+//
+// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*GapError] if the reader is too late
+// for events that the log no longer keeps, see [Retain]; [ErrNoLog] if the run keeps none; [ErrNoContext].
+func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		switch {
+		case ctx == nil:
+			yield(Event{}, ErrNoContext)
+			return
+		case r.log == nil || r.cfg.retain == 0:
+			yield(Event{}, ErrNoLog)
+			return
+		}
+		for next := after + 1; next > after; { // there is no event after the greatest id
+			if ctx.Err() != nil {
+				yield(Event{}, bounded(context.Cause(ctx)))
+				return
+			}
+			batch, more, gap := r.log.readFrom(next)
+			switch {
+			case gap != nil:
+				yield(Event{}, gap)
+				return
+			case more != nil:
+				select {
+				case <-more:
+				case <-ctx.Done():
+				}
+				continue
+			case len(batch) == 0:
+				return
+			}
+			for i := range batch {
+				if !yield(r.log.make(next, &batch[i]), nil) {
+					return
+				}
+				next++
+			}
+		}
+	}
+}
+
+// EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. There is none
+// if first is above last: nothing has happened yet, or the run keeps no log.
+func (r *Run) EventRange() (first, last uint64) {
+	l := r.log
+	if l == nil {
+		return 1, 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first(), l.last
+}
+
+// GapError tells a reader of events that it is too late: of the events that it has not seen, the log keeps those from First
+// on. Reading may go on with Events(ctx, First-1).
+type GapError struct {
+	After uint64 // the last event that the reader has seen
+	First uint64 // the first event that is kept
+}
+
+// Error names the ids that are missing.
+func (e *GapError) Error() string {
+	return fmt.Sprintf("events %d to %d are no longer kept", e.After+1, e.First-1)
+}
+
+// entry is an event as it is kept: what is needed to make the Event when somebody reads it.
+type entry struct {
+	kind    eventKind
+	attempt int32
+	ref     Ref   // of a node, or the tier of a wave
+	at      int64 // ns since the run's start
+	arg     any
+}
+
+// eventLog is the append-only log of a run. It is written in the critical sections that change the run's state; readers
+// and sinks pull from it at their own pace, and hold its lock for no longer than it takes to find their place.
+type eventLog struct {
+	run *Run
+
+	mu     sync.Mutex    // guards what follows, and entries that are not written yet; nothing else is locked under it
+	blocks [][]entry     // of blockSize entries each, the last one growing; an entry never changes or moves
+	base   uint64        // the id before that of the first entry
+	last   uint64        // the id of the last entry
+	retain uint64        // how many events are kept for readers
+	now    int64         // the time of the last entry
+	closed bool          // there will be no more
+	more   chan struct{} // closed when there is more; nil if nobody waits for that
+	sinks  []*sink
+
+	waited sync.Once // the grace is granted once, however often the host waits
+}
+
+const blockSize = 64
+
+// keepAll is the retention of a run whose host has not said otherwise.
+const keepAll = math.MaxInt
+
+type sink struct {
+	f    func(Event)
+	done chan struct{} // closed when the sink has seen the last event, or will see no more
+	next uint64        // the id of the first event that it has not taken; guarded by the log's lock, as is err
+	err  error         // why it was disabled
+}
+
+func newEventLog(r *Run) *eventLog {
+	l := &eventLog{run: r, retain: uint64(r.cfg.retain)}
+	for _, f := range r.cfg.sinks {
+		k := &sink{f: f, done: make(chan struct{}), next: 1}
+		l.sinks = append(l.sinks, k)
+		go l.feed(k)
+	}
+	return l
+}
+
+// first is the id of the first event that readers may have.
+func (l *eventLog) first() uint64 {
+	if l.last > l.retain {
+		return max(l.base, l.last-l.retain) + 1
+	}
+	return l.base + 1
+}
+
+// append adds an entry, with the log's lock held.
+func (l *eventLog) append(e entry) {
+	if l.closed {
+		return // nothing comes after the end
+	}
+	// Two workers may read the clock in one order and get the lock in the other; the order of events is that of the lock,
+	// and their times follow it.
+	l.now = max(l.now, e.at)
+	e.at = l.now
+	n := len(l.blocks)
+	if n == 0 || len(l.blocks[n-1]) == blockSize {
+		l.trim()
+		l.blocks = append(l.blocks, make([]entry, 0, blockSize))
+		n = len(l.blocks)
+	}
+	l.blocks[n-1] = append(l.blocks[n-1], e)
+	l.last++
+	l.closed = e.kind.endsRun()
+}
+
+// trim lets go of blocks that no reader may have and every sink has taken.
+func (l *eventLog) trim() {
+	keep := l.first()
+	for _, k := range l.sinks {
+		if k.err == nil {
+			keep = min(keep, k.next)
+		}
+	}
+	for len(l.blocks) > 0 && l.base+blockSize < keep {
+		l.blocks[0] = nil
+		l.blocks = l.blocks[1:]
+		l.base += blockSize
+	}
+}
+
+// unlock releases the log's lock after entries were appended, and wakes whoever waits for them.
+func (l *eventLog) unlock() {
+	more := l.more
+	l.more = nil
+	l.mu.Unlock()
+	if more != nil {
+		close(more)
+	}
+}
+
+// event appends to the log, with the run's lock held.
+func (r *Run) event(e entry) {
+	if l := r.log; l != nil {
+		l.mu.Lock()
+		l.append(e)
+		l.unlock()
+	}
+}
+
+// readFrom returns events from id next on; or a channel that is closed when there are any; or what is missing; or nothing,
+// if there will be no more.
+func (l *eventLog) readFrom(next uint64) (batch []entry, more <-chan struct{}, gap error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first := l.first(); next < first {
+		return nil, nil, &GapError{After: next - 1, First: first}
+	}
+	batch, more = l.read(next)
+	return batch, more, nil
+}
+
+// take is readFrom for a sink, which misses nothing.
+func (l *eventLog) take(k *sink) (batch []entry, more <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batch, more = l.read(k.next)
+	k.next += uint64(len(batch))
+	return batch, more
+}
+
+func (l *eventLog) read(next uint64) (batch []entry, more <-chan struct{}) {
+	switch {
+	case next <= l.last:
+		i := next - l.base - 1
+		b := l.blocks[i/blockSize]
+		return b[i%blockSize : len(b) : len(b)], nil
+	case l.closed:
+		return nil, nil
+	case l.more == nil:
+		l.more = make(chan struct{})
+	}
+	return nil, l.more
+}
+
+// feed hands events to a sink until the run has ended, or the sink has panicked.
+func (l *eventLog) feed(k *sink) {
+	ok := false
+	defer func() {
+		if !ok {
+			err := fmt.Errorf("event sink: %w", ErrGoexit)
+			if v := recover(); v != nil {
+				err = fmt.Errorf("event sink disabled: %w", newPanicError(v))
+			}
+			l.mu.Lock()
+			k.err = err
+			l.mu.Unlock()
+		}
+		close(k.done)
+	}()
+	for next := uint64(1); ; {
+		batch, more := l.take(k)
+		switch {
+		case more != nil:
+			<-more
+			continue
+		case len(batch) == 0:
+			ok = true
+			return
+		}
+		for i := range batch {
+			k.f(l.make(next, &batch[i]))
+			next++
+		}
+	}
+}
+
+// wait waits for the sinks to have seen the last event; for all of them together no longer than the grace.
+func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
+
+func (l *eventLog) waitOnce(grace time.Duration) {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for _, k := range l.sinks {
+		select {
+		case <-k.done:
+		case <-timer.C:
+			timer.Reset(0) // the grace is one for all
+			select {
+			case <-k.done:
+				continue
+			default:
+			}
+			l.mu.Lock()
+			k.err = cmp.Or(k.err, errStuckSink)
+			l.mu.Unlock()
+		}
+	}
+}
+
+var errStuckSink = fmt.Errorf("event sink: still busy with an event after the run's end and its grace")
+
+// problems returns what went wrong with the sinks.
+func (l *eventLog) problems() (errs []error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range l.sinks {
+		if k.err != nil {
+			errs = append(errs, k.err)
+		}
+	}
+	return errs
+}
