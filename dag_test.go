@@ -3,6 +3,7 @@ package kahn_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -154,4 +155,25 @@ func TestAllocations(t *testing.T) {
 		})
 		require.LessOrEqual(t, allocs/float64(plan.Len()), 1.0, name)
 	}
+}
+
+// What packages that draw a plan read from it.
+func TestPlanTellsEdgesAndGroups(t *testing.T) {
+	var g kahn.Graph
+	g.Groups = []kahn.Group{{Name: "disk", Limit: 1}, {Name: "net"}}
+	g.Add(
+		kahn.Node{ID: "b", After: []string{"a"}, In: []kahn.Edge{{From: "a", DataOnly: true, Param: "x"}}, Key: "k"},
+		kahn.Node{ID: "a", Groups: []string{"net"}},
+		kahn.Node{ID: "end", Kind: kahn.KindEnd},
+	)
+	g.Connect(kahn.Edge{From: "a", To: "end", On: kahn.OnFailure})
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	require.Equal(t, []kahn.Edge{
+		{From: "a", To: "b"},
+		{From: "a", To: "b", DataOnly: true, Param: "x"},
+		{From: "a", To: "end", On: kahn.OnFailure},
+		{From: "b", To: "end"},
+	}, slices.Collect(plan.Edges()))
+	require.Equal(t, g.Groups, plan.Groups(), "keys are no groups")
 }

@@ -198,6 +198,29 @@ func (p *Plan) Declared() iter.Seq2[Ref, string] {
 	}
 }
 
+// Edges yields all edges in the order of their declaration, and after them the implicit ones into the end node. Those of
+// Node.After and Node.In are among them.
+func (p *Plan) Edges() iter.Seq[Edge] {
+	return func(yield func(Edge) bool) {
+		for i := range p.edges {
+			if !yield(*p.edges[i].Edge) {
+				return
+			}
+		}
+	}
+}
+
+// Groups returns the declared groups in the order of their declaration.
+func (p *Plan) Groups() []Group {
+	var groups []Group
+	for i := range p.groups {
+		if g := &p.groups[i]; !g.key {
+			groups = append(groups, g.Group)
+		}
+	}
+	return groups
+}
+
 // Tier returns the node's Kahn level: the number of edges on the longest path that leads to it. The end node has a tier
 // of its own after all others.
 func (p *Plan) Tier(r Ref) int { return int(p.facts[r].tier) }

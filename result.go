@@ -68,6 +68,9 @@ type NodeResult struct {
 // ID returns the id of the run.
 func (r *Result) ID() string { return r.run.ID() }
 
+// Plan returns the plan that was executed.
+func (r *Result) Plan() *Plan { return r.run.plan }
+
 // Len returns the number of nodes.
 func (r *Result) Len() int { return len(r.run.plan.nodes) }
 
