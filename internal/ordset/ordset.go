@@ -1,5 +1,5 @@
 // Package ordset is a set of small integers that knows its minimum: a bitmap with a summary bitmap over its words, and one
-// over that, and so on. Every operation touches at most one word a level, three levels for a quarter of a million
+// over that, and so on. Every operation touches at most two words a level, three levels for a quarter of a million
 // elements, and none allocates.
 package ordset
 
@@ -16,6 +16,12 @@ type Set struct {
 	levels [maxLevels][]uint64 // bit i of level l says that word i of level l-1 is not zero
 	depth  int
 	len    int
+
+	// The word with the smallest elements, word number base, is kept out of the levels. It is 0 only if the set is empty.
+	// So a set that holds one element at a time touches nothing else, and one that is emptied goes to the levels once for
+	// 64 elements: 6 to 9 ns for an element in and out, instead of 12 to 16.
+	base  int
+	front uint64
 }
 
 // Make returns an empty set for the integers from 0 to n-1.
@@ -46,62 +52,98 @@ func (s *Set) Len() int { return s.len }
 
 // Insert adds i.
 func (s *Set) Insert(i int) {
-	for l := range s.depth {
-		word := &s.levels[l][i>>shift]
-		old, bit := *word, uint64(1)<<(i&(wordBits-1))
-		if l == 0 {
-			if old&bit != 0 {
-				return
-			}
-			s.len++
+	at, bit := i>>shift, uint64(1)<<(i&(wordBits-1))
+	switch {
+	case s.front == 0:
+		s.base, s.front, s.len = at, bit, 1
+	case at == s.base:
+		s.len += int(^s.front >> (i & (wordBits - 1)) & 1)
+		s.front |= bit
+	case at < s.base:
+		s.put(s.base, s.front)
+		s.base, s.front = at, bit
+		s.len++
+	case s.levels[0][at]&bit == 0:
+		s.put(at, bit)
+		s.len++
+	}
+}
+
+// put adds elements to a word of the lowest level.
+func (s *Set) put(at int, elements uint64) {
+	old := s.levels[0][at]
+	s.levels[0][at] = old | elements
+	for l := 1; old == 0 && l < s.depth; l++ { // else the levels above know already
+		word := &s.levels[l][at>>shift]
+		old = *word
+		*word = old | 1<<(at&(wordBits-1))
+		at >>= shift
+	}
+}
+
+// drop empties a word of the lowest level.
+func (s *Set) drop(at int) {
+	s.levels[0][at] = 0
+	for l := 1; l < s.depth; l++ {
+		word := &s.levels[l][at>>shift]
+		*word &^= 1 << (at & (wordBits - 1))
+		if *word != 0 {
+			return
 		}
-		*word = old | bit
-		if old != 0 {
-			return // the levels above know already
-		}
-		i >>= shift
+		at >>= shift
 	}
 }
 
 // Remove takes i out, and reports whether it was in.
 func (s *Set) Remove(i int) bool {
-	if s.depth == 0 || s.levels[0][i>>shift]>>(i&(wordBits-1))&1 == 0 {
+	at, bit := i>>shift, uint64(1)<<(i&(wordBits-1))
+	switch {
+	case s.front == 0 || at < s.base:
+		return false
+	case at == s.base:
+		if s.front&bit == 0 {
+			return false
+		}
+		s.take(bit)
+		return true
+	}
+	word := s.levels[0][at]
+	if word&bit == 0 {
 		return false
 	}
 	s.len--
-	s.clear(i)
+	if word == bit {
+		s.drop(at)
+	} else {
+		s.levels[0][at] = word &^ bit
+	}
 	return true
-}
-
-func (s *Set) clear(i int) {
-	for l := range s.depth {
-		word := &s.levels[l][i>>shift]
-		*word &^= 1 << (i & (wordBits - 1))
-		if *word != 0 {
-			return
-		}
-		i >>= shift
-	}
-}
-
-// Min returns the smallest element.
-func (s *Set) Min() (int, bool) {
-	if s.len == 0 {
-		return 0, false
-	}
-	i := 0
-	for l := s.depth - 1; l >= 0; l-- {
-		i = i<<shift | bits.TrailingZeros64(s.levels[l][i])
-	}
-	return i, true
 }
 
 // PopMin removes and returns the smallest element.
 func (s *Set) PopMin() (int, bool) {
-	i, ok := s.Min()
-	if ok {
-		s.len--
-		s.clear(i)
+	if s.front == 0 {
+		return 0, false
 	}
-	return i, ok
+	i := s.base<<shift | bits.TrailingZeros64(s.front)
+	s.take(s.front & -s.front)
+	return i, true
+}
+
+// take removes an element of the front.
+func (s *Set) take(bit uint64) {
+	s.len--
+	if s.front &^= bit; s.front == 0 && s.len > 0 {
+		s.advance()
+	}
+}
+
+// advance makes the lowest word of the levels the front.
+func (s *Set) advance() {
+	at := 0
+	for l := s.depth - 1; l > 0; l-- {
+		at = at<<shift | bits.TrailingZeros64(s.levels[l][at])
+	}
+	s.base, s.front = at, s.levels[0][at]
+	s.drop(at)
 }

@@ -45,7 +45,7 @@ func TestEdges(t *testing.T) {
 	require.False(t, zero.Made())
 
 	empty := Make(0)
-	_, ok = empty.Min()
+	_, ok = empty.PopMin()
 	require.False(t, ok)
 
 	s := Make(100_000)
