@@ -51,6 +51,7 @@ func compile(g *Graph) (*Plan, error) {
 	c.resolveEdges()
 	for i := range g.nodes {
 		c.checkNode(i)
+		c.lower(i)
 	}
 	c.levels()
 	if err := c.err(); err != nil {
@@ -81,6 +82,8 @@ type compiler struct {
 	outOf csr    // by node: its out-edges, edges into the end node left out
 	tier  []int32
 	depth int32 // number of tiers
+
+	lowered map[int32]*lowered // by index of declaration
 }
 
 func (c *compiler) checkDefaults() {
@@ -125,7 +128,7 @@ func (c *compiler) indexNodes() {
 
 // isRouter reports whether the node's output is labelled.
 func isRouter(n *Node) bool {
-	return n.Routes || n.Test != nil || n.Kind == KindCondition || n.Kind == KindGate
+	return n.Routes || n.Test != nil || n.TestExpr != "" || n.Kind == KindCondition || n.Kind == KindGate
 }
 
 func (c *compiler) resolveEdges() {
@@ -265,8 +268,9 @@ func (c *compiler) checkNode(i int) {
 	bad := func(kind error, format string, args ...any) {
 		c.addErr(fmt.Errorf("node %s: %w: %s", quoteID(n.ID), kind, fmt.Sprintf(format, args...)))
 	}
-	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.GuardErrors >= guardCount || n.NoMatch >= noMatchCount {
-		bad(ErrBadValue, "%v, %v, %v, %v", n.SkipMode, n.OnUpstreamFailure, n.GuardErrors, n.NoMatch)
+	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.GuardErrors >= guardCount || n.NoMatch >= noMatchCount ||
+		n.Moderation >= moderationCount {
+		bad(ErrBadValue, "%v, %v, %v, %v, %v", n.SkipMode, n.OnUpstreamFailure, n.GuardErrors, n.NoMatch, n.Moderation)
 	}
 	for _, d := range []struct {
 		name string
@@ -279,8 +283,14 @@ func (c *compiler) checkNode(i int) {
 	if err := n.Retry.validate(); err != nil {
 		c.add("node %s: %w", quoteID(n.ID), err)
 	}
-	if n.Do != nil && n.Test != nil {
+	if n.Do != nil && (n.Test != nil || n.TestExpr != "") {
 		bad(ErrBadValue, "it has both a Do and a Test")
+	}
+	if n.Test != nil && n.TestExpr != "" {
+		bad(ErrBadValue, "it has both a Test and a TestExpr")
+	}
+	if n.When != nil && n.WhenExpr != "" {
+		bad(ErrBadValue, "it has both a When and a WhenExpr")
 	}
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
 		bad(ErrBadValue, "no merge strategy %s", quoteID(n.Merge))
@@ -302,7 +312,7 @@ func (c *compiler) checkNode(i int) {
 	case !n.Join.valid():
 		bad(ErrBadJoin, "%v", n.Join)
 	case int32(i) == c.end:
-		if n.Join != joinDefault || n.When != nil || n.Disabled || n.Test != nil || n.Routes || n.OnUpstreamFailure != upstreamDefault ||
+		if n.Join != joinDefault || n.When != nil || n.WhenExpr != "" || n.Disabled || n.Test != nil || n.TestExpr != "" || n.Routes || n.OnUpstreamFailure != upstreamDefault ||
 			n.SkipMode != skipModeDefault {
 			bad(ErrBadEnd, "the end node has no join rule, guard, policy or branches, and cannot be disabled")
 		}

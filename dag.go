@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -31,18 +32,36 @@ type Graph struct {
 	Inputs []string
 	// Groups declare the groups that nodes may name.
 	Groups []Group
+	// Evaluator reads the texts of guards and conditions. It is needed where a node has a WhenExpr or a TestExpr.
+	Evaluator Evaluator
+	// StrictGuards makes a WhenExpr that the Evaluator cannot read a problem of Compile. Otherwise it is one when the guard
+	// is asked, and means what GuardErrors says. Recommended for new graphs.
+	StrictGuards bool
+	// Schemas makes contracts of the schemas of nodes. It is needed where an InputSchema or OutputSchema is not a [Contract]
+	// itself.
+	Schemas SchemaCompiler
 
 	nodes  []Node
 	edges  []Edge // all edges, in the order of their declaration: fan-in order is defined by it
 	merges map[string]MergeFunc
 
-	mu     sync.Mutex // guards the fields below; Compile may be called by concurrent runs
-	plan   *Plan
-	err    error
-	baked  Defaults // what plan was compiled with: these are exported fields, so a change is seen only here
-	inputs []string
-	groups []Group
-	fresh  bool
+	mu    sync.Mutex // guards the fields below; Compile may be called by concurrent runs
+	plan  *Plan
+	err   error
+	baked settings
+	fresh bool
+}
+
+// settings are what a plan was compiled with beside nodes, edges and merges: exported fields, a change of which nobody
+// tells.
+type settings struct {
+	name         string
+	defaults     Defaults
+	inputs       []string
+	groups       []Group
+	evaluator    Evaluator
+	strictGuards bool
+	schemas      SchemaCompiler
 }
 
 // Defaults are the values of a node's fields where the node leaves them zero.
@@ -88,6 +107,8 @@ type Node struct {
 	// It may look at the statuses, errors and outputs of the node's ancestors, and so its join rule defaults to
 	// [Boundary]. [If] and [Switch] set it.
 	Test func(View) (any, error)
+	// TestExpr is a Test as a text, read by the graph's Evaluator. One that cannot be read is a problem of Compile.
+	TestExpr string
 	// Routes marks a step whose output is the label of the branch to take.
 	Routes bool
 	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
@@ -98,6 +119,9 @@ type Node struct {
 	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test it sees
 	// ancestors only. What an error or a panic means is said by GuardErrors.
 	When func(View) (bool, error)
+	// WhenExpr is a guard as a text, read by the graph's Evaluator; [Truthy] says which values let the node run. See
+	// Graph.StrictGuards for texts that cannot be read.
+	WhenExpr string
 	// GuardErrors tells what a guard that fails to decide means. Default: [GuardAllow].
 	GuardErrors GuardPolicy
 
@@ -161,6 +185,17 @@ type Node struct {
 	Merge string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
+
+	// InputSchema is the contract of the node's parameters, as one object: a [Contract], or data that the graph's Schemas
+	// makes one of. It is checked once, before the first attempt; inputs that violate it fail the node with
+	// [CauseContractInput] and the step is not called.
+	InputSchema any
+	// OutputSchema is the contract of the node's output. An output that violates it fails the attempt with
+	// [CauseContractOutput], which is retried if RetryOn lists it.
+	OutputSchema any
+	// Moderation tells what of the node the run's moderator judges: see [Moderate]. What it refuses fails the node with
+	// [CauseModeration], which is never retried.
+	Moderation Moderation
 }
 
 // Port declares one input of a node.
@@ -303,15 +338,38 @@ func (g *Graph) changed() {
 //
 // Every problem is reported at once, in a [*GraphError] that errors.Is and errors.As search: it matches, as the case may
 // be, [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin],
-// [ErrBadEnd], [ErrMergeConflict] and [ErrUnboundPort].
+// [ErrBadEnd], [ErrMergeConflict], [ErrUnboundPort], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] and [ErrBadSchema].
 func (g *Graph) Compile() (*Plan, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.fresh || !sameDefaults(g.baked, g.Defaults) || !slices.Equal(g.inputs, g.Inputs) || !slices.Equal(g.groups, g.Groups) {
-		g.plan, g.err = compile(g)
-		g.baked, g.inputs, g.groups, g.fresh = g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), true
+	if g.fresh && g.baked.of(g) {
+		return g.plan, g.err
 	}
-	return g.plan, g.err
+	p, err := g.compileUnlocked()
+	if g.fresh && g.baked.of(g) { // somebody else was faster: one plan for all
+		return g.plan, g.err
+	}
+	g.plan, g.err, g.fresh = p, err, true
+	g.baked = settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
+	return p, err
+}
+
+// compileUnlocked lets go of the lock while it compiles: that calls the evaluator and the schema compiler.
+func (g *Graph) compileUnlocked() (*Plan, error) {
+	g.mu.Unlock()
+	defer g.mu.Lock()
+	return compile(g)
+}
+
+// of reports whether these are still the settings of the graph.
+func (s *settings) of(g *Graph) bool {
+	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.Equal(s.inputs, g.Inputs) && slices.Equal(s.groups, g.Groups) &&
+		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
+}
+
+// same compares values of user types. Those that cannot be compared count as different.
+func same(a, b any) bool {
+	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 func sameDefaults(a, b Defaults) bool {

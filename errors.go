@@ -21,6 +21,10 @@ var (
 	ErrBadEnd        = errors.New("bad end node")
 	ErrMergeConflict = errors.New("merge conflict")
 	ErrUnboundPort   = errors.New("unbound required port")
+	ErrNoEvaluator   = errors.New("no evaluator")
+	ErrBadExpression = errors.New("bad expression")
+	ErrNoSchemas     = errors.New("no schema compiler")
+	ErrBadSchema     = errors.New("bad schema")
 )
 
 // Errors of Execute and Start before anything runs.

@@ -27,6 +27,9 @@ func (c *compiler) number() {
 		next[c.tier[i]]++
 		p.declared[i], p.decl[r] = r, int32(i)
 		p.nodes[r] = c.g.nodes[i]
+		if l := c.lowered[int32(i)]; l != nil {
+			l.plant(p, r)
+		}
 		p.ids[p.nodes[r].ID] = r
 		p.facts[r].tier = c.tier[i]
 		if int32(i) == c.end {

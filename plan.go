@@ -42,6 +42,8 @@ type Plan struct {
 	losers   bool      // some node has CancelLosers
 	groups   []group   // the declared groups, then one for each key
 	member   [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
+	// contracts are those of the nodes that have any, by phase.
+	contracts map[Ref][phaseCount]Contract
 }
 
 const noRef Ref = -1
@@ -185,7 +187,16 @@ func (p *Plan) Ref(id string) (Ref, bool) {
 func (p *Plan) ID(r Ref) string { return p.nodes[r].ID }
 
 // Node returns a copy of the node, with After and In empty. It panics if r is out of range.
-func (p *Plan) Node(r Ref) Node { return p.nodes[r] }
+func (p *Plan) Node(r Ref) Node {
+	n := p.nodes[r]
+	if n.WhenExpr != "" {
+		n.When = nil // what it was lowered to
+	}
+	if n.TestExpr != "" {
+		n.Test = nil
+	}
+	return n
+}
 
 // Declared yields all nodes in the order of their declaration.
 func (p *Plan) Declared() iter.Seq2[Ref, string] {
@@ -278,18 +289,21 @@ func (p *Plan) edgesFrom(to, from Ref) []int32 {
 
 func (p *Plan) outOf(r Ref) []arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
-// Portable reports what keeps the graph from running anywhere but in this process: the functions that its nodes hold. It
-// returns nil for a graph that is all data.
+// Portable reports what keeps the graph from running anywhere but in this process: the functions and contracts that its
+// nodes hold. It returns nil for a graph that is all data; guards and conditions that are texts, and schemas, are.
 func (p *Plan) Portable() error {
 	ps := problems{graph: p.name}
 	for _, r := range p.declared {
-		n := &p.nodes[r]
+		n := p.Node(r)
 		for _, f := range []struct {
 			name string
 			set  bool
-		}{{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil}} {
+		}{
+			{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil},
+			{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
+		} {
 			if f.set {
-				ps.add("node %s: %w: %s is a Go function", quoteID(n.ID), ErrBadValue, f.name)
+				ps.add("node %s: %w: %s is Go code", quoteID(n.ID), ErrBadValue, f.name)
 			}
 		}
 	}

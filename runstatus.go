@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 )
@@ -364,7 +365,7 @@ func (s *State) reason(r Ref) SkipReason {
 	arg := uint32(w)
 	switch reason.Kind {
 	case SkipWhenGuard:
-		reason.Expression = "func"
+		reason.Expression = cmp.Or(p.nodes[r].WhenExpr, "func")
 	case SkipConditionBranch, SkipUpstreamSkipped:
 		if arg != noEdge {
 			reason.Node = p.nodes[p.edges[arg].from].ID

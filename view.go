@@ -20,6 +20,15 @@ func (v View) Root(name string) (value any, ok bool) {
 	return value, ok
 }
 
+// Trigger returns the payload that the run was fired with. ok is false for a run that no trigger fired.
+func (v View) Trigger() (payload any, ok bool) { return nil, false }
+
+// Has reports whether id names an ancestor.
+func (v View) Has(id string) bool {
+	_, ok := v.ancestor(id)
+	return ok
+}
+
 // Status returns the status of an ancestor.
 func (v View) Status(id string) Status {
 	r, ok := v.ancestor(id)

@@ -1,0 +1,108 @@
+package kahn
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Contract judges the inputs or the output of a node: see Node.InputSchema and Node.OutputSchema. It may be used by any
+// number of goroutines at once.
+type Contract interface {
+	// Check returns what is wrong with a value, nothing if it conforms. It must not change the value.
+	Check(value any) []Violation
+}
+
+// Violation is one thing that is wrong with a value.
+type Violation struct {
+	// Path is the place in the value, as a JSON pointer; empty for the whole of it.
+	Path string `json:"path"`
+	// Message says what is wrong there.
+	Message string `json:"message"`
+}
+
+// String renders the violation for people.
+func (v Violation) String() string {
+	if v.Path == "" {
+		return v.Message
+	}
+	return v.Path + ": " + v.Message
+}
+
+// SchemaCompiler makes a Contract of a schema that is data. The module kahn/schema has one for JSON Schema.
+type SchemaCompiler interface {
+	// Compile is called by Graph.Compile, once for each schema. Its error tells what is wrong with the schema.
+	Compile(schema any) (Contract, error)
+}
+
+// Phase tells which side of a step is judged.
+type Phase uint8
+
+// The phases.
+const (
+	PhaseInput  Phase = iota // the parameters, before the step's first attempt
+	PhaseOutput              // what an attempt returned
+
+	phaseCount
+)
+
+var phaseNames = [phaseCount]string{"input", "output"}
+
+// String returns "input" or "output".
+func (p Phase) String() string { return enumName(phaseNames[:], int(p), "Phase") }
+
+// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (p Phase) MarshalText() ([]byte, error) { return enumText(phaseNames[:], int(p), "phase") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (p *Phase) UnmarshalText(text []byte) error { return enumParse(p, phaseNames[:], text, "phase") }
+
+// ContractError is the error of a node whose inputs or output violate its contract, of kind [CauseContractInput] or
+// [CauseContractOutput].
+type ContractError struct {
+	Phase      Phase
+	Violations []Violation
+}
+
+// Error lists the first violations.
+func (e *ContractError) Error() string {
+	const most = 5
+	var parts []string
+	for i, v := range e.Violations {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("and %d more", len(e.Violations)-most))
+			break
+		}
+		parts = append(parts, shorten(v.String()))
+	}
+	return fmt.Sprintf("%v_contract_violation: %s", e.Phase, strings.Join(parts, "; "))
+}
+
+func isContract(schema any) bool {
+	_, ok := schema.(Contract)
+	return ok
+}
+
+// contract makes the Contract of a node's schema.
+func (c *compiler) contract(n *Node, field string, schema any) (contract Contract) {
+	if isNull(schema) {
+		return nil
+	}
+	if contract, ok := schema.(Contract); ok {
+		return contract
+	}
+	if isNull(c.g.Schemas) {
+		c.add("node %s: %w: it has an %s, the graph no Schemas", quoteID(n.ID), ErrNoSchemas, field)
+		return nil
+	}
+	err := contain(func() (err error) {
+		if contract, err = c.g.Schemas.Compile(schema); err == nil && isNull(contract) {
+			err = fmt.Errorf("the compiler returned no contract")
+		}
+		return err
+	})
+	if err != nil {
+		c.add("node %s: %s: %w: %w", quoteID(n.ID), field, ErrBadSchema, bounded(err))
+		return nil
+	}
+	return contract
+}

@@ -1,0 +1,158 @@
+package kahn
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// Evaluator gives guards and conditions that are texts their meaning: see Node.WhenExpr and Node.TestExpr. The module
+// kahn/expression has one.
+type Evaluator interface {
+	// Parse reads a text. It is called by Compile, once for each text. Its error tells what is wrong with it.
+	Parse(text string) (Expression, error)
+}
+
+// Expression is a text that an [Evaluator] has read. It is kept in the Plan and may be evaluated by any number of runs at
+// once.
+type Expression interface {
+	// Evaluate returns the value of the expression, for a guard whatever [Truthy] makes of it. The View is of the node that
+	// looks, and shows nothing but its ancestors. The context has the values of the run's and a deadline of a second; it
+	// does not end with the run, since a cleanup node's guard is evaluated in a stopping one.
+	Evaluate(ctx context.Context, v View) (any, error)
+}
+
+// evaluationTimeout is the time that an expression has. A worker is kept busy by it, and no stop interrupts it.
+const evaluationTimeout = time.Second
+
+func evaluate(e Expression, v View) (any, error) {
+	ctx, cancel := context.WithTimeout(v.run.base, evaluationTimeout)
+	defer cancel()
+	return e.Evaluate(ctx, v)
+}
+
+// Truthy reports whether a value counts as true where a guard is asked: false, null, zero, the empty string, empty
+// collections and the string "false", which is what a template makes of false, do not.
+func Truthy(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case json.Number:
+		f, err := v.Float64()
+		return err != nil || f != 0
+	}
+	if isNull(v) {
+		return false
+	}
+	switch r := indirect(reflect.ValueOf(v)); r.Kind() {
+	case reflect.Invalid:
+		return false
+	case reflect.String:
+		return r.String() != "" && r.String() != "false"
+	case reflect.Slice, reflect.Map, reflect.Array:
+		return r.Len() > 0
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8,
+		reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr, reflect.Float32, reflect.Float64, reflect.Complex64,
+		reflect.Complex128:
+		return !r.IsZero()
+	}
+	return true
+}
+
+// lowered are the functions and contracts that stand in the plan for what a node says in texts and schemas. The rest of the
+// engine knows nothing of texts.
+type lowered struct {
+	when          func(View) (bool, error)
+	test          func(View) (any, error)
+	input, output Contract
+}
+
+// plant puts the functions and contracts into the plan.
+func (l *lowered) plant(p *Plan, r Ref) {
+	n := &p.nodes[r]
+	if l.when != nil {
+		n.When = l.when
+	}
+	if l.test != nil {
+		n.Test = l.test
+	}
+	if l.input != nil || l.output != nil {
+		if p.contracts == nil {
+			p.contracts = map[Ref][phaseCount]Contract{}
+		}
+		p.contracts[r] = [phaseCount]Contract{PhaseInput: l.input, PhaseOutput: l.output}
+	}
+}
+
+// lower reads the texts and schemas of a node. This calls user code, which is why Compile holds no lock.
+func (c *compiler) lower(i int) {
+	n := &c.g.nodes[i]
+	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil {
+		return
+	}
+	var l lowered
+	if n.WhenExpr != "" {
+		switch e, err := c.parse(n, "WhenExpr", n.WhenExpr); {
+		case e != nil:
+			l.when = func(v View) (bool, error) {
+				value, err := evaluate(e, v)
+				return err == nil && Truthy(value), err
+			}
+		case err != nil && c.g.StrictGuards:
+			c.addErr(err)
+		default: // it says what it has to say when it is asked, and GuardErrors what that means
+			l.when = func(View) (bool, error) { return false, err }
+		}
+	}
+	if n.TestExpr != "" {
+		// A condition that cannot decide fails its node whatever the policy, so there is nothing to wait for.
+		e, err := c.parse(n, "TestExpr", n.TestExpr)
+		if err != nil {
+			c.addErr(err)
+		}
+		l.test = func(v View) (any, error) { return evaluate(e, v) }
+	}
+	l.input = c.contract(n, "InputSchema", n.InputSchema)
+	l.output = c.contract(n, "OutputSchema", n.OutputSchema)
+	if c.lowered == nil {
+		c.lowered = map[int32]*lowered{}
+	}
+	c.lowered[int32(i)] = &l
+}
+
+// parse reads a text. Without an evaluator it reports that, and returns neither.
+func (c *compiler) parse(n *Node, field, text string) (e Expression, err error) {
+	if isNull(c.g.Evaluator) {
+		c.add("node %s: %w: it has a %s, the graph no Evaluator", quoteID(n.ID), ErrNoEvaluator, field)
+		return nil, nil
+	}
+	err = contain(func() (err error) {
+		if e, err = c.g.Evaluator.Parse(text); err == nil && isNull(e) {
+			err = fmt.Errorf("the evaluator returned no expression")
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %s: %w: %w", quoteID(n.ID), field, ErrBadExpression, bounded(err))
+	}
+	return e, nil
+}
+
+// contain calls user code on a goroutine of the host and returns its panic as an error.
+func contain(f func() error) (err error) {
+	ok := false
+	defer func() {
+		if !ok {
+			if v := recover(); v != nil {
+				err = newPanicError(v)
+			}
+		}
+	}()
+	err = f()
+	ok = true
+	return err
+}
