@@ -30,12 +30,14 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	}
 	type life struct {
 		queued, started int
+		reentered       int  // starts after a wait, in the same attempt
+		gate            bool // it is completed by a signal, without a start
 		terminal        kahn.Status
 		at              int // index of the terminal event
 	}
 	nodes := map[string]*life{}
 	for _, n := range g.Nodes() {
-		nodes[n.ID] = &life{}
+		nodes[n.ID] = &life{gate: n.Kind == kahn.KindGate && n.Do == nil}
 	}
 	for i, e := range events {
 		if e.ID != uint64(i+1) {
@@ -62,11 +64,15 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 			n.queued++
 		case kahn.EventNodeStarted:
 			n.started++
-			if n.started != e.Attempt || n.queued != 0 && n.queued != n.started {
+			if n.started != e.Attempt+n.reentered || n.queued != 0 && n.queued != n.started {
 				return fmt.Errorf("%v: attempt %d after %d queued, %d started", e, e.Attempt, n.queued, n.started)
 			}
+		case kahn.EventNodeSuspended:
+			if n.started > 0 {
+				n.reentered++
+			}
 		case kahn.EventNodeCompleted:
-			if n.started == 0 {
+			if n.started == 0 && !n.gate {
 				return fmt.Errorf("%v without a start", e)
 			}
 		case kahn.EventNodeBlocked:
@@ -83,7 +89,7 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	for r := range res.Nodes() {
 		if n := nodes[r.ID]; n.terminal != r.Status {
 			return fmt.Errorf("node %s is %v in the result and %v in the stream", r.ID, r.Status, n.terminal)
-		} else if n.started != r.Attempts {
+		} else if n.started != r.Attempts+n.reentered {
 			return fmt.Errorf("node %s has %d attempts in the result and %d in the stream", r.ID, r.Attempts, n.started)
 		}
 	}

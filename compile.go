@@ -292,6 +292,7 @@ func (c *compiler) checkNode(i int) {
 	if n.When != nil && n.WhenExpr != "" {
 		bad(ErrBadValue, "it has both a When and a WhenExpr")
 	}
+	c.checkGate(n, bad)
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
 		bad(ErrBadValue, "no merge strategy %s", quoteID(n.Merge))
 	}

@@ -13,7 +13,8 @@ const (
 	KindEnd = "end"
 	// KindCondition marks a step whose output is the label of the branch to take, like Routes: true.
 	KindCondition = "condition"
-	// KindGate marks a node that waits for a signal, whose value is the label of the branch to take.
+	// KindGate marks a node that waits for a signal, whose value is its output and the label of the branch to take: see
+	// [Gate]. With a Do of its own it is a step like any other, whose output is such a label.
 	KindGate = "gate"
 )
 
@@ -113,6 +114,9 @@ type Node struct {
 	Routes bool
 	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
+
+	// Gate bounds the wait of a gate. It is allowed on nodes of [KindGate] without a Do only. Nil: the gate waits for ever.
+	Gate *Gate
 
 	// Disabled skips the node at the start of the run, before any predecessor.
 	Disabled bool

@@ -59,6 +59,13 @@ var (
 	ErrCallAborted = errors.New("call aborted externally")
 	// ErrNoLog answers who wants to read the events of a run that keeps none.
 	ErrNoLog = errors.New("the run keeps no events")
+	// ErrUnknownGate answers a signal for something that does not wait for one.
+	ErrUnknownGate = errors.New("unknown gate")
+	// ErrDuplicateGate fails a step that would wait under a name that is another node's, and answers signals that mean the
+	// same node.
+	ErrDuplicateGate = errors.New("duplicate gate")
+	// ErrAnswered answers a signal for a node that has had one: the first answer wins.
+	ErrAnswered = errors.New("answered already")
 	// ErrFinished answers a request to a run that has ended.
 	ErrFinished = errors.New("the run has ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
@@ -353,6 +360,7 @@ func walkError(err error, visit func(error) bool) (bounded bool) {
 // errorFacts is what the engine wants to know of an error that user code returned.
 type errorFacts struct {
 	skip      *skipError
+	suspend   *suspendError
 	rate      *rateLimitedError
 	permanent bool
 	abortRun  bool
@@ -367,6 +375,10 @@ func inspectError(err error) (f errorFacts) {
 		case *skipError:
 			if f.skip == nil {
 				f.skip = e
+			}
+		case *suspendError:
+			if f.suspend == nil {
+				f.suspend = e
 			}
 		case *rateLimitedError:
 			if f.rate == nil {

@@ -190,6 +190,13 @@ func (r *Run) event(e entry) {
 	}
 }
 
+// close ends the log of a run that is left without an end of its own.
+func (l *eventLog) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.unlock()
+}
+
 // readFrom returns events from id next on; or a channel that is closed when there are any; or what is missing; or nothing,
 // if there will be no more.
 func (l *eventLog) readFrom(next uint64) (batch []entry, more <-chan struct{}, gap error) {

@@ -11,25 +11,27 @@ type EventType string
 
 // The types of event, with the type of their payload.
 const (
-	EventRunStarted    EventType = "run.started"       // RunStarted
-	EventRunCompleted  EventType = "run.completed"     // RunEnded
-	EventRunFailed     EventType = "run.failed"        // RunEnded
-	EventRunCancelled  EventType = "run.cancelled"     // RunEnded
-	EventRunTimedOut   EventType = "run.timed_out"     // RunEnded
-	EventWaveStarted   EventType = "wave.started"      // Wave
-	EventWaveCompleted EventType = "wave.completed"    // Wave
-	EventNodeQueued    EventType = "node.queued"       // none
-	EventNodeStarted   EventType = "node.started"      // none
-	EventNodeDelta     EventType = "node.stream.delta" // Delta
-	EventNodeLog       EventType = "node.log"          // LogRecord
-	EventNodeTimedOut  EventType = "node.timed_out"    // TimedOut
-	EventNodeRetried   EventType = "node.retried"      // Retried
-	EventNodeCompleted EventType = "node.completed"    // NodeCompleted
-	EventNodeFailed    EventType = "node.failed"       // NodeEnded
-	EventNodeAborted   EventType = "node.aborted"      // NodeEnded
-	EventNodeCancelled EventType = "node.cancelled"    // NodeEnded
-	EventNodeSkipped   EventType = "node.skipped"      // NodeSkipped
-	EventNodeBlocked   EventType = "node.blocked"      // NodeBlocked
+	EventRunStarted    EventType = "run.started"        // RunStarted
+	EventRunCompleted  EventType = "run.completed"      // RunEnded
+	EventRunFailed     EventType = "run.failed"         // RunEnded
+	EventRunCancelled  EventType = "run.cancelled"      // RunEnded
+	EventRunTimedOut   EventType = "run.timed_out"      // RunEnded
+	EventWaveStarted   EventType = "wave.started"       // Wave
+	EventWaveCompleted EventType = "wave.completed"     // Wave
+	EventNodeQueued    EventType = "node.queued"        // none
+	EventNodeStarted   EventType = "node.started"       // none
+	EventNodeDelta     EventType = "node.stream.delta"  // Delta
+	EventNodeLog       EventType = "node.log"           // LogRecord
+	EventNodeTimedOut  EventType = "node.timed_out"     // TimedOut
+	EventNodeRetried   EventType = "node.retried"       // Retried
+	EventNodeCompleted EventType = "node.completed"     // NodeCompleted
+	EventNodeFailed    EventType = "node.failed"        // NodeEnded
+	EventNodeAborted   EventType = "node.aborted"       // NodeEnded
+	EventNodeCancelled EventType = "node.cancelled"     // NodeEnded
+	EventNodeSkipped   EventType = "node.skipped"       // NodeSkipped
+	EventNodeBlocked   EventType = "node.blocked"       // NodeBlocked
+	EventNodeSuspended EventType = "node.suspended"     // NodeSuspended
+	EventRunStatus     EventType = "run.status.changed" // RunStatusChanged
 )
 
 // Event is one fact about a run. The events of a run are in one total order: run.started comes first, the event that ends
@@ -142,6 +144,19 @@ type NodeBlocked struct {
 	Policy  UpstreamPolicy
 }
 
+// NodeSuspended is the payload of node.suspended.
+type NodeSuspended struct {
+	Token    string    // under which the signal is to come
+	Info     any       // what the step that suspended itself had to say
+	Deadline time.Time // zero if there is none
+}
+
+// RunStatusChanged is the payload of run.status.changed: nothing is left to do until a signal comes, or one has come.
+type RunStatusChanged struct {
+	From, To RunStatus
+	Waiting  []string // the nodes that wait, in the order of declaration
+}
+
 type eventKind uint8
 
 const (
@@ -164,13 +179,15 @@ const (
 	evNodeCancelled
 	evNodeSkipped
 	evNodeBlocked
+	evNodeSuspended
+	evRunStatus
 )
 
 var eventTypes = [...]EventType{
 	EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventRunTimedOut, EventWaveStarted,
 	EventWaveCompleted, EventNodeQueued, EventNodeStarted, EventNodeDelta, EventNodeLog, EventNodeTimedOut,
 	EventNodeRetried, EventNodeCompleted, EventNodeFailed, EventNodeAborted, EventNodeCancelled, EventNodeSkipped,
-	EventNodeBlocked,
+	EventNodeBlocked, EventNodeSuspended, EventRunStatus,
 }
 
 // endsRun reports whether the kind is that of a run's last event.
@@ -231,9 +248,14 @@ func (r *Run) nodeEvent(c change, now int64) {
 			return
 		}
 		e.kind = evNodeQueued
-		e.attempt = c.attempt + 1 // by now it may have been started
+		e.attempt = r.attemptOf(c.ref, c.attempt+1) // by now it may have been started
 	case Running:
 		e.kind = evNodeStarted
+	case Suspended:
+		e.kind = evNodeSuspended
+		if x := r.extras[c.ref]; x.wait != nil { // else it was answered in the same breath
+			e.arg = NodeSuspended{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
+		}
 	case Completed:
 		e.kind = evNodeCompleted
 		if rec.fallback {
@@ -318,7 +340,7 @@ func (l *eventLog) make(id uint64, e *entry) Event {
 	case evRunStarted:
 		ev.Payload = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode}
 		return ev
-	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
+	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut, evRunStatus:
 		return ev
 	case evWaveStarted, evWaveCompleted:
 		wave := Wave{Tier: int(e.ref)}

@@ -72,7 +72,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err := r.cfg.apply(opts); err != nil {
 		return nil, err
 	}
-	if !readable {
+	if r.unheld = !readable; r.unheld {
 		r.cfg.retain = 0
 	}
 	if step == nil && len(p.stepless) > 0 {
@@ -124,7 +124,14 @@ type Run struct {
 	cancelled  bool                     // Cancel was called or the caller's context ended
 	verdict    verdict
 	endOutput  any
-	warnings   []error
+
+	unheld    bool           // the caller has no hold of the Run: when it is suspended that is its end
+	leaving   bool           // Leave was called
+	resting   bool           // suspended, nothing left to do
+	reentered bool           // some step was entered again after a wait
+	tokens    map[string]Ref // of the steps that wait
+	signals   map[Ref]answer // of gates that were not reached yet
+	warnings  []error
 
 	idOnce sync.Once
 	id     string
@@ -165,7 +172,13 @@ type extra struct {
 	abandoned bool
 	deltas    int // emitted so far, over all attempts
 
-	attempt, overall, grace, backoff *time.Timer // armed ones; nil otherwise
+	wait      *Wait // of a suspended node
+	saved     any   // what the step gave to Suspend
+	signal    any   // what came, if signalled
+	signalled bool
+	reentries int32 // how often the step was entered again in the same attempt
+
+	attempt, overall, grace, backoff, gate *time.Timer // armed ones; nil otherwise
 }
 
 type timeoutScope uint8
@@ -236,6 +249,9 @@ func (r *Run) dispatch(now int64) {
 		r.starting = true
 		r.workers++
 		go r.work()
+	}
+	if r.st.asleep > 0 || r.leaving {
+		r.rest(now)
 	}
 	r.conclude(now)
 }
@@ -374,7 +390,8 @@ func (r *Run) CancelNode(id string) error {
 		return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
 	}
 	err := ErrFinished
-	r.control(func(int64) {
+	r.control(func(now int64) {
+		r.wake(now)
 		if err = r.st.stopNode(ref, CauseCancelNode, ref, stopAsking); err == nil {
 			if x := r.extra(ref); x.stop == nil {
 				x.stop = ErrNodeStopped
@@ -399,8 +416,11 @@ func (r *Run) control(f func(now int64)) {
 func (r *Run) Status() RunStatus {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	if r.concluded {
+	switch {
+	case r.concluded:
 		return r.verdict.status
+	case r.resting:
+		return RunSuspended
 	}
 	return RunRunning
 }
@@ -421,6 +441,8 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	if r.st.done() {
 		return
 	}
+	r.wake(r.now())
+	r.leaving = false
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
 			r.stopCauses = map[CauseKind]*stopCause{}
@@ -429,7 +451,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	}
 	r.st.stop(kind, origin, manner)
 	for ref, x := range r.extras {
-		if x.backoff != nil && statusOf(r.st.words[ref]).Terminal() {
+		if (x.backoff != nil || x.wait != nil) && statusOf(r.st.words[ref]).Terminal() {
 			r.disarmNode(ref)
 		}
 	}
@@ -524,7 +546,7 @@ func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 		if step.deadline == 0 || end < step.deadline {
 			step.deadline = end
 		}
-		if x := r.extra(step.ref); step.attempt == 1 && !fallback {
+		if x := r.extra(step.ref); x.overall == nil && !fallback {
 			x.overall = r.after(n.OverallTimeout, func(now int64) {
 				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
 			})
@@ -559,11 +581,10 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 	if statusOf(w).Terminal() {
 		return
 	}
-	attempt := int32(w & wordCount)
-	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: attempt, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
+	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
 	r.records[ref].value = timeoutAfter(timeout, x.lastErr)
 	r.records[ref].end = now
-	if err := r.st.fail(Token{ref, attempt}, CauseTimeout); err != nil {
+	if err := r.st.fail(r.st.token(ref), CauseTimeout); err != nil {
 		r.st.noteBug(err)
 	}
 	r.disarmNode(ref)
@@ -597,6 +618,7 @@ func (r *Run) disarmNode(ref Ref) {
 		r.disarm(&x.backoff)
 		if statusOf(r.st.words[ref]).Terminal() {
 			r.disarm(&x.overall)
+			r.endWait(x)
 		}
 	}
 }

@@ -81,7 +81,8 @@ func (c *compiler) resolve(r Ref) {
 	set(factObserver, observer != n.HandlesFailure)
 	set(factTolerant, n.ContinueOnFail)
 	set(factCleanup, n.Cleanup || isEnd)
-	set(factInline, n.Test != nil)
+	set(factGate, isGate(n))
+	set(factInline, n.Test != nil || isGate(n))
 	set(factCheck, n.When != nil || len(n.Ports) > 0)
 	set(factCritical, n.Critical)
 	set(factCancelLosers, n.CancelLosers)
@@ -102,7 +103,7 @@ func (c *compiler) resolve(r Ref) {
 	if n.Disabled {
 		c.p.disabled = append(c.p.disabled, r)
 	}
-	if n.Do == nil && n.Test == nil {
+	if n.Do == nil && n.Test == nil && !isGate(n) {
 		c.p.stepless = append(c.p.stepless, r)
 	}
 }

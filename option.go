@@ -24,6 +24,7 @@ type config struct {
 	statusRule     StatusRule
 	onFailure      FailureMode
 	stopMode       StopMode
+	onSuspend      SuspendMode
 	limit          int
 	keyLimit       int
 	estimates      *Result

@@ -62,7 +62,7 @@ type facts struct {
 	flags  factFlags
 }
 
-type factFlags uint16
+type factFlags uint32
 
 const (
 	factObserver factFlags = 1 << iota // a failure that reaches the node is not handled by it
@@ -78,6 +78,7 @@ const (
 	factOwn     // it has a Do or a Test: the host's step function is not for it
 	factPlain   // a value that its step returns is its output, and nothing else needs to be looked at
 	factHandled // some direct dependent is there to handle its failure
+	factGate    // performed by a signal from outside
 )
 
 func (f *facts) is(flag factFlags) bool { return f.flags&flag != 0 }

@@ -9,7 +9,7 @@ import (
 
 // Result is what a run came to.
 type Result struct {
-	// Status is RunCompleted, RunFailed or RunCancelled.
+	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that is not over: see Waiting.
 	Status RunStatus
 	// Degraded is true for a completed run with failures that were handled or tolerated.
 	Degraded bool
@@ -29,6 +29,8 @@ type Result struct {
 	// Abandoned are the ids of the nodes whose steps ignored the end of their context. Their goroutines are still at
 	// work.
 	Abandoned []string
+	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
+	Waiting []Wait
 
 	run *Run
 	err error
@@ -150,6 +152,10 @@ func (r *Result) node(ref Ref) NodeResult {
 	if res.Status == Skipped {
 		return res
 	}
+	if !res.Status.Terminal() { // of a run that is suspended
+		res.Status = s.status(ref)
+		return res
+	}
 	run.indexOnce.Do(func() { run.index = s.indexOrigins() })
 	x := run.index
 	res.Cause.Kind = s.causeKind(ref, x.byRequest[ref])
@@ -238,7 +244,11 @@ func (r *Run) makeResult() *Result {
 			res.Cause.Origins, res.Cause.Err = r.names([]Ref{r.plan.end}), r.nodeError(r.plan.end)
 		}
 	}
-	if v.status != RunCompleted {
+	switch v.status {
+	case RunCompleted:
+	case RunSuspended:
+		res.Output, res.Waiting = nil, r.waiting()
+	default:
 		res.err = r.runError(v)
 	}
 	return res

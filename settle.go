@@ -340,9 +340,12 @@ func (s *State) makeReady(r Ref) {
 		w = w&^wordCount | wordDecided
 	}
 	s.words[r] = w&^wordStatus | wordReady | wordReached
-	if s.plan.facts[r].is(factInline) {
+	switch f := &s.plan.facts[r]; {
+	case f.is(factGate):
+		s.gates = append(s.gates, r)
+	case f.is(factInline):
 		s.evaluateInline(r)
-	} else {
+	default:
 		s.ready.Insert(int(s.pos[r]))
 	}
 	s.log(r, Ready)

@@ -34,6 +34,7 @@ type State struct {
 	taken   []bool     // by label number: the routing decisions of completed conditions
 	ready   ordset.Set // nodes in status Ready that wait for a slot, by schedule position
 	inline  ordset.Set // nodes whose check or inline evaluation is due, by Ref
+	gates   []Ref      // gates in status Ready that were not handed out, those that were stopped meanwhile included
 	touched ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
 	work    []Ref      // nodes that were settled and whose out-edges are still to be visited
 
@@ -42,8 +43,13 @@ type State struct {
 	left    int // nodes that are not terminal, the end node not counted
 	running int // nodes that hold a slot
 	busy    int // nodes that run, retry or are being checked, with or without a slot
+	asleep  int // suspended nodes
 	tier    int32
 	pending int // Waves: nodes of the current tier that are not terminal
+
+	hold      hold // what is not started for the time being
+	onSuspend SuspendMode
+	held      []Ref // ready nodes that the hold has passed over
 
 	stopped  CauseKind   // why the whole run was stopped, or CauseNone
 	stopping []Ref       // running nodes that were asked to stop and that NextStop has not handed out
@@ -79,6 +85,9 @@ type Task struct {
 	// Check means that the node's join is satisfied and that user code or data has the last word: run the node's guard,
 	// assemble its inputs, and report with Checked. Otherwise the attempt has begun: the node is Running.
 	Check bool
+	// Gate means that the node is a gate that was reached, and still Ready: report with Suspend that it waits, or with
+	// Settle what the signal was that it got before it waited. A gate that waits is settled with the same Token.
+	Gate bool
 }
 
 // Outcome tells how an attempt ended.
@@ -179,6 +188,13 @@ func (s *State) init(p *Plan, c *config) {
 	if p.end != noRef {
 		s.left--
 	}
+	s.onSuspend = c.onSuspend
+	if s.onSuspend == suspendDefault {
+		s.onSuspend = SuspendDrain
+		if s.mode == Waves {
+			s.onSuspend = SuspendStop
+		}
+	}
 	s.words = slices.Clone(p.words)
 	s.pos, s.at = p.pos, p.at
 	if c.estimates != nil {
@@ -274,24 +290,38 @@ func (s *State) next() (Task, bool) {
 		}
 		return s.start(r), true
 	}
-	if s.limit > 0 && s.running >= s.limit {
-		return Task{}, false
+	if s.hold != holdNothing {
+		s.passOver()
 	}
-	for {
-		i, ok := s.ready.PopMin()
-		if !ok {
-			return Task{}, false
-		}
-		if r := s.at[i]; s.acquire(r) {
-			s.running++
-			return s.start(r), true
+	if s.limit == 0 || s.running < s.limit {
+		for {
+			i, ok := s.ready.PopMin()
+			if !ok {
+				break
+			}
+			if r := s.at[i]; s.acquire(r) {
+				s.running++
+				return s.start(r), true
+			}
 		}
 	}
+	return s.nextGate()
+}
+
+// nextGate hands out the gates, after everything that can be started: what a suspension is to stop is what comes later.
+func (s *State) nextGate() (Task, bool) {
+	for len(s.gates) > 0 {
+		r := s.gates[0]
+		if s.gates = s.gates[1:]; statusOf(s.words[r]) == Ready {
+			return Task{Token: Token{Ref: r}, Gate: true}, true
+		}
+	}
+	return Task{}, false
 }
 
 // hasNext reports whether next would return something.
 func (s *State) hasNext() bool {
-	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
+	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) || len(s.gates) > 0
 }
 
 func (s *State) start(r Ref) Task {
@@ -326,7 +356,7 @@ func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 }
 
 func (s *State) settle(t Token, out Outcome) error {
-	if err := s.current(t, Running); err != nil {
+	if err := s.current(t, s.settledFrom(t.Ref)); err != nil {
 		return err
 	}
 	r, f := t.Ref, &s.plan.facts[t.Ref]
@@ -367,11 +397,14 @@ func (s *State) settle(t Token, out Outcome) error {
 		if r == s.plan.end {
 			return &TransitionError{Node: s.plan.ID(r), From: Running, To: Skipped}
 		}
+		if statusOf(w) != Running {
+			return &TransitionError{Node: s.plan.ID(r), From: statusOf(w), To: Skipped}
+		}
 		bits = uint64(SkipSelf)<<kindShift | wordBypass | noEdge
 	default:
 		return &TransitionError{Node: s.plan.ID(r), From: Running, To: out.Status}
 	}
-	s.leaveRunning(r)
+	s.withdraw(r)
 	s.finish(r, out.Status, bits)
 	s.settled(r)
 	return nil
@@ -431,6 +464,9 @@ func (s *State) current(t Token, status Status) error {
 	return nil
 }
 
+// token is the current token of a node that has been started.
+func (s *State) token(r Ref) Token { return Token{r, int32(s.words[r] & wordCount)} }
+
 func (s *State) leaveRunning(r Ref) {
 	s.busy--
 	if !s.plan.facts[r].is(factInline) {
@@ -475,33 +511,101 @@ func (s *State) requeue(t Token, from Status) error {
 	if err := s.current(t, from); err != nil {
 		return err
 	}
-	if from == Retrying {
-		s.busy--
-	}
+	s.withdraw(t.Ref)
 	s.makeReady(t.Ref)
 	return nil
 }
 
-// Suspend reports that the attempt waits for a signal from outside. The node holds no slot until Resume.
+// Suspend reports that the attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot
+// meanwhile. A step is entered again with Resume, a gate is settled when its signal comes.
+//
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] for the end node and for a node that was
+// asked to stop, which cannot wait.
 func (s *State) Suspend(t Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.current(t, Running); err != nil {
+	return s.suspend(t)
+}
+
+func (s *State) suspend(t Token) error {
+	from := Running
+	if s.known(t.Ref) == nil && s.plan.facts[t.Ref].is(factGate) {
+		from = Ready
+	}
+	if err := s.current(t, from); err != nil {
 		return err
 	}
 	if t.Ref == s.plan.end || s.words[t.Ref]&wordStopping != 0 {
-		return &TransitionError{Node: s.plan.ID(t.Ref), From: Running, To: Suspended}
+		return &TransitionError{Node: s.plan.ID(t.Ref), From: from, To: Suspended}
 	}
-	s.leaveRunning(t.Ref)
+	s.withdraw(t.Ref)
 	s.setStatus(t.Ref, Suspended)
+	s.asleep++
+	if s.onSuspend == SuspendStop {
+		s.hold = max(s.hold, holdFresh)
+	}
 	return nil
 }
 
-// Resume makes a suspended node ready again: its step is entered from its start, as a new attempt.
+// awake counts a node that is no longer suspended.
+func (s *State) awake() {
+	s.asleep--
+	if s.asleep == 0 && s.hold == holdFresh {
+		s.lift()
+	}
+}
+
+// hold says what of the ready nodes is left unstarted.
+type hold uint8
+
+const (
+	holdNothing hold = iota
+	holdFresh        // nodes that have not been started before: something is suspended
+	holdAll          // the run is being left
+)
+
+// passOver moves the best ready nodes out of the way as long as the hold concerns them.
+func (s *State) passOver() {
+	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
+		r := s.at[i]
+		if s.hold == holdFresh && s.words[r]&wordCount != 0 {
+			s.ready.Insert(i)
+			return
+		}
+		s.held = append(s.held, r)
+		s.decline(r)
+	}
+}
+
+// lift ends the hold.
+func (s *State) lift() {
+	s.hold = holdNothing
+	for _, r := range s.held {
+		if statusOf(s.words[r]) == Ready {
+			s.ready.Insert(int(s.pos[r]))
+		}
+	}
+	s.held = nil
+}
+
+// Resume makes a suspended step ready again: it is entered from its start, as a new attempt of the State.
 func (s *State) Resume(t Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.known(t.Ref) == nil && s.plan.facts[t.Ref].is(factGate) {
+		return &TransitionError{Node: s.plan.ID(t.Ref), From: s.status(t.Ref), To: Ready}
+	}
 	return s.requeue(t, Suspended)
+}
+
+// settledFrom is the status that a node has to be in for its outcome: a gate is not started.
+func (s *State) settledFrom(r Ref) Status {
+	if s.known(r) == nil && s.plan.facts[r].is(factGate) {
+		if status := statusOf(s.words[r]); status == Ready || status == Suspended {
+			return status
+		}
+	}
+	return Running
 }
 
 // Checked answers a check. The error matches [ErrStale] if the node does not wait for one.

@@ -124,6 +124,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind
 	}
+	s.lift() // cleanup nodes are to run
 	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
 	for i := range s.words {
 		r, w := Ref(i), s.words[i]
@@ -189,5 +190,7 @@ func (s *State) withdraw(r Ref) {
 		s.leaveRunning(r)
 	case statusOf(w) == Retrying:
 		s.busy--
+	case statusOf(w) == Suspended:
+		s.awake()
 	}
 }

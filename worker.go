@@ -106,6 +106,10 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	t, ok := s.next()
+	for ok && t.Gate {
+		r.reachGate(t.Ref, w.now)
+		t, ok = s.next()
+	}
 	if !ok {
 		w.leave()
 		return false
@@ -147,7 +151,10 @@ func (w *worker) begin(t Task) {
 	w.step = step
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt
 	rec := &r.records[t.Ref]
-	rec.step, rec.attempts = step, t.Attempt
+	if r.reentered {
+		step.attempt = r.attemptOf(t.Ref, t.Attempt)
+	}
+	rec.step, rec.attempts = step, step.attempt
 	if t.Attempt == 1 {
 		rec.start = w.now
 	}
@@ -246,6 +253,7 @@ type conclusion struct {
 	value    any   // of a completed node
 	err      error // of any other
 	skip     string
+	suspend  *suspendError // what the step wants to wait for
 	random   float64       // in [0, 1), for the delay before another attempt
 	hint     time.Duration // what a RateLimited error asked for, or 0
 	final    bool          // not to be retried
@@ -298,6 +306,12 @@ func (w *worker) failure(res attemptResult) conclusion {
 		return c
 	case facts.skip != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
+	case facts.suspend != nil && ref != r.plan.end:
+		c.suspend = facts.suspend
+		c.Cause, c.final = CauseStepError, true // if it may not wait
+		return c
+	case facts.suspend != nil:
+		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
 	case res.kind == CauseConditionError:
 	case facts.external && ref != r.plan.end:
 		c.Outcome = Outcome{Status: Cancelled, Cause: CauseExternal}
@@ -371,6 +385,8 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	}
 	switch {
 	case retried:
+	case c.suspend != nil:
+		r.suspend(step, c.suspend, w.now)
 	case c.Status == Failed && goOn && r.wantsFallback(ref, c):
 		w.beginFallback(c)
 		r.st.mu.Unlock()
@@ -400,6 +416,13 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	} else if stopping && c.Cause == CauseTimeout {
 		c.Cause = CauseStepError // the deadline that it saw is the stop
 	}
+	if c.suspend != nil {
+		if stopping {
+			c.suspend = nil
+		} else if err := r.duplicateToken(ref, c.suspend.token); err != nil {
+			c.suspend, c.err = nil, err
+		}
+	}
 	if c.Status != Failed || c.final || stopping {
 		return c, false
 	}
@@ -413,7 +436,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	r.records[ref].step, r.records[ref].end = nil, now
-	token := Token{ref, step.attempt}
+	token := r.st.token(ref)
 	if err := r.st.retry(token); err != nil {
 		r.st.noteBug(err)
 	}
@@ -543,7 +566,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	default:
 		rec.value = c.err
 	}
-	if err := r.st.settle(Token{ref, step.attempt}, c.Outcome); err != nil {
+	if err := r.st.settle(r.st.token(ref), c.Outcome); err != nil {
 		r.st.noteBug(err)
 	}
 	if len(r.extras) > 0 {

@@ -1,0 +1,419 @@
+package kahn
+
+import (
+	"fmt"
+	"time"
+)
+
+// Gate bounds the wait of a gate: a node of [KindGate] without a Do, which is performed by nobody but completed by a signal
+// from outside. What the signal brings is the gate's output, and routes like that of a condition; beside the spellings of
+// true and false, approve, approved, reject and rejected match each other.
+//
+// While a node waits it holds neither a slot nor a goroutine. [Execute] goes on with everything that does not depend on it
+// and returns, when nothing else is left to do, a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run]
+// that was begun with [Start] lives on until [Run.Signal] answers, or until [Run.Leave].
+type Gate struct {
+	// Timeout is how long the gate waits. It goes on while the run is not in memory: what counts is the wall clock. Zero
+	// means for ever.
+	Timeout time.Duration
+	// OnTimeout tells what happens then. Default: [GateFail].
+	OnTimeout GateTimeout
+}
+
+// GateTimeout tells what happens to a gate whose time is up.
+type GateTimeout uint8
+
+// What happens to a gate whose time is up.
+const (
+	GateFail  GateTimeout = iota // it fails, with the cause gate_timeout
+	GateLabel                    // it completes with the output "timeout", which is also its label
+
+	gateTimeoutCount
+)
+
+var gateTimeoutNames = [gateTimeoutCount]string{"fail", "label"}
+
+// timeoutLabel is the output of a gate under GateLabel.
+const timeoutLabel = "timeout"
+
+// String returns "fail" or "label".
+func (t GateTimeout) String() string { return enumName(gateTimeoutNames[:], int(t), "GateTimeout") }
+
+// MarshalText encodes t as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (t GateTimeout) MarshalText() ([]byte, error) {
+	return enumText(gateTimeoutNames[:], int(t), "gate timeout")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (t *GateTimeout) UnmarshalText(text []byte) error {
+	return enumParse(t, gateTimeoutNames[:], text, "gate timeout")
+}
+
+// SuspendMode tells what becomes of the rest of the run while a node is suspended. It is an option. Default: SuspendDrain,
+// in [Waves] SuspendStop.
+type SuspendMode uint8
+
+// The suspend modes.
+const (
+	suspendDefault SuspendMode = iota
+	SuspendDrain               // everything that does not depend on the suspended node goes on
+	SuspendStop                // what has been started is finished, retries included; nothing else is started
+
+	suspendModeCount
+)
+
+var suspendModeNames = [suspendModeCount]string{"", "drain", "stop"}
+
+// String returns "drain" or "stop", or "" for the zero value.
+func (m SuspendMode) String() string { return enumName(suspendModeNames[:], int(m), "SuspendMode") }
+
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m SuspendMode) MarshalText() ([]byte, error) {
+	return enumText(suspendModeNames[:], int(m), "suspend mode")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *SuspendMode) UnmarshalText(text []byte) error {
+	return enumParse(m, suspendModeNames[:], text, "suspend mode")
+}
+
+func (m SuspendMode) apply(c *config) error {
+	if m == suspendDefault || m >= suspendModeCount {
+		return fmt.Errorf("%w: %v", ErrBadOption, m)
+	}
+	c.onSuspend = m
+	return nil
+}
+
+// Suspend, returned by a step, makes its node wait for a signal: the node is suspended, and when the signal comes the step
+// is entered again from its start. It then finds the signal's value with [Step.Resumed] and its own state with
+// [Step.SavedState]; the number of the attempt is the same, its Timeout begins anew.
+//
+// token is the name under which the signal will come, empty for the node's id; it must be neither that of another node nor
+// one that another node waits under, else the step fails with an error that matches [ErrDuplicateGate]. info is for whoever
+// is to answer. Both info and state go into a snapshot.
+//
+// The end node, and a node that was asked to stop, cannot wait: the former fails, the latter stops.
+func Suspend(token string, info, state any) error { return &suspendError{token, info, state} }
+
+type suspendError struct {
+	token       string
+	info, state any
+}
+
+func (e *suspendError) Error() string { return "suspended, waiting for " + quoteID(e.token) }
+
+// Wait is the wait of a node for a signal.
+type Wait struct {
+	Node string
+	// Token is the name under which Run.Signal reaches the node, beside the node's id.
+	Token string
+	// Info is what the step that suspended itself had to say.
+	Info any
+	// Since is when the wait began.
+	Since time.Time
+	// Deadline is when the wait ends, zero if never.
+	Deadline time.Time
+}
+
+// isGate reports whether the node is completed by a signal.
+func isGate(n *Node) bool { return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" }
+
+// answer is what a signal means for a gate, worked out without the lock: labels may be user code.
+type answer struct {
+	Outcome
+	value any // of a completed gate
+	err   error
+}
+
+func (r *Run) answer(ref Ref, value any) answer {
+	c := (&worker{run: r, task: Task{Token: Token{Ref: ref}}}).conclude(attemptResult{value: value})
+	return answer{c.Outcome, c.value, c.err}
+}
+
+// Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
+// is the node's id, or the token that the step gave. A gate may be answered before it is reached; it does not wait then.
+//
+// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
+// gate nor one that a step waits under is refused with [ErrUnknownGate], a node that was stopped or skipped with
+// [ErrTransition], and any answer after the run's end with [ErrFinished].
+func (r *Run) Signal(gate string, value any) error {
+	r.st.mu.Lock()
+	ref, err := r.gateOf(gate)
+	r.st.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	a := answer{value: value}
+	if r.plan.facts[ref].is(factGate) {
+		a = r.answer(ref, value)
+	}
+	err = ErrFinished
+	r.control(func(now int64) { err = r.signal(ref, a, now) })
+	return err
+}
+
+// gateOf finds the node that a signal is for.
+func (r *Run) gateOf(gate string) (Ref, error) {
+	if ref, ok := r.tokens[gate]; ok {
+		return ref, nil
+	}
+	ref, ok := r.plan.Ref(gate)
+	if !ok || !r.plan.facts[ref].is(factGate) && statusOf(r.st.words[ref]) != Suspended {
+		if x := r.extras[ref]; ok && x != nil && x.signalled {
+			return ref, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
+		}
+		return noRef, fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(gate))
+	}
+	return ref, nil
+}
+
+// signal takes an answer, with the lock held.
+func (r *Run) signal(ref Ref, a answer, now int64) error {
+	gate := r.plan.facts[ref].is(factGate)
+	_, early := r.signals[ref]
+	switch status := statusOf(r.st.words[ref]); {
+	case status == Suspended:
+		r.wake(now)
+		if gate {
+			r.settleGate(ref, a, now)
+			return nil
+		}
+		x := r.extras[ref]
+		x.signal, x.signalled = a.value, true
+		x.reentries++
+		r.reentered = true
+		r.endWait(x)
+		return r.st.requeue(r.st.token(ref), Suspended)
+	case status == Completed || early || !gate:
+		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.nodes[ref].ID))
+	case status.Terminal():
+		return &TransitionError{Node: r.plan.nodes[ref].ID, From: status, To: Completed}
+	}
+	if r.signals == nil {
+		r.signals = map[Ref]answer{}
+	}
+	r.signals[ref] = a
+	return nil
+}
+
+// reachGate does with a gate that was reached what there is to do: it has its answer, or it waits.
+func (r *Run) reachGate(ref Ref, now int64) {
+	if a, ok := r.signals[ref]; ok {
+		delete(r.signals, ref)
+		r.settleGate(ref, a, now)
+		return
+	}
+	x := r.extra(ref)
+	x.wait = &Wait{Node: r.plan.nodes[ref].ID, Token: r.plan.nodes[ref].ID, Since: r.timeAt(now)}
+	if g := r.plan.nodes[ref].Gate; g != nil && g.Timeout > 0 {
+		x.wait.Deadline = x.wait.Since.Add(g.Timeout)
+		r.armGate(ref, x, g.Timeout)
+	}
+	if err := r.st.suspend(Token{Ref: ref}); err != nil {
+		r.st.noteBug(err)
+	}
+}
+
+func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
+	x.gate = r.after(d, func(now int64) {
+		if statusOf(r.st.words[ref]) == Suspended {
+			r.gateTimedOut(ref, now)
+		}
+	})
+}
+
+// gateTimedOut ends the wait of a gate whose time is up.
+func (r *Run) gateTimedOut(ref Ref, now int64) {
+	r.wake(now)
+	if g := r.plan.nodes[ref].Gate; g.OnTimeout == GateLabel {
+		r.settleGate(ref, r.answer(ref, timeoutLabel), now) // no user code has a say in the labels of a string
+		return
+	}
+	err := fmt.Errorf("%w: no signal within %v", ErrTimeout, r.plan.nodes[ref].Gate.Timeout)
+	r.settleGate(ref, answer{Outcome: Outcome{Status: Failed, Cause: CauseGateTimeout}, err: err}, now)
+}
+
+// settleGate makes a gate terminal.
+func (r *Run) settleGate(ref Ref, a answer, now int64) {
+	rec := &r.records[ref]
+	rec.end = now
+	if rec.value = a.value; a.Status != Completed {
+		rec.value = a.err
+	}
+	if x := r.extras[ref]; x != nil {
+		r.endWait(x)
+	}
+	if err := r.st.settle(Token{Ref: ref}, a.Outcome); err != nil {
+		r.st.noteBug(err)
+	}
+	if a.Status == Failed {
+		r.react(ref, false)
+	}
+}
+
+// suspend makes the node of an attempt wait that asked for it.
+func (r *Run) suspend(step *Step, e *suspendError, now int64) {
+	ref := step.ref
+	x := r.extra(ref)
+	id := r.plan.nodes[ref].ID
+	x.wait = &Wait{Node: id, Token: e.token, Info: e.info, Since: r.timeAt(now)}
+	if e.token == "" {
+		x.wait.Token = id
+	}
+	x.saved, x.signal, x.signalled = e.state, nil, false
+	if r.tokens == nil {
+		r.tokens = map[string]Ref{}
+	}
+	r.tokens[x.wait.Token] = ref
+	r.records[ref].step, r.records[ref].end = nil, now
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	if err := r.st.suspend(r.st.token(ref)); err != nil {
+		r.st.noteBug(err)
+	}
+}
+
+// duplicateToken reports a token under which a signal would not find one node.
+func (r *Run) duplicateToken(ref Ref, token string) error {
+	if token == "" {
+		token = r.plan.nodes[ref].ID
+	}
+	if other, ok := r.tokens[token]; ok && other != ref {
+		return fmt.Errorf("%w: node %s waits for %s already", ErrDuplicateGate, quoteID(r.plan.nodes[other].ID), quoteID(token))
+	}
+	if other, ok := r.plan.Ref(token); ok && other != ref {
+		return fmt.Errorf("%w: %s is another node", ErrDuplicateGate, quoteID(token))
+	}
+	return nil
+}
+
+// endWait forgets what a node waited for.
+func (r *Run) endWait(x *extra) {
+	r.disarm(&x.gate)
+	if x.wait != nil {
+		delete(r.tokens, x.wait.Token)
+		x.wait = nil
+	}
+}
+
+// Waiting returns the nodes that wait for a signal, in the order of declaration.
+func (r *Run) Waiting() []Wait {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	return r.waiting()
+}
+
+func (r *Run) waiting() (list []Wait) {
+	if r.st.asleep == 0 {
+		return nil
+	}
+	for _, ref := range r.plan.declared {
+		if statusOf(r.st.words[ref]) == Suspended {
+			list = append(list, *r.extras[ref].wait)
+		}
+	}
+	return list
+}
+
+func (r *Run) waitingIDs() (ids []string) {
+	for _, w := range r.waiting() {
+		ids = append(ids, w.Node)
+	}
+	return ids
+}
+
+// Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
+// returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
+// wait for their next attempt. A run that has nothing left to do but to wait for signals ends at once; one that is cancelled
+// meanwhile, or has no node left to start, ends as usual.
+func (r *Run) Leave() {
+	r.control(func(int64) {
+		r.leaving = true
+		r.st.hold = holdAll
+	})
+}
+
+// rest is called when something is suspended, or the run is being left, and no worker is at work: if nothing is left to do
+// the run is suspended, and if nobody holds it, or it is being left, that is its end.
+func (r *Run) rest(now int64) {
+	s := &r.st
+	if r.concluded || r.workers > 0 || s.done() || s.hasNext() || s.busy > 0 && !r.leaving {
+		return
+	}
+	if !r.resting {
+		r.resting = true
+		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunRunning, To: RunSuspended, Waiting: r.waitingIDs()}})
+	}
+	if !r.leaving && !r.unheld {
+		return
+	}
+	r.concluded, r.ended = true, now
+	r.verdict = verdict{status: RunSuspended}
+	r.disarm(&r.deadline)
+	for ref, x := range r.extras {
+		r.disarmNode(ref)
+		r.disarm(&x.overall)
+		r.disarm(&x.gate)
+	}
+	if r.detach != nil && r.detach() {
+		r.timers--
+	}
+	if r.log != nil {
+		r.log.close()
+	}
+}
+
+// wake tells that a run that was suspended goes on.
+func (r *Run) wake(now int64) {
+	if r.resting {
+		r.resting = false
+		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.waitingIDs()}})
+	}
+}
+
+func (r *Run) timeAt(now int64) time.Time { return r.start.Add(time.Duration(now)) }
+
+// attemptOf is the number of an attempt as people count: a step that was suspended is entered again in the same attempt.
+func (r *Run) attemptOf(ref Ref, started int32) int32 {
+	if x := r.extras[ref]; x != nil {
+		return started - x.reentries
+	}
+	return started
+}
+
+// Resumed returns the value of the signal that ended the node's wait. ok is false if the step was not suspended before.
+func (s *Step) Resumed() (value any, ok bool) {
+	s.run.st.mu.Lock()
+	defer s.run.st.mu.Unlock()
+	if x := s.run.extras[s.ref]; x != nil {
+		return x.signal, x.signalled
+	}
+	return nil, false
+}
+
+// SavedState returns the state that the step gave to [Suspend], or nil.
+func (s *Step) SavedState() any {
+	s.run.st.mu.Lock()
+	defer s.run.st.mu.Unlock()
+	if x := s.run.extras[s.ref]; x != nil {
+		return x.saved
+	}
+	return nil
+}
+
+// checkGate validates what belongs to a gate alone.
+func (c *compiler) checkGate(n *Node, bad func(kind error, format string, args ...any)) {
+	switch {
+	case !isGate(n):
+		if n.Gate != nil {
+			bad(ErrBadValue, "Gate belongs on a node of kind %q without a Do", KindGate)
+		}
+		return
+	case n.Timeout != 0 || n.OverallTimeout != 0 || n.Fallback != nil || !n.Retry.isZero() || n.Cleanup:
+		bad(ErrBadValue, "a gate has no attempts: Timeout, OverallTimeout, Retry, Fallback and Cleanup are not for it; see Gate.Timeout")
+	}
+	if n.Gate != nil && (n.Gate.Timeout < 0 || n.Gate.OnTimeout >= gateTimeoutCount) {
+		bad(ErrBadValue, "Gate: %v, %v", n.Gate.Timeout, n.Gate.OnTimeout)
+	}
+}
