@@ -117,7 +117,9 @@ type Wait struct {
 }
 
 // isGate reports whether the node is completed by a signal.
-func isGate(n *Node) bool { return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" }
+func isGate(n *Node) bool {
+	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == ""
+}
 
 // answer is what a signal means for a gate, worked out without the lock: labels may be user code.
 type answer struct {
