@@ -1,0 +1,23 @@
+package progress_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/progress"
+)
+
+// Auto draws a picture on a terminal and writes lines elsewhere.
+func Example() {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "build", After: []string{"fetch"}})
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+
+	p := progress.New(os.Stderr, progress.Auto)
+	defer p.Close()
+	res, err := kahn.Execute(context.Background(), &g, step, kahn.OnEvent(p.Event))
+	fmt.Println(res.Status, err)
+	// Output: completed <nil>
+}

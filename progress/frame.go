@@ -1,0 +1,99 @@
+package progress
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// row is a line of a frame.
+type row struct {
+	text   string
+	failed bool
+}
+
+// frame is the picture of the run: the header, the failures, and the steps that are running, longest first. It has at most
+// width columns, and leaves one of height lines for the cursor. Failures and running steps have each a half of the lines,
+// and what the other half does not need. The last frame of a run is not drawn over and shows all failures.
+func (s *state) frame(now time.Time, width, height int) []row {
+	if s.over {
+		now = s.now
+	}
+	elapsed := clock(now.Sub(s.start))
+	rows := []row{{text: fit(fit(s.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}
+	lines := max(height-2, 0)
+	failed, running := s.counts[kahn.Failed], s.running.Len()
+	space := max((lines+1)/2, lines-running)
+	if s.over {
+		space = failed
+	}
+
+	shown := min(share(failed, space), len(s.failed))
+	for _, f := range s.failed[:shown] {
+		rows = append(rows, row{fit("FAILED "+clean(f.id)+": "+clean(f.text), width), true})
+	}
+	if failed > shown && space > 0 {
+		rows = append(rows, row{fit(fmt.Sprintf("... and %d more failed", failed-shown), width), true})
+	}
+
+	space = lines - (len(rows) - 1)
+	shown = share(running, space)
+	for _, n := range s.longest(shown) {
+		name := "=> " + clean(n.id)
+		if n.attempt > 1 {
+			name += fmt.Sprintf(" (attempt %d)", n.attempt)
+		}
+		rows = append(rows, row{text: beside(name, tenths(now.Sub(n.since)), width)})
+	}
+	if running > shown && space > 0 {
+		rows = append(rows, row{text: fit(fmt.Sprintf("... and %d more running", running-shown), width)})
+	}
+	return rows
+}
+
+// share returns how many of n things are shown in a number of lines, one of which tells how many are not.
+func share(n, lines int) int {
+	if n <= lines {
+		return n
+	}
+	return max(lines-1, 0)
+}
+
+// Control sequences of a terminal.
+const (
+	hideCursor = "\x1b[?25l"
+	showCursor = "\x1b[?25h"
+	wrapOff    = "\x1b[?7l" // a line that turns out wider than it was thought to be is cut off
+	wrapOn     = "\x1b[?7h"
+	clearLine  = "\x1b[K" // to its end
+	clearBelow = "\x1b[J"
+	red        = "\x1b[31m"
+	plain      = "\x1b[m"
+)
+
+// screen is what is on the terminal: the cursor is at the beginning of the line below the last frame.
+type screen struct{ lines int }
+
+// draw returns what replaces the last frame by another. It leaves the terminal as it found it: the picture can be abandoned
+// after any frame.
+func (s *screen) draw(rows []row, height int, coloured bool) []byte {
+	var b bytes.Buffer
+	b.WriteString(hideCursor + wrapOff)
+	if up := min(s.lines, height-1); up > 0 { // the terminal may have become smaller
+		fmt.Fprintf(&b, "\x1b[%dA", up)
+	}
+	b.WriteString("\r")
+	for _, r := range rows {
+		if r.failed && coloured {
+			b.WriteString(red + r.text + plain)
+		} else {
+			b.WriteString(r.text)
+		}
+		b.WriteString(clearLine + "\r\n")
+	}
+	b.WriteString(clearBelow + wrapOn + showCursor)
+	s.lines = len(rows)
+	return b.Bytes()
+}

@@ -1,0 +1,147 @@
+package progress
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// crowd is a run of 1000 nodes in which so many have failed, and so many are running, the first one since t seconds.
+func crowd(failed, running int) (*state, time.Time) {
+	start := time.Unix(1000, 0)
+	s := &state{}
+	s.event(kahn.Event{Type: kahn.EventRunStarted, Time: start, Payload: kahn.RunStarted{TotalNodes: 1000}})
+	for i := range failed {
+		id := fmt.Sprintf("f%d", i)
+		s.event(kahn.Event{Type: kahn.EventNodeStarted, Node: id, Attempt: 1, Time: start})
+		s.event(kahn.Event{Type: kahn.EventNodeFailed, Node: id, Attempt: 1, Time: start, Payload: kahn.NodeEnded{Cause: kahn.CausePanic}})
+	}
+	for i := range running {
+		s.event(kahn.Event{Type: kahn.EventNodeStarted, Node: fmt.Sprintf("r%d", i), Attempt: 1, Time: start})
+	}
+	return s, start.Add(61 * time.Second)
+}
+
+func text(rows []row) string {
+	var b strings.Builder
+	for _, r := range rows {
+		b.WriteString(r.text + "\n")
+	}
+	return b.String()
+}
+
+// Failures and running steps share the lines of the terminal, but for the header's and the cursor's.
+func TestFrameFitsTheHeight(t *testing.T) {
+	for _, test := range []struct {
+		failed, running, height int
+		want                    string
+	}{
+		{0, 3, 5, "=> r0 1m01s\n=> r1 1m01s\n=> r2 1m01s\n"},
+		{0, 3, 4, "=> r0 1m01s\n... and 2 mo…\n"},
+		{2, 9, 6, "FAILED f0: p…\nFAILED f1: p…\n=> r0 1m01s\n... and 8 mo…\n"},
+		{9, 2, 6, "FAILED f0: p…\n... and 8 mo…\n=> r0 1m01s\n=> r1 1m01s\n"},
+		{9, 1, 6, "FAILED f0: p…\nFAILED f1: p…\n... and 7 mo…\n=> r0 1m01s\n"},
+		{9, 9, 7, "FAILED f0: p…\nFAILED f1: p…\n... and 7 mo…\n=> r0 1m01s\n... and 8 mo…\n"},
+		{9, 0, 4, "FAILED f0: p…\n... and 8 mo…\n"},
+		{9, 9, 4, "... and 9 mo…\n... and 9 mo…\n"},
+		{9, 9, 3, "... and 9 mo…\n"},
+		{9, 9, 2, ""},
+		{9, 9, 1, ""},
+	} {
+		s, now := crowd(test.failed, test.running)
+		got := text(s.frame(now, 13, test.height))
+		header, rest, _ := strings.Cut(got, "\n")
+		rest = strings.ReplaceAll(rest, "   ", " ") // what is right-aligned
+		if !strings.HasSuffix(header, "… 01:01") || rest != test.want {
+			t.Errorf("%d failed, %d running, %d lines:\n%s", test.failed, test.running, test.height, got)
+		}
+	}
+}
+
+// The last frame leaves out no failure but those that are too many to keep.
+func TestLastFrame(t *testing.T) {
+	s, now := crowd(maxFailures+20, 0)
+	s.event(kahn.Event{Type: kahn.EventRunFailed, Time: now, Payload: kahn.RunEnded{Status: kahn.RunFailed}})
+	rows := s.frame(now.Add(time.Hour), 80, 5)
+	if len(rows) != 1+maxFailures+1 || rows[0].text != "[120/1000] run failed: 120 failed 01:01" ||
+		rows[maxFailures].text != "FAILED f99: panic" || rows[maxFailures+1].text != "... and 20 more failed" {
+		t.Errorf("%d lines:\n%s", len(rows), text(rows))
+	}
+	s, _ = crowd(0, 0)
+	s.event(kahn.Event{Type: kahn.EventRunCompleted, Time: now, Payload: kahn.RunEnded{Status: kahn.RunCompleted, Degraded: true}})
+	if got := text(s.frame(now, 80, 5)); got != "[0/1000] run completed (degraded) 01:01\n" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestFrameFitsAnyWidth(t *testing.T) {
+	s, now := crowd(2, 2)
+	for _, id := range []string{"日本語日本語日本語", "e\u0301e\u0301e\u0301e\u0301", "\x1b[31mred", "👩‍👩‍👧 family", "\u202eright to left"} {
+		s.event(kahn.Event{Type: kahn.EventNodeStarted, Node: id, Attempt: 2, Time: now})
+	}
+	for width := range 60 {
+		v := &terminal{t: t, width: max(width, 1), height: 30}
+		for range v.height {
+			v.cells = append(v.cells, v.blank())
+		}
+		var screen screen
+		if width > 0 {
+			v.interpret(string(screen.draw(s.frame(now, width, 30), 30, true))) // complains about what does not fit
+		} else if got := strings.TrimSpace(text(s.frame(now, width, 30))); got != "" {
+			t.Errorf("%q for no columns at all", got)
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                  "plain",
+		"日本 é e\u0301":           "日本 é e\u0301",
+		"a\tb\r\nc\u00a0\u2028d": "a b  c  d",
+		"\x00\x1b[1m\x7f\u009b":  `\x00\x1b[1m\x7f\u009b`,
+		"\u202e\u200d\ufeff":     `\u202e\u200d\ufeff`,
+		"\xff\xc3":               `\xff\xc3`,
+		"\U000e0001":             `\U000e0001`,
+	} {
+		if got := clean(in); got != want {
+			t.Errorf("clean(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestFit(t *testing.T) {
+	for _, test := range []struct {
+		text    string
+		columns int
+		want    string
+	}{
+		{"abcd", 4, "abcd"}, {"abcd", 3, "ab…"}, {"abcd", 1, "…"}, {"abcd", 0, ""}, {"", 0, ""},
+		{"日本語", 6, "日本語"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"日本語", 2, "…"},
+		{"e\u0301e\u0301e\u0301", 3, "e\u0301e\u0301e\u0301"}, {"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
+	} {
+		if got := fit(test.text, test.columns); got != test.want {
+			t.Errorf("fit(%q, %d) = %q, want %q", test.text, test.columns, got, test.want)
+		}
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for _, test := range []struct {
+		d             time.Duration
+		clock, tenths string
+	}{
+		{-time.Second, "00:00", "0.0s"},
+		{999 * time.Millisecond, "00:00", "0.9s"},
+		{59*time.Second + 999*time.Millisecond, "00:59", "59.9s"},
+		{61 * time.Second, "01:01", "1m01s"},
+		{time.Hour - 1, "59:59", "59m59s"},
+		{25*time.Hour + 2*time.Minute + 3*time.Second, "25:02:03", "25h02m"},
+	} {
+		if clock(test.d) != test.clock || tenths(test.d) != test.tenths {
+			t.Errorf("%v: %q and %q, want %q and %q", test.d, clock(test.d), tenths(test.d), test.clock, test.tenths)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package progress
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// line is what plain mode writes about an event, or "" for one that is no transition.
+func (s *state) line(e kahn.Event) string {
+	switch payload := e.Payload.(type) {
+	case kahn.RunStarted:
+		return fmt.Sprintf("run started: %d nodes", payload.TotalNodes)
+	case kahn.RunEnded:
+		return fmt.Sprintf("%s in %s", s.summary(), seconds(payload.Duration))
+	case kahn.Retried:
+		return fmt.Sprintf("%s: attempt %d failed, the next one in %s: %v: %s",
+			e.Node, e.Attempt, seconds(payload.Delay), payload.Cause, errorText(payload.Err))
+	case kahn.NodeCompleted:
+		text := fmt.Sprintf("%s: completed in %s", e.Node, seconds(payload.Duration))
+		if len(payload.Labels) > 0 {
+			text += ", on to " + strings.Join(payload.Labels, ", ")
+		}
+		if payload.Fallback {
+			text += ", by its fallback for: " + errorText(payload.Err)
+		}
+		return text
+	case kahn.NodeEnded:
+		text := fmt.Sprintf("%s: %v", e.Node, nodeStatus[e.Type])
+		if e.Attempt > 0 {
+			text += " after " + seconds(payload.Duration)
+		}
+		return text + ": " + describe(payload)
+	case kahn.NodeSkipped:
+		return fmt.Sprintf("%s: skipped: %v", e.Node, payload.Reason)
+	}
+	if e.Type != kahn.EventNodeStarted {
+		return ""
+	}
+	if e.Attempt > 1 {
+		return fmt.Sprintf("%s: attempt %d started", e.Node, e.Attempt)
+	}
+	return e.Node + ": started"
+}
+
+// reminder tells what is still running.
+func (s *state) reminder(now time.Time) string {
+	const most = 5
+	text := "still running: " + s.summary()
+	sep := ": "
+	for _, n := range s.longest(most) {
+		text += fmt.Sprintf("%s%s %s", sep, n.id, tenths(now.Sub(n.since)))
+		sep = ", "
+	}
+	if more := s.running.Len() - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,336 @@
+package progress
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// script is a run in which something of everything happens, and its events' times, in seconds:
+//
+//	fetch   0-1.5, then build until 11.5
+//	lint    0-0.7, fails; test, which follows it, is aborted
+//	flaky   0-0.25, fails; 1.25-3.25
+//	日本語   0-45
+//	old     is disabled
+func script(sink func(kahn.Event)) (*kahn.Result, error) {
+	const ms = time.Millisecond
+	lasts := map[string]time.Duration{
+		"fetch": 1500 * ms, "build": 10 * time.Second, "lint": 700 * ms, "flaky": 250 * ms, "日本語": 45 * time.Second,
+	}
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "fetch"},
+		kahn.Node{ID: "lint"},
+		kahn.Node{ID: "flaky", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}},
+		kahn.Node{ID: "日本語"},
+		kahn.Node{ID: "build", After: []string{"fetch"}},
+		kahn.Node{ID: "test", After: []string{"lint"}},
+		kahn.Node{ID: "old", Disabled: true},
+	)
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
+		time.Sleep(lasts[s.ID()])
+		switch {
+		case s.ID() == "lint":
+			return nil, errors.New("3 problems:\n\ta\n\tb")
+		case s.ID() == "flaky" && s.Attempt() == 1:
+			return nil, errors.New("\x1b[2Jconnection reset")
+		case s.ID() == "flaky":
+			time.Sleep(1750 * ms)
+		}
+		return nil, nil
+	}
+	return kahn.Execute(context.Background(), &g, step, kahn.OnEvent(sink))
+}
+
+// The screens were derived from the rules by hand: frames are drawn at multiples of 100 ms, and a time names the last one
+// before it. The terminal has 44 columns and 7 lines.
+func TestScreens(t *testing.T) {
+	t.Setenv("CI", "")
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	v := newTerminal(t, 44, 7)
+	var at []string
+	fmt.Fprint(v.tty, "$ run\r\n")
+	synctest.Test(t, func(t *testing.T) {
+		p := New(v.tty, Auto)
+		go func() {
+			start := time.Now()
+			for _, ms := range []int{50, 220, 950, 1650, 12340} {
+				time.Sleep(time.Duration(ms)*time.Millisecond - time.Since(start))
+				synctest.Wait()
+				at = append(at, fmt.Sprintf("%d ms", ms))
+				v.snapshot(at[len(at)-1])
+			}
+		}()
+		script(p.Event)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	v.close()
+	var got strings.Builder
+	for _, name := range at {
+		fmt.Fprintf(&got, "-- %s\n%s", name, v.snapshots[name])
+	}
+	fmt.Fprintf(&got, "-- end\n%s", v)
+	golden(t, "testdata/screens.txt", got.String())
+	if err := v.atRest(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The log was derived from the rules by hand.
+func TestPlainLog(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		p := New(&log, Auto)
+		script(p.Event)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	golden(t, "testdata/plain.txt", log.String())
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s", file, got)
+	}
+}
+
+// Every event is a line, in order.
+func TestJSON(t *testing.T) {
+	var log bytes.Buffer
+	var events []kahn.Event
+	synctest.Test(t, func(t *testing.T) {
+		p := New(&log, JSON)
+		script(func(e kahn.Event) {
+			events = append(events, e)
+			p.Event(e)
+		})
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	lines := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
+	if len(lines) != len(events) {
+		t.Fatalf("%d lines for %d events", len(lines), len(events))
+	}
+	for i, e := range events {
+		want, err := json.Marshal(e)
+		if err != nil || string(want) != lines[i] {
+			t.Errorf("%s for event %v, %v", lines[i], e, err)
+		}
+	}
+}
+
+func TestModeOfWriter(t *testing.T) {
+	v := newTerminal(t, 80, 24)
+	defer v.close()
+	file, err := os.Create(t.TempDir() + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, test := range []struct {
+		name, term, ci string
+		file           *os.File
+		want           Mode
+	}{
+		{"terminal", "xterm", "", v.tty, TTY},
+		{"terminal, CI=false", "xterm", "false", v.tty, TTY},
+		{"dumb terminal", "dumb", "", v.tty, Plain},
+		{"terminal in CI", "xterm", "true", v.tty, Plain},
+		{"file", "xterm", "", file, Plain},
+	} {
+		t.Setenv("TERM", test.term)
+		t.Setenv("CI", test.ci)
+		if got := New(test.file, Auto).mode; got != test.want {
+			t.Errorf("%s: mode %v, want %v", test.name, got, test.want)
+		}
+		if got := New(test.file, JSON).mode; got != JSON {
+			t.Errorf("%s: mode %v, want what was asked for", test.name, got)
+		}
+	}
+
+	var m Mode
+	for _, name := range []string{"auto", "tty", "plain", "json"} {
+		if err := m.UnmarshalText([]byte(name)); err != nil || m.String() != name {
+			t.Errorf("%q is read as %v, %v", name, m, err)
+		}
+	}
+	if err := m.UnmarshalText([]byte("fancy")); !errors.Is(err, kahn.ErrBadValue) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// writerFunc is a writer that does as it likes.
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A writer that fails, panics or does not return changes nothing about the run.
+func TestWritersAtFault(t *testing.T) {
+	full := errors.New("disk full")
+	for _, mode := range []Mode{TTY, Plain, JSON} {
+		writes := 0
+		for name, w := range map[string]writerFunc{
+			"error": func([]byte) (int, error) { writes++; return 0, full },
+			"panic": func([]byte) (int, error) { writes++; panic(full) },
+		} {
+			writes = 0
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				p := New(w, mode)
+				res, err := script(p.Event)
+				if res.Status != kahn.RunFailed || len(res.Warnings) > 0 || time.Since(start) != 45*time.Second {
+					t.Errorf("%v, %s: %v after %v, warnings %v, %v", mode, name, res.Status, time.Since(start), res.Warnings, err)
+				}
+				if err := p.Close(); err == nil || !strings.Contains(err.Error(), "disk full") {
+					t.Errorf("%v, %s: error %v", mode, name, err)
+				}
+				if writes != 1 {
+					t.Errorf("%v, %s: %d writes", mode, name, writes)
+				}
+			})
+		}
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			start := time.Now()
+			p := New(writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil }), mode)
+			res, _ := script(p.Event)
+			if len(res.Warnings) > 0 || time.Since(start) != 45*time.Second {
+				t.Errorf("%v, stuck: %v, warnings %v", mode, time.Since(start), res.Warnings)
+			}
+			close(release)
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestCloseWithoutARun(t *testing.T) {
+	var b bytes.Buffer
+	p := New(&b, TTY)
+	if err := p.Close(); err != nil || p.Close() != nil || b.Len() > 0 {
+		t.Errorf("%v, %q", err, &b)
+	}
+	p.Event(kahn.Event{Type: kahn.EventRunStarted, Payload: kahn.RunStarted{}})
+	if b.Len() > 0 {
+		t.Errorf("%q after Close", &b)
+	}
+}
+
+// However a process ends, its terminal is as it was: nothing needs to be restored between two frames.
+func TestTerminalIsLeftAsItWas(t *testing.T) {
+	for _, end := range []string{"return", "panic", "foreign panic", "exit", "SIGINT", "SIGKILL"} {
+		t.Run(end, func(t *testing.T) {
+			v := newTerminal(t, 60, 10)
+			defer v.close()
+			ready, out, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ready.Close()
+			child := exec.Command(os.Args[0])
+			child.Env = append(os.Environ(), childEnv+"="+end)
+			child.Stdout = v.tty
+			child.ExtraFiles = []*os.File{out}
+			if err := child.Start(); err != nil {
+				t.Fatal(err)
+			}
+			out.Close()
+			if n, err := ready.Read(make([]byte, 1)); n != 1 {
+				t.Fatal(err)
+			}
+			switch end {
+			case "SIGINT":
+				err = child.Process.Signal(os.Interrupt)
+			case "SIGKILL":
+				err = child.Process.Kill()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = child.Wait()
+			if ws := child.ProcessState.Sys().(syscall.WaitStatus); (end == "return") != (err == nil) || strings.HasPrefix(end, "SIG") != ws.Signaled() {
+				t.Errorf("the child: %v", err)
+			}
+			v.close()
+			if err := v.atRest(); err != nil {
+				t.Error(err)
+			}
+			if got := v.String(); !strings.HasPrefix(got, "[0/1] 1 running 00:0") || !strings.Contains(got, "\n=> endless  ") {
+				t.Errorf("screen:\n%s", got)
+			}
+		})
+	}
+}
+
+const childEnv = "KAHN_PROGRESS_CHILD"
+
+func TestMain(m *testing.M) {
+	if end := os.Getenv(childEnv); end != "" {
+		child(end)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child shows the progress of an endless run on its standard output, a terminal, and ends in the given way after a few
+// frames.
+func child(end string) {
+	frames := make(chan struct{}, 100)
+	p := New(counted{os.Stdout, frames}, TTY)
+	defer p.Close()
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "endless", Do: func(context.Context, *kahn.Step) (any, error) { select {} }})
+	if _, err := kahn.Start(context.Background(), &g, nil, kahn.OnEvent(p.Event)); err != nil {
+		panic(err)
+	}
+	for range 3 {
+		<-frames
+	}
+	os.NewFile(3, "ready").Write([]byte{1})
+	switch end {
+	case "return":
+	case "exit":
+		os.Exit(1)
+	case "panic":
+		panic("at the disco")
+	case "foreign panic":
+		go panic("elsewhere")
+		select {}
+	default:
+		select {}
+	}
+}
+
+// counted is a terminal that tells of every frame.
+type counted struct {
+	*os.File
+	frames chan<- struct{}
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	defer func() { c.frames <- struct{}{} }()
+	return c.File.Write(p)
+}

@@ -1,0 +1,156 @@
+package progress
+
+import (
+	"container/list"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// maxFailures is how many failures are kept to be shown. The others are counted.
+const maxFailures = 100
+
+// state is what the events of a run have told so far. Each event costs the same, however many nodes there are.
+type state struct {
+	start   time.Time
+	now     time.Time // of the latest event
+	total   int
+	counts  [kahn.Skipped + 1]int // of the nodes that are known to be in a status
+	live    map[string]*live      // the nodes that are neither idle nor terminal
+	running list.List             // of *live, in the order in which their attempts began
+	failed  []failure             // the first ones
+	over    bool
+	ended   kahn.RunEnded
+}
+
+// live is a node that has begun and not ended.
+type live struct {
+	id      string
+	status  kahn.Status
+	attempt int
+	since   time.Time
+	element *list.Element // in running, or nil
+}
+
+type failure struct{ id, text string }
+
+// nodeStatus is the status that the events of nodes tell of.
+var nodeStatus = map[kahn.EventType]kahn.Status{
+	kahn.EventNodeQueued: kahn.Ready, kahn.EventNodeStarted: kahn.Running, kahn.EventNodeRetried: kahn.Retrying,
+	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
+	kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
+}
+
+func (s *state) event(e kahn.Event) {
+	s.now = e.Time
+	switch payload := e.Payload.(type) {
+	case kahn.RunStarted:
+		s.start, s.total = e.Time, payload.TotalNodes
+	case kahn.RunEnded:
+		s.over, s.ended = true, payload
+	}
+	status, ok := nodeStatus[e.Type]
+	if !ok {
+		return
+	}
+	s.become(e, status)
+	if ended, ok := e.Payload.(kahn.NodeEnded); ok && status == kahn.Failed && len(s.failed) < maxFailures {
+		s.failed = append(s.failed, failure{e.Node, describe(ended)})
+	}
+}
+
+// become moves a node from the status that it was in to another.
+func (s *state) become(e kahn.Event, status kahn.Status) {
+	n := s.live[e.Node]
+	if n == nil {
+		n = &live{id: e.Node}
+		if s.live == nil {
+			s.live = map[string]*live{}
+		}
+		s.live[e.Node] = n
+	} else {
+		s.counts[n.status]--
+	}
+	s.counts[status]++
+	n.status, n.attempt, n.since = status, e.Attempt, e.Time
+	if n.element != nil {
+		s.running.Remove(n.element)
+		n.element = nil
+	}
+	if status == kahn.Running {
+		n.element = s.running.PushBack(n)
+	}
+	if status.Terminal() {
+		delete(s.live, e.Node)
+	}
+}
+
+// longest yields the nodes whose attempts have been running longest, longest first.
+func (s *state) longest(most int) (nodes []*live) {
+	for el := s.running.Front(); el != nil && len(nodes) < most; el = el.Next() {
+		nodes = append(nodes, el.Value.(*live))
+	}
+	return nodes
+}
+
+// shown are the statuses that are counted in a summary.
+var shown = []kahn.Status{
+	kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Failed, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
+}
+
+// summary is how far the run is: "[12/40] 3 running 1 failed".
+func (s *state) summary() string {
+	done := 0
+	for status := kahn.Completed; status <= kahn.Skipped; status++ {
+		done += s.counts[status]
+	}
+	text := fmt.Sprintf("[%d/%d]", done, s.total)
+	sep := " "
+	if s.over {
+		text += fmt.Sprintf(" run %v", s.ended.Status)
+		if s.ended.Degraded {
+			text += " (degraded)"
+		}
+		sep = ": "
+	}
+	for _, status := range shown {
+		if n := s.counts[status]; n > 0 {
+			text += fmt.Sprintf("%s%d %v", sep, n, status)
+			sep = " "
+		}
+	}
+	return text
+}
+
+// describe tells why a node ended: "step_error: connection refused", "upstream_failure of fetch".
+func describe(e kahn.NodeEnded) string {
+	const most = 3
+	text := e.Cause.String()
+	if len(e.Origins) > 0 {
+		text += " of " + strings.Join(e.Origins[:min(most, len(e.Origins))], ", ")
+		if more := len(e.Origins) - most; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	if e.Abandoned {
+		text += ", left behind"
+	}
+	if e.Err != nil {
+		text += ": " + errorText(e.Err)
+	}
+	return text
+}
+
+// errorText is the text of a step's error, without what names the node. A user's error is rendered by a NodeError, which
+// bounds it and survives whatever its Error method does.
+func errorText(err error) string {
+	if own, ok := err.(*kahn.NodeError); ok {
+		err = own.Err
+	}
+	anonymous := &kahn.NodeError{}
+	prefix := strings.TrimSuffix(anonymous.Error(), "<nil>")
+	anonymous.Err = err
+	return strings.TrimPrefix(anonymous.Error(), prefix)
+}

@@ -1,0 +1,87 @@
+package progress
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
+)
+
+// clean makes a text safe to be shown on one line of a terminal: white space of any kind becomes a space, and everything
+// else that is not printed, escape sequences and marks that turn the direction of text among them, is spelled out.
+func clean(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case unicode.IsSpace(r):
+			b.WriteByte(' ')
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// fit cuts a clean text to a number of columns. It cuts between characters as people count them.
+func fit(text string, columns int) string {
+	if uniseg.StringWidth(text) <= columns {
+		return text
+	}
+	end, used, state := 0, 0, -1
+	for rest := text; rest != ""; {
+		cluster, more, width, next := uniseg.FirstGraphemeClusterInString(rest, state)
+		if used += width; used > columns-1 {
+			break
+		}
+		end += len(cluster)
+		rest, state = more, next
+	}
+	if columns < 1 {
+		return ""
+	}
+	return text[:end] + "…"
+}
+
+// beside puts a text at the left and a short one at the right of a number of columns.
+func beside(left, right string, columns int) string {
+	left = fit(left, max(columns-len(right)-1, 0))
+	gap := max(columns-uniseg.StringWidth(left)-len(right), 0)
+	return fit(left+strings.Repeat(" ", gap)+right, columns)
+}
+
+// clock renders a duration for the eye: "00:12", "1:02:03".
+func clock(d time.Duration) string {
+	s := int(max(d, 0) / time.Second)
+	if s < 3600 {
+		return fmt.Sprintf("%02d:%02d", s/60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}
+
+// tenths renders how long something has been running: "3.2s", "1m03s", "1h02m".
+func tenths(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%d.%ds", d/time.Second, d%time.Second/(time.Second/10))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+}
+
+// seconds renders how long something took: "1.500s".
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }
