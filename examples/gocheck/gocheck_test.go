@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -123,7 +122,7 @@ func TestCompleted(t *testing.T) {
 	wantCode(t, code, exitCompleted)
 	wantText(t, stdout, "3 packages with 2 imports: 3 completed\nrun completed\n",
 		"critical path", "3 packages, example.com/m/a to example.com/m/c\n")
-	wantText(t, stderr, " 33%  1 of 3 packages checked", "100%  3 of 3 packages checked, 0 failed\n")
+	wantText(t, stderr, "run started: 3 nodes\n", " example.com/m/c: started\n", " [3/3] run completed in ")
 }
 
 func TestTypeError(t *testing.T) {
@@ -212,6 +211,7 @@ func TestUsage(t *testing.T) {
 		"no pattern":         {nil, "usage: gocheck"},
 		"unknown flag":       {[]string{"-x", "./..."}, "usage: gocheck"},
 		"negative limit":     {[]string{"-C", dir, "-limit", "-1", "./..."}, "Limit(-1)"},
+		"unknown progress":   {[]string{"-progress", "fancy", "./..."}, "usage: gocheck"},
 		"negative timeout":   {[]string{"-C", dir, "-timeout", "-1s", "./..."}, "Timeout(-1s)"},
 		"unknown package":    {[]string{"-C", dir, "./missing"}, "missing"},
 		"unknown besides":    {[]string{"-C", dir, "./...", "example.com/m/missing"}, "missing"},
@@ -275,44 +275,5 @@ func TestStandardLibrary(t *testing.T) {
 			t.Errorf("wall %v, critical path %v of %d packages, speed-up %v of %v",
 				rep.Wall, rep.CriticalPath, len(rep.CriticalPackages), rep.SpeedUp, rep.Bound)
 		}
-	}
-}
-
-func TestProgress(t *testing.T) {
-	feed := func(sink func(kahn.Event)) {
-		sink(kahn.Event{Type: kahn.EventRunStarted, Payload: kahn.RunStarted{TotalNodes: 30}})
-		for range 7 {
-			sink(kahn.Event{Type: kahn.EventNodeStarted, Node: "p"})
-			sink(kahn.Event{Type: kahn.EventNodeCompleted, Node: "p", Payload: kahn.NodeCompleted{Duration: time.Second}})
-		}
-		sink(kahn.Event{Type: kahn.EventNodeFailed, Node: "q", Payload: kahn.NodeEnded{}})
-		sink(kahn.Event{Type: kahn.EventNodeAborted, Node: "r", Payload: kahn.NodeEnded{}})
-		sink(kahn.Event{Type: kahn.EventRunFailed, Payload: kahn.RunEnded{Status: kahn.RunFailed}})
-	}
-
-	var lines bytes.Buffer
-	feed(progress(&lines, false))
-	want := " 10%  3 of 30 packages checked, 0 failed\n 20%  6 of 30 packages checked, 0 failed\n"
-	if got := lines.String(); got != want {
-		t.Errorf("lines %q, want %q", got, want)
-	}
-
-	var screen bytes.Buffer
-	feed(progress(&screen, true))
-	rewrites := strings.Split(screen.String(), "\r")
-	if len(rewrites) != 1+8 {
-		t.Errorf("written %d times: %q", len(rewrites)-1, rewrites)
-	}
-	for _, line := range rewrites[1:] {
-		if len(strings.TrimSuffix(line, "\n")) != 79 {
-			t.Errorf("%q does not cover what was there", line)
-		}
-	}
-	if last := rewrites[len(rewrites)-1]; !strings.HasPrefix(last, " 26%  8 of 30 packages checked, 1 failed  q") ||
-		!strings.HasSuffix(last, "\n") {
-		t.Errorf("last line %q", last)
-	}
-	if isTerminal(&screen) {
-		t.Error("a buffer is no terminal")
 	}
 }

@@ -8,15 +8,13 @@
 //	-waves         check tier by tier instead of each package the moment its imports are done
 //	-timeout d     stop checking, and fail, after this long
 //	-json          write the report as JSON
+//	-progress m    show progress as auto (the default), tty, plain or json
 //
 // Packages are named as for the go command, which is all that gocheck needs. Progress goes to standard error, the
 // report to standard output. This is the standard library on two processors:
 //
 //	$ go run ./examples/gocheck std
-//	 10%  36 of 360 packages checked, 0 failed
-//	 20%  72 of 360 packages checked, 0 failed
-//	...
-//	100%  360 of 360 packages checked, 0 failed
+//	[360/360] run completed 00:01
 //	360 packages with 2544 imports: 360 completed
 //	run completed
 //
@@ -47,8 +45,7 @@
 // The exit code is 0 if the run completed, 1 if it failed, 130 if it was cancelled by Ctrl-C, and 2 if nothing could be
 // checked, because of a bad flag or because there are no such packages. (go run turns every code but 0 into 1.)
 //
-// Start reading at run in main.go; load.go builds the graph, check.go has the step, progress.go listens to the events
-// and report.go reads the result.
+// Start reading at run in main.go; load.go builds the graph, check.go has the step, report.go reads the result.
 package main
 
 import (
@@ -62,6 +59,7 @@ import (
 	"runtime"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/progress"
 )
 
 // The exit codes.
@@ -91,6 +89,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	waves := flags.Bool("waves", false, "check tier by tier instead of each package the moment its imports are done")
 	timeout := flags.Duration("timeout", 0, "stop checking, and fail, after this long; 0 means never")
 	asJSON := flags.Bool("json", false, "write the report as JSON")
+	var show progress.Mode
+	flags.TextVar(&show, "progress", progress.Auto, "show progress as `mode` auto, tty, plain or json")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return exitCompleted
 	} else if err != nil {
@@ -118,8 +118,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	g := graph(packages)
+	display := progress.New(stderr, show)
 	result, err := kahn.Execute(ctx, g, newChecker().check,
-		mode, kahn.Limit(*limit), kahn.Timeout(*timeout), kahn.OnEvent(progress(stderr, isTerminal(stderr))))
+		mode, kahn.Limit(*limit), kahn.Timeout(*timeout), kahn.OnEvent(display.Event))
+	display.Close()    // a display that fails is no reason to withhold the report
 	if result == nil { // nothing was run: a bad option, or a graph with a cycle
 		fmt.Fprintln(stderr, "gocheck:", err)
 		return exitUsage
