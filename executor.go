@@ -145,8 +145,9 @@ type Run struct {
 // record is what a run keeps of every node. It is written under the lock, and never again once the node is terminal: like
 // the State's word of a terminal node it may then be read without.
 type record struct {
-	value    any   // completed: the output; failed: the error
+	first    Step  // the first attempt; later ones and fallbacks have Steps of their own
 	step     *Step // the current attempt, while it runs
+	value    any   // completed: the output; failed: the error
 	start    int64 // of the first attempt, in ns since the run's start
 	end      int64 // of the last attempt
 	attempts int32
@@ -536,24 +537,21 @@ func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 	}
 	if timeout > 0 {
 		x := r.extra(step.ref)
-		step.deadline = now + int64(timeout)
+		step.own().deadline = now + int64(timeout)
 		x.attempt = r.after(timeout, func(now int64) {
 			r.timeOut(step, x, timeoutAttempt, timeout, now)
 		})
 	}
 	if n.OverallTimeout > 0 {
 		end := r.records[step.ref].start + int64(n.OverallTimeout)
-		if step.deadline == 0 || end < step.deadline {
-			step.deadline = end
+		if x := step.own(); x.deadline == 0 || end < x.deadline {
+			x.deadline = end
 		}
 		if x := r.extra(step.ref); x.overall == nil && !fallback {
 			x.overall = r.after(n.OverallTimeout, func(now int64) {
 				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
 			})
 		}
-	}
-	if step.flags&stepDetached == 0 && r.cfg.timeout > 0 && (step.deadline == 0 || int64(r.cfg.timeout) < step.deadline) {
-		step.deadline = int64(r.cfg.timeout)
 	}
 }
 

@@ -41,17 +41,29 @@ func (m Mux) Step(ctx context.Context, s *Step) (any, error) {
 // methods may be called from any goroutine.
 type Step struct {
 	run     *Run
+	ctx     atomic.Pointer[attemptContext] // nil until there is something to say, see below
 	ref     Ref
 	attempt int32
-
-	// The context of an attempt costs nothing until somebody asks for it. live is made by Done or Value; stopped is set,
-	// once, by whoever ends the attempt. Each side stores its own before it loads the other's, so one of them ends live.
-	live    atomic.Pointer[liveContext]
-	stopped atomic.Pointer[stopCause]
-
-	deadline int64 // of the attempt, in ns since the run's start; 0 means none. Fixed before the step is called.
-	flags    stepFlags
+	flags   stepFlags
 }
+
+// attemptContext is what an attempt's context comes to, beyond the Step itself. It costs nothing until somebody asks for it
+// or stops the attempt: one that nobody has asked for is over when its step has returned.
+//
+// live is made by Done or Value; stopped is set, once, by whoever ends the attempt. Each side stores its own before it loads
+// the other's, so one of them ends live.
+type attemptContext struct {
+	live     atomic.Pointer[liveContext]
+	stopped  atomic.Pointer[stopCause]
+	deadline int64 // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
+}
+
+// over is the context of all attempts that have returned before anybody asked. It never gets a live context.
+var over = func() *attemptContext {
+	x := &attemptContext{}
+	x.stopped.Store(attemptEnded)
+	return x
+}()
 
 // stepFlags is fixed before the step is called.
 type stepFlags uint8
@@ -218,12 +230,20 @@ func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s, level, m
 
 // Deadline implements context.Context: the earliest of the deadlines of the attempt, the node, the run and the caller.
 func (s *Step) Deadline() (deadline time.Time, ok bool) {
-	if s.deadline != 0 {
-		deadline, ok = s.run.start.Add(time.Duration(s.deadline)), true
+	earlier := func(d time.Time) {
+		if !ok || d.Before(deadline) {
+			deadline, ok = d, true
+		}
+	}
+	if x := s.ctx.Load(); x != nil && x.deadline != 0 {
+		earlier(s.run.start.Add(time.Duration(x.deadline)))
 	}
 	if s.flags&stepDetached == 0 {
-		if d, has := s.run.ctx.Deadline(); has && (!ok || d.Before(deadline)) {
-			deadline, ok = d, true
+		if s.run.cfg.timeout > 0 {
+			earlier(s.run.start.Add(s.run.cfg.timeout))
+		}
+		if d, has := s.run.ctx.Deadline(); has {
+			earlier(d)
 		}
 	}
 	return deadline, ok
@@ -235,11 +255,15 @@ func (s *Step) Done() <-chan struct{} { return s.context().Done() }
 // Err implements context.Context: [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran
 // out of time, else [context.Canceled]; context.Cause tells the reasons apart.
 func (s *Step) Err() error {
-	stop := s.stopped.Load()
+	x := s.ctx.Load()
+	if x == nil {
+		return nil
+	}
+	stop := x.stopped.Load()
 	if stop == nil {
 		return nil
 	}
-	if live := s.live.Load(); live != nil {
+	if live := x.live.Load(); live != nil {
 		live.end(stop) // who sees the error sees Done closed, too
 	}
 	return stop.is
@@ -249,7 +273,7 @@ func (s *Step) Err() error {
 func (s *Step) Value(key any) any {
 	// context.Cause and the derived contexts of package context find the cancellation of a parent through Value, so an
 	// attempt that was stopped, or that has a context, must answer with it.
-	if s.live.Load() != nil || s.stopped.Load() != nil {
+	if x := s.ctx.Load(); x != nil && (x.live.Load() != nil || x.stopped.Load() != nil) {
 		return s.context().Value(key)
 	}
 	return s.run.base.Value(key)
@@ -260,27 +284,59 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-func (s *Step) context() *liveContext {
-	live := s.live.Load()
-	if live == nil {
-		live = newLiveContext(s.run.base)
-		if !s.live.CompareAndSwap(nil, live) {
-			live = s.live.Load()
+// own returns the context that the attempt has for itself, made now if there is none.
+func (s *Step) own() *attemptContext {
+	for {
+		x := s.ctx.Load()
+		if x != nil && x != over {
+			return x
+		}
+		made := &attemptContext{}
+		if x == over {
+			made.stopped.Store(attemptEnded)
+		}
+		if s.ctx.CompareAndSwap(x, made) {
+			return made
 		}
 	}
-	if stop := s.stopped.Load(); stop != nil {
+}
+
+func (s *Step) context() *liveContext {
+	x := s.own()
+	live := x.live.Load()
+	if live == nil {
+		live = newLiveContext(s.run.base)
+		if !x.live.CompareAndSwap(nil, live) {
+			live = x.live.Load()
+		}
+	}
+	if stop := x.stopped.Load(); stop != nil {
 		live.end(stop)
 	}
 	return live
 }
 
+// returned ends the attempt's context because its step has returned. It is called without the run's lock.
+func (s *Step) returned() {
+	if !s.ctx.CompareAndSwap(nil, over) {
+		s.end(attemptEnded)
+	}
+}
+
 // end ends the attempt's context, unless it has ended before. It is called without the run's lock.
 func (s *Step) end(cause *stopCause) {
-	if s.stopped.CompareAndSwap(nil, cause) {
-		if live := s.live.Load(); live != nil {
+	x := s.own()
+	if x.stopped.CompareAndSwap(nil, cause) {
+		if live := x.live.Load(); live != nil {
 			live.end(cause)
 		}
 	}
+}
+
+// stopped reports whether the attempt's context has ended.
+func (s *Step) stopped() bool {
+	x := s.ctx.Load()
+	return x != nil && x.stopped.Load() != nil
 }
 
 // Param returns a parameter as a T. It is exact: a value of another type is an error that matches [ErrType], a missing or

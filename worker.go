@@ -12,7 +12,6 @@ import (
 // worker is a goroutine that performs steps, one after the other, until there is nothing left to do.
 type worker struct {
 	run    *Run
-	slab   []Step // Steps are made in slabs, and none is used twice: contexts leak
 	task   Task
 	step   *Step       // of the task; nil for a check
 	failed *conclusion // of the attempt whose fallback is being performed, else nil
@@ -28,8 +27,6 @@ const (
 	phaseUser
 	phaseCrash // RePanic: the panic is on its way out, hands off
 )
-
-const slabSize = 32
 
 func (r *Run) work() {
 	w := worker{run: r, now: r.now()}
@@ -75,7 +72,7 @@ func (w *worker) complete(res *attemptResult) (more, done bool) {
 	}
 	s.complete(ref)
 	more = w.take()
-	step.end(attemptEnded)
+	step.returned()
 	return more, true
 }
 
@@ -143,14 +140,13 @@ func (w *worker) leave() {
 // begin makes the Step of an attempt that the state has started.
 func (w *worker) begin(t Task) {
 	r := w.run
-	if len(w.slab) == 0 {
-		w.slab = make([]Step, min(slabSize, r.st.left+1))
+	rec := &r.records[t.Ref]
+	step := &rec.first
+	if step.run != nil {
+		step = &Step{} // no Step is used twice: contexts leak
 	}
-	step := &w.slab[0]
-	w.slab = w.slab[1:]
 	w.step = step
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt
-	rec := &r.records[t.Ref]
 	if r.reentered {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
 	}
@@ -165,7 +161,7 @@ func (w *worker) begin(t Task) {
 	if f.is(factCleanup) {
 		step.flags |= stepDetached
 	}
-	if f.is(factTimed) || r.cfg.timeout > 0 {
+	if f.is(factTimed) {
 		r.armTimeouts(&r.plan.nodes[t.Ref], step, false, w.now)
 	}
 }
@@ -361,7 +357,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
 	c := w.conclude(res)
-	if c.Status == Failed || step.stopped.Load() != nil {
+	if c.Status == Failed || step.stopped() {
 		if err := w.draw(res, &c); err != nil {
 			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
 		}
@@ -390,7 +386,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	case c.Status == Failed && goOn && r.wantsFallback(ref, c):
 		w.beginFallback(c)
 		r.st.mu.Unlock()
-		step.end(attemptEnded)
+		step.returned()
 		return w.fallback()
 	default:
 		r.settle(step, c, w.now)
@@ -401,7 +397,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	} else {
 		w.leave()
 	}
-	step.end(attemptEnded)
+	step.returned()
 	return ok
 }
 
@@ -544,7 +540,7 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	} else {
 		w.leave()
 	}
-	step.end(attemptEnded)
+	step.returned()
 	return ok
 }
 
