@@ -15,6 +15,7 @@ type worker struct {
 	task   Task
 	step   *Step       // of the task; nil for a check
 	failed *conclusion // of the attempt whose fallback is being performed, else nil
+	caught error       // the panic that has ended perform, else nil
 	now    int64       // the clock, read once for each completion: the end of one step is the start of the next
 	phase  phase
 }
@@ -34,22 +35,50 @@ func (r *Run) work() {
 	r.st.mu.Lock()
 	r.starting = false
 	for more := w.take(); more; {
-		if w.step == nil {
-			more = w.check()
-		} else {
-			res := w.attempt()
-			if w.phase == phaseUser {
-				// recover has stopped a panic and has not told: under GODEBUG=panicnil=1 panic(nil) does that.
-				w.phase = phaseEngine
-				res = attemptResult{err: newPanicError(nil), kind: CausePanic}
-			}
-			if ok, done := w.complete(&res); done {
-				more = ok
-			} else {
-				more = w.finish(res, true)
-			}
+		more = w.perform()
+		if w.phase == phaseUser {
+			// recover has stopped a panic and has not told: under GODEBUG=panicnil=1 panic(nil) does that.
+			w.phase, w.caught = phaseEngine, newPanicError(nil)
+		}
+		if w.caught != nil {
+			more = w.crashed()
 		}
 	}
+}
+
+// perform performs one task after the other until there is none left. A panic in a step ends it early: one deferred function
+// is there for all attempts, which saves the nodes that do not panic 5 ns each.
+func (w *worker) perform() (more bool) {
+	defer func() {
+		if w.phase == phaseUser { // a panic, or a Goexit, which is left to exit
+			if v := recover(); v != nil {
+				w.caught = w.panicked(v)
+			}
+		}
+	}()
+	for more = true; more; {
+		if w.step == nil {
+			more = w.check()
+			continue
+		}
+		res := w.attempt()
+		if ok, done := w.complete(&res); done {
+			more = ok
+		} else {
+			more = w.finish(res, true)
+		}
+	}
+	return more
+}
+
+// crashed is finish for an attempt that has panicked.
+func (w *worker) crashed() (more bool) {
+	res := attemptResult{err: w.caught, kind: CausePanic}
+	if w.run.plan.nodes[w.task.Ref].Test != nil {
+		res.kind = CauseConditionError
+	}
+	w.caught, w.now = nil, w.run.now()
+	return w.finish(res, true)
 }
 
 // complete is finish for the common case: a plain node whose step has returned a value, and that nobody has asked to stop.
@@ -177,17 +206,6 @@ type attemptResult struct {
 func (w *worker) attempt() (res attemptResult) {
 	n := &w.run.plan.nodes[w.task.Ref]
 	w.phase = phaseUser
-	defer func() {
-		if w.phase == phaseUser { // a panic, or a Goexit, which is left to exit
-			if v := recover(); v != nil {
-				res = attemptResult{err: w.panicked(v), kind: CausePanic}
-				if n.Test != nil {
-					res.kind = CauseConditionError
-				}
-			}
-		}
-		w.now = w.run.now()
-	}()
 	switch {
 	case !w.run.plan.facts[w.task.Ref].is(factOwn):
 		res.value, res.err = w.run.step(w.step, w.step)
@@ -199,6 +217,7 @@ func (w *worker) attempt() (res attemptResult) {
 		}
 	}
 	w.phase = phaseEngine
+	w.now = w.run.now()
 	return res
 }
 
