@@ -46,7 +46,7 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 				return
 			}
 			for i := range batch {
-				if !yield(r.log.make(next, &batch[i]), nil) {
+				if !yield(batch[i].event(next), nil) {
 					return
 				}
 				next++
@@ -83,16 +83,16 @@ func (e *GapError) Error() string {
 type entry struct {
 	kind    eventKind
 	attempt int32
-	ref     Ref   // of a node, or the tier of a wave
-	at      int64 // ns since the run's start
+	ref     Ref    // of a node, or the tier of a wave
+	back    uint32 // how far back the event is that led to this one; 0 if there is none
+	at      int64  // ns since the run's start
 	arg     any
+	run     *Run
 }
 
 // eventLog is the append-only log of a run. It is written in the critical sections that change the run's state; readers
 // and sinks pull from it at their own pace, and hold its lock for no longer than it takes to find their place.
 type eventLog struct {
-	run *Run
-
 	mu     sync.Mutex    // guards what follows, and entries that are not written yet; nothing else is locked under it
 	blocks [][]entry     // of blockSize entries each, the last one growing; an entry never changes or moves
 	base   uint64        // the id before that of the first entry
@@ -119,7 +119,7 @@ type sink struct {
 }
 
 func newEventLog(r *Run) *eventLog {
-	l := &eventLog{run: r, retain: uint64(r.cfg.retain)}
+	l := &eventLog{retain: uint64(r.cfg.retain)}
 	for _, f := range r.cfg.sinks {
 		k := &sink{f: f, done: make(chan struct{}), next: 1}
 		l.sinks = append(l.sinks, k)
@@ -178,15 +178,6 @@ func (l *eventLog) unlock() {
 	l.mu.Unlock()
 	if more != nil {
 		close(more)
-	}
-}
-
-// event appends to the log, with the run's lock held.
-func (r *Run) event(e entry) {
-	if l := r.log; l != nil {
-		l.mu.Lock()
-		l.append(e)
-		l.unlock()
 	}
 }
 
@@ -258,7 +249,7 @@ func (l *eventLog) feed(k *sink) {
 			return
 		}
 		for i := range batch {
-			k.f(l.make(next, &batch[i]))
+			k.f(batch[i].event(next))
 			next++
 		}
 	}

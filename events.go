@@ -11,42 +11,63 @@ type EventType string
 
 // The types of event, with the type of their payload.
 const (
-	EventRunStarted    EventType = "run.started"        // RunStarted
-	EventRunCompleted  EventType = "run.completed"      // RunEnded
-	EventRunFailed     EventType = "run.failed"         // RunEnded
-	EventRunCancelled  EventType = "run.cancelled"      // RunEnded
-	EventRunTimedOut   EventType = "run.timed_out"      // RunEnded
-	EventWaveStarted   EventType = "wave.started"       // Wave
-	EventWaveCompleted EventType = "wave.completed"     // Wave
-	EventNodeQueued    EventType = "node.queued"        // none
-	EventNodeStarted   EventType = "node.started"       // none
-	EventNodeDelta     EventType = "node.stream.delta"  // Delta
-	EventNodeLog       EventType = "node.log"           // LogRecord
-	EventNodeTimedOut  EventType = "node.timed_out"     // TimedOut
-	EventNodeRetried   EventType = "node.retried"       // Retried
-	EventNodeCompleted EventType = "node.completed"     // NodeCompleted
-	EventNodeFailed    EventType = "node.failed"        // NodeEnded
-	EventNodeAborted   EventType = "node.aborted"       // NodeEnded
-	EventNodeCancelled EventType = "node.cancelled"     // NodeEnded
-	EventNodeSkipped   EventType = "node.skipped"       // NodeSkipped
-	EventNodeBlocked   EventType = "node.blocked"       // NodeBlocked
-	EventNodeSuspended EventType = "node.suspended"     // NodeSuspended
-	EventRunStatus     EventType = "run.status.changed" // RunStatusChanged
+	EventRunStarted   EventType = "run.started"        // RunStarted
+	EventRunStatus    EventType = "run.status.changed" // RunStatusChanged
+	EventRunRecovered EventType = "run.recovered"      // RunRecovered
+	EventRunCompleted EventType = "run.completed"      // RunEnded
+	EventRunFailed    EventType = "run.failed"         // RunEnded
+	EventRunCancelled EventType = "run.cancelled"      // RunEnded
+	EventRunTimedOut  EventType = "run.timed_out"      // RunEnded
+	EventHeartbeat    EventType = "heartbeat"          // Heartbeat; see Run.Heartbeat
+
+	EventWaveStarted   EventType = "wave.started"   // Wave
+	EventWaveCompleted EventType = "wave.completed" // Wave
+
+	EventNodeQueued        EventType = "node.queued"        // none
+	EventNodeStarted       EventType = "node.started"       // none
+	EventNodeDelta         EventType = "node.stream.delta"  // Delta
+	EventNodeLog           EventType = "node.log"           // LogRecord
+	EventContractViolated  EventType = "contract.violated"  // ContractViolated
+	EventModerationFlagged EventType = "moderation.flagged" // ModerationFlagged
+	EventNodeTimedOut      EventType = "node.timed_out"     // TimedOut
+	EventNodeRetried       EventType = "node.retried"       // Retried
+	EventNodeBlocked       EventType = "node.blocked"       // NodeBlocked
+	EventNodeSuspended     EventType = "node.suspended"     // NodeSuspended
+	EventNodeMocked        EventType = "node.mocked"        // none
+	EventNodeInvalidated   EventType = "node.invalidated"   // NodeInvalidated
+	EventNodeCompleted     EventType = "node.completed"     // NodeCompleted
+	EventNodeFailed        EventType = "node.failed"        // NodeEnded
+	EventNodeAborted       EventType = "node.aborted"       // NodeEnded
+	EventNodeCancelled     EventType = "node.cancelled"     // NodeEnded
+	EventNodeSkipped       EventType = "node.skipped"       // NodeSkipped
 )
 
 // Event is one fact about a run. The events of a run are in one total order: run.started comes first, the event that ends
 // the run last, a node's events in the order of its life, and a predecessor's end before its consequences.
+//
+// As JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and
+// payload; the file event.schema.json describes it.
 type Event struct {
-	ID       uint64 // 1, 2, 3, ... without holes
+	ID       uint64 // 1, 2, 3, ... without holes; 0 for a heartbeat, which is not kept
 	Type     EventType
 	RunID    string
 	Workflow string // the graph's Name
 	Time     time.Time
-	// Node, Attempt and Tier are set for node events.
+	// TraceID is the same for all events of a run, see the option of this name.
+	TraceID string
+	// Parent is the id of the event that led to this one, 0 if there is none: for the first event of a node the end of the
+	// predecessor that decided it, the start of its wave, or the failure that it is stopped for; after that the node's own
+	// last event, deltas and logs not counted.
+	Parent uint64
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id after those of the nodes in whose
+	// sub-graphs it is, separated by slashes; Epoch counts from 1 how often the run was driven anew.
 	Node    string
+	Path    string
 	Attempt int
 	Tier    int
-	// Payload is of the type that the constant of the event's Type names, or nil.
+	Epoch   int
+	// Payload is of the type that the constant of the event's Type names, or nil. The payload of a type that is not known
+	// here, of an event that was decoded, is a json.RawMessage.
 	Payload any
 }
 
@@ -54,7 +75,7 @@ type Event struct {
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {
-		text += " " + e.Node
+		text += " " + e.Path
 	}
 	if e.Attempt > 1 {
 		text += fmt.Sprintf(" #%d", e.Attempt)
@@ -69,6 +90,18 @@ func (e Event) String() string {
 type RunStarted struct {
 	TotalNodes int
 	Mode       Mode
+	Test       bool // the run is a test: nodes may be mocked
+}
+
+// RunStatusChanged is the payload of run.status.changed: nothing is left to do until a signal comes, or one has come.
+type RunStatusChanged struct {
+	From, To RunStatus
+	Waiting  []string // the nodes that wait, in the order of declaration
+}
+
+// RunRecovered is the payload of run.recovered: the run goes on after a crash.
+type RunRecovered struct {
+	From uint64 // the id of the last event before the crash that was kept
 }
 
 // RunEnded is the payload of the events that end a run.
@@ -81,6 +114,12 @@ type RunEnded struct {
 	FailedSteps int
 	Failed      []string // their ids, in the order of declaration
 	Duration    time.Duration
+	Timeout     time.Duration // the run's timeout, for run.timed_out
+}
+
+// Heartbeat is the payload of heartbeat, which tells a reader that the run is alive.
+type Heartbeat struct {
+	Last uint64 // the id of the run's last event
 }
 
 // Wave is the payload of wave events.
@@ -101,7 +140,19 @@ type LogRecord struct {
 	Message string
 }
 
-// TimedOut is the payload of node.timed_out.
+// ContractViolated is the payload of contract.violated, which comes before node.retried or node.failed.
+type ContractViolated struct {
+	Phase  string // "input" or "output"
+	Errors []string
+}
+
+// ModerationFlagged is the payload of moderation.flagged, which comes before node.failed.
+type ModerationFlagged struct {
+	Phase  string // "input" or "output"
+	Errors []string
+}
+
+// TimedOut is the payload of node.timed_out, which comes before node.retried or node.failed.
 type TimedOut struct {
 	Timeout time.Duration
 	Overall bool // the node's overall timeout, not the attempt's
@@ -114,12 +165,34 @@ type Retried struct {
 	Err   error
 }
 
+// NodeBlocked is the payload of node.blocked: predecessors have made the join impossible, and what the policy says comes
+// next.
+type NodeBlocked struct {
+	Origins []string
+	Policy  UpstreamPolicy
+}
+
+// NodeSuspended is the payload of node.suspended: the node waits for a signal from outside.
+type NodeSuspended struct {
+	Token    string    // under which the signal is to come
+	Info     any       // what the step that suspended itself had to say
+	Deadline time.Time // zero if there is none
+}
+
+// NodeInvalidated is the payload of node.invalidated: the node has ended and is to run again.
+type NodeInvalidated struct {
+	Reason string // "redrive"
+}
+
 // NodeCompleted is the payload of node.completed.
 type NodeCompleted struct {
-	Duration time.Duration
-	Labels   []string // the branches that a condition took
-	Fallback bool     // the fallback produced the output
-	Err      error    // what the fallback made up for
+	Duration     time.Duration
+	Labels       []string // the branches that a condition took
+	Memoized     bool     // the output is that of an earlier run
+	Fallback     bool     // the fallback produced the output
+	Err          error    // what the fallback made up for
+	InputTokens  int      // what the step reported with Step.Tokens
+	OutputTokens int
 }
 
 // NodeEnded is the payload of node.failed, node.aborted and node.cancelled. Origins are those known at the time; the
@@ -137,252 +210,132 @@ type NodeSkipped struct {
 	Reason SkipReason
 }
 
-// NodeBlocked is the payload of node.blocked: predecessors have made the join impossible, and what the policy says comes
-// next.
-type NodeBlocked struct {
-	Origins []string
-	Policy  UpstreamPolicy
+// engineNames are the names that engines use for the types within themselves: first the one that is produced, then others
+// that are understood.
+var engineNames = map[EventType][]string{
+	EventRunStarted:        {"run_started", "workflow_started", "playbook_started"},
+	EventRunStatus:         {"run_status_changed"},
+	EventRunRecovered:      {"run_recovered"},
+	EventRunCompleted:      {"workflow_completed", "playbook_completed", "run_completed", "execution_complete"},
+	EventRunFailed:         {"workflow_failed", "playbook_failed", "run_failed"},
+	EventRunCancelled:      {"run_cancelled", "workflow_cancelled", "playbook_cancelled"},
+	EventRunTimedOut:       {"run_timed_out"},
+	EventHeartbeat:         {"heartbeat"},
+	EventWaveStarted:       {"tier_start", "wave_started"},
+	EventWaveCompleted:     {"tier_complete", "wave_completed"},
+	EventNodeQueued:        {"node_queued"},
+	EventNodeStarted:       {"node_started", "node_start", "step_started"},
+	EventNodeDelta:         {"partial", "node_stream_delta"},
+	EventNodeLog:           {"node_log"},
+	EventContractViolated:  {"contract_violated"},
+	EventModerationFlagged: {"moderation_flagged"},
+	EventNodeTimedOut:      {"timed_out", "node_timed_out"},
+	EventNodeRetried:       {"node_retried", "node_retry"},
+	EventNodeBlocked:       {"node_blocked"},
+	EventNodeSuspended:     {"node_waiting", "node_suspended"},
+	EventNodeMocked:        {"node_mocked"},
+	EventNodeInvalidated:   {"node_invalidated"},
+	EventNodeCompleted:     {"node_completed", "node_complete", "step.exit"},
+	EventNodeFailed:        {"node_failed", "step_failed"},
+	EventNodeAborted:       {"node_aborted"},
+	EventNodeCancelled:     {"node_cancelled"},
+	EventNodeSkipped:       {"node_skipped"},
 }
 
-// NodeSuspended is the payload of node.suspended.
-type NodeSuspended struct {
-	Token    string    // under which the signal is to come
-	Info     any       // what the step that suspended itself had to say
-	Deadline time.Time // zero if there is none
-}
-
-// RunStatusChanged is the payload of run.status.changed: nothing is left to do until a signal comes, or one has come.
-type RunStatusChanged struct {
-	From, To RunStatus
-	Waiting  []string // the nodes that wait, in the order of declaration
-}
-
-type eventKind uint8
-
-const (
-	evRunStarted eventKind = iota
-	evRunCompleted
-	evRunFailed
-	evRunCancelled
-	evRunTimedOut
-	evWaveStarted
-	evWaveCompleted
-	evNodeQueued
-	evNodeStarted
-	evNodeDelta
-	evNodeLog
-	evNodeTimedOut
-	evNodeRetried
-	evNodeCompleted
-	evNodeFailed
-	evNodeAborted
-	evNodeCancelled
-	evNodeSkipped
-	evNodeBlocked
-	evNodeSuspended
-	evRunStatus
-)
-
-var eventTypes = [...]EventType{
-	EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventRunTimedOut, EventWaveStarted,
-	EventWaveCompleted, EventNodeQueued, EventNodeStarted, EventNodeDelta, EventNodeLog, EventNodeTimedOut,
-	EventNodeRetried, EventNodeCompleted, EventNodeFailed, EventNodeAborted, EventNodeCancelled, EventNodeSkipped,
-	EventNodeBlocked, EventNodeSuspended, EventRunStatus,
-}
-
-// endsRun reports whether the kind is that of a run's last event.
-func (k eventKind) endsRun() bool {
-	switch k {
-	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
-		return true
-	}
-	return false
-}
-
-func (v *verdict) event() eventKind {
-	switch {
-	case v.status == RunCompleted:
-		return evRunCompleted
-	case v.status == RunCancelled:
-		return evRunCancelled
-	case v.cause == CauseRunTimeout:
-		return evRunTimedOut
-	}
-	return evRunFailed
-}
-
-// flush turns the state's changes into events, with the lock held.
-func (r *Run) flush(now int64) {
-	s := &r.st
-	if len(s.changes) == 0 {
-		return
-	}
-	l := r.log
-	l.mu.Lock()
-	for _, c := range s.changes {
-		switch {
-		case c.wave != 0:
-			kind := evWaveStarted
-			if c.wave < 0 {
-				kind = evWaveCompleted
-			}
-			l.append(entry{kind: kind, ref: c.ref, at: now})
-		case c.blocked:
-			origins := s.knownOrigins(c.ref)
-			l.append(entry{kind: evNodeBlocked, ref: c.ref, at: now, arg: origins})
-		default:
-			r.nodeEvent(c, now)
+// eventTypesByName finds a type by its own name and by those of engines.
+var eventTypesByName = func() map[string]EventType {
+	types := map[string]EventType{}
+	for t, names := range engineNames {
+		types[string(t)] = t
+		for _, name := range names {
+			types[name] = t
 		}
 	}
-	l.unlock()
-	s.changes = s.changes[:0]
+	return types
+}()
+
+// EngineName returns the snake-case name that engines use for the type within themselves, such as node_completed; for a
+// type that is not known its own name.
+func (t EventType) EngineName() string {
+	if names := engineNames[t]; names != nil {
+		return names[0]
+	}
+	return string(t)
 }
 
-// nodeEvent logs a transition, with the log's lock held. What it tells of other nodes is what is known now.
-func (r *Run) nodeEvent(c change, now int64) {
-	rec := &r.records[c.ref]
-	e := entry{ref: c.ref, attempt: rec.attempts, at: now}
-	switch c.status {
-	case Ready:
-		if r.plan.facts[c.ref].is(factInline) {
-			return
+// ParseEventType returns the type of this name: its own, its [EventType.EngineName], or another spelling that engines use,
+// such as node_start or step.exit. execution_complete, the end of a run of whatever status, is read as run.completed.
+func ParseEventType(name string) (t EventType, ok bool) {
+	t, ok = eventTypesByName[name]
+	return t, ok
+}
+
+// ExecutionTag is a row that tells of a transition of a node, for a table of such rows.
+type ExecutionTag struct {
+	RunID    string         `json:"run_id"`
+	Node     string         `json:"node_id"`
+	Tag      string         `json:"tag"`
+	Metadata map[string]any `json:"metadata"`
+}
+
+// tagCauses are the words that tags use for causes, where they are others.
+var tagCauses = map[CauseKind]string{
+	CauseStepError: "provider_error", CauseContractInput: "contract_violated", CauseContractOutput: "contract_violated",
+}
+
+// ExecutionTag projects the event to an execution tag: node_started, node_retried, moderation_flagged, contract_violated,
+// timed_out, node_failed, node_completed or node_cancelled, which is also said of an aborted node. ok is false for other
+// types of event. Metadata holds numbers, strings and slices of strings.
+func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {
+	tag = ExecutionTag{RunID: e.RunID, Node: e.Node, Tag: e.Type.EngineName(), Metadata: map[string]any{}}
+	switch p := e.Payload.(type) {
+	case nil:
+		if e.Type != EventNodeStarted {
+			return ExecutionTag{}, false
 		}
-		e.kind = evNodeQueued
-		e.attempt = r.attemptOf(c.ref, c.attempt+1) // by now it may have been started
-	case Running:
-		e.kind = evNodeStarted
-	case Suspended:
-		e.kind = evNodeSuspended
-		if x := r.extras[c.ref]; x.wait != nil { // else it was answered in the same breath
-			e.arg = NodeSuspended{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
+		tag.Metadata["attempt"], tag.Metadata["wave"] = e.Attempt, e.Tier
+	case Retried:
+		cause := tagCauses[p.Cause]
+		if cause == "" {
+			cause = p.Cause.String()
 		}
-	case Completed:
-		e.kind = evNodeCompleted
-		if rec.fallback {
-			e.arg = r.extras[c.ref].lastErr
+		tag.Metadata["attempt"], tag.Metadata["cause"], tag.Metadata["delay_ms"] = e.Attempt, cause, milliseconds(p.Delay)
+	case ModerationFlagged:
+		tag.Metadata["phase"], tag.Metadata["errors"] = p.Phase, p.Errors
+	case ContractViolated:
+		tag.Metadata["phase"], tag.Metadata["errors"] = p.Phase, p.Errors
+	case TimedOut:
+		tag.Metadata["timeout_ms"] = milliseconds(p.Timeout)
+	case NodeCompleted:
+		tag.Metadata["duration_ms"] = milliseconds(p.Duration)
+		if p.InputTokens != 0 || p.OutputTokens != 0 {
+			tag.Metadata["input_tokens"], tag.Metadata["output_tokens"] = p.InputTokens, p.OutputTokens
 		}
-	case Failed, Aborted, Cancelled:
-		e.kind = map[Status]eventKind{Failed: evNodeFailed, Aborted: evNodeAborted, Cancelled: evNodeCancelled}[c.status]
-		w := r.st.words[c.ref]
-		ended := NodeEnded{Cause: kindOf(w)}
-		if isUpstream(ended.Cause) {
-			origins := r.st.knownOrigins(c.ref)
-			ended.Origins = r.names(origins)
+	case NodeEnded:
+		if e.Type == EventNodeFailed {
+			tag.Metadata["error_code"], tag.Metadata["error_message"] = p.Cause.String(), p.message()
 		} else {
-			ended.Err = r.nodeError(c.ref)
+			tag.Tag = EventNodeCancelled.EngineName()
 		}
-		if rec.attempts > 0 {
-			ended.Duration = time.Duration(rec.end - rec.start)
-		}
-		if x := r.extras[c.ref]; x != nil {
-			ended.Abandoned = x.abandoned
-		}
-		e.arg = ended
-	case Skipped:
-		e.kind = evNodeSkipped
-		e.arg = NodeSkipped{Reason: r.skipReason(c.ref)}
 	default:
-		return
+		return ExecutionTag{}, false
 	}
-	r.log.append(e)
+	return tag, true
 }
 
-// knownOrigins returns the origins that the failed predecessors of a node name, one each, as known now, in the order of
-// declaration. Unlike origins it looks no further than one edge, so that a cascade stays linear.
-func (s *State) knownOrigins(r Ref) []Ref {
-	var origins []Ref
-	seen := map[Ref]bool{}
-	for _, i := range s.plan.in.row(r) {
-		e := &s.plan.edges[i]
-		if e.DataOnly || !s.isF(e) {
-			continue
+// message renders why the node ended, bounded.
+func (p NodeEnded) message() string {
+	switch err := p.Err.(type) {
+	case nil:
+		return p.Cause.String()
+	case *NodeError:
+		if err.Err == nil {
+			return p.Cause.String()
 		}
-		if o := s.originOf(e.from); o != noRef && !seen[o] {
-			seen[o] = true
-			origins = append(origins, o)
-		}
-	}
-	return origins
-}
-
-// emit publishes a delta of a running attempt.
-func (r *Run) emit(s *Step, chunk any) {
-	r.stepEvent(s, evNodeDelta, func(x *extra) any {
-		x.deltas++
-		return Delta{Index: x.deltas, Chunk: chunk}
-	})
-}
-
-func (r *Run) logStep(s *Step, level slog.Level, message string) {
-	r.stepEvent(s, evNodeLog, func(*extra) any { return LogRecord{Level: level, Message: message} })
-}
-
-func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
-	if r.log == nil {
-		return
-	}
-	now := r.now()
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
-	if r.records[s.ref].step == s {
-		r.event(entry{kind: kind, ref: s.ref, attempt: s.attempt, at: now, arg: arg(r.extra(s.ref))})
+		return errorText(err.Err)
+	default:
+		return errorText(err)
 	}
 }
 
-// make turns an entry into the event that readers see.
-func (l *eventLog) make(id uint64, e *entry) Event {
-	r := l.run
-	ev := Event{
-		ID: id, Type: eventTypes[e.kind], RunID: r.ID(), Workflow: r.plan.name,
-		Time: r.start.Add(time.Duration(e.at)).UTC(), Payload: e.arg,
-	}
-	switch e.kind {
-	case evRunStarted:
-		ev.Payload = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode}
-		return ev
-	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut, evRunStatus:
-		return ev
-	case evWaveStarted, evWaveCompleted:
-		wave := Wave{Tier: int(e.ref)}
-		for ref := r.plan.tiers[e.ref]; ref < r.plan.tiers[e.ref+1]; ref++ {
-			wave.Nodes = append(wave.Nodes, r.plan.nodes[ref].ID)
-		}
-		ev.Payload = wave
-		return ev
-	case evNodeBlocked:
-		origins, _ := e.arg.([]Ref)
-		ev.Payload = NodeBlocked{Origins: r.names(origins), Policy: r.plan.facts[e.ref].policy}
-	case evNodeCompleted:
-		// The node is terminal: its word and record do not change any more.
-		rec := &r.records[e.ref]
-		done := NodeCompleted{Duration: time.Duration(rec.end - rec.start), Fallback: rec.fallback}
-		done.Err, _ = e.arg.(error)
-		if f := &r.plan.facts[e.ref]; f.router >= 0 {
-			for i, label := range r.plan.routers[f.router].labels {
-				if r.st.taken[int(f.labels)+i] {
-					done.Labels = append(done.Labels, label)
-				}
-			}
-		}
-		ev.Payload = done
-	}
-	ev.Node, ev.Attempt, ev.Tier = r.plan.nodes[e.ref].ID, int(e.attempt), r.plan.Tier(e.ref)
-	return ev
-}
-
-// ended is the payload of the run's last event.
-func (r *Run) endedPayload() RunEnded {
-	p := RunEnded{
-		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
-		TotalSteps: len(r.plan.nodes), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended),
-	}
-	if r.plan.end != noRef {
-		p.TotalSteps--
-	}
-	for _, ref := range r.plan.declared {
-		if statusOf(r.st.words[ref]) == Failed && ref != r.plan.end {
-			p.Failed = append(p.Failed, r.plan.nodes[ref].ID)
-		}
-	}
-	return p
-}
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

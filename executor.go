@@ -107,7 +107,9 @@ type Run struct {
 	st      State // the lock, and every decision
 	records []record
 	extras  map[Ref]*extra
-	log     *eventLog // nil if nobody listens
+	log     *eventLog // nil if nobody listens; immutable, and recorder is of use only with it
+
+	recorder recorder
 
 	workers   int  // goroutines in work, abandoned ones not counted
 	starting  bool // one of them has not taken its first task yet: it will look for more
@@ -133,10 +135,10 @@ type Run struct {
 	signals   map[Ref]answer // of gates that were not reached yet
 	warnings  []error
 
-	idOnce sync.Once
-	id     string
-	result *Result
-	resMu  sync.Mutex // guards result
+	idOnce, traceOnce sync.Once
+	id, trace         string
+	result            *Result
+	resMu             sync.Mutex // guards result
 
 	indexOnce sync.Once
 	index     *originIndex // for the Result, made when it is first asked for
@@ -171,7 +173,8 @@ type extra struct {
 	timedOut  timeoutScope   // of the current attempt
 	timeout   time.Duration  // that passed
 	abandoned bool
-	deltas    int // emitted so far, over all attempts
+	deltas    int    // emitted so far, over all attempts
+	tokens    [2]int // input and output, reported over all attempts
 
 	wait      *Wait // of a suspended node
 	saved     any   // what the step gave to Suspend
@@ -207,7 +210,7 @@ func (r *Run) begin() {
 	r.st.init(r.plan, &r.cfg)
 	r.records = make([]record, len(r.plan.nodes))
 	if len(r.cfg.sinks) > 0 || r.cfg.retain > 0 {
-		r.log = newEventLog(r)
+		r.log, r.recorder.latest = newEventLog(r), make([]uint64, len(r.plan.nodes))
 		r.st.logged = true
 	}
 	var ended *stopCause

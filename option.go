@@ -32,6 +32,7 @@ type config struct {
 	sinks          []func(Event)
 	retain         int
 	runID          string
+	traceID        string
 	defaultRetry   Retry
 	timeout        time.Duration
 	cancelGrace    time.Duration
@@ -281,6 +282,12 @@ func Retain(n int) Option {
 // RunID names the run. Default: a UUID of version 7, made when somebody asks for it.
 func RunID(id string) Option {
 	return optionFunc(func(c *config) error { c.runID = id; return nil })
+}
+
+// TraceID is the trace that the run's events are correlated with. Default: one of the run's own, made of its id in the form
+// of a W3C trace id, 32 hex digits.
+func TraceID(id string) Option {
+	return optionFunc(func(c *config) error { c.traceID = id; return nil })
 }
 
 // DefaultRetry is the policy of nodes that have none, in a graph whose Defaults have none. Default: one attempt.

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -249,22 +250,82 @@ func (k *SkipKind) UnmarshalText(text []byte) error {
 	return enumParse(k, skipNames[:], text, "skip reason")
 }
 
-// SkipReason tells why a node was skipped. Which fields are set depends on the kind.
+// SkipReason tells why a node was skipped. Which fields are set depends on the kind. As JSON it is a union tagged by kind,
+// whose members have the names that the comments give.
 type SkipReason struct {
-	Kind SkipKind `json:"kind"`
+	Kind SkipKind
 	// Node is the condition of a condition_branch, the source of an upstream_skipped, parent_failure or
-	// null_propagation (empty when no edge feeds the port), and the successor that made a node superseded.
-	Node string `json:"node,omitempty"`
-	// Label is the label of the edge that was not taken, for condition_branch.
-	Label string `json:"label,omitempty"`
-	// Port is the required port without a value, for null_propagation.
-	Port string `json:"port,omitempty"`
-	// Rule is the join rule, for rule_unsatisfied.
-	Rule string `json:"rule,omitempty"`
-	// Expression is the guard's text, for when_guard; "func" for a Go function.
-	Expression string `json:"expression,omitempty"`
-	// Message is the step's own words, for self.
-	Message string `json:"message,omitempty"`
+	// null_propagation (empty when no edge feeds the port), and the successor that made a node superseded. In JSON
+	// conditionNodeId, sourceNodeId and by.
+	Node string
+	// Label is the label of the edge that was not taken, for condition_branch. In JSON label.
+	Label string
+	// Port is the required port without a value, for null_propagation. In JSON portId.
+	Port string
+	// Rule is the join rule, for rule_unsatisfied. In JSON rule.
+	Rule string
+	// Expression is the guard's text, for when_guard; "func" for a Go function. In JSON expression.
+	Expression string
+	// Message is the step's own words, for self. In JSON message.
+	Message string
+}
+
+// skipJSON is the form of a SkipReason in JSON. A kind has all its members, empty ones included, and no others.
+type skipJSON struct {
+	Kind       SkipKind `json:"kind"`
+	Condition  *string  `json:"conditionNodeId,omitempty"`
+	Source     *string  `json:"sourceNodeId,omitempty"`
+	By         *string  `json:"by,omitempty"`
+	Label      *string  `json:"label,omitempty"`
+	Port       *string  `json:"portId,omitempty"`
+	Rule       *string  `json:"rule,omitempty"`
+	Expression *string  `json:"expression,omitempty"`
+	Message    *string  `json:"message,omitempty"`
+}
+
+// fields pairs the members of the kind with the fields of the reason.
+func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
+	switch j.Kind {
+	case SkipWhenGuard:
+		return map[**string]*string{&j.Expression: &r.Expression}
+	case SkipConditionBranch:
+		return map[**string]*string{&j.Condition: &r.Node, &j.Label: &r.Label}
+	case SkipNullPropagation:
+		return map[**string]*string{&j.Source: &r.Node, &j.Port: &r.Port}
+	case SkipUpstreamSkipped, SkipParentFailure:
+		return map[**string]*string{&j.Source: &r.Node}
+	case SkipRuleUnsatisfied:
+		return map[**string]*string{&j.Rule: &r.Rule}
+	case SkipSelf:
+		return map[**string]*string{&j.Message: &r.Message}
+	case SkipSuperseded:
+		return map[**string]*string{&j.By: &r.Node}
+	}
+	return nil
+}
+
+// MarshalJSON encodes the reason. A kind outside the enum is an error that matches [ErrBadValue].
+func (r SkipReason) MarshalJSON() ([]byte, error) {
+	j := skipJSON{Kind: r.Kind}
+	for member, field := range j.fields(&r) {
+		*member = field
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON decodes what MarshalJSON encodes. A kind that is not known is an error that matches [ErrBadValue].
+func (r *SkipReason) UnmarshalJSON(data []byte) error {
+	var j skipJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	*r = SkipReason{Kind: j.Kind}
+	for member, field := range j.fields(r) {
+		if *member != nil {
+			*field = **member
+		}
+	}
+	return nil
 }
 
 // String renders the reason for people, for example `condition_branch(ok? "false")`.

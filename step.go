@@ -228,6 +228,10 @@ func (s *Step) Emit(chunk any) { s.run.emit(s, chunk) }
 // Log publishes a message as an event node.log. Nothing happens if nobody listens or the attempt has ended.
 func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s, level, message) }
 
+// Tokens adds to the tokens that the node has used, over all its attempts, for its event node.completed. Nothing happens if
+// nobody listens or the attempt has ended.
+func (s *Step) Tokens(input, output int) { s.run.countTokens(s, input, output) }
+
 // Deadline implements context.Context: the earliest of the deadlines of the attempt, the node, the run and the caller.
 func (s *Step) Deadline() (deadline time.Time, ok bool) {
 	earlier := func(d time.Time) {

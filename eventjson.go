@@ -1,0 +1,389 @@
+package kahn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"time"
+)
+
+// envelopeJSON is the form of an Event in JSON.
+type envelopeJSON struct {
+	ID          uint64          `json:"eventId,omitempty"`
+	Sequence    uint64          `json:"sequence,omitempty"`
+	Type        EventType       `json:"type"`
+	RunID       string          `json:"runId"`
+	Workflow    string          `json:"workflowId,omitempty"`
+	Time        time.Time       `json:"timestamp"`
+	Correlation correlationJSON `json:"correlation"`
+	Payload     json.RawMessage `json:"payload"`
+}
+
+type correlationJSON struct {
+	TraceID string `json:"traceId,omitempty"`
+	Parent  uint64 `json:"parentEventId,omitempty"`
+	Wave    *int   `json:"wave,omitempty"`
+	Phase   string `json:"phase,omitempty"`
+}
+
+// payloadJSON is the union of all payloads in JSON. Which members there are depends on the type of the event; a member of
+// its type that is not omitted when empty is a pointer here.
+type payloadJSON struct {
+	// node events
+	Node    string `json:"nodeId,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Attempt *int   `json:"attempt,omitempty"`
+	Tier    *int   `json:"tier,omitempty"` // of wave events, too
+	Epoch   int    `json:"epoch,omitempty"`
+
+	// run events
+	Workflow    *string       `json:"workflowId,omitempty"`
+	TotalNodes  *int          `json:"totalNodes,omitempty"`
+	Mode        *Mode         `json:"mode,omitempty"`
+	Test        *bool         `json:"test,omitempty"`
+	From        *RunStatus    `json:"from,omitempty"`
+	To          *RunStatus    `json:"to,omitempty"`
+	Waiting     *[]string     `json:"waiting,omitempty"`
+	FromEvent   *uint64       `json:"fromEventId,omitempty"`
+	LastEvent   *uint64       `json:"lastEventId,omitempty"`
+	Status      *RunStatus    `json:"status,omitempty"`
+	Degraded    *bool         `json:"degraded,omitempty"`
+	ByEnd       bool          `json:"evaluated_by_end_step,omitempty"`
+	TotalSteps  *int          `json:"total_steps,omitempty"`
+	FailedSteps *int          `json:"failed_steps_count,omitempty"`
+	Failed      *[]string     `json:"failed,omitempty"`
+	RunTimeout  *durationJSON `json:"timeoutMs,omitempty"`
+	Nodes       *[]string     `json:"nodeIds,omitempty"`
+
+	// what single types have
+	Wave         *int            `json:"wave,omitempty"`
+	Cause        CauseKind       `json:"cause,omitempty"`
+	Origins      *[]string       `json:"origins,omitempty"`
+	Duration     *durationJSON   `json:"duration_ms,omitempty"`
+	DeltaIndex   *int            `json:"deltaIndex,omitempty"`
+	Text         *string         `json:"text,omitempty"`
+	Chunk        json.RawMessage `json:"chunk,omitempty"`
+	Level        string          `json:"level,omitempty"`
+	Message      *string         `json:"message,omitempty"`
+	Phase        string          `json:"phase,omitempty"`
+	Errors       *[]string       `json:"errors,omitempty"`
+	Timeout      *durationJSON   `json:"timeout_ms,omitempty"`
+	Scope        string          `json:"scope,omitempty"`
+	Delay        *durationJSON   `json:"delay_ms,omitempty"`
+	Error        *string         `json:"error,omitempty"`
+	Policy       *UpstreamPolicy `json:"policy,omitempty"`
+	Token        *string         `json:"token,omitempty"`
+	Info         json.RawMessage `json:"info,omitempty"`
+	Deadline     *time.Time      `json:"deadline,omitempty"`
+	Reason       json.RawMessage `json:"reason,omitempty"`
+	Label        *string         `json:"label,omitempty"`
+	Labels       []string        `json:"labels,omitempty"`
+	Memoized     *bool           `json:"memoized,omitempty"`
+	Fallback     *bool           `json:"fallback,omitempty"`
+	InputTokens  int             `json:"input_tokens,omitempty"`
+	OutputTokens int             `json:"output_tokens,omitempty"`
+	ErrorCode    string          `json:"error_code,omitempty"`
+	ErrorMessage *string         `json:"error_message,omitempty"`
+	Abandoned    bool            `json:"abandoned,omitempty"`
+}
+
+// durationJSON is a duration in milliseconds, with a fraction.
+type durationJSON time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (d durationJSON) MarshalJSON() ([]byte, error) {
+	return json.Marshal(milliseconds(time.Duration(d)))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *durationJSON) UnmarshalJSON(data []byte) error {
+	var ms float64
+	if err := json.Unmarshal(data, &ms); err != nil {
+		return err
+	}
+	ns := math.Round(ms * float64(time.Millisecond))
+	if ns >= math.MaxInt64 || ns <= math.MinInt64 {
+		return fmt.Errorf("%w: %v ms", ErrBadValue, ms)
+	}
+	*d = durationJSON(ns)
+	return nil
+}
+
+// MarshalJSON encodes the event as an envelope. A value of user code in it that JSON cannot express is replaced by its
+// text, and so is an error, shortened to about a kilobyte.
+func (e Event) MarshalJSON() ([]byte, error) {
+	env := envelopeJSON{
+		ID: e.ID, Sequence: e.ID, Type: e.Type, RunID: e.RunID, Workflow: e.Workflow, Time: e.Time.UTC(),
+		Correlation: correlationJSON{TraceID: e.TraceID, Parent: e.Parent, Phase: "engine"},
+	}
+	if e.Type == EventHeartbeat {
+		env.Correlation.Phase = "transport"
+	}
+	if raw, ok := e.Payload.(json.RawMessage); ok {
+		env.Payload = raw
+		if e.Node != "" {
+			env.Correlation.Wave = &e.Tier
+		}
+		return json.Marshal(env)
+	}
+	var p payloadJSON
+	if e.Node != "" {
+		p.Node, p.Path, p.Attempt, p.Tier, p.Epoch = e.Node, e.Path, &e.Attempt, &e.Tier, e.Epoch
+	}
+	if err := p.encode(&e); err != nil {
+		return nil, err
+	}
+	env.Correlation.Wave = p.Tier
+	var err error
+	if env.Payload, err = json.Marshal(&p); err != nil {
+		return nil, fmt.Errorf("event %s: %w", e.Type, err)
+	}
+	return json.Marshal(env)
+}
+
+// encode fills in what the event's own payload says.
+func (p *payloadJSON) encode(e *Event) error {
+	switch v := e.Payload.(type) {
+	case nil:
+		if e.Type == EventNodeStarted {
+			p.Wave = &e.Tier
+		}
+	case RunStarted:
+		p.Workflow, p.TotalNodes, p.Mode, p.Test = &e.Workflow, &v.TotalNodes, &v.Mode, &v.Test
+	case RunStatusChanged:
+		p.From, p.To, p.Waiting = &v.From, &v.To, list(v.Waiting)
+	case RunRecovered:
+		p.FromEvent = &v.From
+	case RunEnded:
+		p.Status, p.Degraded, p.Cause, p.ByEnd, p.TotalSteps = &v.Status, &v.Degraded, v.Cause, true, &v.TotalSteps
+		p.FailedSteps, p.Failed, p.Duration = &v.FailedSteps, list(v.Failed), (*durationJSON)(&v.Duration)
+		if v.Timeout != 0 {
+			p.RunTimeout = (*durationJSON)(&v.Timeout)
+		}
+	case Heartbeat:
+		p.LastEvent = &v.Last
+	case Wave:
+		p.Tier, p.Nodes = &v.Tier, list(v.Nodes)
+	case Delta:
+		p.DeltaIndex = &v.Index
+		if text, ok := v.Chunk.(string); ok {
+			p.Text = &text
+		} else {
+			p.Chunk = foreignJSON(v.Chunk)
+		}
+	case LogRecord:
+		p.Level, p.Message = strings.ToLower(v.Level.String()), &v.Message
+	case ContractViolated:
+		p.Phase, p.Errors = v.Phase, list(v.Errors)
+	case ModerationFlagged:
+		p.Phase, p.Errors = v.Phase, list(v.Errors)
+	case TimedOut:
+		p.Timeout, p.Scope = (*durationJSON)(&v.Timeout), "attempt"
+		if v.Overall {
+			p.Scope = "overall"
+		}
+	case Retried:
+		p.Cause, p.Delay, p.Error = v.Cause, (*durationJSON)(&v.Delay), text(v.Err)
+	case NodeBlocked:
+		p.Origins, p.Policy = list(v.Origins), &v.Policy
+	case NodeSuspended:
+		p.Token, p.Info = &v.Token, foreignJSON(v.Info)
+		if !v.Deadline.IsZero() {
+			v.Deadline = v.Deadline.UTC()
+			p.Deadline = &v.Deadline
+		}
+	case NodeInvalidated:
+		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
+	case NodeCompleted:
+		p.Duration, p.Memoized, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, &v.Fallback
+		p.InputTokens, p.OutputTokens, p.ErrorMessage = v.InputTokens, v.OutputTokens, text(v.Err)
+		if len(v.Labels) == 1 {
+			p.Label = &v.Labels[0]
+		} else {
+			p.Labels = v.Labels
+		}
+	case NodeEnded:
+		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, list(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
+		message := v.message()
+		p.ErrorMessage = &message
+		if e.Type == EventNodeFailed {
+			p.ErrorCode = v.Cause.String()
+		}
+	case NodeSkipped:
+		reason, err := json.Marshal(v.Reason)
+		if err != nil {
+			return fmt.Errorf("event %s: %w", e.Type, err)
+		}
+		p.Reason = reason
+	default:
+		return fmt.Errorf("%w: event %s with a payload of type %T", ErrBadValue, e.Type, e.Payload)
+	}
+	return nil
+}
+
+// UnmarshalJSON decodes an envelope. Payloads get their types back, errors in them as far as their text goes, and values of
+// user code as package json decodes them into an any. A payload of a type that is not known here stays a json.RawMessage.
+// What does not fit its type is an error, one that matches [ErrBadValue] if it is outside an enum.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	var env envelopeJSON
+	if err := json.Unmarshal(data, &env); err != nil {
+		return err
+	}
+	*e = Event{
+		ID: env.ID, Type: env.Type, RunID: env.RunID, Workflow: env.Workflow, Time: env.Time,
+		TraceID: env.Correlation.TraceID, Parent: env.Correlation.Parent,
+	}
+	if len(env.Payload) == 0 {
+		env.Payload = json.RawMessage("{}")
+	}
+	if engineNames[e.Type] == nil {
+		var p struct {
+			Node    string `json:"nodeId"`
+			Path    string `json:"path"`
+			Attempt int    `json:"attempt"`
+			Tier    int    `json:"tier"`
+			Epoch   int    `json:"epoch"`
+		}
+		if json.Unmarshal(env.Payload, &p) == nil { // else it is none of ours
+			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
+		}
+		e.Payload = env.Payload
+		return nil
+	}
+	var p payloadJSON
+	if err := json.Unmarshal(env.Payload, &p); err != nil {
+		return fmt.Errorf("event %s: %w", e.Type, err)
+	}
+	if e.Node, e.Path, e.Epoch = p.Node, p.Path, p.Epoch; e.Node != "" {
+		e.Attempt, e.Tier = value(p.Attempt), value(p.Tier)
+	}
+	if err := p.decode(e); err != nil {
+		return fmt.Errorf("event %s: %w", e.Type, err)
+	}
+	return nil
+}
+
+// decode sets the event's payload.
+func (p *payloadJSON) decode(e *Event) (err error) {
+	switch e.Type {
+	case EventRunStarted:
+		e.Payload = RunStarted{TotalNodes: value(p.TotalNodes), Mode: value(p.Mode), Test: value(p.Test)}
+	case EventRunStatus:
+		e.Payload = RunStatusChanged{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting)}
+	case EventRunRecovered:
+		e.Payload = RunRecovered{From: value(p.FromEvent)}
+	case EventRunCompleted, EventRunFailed, EventRunCancelled, EventRunTimedOut:
+		e.Payload = RunEnded{
+			Status: value(p.Status), Degraded: value(p.Degraded), Cause: p.Cause, TotalSteps: value(p.TotalSteps),
+			FailedSteps: value(p.FailedSteps), Failed: value(p.Failed), Duration: time.Duration(value(p.Duration)),
+			Timeout: time.Duration(value(p.RunTimeout)),
+		}
+	case EventHeartbeat:
+		e.Payload = Heartbeat{Last: value(p.LastEvent)}
+	case EventWaveStarted, EventWaveCompleted:
+		e.Payload = Wave{Tier: value(p.Tier), Nodes: value(p.Nodes)}
+	case EventNodeDelta:
+		delta := Delta{Index: value(p.DeltaIndex)}
+		if p.Text != nil {
+			delta.Chunk = *p.Text
+		} else {
+			delta.Chunk, err = foreignValue(p.Chunk)
+		}
+		e.Payload = delta
+	case EventNodeLog:
+		var level slog.Level
+		err = level.UnmarshalText([]byte(p.Level))
+		e.Payload = LogRecord{Level: level, Message: value(p.Message)}
+	case EventContractViolated:
+		e.Payload = ContractViolated{Phase: p.Phase, Errors: value(p.Errors)}
+	case EventModerationFlagged:
+		e.Payload = ModerationFlagged{Phase: p.Phase, Errors: value(p.Errors)}
+	case EventNodeTimedOut:
+		e.Payload = TimedOut{Timeout: time.Duration(value(p.Timeout)), Overall: p.Scope == "overall"}
+	case EventNodeRetried:
+		e.Payload = Retried{Cause: p.Cause, Delay: time.Duration(value(p.Delay)), Err: textError(p.Error)}
+	case EventNodeBlocked:
+		e.Payload = NodeBlocked{Origins: value(p.Origins), Policy: value(p.Policy)}
+	case EventNodeSuspended:
+		suspended := NodeSuspended{Token: value(p.Token), Deadline: value(p.Deadline)}
+		suspended.Info, err = foreignValue(p.Info)
+		e.Payload = suspended
+	case EventNodeInvalidated:
+		var reason string
+		err = json.Unmarshal(p.Reason, &reason)
+		e.Payload = NodeInvalidated{Reason: reason}
+	case EventNodeCompleted:
+		done := NodeCompleted{
+			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized),
+			Fallback: value(p.Fallback), Err: textError(p.ErrorMessage), InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
+		}
+		if p.Label != nil {
+			done.Labels = []string{*p.Label}
+		}
+		e.Payload = done
+	case EventNodeFailed, EventNodeAborted, EventNodeCancelled:
+		e.Payload = NodeEnded{
+			Cause: p.Cause, Origins: value(p.Origins), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration)),
+			Abandoned: p.Abandoned,
+		}
+	case EventNodeSkipped:
+		var reason SkipReason
+		err = json.Unmarshal(p.Reason, &reason)
+		e.Payload = NodeSkipped{Reason: reason}
+	}
+	return err
+}
+
+// foreignJSON encodes a value of user code, whose methods may panic and which may not be expressible; then its text stands
+// in for it.
+func foreignJSON(v any) (data json.RawMessage) {
+	defer func() {
+		if recover() != nil || data == nil {
+			data, _ = json.Marshal(valueText(v)) // a string can be encoded
+		}
+	}()
+	data, _ = json.Marshal(v)
+	return data
+}
+
+func foreignValue(data json.RawMessage) (v any, err error) {
+	if data == nil {
+		return nil, nil
+	}
+	err = json.Unmarshal(data, &v)
+	return v, err
+}
+
+// list makes an empty list of none.
+func list(names []string) *[]string {
+	if names == nil {
+		names = []string{}
+	}
+	return &names
+}
+
+// text renders an error, and nil for none.
+func text(err error) *string {
+	if err == nil {
+		return nil
+	}
+	s := errorText(err)
+	return &s
+}
+
+func textError(s *string) error {
+	if s == nil {
+		return nil
+	}
+	return errors.New(*s)
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

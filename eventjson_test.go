@@ -1,0 +1,336 @@
+package kahn_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	goparser "go/parser"
+	"go/token"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// exampleEvents reads the examples of events, one a line.
+func exampleEvents(t testing.TB) [][]byte {
+	t.Helper()
+	data, err := os.ReadFile("testdata/events.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+}
+
+// declaredTypes are the types of event that events.go declares, with the payload types that the comments name.
+func declaredTypes(t testing.TB) map[kahn.EventType]string {
+	t.Helper()
+	file, err := goparser.ParseFile(token.NewFileSet(), "events.go", nil, goparser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[kahn.EventType]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if ok && len(spec.Values) == 1 {
+			if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "EventType" {
+				name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				payload, _, _ := strings.Cut(strings.TrimSpace(spec.Comment.Text()), ";")
+				types[kahn.EventType(name)] = payload
+			}
+		}
+		return true
+	})
+	return types
+}
+
+// Every type of event has an example, decodes into the payload type that its constant names, and encodes to the same
+// again.
+func TestEventExamples(t *testing.T) {
+	missing := declaredTypes(t)
+	if len(missing) < 20 {
+		t.Fatalf("%d types of event are declared", len(missing))
+	}
+	payloads := declaredTypes(t)
+	for _, line := range exampleEvents(t) {
+		var e kahn.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		delete(missing, e.Type)
+		got := "none"
+		if e.Payload != nil {
+			got = reflect.TypeOf(e.Payload).Name()
+		}
+		if want, ok := payloads[e.Type]; !ok || got != want {
+			t.Errorf("%s has a payload %s, its constant says %q", e.Type, got, want)
+		}
+		again, err := json.Marshal(e)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		if !reflect.DeepEqual(decoded(t, line), decoded(t, again)) {
+			t.Errorf("%s\nbecame\n%s", line, again)
+		}
+	}
+	for missing := range missing {
+		t.Errorf("no example of %s", missing)
+	}
+}
+
+func decoded(t testing.TB, data []byte) (v any) {
+	t.Helper()
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return v
+}
+
+// What the examples say, field by field, for those with the most to say.
+func TestEventDecoding(t *testing.T) {
+	examples := map[kahn.EventType]kahn.Event{}
+	for _, line := range exampleEvents(t) {
+		var e kahn.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatal(err)
+		}
+		examples[e.Type] = e
+	}
+	e := examples[kahn.EventNodeAborted]
+	if e.ID != 13 || e.RunID != "018f3c1e-7a2b-7c3d-8e4f-5a6b7c8d9e0f" || e.Workflow != "order" || e.TraceID != "018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f" ||
+		e.Parent != 12 || e.Node != "ship" || e.Path != "ship" || e.Attempt != 0 || e.Tier != 1 || e.Epoch != 1 ||
+		!e.Time.Equal(time.Date(2026, 1, 2, 3, 4, 6, 3e8, time.UTC)) {
+		t.Errorf("the envelope is %#v", e)
+	}
+	for kind, want := range map[kahn.EventType]any{
+		kahn.EventRunStarted:   kahn.RunStarted{TotalNodes: 9, Mode: kahn.Waves, Test: true},
+		kahn.EventNodeSkipped:  kahn.NodeSkipped{Reason: kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "paid?", Label: "false"}},
+		kahn.EventNodeTimedOut: kahn.TimedOut{Timeout: 500 * time.Millisecond},
+		kahn.EventNodeRetried: kahn.Retried{
+			Cause: kahn.CauseContractOutput, Delay: 500 * time.Millisecond, Err: errors.New("output_contract_violation: /amount: missing"),
+		},
+		kahn.EventNodeFailed: kahn.NodeEnded{
+			Cause: kahn.CauseTimeout, Origins: []string{}, Err: errors.New("timed out after 500ms"), Duration: 1299999 * time.Microsecond,
+		},
+		kahn.EventNodeSuspended: kahn.NodeSuspended{
+			Token: "approve", Info: map[string]any{"ask": "Ship it?"}, Deadline: time.Date(2026, 1, 3, 3, 4, 7, 0, time.UTC),
+		},
+		kahn.EventRunTimedOut: kahn.RunEnded{
+			Status: kahn.RunFailed, Cause: kahn.CauseRunTimeout, TotalSteps: 8, Failed: []string{}, Duration: 26 * time.Second,
+			Timeout: 25999500 * time.Microsecond,
+		},
+		kahn.EventHeartbeat: kahn.Heartbeat{Last: 24},
+	} {
+		if got := examples[kind].Payload; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %#v, expected %#v", kind, got, want)
+		}
+	}
+}
+
+// Every reason of a skip is a member of the union, with its own fields and no others.
+func TestSkipReasonJSON(t *testing.T) {
+	for _, row := range []struct {
+		reason kahn.SkipReason
+		json   string
+	}{
+		{kahn.SkipReason{Kind: kahn.SkipAnnotation}, `{"kind":"annotation"}`},
+		{kahn.SkipReason{Kind: kahn.SkipWhenGuard, Expression: "a > b"}, `{"kind":"when_guard","expression":"a \u003e b"}`},
+		{kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "c", Label: "no"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"no"}`},
+		{kahn.SkipReason{Kind: kahn.SkipNullPropagation, Node: "a", Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"a","portId":"rows"}`},
+		{kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"","portId":"rows"}`},
+		{kahn.SkipReason{Kind: kahn.SkipUpstreamSkipped, Node: "a"}, `{"kind":"upstream_skipped","sourceNodeId":"a"}`},
+		{kahn.SkipReason{Kind: kahn.SkipParentFailure, Node: "a"}, `{"kind":"parent_failure","sourceNodeId":"a"}`},
+		{kahn.SkipReason{Kind: kahn.SkipRuleUnsatisfied, Rule: "one_failed"}, `{"kind":"rule_unsatisfied","rule":"one_failed"}`},
+		{kahn.SkipReason{Kind: kahn.SkipSelf, Message: "done already"}, `{"kind":"self","message":"done already"}`},
+		{kahn.SkipReason{Kind: kahn.SkipSuperseded, Node: "join"}, `{"kind":"superseded","by":"join"}`},
+	} {
+		data, err := json.Marshal(row.reason)
+		if err != nil || !reflect.DeepEqual(decoded(t, data), decoded(t, []byte(row.json))) {
+			t.Errorf("%s, %v; expected %s", data, err, row.json)
+		}
+		var again kahn.SkipReason
+		if err := json.Unmarshal([]byte(row.json), &again); err != nil || again != row.reason {
+			t.Errorf("%s: %#v, %v", row.json, again, err)
+		}
+	}
+	var r kahn.SkipReason
+	if err := json.Unmarshal([]byte(`{"kind":"whim"}`), &r); !errors.Is(err, kahn.ErrBadValue) {
+		t.Errorf("an unknown kind: %v", err)
+	}
+}
+
+type panics struct{}
+
+func (panics) MarshalJSON() ([]byte, error) { panic("MarshalJSON") }
+func (panics) Error() string                { panic("Error") }
+
+// Values and errors of user code cannot keep an event from being encoded.
+func TestEventsOfForeignMatter(t *testing.T) {
+	cyclic := map[string]any{}
+	cyclic["self"] = cyclic
+	for _, chunk := range []any{cyclic, panics{}, math.NaN(), make(chan int), func() {}, nil, "\xff", []byte("bytes"), 1 << 60} {
+		for _, payload := range []any{kahn.Delta{Index: 1, Chunk: chunk}, kahn.NodeSuspended{Info: chunk}} {
+			e := kahn.Event{ID: 1, Type: kahn.EventNodeDelta, Node: "A", Path: "A", Payload: payload}
+			data, err := json.Marshal(e)
+			if err != nil {
+				t.Errorf("%T: %v", chunk, err)
+				continue
+			}
+			var again kahn.Event
+			if err := json.Unmarshal(data, &again); err != nil {
+				t.Errorf("%T: %s: %v", chunk, data, err)
+			}
+		}
+	}
+	big := errors.New(strings.Repeat("x", 1<<20))
+	for _, err := range []error{panics{}, (*panics)(nil), big, &kahn.NodeError{Err: big}, &kahn.NodeError{}} {
+		for _, payload := range []any{kahn.NodeEnded{Err: err}, kahn.Retried{Err: err}, kahn.NodeCompleted{Err: err}} {
+			data, problem := json.Marshal(kahn.Event{ID: 1, Type: kahn.EventNodeFailed, Node: "A", Payload: payload})
+			if problem != nil || len(data) > 2000 {
+				t.Errorf("%T in %T: %d bytes, %v", err, payload, len(data), problem)
+			}
+		}
+	}
+}
+
+// An event of a type that is not known here is passed on as it came.
+func TestUnknownEvents(t *testing.T) {
+	const line = `{"eventId":7,"sequence":7,"type":"node.teleported","runId":"r","timestamp":"2026-01-02T03:04:05Z",` +
+		`"correlation":{"traceId":"t","parentEventId":6,"wave":2,"phase":"engine"},` +
+		`"payload":{"nodeId":"A","path":"S/A","attempt":3,"tier":2,"epoch":1,"to":["Mars"]}}`
+	var e kahn.Event
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		t.Fatal(err)
+	}
+	if _, raw := e.Payload.(json.RawMessage); !raw || e.ID != 7 || e.Parent != 6 || e.Node != "A" || e.Path != "S/A" || e.Attempt != 3 || e.Tier != 2 || e.Epoch != 1 {
+		t.Errorf("%#v", e)
+	}
+	again, err := json.Marshal(e)
+	if err != nil || !reflect.DeepEqual(decoded(t, again), decoded(t, []byte(line))) {
+		t.Errorf("%s, %v", again, err)
+	}
+	for _, bad := range []string{
+		`[]`, `{"type":"run.started","payload":[]}`, `{"type":"run.started","payload":{"mode":"wild"}}`,
+		`{"type":"node.retried","payload":{"delay_ms":1e300}}`, `{"type":"node.skipped","payload":{"reason":{"kind":"whim"}}}`,
+		`{"type":"node.log","payload":{"level":"shout"}}`, `{"type":"node.invalidated","payload":{"reason":{}}}`,
+	} {
+		if err := json.Unmarshal([]byte(bad), &e); err == nil {
+			t.Errorf("%s was accepted as %v", bad, e)
+		}
+	}
+	if _, err := json.Marshal(kahn.Event{Payload: 42}); !errors.Is(err, kahn.ErrBadValue) {
+		t.Errorf("a payload of no event: %v", err)
+	}
+}
+
+func FuzzEventJSON(f *testing.F) {
+	for _, line := range exampleEvents(f) {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var e, again kahn.Event
+		if json.Unmarshal(data, &e) != nil {
+			return
+		}
+		first, err := json.Marshal(e)
+		if err != nil {
+			return // a year that RFC 3339 cannot express
+		}
+		if err := json.Unmarshal(first, &again); err != nil {
+			t.Fatalf("%s: %v", first, err)
+		}
+		if second, err := json.Marshal(again); err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("%s\nbecame\n%s, %v", first, second, err)
+		}
+	})
+}
+
+// The names that engines use for events within themselves.
+func TestEngineNames(t *testing.T) {
+	produced := map[string]kahn.EventType{}
+	for kind := range declaredTypes(t) {
+		name := kind.EngineName()
+		if name == string(kind) && kind != kahn.EventHeartbeat || strings.Contains(name, ".") {
+			t.Errorf("%s has no engine-side name: %s", kind, name)
+		}
+		if produced[name] != "" {
+			t.Errorf("%s is both %s and %s", name, kind, produced[name])
+		}
+		produced[name] = kind
+		for _, text := range []string{name, string(kind)} {
+			if got, ok := kahn.ParseEventType(text); !ok || got != kind {
+				t.Errorf("%s is read as %s, %v", text, got, ok)
+			}
+		}
+	}
+	for name, kind := range map[string]kahn.EventType{
+		"execution_complete": kahn.EventRunCompleted, "workflow_completed": kahn.EventRunCompleted, "playbook_completed": kahn.EventRunCompleted,
+		"workflow_failed": kahn.EventRunFailed, "playbook_failed": kahn.EventRunFailed, "tier_start": kahn.EventWaveStarted,
+		"tier_complete": kahn.EventWaveCompleted, "node_start": kahn.EventNodeStarted, "node_started": kahn.EventNodeStarted,
+		"step_started": kahn.EventNodeStarted, "partial": kahn.EventNodeDelta, "node_retry": kahn.EventNodeRetried,
+		"node_retried": kahn.EventNodeRetried, "node_complete": kahn.EventNodeCompleted, "node_completed": kahn.EventNodeCompleted,
+		"step.exit": kahn.EventNodeCompleted, "node_failed": kahn.EventNodeFailed, "step_failed": kahn.EventNodeFailed,
+		"node_cancelled": kahn.EventNodeCancelled, "node_skipped": kahn.EventNodeSkipped, "timed_out": kahn.EventNodeTimedOut,
+		"node_waiting": kahn.EventNodeSuspended, "node_mocked": kahn.EventNodeMocked,
+		"moderation_flagged": kahn.EventModerationFlagged, "contract_violated": kahn.EventContractViolated,
+	} {
+		if got, ok := kahn.ParseEventType(name); !ok || got != kind {
+			t.Errorf("%s is read as %q, expected %s", name, got, kind)
+		}
+	}
+	if got, ok := kahn.ParseEventType("node_teleported"); ok || kahn.EventType("x").EngineName() != "x" {
+		t.Errorf("an unknown name is read as %s", got)
+	}
+}
+
+// The tags are those of the table execution_tags, with the metadata that it is documented to have.
+func TestExecutionTags(t *testing.T) {
+	want := map[string]string{
+		"node.started":       `node_started {"attempt":1,"wave":0}`,
+		"node.retried":       `node_retried {"attempt":1,"cause":"contract_violated","delay_ms":500}`,
+		"moderation.flagged": `moderation_flagged {"errors":["violence"],"phase":"input"}`,
+		"contract.violated":  `contract_violated {"errors":["/amount: missing"],"phase":"output"}`,
+		"node.timed_out":     `timed_out {"timeout_ms":500}`,
+		"node.failed":        `node_failed {"error_code":"timeout","error_message":"timed out after 500ms"}`,
+		"node.completed":     `node_completed {"duration_ms":20,"input_tokens":12,"output_tokens":34}`,
+		"node.cancelled":     `node_cancelled {}`,
+		"node.aborted":       `node_cancelled {}`,
+	}
+	var nodes []string
+	for _, line := range exampleEvents(t) {
+		var e kahn.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatal(err)
+		}
+		tag, ok := e.ExecutionTag()
+		if !ok {
+			if want[string(e.Type)] != "" {
+				t.Errorf("%s has no tag", e.Type)
+			}
+			continue
+		}
+		metadata, err := json.Marshal(tag.Metadata)
+		if got := tag.Tag + " " + string(metadata); got != want[string(e.Type)] || err != nil {
+			t.Errorf("%s: %s, expected %s", e.Type, got, want[string(e.Type)])
+		}
+		if tag.RunID != e.RunID || tag.Node != e.Node {
+			t.Errorf("%s: the tag is of %s in %s", e.Type, tag.Node, tag.RunID)
+		}
+		nodes = append(nodes, string(e.Type))
+	}
+	if slices.Sort(nodes); len(nodes) != len(want) {
+		t.Errorf("tags for %v", nodes)
+	}
+}

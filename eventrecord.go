@@ -1,0 +1,394 @@
+package kahn
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// eventKind is an EventType in a byte.
+type eventKind uint8
+
+const (
+	evRunStarted eventKind = iota
+	evRunStatus
+	evRunRecovered
+	evRunCompleted
+	evRunFailed
+	evRunCancelled
+	evRunTimedOut
+	evWaveStarted
+	evWaveCompleted
+	evNodeQueued // from here on node events
+	evNodeStarted
+	evNodeDelta
+	evNodeLog
+	evContractViolated
+	evModerationFlagged
+	evNodeTimedOut
+	evNodeRetried
+	evNodeBlocked
+	evNodeSuspended
+	evNodeMocked
+	evNodeInvalidated
+	evNodeCompleted // from here on the ends of nodes
+	evNodeFailed
+	evNodeAborted
+	evNodeCancelled
+	evNodeSkipped
+)
+
+var eventTypes = [...]EventType{
+	evRunStarted: EventRunStarted, evRunStatus: EventRunStatus, evRunRecovered: EventRunRecovered,
+	evRunCompleted: EventRunCompleted, evRunFailed: EventRunFailed, evRunCancelled: EventRunCancelled,
+	evRunTimedOut: EventRunTimedOut, evWaveStarted: EventWaveStarted, evWaveCompleted: EventWaveCompleted,
+	evNodeQueued: EventNodeQueued, evNodeStarted: EventNodeStarted, evNodeDelta: EventNodeDelta, evNodeLog: EventNodeLog,
+	evContractViolated: EventContractViolated, evModerationFlagged: EventModerationFlagged,
+	evNodeTimedOut: EventNodeTimedOut, evNodeRetried: EventNodeRetried, evNodeBlocked: EventNodeBlocked,
+	evNodeSuspended: EventNodeSuspended, evNodeMocked: EventNodeMocked, evNodeInvalidated: EventNodeInvalidated,
+	evNodeCompleted: EventNodeCompleted, evNodeFailed: EventNodeFailed, evNodeAborted: EventNodeAborted,
+	evNodeCancelled: EventNodeCancelled, evNodeSkipped: EventNodeSkipped,
+}
+
+func (k eventKind) ofNode() bool   { return k >= evNodeQueued }
+func (k eventKind) endsNode() bool { return k >= evNodeCompleted }
+func (k eventKind) endsRun() bool  { return k >= evRunCompleted && k <= evRunTimedOut }
+
+// passing reports whether the kind leaves no trace in the life of its node: it leads to nothing.
+func (k eventKind) passing() bool { return k == evNodeDelta || k == evNodeLog }
+
+// terminalEvents are the events of terminal statuses.
+var terminalEvents = [statusCount]eventKind{
+	Completed: evNodeCompleted, Failed: evNodeFailed, Aborted: evNodeAborted, Cancelled: evNodeCancelled, Skipped: evNodeSkipped,
+}
+
+func (v *verdict) event() eventKind {
+	switch {
+	case v.status == RunCompleted:
+		return evRunCompleted
+	case v.status == RunCancelled:
+		return evRunCancelled
+	case v.cause == CauseRunTimeout:
+		return evRunTimedOut
+	}
+	return evRunFailed
+}
+
+// recorder turns what happens in a run into entries of its log, and knows of each which earlier one led to it. It is
+// guarded by the run's lock.
+type recorder struct {
+	first  uint64   // the id of the run's first event
+	wave   uint64   // the id of the last wave event, or first
+	ended  uint64   // the id of the last event that ended a node, or first
+	latest []uint64 // by Ref: the id of the node's last event that was not passing, 0 if there is none
+}
+
+// event logs what is no transition of the State, after those that came before it. It is called with the run's lock held.
+func (r *Run) event(e entry) {
+	if r.log == nil {
+		return
+	}
+	r.flush(e.at)
+	r.log.mu.Lock()
+	r.append(e, 0)
+	r.log.unlock()
+}
+
+// flush turns the state's changes into events, with the run's lock held.
+func (r *Run) flush(now int64) {
+	s := &r.st
+	if len(s.changes) == 0 {
+		return
+	}
+	r.log.mu.Lock()
+	ends := 0 // nodes that were ended by the changes so far
+	for _, c := range s.changes {
+		e := entry{ref: c.ref, at: now}
+		switch {
+		case c.wave > 0:
+			e.kind = evWaveStarted
+		case c.wave < 0:
+			e.kind = evWaveCompleted
+		case c.blocked:
+			e.kind, e.arg = evNodeBlocked, s.knownOrigins(c.ref)
+		default:
+			if !r.transition(&e, c) {
+				continue
+			}
+		}
+		r.append(e, ends)
+		if e.kind.endsNode() {
+			ends++
+		}
+	}
+	r.log.unlock()
+	s.changes = s.changes[:0]
+}
+
+// append completes an entry by what led to it and adds it to the log, both locks held. ends counts the nodes that ended
+// earlier in the same critical section.
+func (r *Run) append(e entry, ends int) {
+	rec := &r.recorder
+	id := r.log.last + 1
+	var parent uint64
+	switch {
+	case rec.first == 0:
+		rec.first, rec.wave, rec.ended = id, id, id
+	case e.kind.ofNode():
+		parent = r.parent(&e, ends)
+		if !e.kind.passing() {
+			rec.latest[e.ref] = id
+		}
+		if e.kind.endsNode() {
+			rec.ended = id
+		}
+	case e.kind == evWaveStarted || e.kind == evWaveCompleted:
+		parent, rec.wave = rec.wave, id
+	default:
+		parent = rec.ended
+	}
+	e.run = r
+	if parent != 0 {
+		e.back = uint32(id - parent)
+	}
+	r.log.append(e)
+}
+
+// parent returns the id of the event that led to an event of a node, or 0.
+func (r *Run) parent(e *entry, ends int) uint64 {
+	rec := &r.recorder
+	own := rec.latest[e.ref]
+	switch e.kind {
+	case evNodeAborted, evNodeCancelled:
+		if w := r.st.words[e.ref]; !isUpstream(kindOf(w)) {
+			if origin := Ref(int32(uint32(w))); origin != noRef && origin != e.ref && rec.latest[origin] != 0 {
+				return rec.latest[origin]
+			}
+			return own // if it has none: somebody asked, or time was up
+		}
+	case evNodeSkipped:
+		if SkipKind(kindOf(r.st.words[e.ref])) == SkipAnnotation {
+			return rec.first
+		}
+	}
+	sources := r.plan.in.row(e.ref)
+	switch {
+	case own != 0:
+		return own
+	case r.cfg.mode == Waves:
+		return rec.wave
+	case len(sources) == 0:
+		return rec.first
+	case ends == 1:
+		return rec.ended // what a critical section does follows from the one node that it settles
+	}
+	parent := rec.first
+	for _, i := range sources {
+		if from := r.plan.edges[i].from; statusOf(r.st.words[from]).Terminal() {
+			parent = max(parent, rec.latest[from])
+		}
+	}
+	return parent
+}
+
+// transition completes the entry of a transition, or says that there is none to be logged. What it tells of other nodes is
+// what is known now.
+func (r *Run) transition(e *entry, c change) bool {
+	rec := &r.records[c.ref]
+	e.attempt = rec.attempts
+	switch c.status {
+	case Ready:
+		if r.plan.facts[c.ref].is(factInline) {
+			return false
+		}
+		e.kind = evNodeQueued
+		e.attempt = r.attemptOf(c.ref, c.attempt+1) // by now it may have been started
+		return true
+	case Running:
+		e.kind = evNodeStarted
+		return true
+	case Suspended:
+		e.kind = evNodeSuspended
+		var wait NodeSuspended
+		if x := r.extras[c.ref]; x.wait != nil { // else it was answered in the same breath
+			wait = NodeSuspended{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
+		}
+		e.arg = wait
+		return true
+	case Completed:
+		if x := r.extras[c.ref]; x != nil && (rec.fallback || x.tokens != [2]int{}) {
+			done := NodeCompleted{Fallback: rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
+			if rec.fallback {
+				done.Err = x.lastErr
+			}
+			e.arg = done
+		}
+	case Failed, Aborted, Cancelled:
+		ended := NodeEnded{Cause: kindOf(r.st.words[c.ref])}
+		if isUpstream(ended.Cause) {
+			ended.Origins = r.names(r.st.knownOrigins(c.ref))
+		} else {
+			ended.Err = r.nodeError(c.ref)
+		}
+		if rec.attempts > 0 {
+			ended.Duration = time.Duration(rec.end - rec.start)
+		}
+		if x := r.extras[c.ref]; x != nil {
+			ended.Abandoned = x.abandoned
+		}
+		e.arg = ended
+	case Skipped:
+		e.arg = NodeSkipped{Reason: r.skipReason(c.ref)}
+	default:
+		return false
+	}
+	e.kind = terminalEvents[c.status]
+	return true
+}
+
+// knownOrigins returns the origins that the failed predecessors of a node name, one each, as known now, in the order of
+// declaration. Unlike origins it looks no further than one edge, so that a cascade stays linear.
+func (s *State) knownOrigins(r Ref) []Ref {
+	var origins []Ref
+	seen := map[Ref]bool{}
+	for _, i := range s.plan.in.row(r) {
+		e := &s.plan.edges[i]
+		if e.DataOnly || !s.isF(e) {
+			continue
+		}
+		if o := s.originOf(e.from); o != noRef && !seen[o] {
+			seen[o] = true
+			origins = append(origins, o)
+		}
+	}
+	return origins
+}
+
+// emit publishes a delta of a running attempt.
+func (r *Run) emit(s *Step, chunk any) {
+	r.stepEvent(s, evNodeDelta, func(x *extra) any {
+		x.deltas++
+		return Delta{Index: x.deltas, Chunk: chunk}
+	})
+}
+
+func (r *Run) logStep(s *Step, level slog.Level, message string) {
+	r.stepEvent(s, evNodeLog, func(*extra) any { return LogRecord{Level: level, Message: message} })
+}
+
+// stepEvent logs what a running attempt says.
+func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
+	if r.log == nil {
+		return
+	}
+	now := r.now()
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	if r.records[s.ref].step == s {
+		r.event(entry{kind: kind, ref: s.ref, attempt: s.attempt, at: now, arg: arg(r.extra(s.ref))})
+	}
+}
+
+// countTokens adds to what node.completed will tell.
+func (r *Run) countTokens(s *Step, input, output int) {
+	if r.log == nil {
+		return
+	}
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	if r.records[s.ref].step == s {
+		x := r.extra(s.ref)
+		x.tokens[0] += input
+		x.tokens[1] += output
+	}
+}
+
+// event turns an entry into the event that readers see. It is called without locks, and reads nothing of the run that may
+// still change.
+func (e *entry) event(id uint64) Event {
+	r := e.run
+	ev := Event{
+		ID: id, Type: eventTypes[e.kind], RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(),
+		Time: r.start.Add(time.Duration(e.at)).UTC(), Payload: e.arg,
+	}
+	if e.back > 0 {
+		ev.Parent = id - uint64(e.back)
+	}
+	switch e.kind {
+	case evRunStarted:
+		ev.Payload = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode}
+	case evWaveStarted, evWaveCompleted:
+		wave := Wave{Tier: int(e.ref)}
+		for ref := r.plan.tiers[e.ref]; ref < r.plan.tiers[e.ref+1]; ref++ {
+			wave.Nodes = append(wave.Nodes, r.plan.nodes[ref].ID)
+		}
+		ev.Payload = wave
+	case evNodeBlocked:
+		origins, _ := e.arg.([]Ref)
+		ev.Payload = NodeBlocked{Origins: r.names(origins), Policy: r.plan.facts[e.ref].policy}
+	case evNodeCompleted:
+		// The node is terminal: its word and record do not change any more.
+		rec := &r.records[e.ref]
+		done, _ := e.arg.(NodeCompleted)
+		done.Duration = time.Duration(rec.end - rec.start)
+		if f := &r.plan.facts[e.ref]; f.router >= 0 {
+			for i, label := range r.plan.routers[f.router].labels {
+				if r.st.taken[int(f.labels)+i] {
+					done.Labels = append(done.Labels, label)
+				}
+			}
+		}
+		ev.Payload = done
+	}
+	if e.kind.ofNode() {
+		id := r.plan.nodes[e.ref].ID
+		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = id, id, int(e.attempt), r.plan.Tier(e.ref), 1
+	}
+	return ev
+}
+
+// endedPayload is the payload of the run's last event.
+func (r *Run) endedPayload() RunEnded {
+	p := RunEnded{
+		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
+		TotalSteps: len(r.plan.nodes), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended),
+	}
+	if p.Cause == CauseRunTimeout {
+		p.Timeout = r.cfg.timeout
+	}
+	if r.plan.end != noRef {
+		p.TotalSteps--
+	}
+	for _, ref := range r.plan.declared {
+		if statusOf(r.st.words[ref]) == Failed && ref != r.plan.end {
+			p.Failed = append(p.Failed, r.plan.nodes[ref].ID)
+		}
+	}
+	return p
+}
+
+// traceID is what the option TraceID gave, or the run's id in the form of a W3C trace id: that of a UUID is its digits.
+func (r *Run) traceID() string {
+	r.traceOnce.Do(func() {
+		if r.trace = r.cfg.traceID; r.trace == "" {
+			r.trace = strings.ReplaceAll(r.ID(), "-", "")
+			if raw, err := hex.DecodeString(r.trace); err != nil || len(raw) != 16 {
+				sum := sha256.Sum256([]byte(r.ID()))
+				r.trace = hex.EncodeToString(sum[:16])
+			}
+		}
+	})
+	return r.trace
+}
+
+// Heartbeat returns an event that tells that the run is alive. It has no id, is not kept, and Events does not yield it: it
+// is for those who hand events on over a connection and must not be silent for long.
+func (r *Run) Heartbeat() Event {
+	_, last := r.EventRange()
+	return Event{
+		Type: EventHeartbeat, RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: time.Now().UTC(),
+		Payload: Heartbeat{Last: last},
+	}
+}
