@@ -1,0 +1,495 @@
+package definition
+
+import (
+	"encoding"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// field describes one field of a document's object: how it is read into a T, and how it is shown. Both directions stand
+// side by side, so that they cannot drift apart.
+type field[T any] struct {
+	name string
+	// read reads the value. What is wrong with it is reported, and the target left alone.
+	read func(d *decoder, v *Value, to *T)
+	// show returns the value, or false if it is left out. Nil: another field shows it.
+	show func(e *encoder, from *T) (Value, bool)
+}
+
+// record describes an object of the document.
+type record[T any] struct {
+	fields   []field[T]
+	required []string
+}
+
+// read reads an object.
+func (r *record[T]) read(d *decoder, v *Value, to *T) {
+	if !d.expect(v, Object) {
+		return
+	}
+	seen := make([]bool, len(r.fields))
+	for i := range v.Items {
+		item := &v.Items[i]
+		if !d.enter(item, item.Key, -1) {
+			return
+		}
+		switch f := r.find(item.Key); {
+		case f < 0:
+			d.add(item.KeyAt, ErrUnknownField, "unknown field %s%s", quote(item.Key), r.suggest(item.Key))
+		case seen[f]:
+			d.add(item.KeyAt, ErrDuplicate, "the field occurs twice")
+		default:
+			seen[f] = true
+			r.fields[f].read(d, item, to)
+		}
+		d.pop()
+	}
+	for _, name := range r.required {
+		if !seen[r.find(name)] {
+			d.add(v.At, ErrMissing, "the field %q is missing", name)
+		}
+	}
+}
+
+func (r *record[T]) find(name string) int {
+	for i := range r.fields {
+		if r.fields[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// suggest names the field that somebody may have meant who is used to another spelling.
+func (r *record[T]) suggest(name string) string {
+	fold := func(s string) string {
+		return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s))
+	}
+	if len(name) <= 40 {
+		for i := range r.fields {
+			if fold(r.fields[i].name) == fold(name) {
+				return "; did you mean " + quote(r.fields[i].name) + "?"
+			}
+		}
+	}
+	return ""
+}
+
+// show shows an object.
+func (r *record[T]) show(e *encoder, from *T) Value {
+	v := Value{Type: Object}
+	for i := range r.fields {
+		f := &r.fields[i]
+		if f.show == nil || e.stopped {
+			continue
+		}
+		e.push(f.name, -1)
+		if item, ok := f.show(e, from); ok {
+			item.Key = f.name
+			v.Items = append(v.Items, item)
+		}
+		e.pop()
+	}
+	for _, name := range r.required {
+		if len(members(&v, name)) == 0 && !e.stopped {
+			e.add(Position{}, ErrMissing, "the field %q is missing", name)
+		}
+	}
+	return v
+}
+
+// without returns the record without some fields.
+func (r *record[T]) without(names ...string) *record[T] {
+	has := func(name string) bool {
+		for _, n := range names {
+			if n == name {
+				return true
+			}
+		}
+		return false
+	}
+	var less record[T]
+	for _, f := range r.fields {
+		if !has(f.name) {
+			less.fields = append(less.fields, f)
+		}
+	}
+	for _, name := range r.required {
+		if !has(name) {
+			less.required = append(less.required, name)
+		}
+	}
+	return &less
+}
+
+// name is a field that holds a name.
+func name[T any](key string, at func(*T) *string) field[T] { return checked(key, at, checkName) }
+
+// id is a field that holds the id of a node.
+func id[T any](key string, at func(*T) *string) field[T] { return checked(key, at, checkID) }
+
+func checked[T any](key string, at func(*T) *string, check func(string, Limits) (ErrorKind, string)) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			if !d.expect(v, Text) {
+				return
+			}
+			if kind, problem := check(v.Text, d.limits); problem != "" {
+				d.add(v.At, kind, "%s %s", quote(v.Text), problem)
+				return
+			}
+			*at(to) = v.Text
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			s := *at(from)
+			if s == "" {
+				return Value{}, false
+			}
+			if kind, problem := check(s, e.limits); problem != "" {
+				e.add(Position{}, kind, "%s %s", quote(s), problem)
+			}
+			return Value{Type: Text, Text: s}, true
+		},
+	}
+}
+
+// names is a field that holds a list of names.
+func names[T any](key string, at func(*T) *[]string) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			d.list(v, func(item *Value) {
+				if !d.expect(item, Text) {
+					return
+				}
+				if kind, problem := checkName(item.Text, d.limits); problem != "" {
+					d.add(item.At, kind, "%s %s", quote(item.Text), problem)
+					return
+				}
+				*at(to) = append(*at(to), item.Text)
+			})
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			v := Value{Type: List}
+			for i, s := range *at(from) {
+				if kind, problem := checkName(s, e.limits); problem != "" {
+					e.add(Position{}, kind, "item %d: %s %s", i, quote(s), problem)
+				}
+				v.Items = append(v.Items, Value{Type: Text, Text: s})
+			}
+			return v, len(v.Items) > 0
+		},
+	}
+}
+
+// prose is a field that holds text of any kind.
+func prose[T any](key string, at func(*T) *string) field[T] {
+	return checked(key, at, func(s string, _ Limits) (ErrorKind, string) {
+		switch {
+		case s == "":
+			return ErrValue, "must not be empty; leave it out instead"
+		case !utf8.ValidString(s):
+			return ErrEncoding, "is not valid UTF-8"
+		}
+		return "", ""
+	})
+}
+
+// flag is a field that is true or left out.
+func flag[T any](key string, at func(*T) *bool) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			if d.expect(v, Bool) {
+				*at(to) = v.Text == "true"
+			}
+		},
+		show: func(_ *encoder, from *T) (Value, bool) { return Value{Type: Bool, Text: "true"}, *at(from) },
+	}
+}
+
+// count is a field that holds a number that is not negative, integer one that may be.
+func count[T any](key string, at func(*T) *int) field[T]   { return whole(key, 0, at) }
+func integer[T any](key string, at func(*T) *int) field[T] { return whole(key, math.MinInt, at) }
+
+func whole[T any](key string, least int, at func(*T) *int) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			if !d.expect(v, Number) {
+				return
+			}
+			n, err := strconv.Atoi(v.Text)
+			switch {
+			case err != nil:
+				d.add(v.At, ErrValue, "expected an integer, got %.60s", v.Text)
+			case n < least:
+				d.add(v.At, ErrValue, "must not be negative")
+			default:
+				*at(to) = n
+			}
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			n := *at(from)
+			if n < least {
+				e.add(Position{}, ErrValue, "%d: must not be negative", n)
+			}
+			return Value{Type: Number, Text: strconv.Itoa(n)}, n != 0
+		},
+	}
+}
+
+// factor is a field that holds a number that is neither negative nor infinite.
+func factor[T any](key string, at func(*T) *float64) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			if !d.expect(v, Number) {
+				return
+			}
+			f, err := strconv.ParseFloat(v.Text, 64)
+			if err != nil || f < 0 {
+				d.add(v.At, ErrValue, "expected a number that is not negative, got %.60s", v.Text)
+				return
+			}
+			*at(to) = f
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			f := *at(from)
+			if !(f >= 0 && f <= math.MaxFloat64) {
+				e.add(Position{}, ErrValue, "%v is no number that is not negative", f)
+			}
+			return Value{Type: Number, Text: strconv.FormatFloat(f, 'g', -1, 64)}, f != 0
+		},
+	}
+}
+
+// duration is a field that holds a duration that is not negative, such as "1m30s".
+func duration[T any](key string, at func(*T) *time.Duration) field[T] {
+	return timeField(key, false, at)
+}
+
+// delay is a duration that may be negative, which means none: "none" is one nanosecond less than nothing.
+func delay[T any](key string, at func(*T) *time.Duration) field[T] { return timeField(key, true, at) }
+
+const (
+	noDelay     = time.Duration(-1)
+	noDelayText = "none"
+)
+
+func timeField[T any](key string, negative bool, at func(*T) *time.Duration) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			if v.Type == Number {
+				d.add(v.At, ErrType, `expected a duration with a unit, such as "30s", got %.60s`, v.Text)
+				return
+			}
+			if !d.expect(v, Text) {
+				return
+			}
+			if negative && v.Text == noDelayText {
+				*at(to) = noDelay
+				return
+			}
+			t, err := time.ParseDuration(v.Text)
+			switch {
+			case err != nil:
+				d.add(v.At, ErrValue, `expected a duration such as "30s" or "1h15m", got %s`, quote(v.Text))
+			case strings.HasPrefix(v.Text, "-") && !negative:
+				d.add(v.At, ErrValue, "must not be negative")
+			default:
+				*at(to) = t
+			}
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			t := *at(from)
+			if t < 0 && !negative {
+				e.add(Position{}, ErrValue, "%v: must not be negative", t)
+			}
+			return Value{Type: Text, Text: durationText(t)}, t != 0
+		},
+	}
+}
+
+// durationText renders a duration without the zeros that Duration.String leaves at its end: "1h", not "1h0m0s".
+func durationText(t time.Duration) string {
+	if t == noDelay {
+		return noDelayText
+	}
+	s := t.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// textual is an enum that is written as its name.
+type textual interface {
+	~uint8 | ~uint32
+	encoding.TextMarshaler
+}
+
+// parsed is a pointer to an enum that is read from its name.
+type parsed[E any] interface {
+	*E
+	encoding.TextUnmarshaler
+}
+
+// enum is a field that holds the name of a value of E. The zero value is left out.
+func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) { readEnum[E, P](d, v, at(to)) },
+		show: func(e *encoder, from *T) (Value, bool) {
+			var zero E
+			x := *at(from)
+			return showEnum(e, x), x != zero
+		},
+	}
+}
+
+// enums is a field that holds a list of names of values of E. If an empty list means something else than none, it is
+// kept; otherwise it is refused.
+func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T) *[]E) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			list := []E{}
+			d.list(v, func(item *Value) {
+				var x E
+				readEnum[E, P](d, item, &x)
+				list = append(list, x)
+			})
+			if len(list) == 0 && !keepEmpty {
+				d.add(v.At, ErrValue, "an empty list is the same as nothing here; leave the field out")
+				return
+			}
+			*at(to) = list
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			v := Value{Type: List}
+			var zero E
+			for _, x := range *at(from) {
+				if x == zero {
+					e.add(Position{}, ErrValue, "the list holds a value that says nothing")
+				}
+				v.Items = append(v.Items, showEnum(e, x))
+			}
+			return v, len(v.Items) > 0 || keepEmpty && *at(from) != nil
+		},
+	}
+}
+
+// readEnum accepts the one spelling that showEnum writes.
+func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
+	if !d.expect(v, Text) {
+		return
+	}
+	var x E
+	err := P(&x).UnmarshalText([]byte(v.Text))
+	if err == nil && v.Text != "" {
+		if text, err := x.MarshalText(); err == nil && string(text) == v.Text {
+			*to = x
+			return
+		}
+	}
+	d.add(v.At, ErrValue, "%s is none of %s", quote(v.Text), strings.Join(spellings[E](), ", ")).Err = err
+}
+
+// spellings are the names of the values of an enum.
+func spellings[E textual]() (names []string) {
+	for x := E(0); ; x++ {
+		text, err := x.MarshalText()
+		if err != nil {
+			return names
+		}
+		if len(text) > 0 {
+			names = append(names, strings.Replace(string(text), "(0)", "(k)", 1)) // at_least
+		}
+	}
+}
+
+func showEnum[E textual](e *encoder, x E) Value {
+	text, err := x.MarshalText()
+	if err != nil {
+		e.add(Position{}, ErrValue, "%v", err).Err = err
+	}
+	return Value{Type: Text, Text: string(text)}
+}
+
+// data is a field that holds any JSON, null excepted: in Go that would be the same as nothing.
+func data[T any](key string, at func(*T) *any) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			if v.Type == Null {
+				d.add(v.At, ErrType, "null is the same as nothing here; leave the field out")
+				return
+			}
+			*at(to) = d.data(v)
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			if *at(from) == nil {
+				return Value{}, false
+			}
+			return e.data(*at(from)), true
+		},
+	}
+}
+
+// dataMap is a field that holds an object of any JSON by name.
+func dataMap[T any](key string, at func(*T) *map[string]any) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			if d.expect(v, Object) && len(v.Items) > 0 {
+				*at(to) = d.data(v).(map[string]any)
+			}
+		},
+		show: func(e *encoder, from *T) (Value, bool) { return e.data(*at(from)), len(*at(from)) > 0 },
+	}
+}
+
+// inner is a field that holds an object. An S that says nothing is left out.
+func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) { r.read(d, v, at(to)) },
+		show: func(e *encoder, from *T) (Value, bool) {
+			return r.show(e, at(from)), !reflect.ValueOf(at(from)).Elem().IsZero()
+		},
+	}
+}
+
+// many is a field that holds a list of objects.
+func many[T, S any](key string, r *record[S], at func(*T) *[]S) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			d.list(v, func(item *Value) {
+				var s S
+				r.read(d, item, &s)
+				*at(to) = append(*at(to), s)
+			})
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			v := Value{Type: List}
+			list := *at(from)
+			for i := range list {
+				e.push("", i)
+				v.Items = append(v.Items, r.show(e, &list[i]))
+				e.pop()
+			}
+			return v, len(v.Items) > 0
+		},
+	}
+}

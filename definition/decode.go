@@ -1,0 +1,238 @@
+package definition
+
+import (
+	"io"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition/internal/source"
+)
+
+// Version is the version of the documents that this package reads and writes.
+const Version = 1
+
+const versionText = "1"
+
+// Decode reads a JSON document. The graph is not compiled: the host may still set what is not data, such as merge
+// strategies, and then compile or execute it; see [Load].
+//
+// Every problem of the document is reported, in an [*Error] with a [*Problem] each; only those of syntax and limits end
+// the search. The kinds of problems are errors that errors.Is finds, such as [ErrUnknownField].
+func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
+	limits = limits.Resolved()
+	if len(data) > limits.Bytes {
+		return nil, tooLong(limits)
+	}
+	root, err := parse(data, limits)
+	if err != nil {
+		return nil, err
+	}
+	return fromTree(root, limits)
+}
+
+// Read is Decode of what a reader has. It does not read more than Limits.Bytes and one byte. An error of the reader is
+// returned as it is.
+func Read(r io.Reader, limits Limits) (*kahn.Graph, error) {
+	limits = limits.Resolved()
+	data, more, err := source.Read(r, limits.Bytes)
+	switch {
+	case err != nil:
+		return nil, err
+	case more:
+		return nil, tooLong(limits)
+	}
+	return Decode(data, limits)
+}
+
+func tooLong(limits Limits) error {
+	var r report
+	r.add(Position{}, ErrLimit, "the document is longer than %d bytes", limits.Bytes)
+	return r.result()
+}
+
+// Load is Decode followed by a compilation, so that a document that cannot run is refused where it comes in, with a
+// [*kahn.GraphError]. prepare, if it is not nil, is called in between, to set what is not data.
+func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
+	g, err := Decode(data, limits)
+	if err != nil {
+		return nil, err
+	}
+	if prepare != nil {
+		prepare(g)
+	}
+	if _, err := g.Compile(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// FromTree is Decode of a document that was read from another format into a tree. Readers of such formats are
+// responsible for Limits.Bytes and for strings being valid UTF-8; everything else is checked here. Parts of the tree may be
+// shared: each use counts.
+func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
+	return fromTree(root, limits.Resolved())
+}
+
+func fromTree(root *Value, limits Limits) (*kahn.Graph, error) {
+	d := decoder{limits: limits}
+	g := d.document(root)
+	if err := d.result(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// decoder turns a tree into a graph.
+type decoder struct {
+	report
+	limits               Limits
+	values, nodes, edges int
+	ids                  map[string]bool // of the nodes of the graph that is being read
+}
+
+// enter begins to read an item of a list or an object. It returns false if nothing more is to be read; otherwise pop ends
+// what it began.
+func (d *decoder) enter(v *Value, key string, index int) bool {
+	d.push(key, index)
+	d.values++
+	switch {
+	case d.stopped:
+	case d.values > d.limits.Values:
+		d.stop(v.At, ErrLimit, "more than %d values", d.limits.Values)
+	case len(d.path) >= d.limits.Depth && v.Type >= List:
+		d.stop(v.At, ErrLimit, "nested deeper than %d levels", d.limits.Depth)
+	default:
+		return true
+	}
+	d.pop()
+	return false
+}
+
+// expect reports a value that is not of the type.
+func (d *decoder) expect(v *Value, t Type) bool {
+	if v.Type == t {
+		return true
+	}
+	d.add(v.At, ErrType, "expected %s, got %s", t, v.describe())
+	return false
+}
+
+// list reads the items of a list.
+func (d *decoder) list(v *Value, each func(item *Value)) {
+	if !d.expect(v, List) {
+		return
+	}
+	for i := range v.Items {
+		if !d.enter(&v.Items[i], "", i) {
+			return
+		}
+		each(&v.Items[i])
+		d.pop()
+	}
+}
+
+// document reads the outermost object. A version that is not known comes first: what else is wrong may be right in it.
+func (d *decoder) document(v *Value) *kahn.Graph {
+	if !d.expect(v, Object) {
+		return nil
+	}
+	version := members(v, "version")
+	if len(version) == 0 {
+		d.stop(v.At, ErrVersion, `the document does not say its version; expected "version": %d`, Version)
+		return nil
+	}
+	if version[0].Type != Number || version[0].Text != versionText {
+		d.push("version", -1)
+		d.stop(version[0].At, ErrVersion, "expected version %s, got %s", versionText, version[0].describe())
+		return nil
+	}
+	return d.graph(v, &documentRecord)
+}
+
+// graph reads the object of a graph.
+func (d *decoder) graph(v *Value, r *record[graph]) *kahn.Graph {
+	outer := d.ids
+	d.ids = nodeIDs(v)
+	g := graph{Graph: &kahn.Graph{}}
+	r.read(d, v, &g)
+	d.ids = outer
+	if len(d.err.Problems) > 0 {
+		return nil
+	}
+	nodes := make([]kahn.Node, len(g.nodes))
+	for i := range g.nodes {
+		nodes[i] = g.nodes[i].Node
+	}
+	return g.Add(nodes...).Connect(declare(g.nodes, g.edges)...)
+}
+
+// nodeList is the list of a graph's nodes.
+func nodeList(key string) field[graph] {
+	f := field[graph]{name: key}
+	f.read = func(d *decoder, v *Value, to *graph) {
+		seen := map[string]bool{}
+		d.list(v, func(item *Value) {
+			if d.nodes++; d.nodes > d.limits.Nodes {
+				d.stop(item.At, ErrLimit, "more than %d nodes", d.limits.Nodes)
+				return
+			}
+			if id := members(item, "id"); len(id) > 0 && id[0].Type == Text {
+				d.node = append(d.node, id[0].Text)
+				defer func() { d.node = d.node[:len(d.node)-1] }()
+				if seen[id[0].Text] {
+					d.add(id[0].At, ErrDuplicate, "there is a node with this id already")
+				}
+				seen[id[0].Text] = true
+			}
+			var n node
+			nodeRecord.read(d, item, &n)
+			to.nodes = append(to.nodes, n)
+		})
+	}
+	f.show = func(e *encoder, from *graph) (Value, bool) {
+		v := Value{Type: List}
+		seen := map[string]bool{}
+		for i := range from.nodes {
+			n := &from.nodes[i]
+			e.push("", i)
+			e.node = append(e.node, n.ID)
+			if seen[n.ID] {
+				e.add(Position{}, ErrDuplicate, "there is a node with this id already").Field = "ID"
+			}
+			seen[n.ID] = true
+			e.notData(&n.Node, "Do", "Test", "When", "Fallback")
+			v.Items = append(v.Items, nodeRecord.show(e, n))
+			e.node = e.node[:len(e.node)-1]
+			e.pop()
+		}
+		return v, len(v.Items) > 0
+	}
+	return f
+}
+
+// nodeIDs looks ahead: edges may name nodes that come later.
+func nodeIDs(v *Value) map[string]bool {
+	ids := map[string]bool{}
+	for _, nodes := range members(v, "nodes") {
+		for i := range nodes.Items {
+			for _, id := range members(&nodes.Items[i], "id") {
+				if id.Type == Text {
+					ids[id.Text] = true
+				}
+			}
+		}
+	}
+	return ids
+}
+
+// members returns the members of an object that have the key; more than one is a mistake that is reported later.
+func members(v *Value, key string) (found []*Value) {
+	if v.Type != Object {
+		return nil
+	}
+	for i := range v.Items {
+		if v.Items[i].Key == key {
+			found = append(found, &v.Items[i])
+		}
+	}
+	return found
+}

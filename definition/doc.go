@@ -1,0 +1,49 @@
+// Package definition reads and writes graphs as documents: versioned JSON that is easy to write, hard to misread and safe
+// to accept from strangers. The module definition/yaml reads and writes the same documents as YAML.
+//
+//	{
+//	  "version": 1,
+//	  "name": "nightly",
+//	  "defaults": {"retry": {"max_attempts": 3, "initial_delay": "1s"}},
+//	  "nodes": [
+//	    {"id": "fetch", "kind": "http", "config": {"url": "https://example.com/rows"}, "timeout": "30s"},
+//	    {"id": "clean", "kind": "sql", "after": [{"from": "fetch", "param": "rows"}]},
+//	    {"id": "alert", "kind": "mail", "after": [{"from": "fetch", "outcome": "failure"}]}
+//	  ]
+//	}
+//
+// # Fields
+//
+// The fields are those of [kahn.Graph], [kahn.Node], [kahn.Edge] and what these hold, in snake case, with the values of
+// enums by name. A field that is left out has its default; null and empty texts are refused rather than taken for
+// nothing. [Schema] lists them all. One name differs: [kahn.Edge].On is "outcome", since YAML readers of the older kind
+// take a bare on for true.
+//
+// Durations are texts with a unit, such as "30s"; a delay may be "none". Config, params and defaults hold any JSON. Their
+// integers come as int64, or as [encoding/json.Number] if they are beyond it, so none loses a digit; other numbers come
+// as float64.
+//
+// # Edges and their order
+//
+// Where an edge is written is a matter of taste; the graph is the same. At the node that it leads to, in "after" (or
+// "needs", which is the same); at the node that it comes from, in "next", or in "branches" by the label of the branch; or
+// in the graph's list of "edges". In a node, an edge is the id of the other node, or an object with the fields of an edge
+// that do not follow from its place. A single edge needs no list around it.
+//
+// The order of edges decides the order of fan-in. It is: node by node in the order of the list of nodes; of each node
+// "after", then "next", then "branches" in the order of their labels (byte by byte); then the list of "edges". So lists
+// have an order, and objects never do: tools may sort their keys.
+//
+// [Encode] writes one spelling: "after", and a list of "edges" from the first edge on that could not be written so without
+// changing the order.
+//
+// # Safety
+//
+// Every problem is reported with its place ([Problem]). Unknown fields, duplicate keys, values of the wrong type, invalid
+// UTF-8 and anything after the end are refused. Names are one line without control characters or changes of writing
+// direction; ids of nodes are no markup either, and not __proto__. [Limits] bound size, depth and counts before memory is
+// spent on them.
+//
+// A document is data: it names kinds of steps and merge strategies, but what they do is the host's. Go functions are not
+// part of it.
+package definition

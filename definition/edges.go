@@ -1,0 +1,197 @@
+package definition
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// endpoint is a field that names a node of the graph.
+func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
+	f := id(key, at)
+	f.read = func(d *decoder, v *Value, to *kahn.Edge) { d.endpoint(v, at(to)) }
+	show := f.show
+	f.show = func(e *encoder, from *kahn.Edge) (Value, bool) {
+		if id := *at(from); id != "" && !e.ids[id] {
+			e.add(Position{}, ErrReference, "there is no node %s in this graph", quote(id))
+		}
+		return show(e, from)
+	}
+	return f
+}
+
+// endpoint reads the id of a node that the graph must have.
+func (d *decoder) endpoint(v *Value, to *string) {
+	switch {
+	case !d.expect(v, Text):
+	case !d.ids[v.Text]:
+		d.add(v.At, ErrReference, "there is no node %s in this graph", quote(v.Text))
+	default:
+		*to = v.Text
+	}
+}
+
+// edgesOf reads one edge or a list of edges, each the id of a node or an object.
+func (d *decoder) edgesOf(v *Value, r *record[kahn.Edge], end func(*kahn.Edge) *string) []kahn.Edge {
+	edges := []kahn.Edge{}
+	one := func(v *Value) {
+		var e kahn.Edge
+		d.countEdge(v)
+		switch v.Type {
+		case Text:
+			d.endpoint(v, end(&e))
+		case Object:
+			r.read(d, v, &e)
+		default:
+			d.add(v.At, ErrType, "expected the id of a node or an object, got %s", v.describe())
+		}
+		edges = append(edges, e)
+	}
+	if v.Type == List {
+		d.list(v, one)
+	} else {
+		one(v)
+	}
+	return edges
+}
+
+func (d *decoder) countEdge(v *Value) {
+	if d.edges++; d.edges > d.limits.Edges {
+		d.stop(v.At, ErrLimit, "more than %d edges", d.limits.Edges)
+	}
+}
+
+func edgeFrom(e *kahn.Edge) *string { return &e.From }
+func edgeTo(e *kahn.Edge) *string   { return &e.To }
+
+// afterEdges are edges from the nodes that this one follows. They are shown by edges that can be written there without a
+// change of the order of edges; see encoder.edgesAtNodes.
+func afterEdges(key string) field[node] {
+	return field[node]{
+		name: key,
+		read: func(d *decoder, v *Value, to *node) { d.after(v, to) },
+		show: func(e *encoder, from *node) (Value, bool) {
+			v := Value{Type: List}
+			for i := range from.after {
+				edge := from.after[i]
+				e.push("", i)
+				item := afterRecord.show(e, &edge)
+				if len(item.Items) == 1 { // nothing but where it comes from
+					item = Value{Type: Text, Text: edge.From}
+				}
+				v.Items = append(v.Items, item)
+				e.pop()
+			}
+			return v, len(v.Items) > 0
+		},
+	}
+}
+
+// needsEdges is another name for the same.
+func needsEdges(key string) field[node] {
+	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) { d.after(v, to) }}
+}
+
+func (d *decoder) after(v *Value, to *node) {
+	if to.after != nil {
+		d.add(v.KeyAt, ErrValue, "after and needs mean the same; use one of them")
+		return
+	}
+	to.after = d.edgesOf(v, afterRecord, edgeFrom)
+}
+
+// nextEdges are edges to the nodes that follow this one.
+func nextEdges(key string) field[node] {
+	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
+		to.next = d.edgesOf(v, nextRecord, edgeTo)
+	}}
+}
+
+// branchEdges are labelled edges to the nodes that follow this one, by label. An object has no order, so that tools may
+// sort it: the edges are declared in the order of the labels.
+func branchEdges(key string) field[node] {
+	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
+		if !d.expect(v, Object) {
+			return
+		}
+		seen := make(map[string]bool, len(v.Items))
+		for i := range v.Items {
+			item := &v.Items[i]
+			if !d.enter(item, item.Key, -1) {
+				return
+			}
+			if kind, problem := checkName(item.Key, d.limits); problem != "" {
+				d.add(item.KeyAt, kind, "the label %s %s", quote(item.Key), problem)
+			}
+			if seen[item.Key] {
+				d.add(item.KeyAt, ErrDuplicate, "the label occurs twice")
+			}
+			seen[item.Key] = true
+			edges := d.edgesOf(item, branchRecord, edgeTo)
+			for i := range edges {
+				edges[i].Label = item.Key
+			}
+			to.branches = append(to.branches, edges...)
+			d.pop()
+		}
+		slices.SortStableFunc(to.branches, func(a, b kahn.Edge) int { return strings.Compare(a.Label, b.Label) })
+	}}
+}
+
+// edgeList is the list of edges that stand outside of nodes.
+func edgeList(key string) field[graph] {
+	f := many(key, &edgeRecord, func(g *graph) *[]kahn.Edge { return &g.edges })
+	f.read = func(d *decoder, v *Value, to *graph) {
+		d.list(v, func(item *Value) {
+			var e kahn.Edge
+			d.countEdge(item)
+			edgeRecord.read(d, item, &e)
+			to.edges = append(to.edges, e)
+		})
+	}
+	return f
+}
+
+// declare puts the edges of a graph in their order: node by node as the document lists them, of each node after, next
+// and branches, and then the edges that stand outside.
+func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
+	n := len(outside)
+	for i := range nodes {
+		n += len(nodes[i].after) + len(nodes[i].next) + len(nodes[i].branches)
+	}
+	edges := make([]kahn.Edge, 0, n)
+	for i := range nodes {
+		n := &nodes[i]
+		for _, e := range n.after {
+			e.To = n.ID
+			edges = append(edges, e)
+		}
+		for _, out := range [][]kahn.Edge{n.next, n.branches} {
+			for _, e := range out {
+				e.From = n.ID
+				edges = append(edges, e)
+			}
+		}
+	}
+	return append(edges, outside...)
+}
+
+// edgesAtNodes hands edges to the nodes they lead to, as many from the beginning of the list as can stand there without a
+// change of the order, and returns the others.
+func edgesAtNodes(nodes []node, edges []kahn.Edge) (outside []kahn.Edge) {
+	index := make(map[string]int, len(nodes))
+	for i := range nodes {
+		index[nodes[i].ID] = i
+	}
+	last := 0
+	for i, e := range edges {
+		to, known := index[e.To]
+		if !known || to < last {
+			return edges[i:]
+		}
+		nodes[to].after = append(nodes[to].after, e)
+		last = to
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package definition
+
+import (
+	"reflect"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Encode writes a graph as a JSON document: always the same for the same graph, in one spelling whatever the graph was
+// read from. Decode of the document gives an equal graph; the values in Config, Params and Default come back in the form
+// that [Decode] gives them, so an int as an int64.
+//
+// What a document cannot say is reported in an [*Error], all of it at once, with node and field: Go functions and Go
+// values that are not of the form of JSON with [ErrNotData]; and what Decode would refuse, such as a duplicate id or an
+// edge to a node that is not there, with the kind that Decode gives it. Whether the graph compiles is not looked at.
+func Encode(g *kahn.Graph) ([]byte, error) {
+	root, err := Tree(g)
+	if err != nil {
+		return nil, err
+	}
+	return append(appendValue(nil, root, 0, 0), '\n'), nil
+}
+
+// Tree is Encode for writers of other formats: it returns the document as a tree, without positions.
+func Tree(g *kahn.Graph) (*Value, error) {
+	e := encoder{limits: Limits{Bytes: -1, Values: -1, Nodes: -1, Edges: -1, NameBytes: -1}.Resolved()}
+	v := e.graph(g, &documentRecord)
+	if err := e.result(); err != nil {
+		return nil, err
+	}
+	return &v, nil
+}
+
+// maxShown is how deep a graph may nest that is encoded. What is deeper probably contains itself.
+const maxShown = 1000
+
+// encoder turns a graph into a tree.
+type encoder struct {
+	report
+	limits Limits
+	ids    map[string]bool // of the nodes of the graph that is being shown
+}
+
+// tooDeep reports a place that is nested too deeply.
+func (e *encoder) tooDeep() bool {
+	if len(e.path) > maxShown {
+		e.stop(Position{}, ErrNotData, "nested deeper than %d levels, or it contains itself", maxShown)
+	}
+	return e.stopped
+}
+
+// graph shows a graph.
+func (e *encoder) graph(g *kahn.Graph, r *record[graph]) Value {
+	if e.tooDeep() {
+		return Value{}
+	}
+	declared := g.Nodes()
+	x := graph{Graph: g, nodes: make([]node, len(declared))}
+	outer := e.ids
+	e.ids = make(map[string]bool, len(declared))
+	for i := range declared {
+		x.nodes[i].Node = declared[i]
+		e.ids[declared[i].ID] = true
+	}
+	x.edges = edgesAtNodes(x.nodes, g.Edges())
+	v := r.show(e, &x)
+	e.ids = outer
+	return v
+}
+
+// notData reports the fields of a struct that hold code. They are named here so that no other field is lost silently;
+// a test compares the list with the struct.
+func (e *encoder) notData(of any, fields ...string) {
+	v := reflect.ValueOf(of).Elem()
+	for _, name := range fields {
+		if f := v.FieldByName(name); !f.IsZero() {
+			e.add(Position{}, ErrNotData, "%s is a %s, which a document cannot hold", name, f.Kind()).Field = name
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package definition
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ErrorKind is a kind of problem. The constants are errors, so that errors.Is finds them in what this package returns.
+type ErrorKind string
+
+// Error returns the kind in words.
+func (k ErrorKind) Error() string { return "definition: " + string(k) }
+
+// The kinds of problems.
+const (
+	ErrSyntax       ErrorKind = "not well-formed"     // the text is no JSON, no YAML, or goes on after its end
+	ErrEncoding     ErrorKind = "invalid encoding"    // invalid UTF-8, a lone surrogate, a byte order mark
+	ErrLimit        ErrorKind = "limit exceeded"      // see [Limits]
+	ErrVersion      ErrorKind = "unknown version"     // the version is missing or not one that this package reads
+	ErrUnknownField ErrorKind = "unknown field"       // names are case-sensitive
+	ErrDuplicate    ErrorKind = "duplicate"           // a key occurs twice in one object, an id twice in one graph
+	ErrMissing      ErrorKind = "missing field"       // a required field is not there
+	ErrType         ErrorKind = "wrong type"          // text where a number is expected, null, and so on
+	ErrValue        ErrorKind = "bad value"           // the right type, but not one of the values that are allowed
+	ErrReference    ErrorKind = "unknown node"        // an edge names a node that the graph does not have
+	ErrAmbiguous    ErrorKind = "ambiguous"           // YAML that readers do not agree on, such as a bare yes
+	ErrUnsupported  ErrorKind = "unsupported feature" // YAML tags, merge keys, several documents
+	ErrNotData      ErrorKind = "not data"            // [Encode] only: Go code, or a Go value that JSON does not have
+)
+
+// maxProblems is how many problems are kept: as many as people read.
+const maxProblems = 100
+
+// Error is everything that is wrong with a document, or, from [Encode], with a graph. It unwraps to its problems.
+type Error struct {
+	// Problems holds the first 100 problems, in the order in which they were found: roughly that of the document.
+	Problems []*Problem
+	// More counts the problems that did not fit.
+	More int
+}
+
+// Error lists the problems, one a line.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("definition: ")
+	sep := ""
+	if len(e.Problems) > 1 {
+		fmt.Fprintf(&b, "%d problems", len(e.Problems)+e.More)
+		sep = "\n\t"
+	}
+	for _, p := range e.Problems {
+		b.WriteString(sep)
+		b.WriteString(p.text())
+	}
+	if e.More > 0 {
+		fmt.Fprintf(&b, "\n\tand %d more", e.More)
+	}
+	return b.String()
+}
+
+// Unwrap returns the problems.
+func (e *Error) Unwrap() []error {
+	errs := make([]error, len(e.Problems))
+	for i, p := range e.Problems {
+		errs[i] = p
+	}
+	return errs
+}
+
+// Problem is one thing that is wrong. errors.Is matches its Kind and what Err matches.
+type Problem struct {
+	Kind ErrorKind
+	// Path is the place in the document, such as $.nodes[3].retry.max_attempts. Of a problem of syntax it is the
+	// innermost value that was begun.
+	Path string
+	// Position is the place in the text. It is zero for problems of Encode.
+	Position Position
+	// Node is the id of the node that the problem is in; for a node of a sub-graph the ids on the way to it, separated by
+	// slashes. It is empty outside of nodes, and where the id itself is bad.
+	Node string
+	// Field is the name of the Go field, where Encode found code instead of data.
+	Field string
+	// Message says what was expected and what was found, without the place.
+	Message string
+	// Err is the error behind the problem, or nil.
+	Err error
+}
+
+// Position is a place in a text. Line and Column count from 1, columns in characters; Offset counts bytes from 0. Where
+// nothing is known all three are zero.
+type Position struct {
+	Line, Column, Offset int
+}
+
+// Error says where and what.
+func (p *Problem) Error() string { return "definition: " + p.text() }
+
+func (p *Problem) text() string {
+	var b strings.Builder
+	if p.Position.Line > 0 {
+		fmt.Fprintf(&b, "line %d, column %d: ", p.Position.Line, p.Position.Column)
+	}
+	b.WriteString(p.Path + ": ")
+	if p.Node != "" {
+		fmt.Fprintf(&b, "node %.60q: ", p.Node)
+	}
+	return b.String() + p.Message
+}
+
+// Unwrap returns the kind of the problem and the error behind it.
+func (p *Problem) Unwrap() []error {
+	if p.Err == nil {
+		return []error{p.Kind}
+	}
+	return []error{p.Kind, p.Err}
+}
+
+// report collects problems and knows which place of the document is being worked on.
+type report struct {
+	path []segment
+	node []string // the ids of the nodes around
+	err  Error
+	// stopped is set once a limit was exceeded: nothing more is looked at.
+	stopped bool
+}
+
+// segment is one step of a path: a key, or an index if the key is empty and index is not negative.
+type segment struct {
+	key   string
+	index int
+}
+
+func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
+func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
+
+// add reports a problem at the current place.
+func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *Problem {
+	p := &Problem{Kind: kind, Position: at, Message: fmt.Sprintf(format, args...)}
+	if len(r.err.Problems) == maxProblems {
+		r.err.More++
+		return p
+	}
+	p.Path, p.Node = r.where(), strings.Join(r.node, "/")
+	r.err.Problems = append(r.err.Problems, p)
+	return p
+}
+
+// stop reports a problem after which nothing more is looked at.
+func (r *report) stop(at Position, kind ErrorKind, format string, args ...any) {
+	if !r.stopped {
+		r.add(at, kind, format, args...)
+		r.stopped = true
+	}
+}
+
+// result returns the problems as an error, or nil.
+func (r *report) result() error {
+	if len(r.err.Problems) == 0 {
+		return nil
+	}
+	return &r.err
+}
+
+// where renders the current path. A deep one is shortened in the middle, and so are long keys.
+func (r *report) where() string {
+	const head, tail = 12, 4
+	b := []byte{'$'}
+	for i, s := range r.path {
+		if len(r.path) > head+tail && i >= head && i < len(r.path)-tail {
+			if i == head {
+				b = fmt.Appendf(b, "...(%d more)...", len(r.path)-head-tail)
+			}
+			continue
+		}
+		switch {
+		case s.key == "" && s.index >= 0:
+			b = append(strconv.AppendInt(append(b, '['), int64(s.index), 10), ']')
+		case plainKey(s.key):
+			b = append(append(b, '.'), s.key...)
+		default:
+			b = fmt.Appendf(b, "[%.40q]", s.key)
+		}
+	}
+	return string(b)
+}
+
+func plainKey(s string) bool {
+	if s == "" || len(s) > 40 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c != '_' && c != '$' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// quote renders a text of the document for a message.
+func quote(s string) string { return fmt.Sprintf("%.60q", s) }

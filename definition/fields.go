@@ -1,0 +1,134 @@
+package definition
+
+import (
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// graph is an object of the document that describes a graph: the graph itself and what has to be put together first.
+type graph struct {
+	*kahn.Graph
+	nodes []node
+	edges []kahn.Edge
+}
+
+// node is an object of the document that describes a node, with the edges that stand in it.
+type node struct {
+	kahn.Node
+	after    []kahn.Edge
+	next     []kahn.Edge
+	branches []kahn.Edge
+}
+
+// The objects of a document. They are filled in by init since they refer to one another.
+var (
+	documentRecord record[graph] // the outermost graph
+	graphRecord    record[graph]
+	nodeRecord     record[node]
+	defaultsRecord record[kahn.Defaults]
+	groupRecord    record[kahn.Group]
+	portRecord     record[kahn.Port]
+	retryRecord    record[kahn.Retry]
+	edgeRecord     record[kahn.Edge]
+
+	// An edge that stands in a node does not say what follows from its place.
+	afterRecord, nextRecord, branchRecord *record[kahn.Edge]
+)
+
+func init() {
+	graphRecord = record[graph]{fields: []field[graph]{
+		name("name", func(g *graph) *string { return &g.Name }),
+		inner("defaults", &defaultsRecord, func(g *graph) *kahn.Defaults { return &g.Defaults }),
+		names("inputs", func(g *graph) *[]string { return &g.Inputs }),
+		many("groups", &groupRecord, func(g *graph) *[]kahn.Group { return &g.Groups }),
+		nodeList("nodes"),
+		edgeList("edges"),
+	}}
+	documentRecord = record[graph]{required: []string{"version"}, fields: append([]field[graph]{
+		{name: "$schema", read: func(d *decoder, v *Value, _ *graph) { d.expect(v, Text) }}, // for editors
+		{name: "version", read: func(*decoder, *Value, *graph) {}, show: func(*encoder, *graph) (Value, bool) {
+			return Value{Type: Number, Text: versionText}, true
+		}},
+	}, graphRecord.fields...)}
+	defaultsRecord = record[kahn.Defaults]{fields: []field[kahn.Defaults]{
+		enum("skip_mode", func(d *kahn.Defaults) *kahn.SkipMode { return &d.SkipMode }),
+		enum("on_upstream_failure", func(d *kahn.Defaults) *kahn.UpstreamPolicy { return &d.OnUpstreamFailure }),
+		enum("guard_errors", func(d *kahn.Defaults) *kahn.GuardPolicy { return &d.GuardErrors }),
+		inner("retry", &retryRecord, func(d *kahn.Defaults) *kahn.Retry { return &d.Retry }),
+	}}
+	groupRecord = record[kahn.Group]{required: []string{"name"}, fields: []field[kahn.Group]{
+		name("name", func(g *kahn.Group) *string { return &g.Name }),
+		count("limit", func(g *kahn.Group) *int { return &g.Limit }),
+		flag("cancel_on_failure", func(g *kahn.Group) *bool { return &g.CancelOnFailure }),
+	}}
+	nodeRecord = record[node]{required: []string{"id"}, fields: []field[node]{
+		id("id", func(n *node) *string { return &n.ID }),
+		name("kind", func(n *node) *string { return &n.Kind }),
+		name("label", func(n *node) *string { return &n.Label }),
+		data("config", func(n *node) *any { return &n.Config }),
+		dataMap("params", func(n *node) *map[string]any { return &n.Params }),
+
+		afterEdges("after"),
+		needsEdges("needs"),
+		nextEdges("next"),
+		branchEdges("branches"),
+
+		flag("routes", func(n *node) *bool { return &n.Routes }),
+		enum("no_match", func(n *node) *kahn.NoMatch { return &n.NoMatch }),
+		flag("disabled", func(n *node) *bool { return &n.Disabled }),
+		enum("guard_errors", func(n *node) *kahn.GuardPolicy { return &n.GuardErrors }),
+
+		enum("join", func(n *node) *kahn.Join { return &n.Join }),
+		enum("skip_mode", func(n *node) *kahn.SkipMode { return &n.SkipMode }),
+		enum("on_upstream_failure", func(n *node) *kahn.UpstreamPolicy { return &n.OnUpstreamFailure }),
+		data("default", func(n *node) *any { return &n.Default }),
+		flag("handles_failure", func(n *node) *bool { return &n.HandlesFailure }),
+		flag("cancel_losers", func(n *node) *bool { return &n.CancelLosers }),
+		flag("cancel_on_late_failure", func(n *node) *bool { return &n.CancelOnLateFailure }),
+		flag("continue_on_fail", func(n *node) *bool { return &n.ContinueOnFail }),
+		flag("cleanup", func(n *node) *bool { return &n.Cleanup }),
+		flag("critical", func(n *node) *bool { return &n.Critical }),
+
+		inner("retry", &retryRecord, func(n *node) *kahn.Retry { return &n.Retry }),
+		duration("timeout", func(n *node) *time.Duration { return &n.Timeout }),
+		duration("overall_timeout", func(n *node) *time.Duration { return &n.OverallTimeout }),
+		integer("priority", func(n *node) *int { return &n.Priority }),
+		duration("estimate", func(n *node) *time.Duration { return &n.Estimate }),
+		names("groups", func(n *node) *[]string { return &n.Groups }),
+		name("key", func(n *node) *string { return &n.Key }),
+
+		many("ports", &portRecord, func(n *node) *[]kahn.Port { return &n.Ports }),
+		name("merge", func(n *node) *string { return &n.Merge }),
+		flag("merge_json", func(n *node) *bool { return &n.MergeJSON }),
+	}}
+	portRecord = record[kahn.Port]{required: []string{"name"}, fields: []field[kahn.Port]{
+		name("name", func(p *kahn.Port) *string { return &p.Name }),
+		flag("required", func(p *kahn.Port) *bool { return &p.Required }),
+		data("default", func(p *kahn.Port) *any { return &p.Default }),
+	}}
+	retryRecord = record[kahn.Retry]{fields: []field[kahn.Retry]{
+		count("max_attempts", func(r *kahn.Retry) *int { return &r.MaxAttempts }),
+		delay("initial_delay", func(r *kahn.Retry) *time.Duration { return &r.InitialDelay }),
+		factor("multiplier", func(r *kahn.Retry) *float64 { return &r.Multiplier }),
+		delay("max_delay", func(r *kahn.Retry) *time.Duration { return &r.MaxDelay }),
+		enum("jitter", func(r *kahn.Retry) *kahn.Jitter { return &r.Jitter }),
+		enums("retry_on", true, func(r *kahn.Retry) *[]kahn.CauseKind { return &r.RetryOn }),
+		duration("max_retry_after", func(r *kahn.Retry) *time.Duration { return &r.MaxRetryAfter }),
+	}}
+	edgeRecord = record[kahn.Edge]{required: []string{"from", "to"}, fields: []field[kahn.Edge]{
+		endpoint("from", func(e *kahn.Edge) *string { return &e.From }),
+		endpoint("to", func(e *kahn.Edge) *string { return &e.To }),
+		enum("outcome", func(e *kahn.Edge) *kahn.On { return &e.On }),
+		enums("causes", false, func(e *kahn.Edge) *[]kahn.CauseKind { return &e.Causes }),
+		name("label", func(e *kahn.Edge) *string { return &e.Label }),
+		name("key", func(e *kahn.Edge) *string { return &e.Key }),
+		name("param", func(e *kahn.Edge) *string { return &e.Param }),
+		name("merge", func(e *kahn.Edge) *string { return &e.Merge }),
+		flag("data_only", func(e *kahn.Edge) *bool { return &e.DataOnly }),
+		data("default", func(e *kahn.Edge) *any { return &e.Default }),
+	}}
+	afterRecord = edgeRecord.without("to")
+	nextRecord = edgeRecord.without("from")
+	branchRecord = edgeRecord.without("from", "label")
+}

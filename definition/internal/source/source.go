@@ -1,0 +1,60 @@
+// Package source holds what readers of every format do with a text before they parse it.
+package source
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Read reads at most limit bytes. It reports whether there was more.
+func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
+	data, err = io.ReadAll(io.LimitReader(r, int64(limit)))
+	if err != nil || len(data) < limit {
+		return data, false, err
+	}
+	for { // a reader may return nothing, and no error, for a while
+		n, err := r.Read(make([]byte, 1))
+		if n > 0 || err == io.EOF {
+			return data, n > 0, nil
+		}
+		if err != nil {
+			return data, false, err
+		}
+	}
+}
+
+// Invalid looks for bytes that no document may have. It returns where they are and what is wrong, or "".
+func Invalid(text string) (offset int, problem string) {
+	if strings.HasPrefix(text, "\uFEFF") {
+		return 0, "the text begins with a byte order mark"
+	}
+	for i, r := range text {
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
+				return i, "invalid UTF-8"
+			}
+		}
+	}
+	return 0, ""
+}
+
+// Cursor is a place in a text that moves forward. Lines and columns count from 1, columns in characters.
+type Cursor struct {
+	Line, Column, Offset int
+}
+
+// Start is the beginning of a text.
+var Start = Cursor{Line: 1, Column: 1}
+
+// Advance moves the cursor to an offset that is not before it.
+func (c *Cursor) Advance(text string, offset int) {
+	between := text[c.Offset:offset]
+	if n := strings.Count(between, "\n"); n > 0 {
+		c.Line += n
+		c.Column = 1
+		between = between[strings.LastIndexByte(between, '\n')+1:]
+	}
+	c.Column += utf8.RuneCountInString(between)
+	c.Offset = offset
+}

@@ -1,0 +1,300 @@
+package definition
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn/definition/internal/source"
+)
+
+// parser reads JSON, exactly as RFC 8259 has it, into a tree. It stops at the first problem.
+//
+// It is used instead of encoding/json since that replaces what is not Unicode, keeps the last of several equal keys, and
+// does not tell where the values are.
+type parser struct {
+	report
+	limits Limits
+	text   string
+	pos    int
+	values int
+	cursor source.Cursor // not after pos
+}
+
+// parse returns the tree of a JSON text. The limits must be resolved.
+func parse(data []byte, limits Limits) (*Value, error) {
+	p := parser{limits: limits, text: string(data), cursor: source.Start}
+	var root Value
+	if offset, problem := source.Invalid(p.text); problem != "" {
+		p.pos = offset
+		p.fail(ErrEncoding, "%s", problem)
+		return nil, p.result()
+	}
+	p.space()
+	if p.value(&root, 1) {
+		if p.space(); p.pos < len(p.text) {
+			p.fail(ErrSyntax, "the document goes on after its end")
+		}
+	}
+	return &root, p.result()
+}
+
+// fail reports a problem at the current position. It returns false.
+func (p *parser) fail(kind ErrorKind, format string, args ...any) bool {
+	p.stop(p.at(), kind, format, args...)
+	return false
+}
+
+func (p *parser) at() Position {
+	p.cursor.Advance(p.text, p.pos)
+	return Position(p.cursor)
+}
+
+func (p *parser) space() {
+	for p.pos < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.pos]) >= 0 {
+		p.pos++
+	}
+}
+
+// next returns the byte at the current position, or 0 at the end. A NUL in the text is no part of JSON either.
+func (p *parser) next() byte {
+	if p.pos == len(p.text) {
+		return 0
+	}
+	return p.text[p.pos]
+}
+
+// found describes what is at the current position.
+func (p *parser) found() string {
+	if p.pos == len(p.text) {
+		return "the end of the text"
+	}
+	r, _ := utf8.DecodeRuneInString(p.text[p.pos:])
+	return fmt.Sprintf("%q", r)
+}
+
+// value parses a value. If it is a list or an object it is the depth-th around itself.
+func (p *parser) value(v *Value, depth int) bool {
+	v.At = p.at()
+	if p.values++; p.values > p.limits.Values {
+		return p.fail(ErrLimit, "more than %d values", p.limits.Values)
+	}
+	switch c := p.next(); {
+	case c == '{' || c == '[':
+		if depth > p.limits.Depth {
+			return p.fail(ErrLimit, "nested deeper than %d levels", p.limits.Depth)
+		}
+		if c == '{' {
+			return p.object(v, depth)
+		}
+		return p.list(v, depth)
+	case c == '"':
+		v.Type = Text
+		return p.string(&v.Text)
+	case c == '-' || '0' <= c && c <= '9':
+		n := numberLength(p.text[p.pos:])
+		if n == 0 {
+			return p.fail(ErrSyntax, "malformed number")
+		}
+		v.Type, v.Text = Number, p.text[p.pos:p.pos+n]
+		p.pos += n
+		return true
+	}
+	for _, word := range []struct {
+		text string
+		typ  Type
+	}{{"null", Null}, {"true", Bool}, {"false", Bool}} {
+		if strings.HasPrefix(p.text[p.pos:], word.text) {
+			v.Type = word.typ
+			if word.typ == Bool {
+				v.Text = word.text
+			}
+			p.pos += len(word.text)
+			return true
+		}
+	}
+	return p.fail(ErrSyntax, "expected a value, got %s", p.found())
+}
+
+func (p *parser) list(v *Value, depth int) bool {
+	v.Type = List
+	p.pos++
+	p.space()
+	for p.next() != ']' || len(v.Items) > 0 {
+		v.Items = append(v.Items, Value{})
+		p.push("", len(v.Items)-1)
+		if !p.value(&v.Items[len(v.Items)-1], depth+1) {
+			return false
+		}
+		p.pop()
+		if done, ok := p.comma(']'); done || !ok {
+			return ok
+		}
+	}
+	p.pos++
+	return true
+}
+
+func (p *parser) object(v *Value, depth int) bool {
+	v.Type = Object
+	p.pos++
+	p.space()
+	for p.next() != '}' || len(v.Items) > 0 {
+		item := Value{KeyAt: p.at()}
+		if p.next() != '"' {
+			return p.fail(ErrSyntax, "expected a key in double quotes, got %s", p.found())
+		}
+		if !p.string(&item.Key) {
+			return false
+		}
+		p.push(item.Key, -1)
+		p.space()
+		if p.next() != ':' {
+			return p.fail(ErrSyntax, "expected a colon after the key, got %s", p.found())
+		}
+		p.pos++
+		p.space()
+		if !p.value(&item, depth+1) {
+			return false
+		}
+		p.pop()
+		v.Items = append(v.Items, item)
+		if done, ok := p.comma('}'); done || !ok {
+			return ok
+		}
+	}
+	p.pos++
+	return true
+}
+
+// comma parses what follows an item: the end of its list or object, or a comma.
+func (p *parser) comma(end byte) (done, ok bool) {
+	p.space()
+	switch p.next() {
+	case end:
+		p.pos++
+		return true, true
+	case ',':
+		p.pos++
+		p.space()
+		return false, true
+	}
+	return false, p.fail(ErrSyntax, "expected a comma or %q, got %s", end, p.found())
+}
+
+// string parses a text in quotes.
+func (p *parser) string(to *string) bool {
+	p.pos++
+	start := p.pos
+	for p.pos < len(p.text) && p.text[p.pos] != '"' && p.text[p.pos] != '\\' && p.text[p.pos] >= ' ' {
+		p.pos++
+	}
+	if p.next() == '"' { // nothing to unescape: most of them
+		*to = p.text[start:p.pos]
+		p.pos++
+		return true
+	}
+	b := []byte(p.text[start:p.pos])
+	for p.pos < len(p.text) {
+		switch c := p.text[p.pos]; {
+		case c == '"':
+			*to = string(b)
+			p.pos++
+			return true
+		case c < ' ':
+			return p.fail(ErrSyntax, "%q must be escaped in a text", rune(c))
+		case c != '\\':
+			b = append(b, c)
+			p.pos++
+		default:
+			r, ok := p.escape()
+			if !ok {
+				return false
+			}
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return p.fail(ErrSyntax, "the text has no end")
+}
+
+// escape parses an escape sequence. Half a surrogate pair stands for nothing.
+func (p *parser) escape() (rune, bool) {
+	if p.pos+1 < len(p.text) {
+		if i := strings.IndexByte(`"\/bfnrt`, p.text[p.pos+1]); i >= 0 {
+			p.pos += 2
+			return rune("\"\\/\b\f\n\r\t"[i]), true
+		}
+	}
+	r, ok := hex4(p.text[p.pos:])
+	if !ok {
+		return 0, p.fail(ErrSyntax, "malformed escape sequence")
+	}
+	if utf16.IsSurrogate(r) {
+		low, _ := hex4(p.text[p.pos+6:])
+		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+			return 0, p.fail(ErrEncoding, "lone surrogate")
+		}
+		p.pos += 6
+	}
+	p.pos += 6
+	return r, true
+}
+
+// hex4 reads an escape such as \u00e4.
+func hex4(s string) (r rune, ok bool) {
+	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
+		return 0, false
+	}
+	for i := 2; i < 6; i++ {
+		c := s[i]
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// numberLength returns the length of the JSON number that s begins with, or 0.
+func numberLength(s string) int {
+	i := 0
+	digits := func() bool {
+		start := i
+		for i < len(s) && '0' <= s[i] && s[i] <= '9' {
+			i++
+		}
+		return i > start
+	}
+	if strings.HasPrefix(s, "-") {
+		i++
+	}
+	if i < len(s) && s[i] == '0' {
+		i++
+	} else if !digits() {
+		return 0
+	}
+	if i < len(s) && s[i] == '.' {
+		i++
+		if !digits() {
+			return 0
+		}
+	}
+	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
+		i++
+		if i < len(s) && (s[i] == '+' || s[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return 0
+		}
+	}
+	return i
+}

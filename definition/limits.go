@@ -1,0 +1,51 @@
+package definition
+
+// Limits bound what a document may cost before it is refused with [ErrLimit]. The zero value of a field stands for its
+// default, a negative value for no limit. They hold for a document with all its sub-graphs.
+//
+// Memory is bounded by Bytes and Values: a document is held as text, as a tree of about 120 bytes a value, and as the
+// graph.
+type Limits struct {
+	// Bytes bounds the length of the text. Default: 1 MiB. A reader is not read beyond it.
+	Bytes int
+	// Depth bounds how deep lists and objects may nest; a sub-graph takes four levels. Default: 100. More than 10,000
+	// counts as 10,000.
+	Depth int
+	// Values bounds the number of values, each member of a list or an object being one. What a YAML alias stands for
+	// counts as often as it is used. Default: 100,000.
+	Values int
+	// Aliases bounds the number of aliases in a YAML document. Default: 100.
+	Aliases int
+	// Nodes bounds the number of nodes. Default: 10,000.
+	Nodes int
+	// Edges bounds the number of edges. Default: 50,000.
+	Edges int
+	// NameBytes bounds the length of ids and other names in bytes. Default: 256.
+	NameBytes int
+}
+
+// maxDepth is how deep this package itself can go.
+const maxDepth = 10_000
+
+// Resolved returns the limits with all defaults filled in and "no limit" as the largest int. Readers of other formats
+// need it.
+func (l Limits) Resolved() Limits {
+	for _, f := range []struct {
+		limit *int
+		value int
+	}{
+		{&l.Bytes, 1 << 20}, {&l.Depth, 100}, {&l.Values, 100_000}, {&l.Aliases, 100}, {&l.Nodes, 10_000}, {&l.Edges, 50_000},
+		{&l.NameBytes, 256},
+	} {
+		switch {
+		case *f.limit == 0:
+			*f.limit = f.value
+		case *f.limit < 0:
+			*f.limit = maxInt
+		}
+	}
+	l.Depth = min(l.Depth, maxDepth)
+	return l
+}
+
+const maxInt = int(^uint(0) >> 1)

@@ -1,0 +1,43 @@
+package definition
+
+import (
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// checkName returns what is wrong with a name, or "". Names end up in logs, terminals and tables: a name is one line, and
+// reads in one direction.
+func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
+	switch {
+	case s == "":
+		return ErrValue, "must not be empty; leave it out instead"
+	case len(s) > limits.NameBytes:
+		return ErrLimit, fmt.Sprintf("is %d bytes long, more than %d", len(s), limits.NameBytes)
+	case !utf8.ValidString(s):
+		return ErrEncoding, "is not valid UTF-8"
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
+			return ErrValue, fmt.Sprintf("must not contain %U", r)
+		}
+	}
+	return "", ""
+}
+
+// checkID returns what is wrong with the id of a node, or "". Ids become keys and paths, and parts of pages: those that
+// are markup or that break objects of JavaScript are refused here, so that not every consumer has to think of it.
+func checkID(s string, limits Limits) (kind ErrorKind, problem string) {
+	if kind, problem := checkName(s, limits); problem != "" {
+		return kind, problem
+	}
+	if s == "__proto__" {
+		return ErrValue, "is reserved"
+	}
+	for _, r := range s {
+		if r == '<' || r == '>' || r == '"' {
+			return ErrValue, fmt.Sprintf("must not contain %q", r)
+		}
+	}
+	return "", ""
+}

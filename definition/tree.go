@@ -1,0 +1,52 @@
+package definition
+
+import "fmt"
+
+// Type is the type of a [Value].
+type Type uint8
+
+// The types of values, those of JSON.
+const (
+	Null Type = iota
+	Bool
+	Number
+	Text
+	List
+	Object
+)
+
+var typeNames = [...]string{"null", "a boolean", "a number", "text", "a list", "an object"}
+
+// String returns the type in words, such as "a list".
+func (t Type) String() string {
+	if int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("Type(%d)", uint8(t))
+}
+
+// Value is a document, or a part of one, as a tree that knows the place of everything in its text. All formats are read
+// into it, so that they mean the same; see [FromTree].
+type Value struct {
+	Type Type
+	// Text is the content of a text, the literal of a number as JSON writes it, "true" or "false".
+	Text string
+	// Items are the elements of a list or the members of an object, in the order of the document. An object may hold a key
+	// twice here; the decoder refuses it.
+	Items []Value
+	// Key is the key of a member of an object.
+	Key string
+	// At is where the value begins, KeyAt where the key of a member does.
+	At, KeyAt Position
+}
+
+// describe says what a value is, for a message.
+func (v *Value) describe() string {
+	switch v.Type {
+	case Bool, Number:
+		return fmt.Sprintf("%.60s", v.Text)
+	case Text:
+		return "the text " + quote(v.Text)
+	}
+	return v.Type.String()
+}
