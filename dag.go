@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -330,6 +331,9 @@ func (g *Graph) Nodes() []Node { return slices.Clone(g.nodes) }
 
 // Edges returns a copy of the graph's edges in the order of their declaration.
 func (g *Graph) Edges() []Edge { return slices.Clone(g.edges) }
+
+// Merges returns the names of the merge strategies that are registered, sorted.
+func (g *Graph) Merges() []string { return slices.Sorted(maps.Keys(g.merges)) }
 
 func (g *Graph) changed() {
 	g.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn"
 )
 
 // field describes one field of a document's object: how it is read into a T, and how it is shown. Both directions stand
@@ -39,7 +41,9 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		}
 		switch f := r.find(item.Key); {
 		case f < 0:
-			d.add(item.KeyAt, ErrUnknownField, "unknown field %s%s", quote(item.Key), r.suggest(item.Key))
+			if p := d.add(item.KeyAt, ErrUnknownField, "unknown field %s", quote(item.Key)); p != nil {
+				p.Message += r.suggest(item.Key)
+			}
 		case seen[f]:
 			d.add(item.KeyAt, ErrDuplicate, "the field occurs twice")
 		default:
@@ -66,18 +70,21 @@ func (r *record[T]) find(name string) int {
 
 // suggest names the field that somebody may have meant who is used to another spelling.
 func (r *record[T]) suggest(name string) string {
-	fold := func(s string) string {
-		return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s))
+	if len(name) > 40 {
+		return ""
 	}
-	if len(name) <= 40 {
-		for i := range r.fields {
-			if fold(r.fields[i].name) == fold(name) {
-				return "; did you mean " + quote(r.fields[i].name) + "?"
-			}
+	name = fold(name)
+	for i := range r.fields {
+		if fold(r.fields[i].name) == name {
+			return "; did you mean " + quote(r.fields[i].name) + "?"
 		}
 	}
 	return ""
 }
+
+func fold(name string) string { return strings.ToLower(separators.Replace(name)) }
+
+var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
 // show shows an object.
 func (r *record[T]) show(e *encoder, from *T) Value {
@@ -402,7 +409,10 @@ func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 			return
 		}
 	}
-	d.add(v.At, ErrValue, "%s is none of %s", quote(v.Text), strings.Join(spellings[E](), ", ")).Err = err
+	if p := d.add(v.At, ErrValue, "%s is none of ", quote(v.Text)); p != nil {
+		p.Message += strings.Join(spellings[E](), ", ")
+		p.Err = err
+	}
 }
 
 // spellings are the names of the values of an enum.
@@ -421,7 +431,9 @@ func spellings[E textual]() (names []string) {
 func showEnum[E textual](e *encoder, x E) Value {
 	text, err := x.MarshalText()
 	if err != nil {
-		e.add(Position{}, ErrValue, "%v", err).Err = err
+		if p := e.add(Position{}, ErrValue, "%v", err); p != nil {
+			p.Err = err
+		}
 	}
 	return Value{Type: Text, Text: string(text)}
 }
@@ -446,6 +458,31 @@ func data[T any](key string, at func(*T) *any) field[T] {
 	}
 }
 
+// contract is a field that holds a JSON Schema as data.
+func contract[T any](key string, at func(*T) *any) field[T] {
+	f := data(key, at)
+	read, show := f.read, f.show
+	f.read = func(d *decoder, v *Value, to *T) {
+		if v.Type != Object && v.Type != Bool {
+			d.add(v.At, ErrType, "expected a JSON Schema, which is an object or a boolean, got %s", v.describe())
+			return
+		}
+		read(d, v, to)
+	}
+	f.show = func(e *encoder, from *T) (Value, bool) {
+		if _, code := (*at(from)).(kahn.Contract); code {
+			e.add(Position{}, ErrNotData, "a contract that is code, which a document cannot hold")
+			return Value{}, false
+		}
+		v, ok := show(e, from)
+		if ok && v.Type != Object && v.Type != Bool && len(e.err.Problems) == 0 {
+			e.add(Position{}, ErrType, "a JSON Schema is an object or a boolean, not %s", v.describe())
+		}
+		return v, ok
+	}
+	return f
+}
+
 // dataMap is a field that holds an object of any JSON by name.
 func dataMap[T any](key string, at func(*T) *map[string]any) field[T] {
 	return field[T]{
@@ -466,6 +503,25 @@ func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 		read: func(d *decoder, v *Value, to *T) { r.read(d, v, at(to)) },
 		show: func(e *encoder, from *T) (Value, bool) {
 			return r.show(e, at(from)), !reflect.ValueOf(at(from)).Elem().IsZero()
+		},
+	}
+}
+
+// optional is a field that holds an object or nothing.
+func optional[T, S any](key string, r *record[S], at func(*T) **S) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) {
+			var s S
+			r.read(d, v, &s)
+			*at(to) = &s
+		},
+		show: func(e *encoder, from *T) (Value, bool) {
+			s := *at(from)
+			if s == nil {
+				return Value{}, false
+			}
+			return r.show(e, s), true
 		},
 	}
 }

@@ -73,7 +73,7 @@ func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 }
 
 func fromTree(root *Value, limits Limits) (*kahn.Graph, error) {
-	d := decoder{limits: limits}
+	d := decoder{limits: limits, values: 1}
 	g := d.document(root)
 	if err := d.result(); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func nodeList(key string) field[graph] {
 			e.push("", i)
 			e.node = append(e.node, n.ID)
 			if seen[n.ID] {
-				e.add(Position{}, ErrDuplicate, "there is a node with this id already").Field = "ID"
+				e.add(Position{}, ErrDuplicate, "there is a node with this id already")
 			}
 			seen[n.ID] = true
 			e.notData(&n.Node, "Do", "Test", "When", "Fallback")

@@ -12,7 +12,8 @@ import (
 //
 // What a document cannot say is reported in an [*Error], all of it at once, with node and field: Go functions and Go
 // values that are not of the form of JSON with [ErrNotData]; and what Decode would refuse, such as a duplicate id or an
-// edge to a node that is not there, with the kind that Decode gives it. Whether the graph compiles is not looked at.
+// edge to a node that is not there, with the kind that Decode gives it. Whether the graph compiles is not looked at. Its
+// Evaluator and its Schemas are not written: they are the host's, as the step function is, and the host sets them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
 	root, err := Tree(g)
 	if err != nil {
@@ -54,6 +55,11 @@ func (e *encoder) graph(g *kahn.Graph, r *record[graph]) Value {
 	if e.tooDeep() {
 		return Value{}
 	}
+	for _, name := range g.Merges() {
+		if p := e.add(Position{}, ErrNotData, "the merge strategy %s is a function, which a document cannot hold", quote(name)); p != nil {
+			p.Field = "RegisterMerge"
+		}
+	}
 	declared := g.Nodes()
 	x := graph{Graph: g, nodes: make([]node, len(declared))}
 	outer := e.ids
@@ -74,7 +80,9 @@ func (e *encoder) notData(of any, fields ...string) {
 	v := reflect.ValueOf(of).Elem()
 	for _, name := range fields {
 		if f := v.FieldByName(name); !f.IsZero() {
-			e.add(Position{}, ErrNotData, "%s is a %s, which a document cannot hold", name, f.Kind()).Field = name
+			if p := e.add(Position{}, ErrNotData, "%s is a %s, which a document cannot hold", name, f.Kind()); p != nil {
+				p.Field = name
+			}
 		}
 	}
 }

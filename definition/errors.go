@@ -134,14 +134,13 @@ type segment struct {
 func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
 func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
 
-// add reports a problem at the current place.
+// add reports a problem at the current place. It returns nil if there are too many.
 func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *Problem {
-	p := &Problem{Kind: kind, Position: at, Message: fmt.Sprintf(format, args...)}
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++
-		return p
+		return nil
 	}
-	p.Path, p.Node = r.where(), strings.Join(r.node, "/")
+	p := &Problem{Kind: kind, Position: at, Message: fmt.Sprintf(format, args...), Path: r.where(), Node: strings.Join(r.node, "/")}
 	r.err.Problems = append(r.err.Problems, p)
 	return p
 }

@@ -28,6 +28,7 @@ var (
 	nodeRecord     record[node]
 	defaultsRecord record[kahn.Defaults]
 	groupRecord    record[kahn.Group]
+	gateRecord     record[kahn.Gate]
 	portRecord     record[kahn.Port]
 	retryRecord    record[kahn.Retry]
 	edgeRecord     record[kahn.Edge]
@@ -40,6 +41,7 @@ func init() {
 	graphRecord = record[graph]{fields: []field[graph]{
 		name("name", func(g *graph) *string { return &g.Name }),
 		inner("defaults", &defaultsRecord, func(g *graph) *kahn.Defaults { return &g.Defaults }),
+		flag("strict_guards", func(g *graph) *bool { return &g.StrictGuards }),
 		names("inputs", func(g *graph) *[]string { return &g.Inputs }),
 		many("groups", &groupRecord, func(g *graph) *[]kahn.Group { return &g.Groups }),
 		nodeList("nodes"),
@@ -74,9 +76,12 @@ func init() {
 		nextEdges("next"),
 		branchEdges("branches"),
 
+		prose("test", func(n *node) *string { return &n.TestExpr }),
 		flag("routes", func(n *node) *bool { return &n.Routes }),
 		enum("no_match", func(n *node) *kahn.NoMatch { return &n.NoMatch }),
+		optional("gate", &gateRecord, func(n *node) **kahn.Gate { return &n.Gate }),
 		flag("disabled", func(n *node) *bool { return &n.Disabled }),
+		prose("when", func(n *node) *string { return &n.WhenExpr }),
 		enum("guard_errors", func(n *node) *kahn.GuardPolicy { return &n.GuardErrors }),
 
 		enum("join", func(n *node) *kahn.Join { return &n.Join }),
@@ -101,6 +106,14 @@ func init() {
 		many("ports", &portRecord, func(n *node) *[]kahn.Port { return &n.Ports }),
 		name("merge", func(n *node) *string { return &n.Merge }),
 		flag("merge_json", func(n *node) *bool { return &n.MergeJSON }),
+
+		contract("input_schema", func(n *node) *any { return &n.InputSchema }),
+		contract("output_schema", func(n *node) *any { return &n.OutputSchema }),
+		enum("moderation", func(n *node) *kahn.Moderation { return &n.Moderation }),
+	}}
+	gateRecord = record[kahn.Gate]{fields: []field[kahn.Gate]{
+		duration("timeout", func(g *kahn.Gate) *time.Duration { return &g.Timeout }),
+		enum("on_timeout", func(g *kahn.Gate) *kahn.GateTimeout { return &g.OnTimeout }),
 	}}
 	portRecord = record[kahn.Port]{required: []string{"name"}, fields: []field[kahn.Port]{
 		name("name", func(p *kahn.Port) *string { return &p.Name }),

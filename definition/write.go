@@ -9,22 +9,16 @@ import (
 // lineWidth is how long a line may get: what fits is written on one.
 const lineWidth = 100
 
-// appendValue appends the JSON text of a value that begins in a column of a line that is indented by some levels. Lists
-// and objects of plain values stand on one line if they fit, all others take a line for each item.
+// appendValue appends the JSON text of a value that begins in a column of a line that is indented by some levels. A list
+// or an object stands on one line if it fits there and nests no deeper than one level; otherwise each item has a line.
 func appendValue(b []byte, v *Value, indent, column int) []byte {
-	var open, end byte
-	switch v.Type {
-	case List:
-		open, end = '[', ']'
-	case Object:
-		open, end = '{', '}'
-	default:
-		return appendScalar(b, v)
+	if !nests(v, 2) {
+		line := appendLine(nil, v)
+		if v.Type < List || column+utf8.RuneCount(line) <= lineWidth {
+			return append(b, line...)
+		}
 	}
-	if line, ok := appendLine(nil, v, open, end, lineWidth-column); ok {
-		return append(b, line...)
-	}
-	b = append(b, open)
+	b = append(b, brackets[v.Type][0])
 	for i := range v.Items {
 		if i > 0 {
 			b = append(b, ',')
@@ -34,26 +28,43 @@ func appendValue(b []byte, v *Value, indent, column int) []byte {
 		b = appendKey(b, &v.Items[i], v.Type)
 		b = appendValue(b, &v.Items[i], indent+1, 2*(indent+1)+utf8.RuneCount(b[start:]))
 	}
-	return append(appendIndent(b, indent), end)
+	return append(appendIndent(b, indent), brackets[v.Type][1])
 }
 
-// appendLine appends a list or an object on one line, unless it nests or is wider than width.
-func appendLine(b []byte, v *Value, open, end byte, width int) ([]byte, bool) {
-	b = append(b, open)
+var brackets = [...]string{List: "[]", Object: "{}"}
+
+// nests reports whether a value nests deeper than some levels.
+func nests(v *Value, levels int) bool {
+	if len(v.Items) > 0 && levels == 0 {
+		return true
+	}
 	for i := range v.Items {
-		if v.Items[i].Type >= List && len(v.Items[i].Items) > 0 {
-			return nil, false
+		if nests(&v.Items[i], levels-1) {
+			return true
 		}
+	}
+	return false
+}
+
+// appendLine appends a value on one line.
+func appendLine(b []byte, v *Value) []byte {
+	switch v.Type {
+	case Null:
+		return append(b, "null"...)
+	case Text:
+		return appendText(b, v.Text)
+	case Bool, Number:
+		return append(b, v.Text...)
+	}
+	b = append(b, brackets[v.Type][0])
+	for i := range v.Items {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
 		b = appendKey(b, &v.Items[i], v.Type)
-		b = appendValue(b, &v.Items[i], 0, 0)
-		if len(b) > width && len(v.Items) > 0 {
-			return nil, false
-		}
+		b = appendLine(b, &v.Items[i])
 	}
-	return append(b, end), true
+	return append(b, brackets[v.Type][1])
 }
 
 func appendIndent(b []byte, indent int) []byte {
@@ -69,16 +80,6 @@ func appendKey(b []byte, item *Value, in Type) []byte {
 		b = append(appendText(b, item.Key), ": "...)
 	}
 	return b
-}
-
-func appendScalar(b []byte, v *Value) []byte {
-	switch v.Type {
-	case Null:
-		return append(b, "null"...)
-	case Text:
-		return appendText(b, v.Text)
-	}
-	return append(b, v.Text...)
 }
 
 // appendText appends a JSON string. Characters that mean something in HTML are not escaped: this is a file for people.

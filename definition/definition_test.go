@@ -1,0 +1,158 @@
+package definition_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+)
+
+// decode reads a document that is right.
+func decode(t *testing.T, text string) *kahn.Graph {
+	t.Helper()
+	g, err := definition.Decode([]byte(text), definition.Limits{})
+	require.NoError(t, err)
+	return g
+}
+
+// encode writes a graph that can be written.
+func encode(t *testing.T, g *kahn.Graph) string {
+	t.Helper()
+	text, err := definition.Encode(g)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// The golden files are in the form that Encode writes, byte for byte.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(text), encode(t, decode(t, string(text))), file)
+	}
+}
+
+// The same edges in every spelling: the order is that of the document, and of branches that of their labels.
+func TestSpellingsOfEdges(t *testing.T) {
+	edges := func(nodes, outside string) []kahn.Edge {
+		return decode(t, `{"version": 1, "nodes": [`+nodes+`], "edges": [`+outside+`]}`).Edges()
+	}
+	ab, ac, bc := kahn.Edge{From: "a", To: "b"}, kahn.Edge{From: "a", To: "c"}, kahn.Edge{From: "b", To: "c", Param: "p"}
+	for name, row := range map[string]struct {
+		nodes, outside string
+		want           []kahn.Edge
+	}{
+		"after": {`{"id": "a"}, {"id": "b", "after": ["a"]}, {"id": "c", "after": ["a", {"from": "b", "param": "p"}]}`, ``, []kahn.Edge{ab, ac, bc}},
+		"needs": {`{"id": "a"}, {"id": "b", "needs": "a"}, {"id": "c", "needs": ["a", {"from": "b", "param": "p"}]}`, ``, []kahn.Edge{ab, ac, bc}},
+		"next":  {`{"id": "a", "next": ["b", "c"]}, {"id": "b", "next": {"to": "c", "param": "p"}}, {"id": "c"}`, ``, []kahn.Edge{ab, ac, bc}},
+		"edges": {`{"id": "a"}, {"id": "b"}, {"id": "c"}`, `{"from": "a", "to": "b"}, {"from": "a", "to": "c"}, {"from": "b", "to": "c", "param": "p"}`, []kahn.Edge{ab, ac, bc}},
+		"mixed": {`{"id": "a", "next": "b"}, {"id": "b"}, {"id": "c", "after": "a"}`, `{"from": "b", "to": "c", "param": "p"}`, []kahn.Edge{ab, ac, bc}},
+		"by node": {`{"id": "c", "after": "b"}, {"id": "a", "next": ["c", "b"]}, {"id": "b"}`, ``,
+			[]kahn.Edge{{From: "b", To: "c"}, ac, ab}},
+		"in a node": {`{"next": ["y"], "branches": {"no": ["x", {"to": "y", "key": "k"}], "default": "y"}, "after": "s", "id": "a"}, {"id": "s"}, {"id": "x"}, {"id": "y"}`, ``,
+			[]kahn.Edge{{From: "s", To: "a"}, {From: "a", To: "y"}, {From: "a", To: "y", Label: "default"},
+				{From: "a", To: "x", Label: "no"}, {From: "a", To: "y", Label: "no", Key: "k"}}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, row.want, edges(row.nodes, row.outside)) })
+	}
+}
+
+// The order of keys means nothing: a tool may sort them.
+func TestOrderOfKeys(t *testing.T) {
+	one := decode(t, `{"version": 1, "name": "x", "nodes": [{"id": "a", "routes": true, "branches": {"z": "b", "a": "b"}}, {"id": "b"}]}`)
+	two := decode(t, `{"nodes": [{"branches": {"a": "b", "z": "b"}, "routes": true, "id": "a"}, {"id": "b"}], "name": "x", "version": 1}`)
+	require.Equal(t, one.Edges(), two.Edges())
+	require.Equal(t, encode(t, one), encode(t, two))
+}
+
+// A graph built with Add and Connect in any order comes back with its edges in the same order.
+func TestOrderOfEdgesSurvives(t *testing.T) {
+	var g kahn.Graph
+	g.Connect(kahn.Edge{From: "b", To: "c"})
+	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"a"}})
+	g.Connect(kahn.Edge{From: "a", To: "c", Param: "x"}, kahn.Edge{From: "a", To: "b", Param: "y"}, kahn.Edge{From: "a", To: "c", Param: "z"})
+	again := decode(t, encode(t, &g))
+	require.Equal(t, g.Edges(), again.Edges())
+	require.Equal(t, encode(t, &g), encode(t, again))
+}
+
+// A graph that was read runs like one that was built.
+func TestLoadAndExecute(t *testing.T) {
+	text := `{"version": 1, "nodes": [{"id": "a", "kind": "text"}, {"id": "b", "kind": "text"},
+		{"id": "c", "kind": "join", "merge": "concat", "after": [{"from": "b", "param": "p"}, {"from": "a", "param": "p"}]}]}`
+	g, err := definition.Load([]byte(text), definition.Limits{}, nil)
+	require.NoError(t, err)
+	res, err := kahn.Execute(t.Context(), g, step)
+	require.NoError(t, err)
+	require.Equal(t, "b\n\na", res.Output)
+}
+
+// Load compiles, after the host has added what is not data.
+func TestLoad(t *testing.T) {
+	text := []byte(`{"version": 1, "nodes": [{"id": "a", "merge": "mine"}]}`)
+	_, err := definition.Load(text, definition.Limits{}, nil)
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+	g, err := definition.Load(text, definition.Limits{}, func(g *kahn.Graph) {
+		g.RegisterMerge("mine", func([]kahn.Contribution) (any, error) { return nil, nil })
+	})
+	require.NoError(t, err)
+	require.Len(t, g.Nodes(), 1)
+	_, err = definition.Load([]byte(`{"version": 1, "nodes": [{"id": "a", "next": "b"}, {"id": "b", "next": "a"}]}`), definition.Limits{}, nil)
+	require.ErrorIs(t, err, kahn.ErrCycle)
+	_, err = definition.Load([]byte(`[]`), definition.Limits{}, func(*kahn.Graph) { t.Error("called for nothing") })
+	require.ErrorIs(t, err, definition.ErrType)
+}
+
+// Numbers keep their digits and their kind.
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string]any{
+		"9007199254740993": int64(9007199254740993), "-9223372036854775808": int64(-1 << 63), "1.0": 1.0, "1e3": 1000.0,
+		"-0.5": -0.5, "5": int64(5),
+	} {
+		require.Equal(t, want, decode(t, `{"version": 1, "nodes": [{"id": "a", "config": `+text+`}]}`).Nodes()[0].Config, text)
+	}
+}
+
+// Every retry policy comes back; a delay of none is one of a nanosecond less than nothing.
+func TestDelays(t *testing.T) {
+	g := decode(t, `{"version": 1, "nodes": [{"id": "a", "retry": {"initial_delay": "none", "max_delay": "-1s", "retry_on": []}}]}`)
+	r := g.Nodes()[0].Retry
+	require.Less(t, r.InitialDelay, kahn.Retry{}.InitialDelay)
+	require.Less(t, r.MaxDelay, kahn.Retry{}.MaxDelay)
+	require.NotNil(t, r.RetryOn)
+	require.Contains(t, encode(t, g), `"retry": {"initial_delay": "none", "max_delay": "-1s", "retry_on": []}`)
+}
+
+func TestRead(t *testing.T) {
+	text := `{"version": 1, "nodes": [{"id": "a"}]}`
+	g, err := definition.Read(iotest.OneByteReader(strings.NewReader(text)), definition.Limits{Bytes: len(text)})
+	require.NoError(t, err)
+	require.Len(t, g.Nodes(), 1)
+	_, err = definition.Read(iotest.DataErrReader(strings.NewReader(text)), definition.Limits{Bytes: len(text) - 1})
+	require.ErrorIs(t, err, definition.ErrLimit)
+	broken := errors.New("broken")
+	_, err = definition.Read(iotest.ErrReader(broken), definition.Limits{})
+	require.Same(t, broken, err)
+	_, err = definition.Read(endless{}, definition.Limits{})
+	require.ErrorIs(t, err, definition.ErrLimit)
+}
+
+// endless claims a text that never ends.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '"'
+	}
+	return len(p), nil
+}
