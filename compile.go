@@ -293,6 +293,9 @@ func (c *compiler) checkNode(i int) {
 		bad(ErrBadValue, "it has both a When and a WhenExpr")
 	}
 	c.checkGate(n, bad)
+	if isGate(n) && (n.InputSchema != nil || n.OutputSchema != nil || n.Moderation != ModerateNone) {
+		bad(ErrBadValue, "a gate has no step whose inputs or output could be judged")
+	}
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
 		bad(ErrBadValue, "no merge strategy %s", quoteID(n.Merge))
 	}

@@ -34,6 +34,7 @@ var (
 	ErrNoStep       = errors.New("no step function")
 	ErrMissingInput = errors.New("missing root input")
 	ErrBadOption    = errors.New("bad option")
+	ErrNoModerator  = errors.New("no moderator")
 )
 
 // Errors of a run and its State.

@@ -177,9 +177,9 @@ func (p *payloadJSON) encode(e *Event) error {
 	case LogRecord:
 		p.Level, p.Message = strings.ToLower(v.Level.String()), &v.Message
 	case ContractViolated:
-		p.Phase, p.Errors = v.Phase, list(v.Errors)
+		p.Phase, p.Errors = v.Phase.String(), list(v.Errors)
 	case ModerationFlagged:
-		p.Phase, p.Errors = v.Phase, list(v.Errors)
+		p.Phase, p.Errors = v.Phase.String(), list(v.Errors)
 	case TimedOut:
 		p.Timeout, p.Scope = (*durationJSON)(&v.Timeout), "attempt"
 		if v.Overall {
@@ -298,9 +298,13 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		err = level.UnmarshalText([]byte(p.Level))
 		e.Payload = LogRecord{Level: level, Message: value(p.Message)}
 	case EventContractViolated:
-		e.Payload = ContractViolated{Phase: p.Phase, Errors: value(p.Errors)}
+		var phase Phase
+		err = phase.UnmarshalText([]byte(p.Phase))
+		e.Payload = ContractViolated{Phase: phase, Errors: value(p.Errors)}
 	case EventModerationFlagged:
-		e.Payload = ModerationFlagged{Phase: p.Phase, Errors: value(p.Errors)}
+		var phase Phase
+		err = phase.UnmarshalText([]byte(p.Phase))
+		e.Payload = ModerationFlagged{Phase: phase, Errors: value(p.Errors)}
 	case EventNodeTimedOut:
 		e.Payload = TimedOut{Timeout: time.Duration(value(p.Timeout)), Overall: p.Scope == "overall"}
 	case EventNodeRetried:

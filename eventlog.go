@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -120,7 +121,11 @@ type sink struct {
 
 func newEventLog(r *Run) *eventLog {
 	l := &eventLog{retain: uint64(r.cfg.retain)}
-	for _, f := range r.cfg.sinks {
+	sinks := slices.Clone(r.cfg.sinks)
+	for _, f := range r.cfg.observers {
+		sinks = append(sinks, r.observe(f))
+	}
+	for _, f := range sinks {
 		k := &sink{f: f, done: make(chan struct{}), next: 1}
 		l.sinks = append(l.sinks, k)
 		go l.feed(k)

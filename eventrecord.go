@@ -286,9 +286,10 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	now := r.now()
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	if r.records[s.ref].step == s {
-		r.event(entry{kind: kind, ref: s.ref, attempt: s.attempt, at: now, arg: arg(r.extra(s.ref))})
+	if r.records[s.ref].step != s || kind == evNodeDelta && r.st.words[s.ref]&wordAdmitting != 0 {
+		return // abandoned, or not started
 	}
+	r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: arg(r.extra(s.ref))})
 }
 
 // countTokens adds to what node.completed will tell.

@@ -142,14 +142,14 @@ type LogRecord struct {
 
 // ContractViolated is the payload of contract.violated, which comes before node.retried or node.failed.
 type ContractViolated struct {
-	Phase  string // "input" or "output"
-	Errors []string
+	Phase  Phase
+	Errors []string // the violations, as Violation.String renders them
 }
 
 // ModerationFlagged is the payload of moderation.flagged, which comes before node.failed.
 type ModerationFlagged struct {
-	Phase  string // "input" or "output"
-	Errors []string
+	Phase  Phase
+	Errors []string // the moderator's reasons
 }
 
 // TimedOut is the payload of node.timed_out, which comes before node.retried or node.failed.
@@ -301,9 +301,9 @@ func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {
 		}
 		tag.Metadata["attempt"], tag.Metadata["cause"], tag.Metadata["delay_ms"] = e.Attempt, cause, milliseconds(p.Delay)
 	case ModerationFlagged:
-		tag.Metadata["phase"], tag.Metadata["errors"] = p.Phase, p.Errors
+		tag.Metadata["phase"], tag.Metadata["errors"] = p.Phase.String(), p.Errors
 	case ContractViolated:
-		tag.Metadata["phase"], tag.Metadata["errors"] = p.Phase, p.Errors
+		tag.Metadata["phase"], tag.Metadata["errors"] = p.Phase.String(), p.Errors
 	case TimedOut:
 		tag.Metadata["timeout_ms"] = milliseconds(p.Timeout)
 	case NodeCompleted:

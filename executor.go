@@ -18,7 +18,7 @@ import (
 //
 // The error is nil for a completed run. A run that failed or was cancelled returns its Result and a [*RunError]. A graph
 // that does not compile, a nil ctx or graph, a missing step or input and a bad option return a nil Result and an error that
-// matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput] or [ErrBadOption];
+// matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput], [ErrNoModerator] or [ErrBadOption];
 // nothing was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
@@ -84,6 +84,12 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 			return nil, fmt.Errorf("%w: %s, for a required port of node %s", ErrMissingInput, quoteID(need.port), quoteID(need.node))
 		}
 	}
+	if r.cfg.moderator == nil && len(p.moderated) > 0 {
+		return nil, fmt.Errorf("%w: node %s and %d more ask for one", ErrNoModerator, quoteID(p.nodes[p.moderated[0]].ID), len(p.moderated)-1)
+	}
+	if err := r.wrap(); err != nil {
+		return nil, err
+	}
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
@@ -98,11 +104,13 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 // and performs that itself; for what else is ready it starts one more worker, which does the same.
 type Run struct {
 	plan  *Plan           // immutable, as are step, ctx, base, cfg and start
-	step  StepFunc        //
+	step  StepFunc        // wrapped in the middleware
 	ctx   context.Context // the caller's
 	base  context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
 	cfg   config
 	start time.Time
+
+	wrapped bool // step is wrapped and performs the nodes' own Do too; immutable
 
 	st      State // the lock, and every decision
 	records []record
@@ -208,8 +216,9 @@ func (r *Run) extra(ref Ref) *extra {
 func (r *Run) begin() {
 	r.start = time.Now()
 	r.st.init(r.plan, &r.cfg)
+	r.st.admits = true
 	r.records = make([]record, len(r.plan.nodes))
-	if len(r.cfg.sinks) > 0 || r.cfg.retain > 0 {
+	if len(r.cfg.sinks) > 0 || len(r.cfg.observers) > 0 || r.cfg.retain > 0 {
 		r.log, r.recorder.latest = newEventLog(r), make([]uint64, len(r.plan.nodes))
 		r.st.logged = true
 	}

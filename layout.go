@@ -88,7 +88,10 @@ func (c *compiler) resolve(r Ref) {
 	set(factCancelLosers, n.CancelLosers)
 	set(factLateCancel, n.CancelOnLateFailure)
 	set(factTimed, n.Timeout > 0 || n.OverallTimeout > 0 || n.Cleanup || isEnd)
-	set(factOwn, n.Do != nil || n.Test != nil)
+	contracts := c.p.contracts[r]
+	set(factAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput))
+	set(factJudge, contracts[PhaseOutput] != nil || n.Moderation.covers(PhaseOutput))
+	set(factOwn, n.Do != nil || n.Test != nil || f.is(factAdmit))
 	c.p.losers = c.p.losers || n.CancelLosers
 	switch f.join.rule() {
 	case AnySucceeded, joinAtLeast, OneFailed, OneDone:
@@ -102,6 +105,9 @@ func (c *compiler) resolve(r Ref) {
 	}
 	if n.Disabled {
 		c.p.disabled = append(c.p.disabled, r)
+	}
+	if n.Moderation != ModerateNone {
+		c.p.moderated = append(c.p.moderated, r)
 	}
 	if n.Do == nil && n.Test == nil && !isGate(n) {
 		c.p.stepless = append(c.p.stepless, r)
@@ -135,7 +141,7 @@ func (c *compiler) adjacency() {
 		if f.router >= 0 {
 			f.labels = int32(p.labels)
 			p.labels += len(p.routers[f.router].labels)
-		} else if !f.is(factInline|factTimed) && Ref(r) != p.end {
+		} else if !f.is(factInline|factTimed|factAdmit|factJudge) && Ref(r) != p.end {
 			f.flags |= factPlain
 		}
 	}

@@ -2,9 +2,15 @@ package kahn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
+
+// The two sides of a step are judged in mirrored order: what goes in is held against the contract and then shown to the
+// moderator, what comes out is shown to the moderator first. Inputs are judged once, when the node has its slot and before
+// it has started; a node that is refused then was ready and has failed. Outputs are judged within the attempt, a fallback's
+// too.
 
 // Moderator judges what goes into steps and what comes out of them, for the nodes that ask for it: see Node.Moderation and
 // [Moderate].
@@ -58,6 +64,11 @@ const (
 
 var moderationNames = [moderationCount]string{"none", "input", "output", "both"}
 
+// covers reports whether the phase is to be judged.
+func (m Moderation) covers(p Phase) bool {
+	return m == ModerateBoth || m == ModerateInput && p == PhaseInput || m == ModerateOutput && p == PhaseOutput
+}
+
 // String returns "none", "input", "output" or "both".
 func (m Moderation) String() string { return enumName(moderationNames[:], int(m), "Moderation") }
 
@@ -69,4 +80,128 @@ func (m Moderation) MarshalText() ([]byte, error) {
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *Moderation) UnmarshalText(text []byte) error {
 	return enumParse(m, moderationNames[:], text, "moderation")
+}
+
+// Moderate sets the run's moderator. A run of a graph in which a node asks for one is refused without it, with an error that
+// matches [ErrNoModerator].
+func Moderate(m Moderator) Option {
+	return optionFunc(func(c *config) error {
+		if isNull(m) {
+			return fmt.Errorf("%w: Moderate(nil)", ErrBadOption)
+		}
+		c.moderator = m
+		return nil
+	})
+}
+
+var errNotAdmitted = errors.New("stopped while its inputs were judged")
+
+// admit judges the inputs of a node that has its slot, and starts it if they pass. It runs as a part of the attempt, whose
+// panics and Goexits are those of the node.
+func (w *worker) admit() attemptResult {
+	r, step := w.run, w.step
+	if refused := r.inspect(step, PhaseInput, r.params(step.ref, step.flags, false)); refused.err != nil {
+		return refused
+	}
+	now := r.now()
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	x := r.extras[step.ref]
+	if r.records[step.ref].step != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone {
+		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // what it comes to is found where the attempt ends
+	}
+	r.records[step.ref].attempts = step.attempt
+	r.st.admitted(step.ref)
+	r.flush(now)
+	return attemptResult{}
+}
+
+// judgeOutput judges what a step, or a fallback, has returned.
+func (w *worker) judgeOutput(value any) (refused attemptResult) {
+	r, step := w.run, w.step
+	if v, ok := value.(EndVerdict); ok && step.ref == r.plan.end {
+		value = v.Output
+	}
+	err := w.protect(func() error {
+		refused = r.inspect(step, PhaseOutput, value)
+		return nil
+	})
+	if err != nil {
+		refused = attemptResult{err: err, kind: CausePanic}
+	}
+	w.now = r.now()
+	return refused
+}
+
+// inspect returns a result without an error if the value passes.
+func (r *Run) inspect(step *Step, phase Phase, value any) (refused attemptResult) {
+	if phase == PhaseInput {
+		if refused = r.holdAgainstContract(step, phase, value); refused.err == nil {
+			refused = r.moderate(step, phase, value)
+		}
+		return refused
+	}
+	if refused = r.moderate(step, phase, value); refused.err == nil {
+		refused = r.holdAgainstContract(step, phase, value)
+	}
+	return refused
+}
+
+func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptResult {
+	contract := r.plan.contracts[step.ref][phase]
+	if contract == nil {
+		return attemptResult{}
+	}
+	violations := contract.Check(value)
+	if len(violations) == 0 {
+		return attemptResult{}
+	}
+	r.stepEvent(step, evContractViolated, func(*extra) any {
+		violated := ContractViolated{Phase: phase}
+		for _, v := range violations {
+			violated.Errors = append(violated.Errors, shorten(v.String()))
+		}
+		return violated
+	})
+	kind := CauseContractInput
+	if phase == PhaseOutput {
+		kind = CauseContractOutput
+	}
+	return attemptResult{err: &ContractError{Phase: phase, Violations: violations}, kind: kind}
+}
+
+func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
+	if !step.node().Moderation.covers(phase) {
+		return attemptResult{}
+	}
+	ask := func() error { return r.cfg.moderator.Check(step, phase, step, value) }
+	var err error
+	if r.cfg.rePanic {
+		err = ask()
+	} else {
+		err = contain(ask)
+	}
+	if err == nil {
+		return attemptResult{}
+	}
+	var flag *flagError
+	cyclic := !walkError(err, func(e error) bool {
+		f, ok := e.(*flagError)
+		if ok {
+			flag = f
+		}
+		return !ok
+	})
+	switch {
+	case flag != nil:
+		r.stepEvent(step, evModerationFlagged, func(*extra) any { return ModerationFlagged{Phase: phase, Errors: flag.reasons} })
+		return attemptResult{err: &ModerationError{Phase: phase, Reasons: flag.reasons}, kind: CauseModeration}
+	case cyclic:
+		err = bounded(err)
+	}
+	refused := attemptResult{err: &ModerationError{Phase: phase, Err: err}, kind: CauseModeration}
+	if step.stopped() { // it was kept from judging, by the stop
+		refused.kind = CauseStepError
+	}
+	return refused
 }

@@ -40,6 +40,9 @@ type config struct {
 	random         func() float64
 	rePanic        bool
 	cloneInputs    func(any) any
+	moderator      Moderator
+	middleware     []Middleware
+	observers      []func(NodeResult)
 }
 
 const (

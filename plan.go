@@ -44,6 +44,7 @@ type Plan struct {
 	member   [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract
+	moderated []Ref // nodes that ask for a moderator
 }
 
 const noRef Ref = -1
@@ -75,10 +76,12 @@ const (
 	factCancelLosers
 	factLateCancel
 	factTimed   // it has a timeout of its own
-	factOwn     // it has a Do or a Test: the host's step function is not for it
+	factOwn     // it has a Do, a Test or inputs to judge: there is more to an attempt than the host's step function
 	factPlain   // a value that its step returns is its output, and nothing else needs to be looked at
 	factHandled // some direct dependent is there to handle its failure
 	factGate    // performed by a signal from outside
+	factAdmit   // its inputs are judged when it has its slot, before it starts
+	factJudge   // its output is judged
 )
 
 func (f *facts) is(flag factFlags) bool { return f.flags&flag != 0 }

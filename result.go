@@ -129,27 +129,33 @@ func (r *Result) estimate(p *Plan) func(Ref) int64 {
 	}
 }
 
-// node gathers a node's result. The run is over: nothing changes any more, and no lock is needed.
-func (r *Result) node(ref Ref) NodeResult {
-	run := r.run
-	s, rec, n := &run.st, &run.records[ref], &run.plan.nodes[ref]
-	w := s.words[ref]
+// nodeResult gathers what is known of a node once it is terminal, but for the cause. The lock is needed unless the run is
+// over.
+func (r *Run) nodeResult(ref Ref) NodeResult {
+	rec, n, w := &r.records[ref], &r.plan.nodes[ref], r.st.words[ref]
 	res := NodeResult{
-		ID: n.ID, Kind: n.Kind, Tier: run.plan.Tier(ref), Status: statusOf(w), Attempts: int(rec.attempts),
-		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Skip: run.skipReason(ref),
+		ID: n.ID, Kind: n.Kind, Tier: r.plan.Tier(ref), Status: statusOf(w), Attempts: int(rec.attempts),
+		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Skip: r.skipReason(ref),
 	}
 	if rec.attempts > 0 {
-		res.Start = run.start.Add(time.Duration(rec.start))
+		res.Start = r.start.Add(time.Duration(rec.start))
 		res.Duration = time.Duration(rec.end - rec.start)
 	}
-	if x := run.extras[ref]; x != nil {
+	if x := r.extras[ref]; x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
 	}
 	if res.Status == Completed {
 		res.Output = rec.value
-		return res
 	}
-	if res.Status == Skipped {
+	return res
+}
+
+// node gathers a node's result. The run is over: nothing changes any more, and no lock is needed.
+func (r *Result) node(ref Ref) NodeResult {
+	run := r.run
+	s, n := &run.st, &run.plan.nodes[ref]
+	res := run.nodeResult(ref)
+	if res.Status == Completed || res.Status == Skipped {
 		return res
 	}
 	if !res.Status.Terminal() { // of a run that is suspended

@@ -61,6 +61,7 @@ type State struct {
 	settledAt []int32 // by Ref: when the node became terminal
 	decidedAt []int32 // by Ref: when the node's join was decided
 
+	admits  bool     // nodes with factAdmit are Ready until admitted says that they have started
 	changes []change // what happened, for the event log; only if logged
 	logged  bool
 
@@ -150,6 +151,7 @@ const (
 	wordPropagated  uint64 = 1 << 47 // failed because of its predecessors, without running
 	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail
 	wordDraining    uint64 = 1 << 49 // running, to be left alone but not retried
+	wordAdmitting   uint64 = 1 << 50 // holds a slot while its inputs are judged: Ready to everybody but the coordinator
 	kindShift              = 56
 
 	wordS       = uint64(seenS) << seenShift
@@ -262,11 +264,14 @@ func (s *State) Status(r Ref) Status {
 
 func (s *State) status(r Ref) Status {
 	status := statusOf(s.words[r])
+	if s.words[r]&wordAdmitting != 0 {
+		return Ready
+	}
 	if status != Idle {
 		return status
 	}
 	for _, i := range s.plan.in.row(r) {
-		if from := statusOf(s.words[s.plan.edges[i].from]); from >= Running {
+		if from := s.words[s.plan.edges[i].from]; statusOf(from) >= Running && from&wordAdmitting == 0 {
 			return Waiting
 		}
 	}
@@ -327,10 +332,20 @@ func (s *State) hasNext() bool {
 func (s *State) start(r Ref) Task {
 	w := s.words[r]&^wordStatus | wordRunning
 	w++ // the attempt
-	s.words[r] = w
 	s.busy++
-	s.log(r, Running)
+	if s.admits && w&wordCount == 1 && s.plan.facts[r].is(factAdmit) {
+		s.words[r] = w | wordAdmitting
+	} else {
+		s.words[r] = w
+		s.log(r, Running)
+	}
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
+}
+
+// admitted makes a node run whose inputs were judged.
+func (s *State) admitted(r Ref) {
+	s.words[r] &^= wordAdmitting
+	s.log(r, Running)
 }
 
 // Settle reports how an attempt ended. A node that was asked to stop and whose step returned an error takes the status that
@@ -382,6 +397,9 @@ func (s *State) settle(t Token, out Outcome) error {
 		if w&wordStopping != 0 && returnsError.has(out.Cause) {
 			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
 			bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
+			if out.Cause == CauseSuperseded && w&wordAdmitting != 0 { // it has not started
+				out.Status, bits = Skipped, uint64(SkipSuperseded)<<kindShift|s.stopOrigin(r)
+			}
 		} else if f.is(factTolerant) {
 			bits |= wordTolerated
 		}

@@ -79,7 +79,7 @@ func (s *State) stopNode(r Ref, kind CauseKind, origin Ref, manner stopManner) e
 		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
 	}
 	if statusOf(s.words[r]) == Running {
-		if manner == stopDraining {
+		if manner == stopDraining && s.words[r]&wordAdmitting == 0 {
 			s.words[r] |= wordDraining
 		} else {
 			s.askToStop(r, kind, origin)
@@ -132,7 +132,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 			continue
 		}
 		if statusOf(w) == Running && manner != stopInstantly {
-			if manner == stopAsking {
+			if manner == stopAsking || w&wordAdmitting != 0 { // what is not admitted has not started
 				s.askToStop(r, kind, origin)
 			}
 			continue

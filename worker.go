@@ -180,6 +180,10 @@ func (w *worker) begin(t Task) {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
 	}
 	rec.step, rec.attempts = step, step.attempt
+	if r.st.words[t.Ref]&wordAdmitting != 0 {
+		step.flags |= stepAdmitting
+		rec.attempts = 0
+	}
 	if t.Attempt == 1 {
 		rec.start = w.now
 	}
@@ -209,15 +213,32 @@ func (w *worker) attempt() (res attemptResult) {
 	switch {
 	case !w.run.plan.facts[w.task.Ref].is(factOwn):
 		res.value, res.err = w.run.step(w.step, w.step)
-	case n.Do != nil:
-		res.value, res.err = n.Do(w.step, w.step)
 	default:
-		if res.value, res.err = n.Test(View{run: w.run, ref: w.task.Ref}); res.err != nil {
-			res.kind = CauseConditionError
-		}
+		res = w.own(n)
 	}
 	w.phase = phaseEngine
 	w.now = w.run.now()
+	return res
+}
+
+// own is attempt for a node that has more to it than the host's step function.
+func (w *worker) own(n *Node) (res attemptResult) {
+	r, step := w.run, w.step
+	if step.flags&stepAdmitting != 0 {
+		if res = w.admit(); res.err != nil {
+			return res
+		}
+	}
+	switch {
+	case n.Test != nil:
+		if res.value, res.err = n.Test(View{run: r, ref: step.ref}); res.err != nil {
+			res.kind = CauseConditionError
+		}
+	case n.Do != nil && !r.wrapped:
+		res.value, res.err = n.Do(step, step)
+	default:
+		res.value, res.err = r.step(step, step)
+	}
 	return res
 }
 
@@ -281,6 +302,11 @@ type conclusion struct {
 func (w *worker) conclude(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, f := &w.run.plan.nodes[ref], &w.run.plan.facts[ref]
+	if res.err == nil && f.is(factJudge) {
+		if refused := w.judgeOutput(res.value); refused.err != nil {
+			return w.failure(refused)
+		}
+	}
 	if res.err == nil {
 		c := conclusion{Outcome: Outcome{Status: Completed}, value: res.value}
 		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
@@ -438,7 +464,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 			c.suspend, c.err = nil, err
 		}
 	}
-	if c.Status != Failed || c.final || stopping {
+	if c.Status != Failed || c.final || stopping || r.st.words[ref]&wordAdmitting != 0 {
 		return c, false
 	}
 	delay, granted := r.grantRetry(step, c, now)
@@ -500,10 +526,11 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	return delay, true
 }
 
-// wantsFallback reports whether the node's fallback has a say: not for a node that was stopped, nor when its time is up.
+// wantsFallback reports whether the node's fallback has a say: not for a node that was stopped, nor when its time is up, nor
+// for inputs that were refused.
 func (r *Run) wantsFallback(ref Ref, c conclusion) bool {
 	x := r.extras[ref]
-	return r.plan.nodes[ref].Fallback != nil && r.st.words[ref]&wordStopping == 0 && (x == nil || x.timedOut != timeoutOverall)
+	return r.plan.nodes[ref].Fallback != nil && r.st.words[ref]&(wordStopping|wordAdmitting) == 0 && (x == nil || x.timedOut != timeoutOverall)
 }
 
 // beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,
@@ -532,7 +559,7 @@ func (w *worker) fallback() bool {
 	if err != nil {
 		c = *failed
 		c.err = errors.Join(failed.err, bounded(err))
-	} else if r.plan.facts[ref].router >= 0 || ref == r.plan.end {
+	} else if r.plan.facts[ref].router >= 0 || r.plan.facts[ref].is(factJudge) || ref == r.plan.end {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		}

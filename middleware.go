@@ -1,0 +1,118 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Middleware wraps a step function in another one: see [Use].
+type Middleware func(next StepFunc) StepFunc
+
+// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an earlier
+// one. It applies to the host's step function and to the nodes' own Do, not to tests and fallbacks. Each Middleware is
+// called once for the run, before anything starts; what it returns is called for every attempt:
+//
+//	func timed(next kahn.StepFunc) kahn.StepFunc {
+//		return func(ctx context.Context, s *kahn.Step) (any, error) {
+//			defer func(start time.Time) { log.Print(s.ID(), time.Since(start)) }(time.Now())
+//			return next(ctx, s)
+//		}
+//	}
+//
+// It may pass a context on that it derives from its own, return without calling next, or change what next returns: the
+// result is that of the attempt. A Middleware that is nil, panics or returns nil is an error that matches [ErrBadOption].
+//
+// What has no attempt, being skipped or stopped before its start, no middleware sees: see [OnNode].
+func Use(mw ...Middleware) Option {
+	return optionFunc(func(c *config) error {
+		for _, m := range mw {
+			if m == nil {
+				return fmt.Errorf("%w: nil Middleware", ErrBadOption)
+			}
+		}
+		c.middleware = append(c.middleware, mw...)
+		return nil
+	})
+}
+
+// OnNode adds an observer of nodes: it is called once for every node when it has ended, those included that were skipped or
+// stopped before they started, which no middleware sees. Retries are inside a node's one result.
+//
+// It observes and does not wrap, because most of what it is there for has nothing to wrap, and a cascade may end a million
+// nodes in one step of the run. So it is called like a sink of [OnEvent], after the fact, in the order of events, on a
+// goroutine of its own, and with the same protection. Origins are those known when the node ended; the Result has them
+// all.
+func OnNode(observer func(NodeResult)) Option {
+	return optionFunc(func(c *config) error {
+		if observer == nil {
+			return fmt.Errorf("%w: OnNode(nil)", ErrBadOption)
+		}
+		c.observers = append(c.observers, observer)
+		return nil
+	})
+}
+
+// observe makes a sink of an observer.
+func (r *Run) observe(observer func(NodeResult)) func(Event) {
+	return func(e Event) {
+		ref, ok := r.plan.ids[e.Node]
+		if !ok {
+			return
+		}
+		switch e.Type {
+		case EventNodeCompleted, EventNodeFailed, EventNodeAborted, EventNodeCancelled, EventNodeSkipped:
+			observer(r.endOf(ref, e.Payload))
+		}
+	}
+}
+
+// endOf is the result of a node of a run that goes on; payload is that of the event of its end.
+func (r *Run) endOf(ref Ref, payload any) NodeResult {
+	r.st.mu.Lock()
+	res := r.nodeResult(ref)
+	origin := r.st.originOf(ref)
+	r.st.mu.Unlock()
+	end, ok := payload.(NodeEnded)
+	if !ok {
+		return res
+	}
+	res.Err = end.Err
+	res.Cause = Cause{Kind: end.Cause, Origins: end.Origins}
+	switch {
+	case isUpstream(end.Cause):
+		res.Err = &UpstreamError{Node: res.ID, Kind: end.Cause, Origins: end.Origins}
+	case origin != noRef && end.Cause != CauseContext && end.Cause != CauseCancelRun:
+		res.Cause.Origins = r.names([]Ref{origin})
+	}
+	res.Cause.Err = res.Err
+	return res
+}
+
+// wrap puts the middleware around the step function.
+func (r *Run) wrap() error {
+	if len(r.cfg.middleware) == 0 {
+		return nil
+	}
+	step := r.step
+	var wrapped StepFunc = func(ctx context.Context, s *Step) (any, error) {
+		if own := s.node().Do; own != nil {
+			return own(ctx, s)
+		}
+		return step(ctx, s)
+	}
+	for i := len(r.cfg.middleware) - 1; i >= 0; i-- {
+		next := wrapped
+		err := contain(func() error {
+			if wrapped = r.cfg.middleware[i](next); wrapped == nil {
+				return errors.New("it returned nil")
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("%w: Middleware number %d: %w", ErrBadOption, i+1, bounded(err))
+		}
+	}
+	r.step, r.wrapped = wrapped, true
+	return nil
+}
