@@ -30,8 +30,9 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	}
 	type life struct {
 		queued, started int
-		reentered       int  // starts after a wait, in the same attempt
-		gate            bool // it is completed by a signal, without a start
+		refused         kahn.EventType // its last event, if that says that it was refused
+		reentered       int            // starts after a wait, in the same attempt
+		gate            bool           // it is completed by a signal, without a start
 		terminal        kahn.Status
 		at              int // index of the terminal event
 	}
@@ -59,7 +60,23 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 		if n.terminal != kahn.Idle {
 			return fmt.Errorf("%v after the node's end", e)
 		}
+		if n.refused != "" && (e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeSkipped) {
+			return fmt.Errorf("%v after %s", e, n.refused)
+		}
+		n.refused = ""
 		switch e.Type {
+		case kahn.EventContractViolated, kahn.EventModerationFlagged:
+			n.refused = e.Type
+			phase := kahn.PhaseOutput
+			if n.started == 0 {
+				phase = kahn.PhaseInput
+			}
+			if p, ok := e.Payload.(kahn.ContractViolated); ok && (p.Phase != phase || len(p.Errors) == 0) {
+				return fmt.Errorf("%v after %d starts", e, n.started)
+			}
+			if p, ok := e.Payload.(kahn.ModerationFlagged); ok && p.Phase != phase {
+				return fmt.Errorf("%v after %d starts", e, n.started)
+			}
 		case kahn.EventNodeQueued:
 			n.queued++
 		case kahn.EventNodeStarted:

@@ -36,6 +36,10 @@ type hitJSON struct{ hit func() }
 
 func (h hitJSON) MarshalJSON() ([]byte, error) { h.hit(); return []byte("{}"), nil }
 
+func hitModerator(hit func()) moderator {
+	return func(context.Context, kahn.Phase, *kahn.Step, any) error { hit(); return nil }
+}
+
 // hostiles lists every kind of function that user code can hand to the engine. X is the node that calls it; behind it comes
 // Y, beside it Z.
 func hostiles() []hostile {
@@ -69,6 +73,50 @@ func hostiles() []hostile {
 		{"strict When", func(hit func()) (*kahn.Graph, []kahn.Option) {
 			return only(kahn.Node{GuardErrors: kahn.GuardFail, When: func(kahn.View) (bool, error) { hit(); return true, nil }}), nil
 		}, lost, kahn.CauseConditionError, lost, ok},
+		{"WhenExpr", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := only(kahn.Node{GuardErrors: kahn.GuardFail, WhenExpr: "hit"})
+			g.Evaluator = &phrases{"hit": func(context.Context, kahn.View) (any, error) { hit(); return true, nil }}
+			return g, nil
+		}, lost, kahn.CauseConditionError, lost, ok},
+		{"TestExpr", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := only(kahn.Node{TestExpr: "hit"})
+			g.Evaluator = &phrases{"hit": func(context.Context, kahn.View) (any, error) { hit(); return true, nil }}
+			return g, nil
+		}, lost, kahn.CauseConditionError, lost, ok},
+		{"Contract of inputs", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{InputSchema: shape{func(any) []kahn.Violation { hit(); return nil }}}), nil
+		}, lost, kahn.CausePanic, lost, ok},
+		{"Contract of inputs, retried", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{InputSchema: shape{func(any) []kahn.Violation { hit(); return nil }},
+				Retry: kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{kahn.CausePanic}}}), nil
+		}, lost, kahn.CausePanic, lost, ok},
+		{"Contract of an output", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{OutputSchema: shape{func(any) []kahn.Violation { hit(); return nil }}}), nil
+		}, lost, kahn.CausePanic, lost, ok},
+		{"Contract of a Fallback", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{OutputSchema: shape{func(any) []kahn.Violation { hit(); return nil }}, Do: always(errStep),
+				Fallback: func(context.Context, error) (any, error) { return nil, nil }}), nil
+		}, lost, kahn.CausePanic, lost, ok},
+		{"Moderator of inputs", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Moderation: kahn.ModerateInput}), []kahn.Option{kahn.Moderate(hitModerator(hit))}
+		}, lost, kahn.CauseModeration, lost, ok},
+		{"Moderator of an output", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Moderation: kahn.ModerateOutput}), []kahn.Option{kahn.Moderate(hitModerator(hit))}
+		}, lost, kahn.CauseModeration, lost, ok},
+		{"Moderator of a Fallback", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Moderation: kahn.ModerateOutput, Do: always(errStep),
+				Fallback: func(context.Context, error) (any, error) { return nil, nil }}), []kahn.Option{kahn.Moderate(hitModerator(hit))}
+		}, lost, kahn.CauseModeration, lost, ok},
+		{"Middleware", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Do: nop}), []kahn.Option{kahn.Use(func(next kahn.StepFunc) kahn.StepFunc {
+				return func(ctx context.Context, s *kahn.Step) (any, error) {
+					if s.ID() == "X" {
+						hit()
+					}
+					return next(ctx, s)
+				}
+			})}
+		}, lost, kahn.CausePanic, lost, ok},
 		{"MergeFunc", func(hit func()) (*kahn.Graph, []kahn.Option) {
 			g := merging("m", 1)
 			g.RegisterMerge("m", func([]kahn.Contribution) (any, error) { hit(); return nil, nil })
@@ -114,6 +162,9 @@ func hostiles() []hostile {
 			}})
 			return g, []kahn.Option{kahn.CloneInputs(func(v any) any { hit(); return v })}
 		}, lost, kahn.CausePanic, lost, ok},
+		{"OnNode", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{}), []kahn.Option{kahn.OnNode(func(kahn.NodeResult) { hit() })}
+		}, ok, kahn.CauseNone, ok, ok},
 		{"OnEvent", func(hit func()) (*kahn.Graph, []kahn.Option) {
 			return only(kahn.Node{}), []kahn.Option{kahn.OnEvent(func(kahn.Event) { hit() })}
 		}, ok, kahn.CauseNone, ok, ok},
@@ -158,8 +209,8 @@ func TestPanicEverywhere(t *testing.T) {
 				var p *kahn.PanicError
 				switch {
 				case h.panics == "":
-				case h.name == "OnEvent":
-					if len(r.Warnings) != 1 || !errors.As(r.Warnings[0], &p) || p.Value != "in OnEvent" {
+				case h.name == "OnEvent" || h.name == "OnNode":
+					if len(r.Warnings) != 1 || !errors.As(r.Warnings[0], &p) || p.Value != "in "+h.name {
 						t.Errorf("warnings %v", r.Warnings)
 					}
 				case h.name == "When":
@@ -185,7 +236,7 @@ func TestGoexitEverywhere(t *testing.T) {
 			for _, r := range runHostile(t, h, runtime.Goexit, h.goexit) {
 				switch {
 				case h.goexit == "":
-				case h.name == "OnEvent":
+				case h.name == "OnEvent" || h.name == "OnNode":
 					if len(r.Warnings) != 1 || !errors.Is(r.Warnings[0], kahn.ErrGoexit) {
 						t.Errorf("warnings %v", r.Warnings)
 					}

@@ -180,15 +180,17 @@ func (w *worker) begin(t Task) {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
 	}
 	rec.step, rec.attempts = step, step.attempt
-	if r.st.words[t.Ref]&wordAdmitting != 0 {
-		step.flags |= stepAdmitting
-		rec.attempts = 0
-	}
 	if t.Attempt == 1 {
 		rec.start = w.now
 	}
-	if r.st.words[t.Ref]&wordSubstituted != 0 {
-		step.flags |= stepSubstituted
+	if word := r.st.words[t.Ref]; word&(wordSubstituted|wordAdmitting) != 0 {
+		if word&wordSubstituted != 0 {
+			step.flags |= stepSubstituted
+		}
+		if word&wordAdmitting != 0 {
+			step.flags |= stepAdmitting
+			rec.attempts = 0
+		}
 	}
 	f := &r.plan.facts[t.Ref] // not the Node, which is large and cold
 	if f.is(factCleanup) {

@@ -1,0 +1,231 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// moderator is a Moderator that is a function.
+type moderator func(ctx context.Context, phase kahn.Phase, s *kahn.Step, value any) error
+
+func (m moderator) Check(ctx context.Context, phase kahn.Phase, s *kahn.Step, value any) error {
+	return m(ctx, phase, s, value)
+}
+
+// refuses flags one phase.
+func refuses(phase kahn.Phase) kahn.Option {
+	return kahn.Moderate(moderator(func(_ context.Context, p kahn.Phase, _ *kahn.Step, _ any) error {
+		if p == phase {
+			return fmt.Errorf("for a reason: %w", kahn.Flag("violence", "spam"))
+		}
+		return nil
+	}))
+}
+
+func TestModeration(t *testing.T) {
+	all := []kahn.CauseKind{kahn.CauseTimeout, kahn.CauseStepError, kahn.CauseRateLimit, kahn.CauseContractOutput, kahn.CausePanic}
+	always3 := kahn.Retry{MaxAttempts: 3, RetryOn: all}
+
+	bothModes(t, "who is asked what, and in which order", func(t *testing.T, mode kahn.Mode) {
+		var mu sync.Mutex
+		var asked []string
+		note := func(format string, args ...any) {
+			mu.Lock()
+			asked = append(asked, fmt.Sprintf(format, args...))
+			mu.Unlock()
+		}
+		contract := func(phase string) kahn.Contract {
+			return shape{func(any) []kahn.Violation { note("%s contract", phase); return nil }}
+		}
+		m := moderator(func(ctx context.Context, p kahn.Phase, s *kahn.Step, value any) error {
+			if ctx != context.Context(s) {
+				t.Error("the context is not the attempt's")
+			}
+			note("%s %s %v", s.ID(), p, value)
+			return nil
+		})
+		g := graph(kahn.Node{ID: "none"},
+			kahn.Node{ID: "in", After: []string{"none"}, Params: map[string]any{"x": 1}, Moderation: kahn.ModerateInput},
+			kahn.Node{ID: "out", After: []string{"in"}, Params: map[string]any{"x": 1}, Moderation: kahn.ModerateOutput},
+			kahn.Node{ID: "both", After: []string{"out"}, Params: map[string]any{"x": 1}, Moderation: kahn.ModerateBoth,
+				InputSchema: contract("input"), OutputSchema: contract("output")})
+		r := try(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+			note("step %s", s.ID())
+			return "<" + s.ID() + ">", nil
+		},
+			mode, kahn.Moderate(m))
+		r.expect("none:ok in:ok out:ok both:ok", "completed")
+		want := []string{"step none", "in input map[x:1]", "step in", "step out", "out output <out>",
+			"input contract", "both input map[x:1]", "step both", "both output <both>", "output contract"}
+		if !reflect.DeepEqual(asked, want) {
+			t.Errorf("asked\n%q, expected\n%q", asked, want)
+		}
+	})
+
+	bothModes(t, "flagged inputs", func(t *testing.T, mode kahn.Mode) {
+		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateBoth, Retry: always3}, after("B", "A")), neverStep(t), mode, refuses(kahn.PhaseInput))
+		r.expect("A:F B:X", "failed")
+		r.cause("A", kahn.CauseModeration)
+		r.order("node.queued A", "moderation.flagged A", "node.failed A")
+		r.count(kahn.EventNodeStarted, "A", 0)
+		want := kahn.ModerationFlagged{Phase: kahn.PhaseInput, Reasons: []string{"violence", "spam"}}
+		if p := r.find(kahn.EventModerationFlagged, "A")[0].Payload; !reflect.DeepEqual(p, want) {
+			t.Errorf("event %+v", p)
+		}
+		var flagged *kahn.ModerationError
+		if !errors.As(r.err, &flagged) || flagged.Err != nil || !reflect.DeepEqual(flagged.Reasons, want.Reasons) ||
+			!strings.Contains(r.err.Error(), "input flagged: violence; spam") {
+			t.Errorf("error %v", r.err)
+		}
+	})
+
+	bothModes(t, "flagged output is not retried", func(t *testing.T, mode kahn.Mode) {
+		var c calls
+		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateBoth, Retry: always3}, after("B", "A")), c.count(nop), mode, refuses(kahn.PhaseOutput))
+		r.expect("A:F B:X", "failed")
+		r.cause("A", kahn.CauseModeration)
+		r.order("node.started A", "moderation.flagged A", "node.failed A")
+		r.count(kahn.EventModerationFlagged, "A", 1)
+		if c.of("A") != 1 || r.node("A").Output != nil {
+			t.Errorf("%d calls, %+v", c.of("A"), r.node("A"))
+		}
+	})
+
+	for phase, choice := range map[kahn.Phase]kahn.Moderation{kahn.PhaseInput: kahn.ModerateInput, kahn.PhaseOutput: kahn.ModerateOutput} {
+		for name, say := range map[string]func() error{
+			"an error":               func() error { return errHost },
+			"a panic":                func() error { panic(errHost) },
+			"its own idea of a skip": func() error { return errors.Join(kahn.Skip("x"), errHost) },
+		} {
+			bothModes(t, fmt.Sprintf("%s of the moderator lets no %v pass", name, phase), func(t *testing.T, mode kahn.Mode) {
+				var c calls
+				asked := 0
+				r := try(t, graph(kahn.Node{ID: "A", Moderation: choice, Retry: always3}), c.count(nop), mode,
+					kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { asked++; return say() })))
+				r.expect("A:F", "failed")
+				r.cause("A", kahn.CauseModeration)
+				r.count(kahn.EventModerationFlagged, "A", 0)
+				var e *kahn.ModerationError
+				if !errors.As(r.err, &e) || !errors.Is(e.Err, errHost) || e.Phase != phase || asked != 1 || c.of("A") != int(phase) {
+					t.Errorf("error %v, asked %d times, %d calls", r.err, asked, c.of("A"))
+				}
+			})
+		}
+
+		patient := kahn.Moderate(moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		bothModes(t, fmt.Sprintf("%v: the attempt's timeout is the moderator's, and final before the start", phase), func(t *testing.T, mode kahn.Mode) {
+			r := try(t, graph(kahn.Node{ID: "A", Moderation: choice, Timeout: ms, Retry: kahn.Retry{MaxAttempts: 2, Jitter: kahn.JitterNone}}), nop, mode, patient)
+			r.expect("A:F", "failed")
+			r.cause("A", kahn.CauseTimeout)
+			attempts := []int{0, 2}[phase]
+			r.count(kahn.EventNodeStarted, "A", attempts)
+			r.count(kahn.EventNodeRetried, "A", attempts/2)
+			if !errors.Is(r.err, kahn.ErrTimeout) || r.node("A").Attempts != attempts {
+				t.Errorf("error %v, %+v", r.err, r.node("A"))
+			}
+		})
+		for name, c := range map[string]struct {
+			stop     func(*kahn.Run)
+			want     string
+			run      string
+			option   kahn.Option
+			nodeKind kahn.CauseKind
+		}{
+			"Cancel":     {(*kahn.Run).Cancel, "A:C B:C", "cancelled", kahn.Interrupt, kahn.CauseCancelRun},
+			"AbortAll":   {func(r *kahn.Run) { r.AbortAll(errHost) }, "A:X B:X", "failed", kahn.Interrupt, kahn.CauseAbortAll},
+			"CancelNode": {func(r *kahn.Run) { _ = r.CancelNode("A") }, "A:C B:X", "cancelled", kahn.Interrupt, kahn.CauseCancelNode},
+			"timeout":    {func(*kahn.Run) {}, "A:X B:X", "failed", kahn.Timeout(2 * ms), kahn.CauseRunTimeout},
+		} {
+			inBubble(t, fmt.Sprintf("%v: %s stops the moderator", phase, name), func(t *testing.T) {
+				r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Moderation: choice}, after("B", "A")), nop, func(run *kahn.Run) {
+					time.Sleep(ms)
+					c.stop(run)
+				}, patient, c.option)
+				r.expect(c.want, c.run)
+				r.cause("A", c.nodeKind)
+			})
+		}
+	}
+
+	inBubble(t, "draining, what has not started does not start", func(t *testing.T) {
+		slow := kahn.Moderate(moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+			select {
+			case <-ctx.Done(): // it is told
+			case <-time.After(time.Minute):
+				t.Error("nobody told the moderator")
+			}
+			return nil // and lets the inputs pass
+		}))
+		g := graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput, Do: neverStep(t)}, kahn.Node{ID: "B", Do: takes(5 * ms)},
+			kahn.Node{ID: "C", Do: fails(ms)})
+		r := try(t, g, nil, slow, kahn.StopScheduling)
+		r.expect("A:X B:ok C:F", "failed")
+		r.cause("A", kahn.CauseFailFast)
+	})
+
+	inBubble(t, "a moderator that ignores its context is left behind", func(t *testing.T) {
+		release := make(chan struct{})
+		stuck := kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { <-release; return nil }))
+		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), neverStep(t), func(run *kahn.Run) {
+			time.Sleep(ms)
+			run.Cancel()
+		}, stuck, kahn.CancelGrace(10*ms))
+		r.expect("A:C", "cancelled")
+		if len(r.Abandoned) != 1 || !r.node("A").Abandoned || r.node("A").Attempts != 0 {
+			t.Errorf("abandoned %v, %+v", r.Abandoned, r.node("A"))
+		}
+		close(release)
+		synctest.Wait()
+	})
+
+	inBubble(t, "what a moderator publishes", func(t *testing.T) {
+		talks := kahn.Moderate(moderator(func(_ context.Context, _ kahn.Phase, s *kahn.Step, _ any) error {
+			s.Log(0, "looking")
+			s.Emit("no output before the start")
+			return nil
+		}))
+		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), nop, talks)
+		r.expect("A:ok", "completed")
+		r.order("node.log A", "node.started A")
+		r.count(kahn.EventNodeDelta, "A", 0)
+	})
+
+	inBubble(t, "a skipped node has nothing to judge", func(t *testing.T) {
+		asked := kahn.Moderate(moderator(func(_ context.Context, p kahn.Phase, _ *kahn.Step, _ any) error {
+			if p == kahn.PhaseOutput {
+				t.Error("asked about the output")
+			}
+			return nil
+		}))
+		try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateBoth, OutputSchema: wants(1)}), always(kahn.Skip("no")), asked).
+			expect("A:S/self", "completed")
+	})
+}
+
+func TestModerateOption(t *testing.T) {
+	g := graph(kahn.Node{ID: "A", Moderation: kahn.ModerateOutput})
+	res, err := kahn.Execute(t.Context(), g, neverStep(t))
+	require.Nil(t, res)
+	require.ErrorIs(t, err, kahn.ErrNoModerator)
+	require.ErrorContains(t, err, `"A"`)
+	for _, nobody := range []kahn.Moderator{nil, moderator(nil)} {
+		_, err = kahn.Execute(t.Context(), g, neverStep(t), kahn.Moderate(nobody))
+		require.ErrorIs(t, err, kahn.ErrBadOption)
+	}
+	_, err = graph(kahn.Node{ID: "A", Moderation: 99}).Compile()
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+}
