@@ -68,7 +68,7 @@ func TestScenarioContract(t *testing.T) {
 		r.order("node.queued A", "node.started A", "contract.violated A", "node.retried A", "node.queued A", "node.started A", "node.completed A")
 		r.count(kahn.EventContractViolated, "A", 1)
 		e := r.find(kahn.EventContractViolated, "A")[0]
-		if p := e.Payload.(kahn.ContractViolated); p.Phase != kahn.PhaseOutput || len(p.Errors) != 1 || p.Errors[0] != tooSmall || e.Attempt != 1 {
+		if p := e.Payload.(kahn.ContractViolated); p.Phase != kahn.PhaseOutput || len(p.Errors) != 1 || p.Errors[0] != tooSmall.String() || e.Attempt != 1 {
 			t.Errorf("event %v", e)
 		}
 		if cause := r.find(kahn.EventNodeRetried, "A")[0].Payload.(kahn.Retried).Cause; cause != kahn.CauseContractOutput {
@@ -105,7 +105,7 @@ func TestScenarioContract(t *testing.T) {
 		r.order("node.queued A", "contract.violated A", "node.failed A")
 		r.count(kahn.EventNodeStarted, "A", 0)
 		r.count(kahn.EventNodeRetried, "A", 0)
-		if p := r.find(kahn.EventContractViolated, "A")[0].Payload.(kahn.ContractViolated); p.Phase != kahn.PhaseInput || p.Errors[0] != tooSmall {
+		if p := r.find(kahn.EventContractViolated, "A")[0].Payload.(kahn.ContractViolated); p.Phase != kahn.PhaseInput || p.Errors[0] != tooSmall.String() {
 			t.Errorf("event %v", p)
 		}
 		if !strings.Contains(r.err.Error(), "input_contract_violation") || r.node("A").Attempts != 0 || !r.node("A").Start.IsZero() {

@@ -79,12 +79,12 @@ func TestModeration(t *testing.T) {
 		r.cause("A", kahn.CauseModeration)
 		r.order("node.queued A", "moderation.flagged A", "node.failed A")
 		r.count(kahn.EventNodeStarted, "A", 0)
-		want := kahn.ModerationFlagged{Phase: kahn.PhaseInput, Reasons: []string{"violence", "spam"}}
+		want := kahn.ModerationFlagged{Phase: kahn.PhaseInput, Errors: []string{"violence", "spam"}}
 		if p := r.find(kahn.EventModerationFlagged, "A")[0].Payload; !reflect.DeepEqual(p, want) {
 			t.Errorf("event %+v", p)
 		}
 		var flagged *kahn.ModerationError
-		if !errors.As(r.err, &flagged) || flagged.Err != nil || !reflect.DeepEqual(flagged.Reasons, want.Reasons) ||
+		if !errors.As(r.err, &flagged) || flagged.Err != nil || !reflect.DeepEqual(flagged.Reasons, want.Errors) ||
 			!strings.Contains(r.err.Error(), "input flagged: violence; spam") {
 			t.Errorf("error %v", r.err)
 		}
