@@ -1,0 +1,164 @@
+package kahn
+
+import (
+	"context"
+	"iter"
+)
+
+// Computed is a value that follows from signals and other computeds by a function. The function is called when the value is
+// asked for and something that it has read has changed, and not before; while nobody observes the computed it subscribes to
+// nothing. The function must depend on nothing else and have no effects.
+//
+// A panic of the function is the computed's error until something that it has read changes. A computed that depends on itself
+// has an error that matches [ErrCycle].
+type Computed[T any] struct {
+	node
+	f     func(Reader) T
+	equal func(a, b T) bool
+	value T
+	err   error
+	made  bool               // there was a value or an error before
+	cell  cell[outcomeOf[T]] // what Load has last found, for those who ask while it is still true
+}
+
+type outcomeOf[T any] struct {
+	value   T
+	err     error
+	version uint64
+}
+
+// NewComputed returns a computed. What depends on it is left alone when the function returns the same, by ==, as before.
+func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
+	return NewComputedFunc(sc, f, func(a, b T) bool { return a == b })
+}
+
+// NewComputedFunc is NewComputed with an equality of its own, called as part of the function.
+func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
+	c := &Computed[T]{f: f, equal: equal}
+	c.scope, c.computed = sc, c
+	return c
+}
+
+// Load returns the value or the error. It is for the outside: unless nothing in the scope has changed since the last Load it
+// takes the lock. In a scope that was disposed of it returns what there was, without calling the function, or [ErrDisposed].
+func (c *Computed[T]) Load() (T, error) {
+	x, _, err := c.load()
+	return x, err
+}
+
+// load also returns the version.
+func (c *Computed[T]) load() (T, uint64, error) {
+	if x, stamp, now := c.cell.load(&c.scope.committed); stamp == now {
+		return x.value, x.version, x.err
+	}
+	return c.loadSlow()
+}
+
+func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
+	sc := c.scope
+	var ignored error // there are no effects to run, but for somebody else's, whose errors are not for this caller
+	sc.mu.Lock()
+	defer func() { sc.tellLater(ignored) }()
+	defer sc.leave(&ignored)
+	c.pull()
+	if c.flags&flagValue == 0 {
+		return x, 0, ErrDisposed
+	}
+	if s := c.cell.slots[c.cell.newest].Load(); s != nil && s.value.version == c.version {
+		s.stamp.Store(sc.clock) // still true
+	} else {
+		c.cell.put(outcomeOf[T]{c.value, c.err, c.version}, sc.clock)
+		c.cell.writes = 0
+	}
+	return c.value, c.version, c.err
+}
+
+// Get returns the value and makes it a dependency of the callback. The computed's error is raised as a panic, which makes
+// it the callback's own unless that recovers it; see Try.
+func (c *Computed[T]) Get(r Reader) T {
+	x, err := c.Try(r)
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+// Try is Get that returns the error.
+func (c *Computed[T]) Try(r Reader) (T, error) {
+	c.scope.prove(r)
+	c.pull()
+	c.scope.track(&c.node)
+	return c.value, c.err
+}
+
+// Peek is Get without the dependency.
+func (c *Computed[T]) Peek(r Reader) T {
+	c.scope.prove(r)
+	c.pull()
+	if c.err != nil {
+		panic(c.err)
+	}
+	return c.value
+}
+
+// pull brings the computed up to date.
+func (c *Computed[T]) pull() {
+	if c.flags&flagRunning != 0 {
+		panic(&misuse{ErrCycle, "a computed depends on itself"})
+	}
+	if !c.scope.disposed.Load() {
+		c.refresh()
+	}
+}
+
+// recompute calls the function.
+func (c *Computed[T]) recompute() {
+	c.evaluate()
+	if c.flags&flagValue == 0 { // recover has stopped a panic and has not told: under GODEBUG=panicnil=1 panic(nil) does that
+		c.settle(c.value, newPanicError(nil))
+	}
+}
+
+func (c *Computed[T]) evaluate() {
+	c.flags &^= flagValue | flagNotified
+	defer c.finish(c.begin())
+	c.settle(c.f((*readTracker)(&c.node)), nil)
+}
+
+// finish ends an evaluation however it ended. After a Goexit there is no value.
+func (c *Computed[T]) finish(outer *node) {
+	if c.flags&flagValue == 0 {
+		if v := recover(); v != nil {
+			c.settle(c.value, caught(v))
+		}
+	}
+	c.end(outer)
+}
+
+// settle takes the outcome of an evaluation.
+func (c *Computed[T]) settle(x T, err error) {
+	if !c.made || err != nil || c.err != nil || !c.equal(c.value, x) {
+		c.value, c.err, c.made = x, err, true
+		c.version = c.scope.clock
+	}
+	c.valid = c.scope.clock
+	c.flags |= flagValue
+}
+
+// Wait is like [Value.Wait]. It also ends with the computed's error.
+func (c *Computed[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
+	return wait(ctx, &c.node, c.load, predicate)
+}
+
+// Changes is like [Value.Changes]. While the computed has an error it yields nothing.
+func (c *Computed[T]) Changes(ctx context.Context) iter.Seq[T] {
+	return changes(ctx, &c.node, c.load)
+}
+
+// Subscribe is like [Value.Subscribe]. While the computed has an error that is the effect's, and f is not called.
+func (c *Computed[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
+	return NewEffect(in, func(w Writer) {
+		x := c.Get(w)
+		Untracked(w, func(w Writer) { f(w, x) })
+	})
+}

@@ -1,0 +1,227 @@
+package kahn
+
+import (
+	"context"
+	"iter"
+	"sync/atomic"
+)
+
+// Value is a value that changes and can be observed. A [Signal] is one that its holder can set; those of a [State] are set by
+// the run.
+//
+// Load is for the outside; Get and Peek are for callbacks, which have a tracker.
+type Value[T any] struct {
+	node
+	cell  cell[T]
+	equal func(a, b T) bool
+}
+
+// Signal is a [Value] that can be set.
+type Signal[T any] struct {
+	Value[T]
+}
+
+// NewSignal returns a signal with the value v. Writing what it holds already, by ==, changes nothing.
+func NewSignal[T comparable](sc *Scope, v T) *Signal[T] {
+	return NewSignalFunc(sc, v, func(a, b T) bool { return a == b })
+}
+
+// NewSignalFunc is NewSignal with an equality of its own. It is called as a callback of the scope.
+func NewSignalFunc[T any](sc *Scope, v T, equal func(a, b T) bool) *Signal[T] {
+	s := &Signal[T]{}
+	s.init(sc, v, equal)
+	return s
+}
+
+func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
+	v.scope, v.equal, v.signal = sc, equal, v
+	v.cell.slots[0].Store(&slot[T]{value: x})
+}
+
+// OnWatch has watched called when the signal gets its first subscriber and unwatched when it loses its last, after the
+// change that did it. Either may be nil. It is called before the signal is used.
+func (s *Signal[T]) OnWatch(watched, unwatched func(Writer)) {
+	s.watch = &watchHooks{watched: watched, unwatched: unwatched}
+}
+
+// Load returns the value. It takes no lock, and may be called anywhere; of a batch it sees nothing until it is complete.
+func (v *Value[T]) Load() T {
+	x, _ := v.load()
+	return x
+}
+
+// load also returns the version.
+func (v *Value[T]) load() (T, uint64) {
+	for {
+		if x, stamp, now := v.cell.load(&v.scope.committed); stamp <= now {
+			return x, stamp
+		}
+	}
+}
+
+// Get returns the value and makes it a dependency of the callback.
+func (v *Value[T]) Get(r Reader) T {
+	v.scope.prove(r)
+	v.scope.track(&v.node)
+	return v.cell.current()
+}
+
+// Peek is Get without the dependency.
+func (v *Value[T]) Peek(r Reader) T {
+	v.scope.prove(r)
+	return v.cell.current()
+}
+
+// Store sets the value and lets effects run before it returns. The error joins theirs. It is for the outside.
+func (s *Signal[T]) Store(v T) error { return s.store(v) }
+
+func (v *Value[T]) store(x T) (err error) {
+	v.scope.mu.Lock()
+	defer v.scope.leave(&err)
+	v.set(x)
+	return nil
+}
+
+// Set sets the value in a callback. Effects run when the batch that the callback is part of has ended.
+func (s *Signal[T]) Set(w Writer, v T) {
+	s.scope.proveWriting(w)
+	s.set(v)
+}
+
+// set is called with the lock held.
+func (v *Value[T]) set(x T) {
+	if v.equal(v.cell.current(), x) {
+		return
+	}
+	sc := v.scope
+	sc.clock++
+	v.version = sc.clock
+	if v.cell.put(x, sc.clock) {
+		sc.written = append(sc.written, &v.node)
+	}
+	if v.subs != nil {
+		sc.notify(&v.node)
+	}
+}
+
+// reverted reports whether the writes since the last commit have come to nothing, and takes them back if so. Otherwise they
+// stand.
+func (v *Value[T]) reverted() bool {
+	writes := v.cell.writes
+	v.cell.writes = 0
+	if writes <= 1 || !v.same() {
+		return false
+	}
+	v.version = v.cell.revert()
+	return true
+}
+
+// same compares the newest value with the one before. It contains what an equality may do.
+func (v *Value[T]) same() (same bool) {
+	defer func() { _ = recover() }() // it has panicked before then, where somebody was told, or it is for others to know
+	return v.equal(v.cell.current(), v.cell.previous())
+}
+
+// cell is a value that its writer, who holds a lock, can replace without keeping readers out, who hold none, and without
+// waiting for them. It has two slots: the one that readers are to see, and the one that is being prepared, which they see
+// when the clock of commits has come to its stamp. A slot that is still being read is left to its readers, and a new one
+// takes its place.
+type cell[T any] struct {
+	slots  [2]atomic.Pointer[slot[T]] // nil until there is something in it
+	newest int8
+	writes int32 // since the last commit
+}
+
+type slot[T any] struct {
+	stamp   atomic.Uint64
+	readers atomic.Int32 // goroutines that look at value, if the stamp is still what they came for
+	value   T
+}
+
+const noStamp = 1<<64 - 1
+
+func (s *slot[T]) stamped() uint64 {
+	if s == nil {
+		return noStamp
+	}
+	return s.stamp.Load()
+}
+
+// load returns the newest value whose time has come by the clock, its stamp, and what the clock said. If there is none, since
+// none was put or since the clock has moved on in the meantime, the stamp is beyond the clock.
+func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
+	now = clock.Load()
+	s, other := c.slots[0].Load(), c.slots[1].Load()
+	stamp = s.stamped()
+	if x := other.stamped(); x <= now && (stamp > now || stamp < x) {
+		s, stamp = other, x
+	}
+	if stamp > now {
+		return v, noStamp, now
+	}
+	s.readers.Add(1)
+	if s.stamp.Load() == stamp {
+		v = s.value
+	} else {
+		stamp = noStamp
+	}
+	s.readers.Add(-1)
+	return v, stamp, now
+}
+
+// current and previous are for the writer.
+func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
+func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
+
+// put replaces the value and reports whether this is the first time since the last commit.
+func (c *cell[T]) put(v T, stamp uint64) (first bool) {
+	c.writes++
+	if c.writes > 1 { // nobody has seen the newest yet
+		s := c.slots[c.newest].Load()
+		s.value = v
+		s.stamp.Store(stamp)
+		return false
+	}
+	c.newest = 1 - c.newest
+	s := c.slots[c.newest].Load()
+	if s != nil {
+		s.stamp.Store(noStamp)
+	}
+	if s == nil || s.readers.Load() != 0 {
+		s = &slot[T]{}
+		s.stamp.Store(noStamp)
+		c.slots[c.newest].Store(s)
+	}
+	s.value = v
+	s.stamp.Store(stamp)
+	return true
+}
+
+// revert makes the previous value the newest again and returns its stamp.
+func (c *cell[T]) revert() uint64 {
+	c.slots[c.newest].Load().stamp.Store(noStamp)
+	c.newest = 1 - c.newest
+	return c.slots[c.newest].Load().stamp.Load()
+}
+
+// Wait returns the value as soon as the predicate holds of it. It may miss values that hold only for a moment, but not
+// that it holds now. The error is the cause of ctx's end, or matches [ErrDisposed]; the value is then the last that was seen.
+// The predicate is called on the caller's goroutine, outside the lock.
+func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
+	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
+}
+
+// Changes yields the value and then, whenever it has changed, the newest, until ctx or the scope ends. A slow consumer
+// misses values in between, never the last, and holds nobody up.
+func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
+	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
+}
+
+// Subscribe calls f with the value, and again after every change, with the Writer of an effect that depends on nothing
+// else. See [NewEffect] for in and the error.
+func (v *Value[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
+	return NewEffect(in, func(w Writer) {
+		x := v.Get(w)
+		Untracked(w, func(w Writer) { f(w, x) })
+	})
+}
