@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -67,6 +68,10 @@ var (
 	ErrDuplicateGate = errors.New("duplicate gate")
 	// ErrAnswered answers a signal for a node that has had one: the first answer wins.
 	ErrAnswered = errors.New("answered already")
+	// ErrNotEncodable answers a value that cannot be written so that it comes back as what it is.
+	ErrNotEncodable = errors.New("value cannot be encoded")
+	// ErrGraphChanged answers a snapshot of a run of another graph. Nothing was run.
+	ErrGraphChanged = errors.New("the graph has changed")
 	// ErrFinished answers a request to a run that has ended.
 	ErrFinished = errors.New("the run has ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
@@ -84,6 +89,30 @@ var (
 	ErrSuperseded        = errors.New("superseded: nobody waits for the result any more")
 	ErrLateFailure       = errors.New("a predecessor failed after the node had started")
 )
+
+// sentinels are the errors that a snapshot remembers by name.
+var sentinels = map[string]error{
+	"timeout": ErrTimeout, "run_timeout": ErrRunTimeout, "cancelled": ErrCancelled, "node_stopped": ErrNodeStopped,
+	"aborted": ErrAborted, "superseded": ErrSuperseded, "late_failure": ErrLateFailure, "goexit": ErrGoexit,
+	"no_match": ErrNoMatch, "call_aborted": ErrCallAborted, "unknown_kind": ErrUnknownKind, "type": ErrType,
+	"no_value": ErrNoValue, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
+	"not_encodable": ErrNotEncodable, "duplicate_gate": ErrDuplicateGate, "cyclic": ErrCyclicError,
+	"deadline": context.DeadlineExceeded, "canceled": context.Canceled,
+}
+
+// sentinelsOf names the sentinel errors that err wraps, sorted.
+func sentinelsOf(err error) (names []string) {
+	walkError(err, func(e error) bool {
+		for name, sentinel := range sentinels {
+			if e == sentinel && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		return true
+	})
+	slices.Sort(names)
+	return names
+}
 
 type timeoutError struct{ text string }
 

@@ -119,14 +119,15 @@ type sink struct {
 	err  error         // why it was disabled
 }
 
-func newEventLog(r *Run) *eventLog {
-	l := &eventLog{retain: uint64(r.cfg.retain)}
+// newEventLog makes a log that goes on after the event with the given id.
+func newEventLog(r *Run, last uint64) *eventLog {
+	l := &eventLog{retain: uint64(r.cfg.retain), base: last, last: last}
 	sinks := slices.Clone(r.cfg.sinks)
 	for _, f := range r.cfg.observers {
 		sinks = append(sinks, r.observe(f))
 	}
 	for _, f := range sinks {
-		k := &sink{f: f, done: make(chan struct{}), next: 1}
+		k := &sink{f: f, done: make(chan struct{}), next: last + 1}
 		l.sinks = append(l.sinks, k)
 		go l.feed(k)
 	}
@@ -186,6 +187,12 @@ func (l *eventLog) unlock() {
 	}
 }
 
+func (l *eventLog) lastID() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
 // close ends the log of a run that is left without an end of its own.
 func (l *eventLog) close() {
 	l.mu.Lock()
@@ -243,7 +250,7 @@ func (l *eventLog) feed(k *sink) {
 		}
 		close(k.done)
 	}()
-	for next := uint64(1); ; {
+	for next := k.next; ; { // which nobody else writes
 		batch, more := l.take(k)
 		switch {
 		case more != nil:

@@ -345,7 +345,7 @@ func (e *entry) event(id uint64) Event {
 	}
 	if e.kind.ofNode() {
 		id := r.plan.nodes[e.ref].ID
-		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = id, id, int(e.attempt), r.plan.Tier(e.ref), 1
+		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = id, id, int(e.attempt), r.plan.Tier(e.ref), r.epoch
 	}
 	return ev
 }

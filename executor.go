@@ -79,6 +79,13 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		return nil, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
 			quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)
 	}
+	var from *restoration
+	if r.cfg.from != nil {
+		var err error
+		if from, err = r.restoration(); err != nil {
+			return nil, err
+		}
+	}
 	for _, need := range p.inputs {
 		if _, ok := r.cfg.inputs[need.port]; !ok {
 			return nil, fmt.Errorf("%w: %s, for a required port of node %s", ErrMissingInput, quoteID(need.port), quoteID(need.node))
@@ -93,7 +100,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
-	r.begin()
+	r.begin(from)
 	return r, nil
 }
 
@@ -135,6 +142,8 @@ type Run struct {
 	verdict    verdict
 	endOutput  any
 
+	careful   bool           // something beside the result has a say in what an attempt comes to; fixed when the run begins
+	epoch     int            // 1, and one more with each redrive
 	unheld    bool           // the caller has no hold of the Run: when it is suspended that is its end
 	leaving   bool           // Leave was called
 	resting   bool           // suspended, nothing left to do
@@ -213,25 +222,41 @@ func (r *Run) extra(ref Ref) *extra {
 	return x
 }
 
-func (r *Run) begin() {
+// begin begins the run, or goes on with the one that was restored.
+func (r *Run) begin(x *restoration) {
 	r.start = time.Now()
+	r.epoch = 1
 	r.st.init(r.plan, &r.cfg)
 	r.st.admits = true
 	r.records = make([]record, len(r.plan.nodes))
 	if len(r.cfg.sinks) > 0 || len(r.cfg.observers) > 0 || r.cfg.retain > 0 {
-		r.log, r.recorder.latest = newEventLog(r), make([]uint64, len(r.plan.nodes))
+		var last uint64
+		if x != nil {
+			last = x.file.LastEvent
+		}
+		r.log, r.recorder.latest = newEventLog(r, last), make([]uint64, len(r.plan.nodes))
 		r.st.logged = true
 	}
 	var ended *stopCause
 	if r.ctx.Err() != nil {
 		ended = r.callerCause()
 	}
+	var answers map[Ref]answer
+	if x != nil {
+		answers = r.answers(x.signals)
+	}
 	s := &r.st
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.event(entry{kind: evRunStarted})
-	s.begin()
+	if x != nil {
+		r.restore(x)
+		r.continueWaits(answers, 0)
+	} else {
+		r.event(entry{kind: evRunStarted})
+		s.begin()
+	}
 	r.flush(0)
+	r.careful = r.cfg.checkValues || r.ctx.Done() != nil
 	if r.ctx.Done() != nil {
 		r.base = context.WithoutCancel(r.ctx)
 		if ended != nil {

@@ -124,13 +124,14 @@ func isGate(n *Node) bool {
 // answer is what a signal means for a gate, worked out without the lock: labels may be user code.
 type answer struct {
 	Outcome
-	value any // of a completed gate
-	err   error
+	signal any // what came
+	value  any // of a completed gate
+	err    error
 }
 
 func (r *Run) answer(ref Ref, value any) answer {
 	c := (&worker{run: r, task: Task{Token: Token{Ref: ref}}}).conclude(attemptResult{value: value})
-	return answer{c.Outcome, c.value, c.err}
+	return answer{c.Outcome, value, c.value, c.err}
 }
 
 // Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
@@ -138,7 +139,8 @@ func (r *Run) answer(ref Ref, value any) answer {
 //
 // The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
 // gate nor one that a step waits under is refused with [ErrUnknownGate], a node that was stopped or skipped with
-// [ErrTransition], and any answer after the run's end with [ErrFinished].
+// [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
+// end with [ErrFinished].
 func (r *Run) Signal(gate string, value any) error {
 	r.st.mu.Lock()
 	ref, err := r.gateOf(gate)
@@ -146,7 +148,12 @@ func (r *Run) Signal(gate string, value any) error {
 	if err != nil {
 		return err
 	}
-	a := answer{value: value}
+	if r.cfg.checkValues {
+		if _, err := encodeValue(r.cfg.codec, value); err != nil {
+			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+		}
+	}
+	a := answer{signal: value}
 	if r.plan.facts[ref].is(factGate) {
 		a = r.answer(ref, value)
 	}
@@ -182,7 +189,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 			return nil
 		}
 		x := r.extras[ref]
-		x.signal, x.signalled = a.value, true
+		x.signal, x.signalled = a.signal, true
 		x.reentries++
 		r.reentered = true
 		r.endWait(x)

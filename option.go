@@ -25,6 +25,13 @@ type config struct {
 	onFailure      FailureMode
 	stopMode       StopMode
 	onSuspend      SuspendMode
+	codec          Codec
+	checkValues    bool // outputs are encoded when their nodes complete
+	from           *Snapshot
+	signals        map[string]any
+	redrive        bool
+	redriven       []string
+	allowChange    bool
 	limit          int
 	keyLimit       int
 	estimates      *Result

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"sync"
 )
 
 // Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
@@ -42,6 +43,10 @@ type Plan struct {
 	losers   bool      // some node has CancelLosers
 	groups   []group   // the declared groups, then one for each key
 	member   [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
+
+	hashOnce sync.Once // guards what follows
+	hash     string
+	hashes   []string // by Ref
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract
 	moderated []Ref // nodes that ask for a moderator
@@ -273,6 +278,9 @@ func (p *Plan) CriticalPath() []string {
 	}
 	return path
 }
+
+// edgePosition is the place of an edge among the in-edges of its target.
+func (p *Plan) edgePosition(to Ref, edge int32) int { return slices.Index(p.in.row(to), edge) }
 
 // edgesFrom returns a part of to's in-edges that holds all edges from the given node.
 func (p *Plan) edgesFrom(to, from Ref) []int32 {

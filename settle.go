@@ -12,6 +12,16 @@ func (s *State) finish(r Ref, to Status, bits uint64) {
 	w := s.words[r]
 	s.check(r, to)
 	s.words[r] = w&wordReached | wordDecided | uint64(to)<<statusShift | bits
+	s.count(r, to, bits)
+	if s.settledAt != nil {
+		s.clock++
+		s.settledAt[r] = s.clock
+	}
+	s.log(r, to)
+}
+
+// count counts a node that has become terminal.
+func (s *State) count(r Ref, to Status, bits uint64) {
 	if r != s.plan.end {
 		s.left--
 	}
@@ -30,11 +40,6 @@ func (s *State) finish(r Ref, to Status, bits uint64) {
 		s.badNodes++
 		s.cancelled++
 	}
-	if s.settledAt != nil {
-		s.clock++
-		s.settledAt[r] = s.clock
-	}
-	s.log(r, to)
 }
 
 // check holds every transition against the table. One that is not in it is a defect of this package: tests panic, a run
@@ -459,24 +464,32 @@ func (s *State) advance() {
 			return
 		}
 		s.tier++
-		s.logWave(s.tier, 1)
-		lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
-		if lo == s.plan.end {
-			s.pending = 1
-			s.maybeEnd()
+		if s.enterTier() {
 			return
 		}
-		for r := lo; r < hi; r++ {
-			if !statusOf(s.words[r]).Terminal() {
-				s.pending++
-			}
-		}
-		for r := lo; r < hi; r++ {
-			if s.judge(r) {
-				s.visit(r)
-			}
+	}
+}
+
+// enterTier judges the joins of the nodes of the tier that begins. It reports whether that is the tier of the end node.
+func (s *State) enterTier() (end bool) {
+	s.logWave(s.tier, 1)
+	lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
+	if lo == s.plan.end {
+		s.pending = 1
+		s.maybeEnd()
+		return true
+	}
+	for r := lo; r < hi; r++ {
+		if !statusOf(s.words[r]).Terminal() {
+			s.pending++
 		}
 	}
+	for r := lo; r < hi; r++ {
+		if s.judge(r) {
+			s.visit(r)
+		}
+	}
+	return false
 }
 
 func (s *State) logWave(tier int32, wave int8) {

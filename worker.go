@@ -86,7 +86,7 @@ func (w *worker) crashed() (more bool) {
 func (w *worker) complete(res *attemptResult) (more, done bool) {
 	r, step := w.run, w.step
 	s, ref := &r.st, step.ref
-	if res.err != nil || !r.plan.facts[ref].is(factPlain) || r.detach != nil && r.ctx.Err() != nil {
+	if res.err != nil || !r.plan.facts[ref].is(factPlain) || r.careful && (r.cfg.checkValues || r.ctx.Err() != nil) {
 		return false, false
 	}
 	s.mu.Lock()
@@ -313,6 +313,11 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		c := conclusion{Outcome: Outcome{Status: Completed}, value: res.value}
 		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
 			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
+		}
+		if w.run.cfg.checkValues {
+			if _, err := encodeValue(w.run.cfg.codec, res.value); err != nil {
+				return w.failure(attemptResult{err: err, kind: CauseStoreError})
+			}
 		}
 		if f.router < 0 {
 			return c
@@ -561,7 +566,7 @@ func (w *worker) fallback() bool {
 	if err != nil {
 		c = *failed
 		c.err = errors.Join(failed.err, bounded(err))
-	} else if r.plan.facts[ref].router >= 0 || r.plan.facts[ref].is(factJudge) || ref == r.plan.end {
+	} else if r.plan.facts[ref].router >= 0 || r.plan.facts[ref].is(factJudge) || ref == r.plan.end || r.cfg.checkValues {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		}

@@ -1,0 +1,380 @@
+package kahn
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Codec turns the values of a run, outputs and inputs and what waits are about, into JSON and back, for snapshots and
+// stores. Encode must answer a value that Decode would not give back with an error that matches [ErrNotEncodable]. Both may
+// be called from several goroutines at once.
+type Codec interface {
+	Encode(value any) (json.RawMessage, error)
+	Decode(data json.RawMessage) (any, error)
+}
+
+// Types is the Codec that runs use, with the host's own types by the name under which they are written:
+//
+//	kahn.Encoding(kahn.Types{"order": Order{}, "orders": []*Order(nil)})
+//
+// What JSON has is written as it is: nil, booleans, strings, float64, map[string]any, []any. All other types are written
+// with their names, as {"$type": "int", "value": 7}, so that a value comes back with the type that it had: integers of every
+// size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number and
+// json.RawMessage; lists, and maps by string, of any of these; [Outputs] and [EndVerdict]; and the types registered here, by
+// their own JSON form. A value of any other type is an error that names it: nothing is written that would come back as something else.
+//
+// The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
+// bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs and verdict
+// are taken.
+type Types map[string]any
+
+// Encoding is the Codec of the run. With it every output is encoded when its node completes, so that one that cannot be
+// encoded fails its node then, with [CauseStoreError], and not somebody's snapshot later. Default: nil [Types], asked when
+// a snapshot is encoded.
+func Encoding(c Codec) Option {
+	return optionFunc(func(cfg *config) error {
+		if c == nil {
+			return fmt.Errorf("%w: Encoding(nil)", ErrBadOption)
+		}
+		cfg.codec, cfg.checkValues = c, true
+		return nil
+	})
+}
+
+// maxValueDepth bounds how deep the values may be nested that Types takes: others contain themselves.
+const maxValueDepth = 1000
+
+// leaves are the built-in types that are written by their own JSON form, which gives back what was written.
+var leaves = map[string]reflect.Type{
+	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
+	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),
+	"int16": reflect.TypeFor[int16](), "int32": reflect.TypeFor[int32](), "int64": reflect.TypeFor[int64](),
+	"uint": reflect.TypeFor[uint](), "uint8": reflect.TypeFor[uint8](), "uint16": reflect.TypeFor[uint16](),
+	"uint32": reflect.TypeFor[uint32](), "uint64": reflect.TypeFor[uint64](), "bytes": reflect.TypeFor[[]byte](),
+	"time": reflect.TypeFor[time.Time](), "duration": reflect.TypeFor[time.Duration](),
+	"number": reflect.TypeFor[json.Number](), "raw": reflect.TypeFor[json.RawMessage](), "any": reflect.TypeFor[any](),
+	"outputs": reflect.TypeFor[Outputs](), "verdict": reflect.TypeFor[EndVerdict](),
+}
+
+var leafNames = func() map[reflect.Type]string {
+	names := make(map[reflect.Type]string, len(leaves))
+	for name, t := range leaves {
+		names[t] = name
+	}
+	return names
+}()
+
+const (
+	listPrefix = "[]"
+	mapPrefix  = "map[string]"
+	typeKey    = "$type"
+)
+
+// nameOf is the name under which values of a type are written.
+func (t Types) nameOf(typ reflect.Type) (string, bool) {
+	if name, ok := leafNames[typ]; ok {
+		return name, true
+	}
+	found, ok := "", false
+	for name, zero := range t {
+		if reflect.TypeOf(zero) == typ && leaves[name] == nil && (!ok || name < found) {
+			found, ok = name, true
+		}
+	}
+	if ok || typ.Name() != "" {
+		return found, ok
+	}
+	prefix := listPrefix
+	switch {
+	case typ.Kind() == reflect.Map && typ.Key() == reflect.TypeFor[string]():
+		prefix = mapPrefix
+	case typ.Kind() != reflect.Slice:
+		return "", false
+	}
+	name, ok := t.nameOf(typ.Elem())
+	return prefix + name, ok
+}
+
+// typeOf is the reverse of nameOf.
+func (t Types) typeOf(name string) (reflect.Type, bool) {
+	if typ, ok := leaves[name]; ok {
+		return typ, true
+	}
+	if zero, ok := t[name]; ok && zero != nil {
+		return reflect.TypeOf(zero), true
+	}
+	if elem, ok := strings.CutPrefix(name, listPrefix); ok && len(name) <= maxErrorText {
+		if typ, ok := t.typeOf(elem); ok {
+			return reflect.SliceOf(typ), true
+		}
+	}
+	if elem, ok := strings.CutPrefix(name, mapPrefix); ok && len(name) <= maxErrorText {
+		if typ, ok := t.typeOf(elem); ok {
+			return reflect.MapOf(reflect.TypeFor[string](), typ), true
+		}
+	}
+	return nil, false
+}
+
+// Encode implements [Codec].
+func (t Types) Encode(value any) (json.RawMessage, error) {
+	form, err := t.form(value, 0)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(form)
+}
+
+// form is a value of any type as package json writes it, with the name of its type unless JSON tells it.
+func (t Types) form(value any, depth int) (any, error) {
+	switch v := value.(type) {
+	case nil, bool:
+		return v, nil
+	case string:
+		if utf8.ValidString(v) {
+			return v, nil
+		}
+		return tag("string", []byte(v)), nil
+	case float64:
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			return v, nil
+		}
+		return tag("float64", strconv.FormatFloat(v, 'g', -1, 64)), nil
+	case map[string]any:
+		if _, clash := v[typeKey]; v != nil && !clash {
+			return t.formOf(reflect.ValueOf(v), depth)
+		}
+	case []any:
+		if v != nil {
+			return t.formOf(reflect.ValueOf(v), depth)
+		}
+	}
+	typ := reflect.TypeOf(value)
+	name, ok := t.nameOf(typ)
+	if !ok {
+		return nil, fmt.Errorf("%w: type %v is not registered", ErrNotEncodable, typ)
+	}
+	form, err := t.formOf(reflect.ValueOf(value), depth)
+	return tag(name, form), err
+}
+
+func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
+
+// formOf is the form of a value whose type the reader knows.
+func (t Types) formOf(v reflect.Value, depth int) (any, error) {
+	if depth > maxValueDepth {
+		return nil, fmt.Errorf("%w: nested deeper than %d", ErrNotEncodable, maxValueDepth)
+	}
+	switch x := v.Interface().(type) {
+	case Outputs:
+		return t.formOf(reflect.ValueOf(map[string]any(x)), depth+1)
+	case EndVerdict:
+		output, err := t.form(x.Output, depth+1)
+		return map[string]any{"status": x.Status, "output": output}, err
+	}
+	switch typ := v.Type(); {
+	case typ.Kind() == reflect.Interface || typ.Kind() == reflect.String && typ.Name() == "string" || typ.Kind() == reflect.Float64 && typ.Name() == "float64":
+		if v.Kind() == reflect.Interface && v.IsNil() {
+			return nil, nil
+		}
+		return t.form(v.Interface(), depth+1)
+	case typ.Name() != "" || typ == reflect.TypeFor[[]byte]() || typ.Kind() != reflect.Slice && typ.Kind() != reflect.Map:
+		if f, ok := v.Interface().(float32); ok && (math.IsNaN(float64(f)) || math.IsInf(float64(f), 0)) {
+			return strconv.FormatFloat(float64(f), 'g', -1, 32), nil
+		}
+		return v.Interface(), nil // by its own JSON form
+	case v.IsNil():
+		return nil, nil
+	case typ.Kind() == reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			form, err := t.formOf(v.Index(i), depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list[i] = form
+		}
+		return list, nil
+	}
+	entries := make(map[string]any, v.Len())
+	for _, key := range slices.Sorted(func(yield func(string) bool) {
+		for _, k := range v.MapKeys() {
+			if !yield(k.String()) {
+				return
+			}
+		}
+	}) {
+		if !utf8.ValidString(key) {
+			return nil, fmt.Errorf("%w: a map key is not valid UTF-8", ErrNotEncodable)
+		}
+		form, err := t.formOf(v.MapIndex(reflect.ValueOf(key)), depth+1)
+		if err != nil {
+			return nil, err
+		}
+		entries[key] = form
+	}
+	return entries, nil
+}
+
+// Decode implements [Codec].
+func (t Types) Decode(data json.RawMessage) (any, error) {
+	return t.value(data, 0)
+}
+
+// value is the reverse of form.
+func (t Types) value(data json.RawMessage, depth int) (any, error) {
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 {
+		return nil, fmt.Errorf("%w: no value", ErrBadValue)
+	}
+	switch data[0] {
+	case '{':
+		var tagged struct {
+			Type  *string         `json:"$type"`
+			Value json.RawMessage `json:"value"`
+		}
+		if err := json.Unmarshal(data, &tagged); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
+		}
+		if tagged.Type == nil {
+			return t.valueOf(reflect.TypeFor[map[string]any](), data, depth)
+		}
+		typ, ok := t.typeOf(*tagged.Type)
+		if !ok {
+			return nil, fmt.Errorf("%w: type %s is not registered", ErrBadValue, quoteID(*tagged.Type))
+		}
+		return t.taggedValue(typ, tagged.Value, depth)
+	case '[':
+		return t.valueOf(reflect.TypeFor[[]any](), data, depth)
+	}
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
+	}
+	return v, nil
+}
+
+// taggedValue reads what form has tagged: strings and numbers there are those that JSON has not.
+func (t Types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
+	var text string
+	switch typ {
+	case leaves["string"]:
+		var b []byte
+		if err := json.Unmarshal(data, &b); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
+		}
+		return string(b), nil
+	case leaves["float64"], leaves["float32"]:
+		if json.Unmarshal(data, &text) == nil {
+			f, err := strconv.ParseFloat(text, typ.Bits())
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
+			}
+			return reflect.ValueOf(f).Convert(typ).Interface(), nil
+		}
+	}
+	return t.valueOf(typ, data, depth)
+}
+
+// valueOf is the reverse of formOf.
+func (t Types) valueOf(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
+	if depth > maxValueDepth {
+		return nil, fmt.Errorf("%w: nested deeper than %d", ErrBadValue, maxValueDepth)
+	}
+	isList := typ.Kind() == reflect.Slice && typ.Name() == "" && typ != leaves["bytes"]
+	isMap := typ.Kind() == reflect.Map && typ.Name() == ""
+	switch {
+	case typ == leaves["outputs"]:
+		m, err := t.valueOf(reflect.TypeFor[map[string]any](), data, depth+1)
+		entries, _ := m.(map[string]any)
+		return Outputs(entries), err
+	case typ == leaves["verdict"]:
+		var parts struct {
+			Status RunStatus       `json:"status"`
+			Output json.RawMessage `json:"output"`
+		}
+		if err := json.Unmarshal(data, &parts); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
+		}
+		output, err := t.value(parts.Output, depth+1)
+		return EndVerdict{Status: parts.Status, Output: output}, err
+	case isList || isMap:
+		v := reflect.New(typ).Elem()
+		if string(bytes.TrimSpace(data)) == "null" {
+			return v.Interface(), nil
+		}
+		var err error
+		if isList {
+			err = t.fillList(v, data, depth)
+		} else {
+			err = t.fillMap(v, data, depth)
+		}
+		return v.Interface(), err
+	}
+	v := reflect.New(typ)
+	if err := json.Unmarshal(data, v.Interface()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
+	}
+	return v.Elem().Interface(), nil
+}
+
+func (t Types) fillList(v reflect.Value, data json.RawMessage, depth int) error {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadValue, err)
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(parts), len(parts)))
+	for i, part := range parts {
+		if err := t.fill(v.Index(i), part, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t Types) fillMap(v reflect.Value, data json.RawMessage, depth int) error {
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadValue, err)
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(parts)))
+	elem := reflect.New(v.Type().Elem()).Elem()
+	for key, part := range parts {
+		elem.SetZero()
+		if err := t.fill(elem, part, depth); err != nil {
+			return err
+		}
+		v.SetMapIndex(reflect.ValueOf(key), elem)
+	}
+	return nil
+}
+
+// fill sets an element of a list or map.
+func (t Types) fill(v reflect.Value, data json.RawMessage, depth int) error {
+	var x any
+	var err error
+	switch v.Type() {
+	case leaves["any"], leaves["string"], leaves["float64"]: // which may have been tagged for their value
+		x, err = t.value(data, depth+1)
+	case leaves["float32"]:
+		x, err = t.taggedValue(v.Type(), data, depth+1)
+	default:
+		x, err = t.valueOf(v.Type(), data, depth+1)
+	}
+	if err != nil || x == nil {
+		return err
+	}
+	if rv := reflect.ValueOf(x); rv.Type().AssignableTo(v.Type()) {
+		v.Set(rv)
+		return nil
+	}
+	return fmt.Errorf("%w: %T in a list or map of %v", ErrBadValue, x, v.Type())
+}

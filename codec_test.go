@@ -1,0 +1,90 @@
+package kahn_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+type order struct {
+	ID    int64    `json:"id"`
+	Lines []string `json:"lines"`
+}
+
+func TestTypesGiveBackWhatWasWritten(t *testing.T) {
+	types := kahn.Types{"order": order{}, "orderRef": (*order)(nil)}
+	self := map[string]any{}
+	self["me"] = self
+	for _, v := range []any{
+		nil, true, "text", "", "\xff\x00", 1.5, math.Inf(-1), 7, int8(-3), int64(math.MaxInt64), uint64(math.MaxUint64), float32(0.1),
+		float32(math.Inf(1)), []byte{0, 255}, []byte(nil), json.Number("12345678901234567890.10"), json.RawMessage(`{"a":1}`), time.Minute,
+		time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), []any{}, []any(nil), map[string]any{}, map[string]any(nil),
+		map[string]any{"a": 1, "b": []any{2.5, nil, int64(3)}, "c": map[string]any{"$type": "int", "value": "no"}},
+		[]string{"a", "\xfe", ""}, []string(nil), []int{1, 2}, []float64{1, math.MaxFloat64, math.Inf(1)}, map[string]string{"k": "v"},
+		map[string]int{"k": 1 << 60}, [][]int{{1}, nil, {}}, []map[string]any{{"x": 1}, nil}, map[string][]order{"k": {{ID: 9}}},
+		kahn.Outputs{"output": 3, "more": []string{"x"}}, kahn.EndVerdict{Status: kahn.RunFailed, Output: []int{1}},
+		order{7, []string{"a"}}, &order{ID: 1 << 62}, []order{{ID: 1}}, []*order{{ID: 2}, nil}, []float32{1, 2.5}, []bool{true},
+	} {
+		data, err := types.Encode(v)
+		if err != nil {
+			t.Errorf("%#v: %v", v, err)
+			continue
+		}
+		if !json.Valid(data) {
+			t.Errorf("%#v: %s", v, data)
+		}
+		back, err := types.Decode(data)
+		if err != nil || !reflect.DeepEqual(back, v) {
+			t.Errorf("%#v became %#v, %v, by way of %s", v, back, err, data)
+		}
+	}
+	for _, v := range []any{
+		struct{}{}, make(chan int), func() {}, self, map[int]string{1: "a"}, [2]int{}, errors.New("e"), map[string]any{"\xff": 1},
+		[]any{order{}, func() {}}, new(int), time.UTC,
+	} {
+		if data, err := types.Encode(v); !errors.Is(err, kahn.ErrNotEncodable) {
+			t.Errorf("%T: %s, %v", v, data, err)
+		}
+	}
+	if _, err := (kahn.Types)(nil).Encode(order{}); !errors.Is(err, kahn.ErrNotEncodable) {
+		t.Error(err)
+	}
+}
+
+func TestTypesRefuseWhatTheyDoNotKnow(t *testing.T) {
+	for _, text := range []string{
+		``, `{`, `[1,`, `{"$type":"order","value":{}}`, `{"$type":"int","value":1.5}`, `{"$type":"int8","value":300}`,
+		`{"$type":"[]int","value":{"a":1}}`, `{"$type":"[]int","value":["x"]}`, `{"$type":"string","value":"%%"}`, `{"$type":7}`,
+		`{"$type":"int"}`, `{"$type":"float64","value":"x"}`, `{"$type":"verdict","value":{"status":"so so"}}`, `nul`,
+		`{"$type":"[]string","value":[1]}`,
+	} {
+		if v, err := (kahn.Types{}).Decode(json.RawMessage(text)); !errors.Is(err, kahn.ErrBadValue) {
+			t.Errorf("%s: %#v, %v", text, v, err)
+		}
+	}
+}
+
+func FuzzTypes(f *testing.F) {
+	for _, text := range []string{`{"$type":"map[string][]int","value":{"a":[1,2]}}`, `[1,{"a":null}]`, `{"$type":"outputs","value":{"x":1}}`} {
+		f.Add([]byte(text))
+	}
+	types := kahn.Types{"order": order{}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := types.Decode(data)
+		if err != nil {
+			return
+		}
+		again, err := types.Encode(v)
+		if err != nil {
+			t.Fatalf("%s decodes to %#v: %v", data, v, err)
+		}
+		if back, err := types.Decode(again); err != nil || !reflect.DeepEqual(back, v) {
+			t.Fatalf("%#v became %#v, %v", v, back, err)
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package kahn
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Hash identifies the graph for snapshots: the hex SHA-256 of all that has a say in what a run of it comes to. It covers
+// nodes, edges, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions, which cannot
+// be compared. It leaves out what only says when and how often things are done: Retry, Timeout, OverallTimeout, Priority,
+// Estimate, Groups and Key.
+func (p *Plan) Hash() string {
+	p.hashOnce.Do(func() {
+		p.hashes = make([]string, len(p.nodes))
+		all := sha256.New()
+		for _, ref := range p.declared {
+			p.hashes[ref] = p.hashNode(ref)
+			fmt.Fprintln(all, p.hashes[ref])
+		}
+		p.hash = hex.EncodeToString(all.Sum(nil))
+	})
+	return p.hash
+}
+
+// unhashed are the fields of a Node that do not belong to what it is; After and In are empty in a plan.
+var unhashed = []string{"After", "In", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key"}
+
+// hashNode identifies a node with its in-edges and the defaults that it got.
+func (p *Plan) hashNode(ref Ref) string {
+	h := sha256.New()
+	f := &p.facts[ref]
+	fmt.Fprintf(h, "%v %v %v\n", f.join, f.mode, f.policy)
+	n := reflect.ValueOf(&p.nodes[ref]).Elem()
+	for i := range n.NumField() {
+		if name := n.Type().Field(i).Name; !n.Field(i).IsZero() && !slices.Contains(unhashed, name) {
+			fmt.Fprintf(h, "%s=%s\n", name, hashedForm(n.Field(i)))
+		}
+	}
+	for _, i := range p.in.row(ref) {
+		e := reflect.ValueOf(p.edges[i].Edge).Elem()
+		for i := range e.NumField() {
+			if !e.Field(i).IsZero() {
+				fmt.Fprintf(h, "%s=%s ", e.Type().Field(i).Name, hashedForm(e.Field(i)))
+			}
+		}
+		fmt.Fprintln(h)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// hashedForm is a field by its JSON form, or by its type if it has none. What a value makes of itself is user code.
+func hashedForm(v reflect.Value) (text string) {
+	if v.Kind() == reflect.Func {
+		return "func"
+	}
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("<%v>", v.Type())
+		}
+	}()
+	data, err := json.Marshal(v.Interface())
+	if err != nil {
+		return fmt.Sprintf("<%T>", v.Interface())
+	}
+	return string(data)
+}

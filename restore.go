@@ -1,0 +1,440 @@
+package kahn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Resume goes on with a run from a snapshot: what is terminal stays as it is, what waits waits on unless signals answers it,
+// what was ready, running or backing off is ready, and everything else follows. A node whose attempt was under way is
+// attempted again: at least once is what can be promised, and [Step.IdempotencyKey] is the same. Neither guards nor
+// conditions that have answered are asked again. Attempts, event ids and delta indices go on counting.
+//
+// signals answers nodes that wait, by id or token, a part of them or none; it may also answer gates that the run has not
+// reached. Deadlines of gates are those of the first wait; one that has passed fails its gate before any signal arrives.
+//
+// The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
+// unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
+// [ErrUnknownGate] or [ErrAnswered], two for the same node one that matches [ErrDuplicateGate], a snapshot of a run that is
+// over one that matches [ErrFinished]. Nothing was run then. Apart from this, Resume is [Execute] with the option [From].
+func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals map[string]any, opts ...Option) (*Result, error) {
+	return Execute(ctx, g, step, append(slices.Clone(opts), From(s, signals))...)
+}
+
+// Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
+// or were cancelled, and everything that follows them. What else has completed is reused. The nodes start anew: attempts
+// count from 1, guards and conditions are asked again. Names that the graph does not have are an error that matches
+// [ErrUnknownNode]. Apart from this, Redrive is [Execute] with the option [Redriven].
+func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
+	return Execute(ctx, g, step, append(slices.Clone(opts), Redriven(s, nodes...))...)
+}
+
+// From makes the run go on from a snapshot. See [Resume].
+func From(s *Snapshot, signals map[string]any) Option {
+	return optionFunc(func(c *config) error {
+		if s == nil {
+			return fmt.Errorf("%w: From(nil)", ErrBadOption)
+		}
+		c.from, c.signals, c.redrive, c.redriven = s, signals, false, nil
+		return nil
+	})
+}
+
+// Redriven makes the run repeat a part of a snapshot's. See [Redrive].
+func Redriven(s *Snapshot, nodes ...string) Option {
+	return optionFunc(func(c *config) error {
+		if s == nil {
+			return fmt.Errorf("%w: Redriven(nil)", ErrBadOption)
+		}
+		c.from, c.signals, c.redrive, c.redriven = s, nil, true, nodes
+		return nil
+	})
+}
+
+// AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
+// nodes that were idle: every other node must be there, with the same in-edges, and be the same in all that [Plan.Hash]
+// covers.
+func AllowGraphChange() Option {
+	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
+}
+
+// restoration is a snapshot held against the plan that it is to go on with.
+type restoration struct {
+	file    snapshotFile
+	refs    []Ref // by node of the file
+	signals map[Ref]any
+	invalid []Ref // redriven nodes that were not idle, in the order of declaration
+	crashed bool  // the snapshot was taken in the middle of the run
+}
+
+// restoration checks, before anything runs, that the run can go on from the snapshot.
+func (r *Run) restoration() (*restoration, error) {
+	p, c := r.plan, &r.cfg
+	file, err := c.from.decode(c.codec)
+	if err != nil {
+		return nil, err
+	}
+	x := &restoration{file: file, crashed: file.Status == RunRunning, signals: map[Ref]any{}}
+	if file.Hash != p.Hash() && !c.allowChange {
+		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.hash)
+	}
+	if file.Status.Terminal() && !c.redrive {
+		return nil, fmt.Errorf("%w: %v", ErrFinished, file.Status)
+	}
+	if c.runID == "" {
+		c.runID = file.Run
+	}
+	if c.inputs == nil && file.Inputs != nil {
+		c.inputs = make(map[string]any, len(file.Inputs))
+		for name, v := range file.Inputs {
+			c.inputs[name] = v.value
+		}
+	}
+	at := map[Ref]int{}
+	for i := range file.Nodes {
+		n := &file.Nodes[i]
+		ref, ok := p.Ref(n.ID)
+		if !ok || n.Hash != p.hashes[ref] {
+			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(n.ID), n.Status)
+		}
+		if _, twice := at[ref]; twice || n.Status >= statusCount || n.Status == Waiting || n.Status == Idle && !n.Checking {
+			return nil, fmt.Errorf("%w: snapshot: node %s in status %v", ErrBadValue, quoteID(n.ID), n.Status)
+		}
+		if n.Status == Suspended && n.Wait == nil {
+			return nil, fmt.Errorf("%w: snapshot: node %s waits for nothing", ErrBadValue, quoteID(n.ID))
+		}
+		at[ref] = i
+		x.refs = append(x.refs, ref)
+	}
+	if c.redrive {
+		return x, x.redrive(p, c.redriven, at)
+	}
+	return x, x.answer(p, c.signals, at)
+}
+
+// answer finds the nodes that the signals are for.
+func (x *restoration) answer(p *Plan, signals map[string]any, at map[Ref]int) error {
+	for _, s := range x.file.Signals {
+		if ref, ok := p.Ref(s.Node); ok && p.facts[ref].is(factGate) {
+			x.signals[ref] = s.Value.value
+		}
+	}
+	byToken := map[string]Ref{}
+	for i, ref := range x.refs {
+		if n := &x.file.Nodes[i]; n.Status == Suspended {
+			byToken[n.Wait.Token] = ref
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(signals)) {
+		ref, ok := byToken[name]
+		if !ok {
+			ref, ok = p.Ref(name)
+		}
+		i, known := at[ref]
+		switch {
+		case !ok || !known && !p.facts[ref].is(factGate):
+			return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
+		case known && x.file.Nodes[i].Status.Terminal():
+			return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), x.file.Nodes[i].Status)
+		case known && x.file.Nodes[i].Status != Suspended && !p.facts[ref].is(factGate):
+			return fmt.Errorf("%w: node %s is %v", ErrUnknownGate, quoteID(name), x.file.Nodes[i].Status)
+		}
+		if _, twice := x.signals[ref]; twice {
+			return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(p.nodes[ref].ID))
+		}
+		x.signals[ref] = signals[name]
+	}
+	return nil
+}
+
+// redrive forgets the nodes that are to run again.
+func (x *restoration) redrive(p *Plan, names []string, at map[Ref]int) error {
+	again := make([]bool, len(p.nodes))
+	for _, name := range names {
+		ref, ok := p.Ref(name)
+		if !ok {
+			return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(name))
+		}
+		again[ref] = true
+	}
+	if len(names) == 0 {
+		for i, ref := range x.refs {
+			switch x.file.Nodes[i].Status {
+			case Failed, Aborted, Cancelled:
+				again[ref] = true
+			}
+		}
+	}
+	for r := range again { // predecessors come first
+		for _, i := range p.in.row(Ref(r)) {
+			again[r] = again[r] || again[p.edges[i].from]
+		}
+	}
+	var nodes []nodeState
+	var refs []Ref
+	for i, ref := range x.refs {
+		if again[ref] || ref == p.end {
+			x.invalid = append(x.invalid, ref)
+			continue
+		}
+		nodes, refs = append(nodes, x.file.Nodes[i]), append(refs, ref)
+	}
+	x.file.Nodes, x.refs = nodes, refs
+	x.file.Epoch++
+	x.file.Stop, x.file.Cancelled, x.crashed = nil, false, false
+	return nil
+}
+
+// restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
+// has run.
+func (r *Run) restore(x *restoration) {
+	s := &r.st
+	r.epoch, r.cancelled = x.file.Epoch, x.file.Cancelled
+	for i, ref := range x.refs {
+		r.restoreRecord(ref, &x.file.Nodes[i])
+		s.restoreWord(ref, &x.file.Nodes[i])
+	}
+	switch {
+	case r.cfg.redrive:
+		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: x.file.Status, To: RunRunning}})
+		for _, ref := range x.invalid {
+			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: NodeInvalidated{Reason: "redrive"}})
+		}
+	case x.crashed:
+		r.event(entry{kind: evRunRecovered, arg: RunRecovered{From: x.file.LastEvent}})
+	default:
+		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.waitingIDs()}})
+	}
+	s.rebuild(x.refs, x.file.Nodes)
+	if stop := x.file.Stop; stop != nil {
+		r.stop(stop.Kind, noRef, &stopCause{cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}, stopAsking)
+	}
+	for i, ref := range x.refs {
+		if n := &x.file.Nodes[i]; !n.Status.Terminal() && n.Cause != CauseNone && !statusOf(s.words[ref]).Terminal() {
+			origin := noRef
+			if o, ok := r.plan.Ref(n.Origin); ok {
+				origin = o
+			}
+			if err := s.stopNode(ref, n.Cause, origin, stopAsking); err != nil {
+				s.noteBug(err)
+			}
+			r.disarmNode(ref)
+		}
+	}
+	r.flush(0)
+}
+
+// restoreRecord restores what the run keeps of a node.
+func (r *Run) restoreRecord(ref Ref, n *nodeState) {
+	rec := &r.records[ref]
+	rec.attempts, rec.fallback = n.Attempts, n.Fallback
+	if !n.Start.IsZero() {
+		rec.start, rec.end = int64(n.Start.Sub(r.start)), int64(n.End.Sub(r.start))
+	}
+	switch {
+	case n.Value != nil:
+		rec.value = n.Value.value
+	case n.Err != nil:
+		rec.value = n.Err.restore()
+	}
+	if ref == r.plan.end && n.Status == Completed {
+		r.endOutput = rec.value
+	}
+	reentries := n.Started - n.Attempts
+	if n.Status.Terminal() || r.plan.facts[ref].is(factGate) {
+		reentries = 0
+	}
+	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
+		n.Saved == nil && n.Signal == nil && n.Deltas == 0 && n.Message == "" && !n.Abandoned && reentries == 0 {
+		return
+	}
+	x := r.extra(ref)
+	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
+	x.abandoned, x.skip, x.deltas, x.reentries = n.Abandoned, n.Message, n.Deltas, reentries
+	r.reentered = r.reentered || reentries > 0
+	for _, e := range n.Errs {
+		x.errs = append(x.errs, e.restore())
+	}
+	if n.Merged != nil {
+		x.merged = make(map[string]any, len(n.Merged))
+		for name, v := range n.Merged {
+			x.merged[name] = v.value
+		}
+	}
+	if n.Saved != nil {
+		x.saved = n.Saved.value
+	}
+	if n.Signal != nil {
+		x.signal, x.signalled = n.Signal.value, true
+	}
+	if n.Wait != nil && n.Status == Suspended {
+		x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}
+		if !r.plan.facts[ref].is(factGate) {
+			if r.tokens == nil {
+				r.tokens = map[string]Ref{}
+			}
+			r.tokens[x.wait.Token] = ref
+		}
+	}
+}
+
+// continueWaits arms the deadlines of the gates that wait, ends the waits whose deadline has passed, and then delivers the
+// signals, in the order of declaration.
+func (r *Run) continueWaits(answers map[Ref]answer, now int64) {
+	at := r.timeAt(now)
+	for _, ref := range r.plan.declared {
+		x := r.extras[ref]
+		if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || statusOf(r.st.words[ref]) != Suspended {
+			continue
+		}
+		if left := x.wait.Deadline.Sub(at); left > 0 {
+			r.armGate(ref, x, left)
+		} else {
+			r.gateTimedOut(ref, now)
+		}
+	}
+	for _, ref := range r.plan.declared {
+		if a, ok := answers[ref]; ok {
+			if err := r.signal(ref, a, now); err != nil {
+				r.warnings = append(r.warnings, fmt.Errorf("signal for node %s: %w", quoteID(r.plan.nodes[ref].ID), err))
+			}
+		}
+	}
+	for _, ref := range r.plan.declared { // the overall timeout goes on counting while a node does not run
+		n := &r.plan.nodes[ref]
+		if n.OverallTimeout > 0 && r.records[ref].attempts > 0 && !statusOf(r.st.words[ref]).Terminal() {
+			x := r.extra(ref)
+			left := time.Duration(r.records[ref].start-now) + n.OverallTimeout
+			x.overall = r.after(left, func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
+		}
+	}
+}
+
+// answers works out what the signals mean, without the lock: labels may be user code.
+func (r *Run) answers(signals map[Ref]any) map[Ref]answer {
+	answers := make(map[Ref]answer, len(signals))
+	for ref, value := range signals {
+		a := answer{signal: value}
+		if r.plan.facts[ref].is(factGate) {
+			a = r.answer(ref, value)
+		}
+		answers[ref] = a
+	}
+	return answers
+}
+
+// restoreWord restores the state of a node whose join has decided.
+func (s *State) restoreWord(r Ref, n *nodeState) {
+	w := wordDecided
+	for _, f := range []struct {
+		set bool
+		bit uint64
+	}{
+		{n.Reached, wordReached}, {n.Substituted, wordSubstituted}, {n.Propagated, wordPropagated}, {n.Tolerated, wordTolerated},
+		{n.Bypass, wordBypass}, {n.Checking, wordChecking},
+	} {
+		if f.set {
+			w |= f.bit
+		}
+	}
+	if s.settledAt != nil {
+		s.settledAt[r], s.decidedAt[r] = n.Settled, n.Decided
+		s.clock = max(s.clock, n.Settled, n.Decided)
+	}
+	if !n.Status.Terminal() {
+		s.words[r] = w | uint64(uint32(n.Started))
+		return
+	}
+	arg := uint64(noEdge)
+	switch {
+	case n.Status == Skipped && n.By > 0:
+		arg = uint64(n.By - 1)
+		if n.Skip != SkipNullPropagation {
+			arg = uint64(s.plan.in.row(r)[n.By-1])
+		}
+	case n.Status == Completed || n.Status == Failed && !n.Propagated:
+		arg = 0
+	case n.Origin != "":
+		if o, ok := s.plan.Ref(n.Origin); ok {
+			arg = uint64(uint32(o))
+		}
+	}
+	w |= uint64(n.Status)<<statusShift | uint64(n.Cause)<<kindShift | uint64(n.Skip)<<kindShift | arg
+	if f := &s.plan.facts[r]; f.router >= 0 {
+		for _, label := range n.Labels {
+			if id, ok := s.plan.routers[f.router].byLabel[label]; ok {
+				s.taken[f.labels+id] = true
+			}
+		}
+	}
+	s.words[r] = w
+	s.count(r, n.Status, w)
+}
+
+// rebuild works out from the restored words everything that follows from them, in place of begin: the counts of nodes that
+// have not decided, the queues, and, if the graph has changed, what is ready now.
+func (s *State) rebuild(restored []Ref, nodes []nodeState) {
+	for _, r := range s.plan.disabled {
+		if s.words[r]&wordDecided == 0 {
+			s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
+		}
+	}
+	for r := range s.words {
+		if !statusOf(s.words[r]).Terminal() {
+			continue
+		}
+		if s.settledAt != nil && s.settledAt[r] == 0 {
+			s.clock++
+			s.settledAt[r] = s.clock
+		}
+		s.visit(Ref(r))
+	}
+	s.late = nil // what failed before the snapshot has had its effect
+	for i, r := range restored {
+		w := s.words[r]
+		switch {
+		case statusOf(w).Terminal():
+		case w&wordChecking != 0:
+			s.busy++
+			s.evaluateInline(r)
+		case nodes[i].Status == Suspended:
+			s.words[r] |= uint64(Suspended) << statusShift
+			s.asleep++
+			if s.onSuspend == SuspendStop {
+				s.hold = max(s.hold, holdFresh)
+			}
+		default:
+			s.makeReady(r)
+		}
+	}
+	if s.mode == Waves {
+		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.plan.tiers)-1) && !s.enterTier() {
+			s.advance()
+		}
+		return
+	}
+	if len(s.plan.tiers) < 2 {
+		return
+	}
+	for r := range Ref(s.plan.tiers[1]) {
+		if r != s.plan.end {
+			s.touch(r)
+		}
+	}
+	s.cascade()
+	s.maybeEnd()
+}
+
+// firstOpenTier is the lowest tier with a node that is not terminal.
+func (s *State) firstOpenTier() int32 {
+	for r, w := range s.words {
+		if !statusOf(w).Terminal() {
+			return s.plan.facts[r].tier
+		}
+	}
+	return int32(len(s.plan.tiers) - 1)
+}

@@ -1,0 +1,494 @@
+package kahn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Snapshot is a run as it stood at one moment: what every node that is not idle had come to, its attempts, outputs, errors,
+// the branches that conditions took, what nodes wait for, and where the event log was. From it the run goes on, with
+// [Resume], [Redrive] or the option [From], in this process or in another one.
+//
+// A Snapshot that was taken in this process holds the values themselves. Encoded as JSON it holds them as the run's [Codec]
+// writes them; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the node.
+// Errors survive as their text, and still match the sentinel errors of this package and of package context.
+//
+// A Snapshot is immutable; it may be resumed any number of times, at its owner's risk: two runs from one snapshot repeat the
+// same work.
+type Snapshot struct {
+	file  snapshotFile
+	codec Codec // for MarshalJSON; the values of a snapshot that was decoded are read by the codec of the run that resumes
+}
+
+// snapshotVersion is the version of the JSON form. A reader accepts no other.
+const snapshotVersion = 1
+
+// snapshotFile is the JSON form of a snapshot.
+type snapshotFile struct {
+	Version   int               `json:"version"`
+	Graph     string            `json:"graph,omitempty"` // its name
+	Hash      string            `json:"hash"`            // of the plan
+	Run       string            `json:"run"`             // the run's id
+	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
+	Status    RunStatus         `json:"status"`          // running, if it was taken in the middle
+	Taken     time.Time         `json:"taken"`
+	LastEvent uint64            `json:"last_event,omitempty"`
+	Cancelled bool              `json:"cancelled,omitempty"` // somebody has asked for the run to stop
+	Stop      *stopState        `json:"stop,omitempty"`      // what has stopped the run
+	Inputs    map[string]stored `json:"inputs,omitempty"`
+	Signals   []signalState     `json:"signals,omitempty"` // of gates that were not reached
+	Nodes     []nodeState       `json:"nodes"`             // those that are not idle, in the order of declaration
+}
+
+type stopState struct {
+	Kind   CauseKind    `json:"kind"`
+	Origin string       `json:"origin,omitempty"`
+	Err    *storedError `json:"error,omitempty"`
+}
+
+type signalState struct {
+	Node  string `json:"node"`
+	Value stored `json:"value"`
+}
+
+// nodeState is what a snapshot holds of a node.
+type nodeState struct {
+	ID     string `json:"id"`
+	Hash   string `json:"hash"` // of the node with its in-edges
+	Status Status `json:"status"`
+	// Checking: the join is satisfied, the check has not answered. The status is idle then.
+	Checking bool `json:"checking,omitempty"`
+	// The flags of the node's word that outlive what set them.
+	Reached     bool `json:"reached,omitempty"`
+	Substituted bool `json:"substituted,omitempty"`
+	Propagated  bool `json:"propagated,omitempty"`
+	Tolerated   bool `json:"tolerated,omitempty"`
+	Bypass      bool `json:"bypass,omitempty"`
+	// Cause of a node that failed or was stopped, or for which a running one was asked to stop; Skip of a skipped one.
+	Cause CauseKind `json:"cause,omitempty"`
+	Skip  SkipKind  `json:"skip,omitempty"`
+	// Origin is the node that a stop, or a supersession, goes back to. By is the deciding in-edge of a skip, among the
+	// node's in-edges, or its port, from 1.
+	Origin   string   `json:"origin,omitempty"`
+	By       int      `json:"by,omitempty"`
+	Labels   []string `json:"labels,omitempty"`  // the branches taken
+	Settled  int32    `json:"settled,omitempty"` // logical times, for joins that decide early
+	Decided  int32    `json:"decided,omitempty"`
+	Attempts int32    `json:"attempts,omitempty"` // as people count
+	Started  int32    `json:"started,omitempty"`  // as the state machine counts: re-entries are starts
+	// Start and End are those of the record, as times: the clock of another process is another one.
+	Start     time.Time `json:"start,omitzero"`
+	End       time.Time `json:"end,omitzero"`
+	Value     *stored   `json:"value,omitempty"`
+	Fallback  bool      `json:"fallback,omitempty"`
+	Abandoned bool      `json:"abandoned,omitempty"`
+	Message   string    `json:"message,omitempty"` // of a step that skipped itself
+	Deltas    int       `json:"deltas,omitempty"`
+
+	Err      *storedError      `json:"error,omitempty"`
+	LastErr  *storedError      `json:"last_error,omitempty"`
+	GuardErr *storedError      `json:"guard_error,omitempty"`
+	StopErr  *storedError      `json:"stop_error,omitempty"`
+	Errs     []*storedError    `json:"attempt_errors,omitempty"`
+	Merged   map[string]stored `json:"merged,omitempty"`
+	Wait     *waitState        `json:"wait,omitempty"`
+	Saved    *stored           `json:"saved,omitempty"`
+	Signal   *stored           `json:"signal,omitempty"`
+}
+
+type waitState struct {
+	Token    string    `json:"token"`
+	Info     stored    `json:"info"`
+	Since    time.Time `json:"since"`
+	Deadline time.Time `json:"deadline,omitzero"`
+}
+
+// stored is a value: itself, as long as it has not been in a file, else the text that a codec wrote.
+type stored struct {
+	value any
+	raw   json.RawMessage
+}
+
+func store(v any) *stored { return &stored{value: v} }
+
+// MarshalJSON and UnmarshalJSON leave the value to the codec: see encoded.
+func (v stored) MarshalJSON() ([]byte, error) {
+	if v.raw == nil {
+		return nil, fmt.Errorf("%w: no codec has seen it", ErrNotEncodable)
+	}
+	return v.raw, nil
+}
+
+func (v *stored) UnmarshalJSON(data []byte) error {
+	v.raw = append(json.RawMessage{}, data...)
+	return nil
+}
+
+// storedError is an error by its text, and the sentinel errors that it matches.
+type storedError struct {
+	Text    string   `json:"text"`
+	Matches []string `json:"matches,omitempty"`
+
+	err error // itself, as long as it has not been in a file
+}
+
+// storeError keeps an error for a snapshot. Its text is made when the snapshot is encoded: Error is user code.
+func storeError(err error) *storedError {
+	if err == nil {
+		return nil
+	}
+	return &storedError{err: err}
+}
+
+// restoredError is an error that was in a file.
+type restoredError struct {
+	text    string
+	matches []error
+}
+
+func (e *restoredError) Error() string   { return e.text }
+func (e *restoredError) Unwrap() []error { return e.matches }
+
+func (e *storedError) restore() error {
+	switch {
+	case e == nil:
+		return nil
+	case e.err != nil:
+		return e.err
+	}
+	r := &restoredError{text: e.Text}
+	for _, name := range e.Matches {
+		if sentinel := sentinels[name]; sentinel != nil {
+			r.matches = append(r.matches, sentinel)
+		}
+	}
+	return r
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s *Snapshot) MarshalJSON() ([]byte, error) {
+	file, err := s.file.encoded(s.codec)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(file)
+}
+
+// UnmarshalJSON implements json.Unmarshaler. What is not a snapshot of this version is an error that matches [ErrBadValue].
+// The values in it are read when the snapshot is resumed, by the codec of that run.
+func (s *Snapshot) UnmarshalJSON(data []byte) error {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
+	}
+	if head.Version != snapshotVersion {
+		return fmt.Errorf("%w: snapshot: version %d instead of %d", ErrBadValue, head.Version, snapshotVersion)
+	}
+	var file snapshotFile
+	if err := json.Unmarshal(data, &file); err != nil {
+		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
+	}
+	s.file, s.codec = file, nil
+	return nil
+}
+
+// RunID returns the id of the run.
+func (s *Snapshot) RunID() string { return s.file.Run }
+
+// Epoch returns the epoch of the run: 1, and one more with each [Redrive].
+func (s *Snapshot) Epoch() int { return s.file.Epoch }
+
+// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] is what is left of a
+// crash: what was running then is run again.
+func (s *Snapshot) Status() RunStatus { return s.file.Status }
+
+// Waiting returns the ids of the nodes that wait for a signal, in the order of declaration.
+func (s *Snapshot) Waiting() (ids []string) {
+	for i := range s.file.Nodes {
+		if n := &s.file.Nodes[i]; n.Status == Suspended {
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
+}
+
+// eachValue calls f for every value of the file, with the name of the node that it belongs to.
+func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error {
+	var errs []error
+	visit := func(node string, v *stored) {
+		if v != nil {
+			if err := f(node, v); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	visitMap := func(node string, m map[string]stored) {
+		for name, v := range m {
+			visit(node, &v)
+			m[name] = v
+		}
+	}
+	visitMap("", file.Inputs)
+	for i := range file.Signals {
+		visit(file.Signals[i].Node, &file.Signals[i].Value)
+	}
+	for i := range file.Nodes {
+		n := &file.Nodes[i]
+		visit(n.ID, n.Value)
+		visit(n.ID, n.Saved)
+		visit(n.ID, n.Signal)
+		visitMap(n.ID, n.Merged)
+		if n.Wait != nil {
+			visit(n.ID, &n.Wait.Info)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clone returns a copy that shares nothing that eachValue and eachError change.
+func (file snapshotFile) clone() snapshotFile {
+	file.Inputs = cloneStored(file.Inputs)
+	file.Signals = append([]signalState(nil), file.Signals...)
+	nodes := make([]nodeState, len(file.Nodes))
+	for i, n := range file.Nodes {
+		n.Value, n.Saved, n.Signal, n.Merged = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), cloneStored(n.Merged)
+		n.Wait = clonePtr(n.Wait)
+		nodes[i] = n
+	}
+	file.Nodes = nodes
+	return file
+}
+
+func clonePtr[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
+
+func cloneStored(m map[string]stored) map[string]stored {
+	if m == nil {
+		return nil
+	}
+	c := make(map[string]stored, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+// encoded returns the file with every value and error as text.
+func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
+	file = file.clone()
+	err := file.eachValue(func(node string, v *stored) (err error) {
+		if v.raw != nil {
+			return nil
+		}
+		if v.raw, err = encodeValue(codec, v.value); err != nil {
+			return fmt.Errorf("snapshot: node %s: %w", quoteID(node), err)
+		}
+		return nil
+	})
+	if file.Stop != nil {
+		stop := *file.Stop
+		stop.Err = stop.Err.text()
+		file.Stop = &stop
+	}
+	for i := range file.Nodes {
+		n := &file.Nodes[i]
+		n.Err, n.LastErr, n.GuardErr, n.StopErr = n.Err.text(), n.LastErr.text(), n.GuardErr.text(), n.StopErr.text()
+		errs := make([]*storedError, len(n.Errs))
+		for j, e := range n.Errs {
+			errs[j] = e.text()
+		}
+		n.Errs = errs
+	}
+	return file, err
+}
+
+// text renders an error.
+func (e *storedError) text() *storedError {
+	if e == nil || e.err == nil {
+		return e
+	}
+	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
+}
+
+// encodeValue encodes a value with a codec, which is user code, or with the default one.
+func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
+	if codec == nil {
+		codec = Types(nil)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(p))
+		}
+	}()
+	data, err = codec.Encode(v)
+	if err == nil && !json.Valid(data) {
+		err = fmt.Errorf("%w: the codec has written no JSON", ErrNotEncodable)
+	}
+	return data, bounded(err)
+}
+
+// decodeValue is the reverse of encodeValue.
+func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
+	if codec == nil {
+		codec = Types(nil)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = newPanicError(p)
+		}
+	}()
+	v, err = codec.Decode(data)
+	return v, bounded(err)
+}
+
+// decode reads the values that come from a file, for a run that resumes.
+func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
+	file := s.file.clone()
+	err := file.eachValue(func(node string, v *stored) (err error) {
+		if v.raw == nil {
+			return nil
+		}
+		if v.value, err = decodeValue(codec, v.raw); err != nil {
+			return fmt.Errorf("snapshot: node %s: %w", quoteID(node), err)
+		}
+		return nil
+	})
+	return file, err
+}
+
+// Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: what is running
+// now will be run again.
+func (r *Run) Snapshot() *Snapshot {
+	hash := r.plan.Hash() // user code has a part in it: not under the lock
+	id := r.ID()
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	s := &r.st
+	file := snapshotFile{
+		Version: snapshotVersion, Graph: r.plan.name, Hash: hash, Run: id, Epoch: r.epoch, Status: RunRunning, Taken: time.Now(),
+		Cancelled: r.cancelled, Nodes: []nodeState{},
+	}
+	switch {
+	case r.concluded:
+		file.Status = r.verdict.status
+	case r.resting:
+		file.Status = RunSuspended
+	}
+	if r.log != nil {
+		file.LastEvent = r.log.lastID()
+	}
+	if s.stopped != CauseNone {
+		file.Stop = &stopState{Kind: s.stopped, Err: storeError(r.stopError(s.stopped))}
+	}
+	if len(r.cfg.inputs) > 0 {
+		file.Inputs = make(map[string]stored, len(r.cfg.inputs))
+		for name, v := range r.cfg.inputs {
+			file.Inputs[name] = stored{value: v}
+		}
+	}
+	for _, ref := range r.plan.declared {
+		if a, ok := r.signals[ref]; ok {
+			file.Signals = append(file.Signals, signalState{r.plan.nodes[ref].ID, *store(a.signal)})
+		}
+		if w := s.words[ref]; w&wordDecided != 0 {
+			file.Nodes = append(file.Nodes, r.nodeState(ref, w))
+		}
+	}
+	return &Snapshot{file: file, codec: r.cfg.codec}
+}
+
+// Snapshot returns what is left of a run that is over: to be resumed if it is suspended, else to be redriven.
+func (r *Result) Snapshot() *Snapshot { return r.run.Snapshot() }
+
+// nodeState is what a snapshot holds of a node whose join has decided, with the lock held.
+func (r *Run) nodeState(ref Ref, w uint64) nodeState {
+	s, rec, f := &r.st, &r.records[ref], &r.plan.facts[ref]
+	n := nodeState{
+		ID: r.plan.nodes[ref].ID, Hash: r.plan.hashes[ref], Status: statusOf(w), Checking: w&wordChecking != 0,
+		Reached: w&wordReached != 0, Substituted: w&wordSubstituted != 0, Propagated: w&wordPropagated != 0,
+		Tolerated: w&wordTolerated != 0, Bypass: w&wordBypass != 0, Attempts: rec.attempts, Fallback: rec.fallback,
+	}
+	if s.settledAt != nil {
+		n.Settled, n.Decided = s.settledAt[ref], s.decidedAt[ref]
+	}
+	arg := uint32(w)
+	switch n.Status {
+	case Skipped:
+		n.Skip = SkipKind(kindOf(w))
+		switch n.Skip {
+		case SkipSuperseded:
+			n.Origin = r.plan.nodes[arg].ID
+		case SkipConditionBranch, SkipUpstreamSkipped:
+			if arg != noEdge {
+				n.By = r.plan.edgePosition(ref, int32(arg)) + 1
+			}
+		case SkipNullPropagation:
+			n.By = int(arg) + 1
+		}
+	case Failed, Aborted, Cancelled:
+		n.Cause = kindOf(w)
+		if origin := Ref(int32(arg)); origin != noRef && (n.Status != Failed || n.Propagated) {
+			n.Origin = r.plan.nodes[origin].ID
+		}
+	case Completed:
+		if f.router >= 0 {
+			for i, label := range r.plan.routers[f.router].labels {
+				if s.taken[int(f.labels)+i] {
+					n.Labels = append(n.Labels, label)
+				}
+			}
+		}
+	default:
+		if n.Started = int32(w & wordCount); w&wordStopping != 0 {
+			n.Cause = kindOf(w)
+			if origin := s.stopOrigin(ref); Ref(int32(origin)) != noRef {
+				n.Origin = r.plan.nodes[Ref(int32(origin))].ID
+			}
+		}
+	}
+	if rec.attempts > 0 || n.Status.Terminal() {
+		n.Start, n.End = r.timeAt(rec.start), r.timeAt(rec.end)
+	}
+	switch {
+	case n.Status == Completed:
+		n.Value = store(rec.value)
+	case rec.value != nil:
+		n.Err = storeError(rec.errorOf())
+	}
+	if x := r.extras[ref]; x != nil {
+		r.extraState(&n, x)
+	}
+	return n
+}
+
+func (r *Run) extraState(n *nodeState, x *extra) {
+	n.Abandoned, n.Message, n.Deltas = x.abandoned, x.skip, x.deltas
+	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
+	for _, err := range x.errs {
+		n.Errs = append(n.Errs, storeError(err))
+	}
+	if x.merged != nil {
+		n.Merged = make(map[string]stored, len(x.merged))
+		for name, v := range x.merged {
+			n.Merged[name] = stored{value: v}
+		}
+	}
+	if x.wait != nil {
+		n.Wait = &waitState{Token: x.wait.Token, Info: stored{value: x.wait.Info}, Since: x.wait.Since, Deadline: x.wait.Deadline}
+	}
+	if x.saved != nil {
+		n.Saved = store(x.saved)
+	}
+	if x.signalled {
+		n.Signal = store(x.signal)
+	}
+}
