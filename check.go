@@ -16,6 +16,9 @@ type checkResult struct {
 
 // check performs a node's check and takes the next task.
 func (w *worker) check() bool {
+	if w.task.returned {
+		return w.returned()
+	}
 	res := w.evaluate()
 	w.now = w.run.now()
 	w.run.st.mu.Lock()

@@ -2,7 +2,9 @@ package kahn_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -24,22 +26,50 @@ var (
 	}
 )
 
+// place finds the node that an event is about: the graph that it stands in, the path up to it, and its id there. Of an item
+// "M[2]" that is the map.
+func place(g *kahn.Graph, path string) (in *kahn.Graph, prefix, id string, ok bool) {
+	for _, n := range g.Nodes() {
+		if n.ID == path {
+			return g, "", n.ID, true
+		}
+		rest, found := strings.CutPrefix(path, n.ID)
+		if !found || rest == "" || !strings.ContainsRune("/[#", rune(rest[0])) {
+			continue
+		}
+		item, inner, deeper := strings.Cut(rest, "/")
+		switch {
+		case !deeper && rest[0] == '[':
+			return g, "", n.ID, true
+		case deeper && n.Sub != nil:
+			in, prefix, id, ok = place(n.Sub, inner)
+			return in, n.ID + item + "/" + prefix, id, ok
+		}
+	}
+	return nil, "", "", false
+}
+
+// inside reports whether a path is that of a node inside a composite.
+func inside(path, composite string) bool {
+	rest, ok := strings.CutPrefix(path, composite)
+	return ok && rest != "" && strings.ContainsRune("/[#", rune(rest[0]))
+}
+
+// life is what a stream tells of one node.
+type life struct {
+	queued, started int
+	refused         kahn.EventType // its last event, if that says that it was refused
+	reentered       int            // starts after a wait, in the same attempt
+	gate            bool           // it is completed by a signal, without a start
+	terminal        kahn.Status
+}
+
 func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	if len(events) < 2 || events[0].Type != kahn.EventRunStarted {
 		return fmt.Errorf("it does not begin with %s", kahn.EventRunStarted)
 	}
-	type life struct {
-		queued, started int
-		refused         kahn.EventType // its last event, if that says that it was refused
-		reentered       int            // starts after a wait, in the same attempt
-		gate            bool           // it is completed by a signal, without a start
-		terminal        kahn.Status
-		at              int // index of the terminal event
-	}
 	nodes := map[string]*life{}
-	for _, n := range g.Nodes() {
-		nodes[n.ID] = &life{gate: n.Kind == kahn.KindGate && n.Do == nil}
-	}
+	var composites []string // running ones
 	for i, e := range events {
 		if e.ID != uint64(i+1) {
 			return fmt.Errorf("event %d has id %d", i+1, e.ID)
@@ -53,9 +83,14 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 		if e.Node == "" {
 			continue
 		}
-		n := nodes[e.Node]
-		if n == nil {
+		in, prefix, id, ok := place(g, e.Path)
+		if !ok {
 			return fmt.Errorf("%v: no such node", e)
+		}
+		n := nodes[e.Path]
+		if n == nil {
+			n = &life{gate: isGate(in, id)}
+			nodes[e.Path] = n
 		}
 		if n.terminal != kahn.Idle {
 			return fmt.Errorf("%v after the node's end", e)
@@ -64,6 +99,11 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 			return fmt.Errorf("%v after %s", e, n.refused)
 		}
 		n.refused = ""
+		if prefix != "" || strings.HasPrefix(e.Path, id+"[") {
+			if !slices.ContainsFunc(composites, func(c string) bool { return inside(e.Path, c) }) {
+				return fmt.Errorf("%v while nothing that it is inside of runs", e)
+			}
+		}
 		switch e.Type {
 		case kahn.EventContractViolated, kahn.EventModerationFlagged:
 			n.refused = e.Type
@@ -84,6 +124,8 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 			if n.started != e.Attempt+n.reentered || n.queued != 0 && n.queued != n.started {
 				return fmt.Errorf("%v: attempt %d after %d queued, %d started", e, e.Attempt, n.queued, n.started)
 			}
+			composites = append(composites, e.Path)
+			maps.DeleteFunc(nodes, func(path string, _ *life) bool { return inside(path, e.Path) }) // all inside begins anew
 		case kahn.EventNodeSuspended:
 			if n.started > 0 {
 				n.reentered++
@@ -95,42 +137,71 @@ func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 		case kahn.EventNodeBlocked:
 			next := events[min(i+1, len(events)-1)]
 			policy := e.Payload.(kahn.NodeBlocked).Policy
-			if policy != kahn.UpstreamSubstitute && (next.Node != e.Node || nodeTerminal[next.Type] == kahn.Idle) {
+			if policy != kahn.UpstreamSubstitute && (next.Path != e.Path || nodeTerminal[next.Type] == kahn.Idle) {
 				return fmt.Errorf("%v is not followed by what the policy does", e)
 			}
 		}
 		if status := nodeTerminal[e.Type]; status != kahn.Idle {
-			n.terminal, n.at = status, i
+			n.terminal = status
 		}
-	}
-	for r := range res.Nodes() {
-		if n := nodes[r.ID]; n.terminal != r.Status {
-			return fmt.Errorf("node %s is %v in the result and %v in the stream", r.ID, r.Status, n.terminal)
-		} else if n.started != r.Attempts+n.reentered {
-			return fmt.Errorf("node %s has %d attempts in the result and %d in the stream", r.ID, r.Attempts, n.started)
-		}
-	}
-	// A node that joins all its predecessors starts after the last of them has ended.
-	early := map[string]bool{}
-	for _, n := range g.Nodes() {
-		switch n.Join {
-		case kahn.AnySucceeded, kahn.OneFailed, kahn.OneDone:
-			early[n.ID] = true
-		}
-		early[n.ID] = early[n.ID] || n.Join > 255 // AtLeast
-	}
-	ended := map[string]bool{}
-	for _, e := range events {
-		if e.Type == kahn.EventNodeStarted && !early[e.Node] {
-			for _, edge := range g.Edges() {
-				if edge.To == e.Node && !ended[edge.From] {
-					return fmt.Errorf("%v before the end of %s", e, edge.From)
+		if e.Type == kahn.EventNodeStarted && !early(in, id) && !strings.HasSuffix(e.Path, "]") {
+			for _, edge := range in.Edges() {
+				if edge.To != id {
+					continue
+				}
+				before := strings.TrimSuffix(e.Path, id) + edge.From
+				if from := nodes[before]; from == nil || from.terminal == kahn.Idle {
+					return fmt.Errorf("%v before the end of %s", e, before)
 				}
 			}
 		}
-		if nodeTerminal[e.Type] != kahn.Idle {
-			ended[e.Node] = true
+		if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried {
+			composites = slices.DeleteFunc(composites, func(c string) bool { return c == e.Path })
+			for path, inner := range nodes {
+				if inside(path, e.Path) && inner.terminal == kahn.Idle {
+					return fmt.Errorf("%v before the end of %s", e, path)
+				}
+			}
+		}
+	}
+	return resultErrors(res, nodes, "")
+}
+
+// resultErrors compares the nodes of a result, those inside of composites too, with what the stream told of them.
+func resultErrors(res *kahn.Result, nodes map[string]*life, prefix string) error {
+	for r := range res.Nodes() {
+		n := nodes[prefix+r.ID]
+		if n == nil {
+			n = &life{}
+		}
+		if n.terminal != r.Status {
+			return fmt.Errorf("node %s is %v in the result and %v in the stream", prefix+r.ID, r.Status, n.terminal)
+		} else if n.started != r.Attempts+n.reentered {
+			return fmt.Errorf("node %s has %d attempts in the result and %d in the stream", prefix+r.ID, r.Attempts, n.started)
+		}
+		if r.Sub != nil {
+			if err := resultErrors(r.Sub, nodes, prefix+r.ID+"/"); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// early reports whether a node may start before all its predecessors have ended.
+func early(g *kahn.Graph, id string) bool {
+	for _, n := range g.Nodes() {
+		switch {
+		case n.ID != id:
+		case n.Join > 255: // AtLeast
+			return true
+		default:
+			return n.Join == kahn.AnySucceeded || n.Join == kahn.OneFailed || n.Join == kahn.OneDone
+		}
+	}
+	return false
+}
+
+func isGate(g *kahn.Graph, id string) bool {
+	return slices.ContainsFunc(g.Nodes(), func(n kahn.Node) bool { return n.ID == id && n.Kind == kahn.KindGate && n.Do == nil })
 }

@@ -27,6 +27,16 @@ func (ps *problems) addErr(err error) {
 	ps.list = append(ps.list, err)
 }
 
+// inside adds the problems, if there are any, of the sub-graph of a node.
+func (ps *problems) inside(id string, err error) {
+	if sub, ok := err.(*GraphError); ok {
+		for _, p := range sub.Problems {
+			ps.addErr(insideOf(id, p))
+		}
+		ps.more += sub.More
+	}
+}
+
 func (ps *problems) err() error {
 	if len(ps.list) == 0 {
 		return nil
@@ -40,12 +50,14 @@ const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are 
 //
 // The steps build on one another: ids, then edges between them, then tiers, which number the nodes, then everything that
 // is indexed by these numbers. Checks that need only what an earlier step gave run even if others found something.
-func compile(g *Graph) (*Plan, error) {
-	c := compiler{g: g, problems: problems{graph: g.Name}}
+func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
+	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}}
 	if len(g.nodes) > maxNodes || len(g.edges) > maxNodes {
 		c.add("%w: more than %d nodes or edges", ErrBadValue, maxNodes)
-		return nil, c.err()
+		return nil, &c.problems
 	}
+	n.within = append(n.within, g)
+	defer func() { n.within = n.within[:len(n.within)-1] }()
 	c.checkDefaults()
 	c.indexNodes()
 	c.resolveEdges()
@@ -53,28 +65,34 @@ func compile(g *Graph) (*Plan, error) {
 		c.checkNode(i)
 		c.lower(i)
 	}
+	c.checkPaths()
 	c.levels()
-	if err := c.err(); err != nil {
-		return nil, err
+	if len(c.list) > 0 {
+		return nil, &c.problems
 	}
 	c.number()
 	c.adjacency()
 	c.shield()
 	c.bindInputs()
+	c.nest()
 	c.schedule()
 	c.group()
 	c.initialWords()
-	if err := c.err(); err != nil {
-		return nil, err
+	if len(c.list) > 0 {
+		return nil, &c.problems
 	}
-	return c.p, nil
+	return c.p, &c.problems
 }
 
 // compiler holds what compile's steps hand to one another. Until number has run, nodes go by their index of declaration.
 type compiler struct {
 	problems
-	g     *Graph
-	p     *Plan
+	g *Graph
+	p *Plan
+	*nesting
+	*force
+	subs map[int32]*Plan // of composites; nil for one that does not compile
+
 	index map[string]int32
 	end   int32  // the end node, or -1
 	edges []edge // from and to are indices of declaration at first
@@ -87,7 +105,7 @@ type compiler struct {
 }
 
 func (c *compiler) checkDefaults() {
-	d := c.g.Defaults
+	d := &c.force.Defaults
 	if d.SkipMode >= skipModeCount || d.OnUpstreamFailure >= upstreamCount || d.GuardErrors >= guardCount {
 		c.add("Defaults: %w: %v, %v, %v", ErrBadValue, d.SkipMode, d.OnUpstreamFailure, d.GuardErrors)
 	}
@@ -295,6 +313,9 @@ func (c *compiler) checkNode(i int) {
 	c.checkGate(n, bad)
 	if isGate(n) && (n.InputSchema != nil || n.OutputSchema != nil || n.Moderation != ModerateNone) {
 		bad(ErrBadValue, "a gate has no step whose inputs or output could be judged")
+	}
+	if n.composite() {
+		c.checkComposite(i, bad)
 	}
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
 		bad(ErrBadValue, "no merge strategy %s", quoteID(n.Merge))

@@ -90,12 +90,12 @@ func (c *compiler) contract(n *Node, field string, schema any) (contract Contrac
 	if contract, ok := schema.(Contract); ok {
 		return contract
 	}
-	if isNull(c.g.Schemas) {
+	if isNull(c.schemas) {
 		c.add("node %s: %w: it has an %s, the graph no Schemas", quoteID(n.ID), ErrNoSchemas, field)
 		return nil
 	}
 	err := contain(func() (err error) {
-		if contract, err = c.g.Schemas.Compile(schema); err == nil && isNull(contract) {
+		if contract, err = c.schemas.Compile(schema); err == nil && isNull(contract) {
 			err = fmt.Errorf("the compiler returned no contract")
 		}
 		return err

@@ -1,10 +1,12 @@
 package kahn
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,10 +49,13 @@ type Graph struct {
 	edges  []Edge // all edges, in the order of their declaration: fan-in order is defined by it
 	merges map[string]MergeFunc
 
+	version atomic.Uint64 // counts changes
+
 	mu    sync.Mutex // guards the fields below; Compile may be called by concurrent runs
 	plan  *Plan
 	err   error
 	baked settings
+	subs  []compiledGraph // the graphs of composites that plan holds
 	fresh bool
 }
 
@@ -66,7 +71,8 @@ type settings struct {
 	schemas      SchemaCompiler
 }
 
-// Defaults are the values of a node's fields where the node leaves them zero.
+// Defaults are the values of a node's fields where the node leaves them zero. What the graph of a composite leaves zero is
+// taken from the graph around it.
 type Defaults struct {
 	SkipMode          SkipMode
 	OnUpstreamFailure UpstreamPolicy
@@ -111,6 +117,14 @@ type Node struct {
 	Test func(View) (any, error)
 	// TestExpr is a Test as a text, read by the graph's Evaluator. One that cannot be read is a problem of Compile.
 	TestExpr string
+	// Sub makes the node a sub-graph: it is performed by a nested run of Sub, whose root inputs are the node's parameters.
+	//
+	// The node completes when that run does, with the run's output: that of the graph's end node, else of its only leaf,
+	// else a map of the outputs of its leaves, by id. It fails with [CauseSubrun] when the run fails; a retry is a fresh
+	// run. The nested run has the options and the limits of the outer one, and its nodes take the slots, not this node.
+	// Only the Retry of the node itself applies to it, no default. With Map or Loop, Sub is performed for each item or
+	// iteration.
+	Sub *Graph
 	// Routes marks a step whose output is the label of the branch to take.
 	Routes bool
 	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
@@ -336,8 +350,9 @@ func (g *Graph) Edges() []Edge { return slices.Clone(g.edges) }
 func (g *Graph) Merges() []string { return slices.Sorted(maps.Keys(g.merges)) }
 
 func (g *Graph) changed() {
+	g.version.Add(1)
 	g.mu.Lock()
-	g.fresh, g.plan, g.err = false, nil, nil
+	g.fresh, g.plan, g.err, g.subs = false, nil, nil, nil
 	g.mu.Unlock()
 }
 
@@ -350,23 +365,34 @@ func (g *Graph) changed() {
 func (g *Graph) Compile() (*Plan, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.fresh && g.baked.of(g) {
+	if g.current() {
 		return g.plan, g.err
 	}
-	p, err := g.compileUnlocked()
-	if g.fresh && g.baked.of(g) { // somebody else was faster: one plan for all
+	p, subs, err := g.compileUnlocked()
+	if g.current() { // somebody else was faster: one plan for all
 		return g.plan, g.err
 	}
-	g.plan, g.err, g.fresh = p, err, true
-	g.baked = settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
+	g.plan, g.subs, g.err, g.fresh = p, subs, err, true
+	g.baked = g.settings()
 	return p, err
 }
 
+// current reports whether the plan is that of the graph as it is now.
+func (g *Graph) current() bool {
+	return g.fresh && g.baked.of(g) && !slices.ContainsFunc(g.subs, func(x compiledGraph) bool { return x.changed() })
+}
+
+func (g *Graph) settings() settings {
+	return settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
+}
+
 // compileUnlocked lets go of the lock while it compiles: that calls the evaluator and the schema compiler.
-func (g *Graph) compileUnlocked() (*Plan, error) {
+func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	g.mu.Unlock()
 	defer g.mu.Lock()
-	return compile(g)
+	var n nesting
+	p, err := n.compileAll(g)
+	return p, n.seen, err
 }
 
 // of reports whether these are still the settings of the graph.
@@ -378,6 +404,17 @@ func (s *settings) of(g *Graph) bool {
 // same compares values of user types. Those that cannot be compared count as different.
 func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// or fills in from outer what d leaves to defaults.
+func (d Defaults) or(outer *Defaults) Defaults {
+	d.SkipMode = cmp.Or(d.SkipMode, outer.SkipMode)
+	d.OnUpstreamFailure = cmp.Or(d.OnUpstreamFailure, outer.OnUpstreamFailure)
+	d.GuardErrors = cmp.Or(d.GuardErrors, outer.GuardErrors)
+	if d.Retry.isZero() {
+		d.Retry = outer.Retry
+	}
+	return d
 }
 
 func sameDefaults(a, b Defaults) bool {

@@ -88,7 +88,7 @@ type entry struct {
 	back    uint32 // how far back the event is that led to this one; 0 if there is none
 	at      int64  // ns since the run's start
 	arg     any
-	run     *Run
+	run     *Run // whose node it is about: that of the log, or one nested in it
 }
 
 // eventLog is the append-only log of a run. It is written in the critical sections that change the run's state; readers

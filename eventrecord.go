@@ -107,6 +107,8 @@ func (r *Run) flush(now int64) {
 	for _, c := range s.changes {
 		e := entry{ref: c.ref, at: now}
 		switch {
+		case c.wave != 0 && r.outer != nil:
+			continue // the tiers of a nested run are its own affair
 		case c.wave > 0:
 			e.kind = evWaveStarted
 		case c.wave < 0:
@@ -200,7 +202,7 @@ func (r *Run) transition(e *entry, c change) bool {
 	e.attempt = rec.attempts
 	switch c.status {
 	case Ready:
-		if r.plan.facts[c.ref].is(factInline) {
+		if f := &r.plan.facts[c.ref]; f.is(factInline) && !f.is(factComposite) {
 			return false
 		}
 		e.kind = evNodeQueued
@@ -311,7 +313,7 @@ func (r *Run) countTokens(s *Step, input, output int) {
 func (e *entry) event(id uint64) Event {
 	r := e.run
 	ev := Event{
-		ID: id, Type: eventTypes[e.kind], RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(),
+		ID: id, Type: eventTypes[e.kind], RunID: r.ID(), Workflow: r.outermost().plan.name, TraceID: r.traceID(),
 		Time: r.start.Add(time.Duration(e.at)).UTC(), Payload: e.arg,
 	}
 	if e.back > 0 {
@@ -345,7 +347,7 @@ func (e *entry) event(id uint64) Event {
 	}
 	if e.kind.ofNode() {
 		id := r.plan.nodes[e.ref].ID
-		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = id, id, int(e.attempt), r.plan.Tier(e.ref), r.epoch
+		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = id, r.path(e.ref), int(e.attempt), r.plan.Tier(e.ref), r.epoch
 	}
 	return ev
 }
@@ -372,6 +374,7 @@ func (r *Run) endedPayload() RunEnded {
 
 // traceID is what the option TraceID gave, or the run's id in the form of a W3C trace id: that of a UUID is its digits.
 func (r *Run) traceID() string {
+	r = r.outermost()
 	r.traceOnce.Do(func() {
 		if r.trace = r.cfg.traceID; r.trace == "" {
 			r.trace = strings.ReplaceAll(r.ID(), "-", "")

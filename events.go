@@ -59,8 +59,9 @@ type Event struct {
 	// predecessor that decided it, the start of its wave, or the failure that it is stopped for; after that the node's own
 	// last event, deltas and logs not counted.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id after those of the nodes in whose
-	// sub-graphs it is, separated by slashes; Epoch counts from 1 how often the run was driven anew.
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, and inside a composite what
+	// leads to it, too: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first
+	// iteration of loop L. Epoch counts from 1 how often the run was driven anew.
 	Node    string
 	Path    string
 	Attempt int

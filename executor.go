@@ -122,18 +122,31 @@ type Run struct {
 	st      State // the lock, and every decision
 	records []record
 	extras  map[Ref]*extra
-	log     *eventLog // nil if nobody listens; immutable, and recorder is of use only with it
+	log     *eventLog // nil if nobody listens; immutable, and recorder is of use only with it; the outermost run's
 
 	recorder recorder
 
-	workers   int  // goroutines in work, abandoned ones not counted
-	starting  bool // one of them has not taken its first task yet: it will look for more
-	timers    int  // callbacks that are armed or running
-	ended     int64
-	concluded bool // every node is terminal, the verdict is in
-	abandoned []Ref
-	ending    []stopOrder   // attempts whose contexts end when the lock is released
-	done      chan struct{} // closed when concluded, workers and timers are 0
+	// A run with composites, and the runs nested in it, form a tree. They have one lock, one log and one clock.
+	tree      *tree     // nil for a run without composites that is not nested
+	outer     *Run      // nil for a run that is not nested
+	within    *Step     // the attempt of the composite that the run is a part of
+	prefix    string    // of the paths of the run's nodes
+	began     int64     // ns since start, which is the outermost run's
+	bound     int64     // when the run's time is up, ns since start; 0 means never
+	remaining int64     // the longest path of the tree that remains after the run
+	stoppedBy CauseKind // what the composite was stopped for, if it was
+	touched   bool      // see tree
+	left      bool      // concluded, and its goroutines have returned
+
+	workers         int  // goroutines in work, abandoned ones not counted
+	starting        bool // one of them has not taken its first task yet: it will look for more
+	timers          int  // callbacks that are armed or running
+	ended           int64
+	concluded       bool // every node is terminal, the verdict is in
+	abandoned       []Ref
+	abandonedInside []string      // the paths of those in nested runs
+	ending          []stopOrder   // attempts whose contexts end when the lock is released
+	done            chan struct{} // closed when concluded, workers and timers are 0
 
 	detach     func() bool              // takes the run off the caller's context
 	deadline   *time.Timer              // of the run
@@ -190,8 +203,9 @@ type extra struct {
 	timedOut  timeoutScope   // of the current attempt
 	timeout   time.Duration  // that passed
 	abandoned bool
-	deltas    int    // emitted so far, over all attempts
-	tokens    [2]int // input and output, reported over all attempts
+	deltas    int        // emitted so far, over all attempts
+	tokens    [2]int     // input and output, reported over all attempts
+	comp      *composite // of a composite that has begun
 
 	wait      *Wait // of a suspended node
 	saved     any   // what the step gave to Suspend
@@ -228,6 +242,10 @@ func (r *Run) begin(x *restoration) {
 	r.epoch = 1
 	r.st.init(r.plan, &r.cfg)
 	r.st.admits = true
+	r.bound = int64(r.cfg.timeout)
+	if r.plan.composite {
+		r.plant()
+	}
 	r.records = make([]record, len(r.plan.nodes))
 	if len(r.cfg.sinks) > 0 || len(r.cfg.observers) > 0 || r.cfg.retain > 0 {
 		var last uint64
@@ -274,6 +292,11 @@ func (r *Run) begin(x *restoration) {
 			r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
 		})
 	}
+	if r.tree != nil {
+		r.tree.touch(r)
+		r.tree.settle(0)
+		return
+	}
 	r.dispatch(0)
 }
 
@@ -311,11 +334,17 @@ func (r *Run) conclude(now int64) {
 			r.timers--
 		}
 		r.ended = now
-		if r.log != nil {
+		if r.outer != nil {
+			r.outer.childEnded(r)
+		} else if r.log != nil {
 			r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
 		}
 	}
 	if r.concluded && r.workers == 0 && r.timers == 0 {
+		if r.outer != nil {
+			r.leave()
+			return
+		}
 		select {
 		case <-r.done:
 		default:
@@ -344,11 +373,16 @@ func (r *Run) callback(f func(now int64)) {
 
 // release writes the log, sees to what is left to do, releases the lock, and ends the contexts that are to end.
 func (r *Run) release(now int64) {
-	r.collectStops()
-	ending := r.ending
-	r.ending = nil
-	r.flush(now)
-	r.dispatch(now)
+	var ending []stopOrder
+	if r.tree != nil {
+		r.tree.touch(r)
+		ending = r.tree.settle(now)
+	} else {
+		r.collectStops()
+		ending, r.ending = r.ending, nil
+		r.flush(now)
+		r.dispatch(now)
+	}
 	r.st.mu.Unlock()
 	for _, o := range ending {
 		o.step.end(o.cause)
@@ -373,6 +407,7 @@ func newRunID() string {
 
 // ID returns the run's id: what the option RunID gave, or a UUID of version 7 that is made now.
 func (r *Run) ID() string {
+	r = r.outermost()
 	r.idOnce.Do(func() {
 		if r.id = r.cfg.runID; r.id == "" {
 			r.id = newRunID()
@@ -488,6 +523,9 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		r.stopCauses[kind] = cause
 	}
 	r.st.stop(kind, origin, manner)
+	if manner == stopDraining && r.plan.composite {
+		r.drainChildren(kind, cause)
+	}
 	for ref, x := range r.extras {
 		if (x.backoff != nil || x.wait != nil) && statusOf(r.st.words[ref]).Terminal() {
 			r.disarmNode(ref)
@@ -532,7 +570,7 @@ func (r *Run) collectStops() {
 		cause := r.causeOf(t.Ref)
 		if x.timedOut == timeoutNone { // else it has been asked already
 			r.disarm(&x.attempt)
-			r.armGrace(step, x)
+			r.halt(step, x, kindOf(r.st.words[t.Ref]), cause)
 		}
 		r.ending = append(r.ending, stopOrder{step, cause})
 	}
@@ -598,7 +636,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		return
 	}
 	if x.timedOut == timeoutNone {
-		r.armGrace(step, x)
+		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
 	x.timedOut = max(x.timedOut, scope)
 	x.timeout = timeout
@@ -637,6 +675,10 @@ func (r *Run) abandon(step *Step, now int64) {
 	x := r.extra(ref)
 	x.abandoned = true
 	r.abandoned = append(r.abandoned, ref)
+	if r.outer != nil {
+		root := r.tree.root
+		root.abandonedInside = append(root.abandonedInside, r.path(ref))
+	}
 	r.workers--
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned}
 	if x.timedOut != timeoutNone {

@@ -118,7 +118,7 @@ type Wait struct {
 
 // isGate reports whether the node is completed by a signal.
 func isGate(n *Node) bool {
-	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == ""
+	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
 
 // answer is what a signal means for a gate, worked out without the lock: labels may be user code.

@@ -126,12 +126,12 @@ func (c *compiler) lower(i int) {
 
 // parse reads a text. Without an evaluator it reports that, and returns neither.
 func (c *compiler) parse(n *Node, field, text string) (e Expression, err error) {
-	if isNull(c.g.Evaluator) {
+	if isNull(c.evaluator) {
 		c.add("node %s: %w: it has a %s, the graph no Evaluator", quoteID(n.ID), ErrNoEvaluator, field)
 		return nil, nil
 	}
 	err = contain(func() (err error) {
-		if e, err = c.g.Evaluator.Parse(text); err == nil && isNull(e) {
+		if e, err = c.evaluator.Parse(text); err == nil && isNull(e) {
 			err = fmt.Errorf("the evaluator returned no expression")
 		}
 		return err

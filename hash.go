@@ -26,8 +26,8 @@ func (p *Plan) Hash() string {
 	return p.hash
 }
 
-// unhashed are the fields of a Node that do not belong to what it is; After and In are empty in a plan.
-var unhashed = []string{"After", "In", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key"}
+// unhashed are the fields of a Node that do not belong to what it is; After and In are empty in a plan, and Sub has a plan of its own.
+var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key"}
 
 // hashNode identifies a node with its in-edges and the defaults that it got.
 func (p *Plan) hashNode(ref Ref) string {
@@ -39,6 +39,9 @@ func (p *Plan) hashNode(ref Ref) string {
 		if name := n.Type().Field(i).Name; !n.Field(i).IsZero() && !slices.Contains(unhashed, name) {
 			fmt.Fprintf(h, "%s=%s\n", name, hashedForm(n.Field(i)))
 		}
+	}
+	if sub := p.subs[ref]; sub != nil {
+		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())
 	}
 	for _, i := range p.in.row(ref) {
 		e := reflect.ValueOf(p.edges[i].Edge).Elem()

@@ -49,7 +49,7 @@ func (c *compiler) number() {
 
 // resolve works out the node's facts from its fields and the graph's defaults.
 func (c *compiler) resolve(r Ref) {
-	n, f, d := &c.p.nodes[r], &c.p.facts[r], c.g.Defaults
+	n, f, d := &c.p.nodes[r], &c.p.facts[r], &c.force.Defaults
 	f.wide, f.router = -1, -1
 	f.join = n.Join
 	isEnd := r == c.p.end
@@ -66,7 +66,7 @@ func (c *compiler) resolve(r Ref) {
 	f.mode = cmp.Or(n.SkipMode, d.SkipMode, SkipCascade)
 	f.policy = cmp.Or(n.OnUpstreamFailure, d.OnUpstreamFailure, UpstreamAbort)
 	n.GuardErrors = cmp.Or(n.GuardErrors, d.GuardErrors, GuardAllow)
-	if n.Retry.isZero() {
+	if n.Retry.isZero() && n.ownStep() {
 		n.Retry = d.Retry
 	}
 	if !n.Retry.isZero() {
@@ -82,7 +82,8 @@ func (c *compiler) resolve(r Ref) {
 	set(factTolerant, n.ContinueOnFail)
 	set(factCleanup, n.Cleanup || isEnd)
 	set(factGate, isGate(n))
-	set(factInline, n.Test != nil || isGate(n))
+	set(factInline, n.Test != nil || isGate(n) || n.composite())
+	set(factComposite, n.composite())
 	set(factCheck, n.When != nil || len(n.Ports) > 0)
 	set(factCritical, n.Critical)
 	set(factCancelLosers, n.CancelLosers)
@@ -109,7 +110,7 @@ func (c *compiler) resolve(r Ref) {
 	if n.Moderation != ModerateNone {
 		c.p.moderated = append(c.p.moderated, r)
 	}
-	if n.Do == nil && n.Test == nil && !isGate(n) {
+	if n.Do == nil && n.ownStep() {
 		c.p.stepless = append(c.p.stepless, r)
 	}
 }

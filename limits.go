@@ -4,6 +4,7 @@ package kahn
 // line of the group that lacks it and holds nobody else back. A slot that becomes free goes to the best node of the line.
 type limits struct {
 	groups []slots // by group; nil if the run has no group that limits
+	active bool    // there are slots to take and to return besides those of the run's own limit
 }
 
 type slots struct {
@@ -28,34 +29,50 @@ func makeLimits(p *Plan, keyLimit int) limits {
 			l.groups = make([]slots, len(p.groups))
 		}
 		l.groups[i].limit = int32(limit)
+		l.active = true
 	}
 	return l
 }
 
 // acquire takes the slots of a ready node, or puts it in line for one that it lacks.
 func (s *State) acquire(r Ref) bool {
-	if s.limits.groups == nil || s.plan.member[r] == nil {
+	if !s.limits.active {
 		return true
 	}
-	for _, g := range s.plan.member[r] {
+	members := s.members(r)
+	for _, g := range members {
 		if x := &s.limits.groups[g]; x.limit > 0 && x.used >= x.limit {
 			x.push(s.pos[r])
 			s.decline(r)
 			return false
 		}
 	}
-	for _, g := range s.plan.member[r] {
+	for _, g := range members {
 		s.limits.groups[g].used++
+	}
+	if s.tree != nil {
+		s.tree.used++
 	}
 	return true
 }
 
+// members returns the groups of a node, if the run has any that limits.
+func (s *State) members(r Ref) []int32 {
+	if s.limits.groups == nil {
+		return nil
+	}
+	return s.plan.member[r]
+}
+
 // release returns the slots of a node.
 func (s *State) release(r Ref) {
-	if s.limits.groups == nil {
+	if !s.limits.active {
 		return
 	}
-	for _, g := range s.plan.member[r] {
+	if s.tree != nil {
+		s.tree.used--
+	}
+	for _, g := range s.members(r) {
 		s.limits.groups[g].used--
 		s.offer(g)
 	}
@@ -63,10 +80,7 @@ func (s *State) release(r Ref) {
 
 // decline passes on the slots that a node may have been offered, and will not take.
 func (s *State) decline(r Ref) {
-	if s.limits.groups == nil {
-		return
-	}
-	for _, g := range s.plan.member[r] {
+	for _, g := range s.members(r) {
 		s.offer(g)
 	}
 }

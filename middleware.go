@@ -56,7 +56,7 @@ func OnNode(observer func(NodeResult)) Option {
 // observe makes a sink of an observer.
 func (r *Run) observe(observer func(NodeResult)) func(Event) {
 	return func(e Event) {
-		ref, ok := r.plan.ids[e.Node]
+		ref, ok := r.plan.ids[e.Path] // not those inside of composites
 		if !ok {
 			return
 		}

@@ -44,12 +44,16 @@ type Plan struct {
 	groups   []group   // the declared groups, then one for each key
 	member   [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
 
-	hashOnce sync.Once // guards what follows
-	hash     string
-	hashes   []string // by Ref
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract
 	moderated []Ref // nodes that ask for a moderator
+
+	composite bool          // some node is a composite
+	subs      map[Ref]*Plan // what the Sub of a composite compiled to
+
+	hashOnce sync.Once // guards what follows
+	hash     string
+	hashes   []string // by Ref
 }
 
 const noRef Ref = -1
@@ -80,13 +84,14 @@ const (
 	factCritical
 	factCancelLosers
 	factLateCancel
-	factTimed   // it has a timeout of its own
-	factOwn     // it has a Do, a Test or inputs to judge: there is more to an attempt than the host's step function
-	factPlain   // a value that its step returns is its output, and nothing else needs to be looked at
-	factHandled // some direct dependent is there to handle its failure
-	factGate    // performed by a signal from outside
-	factAdmit   // its inputs are judged when it has its slot, before it starts
-	factJudge   // its output is judged
+	factTimed     // it has a timeout of its own
+	factOwn       // it has a Do, a Test or inputs to judge: there is more to an attempt than the host's step function
+	factPlain     // a value that its step returns is its output, and nothing else needs to be looked at
+	factHandled   // some direct dependent is there to handle its failure
+	factGate      // performed by a signal from outside
+	factAdmit     // its inputs are judged when it has its slot, before it starts
+	factJudge     // its output is judged
+	factComposite // performed by the engine, as nested runs
 )
 
 func (f *facts) is(flag factFlags) bool { return f.flags&flag != 0 }
@@ -317,6 +322,9 @@ func (p *Plan) Portable() error {
 			if f.set {
 				ps.add("node %s: %w: %s is Go code", quoteID(n.ID), ErrBadValue, f.name)
 			}
+		}
+		if sub := p.subs[r]; sub != nil {
+			ps.inside(n.ID, sub.Portable())
 		}
 	}
 	return ps.err()

@@ -209,7 +209,7 @@ func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string
 		return v, true
 	}
 	if port != nil || len(n.Ports) == 0 && len(r.plan.in.row(ref)) == 0 {
-		if v, ok := r.cfg.inputs[name]; ok {
+		if v, ok := r.input(name); ok {
 			return v, true
 		}
 	}
@@ -221,9 +221,8 @@ func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string
 
 // params assembles all parameters of a node into a fresh map.
 func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
-	n, in := &r.plan.nodes[ref], r.plan.data[ref]
 	m := map[string]any{}
-	add := func(name string) {
+	r.eachParam(ref, func(name string) {
 		if _, done := m[name]; done {
 			return
 		}
@@ -233,24 +232,27 @@ func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
 			}
 			m[name] = v
 		}
-	}
+	})
+	return m
+}
+
+// eachParam calls f with the names of the parameters that a node may have, some of them perhaps more than once.
+func (r *Run) eachParam(ref Ref, f func(name string)) {
+	n, in := &r.plan.nodes[ref], r.plan.data[ref]
 	if in != nil {
 		for i := range in.params {
-			add(in.params[i].name)
+			f(in.params[i].name)
 		}
 	}
 	for name := range n.Params {
-		add(name)
+		f(name)
 	}
 	for i := range n.Ports {
-		add(n.Ports[i].Name)
+		f(n.Ports[i].Name)
 	}
 	if len(n.Ports) == 0 && len(r.plan.in.row(ref)) == 0 {
-		for name := range r.cfg.inputs {
-			add(name)
-		}
+		r.eachInput(f)
 	}
-	return m
 }
 
 // upstream returns what the last delivering edge from a node delivers.

@@ -26,7 +26,7 @@ type Result struct {
 	Duration time.Duration
 	// Warnings are problems that did not change the outcome: sinks that panicked or got stuck.
 	Warnings []error
-	// Abandoned are the ids of the nodes whose steps ignored the end of their context. Their goroutines are still at
+	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context. Their goroutines are still at
 	// work.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
@@ -57,12 +57,16 @@ type NodeResult struct {
 	Duration time.Duration
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
-	// Tolerated is true if the node failed under ContinueOnFail.
+	// Tolerated is true if the node failed under ContinueOnFail, and for a composite that completed although something
+	// inside failed: it was handled or tolerated there.
 	Tolerated bool
 	// Abandoned is true if the last attempt ignored the end of its context and was left behind.
 	Abandoned bool
 	// GuardErr is why the guard could not decide.
 	GuardErr error
+	// Sub is what the nested run of a composite came to, the last one if there were several: nil for any other node, and for a
+	// composite that was not begun. The ids and origins in it are those of the nested graph.
+	Sub *Result
 	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
 	LastErr error
 }
@@ -143,6 +147,9 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 	}
 	if x := r.extras[ref]; x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
+		if x.comp != nil {
+			res.Sub = x.comp.child.outcome()
+		}
 	}
 	if res.Status == Completed {
 		res.Output = rec.value
@@ -233,12 +240,12 @@ func (r *Run) nodeError(ref Ref) error {
 func (r *Run) makeResult() *Result {
 	v := r.verdict
 	res := &Result{
-		Status: v.status, Degraded: v.degraded, CancelRequested: r.cancelled, Output: r.output(), Start: r.start,
-		Duration: time.Duration(r.ended), Abandoned: r.names(r.abandoned), run: r,
+		Status: v.status, Degraded: v.degraded, CancelRequested: r.cancelled, Output: r.output(), Start: r.start.Add(time.Duration(r.began)),
+		Duration: time.Duration(r.ended - r.began), Abandoned: append(r.names(r.abandoned), r.abandonedInside...), run: r,
 	}
 	slices.Sort(res.Abandoned)
 	res.Warnings = slices.Clone(r.warnings)
-	if r.log != nil {
+	if r.log != nil && r.outer == nil {
 		res.Warnings = append(res.Warnings, r.log.problems()...)
 	}
 	if r.st.bug != nil {

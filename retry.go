@@ -25,7 +25,7 @@ type Retry struct {
 	Jitter Jitter
 	// RetryOn lists the causes worth another attempt, out of [CauseTimeout], [CauseStepError], [CauseRateLimit],
 	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means
-	// none.
+	// none. That a nested run failed counts as a step error.
 	RetryOn []CauseKind
 	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; a longer one is not waited for and the node
 	// fails. Zero means 5 min.
@@ -68,7 +68,7 @@ const (
 // retryable are the causes that a policy may list, and retriedByDefault those that an unset RetryOn stands for.
 const (
 	retryable        = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CausePanic)
-	retriedByDefault = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit)
+	retriedByDefault = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
 )
 
 // causeSet is a set of CauseKinds, a bit each.
@@ -125,6 +125,9 @@ func (r Retry) causes() (set causeSet) {
 	}
 	for _, k := range r.RetryOn {
 		set |= 1 << k
+	}
+	if set.has(CauseStepError) {
+		set |= 1 << CauseSubrun
 	}
 	return set
 }

@@ -89,7 +89,7 @@ func (s *State) bad(r Ref) bool {
 // runStatus computes the status of a run whose nodes, but for the end node, are all terminal. Runs without a bad node, the
 // common case, cost nothing; others cost one pass over the edges of the bad nodes.
 func (s *State) runStatus(rule StatusRule) (status RunStatus, degraded bool) {
-	if s.badNodes == 0 {
+	if s.badNodes+s.tolerated == 0 {
 		return RunCompleted, false
 	}
 	var anyBad, failure, cancel bool // over all bad nodes

@@ -105,7 +105,7 @@ func (r trial) cause(id string, kind kahn.CauseKind) {
 // find returns the events of one type and node, in order.
 func (r trial) find(kind kahn.EventType, node string) (found []kahn.Event) {
 	for _, e := range r.events {
-		if e.Type == kind && e.Node == node {
+		if e.Type == kind && e.Path == node {
 			found = append(found, e)
 		}
 	}
@@ -139,7 +139,7 @@ func (r trial) order(want ...string) {
 	for _, e := range r.events {
 		text := string(e.Type)
 		if e.Node != "" {
-			text += " " + e.Node
+			text += " " + e.Path
 		}
 		if next < len(want) && text == want[next] {
 			next++
@@ -155,7 +155,7 @@ func (r trial) started() string {
 	var ids []string
 	for _, e := range r.events {
 		if e.Type == kahn.EventNodeStarted {
-			ids = append(ids, e.Node)
+			ids = append(ids, e.Path)
 		}
 	}
 	return strings.Join(ids, " ")

@@ -24,7 +24,8 @@ import (
 // allocates for a node that completes.
 type State struct {
 	plan *Plan
-	mu   sync.Mutex // guards everything below; Execute holds it across a whole step of its own, events included
+	mu   *sync.Mutex // guards everything below; Execute holds it across a whole step of its own, events included
+	own  sync.Mutex  // what mu points to, but for a nested run, which has the lock of the run that it is nested in
 
 	words   []uint64 // by Ref: see the word constants
 	pos     []int32  // the plan's schedule order, or the run's own
@@ -50,6 +51,8 @@ type State struct {
 	hold      hold // what is not started for the time being
 	onSuspend SuspendMode
 	held      []Ref // ready nodes that the hold has passed over
+	tree      *tree // of runs under a common limit, which this one is a part of; limit is set then; else nil
+	turn      turn
 
 	stopped  CauseKind   // why the whole run was stopped, or CauseNone
 	stopping []Ref       // running nodes that were asked to stop and that NextStop has not handed out
@@ -67,7 +70,7 @@ type State struct {
 
 	badNodes   int // failed, aborted or cancelled nodes
 	cancelled  int // cancelled nodes
-	tolerated  int // own failures under ContinueOnFail
+	tolerated  int // own failures under ContinueOnFail, and composites inside of which failures were handled
 	staleCount int
 	bug        error // a transition that the table does not know, see check
 	visits     int64 // edges visited, to show that the work is linear
@@ -89,6 +92,8 @@ type Task struct {
 	// Gate means that the node is a gate that was reached, and still Ready: report with Suspend that it waits, or with
 	// Settle what the signal was that it got before it waited. A gate that waits is settled with the same Token.
 	Gate bool
+
+	returned bool // the child run of a composite has ended: a worker is to see what it came to
 }
 
 // Outcome tells how an attempt ended.
@@ -99,6 +104,8 @@ type Outcome struct {
 	Cause CauseKind
 	// Route is what Plan.Route returned for the output of a completed condition.
 	Route []int32
+	// Degraded says of a completed composite that failures inside of it were handled or tolerated.
+	Degraded bool
 }
 
 // CheckVerdict is the answer to a check. The zero value lets the node go on.
@@ -149,7 +156,7 @@ const (
 	wordStopping    uint64 = 1 << 45 // running, and asked to stop
 	wordSubstituted uint64 = 1 << 46 // runs with defaults in place of what failed
 	wordPropagated  uint64 = 1 << 47 // failed because of its predecessors, without running
-	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail
+	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
 	wordDraining    uint64 = 1 << 49 // running, to be left alone but not retried
 	wordAdmitting   uint64 = 1 << 50 // holds a slot while its inputs are judged: Ready to everybody but the coordinator
 	kindShift              = 56
@@ -186,6 +193,7 @@ func NewState(p *Plan, opts ...Option) (*State, error) {
 
 func (s *State) init(p *Plan, c *config) {
 	n := len(p.nodes)
+	s.mu = &s.own
 	s.plan, s.mode, s.limit, s.left, s.tier = p, c.mode, c.limit, n, -1
 	if p.end != noRef {
 		s.left--
@@ -290,15 +298,18 @@ func (s *State) next() (Task, bool) {
 	if s.inline.Len() > 0 {
 		i, _ := s.inline.PopMin()
 		r := Ref(i)
-		if s.words[r]&wordChecking != 0 {
+		switch w := s.words[r]; {
+		case w&wordChecking != 0:
 			return Task{Token: Token{Ref: r}, Check: true}, true
+		case statusOf(w) == Running:
+			return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, returned: true}, true
 		}
 		return s.start(r), true
 	}
 	if s.hold != holdNothing {
 		s.passOver()
 	}
-	if s.limit == 0 || s.running < s.limit {
+	if s.limit == 0 || s.slotFree() {
 		for {
 			i, ok := s.ready.PopMin()
 			if !ok {
@@ -326,7 +337,12 @@ func (s *State) nextGate() (Task, bool) {
 
 // hasNext reports whether next would return something.
 func (s *State) hasNext() bool {
-	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) || len(s.gates) > 0
+	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.slotFree()) || len(s.gates) > 0
+}
+
+// slotFree reports whether a ready node may start, under a limit.
+func (s *State) slotFree() bool {
+	return s.running < s.limit && (s.tree == nil || s.tree.grants(s))
 }
 
 func (s *State) start(r Ref) Task {
@@ -389,6 +405,10 @@ func (s *State) settle(t Token, out Outcome) error {
 				s.taken[f.labels+id] = true
 			}
 		}
+		if out.Degraded {
+			bits = wordTolerated
+			s.tolerated++
+		}
 	case Failed:
 		if out.Cause == CauseNone || out.Cause >= causeCount {
 			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Cause)
@@ -432,7 +452,7 @@ func (s *State) settle(t Token, out Outcome) error {
 func (s *State) complete(r Ref) {
 	s.busy--
 	s.running--
-	if s.limits.groups != nil {
+	if s.limits.active {
 		s.release(r)
 	}
 	s.finish(r, Completed, 0)

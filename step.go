@@ -146,6 +146,10 @@ func (s *Step) node() *Node { return &s.run.plan.nodes[s.ref] }
 // ID returns the id of the node.
 func (s *Step) ID() string { return s.node().ID }
 
+// Path returns what the node goes by in events: its id, or inside a composite its path, such as "S/x" for node x of
+// sub-graph S, "M[2]" for the third item of map M, and "L#1/x" for node x in the first iteration of loop L.
+func (s *Step) Path() string { return s.run.path(s.ref) }
+
 // Kind returns the node's Kind.
 func (s *Step) Kind() string { return s.node().Kind }
 
@@ -165,9 +169,9 @@ func (s *Step) Tier() int { return s.run.plan.Tier(s.ref) }
 func (s *Step) RunID() string { return s.run.ID() }
 
 // IdempotencyKey returns a key that is the same for all attempts of this node in this run, and for no other node or run:
-// the hex SHA-256 of the run's id and the node's.
+// the hex SHA-256 of the run's id and the node's path.
 func (s *Step) IdempotencyKey() string {
-	sum := sha256.Sum256([]byte(s.run.ID() + "\x00" + s.ID()))
+	sum := sha256.Sum256([]byte(s.run.ID() + "\x00" + s.Path()))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -203,9 +207,9 @@ func (s *Step) UpstreamAll() map[string]any {
 // UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil.
 func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
 
-// Root returns a root input of the run.
+// Root returns a root input of the run. Inside a composite that is a parameter of the composite.
 func (s *Step) Root(name string) (value any, ok bool) {
-	v, ok := s.run.cfg.inputs[name]
+	v, ok := s.run.input(name)
 	return s.run.clone(v), ok
 }
 
@@ -244,8 +248,8 @@ func (s *Step) Deadline() (deadline time.Time, ok bool) {
 		earlier(s.run.start.Add(time.Duration(x.deadline)))
 	}
 	if s.flags&stepDetached == 0 {
-		if s.run.cfg.timeout > 0 {
-			earlier(s.run.start.Add(s.run.cfg.timeout))
+		if s.run.bound > 0 {
+			earlier(s.run.start.Add(time.Duration(s.run.bound)))
 		}
 		if d, has := s.run.ctx.Deadline(); has {
 			earlier(d)

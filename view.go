@@ -16,8 +16,7 @@ func (v View) Config() any { return v.run.plan.nodes[v.ref].Config }
 
 // Root returns a root input.
 func (v View) Root(name string) (value any, ok bool) {
-	value, ok = v.run.cfg.inputs[name]
-	return value, ok
+	return v.run.input(name)
 }
 
 // Trigger returns the payload that the run was fired with. ok is false for a run that no trigger fired.

@@ -136,6 +136,9 @@ func (w *worker) take() bool {
 		r.reachGate(t.Ref, w.now)
 		t, ok = s.next()
 	}
+	if r.plan.composite {
+		t, ok = w.beginComposites(t, ok)
+	}
 	if !ok {
 		w.leave()
 		return false
@@ -144,7 +147,7 @@ func (w *worker) take() bool {
 	if !t.Check {
 		w.begin(t)
 	}
-	if s.logged || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 {
+	if s.logged || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil {
 		r.release(w.now)
 		return true
 	}
@@ -397,8 +400,8 @@ func (r *Run) random() float64 {
 
 // retryOf is the policy of a node, its defaults filled in; zero if there is none.
 func (r *Run) retryOf(ref Ref) Retry {
-	if policy := r.plan.nodes[ref].Retry; policy.MaxAttempts != 0 {
-		return policy
+	if policy := r.plan.nodes[ref].Retry; policy.MaxAttempts != 0 || r.plan.facts[ref].is(factComposite) {
+		return policy // a composite has no default: what it consists of has
 	}
 	return r.cfg.defaultRetry
 }
@@ -406,9 +409,13 @@ func (r *Run) retryOf(ref Ref) Retry {
 // finish settles an attempt and, if the worker goes on, takes its next task, in one critical section. It reports whether
 // there is a next task.
 func (w *worker) finish(res attemptResult, goOn bool) bool {
+	return w.finishAs(w.conclude(res), res, goOn)
+}
+
+// finishAs is finish for a result whose meaning is known.
+func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
-	c := w.conclude(res)
 	if c.Status == Failed || step.stopped() {
 		if err := w.draw(res, &c); err != nil {
 			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
@@ -424,7 +431,12 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 		return false
 	}
 	if cause != nil {
-		r.stopForContext(cause)
+		if r.outer == nil {
+			r.stopForContext(cause)
+		} else {
+			r.tree.root.stopForContext(cause)
+			r.spread()
+		}
 		r.collectStops()
 	}
 	retried := false
@@ -527,7 +539,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if n.OverallTimeout > 0 && ready >= r.records[ref].start+int64(n.OverallTimeout) {
 		return 0, false
 	}
-	if r.cfg.timeout > 0 && ready >= int64(r.cfg.timeout) && !r.plan.facts[ref].is(factCleanup) {
+	if r.bound > 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {
 		return 0, false
 	}
 	return delay, true

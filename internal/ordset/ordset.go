@@ -120,6 +120,11 @@ func (s *Set) Remove(i int) bool {
 	return true
 }
 
+// Min returns the smallest element.
+func (s *Set) Min() (int, bool) {
+	return s.base<<shift | bits.TrailingZeros64(s.front), s.front != 0
+}
+
 // PopMin removes and returns the smallest element.
 func (s *Set) PopMin() (int, bool) {
 	if s.front == 0 {

@@ -1,0 +1,244 @@
+package kahn
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). It is
+// performed by runs nested in its own run, see nested.go, and holds no slot: the nodes that it consists of do.
+
+// maxNesting bounds how deep sub-graphs may be nested: deeper than people think, and shallow enough for the few places that
+// follow the nesting by recursion.
+const maxNesting = 100
+
+// composite reports whether the node is performed by nested runs.
+func (n *Node) composite() bool { return n.Sub != nil }
+
+// ownStep reports whether the node is performed, once or for each item, by a Do or the host's step function.
+func (n *Node) ownStep() bool { return n.Sub == nil && n.Test == nil && !isGate(n) }
+
+// nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
+type nesting struct {
+	within []*Graph            // being compiled: each is a sub-graph of the one before
+	plans  map[nestedKey]*Plan // nil for a graph that does not compile, which has been reported
+	forces []*force            // those that were met so far, each once
+	seen   []compiledGraph
+}
+
+// compileAll compiles a graph and all that it contains.
+func (n *nesting) compileAll(g *Graph) (*Plan, error) {
+	p, ps := n.compile(g, nil)
+	if err := ps.err(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// nestedKey is what the plan of a sub-graph depends on.
+type nestedKey struct {
+	g     *Graph
+	outer *force
+}
+
+// compiledGraph is what of a graph was compiled, to tell whether it has changed since.
+type compiledGraph struct {
+	g       *Graph
+	version uint64
+	baked   settings
+}
+
+func (x *compiledGraph) changed() bool {
+	return x.g.version.Load() != x.version || !x.baked.of(x.g)
+}
+
+// force is what a graph leaves to the graphs around it where it says nothing itself.
+type force struct {
+	Defaults
+	evaluator Evaluator
+	schemas   SchemaCompiler
+}
+
+// inForce returns what applies to a graph that is compiled within others.
+func (n *nesting) inForce(g *Graph, outer *force) *force {
+	f := force{g.Defaults, g.Evaluator, g.Schemas}
+	if outer != nil {
+		f.Defaults = f.Defaults.or(&outer.Defaults)
+		if isNull(f.evaluator) {
+			f.evaluator = outer.evaluator
+		}
+		if isNull(f.schemas) {
+			f.schemas = outer.schemas
+		}
+	}
+	for _, known := range n.forces {
+		if sameDefaults(known.Defaults, f.Defaults) && same(known.evaluator, f.evaluator) && same(known.schemas, f.schemas) {
+			return known
+		}
+	}
+	n.forces = append(n.forces, &f)
+	return &f
+}
+
+// sub compiles the sub-graph of node i.
+func (c *compiler) sub(i int) {
+	node := &c.g.nodes[i]
+	g, n := node.Sub, c.nesting
+	switch {
+	case slices.Contains(n.within, g):
+		c.add("node %s: %w: its graph contains itself", quoteID(node.ID), ErrCycle)
+		return
+	case len(n.within) > maxNesting:
+		c.add("node %s: %w: graphs are nested more than %d deep", quoteID(node.ID), ErrBadValue, maxNesting)
+		return
+	}
+	key := nestedKey{g, c.force}
+	p, known := n.plans[key]
+	if !known {
+		n.seen = append(n.seen, compiledGraph{g, g.version.Load(), g.settings()})
+		var ps *problems
+		p, ps = n.compile(g, c.force)
+		c.inside(node.ID, ps.err())
+		if n.plans == nil {
+			n.plans = map[nestedKey]*Plan{}
+		}
+		n.plans[key] = p
+	}
+	if c.subs == nil {
+		c.subs = map[int32]*Plan{}
+	}
+	c.subs[int32(i)] = p
+}
+
+// insideError is a problem of a sub-graph.
+type insideError struct {
+	path string // of the node whose sub-graph it is
+	err  error
+}
+
+func insideOf(id string, err error) error {
+	if inner, ok := err.(*insideError); ok {
+		return &insideError{id + "/" + inner.path, inner.err}
+	}
+	return &insideError{id, err}
+}
+
+func (e *insideError) Error() string { return fmt.Sprintf("in %s: %v", quoteID(e.path), e.err) }
+func (e *insideError) Unwrap() error { return e.err }
+
+// checkComposite validates what makes a node a composite.
+func (c *compiler) checkComposite(i int, bad func(kind error, format string, args ...any)) {
+	n := &c.g.nodes[i]
+	switch {
+	case n.Kind == KindEnd:
+		bad(ErrBadEnd, "the end node cannot be a composite")
+	case n.Test != nil || n.TestExpr != "":
+		bad(ErrBadValue, "a composite has no Test")
+	case n.Sub != nil && n.Do != nil:
+		bad(ErrBadValue, "it has both a Do and a Sub")
+	}
+	if n.InputSchema != nil || n.Moderation.covers(PhaseInput) {
+		bad(ErrBadValue, "the inputs of a composite are judged by the nodes that it consists of")
+	}
+	if n.Sub != nil {
+		c.sub(i)
+	}
+}
+
+// checkPaths refuses ids that could be taken for the path of a node inside a composite.
+func (c *compiler) checkPaths() {
+	if !slices.ContainsFunc(c.g.nodes, func(n Node) bool { return n.composite() }) {
+		return
+	}
+	for i := range c.g.nodes {
+		id := c.g.nodes[i].ID
+		for end, sep := range id {
+			if !strings.ContainsRune("/[#", sep) {
+				continue
+			}
+			if at, ok := c.index[id[:end]]; ok && c.g.nodes[at].composite() {
+				c.add("node %s: %w: it could be taken for a node inside %s", quoteID(id), ErrBadValue, quoteID(id[:end]))
+			}
+		}
+	}
+}
+
+// nest connects the plan to those of its sub-graphs: what they need from outside, the composites have to provide.
+func (c *compiler) nest() {
+	p := c.p
+	for _, r := range p.declared {
+		n := &p.nodes[r]
+		if !n.composite() {
+			continue
+		}
+		p.composite = true
+		sub := c.subs[p.decl[r]]
+		if sub == nil {
+			continue // a map of steps
+		}
+		if p.subs == nil {
+			p.subs = map[Ref]*Plan{}
+		}
+		p.subs[r] = sub
+		if len(sub.stepless) > 0 {
+			p.stepless = append(p.stepless, r)
+		}
+		if len(sub.moderated) > 0 {
+			p.moderated = append(p.moderated, r)
+		}
+		for _, need := range sub.inputs {
+			if c.provides(r, need.port) {
+				continue
+			}
+			if len(n.Ports) == 0 && len(p.in.row(r)) == 0 && slices.Contains(c.g.Inputs, need.port) {
+				p.inputs = append(p.inputs, needsInput{n.ID + "/" + need.node, need.port})
+				continue
+			}
+			c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(need.port))
+		}
+	}
+}
+
+// provides reports whether the run of a composite's sub-graph has a root input of the given name.
+func (c *compiler) provides(r Ref, name string) bool {
+	n, in := &c.p.nodes[r], c.p.data[r]
+	if _, ok := n.Params[name]; ok || n.instanceInput(name) {
+		return true
+	}
+	if in == nil {
+		return false
+	}
+	return in.ports[name] != nil || slices.ContainsFunc(in.params, func(p param) bool { return p.name == name })
+}
+
+// instanceInput reports whether the composite gives each of its runs an input of this name.
+func (n *Node) instanceInput(name string) bool { return false }
+
+// remaining is the longest path of the run, and of what the run is nested in, that remains after a node.
+func (r *Run) remainingAfter(ref Ref) int64 {
+	longest := int64(0)
+	for _, a := range r.plan.outOf(ref) {
+		longest = max(longest, r.plan.rank[a.to])
+	}
+	return saturatingAdd(longest, r.remaining)
+}
+
+// plant makes the run the root of a tree.
+func (r *Run) plant() {
+	r.tree = &tree{root: r, limit: r.cfg.limit}
+	r.enter()
+}
+
+// enter makes the run's slots those of the tree, if the tree has a limit.
+func (r *Run) enter() {
+	s := &r.st
+	if r.tree.limit == 0 {
+		return
+	}
+	if s.limit == 0 {
+		s.limit = math.MaxInt
+	}
+	s.tree, s.turn.run, s.limits.active = r.tree, r, true
+}

@@ -1,0 +1,215 @@
+package kahn
+
+import (
+	"slices"
+)
+
+// composite is what a run keeps of a composite node, from its start on.
+type composite struct {
+	child   *Run // the current, or the last, of the runs that perform it
+	working bool // a worker looks at what the child came to
+}
+
+// outermost is the run that this one is nested in, at whatever depth, or the run itself.
+func (r *Run) outermost() *Run {
+	if r.outer == nil {
+		return r
+	}
+	return r.tree.root
+}
+
+// path is what a node goes by in the outermost run.
+func (r *Run) path(ref Ref) string { return r.prefix + r.plan.nodes[ref].ID }
+
+// beginComposites begins the composites that are due, in the critical section in which the worker takes its next task, so
+// that the order in which nested runs begin depends on nothing else. It returns the first task that is another thing.
+func (w *worker) beginComposites(t Task, ok bool) (Task, bool) {
+	r := w.run
+	for ok && !t.Check && r.plan.facts[t.Ref].is(factComposite) {
+		w.task = t
+		w.begin(t)
+		r.beginComposite(w.step, w.now)
+		t, ok = r.st.next()
+	}
+	return t, ok
+}
+
+func (r *Run) beginComposite(step *Step, now int64) {
+	x := r.extra(step.ref)
+	x.comp = &composite{}
+	child := r.nested(step, r.plan.subs[step.ref], r.path(step.ref)+"/", 0)
+	r.beginChild(x.comp, child, now)
+}
+
+// nested makes a run that is to perform a composite, or a part of it: its number index.
+func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
+	c := &Run{
+		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.cfg, start: r.start, log: r.log,
+		tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
+	}
+	if step.flags&stepDetached == 0 {
+		c.bound = r.bound
+	}
+	if x := step.ctx.Load(); x != nil && x.deadline != 0 && (c.bound == 0 || x.deadline < c.bound) {
+		c.bound = x.deadline
+	}
+	if r.detach != nil {
+		c.detach = func() bool { return false } // the caller's context may end; only the root has a hold on it
+	}
+	// What remains is inherited.
+	c.cfg.inputs, c.cfg.limit, c.cfg.timeout, c.cfg.estimates, c.cfg.sinks = nil, 0, 0, nil, nil
+	c.st.turn.order = append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)
+	return c
+}
+
+// beginChild begins a nested run, with the lock held.
+func (r *Run) beginChild(comp *composite, c *Run, now int64) {
+	r.flush(now) // the start of the composite comes before what happens inside
+	comp.child, comp.working = c, false
+	r.timers++ // until the child's goroutines have returned
+	c.began = now
+	c.st.init(c.plan, &c.cfg)
+	c.st.mu, c.st.admits = r.st.mu, true
+	if c.st.logged = r.st.logged; c.st.logged {
+		start := r.recorder.latest[c.within.ref]
+		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]uint64, len(c.plan.nodes))}
+	}
+	c.records = make([]record, len(c.plan.nodes))
+	c.enter()
+	c.st.begin()
+	c.flush(now)
+	c.tree.touch(c)
+	c.tree.queue(&c.st)
+}
+
+// childEnded is called when everything in a nested run is terminal. What it came to is found out by a worker, since that
+// may take user code.
+func (r *Run) childEnded(c *Run) {
+	r.st.evaluateInline(c.within.ref)
+	r.tree.touch(r)
+}
+
+// leave is called when the goroutines of a nested run that has ended have returned.
+func (r *Run) leave() {
+	if !r.left {
+		r.left = true
+		r.outer.timers--
+		r.tree.touch(r.outer)
+	}
+}
+
+// returned finds out what a nested run that has ended means for its composite.
+func (w *worker) returned() bool {
+	r, ref := w.run, w.task.Ref
+	r.st.mu.Lock()
+	x := r.extras[ref]
+	w.step, x.comp.working = r.records[ref].step, true
+	if x.grace == nil && (r.st.words[ref]&wordStopping != 0 || x.timedOut != timeoutNone) {
+		r.armGrace(w.step, x) // there was nobody to be waited for before
+	}
+	child := x.comp.child
+	r.st.mu.Unlock()
+	return w.finishAs(w.ofChild(child), attemptResult{}, true)
+}
+
+// ofChild is what a composite comes to by the run of its sub-graph.
+func (w *worker) ofChild(c *Run) conclusion {
+	v := &c.verdict
+	if v.status == RunCompleted {
+		done := w.conclude(attemptResult{value: c.output()})
+		done.Degraded = v.degraded && done.Status == Completed
+		return done
+	}
+	err := c.outcome().err
+	kind := c.stoppedBy
+	switch {
+	case v.status == RunFailed && (kind == CauseNone || kind.stopStatus() != Aborted || v.failed > 0):
+		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseSubrun}, err: err}
+	case kind == CauseNone || kind.stopStatus() == Aborted && v.status == RunCancelled:
+		return conclusion{Outcome: Outcome{Status: Cancelled, Cause: CauseExternal}, err: err}
+	}
+	return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: err}
+}
+
+// outcome is the Result of a run that has ended.
+func (r *Run) outcome() *Result {
+	r.resMu.Lock()
+	defer r.resMu.Unlock()
+	if r.result == nil {
+		r.result = r.makeResult()
+	}
+	return r.result
+}
+
+// halt sees to it that an attempt that was asked to stop does so in time: by its grace, or, if nested runs perform it, by
+// stopping these, which keep to the grace themselves.
+func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
+	switch {
+	case x.comp == nil || x.comp.working:
+		r.armGrace(step, x)
+	case !x.comp.child.concluded:
+		x.comp.child.stopFor(kind, cause, stopAsking)
+	}
+}
+
+// stopFor stops a nested run for what its composite is stopped for.
+func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
+	r.stoppedBy = kind
+	switch kind {
+	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun:
+	default: // what concerned a node concerns all of its run
+		if kind = CauseCancelRun; r.stoppedBy.stopStatus() == Aborted {
+			kind = CauseAbortAll
+		}
+	}
+	r.cancelled = kind.stopStatus() == Cancelled
+	r.stop(kind, noRef, cause, manner)
+	r.tree.touch(r)
+}
+
+// drainChildren passes a stop that lets running steps finish on to the nested runs.
+func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
+	var refs []Ref
+	for ref, x := range r.extras {
+		if x.comp != nil && !r.plan.facts[ref].is(factCleanup) {
+			refs = append(refs, ref)
+		}
+	}
+	slices.Sort(refs)
+	for _, ref := range refs {
+		r.drainChild(ref, kind, cause)
+	}
+}
+
+func (r *Run) drainChild(ref Ref, kind CauseKind, cause *stopCause) {
+	if x := r.extras[ref]; x != nil && x.comp != nil && !x.comp.child.concluded {
+		x.comp.child.stopFor(kind, cause, stopDraining)
+	}
+}
+
+// spread carries a stop from the outermost run down to this one.
+func (r *Run) spread() {
+	if r.outer != nil {
+		r.outer.spread()
+		r.tree.touch(r.outer)
+	}
+	r.collectStops()
+}
+
+// input returns a root input of the run. Those of a nested run are the parameters of its composite.
+func (r *Run) input(name string) (value any, ok bool) {
+	if value, ok = r.cfg.inputs[name]; ok || r.outer == nil {
+		return value, ok
+	}
+	return r.outer.param(r.within.ref, r.within.flags, name)
+}
+
+// eachInput calls f with the names of the root inputs, some of them perhaps more than once.
+func (r *Run) eachInput(f func(name string)) {
+	for name := range r.cfg.inputs {
+		f(name)
+	}
+	if r.outer != nil {
+		r.outer.eachParam(r.within.ref, f)
+	}
+}
