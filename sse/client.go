@@ -1,0 +1,249 @@
+package sse
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Client reads the events of a run from the URL of a [Handler], through cut connections and servers that restart. Its
+// fields must not be changed while it reads; one client may be used by many readers.
+type Client struct {
+	// URL is where the run's events are. It has no afterEventId: the client sends its cursor as a header.
+	URL string
+	// Header is added to each request: who is asking, for example.
+	Header http.Header
+	// HTTP makes the requests. Default: http.DefaultClient. Its Timeout, if it has one, cuts streams, which then go on.
+	HTTP *http.Client
+	// Wait is the time before the client connects again; the server's retry field overrules it. It doubles, up to 30 s,
+	// with each attempt in a row that brings nothing new, and a Retry-After counts if it is longer. Default: 1 s.
+	Wait time.Duration
+	// Attempts is how many attempts in a row may bring nothing new. 0 is no bound: the client goes on until its context ends.
+	Attempts int
+	// MaxBytes bounds a line of the stream, and an event. Default: 1 MiB.
+	MaxBytes int
+}
+
+const (
+	defaultWait     = time.Second
+	maxWait         = 30 * time.Second
+	defaultMaxBytes = 1 << 20
+)
+
+// Events yields the events with ids above after, each once, in order and without holes, and ends after the run's last one.
+// 0 is before the first event. An event that the server withholds is left out. Leaving the loop closes the connection.
+//
+// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*kahn.GapError] if the server no longer
+// keeps what comes after the cursor, and reading may go on with Events(ctx, First-1) from a fresh start; a [*StatusError] if
+// the server refuses; a [*LostError] if events are missing that the server cannot make up for; and after Attempts, the
+// last problem. Everything else makes the client connect again.
+func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
+	return func(yield func(kahn.Event, error) bool) {
+		r := &reader{c: c, yield: yield, last: after, start: after, wait: cmp.Or(c.Wait, defaultWait), deltas: map[string]delta{}}
+		for idle := 0; ; {
+			r.alive = false
+			err := r.connect(ctx)
+			if r.alive {
+				idle = 0
+			}
+			final, status := (*finalError)(nil), (*StatusError)(nil)
+			switch {
+			case err == errDone:
+				return
+			case ctx.Err() != nil:
+				yield(kahn.Event{}, context.Cause(ctx))
+				return
+			case errors.As(err, &final):
+				yield(kahn.Event{}, final.error)
+				return
+			case err == errMore:
+				continue
+			}
+			if idle++; c.Attempts > 0 && idle >= c.Attempts {
+				yield(kahn.Event{}, err)
+				return
+			}
+			wait := backoff(r.wait, idle)
+			if errors.As(err, &status) {
+				wait = max(wait, status.RetryAfter)
+			}
+			if !sleep(ctx, wait) {
+				yield(kahn.Event{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// backoff is the time before the next connection after some that brought nothing new.
+func backoff(wait time.Duration, idle int) time.Duration {
+	longest := wait
+	for i := 1; i < idle && longest < maxWait; i++ {
+		longest = min(2*longest, maxWait)
+	}
+	return wait + rand.N(longest-wait+1) // so that clients who were cut together do not come back together
+}
+
+// sleep waits, and reports false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// How an answer ends, other than by a failure.
+var (
+	errDone = errors.New("done") // the run has ended, or the consumer has had enough
+	errMore = errors.New("more") // there is another page
+	errCut  = errors.New("sse: the stream has ended before the run")
+)
+
+// finalError is an error that connecting again does not mend.
+type finalError struct{ error }
+
+func final(err error) error { return &finalError{err} }
+
+// connect asks for what comes after the last event, and reads until the answer ends.
+func (r *reader) connect(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.URL, nil)
+	if err != nil {
+		return final(err)
+	}
+	if req.URL.Host == "" {
+		return final(fmt.Errorf("sse: the URL %q names no host", r.c.URL))
+	}
+	if r.c.Header != nil {
+		req.Header = r.c.Header.Clone()
+	}
+	req.Header.Set("Accept", streamType)
+	req.Header.Set("Cache-Control", "no-cache")
+	if r.last > 0 {
+		req.Header.Set("Last-Event-ID", strconv.FormatUint(r.last, 10))
+	}
+	resp, err := cmp.Or(r.c.HTTP, http.DefaultClient).Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // what was read is whole, or reading has failed already
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNoContent:
+		return errDone
+	default:
+		return r.refused(resp)
+	}
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case err == nil && kind == streamType:
+		return r.stream(resp.Body)
+	case err == nil && kind == jsonType:
+		return r.page(resp.Body)
+	}
+	return final(fmt.Errorf("sse: the answer is of type %q, and no stream of events", resp.Header.Get("Content-Type")))
+}
+
+// refused makes an error of an answer that is not a stream.
+func (r *reader) refused(resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much of it as there is
+	if resp.StatusCode == http.StatusGone {
+		var g gone
+		if json.Unmarshal(body, &g) == nil && g.First > 0 {
+			return final(&kahn.GapError{After: r.last, First: g.First})
+		}
+	}
+	err := &StatusError{Code: resp.StatusCode, Message: strings.TrimSpace(string(body)), RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
+	switch resp.StatusCode {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return err
+	}
+	return final(err)
+}
+
+// stream reads a stream to its end.
+func (r *reader) stream(body io.Reader) error {
+	p := newParser(body, cmp.Or(r.c.MaxBytes, defaultMaxBytes))
+	for {
+		m, err := p.next()
+		if p.retry >= 0 {
+			r.wait = p.retry
+		}
+		switch {
+		case errors.Is(err, errTooLong):
+			return final(err)
+		case err == io.EOF:
+			return errCut
+		case err != nil:
+			return err
+		}
+		if err := r.message(m); err != nil {
+			return err
+		}
+	}
+}
+
+// page reads what a server answers that does not stream.
+func (r *reader) page(body io.Reader) error {
+	limit := cmp.Or(r.c.MaxBytes, defaultMaxBytes) + 2*pageSize
+	data, err := io.ReadAll(io.LimitReader(body, int64(limit)+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > limit {
+		return final(errTooLong)
+	}
+	var p page
+	if err := json.Unmarshal(data, &p); err != nil {
+		return final(fmt.Errorf("sse: a page of events: %w", err))
+	}
+	r.alive = true
+	for _, data := range p.Events {
+		var e kahn.Event
+		if err := json.Unmarshal(data, &e); err != nil {
+			return final(fmt.Errorf("sse: an event of a page: %w", err))
+		}
+		if e.Type == "" {
+			err = r.withheldEvent(e.ID)
+		} else {
+			err = r.event(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case p.Done:
+		return errDone
+	case p.More:
+		return errMore
+	}
+	return errCut
+}
+
+// retryAfter reads the header of that name: seconds or a date. 0 is none.
+func retryAfter(text string) time.Duration {
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, maxRetry)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(time.Until(at), 0), maxRetry)
+	}
+	return 0
+}

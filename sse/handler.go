@@ -1,0 +1,232 @@
+package sse
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Handler serves the events of runs. Find must be set. It can only be read from: methods other than GET and HEAD are
+// answered with 405. A handler must not be copied after first use, nor its fields changed.
+//
+// A stream ends with its request's context. A host that shuts down its http.Server, which waits for streams, ends them by
+// cancelling its BaseContext in a function given to RegisterOnShutdown; clients reconnect and miss nothing.
+//
+// Writes have deadlines if the ResponseWriter, or one that it unwraps to, can set them; so wrap it in middleware with an
+// Unwrap method.
+type Handler struct {
+	// Find returns the run that a request asks for; see [Fixed]. An error is answered with 404, or as a [*StatusError] says.
+	// If the run is suspended and its log has ended, Find is called again from time to time for the run that goes on.
+	Find func(*http.Request) (Source, error)
+	// Authorize is asked first. nil lets the request pass; an error is answered with 403, or as a [*StatusError] says.
+	// Without it everybody who reaches the handler may read.
+	Authorize func(*http.Request) error
+	// Redact sees each event before it leaves, heartbeats too, and returns what the client may see of it; false withholds the event, of
+	// which the client then gets the id alone. It must not change what the payload refers to, which is shared, but replace
+	// it, by another of its type or a json.RawMessage; an event with any other payload is withheld. Id and type stay.
+	Redact func(*http.Request, kahn.Event) (kahn.Event, bool)
+	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
+	Heartbeat time.Duration
+	// WriteTimeout is the time that a client has to take what is written to it, each time, whatever http.Server.WriteTimeout
+	// says; then its stream is cut. Default: 10 s.
+	WriteTimeout time.Duration
+	// Retry is how long clients are asked to wait before they reconnect. 0 leaves it to them.
+	Retry time.Duration
+	// MaxStreams bounds the streams at a time, MaxStreamsPerKey those of one key; 0 is no bound. Whoever is over it is
+	// answered with 503 and Retry-After. Pages are not counted.
+	MaxStreams, MaxStreamsPerKey int
+	// Key returns the key of a request: a user, a tenant. Default: the host of the remote address.
+	Key func(*http.Request) string
+
+	slots slots
+}
+
+const (
+	defaultHeartbeat    = 15 * time.Second
+	defaultWriteTimeout = 10 * time.Second
+	// fullRetryAfter is what those are asked to wait that find all streams taken.
+	fullRetryAfter = 5 * time.Second
+)
+
+// Fixed is a Find for a handler of a single run.
+func Fixed(run Source) func(*http.Request) (Source, error) {
+	return func(*http.Request) (Source, error) { return run, nil }
+}
+
+// ServeHTTP answers with the events after the request's cursor.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, &StatusError{Code: http.StatusMethodNotAllowed}, 0)
+		return
+	}
+	if h.Authorize != nil {
+		if err := h.Authorize(r); err != nil {
+			refuse(w, err, http.StatusForbidden)
+			return
+		}
+	}
+	src, err := h.Find(r)
+	if err != nil {
+		refuse(w, err, http.StatusNotFound)
+		return
+	}
+	cur, err := cursorOf(r)
+	if err != nil {
+		refuse(w, err, http.StatusBadRequest)
+		return
+	}
+	// A status that is terminal here makes the range final. What else may be wrong with the cursor shows without waiting,
+	// while there still is a status to tell it with.
+	ended := src.Status().Terminal()
+	first, last := src.EventRange()
+	if err := readable(src, cur.after, first, last); err != nil {
+		refuse(w, err, http.StatusInternalServerError)
+		return
+	}
+	if wantsPage(r) {
+		h.page(w, r, src, cur.after)
+		return
+	}
+	if ended && cur.after >= last && cur.header {
+		w.WriteHeader(http.StatusNoContent) // the standard's way to stop an EventSource from reconnecting
+		return
+	}
+	release, ok := h.slots.take(h, r)
+	if !ok {
+		refuse(w, &StatusError{Code: http.StatusServiceUnavailable, Message: "too many streams", RetryAfter: fullRetryAfter}, 0)
+		return
+	}
+	defer release()
+	h.stream(w, r, src, cur.after)
+}
+
+// cursor is where a client wants to go on.
+type cursor struct {
+	after  uint64
+	header bool // it came as Last-Event-ID
+}
+
+func cursorOf(r *http.Request) (cursor, error) {
+	if query := r.URL.Query(); query.Has("afterEventId") {
+		n, err := strconv.ParseUint(query.Get("afterEventId"), 10, 64)
+		if err != nil {
+			return cursor{}, &StatusError{Code: http.StatusBadRequest, Message: "afterEventId is not the id of an event"}
+		}
+		return cursor{after: n}, nil
+	}
+	n, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
+	if err != nil {
+		return cursor{}, nil // a browser sends what any server once gave it as an id: not the user's fault
+	}
+	return cursor{after: n, header: true}, nil
+}
+
+// readable tells what is wrong with reading on from a cursor, as far as that can be known without waiting.
+func readable(src Source, after, first, last uint64) error {
+	if first > last {
+		// No event at all: because there was none yet, or because none is kept. A context that has ended tells it at once.
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		for _, err := range src.Events(ctx, after) {
+			if errors.Is(err, kahn.ErrNoLog) {
+				return &StatusError{Code: http.StatusNotFound, Message: kahn.ErrNoLog.Error()}
+			}
+			break
+		}
+		return nil
+	}
+	if first > 0 && after < first-1 {
+		return &kahn.GapError{After: after, First: first}
+	}
+	return nil
+}
+
+// key is the request's, for the bound on the streams of one key.
+func (h *Handler) key(r *http.Request) string {
+	if h.Key != nil {
+		return h.Key(r)
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// wantsPage reports whether the client asks for JSON and for no stream.
+func wantsPage(r *http.Request) bool {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	return strings.Contains(accept, jsonType) && !strings.Contains(accept, streamType)
+}
+
+// gone is the body of an answer with status 410.
+type gone struct {
+	Error string `json:"error"`
+	After uint64 `json:"after"`
+	First uint64 `json:"first"`
+}
+
+// refuse answers with an error: as it says itself, or else with code.
+func refuse(w http.ResponseWriter, err error, code int) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	var gap *kahn.GapError
+	if errors.As(err, &gap) {
+		header.Set("Content-Type", jsonType)
+		w.WriteHeader(http.StatusGone)
+		// A write that fails has lost its reader: nobody is left to tell.
+		_ = json.NewEncoder(w).Encode(gone{Error: gap.Error(), After: gap.After, First: gap.First})
+		return
+	}
+	status := &StatusError{Code: code}
+	if own := (*StatusError)(nil); errors.As(err, &own) && own != nil && own.Code >= 400 && own.Code < 600 {
+		status = own // anything else would be an error that lets its request pass
+	}
+	if status.RetryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(status.RetryAfter.Seconds()))))
+	}
+	http.Error(w, status.text(), status.Code)
+}
+
+// slots counts streams.
+type slots struct {
+	mu    sync.Mutex
+	all   int
+	byKey map[string]int
+}
+
+// take counts one stream more, until release is called, unless that would be too many.
+func (s *slots) take(h *Handler, r *http.Request) (release func(), ok bool) {
+	key := ""
+	if h.MaxStreamsPerKey > 0 {
+		key = h.key(r)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.MaxStreams > 0 && s.all >= h.MaxStreams || h.MaxStreamsPerKey > 0 && s.byKey[key] >= h.MaxStreamsPerKey {
+		return nil, false
+	}
+	if s.byKey == nil {
+		s.byKey = map[string]int{}
+	}
+	s.all++
+	s.byKey[key]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all--
+		if s.byKey[key]--; s.byKey[key] == 0 {
+			delete(s.byKey, key)
+		}
+	}, true
+}

@@ -1,0 +1,472 @@
+package sse_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/sse"
+)
+
+// answer is what a handler says to one request.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// ask makes a request of a handler whose answer ends by itself. Headers are given as pairs.
+func ask(t testing.TB, h http.Handler, method, target string, headers ...string) answer {
+	t.Helper()
+	req := httptest.NewRequest(method, target, nil)
+	for pair := range slices.Chunk(headers, 2) {
+		req.Header.Set(pair[0], pair[1])
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, req)
+	return answer{rec.Code, rec.Header(), rec.Body.String()}
+}
+
+func TestCursor(t *testing.T) {
+	// run.started, three events a node, run.completed: 11.
+	all := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing))}
+	// Of the same events the last four.
+	late := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing, kahn.Retain(4)))}
+
+	for _, row := range []struct {
+		name    string
+		handler http.Handler
+		query   string
+		header  string
+		code    int
+		ids     string
+	}{
+		{"258 no cursor", all, "", "", 200, "1 2 3 4 5 6 7 8 9 10 11"},
+		{"258 the query", all, "?afterEventId=3", "", 200, "4 5 6 7 8 9 10 11"},
+		{"258 the header", all, "", "3", 200, "4 5 6 7 8 9 10 11"},
+		{"258 the query beats the header", all, "?afterEventId=8", "3", 200, "9 10 11"},
+		{"258 also if it is 0", all, "?afterEventId=0", "9", 200, "1 2 3 4 5 6 7 8 9 10 11"},
+		{"258 the last event", all, "?afterEventId=10", "", 200, "11"},
+		{"258 nothing after the last event", all, "?afterEventId=11", "", 200, ""},
+		{"258 nor far beyond", all, "?afterEventId=18446744073709551615", "", 200, ""},
+		{"258 who reconnects to that is told to stop", all, "", "11", 204, ""},
+		{"260 a malformed header is ignored", all, "", "abc", 200, "1 2 3 4 5 6 7 8 9 10 11"},
+		{"260 a negative header is ignored", all, "", "-1", 200, "1 2 3 4 5 6 7 8 9 10 11"},
+		{"260 a malformed query", all, "?afterEventId=abc", "", 400, ""},
+		{"260 also with a good header", all, "?afterEventId=abc", "3", 400, ""},
+		{"260 a negative query", all, "?afterEventId=-1", "", 400, ""},
+		{"260 an empty query", all, "?afterEventId=", "", 400, ""},
+		{"260 a query out of range", all, "?afterEventId=18446744073709551616", "", 400, ""},
+		{"262 older than what is kept", late, "?afterEventId=6", "", 410, ""},
+		{"262 by the header", late, "", "6", 410, ""},
+		{"262 from the beginning", late, "", "", 410, ""},
+		{"262 the oldest that is kept", late, "?afterEventId=7", "", 200, "8 9 10 11"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var headers []string
+			if row.header != "" {
+				headers = []string{"Last-Event-ID", row.header}
+			}
+			a := ask(t, row.handler, "GET", "/"+row.query, headers...)
+			if a.code != row.code {
+				t.Fatalf("status %d, expected %d", a.code, row.code)
+			}
+			if row.code != 200 {
+				return
+			}
+			if got := ids(t, strings.NewReader(a.body)); got != row.ids {
+				t.Errorf("events %q, expected %q", got, row.ids)
+			}
+		})
+	}
+}
+
+func TestReset(t *testing.T) {
+	h := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing, kahn.Retain(4)))}
+	var body struct {
+		Error        string
+		After, First uint64
+	}
+	for _, accept := range []string{"text/event-stream", "application/json"} {
+		a := ask(t, h, "GET", "/?afterEventId=2", "Accept", accept)
+		if err := json.Unmarshal([]byte(a.body), &body); err != nil || a.code != 410 || body.After != 2 || body.First != 8 || body.Error == "" {
+			t.Fatalf("%s: %d %s", accept, a.code, a.body)
+		}
+	}
+	a := ask(t, h, "GET", fmt.Sprintf("/?afterEventId=%d", body.First-1))
+	if got := ids(t, strings.NewReader(a.body)); got != "8 9 10 11" {
+		t.Errorf("after the reset: %s", got)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	h := &sse.Handler{Find: sse.Fixed(finished(t, chain(1), nothing))}
+	for _, method := range []string{"GET", "HEAD"} {
+		a := ask(t, h, method, "/")
+		for name, value := range map[string]string{
+			"Content-Type":      "text/event-stream; charset=utf-8",
+			"Cache-Control":     "no-cache, no-transform",
+			"Connection":        "keep-alive",
+			"X-Accel-Buffering": "no",
+			"Transfer-Encoding": "",
+		} {
+			if got := a.header.Get(name); got != value {
+				t.Errorf("%s: %s is %q, expected %q", method, name, got, value)
+			}
+		}
+		if method == "HEAD" && a.body != "" {
+			t.Errorf("HEAD has the body %q", a.body)
+		}
+	}
+}
+
+func TestFrames(t *testing.T) {
+	run := finished(t, chain(1), nothing)
+	a := ask(t, &sse.Handler{Find: sse.Fixed(run), Retry: 1500 * ms}, "GET", "/")
+	var want strings.Builder
+	want.WriteString("retry: 1500\n\n")
+	for e := range run.Events(t.Context(), 0) {
+		data, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&want, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
+	}
+	if a.body != want.String() {
+		t.Errorf("got\n%s\nexpected\n%s", a.body, &want)
+	}
+}
+
+func TestAccess(t *testing.T) {
+	run := finished(t, chain(1), nothing)
+	fixed := sse.Fixed(run)
+	deny := func(err error) *sse.Handler {
+		return &sse.Handler{
+			Authorize: func(*http.Request) error { return err },
+			Find: func(*http.Request) (sse.Source, error) {
+				t.Error("Find was asked for a request that is not authorised")
+				return run, nil
+			},
+		}
+	}
+	find := func(err error) *sse.Handler {
+		return &sse.Handler{Find: func(*http.Request) (sse.Source, error) { return nil, err }}
+	}
+	open := &sse.Handler{Find: fixed, Authorize: func(r *http.Request) error {
+		if r.Header.Get("Authorization") != "Bearer me" {
+			return &sse.StatusError{Code: 401, Message: "who are you?"}
+		}
+		return nil
+	}}
+	for _, row := range []struct {
+		name    string
+		handler http.Handler
+		method  string
+		headers []string
+		code    int
+		body    string
+	}{
+		{"reading is allowed", &sse.Handler{Find: fixed}, "GET", nil, 200, "id: 1\n"},
+		{"asking for headers too", &sse.Handler{Find: fixed}, "HEAD", nil, 200, ""},
+		{"posting is not", &sse.Handler{Find: fixed}, "POST", nil, 405, ""},
+		{"nor anything else", &sse.Handler{Find: fixed}, "DELETE", nil, 405, ""},
+		{"whatever the hook says", open, "PUT", []string{"Authorization", "Bearer me"}, 405, ""},
+		{"the hook lets pass", open, "GET", []string{"Authorization", "Bearer me"}, 200, "id: 1\n"},
+		{"the hook denies with a status", open, "GET", nil, 401, "who are you?\n"},
+		{"also HEAD", open, "HEAD", nil, 401, ""},
+		{"also pages", open, "GET", []string{"Accept", "application/json"}, 401, "who are you?\n"},
+		{"any error denies", deny(errors.New("the database is at db:5432")), "GET", nil, 403, "Forbidden\n"},
+		{"a wrapped status counts", deny(fmt.Errorf("x: %w", &sse.StatusError{Code: 402})), "GET", nil, 402, "Payment Required\n"},
+		{"a status that allows is no status", deny(&sse.StatusError{Code: 200}), "GET", nil, 403, "Forbidden\n"},
+		{"nor is nil in disguise", deny((*sse.StatusError)(nil)), "GET", nil, 403, "Forbidden\n"},
+		{"no such run", find(errors.New("the database is at db:5432")), "GET", nil, 404, "Not Found\n"},
+		{"a lookup that fails otherwise", find(&sse.StatusError{Code: 503, RetryAfter: 1500 * ms}), "GET", nil, 503, ""},
+		{"a run that keeps no events", &sse.Handler{Find: sse.Fixed(finished(t, chain(1), nothing, kahn.Retain(0)))}, "GET", nil, 404, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			a := ask(t, row.handler, row.method, "/", row.headers...)
+			if a.code != row.code {
+				t.Errorf("status %d, expected %d", a.code, row.code)
+			}
+			if !strings.HasPrefix(a.body, row.body) || strings.Contains(a.body, "database") || row.code != 200 && strings.Contains(a.body, "data:") {
+				t.Errorf("body %q, expected %q", a.body, row.body)
+			}
+			if allow := a.header.Get("Allow"); row.code == 405 && allow != "GET, HEAD" {
+				t.Errorf("Allow: %q", allow)
+			}
+			if after := a.header.Get("Retry-After"); row.code == 503 && after != "2" {
+				t.Errorf("Retry-After: %q", after)
+			}
+		})
+	}
+}
+
+// secretive withholds the queuing of nodes, hides the names of all, and tries to change what it cannot change.
+func secretive(_ *http.Request, e kahn.Event) (kahn.Event, bool) {
+	if e.Node != "" {
+		e.Node, e.Path = "hidden", "hidden"
+	}
+	visible := e.Type != kahn.EventNodeQueued
+	e.ID, e.Type = 1000, "made.up"
+	return e, visible
+}
+
+func TestRedact(t *testing.T) {
+	h := &sse.Handler{Find: sse.Fixed(finished(t, chain(1), nothing, kahn.RunID("run"))), Redact: secretive}
+	a := ask(t, h, "GET", "/")
+	var got []string
+	_ = frames(strings.NewReader(a.body), func(f frame) bool {
+		got = append(got, f.id+" "+f.event)
+		return true
+	})
+	want := "1 run.started,2 ,3 node.started,4 node.completed,5 run.completed"
+	if strings.Join(got, ",") != want || strings.Contains(a.body, `"n0"`) || strings.Contains(a.body, "1000") {
+		t.Errorf("a stream of %s\n%s", strings.Join(got, ","), a.body)
+	}
+	h = &sse.Handler{Find: h.Find, Redact: func(_ *http.Request, e kahn.Event) (kahn.Event, bool) {
+		e.Payload = func() {}
+		return e, true
+	}}
+	if a := ask(t, h, "GET", "/"); a.body != "id: 1\n\nid: 2\n\nid: 3\n\nid: 4\n\nid: 5\n\n" {
+		t.Errorf("a payload that cannot be encoded: %s", a.body)
+	}
+}
+
+func TestRedactHeartbeat(t *testing.T) {
+	inBubble(t, "a heartbeat that is withheld is a comment", func(t *testing.T) {
+		h := &sse.Handler{
+			Find: sse.Fixed(start(t, chain(1), takes(time.Minute))), Heartbeat: 45 * time.Second,
+			Redact: func(_ *http.Request, e kahn.Event) (kahn.Event, bool) { return e, false },
+		}
+		if a := ask(t, h, "GET", "/"); a.body != "id: 1\n\nid: 2\n\nid: 3\n\n:\n\nid: 4\n\nid: 5\n\n" {
+			t.Errorf("%q", a.body)
+		}
+	})
+}
+
+func TestRedactPage(t *testing.T) {
+	h := &sse.Handler{Find: sse.Fixed(finished(t, chain(1), nothing, kahn.RunID("run"))), Redact: secretive}
+	p := readPage(t, h, "/")
+	if len(p.Events) != 5 || string(p.Events[1]) != `{"eventId":2}` || strings.Contains(p.text, `"n0"`) || strings.Contains(p.text, "1000") {
+		t.Errorf("a page of %s", p.text)
+	}
+}
+
+type page struct {
+	Events      []json.RawMessage
+	LastEventID uint64
+	More, Done  bool
+	text        string
+}
+
+func readPage(t *testing.T, h http.Handler, target string) (p page) {
+	t.Helper()
+	a := ask(t, h, "GET", target, "Accept", "application/json")
+	if a.code != 200 || a.header.Get("Content-Type") != "application/json" || a.header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("%d %v", a.code, a.header)
+	}
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+		t.Fatal(err)
+	}
+	p.text = a.body
+	return p
+}
+
+func TestPage(t *testing.T) {
+	run := finished(t, chain(3), nothing)
+	h := &sse.Handler{Find: sse.Fixed(run)}
+	for _, row := range []struct {
+		target string
+		events int
+		last   uint64
+	}{{"/", 11, 11}, {"/?afterEventId=4", 7, 11}, {"/?afterEventId=11", 0, 11}} {
+		p := readPage(t, h, row.target)
+		if len(p.Events) != row.events || p.LastEventID != row.last || !p.Done || p.More {
+			t.Errorf("%s: %s", row.target, p.text)
+		}
+	}
+	if p := readPage(t, h, "/?afterEventId=11"); !strings.Contains(p.text, `"events":[]`) {
+		t.Errorf("no events are %s", p.text)
+	}
+
+	t.Run("many of them", func(t *testing.T) {
+		large := strings.Repeat("x", 10_000)
+		run := finished(t, chain(1), func(_ context.Context, s *kahn.Step) (any, error) {
+			for range 100 {
+				s.Emit(large)
+			}
+			return nil, nil
+		})
+		h := &sse.Handler{Find: sse.Fixed(run)}
+		var after, pages uint64
+		for done := false; !done; pages++ {
+			p := readPage(t, h, fmt.Sprintf("/?afterEventId=%d", after))
+			if len(p.text) > 300_000 || p.LastEventID != after+uint64(len(p.Events)) || p.More == p.Done || pages > 10 {
+				t.Fatalf("after %d: %d events up to %d, %d bytes, more %v, done %v", after, len(p.Events), p.LastEventID, len(p.text), p.More, p.Done)
+			}
+			after, done = p.LastEventID, p.Done
+		}
+		if after != 105 || pages < 4 {
+			t.Errorf("%d events on %d pages", after, pages)
+		}
+	})
+
+	inBubble(t, "while the run goes on", func(t *testing.T) {
+		run := start(t, chain(1), takes(time.Second))
+		h := &sse.Handler{Find: sse.Fixed(run)}
+		synctest.Wait()
+		if p := readPage(t, h, "/"); len(p.Events) != 3 || p.LastEventID != 3 || p.Done || p.More {
+			t.Errorf("%s", p.text)
+		}
+		if p := readPage(t, h, "/?afterEventId=3"); len(p.Events) != 0 || p.LastEventID != 3 || p.Done || p.More {
+			t.Errorf("%s", p.text)
+		}
+		_, _ = run.Wait()
+		if p := readPage(t, h, "/?afterEventId=3"); len(p.Events) != 2 || p.LastEventID != 5 || !p.Done || p.More {
+			t.Errorf("%s", p.text)
+		}
+	})
+}
+
+// plain is a ResponseWriter that can do nothing but the least.
+type plain struct{ http.ResponseWriter }
+
+func TestUnflushable(t *testing.T) {
+	run := finished(t, chain(3), nothing)
+	h := &sse.Handler{Find: sse.Fixed(run)}
+	a := ask(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(plain{w}, r) }), "GET", "/?afterEventId=8",
+		"Accept", "text/event-stream")
+	var p page
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil || a.code != 200 || a.header.Get("Content-Type") != "application/json" {
+		t.Fatalf("%d %v %s", a.code, a.header, a.body)
+	}
+	if len(p.Events) != 3 || !p.Done || a.header.Get("X-Accel-Buffering") != "" {
+		t.Errorf("%v %s", a.header, a.body)
+	}
+}
+
+func TestSeam(t *testing.T) {
+	inBubble(t, "261 subscribers who come while the run emits", func(t *testing.T) {
+		const last = 3*20 + 2
+		run := start(t, chain(20), takes(ms))
+		_, client := serve(t, &http.Server{Handler: &sse.Handler{Find: sse.Fixed(run)}})
+		var readers sync.WaitGroup
+		for i := range 60 {
+			readers.Go(func() {
+				after := i % 7
+				resp, err := client.Get(fmt.Sprintf("http://memory/?afterEventId=%d", after))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer resp.Body.Close()
+				var want []string
+				for id := after + 1; id <= last; id++ {
+					want = append(want, fmt.Sprint(id))
+				}
+				if got := ids(t, resp.Body); got != strings.Join(want, " ") {
+					t.Errorf("after %d: %s", after, got)
+				}
+			})
+			time.Sleep(300 * time.Microsecond)
+		}
+		readers.Wait()
+	})
+}
+
+func TestHeartbeat(t *testing.T) {
+	inBubble(t, "264 heartbeats have no ids and are not replayed", func(t *testing.T) {
+		run := start(t, chain(2), takes(25*time.Second))
+		_, client := serve(t, &http.Server{Handler: &sse.Handler{Find: sse.Fixed(run), Heartbeat: 10 * time.Second}})
+		began := time.Now()
+		resp, err := client.Get("http://memory/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var got []string
+		_ = frames(resp.Body, func(f frame) bool {
+			at := time.Since(began)
+			if f.event != "heartbeat" {
+				got = append(got, f.id)
+				return true
+			}
+			var beat struct {
+				EventID   *uint64
+				Type      string
+				RunID     string
+				Timestamp time.Time
+				Payload   struct{ LastEventID uint64 }
+			}
+			if err := json.Unmarshal([]byte(f.data), &beat); err != nil {
+				t.Error(err)
+			}
+			if f.id != "" || beat.EventID != nil || beat.Type != "heartbeat" || beat.RunID != run.ID() || !beat.Timestamp.Equal(began.Add(at)) {
+				t.Errorf("a heartbeat is %+v", f)
+			}
+			got = append(got, fmt.Sprintf("%v:%d", at, beat.Payload.LastEventID))
+			return true
+		})
+		// The silence before a heartbeat begins with the last event.
+		if want := "1 2 3 10s:3 20s:3 4 5 6 35s:6 45s:6 7 8"; strings.Join(got, " ") != want {
+			t.Errorf("got      %s\nexpected %s", strings.Join(got, " "), want)
+		}
+		again, err := client.Get("http://memory/?afterEventId=2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Body.Close()
+		text, _ := io.ReadAll(again.Body)
+		if strings.Contains(string(text), "heartbeat") || ids(t, strings.NewReader(string(text))) != "3 4 5 6 7 8" {
+			t.Errorf("replayed:\n%s", text)
+		}
+	})
+}
+
+func TestBounds(t *testing.T) {
+	inBubble(t, "the number of streams, in all and of one key", func(t *testing.T) {
+		run := start(t, chain(1), takes(time.Hour))
+		h := &sse.Handler{
+			Find: sse.Fixed(run), MaxStreams: 3, MaxStreamsPerKey: 2,
+			Key: func(r *http.Request) string { return r.URL.Query().Get("user") },
+		}
+		_, client := serve(t, &http.Server{Handler: h})
+		open := func(user string, code int) func() {
+			t.Helper()
+			resp, err := client.Get("http://memory/?user=" + user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != code {
+				t.Errorf("%s: status %d, expected %d", user, resp.StatusCode, code)
+			}
+			if after := resp.Header.Get("Retry-After"); code == 503 && after != "5" {
+				t.Errorf("Retry-After: %q", after)
+			}
+			return func() { resp.Body.Close(); synctest.Wait() }
+		}
+		one := open("ann", 200)
+		two := open("ann", 200)
+		open("ann", 503)()
+		three := open("bob", 200)
+		open("bob", 503)() // in all
+		two()
+		open("bob", 200)()
+		open("ann", 200)()
+		one()
+		three()
+		run.Cancel()
+		_, _ = run.Wait()
+	})
+}

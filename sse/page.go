@@ -1,0 +1,54 @@
+package sse
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// page is what a client gets that does not stream.
+type page struct {
+	Events      []json.RawMessage `json:"events"`
+	LastEventID uint64            `json:"lastEventId"`
+	More        bool              `json:"more"`
+	Done        bool              `json:"done"`
+}
+
+// pageSize is how many bytes of events make a page full.
+const pageSize = 1 << 18
+
+// page answers with what has happened after a cursor.
+func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
+	p := page{Events: []json.RawMessage{}, LastEventID: after}
+	ended := src.Status().Terminal() // asked before the range, which then is final
+	_, last := src.EventRange()
+	if after < last {
+		size := 0
+		for e, err := range src.Events(r.Context(), after) {
+			if err != nil {
+				refuse(w, err, http.StatusInternalServerError)
+				return
+			}
+			p.LastEventID = e.ID
+			data := h.render(r, e)
+			if data == nil {
+				data = fmt.Appendf(nil, `{"eventId":%d}`, e.ID)
+			}
+			p.Events = append(p.Events, data)
+			if size += len(data); e.ID >= last || size >= pageSize {
+				break
+			}
+		}
+	}
+	p.More = p.LastEventID < last
+	p.Done = ended && !p.More
+	data, err := json.Marshal(p)
+	if err != nil {
+		refuse(w, err, http.StatusInternalServerError)
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Type", jsonType)
+	header.Set("Cache-Control", "no-store")
+	_, _ = w.Write(data) // a write that fails has lost its reader: nobody is left to tell
+}

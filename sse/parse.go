@@ -1,0 +1,134 @@
+package sse
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+)
+
+// message is one block of an event stream that says something.
+type message struct {
+	// id is the stream's last event id as of this block; it stays until another one comes.
+	id    string
+	event string // "" if the block names none
+	// data is valid until the next call. hasData tells a block without data, which is no event and only moves the id,
+	// from one whose data is empty.
+	data    []byte
+	hasData bool
+}
+
+var errTooLong = errors.New("sse: an event of the stream is longer than the client's MaxBytes")
+
+// parser reads an event stream as the HTML standard defines it, section "Server-sent events".
+type parser struct {
+	r     *bufio.Reader
+	limit int           // bytes that a line, and the data of a block, may have together
+	retry time.Duration // what the stream said last; -1 if nothing yet
+
+	id      string
+	data    []byte
+	line    []byte
+	started bool // the first line has been read, before which a byte order mark may stand
+	afterCR bool // a line feed that comes next belongs to the line end before it
+}
+
+func newParser(r io.Reader, limit int) *parser {
+	return &parser{r: bufio.NewReader(r), limit: limit, retry: -1}
+}
+
+// next returns the next block with an id or data. A block that the stream breaks off is dropped: whoever resumes gets it
+// again.
+func (p *parser) next() (message, error) {
+	m := message{}
+	id, hasID := p.id, false
+	p.data = p.data[:0]
+	for {
+		line, err := p.readLine()
+		if err != nil {
+			return message{}, err
+		}
+		if len(line) == 0 {
+			p.id = id
+			if m.hasData || hasID {
+				m.id, m.data = id, bytes.TrimSuffix(p.data, []byte("\n"))
+				return m, nil
+			}
+			m = message{}
+			continue
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "event":
+			m.event = string(value)
+		case "data":
+			m.hasData = true
+			p.data = append(append(p.data, value...), '\n')
+		case "id":
+			if bytes.IndexByte(value, 0) < 0 {
+				id, hasID = string(value), true
+			}
+		case "retry":
+			if d, ok := parseRetry(string(value)); ok {
+				p.retry = d
+			}
+		}
+	}
+}
+
+// maxRetry bounds what a server can make a client wait.
+const maxRetry = time.Hour
+
+// parseRetry reads the value of a retry field: ASCII digits only.
+func parseRetry(text string) (time.Duration, bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		return maxRetry, true
+	}
+	if err != nil {
+		return 0, false
+	}
+	return time.Duration(min(n, uint64(maxRetry/time.Millisecond))) * time.Millisecond, true
+}
+
+// readLine returns the next line without its end: CR, LF or CR LF. It never waits for the byte after a CR.
+func (p *parser) readLine() ([]byte, error) {
+	p.line = p.line[:0]
+	for {
+		if _, err := p.r.Peek(1); err != nil {
+			return nil, err // also at the end of the stream: a line without an end is not a line
+		}
+		chunk, _ := p.r.Peek(p.r.Buffered())
+		if p.afterCR {
+			p.afterCR = false
+			if chunk[0] == '\n' {
+				_, _ = p.r.Discard(1)
+				continue
+			}
+		}
+		end := bytes.IndexAny(chunk, "\r\n")
+		part := chunk
+		if end >= 0 {
+			part = chunk[:end]
+		}
+		if len(p.data)+len(p.line)+len(part) > p.limit {
+			return nil, errTooLong
+		}
+		p.line = append(p.line, part...)
+		if end < 0 {
+			_, _ = p.r.Discard(len(chunk))
+			continue
+		}
+		p.afterCR = chunk[end] == '\r'
+		_, _ = p.r.Discard(end + 1)
+		line := p.line
+		if !p.started {
+			p.started = true
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		return line, nil
+	}
+}

@@ -1,0 +1,160 @@
+package sse
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// LostError tells that events, or deltas of a node, are missing from a stream, and were still missing from the one that was
+// asked for again. It is what a server says that is broken, or a proxy that drops parts of streams.
+type LostError struct {
+	Node string // the node whose delta is missing; "" for an event
+	Last uint64 // the last index or id before the hole
+	Next uint64 // the first one after it
+}
+
+// Error says what is missing.
+func (e *LostError) Error() string {
+	if e.Node != "" {
+		return fmt.Sprintf("sse: deltas %d to %d of node %q are missing", e.Last+1, e.Next-1, e.Node)
+	}
+	return fmt.Sprintf("sse: events %d to %d are missing", e.Last+1, e.Next-1)
+}
+
+// reader is one use of Events.
+type reader struct {
+	c     *Client
+	yield func(kahn.Event, error) bool
+	run   string        // the id of the run, as soon as it is known
+	start uint64        // the cursor at the beginning
+	last  uint64        // the id of the last event that was seen
+	alive bool          // the connection has brought an event, or a heartbeat
+	torn  bool          // the connection was torn down because of a hole, and nothing new has come since
+	wait  time.Duration // before the next connection, if this one has brought something
+	// deltas is the last delta of each node. Of nodes that have had some before start nothing is known.
+	deltas   map[string]delta
+	withheld uint64 // the id of the last event that was withheld, which may have been a delta
+}
+
+type delta struct {
+	index uint64
+	event uint64
+}
+
+// message takes one block of a stream.
+func (r *reader) message(m message) error {
+	if m.event == string(kahn.EventHeartbeat) {
+		return r.heartbeat(m.data)
+	}
+	id, err := strconv.ParseUint(m.id, 10, 64)
+	if err != nil {
+		return final(fmt.Errorf("sse: an event of the stream has the id %q, which is no number", m.id))
+	}
+	if !m.hasData {
+		return r.withheldEvent(id)
+	}
+	var e kahn.Event
+	if err := json.Unmarshal(m.data, &e); err != nil {
+		return final(fmt.Errorf("sse: event %d: %w", id, err))
+	}
+	if e.ID != id {
+		return final(fmt.Errorf("sse: event %d has the id %d in its stream", e.ID, id))
+	}
+	return r.event(e)
+}
+
+// heartbeat takes a sign of life, which also tells what should have come before it.
+func (r *reader) heartbeat(data []byte) error {
+	var e kahn.Event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return final(fmt.Errorf("sse: a heartbeat: %w", err))
+	}
+	r.alive = true
+	if beat, _ := e.Payload.(kahn.Heartbeat); beat.Last > r.last {
+		return r.lost(&LostError{Last: r.last, Next: beat.Last + 1})
+	}
+	return r.sameRun(e.RunID)
+}
+
+// withheldEvent takes the id of an event that the client may not see.
+func (r *reader) withheldEvent(id uint64) error {
+	if id > r.last+1 {
+		return r.lost(&LostError{Last: r.last, Next: id})
+	}
+	if id > r.last {
+		r.seen(id)
+		r.withheld = id
+	}
+	return nil
+}
+
+// event takes one event of the run's log.
+func (r *reader) event(e kahn.Event) error {
+	if err := r.sameRun(e.RunID); err != nil {
+		return err
+	}
+	if e.ID <= r.last {
+		return nil // the server has started earlier than it was asked to
+	}
+	if e.ID > r.last+1 {
+		return r.lost(&LostError{Last: r.last, Next: e.ID})
+	}
+	if d, ok := e.Payload.(kahn.Delta); ok && d.Index > 0 {
+		fresh, err := r.delta(e, uint64(d.Index))
+		if err != nil {
+			return err
+		}
+		if !fresh {
+			r.seen(e.ID)
+			return nil
+		}
+	}
+	r.seen(e.ID)
+	if !r.yield(e, nil) {
+		return errDone
+	}
+	switch e.Type {
+	case kahn.EventRunCompleted, kahn.EventRunFailed, kahn.EventRunCancelled, kahn.EventRunTimedOut:
+		return errDone
+	}
+	return nil
+}
+
+func (r *reader) seen(id uint64) { r.last, r.alive, r.torn = id, true, false }
+
+// delta keeps the deltas of each node without duplicates and holes, also where the ids of events are without.
+func (r *reader) delta(e kahn.Event, index uint64) (fresh bool, err error) {
+	node := cmp.Or(e.Path, e.Node)
+	was, known := r.deltas[node]
+	switch {
+	case known && index <= was.index:
+		return false, nil
+	case index == was.index+1 || r.withheld > was.event || !known && r.start > 0:
+		r.deltas[node] = delta{index, e.ID}
+		return true, nil
+	}
+	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
+}
+
+// lost tears the connection down, so that the next one brings what is missing; a second time in the same place it is no
+// accident.
+func (r *reader) lost(err *LostError) error {
+	if r.torn {
+		return final(err)
+	}
+	r.torn = true
+	return err
+}
+
+// sameRun checks that the URL has not become that of another run, whose ids say nothing about the ones that were seen.
+func (r *reader) sameRun(id string) error {
+	if r.run = cmp.Or(r.run, id); id != "" && r.run != id {
+		return final(fmt.Errorf("sse: the stream was of run %s and is of run %s now", r.run, id))
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package sse_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/sse"
+)
+
+// source is a run as the test wants it.
+type source struct {
+	status kahn.RunStatus
+	last   uint64
+	events func(ctx context.Context, after uint64, yield func(kahn.Event, error) bool)
+}
+
+func (s *source) Status() kahn.RunStatus           { return s.status }
+func (s *source) EventRange() (first, last uint64) { return 1, s.last }
+func (s *source) Heartbeat() kahn.Event {
+	return kahn.Event{Type: kahn.EventHeartbeat, RunID: "run", Payload: kahn.Heartbeat{Last: s.last + 1}} // one has just happened
+}
+func (s *source) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
+	return func(yield func(kahn.Event, error) bool) { s.events(ctx, after, yield) }
+}
+
+func TestSources(t *testing.T) {
+	inBubble(t, "a handler outlives the reading of its source", func(t *testing.T) {
+		reading := atomic.Bool{}
+		src := &source{status: kahn.RunRunning, events: func(ctx context.Context, _ uint64, _ func(kahn.Event, error) bool) {
+			reading.Store(true)
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			reading.Store(false)
+		}}
+		served := make(chan bool, 1)
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		n, _ := serve(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r)
+			served <- !reading.Load()
+		})})
+		conn := connect(t, n, 0)
+		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		conn.Close()
+		if !<-served {
+			t.Error("the source is still being read")
+		}
+	})
+
+	for name, events := range map[string]func(yield func(kahn.Event, error) bool){
+		"a source that fails ends the stream, which can be resumed": func(yield func(kahn.Event, error) bool) { yield(kahn.Event{}, errors.New("no")) },
+		"a source that panics too":                                  func(func(kahn.Event, error) bool) { panic("no") },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			src := &source{status: kahn.RunRunning, last: 2, events: func(_ context.Context, after uint64, yield func(kahn.Event, error) bool) {
+				for id := after + 1; id <= 2; id++ {
+					if !yield(kahn.Event{ID: id, Type: kahn.EventNodeQueued, RunID: "run"}, nil) {
+						return
+					}
+				}
+				events(yield)
+			}}
+			h := &sse.Handler{Find: sse.Fixed(src)}
+			if a := ask(t, h, "GET", "/"); a.code != 200 || ids(t, strings.NewReader(a.body)) != "1 2" {
+				t.Errorf("%d %s", a.code, a.body)
+			}
+			_, client := serve(t, &http.Server{Handler: h})
+			got, err := collect(t.Context(), &sse.Client{URL: "http://memory/", HTTP: client, Attempts: 3}, 0)
+			if got != "1 2" || err == nil {
+				t.Errorf("%s, %v", got, err)
+			}
+		})
+	}
+}
+
+// A run that is left while it waits for a signal, and the one that goes on later with the ids that follow.
+func TestSuspended(t *testing.T) {
+	inBubble(t, "a stream stays open until the run goes on, and then to its end", func(t *testing.T) {
+		log := func(upto uint64, last kahn.EventType) func(context.Context, uint64, func(kahn.Event, error) bool) {
+			return func(_ context.Context, after uint64, yield func(kahn.Event, error) bool) {
+				for id := after + 1; id <= upto; id++ {
+					e := kahn.Event{ID: id, Type: kahn.EventNodeQueued, RunID: "run"}
+					if id == upto {
+						e.Type = last
+						e.Payload = map[kahn.EventType]any{
+							kahn.EventRunStatus: kahn.RunStatusChanged{}, kahn.EventRunCompleted: kahn.RunEnded{},
+						}[last]
+					}
+					if !yield(e, nil) {
+						return
+					}
+				}
+			}
+		}
+		left := &source{status: kahn.RunSuspended, last: 3, events: log(3, kahn.EventRunStatus)}
+		resumed := &source{status: kahn.RunCompleted, last: 6, events: log(6, kahn.EventRunCompleted)}
+		began := time.Now()
+		h := &sse.Handler{Find: func(*http.Request) (sse.Source, error) {
+			if time.Since(began) < time.Hour {
+				return left, nil
+			}
+			return resumed, nil
+		}}
+		connections := 0
+		_, client := serve(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			connections++
+			h.ServeHTTP(w, r)
+		})})
+		got, err := collect(t.Context(), &sse.Client{URL: "http://memory/", HTTP: client}, 0)
+		if got != "1 2 3 4 5 6" || err != nil || connections != 1 {
+			t.Errorf("%s, %v, over %d connections", got, err, connections)
+		}
+		if d := time.Since(began); d < time.Hour || d > time.Hour+2*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
+func TestResumed(t *testing.T) {
+	inBubble(t, "265 event ids and delta indices continue, on the stream that was open", func(t *testing.T) {
+		var g kahn.Graph
+		g.Add(kahn.Node{ID: "A", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Emit("x")
+			s.Emit("y")
+			if _, ok := s.Resumed(); !ok {
+				return nil, kahn.Suspend("token", nil, nil)
+			}
+			return nil, nil
+		}})
+		first := start(t, &g, nil)
+		var now atomic.Pointer[kahn.Run]
+		now.Store(first)
+		connections := 0
+		h := &sse.Handler{Find: func(*http.Request) (sse.Source, error) { return now.Load(), nil }}
+		_, client := serve(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			connections++
+			h.ServeHTTP(w, r)
+		})})
+		go func() {
+			time.Sleep(time.Hour) // suspended, but kept
+			first.Leave()
+			res, err := first.Wait()
+			if err != nil || res.Status != kahn.RunSuspended {
+				t.Errorf("%v, %v", res, err)
+			}
+			time.Sleep(time.Hour) // suspended, and nowhere but in the snapshot
+			next, err := kahn.Start(t.Context(), &g, nil, kahn.From(res.Snapshot(), map[string]any{"A": "go on"}))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			now.Store(next)
+		}()
+		got, err := collect(t.Context(), &sse.Client{URL: "http://memory/", HTTP: client}, 0)
+		var deltas []string
+		for i, text := range strings.Fields(got) {
+			id, delta, ok := strings.Cut(text, ":")
+			if id != fmt.Sprint(i+1) {
+				t.Errorf("event %d has the id %s", i+1, id)
+			}
+			if ok {
+				deltas = append(deltas, delta)
+			}
+		}
+		if err != nil || connections != 1 || strings.Join(deltas, " ") != "A1 A2 A3 A4" {
+			t.Errorf("%s, %v, over %d connections", got, err, connections)
+		}
+		_, last := now.Load().EventRange()
+		if n := len(strings.Fields(got)); uint64(n) != last {
+			t.Errorf("%d events of %d", n, last)
+		}
+	})
+}

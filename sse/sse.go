@@ -1,0 +1,93 @@
+// Package sse serves the events of runs over HTTP as server-sent events, and reads them: a [Handler] for browsers'
+// EventSource and any other client, and a [Client] in Go. It needs nothing but the standard library.
+//
+// A stream can be cut at any time and resumed without loss, because an event's id is its place in the run's log:
+//
+//	id: 7
+//	event: node.completed
+//	data: {"eventId":7,"sequence":7,"type":"node.completed",...}
+//
+// The id of the last event that a client has seen is its cursor. A client sends it as the query parameter afterEventId or,
+// as every EventSource does by itself when it reconnects, as the header Last-Event-ID; the query wins. It then gets the
+// events with greater ids, those that have happened first and the others as they happen, and after the run's last event the
+// stream ends. A run that is suspended keeps its streams open, across its resumption if Find then returns the run that
+// goes on.
+//
+// # In a browser
+//
+//	const events = new EventSource("/runs/42/events")
+//	events.addEventListener("node.completed", e => show(JSON.parse(e.data)))
+//	for (const end of ["run.completed", "run.failed", "run.cancelled", "run.timed_out"])
+//		events.addEventListener(end, () => events.close())
+//
+// An EventSource reconnects whenever a stream ends. A page that does not close it is told with status 204, when it
+// reconnects to a run that it has seen the end of, to leave it at that. Do not put afterEventId into the URL of an
+// EventSource: it would come back there each time, and would win over what the browser has seen since.
+//
+// # When events are gone
+//
+// A run that keeps only its last events, see [kahn.Retain], answers a cursor older than those with status 410 and
+//
+//	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
+//
+// The client has missed something for good. It resets: it drops what it has made of the events so far, learns in the host's
+// own way where the run stands, and goes on with afterEventId = first - 1. An EventSource does not tell the status; a page
+// whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json.
+//
+// # Without streaming
+//
+// A client that accepts application/json and not text/event-stream, and any client if the response cannot be flushed, gets
+// what has happened so far as one page, and asks again from its lastEventId, until done:
+//
+//	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
+//
+// more tells that there is more already; a page holds some hundred kilobytes. An event that was withheld has nothing but its
+// eventId.
+package sse
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Source is a run whose events can be read. A [*kahn.Run] is one.
+type Source interface {
+	// Status is terminal as soon as the run's last event can be read.
+	Status() kahn.RunStatus
+	// EventRange returns the ids of the first and the last event that can be read now; none if first is above last.
+	EventRange() (first, last uint64)
+	// Events yields the events with ids above after, and waits for those that have not happened yet. An error ends it: a
+	// [*kahn.GapError] if events are no longer kept.
+	Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error]
+	// Heartbeat returns an event of type heartbeat.
+	Heartbeat() kahn.Event
+}
+
+// StatusError is an HTTP status as an error. Hooks of a [Handler] return it to choose the answer, and a [Client] yields it
+// for an answer that is not a stream.
+type StatusError struct {
+	Code    int    // 401, 404, ...
+	Message string // what the client is told; "" for the standard text of the code
+	// RetryAfter asks the client to wait so long before it tries again. 0 asks for nothing.
+	RetryAfter time.Duration
+}
+
+// Error returns the code and the message.
+func (e *StatusError) Error() string { return fmt.Sprintf("sse: status %d: %s", e.Code, e.text()) }
+
+func (e *StatusError) text() string {
+	if e.Message != "" {
+		return e.Message
+	}
+	return http.StatusText(e.Code)
+}
+
+const (
+	streamType = "text/event-stream"
+	jsonType   = "application/json"
+)

@@ -1,0 +1,249 @@
+package sse
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// stream is the answer to one request. Everything but its reader happens on the request's goroutine.
+type stream struct {
+	h    *Handler
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	r    *http.Request
+	buf  bytes.Buffer // the frame that is being made
+	last uint64       // the client's cursor once it has read what was written
+	beat *time.Timer  // fires when the stream has been silent for too long
+}
+
+// resumption is how often a stream asks Find for the run that goes on after a suspended one.
+const resumption = time.Second
+
+// stream answers with the events after a cursor, until the run or the client is gone.
+func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
+	s := &stream{h: h, w: w, r: r, rc: http.NewResponseController(w), last: after}
+	header := w.Header()
+	header.Set("Content-Type", streamType+"; charset=utf-8")
+	header.Set("Cache-Control", "no-cache, no-transform")
+	header.Set("Connection", "keep-alive")
+	header.Set("X-Accel-Buffering", "no")
+	if r.Method == http.MethodHead {
+		return
+	}
+	s.beat = time.NewTimer(s.heartbeat())
+	defer s.beat.Stop()
+	// The headers go first, so that the client knows at once that it is connected.
+	if err := s.flush(); errors.Is(err, errors.ErrUnsupported) {
+		header.Del("Connection")
+		header.Del("X-Accel-Buffering")
+		h.page(w, r, src, after)
+		return
+	} else if err != nil {
+		return
+	}
+	// The server ends the response after this function: that, too, the client has to take in time.
+	defer s.deadline()
+	if h.Retry > 0 {
+		fmt.Fprintf(&s.buf, "retry: %d\n\n", h.Retry.Milliseconds())
+		if s.write() != nil || s.flush() != nil {
+			return
+		}
+	}
+	for {
+		if s.follow(src) != nil || src.Status().Terminal() {
+			return
+		}
+		// The run is suspended and its log has ended: it goes on, if it does, as another one.
+		next, err := s.resumed(src)
+		if err != nil {
+			return
+		}
+		src = next
+	}
+}
+
+// item is what a source yields.
+type item struct {
+	event kahn.Event
+	err   error
+}
+
+// follow writes the events of a source until it ends, which is no error. Nobody is told of errors here: the client
+// reconnects, and either misses nothing or is told then.
+func (s *stream) follow(src Source) error {
+	ctx, cancel := context.WithCancel(s.r.Context())
+	items := make(chan item, 16)
+	go read(ctx, src, s.last, items)
+	defer func() {
+		cancel()
+		for range items { // the reader is gone when the channel is closed
+		}
+	}()
+	for pending := false; ; {
+		var i item
+		more := true
+		if pending {
+			select {
+			case i, more = <-items:
+			default:
+				// Flushing when there is nothing more to write makes one write of a burst of events.
+				if err := s.flush(); err != nil {
+					return err
+				}
+				pending = false
+				continue
+			}
+		} else {
+			select {
+			case i, more = <-items:
+			case <-s.beat.C:
+				if err := s.sendHeartbeat(src); err != nil {
+					return err
+				}
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if !more {
+			return s.flush()
+		}
+		if i.err != nil {
+			_ = s.flush() // what came before the error still counts; if that fails too, the stream ends all the same
+			return i.err
+		}
+		if err := s.event(i.event); err != nil {
+			return err
+		}
+		pending = true
+	}
+}
+
+// read feeds a stream. It ends when the source does, or ctx.
+func read(ctx context.Context, src Source, after uint64, items chan<- item) {
+	defer close(items)
+	defer func() {
+		if v := recover(); v != nil { // on a goroutine of its own a source would take the process down
+			select {
+			case items <- item{err: fmt.Errorf("sse: panic of a source: %v", v)}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	for event, err := range src.Events(ctx, after) {
+		select {
+		case items <- item{event, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// resumed waits for the run that goes on where a suspended one has stopped.
+func (s *stream) resumed(src Source) (Source, error) {
+	ask := time.NewTicker(resumption)
+	defer ask.Stop()
+	for {
+		select {
+		case <-ask.C:
+			next, err := s.h.Find(s.r)
+			if err != nil {
+				return nil, err
+			}
+			if _, last := next.EventRange(); last > s.last || next.Status() != kahn.RunSuspended {
+				return next, nil
+			}
+		case <-s.beat.C:
+			if err := s.sendHeartbeat(src); err != nil {
+				return nil, err
+			}
+		case <-s.r.Context().Done():
+			return nil, s.r.Context().Err()
+		}
+	}
+}
+
+// event writes one event.
+func (s *stream) event(e kahn.Event) error {
+	if data := s.h.render(s.r, e); data != nil {
+		fmt.Fprintf(&s.buf, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
+	} else {
+		fmt.Fprintf(&s.buf, "id: %d\n\n", e.ID) // an id without data moves the cursor and is no event
+	}
+	if err := s.write(); err != nil {
+		return err
+	}
+	s.last = e.ID
+	return nil
+}
+
+// sendHeartbeat writes a heartbeat. It has no id: it is not part of the run's log.
+func (s *stream) sendHeartbeat(src Source) error {
+	beat := src.Heartbeat()
+	beat.ID = 0
+	beat.Payload = kahn.Heartbeat{Last: s.last} // of this stream: what its client may not have seen yet, it has not missed
+	if data := s.h.render(s.r, beat); data != nil {
+		fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", kahn.EventHeartbeat, data)
+	} else {
+		s.buf.WriteString(":\n\n") // a comment
+	}
+	if err := s.write(); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// deadline gives the client time to take what is written next. A writer that knows no deadlines has those of its server.
+func (s *stream) deadline() {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
+}
+
+// write writes a frame, in one piece.
+func (s *stream) write() error {
+	s.deadline()
+	_, err := s.w.Write(s.buf.Bytes())
+	s.buf.Reset()
+	return err
+}
+
+// flush hands to the client what was written. Nothing is under way then, so nothing can be late: HTTP/2 would reset an idle
+// stream whose deadline passes, also one that the server has set.
+func (s *stream) flush() error {
+	s.deadline()
+	if err := s.rc.Flush(); err != nil {
+		return err
+	}
+	s.beat.Reset(s.heartbeat())
+	_ = s.rc.SetWriteDeadline(time.Time{})
+	return nil
+}
+
+func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
+
+// render returns the JSON form of what a client may see of an event, one line; nil if the event is withheld.
+func (h *Handler) render(r *http.Request, e kahn.Event) []byte {
+	if h.Redact != nil {
+		shown, ok := h.Redact(r, e)
+		if !ok {
+			return nil
+		}
+		shown.ID, shown.Type = e.ID, e.Type
+		e = shown
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return nil // only a payload that Redact has made up cannot be encoded
+	}
+	return data
+}
