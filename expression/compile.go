@@ -1,0 +1,398 @@
+package expression
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/file"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The parser is expr-lang's, its compiler and virtual machine are not used: the machine cannot be interrupted, rounds an
+// int64 that it compares with a float64, calls methods of the values it meets, and does not tell a path that is not there
+// from one that holds null. What is left to do without them is this file.
+
+// part is a compiled part of an expression.
+type part func(*evaluation) (any, error)
+
+type compiler struct {
+	source file.Source
+	parts  int
+}
+
+func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
+	at := file.Error{Location: n.Location()}
+	at.Bind(c.source)
+	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
+}
+
+// compile turns a node of the syntax tree into a part. The tree may be a graph: a < b < c is a < b && b < c with one b. So
+// the parts are counted as they are visited, and nested comparisons cannot become exponentially many.
+func (c *compiler) compile(n ast.Node) (part, error) {
+	if c.parts++; c.parts > maxParts {
+		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)
+	}
+	run, err := c.translate(n)
+	if err != nil {
+		return nil, err
+	}
+	return func(e *evaluation) (any, error) {
+		if err := e.spend(1); err != nil {
+			return nil, err
+		}
+		return run(e)
+	}, nil
+}
+
+func constant(v any) part { return func(*evaluation) (any, error) { return v, nil } }
+
+func (c *compiler) translate(n ast.Node) (part, error) {
+	switch n := n.(type) {
+	case *ast.NilNode:
+		return constant(nil), nil
+	case *ast.BoolNode:
+		return constant(n.Value), nil
+	case *ast.IntegerNode:
+		return constant(int64(n.Value)), nil
+	case *ast.FloatNode:
+		return constant(n.Value), nil
+	case *ast.StringNode:
+		return constant(n.Value), nil
+	case *ast.IdentifierNode:
+		if n.Value == "null" {
+			return constant(nil), nil
+		}
+		return c.path(n)
+	case *ast.MemberNode:
+		return c.path(n)
+	case *ast.ArrayNode:
+		return c.list(n)
+	case *ast.UnaryNode:
+		return c.unary(n)
+	case *ast.BinaryNode:
+		return c.binary(n)
+	case *ast.ConditionalNode:
+		return c.conditional(n)
+	case *ast.BuiltinNode:
+		return c.call(n, n.Name, n.Arguments)
+	case *ast.CallNode:
+		if name, ok := n.Callee.(*ast.IdentifierNode); ok {
+			return c.call(n, name.Value, n.Arguments)
+		}
+		return nil, c.errorf(n, "there are no methods")
+	}
+	kind := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", n), "*ast."), "Node")
+	return nil, c.errorf(n, "%s is not supported", strings.ToLower(kind))
+}
+
+func (c *compiler) list(n *ast.ArrayNode) (part, error) {
+	members := make([]part, len(n.Nodes))
+	for i, m := range n.Nodes {
+		var err error
+		if members[i], err = c.compile(m); err != nil {
+			return nil, err
+		}
+	}
+	return func(e *evaluation) (any, error) {
+		values := make([]any, len(members))
+		for i, m := range members {
+			var err error
+			if values[i], err = m(e); err != nil {
+				return nil, err
+			}
+		}
+		return values, nil
+	}, nil
+}
+
+func (c *compiler) unary(n *ast.UnaryNode) (part, error) {
+	x, err := c.compile(n.Node)
+	if err != nil {
+		return nil, err
+	}
+	switch n.Operator {
+	case "!", "not":
+		return func(e *evaluation) (any, error) {
+			v, err := x(e)
+			return err == nil && !kahn.Truthy(v), err
+		}, nil
+	case "-":
+		return func(e *evaluation) (any, error) {
+			v, err := x(e)
+			if err != nil {
+				return nil, err
+			}
+			return negate(v)
+		}, nil
+	}
+	return nil, c.errorf(n, "operator %s is not supported", n.Operator)
+}
+
+func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
+	if n.Operator == "-" {
+		return nil, c.errorf(n, `operator - is not supported; a node whose id has a dash is $nodes["my-id"]`)
+	}
+	left, err := c.compile(n.Left)
+	if err != nil {
+		return nil, err
+	}
+	right, err := c.compile(n.Right)
+	if err != nil {
+		return nil, err
+	}
+	switch n.Operator {
+	case "&&", "and", "||", "or":
+		decisive := n.Operator == "||" || n.Operator == "or" // the left value that makes the right one irrelevant
+		return func(e *evaluation) (any, error) {
+			v, err := left(e)
+			if err != nil {
+				return nil, err
+			}
+			if kahn.Truthy(v) == decisive {
+				return decisive, nil
+			}
+			v, err = right(e)
+			return err == nil && kahn.Truthy(v), err
+		}, nil
+	}
+	apply, ok := comparisons[n.Operator]
+	if !ok {
+		return nil, c.errorf(n, "operator %s is not supported", n.Operator)
+	}
+	return func(e *evaluation) (any, error) {
+		a, err := left(e)
+		if err != nil {
+			return nil, err
+		}
+		b, err := right(e)
+		if err != nil {
+			return nil, err
+		}
+		result, err := apply(e, a, b)
+		return result, err
+	}, nil
+}
+
+var comparisons = map[string]func(e *evaluation, a, b any) (bool, error){
+	"==": func(e *evaluation, a, b any) (bool, error) { return e.equal(a, b, 0) },
+	"!=": func(e *evaluation, a, b any) (bool, error) {
+		equal, err := e.equal(a, b, 0)
+		return err == nil && !equal, err
+	},
+	"<":  ordering(func(c int) bool { return c < 0 }),
+	"<=": ordering(func(c int) bool { return c <= 0 }),
+	">":  ordering(func(c int) bool { return c > 0 }),
+	">=": ordering(func(c int) bool { return c >= 0 }),
+	"in": func(e *evaluation, a, b any) (bool, error) { return e.in(a, b) },
+}
+
+func ordering(holds func(int) bool) func(*evaluation, any, any) (bool, error) {
+	return func(_ *evaluation, a, b any) (bool, error) {
+		c, ordered, err := order(a, b)
+		return ordered && holds(c), err
+	}
+}
+
+func (c *compiler) conditional(n *ast.ConditionalNode) (part, error) {
+	var parts [3]part
+	for i, x := range []ast.Node{n.Cond, n.Exp1, n.Exp2} {
+		var err error
+		if parts[i], err = c.compile(x); err != nil {
+			return nil, err
+		}
+	}
+	return func(e *evaluation) (any, error) {
+		v, err := parts[0](e)
+		switch {
+		case err != nil:
+			return nil, err
+		case kahn.Truthy(v):
+			return parts[1](e)
+		}
+		return parts[2](e)
+	}, nil
+}
+
+func (c *compiler) call(n ast.Node, name string, args []ast.Node) (part, error) {
+	if name != "len" && name != "exists" {
+		return nil, c.errorf(n, "there is no function %.40q", name)
+	}
+	if len(args) != 1 {
+		return nil, c.errorf(n, "%s takes one argument", name)
+	}
+	if name == "exists" {
+		switch args[0].(type) {
+		case *ast.MemberNode, *ast.IdentifierNode:
+		default:
+			return nil, c.errorf(n, "exists takes a path")
+		}
+	}
+	x, err := c.compile(args[0])
+	if err != nil {
+		return nil, err
+	}
+	if name == "exists" {
+		return func(e *evaluation) (any, error) {
+			_, err := x(e)
+			if isMissing(err) {
+				return false, nil
+			}
+			return err == nil, err
+		}, nil
+	}
+	return func(e *evaluation) (any, error) {
+		v, err := x(e)
+		if err != nil {
+			return nil, err
+		}
+		if s, ok := text(v); ok {
+			return int64(utf8.RuneCountInString(s)), nil
+		}
+		return length(v)
+	}, nil
+}
+
+// path translates an access: a namespace, what the namespace is asked for, and members of that.
+func (c *compiler) path(n ast.Node) (part, error) {
+	var members []*ast.MemberNode // outermost first
+	root := n
+	for {
+		m, ok := root.(*ast.MemberNode)
+		if !ok {
+			break
+		}
+		if c.parts++; c.parts > maxParts {
+			return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)
+		}
+		members, root = append(members, m), m.Node
+	}
+	take := func() *ast.MemberNode { // the innermost that is left
+		if len(members) == 0 {
+			return nil
+		}
+		m := members[len(members)-1]
+		members = members[:len(members)-1]
+		return m
+	}
+	var value part
+	if name, ok := root.(*ast.IdentifierNode); ok {
+		var err error
+		if value, err = c.namespace(name, take); err != nil {
+			return nil, err
+		}
+	} else {
+		var err error
+		if value, err = c.compile(root); err != nil { // ["a", "b"][0]
+			return nil, err
+		}
+	}
+	for m := take(); m != nil; m = take() {
+		if m.Method {
+			return nil, c.errorf(m, "there are no methods")
+		}
+		key, err := c.compile(m.Property)
+		if err != nil {
+			return nil, err
+		}
+		whole := value
+		value = func(e *evaluation) (any, error) {
+			v, err := whole(e)
+			if err != nil {
+				return nil, err
+			}
+			k, err := key(e)
+			if err != nil {
+				return nil, err
+			}
+			if v, err = member(v, k); err != nil {
+				return nil, err
+			}
+			return e.open(v)
+		}
+	}
+	return value, nil
+}
+
+// namespace translates the beginning of a path. take hands out the members that follow.
+func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode) (part, error) {
+	name := strings.TrimPrefix(n.Value, "$")
+	literal := func(what string) (string, error) {
+		m := take()
+		if m == nil {
+			return "", c.errorf(n, "$%s needs %s", name, what)
+		}
+		s, ok := m.Property.(*ast.StringNode)
+		if !ok || m.Method {
+			return "", c.errorf(m, "%s is to be a name or a text in quotes", what)
+		}
+		return s.Value, nil
+	}
+	switch name {
+	case "nodes":
+		id, err := literal("the id of a node")
+		if err != nil {
+			return nil, err
+		}
+		what, err := literal("output, status or error")
+		if err != nil {
+			return nil, err
+		}
+		look, ok := aspects[what]
+		if !ok {
+			return nil, c.errorf(n, "a node has an output, a status and an error, but no %.40q", what)
+		}
+		return func(e *evaluation) (any, error) {
+			if !e.view.Has(id) {
+				return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
+			}
+			v, err := look(e.view, id)
+			if err != nil {
+				return nil, err
+			}
+			return e.open(v)
+		}, nil
+	case "inputs":
+		key, err := literal("the name of an input")
+		if err != nil {
+			return nil, err
+		}
+		return func(e *evaluation) (any, error) {
+			v, ok := e.view.Root(key)
+			if !ok {
+				return nil, fmt.Errorf("%w: no input %.60q", kahn.ErrNoValue, key)
+			}
+			return e.open(v)
+		}, nil
+	case "trigger":
+		return func(e *evaluation) (any, error) {
+			v, ok := e.view.Trigger()
+			if !ok {
+				return nil, fmt.Errorf("%w: no trigger has fired", kahn.ErrNoValue)
+			}
+			return e.open(v)
+		}, nil
+	case "config":
+		return func(e *evaluation) (any, error) { return e.open(e.view.Config()) }, nil
+	}
+	return nil, c.errorf(n, "there is no %.40q; paths begin with $nodes, $trigger, $config or $inputs", n.Value)
+}
+
+// aspects are what can be asked of a node.
+var aspects = map[string]func(v kahn.View, id string) (any, error){
+	"output": func(v kahn.View, id string) (any, error) {
+		if status := v.Status(id); status != kahn.Completed {
+			return nil, fmt.Errorf("%w: node %.60q is %v", kahn.ErrNoValue, id, status)
+		}
+		return v.Output(id), nil
+	},
+	"status": func(v kahn.View, id string) (any, error) { return v.Status(id).String(), nil },
+	"error": func(v kahn.View, id string) (any, error) {
+		if err := v.Err(id); err != nil {
+			return err.Error(), nil
+		}
+		return nil, nil
+	},
+}

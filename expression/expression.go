@@ -1,0 +1,160 @@
+// Package expression reads the guards and conditions of graphs that are data. It is the Evaluator that a graph with texts
+// needs:
+//
+//	g.Evaluator = expression.Evaluator{}
+//	g.StrictGuards = true // a text that cannot be read is found by Compile
+//
+//	kahn.Node{ID: "open-pr", After: []string{"classify"}, WhenExpr: `$nodes.classify.output.score > 0.8`}
+//
+// # Language
+//
+// The syntax is that of expr-lang, of which this much is supported:
+//
+//	$nodes.id.output.a.b    the output of an ancestor and what is in it; $nodes["my-id"] for ids that are not identifiers
+//	$nodes.id.status        its status as text, such as "completed" or "failed"
+//	$nodes.id.error         the text of its error, or null
+//	$trigger, $config       the payload that the run was fired with, the Config of the node that looks
+//	$inputs.name            a root input of the run
+//	list[0], map["a key"]   members by position or by name
+//	1, -2.5, "text", true, false, null, [1, 2]
+//	== != < <= > >=  in     comparisons
+//	&& || !                 also and, or, not
+//	condition ? a : b       for conditions whose branches are labels
+//	len(x), exists(path)    the length of a text, list or map; whether there is such a path
+//
+// The dollar signs may be left out, and any part may stand in double braces, as in a template:
+// {{ nodes.classify.output.needsPr }} && {{ nodes.check.output.n }} > 3.
+//
+// # Values
+//
+// Only ancestors can be seen. A path leads through maps with keys of any string or integer type, through slices and
+// arrays, through exported fields of structs by the name that they have in JSON, or by their Go name in any case, through
+// pointers, and through [json.RawMessage]. Methods are never called. A path that ends in null is a value; one that does not
+// exist is an error that matches [kahn.ErrNoValue], which for a guard means what its GuardErrors say. The output of a node
+// that has not completed does not exist.
+//
+// Numbers of all Go types and [json.Number] are compared by value, exactly: 5 is 5.0, and 9007199254740993 is not
+// 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by
+// their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal, and ordering them,
+// or comparing structs as a whole, is an error that matches [kahn.ErrType]. Where a truth value is wanted,
+// [kahn.Truthy] says what is true.
+//
+// # Limits
+//
+// A text may have 4,096 bytes and about a thousand parts. There are no loops and no functions of the host. An evaluation may
+// take 100,000 steps, one for each part and each member that it looks at and one for 16 bytes of a json.RawMessage that it
+// decodes, and it stops when its context ends, which it looks at every 256 steps. Values may be 100 levels deep where they
+// are compared. Beyond a limit the error matches [ErrLimit].
+package expression
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/parser"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The limits that the package comment tells.
+const (
+	maxText  = 4096
+	maxParts = 1000
+	maxSteps = 100_000
+)
+
+// ErrLimit tells that a text, or what it had to look at, is too large.
+var ErrLimit = errors.New("expression limit exceeded")
+
+// SyntaxError tells what is wrong with a text, and where.
+type SyntaxError struct {
+	Line, Column int // from 1
+	Message      string
+}
+
+// Error names the place.
+func (e *SyntaxError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
+
+// Evaluator implements [kahn.Evaluator].
+type Evaluator struct{}
+
+// Parse reads a text. The error is a [*SyntaxError] or matches [ErrLimit].
+func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("%w: a text of %d bytes", ErrLimit, len(text))
+	}
+	defer func() { // the parser is not known to panic; a text that makes it do so is refused
+		if v := recover(); v != nil {
+			err = &SyntaxError{1, 1, fmt.Sprintf("the parser panics: %v", v)}
+		}
+	}()
+	tree, err := parser.Parse(unbrace(text))
+	var at *file.Error
+	switch {
+	case errors.As(err, &at):
+		return nil, &SyntaxError{at.Line, at.Column + 1, at.Message}
+	case err != nil:
+		return nil, &SyntaxError{1, 1, err.Error()}
+	}
+	c := compiler{source: tree.Source}
+	run, err := c.compile(tree.Node)
+	if err != nil {
+		return nil, err
+	}
+	return &expression{run}, nil
+}
+
+// unbrace turns double braces into parentheses of the same width, so that positions stay what they are. What stands in
+// quotes is left alone.
+func unbrace(text string) string {
+	b := []byte(text)
+	var quote byte
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quote != 0:
+			if c == '\\' && quote != '`' {
+				i++
+			} else if c == quote {
+				quote = 0
+			}
+		case c == '"', c == '\'', c == '`':
+			quote = c
+		case i+1 < len(b) && c == '{' && b[i+1] == '{':
+			b[i], b[i+1] = '(', ' '
+			i++
+		case i+1 < len(b) && c == '}' && b[i+1] == '}':
+			b[i], b[i+1] = ' ', ')'
+			i++
+		}
+	}
+	return string(b)
+}
+
+type expression struct{ run part }
+
+// Evaluate implements [kahn.Expression].
+func (e *expression) Evaluate(ctx context.Context, v kahn.View) (any, error) {
+	return e.run(&evaluation{ctx: ctx, view: v})
+}
+
+// evaluation is what one evaluation knows and has spent.
+type evaluation struct {
+	ctx   context.Context
+	view  kahn.View
+	steps int
+}
+
+// spend is called for everything that is looked at.
+func (e *evaluation) spend(n int) error {
+	if e.steps%256+n >= 256 || e.steps == 0 {
+		if err := e.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if e.steps += n; e.steps > maxSteps {
+		return fmt.Errorf("%w: more than %d steps", ErrLimit, maxSteps)
+	}
+	return nil
+}
