@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/chrometrace"
 )
 
 // good is a module in which nothing is wrong: c imports b, which imports a.
@@ -276,4 +277,40 @@ func TestStandardLibrary(t *testing.T) {
 				rep.Wall, rep.CriticalPath, len(rep.CriticalPackages), rep.SpeedUp, rep.Bound)
 		}
 	}
+}
+
+// The timeline of a check of the standard library is a valid trace that names every package, in as many slots as there
+// were.
+func TestTrace(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "trace.json")
+	code, rep := gocheckJSON(t, "-C", module(t, nil), "-limit", "3", "-trace", name, "std")
+	wantCode(t, code, exitCompleted)
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	timeline, err := chrometrace.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, tracks := map[string]int{}, map[int]bool{}
+	for _, e := range timeline.TraceEvents {
+		if e.Phase == "X" && strings.HasPrefix(*e.Cat, "attempt") {
+			named[*e.Name]++
+			tracks[*e.TID] = true
+		}
+	}
+	for _, pkg := range rep.Packages {
+		if named[pkg.Path] != 1 {
+			t.Errorf("%s is named %d times", pkg.Path, named[pkg.Path])
+		}
+	}
+	if len(named) != len(rep.Packages) || len(tracks) != 3 {
+		t.Errorf("%d names for %d packages, %d slots", len(named), len(rep.Packages), len(tracks))
+	}
+
+	code, _, stderr := gocheck(t, "-C", module(t, good), "-trace", filepath.Join(t.TempDir(), "missing", "trace.json"), "./...")
+	wantCode(t, code, exitUsage)
+	wantText(t, stderr, "no such file")
 }

@@ -9,6 +9,7 @@
 //	-timeout d     stop checking, and fail, after this long
 //	-json          write the report as JSON
 //	-progress m    show progress as auto (the default), tty, plain or json
+//	-trace file    write the timeline of the run to a file, to be opened in ui.perfetto.dev
 //
 // Packages are named as for the go command, which is all that gocheck needs. Progress goes to standard error, the
 // report to standard output. This is the standard library on two processors:
@@ -60,6 +61,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/progress"
+	"github.com/seed-c794f7ef/kahn/trace"
 )
 
 // The exit codes.
@@ -89,6 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	waves := flags.Bool("waves", false, "check tier by tier instead of each package the moment its imports are done")
 	timeout := flags.Duration("timeout", 0, "stop checking, and fail, after this long; 0 means never")
 	asJSON := flags.Bool("json", false, "write the report as JSON")
+	timeline := flags.String("trace", "", "write the timeline of the run to this `file`, to be opened in ui.perfetto.dev")
 	var show progress.Mode
 	flags.TextVar(&show, "progress", progress.Auto, "show progress as `mode` auto, tty, plain or json")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -119,12 +122,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	g := graph(packages)
 	display := progress.New(stderr, show)
-	result, err := kahn.Execute(ctx, g, newChecker().check,
-		mode, kahn.Limit(*limit), kahn.Timeout(*timeout), kahn.OnEvent(display.Event))
+	opts := []kahn.Option{mode, kahn.Limit(*limit), kahn.Timeout(*timeout), kahn.OnEvent(display.Event)}
+	var recorder trace.Recorder
+	if *timeline != "" {
+		opts = append(opts, kahn.OnEvent(recorder.Event))
+	}
+	result, err := kahn.Execute(ctx, g, newChecker().check, opts...)
 	display.Close()    // a display that fails is no reason to withhold the report
 	if result == nil { // nothing was run: a bad option, or a graph with a cycle
 		fmt.Fprintln(stderr, "gocheck:", err)
 		return exitUsage
+	}
+
+	if *timeline != "" {
+		if err := writeTrace(*timeline, result, recorder.Events()); err != nil {
+			fmt.Fprintln(stderr, "gocheck:", err)
+			return exitUsage
+		}
 	}
 
 	// The error of a run that did not complete gathers what the result says of its nodes: the report has it all.
@@ -144,4 +158,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitCancelled
 	}
 	return exitFailed
+}
+
+func writeTrace(name string, result *kahn.Result, events []kahn.Event) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(trace.WritePerfetto(file, result, events), file.Close())
 }

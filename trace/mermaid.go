@@ -1,0 +1,96 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Mermaid returns the flowchart of a plan in the notation of Mermaid. With a result, which may be nil, nodes have the
+// colours of their statuses and tell why they were skipped or stopped. The same plan and result give the same text.
+//
+// Edges that wait for success are plain arrows, for failure arrows with a cross, for any end thick; edges that only
+// deliver data are dotted. A group is drawn around the nodes that name it first. Mermaid itself refuses, unless configured
+// otherwise, to draw more than 500 edges or 50,000 characters.
+func Mermaid(p *kahn.Plan, res *kahn.Result) string {
+	pic := draw(p, res)
+	var b strings.Builder
+	b.WriteString("flowchart TD\n")
+	for i, boxes := range pic.members() {
+		if len(boxes) == 0 {
+			continue
+		}
+		indent := "    "
+		if i > 0 {
+			fmt.Fprintf(&b, "%ssubgraph g%d[\"%s\"]\n", indent, i-1, mermaidText(clean(pic.groups[i-1])))
+			indent += "    "
+		}
+		for _, box := range boxes {
+			open, shut := mermaidShape(box.shape)
+			var lines []string
+			for _, text := range box.text {
+				lines = append(lines, mermaidText(text))
+			}
+			fmt.Fprintf(&b, "%s%s%s\"%s\"%s\n", indent, box.name, open, strings.Join(lines, "<br/>"), shut)
+		}
+		if i > 0 {
+			b.WriteString("    end\n")
+		}
+	}
+	for _, l := range pic.lines {
+		text := ""
+		if l.text != "" {
+			text = `|"` + mermaidText(l.text) + `"|`
+		}
+		fmt.Fprintf(&b, "    %s %s%s %s\n", l.from, [...]string{"-->", "--x", "==>", "-.->"}[l.style], text, l.to)
+	}
+	for _, c := range palette {
+		var names []string
+		for _, box := range pic.boxes {
+			if box.status == c.status.String() {
+				names = append(names, box.name)
+			}
+		}
+		if len(names) > 0 {
+			fmt.Fprintf(&b, "    classDef %v fill:%s,stroke:%s,color:#000\n", c.status, c.fill, c.stroke)
+			fmt.Fprintf(&b, "    class %s %v\n", strings.Join(names, ","), c.status)
+		}
+	}
+	return b.String()
+}
+
+func mermaidShape(s shape) (open, shut string) {
+	switch s {
+	case shapeCondition:
+		return "{", "}"
+	case shapeGate:
+		return "{{", "}}"
+	case shapeCleanup:
+		return "[/", "/]"
+	case shapeEnd:
+		return "([", "])"
+	}
+	return "[", "]"
+}
+
+// mermaidText makes a text fit for a quoted label. Beside quotes a label has two layers of meaning, HTML and Markdown
+// (a label "1. fetch" is a list), and so everything but words becomes a character code.
+func mermaidText(text string) string {
+	runes := []rune(text)
+	word := func(i int) bool {
+		return i >= 0 && i < len(runes) && (unicode.IsLetter(runes[i]) || unicode.IsDigit(runes[i]) || unicode.IsMark(runes[i]))
+	}
+	inside := func(i int) bool { return word(i-1) && word(i+1) }
+	var b strings.Builder
+	for i, r := range runes {
+		if word(i) || slices.Contains([]rune(" /-_"), r) && inside(i) || r == ' ' && i > 0 && i < len(runes)-1 {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, "#%d;", r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,183 @@
+package trace
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// picture is what Mermaid and DOT draw, in words that belong to neither. Nodes are called n0, n1, ... in the order of
+// declaration, so that no id ever stands where a name of the notation would.
+type picture struct {
+	name   string
+	boxes  []box
+	lines  []line
+	groups []string
+}
+
+type box struct {
+	name   string
+	text   []string // the lines of its label
+	shape  shape
+	group  int // index into groups, or -1
+	status string
+}
+
+type line struct {
+	from, to string
+	style    style
+	text     string
+}
+
+type shape uint8
+
+const (
+	shapeStep shape = iota
+	shapeCondition
+	shapeGate
+	shapeCleanup
+	shapeEnd
+)
+
+// style tells what an edge waits for.
+type style uint8
+
+const (
+	styleSuccess style = iota
+	styleFailure
+	styleAlways
+	styleData
+)
+
+// colours are those of a node in a finished run.
+type colours struct{ fill, stroke string }
+
+// palette has the colours of the statuses, in the order in which they are declared.
+var palette = []struct {
+	status kahn.Status
+	colours
+}{
+	{kahn.Suspended, colours{"#fff3bf", "#e67700"}},
+	{kahn.Completed, colours{"#d3f9d8", "#2b8a3e"}},
+	{kahn.Failed, colours{"#ffc9c9", "#c92a2a"}},
+	{kahn.Aborted, colours{"#ffe8cc", "#d9480f"}},
+	{kahn.Cancelled, colours{"#e5dbff", "#5f3dc4"}},
+	{kahn.Skipped, colours{"#f1f3f5", "#868e96"}},
+}
+
+// draw makes the picture of a plan, and with a result that of the run.
+func draw(p *kahn.Plan, res *kahn.Result) picture {
+	pic := picture{name: p.Name()}
+	groups := map[string]int{}
+	for i, g := range p.Groups() {
+		groups[g.Name] = i
+		pic.groups = append(pic.groups, g.Name)
+	}
+	names := map[string]string{}
+	for ref, id := range p.Declared() {
+		n := p.Node(ref)
+		b := box{name: fmt.Sprintf("n%d", len(names)), text: []string{clean(id)}, shape: shapeOf(&n), group: -1}
+		names[id] = b.name
+		if n.Label != "" && n.Label != id {
+			b.text = append(b.text, clean(n.Label))
+		}
+		if len(n.Groups) > 0 {
+			b.group = groups[n.Groups[0]] // a node can be drawn in one place only
+		}
+		if res != nil {
+			r, _ := res.Node(id)
+			b.status = r.Status.String()
+			b.text = append(b.text, outcome(r))
+		}
+		pic.boxes = append(pic.boxes, b)
+	}
+	for e := range p.Edges() {
+		pic.lines = append(pic.lines, line{names[e.From], names[e.To], styleOf(e), edgeText(e)})
+	}
+	return pic
+}
+
+func shapeOf(n *kahn.Node) shape {
+	switch {
+	case n.Kind == kahn.KindEnd:
+		return shapeEnd
+	case n.Kind == kahn.KindGate:
+		return shapeGate
+	case n.Kind == kahn.KindCondition || n.Routes || n.Test != nil || n.TestExpr != "":
+		return shapeCondition
+	case n.Cleanup:
+		return shapeCleanup
+	}
+	return shapeStep
+}
+
+// outcome is a node's status in words, with the reason: "skipped: condition_branch(ok? "false")".
+func outcome(r kahn.NodeResult) string {
+	text := r.Status.String()
+	switch {
+	case r.Status == kahn.Skipped:
+		text += ": " + r.Skip.String()
+	case r.Cause.Kind != kahn.CauseNone:
+		text += ": " + r.Cause.Kind.String()
+		if origins := r.Cause.Origins; len(origins) > 1 || len(origins) == 1 && origins[0] != r.ID {
+			text += " of " + list(origins)
+		}
+	case r.Fallback:
+		text += " by its fallback"
+	}
+	if r.Tolerated {
+		text += ", tolerated"
+	}
+	if r.Attempts > 1 {
+		text += fmt.Sprintf(", %d attempts", r.Attempts)
+	}
+	return clean(text)
+}
+
+func styleOf(e kahn.Edge) style {
+	switch {
+	case e.DataOnly:
+		return styleData
+	case e.On == kahn.OnFailure:
+		return styleFailure
+	case e.On == kahn.OnAlways:
+		return styleAlways
+	}
+	return styleSuccess
+}
+
+// edgeText tells what an edge waits for and what it delivers: "true", "failure (timeout)", "as rows".
+func edgeText(e kahn.Edge) string {
+	var parts []string
+	if e.Label != "" {
+		parts = append(parts, e.Label)
+	}
+	if e.On != kahn.OnSuccess {
+		text := e.On.String()
+		if len(e.Causes) > 0 {
+			var causes []string
+			for _, c := range e.Causes {
+				causes = append(causes, c.String())
+			}
+			text += " (" + strings.Join(causes, ", ") + ")"
+		}
+		parts = append(parts, text)
+	}
+	if e.Key != "" {
+		parts = append(parts, "key "+e.Key)
+	}
+	if e.Param != "" {
+		parts = append(parts, "as "+e.Param)
+	}
+	return clean(strings.Join(parts, ", "))
+}
+
+// members returns the boxes of every group, and first of all those of none.
+func (p *picture) members() [][]box {
+	members := make([][]box, 1+len(p.groups))
+	for _, b := range p.boxes {
+		members[b.group+1] = append(members[b.group+1], b)
+	}
+	return members
+}

@@ -1,0 +1,198 @@
+package trace
+
+import (
+	"slices"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Report tells what a run was about: where its time went, what failed because of what, and why nodes did not run. It is
+// made to be encoded as JSON; times are in nanoseconds, and those that name a moment count from the run's start.
+type Report struct {
+	Workflow string              `json:"workflow,omitempty"`
+	RunID    string              `json:"run_id"`
+	Status   kahn.RunStatus      `json:"status"`
+	Degraded bool                `json:"degraded,omitempty"`
+	Cause    string              `json:"cause,omitempty"` // why the run as a whole was stopped
+	Start    time.Time           `json:"start"`
+	Duration time.Duration       `json:"duration_ns"`
+	Statuses map[kahn.Status]int `json:"statuses"` // how many nodes came to which
+
+	// Work is the time of all attempts together, QueueWait and Backoff that for which nodes waited for slots and between
+	// attempts. Slots is how many attempts were running at the same time, at most.
+	Work      time.Duration `json:"work_ns"`
+	QueueWait time.Duration `json:"queue_wait_ns"`
+	Backoff   time.Duration `json:"backoff_ns"`
+	Retries   int           `json:"retries"`
+	Slots     int           `json:"slots"`
+
+	CriticalPath []Step    `json:"critical_path"` // from the run's beginning to the node that ended last
+	Nodes        []Node    `json:"nodes"`         // in the order of declaration
+	Failures     []Failure `json:"failures"`      // a forest: each tree in preorder, its root an origin
+}
+
+// Step is one node on the critical path: what the node after it waited for.
+type Step struct {
+	Node string `json:"node"`
+	// Via tells what the node itself waited for: the end of the one before it, or the slot that that one gave back.
+	Via   Via           `json:"via,omitempty"`
+	Start time.Duration `json:"start_ns"`
+	// Duration is the time until it let the next node go: its own end, or that of the attempt whose slot became free.
+	Duration time.Duration `json:"duration_ns"`
+	// Wait is the time for which it was ready and had no slot.
+	Wait time.Duration `json:"wait_ns"`
+}
+
+// Node is what a report tells of one node.
+type Node struct {
+	ID       string        `json:"id"`
+	Status   kahn.Status   `json:"status"`
+	Tier     int           `json:"tier"`
+	Attempts int           `json:"attempts"`
+	Start    time.Duration `json:"start_ns"`    // of the first attempt
+	Duration time.Duration `json:"duration_ns"` // from there to the node's end
+	// QueueWait, Backoff and SignalWait are how long it waited for slots, between attempts, and for signals.
+	QueueWait  time.Duration `json:"queue_wait_ns"`
+	Backoff    time.Duration `json:"backoff_ns"`
+	SignalWait time.Duration `json:"signal_wait_ns,omitempty"`
+	// Slack is how much later the node could have ended without a longer run, all else being as it was. It is zero on the
+	// critical path, and for nodes that did not run.
+	Slack    time.Duration `json:"slack_ns"`
+	Critical bool          `json:"critical,omitempty"`
+	// Why tells why the node did not run. It is empty for one that did.
+	Why string `json:"why,omitempty"`
+}
+
+// Failure is a node that failed, or was stopped.
+type Failure struct {
+	Node   string      `json:"node"`
+	Parent string      `json:"parent,omitempty"` // the node through which the failure came; empty for an origin
+	Depth  int         `json:"depth"`            // 0 for an origin
+	Status kahn.Status `json:"status"`
+	Cause  string      `json:"cause"`
+	// Origins are all nodes whose failure reached this one, where they are more than the root of its tree.
+	Origins []string `json:"origins,omitempty"`
+	Error   string   `json:"error,omitempty"` // of an origin, shortened to about a kilobyte
+}
+
+// NewReport makes the report of a run. events are the run's events, in order; deltas and logs may be missing: see
+// [Recorder].
+func NewReport(res *kahn.Result, events []kahn.Event) *Report {
+	p := res.Plan()
+	a := analyse(p, newTimeline(p, events))
+	r := &Report{
+		Workflow: p.Name(), RunID: res.ID(), Status: res.Status, Degraded: res.Degraded, Start: res.Start, Duration: res.Duration,
+		Statuses: map[kahn.Status]int{}, Slots: a.slots, CriticalPath: []Step{}, Nodes: []Node{}, Failures: []Failure{},
+	}
+	if res.Cause.Kind != kahn.CauseNone {
+		r.Cause = res.Cause.Kind.String()
+	}
+	for i := range a.spans {
+		s := &a.spans[i]
+		r.Work += s.end - s.start
+		if s.status == kahn.Retrying {
+			r.Retries++
+		}
+	}
+	results := make([]kahn.NodeResult, p.Len())
+	for ref := range results {
+		results[ref], _ = res.Node(p.ID(kahn.Ref(ref)))
+	}
+	critical := map[int]bool{}
+	for i, id := range a.path {
+		critical[id] = true
+		n := &a.nodes[id]
+		step := Step{Node: n.id, Via: a.binds[id].via, Start: n.end}
+		if n.started > 0 {
+			step.Start, step.Duration = n.start, a.until(i)-n.start
+			if n.queued > 0 {
+				step.Wait = n.start - n.queuedAt
+			}
+		}
+		r.CriticalPath = append(r.CriticalPath, step)
+	}
+	whys := explain(p, results)
+	for ref := range p.Declared() {
+		n, nr := &a.nodes[ref], &results[ref]
+		node := Node{
+			ID: n.id, Status: nr.Status, Tier: nr.Tier, Attempts: nr.Attempts, Why: whys[ref], Critical: critical[int(ref)],
+			QueueWait: n.total[waitSlot], Backoff: n.total[waitBackoff], SignalWait: n.total[waitSignal],
+		}
+		if n.started > 0 {
+			node.Start, node.Duration, node.Slack = n.start, n.end-n.start, a.slack[ref]
+		}
+		r.Statuses[nr.Status]++
+		r.QueueWait += node.QueueWait
+		r.Backoff += node.Backoff
+		r.Nodes = append(r.Nodes, node)
+	}
+	r.Failures = append(r.Failures, failures(p, results)...)
+	return r
+}
+
+// failures arranges what failed or was stopped below what it failed or was stopped for.
+func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
+	bad := func(ref kahn.Ref) bool {
+		switch results[ref].Status {
+		case kahn.Failed, kahn.Aborted, kahn.Cancelled:
+			return true
+		}
+		return false
+	}
+	upstream := func(ref kahn.Ref) bool {
+		kind := results[ref].Cause.Kind
+		return kind == kahn.CauseUpstreamFailure || kind == kahn.CauseUpstreamCancelled
+	}
+	const none = kahn.Ref(-1)
+	parents := make([]kahn.Ref, p.Len())
+	for ref := range parents {
+		parents[ref] = none
+		origins := results[ref].Cause.Origins
+		if !bad(kahn.Ref(ref)) || upstream(kahn.Ref(ref)) || len(origins) == 0 || origins[0] == results[ref].ID {
+			continue
+		}
+		if origin, ok := p.Ref(origins[0]); ok && bad(origin) && !upstream(origin) {
+			parents[ref] = origin // stopped with the run, or a group, for the failure of another
+		}
+	}
+	for e := range p.Edges() {
+		from, _ := p.Ref(e.From)
+		if to, _ := p.Ref(e.To); !e.DataOnly && bad(from) && bad(to) && upstream(to) && parents[to] == none {
+			parents[to] = from
+		}
+	}
+	children := make([][]kahn.Ref, p.Len())
+	var stack []kahn.Ref
+	for ref := range p.Declared() {
+		switch {
+		case !bad(ref):
+		case parents[ref] == none:
+			stack = append(stack, ref)
+		default:
+			children[parents[ref]] = append(children[parents[ref]], ref)
+		}
+	}
+	slices.Reverse(stack)
+	depth := make([]int, p.Len())
+	for len(stack) > 0 {
+		ref := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		nr := &results[ref]
+		f := Failure{Node: nr.ID, Status: nr.Status, Cause: nr.Cause.Kind.String()}
+		if parent := parents[ref]; parent != none {
+			depth[ref] = depth[parent] + 1
+			f.Parent, f.Depth = results[parent].ID, depth[ref]
+		} else if nr.Err != nil {
+			f.Error = nr.Err.Error() // a NodeError: bounded, and safe to ask
+		}
+		if len(nr.Cause.Origins) > 1 {
+			f.Origins = nr.Cause.Origins
+		}
+		forest = append(forest, f)
+		for _, child := range slices.Backward(children[ref]) {
+			stack = append(stack, child)
+		}
+	}
+	return forest
+}

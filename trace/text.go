@@ -1,0 +1,101 @@
+package trace
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// WriteText writes the report for people: a summary, the critical path, the nodes that ran in the order of their starts,
+// the failures below their origins, and the nodes that did not run with the reason.
+func (r *Report) WriteText(w io.Writer) error {
+	out := bufio.NewWriter(w) // remembers its first error
+	fmt.Fprintf(out, "run %s", r.RunID)
+	if r.Workflow != "" {
+		fmt.Fprintf(out, " of %s", clean(r.Workflow))
+	}
+	fmt.Fprintf(out, ": %v", r.Status)
+	if r.Degraded {
+		out.WriteString(" (degraded)")
+	}
+	if r.Cause != "" {
+		fmt.Fprintf(out, " (%s)", r.Cause)
+	}
+	fmt.Fprintf(out, " in %s\n", seconds(r.Duration))
+	var counts []string
+	for s := kahn.Idle; s <= kahn.Skipped; s++ {
+		if n := r.Statuses[s]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %v", n, s))
+		}
+	}
+	fmt.Fprintf(out, "%d nodes: %s\n", len(r.Nodes), strings.Join(counts, ", "))
+	fmt.Fprintf(out, "work %s, queue wait %s, backoff %s, retries %d, slots in use at most %d\n",
+		seconds(r.Work), seconds(r.QueueWait), seconds(r.Backoff), r.Retries, r.Slots)
+
+	if len(r.CriticalPath) > 0 {
+		fmt.Fprintf(out, "\ncritical path\n%11s %11s %11s  node\n", "start", "took", "waited")
+	}
+	for _, s := range r.CriticalPath {
+		fmt.Fprintf(out, "%11s %11s %11s  %s", seconds(s.Start), seconds(s.Duration), seconds(s.Wait), clean(s.Node))
+		if s.Via == ViaSlot || s.Via == ViaWave {
+			fmt.Fprintf(out, " (%s)", s.Via)
+		}
+		out.WriteString("\n")
+	}
+
+	var ran, not []Node
+	for _, n := range r.Nodes {
+		if n.Attempts > 0 {
+			ran = append(ran, n)
+		} else if n.Why != "" {
+			not = append(not, n)
+		}
+	}
+	slices.SortStableFunc(ran, func(a, b Node) int { return cmp.Compare(a.Start, b.Start) })
+	if len(ran) > 0 {
+		fmt.Fprintf(out, "\nnodes that ran, * on the critical path\n  %11s %11s %11s %11s %11s  node\n", "start", "took", "slack", "queue wait", "backoff")
+	}
+	for _, n := range ran {
+		mark := " "
+		if n.Critical {
+			mark = "*"
+		}
+		fmt.Fprintf(out, "%s %11s %11s %11s %11s %11s  %s: %v", mark, seconds(n.Start), seconds(n.Duration), seconds(n.Slack),
+			seconds(n.QueueWait), seconds(n.Backoff), clean(n.ID), n.Status)
+		if n.Attempts > 1 {
+			fmt.Fprintf(out, ", %d attempts", n.Attempts)
+		}
+		out.WriteString("\n")
+	}
+
+	if len(r.Failures) > 0 {
+		out.WriteString("\nfailures\n")
+	}
+	for _, f := range r.Failures {
+		const deepest = 20
+		fmt.Fprintf(out, "%s%s: %v (%s)", strings.Repeat("  ", min(f.Depth, deepest)), clean(f.Node), f.Status, f.Cause)
+		if len(f.Origins) > 0 {
+			fmt.Fprintf(out, " because of %s", list(f.Origins))
+		}
+		if f.Error != "" {
+			fmt.Fprintf(out, ": %s", clean(f.Error))
+		}
+		out.WriteString("\n")
+	}
+
+	if len(not) > 0 {
+		out.WriteString("\nnodes that did not run\n")
+	}
+	for _, n := range not {
+		fmt.Fprintf(out, "%s: %v: %s\n", clean(n.ID), n.Status, n.Why)
+	}
+	return out.Flush()
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.6fs", d.Seconds()) }

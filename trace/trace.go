@@ -1,0 +1,91 @@
+// Package trace shows what a run did: as a picture of its graph ([Mermaid], [DOT]), as a timeline to be opened in
+// Perfetto or Chrome ([WritePerfetto]), and as a report ([NewReport]) that names the critical path, the origins of
+// failures, and why each node that did not run did not.
+//
+// Pictures need a plan and, for colours and reasons, a result. The others need the run's events too:
+//
+//	var rec trace.Recorder
+//	res, err := kahn.Execute(ctx, g, step, kahn.OnEvent(rec.Event))
+//	...
+//	trace.WritePerfetto(file, res, rec.Events())
+//	trace.NewReport(res, rec.Events()).WriteText(os.Stdout)
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Recorder keeps the events of one run that a timeline or a report is made from: all but deltas and logs. The zero value is
+// ready to use, and its methods may be called concurrently.
+type Recorder struct {
+	mu     sync.Mutex
+	events []kahn.Event
+}
+
+// Event is a sink for [kahn.OnEvent].
+func (r *Recorder) Event(e kahn.Event) {
+	if e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// Events returns what was recorded so far, in the order of the events.
+func (r *Recorder) Events() []kahn.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clip(r.events)
+}
+
+// maxLine is how many characters of an id, a reason or an error are shown in one place.
+const maxLine = 200
+
+// clean makes a text fit for one line of a picture or report: white space of any kind becomes a space, what is not
+// printed is spelled out, and a long text is cut.
+func clean(text string) string {
+	var b strings.Builder
+	for n := 0; len(text) > 0; n++ {
+		if n == maxLine {
+			b.WriteString("...")
+			break
+		}
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case unicode.IsSpace(r):
+			b.WriteByte(' ')
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// list names the first of some ids: "a, b, c and 2 more".
+func list(ids []string) string {
+	const most = 3
+	var names []string
+	for _, id := range ids[:min(most, len(ids))] {
+		names = append(names, clean(id))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(ids) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,530 @@
+package trace_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/chrometrace"
+	"github.com/seed-c794f7ef/kahn/trace"
+)
+
+const ms = time.Millisecond
+
+// lasts makes a step function of durations by node. An attempt of a node that fails that often, and returns an error.
+func lasts(durations map[string]time.Duration, failures map[string]int) kahn.StepFunc {
+	return func(_ context.Context, s *kahn.Step) (any, error) {
+		time.Sleep(durations[s.ID()])
+		if s.Attempt() <= failures[s.ID()] {
+			return nil, errors.New("broken\x1b")
+		}
+		return nil, nil
+	}
+}
+
+// play executes a graph in fake time and returns the result with the recorded events.
+func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (res *kahn.Result, events []kahn.Event) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var rec trace.Recorder
+		res, _ = kahn.Execute(context.Background(), g, step, append(opts, kahn.OnEvent(rec.Event), kahn.RunID("run-1"))...)
+		events = rec.Events()
+	})
+	require.NotNil(t, res)
+	return res, events
+}
+
+// demo is the run that most tests look at. Under Limit(2):
+//
+//	seconds  0      1        2   2.5  3    3.5  4        5   5.5       6.5
+//	slot 1   fetch  build....    ....  test      |            flaky #2
+//	slot 2   lint...............  flaky #1  (backoff to 5.5)
+//
+// flaky is ready at 0 and has no slot until lint ends. test fails, deploy is aborted, old is disabled.
+func demo(t *testing.T) (*kahn.Result, []kahn.Event) {
+	g := &kahn.Graph{Name: "demo"}
+	g.Add(
+		kahn.Node{ID: "fetch"},
+		kahn.Node{ID: "lint"},
+		kahn.Node{ID: "flaky", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 2 * time.Second, Jitter: kahn.JitterNone}},
+		kahn.Node{ID: "build", After: []string{"fetch"}},
+		kahn.Node{ID: "test", After: []string{"build", "lint"}},
+		kahn.Node{ID: "deploy", After: []string{"test"}},
+		kahn.Node{ID: "old", Disabled: true},
+	)
+	return play(t, g, lasts(map[string]time.Duration{
+		"fetch": 1000 * ms, "lint": 2500 * ms, "flaky": 1000 * ms, "build": 2000 * ms, "test": 1000 * ms,
+	}, map[string]int{"flaky": 1, "test": 1}), kahn.Limit(2))
+}
+
+func TestPerfettoOfDemo(t *testing.T) {
+	res, events := demo(t)
+	var b bytes.Buffer
+	require.NoError(t, trace.WritePerfetto(&b, res, events))
+	file, err := chrometrace.Read(bytes.NewReader(b.Bytes()))
+	require.NoError(t, err)
+	var lines []string
+	for _, e := range file.TraceEvents {
+		line := fmt.Sprintf("%s %d %s %s", e.Phase, *e.TID, *e.Name, *e.TS)
+		if e.Dur != nil {
+			line += "+" + string(*e.Dur)
+		}
+		if e.Cat != nil {
+			line += " " + *e.Cat
+		}
+		lines = append(lines, line)
+	}
+	require.Equal(t, []string{
+		"M 0 process_name 0.000",
+		"M 1 thread_name 0.000", "M 1 thread_sort_index 0.000",
+		"M 2 thread_name 0.000", "M 2 thread_sort_index 0.000",
+		"M 3 thread_name 0.000", "M 3 thread_sort_index 0.000",
+		"M 4 thread_name 0.000", "M 4 thread_sort_index 0.000",
+		"X 3 fetch 0.000+1000000.000 attempt",
+		"X 4 lint 0.000+2500000.000 attempt,critical",
+		"X 3 build 1000000.000+2000000.000 attempt",
+		"X 4 flaky 2500000.000+1000000.000 attempt,critical",
+		"X 3 test 3000000.000+1000000.000 attempt",
+		"X 3 flaky 5500000.000+1000000.000 attempt,critical",
+		"b 2 flaky 0.000 queue", "e 2 flaky 2500000.000 queue",
+		"b 2 flaky 3500000.000 backoff", "e 2 flaky 5500000.000 backoff",
+		"i 2 old 0.000 not run", "i 2 deploy 4000000.000 not run",
+		"X 1 lint 0.000+2500000.000 critical",
+		"X 1 flaky 2500000.000+4000000.000 critical",
+		"s 4 critical path 0.000 critical", "f 4 critical path 2500000.000 critical",
+	}, lines)
+	require.Equal(t, "demo", file.OtherData["workflow"])
+	require.Equal(t, "run-1", file.OtherData["run_id"])
+	require.Equal(t, "failed", file.OtherData["status"])
+	require.Equal(t, []any{"lint", "flaky"}, file.OtherData["critical_path"])
+	for _, e := range file.TraceEvents {
+		if *e.Name == "deploy" {
+			require.Equal(t, map[string]any{"status": "aborted", "reason": "aborted: upstream_failure of test"}, *e.Args)
+		}
+	}
+}
+
+func TestReportOfDemo(t *testing.T) {
+	res, events := demo(t)
+	r := trace.NewReport(res, events)
+	require.Equal(t, []trace.Step{
+		{Node: "lint", Duration: 2500 * ms},
+		{Node: "flaky", Via: trace.ViaSlot, Start: 2500 * ms, Duration: 4000 * ms, Wait: 2500 * ms},
+	}, r.CriticalPath)
+	require.Equal(t, []trace.Failure{
+		{Node: "test", Status: kahn.Failed, Cause: "step_error", Error: `node "test": step_error: broken` + "\x1b"},
+		{Node: "deploy", Parent: "test", Depth: 1, Status: kahn.Aborted, Cause: "upstream_failure"},
+	}, r.Failures)
+	// lint: test would wait for it, without a longer run, up to 3 s after build's end; but flaky needs its slot. build, and
+	// so fetch, may delay test up to the end of flaky.
+	want := map[string]time.Duration{"fetch": 2500 * ms, "lint": 0, "flaky": 0, "build": 2500 * ms, "test": 2500 * ms}
+	for _, n := range r.Nodes {
+		require.Equal(t, want[n.ID], n.Slack, n.ID)
+	}
+
+	var text bytes.Buffer
+	require.NoError(t, r.WriteText(&text))
+	golden(t, "testdata/report.txt", text.String())
+
+	encoded, err := json.Marshal(r)
+	require.NoError(t, err)
+	var decoded trace.Report
+	require.NoError(t, json.Unmarshal(encoded, &decoded))
+	require.True(t, r.Start.Equal(decoded.Start))
+	decoded.Start = r.Start
+	require.Equal(t, *r, decoded)
+}
+
+// golden compares with a file that was written by hand.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+// chain renders a critical path: "a -slot-> b".
+func chain(r *trace.Report) string {
+	var b strings.Builder
+	for i, s := range r.CriticalPath {
+		if i > 0 {
+			fmt.Fprintf(&b, " -%s-> ", s.Via)
+		}
+		b.WriteString(s.Node)
+	}
+	return b.String()
+}
+
+// What held up a start is the last predecessor to end, whichever is declared first, the holder of the slot, or the wave.
+func TestCriticalPath(t *testing.T) {
+	const s = time.Second
+	for _, test := range []struct {
+		name  string
+		graph *kahn.Graph
+		lasts map[string]time.Duration
+		fails map[string]int
+		opts  []kahn.Option
+		path  string
+		slack map[string]time.Duration
+	}{
+		{
+			name: "last predecessor",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c"},
+				kahn.Node{ID: "d", After: []string{"a", "b", "c"}}),
+			lasts: map[string]time.Duration{"a": 1 * s, "b": 3 * s, "c": 2 * s, "d": 1 * s},
+			path:  "b -dependency-> d",
+			slack: map[string]time.Duration{"a": 2 * s, "c": 1 * s},
+		},
+		{
+			name: "early join",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "slow"}, kahn.Node{ID: "fast"},
+				kahn.Node{ID: "any", After: []string{"slow", "fast"}, Join: kahn.AnySucceeded}),
+			lasts: map[string]time.Duration{"slow": 3 * s, "fast": 1 * s, "any": 5 * s},
+			path:  "fast -dependency-> any",
+			slack: map[string]time.Duration{"slow": 3 * s},
+		},
+		{
+			name: "through a node that did not run",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}},
+				kahn.Node{ID: "c", After: []string{"b"}, Join: kahn.AllDone}),
+			lasts: map[string]time.Duration{"a": 1 * s, "c": 1 * s},
+			fails: map[string]int{"a": 1},
+			path:  "a -dependency-> b -dependency-> c",
+		},
+		{
+			name:  "one slot",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}}),
+			lasts: map[string]time.Duration{"a": 1 * s, "b": 2 * s, "c": 3 * s},
+			opts:  []kahn.Option{kahn.Limit(1)},
+			path:  "a -slot-> b -slot-> c", // b and c have paths of the same length, and b is declared first
+		},
+		{
+			name: "group",
+			graph: withGroups(kahn.Group{Name: "disk", Limit: 1}).Add(kahn.Node{ID: "a", Groups: []string{"disk"}},
+				kahn.Node{ID: "b", Groups: []string{"disk"}}, kahn.Node{ID: "long"}, kahn.Node{ID: "longer"}),
+			lasts: map[string]time.Duration{"a": 2 * s, "b": 4 * s, "long": 3 * s, "longer": 5 * s},
+			path:  "a -slot-> b",
+			slack: map[string]time.Duration{"long": 3 * s, "longer": 1 * s},
+		},
+		{
+			name: "key",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a", Key: "k"}, kahn.Node{ID: "b", Key: "k"}, kahn.Node{ID: "c", Key: "l"},
+				kahn.Node{ID: "d"}),
+			lasts: map[string]time.Duration{"a": 2 * s, "b": 4 * s, "c": 1 * s, "d": 3 * s},
+			opts:  []kahn.Option{kahn.KeyLimit(1)},
+			path:  "a -slot-> b",
+			slack: map[string]time.Duration{"c": 5 * s, "d": 3 * s},
+		},
+		{
+			name: "wave",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}},
+				kahn.Node{ID: "d", After: []string{"b"}}),
+			lasts: map[string]time.Duration{"a": 1 * s, "b": 3 * s, "c": 2 * s, "d": 1 * s},
+			opts:  []kahn.Option{kahn.Waves},
+			path:  "b -wave-> c",
+			slack: map[string]time.Duration{"a": 2 * s, "d": 1 * s},
+		},
+		{
+			name: "slot of an attempt that is retried",
+			graph: new(kahn.Graph).Add(
+				kahn.Node{ID: "a", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 10 * s, MaxDelay: 10 * s, Jitter: kahn.JitterNone}},
+				kahn.Node{ID: "b"}),
+			lasts: map[string]time.Duration{"a": 1 * s, "b": 20 * s},
+			fails: map[string]int{"a": 1},
+			opts:  []kahn.Option{kahn.Limit(1)},
+			path:  "a", // its second attempt waits for b, but it is a that ends last, at 22 s
+			slack: map[string]time.Duration{"b": 1 * s},
+		},
+		{
+			name: "slot of an attempt that is retried, on the path",
+			graph: new(kahn.Graph).Add(
+				kahn.Node{ID: "a", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 1 * s, Jitter: kahn.JitterNone}},
+				kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"b"}}),
+			lasts: map[string]time.Duration{"a": 1 * s, "b": 3 * s, "c": 9 * s},
+			fails: map[string]int{"a": 1},
+			opts:  []kahn.Option{kahn.Limit(1)},
+			// a fails at 1 and would go on at 2, b has the slot until 4, then a, which has priority, until 5, then c.
+			path: "a -slot-> c",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			res, events := play(t, test.graph, lasts(test.lasts, test.fails), test.opts...)
+			r := trace.NewReport(res, events)
+			require.Equal(t, test.path, chain(r))
+			if test.slack != nil {
+				for _, n := range r.Nodes {
+					require.Equal(t, test.slack[n.ID], n.Slack, n.ID)
+				}
+			}
+			contiguous(t, res, r)
+		})
+	}
+}
+
+func withGroups(groups ...kahn.Group) *kahn.Graph { return &kahn.Graph{Groups: groups} }
+
+// contiguous checks that the steps of the critical path follow each other without gaps, from the run's start to its end: in
+// fake time the engine takes none itself.
+func contiguous(t *testing.T, res *kahn.Result, r *trace.Report) {
+	t.Helper()
+	at := time.Duration(0)
+	for _, s := range r.CriticalPath {
+		require.Equal(t, at, s.Start, "start of %s", s.Node)
+		at += s.Duration
+	}
+	require.Equal(t, res.Duration, at)
+}
+
+// random makes a graph of n nodes and durations.
+func random(rng *rand.Rand, n int) (*kahn.Graph, map[string]time.Duration) {
+	g := &kahn.Graph{}
+	durations := map[string]time.Duration{}
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprintf("n%d", i)}
+		for j := range i {
+			if rng.IntN(4) == 0 {
+				node.After = append(node.After, fmt.Sprintf("n%d", j))
+			}
+		}
+		durations[node.ID] = time.Duration(1+rng.IntN(50)) * ms
+		g.Add(node)
+	}
+	return g, durations
+}
+
+// Slack means what it says: a node that takes so much longer does not make the run longer, and one that takes a little
+// more than that does, by that little.
+func TestSlackIsExactWithoutLimits(t *testing.T) {
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		g, durations := random(rng, 12)
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			res, events := play(t, g, lasts(durations, nil), mode)
+			for _, n := range trace.NewReport(res, events).Nodes {
+				was := durations[n.ID]
+				durations[n.ID] = was + n.Slack
+				same, _ := play(t, g, lasts(durations, nil), mode)
+				durations[n.ID] = was + n.Slack + ms
+				longer, _ := play(t, g, lasts(durations, nil), mode)
+				durations[n.ID] = was
+				if same.Duration != res.Duration || longer.Duration != res.Duration+ms {
+					t.Fatalf("seed %d, %v, %s with slack %v: run %v, with the slack %v, with more %v",
+						seed, mode, n.ID, n.Slack, res.Duration, same.Duration, longer.Duration)
+				}
+			}
+		}
+	}
+}
+
+// Whatever the limit, the critical path explains every moment of the run, and its timeline is a valid trace in which
+// every node has its place.
+func TestRandomRuns(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		g, durations := random(rng, 30)
+		fails := map[string]int{}
+		if seed%2 == 1 {
+			fails[fmt.Sprintf("n%d", rng.IntN(30))] = 1
+		}
+		res, events := play(t, g, lasts(durations, fails), kahn.Limit(1+rng.IntN(5)))
+		r := trace.NewReport(res, events)
+		contiguous(t, res, r)
+		for _, n := range r.Nodes {
+			if n.Critical && n.Attempts > 0 && n.Slack != 0 || n.Slack < 0 {
+				t.Errorf("seed %d: %+v", seed, n)
+			}
+		}
+		var b bytes.Buffer
+		require.NoError(t, trace.WritePerfetto(&b, res, events))
+		file, err := chrometrace.Read(&b)
+		require.NoError(t, err)
+		names := map[string]bool{}
+		for _, e := range file.TraceEvents {
+			names[*e.Name] = names[*e.Name] || e.Phase == "X" || e.Phase == "i"
+		}
+		for n := range res.Nodes() {
+			require.True(t, names[n.ID], "seed %d: %s", seed, n.ID)
+		}
+	}
+}
+
+// Every node that did not run says why.
+func TestWhy(t *testing.T) {
+	g := &kahn.Graph{Groups: []kahn.Group{{Name: "g", CancelOnFailure: true}}}
+	g.Add(
+		kahn.Node{ID: "bad"},
+		kahn.Node{ID: "off", Disabled: true},
+		kahn.Node{ID: "after off", After: []string{"off"}},
+		kahn.Node{ID: "after that", After: []string{"after off"}},
+		kahn.Node{ID: "guarded", When: func(kahn.View) (bool, error) { return false, nil }},
+		kahn.If("yes", func(kahn.View) (bool, error) { return true, nil }),
+		kahn.Node{ID: "no", In: []kahn.Edge{{From: "yes", Label: "false"}}},
+		kahn.Node{ID: "catch", In: []kahn.Edge{{From: "ok", On: kahn.OnFailure}}},
+		kahn.Node{ID: "port", After: []string{"ok"}, Ports: []kahn.Port{{Name: "p", Required: true}},
+			In: []kahn.Edge{{From: "ok", Param: "p", DataOnly: true}}},
+		kahn.Node{ID: "ok"},
+		kahn.Node{ID: "victim", After: []string{"bad"}},
+		kahn.Node{ID: "second victim", After: []string{"victim", "ok"}},
+		kahn.Node{ID: "kind", After: []string{"bad"}, OnUpstreamFailure: kahn.UpstreamSkip},
+		kahn.Node{ID: "rule", After: []string{"ok"}, Join: kahn.OneFailed},
+		kahn.Node{ID: "breaks", After: []string{"ok"}, Groups: []string{"g"}},
+		kahn.Node{ID: "brother", After: []string{"late"}, Groups: []string{"g"}},
+		kahn.Node{ID: "late"},
+		kahn.Node{ID: "self"},
+	)
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		switch s.ID() {
+		case "bad", "breaks":
+			return nil, errors.New("broken")
+		case "late":
+			time.Sleep(time.Second)
+		case "self":
+			return nil, kahn.Skip("not today")
+		}
+		return nil, nil
+	}
+	res, events := play(t, g, step)
+	got := map[string]string{}
+	for _, n := range trace.NewReport(res, events).Nodes {
+		if n.Why != "" {
+			got[n.ID] = n.Why
+		}
+	}
+	require.Equal(t, map[string]string{
+		"off":           "it is disabled",
+		"after off":     "off was skipped: it is disabled",
+		"after that":    "off was skipped: it is disabled",
+		"guarded":       "its guard said no",
+		"no":            `yes did not take the branch "false"`,
+		"catch":         "what ok came to leads elsewhere",
+		"port":          "its required port p got no value from ok",
+		"victim":        "a failure upstream: bad",
+		"second victim": "a failure upstream: bad",
+		"kind":          "bad failed, and it is to be skipped then",
+		"rule":          "its join rule can no longer be satisfied: one_failed",
+		"brother":       "a member of its group failed: breaks",
+	}, got)
+}
+
+func TestWhyOfStoppedRuns(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}})
+	ctx, cancel := context.WithCancel(context.Background())
+	for name, test := range map[string]struct {
+		want string
+		stop func(*kahn.Run)
+		opts []kahn.Option
+	}{
+		"cancel":  {"the run was cancelled", (*kahn.Run).Cancel, nil},
+		"abort":   {"the run was aborted", func(r *kahn.Run) { r.AbortAll(nil) }, nil},
+		"node":    {"it was cancelled", func(r *kahn.Run) { r.CancelNode("b") }, nil},
+		"pred":    {"a cancellation upstream: a", func(r *kahn.Run) { r.CancelNode("a") }, nil},
+		"timeout": {"the run took too long", func(*kahn.Run) {}, []kahn.Option{kahn.Timeout(time.Second)}},
+		"context": {"the caller's context ended", func(*kahn.Run) { cancel() }, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			runCtx := context.Background()
+			if name == "context" {
+				runCtx = ctx
+			}
+			var rec trace.Recorder
+			step := func(ctx context.Context, _ *kahn.Step) (any, error) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(2 * time.Second):
+				}
+				return nil, ctx.Err()
+			}
+			run, err := kahn.Start(runCtx, g, step, append(test.opts, kahn.OnEvent(rec.Event))...)
+			require.NoError(t, err)
+			synctest.Wait()
+			test.stop(run)
+			res, _ := run.Wait()
+			r := trace.NewReport(res, rec.Events())
+			require.Equal(t, test.want, r.Nodes[1].Why, name)
+		})
+	}
+}
+
+// A cascade of any depth is a flat list, and a victim has one place even if it has several origins.
+func TestFailures(t *testing.T) {
+	g := &kahn.Graph{}
+	g.Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y"}, kahn.Node{ID: "both", After: []string{"y", "x"}})
+	const deep = 5000
+	for i := range deep {
+		before := "both"
+		if i > 0 {
+			before = fmt.Sprint(i - 1)
+		}
+		g.Add(kahn.Node{ID: fmt.Sprint(i), After: []string{before}})
+	}
+	res, events := play(t, g, lasts(nil, map[string]int{"x": 1, "y": 1}))
+	r := trace.NewReport(res, events)
+	require.Len(t, r.Failures, deep+3)
+	require.Equal(t, "x", r.Failures[0].Node)
+	require.Equal(t, "y", r.Failures[1].Node)
+	require.Equal(t, trace.Failure{Node: "both", Parent: "y", Depth: 1, Status: kahn.Aborted, Cause: "upstream_failure", Origins: []string{"x", "y"}},
+		r.Failures[2])
+	require.Equal(t, deep+1, r.Failures[deep+2].Depth)
+	require.NoError(t, r.WriteText(io.Discard))
+}
+
+// A run that was stopped at the first failure has the stopped nodes below the one that failed.
+func TestFailuresOfFailFast(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "bad"}, kahn.Node{ID: "slow"}, kahn.Node{ID: "next", After: []string{"slow"}})
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "bad" {
+			time.Sleep(time.Second)
+			return nil, errors.New("broken")
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	res, events := play(t, g, step, kahn.AbortRunning)
+	var got []string
+	for _, f := range trace.NewReport(res, events).Failures {
+		got = append(got, fmt.Sprintf("%d %s %v %s", f.Depth, f.Node, f.Status, f.Cause))
+	}
+	require.Equal(t, []string{"0 bad failed step_error", "1 slow aborted fail_fast", "1 next aborted fail_fast"}, got)
+}
+
+func TestWritersAtFault(t *testing.T) {
+	res, events := demo(t)
+	full := errors.New("disk full")
+	w := writerFunc(func([]byte) (int, error) { return 0, full })
+	require.ErrorIs(t, trace.WritePerfetto(w, res, events), full)
+	require.ErrorIs(t, trace.NewReport(res, events).WriteText(w), full)
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A recorder leaves out what a trace does not show.
+func TestRecorder(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Emit(1)
+		s.Log(0, "hello")
+		return nil, nil
+	}})
+	_, events := play(t, g, nil)
+	var types []kahn.EventType
+	for _, e := range events {
+		types = append(types, e.Type)
+	}
+	require.True(t, slices.Equal(types, []kahn.EventType{
+		kahn.EventRunStarted, kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeCompleted, kahn.EventRunCompleted,
+	}), types)
+}
