@@ -317,28 +317,10 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// conclude ends the run if everything is terminal: it computes the verdict and disarms what is armed. When the last worker
-// and the last callback are gone too, Wait may return.
+// conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.
 func (r *Run) conclude(now int64) {
 	if !r.concluded && r.st.done() {
-		r.concluded = true
-		r.flush(now)
-		r.judge()
-		r.disarm(&r.deadline)
-		if r.timers > 0 { // a node that backs off may have become terminal as a loser
-			for ref := range r.extras {
-				r.disarmNode(ref)
-			}
-		}
-		if r.detach != nil && r.detach() {
-			r.timers--
-		}
-		r.ended = now
-		if r.outer != nil {
-			r.outer.childEnded(r)
-		} else if r.log != nil {
-			r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
-		}
+		r.sumUp(now)
 	}
 	if r.concluded && r.workers == 0 && r.timers == 0 {
 		if r.outer != nil {
@@ -350,6 +332,31 @@ func (r *Run) conclude(now int64) {
 		default:
 			close(r.done)
 		}
+	}
+}
+
+// sumUp computes the verdict and disarms what is armed.
+func (r *Run) sumUp(now int64) {
+	r.concluded, r.ended = true, now
+	r.flush(now)
+	r.judge()
+	r.disarm(&r.deadline)
+	if r.timers > 0 { // a node that backs off may have become terminal as a loser
+		r.disarmAll()
+	}
+	if r.detach != nil && r.detach() {
+		r.timers--
+	}
+	if r.outer != nil {
+		r.outer.childEnded(r)
+	} else if r.log != nil {
+		r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
+	}
+}
+
+func (r *Run) disarmAll() {
+	for ref := range r.extras {
+		r.disarmNode(ref)
 	}
 }
 

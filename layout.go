@@ -506,6 +506,9 @@ func (c *compiler) initialWords() {
 		if !plain || f.wide >= 0 {
 			w |= wordSpecial
 		}
+		if f.is(factPlain) {
+			w |= wordPlain
+		}
 		p.words[r] = w
 	}
 }

@@ -346,6 +346,8 @@ func (s *State) makeReady(r Ref) {
 	}
 	s.words[r] = w&^wordStatus | wordReady | wordReached
 	switch f := &s.plan.facts[r]; {
+	case w&wordPlain != 0:
+		s.ready.Insert(int(s.pos[r]))
 	case f.is(factGate):
 		s.gates = append(s.gates, r)
 	case f.is(factInline):

@@ -159,6 +159,7 @@ const (
 	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
 	wordDraining    uint64 = 1 << 49 // running, to be left alone but not retried
 	wordAdmitting   uint64 = 1 << 50 // holds a slot while its inputs are judged: Ready to everybody but the coordinator
+	wordPlain       uint64 = 1 << 51 // see factPlain; undecided to running
 	kindShift              = 56
 
 	wordS       = uint64(seenS) << seenShift
@@ -448,15 +449,43 @@ func (s *State) settle(t Token, out Outcome) error {
 	return nil
 }
 
-// complete is settle for a running node that has no branches and has completed.
+// complete is settle for a plain node that has completed.
 func (s *State) complete(r Ref) {
 	s.busy--
 	s.running--
-	if s.limits.active {
+	if s.mode == Waves || s.logged || s.settledAt != nil || s.limits.active {
 		s.release(r)
+		s.finish(r, Completed, 0)
+		s.settled(r)
+		return
 	}
-	s.finish(r, Completed, 0)
-	s.settled(r)
+	s.left--
+	s.words[r] = s.words[r]&wordReached | wordDecided | wordDone
+	s.visit(r)
+	if s.touched.Len() > 0 || len(s.late) > 0 {
+		s.cascade()
+	}
+	if s.left == 0 {
+		s.maybeEnd()
+	}
+}
+
+// nextPlain is next if that is to start a plain node for the first time. False says nothing: next may have something to do.
+func (s *State) nextPlain() (Ref, bool) {
+	if s.ready.Len() == 0 || s.inline.Len() > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
+		return noRef, false
+	}
+	i, _ := s.ready.PopMin()
+	r := s.at[i]
+	w := s.words[r]
+	if w&(wordPlain|wordSubstituted|wordCount) != wordPlain {
+		s.ready.Insert(i)
+		return noRef, false
+	}
+	s.words[r] = w&^wordStatus | wordRunning | 1
+	s.busy++
+	s.running++
+	return r, true
 }
 
 // returnsError are the failures that amount to the step having returned: on a node that was asked to stop they mean that

@@ -57,15 +57,13 @@ func (w *worker) perform() (more bool) {
 		}
 	}()
 	for more = true; more; {
-		if w.step == nil {
+		switch {
+		case w.step == nil:
 			more = w.check()
-			continue
-		}
-		res := w.attempt()
-		if ok, done := w.complete(&res); done {
-			more = ok
-		} else {
-			more = w.finish(res, true)
+		case w.run.plan.facts[w.task.Ref].is(factPlain):
+			more = w.performPlain()
+		default:
+			more = w.attemptAndFinish()
 		}
 	}
 	return more
@@ -81,28 +79,73 @@ func (w *worker) crashed() (more bool) {
 	return w.finish(res, true)
 }
 
-// complete is finish for the common case: a plain node whose step has returned a value, and that nobody has asked to stop.
-// It reports whether it was that case, and if so whether there is a next task.
-func (w *worker) complete(res *attemptResult) (more, done bool) {
+// performPlain performs plain nodes for as long as one follows another: attempt, finish and take in one, for nodes that
+// complete and that nobody has asked to stop.
+func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
-	s, ref := &r.st, step.ref
-	if res.err != nil || !r.plan.facts[ref].is(factPlain) || r.careful && (r.cfg.checkValues || r.ctx.Err() != nil) {
-		return false, false
-	}
-	s.mu.Lock()
-	rec := &r.records[ref]
-	if rec.step != step || s.words[ref]&wordStopping != 0 {
+	s := &r.st
+	chained := !s.logged && r.tree == nil // else there is more to be seen to between two nodes
+	for {
+		ref := step.ref
+		do := r.step
+		if r.plan.facts[ref].is(factOwn) && !r.wrapped {
+			do = r.plan.nodes[ref].Do
+		}
+		w.phase = phaseUser
+		value, err := do(step, step)
+		w.phase = phaseEngine
+		w.now = r.now()
+		if err != nil || r.careful && (r.cfg.checkValues || r.ctx.Err() != nil) {
+			return w.finishPlain(value, err)
+		}
+		s.mu.Lock()
+		rec := &r.records[ref]
+		if rec.step != step || s.words[ref]&wordStopping != 0 {
+			s.mu.Unlock()
+			return w.finishPlain(value, err)
+		}
+		rec.step, rec.end = nil, w.now
+		if value != nil {
+			rec.value = value
+		}
+		s.complete(ref)
+		next, ok := noRef, false
+		if chained {
+			next, ok = s.nextPlain()
+		}
+		if !ok {
+			more = w.take()
+			step.returned()
+			return more
+		}
+		returned := step
+		rec = &r.records[next]
+		step = &rec.first
+		step.run, step.ref, step.attempt = r, next, 1
+		rec.step, rec.attempts, rec.start = step, 1, w.now
+		w.step, w.task.Ref = step, next
+		another := !r.starting && s.hasNext()
+		if another {
+			r.starting = true
+			r.workers++
+		}
 		s.mu.Unlock()
-		return false, false
+		if another {
+			go r.work()
+		}
+		returned.returned()
 	}
-	rec.step, rec.end = nil, w.now
-	if res.value != nil {
-		rec.value = res.value
-	}
-	s.complete(ref)
-	more = w.take()
-	step.returned()
-	return more, true
+}
+
+// attemptAndFinish, like finishPlain, is a function of its own to keep frames small: a goroutine begins with 2 kB of stack,
+// and to grow it costs as much as ten nodes.
+//
+//go:noinline
+func (w *worker) attemptAndFinish() (more bool) { return w.finish(w.attempt(), true) }
+
+//go:noinline
+func (w *worker) finishPlain(value any, err error) (more bool) {
+	return w.finish(attemptResult{value: value, err: err}, true)
 }
 
 // exit is reached with nothing to do when the worker is done, and in the middle of user code when that called
