@@ -36,10 +36,14 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	seen := make([]bool, len(r.fields))
 	for i := range v.Items {
 		item := &v.Items[i]
+		f := r.find(item.Key)
 		if !d.enter(item, item.Key, -1) {
-			return
+			if f >= 0 {
+				seen[f] = true // it is there, only wrong
+			}
+			continue
 		}
-		switch f := r.find(item.Key); {
+		switch {
 		case f < 0:
 			if p := d.add(item.KeyAt, ErrUnknownField, "unknown field %s", quote(item.Key)); p != nil {
 				p.Message += r.suggest(item.Key)
@@ -53,7 +57,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		d.pop()
 	}
 	for _, name := range r.required {
-		if !seen[r.find(name)] {
+		if !seen[r.find(name)] && !d.stopped {
 			d.add(v.At, ErrMissing, "the field %q is missing", name)
 		}
 	}

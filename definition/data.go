@@ -28,7 +28,7 @@ func (d *decoder) data(v *Value) any {
 		list := make([]any, 0, min(len(v.Items), 64))
 		for i := range v.Items {
 			if !d.enter(&v.Items[i], "", i) {
-				break
+				continue
 			}
 			list = append(list, d.data(&v.Items[i]))
 			d.pop()
@@ -39,7 +39,7 @@ func (d *decoder) data(v *Value) any {
 		for i := range v.Items {
 			item := &v.Items[i]
 			if !d.enter(item, item.Key, -1) {
-				break
+				continue
 			}
 			if _, twice := object[item.Key]; twice {
 				d.add(item.KeyAt, ErrDuplicate, "the key occurs twice")

@@ -89,13 +89,15 @@ type decoder struct {
 	ids                  map[string]bool // of the nodes of the graph that is being read
 }
 
-// enter begins to read an item of a list or an object. It returns false if nothing more is to be read; otherwise pop ends
-// what it began.
+// enter begins to read an item of a list or an object. It returns false if the item is not to be looked at; otherwise pop
+// ends what it began.
 func (d *decoder) enter(v *Value, key string, index int) bool {
 	d.push(key, index)
 	d.values++
 	switch {
 	case d.stopped:
+	case v.Problem != nil:
+		d.found(v.Problem)
 	case d.values > d.limits.Values:
 		d.stop(v.At, ErrLimit, "more than %d values", d.limits.Values)
 	case len(d.path) >= d.limits.Depth && v.Type >= List:
@@ -106,6 +108,9 @@ func (d *decoder) enter(v *Value, key string, index int) bool {
 	d.pop()
 	return false
 }
+
+// found reports what the reader of the format found.
+func (d *decoder) found(p *Problem) { d.add(p.Position, p.Kind, "%s", p.Message) }
 
 // expect reports a value that is not of the type.
 func (d *decoder) expect(v *Value, t Type) bool {
@@ -123,7 +128,7 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 	for i := range v.Items {
 		if !d.enter(&v.Items[i], "", i) {
-			return
+			continue
 		}
 		each(&v.Items[i])
 		d.pop()
@@ -132,6 +137,10 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 
 // document reads the outermost object. A version that is not known comes first: what else is wrong may be right in it.
 func (d *decoder) document(v *Value) *kahn.Graph {
+	if v.Problem != nil {
+		d.found(v.Problem)
+		return nil
+	}
 	if !d.expect(v, Object) {
 		return nil
 	}
@@ -163,6 +172,20 @@ func (d *decoder) graph(v *Value, r *record[graph]) *kahn.Graph {
 		nodes[i] = g.nodes[i].Node
 	}
 	return g.Add(nodes...).Connect(declare(g.nodes, g.edges)...)
+}
+
+// subgraph is a field that holds a graph.
+func subgraph[T any](key string, at func(*T) **kahn.Graph) field[T] {
+	return field[T]{
+		name: key,
+		read: func(d *decoder, v *Value, to *T) { *at(to) = d.graph(v, &graphRecord) },
+		show: func(e *encoder, from *T) (Value, bool) {
+			if *at(from) == nil {
+				return Value{}, false
+			}
+			return e.graph(*at(from), &graphRecord), true
+		},
+	}
 }
 
 // nodeList is the list of a graph's nodes.

@@ -119,7 +119,7 @@ func branchEdges(key string) field[node] {
 		for i := range v.Items {
 			item := &v.Items[i]
 			if !d.enter(item, item.Key, -1) {
-				return
+				continue
 			}
 			if kind, problem := checkName(item.Key, d.limits); problem != "" {
 				d.add(item.KeyAt, kind, "the label %s %s", quote(item.Key), problem)

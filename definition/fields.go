@@ -79,6 +79,7 @@ func init() {
 		prose("test", func(n *node) *string { return &n.TestExpr }),
 		flag("routes", func(n *node) *bool { return &n.Routes }),
 		enum("no_match", func(n *node) *kahn.NoMatch { return &n.NoMatch }),
+		subgraph("graph", func(n *node) **kahn.Graph { return &n.Sub }),
 		optional("gate", &gateRecord, func(n *node) **kahn.Gate { return &n.Gate }),
 		flag("disabled", func(n *node) *bool { return &n.Disabled }),
 		prose("when", func(n *node) *string { return &n.WhenExpr }),

@@ -51,6 +51,11 @@ func fill(t *testing.T, v reflect.Value) {
 	case *kahn.Join:
 		*x = kahn.AtLeast(2)
 		return
+	case **kahn.Graph:
+		*x = new(kahn.Graph)
+		(*x).Name = "inner"
+		(*x).Add(kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"b"}})
+		return
 	case *any:
 		*x = map[string]any{"a": []any{int64(1), 1.5, "x", nil, true}}
 		return
@@ -95,7 +100,13 @@ func same(t *testing.T, want, got *kahn.Graph) {
 	}
 	require.Equal(t, len(want.Nodes()), len(got.Nodes()))
 	for i, n := range want.Nodes() {
-		require.Equal(t, n, got.Nodes()[i])
+		m := got.Nodes()[i]
+		require.Equal(t, n.Sub == nil, m.Sub == nil)
+		if n.Sub != nil {
+			same(t, n.Sub, m.Sub)
+		}
+		n.Sub, m.Sub = nil, nil
+		require.Equal(t, n, m)
 	}
 	require.Equal(t, want.Edges(), got.Edges())
 }

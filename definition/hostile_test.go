@@ -180,7 +180,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			var e *definition.Error
 			require.ErrorAs(t, err, &e)
 			require.Less(t, len(err.Error()), 100_000)
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(96<<20))
 		})
 	}
 	t.Run("no limit on depth is a limit", func(t *testing.T) {

@@ -36,6 +36,9 @@ type Value struct {
 	Items []Value
 	// Key is the key of a member of an object.
 	Key string
+	// Problem is what the reader of the format found wrong with the value, or nil. Its Kind, Position and Message are set;
+	// FromTree reports it with the path, and looks no further into the value.
+	Problem *Problem
 	// At is where the value begins, KeyAt where the key of a member does.
 	At, KeyAt Position
 }

@@ -1,0 +1,206 @@
+package yaml
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/definition/internal/source"
+)
+
+// parse reads a text into a tree. What is no YAML becomes the problem of an empty tree; everything else that is wrong is
+// the problem of the value concerned, so that the decoder reports it with its path. The limits must be resolved.
+func parse(text string, limits definition.Limits) *definition.Value {
+	if p := checkText(text); p != nil {
+		return &definition.Value{Problem: p}
+	}
+	depth := depthLimit{most: limits.Depth}
+	var document, another yaml.Node
+	loader, err := yaml.NewLoader(strings.NewReader(text), yaml.WithV4Defaults(), yaml.WithPlugin(&depth))
+	if err == nil {
+		err = loader.Load(&document)
+	}
+	if err != nil {
+		return &definition.Value{Problem: depth.problem(err)}
+	}
+	if err := loader.Load(&another); err == nil {
+		return &definition.Value{Problem: problem(&another, definition.ErrUnsupported, "a second document begins here")}
+	} else if !errors.Is(err, io.EOF) {
+		return &definition.Value{Problem: depth.problem(err)}
+	}
+	c := converter{limits: limits, anchored: map[*yaml.Node]definition.Value{}}
+	root := c.value(document.Content[0])
+	return &root
+}
+
+// depthLimit is a plugin of the parser, so that it does not go deeper than the decoder will.
+type depthLimit struct {
+	most     int
+	exceeded bool // the parser does not hand on the error of a plugin
+}
+
+// CheckDepth implements yaml.LoaderLimitsPlugin.
+func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
+	if depth > d.most {
+		d.exceeded = true
+		return fmt.Errorf("nested deeper than %d levels", d.most)
+	}
+	return nil
+}
+
+// CheckAlias implements yaml.LoaderLimitsPlugin. Aliases are not followed by the parser.
+func (d *depthLimit) CheckAlias(int, int) error { return nil }
+
+// checkText looks for what the parser would not report, or not with a place: text that is not Unicode, control characters,
+// line breaks that editors do not show as such, and directives.
+func checkText(text string) *definition.Problem {
+	cursor := source.Start
+	at := func(offset int, kind definition.ErrorKind, message string) *definition.Problem {
+		cursor.Advance(text, offset)
+		return &definition.Problem{Kind: kind, Position: definition.Position(cursor), Message: message}
+	}
+	if offset, message := source.Invalid(text); message != "" {
+		return at(offset, definition.ErrEncoding, message)
+	}
+	for offset, r := range text {
+		switch {
+		case r == '\u0085' || r == '\u2028' || r == '\u2029' || r == '\r' && !strings.HasPrefix(text[offset:], "\r\n"):
+			return at(offset, definition.ErrAmbiguous, fmt.Sprintf("%U is a line break to some readers only; escape it in double quotes", r))
+		case r < ' ' && r != '\t' && r != '\n' && r != '\r' || 0x7f <= r && r < 0xa0 || r == '\uFEFF' || r == '\uFFFE' || r == '\uFFFF':
+			return at(offset, definition.ErrSyntax, fmt.Sprintf("%U must be escaped in double quotes", r))
+		}
+	}
+	offset := 0
+	for line := range strings.Lines(text) {
+		switch trimmed := strings.TrimSpace(line); {
+		case strings.HasPrefix(line, "%"):
+			return at(offset, definition.ErrUnsupported, "directives are not allowed")
+		case trimmed != "" && trimmed[0] != '#':
+			return nil // the document has begun
+		}
+		offset += len(line)
+	}
+	return nil
+}
+
+// problem turns an error of the parser into a problem.
+func (d *depthLimit) problem(err error) *definition.Problem {
+	p := &definition.Problem{Kind: definition.ErrSyntax, Message: err.Error(), Position: definition.Position{Line: 1, Column: 1}}
+	if d.exceeded {
+		p.Kind = definition.ErrLimit
+	}
+	var le *yaml.LoadError
+	switch {
+	case errors.Is(err, io.EOF):
+		p.Message = "the document is empty"
+	case errors.As(err, &le):
+		p.Message = le.Message
+		if le.ContextMsg != "" {
+			p.Message += " " + le.ContextMsg
+		}
+		if le.Mark.Line > 0 {
+			p.Position = definition.Position{Line: le.Mark.Line, Column: le.Mark.Column}
+		}
+	}
+	return p
+}
+
+func position(n *yaml.Node) definition.Position {
+	return definition.Position{Line: n.Line, Column: n.Column}
+}
+
+func problem(n *yaml.Node, kind definition.ErrorKind, format string, args ...any) *definition.Problem {
+	return &definition.Problem{Kind: kind, Position: position(n), Message: fmt.Sprintf(format, args...)}
+}
+
+// converter turns nodes of the parser into values. It goes as deep as the parser went, which is bounded.
+type converter struct {
+	limits   definition.Limits
+	aliases  int
+	anchored map[*yaml.Node]definition.Value // what has an anchor and is finished
+}
+
+func (c *converter) value(n *yaml.Node) definition.Value {
+	v := definition.Value{At: position(n)}
+	switch {
+	case n.Kind == yaml.AliasNode:
+		return c.alias(n)
+	case n.Style&yaml.TaggedStyle != 0:
+		v.Problem = problem(n, definition.ErrUnsupported, "tags are not allowed")
+	case n.Kind == yaml.ScalarNode:
+		c.scalar(&v, n)
+	case n.Kind == yaml.SequenceNode:
+		v.Type = definition.List
+		v.Items = make([]definition.Value, len(n.Content))
+		for i, item := range n.Content {
+			v.Items[i] = c.value(item)
+		}
+	case n.Kind == yaml.MappingNode:
+		v.Type = definition.Object
+		v.Items = make([]definition.Value, len(n.Content)/2)
+		for i := range v.Items {
+			v.Items[i] = c.value(n.Content[2*i+1])
+			c.key(&v.Items[i], n.Content[2*i])
+		}
+	default:
+		v.Problem = problem(n, definition.ErrUnsupported, "this is neither a scalar, a list nor a mapping")
+	}
+	if n.Anchor != "" {
+		c.anchored[n] = v
+	}
+	return v
+}
+
+// alias returns what an alias stands for; both share their items. A mistake in there is reported where it is.
+func (c *converter) alias(n *yaml.Node) definition.Value {
+	v := definition.Value{At: position(n)}
+	if c.aliases++; c.aliases > c.limits.Aliases {
+		v.Problem = problem(n, definition.ErrLimit, "more than %d aliases", c.limits.Aliases)
+		return v
+	}
+	target, ok := c.anchored[n.Alias]
+	if !ok {
+		v.Problem = problem(n, definition.ErrUnsupported, "the alias %.60q is a part of what it stands for", n.Value)
+		return v
+	}
+	target.At, target.Key, target.KeyAt = v.At, "", definition.Position{}
+	return target
+}
+
+func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		v.Type, v.Text = definition.Text, n.Value
+		return
+	}
+	t, ok := resolve(n.Value)
+	if !ok {
+		v.Problem = problem(n, definition.ErrAmbiguous,
+			"readers of YAML do not agree on what a plain %.60s is; quote it, or write it as JSON does", n.Value)
+		return
+	}
+	if v.Type = t; t != definition.Null {
+		v.Text = n.Value
+	}
+}
+
+// key sets the key of a member. A problem of the key comes before one of the value.
+func (c *converter) key(item *definition.Value, n *yaml.Node) {
+	item.Key, item.KeyAt = n.Value, position(n)
+	if n.Kind != yaml.ScalarNode {
+		item.Key, item.Problem = "?", problem(n, definition.ErrUnsupported, "a key must be text")
+		return
+	}
+	key := c.value(n)
+	switch {
+	case n.Value == "<<" && n.Style == 0:
+		item.Problem = problem(n, definition.ErrUnsupported, "merge keys are not allowed")
+	case key.Problem != nil:
+		item.Problem = key.Problem
+	case key.Type != definition.Text:
+		item.Problem = problem(n, definition.ErrType, "a key must be text, not %v; quote it", key.Type)
+	}
+}

@@ -1,0 +1,120 @@
+package yaml_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/definition/yaml"
+)
+
+// validator returns the published schema.
+func validator(t testing.TB) *jsonschema.Schema {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(definition.Schema()))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	require.NoError(t, c.AddResource("definition.json", doc))
+	s, err := c.Compile("definition.json")
+	require.NoError(t, err)
+	return s
+}
+
+// valid checks a JSON document by the schema.
+func valid(t testing.TB, s *jsonschema.Schema, text []byte) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	require.NoError(t, err)
+	return s.Validate(doc)
+}
+
+// Every document that this project ships conforms to the schema.
+func TestSchemaAcceptsEveryExample(t *testing.T) {
+	s := validator(t)
+	count := 0
+	for _, pattern := range []string{"../testdata/*.json", "testdata/*.yaml", "../../examples/workflow/*/*.json", "../../examples/workflow/*/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			if filepath.Ext(file) == ".yaml" {
+				g, err := yaml.Decode(text, definition.Limits{})
+				require.NoError(t, err, file)
+				text, err = definition.Encode(g)
+				require.NoError(t, err, file)
+			}
+			require.NoError(t, valid(t, s, text), file)
+			count++
+		}
+	}
+	require.GreaterOrEqual(t, count, 2)
+}
+
+// What an editor underlines by the schema is what the decoder refuses, as far as a schema can tell.
+func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
+	s := validator(t)
+	for name, text := range map[string]string{
+		"no version":              `{"nodes": []}`,
+		"another version":         `{"version": 2}`,
+		"unknown field":           `{"version": 1, "steps": []}`,
+		"unknown field in a node": `{"version": 1, "nodes": [{"id": "a", "retries": 3}]}`,
+		"no id":                   `{"version": 1, "nodes": [{}]}`,
+		"empty id":                `{"version": 1, "nodes": [{"id": ""}]}`,
+		"id __proto__":            `{"version": 1, "nodes": [{"id": "__proto__"}]}`,
+		"id with HTML":            `{"version": 1, "nodes": [{"id": "<b>"}]}`,
+		"id with NUL":             `{"version": 1, "nodes": [{"id": "a\u0000"}]}`,
+		"id with a newline":       `{"version": 1, "nodes": [{"id": "a\n"}]}`,
+		"id that runs backwards":  `{"version": 1, "nodes": [{"id": "a\u202eb"}]}`,
+		"duration as a number":    `{"version": 1, "nodes": [{"id": "a", "timeout": 30}]}`,
+		"duration without a unit": `{"version": 1, "nodes": [{"id": "a", "timeout": "30"}]}`,
+		"negative duration":       `{"version": 1, "nodes": [{"id": "a", "timeout": "-1s"}]}`,
+		"no duration":             `{"version": 1, "nodes": [{"id": "a", "timeout": "none"}]}`,
+		"unknown join":            `{"version": 1, "nodes": [{"id": "a", "join": "at_least(x)"}]}`,
+		"empty join":              `{"version": 1, "nodes": [{"id": "a", "join": ""}]}`,
+		"null as a default":       `{"version": 1, "nodes": [{"id": "a", "default": null}]}`,
+		"null as a list":          `{"version": 1, "nodes": null}`,
+		"edge with its own from":  `{"version": 1, "nodes": [{"id": "a", "next": {"from": "a", "to": "a"}}]}`,
+		"edge without to":         `{"version": 1, "nodes": [{"id": "a"}], "edges": [{"from": "a"}]}`,
+		"no causes":               `{"version": 1, "nodes": [{"id": "a", "next": {"to": "a", "causes": []}}]}`,
+		"text as a schema":        `{"version": 1, "nodes": [{"id": "a", "input_schema": "object"}]}`,
+		"empty guard":             `{"version": 1, "nodes": [{"id": "a", "when": ""}]}`,
+		"fraction":                `{"version": 1, "nodes": [{"id": "a", "priority": 1.5}]}`,
+		"negative count":          `{"version": 1, "nodes": [{"id": "a", "retry": {"max_attempts": -1}}]}`,
+		"group without a name":    `{"version": 1, "groups": [{"limit": 1}]}`,
+		"empty label":             `{"version": 1, "nodes": [{"id": "a", "branches": {"": "a"}}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := definition.Decode([]byte(text), definition.Limits{})
+			require.Error(t, err)
+			require.Error(t, valid(t, s, []byte(text)))
+		})
+	}
+}
+
+// FuzzSchema: what the decoder accepts conforms to the schema.
+func FuzzSchema(f *testing.F) {
+	s := validator(f)
+	text, err := os.ReadFile("../testdata/full.json")
+	require.NoError(f, err)
+	f.Add(text)
+	for _, field := range []string{
+		`"timeout": "1h2m.5s"`, `"timeout": "+1µs"`, `"retry": {"initial_delay": "-0.5ms", "max_delay": "none"}`, `"join": "at_least(12)"`,
+		`"branches": {"a": ["n", {"to": "n"}], "b": "n"}, "next": ["n", {"to": "n", "outcome": "always"}], "needs": {"from": "n"}`,
+	} {
+		f.Add([]byte(`{"version": 1, "nodes": [{"id": "n", ` + field + `}]}`))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g, err := definition.Decode(data, definition.Limits{Bytes: 1 << 16})
+		if err != nil {
+			return
+		}
+		require.NoError(t, valid(t, s, data))
+		text, err := definition.Encode(g)
+		require.NoError(t, err)
+		require.NoError(t, valid(t, s, text))
+	})
+}

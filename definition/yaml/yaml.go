@@ -1,0 +1,73 @@
+// Package yaml reads and writes the documents of package definition as YAML. The fields, the checks and the limits are the
+// same; both formats are read into the same tree and decoded by the same code.
+//
+// # What is YAML here
+//
+// YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number as JSON
+// writes it, or text. A plain scalar that some readers take for something else is refused with [definition.ErrAmbiguous]
+// and has to be quoted: yes, no, on, off, y and n; other cases of true, false and null; numbers such as 0x1f, 017, 1_000,
+// +1, .5 or .inf; 12:30 and 2024-01-31. That holds for keys too, and keys are text.
+//
+// Anchors and aliases are understood; what an alias stands for counts against Limits.Values each time. Tags, merge keys,
+// directives and several documents in one text are refused with [definition.ErrUnsupported].
+package yaml
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/definition/internal/source"
+)
+
+// Decode reads a YAML document: see [definition.Decode]. Its errors are the same, a [*definition.Error] with path, line and
+// column of every problem.
+func Decode(data []byte, limits definition.Limits) (*kahn.Graph, error) {
+	limits = limits.Resolved()
+	if len(data) > limits.Bytes {
+		return nil, tooLong(limits)
+	}
+	text := string(data)
+	g, err := definition.FromTree(parse(text, limits), limits)
+	if err != nil {
+		locate(text, err)
+		return nil, err
+	}
+	return g, nil
+}
+
+// Read is Decode of what a reader has. It does not read more than Limits.Bytes and one byte. An error of the reader is
+// returned as it is.
+func Read(r io.Reader, limits definition.Limits) (*kahn.Graph, error) {
+	limits = limits.Resolved()
+	data, more, err := source.Read(r, limits.Bytes)
+	switch {
+	case err != nil:
+		return nil, err
+	case more:
+		return nil, tooLong(limits)
+	}
+	return Decode(data, limits)
+}
+
+func tooLong(limits definition.Limits) error {
+	return &definition.Error{Problems: []*definition.Problem{{
+		Kind: definition.ErrLimit, Path: "$", Message: fmt.Sprintf("the document is longer than %d bytes", limits.Bytes),
+	}}}
+}
+
+// Load is Decode followed by a compilation: see [definition.Load].
+func Load(data []byte, limits definition.Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
+	g, err := Decode(data, limits)
+	if err != nil {
+		return nil, err
+	}
+	if prepare != nil {
+		prepare(g)
+	}
+	if _, err := g.Compile(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
