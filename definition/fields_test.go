@@ -319,6 +319,22 @@ func TestEncodeRefusesWhatIsNotData(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotData)
 		require.Less(t, len(err.Error()), 1000)
 	})
+	t.Run("a sub-graph that contains itself", func(t *testing.T) {
+		var g kahn.Graph
+		g.Add(kahn.Node{ID: "n", Sub: &g}, kahn.Node{ID: "m", Sub: &g})
+		_, err := Encode(&g)
+		require.ErrorIs(t, err, ErrNotData)
+		require.Less(t, len(err.Error()), 10_000)
+	})
+	t.Run("code in a sub-graph", func(t *testing.T) {
+		var g, sub kahn.Graph
+		sub.Add(kahn.Node{ID: "m", When: func(kahn.View) (bool, error) { return true, nil }})
+		_, err := Encode(g.Add(kahn.Node{ID: "n", Sub: &sub}))
+		require.ErrorIs(t, err, ErrNotData)
+		var p *Problem
+		require.ErrorAs(t, err, &p)
+		require.Equal(t, []string{"n/m", "When", "$.nodes[0].graph.nodes[0]"}, []string{p.Node, p.Field, p.Path})
+	})
 	t.Run("merge strategy", func(t *testing.T) {
 		var g kahn.Graph
 		g.RegisterMerge("mine", func([]kahn.Contribution) (any, error) { return nil, nil })

@@ -90,6 +90,10 @@ func TestProblems(t *testing.T) {
 		"id with an escape code":   {`{"version": 1, "nodes": [{"id": "\u001b[31m"}]}`, definition.ErrValue, "$.nodes[0].id", 1, 33},
 		"id that runs backwards":   {`{"version": 1, "nodes": [{"id": "a\u202eb"}]}`, definition.ErrValue, "$.nodes[0].id", 1, 33},
 		"label with a newline":     {node(`"branches": {"a\nb": "n"}`), definition.ErrValue, `$.nodes[0].branches["a\nb"]`, 2, 14},
+		"version in a sub-graph":   {node(`"graph": {"version": 1}`), definition.ErrUnknownField, "$.nodes[0].graph.version", 2, 11},
+		"node of the outer graph":  {node(`"graph": {"nodes": [{"id": "a", "after": "n"}]}`), definition.ErrReference, "$.nodes[0].graph.nodes[0].after", 2, 42},
+		"node of an inner graph":   {node(`"graph": {"nodes": [{"id": "a"}]}, "after": "a"`), definition.ErrReference, "$.nodes[0].after", 2, 45},
+		"null as a sub-graph":      {node(`"graph": null`), definition.ErrType, "$.nodes[0].graph", 2, 10},
 		"column counts characters": {node(`"config": "ääß😀", "x": 1`), definition.ErrUnknownField, "$.nodes[0].x", 2, 19},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,6 +129,15 @@ func TestAllProblems(t *testing.T) {
 	}, paths)
 	require.Contains(t, err.Error(), `did you mean "max_attempts"?`)
 	require.Contains(t, err.Error(), `"lots" is none of half, none, full`)
+}
+
+// A problem inside a sub-graph names the nodes on the way.
+func TestProblemInSubgraph(t *testing.T) {
+	_, err := definition.Decode([]byte(node(`"graph": {"nodes": [{"id": "m", "graph": {"nodes": [{"id": "o", "x": 1}]}}]}`)), definition.Limits{})
+	var p *definition.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, "n/m/o", p.Node)
+	require.Equal(t, "$.nodes[0].graph.nodes[0].graph.nodes[0].x", p.Path)
 }
 
 // Each limit refuses what is one beyond it, and can be lifted.
@@ -163,6 +176,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"deep lists":        node(`"config": ` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)),
 		"deep objects":      node(`"config": ` + strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)),
+		"deep sub-graphs":   `{"version": 1, "nodes": [` + strings.Repeat(`{"id": "a", "graph": {"nodes": [`, 30_000) + strings.Repeat(`]}}`, 30_000) + `]}`,
 		"deep, without end": strings.Repeat("[", 1<<20),
 		"long id":           `{"version": 1, "nodes": [{"id": "` + huge + `"}]}`,
 		"long field":        `{"version": 1, "` + huge + `": 1}`,
