@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/sse"
+)
+
+// check serves on a port of its own, does what the page does, and compares what it has seen with what must be.
+func check(ctx context.Context, out io.Writer) (err error) {
+	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		stop()
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve(ctx, listener, 20*time.Millisecond) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-served)
+		http.DefaultClient.CloseIdleConnections()
+	}()
+	base := "http://" + listener.Addr().String()
+
+	if _, err := request(ctx, http.MethodGet, base+"/"); err != nil {
+		return err
+	}
+	body, err := request(ctx, http.MethodPost, base+"/runs")
+	if err != nil {
+		return err
+	}
+	var run struct{ ID string }
+	if err := json.Unmarshal(body, &run); err != nil {
+		return err
+	}
+	statuses := map[string]kahn.EventType{}
+	client := &sse.Client{URL: base + "/runs/" + run.ID + "/events"}
+	for event, err := range client.Events(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, event)
+		switch event.Type {
+		case kahn.EventNodeDelta, kahn.EventNodeLog:
+			continue
+		case kahn.EventNodeSuspended:
+			if _, err := request(ctx, http.MethodPost, base+"/runs/"+run.ID+"/approve"); err != nil {
+				return err
+			}
+		}
+		statuses[event.Node] = event.Type
+	}
+	for node, want := range map[string]kahn.EventType{
+		"": kahn.EventRunCompleted, "lint": kahn.EventNodeFailed, "test": kahn.EventNodeCompleted, "tidy": kahn.EventNodeCompleted,
+	} {
+		if statuses[node] != want {
+			return fmt.Errorf("the last event of node %q is %q, expected %q", node, statuses[node], want)
+		}
+	}
+	return nil
+}
+
+func request(ctx context.Context, method, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it has been read, or the error is told
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	}
+	return body, err
+}
