@@ -1,0 +1,233 @@
+package schema
+
+import (
+	"cmp"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// measure refuses a value that is too deep or too large, among them those that contain themselves: what package json, or the
+// validator, makes of it would have no bounds. What marshals itself counts as one part.
+func measure(v any, maxDepth, maxParts int) error {
+	m := meter{depth: maxDepth, parts: maxParts}
+	return m.walk(reflect.ValueOf(v), 0)
+}
+
+type meter struct{ depth, parts int }
+
+var (
+	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+func (m *meter) walk(v reflect.Value, depth int) error {
+	if m.parts--; m.parts < 0 {
+		return errors.New("too many parts")
+	}
+	if depth > m.depth {
+		return fmt.Errorf("nested deeper than %d levels", m.depth)
+	}
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice, reflect.Array, reflect.Struct:
+		if v.Type().Implements(jsonMarshaler) || v.Type().Implements(textMarshaler) {
+			return nil
+		}
+	}
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if !v.IsNil() {
+			return m.walk(v.Elem(), depth+1)
+		}
+	case reflect.Map:
+		for it := v.MapRange(); it.Next(); {
+			if err := m.walk(it.Value(), depth+1); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		switch v.Type().Elem().Kind() {
+		case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice, reflect.Array, reflect.Struct:
+		default:
+			m.parts -= v.Len()
+			return nil
+		}
+		for i := range v.Len() {
+			if err := m.walk(v.Index(i), depth+1); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if err := m.walk(v.Field(i), depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// badNumber looks for a number that would take unbounded work to compare exactly.
+func badNumber(v any, path []string) (bad kahn.Violation, found bool) {
+	switch v := v.(type) {
+	case json.Number:
+		mantissa, exponent, _ := strings.Cut(strings.ToLower(v.String()), "e")
+		e, err := strconv.Atoi(cmp.Or(exponent, "0"))
+		if len(mantissa) > maxDigits || err != nil || e > maxDigits || e < -maxDigits {
+			return kahn.Violation{Path: pointer(path), Message: "the number is too large or has too many digits"}, true
+		}
+	case []any:
+		for i := range v {
+			if bad, found = badNumber(v[i], append(path, strconv.Itoa(i))); found {
+				return bad, true
+			}
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if bad, found = badNumber(v[key], append(path, key)); found {
+				return bad, true
+			}
+		}
+	}
+	return bad, false
+}
+
+// pattern compiles the patterns of schemas. Package regexp bounds the size of what it compiles, and matches in linear time.
+func pattern(text string) (jsonschema.Regexp, error) {
+	if len(text) > maxPattern {
+		return nil, fmt.Errorf("%w: a pattern of %d bytes", ErrLimit, len(text))
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	return re, nil
+}
+
+// reach is how far a schema applies to one and the same value: how many schemas, and how many within one another, at most.
+type reach struct{ schemas, depth int }
+
+// checkReach refuses schemas that would apply too many schemas to one value. Each schema is worked out once, but what two ways
+// lead to counts twice: the validator does not remember what it has done.
+func checkReach(root *jsonschema.Schema) error {
+	known := map[*jsonschema.Schema]reach{}
+	var of func(s *jsonschema.Schema) reach
+	of = func(s *jsonschema.Schema) reach {
+		if r, ok := known[s]; ok {
+			return r // zero while it is worked out: a cycle, where the validator stops
+		}
+		known[s] = reach{}
+		sum := reach{1, 0}
+		for _, next := range sameValue(s) {
+			r := of(next)
+			sum.schemas = min(sum.schemas+r.schemas, maxInPlace+1)
+			sum.depth = max(sum.depth, r.depth)
+		}
+		sum.depth++
+		known[s] = sum
+		return sum
+	}
+	seen := map[*jsonschema.Schema]bool{root: true}
+	for all := []*jsonschema.Schema{root}; len(all) > 0; {
+		s := all[len(all)-1]
+		all = all[:len(all)-1]
+		if r := of(s); r.schemas > maxInPlace || r.depth > maxInPlaceDepth {
+			return fmt.Errorf("%w: more than %d schemas apply to one value, or %d within one another", ErrLimit, maxInPlace, maxInPlaceDepth)
+		}
+		for _, next := range append(sameValue(s), members(s)...) {
+			if !seen[next] {
+				seen[next] = true
+				all = append(all, next)
+			}
+		}
+	}
+	return nil
+}
+
+// sameValue lists the schemas that s applies to the value that it is applied to itself.
+func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
+	list := slices.Concat([]*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
+	if s.DynamicRef != nil {
+		list = append(list, s.DynamicRef.Ref)
+	}
+	for _, d := range s.Dependencies {
+		list = append(list, schemasIn(d)...)
+	}
+	return present(append(list, slices.Collect(maps.Values(s.DependentSchemas))...))
+}
+
+// members lists the schemas that s applies to the members of a value.
+func members(s *jsonschema.Schema) []*jsonschema.Schema {
+	list := slices.Concat([]*jsonschema.Schema{s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems, s.ContentSchema},
+		s.PrefixItems, schemasIn(s.AdditionalProperties), schemasIn(s.Items), schemasIn(s.AdditionalItems))
+	list = slices.AppendSeq(list, maps.Values(s.Properties))
+	return present(slices.AppendSeq(list, maps.Values(s.PatternProperties)))
+}
+
+func schemasIn(v any) []*jsonschema.Schema {
+	switch v := v.(type) {
+	case *jsonschema.Schema:
+		return []*jsonschema.Schema{v}
+	case []*jsonschema.Schema:
+		return v
+	}
+	return nil
+}
+
+func present(list []*jsonschema.Schema) []*jsonschema.Schema {
+	return slices.DeleteFunc(list, func(s *jsonschema.Schema) bool { return s == nil })
+}
+
+var english = message.NewPrinter(language.English)
+
+// flatten lists what is at the leaves of a tree of errors, by place: the validator finds it in the order of maps.
+func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
+	stack := []*jsonschema.ValidationError{root}
+	for len(stack) > 0 && len(list) < maxLeaves {
+		e := stack[len(stack)-1]
+		stack = append(stack[:len(stack)-1], e.Causes...)
+		if len(e.Causes) == 0 {
+			list = append(list, kahn.Violation{Path: pointer(e.InstanceLocation), Message: shorten(e.ErrorKind.LocalizedString(english))})
+		}
+	}
+	slices.SortFunc(list, func(a, b kahn.Violation) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
+	list = slices.Compact(list) // the same may be found by two ways
+	if more := len(list) - maxViolations; more > 0 {
+		list = append(list[:maxViolations], kahn.Violation{Message: fmt.Sprintf("and %d more", more)})
+	}
+	return list
+}
+
+// pointer is the JSON pointer of a place.
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, step := range path {
+		b.WriteByte('/')
+		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+	}
+	return b.String()
+}
+
+// shorten bounds a message, which may hold parts of the value.
+func shorten(text string) string {
+	const most = 500
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}

@@ -1,0 +1,252 @@
+// Package schema makes contracts of JSON Schemas. It is the SchemaCompiler that a graph with schemas needs:
+//
+//	g.Schemas = schema.Compiler{}
+//
+//	kahn.Node{ID: "store", OutputSchema: map[string]any{"type": "object", "required": []string{"id"}}}
+//
+// A schema is any value whose JSON form is one, or JSON text as a string, a []byte or a [json.RawMessage]. Drafts 4, 6, 7,
+// 2019-09 and 2020-12 are understood, the last one by default. Formats annotate and are not asserted, as the later drafts
+// have it. Patterns are those of package regexp.
+//
+// Values are judged by their JSON form: what package json makes of them, with integers of any size exact. A value that has
+// none is a violation.
+//
+// # Limits
+//
+// Nothing is loaded: a $ref or $schema that leads outside the schema, the standard metaschemas excepted, is an error that
+// matches [ErrRemote]. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value,
+// 50 of them within one another; more is an error that matches [ErrLimit]. A pattern of more than 1,000 bytes is an [*Error].
+// A value may have 1,000 levels and ten million parts, and judging it a million applications of schemas; more is a
+// violation. The applications are counted where a schema has looked at a value to the end, so this bound is a rough one:
+// where alternatives that recur are tried below a "not", those that fail at once are not counted.
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The limits that the package comment tells.
+const (
+	maxSchemaDepth  = 200
+	maxSchemaParts  = 20_000
+	maxPattern      = 1000
+	maxInPlace      = 10_000
+	maxInPlaceDepth = 50
+	maxDepth        = 1000
+	maxParts        = 10_000_000
+	maxApplications = 1_000_000
+	maxDigits       = 1000
+	maxViolations   = 100    // that are told
+	maxLeaves       = 10_000 // that are looked at
+)
+
+var (
+	// ErrRemote tells that a schema refers to something outside itself.
+	ErrRemote = errors.New("remote reference")
+	// ErrLimit tells that a schema is too large.
+	ErrLimit = errors.New("schema limit exceeded")
+)
+
+// Error tells what is wrong with a schema, as its metaschema has it.
+type Error struct {
+	Violations []kahn.Violation // places in the schema
+}
+
+// Error lists the violations.
+func (e *Error) Error() string {
+	var parts []string
+	for _, v := range e.Violations {
+		parts = append(parts, v.String())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Compiler implements [kahn.SchemaCompiler].
+type Compiler struct{}
+
+// Compile makes a contract of a schema. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or tells why the schema
+// is not JSON.
+func (Compiler) Compile(schema any) (kahn.Contract, error) {
+	doc, err := document(schema)
+	if err != nil {
+		return nil, err
+	}
+	first, err := compile(doc)
+	if err != nil {
+		return nil, err
+	}
+	c := &contract{}
+	c.pool.New = func() any {
+		j, err := compile(doc)
+		if err != nil { // it was compiled before
+			panic(err)
+		}
+		return j
+	}
+	c.pool.Put(first)
+	return c, nil
+}
+
+// document decodes a schema and bounds it.
+func document(schema any) (any, error) {
+	var text []byte
+	switch s := schema.(type) {
+	case string:
+		text = []byte(s)
+	case []byte:
+		text = s
+	case json.RawMessage:
+		text = s
+	default:
+		if err := measure(schema, maxSchemaDepth, maxSchemaParts); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrLimit, err)
+		}
+		var err error
+		if text, err = json.Marshal(schema); err != nil {
+			return nil, fmt.Errorf("the schema has no JSON form: %w", err)
+		}
+	}
+	doc, err := decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("the schema is not JSON: %w", err)
+	}
+	if err := measure(doc, maxSchemaDepth, maxSchemaParts); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+	if v, bad := badNumber(doc, nil); bad {
+		return nil, fmt.Errorf("%w: %v", ErrLimit, v)
+	}
+	return doc, nil
+}
+
+func decode(text []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("there is more after the value")
+	}
+	return v, nil
+}
+
+const location = "contract:///schema.json"
+
+// judge is a compiled schema that counts its applications, and so can be used by one goroutine at a time.
+type judge struct {
+	schema *jsonschema.Schema
+	spent  int
+}
+
+func compile(doc any) (*judge, error) {
+	j := &judge{}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(nothing{})
+	c.UseRegexpEngine(pattern)
+	c.RegisterVocabulary(&jsonschema.Vocabulary{
+		URL:     "contract:///count",
+		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) { return j, nil },
+	})
+	c.AssertVocabs()
+	if err := c.AddResource(location, doc); err != nil {
+		return nil, explain(err)
+	}
+	var err error
+	if j.schema, err = c.Compile(location); err != nil {
+		return nil, explain(err)
+	}
+	return j, checkReach(j.schema)
+}
+
+// explain turns an error of the library into one of this package.
+func explain(err error) error {
+	var load *jsonschema.LoadURLError
+	if errors.As(err, &load) {
+		return fmt.Errorf("%w: %.200q", ErrRemote, load.URL)
+	}
+	if errors.Is(err, ErrLimit) {
+		return err
+	}
+	var invalid *jsonschema.SchemaValidationError
+	if errors.As(err, &invalid) {
+		var found *jsonschema.ValidationError
+		if errors.As(invalid.Err, &found) {
+			return &Error{Violations: flatten(found)}
+		}
+	}
+	return &Error{Violations: []kahn.Violation{{Message: strings.ReplaceAll(err.Error(), location, "")}}}
+}
+
+// nothing is a loader that loads nothing.
+type nothing struct{}
+
+func (nothing) Load(url string) (any, error) { return nil, ErrRemote }
+
+// errCostly stops a judgement that takes too long.
+var errCostly = fmt.Errorf("judging the value takes more than %d applications of schemas", maxApplications)
+
+// Validate implements jsonschema.SchemaExt: it is called whenever a schema has been applied to a value.
+func (j *judge) Validate(*jsonschema.ValidatorContext, any) {
+	if j.spent++; j.spent > maxApplications {
+		panic(errCostly)
+	}
+}
+
+func (j *judge) check(v any) (err error) {
+	j.spent = 0
+	defer func() {
+		switch p := recover(); p {
+		case nil:
+		case error(errCostly):
+			err = errCostly
+		default:
+			panic(p)
+		}
+	}()
+	return j.schema.Validate(v)
+}
+
+// contract implements kahn.Contract.
+type contract struct{ pool sync.Pool }
+
+func (c *contract) Check(value any) []kahn.Violation {
+	if err := measure(value, maxDepth, maxParts); err != nil {
+		return []kahn.Violation{{Message: err.Error()}}
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return []kahn.Violation{{Message: "the value has no JSON form: " + err.Error()}}
+	}
+	v, err := decode(text)
+	if err != nil {
+		return []kahn.Violation{{Message: "the value has no JSON form: " + err.Error()}}
+	}
+	if err := measure(v, maxDepth, maxParts); err != nil { // what marshals itself was not seen before
+		return []kahn.Violation{{Message: err.Error()}}
+	}
+	if bad, is := badNumber(v, nil); is {
+		return []kahn.Violation{bad}
+	}
+	j := c.pool.Get().(*judge)
+	err = j.check(v)
+	c.pool.Put(j)
+	var found *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &found):
+		return flatten(found)
+	}
+	return []kahn.Violation{{Message: err.Error()}}
+}
