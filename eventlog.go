@@ -65,7 +65,7 @@ func (r *Run) EventRange() (first, last uint64) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.first(), l.last
+	return l.first(), l.last - l.hidden
 }
 
 // GapError tells a reader of events that it is too late: of the events that it has not seen, the log keeps those from First
@@ -100,6 +100,8 @@ type eventLog struct {
 	last   uint64        // the id of the last entry
 	retain uint64        // how many events are kept for readers
 	now    int64         // the time of the last entry
+	hidden uint64        // how many of the last entries nobody may see yet: the store has not confirmed what they tell of
+	hides  bool          // new entries are hidden
 	closed bool          // there will be no more
 	more   chan struct{} // closed when there is more; nil if nobody waits for that
 	sinks  []*sink
@@ -159,7 +161,34 @@ func (l *eventLog) append(e entry) {
 	}
 	l.blocks[n-1] = append(l.blocks[n-1], e)
 	l.last++
+	if l.hides {
+		l.hidden++
+	}
 	l.closed = e.kind.endsRun()
+}
+
+// publish shows the entries up to an id.
+func (l *eventLog) publish(id uint64) {
+	l.mu.Lock()
+	if id > l.last-l.hidden {
+		l.hidden = l.last - id
+	}
+	l.unlock()
+}
+
+// retract forgets the entries that are hidden, and hides no more. It returns the id of the last one that is left.
+func (l *eventLog) retract() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ; l.hidden > 0; l.hidden-- {
+		n := len(l.blocks) - 1
+		if l.blocks[n] = l.blocks[n][:len(l.blocks[n])-1]; len(l.blocks[n]) == 0 {
+			l.blocks = l.blocks[:n]
+		}
+		l.last--
+	}
+	l.hides, l.closed = false, false
+	return l.last
 }
 
 // trim lets go of blocks that no reader may have and every sink has taken.
@@ -223,11 +252,12 @@ func (l *eventLog) take(k *sink) (batch []entry, more <-chan struct{}) {
 
 func (l *eventLog) read(next uint64) (batch []entry, more <-chan struct{}) {
 	switch {
-	case next <= l.last:
+	case next <= l.last-l.hidden:
 		i := next - l.base - 1
 		b := l.blocks[i/blockSize]
-		return b[i%blockSize : len(b) : len(b)], nil
-	case l.closed:
+		end := min(uint64(len(b)), l.last-l.hidden-l.base-i/blockSize*blockSize)
+		return b[i%blockSize : end : end], nil
+	case l.closed && l.hidden == 0:
 		return nil, nil
 	case l.more == nil:
 		l.more = make(chan struct{})

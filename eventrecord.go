@@ -85,6 +85,20 @@ type recorder struct {
 	latest []uint64 // by Ref: the id of the node's last event that was not passing, 0 if there is none
 }
 
+// retract forgets the events above an id.
+func (rec *recorder) retract(last uint64) {
+	forget := func(id *uint64) {
+		if *id > last {
+			*id = 0
+		}
+	}
+	forget(&rec.wave)
+	forget(&rec.ended)
+	for i := range rec.latest {
+		forget(&rec.latest[i])
+	}
+}
+
 // event logs what is no transition of the State, after those that came before it. It is called with the run's lock held.
 func (r *Run) event(e entry) {
 	if r.log == nil {
@@ -94,6 +108,9 @@ func (r *Run) event(e entry) {
 	r.log.mu.Lock()
 	r.append(e, 0)
 	r.log.unlock()
+	if d := r.outermost().durable; d != nil {
+		d.show(r.log)
+	}
 }
 
 // flush turns the state's changes into events, with the run's lock held.
@@ -126,6 +143,11 @@ func (r *Run) flush(now int64) {
 		}
 	}
 	r.log.unlock()
+	if r.durable != nil {
+		r.durable.add(r, s.changes)
+	} else if d := r.outermost().durable; d != nil {
+		d.show(r.log) // a nested run has no records of its own
+	}
 	s.changes = s.changes[:0]
 }
 

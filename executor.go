@@ -79,18 +79,6 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		return nil, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
 			quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)
 	}
-	var from *restoration
-	if r.cfg.from != nil {
-		var err error
-		if from, err = r.restoration(); err != nil {
-			return nil, err
-		}
-	}
-	for _, need := range p.inputs {
-		if _, ok := r.cfg.inputs[need.port]; !ok {
-			return nil, fmt.Errorf("%w: %s, for a required port of node %s", ErrMissingInput, quoteID(need.port), quoteID(need.node))
-		}
-	}
 	if r.cfg.moderator == nil && len(p.moderated) > 0 {
 		return nil, fmt.Errorf("%w: node %s and %d more ask for one", ErrNoModerator, quoteID(p.nodes[p.moderated[0]].ID), len(p.moderated)-1)
 	}
@@ -100,8 +88,35 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
+	from, err := r.origin()
+	if err != nil {
+		return nil, err
+	}
 	r.begin(from)
 	return r, nil
+}
+
+// origin is where the run goes on from, or nil if it starts anew. Everything else that may keep it from running was looked
+// at before: this takes the lease of a run that has a store.
+func (r *Run) origin() (from *restoration, err error) {
+	switch {
+	case r.cfg.store != nil:
+		from, err = r.acquire()
+	case r.cfg.from != nil:
+		from, err = r.restoration()
+	}
+	if err == nil && from == nil {
+		err = r.earlySignals()
+	}
+	for _, need := range r.plan.inputs {
+		if _, ok := r.cfg.inputs[need.port]; !ok && err == nil {
+			err = fmt.Errorf("%w: %s, for a required port of node %s", ErrMissingInput, quoteID(need.port), quoteID(need.node))
+		}
+	}
+	if err != nil && r.durable != nil {
+		r.releaseLease()
+	}
+	return from, err
 }
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
@@ -163,6 +178,7 @@ type Run struct {
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet
+	durable   *durable       // nil without a store
 	warnings  []error
 
 	idOnce, traceOnce sync.Once
@@ -247,12 +263,15 @@ func (r *Run) begin(x *restoration) {
 		r.plant()
 	}
 	r.records = make([]record, len(r.plan.nodes))
-	if len(r.cfg.sinks) > 0 || len(r.cfg.observers) > 0 || r.cfg.retain > 0 {
+	if len(r.cfg.sinks) > 0 || len(r.cfg.observers) > 0 || r.cfg.retain > 0 || r.durable != nil {
 		var last uint64
 		if x != nil {
 			last = x.file.LastEvent
 		}
 		r.log, r.recorder.latest = newEventLog(r, last), make([]uint64, len(r.plan.nodes))
+		if r.durable != nil {
+			r.log.hides, r.st.parks = true, true
+		}
 		r.st.logged = true
 	}
 	var ended *stopCause
@@ -274,6 +293,9 @@ func (r *Run) begin(x *restoration) {
 		s.begin()
 	}
 	r.flush(0)
+	if r.durable != nil {
+		r.startRenewal()
+	}
 	r.careful = r.cfg.checkValues || r.ctx.Done() != nil
 	if r.ctx.Done() != nil {
 		r.base = context.WithoutCancel(r.ctx)
@@ -310,6 +332,9 @@ func (r *Run) dispatch(now int64) {
 		r.starting = true
 		r.workers++
 		go r.work()
+	}
+	if r.durable != nil {
+		r.commitPending()
 	}
 	if r.st.asleep > 0 || r.leaving {
 		r.rest(now)
@@ -351,6 +376,10 @@ func (r *Run) sumUp(now int64) {
 		r.outer.childEnded(r)
 	} else if r.log != nil {
 		r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
+	}
+	if r.durable != nil {
+		r.durable.changeStatus(r, r.verdict.status)
+		r.commitPending()
 	}
 }
 
@@ -523,6 +552,9 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	}
 	r.wake(r.now())
 	r.leaving = false
+	if r.durable != nil {
+		r.durable.stale = true // so that whoever goes on with the run stops it too
+	}
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
 			r.stopCauses = map[CauseKind]*stopCause{}

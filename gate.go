@@ -353,6 +353,10 @@ func (r *Run) rest(now int64) {
 	if !r.resting {
 		r.resting = true
 		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunRunning, To: RunSuspended, Waiting: r.waitingIDs()}})
+		if r.durable != nil {
+			r.durable.changeStatus(r, RunSuspended)
+			r.commitPending()
+		}
 	}
 	if !r.leaving && !r.unheld {
 		return
@@ -378,6 +382,9 @@ func (r *Run) wake(now int64) {
 	if r.resting {
 		r.resting = false
 		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.waitingIDs()}})
+		if r.durable != nil {
+			r.durable.changeStatus(r, RunRunning)
+		}
 	}
 }
 

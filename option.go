@@ -26,6 +26,7 @@ type config struct {
 	stopMode       StopMode
 	onSuspend      SuspendMode
 	codec          Codec
+	store          Store
 	checkValues    bool // outputs are encoded when their nodes complete
 	from           *Snapshot
 	signals        map[string]any

@@ -116,6 +116,22 @@ func (r *Run) restoration() (*restoration, error) {
 	return x, x.answer(p, c.signals, at)
 }
 
+// earlySignals takes the signals of a run that starts anew: they can only be for gates that it has yet to reach.
+func (r *Run) earlySignals() error {
+	early := map[Ref]any{}
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
+		ref, ok := r.plan.Ref(name)
+		if !ok || !r.plan.facts[ref].is(factGate) {
+			return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
+		}
+		early[ref] = r.cfg.signals[name]
+	}
+	if len(early) > 0 {
+		r.signals = r.answers(early)
+	}
+	return nil
+}
+
 // answer finds the nodes that the signals are for.
 func (x *restoration) answer(p *Plan, signals map[string]any, at map[Ref]int) error {
 	for _, s := range x.file.Signals {

@@ -405,7 +405,9 @@ func (r *Run) judge() {
 			v.failed++
 		}
 	}
-	if end := r.plan.end; end != noRef {
+	if s.stopped == CauseStoreError {
+		v.status, v.degraded = RunFailed, false // whatever else there is
+	} else if end := r.plan.end; end != noRef {
 		r.judgeEnd(&v, end)
 	}
 	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {

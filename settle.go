@@ -345,8 +345,16 @@ func (s *State) makeReady(r Ref) {
 		w = w&^wordCount | wordDecided
 	}
 	s.words[r] = w&^wordStatus | wordReady | wordReached
+	if !s.parks {
+		s.queue(r)
+	}
+	s.log(r, Ready)
+}
+
+// queue makes a ready node contend for being handed out.
+func (s *State) queue(r Ref) {
 	switch f := &s.plan.facts[r]; {
-	case w&wordPlain != 0:
+	case s.words[r]&wordPlain != 0:
 		s.ready.Insert(int(s.pos[r]))
 	case f.is(factGate):
 		s.gates = append(s.gates, r)
@@ -355,7 +363,6 @@ func (s *State) makeReady(r Ref) {
 	default:
 		s.ready.Insert(int(s.pos[r]))
 	}
-	s.log(r, Ready)
 }
 
 // evaluateInline queues a check or an inline node.

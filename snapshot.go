@@ -55,7 +55,9 @@ type signalState struct {
 
 // nodeState is what a snapshot holds of a node.
 type nodeState struct {
-	ID     string `json:"id"`
+	ID string `json:"id"`
+	// Event is, in a store, the id of the last event when the record was written.
+	Event  uint64 `json:"event,omitempty"`
 	Hash   string `json:"hash"` // of the node with its in-edges
 	Status Status `json:"status"`
 	// Checking: the join is satisfied, the check has not answered. The status is idle then.
@@ -368,14 +370,29 @@ func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 // Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: what is running
 // now will be run again.
 func (r *Run) Snapshot() *Snapshot {
-	hash := r.plan.Hash() // user code has a part in it: not under the lock
-	id := r.ID()
+	r.plan.Hash() // user code has a part in it: not under the lock
+	r.ID()
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
 	s := &r.st
+	file := r.fileHeader()
+	for _, ref := range r.plan.declared {
+		if a, ok := r.signals[ref]; ok {
+			file.Signals = append(file.Signals, signalState{r.plan.nodes[ref].ID, *store(a.signal)})
+		}
+		if w := s.words[ref]; w&wordDecided != 0 {
+			file.Nodes = append(file.Nodes, r.nodeState(ref, w))
+		}
+	}
+	return &Snapshot{file: file, codec: r.cfg.codec}
+}
+
+// fileHeader is what a snapshot holds beside the nodes, with the lock held.
+func (r *Run) fileHeader() snapshotFile {
+	s := &r.st
 	file := snapshotFile{
-		Version: snapshotVersion, Graph: r.plan.name, Hash: hash, Run: id, Epoch: r.epoch, Status: RunRunning, Taken: time.Now(),
-		Cancelled: r.cancelled, Nodes: []nodeState{},
+		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
+		Taken: time.Now(), Cancelled: r.cancelled, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded:
@@ -395,15 +412,7 @@ func (r *Run) Snapshot() *Snapshot {
 			file.Inputs[name] = stored{value: v}
 		}
 	}
-	for _, ref := range r.plan.declared {
-		if a, ok := r.signals[ref]; ok {
-			file.Signals = append(file.Signals, signalState{r.plan.nodes[ref].ID, *store(a.signal)})
-		}
-		if w := s.words[ref]; w&wordDecided != 0 {
-			file.Nodes = append(file.Nodes, r.nodeState(ref, w))
-		}
-	}
-	return &Snapshot{file: file, codec: r.cfg.codec}
+	return file
 }
 
 // Snapshot returns what is left of a run that is over: to be resumed if it is suspended, else to be redriven.

@@ -11,13 +11,14 @@ import (
 
 // worker is a goroutine that performs steps, one after the other, until there is nothing left to do.
 type worker struct {
-	run    *Run
-	task   Task
-	step   *Step       // of the task; nil for a check
-	failed *conclusion // of the attempt whose fallback is being performed, else nil
-	caught error       // the panic that has ended perform, else nil
-	now    int64       // the clock, read once for each completion: the end of one step is the start of the next
-	phase  phase
+	run      *Run
+	task     Task
+	step     *Step        // of the task; nil for a check
+	failed   *conclusion  // of the attempt whose fallback is being performed, else nil
+	caught   error        // the panic that has ended perform, else nil
+	now      int64        // the clock, read once for each completion: the end of one step is the start of the next
+	recorded *transaction // of the task's start, under a store
+	phase    phase
 }
 
 // phase tells whether the worker is in user code, for the case that this code ends the goroutine.
@@ -60,7 +61,7 @@ func (w *worker) perform() (more bool) {
 		switch {
 		case w.step == nil:
 			more = w.check()
-		case w.run.plan.facts[w.task.Ref].is(factPlain):
+		case w.recorded == nil && w.run.plan.facts[w.task.Ref].is(factPlain):
 			more = w.performPlain()
 		default:
 			more = w.attemptAndFinish()
@@ -189,6 +190,9 @@ func (w *worker) take() bool {
 	w.task, w.step = t, nil
 	if !t.Check {
 		w.begin(t)
+		if r.durable != nil {
+			w.record(t)
+		}
 	}
 	if s.logged || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil {
 		r.release(w.now)
@@ -257,6 +261,11 @@ type attemptResult struct {
 // attempt calls the user's function.
 func (w *worker) attempt() (res attemptResult) {
 	n := &w.run.plan.nodes[w.task.Ref]
+	if w.recorded != nil {
+		if err := w.awaitRecord(); err != nil {
+			return attemptResult{err: err, kind: CauseStoreError}
+		}
+	}
 	w.phase = phaseUser
 	switch {
 	case !w.run.plan.facts[w.task.Ref].is(factOwn):

@@ -1,0 +1,190 @@
+package kahn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Store keeps runs durably: what a process that died has left is loaded by the next one, which goes on where the last
+// commit was. It is the readiness model: every node has a counter of predecessors that have resolved, moves towards what it
+// requires, and is queued when it gets there; an attempt is recorded before its step is called; what a completion changes is
+// one transaction. Package storetest holds what every Store must satisfy.
+//
+// A run belongs to who holds its lease. Every write carries the lease, and a store answers one that is not the newest, or
+// has run out, with [ErrFenced]. Apart from fencing, what a write is answered with is its [Applied]; an error means that
+// nothing is known: the write may or may not have happened. It is repeated then, and the store must recognise it.
+//
+// The methods may be called from several goroutines. The slices and raw messages of the arguments belong to the store
+// afterwards.
+type Store interface {
+	// Acquire takes the lease of a run for the given time, makes the run if there is none of this id, and returns what is
+	// stored of it. A lease of somebody else that has not run out is an error that matches ErrLeased. Each acquisition has a
+	// higher epoch than all before it.
+	Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *StoredRun, error)
+	// Renew extends a lease by ttl from now.
+	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
+	// Release gives up a lease. One that has run out, or was taken over, is no error.
+	Release(ctx context.Context, lease Lease) error
+	// StartAttempt records that an attempt of a node begins. Its number is one above that of the last one recorded, else
+	// nothing changes: the last one again is Duplicate, a lower one Stale, a higher one, and any attempt of a node that has
+	// been completed or of a run that has ended, Conflict. The node leaves the queue.
+	StartAttempt(ctx context.Context, lease Lease, start AttemptStart) (Applied, error)
+	// Commit applies a transaction as a whole, or not at all. Its Sequence is one above that of the last one applied, else
+	// nothing changes: that of the last one is Duplicate, a lower one Stale, a higher one Conflict. So is one whose Completed
+	// names an attempt that is not the last one recorded of its node (Stale), or a node that was completed before
+	// (Conflict), and any commit to a run that has ended (Conflict). A readiness counter that would exceed what it requires
+	// is an error that matches ErrReadinessOverflow.
+	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
+	// Load returns what is stored of a run, for whoever wants to look. A run that is not there is an error that matches
+	// ErrUnknownRun.
+	Load(ctx context.Context, run string) (*StoredRun, error)
+}
+
+// Lease is the ownership of a run.
+type Lease struct {
+	Run   string
+	Owner string
+	Epoch uint64 // one more with each acquisition
+}
+
+// AttemptStart tells of an attempt that begins.
+type AttemptStart struct {
+	Node    string
+	Attempt int32
+	// Record is the node's record while the attempt runs.
+	Record json.RawMessage
+}
+
+// Commit is one transaction.
+type Commit struct {
+	// Sequence numbers the commits of a run from 1, over all its owners.
+	Sequence uint64
+	// Completed is the attempt whose end caused the transaction; zero if something else did: a check, a signal, a timer, a
+	// stop.
+	Completed AttemptEnd
+	// Nodes are the records of the nodes that changed, results included. They replace those that are stored.
+	Nodes []NodeRecord
+	// Readiness are the increments of the counters of the nodes that follow.
+	Readiness []Readiness
+	// Ready are the nodes that are now to be queued.
+	Ready []string
+	// Run replaces the run's record, if it is not nil.
+	Run json.RawMessage
+	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
+	// status changes, else RunPending.
+	Status RunStatus
+}
+
+// AttemptEnd names the attempt that a transaction completes.
+type AttemptEnd struct {
+	Node    string
+	Attempt int32
+}
+
+// NodeRecord is what a store keeps of a node, in a form that only the engine reads.
+type NodeRecord struct {
+	Node string
+	// Terminal nodes never change again.
+	Terminal bool
+	Record   json.RawMessage
+}
+
+// Readiness counts predecessors of a node that have resolved.
+type Readiness struct {
+	Node     string
+	By       int // how many resolved in this transaction
+	Required int // how many there are
+}
+
+// StoredRun is what a store holds of a run.
+type StoredRun struct {
+	ID       string
+	Record   json.RawMessage // nil until the first commit
+	Status   RunStatus       // RunPending until the first commit
+	Sequence uint64          // of the last commit, or 0
+	Nodes    map[string]StoredNode
+}
+
+// StoredNode is what a store holds of a node.
+type StoredNode struct {
+	Record    json.RawMessage // nil if there is none
+	Terminal  bool
+	Attempt   int32 // the last one recorded, or 0
+	Resolved  int   // the readiness counter
+	Required  int
+	Queued    bool // it is ready and its attempt has not been recorded
+	Completed bool // its last recorded attempt was completed
+}
+
+// Applied is a store's answer to a write that it understood.
+type Applied uint8
+
+// The answers of a store.
+const (
+	AppliedNow Applied = iota + 1 // it has been applied
+	Duplicate                     // it had been applied already
+	Stale                         // it is older than what is stored; nothing has changed
+	Conflict                      // it contradicts what is stored; nothing has changed
+
+	appliedCount
+)
+
+var appliedNames = [appliedCount]string{"", "applied", "duplicate", "stale", "conflict"}
+
+// String returns "applied", "duplicate", "stale" or "conflict".
+func (a Applied) String() string { return enumName(appliedNames[:], int(a), "Applied") }
+
+// MarshalText encodes a as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (a Applied) MarshalText() ([]byte, error) { return enumText(appliedNames[:], int(a), "answer") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (a *Applied) UnmarshalText(text []byte) error {
+	return enumParse(a, appliedNames[:], text, "answer")
+}
+
+// Errors of stores.
+var (
+	// ErrFenced answers a write under a lease that has run out or was taken over.
+	ErrFenced = errors.New("the lease is not the newest")
+	// ErrLeased answers an acquisition of a run that somebody else holds.
+	ErrLeased = errors.New("the run is leased")
+	// ErrUnknownRun answers a request for a run that is not stored.
+	ErrUnknownRun = errors.New("unknown run")
+	// ErrReadinessOverflow answers a commit by which more predecessors would have resolved than a node has.
+	ErrReadinessOverflow = errors.New("readiness above what is required")
+	// ErrStore fails a run whose store has failed.
+	ErrStore = errors.New("store")
+)
+
+// WithStore makes the run durable. If the store has a run of this id, see [RunID], that has not ended, the run goes on from
+// there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished]. The host's signals for
+// nodes that wait are those of the option [Signals].
+//
+// Each attempt is recorded before its step is called, and what follows from the end of one becomes visible, to readers of
+// events and to other nodes, when its transaction has been committed. A write that fails is repeated twice; then, or if the
+// lease is lost, the run fails with [CauseStoreError] as it stands in the store: what was not committed is not published,
+// nothing is started any more, cleanup nodes and the end node included.
+//
+// Values are encoded as under [Encoding], whose default is nil [Types]. The nodes of nested runs are not kept one by one: a
+// crash repeats the node that holds them.
+func WithStore(s Store) Option {
+	return optionFunc(func(c *config) error {
+		if s == nil {
+			return fmt.Errorf("%w: WithStore(nil)", ErrBadOption)
+		}
+		c.store, c.checkValues = s, true
+		return nil
+	})
+}
+
+// Signals answers nodes that wait when the run begins: those of a run that goes on from a store, or gates that a new run has
+// yet to reach. It replaces the signals of [From]; errors are those of [Resume].
+func Signals(signals map[string]any) Option {
+	return optionFunc(func(c *config) error { c.signals = signals; return nil })
+}
+
+// leaseTime is how long a run belongs to a process that may have died; it is renewed when a third has passed.
+const leaseTime = 30 * time.Second

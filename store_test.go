@@ -1,0 +1,237 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// brokenStore is a store that fails at what the test says.
+type brokenStore struct {
+	kahn.Store
+	start  func(kahn.AttemptStart) error
+	commit func(kahn.Commit) error
+}
+
+func (b *brokenStore) StartAttempt(ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
+	if b.start != nil {
+		if err := b.start(s); err != nil {
+			return 0, err
+		}
+	}
+	return b.Store.StartAttempt(ctx, l, s)
+}
+
+func (b *brokenStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	if b.commit != nil {
+		if err := b.commit(c); err != nil {
+			return 0, err
+		}
+	}
+	return b.Store.Commit(ctx, l, c)
+}
+
+var errDisk = errors.New("disk full")
+
+func TestScenarioStore(t *testing.T) {
+	inBubble(t, "a run with a store is a run", func(t *testing.T) {
+		store := new(kahn.MemoryStore)
+		g := graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, after("B", "A"), kahn.Node{ID: "?", After: []string{"A"}, Test: func(kahn.View) (any, error) { return true, nil }},
+			branch("T", "?", "true"), branch("N", "?", "false"), kahn.Node{ID: "Z", Kind: kahn.KindEnd})
+		r := try(t, g, script(errStep, nil), kahn.WithStore(store), kahn.RunID("one"))
+		r.expect("A:ok B:F ?:ok T:F N:S/br Z:F", "failed")
+		stored, err := store.Load(t.Context(), "one")
+		if err != nil || stored.Status != kahn.RunFailed {
+			t.Fatalf("%+v, %v", stored, err)
+		}
+		if n := stored.Nodes["A"]; n.Attempt != 2 || !n.Terminal || !n.Completed || n.Queued {
+			t.Errorf("A is stored as %+v", n)
+		}
+		if n := stored.Nodes["B"]; n.Resolved != 1 || n.Required != 1 {
+			t.Errorf("B is stored as %+v", n)
+		}
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.WithStore(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrFinished) {
+			t.Error(err)
+		}
+	})
+
+	inBubble(t, "133 a commit fails", func(t *testing.T) {
+		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+			if c.Completed.Node == "A" {
+				return errDisk
+			}
+			return nil
+		}}
+		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), takes(0), kahn.WithStore(store), kahn.RunID("one"))
+		r.expect("A:F B:X K:X", "failed")
+		r.count(kahn.EventNodeCompleted, "A", 0)
+		r.count(kahn.EventNodeStarted, "B", 0)
+		r.count(kahn.EventNodeQueued, "B", 0)
+		r.cause("A", kahn.CauseStoreError)
+		if r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, errDisk) || !errors.Is(r.err, kahn.ErrStore) {
+			t.Errorf("%v, %v", r.Cause, r.err)
+		}
+		// What the store has is the run as it was before: another process goes on with it.
+		store.commit = nil
+		time.Sleep(time.Minute) // the lease runs out
+		var c calls
+		again := try2(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), c.count(takes(0)), kahn.WithStore(store), kahn.RunID("one"))
+		again.expect("A:ok B:ok K:ok", "completed")
+		if again.node("A").Attempts != 2 || c.of("A") != 1 {
+			t.Errorf("%d attempts of A, %d calls", again.node("A").Attempts, c.of("A"))
+		}
+	})
+
+	inBubble(t, "the start of an attempt is not recorded", func(t *testing.T) {
+		store := &brokenStore{Store: new(kahn.MemoryStore), start: func(s kahn.AttemptStart) error {
+			if s.Node == "B" {
+				return errDisk
+			}
+			return nil
+		}}
+		var c calls
+		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L")), c.count(takes(0)), kahn.WithStore(store))
+		r.expect("A:ok B:F L:X C:X", "failed")
+		if c.of("B") != 0 || r.Duration > time.Minute {
+			t.Errorf("B was called %d times, the run took %v", c.of("B"), r.Duration)
+		}
+	})
+
+	for _, failures := range []int{1, 2} {
+		for _, lost := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("every write fails %d times, acknowledgements lost: %v", failures, lost), func(t *testing.T) {
+				tries := map[string]int{}
+				inner := new(kahn.MemoryStore)
+				fail := func(key string, write func()) error {
+					if tries[key]++; tries[key] <= failures {
+						if lost {
+							write()
+						}
+						return errDisk
+					}
+					return nil
+				}
+				var lease kahn.Lease
+				store := &leaseSpy{&brokenStore{Store: inner}, &lease}
+				store.brokenStore.start = func(s kahn.AttemptStart) error {
+					return fail(fmt.Sprint("start", s.Node, s.Attempt), func() { _, _ = inner.StartAttempt(t.Context(), lease, s) })
+				}
+				store.brokenStore.commit = func(c kahn.Commit) error {
+					return fail(fmt.Sprint("commit", c.Sequence), func() { _, _ = inner.Commit(t.Context(), lease, c) })
+				}
+				var c calls
+				r := try(t, graph(after("A"), after("B", "A"), after("C", "A"), after("D", "B", "C")), c.count(takes(0)), kahn.WithStore(store))
+				r.expect("A:ok B:ok C:ok D:ok", "completed")
+				for _, id := range []string{"A", "B", "C", "D"} {
+					if c.of(id) != 1 {
+						t.Errorf("%s was called %d times", id, c.of(id))
+					}
+				}
+			})
+		}
+	}
+
+	inBubble(t, "a gate is suspended in the store and answered from there", func(t *testing.T) {
+		store := new(kahn.MemoryStore)
+		g := graph(after("A"), gate("G", "A"), after("B", "G"))
+		var c calls
+		r := pause(t, g, c.count(takes(0)), kahn.WithStore(store), kahn.RunID("one"))
+		r.expect("A:ok G:suspended B:waiting", "suspended")
+		stored, err := store.Load(t.Context(), "one")
+		if err != nil || stored.Status != kahn.RunSuspended {
+			t.Fatalf("%+v, %v", stored, err)
+		}
+		r = try2(t, g, c.count(takes(0)), kahn.WithStore(store), kahn.RunID("one"), kahn.Signals(map[string]any{"G": "yes"}))
+		r.expect("A:ok G:ok B:ok", "completed")
+		if c.of("A") != 1 || c.of("B") != 1 || r.node("A").Output != "A" {
+			t.Errorf("calls %v", c.n)
+		}
+	})
+
+	inBubble(t, "two processes: the second waits for the lease, the first is fenced", func(t *testing.T) {
+		store := new(kahn.MemoryStore)
+		stuck := &brokenStore{Store: &deafStore{store}}
+		g := graph(kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.Attempt() == 1 {
+				return takes(time.Hour)(ctx, s)
+			}
+			return "second", nil
+		}}, after("B", "A"))
+		run, err := kahn.Start(t.Context(), g, takes(0), kahn.WithStore(stuck), kahn.RunID("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.WithStore(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrLeased) {
+			t.Error(err)
+		}
+		time.Sleep(31 * time.Second) // its renewals are lost: the lease runs out
+		r := try2(t, g, takes(0), kahn.WithStore(store), kahn.RunID("one"))
+		r.expect("A:ok B:ok", "completed")
+		res, err := run.Wait()
+		if res.Status != kahn.RunFailed || !errors.Is(err, kahn.ErrStore) {
+			t.Errorf("the first process: %v, %v", res.Status, err)
+		}
+	})
+
+	inBubble(t, "a store that panics or exits", func(t *testing.T) {
+		for name, f := range map[string]func(kahn.Commit) error{
+			"panics": func(c kahn.Commit) error {
+				if c.Sequence > 1 {
+					panic("store")
+				}
+				return nil
+			},
+			"goexit": func(c kahn.Commit) error {
+				if c.Sequence > 1 {
+					(&testing.T{}).FailNow()
+				}
+				return nil
+			},
+		} {
+			r := try(t, graph(after("A"), after("B", "A")), takes(0), kahn.WithStore(&brokenStore{Store: new(kahn.MemoryStore), commit: f}))
+			if r.Status != kahn.RunFailed || r.Cause.Kind != kahn.CauseStoreError {
+				t.Errorf("%s: %v, %v", name, r.Status, r.err)
+			}
+		}
+	})
+}
+
+// leaseSpy tells the lease that a run acquires.
+type leaseSpy struct {
+	*brokenStore
+	lease *kahn.Lease
+}
+
+func (s *leaseSpy) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+	l, r, err := s.brokenStore.Acquire(ctx, run, owner, ttl)
+	*s.lease = l
+	return l, r, err
+}
+
+// deafStore does not renew leases.
+type deafStore struct{ kahn.Store }
+
+func (deafStore) Renew(context.Context, kahn.Lease, time.Duration) error { return errDisk }
+
+// try2 is try for a run that goes on from a store: its events begin in the middle.
+func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
+	t.Helper()
+	rec := newRecorder()
+	res, err := kahn.Execute(t.Context(), g, step, append(opts, kahn.OnEvent(rec.add))...)
+	if res == nil {
+		t.Fatal(err)
+	}
+	events := rec.all()
+	for i := 1; i < len(events); i++ {
+		if events[i].ID != events[i-1].ID+1 {
+			t.Errorf("ids have holes:\n%s", eventText(events))
+		}
+	}
+	return trial{res, t, err, events}
+}
