@@ -357,7 +357,9 @@ func (e *entry) event(id uint64) Event {
 		// The node is terminal: its word and record do not change any more.
 		rec := &r.records[e.ref]
 		done, _ := e.arg.(NodeCompleted)
-		done.Duration = time.Duration(rec.end - rec.start)
+		if rec.attempts > 0 { // a gate is completed by its signal
+			done.Duration = time.Duration(rec.end - rec.start)
+		}
 		if f := &r.plan.facts[e.ref]; f.router >= 0 {
 			for i, label := range r.plan.routers[f.router].labels {
 				if r.st.taken[int(f.labels)+i] {

@@ -41,7 +41,7 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	space = lines - (len(rows) - 1)
 	shown = share(running, space)
 	for _, n := range s.longest(shown) {
-		name := "=> " + clean(n.id)
+		name := "=> " + clean(n.path)
 		if n.attempt > 1 {
 			name += fmt.Sprintf(" (attempt %d)", n.attempt)
 		}

@@ -17,9 +17,9 @@ func (s *state) line(e kahn.Event) string {
 		return fmt.Sprintf("%s in %s", s.summary(), seconds(payload.Duration))
 	case kahn.Retried:
 		return fmt.Sprintf("%s: attempt %d failed, the next one in %s: %v: %s",
-			e.Node, e.Attempt, seconds(payload.Delay), payload.Cause, errorText(payload.Err))
+			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, errorText(payload.Err))
 	case kahn.NodeCompleted:
-		text := fmt.Sprintf("%s: completed in %s", e.Node, seconds(payload.Duration))
+		text := fmt.Sprintf("%s: completed in %s", path(e), seconds(payload.Duration))
 		if len(payload.Labels) > 0 {
 			text += ", on to " + strings.Join(payload.Labels, ", ")
 		}
@@ -28,21 +28,27 @@ func (s *state) line(e kahn.Event) string {
 		}
 		return text
 	case kahn.NodeEnded:
-		text := fmt.Sprintf("%s: %v", e.Node, nodeStatus[e.Type])
+		text := fmt.Sprintf("%s: %v", path(e), nodeStatus[e.Type])
 		if e.Attempt > 0 {
 			text += " after " + seconds(payload.Duration)
 		}
 		return text + ": " + describe(payload)
+	case kahn.NodeSuspended:
+		text := path(e) + ": suspended"
+		if !payload.Deadline.IsZero() {
+			text += " until " + clock(payload.Deadline.Sub(s.start))
+		}
+		return text
 	case kahn.NodeSkipped:
-		return fmt.Sprintf("%s: skipped: %v", e.Node, payload.Reason)
+		return fmt.Sprintf("%s: skipped: %v", path(e), payload.Reason)
 	}
 	if e.Type != kahn.EventNodeStarted {
 		return ""
 	}
 	if e.Attempt > 1 {
-		return fmt.Sprintf("%s: attempt %d started", e.Node, e.Attempt)
+		return fmt.Sprintf("%s: attempt %d started", path(e), e.Attempt)
 	}
-	return e.Node + ": started"
+	return path(e) + ": started"
 }
 
 // reminder tells what is still running.
@@ -51,7 +57,7 @@ func (s *state) reminder(now time.Time) string {
 	text := "still running: " + s.summary()
 	sep := ": "
 	for _, n := range s.longest(most) {
-		text += fmt.Sprintf("%s%s %s", sep, n.id, tenths(now.Sub(n.since)))
+		text += fmt.Sprintf("%s%s %s", sep, n.path, tenths(now.Sub(n.since)))
 		sep = ", "
 	}
 	if more := s.running.Len() - most; more > 0 {

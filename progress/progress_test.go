@@ -115,6 +115,61 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
+// What is inside of a composite has its lines, and does not count. A run that waits for a signal is not over.
+func TestPlainLogOfCompositesAndGates(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		p := New(&log, Plain)
+		var g kahn.Graph
+		g.Add(
+			kahn.Node{ID: "sub", Sub: new(kahn.Graph).Add(kahn.Node{ID: "in"}, kahn.Node{ID: "off", Disabled: true})},
+			kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"sub"}, Gate: &kahn.Gate{Timeout: time.Hour}},
+			kahn.Node{ID: "done", After: []string{"approve"}},
+		)
+		step := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }
+		run, err := kahn.Start(context.Background(), &g, step, kahn.OnEvent(p.Event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if err := run.Signal("approve", "yes"); err != nil {
+			t.Fatal(err)
+		}
+		run.Wait()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	want := strings.Join([]string{
+		"00:00 run started: 3 nodes",
+		"00:00 sub: started",
+		"00:00 sub/off: skipped: annotation",
+		"00:00 sub/in: started",
+		"00:01 sub/in: completed in 1.000s",
+		"00:01 sub: completed in 1.000s",
+		"00:01 approve: suspended until 1:00:01",
+		"00:03 approve: completed in 0.000s",
+		"00:03 done: started",
+		"00:04 done: completed in 1.000s",
+		"00:04 [3/3] run completed in 4.000s",
+		"",
+	}, "\n")
+	if got := log.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// A run that goes on where another stopped does not tell how many nodes it has.
+func TestSummaryWithoutTotal(t *testing.T) {
+	s := &state{}
+	s.event(kahn.Event{Type: kahn.EventRunStatus, Time: time.Unix(9, 0)})
+	s.event(kahn.Event{Type: kahn.EventNodeSuspended, Node: "gate", Time: time.Unix(9, 0)})
+	s.event(kahn.Event{Type: kahn.EventNodeStarted, Node: "a", Time: time.Unix(9, 0)})
+	if got := text(s.frame(time.Unix(10, 0), 60, 10)[:1]); got != "[0/?] 1 running 1 suspended 00:01\n" {
+		t.Error(got)
+	}
+}
+
 // Every event is a line, in order.
 func TestJSON(t *testing.T) {
 	var log bytes.Buffer

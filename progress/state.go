@@ -1,8 +1,10 @@
 package progress
 
 import (
+	"cmp"
 	"container/list"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,13 +14,14 @@ import (
 // maxFailures is how many failures are kept to be shown. The others are counted.
 const maxFailures = 100
 
-// state is what the events of a run have told so far. Each event costs the same, however many nodes there are.
+// state is what the events of a run have told so far. Each event costs the same, however many nodes there are. Nodes inside
+// of composites are shown while they run, and do not count.
 type state struct {
 	start   time.Time
-	now     time.Time // of the latest event
-	total   int
+	now     time.Time             // of the latest event
+	total   int                   // 0 if the events do not tell: those of a run that goes on where another stopped
 	counts  [kahn.Skipped + 1]int // of the nodes that are known to be in a status
-	live    map[string]*live      // the nodes that are neither idle nor terminal
+	live    map[string]*live      // the nodes that are neither idle nor terminal, by path
 	running list.List             // of *live, in the order in which their attempts began
 	failed  []failure             // the first ones
 	over    bool
@@ -27,7 +30,7 @@ type state struct {
 
 // live is a node that has begun and not ended.
 type live struct {
-	id      string
+	path    string
 	status  kahn.Status
 	attempt int
 	since   time.Time
@@ -40,14 +43,20 @@ type failure struct{ id, text string }
 var nodeStatus = map[kahn.EventType]kahn.Status{
 	kahn.EventNodeQueued: kahn.Ready, kahn.EventNodeStarted: kahn.Running, kahn.EventNodeRetried: kahn.Retrying,
 	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
-	kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
+	kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped, kahn.EventNodeSuspended: kahn.Suspended,
 }
 
+// path names the node of an event.
+func path(e kahn.Event) string { return cmp.Or(e.Path, e.Node) }
+
 func (s *state) event(e kahn.Event) {
+	if s.start.IsZero() {
+		s.start = e.Time
+	}
 	s.now = e.Time
 	switch payload := e.Payload.(type) {
 	case kahn.RunStarted:
-		s.start, s.total = e.Time, payload.TotalNodes
+		s.total = payload.TotalNodes
 	case kahn.RunEnded:
 		s.over, s.ended = true, payload
 	}
@@ -55,25 +64,29 @@ func (s *state) event(e kahn.Event) {
 	if !ok {
 		return
 	}
-	s.become(e, status)
-	if ended, ok := e.Payload.(kahn.NodeEnded); ok && status == kahn.Failed && len(s.failed) < maxFailures {
+	counts := path(e) == e.Node
+	s.become(e, status, counts)
+	if ended, ok := e.Payload.(kahn.NodeEnded); ok && counts && status == kahn.Failed && len(s.failed) < maxFailures {
 		s.failed = append(s.failed, failure{e.Node, describe(ended)})
 	}
 }
 
 // become moves a node from the status that it was in to another.
-func (s *state) become(e kahn.Event, status kahn.Status) {
-	n := s.live[e.Node]
-	if n == nil {
-		n = &live{id: e.Node}
+func (s *state) become(e kahn.Event, status kahn.Status, counts bool) {
+	n, known := s.live[path(e)]
+	if !known {
+		n = &live{path: path(e)}
 		if s.live == nil {
 			s.live = map[string]*live{}
 		}
-		s.live[e.Node] = n
-	} else {
-		s.counts[n.status]--
+		s.live[n.path] = n
 	}
-	s.counts[status]++
+	if counts {
+		if known {
+			s.counts[n.status]--
+		}
+		s.counts[status]++
+	}
 	n.status, n.attempt, n.since = status, e.Attempt, e.Time
 	if n.element != nil {
 		s.running.Remove(n.element)
@@ -83,7 +96,7 @@ func (s *state) become(e kahn.Event, status kahn.Status) {
 		n.element = s.running.PushBack(n)
 	}
 	if status.Terminal() {
-		delete(s.live, e.Node)
+		delete(s.live, n.path)
 	}
 }
 
@@ -106,7 +119,11 @@ func (s *state) summary() string {
 	for status := kahn.Completed; status <= kahn.Skipped; status++ {
 		done += s.counts[status]
 	}
-	text := fmt.Sprintf("[%d/%d]", done, s.total)
+	total := "?"
+	if s.total > 0 || s.over {
+		total = strconv.Itoa(max(s.total, s.ended.TotalSteps))
+	}
+	text := fmt.Sprintf("[%d/%s]", done, total)
 	sep := " "
 	if s.over {
 		text += fmt.Sprintf(" run %v", s.ended.Status)

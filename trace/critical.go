@@ -9,36 +9,38 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Via tells how one node held up the start of another.
+// Via tells how one node held up another.
 type Via string
 
-// The ways to hold up a start.
+// The ways to hold up a node.
 const (
 	ViaNothing    Via = ""           // nothing did: the node was ready when the run began
-	ViaDependency Via = "dependency" // it was the last of the node's predecessors to end
-	ViaSlot       Via = "slot"       // the node was ready, and got the slot of the run, a group or a key that became free
-	ViaWave       Via = "wave"       // it was the last of the previous wave to end
+	ViaDependency Via = "dependency" // of all that the node follows it was the last to end
+	ViaSlot       Via = "slot"       // the node was ready, and got the slot, of the run, a group or a key, that became free
+	ViaWave       Via = "wave"       // it was the last to end before the node's wave began
+	ViaComposite  Via = "composite"  // the node is inside of it
 )
 
-// constraint is what a node began after: the end of another one, or of an attempt of it that gave back a slot.
+// constraint is what held up a node: the end of another one, or of an attempt of it, or the start of a composite.
 type constraint struct {
-	node int // or -1
-	via  Via
-	seq  int           // the event
-	at   time.Duration // its time
+	node  int // or -1
+	via   Via
+	event int
+	at    time.Duration
 }
+
+var nothing = constraint{node: -1}
 
 // analysis is what held up what in a run. Its slices are by node of the timeline.
 type analysis struct {
 	*timeline
-	preds    [][]int // the sources of the in-edges
-	binds    []constraint
-	tierLast map[int]int // in waves: the node of each tier that ended last
-	slack    []time.Duration
-	path     []int // the critical path, from its beginning
+	preds [][]int // the sources of the in-edges
+	binds []constraint
+	slack []time.Duration
+	path  []int // the critical path, from its beginning
 }
 
-// analyse finds for each node what its start waited for last, and from that the chain that the run's length comes from, and
+// analyse finds for each node what held up its start last, and from that the chain that the run's length comes from, and
 // how much later each node could have ended without a longer run.
 func analyse(p *kahn.Plan, t *timeline) *analysis {
 	a := &analysis{timeline: t, preds: make([][]int, len(t.nodes)), binds: make([]constraint, len(t.nodes))}
@@ -47,19 +49,37 @@ func analyse(p *kahn.Plan, t *timeline) *analysis {
 		to, _ := p.Ref(e.To)
 		a.preds[to] = append(a.preds[to], int(from))
 	}
-	a.bind(p)
+	for id := range a.binds {
+		a.binds[id] = t.nodes[id].after
+	}
+	a.bindSlots(p)
+	for id, b := range a.binds {
+		if b.via == ViaDependency || b.via == ViaWave {
+			a.binds[id].node = a.descend(b.node)
+		}
+	}
 	last := -1
 	for id := range p.Len() {
 		if n := &t.nodes[id]; n.started > 0 && (last < 0 || n.lastEvent() > t.nodes[last].lastEvent()) {
 			last = id
 		}
 	}
-	for id := last; id >= 0; id = a.binds[id].node {
-		a.path = append(a.path, id)
+	if last >= 0 {
+		for id := a.descend(last); id >= 0; id = a.binds[id].node {
+			a.path = append(a.path, id)
+		}
 	}
 	slices.Reverse(a.path)
 	a.findSlack(p, last)
 	return a
+}
+
+// descend returns, for a composite, what in it ended last.
+func (a *analysis) descend(id int) int {
+	for a.nodes[id].lastInside >= 0 {
+		id = a.nodes[id].lastInside
+	}
+	return id
 }
 
 // lastEvent orders nodes by their ends, those without an end last.
@@ -70,73 +90,15 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided is the event at which it was settled whether the node runs.
-func (n *life) decided() int {
-	switch {
-	case n.queued > 0:
-		return n.queued
-	case n.started > 0:
-		return n.started
-	}
-	return n.ended
-}
+// decided is the event with which it was settled whether the node runs.
+func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
-// bind finds what each node's start, or the end of one that was never started, waited for last.
-func (a *analysis) bind(p *kahn.Plan) {
-	for id := range a.binds {
-		c := constraint{node: -1}
-		decided := a.nodes[id].decided()
-		for _, from := range a.preds[id] {
-			if f := &a.nodes[from]; f.ended > c.seq && f.ended < decided {
-				c = constraint{from, ViaDependency, f.ended, f.end}
-			}
-		}
-		a.binds[id] = c
-	}
-	if a.mode == kahn.Waves {
-		a.bindWaves(p)
-	}
-	a.bindSlots(p)
-}
+// begun is the event with which the node began, or ended without a beginning.
+func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
-// bindWaves puts the last of the previous tier in the place of predecessors.
-func (a *analysis) bindWaves(p *kahn.Plan) {
-	a.tierLast = map[int]int{}
-	for id := range p.Len() {
-		tier := p.Tier(kahn.Ref(id))
-		if last, ok := a.tierLast[tier]; !ok || a.nodes[id].ended > a.nodes[last].ended {
-			a.tierLast[tier] = id
-		}
-	}
-	for id := range p.Len() {
-		last, ok := a.tierLast[p.Tier(kahn.Ref(id))-1]
-		if l := &a.nodes[last]; ok && l.ended > 0 && l.ended < a.nodes[id].decided() {
-			a.binds[id] = constraint{last, ViaWave, l.ended, l.end}
-		}
-	}
-}
-
-// bindSlots goes through the attempts' starts and ends in order. A node that was ready while all slots that were ever in
-// use were taken, or those of one of its groups or its key, was held up by the last attempt that gave one back.
+// bindSlots goes through the starts and ends of attempts. A node that was ready while all slots that were ever in use were
+// taken, or those of one of its groups or its key, was held up by the last attempt that gave one back.
 func (a *analysis) bindSlots(p *kahn.Plan) {
-	type event struct {
-		seq  int
-		span int
-		end  bool
-	}
-	var events []event
-	for i := range a.spans {
-		s := &a.spans[i]
-		if s.inline {
-			continue
-		}
-		events = append(events, event{s.began, i, false})
-		if s.ended > 0 {
-			events = append(events, event{s.ended, i, true})
-		}
-	}
-	slices.SortFunc(events, func(x, y event) int { return cmp.Compare(x.seq, y.seq) })
-
 	type pool struct {
 		key  bool
 		name string
@@ -147,7 +109,7 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 	}
 	pools := func(id int) (of []pool) {
 		if id >= p.Len() {
-			return nil
+			return nil // inside of a composite: its groups are not the plan's
 		}
 		n := p.Node(kahn.Ref(id))
 		for _, g := range n.Groups {
@@ -161,13 +123,15 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 		return of
 	}
 
-	var full constraint // the last end at which all slots had been taken
+	full := nothing // the last end at which all slots had been taken
 	byPool := map[pool]constraint{}
 	busy := 0
-	for _, e := range events {
-		s := &a.spans[e.span]
-		if e.end {
-			released := constraint{s.node, ViaSlot, e.seq, s.end}
+	for _, b := range a.bounds {
+		s := &a.spans[b.span]
+		switch {
+		case s.inline:
+		case b.end:
+			released := constraint{s.node, ViaSlot, b.event, s.end}
 			if busy == a.slots {
 				full = released
 			}
@@ -175,50 +139,68 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 				byPool[pool] = released
 			}
 			busy--
-			continue
-		}
-		busy++
-		n := &a.nodes[s.node]
-		if n.started != e.seq || n.start == n.queuedAt {
-			continue // another attempt, or one that did not wait
-		}
-		last := full
-		for _, pool := range pools(s.node) {
-			if released := byPool[pool]; released.seq > last.seq {
-				last = released
+		default:
+			busy++
+			n := &a.nodes[s.node]
+			if n.started != b.event || n.start == n.queuedAt {
+				continue // another attempt, or one that did not wait
 			}
-		}
-		if last.seq > n.queued {
-			a.binds[s.node] = last
+			last := full
+			for _, pool := range pools(s.node) {
+				if released := byPool[pool]; released.event > last.event {
+					last = released
+				}
+			}
+			if last.event > n.queued {
+				a.binds[s.node] = last
+			}
 		}
 	}
 }
 
-// findSlack goes back from the node that ended last. A node may end so much later that what it holds up next does not
-// begin later than what that has slack for; where another node held up more, up to the end of that one.
+// findSlack goes back from the node that ended last. A node may end so much later that what it holds up does not begin
+// later than that has slack for; where another node held up more, up to the end of that one. What a node inside of a
+// composite has no slack for, the composite has none to begin.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
-	var order []int
-	for id := range p.Len() {
-		if n := &a.nodes[id]; last >= 0 {
-			a.slack[id] = max(a.nodes[last].end-n.end, 0)
-			order = append(order, id)
+	if last < 0 {
+		return
+	}
+	inside := make([]time.Duration, len(a.nodes))
+	order := make([]int, len(a.nodes))
+	for id := range a.nodes {
+		order[id], inside[id] = id, math.MaxInt64
+		a.slack[id] = max(a.nodes[last].end-a.nodes[id].end, 0)
+	}
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(a.nodes[y].begun(), a.nodes[x].begun()) })
+	tierLast := map[int]int{} // in waves: the node of each tier that ended last
+	if a.mode == kahn.Waves {
+		for id := range p.Len() {
+			tier := p.Tier(kahn.Ref(id))
+			if last, ok := tierLast[tier]; !ok || a.nodes[id].ended > a.nodes[last].ended {
+				tierLast[tier] = id
+			}
 		}
 	}
-	begin := func(id int) int { return cmp.Or(a.nodes[id].started, a.nodes[id].ended, math.MaxInt) }
-	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(begin(y), begin(x)) }) // all that a node holds up precede it
-	for _, id := range order {
-		if wave, ok := a.tierLast[p.Tier(kahn.Ref(id))]; ok {
-			a.slack[id] = min(a.slack[id], a.slack[wave]+a.nodes[wave].end-a.nodes[id].end)
+	for _, id := range order { // all that a node holds up comes before it
+		n := &a.nodes[id]
+		if id < p.Len() {
+			if wave, ok := tierLast[p.Tier(kahn.Ref(id))]; ok {
+				a.slack[id] = min(a.slack[id], a.slack[wave]+a.nodes[wave].end-n.end)
+			}
 		}
-		b := a.binds[id]
-		if b.node < 0 {
+		b, slack := a.binds[id], min(a.slack[id], inside[id])
+		switch {
+		case b.node < 0:
 			continue
+		case b.via == ViaComposite:
+			inside[b.node] = min(inside[b.node], slack)
+		default:
+			a.slack[b.node] = min(a.slack[b.node], slack)
 		}
-		a.slack[b.node] = min(a.slack[b.node], a.slack[id])
 		for _, from := range a.preds[id] {
-			if f := &a.nodes[from]; f.ended > 0 && f.ended < a.nodes[id].decided() {
-				a.slack[from] = min(a.slack[from], a.slack[id]+b.at-f.end)
+			if f := &a.nodes[from]; f.ended > 0 && f.ended < n.decided() {
+				a.slack[from] = min(a.slack[from], slack+b.at-f.end)
 			}
 		}
 	}

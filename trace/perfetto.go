@@ -138,7 +138,7 @@ func (o *perfetto) attempts() {
 	}
 	for i := range o.spans {
 		s := &o.spans[i]
-		args := map[string]any{"node": o.nodes[s.node].id, "attempt": s.attempt, "status": s.status}
+		args := map[string]any{"node": o.nodes[s.node].path, "attempt": s.attempt, "status": s.status}
 		if s.cause != kahn.CauseNone {
 			args["cause"] = s.cause
 		}
@@ -150,7 +150,7 @@ func (o *perfetto) attempts() {
 			args["slack_ns"] = o.slack[s.node]
 		}
 		e := traceEvent{
-			Name: o.nodes[s.node].id, Cat: "attempt", Phase: "X", TS: micros(s.start), Dur: new(micros), TID: o.tid(s),
+			Name: o.nodes[s.node].path, Cat: "attempt", Phase: "X", TS: micros(s.start), Dur: new(micros), TID: o.tid(s),
 			Color: spanColours[s.status], Args: args,
 		}
 		*e.Dur = micros(s.end - s.start)
@@ -171,7 +171,7 @@ func (o *perfetto) waits() {
 			continue
 		}
 		e := traceEvent{
-			Name: o.nodes[w.node].id, Cat: waitNames[w.kind], Phase: "b", TS: micros(w.from), TID: tidNotRun, ID: fmt.Sprintf("wait%d", i),
+			Name: o.nodes[w.node].path, Cat: waitNames[w.kind], Phase: "b", TS: micros(w.from), TID: tidNotRun, ID: fmt.Sprintf("wait%d", i),
 			Args: map[string]any{"for": waitNames[w.kind]},
 		}
 		o.write(e)
@@ -185,10 +185,10 @@ func (o *perfetto) notRun(res *kahn.Result) {
 	for id := range o.nodes {
 		if n := &o.nodes[id]; n.started == 0 && n.ended > 0 {
 			args := map[string]any{"status": n.status}
-			if r, ok := res.Node(n.id); ok {
+			if r, ok := res.Node(n.path); ok {
 				args["reason"] = outcome(r)
 			}
-			o.write(traceEvent{Name: n.id, Cat: "not run", Phase: "i", TS: micros(n.end), TID: tidNotRun, Scope: "t", Args: args})
+			o.write(traceEvent{Name: n.path, Cat: "not run", Phase: "i", TS: micros(n.end), TID: tidNotRun, Scope: "t", Args: args})
 		}
 	}
 }
@@ -204,10 +204,10 @@ func (o *perfetto) criticalPath() {
 		dur := micros(o.until(i) - n.start)
 		args := map[string]any{}
 		if via := o.binds[id].via; via != ViaNothing {
-			args["after"], args["via"] = o.nodes[o.binds[id].node].id, via
+			args["after"], args["via"] = o.nodes[o.binds[id].node].path, via
 		}
 		o.write(traceEvent{
-			Name: n.id, Cat: "critical", Phase: "X", TS: micros(n.start), Dur: &dur, TID: tidCritical, Color: "yellow", Args: args,
+			Name: n.path, Cat: "critical", Phase: "X", TS: micros(n.start), Dur: &dur, TID: tidCritical, Color: "yellow", Args: args,
 		})
 		if previous >= 0 {
 			from, to := &o.spans[o.nodes[previous].last], &o.spans[n.first]
@@ -232,7 +232,7 @@ func (a *analysis) until(i int) time.Duration {
 func (a *analysis) pathIDs() []string {
 	ids := []string{}
 	for _, id := range a.path {
-		ids = append(ids, a.nodes[id].id)
+		ids = append(ids, a.nodes[id].path)
 	}
 	return slices.Clip(ids)
 }

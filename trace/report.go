@@ -28,13 +28,13 @@ type Report struct {
 	Slots     int           `json:"slots"`
 
 	CriticalPath []Step    `json:"critical_path"` // from the run's beginning to the node that ended last
-	Nodes        []Node    `json:"nodes"`         // in the order of declaration
+	Nodes        []Node    `json:"nodes"`         // in the order of declaration, without those inside of composites
 	Failures     []Failure `json:"failures"`      // a forest: each tree in preorder, its root an origin
 }
 
 // Step is one node on the critical path: what the node after it waited for.
 type Step struct {
-	Node string `json:"node"`
+	Node string `json:"node"` // its path, if it is inside of a composite
 	// Via tells what the node itself waited for: the end of the one before it, or the slot that that one gave back.
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
@@ -90,7 +90,9 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 	}
 	for i := range a.spans {
 		s := &a.spans[i]
-		r.Work += s.end - s.start
+		if !a.nodes[s.node].composite { // its time is that of what is inside
+			r.Work += s.end - s.start
+		}
 		if s.status == kahn.Retrying {
 			r.Retries++
 		}
@@ -99,11 +101,15 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 	for ref := range results {
 		results[ref], _ = res.Node(p.ID(kahn.Ref(ref)))
 	}
+	for i := range a.nodes {
+		r.QueueWait += a.nodes[i].total[waitSlot]
+		r.Backoff += a.nodes[i].total[waitBackoff]
+	}
 	critical := map[int]bool{}
 	for i, id := range a.path {
 		critical[id] = true
 		n := &a.nodes[id]
-		step := Step{Node: n.id, Via: a.binds[id].via, Start: n.end}
+		step := Step{Node: n.path, Via: a.binds[id].via, Start: n.end}
 		if n.started > 0 {
 			step.Start, step.Duration = n.start, a.until(i)-n.start
 			if n.queued > 0 {
@@ -116,15 +122,13 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
 		node := Node{
-			ID: n.id, Status: nr.Status, Tier: nr.Tier, Attempts: nr.Attempts, Why: whys[ref], Critical: critical[int(ref)],
+			ID: n.path, Status: nr.Status, Tier: nr.Tier, Attempts: nr.Attempts, Why: whys[ref], Critical: critical[int(ref)],
 			QueueWait: n.total[waitSlot], Backoff: n.total[waitBackoff], SignalWait: n.total[waitSignal],
 		}
 		if n.started > 0 {
 			node.Start, node.Duration, node.Slack = n.start, n.end-n.start, a.slack[ref]
 		}
 		r.Statuses[nr.Status]++
-		r.QueueWait += node.QueueWait
-		r.Backoff += node.Backoff
 		r.Nodes = append(r.Nodes, node)
 	}
 	r.Failures = append(r.Failures, failures(p, results)...)

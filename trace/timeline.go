@@ -1,19 +1,21 @@
 package trace
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// timeline is what the events of a run tell about when. All times are since the run's start. Events are numbered from 1 by
-// their place; 0 stands for an event that did not happen.
+// timeline is what the events of a run tell about when. All times are since the run's start. Events go by their ids; 0
+// stands for an event that did not happen.
 type timeline struct {
 	mode    kahn.Mode
 	end     time.Duration // of the last event
-	nodes   []life        // by Ref, then those that are not the plan's own, as they come
+	nodes   []life        // by Ref, then nodes inside of composites, as they come
 	spans   []span        // in the order of their starts
+	bounds  []bound       // the starts and ends of spans, in the order of the events
 	waits   []wait        // in the order of their ends
 	slots   int           // how many attempts held a slot at the same time, at most
 	inlines int           // the same for attempts that take no slot
@@ -21,16 +23,19 @@ type timeline struct {
 
 // life is what happened to a node.
 type life struct {
-	id                     string
+	path                   string
 	queued, started, ended int           // the events: the first queued, the first started, the last one
 	queuedAt, start, end   time.Duration // their times
 	status                 kahn.Status   // Idle for a node that did not end
+	after                  constraint    // what led to the node's first event
+	within                 int           // the composite that the node is inside of, or -1
+	lastInside             int           // of a composite: the node inside of it that ended last, or -1
 	first, last            int           // its spans; meaningful only if it was started
 	current                int           // the span that has not ended, or -1
 	waiting                waitKind      // what it waits for, since
 	since                  time.Duration
 	total                  [waitKinds]time.Duration
-	attempts               int
+	seen, composite        bool
 }
 
 // span is an attempt: from its start to the retry, the suspension or the end of its node.
@@ -38,12 +43,17 @@ type span struct {
 	node       int
 	attempt    int
 	start, end time.Duration
-	inline     bool // it took no slot
-	lane       int  // from 0, among those that took slots or among those that did not
-	began      int  // events
-	ended      int
+	inline     bool        // it took no slot: it was not queued, or is a composite's
+	lane       int         // from 0, among those that took slots or among those that did not
 	status     kahn.Status // what the node became at its end; Running if it has no end
 	cause      kahn.CauseKind
+}
+
+// bound is the start or the end of a span.
+type bound struct {
+	event int
+	span  int
+	end   bool
 }
 
 // wait is a time in which a node was held up.
@@ -76,73 +86,12 @@ var endStatus = map[kahn.EventType]kahn.Status{
 // newTimeline reads the events of a run of the plan.
 func newTimeline(p *kahn.Plan, events []kahn.Event) *timeline {
 	t := &timeline{}
-	ids := make(map[string]int, p.Len())
-	add := func(id string) int {
-		ids[id] = len(t.nodes)
-		t.nodes = append(t.nodes, life{id: id, current: -1})
-		return ids[id]
-	}
+	r := reader{timeline: t, ids: make(map[string]int, p.Len()), led: map[int]constraint{}}
 	for ref := range kahn.Ref(p.Len()) {
-		add(p.ID(ref))
+		r.add(p.ID(ref))
 	}
-	slots, inlines := &lanes{}, &lanes{}
-	for i, e := range events {
-		seq, at := i+1, e.Time.Sub(events[0].Time)
-		t.end = at
-		if started, ok := e.Payload.(kahn.RunStarted); ok {
-			t.mode = started.Mode
-		}
-		if e.Node == "" {
-			continue
-		}
-		id, ok := ids[e.Node]
-		if !ok {
-			id = add(e.Node)
-		}
-		n := &t.nodes[id]
-		status, ends := endStatus[e.Type]
-		switch {
-		case e.Type == kahn.EventNodeQueued:
-			t.resume(id, at)
-			n.waiting, n.since = waitSlot, at
-			if n.queued == 0 {
-				n.queued, n.queuedAt = seq, at
-			}
-		case e.Type == kahn.EventNodeStarted:
-			s := span{node: id, attempt: e.Attempt, start: at, began: seq, inline: n.waiting != waitSlot, status: kahn.Running}
-			t.resume(id, at)
-			if s.inline {
-				s.lane = inlines.take()
-			} else {
-				s.lane = slots.take()
-			}
-			n.last, n.current = len(t.spans), len(t.spans)
-			if n.started == 0 {
-				n.started, n.start, n.first = seq, at, n.last
-			}
-			n.attempts = max(n.attempts, e.Attempt)
-			t.spans = append(t.spans, s)
-		case ends:
-			t.resume(id, at)
-			if n.current >= 0 {
-				s := &t.spans[n.current]
-				s.end, s.ended, s.status, s.cause = at, seq, status, causeOf(e)
-				if s.inline {
-					inlines.free(s.lane)
-				} else {
-					slots.free(s.lane)
-				}
-				n.current = -1
-			}
-			switch {
-			case status.Terminal():
-				n.ended, n.end, n.status = seq, at, status
-			case status == kahn.Retrying:
-				n.waiting, n.since = waitBackoff, at
-			default:
-				n.waiting, n.since = waitSignal, at
-			}
-		}
+	for _, e := range events {
+		r.read(e, e.Time.Sub(events[0].Time))
 	}
 	for i := range t.nodes { // of a run that was left before its end
 		if n := &t.nodes[i]; n.ended == 0 {
@@ -150,13 +99,148 @@ func newTimeline(p *kahn.Plan, events []kahn.Event) *timeline {
 			n.end = t.end
 		}
 	}
+	t.layOut()
+	return t
+}
+
+// reader is what newTimeline keeps while it reads.
+type reader struct {
+	*timeline
+	ids map[string]int // nodes by path
+	// led tells of events that may have led to others which node they are of, or in the case of a wave's start, which node
+	// was the last to end before it.
+	led   map[int]constraint
+	ended constraint // the last end of a node
+}
+
+func (r *reader) add(path string) int {
+	r.ids[path] = len(r.nodes)
+	r.nodes = append(r.nodes, life{path: path, after: nothing, within: -1, lastInside: -1, current: -1})
+	return r.ids[path]
+}
+
+// node finds the node of an event. One that ends and begins anew is another node if it is inside of a composite, which
+// performs it anew, and the same one if not, in a run that was driven anew.
+func (r *reader) node(e kahn.Event) int {
+	path := cmp.Or(e.Path, e.Node)
+	id, ok := r.ids[path]
+	switch {
+	case !ok:
+		return r.add(path)
+	case r.nodes[id].ended == 0:
+	case path != e.Node:
+		return r.add(path)
+	default:
+		total := r.nodes[id].total
+		r.nodes[id] = life{path: path, after: nothing, within: -1, lastInside: -1, current: -1, total: total}
+	}
+	return id
+}
+
+func (r *reader) read(e kahn.Event, at time.Duration) {
+	event := int(e.ID)
+	r.end = at
+	switch payload := e.Payload.(type) {
+	case kahn.RunStarted:
+		r.mode = payload.Mode
+	case kahn.Wave:
+		if e.Type == kahn.EventWaveStarted && r.ended.via != ViaNothing {
+			c := r.ended
+			c.via = ViaWave
+			r.led[event] = c
+		}
+	}
+	status, ends := endStatus[e.Type]
+	if e.Node == "" || !ends && e.Type != kahn.EventNodeQueued && e.Type != kahn.EventNodeStarted && e.Type != kahn.EventNodeBlocked {
+		return
+	}
+	id := r.node(e)
+	n := &r.nodes[id]
+	if !n.seen {
+		n.seen = true
+		r.begin(id, int(e.Parent), e.Path != e.Node)
+	}
+	r.led[event] = constraint{id, ViaDependency, event, at}
+	switch {
+	case e.Type == kahn.EventNodeQueued:
+		r.resume(id, at)
+		n.waiting, n.since = waitSlot, at
+		if n.queued == 0 {
+			n.queued, n.queuedAt = event, at
+		}
+	case e.Type == kahn.EventNodeStarted:
+		s := span{node: id, attempt: e.Attempt, start: at, inline: n.waiting != waitSlot, status: kahn.Running}
+		r.resume(id, at)
+		n.last, n.current = len(r.spans), len(r.spans)
+		if n.started == 0 {
+			n.started, n.start, n.first = event, at, n.last
+		}
+		r.bounds = append(r.bounds, bound{event, n.last, false})
+		r.spans = append(r.spans, s)
+		r.led[event] = constraint{id, ViaComposite, event, at} // of all starts only that of a composite leads to others
+	case ends:
+		r.resume(id, at)
+		if n.current >= 0 {
+			s := &r.spans[n.current]
+			s.end, s.status, s.cause = at, status, causeOf(e)
+			r.bounds = append(r.bounds, bound{event, n.current, true})
+			n.current = -1
+		}
+		switch {
+		case status.Terminal():
+			n.ended, n.end, n.status = event, at, status
+			r.ended = r.led[event]
+			if n.within >= 0 {
+				r.nodes[n.within].lastInside = id
+			}
+		case status == kahn.Retrying:
+			n.waiting, n.since = waitBackoff, at
+		default:
+			n.waiting, n.since = waitSignal, at
+		}
+	}
+}
+
+// begin notes what led to the first event of a node, and so also what it is inside of.
+func (r *reader) begin(id, parent int, inside bool) {
+	n := &r.nodes[id]
+	if c, ok := r.led[parent]; ok {
+		n.after = c
+	}
+	switch {
+	case !inside && n.after.via == ViaComposite:
+		n.after.via = ViaDependency // what began made this one superfluous
+	case !inside:
+	case n.after.via == ViaComposite:
+		n.within = n.after.node
+		r.nodes[n.within].composite = true
+	case n.after.node >= 0:
+		n.within = r.nodes[n.after.node].within
+	}
+}
+
+// layOut gives every span a lane, as few as there were spans at the same time.
+func (t *timeline) layOut() {
+	slots, inlines := &lanes{}, &lanes{}
+	for _, b := range t.bounds {
+		s := &t.spans[b.span]
+		s.inline = s.inline || t.nodes[s.node].composite
+		of := slots
+		if s.inline {
+			of = inlines
+		}
+		if b.end {
+			of.free(s.lane)
+		} else {
+			s.lane = of.take()
+		}
+	}
 	for i := range t.spans {
-		if s := &t.spans[i]; s.ended == 0 {
+		if s := &t.spans[i]; s.status == kahn.Running {
 			s.end = t.end
 		}
 	}
 	t.slots, t.inlines = slots.n, inlines.n
-	return t
 }
 
 // resume ends what the node waits for.

@@ -361,6 +361,32 @@ func TestRandomRuns(t *testing.T) {
 	}
 }
 
+// A composite holds no slot. What is inside of it has a place of its own, on the critical path and in the timeline.
+func TestComposite(t *testing.T) {
+	sub := new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y", After: []string{"x"}}, kahn.Node{ID: "z"}, kahn.Node{ID: "end", Disabled: true})
+	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "S", Sub: sub, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"S"}})
+	// The slot is A's until 1, x's until 2, y's until 3 (it is declared before z), z's until 3.5 and B's until 4.5.
+	res, events := play(t, g, lasts(map[string]time.Duration{"A": 1000 * ms, "x": 1000 * ms, "y": 1000 * ms, "z": 500 * ms, "B": 1000 * ms}, nil), kahn.Limit(1))
+	r := trace.NewReport(res, events)
+	require.Equal(t, "A -dependency-> S -composite-> S/x -dependency-> S/y -slot-> S/z -dependency-> B", chain(r))
+	contiguous(t, res, r)
+	require.Equal(t, []time.Duration{4500 * ms, 2000 * ms}, []time.Duration{r.Work, r.QueueWait})
+	require.Equal(t, 1, r.Slots)
+	require.Len(t, r.Nodes, 3)
+
+	var b bytes.Buffer
+	require.NoError(t, trace.WritePerfetto(&b, res, events))
+	file, err := chrometrace.Read(&b)
+	require.NoError(t, err)
+	track := map[string]int{}
+	for _, e := range file.TraceEvents {
+		if e.Phase == "X" && *e.TID != 1 || e.Phase == "i" {
+			track[*e.Name] = *e.TID
+		}
+	}
+	require.Equal(t, map[string]int{"A": 3, "S": 4, "S/x": 3, "S/y": 3, "S/z": 3, "B": 3, "S/end": 2}, track)
+}
+
 // Every node that did not run says why.
 func TestWhy(t *testing.T) {
 	g := &kahn.Graph{Groups: []kahn.Group{{Name: "g", CancelOnFailure: true}}}
