@@ -168,7 +168,9 @@ func (r *reader) refused(resp *http.Response) error {
 			return final(&kahn.GapError{After: r.last, First: g.First})
 		}
 	}
-	err := &StatusError{Code: resp.StatusCode, Message: strings.TrimSpace(string(body)), RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
+	err := &StatusError{
+		Code: resp.StatusCode, Message: strings.TrimSpace(string(body)), RetryAfter: retryAfter(resp.Header.Get("Retry-After")),
+	}
 	switch resp.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -216,7 +218,7 @@ func (r *reader) page(body io.Reader) error {
 	r.alive = true
 	for _, data := range p.Events {
 		var e kahn.Event
-		if err := json.Unmarshal(data, &e); err != nil {
+		if err := e.UnmarshalJSON(data); err != nil {
 			return final(fmt.Errorf("sse: an event of a page: %w", err))
 		}
 		if e.Type == "" {

@@ -27,12 +27,12 @@ type Handler struct {
 	// Find returns the run that a request asks for; see [Fixed]. An error is answered with 404, or as a [*StatusError] says.
 	// If the run is suspended and its log has ended, Find is called again from time to time for the run that goes on.
 	Find func(*http.Request) (Source, error)
-	// Authorize is asked first. nil lets the request pass; an error is answered with 403, or as a [*StatusError] says.
-	// Without it everybody who reaches the handler may read.
+	// Authorize is asked first, once a request. nil lets the request pass; an error is answered with 403, or as a
+	// [*StatusError] says. Without it everybody who reaches the handler may read.
 	Authorize func(*http.Request) error
-	// Redact sees each event before it leaves, heartbeats too, and returns what the client may see of it; false withholds the event, of
-	// which the client then gets the id alone. It must not change what the payload refers to, which is shared, but replace
-	// it, by another of its type or a json.RawMessage; an event with any other payload is withheld. Id and type stay.
+	// Redact sees each event before it leaves, heartbeats too, and returns what the client may see of it; false withholds the
+	// event, of which the client then gets the id alone. It must not change what the payload refers to, which is shared, but
+	// replace it, by another of its type or a json.RawMessage; an event with any other payload is withheld. Id and type stay.
 	Redact func(*http.Request, kahn.Event) (kahn.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
@@ -98,6 +98,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if ended && cur.after >= last && cur.header {
+		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusNoContent) // the standard's way to stop an EventSource from reconnecting
 		return
 	}

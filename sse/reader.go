@@ -2,7 +2,6 @@ package sse
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -59,7 +58,7 @@ func (r *reader) message(m message) error {
 		return r.withheldEvent(id)
 	}
 	var e kahn.Event
-	if err := json.Unmarshal(m.data, &e); err != nil {
+	if err := e.UnmarshalJSON(m.data); err != nil {
 		return final(fmt.Errorf("sse: event %d: %w", id, err))
 	}
 	if e.ID != id {
@@ -71,7 +70,7 @@ func (r *reader) message(m message) error {
 // heartbeat takes a sign of life, which also tells what should have come before it.
 func (r *reader) heartbeat(data []byte) error {
 	var e kahn.Event
-	if err := json.Unmarshal(data, &e); err != nil {
+	if err := e.UnmarshalJSON(data); err != nil {
 		return final(fmt.Errorf("sse: a heartbeat: %w", err))
 	}
 	r.alive = true

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -241,7 +240,7 @@ func (h *Handler) render(r *http.Request, e kahn.Event) []byte {
 		shown.ID, shown.Type = e.ID, e.Type
 		e = shown
 	}
-	data, err := json.Marshal(e)
+	data, err := e.MarshalJSON() // by json.Marshal it would be compacted a second time
 	if err != nil {
 		return nil // only a payload that Redact has made up cannot be encoded
 	}
