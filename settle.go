@@ -96,7 +96,7 @@ func (s *State) visit(r Ref) {
 		s.visitSlow(r, arcs)
 		return
 	}
-	words, look := s.words, s.mode == Eager
+	words := s.words
 	for i, a := range arcs {
 		if a.facts&arcSpecial != 0 {
 			s.visitSlow(r, arcs[i:])
@@ -108,14 +108,16 @@ func (s *State) visit(r Ref) {
 		}
 		w = (w - 1) | wordS
 		words[a.to] = w
-		if w&(wordCount|wordSpecial) != 0 && w&wordSpecial == 0 || !look {
+		if w&wordSpecial == 0 && uint32(w) != 0 { // most edges come no further: 2 ns
 			continue
 		}
-		if w&(wordSpecial|wordNotOK) == 0 && !s.logged {
+		switch {
+		case s.mode == Waves:
+		case w&(wordSpecial|wordNotOK) == 0 && !s.logged:
 			s.makeReady(a.to)
-			continue
+		default:
+			s.touch(a.to)
 		}
-		s.touch(a.to)
 	}
 }
 

@@ -253,7 +253,11 @@ func (s *State) begin() {
 	}
 	if len(s.plan.tiers) > 1 && s.plan.tiers[1] > 0 && s.plan.end != 0 {
 		for r := range Ref(s.plan.tiers[1]) {
-			s.touch(r)
+			if s.words[r]&(wordSpecial|wordDecided) == 0 && !s.logged {
+				s.makeReady(r) // see visit
+			} else {
+				s.touch(r)
+			}
 		}
 	}
 	s.visitAll()

@@ -13,9 +13,10 @@ const (
 
 // Set holds integers from 0 up to the size it was made for. The zero value is a set for no elements.
 type Set struct {
-	levels [maxLevels][]uint64 // bit i of level l says that word i of level l-1 is not zero
-	depth  int
-	len    int
+	words  []uint64         // level after level: bit i of level l says that word i of level l-1 is not zero
+	levels [maxLevels]int32 // where each begins
+	depth  int32
+	len    int32
 
 	// The word with the smallest elements, word number base, is kept out of the levels. It is 0 only if the set is empty.
 	// So a set that holds one element at a time touches nothing else, and one that is emptied goes to the levels once for
@@ -27,28 +28,28 @@ type Set struct {
 // Make returns an empty set for the integers from 0 to n-1.
 func Make(n int) Set {
 	var s Set
-	sizes, total := [maxLevels]int{}, 0
+	total := 0
 	for words := n; ; {
 		words = (words + wordBits - 1) / wordBits
-		sizes[s.depth] = words
+		s.levels[s.depth] = int32(total)
 		total += words
 		s.depth++
 		if words <= 1 {
 			break
 		}
 	}
-	all := make([]uint64, total)
-	for l := range s.depth {
-		s.levels[l], all = all[:sizes[l]:sizes[l]], all[sizes[l]:]
-	}
+	s.words = make([]uint64, total)
 	return s
 }
+
+// word returns word i of a level.
+func (s *Set) word(level int32, i int) *uint64 { return &s.words[int(s.levels[level])+i] }
 
 // Made reports whether the set was made for at least one element.
 func (s *Set) Made() bool { return s.depth > 0 }
 
 // Len returns the number of elements.
-func (s *Set) Len() int { return s.len }
+func (s *Set) Len() int { return int(s.len) }
 
 // Insert adds i.
 func (s *Set) Insert(i int) {
@@ -57,13 +58,13 @@ func (s *Set) Insert(i int) {
 	case s.front == 0:
 		s.base, s.front, s.len = at, bit, 1
 	case at == s.base:
-		s.len += int(^s.front >> (i & (wordBits - 1)) & 1)
+		s.len += int32(^s.front >> (i & (wordBits - 1)) & 1)
 		s.front |= bit
 	case at < s.base:
 		s.put(s.base, s.front)
 		s.base, s.front = at, bit
 		s.len++
-	case s.levels[0][at]&bit == 0:
+	case s.words[at]&bit == 0:
 		s.put(at, bit)
 		s.len++
 	}
@@ -71,10 +72,10 @@ func (s *Set) Insert(i int) {
 
 // put adds elements to a word of the lowest level.
 func (s *Set) put(at int, elements uint64) {
-	old := s.levels[0][at]
-	s.levels[0][at] = old | elements
-	for l := 1; old == 0 && l < s.depth; l++ { // else the levels above know already
-		word := &s.levels[l][at>>shift]
+	old := s.words[at]
+	s.words[at] = old | elements
+	for l := int32(1); old == 0 && l < s.depth; l++ { // else the levels above know already
+		word := s.word(l, at>>shift)
 		old = *word
 		*word = old | 1<<(at&(wordBits-1))
 		at >>= shift
@@ -83,9 +84,9 @@ func (s *Set) put(at int, elements uint64) {
 
 // drop empties a word of the lowest level.
 func (s *Set) drop(at int) {
-	s.levels[0][at] = 0
-	for l := 1; l < s.depth; l++ {
-		word := &s.levels[l][at>>shift]
+	s.words[at] = 0
+	for l := int32(1); l < s.depth; l++ {
+		word := s.word(l, at>>shift)
 		*word &^= 1 << (at & (wordBits - 1))
 		if *word != 0 {
 			return
@@ -107,7 +108,7 @@ func (s *Set) Remove(i int) bool {
 		s.take(bit)
 		return true
 	}
-	word := s.levels[0][at]
+	word := s.words[at]
 	if word&bit == 0 {
 		return false
 	}
@@ -115,7 +116,7 @@ func (s *Set) Remove(i int) bool {
 	if word == bit {
 		s.drop(at)
 	} else {
-		s.levels[0][at] = word &^ bit
+		s.words[at] = word &^ bit
 	}
 	return true
 }
@@ -147,8 +148,8 @@ func (s *Set) take(bit uint64) {
 func (s *Set) advance() {
 	at := 0
 	for l := s.depth - 1; l > 0; l-- {
-		at = at<<shift | bits.TrailingZeros64(s.levels[l][at])
+		at = at<<shift | bits.TrailingZeros64(*s.word(l, at))
 	}
-	s.base, s.front = at, s.levels[0][at]
+	s.base, s.front = at, s.words[at]
 	s.drop(at)
 }
