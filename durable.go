@@ -392,7 +392,7 @@ func (r *Run) storeFailed(tx *transaction, err error) {
 	}
 	d.failed, d.outbox = err, nil
 	s.parks = false
-	r.recorder.retract(r.log.retract())
+	r.retract()
 	for _, tx := range lost {
 		if tx.start != nil {
 			tx.err = err

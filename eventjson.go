@@ -2,7 +2,6 @@ package kahn
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -369,12 +368,20 @@ func list(names []string) *[]string {
 	return &names
 }
 
+// messageOf renders an error, bounded: one that was decoded has been bounded by who encoded it.
+func messageOf(err error) string {
+	if e, ok := err.(decodedError); ok {
+		return string(e)
+	}
+	return errorText(err)
+}
+
 // text renders an error, and nil for none.
 func text(err error) *string {
 	if err == nil {
 		return nil
 	}
-	s := errorText(err)
+	s := messageOf(err)
 	return &s
 }
 
@@ -382,8 +389,13 @@ func textError(s *string) error {
 	if s == nil {
 		return nil
 	}
-	return errors.New(*s)
+	return decodedError(*s)
 }
+
+// decodedError is an error of which there is but the text.
+type decodedError string
+
+func (e decodedError) Error() string { return string(e) }
 
 func value[T any](p *T) (v T) {
 	if p != nil {

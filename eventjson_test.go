@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"go/ast"
 	goparser "go/parser"
 	"go/token"
@@ -133,8 +134,9 @@ func TestEventDecoding(t *testing.T) {
 		},
 		kahn.EventHeartbeat: kahn.Heartbeat{Last: 24},
 	} {
-		if got := examples[kind].Payload; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %#v, expected %#v", kind, got, want)
+		got := examples[kind].Payload
+		if got, want := fmt.Sprintf("%T %+v", got, got), fmt.Sprintf("%T %+v", want, want); got != want {
+			t.Errorf("%s: %s, expected %s", kind, got, want)
 		}
 	}
 }

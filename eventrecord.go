@@ -82,20 +82,48 @@ type recorder struct {
 	first  uint64   // the id of the run's first event
 	wave   uint64   // the id of the last wave event, or first
 	ended  uint64   // the id of the last event that ended a node, or first
-	latest []uint64 // by Ref: the id of the node's last event that was not passing, 0 if there is none
+	latest []latest // by Ref
 }
 
-// retract forgets the events above an id.
-func (rec *recorder) retract(last uint64) {
-	forget := func(id *uint64) {
-		if *id > last {
-			*id = 0
+// latest is a node's last event that was not passing.
+type latest struct {
+	id  uint64 // 0 if there is none
+	end bool   // it ended the node
+}
+
+// note remembers an event that is in the log.
+func (rec *recorder) note(id uint64, e *entry) {
+	switch {
+	case e.kind.ofNode():
+		if !e.kind.passing() {
+			rec.latest[e.ref] = latest{id, e.kind.endsNode()}
 		}
+		if e.kind.endsNode() {
+			rec.ended = id
+		}
+	case e.kind == evWaveStarted || e.kind == evWaveCompleted:
+		rec.wave = id
 	}
-	forget(&rec.wave)
-	forget(&rec.ended)
-	for i := range rec.latest {
-		forget(&rec.latest[i])
+}
+
+// retract forgets the events that the log hides, and remembers those that it is left with.
+func (r *Run) retract() {
+	rec := &r.recorder
+	left := r.log.retract()
+	if rec.first > left {
+		rec.first = 0
+	}
+	rec.wave, rec.ended = rec.first, rec.first
+	clear(rec.latest)
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	id := r.log.base
+	for _, block := range r.log.blocks {
+		for i := range block {
+			if id++; block[i].run == r {
+				rec.note(id, &block[i])
+			}
+		}
 	}
 }
 
@@ -162,17 +190,12 @@ func (r *Run) append(e entry, ends int) {
 		rec.first, rec.wave, rec.ended = id, id, id
 	case e.kind.ofNode():
 		parent = r.parent(&e, ends)
-		if !e.kind.passing() {
-			rec.latest[e.ref] = id
-		}
-		if e.kind.endsNode() {
-			rec.ended = id
-		}
 	case e.kind == evWaveStarted || e.kind == evWaveCompleted:
-		parent, rec.wave = rec.wave, id
+		parent = rec.wave
 	default:
 		parent = rec.ended
 	}
+	rec.note(id, &e)
 	e.run = r
 	if parent != 0 {
 		e.back = uint32(id - parent)
@@ -183,18 +206,26 @@ func (r *Run) append(e entry, ends int) {
 // parent returns the id of the event that led to an event of a node, or 0.
 func (r *Run) parent(e *entry, ends int) uint64 {
 	rec := &r.recorder
-	own := rec.latest[e.ref]
+	own := rec.latest[e.ref].id
+	w := r.st.words[e.ref]
+	origin := Ref(int32(uint32(w))) // of the end, if it is one that has another node for its reason
 	switch e.kind {
 	case evNodeAborted, evNodeCancelled:
-		if w := r.st.words[e.ref]; !isUpstream(kindOf(w)) {
-			if origin := Ref(int32(uint32(w))); origin != noRef && origin != e.ref && rec.latest[origin] != 0 {
-				return rec.latest[origin]
+		if !isUpstream(kindOf(w)) {
+			if origin != noRef && origin != e.ref && rec.latest[origin].id != 0 {
+				return rec.latest[origin].id
 			}
 			return own // if it has none: somebody asked, or time was up
 		}
 	case evNodeSkipped:
-		if SkipKind(kindOf(r.st.words[e.ref])) == SkipAnnotation {
+		switch SkipKind(kindOf(w)) {
+		case SkipAnnotation:
 			return rec.first
+		case SkipSuperseded:
+			if id := rec.latest[origin].id; id != 0 {
+				return id
+			}
+			return rec.ended // the end that decided the successor, of which nothing is to be said before its check
 		}
 	}
 	sources := r.plan.in.row(e.ref)
@@ -205,13 +236,13 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 		return rec.wave
 	case len(sources) == 0:
 		return rec.first
-	case ends == 1:
-		return rec.ended // what a critical section does follows from the one node that it settles
+	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
+		return rec.ended // in a critical section such things follow from the one node that it settles
 	}
 	parent := rec.first
 	for _, i := range sources {
-		if from := r.plan.edges[i].from; statusOf(r.st.words[from]).Terminal() {
-			parent = max(parent, rec.latest[from])
+		if source := rec.latest[r.plan.edges[i].from]; source.end {
+			parent = max(parent, source.id)
 		}
 	}
 	return parent

@@ -335,7 +335,7 @@ func (p NodeEnded) message() string {
 		}
 		return errorText(err.Err)
 	default:
-		return errorText(err)
+		return messageOf(err)
 	}
 }
 

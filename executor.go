@@ -268,7 +268,7 @@ func (r *Run) begin(x *restoration) {
 		if x != nil {
 			last = x.file.LastEvent
 		}
-		r.log, r.recorder.latest = newEventLog(r, last), make([]uint64, len(r.plan.nodes))
+		r.log, r.recorder.latest = newEventLog(r, last), make([]latest, len(r.plan.nodes))
 		if r.durable != nil {
 			r.log.hides, r.st.parks = true, true
 		}

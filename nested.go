@@ -71,8 +71,8 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	c.st.init(c.plan, &c.cfg)
 	c.st.mu, c.st.admits = r.st.mu, true
 	if c.st.logged = r.st.logged; c.st.logged {
-		start := r.recorder.latest[c.within.ref]
-		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]uint64, len(c.plan.nodes))}
+		start := r.recorder.latest[c.within.ref].id
+		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.nodes))}
 	}
 	c.records = make([]record, len(c.plan.nodes))
 	c.enter()
