@@ -12,6 +12,7 @@ type checkResult struct {
 	guardErr error
 	guardLog string
 	merged   map[string]any
+	items    *items // of a map
 }
 
 // check performs a node's check and takes the next task.
@@ -54,7 +55,7 @@ func (w *worker) evaluate() (res checkResult) {
 	}
 	in := r.plan.data[ref]
 	if in == nil {
-		return res
+		return w.checkItems(res, 0)
 	}
 	var flags stepFlags
 	r.st.mu.Lock()
@@ -86,6 +87,20 @@ func (w *worker) evaluate() (res checkResult) {
 				return res
 			}
 		}
+	}
+	return w.checkItems(res, flags)
+}
+
+// checkItems looks, after everything else, at what a map is to be performed over.
+func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
+	r, ref := w.run, w.task.Ref
+	m := r.plan.nodes[ref].Map
+	if m == nil {
+		return res
+	}
+	value, _ := r.assembled(ref, flags, m.Over, res.merged)
+	if res.items, res.err = r.itemsOf(ref, value); res.err != nil {
+		res.verdict.Fail = CauseContractInput
 	}
 	return res
 }
@@ -121,9 +136,9 @@ func (r *Run) settleCheck(t Token, res checkResult, now int64) {
 	if r.st.words[t.Ref]&wordChecking == 0 {
 		return // the node was stopped meanwhile
 	}
-	if res.guardErr != nil || res.merged != nil {
+	if res.guardErr != nil || res.merged != nil || res.items != nil {
 		x := r.extra(t.Ref)
-		x.guardErr, x.merged = res.guardErr, res.merged
+		x.guardErr, x.merged, x.items = res.guardErr, res.merged, res.items
 		if res.guardErr != nil {
 			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: LogRecord{Level: slog.LevelWarn, Message: res.guardLog}})
 		}

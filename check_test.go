@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -191,12 +192,34 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 			return fmt.Errorf("node %s has %d attempts in the result and %d in the stream", prefix+r.ID, r.Attempts, n.attempt)
 		}
 		if r.Sub != nil {
-			if err := c.result(r.Sub, prefix+r.ID+"/"); err != nil {
+			if err := c.result(r.Sub, c.prefixInside(r, prefix)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// prefixInside is what the paths of a composite's nodes begin with: of a loop those of its last iteration.
+func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
+	in, _, _, _ := place(c.g, prefix+r.ID)
+	for _, n := range in.Nodes() {
+		switch {
+		case n.ID != r.ID:
+		case n.Map != nil:
+			return prefix // the id of an item has that of the map in it
+		case n.Loop != nil:
+			last := 0
+			for path := range c.nodes {
+				rest, _ := strings.CutPrefix(path, prefix+r.ID+"#")
+				number, _, _ := strings.Cut(rest, "/")
+				k, _ := strconv.Atoi(number)
+				last = max(last, k)
+			}
+			return fmt.Sprintf("%s%s#%d/", prefix, r.ID, last)
+		}
+	}
+	return prefix + r.ID + "/"
 }
 
 // node finds what is known of the node that goes by a path.
@@ -225,7 +248,11 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 	if item := strings.HasPrefix(path, prefix+id+"["); prefix != "" || item {
 		d := *n.decl
 		d.item, d.sources = item, nil
-		if d.within = strings.TrimSuffix(prefix, "/"); item {
+		d.within = strings.TrimSuffix(prefix, "/")
+		if at := strings.LastIndexByte(d.within, '#'); at > strings.LastIndexByte(d.within, '/') {
+			d.within = d.within[:at] // an iteration has no events of its own
+		}
+		if item {
 			d.within = prefix + id
 		} else {
 			for _, from := range n.sources {

@@ -52,6 +52,17 @@ const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are 
 // is indexed by these numbers. Checks that need only what an earlier step gave run even if others found something.
 func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}}
+	return c.compile()
+}
+
+// compileItem compiles a graph of one node, which stands for the items of a map: its inputs are those of the map.
+func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
+	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}, isItem: true}
+	return c.compile()
+}
+
+func (c *compiler) compile() (*Plan, *problems) {
+	g, n := c.g, c.nesting
 	if len(g.nodes) > maxNodes || len(g.edges) > maxNodes {
 		c.add("%w: more than %d nodes or edges", ErrBadValue, maxNodes)
 		return nil, &c.problems
@@ -91,7 +102,8 @@ type compiler struct {
 	p *Plan
 	*nesting
 	*force
-	subs map[int32]*Plan // of composites; nil for one that does not compile
+	subs   map[int32]*Plan // of composites; nil for one that does not compile
+	isItem bool            // the graph stands for an item of a map
 
 	index map[string]int32
 	end   int32  // the end node, or -1

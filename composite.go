@@ -15,10 +15,12 @@ import (
 const maxNesting = 100
 
 // composite reports whether the node is performed by nested runs.
-func (n *Node) composite() bool { return n.Sub != nil }
+func (n *Node) composite() bool { return n.Sub != nil || n.Map != nil || n.Loop != nil }
 
 // ownStep reports whether the node is performed, once or for each item, by a Do or the host's step function.
-func (n *Node) ownStep() bool { return n.Sub == nil && n.Test == nil && !isGate(n) }
+func (n *Node) ownStep() bool {
+	return n.Sub == nil && n.Loop == nil && n.Test == nil && (n.Kind != KindGate || n.Do != nil)
+}
 
 // nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
 type nesting struct {
@@ -139,6 +141,12 @@ func (c *compiler) checkComposite(i int, bad func(kind error, format string, arg
 	case n.Sub != nil && n.Do != nil:
 		bad(ErrBadValue, "it has both a Do and a Sub")
 	}
+	if n.Map != nil {
+		n.Map.check(bad)
+	}
+	if n.Loop != nil {
+		n.Loop.check(n, bad)
+	}
 	if n.InputSchema != nil || n.Moderation.covers(PhaseInput) {
 		bad(ErrBadValue, "the inputs of a composite are judged by the nodes that it consists of")
 	}
@@ -174,6 +182,12 @@ func (c *compiler) nest() {
 			continue
 		}
 		p.composite = true
+		if n.Loop != nil {
+			c.nestLoop(r)
+		}
+		if n.Map != nil {
+			c.nestItems(r)
+		}
 		sub := c.subs[p.decl[r]]
 		if sub == nil {
 			continue // a map of steps
@@ -189,16 +203,72 @@ func (c *compiler) nest() {
 			p.moderated = append(p.moderated, r)
 		}
 		for _, need := range sub.inputs {
-			if c.provides(r, need.port) {
-				continue
-			}
-			if len(n.Ports) == 0 && len(p.in.row(r)) == 0 && slices.Contains(c.g.Inputs, need.port) {
+			switch {
+			case c.isItem || c.provides(r, need.port):
+			case len(n.Ports) == 0 && len(p.in.row(r)) == 0 && slices.Contains(c.g.Inputs, need.port):
 				p.inputs = append(p.inputs, needsInput{n.ID + "/" + need.node, need.port})
-				continue
+			default:
+				c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(need.port))
 			}
-			c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(need.port))
 		}
 	}
+}
+
+// nestItems compiles what a map does for each item.
+func (c *compiler) nestItems(r Ref) {
+	p := c.p
+	item := &Graph{Name: c.g.Name, nodes: []Node{itemNode(&c.g.nodes[p.decl[r]])}}
+	plan, ps := c.nesting.compileItem(item, c.force)
+	for _, err := range ps.list {
+		c.addErr(err)
+	}
+	if p.items == nil {
+		p.items = map[Ref]*Plan{}
+	}
+	p.items[r] = plan
+}
+
+// nestGroups sees to it that the groups which nested graphs name are declared by this one, or by one around it.
+func (c *compiler) nestGroups(declared map[string]int32) {
+	p := c.p
+	if !p.composite {
+		return
+	}
+	for _, r := range p.declared {
+		n := &p.nodes[r]
+		inner := p.subs[r]
+		if n.Map != nil {
+			inner = p.items[r]
+		}
+		if inner == nil {
+			continue
+		}
+		for _, name := range inner.lacks {
+			switch _, ok := declared[name]; {
+			case ok || slices.Contains(n.Groups, name) || slices.Contains(p.lacks, name):
+			case len(c.within) > 1:
+				p.lacks = append(p.lacks, name)
+			default:
+				c.add("node %s: %w: group %s, which its graph names, is not declared", quoteID(n.ID), ErrBadValue, quoteID(name))
+			}
+		}
+	}
+}
+
+func (c *compiler) nestLoop(r Ref) {
+	p := c.p
+	loop := p.nodes[r].Loop
+	var parsed Expression
+	if loop.UntilExpr != "" {
+		var err error
+		if parsed, err = c.parse(&p.nodes[r], "UntilExpr", loop.UntilExpr); err != nil {
+			c.addErr(err)
+		}
+	}
+	if p.loops == nil {
+		p.loops = map[Ref]func(View) (bool, error){}
+	}
+	p.loops[r] = loop.again(parsed)
 }
 
 // provides reports whether the run of a composite's sub-graph has a root input of the given name.
@@ -214,7 +284,10 @@ func (c *compiler) provides(r Ref, name string) bool {
 }
 
 // instanceInput reports whether the composite gives each of its runs an input of this name.
-func (n *Node) instanceInput(name string) bool { return false }
+func (n *Node) instanceInput(name string) bool {
+	return n.Map != nil && (name == inputItem || name == inputIndex) ||
+		n.Loop != nil && (name == inputIteration || name == inputPrevious)
+}
 
 // remaining is the longest path of the run, and of what the run is nested in, that remains after a node.
 func (r *Run) remainingAfter(ref Ref) int64 {
@@ -227,18 +300,20 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 
 // plant makes the run the root of a tree.
 func (r *Run) plant() {
-	r.tree = &tree{root: r, limit: r.cfg.limit}
+	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}}
 	r.enter()
 }
 
-// enter makes the run's slots those of the tree, if the tree has a limit.
+// enter makes the run's slots, and those of its groups and keys, the tree's.
 func (r *Run) enter() {
 	s := &r.st
-	if r.tree.limit == 0 {
-		return
+	s.turn.run = r
+	r.shareGroups()
+	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
+		return // the items of such a map hold slots of the map alone
 	}
 	if s.limit == 0 {
 		s.limit = math.MaxInt
 	}
-	s.tree, s.turn.run, s.limits.active = r.tree, r, true
+	s.tree, s.limits.active = r.tree, true
 }

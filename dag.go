@@ -125,6 +125,10 @@ type Node struct {
 	// Only the Retry of the node itself applies to it, no default. With Map or Loop, Sub is performed for each item or
 	// iteration.
 	Sub *Graph
+	// Map performs the node once for each item of a list.
+	Map *Map
+	// Loop performs Sub again and again.
+	Loop *Loop
 	// Routes marks a step whose output is the label of the branch to take.
 	Routes bool
 	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".

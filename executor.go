@@ -150,6 +150,9 @@ type Run struct {
 	bound     int64     // when the run's time is up, ns since start; 0 means never
 	remaining int64     // the longest path of the tree that remains after the run
 	stoppedBy CauseKind // what the composite was stopped for, if it was
+	items     *items    // of a map, of whose items this is the run
+	iteration int       // of a loop, from 1, of which this is the run; else 0
+	previous  any       // what the iteration before came to
 	touched   bool      // see tree
 	left      bool      // concluded, and its goroutines have returned
 
@@ -222,6 +225,7 @@ type extra struct {
 	deltas    int        // emitted so far, over all attempts
 	tokens    [2]int     // input and output, reported over all attempts
 	comp      *composite // of a composite that has begun
+	items     *items     // of a map, from the check
 
 	wait      *Wait // of a suspended node
 	saved     any   // what the step gave to Suspend
@@ -643,7 +647,7 @@ func (r *Run) armGrace(step *Step, x *extra) {
 // armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
 func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 	timeout := n.Timeout
-	if fallback {
+	if fallback || n.Map != nil { // of a map it is the timeout of each item
 		timeout = 0
 	}
 	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {

@@ -32,8 +32,18 @@ func (r *Run) Leftovers() string {
 		}
 	}
 	for i, x := range s.limits.groups {
-		if x.used != 0 {
+		if x.slots != nil && x.used != 0 {
 			left = append(left, fmt.Sprintf("%d slots of group or key %d", x.used, i))
+		}
+	}
+	if t := r.tree; t != nil {
+		if t.used != 0 || len(t.waiting) != 0 || len(t.touched) != 0 {
+			left = append(left, fmt.Sprintf("%d slots, %d runs that wait, %d touched", t.used, len(t.waiting), len(t.touched)))
+		}
+		for key, x := range t.keys {
+			if x.used != 0 {
+				left = append(left, fmt.Sprintf("%d slots of key %s", x.used, key))
+			}
 		}
 	}
 	return strings.Join(left, ", ")

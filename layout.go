@@ -84,7 +84,7 @@ func (c *compiler) resolve(r Ref) {
 	set(factGate, isGate(n))
 	set(factInline, n.Test != nil || isGate(n) || n.composite())
 	set(factComposite, n.composite())
-	set(factCheck, n.When != nil || len(n.Ports) > 0)
+	set(factCheck, n.When != nil || len(n.Ports) > 0 || n.Map != nil)
 	set(factCritical, n.Critical)
 	set(factCancelLosers, n.CancelLosers)
 	set(factLateCancel, n.CancelOnLateFailure)
@@ -460,6 +460,12 @@ func (c *compiler) group() {
 		}
 		for _, name := range n.Groups {
 			g, ok := byName[name]
+			if !ok && len(c.within) > 1 {
+				g, ok = int32(len(p.groups)), true
+				byName[name] = g
+				p.groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
+				p.lacks = append(p.lacks, name)
+			}
 			if !ok || slices.Contains(p.member[r], g) {
 				c.add("node %s: %w: group %s is not declared, or named twice", quoteID(n.ID), ErrBadValue, quoteID(name))
 				continue
@@ -473,10 +479,11 @@ func (c *compiler) group() {
 		if !ok {
 			g = int32(len(p.groups))
 			byKey[n.Key] = g
-			p.groups = append(p.groups, group{key: true})
+			p.groups = append(p.groups, group{Group: Group{Name: n.Key}, key: true})
 		}
 		p.join(r, g)
 	}
+	c.nestGroups(byName)
 }
 
 func (p *Plan) join(r Ref, g int32) {

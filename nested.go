@@ -8,6 +8,11 @@ import (
 type composite struct {
 	child   *Run // the current, or the last, of the runs that perform it
 	working bool // a worker looks at what the child came to
+
+	// Of a loop, of use to whoever is working.
+	degraded bool  // some iteration was
+	last     any   // the output of the last iteration
+	all      []any // those of all, if they are to be collected
 }
 
 // outermost is the run that this one is nested in, at whatever depth, or the run itself.
@@ -37,14 +42,22 @@ func (w *worker) beginComposites(t Task, ok bool) (Task, bool) {
 func (r *Run) beginComposite(step *Step, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{}
-	child := r.nested(step, r.plan.subs[step.ref], r.path(step.ref)+"/", 0)
+	var child *Run
+	switch n := &r.plan.nodes[step.ref]; {
+	case n.Map != nil:
+		child = r.beginItems(step, x.items)
+	case n.Loop != nil:
+		child = r.iterationRun(step, 1, nil)
+	default:
+		child = r.nested(step, r.plan.sub(step.ref), r.path(step.ref)+"/", 0)
+	}
 	r.beginChild(x.comp, child, now)
 }
 
 // nested makes a run that is to perform a composite, or a part of it: its number index.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	c := &Run{
-		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.cfg, start: r.start, log: r.log,
+		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.tree.root.cfg, start: r.start, log: r.log,
 		tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
 	}
 	if step.flags&stepDetached == 0 {
@@ -107,9 +120,23 @@ func (w *worker) returned() bool {
 	if x.grace == nil && (r.st.words[ref]&wordStopping != 0 || x.timedOut != timeoutNone) {
 		r.armGrace(w.step, x) // there was nobody to be waited for before
 	}
-	child := x.comp.child
+	comp, halted := x.comp, r.st.words[ref]&wordStopping != 0
 	r.st.mu.Unlock()
-	return w.finishAs(w.ofChild(child), attemptResult{}, true)
+	var c conclusion
+	switch n := &r.plan.nodes[ref]; {
+	case n.Map != nil:
+		c = w.ofItems(comp.child)
+	case n.Loop != nil && !halted:
+		var more bool
+		if c, more = w.ofIteration(comp); more {
+			if c, more = w.iterate(comp); more {
+				return w.take()
+			}
+		}
+	default:
+		c = w.ofChild(comp.child)
+	}
+	return w.finishAs(c, attemptResult{}, true)
 }
 
 // ofChild is what a composite comes to by the run of its sub-graph.
@@ -201,6 +228,14 @@ func (r *Run) input(name string) (value any, ok bool) {
 	if value, ok = r.cfg.inputs[name]; ok || r.outer == nil {
 		return value, ok
 	}
+	if r.iteration > 0 {
+		switch {
+		case name == inputIteration:
+			return r.iteration, true
+		case name == inputPrevious && r.iteration > 1:
+			return r.previous, true
+		}
+	}
 	return r.outer.param(r.within.ref, r.within.flags, name)
 }
 
@@ -211,5 +246,9 @@ func (r *Run) eachInput(f func(name string)) {
 	}
 	if r.outer != nil {
 		r.outer.eachParam(r.within.ref, f)
+	}
+	if r.iteration > 0 {
+		f(inputIteration)
+		f(inputPrevious)
 	}
 }

@@ -50,6 +50,11 @@ type Plan struct {
 
 	composite bool          // some node is a composite
 	subs      map[Ref]*Plan // what the Sub of a composite compiled to
+	items     map[Ref]*Plan // what a map does for each item, a plan of one node
+	loops     map[Ref]func(View) (bool, error)
+	itemOf    string   // of the items of a map: the id of the map, and nothing is in ids
+	body      *Plan    // of such: the plan of the map's Sub, if it has one
+	lacks     []string // groups that a graph around this one has to declare
 
 	hashOnce sync.Once // guards what follows
 	hash     string
@@ -179,8 +184,9 @@ type param struct {
 // group is a Group, or a concurrency key, with its members.
 type group struct {
 	Group
-	key     bool
-	members []Ref
+	key       bool
+	inherited bool // a graph around this one declares it
+	members   []Ref
 }
 
 type needsInput struct{ node, port string }
@@ -194,6 +200,9 @@ func (p *Plan) Name() string { return p.name }
 // Ref returns the dense id of a node.
 func (p *Plan) Ref(id string) (Ref, bool) {
 	r, ok := p.ids[id]
+	if !ok && p.itemOf != "" {
+		return p.item(id)
+	}
 	return r, ok
 }
 
@@ -239,7 +248,7 @@ func (p *Plan) Edges() iter.Seq[Edge] {
 func (p *Plan) Groups() []Group {
 	var groups []Group
 	for i := range p.groups {
-		if g := &p.groups[i]; !g.key {
+		if g := &p.groups[i]; !g.key && !g.inherited {
 			groups = append(groups, g.Group)
 		}
 	}
@@ -318,6 +327,7 @@ func (p *Plan) Portable() error {
 		}{
 			{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil},
 			{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
+			{"Loop.While", n.Loop != nil && n.Loop.While != nil}, {"Loop.Until", n.Loop != nil && n.Loop.Until != nil},
 		} {
 			if f.set {
 				ps.add("node %s: %w: %s is Go code", quoteID(n.ID), ErrBadValue, f.name)

@@ -173,6 +173,12 @@ func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 
 // param assembles one parameter of a node whose check, if it has one, has passed.
 func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
+	if r.items != nil {
+		if v, ok := r.items.input(ref, name); ok {
+			return v, true
+		}
+		r, ref, flags = r.home(ref, flags)
+	}
 	var merged map[string]any
 	if r.plan.facts[ref].is(factCheck) {
 		r.st.mu.Lock()
@@ -238,6 +244,11 @@ func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
 
 // eachParam calls f with the names of the parameters that a node may have, some of them perhaps more than once.
 func (r *Run) eachParam(ref Ref, f func(name string)) {
+	if r.items != nil {
+		f(inputItem)
+		f(inputIndex)
+		r, ref, _ = r.home(ref, 0)
+	}
 	n, in := &r.plan.nodes[ref], r.plan.data[ref]
 	if in != nil {
 		for i := range in.params {
@@ -257,6 +268,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 
 // upstream returns what the last delivering edge from a node delivers.
 func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool) {
+	r, ref, flags = r.home(ref, flags)
 	from, known := r.plan.ids[id]
 	if !known {
 		return nil, false

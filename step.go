@@ -143,8 +143,11 @@ var attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled),
 
 func (s *Step) node() *Node { return &s.run.plan.nodes[s.ref] }
 
-// ID returns the id of the node.
-func (s *Step) ID() string { return s.node().ID }
+// ID returns the id of the node; of an item that of the map.
+func (s *Step) ID() string {
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	return r.plan.nodes[ref].ID
+}
 
 // Path returns what the node goes by in events: its id, or inside a composite its path, such as "S/x" for node x of
 // sub-graph S, "M[2]" for the third item of map M, and "L#1/x" for node x in the first iteration of loop L.
@@ -196,9 +199,10 @@ func (s *Step) Upstream(id string) (value any, ok bool) {
 // UpstreamAll returns what the predecessors delivered, by id, in a map that the caller owns.
 func (s *Step) UpstreamAll() map[string]any {
 	m := map[string]any{}
-	for _, i := range s.run.plan.in.row(s.ref) {
-		if v, ok := s.run.delivered(s.ref, s.flags, i); ok {
-			m[s.run.plan.ID(s.run.plan.edges[i].from)] = s.run.clone(v)
+	r, ref, flags := s.run.home(s.ref, s.flags)
+	for _, i := range r.plan.in.row(ref) {
+		if v, ok := r.delivered(ref, flags, i); ok {
+			m[r.plan.ID(r.plan.edges[i].from)] = r.clone(v)
 		}
 	}
 	return m
@@ -224,7 +228,10 @@ func (s *Step) LastErr() error {
 }
 
 // View returns a view of the results of the node's ancestors; for the end node, of all results.
-func (s *Step) View() View { return View{run: s.run, ref: s.ref} }
+func (s *Step) View() View {
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	return View{run: r, ref: ref}
+}
 
 // Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if
 // nobody listens or the attempt has ended.

@@ -15,6 +15,7 @@ type tree struct {
 	used    int    //
 	waiting queue  // runs with a ready node that wants a slot, the best first; empty without a limit
 	touched []*Run // to be seen to before the lock is released
+	keys    map[string]*slots
 }
 
 // turn is the place of a run among those that wait for a slot: that of its best ready node, by priority, then by the

@@ -1,5 +1,7 @@
 package kahn
 
+import "math"
+
 // View is what a guard, a condition or a step may see of the run: the node itself, root inputs, and the results of its
 // ancestors. Asked for any other node it says [Idle], nil and nil. An ancestor that still runs, possible only behind an
 // early join, shows its current status.
@@ -9,10 +11,21 @@ type View struct {
 }
 
 // ID returns the id of the node that looks.
-func (v View) ID() string { return v.run.plan.nodes[v.ref].ID }
+func (v View) ID() string { return v.node().ID }
+
+// everyNode is the ref of a View that sees all nodes of its run: that of a loop's test.
+const everyNode Ref = math.MaxInt32
+
+// node is the node that looks.
+func (v View) node() *Node {
+	if v.ref == everyNode {
+		return &v.run.outer.plan.nodes[v.run.within.ref]
+	}
+	return &v.run.plan.nodes[v.ref]
+}
 
 // Config returns the Config of the node that looks.
-func (v View) Config() any { return v.run.plan.nodes[v.ref].Config }
+func (v View) Config() any { return v.node().Config }
 
 // Root returns a root input.
 func (v View) Root(name string) (value any, ok bool) {
@@ -83,7 +96,7 @@ func (v View) ancestor(id string) (Ref, bool) {
 	if !ok || target >= v.ref {
 		return noRef, false
 	}
-	if v.ref == p.end {
+	if v.ref == p.end || v.ref == everyNode {
 		return target, true
 	}
 	if len(p.edgesFrom(v.ref, target)) > 0 {

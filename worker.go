@@ -701,6 +701,9 @@ func (r *Run) react(ref Ref, abortRun bool) {
 	if ref == r.plan.end {
 		return
 	}
+	if r.items != nil {
+		r.itemFailed(ref, abortRun)
+	}
 	if r.plan.member != nil && !f.is(factTolerant) {
 		for _, g := range r.plan.member[ref] {
 			if r.plan.groups[g].CancelOnFailure {

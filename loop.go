@@ -1,0 +1,181 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Loop performs a node's Sub again and again: one nested run after the other, each a fresh one. After each of them a test
+// says whether there is to be another; there is one iteration at least. The node's output is that of the last iteration.
+//
+// The root inputs of an iteration are the node's parameters, "iteration", its number from 1, and from the second one on
+// "previous", the output of the one before. An iteration that fails fails the node, with [CauseSubrun]. Retry begins anew with
+// the first iteration; OverallTimeout and Timeout are for all of them together.
+type Loop struct {
+	// While goes on as long as it is true, Until as long as it is false. Exactly one of While, Until and UntilExpr is set.
+	// The test sees all nodes of the iteration that has ended, and the iteration's root inputs. An error or a panic fails the
+	// node with [CauseConditionError].
+	While func(View) (bool, error)
+	Until func(View) (bool, error)
+	// UntilExpr is an Until as a text, read by the graph's Evaluator. [Truthy] says which values end the loop.
+	UntilExpr string
+	// MaxIterations bounds the loop. It must be set.
+	MaxIterations int
+	// OnLimit tells what happens when the bound is reached and the test still wants to go on. Default: [LoopFail].
+	OnLimit LoopLimit
+	// Collect makes the output an []any of the outputs of all iterations.
+	Collect bool
+}
+
+// LoopLimit tells what happens when a loop has reached its MaxIterations.
+type LoopLimit uint8
+
+// What happens at the bound of a loop.
+const (
+	LoopFail LoopLimit = iota // the node fails with [CauseLoopLimit] and an error that matches [ErrLoopLimit]
+	LoopStop                  // the node completes
+
+	loopLimitCount
+)
+
+var loopLimitNames = [loopLimitCount]string{"fail", "stop"}
+
+// String returns "fail" or "stop".
+func (l LoopLimit) String() string { return enumName(loopLimitNames[:], int(l), "LoopLimit") }
+
+// MarshalText encodes l as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (l LoopLimit) MarshalText() ([]byte, error) {
+	return enumText(loopLimitNames[:], int(l), "loop limit")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (l *LoopLimit) UnmarshalText(text []byte) error {
+	return enumParse(l, loopLimitNames[:], text, "loop limit")
+}
+
+// ErrLoopLimit fails a loop that has reached its MaxIterations.
+var ErrLoopLimit = errors.New("loop limit reached")
+
+func (l *Loop) check(n *Node, bad func(kind error, format string, args ...any)) {
+	tests := 0
+	for _, set := range []bool{l.While != nil, l.Until != nil, l.UntilExpr != ""} {
+		if set {
+			tests++
+		}
+	}
+	switch {
+	case n.Sub == nil:
+		bad(ErrBadValue, "a loop without a Sub")
+	case n.Map != nil:
+		bad(ErrBadValue, "it is both a map and a loop")
+	case tests != 1:
+		bad(ErrBadValue, "a loop has exactly one of While, Until and UntilExpr")
+	case l.MaxIterations <= 0:
+		bad(ErrBadValue, "MaxIterations %d: a loop must have a bound", l.MaxIterations)
+	case l.OnLimit >= loopLimitCount:
+		bad(ErrBadValue, "%v", l.OnLimit)
+	}
+}
+
+// again makes of a loop's test what says whether there is to be another iteration.
+func (l *Loop) again(parsed Expression) func(View) (bool, error) {
+	switch {
+	case l.While != nil:
+		return l.While
+	case l.Until != nil:
+		return func(v View) (bool, error) {
+			done, err := l.Until(v)
+			return !done, err
+		}
+	}
+	return func(v View) (bool, error) {
+		value, err := evaluate(parsed, v)
+		return err == nil && !Truthy(value), err
+	}
+}
+
+// iterationRun makes the run of a loop's iteration, the output of the one before at hand.
+func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
+	prefix := fmt.Sprintf("%s#%d/", r.path(step.ref), number)
+	c := r.nested(step, r.plan.sub(step.ref), prefix, int32(number))
+	c.iteration, c.previous = number, previous
+	return c
+}
+
+// ofIteration is what a loop comes to by the run of an iteration that has ended. If there is to be another one more is true.
+func (w *worker) ofIteration(comp *composite) (c conclusion, more bool) {
+	r, ref, child := w.run, w.task.Ref, comp.child
+	n := &r.plan.nodes[ref]
+	if child.verdict.status != RunCompleted {
+		return w.ofChild(child), false
+	}
+	comp.degraded = comp.degraded || child.verdict.degraded
+	comp.last = child.output()
+	if n.Loop.Collect {
+		comp.all = append(comp.all, comp.last)
+	}
+	again := false
+	err := w.protect(func() (err error) {
+		again, err = r.plan.loops[ref](View{run: child, ref: everyNode})
+		return err
+	})
+	switch {
+	case err != nil:
+		return w.failure(attemptResult{err: bounded(err), kind: CauseConditionError}), false
+	case again && child.iteration < n.Loop.MaxIterations:
+		return conclusion{}, true
+	case again && n.Loop.OnLimit == LoopFail:
+		err := fmt.Errorf("%w: %d iterations", ErrLoopLimit, child.iteration)
+		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, final: true}, false
+	}
+	value := comp.last
+	if n.Loop.Collect {
+		value = comp.all
+	}
+	c = w.conclude(attemptResult{value: value})
+	c.Degraded = comp.degraded && c.Status == Completed
+	return c, false
+}
+
+// iterate begins the next iteration of a loop, unless the loop is to stop: then it says what that makes of it.
+func (w *worker) iterate(comp *composite) (c conclusion, begun bool) {
+	r, ref, step := w.run, w.task.Ref, w.step
+	s := &r.st
+	s.mu.Lock()
+	if r.records[ref].step != step { // abandoned: finishing will find that, too
+		s.mu.Unlock()
+		return c, false
+	}
+	kind := s.stopped
+	if s.words[ref]&wordDraining != 0 && kind == CauseNone {
+		kind = CauseSiblingFailure
+	}
+	if s.words[ref]&wordStopping != 0 || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.facts[ref].is(factCleanup) {
+		s.mu.Unlock()
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, final: true}
+		if kind != CauseNone {
+			c.Outcome = Outcome{Status: kind.stopStatus(), Cause: kind}
+		}
+		return c, false
+	}
+	w.now = r.now()
+	r.beginChild(comp, r.iterationRun(step, comp.child.iteration+1, comp.last), w.now)
+	return c, true
+}
+
+// Iteration returns the number of the iteration, from 1, of the innermost loop that the step is inside of; 0 outside of
+// loops.
+func (s *Step) Iteration() int { return s.run.innermostIteration() }
+
+// Iteration returns the number of the iteration, from 1, of the innermost loop that the node is inside of; 0 outside of
+// loops. To the test of a loop that is the iteration that has ended.
+func (v View) Iteration() int { return v.run.innermostIteration() }
+
+func (r *Run) innermostIteration() int {
+	for ; r != nil; r = r.outer {
+		if r.iteration > 0 {
+			return r.iteration
+		}
+	}
+	return 0
+}

@@ -1,0 +1,275 @@
+package kahn
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Map performs a node once for each item of a list: its Do, or the host's step function, or a nested run of its Sub. The
+// items are independent of one another: all are performed, whatever becomes of some. The node's output is an []any of what
+// they came to, in the order of the list.
+//
+// A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; its parameters and upstream values are those of the
+// node, and the item and the index are parameters too, named "item" and "index". A nested run has them as root inputs. The
+// node's Retry, Timeout, Priority, Groups and Key apply to each item, everything else to the node as a whole: guards and
+// ports before the list is looked at, OverallTimeout, Fallback and ContinueOnFail to what comes of it. The run sees one node;
+// the items are in NodeResult.Sub.
+type Map struct {
+	// Over names the parameter that holds the items, a slice or an array. Null, or no value at all, is an empty list, unless
+	// a required port makes it skip the node; anything else fails the node with [CauseContractInput]. An empty list is mapped
+	// to an empty list.
+	Over string
+	// Limit bounds how many items are performed at the same time. Zero means no limit but that of the run.
+	Limit int
+	// ToleratedCount and ToleratedPercent say how many items may fail, by number and in percent of all. If both are zero none
+	// may; if both are set neither may be exceeded. Then the node fails with [CauseMapItems] and a [*MapError]. Tolerated
+	// failures degrade the run.
+	ToleratedCount   int
+	ToleratedPercent float64
+	// FailFast aborts the unfinished items when more have failed than are tolerated.
+	FailFast bool
+	// Compact drops items that failed or skipped themselves from the output, in which they are null otherwise.
+	Compact bool
+}
+
+// exceeded reports whether so many failures of n items are more than are tolerated.
+func (m *Map) exceeded(failed, n int) bool {
+	if m.ToleratedPercent > 0 && float64(failed)*100 > m.ToleratedPercent*float64(n) {
+		return true
+	}
+	return failed > m.ToleratedCount && (m.ToleratedCount > 0 || m.ToleratedPercent == 0)
+}
+
+// MapError is the error of a map more of whose items have failed than are tolerated. It unwraps to the errors of the items.
+type MapError struct {
+	// Results are the outputs of the items, by index, null for those that did not complete.
+	Results []any
+	// Failed counts the items that failed.
+	Failed int
+	// Errs are the errors of the items that failed, each a [*NodeError], in the order of the list.
+	Errs []error
+}
+
+// Error names the numbers and the first error.
+func (e *MapError) Error() string {
+	text := fmt.Sprintf("%d of %d items failed", e.Failed, len(e.Results))
+	if len(e.Errs) > 0 {
+		text += ", the first: " + errorText(e.Errs[0])
+	}
+	return text
+}
+
+// Unwrap returns the errors of the items.
+func (e *MapError) Unwrap() []error { return e.Errs }
+
+// Item returns the item of the innermost map that the step is performed for. ok is false outside of maps.
+func (s *Step) Item() (value any, ok bool) {
+	if items, i := s.run.innermost(s.ref); items != nil {
+		return s.run.clone(items.at(i)), true
+	}
+	return nil, false
+}
+
+// Index returns the index of the item that Item returns, -1 outside of maps.
+func (s *Step) Index() int {
+	_, i := s.run.innermost(s.ref)
+	return i
+}
+
+// items is what a map is performed over.
+type items struct {
+	m      *Map
+	list   reflect.Value // a slice or an array
+	plan   *Plan         // a node for each item
+	failed int           // so far; guarded by the lock
+	abort  bool          // an item asked for the end of the run; guarded by the lock
+}
+
+func (x *items) len() int {
+	if !x.list.IsValid() {
+		return 0
+	}
+	return x.list.Len()
+}
+
+func (x *items) at(i int) any { return x.list.Index(i).Interface() }
+
+// itemsOf looks at what a map is to be performed over.
+func (r *Run) itemsOf(ref Ref, value any) (*items, error) {
+	n := &r.plan.nodes[ref]
+	x := &items{m: n.Map}
+	if !isNull(value) {
+		x.list = reflect.ValueOf(value)
+		switch kind := x.list.Kind(); {
+		case kind != reflect.Slice && kind != reflect.Array, x.list.Type().Elem().Kind() == reflect.Uint8:
+			return nil, fmt.Errorf("%w: parameter %s is a %T, not a list", ErrType, quoteID(n.Map.Over), value)
+		case x.list.Len() > maxNodes:
+			return nil, fmt.Errorf("%w: more than %d items", ErrBadValue, maxNodes)
+		}
+	}
+	x.plan = r.plan.items[ref].repeated(n.ID, x.len())
+	return x, nil
+}
+
+// itemNode is what a map does for each of its items, as a node.
+func itemNode(n *Node) Node {
+	return Node{
+		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Do: n.Do, Sub: n.Sub, Retry: n.Retry, Timeout: n.Timeout,
+		Priority: n.Priority, Estimate: n.Estimate, Groups: n.Groups, Key: n.Key,
+	}
+}
+
+// repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on.
+func (p *Plan) repeated(id string, n int) *Plan {
+	q := &Plan{
+		name: p.name, itemOf: id, nodes: make([]Node, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
+		in: csr{start: make([]int32, n+1)}, out: make([]int32, n+1), tiers: []int32{0, int32(n)}, rank: make([]int64, n),
+		words: make([]uint64, n), data: make([]*inputs, n), end: noRef, routers: p.routers, filters: p.filters,
+		composite: p.composite, body: p.subs[0], groups: p.groups,
+	}
+	if p.member != nil {
+		q.member = make([][]int32, n)
+	}
+	for i := range n {
+		q.nodes[i], q.facts[i], q.declared[i], q.decl[i] = p.nodes[0], p.facts[0], Ref(i), int32(i)
+		q.nodes[i].ID = id + "[" + strconv.Itoa(i) + "]"
+		q.rank[i], q.words[i] = p.rank[0], p.words[0]
+		// An item that is a composite holds a slot of the map, and none of the run.
+		q.facts[i].flags &^= factInline
+		if p.facts[0].is(factInline) && !p.facts[0].is(factComposite) {
+			q.facts[i].flags |= factInline
+		}
+		if p.member != nil {
+			q.member[i] = p.member[0]
+		}
+	}
+	q.pos, q.at, q.leaves = q.decl, q.declared, q.declared
+	return q
+}
+
+// item finds the node of an item by its id.
+func (p *Plan) item(id string) (Ref, bool) {
+	digits, ok := strings.CutPrefix(id, p.itemOf+"[")
+	if !ok {
+		return noRef, false
+	}
+	i, err := strconv.Atoi(strings.TrimSuffix(digits, "]"))
+	if err != nil || i < 0 || i >= len(p.nodes) || p.nodes[i].ID != id {
+		return noRef, false
+	}
+	return Ref(i), true
+}
+
+// sub is the plan of a composite's Sub, nil if it has none.
+func (p *Plan) sub(r Ref) *Plan {
+	if p.body != nil {
+		return p.body
+	}
+	return p.subs[r]
+}
+
+// innermost finds the item that a node is, or is inside of. The index is -1 if there is none.
+func (r *Run) innermost(ref Ref) (*items, int) {
+	for ; r.items == nil; ref, r = r.within.ref, r.outer {
+		if r.outer == nil {
+			return nil, -1
+		}
+	}
+	return r.items, int(ref)
+}
+
+// home is where a node has its inputs from: an item has those of its map.
+func (r *Run) home(ref Ref, flags stepFlags) (*Run, Ref, stepFlags) {
+	if r.items != nil {
+		return r.outer, r.within.ref, r.within.flags
+	}
+	return r, ref, flags
+}
+
+// itemInput returns what an item adds to the inputs of its map.
+func (x *items) input(ref Ref, name string) (value any, ok bool) {
+	switch name {
+	case inputItem:
+		return x.at(int(ref)), true
+	case inputIndex:
+		return int(ref), true
+	}
+	return nil, false
+}
+
+const (
+	inputItem      = "item"
+	inputIndex     = "index"
+	inputIteration = "iteration"
+	inputPrevious  = "previous"
+)
+
+// beginItems makes the run of a map's items.
+func (r *Run) beginItems(step *Step, x *items) *Run {
+	c := r.nested(step, x.plan, r.prefix, 0)
+	c.items, c.cfg.limit = x, x.m.Limit
+	x.failed, x.abort = 0, false
+	c.cfg.onFailure, c.cfg.statusRule = Continue, StatusEscaped // an item is not a node whose failure concerns a run
+	return c
+}
+
+// itemFailed counts the failure of an item, with the lock held, and stops the others if that is too many.
+func (r *Run) itemFailed(ref Ref, abortRun bool) {
+	x := r.items
+	x.failed++
+	x.abort = x.abort || abortRun
+	if x.m.FailFast && r.st.stopped == CauseNone && x.m.exceeded(x.failed, x.len()) {
+		err := fmt.Errorf("%w: %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID))
+		r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
+	}
+}
+
+// ofItems is what a map comes to by the run of its items.
+func (w *worker) ofItems(c *Run) conclusion {
+	x := c.items
+	if kind := c.stoppedBy; kind != CauseNone && c.verdict.status != RunCompleted {
+		return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: c.outcome().err}
+	}
+	out := make([]any, 0, x.len())
+	degraded := false
+	var errs []error
+	for i, word := range c.st.words {
+		switch statusOf(word) {
+		case Completed:
+			out = append(out, c.records[i].value)
+			degraded = degraded || word&wordTolerated != 0
+			continue
+		case Failed, Cancelled:
+			errs = append(errs, c.nodeError(Ref(i)))
+		}
+		if !x.m.Compact {
+			out = append(out, nil)
+		}
+	}
+	if x.abort || x.m.exceeded(len(errs), x.len()) {
+		e := &MapError{Results: make([]any, x.len()), Failed: len(errs), Errs: errs}
+		for i, word := range c.st.words {
+			if statusOf(word) == Completed {
+				e.Results[i] = c.records[i].value
+			}
+		}
+		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseMapItems}, err: e, final: true, abortRun: x.abort}
+	}
+	done := w.conclude(attemptResult{value: out})
+	done.Degraded = done.Status == Completed && (degraded || len(errs) > 0)
+	return done
+}
+
+// checkMap validates a map.
+func (m *Map) check(bad func(kind error, format string, args ...any)) {
+	switch {
+	case m.Over == "":
+		bad(ErrBadValue, "a map without the parameter that it goes over")
+	case m.Limit < 0, m.ToleratedCount < 0, m.ToleratedPercent < 0, m.ToleratedPercent > 100, math.IsNaN(m.ToleratedPercent):
+		bad(ErrBadValue, "Map: Limit %d, ToleratedCount %d, ToleratedPercent %v", m.Limit, m.ToleratedCount, m.ToleratedPercent)
+	}
+}
