@@ -245,8 +245,11 @@ func (r *Run) commit() {
 		if len(d.outbox) == 0 {
 			if r.concluded && d.failed == nil {
 				r.st.mu.Unlock()
-				r.releaseLease()
+				err := r.releaseLease()
 				r.st.mu.Lock()
+				if err != nil {
+					r.warnings = append(r.warnings, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err))
+				}
 			}
 			break
 		}
@@ -487,14 +490,10 @@ func (r *Run) renew() {
 }
 
 // releaseLease gives the run back when it is over. The lock is not held.
-func (r *Run) releaseLease() {
+func (r *Run) releaseLease() error {
 	d := r.durable
 	if d.renewal != nil {
 		d.renewal.Stop()
 	}
-	if err := guarded(func() error { return d.store.Release(context.WithoutCancel(r.ctx), d.lease) }); err != nil {
-		r.st.mu.Lock()
-		r.warnings = append(r.warnings, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err))
-		r.st.mu.Unlock()
-	}
+	return guarded(func() error { return d.store.Release(context.WithoutCancel(r.ctx), d.lease) })
 }

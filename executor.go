@@ -114,7 +114,7 @@ func (r *Run) origin() (from *restoration, err error) {
 		}
 	}
 	if err != nil && r.durable != nil {
-		r.releaseLease()
+		_ = r.releaseLease() // else it runs out
 	}
 	return from, err
 }

@@ -1,0 +1,105 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Fault is how one call of a store goes wrong. The zero value is a call that goes right.
+type Fault struct {
+	// Latency passes before the call. A context that ends meanwhile ends the call.
+	Latency time.Duration
+	// Before answers with ErrInjected, and nothing is done.
+	Before bool
+	// After does what the call asks for, and answers with ErrInjected: an acknowledgement that was lost.
+	After bool
+}
+
+// ErrInjected is the error of a call that was made to fail.
+var ErrInjected = errors.New("injected fault")
+
+// WithFaults returns the store with the faults that next says, which is called before each call of a method with the name of
+// the method, from whatever goroutine calls it.
+func WithFaults(s kahn.Store, next func(method string) Fault) kahn.Store { return &faulty{s, next} }
+
+type faulty struct {
+	store kahn.Store
+	next  func(method string) Fault
+}
+
+// do makes a call with its fault.
+func (f *faulty) do(ctx context.Context, method string, call func() error) error {
+	fault := f.next(method)
+	if fault.Latency > 0 {
+		timer := time.NewTimer(fault.Latency)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if fault.Before {
+		return ErrInjected
+	}
+	err := call()
+	if fault.After && err == nil {
+		return ErrInjected
+	}
+	return err
+}
+
+func (f *faulty) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (lease kahn.Lease, r *kahn.StoredRun, err error) {
+	err = f.do(ctx, "Acquire", func() (err error) {
+		lease, r, err = f.store.Acquire(ctx, run, owner, ttl)
+		return err
+	})
+	if err != nil {
+		return kahn.Lease{}, nil, err
+	}
+	return lease, r, nil
+}
+
+func (f *faulty) Renew(ctx context.Context, lease kahn.Lease, ttl time.Duration) error {
+	return f.do(ctx, "Renew", func() error { return f.store.Renew(ctx, lease, ttl) })
+}
+
+func (f *faulty) Release(ctx context.Context, lease kahn.Lease) error {
+	return f.do(ctx, "Release", func() error { return f.store.Release(ctx, lease) })
+}
+
+func (f *faulty) StartAttempt(ctx context.Context, lease kahn.Lease, start kahn.AttemptStart) (a kahn.Applied, err error) {
+	err = f.do(ctx, "StartAttempt", func() (err error) {
+		a, err = f.store.StartAttempt(ctx, lease, start)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return a, nil
+}
+
+func (f *faulty) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (a kahn.Applied, err error) {
+	err = f.do(ctx, "Commit", func() (err error) {
+		a, err = f.store.Commit(ctx, lease, c)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return a, nil
+}
+
+func (f *faulty) Load(ctx context.Context, run string) (r *kahn.StoredRun, err error) {
+	err = f.do(ctx, "Load", func() (err error) {
+		r, err = f.store.Load(ctx, run)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}

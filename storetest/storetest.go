@@ -1,0 +1,650 @@
+// Package storetest holds a [kahn.Store] against everything that the interface promises. The test of a store is:
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) kahn.Store { return open(t) })
+//	}
+//
+// [WithFaults] makes a store fail as stores do, for the tests of whoever uses one.
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Run holds the stores that open makes, a new and empty one for each check, against all checks, each a subtest.
+func Run(t *testing.T, open func(t *testing.T) kahn.Store) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.f(t.Context(), open(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Check is Run for callers without a test: it returns what is wrong, each with the name of its check.
+func Check(ctx context.Context, open func() kahn.Store) (errs []error) {
+	for _, c := range checks {
+		if err := c.f(ctx, open()); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
+		}
+	}
+	return errs
+}
+
+var checks = []struct {
+	name string
+	f    func(ctx context.Context, s kahn.Store) error
+}{
+	{"a new run is empty", newRun},
+	{"an unknown run", unknownRun},
+	{"one owner at a time", oneOwner},
+	{"a lease runs out", leaseExpires},
+	{"a lease is renewed", leaseRenewed},
+	{"a lease is released", leaseReleased},
+	{"who was overtaken is fenced", fenced},
+	{"attempts are numbered", attemptNumbers},
+	{"an attempt leaves the queue", attemptDequeues},
+	{"commits are numbered", commitSequence},
+	{"a commit is stored whole", commitStored},
+	{"a duplicate changes nothing", duplicateCommit},
+	{"a completion needs the last attempt", completionToken},
+	{"a completion happens once", completionOnce},
+	{"a terminal node does not change", terminalNode},
+	{"readiness is counted", readinessCounts},
+	{"readiness above what is required", readinessOverflow},
+	{"a refused commit changes nothing", refusedCommit},
+	{"a run that has ended does not change", endedRun},
+	{"runs are apart", runsApart},
+	{"what is loaded is a copy", loadedCopy},
+	{"of competing commits one is applied", competingCommits},
+	{"of competing owners one acquires", competingOwners},
+	{"a cancelled context changes nothing", cancelledContext},
+	{"a run of kahn", engine},
+}
+
+const ttl = time.Minute
+
+func record(text string) json.RawMessage { return json.RawMessage(fmt.Sprintf("{%q:1}", text)) }
+
+// expect compares an answer.
+func expect(what string, got kahn.Applied, err error, want kahn.Applied) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w instead of %v", what, err, want)
+	}
+	if got != want {
+		return fmt.Errorf("%s: %v instead of %v", what, got, want)
+	}
+	return nil
+}
+
+func expectError(what string, err, want error) error {
+	if !errors.Is(err, want) {
+		return fmt.Errorf("%s: %v instead of %w", what, err, want)
+	}
+	return nil
+}
+
+// begun acquires a run and commits its beginning: nodes a and b, a is queued.
+func begun(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error) {
+	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
+	if err != nil {
+		return lease, err
+	}
+	got, err := s.Commit(ctx, lease, kahn.Commit{
+		Sequence: 1, Run: record("run"), Status: kahn.RunRunning, Ready: []string{"a"},
+		Nodes: []kahn.NodeRecord{{Node: "a", Record: record("ready")}},
+	})
+	return lease, expect("the first commit", got, err, kahn.AppliedNow)
+}
+
+// completion is the commit of the end of a's first attempt.
+func completion() kahn.Commit {
+	return kahn.Commit{
+		Sequence: 2, Completed: kahn.AttemptEnd{Node: "a", Attempt: 1}, Ready: []string{"b"},
+		Nodes:     []kahn.NodeRecord{{Node: "a", Terminal: true, Record: record("done")}, {Node: "b", Record: record("ready")}},
+		Readiness: []kahn.Readiness{{Node: "b", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}},
+	}
+}
+
+// completed is begun with the end of a's first attempt.
+func completed(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error) {
+	lease, err := begun(ctx, s, run)
+	if err != nil {
+		return lease, err
+	}
+	got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 1, Record: record("running")})
+	if err := expect("the start of a", got, err, kahn.AppliedNow); err != nil {
+		return lease, err
+	}
+	got, err = s.Commit(ctx, lease, completion())
+	return lease, expect("the completion of a", got, err, kahn.AppliedNow)
+}
+
+// unchanged calls f and reports whether the run is afterwards what it was before.
+func unchanged(ctx context.Context, s kahn.Store, run string, f func() error) error {
+	before, err := s.Load(ctx, run)
+	if err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	after, err := s.Load(ctx, run)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(normal(before), normal(after)) {
+		return fmt.Errorf("it changed the run from %+v to %+v", *before, *after)
+	}
+	return nil
+}
+
+// normal is a stored run without the freedom that a store has in writing JSON.
+func normal(r *kahn.StoredRun) kahn.StoredRun {
+	n := *r
+	n.Record = compact(r.Record)
+	n.Nodes = map[string]kahn.StoredNode{}
+	for id, node := range r.Nodes {
+		node.Record = compact(node.Record)
+		n.Nodes[id] = node
+	}
+	return n
+}
+
+func compact(data json.RawMessage) json.RawMessage {
+	if data == nil {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return data
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return data
+	}
+	return text
+}
+
+func expectNode(ctx context.Context, s kahn.Store, run, id string, want kahn.StoredNode) error {
+	r, err := s.Load(ctx, run)
+	if err != nil {
+		return err
+	}
+	if got := normal(r).Nodes[id]; !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("node %s is stored as %+v instead of %+v", id, got, want)
+	}
+	return nil
+}
+
+func newRun(ctx context.Context, s kahn.Store) error {
+	lease, r, err := s.Acquire(ctx, "r", "owner", ttl)
+	if err != nil {
+		return err
+	}
+	if lease.Run != "r" || lease.Owner != "owner" || lease.Epoch == 0 {
+		return fmt.Errorf("the lease is %+v", lease)
+	}
+	if r == nil || r.ID != "r" || r.Sequence != 0 || r.Status != kahn.RunPending || r.Record != nil || len(r.Nodes) != 0 {
+		return fmt.Errorf("the run is %+v", r)
+	}
+	return nil
+}
+
+func unknownRun(ctx context.Context, s kahn.Store) error {
+	_, err := s.Load(ctx, "nobody")
+	return expectError("Load", err, kahn.ErrUnknownRun)
+}
+
+func oneOwner(ctx context.Context, s kahn.Store) error {
+	first, _, err := s.Acquire(ctx, "r", "one", ttl)
+	if err != nil {
+		return err
+	}
+	if _, _, err = s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
+		return fmt.Errorf("a second owner: %v", err)
+	}
+	again, _, err := s.Acquire(ctx, "r", "one", ttl)
+	if err != nil || again.Epoch <= first.Epoch {
+		return fmt.Errorf("the same owner again: %+v after %+v, %w", again, first, err)
+	}
+	return nil
+}
+
+// takeOver acquires the run for another owner as soon as the lease that somebody has runs out.
+func takeOver(ctx context.Context, s kahn.Store, run, owner string) (kahn.Lease, *kahn.StoredRun, error) {
+	for range 5000 {
+		lease, r, err := s.Acquire(ctx, run, owner, ttl)
+		if !errors.Is(err, kahn.ErrLeased) {
+			return lease, r, err
+		}
+		time.Sleep(time.Millisecond) // a store may go by the clock of its server
+	}
+	return kahn.Lease{}, nil, errors.New("the lease does not run out")
+}
+
+func leaseExpires(ctx context.Context, s kahn.Store) error {
+	first, _, err := s.Acquire(ctx, "r", "one", time.Millisecond)
+	if err != nil {
+		return err
+	}
+	second, _, err := takeOver(ctx, s, "r", "two")
+	if err != nil || second.Epoch <= first.Epoch {
+		return fmt.Errorf("%+v after %+v, %w", second, first, err)
+	}
+	return nil
+}
+
+func leaseRenewed(ctx context.Context, s kahn.Store) error {
+	lease, _, err := s.Acquire(ctx, "r", "one", time.Second)
+	if err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, lease, ttl); err != nil {
+		return err
+	}
+	time.Sleep(1100 * time.Millisecond)
+	if _, _, err := s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
+		return fmt.Errorf("a renewed lease was given to another: %v", err)
+	}
+	return nil
+}
+
+func leaseReleased(ctx context.Context, s kahn.Store) error {
+	lease, _, err := s.Acquire(ctx, "r", "one", ttl)
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := s.Release(ctx, lease); err != nil {
+			return fmt.Errorf("release: %w", err)
+		}
+	}
+	second, _, err := s.Acquire(ctx, "r", "two", ttl)
+	if err != nil {
+		return fmt.Errorf("after the release: %w", err)
+	}
+	if err := s.Release(ctx, lease); err != nil {
+		return fmt.Errorf("release of an old lease: %w", err)
+	}
+	if err := s.Renew(ctx, second, ttl); err != nil {
+		return fmt.Errorf("the release of an old lease released the new one: %w", err)
+	}
+	return nil
+}
+
+func fenced(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, lease, time.Millisecond); err != nil {
+		return err
+	}
+	if _, _, err := takeOver(ctx, s, "r", "other"); err != nil {
+		return err
+	}
+	return unchanged(ctx, s, "r", func() error {
+		_, start := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 1})
+		_, commit := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
+		return errors.Join(expectError("StartAttempt", start, kahn.ErrFenced), expectError("Commit", commit, kahn.ErrFenced),
+			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
+	})
+}
+
+func attemptNumbers(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	for i, row := range []struct {
+		attempt int32
+		want    kahn.Applied
+	}{{2, kahn.Conflict}, {1, kahn.AppliedNow}, {1, kahn.Duplicate}, {3, kahn.Conflict}, {2, kahn.AppliedNow}, {1, kahn.Stale}, {2, kahn.Duplicate}} {
+		got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: row.attempt, Record: record(fmt.Sprint(i))})
+		if err := expect(fmt.Sprintf("call %d, attempt %d", i+1, row.attempt), got, err, row.want); err != nil {
+			return err
+		}
+	}
+	return expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("4"), Attempt: 2})
+}
+
+func attemptDequeues(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	if err := expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("ready"), Queued: true}); err != nil {
+		return err
+	}
+	got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 1, Record: record("running")})
+	return errors.Join(expect("StartAttempt", got, err, kahn.AppliedNow),
+		expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("running"), Attempt: 1}))
+}
+
+func commitSequence(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	for i, row := range []struct {
+		sequence uint64
+		want     kahn.Applied
+	}{{3, kahn.Conflict}, {2, kahn.AppliedNow}, {2, kahn.Duplicate}, {1, kahn.Stale}, {3, kahn.AppliedNow}} {
+		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: row.sequence, Run: record(fmt.Sprint(i))})
+		if err := expect(fmt.Sprintf("call %d, sequence %d", i+1, row.sequence), got, err, row.want); err != nil {
+			return err
+		}
+	}
+	r, err := s.Load(ctx, "r")
+	if err != nil {
+		return err
+	}
+	if r.Sequence != 3 || string(compact(r.Record)) != string(record("4")) || r.Status != kahn.RunRunning {
+		return fmt.Errorf("the run is %+v", *r)
+	}
+	return nil
+}
+
+func commitStored(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	r, err := s.Load(ctx, "r")
+	if err != nil {
+		return err
+	}
+	want := kahn.StoredRun{ID: "r", Record: record("run"), Status: kahn.RunRunning, Sequence: 2, Nodes: map[string]kahn.StoredNode{
+		"a": {Record: record("done"), Terminal: true, Attempt: 1, Completed: true},
+		"b": {Record: record("ready"), Resolved: 1, Required: 1, Queued: true},
+		"c": {Resolved: 1, Required: 2},
+	}}
+	if got := normal(r); !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("the run is stored as %+v instead of %+v", got, want)
+	}
+	_ = s.Release(ctx, lease)
+	_, acquired, err := s.Acquire(ctx, "r", "next", ttl)
+	if err != nil || !reflect.DeepEqual(normal(acquired), want) {
+		return fmt.Errorf("the next owner gets %+v, %w", acquired, err)
+	}
+	return nil
+}
+
+func duplicateCommit(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	start, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "b", Attempt: 1, Record: record("running")})
+	if err := expect("the start of b", start, err, kahn.AppliedNow); err != nil {
+		return err
+	}
+	return unchanged(ctx, s, "r", func() error { // b is not queued again, c not counted again
+		got, err := s.Commit(ctx, lease, completion())
+		return expect("the completion again", got, err, kahn.Duplicate)
+	})
+}
+
+func completionToken(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	for attempt := range int32(2) {
+		got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: attempt + 1})
+		if err := expect("StartAttempt", got, err, kahn.AppliedNow); err != nil {
+			return err
+		}
+	}
+	return unchanged(ctx, s, "r", func() error {
+		old, err1 := s.Commit(ctx, lease, completion())
+		future := completion()
+		future.Completed.Attempt = 3
+		got, err2 := s.Commit(ctx, lease, future)
+		return errors.Join(expect("the end of attempt 1 of 2", old, err1, kahn.Stale), expect("the end of attempt 3 of 2", got, err2, kahn.Conflict))
+	})
+}
+
+func completionOnce(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	return unchanged(ctx, s, "r", func() error {
+		again := completion()
+		again.Sequence, again.Nodes = 3, nil
+		got, err := s.Commit(ctx, lease, again)
+		return expect("another completion of the same attempt", got, err, kahn.Conflict)
+	})
+}
+
+func terminalNode(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	return unchanged(ctx, s, "r", func() error {
+		got, err1 := s.Commit(ctx, lease, kahn.Commit{Sequence: 3, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}, {Node: "a", Record: record("again")}}})
+		start, err2 := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 2})
+		return errors.Join(expect("a commit that changes a", got, err1, kahn.Conflict), expect("another attempt of a", start, err2, kahn.Conflict))
+	})
+}
+
+func readinessCounts(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 3, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
+	return errors.Join(expect("Commit", got, err, kahn.AppliedNow), expectNode(ctx, s, "r", "c", kahn.StoredNode{Resolved: 2, Required: 2}),
+		expectNode(ctx, s, "r", "d", kahn.StoredNode{Resolved: 2, Required: 3}))
+}
+
+func overflow() kahn.Commit {
+	return kahn.Commit{
+		Sequence: 3, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}},
+		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
+	}
+}
+
+func readinessOverflow(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, lease, overflow())
+	if err := expectError("one predecessor more than there are", err, kahn.ErrReadinessOverflow); err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, lease, kahn.Commit{Sequence: 3, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "c", By: 1, Required: 2}}})
+	return expectError("two in one commit", err, kahn.ErrReadinessOverflow)
+}
+
+func refusedCommit(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	err = unchanged(ctx, s, "r", func() error {
+		if _, err := s.Commit(ctx, lease, overflow()); err == nil {
+			return errors.New("the commit was not refused")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fixed := overflow()
+	fixed.Readiness = fixed.Readiness[:2]
+	got, err := s.Commit(ctx, lease, fixed)
+	return expect("the commit without its fault", got, err, kahn.AppliedNow)
+}
+
+func endedRun(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	end := kahn.Commit{Sequence: 3, Status: kahn.RunCompleted, Nodes: []kahn.NodeRecord{{Node: "b", Terminal: true, Record: record("done")}}}
+	got, err := s.Commit(ctx, lease, end)
+	if err := expect("the end", got, err, kahn.AppliedNow); err != nil {
+		return err
+	}
+	err = unchanged(ctx, s, "r", func() error {
+		again, err1 := s.Commit(ctx, lease, end)
+		more, err2 := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Status: kahn.RunFailed})
+		start, err3 := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "c", Attempt: 1})
+		return errors.Join(expect("the end again", again, err1, kahn.Duplicate), expect("a commit after the end", more, err2, kahn.Conflict),
+			expect("an attempt after the end", start, err3, kahn.Conflict))
+	})
+	if err != nil {
+		return err
+	}
+	r, err := s.Load(ctx, "r")
+	if err != nil || r.Status != kahn.RunCompleted {
+		return fmt.Errorf("the run is %+v, %w", r, err)
+	}
+	return nil
+}
+
+func runsApart(ctx context.Context, s kahn.Store) error {
+	if _, err := completed(ctx, s, "r"); err != nil {
+		return err
+	}
+	if _, err := begun(ctx, s, "other"); err != nil {
+		return err
+	}
+	return errors.Join(expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("done"), Terminal: true, Attempt: 1, Completed: true}),
+		expectNode(ctx, s, "other", "a", kahn.StoredNode{Record: record("ready"), Queued: true}))
+}
+
+func loadedCopy(ctx context.Context, s kahn.Store) error {
+	if _, err := completed(ctx, s, "r"); err != nil {
+		return err
+	}
+	return unchanged(ctx, s, "r", func() error {
+		r, err := s.Load(ctx, "r")
+		if err != nil {
+			return err
+		}
+		r.Status, r.Sequence = kahn.RunFailed, 99
+		delete(r.Nodes, "a")
+		r.Nodes["z"] = kahn.StoredNode{Attempt: 7}
+		return nil
+	})
+}
+
+const competitors = 16
+
+// compete calls f from several goroutines at once and returns the answers.
+func compete[T any](f func(i int) T) []T {
+	answers := make([]T, competitors)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() { answers[i] = f(i) })
+	}
+	wg.Wait()
+	return answers
+}
+
+func competingCommits(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	type answer struct {
+		kahn.Applied
+		error
+	}
+	answers := compete(func(i int) answer {
+		a, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: competitors}}})
+		return answer{a, err}
+	})
+	applied := 0
+	for _, a := range answers {
+		if a.error != nil {
+			return a.error
+		}
+		if a.Applied == kahn.AppliedNow {
+			applied++
+		}
+	}
+	if applied != 1 {
+		return fmt.Errorf("%d of %d commits with one sequence number were applied", applied, competitors)
+	}
+	return expectNode(ctx, s, "r", "c", kahn.StoredNode{Resolved: 1, Required: competitors})
+}
+
+func competingOwners(ctx context.Context, s kahn.Store) error {
+	answers := compete(func(i int) error {
+		_, _, err := s.Acquire(ctx, "r", fmt.Sprint("owner ", i), ttl)
+		return err
+	})
+	winners := slices.DeleteFunc(answers, func(err error) bool { return errors.Is(err, kahn.ErrLeased) })
+	if len(winners) != 1 || winners[0] != nil {
+		return fmt.Errorf("of %d owners these did not find the run leased: %v", competitors, winners)
+	}
+	return nil
+}
+
+func cancelledContext(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	dead, cancel := context.WithCancel(ctx)
+	cancel()
+	return unchanged(ctx, s, "r", func() error {
+		_, err1 := s.StartAttempt(dead, lease, kahn.AttemptStart{Node: "a", Attempt: 1})
+		_, err2 := s.Commit(dead, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
+		if err1 == nil || err2 == nil {
+			return fmt.Errorf("no error: %v, %v", err1, err2)
+		}
+		return nil
+	})
+}
+
+// engine runs a graph with a gate over the store, in two processes as it were, the second of which answers the gate.
+func engine(ctx context.Context, s kahn.Store) error {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}},
+		kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"b"}}, kahn.Node{ID: "c", After: []string{"gate"}})
+	var mu sync.Mutex
+	calls := map[string]int{}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls[s.ID()]++; s.ID() == "b" && s.Attempt() == 1 {
+			return nil, errors.New("not yet")
+		}
+		return s.ID(), nil
+	}
+	res, err := kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.WithStore(s))
+	if err != nil || res.Status != kahn.RunSuspended {
+		return fmt.Errorf("the first process: %+v, %w", res, err)
+	}
+	res, err = kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.WithStore(s), kahn.Signals(map[string]any{"gate": true}))
+	if err != nil || res.Status != kahn.RunCompleted || res.Output != "c" {
+		return fmt.Errorf("the second process: %+v, %w", res, err)
+	}
+	if want := map[string]int{"a": 1, "b": 2, "c": 1}; !reflect.DeepEqual(calls, want) {
+		return fmt.Errorf("calls %v instead of %v", calls, want)
+	}
+	r, err := s.Load(ctx, "r")
+	if err != nil || r.Status != kahn.RunCompleted || !r.Nodes["c"].Terminal || r.Nodes["b"].Attempt != 2 {
+		return fmt.Errorf("the run is stored as %+v, %w", r, err)
+	}
+	return nil
+}

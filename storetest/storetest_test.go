@@ -1,0 +1,337 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+func TestMemoryStore(t *testing.T) {
+	storetest.Run(t, func(*testing.T) kahn.Store { return new(kahn.MemoryStore) })
+}
+
+// defect is a store with one thing wrong, made of one that is right.
+type defect struct {
+	*kahn.MemoryStore
+	mu     sync.Mutex
+	lease  kahn.Lease // the newest
+	start  func(d *defect, ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error)
+	commit func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error)
+	load   func(d *defect, r *kahn.StoredRun)
+	grants bool // leases are given to everybody
+	stays  bool // a lease does not run out
+	loose  bool // whoever releases releases for all
+	kept   *kahn.StoredRun
+}
+
+func (d *defect) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+	if d.stays {
+		ttl = time.Hour
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.grants {
+		_ = d.MemoryStore.Release(ctx, d.lease)
+	}
+	l, r, err := d.MemoryStore.Acquire(ctx, run, owner, ttl)
+	if err == nil {
+		d.lease = l
+	}
+	return l, r, err
+}
+
+func (d *defect) newest() kahn.Lease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lease
+}
+
+func (d *defect) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+	if d.stays {
+		ttl = time.Hour
+	}
+	return d.MemoryStore.Renew(ctx, l, ttl)
+}
+
+func (d *defect) Release(ctx context.Context, l kahn.Lease) error {
+	if d.loose {
+		l = d.newest()
+	}
+	return d.MemoryStore.Release(ctx, l)
+}
+
+func (d *defect) StartAttempt(ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
+	if d.start != nil {
+		return d.start(d, ctx, l, s)
+	}
+	return d.MemoryStore.StartAttempt(ctx, l, s)
+}
+
+func (d *defect) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	if d.commit != nil {
+		return d.commit(d, ctx, l, c)
+	}
+	return d.MemoryStore.Commit(ctx, l, c)
+}
+
+func (d *defect) Load(ctx context.Context, run string) (*kahn.StoredRun, error) {
+	r, err := d.MemoryStore.Load(ctx, run)
+	if err == nil && d.load != nil {
+		d.load(d, r)
+	}
+	return r, err
+}
+
+// TestDefects plants defects that stores have had, each of which some check must find.
+func TestDefects(t *testing.T) {
+	commit := func(change func(c *kahn.Commit)) func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+		return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+			change(&c)
+			return d.MemoryStore.Commit(ctx, l, c)
+		}
+	}
+	for name, plant := range map[string]func() *defect{
+		"no token check": func() *defect {
+			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = kahn.AttemptEnd{} })}
+		},
+		"increments are lost":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Readiness = nil })} },
+		"nothing is enqueued":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Ready = nil })} },
+		"the status is lost":     func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Status = kahn.RunPending })} },
+		"the run record is lost": func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Run = nil })} },
+		"terminal is forgotten": func() *defect {
+			return &defect{commit: commit(func(c *kahn.Commit) {
+				c.Nodes = slices.Clone(c.Nodes)
+				for i := range c.Nodes {
+					c.Nodes[i].Terminal = false
+				}
+			})}
+		},
+		"increment twice": func() *defect {
+			return &defect{commit: commit(func(c *kahn.Commit) {
+				c.Readiness = slices.Clone(c.Readiness)
+				for i := range c.Readiness {
+					c.Readiness[i].By *= 2
+					c.Readiness[i].Required *= 2
+				}
+			})}
+		},
+		"overflow is cut off": func() *defect {
+			return &defect{commit: commit(func(c *kahn.Commit) {
+				c.Readiness = slices.Clone(c.Readiness)
+				for i := range c.Readiness {
+					c.Readiness[i].Required += 100
+				}
+			})}
+		},
+		"enqueue before commit": func() *defect {
+			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+				r, err := d.MemoryStore.Load(ctx, l.Run)
+				if err != nil {
+					return 0, err
+				}
+				if c.Sequence == r.Sequence+1 {
+					early := kahn.Commit{Sequence: c.Sequence, Ready: c.Ready}
+					if a, err := d.MemoryStore.Commit(ctx, l, early); err != nil || a != kahn.AppliedNow {
+						return a, err
+					}
+					c.Sequence++
+				}
+				return d.MemoryStore.Commit(ctx, l, c)
+			}}
+		},
+		"a duplicate is applied": func() *defect {
+			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+				a, err := d.MemoryStore.Commit(ctx, l, c)
+				if a == kahn.Duplicate {
+					c.Sequence, c.Completed, c.Nodes = c.Sequence+1, kahn.AttemptEnd{}, nil
+					return d.MemoryStore.Commit(ctx, l, c)
+				}
+				return a, err
+			}}
+		},
+		"no fencing of commits": func() *defect {
+			return &defect{commit: func(d *defect, ctx context.Context, _ kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+				return d.MemoryStore.Commit(ctx, d.newest(), c)
+			}}
+		},
+		"no fencing of attempts": func() *defect {
+			return &defect{start: func(d *defect, ctx context.Context, _ kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
+				return d.MemoryStore.StartAttempt(ctx, d.newest(), s)
+			}}
+		},
+		"attempts are not numbered": func() *defect {
+			return &defect{start: func(d *defect, ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
+				r, err := d.MemoryStore.Load(ctx, l.Run)
+				if err == nil {
+					s.Attempt = r.Nodes[s.Node].Attempt + 1
+				}
+				return d.MemoryStore.StartAttempt(ctx, l, s)
+			}}
+		},
+		"attempts are not stored": func() *defect {
+			return &defect{start: func(*defect, context.Context, kahn.Lease, kahn.AttemptStart) (kahn.Applied, error) {
+				return kahn.AppliedNow, nil
+			}}
+		},
+		"a write goes on after its context": func() *defect {
+			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+				a, err := d.MemoryStore.Commit(context.WithoutCancel(ctx), l, c)
+				if ctx.Err() != nil {
+					return 0, ctx.Err()
+				}
+				return a, err
+			}}
+		},
+		"two owners":                           func() *defect { return &defect{grants: true} },
+		"a lease for ever":                     func() *defect { return &defect{stays: true} },
+		"an old lease releases the new one":    func() *defect { return &defect{loose: true} },
+		"queued nodes are not told":            func() *defect { return &defect{load: func(_ *defect, r *kahn.StoredRun) { unqueue(r) }} },
+		"the sequence starts over when loaded": func() *defect { return &defect{load: func(_ *defect, r *kahn.StoredRun) { r.Sequence = 0 }} },
+		"what is loaded is the store's own": func() *defect {
+			return &defect{load: func(d *defect, r *kahn.StoredRun) {
+				if d.kept != nil {
+					*r = *d.kept
+				}
+				d.kept = r
+			}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // some of the checks wait
+				errs := storetest.Check(t.Context(), func() kahn.Store {
+					d := plant()
+					d.MemoryStore = new(kahn.MemoryStore)
+					return d
+				})
+				if len(errs) == 0 {
+					t.Error("no check has found it")
+				}
+			})
+		})
+	}
+}
+
+func unqueue(r *kahn.StoredRun) {
+	for id, n := range r.Nodes {
+		n.Queued = false
+		r.Nodes[id] = n
+	}
+}
+
+// TestFaults runs random graphs over a store that fails in every way, with a new process whenever one has given up: what
+// the runs come to is what they come to without a store, and no step that has completed is called again.
+func TestFaults(t *testing.T) {
+	for seed := range uint64(150) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { faults(t, seed) })
+		})
+	}
+}
+
+func faults(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	var g kahn.Graph
+	n := 3 + random.IntN(12)
+	fails := map[string]bool{}
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint("n", i)}
+		for j := range i {
+			if random.IntN(3) == 0 {
+				node.After = append(node.After, fmt.Sprint("n", j))
+			}
+		}
+		fails[node.ID] = random.IntN(8) == 0
+		if random.IntN(4) == 0 {
+			node.OnUpstreamFailure = kahn.UpstreamSkip
+		}
+		if random.IntN(6) == 0 {
+			node.ContinueOnFail = true
+		}
+		g.Add(node)
+	}
+	var mu sync.Mutex
+	completed := map[string]int{}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		time.Sleep(time.Duration(len(s.ID())) * time.Millisecond)
+		if fails[s.ID()] {
+			return nil, errors.New("broken")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		completed[s.ID()]++
+		return s.ID(), nil
+	}
+	want, _ := kahn.Execute(t.Context(), &g, step)
+	clear(completed)
+
+	rate := 4 + random.IntN(12)
+	inner := new(kahn.MemoryStore)
+	store := storetest.WithFaults(inner, func(string) storetest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		var f storetest.Fault
+		switch random.IntN(rate) {
+		case 0:
+			f.Before = true
+		case 1:
+			f.After = true
+		}
+		f.Latency = time.Duration(random.IntN(3)) * time.Millisecond
+		return f
+	})
+	var res *kahn.Result
+	for process := 0; ; process++ {
+		if process == 500 {
+			t.Fatal("the run does not get to its end")
+		}
+		before := map[string]bool{}
+		if r, err := inner.Load(t.Context(), "r"); err == nil {
+			for id, node := range r.Nodes {
+				before[id] = node.Terminal
+			}
+		}
+		mu.Lock()
+		clear(completed)
+		mu.Unlock()
+		var err error
+		res, err = kahn.Execute(t.Context(), &g, step, kahn.WithStore(store), kahn.RunID("r"))
+		mu.Lock()
+		for id, n := range completed {
+			if before[id] || n > 1 {
+				t.Errorf("%s was called %d times although it had ended: %v", id, n, before[id])
+			}
+		}
+		mu.Unlock()
+		time.Sleep(time.Minute) // whatever lease is left runs out
+		if errors.Is(err, kahn.ErrFinished) {
+			// The end was written and its acknowledgement lost: a new process learns what it came to from the store.
+			stored, err := inner.Load(t.Context(), "r")
+			if err != nil || stored.Status != want.Status {
+				t.Errorf("the run has ended as %v, expected %v, %v", stored.Status, want.Status, err)
+			}
+			return
+		}
+		if res != nil && !errors.Is(err, kahn.ErrStore) {
+			break
+		}
+	}
+	for node := range want.Nodes() {
+		got, _ := res.Node(node.ID)
+		if got.Status != node.Status || got.Output != node.Output || got.Cause.Kind != node.Cause.Kind || got.Skip != node.Skip ||
+			!slices.Equal(got.Cause.Origins, node.Cause.Origins) {
+			t.Errorf("%s is %v %v %v, expected %v %v %v", node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
+		}
+	}
+	if res.Status != want.Status || res.Degraded != want.Degraded {
+		t.Errorf("the run is %v, expected %v", res.Status, want.Status)
+	}
+}
