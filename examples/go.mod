@@ -3,18 +3,26 @@ module github.com/seed-c794f7ef/kahn/examples
 go 1.25.0
 
 require (
+	github.com/itchyny/gojq v0.12.20
 	github.com/seed-c794f7ef/kahn v0.0.0
+	github.com/seed-c794f7ef/kahn/definition/yaml v0.0.0
+	github.com/seed-c794f7ef/kahn/expression v0.0.0
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
 )
 
 require (
+	github.com/expr-lang/expr v1.17.8 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/itchyny/timefmt-go v0.1.9 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
+	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.46.0 // indirect
 	golang.org/x/term v0.44.0 // indirect
 )
 
 replace (
 	github.com/seed-c794f7ef/kahn => ../
+	github.com/seed-c794f7ef/kahn/definition/yaml => ../definition/yaml
+	github.com/seed-c794f7ef/kahn/expression => ../expression
 	github.com/seed-c794f7ef/kahn/progress => ../progress
 )

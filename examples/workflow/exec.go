@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// grace is how long a command has to end after it was asked to.
+const grace = 2 * time.Second
+
+// execute runs a command and streams what it writes, line by line. When the attempt is stopped, the command and everything
+// that it has started are asked to end, and killed after the grace. Nothing outlives the step.
+func execute(ctx context.Context, s *kahn.Step) (any, error) {
+	c, err := configured[struct {
+		Command    []string
+		Dir, Stdin string
+		Env        map[string]string
+	}](s)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Command) == 0 {
+		return nil, kahn.Permanent(errors.New("config: there is no command"))
+	}
+	cmd := exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)
+	cmd.Dir, cmd.Stdin = c.Dir, strings.NewReader(c.Stdin)
+	cmd.Env = os.Environ()
+	for name, value := range c.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	stdout, stderr := lines{emit: s.Emit}, lines{emit: s.Emit}
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = 2 * grace // for what still holds its outputs
+	end := group(cmd)
+	err = cmd.Run()
+	end()
+	stdout.end()
+	stderr.end()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(c.Command, " "), err, cmp.Or(stderr.tail(), stdout.tail()))
+	}
+	return map[string]any{"stdout": stdout.text(), "stderr": stderr.text()}, nil
+}
+
+// lines is what a command writes to one of its outputs: streamed by lines, and the last maxText bytes of it kept.
+type lines struct {
+	emit func(any)
+
+	mu   sync.Mutex // guards the fields below: what still holds the output may write after the command has ended
+	kept []byte
+	line []byte // the last line, while it has no end
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = append(l.kept, p...)
+	l.kept = l.kept[max(0, len(l.kept)-maxText):]
+	for part := range bytes.Lines(p) {
+		l.line = append(l.line, part...)
+		if bytes.HasSuffix(part, []byte("\n")) || len(l.line) >= maxText {
+			l.flush()
+		}
+	}
+	return len(p), nil
+}
+
+// end streams a last line without an end.
+func (l *lines) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.line) > 0 {
+		l.flush()
+	}
+}
+
+// flush streams the line. The lock must be held; Emit does not wait for anybody.
+func (l *lines) flush() {
+	l.emit(strings.TrimRight(string(l.line), "\r\n"))
+	l.line = l.line[:0]
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.kept)
+}
+
+// tail is the end of the output, as much of it as fits an error.
+func (l *lines) tail() string {
+	text := strings.TrimSpace(l.text())
+	return strings.ToValidUTF8(text[max(0, len(text)-500):], "")
+}

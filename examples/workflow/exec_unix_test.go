@@ -1,0 +1,67 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A command that is stopped takes along what it has started, also what ignores being asked; and nothing outlives a command
+// that ends by itself.
+func TestExecLeavesNothingBehind(t *testing.T) {
+	for name, row := range map[string]struct {
+		script string
+		stop   bool
+	}{
+		"asked":             {`sleep 1000 & echo $! > pid; wait`, true},
+		"killed":            {`(trap '' TERM; sleep 1000) & echo $! > pid; trap '' TERM; wait`, true},
+		"in the background": {`sleep 1000 > /dev/null 2>&1 & echo $! > pid`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() {
+				_, err := perform(ctx, "exec", map[string]any{"command": []any{"sh", "-c", row.script}, "dir": dir}, nil)
+				done <- err
+			}()
+			pid := 0
+			for pid == 0 {
+				text, _ := os.ReadFile(filepath.Join(dir, "pid"))
+				if strings.HasSuffix(string(text), "\n") {
+					pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if row.stop {
+				cancel()
+			}
+			if err := <-done; (err != nil) != row.stop {
+				t.Error(err)
+			}
+			for end := time.Now().Add(5 * time.Second); alive(pid); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("process %d is still there", pid)
+				}
+			}
+		})
+	}
+}
+
+// alive reports whether a process runs. One that is dead and not yet waited for by init does not.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || !strings.Contains(string(stat), ") Z ")
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/definition/yaml"
+	"github.com/seed-c794f7ef/kahn/expression"
+)
+
+// load reads a definition and finds everything that is wrong with it before anything runs: in the document, in the graph,
+// in its guards, and kinds of steps that there are none of.
+func load(file string, steps kahn.Mux) (*kahn.Graph, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	read := definition.Read
+	if ext := filepath.Ext(file); ext == ".yaml" || ext == ".yml" {
+		read = yaml.Read
+	}
+	g, err := read(f, definition.Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	g.Evaluator = expression.Evaluator{}
+	g.StrictGuards = true
+	if _, err := g.Compile(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := known(g, steps); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return g, nil
+}
+
+// known checks that there is a step for the kind of every node that needs one.
+func known(g *kahn.Graph, steps kahn.Mux) error {
+	for _, n := range g.Nodes() {
+		switch {
+		case n.Sub != nil:
+			if err := known(n.Sub, steps); err != nil {
+				return err
+			}
+		case n.TestExpr != "" || n.Kind == kahn.KindGate: // the engine does it
+		case steps[n.Kind] == nil:
+			return fmt.Errorf("node %.60q: there is no kind %.60q", n.ID, n.Kind)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"text/template"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// expand expands the templates in a value: every text in it is a text/template with these functions, and no data.
+//
+//	input "name"            a root input of the run; here is the directory of the definition
+//	input "name" "default"  the same, if it is given
+//	param "name"            a parameter of the step
+//	status "node"           the status of an ancestor
+//	error "node"            the text of its error, or nothing
+//	tempdir                 the directory for temporary files
+//	json value              a value as JSON
+func expand(s *kahn.Step, v any) (any, error) {
+	switch v := v.(type) {
+	case string:
+		return expandText(s, v)
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			var err error
+			if list[i], err = expand(s, item); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	case map[string]any:
+		object := make(map[string]any, len(v))
+		for key, item := range v {
+			var err error
+			if object[key], err = expand(s, item); err != nil {
+				return nil, err
+			}
+		}
+		return object, nil
+	}
+	return v, nil
+}
+
+func expandText(s *kahn.Step, text string) (string, error) {
+	view := s.View()
+	t, err := template.New(s.ID()).Funcs(template.FuncMap{
+		"input": func(name string, otherwise ...any) (any, error) {
+			if value, ok := s.Root(name); ok {
+				return value, nil
+			}
+			if len(otherwise) > 0 {
+				return otherwise[0], nil
+			}
+			return nil, fmt.Errorf("there is no input %q: give it with -input %s=...", name, name)
+		},
+		"param": func(name string) (any, error) {
+			if value, ok := s.Param(name); ok {
+				return value, nil
+			}
+			return nil, fmt.Errorf("there is no parameter %q", name)
+		},
+		"status": func(id string) (string, error) {
+			if !view.Has(id) {
+				return "", fmt.Errorf("%q is no ancestor of this step", id)
+			}
+			return view.Status(id).String(), nil
+		},
+		"error": func(id string) string {
+			if err := view.Err(id); err != nil {
+				return err.Error()
+			}
+			return ""
+		},
+		"tempdir": os.TempDir,
+		"json": func(v any) (string, error) {
+			text, err := json.Marshal(v)
+			return string(text), err
+		},
+	}).Parse(text)
+	if err != nil {
+		return "", kahn.Permanent(err)
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, nil); err != nil {
+		return "", kahn.Permanent(err)
+	}
+	return b.String(), nil
+}
+
+// configured returns the config of a step as a C, its templates expanded. A field that C does not have is an error.
+func configured[C any](s *kahn.Step) (c C, err error) {
+	expanded, err := expand(s, s.Config())
+	if err != nil {
+		return c, err
+	}
+	text, err := json.Marshal(expanded)
+	if err != nil {
+		return c, kahn.Permanent(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, kahn.Permanent(fmt.Errorf("config: %w", err))
+	}
+	return c, nil
+}
