@@ -3,6 +3,7 @@ package kahn
 import (
 	"context"
 	"fmt"
+	"runtime/trace"
 	"sync"
 	"time"
 
@@ -92,6 +93,9 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err != nil {
 		return nil, err
 	}
+	if r.cfg.traceTask {
+		r.beginTask()
+	}
 	r.begin(from)
 	return r, nil
 }
@@ -140,6 +144,7 @@ type Run struct {
 	log     *eventLog // nil if nobody listens; immutable, and recorder is of use only with it; the outermost run's
 
 	recorder recorder
+	task     *trace.Task // in the execution trace; nil without the option RuntimeTrace
 
 	// A run with composites, and the runs nested in it, form a tree. They have one lock, one log and one clock.
 	tree      *tree     // nil for a run without composites that is not nested
@@ -359,6 +364,9 @@ func (r *Run) conclude(now int64) {
 		select {
 		case <-r.done:
 		default:
+			if r.task != nil {
+				r.task.End()
+			}
 			close(r.done)
 		}
 	}

@@ -41,6 +41,7 @@ type config struct {
 	retain         int
 	runID          string
 	traceID        string
+	traceTask      bool
 	defaultRetry   Retry
 	timeout        time.Duration
 	cancelGrace    time.Duration

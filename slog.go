@@ -1,0 +1,160 @@
+package kahn
+
+import (
+	"context"
+	"log/slog"
+)
+
+// eventLevels are the levels at which LogEvents logs, by the type of event; a step's own logs have levels of their own.
+var eventLevels = map[EventType]slog.Level{
+	EventRunStarted: slog.LevelInfo, EventRunStatus: slog.LevelInfo, EventRunRecovered: slog.LevelWarn,
+	EventRunCompleted: slog.LevelInfo, EventRunFailed: slog.LevelError, EventRunCancelled: slog.LevelWarn,
+	EventRunTimedOut: slog.LevelError, EventHeartbeat: slog.LevelDebug, EventWaveStarted: slog.LevelDebug,
+	EventWaveCompleted: slog.LevelDebug, EventNodeQueued: slog.LevelDebug, EventNodeStarted: slog.LevelDebug,
+	EventNodeDelta: slog.LevelDebug, EventContractViolated: slog.LevelWarn, EventModerationFlagged: slog.LevelWarn,
+	EventNodeTimedOut: slog.LevelWarn, EventNodeRetried: slog.LevelWarn, EventNodeBlocked: slog.LevelDebug,
+	EventNodeSuspended: slog.LevelInfo, EventNodeMocked: slog.LevelDebug, EventNodeInvalidated: slog.LevelInfo,
+	EventNodeCompleted: slog.LevelInfo, EventNodeFailed: slog.LevelError, EventNodeAborted: slog.LevelWarn,
+	EventNodeCancelled: slog.LevelWarn, EventNodeSkipped: slog.LevelInfo,
+}
+
+// LogEvents returns a sink that logs every event as one record:
+//
+//	kahn.Execute(ctx, g, step, kahn.OnEvent(kahn.LogEvents(slog.Default())))
+//
+// The message is the event's type, or for node.log what the step said. The time is the event's. Failures are logged as
+// errors; what is stopped, retried, late or refused as warnings; ends, skips and suspensions as information; the rest is
+// for debugging. What the logger's handler does not enable costs next to nothing.
+//
+// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node
+// node (its path), attempt and tier; and, as far as the event has them and they say something, cause, error, origins,
+// duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, input_tokens, output_tokens,
+// index (of a delta, whose content is not logged), phase, errors, token, deadline, status, degraded, total, failed, from,
+// to, waiting, nodes and mode.
+func LogEvents(logger *slog.Logger) func(Event) {
+	handler := logger.Handler()
+	return func(e Event) {
+		level, message := eventLevels[e.Type], string(e.Type)
+		if p, ok := e.Payload.(LogRecord); ok {
+			level, message = p.Level, p.Message
+		}
+		ctx := context.Background()
+		if !handler.Enabled(ctx, level) {
+			return
+		}
+		r := slog.NewRecord(e.Time, level, message, 0)
+		r.AddAttrs(slog.String("run_id", e.RunID), slog.String("trace_id", e.TraceID), slog.Uint64("event_id", e.ID))
+		if e.Workflow != "" {
+			r.AddAttrs(slog.String("workflow", e.Workflow))
+		}
+		if e.Node != "" {
+			r.AddAttrs(slog.String("node", e.Path), slog.Int("attempt", e.Attempt), slog.Int("tier", e.Tier))
+		}
+		r.AddAttrs(payloadAttrs(e.Payload)...)
+		_ = handler.Handle(ctx, r) // as Logger does: who logs cannot mend the log
+	}
+}
+
+// payloadAttrs are the attributes of what an event has to say beyond whom it is about.
+func payloadAttrs(payload any) []slog.Attr {
+	switch p := payload.(type) {
+	case RunStarted:
+		return []slog.Attr{slog.Int("total", p.TotalNodes), slog.String("mode", p.Mode.String())}
+	case RunStatusChanged:
+		return []slog.Attr{slog.String("from", p.From.String()), slog.String("to", p.To.String()), slog.Any("waiting", p.Waiting)}
+	case RunEnded:
+		return some(
+			slog.String("status", p.Status.String()), slog.Bool("degraded", p.Degraded), slog.String("cause", p.Cause.String()),
+			slog.Int("total", p.TotalSteps), names("failed", p.Failed), slog.Duration("duration", p.Duration), slog.Duration("timeout", p.Timeout),
+		)
+	case Wave:
+		return []slog.Attr{slog.Int("tier", p.Tier), slog.Int("nodes", len(p.Nodes))}
+	case Delta:
+		return []slog.Attr{slog.Int("index", p.Index)}
+	case ContractViolated:
+		return []slog.Attr{slog.String("phase", p.Phase.String()), slog.Any("errors", p.Errors)}
+	case ModerationFlagged:
+		return []slog.Attr{slog.String("phase", p.Phase.String()), slog.Any("errors", p.Errors)}
+	case TimedOut:
+		scope := "attempt"
+		if p.Overall {
+			scope = "overall"
+		}
+		return []slog.Attr{slog.Duration("timeout", p.Timeout), slog.String("scope", scope)}
+	case Retried:
+		return some(slog.String("cause", p.Cause.String()), slog.Duration("delay", p.Delay), errorAttr(p.Err))
+	case NodeBlocked:
+		return []slog.Attr{slog.Any("origins", p.Origins), slog.String("policy", p.Policy.String())}
+	case NodeSuspended:
+		attrs := some(slog.String("token", p.Token))
+		if !p.Deadline.IsZero() {
+			attrs = append(attrs, slog.Time("deadline", p.Deadline))
+		}
+		return attrs
+	case NodeInvalidated:
+		return []slog.Attr{slog.String("reason", p.Reason)}
+	case NodeCompleted:
+		return some(
+			slog.Duration("duration", p.Duration), names("labels", p.Labels), slog.Bool("fallback", p.Fallback),
+			slog.Bool("memoized", p.Memoized), errorAttr(p.Err), slog.Int("input_tokens", p.InputTokens),
+			slog.Int("output_tokens", p.OutputTokens),
+		)
+	case NodeEnded:
+		err := slog.Attr{}
+		if p.Err != nil {
+			err = slog.String("error", p.message())
+		}
+		return some(
+			slog.String("cause", p.Cause.String()), err, names("origins", p.Origins), slog.Duration("duration", p.Duration),
+			slog.Bool("abandoned", p.Abandoned),
+		)
+	case NodeSkipped:
+		return []slog.Attr{slog.String("reason", p.Reason.String())}
+	}
+	return nil
+}
+
+// some leaves out what says nothing: empty texts, zeros and false.
+func some(attrs ...slog.Attr) []slog.Attr {
+	kept := attrs[:0]
+	for _, a := range attrs {
+		switch v := a.Value; v.Kind() {
+		case slog.KindString:
+			if v.String() == "" {
+				continue
+			}
+		case slog.KindBool:
+			if !v.Bool() {
+				continue
+			}
+		case slog.KindInt64:
+			if v.Int64() == 0 {
+				continue
+			}
+		case slog.KindDuration:
+			if v.Duration() == 0 {
+				continue
+			}
+		case slog.KindAny:
+			if v.Any() == nil {
+				continue
+			}
+		}
+		kept = append(kept, a)
+	}
+	return kept
+}
+
+func names(key string, list []string) slog.Attr {
+	if len(list) == 0 {
+		return slog.Attr{}
+	}
+	return slog.Any(key, list)
+}
+
+func errorAttr(err error) slog.Attr {
+	if err == nil {
+		return slog.Attr{}
+	}
+	return slog.String("error", messageOf(err))
+}
