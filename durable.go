@@ -454,8 +454,8 @@ func (s *State) overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
-	s.words[r] = w&wordReached | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
-	s.log(r, to)
+	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
+	s.log(r, w, to)
 }
 
 // startRenewal keeps the lease while the run goes on.

@@ -266,6 +266,7 @@ func (r *Run) begin(x *restoration) {
 	r.start = time.Now()
 	r.epoch = 1
 	r.st.init(r.plan, &r.cfg)
+	r.st.host = r
 	r.st.admits = true
 	r.bound = int64(r.cfg.timeout)
 	if r.plan.composite {
@@ -281,7 +282,7 @@ func (r *Run) begin(x *restoration) {
 		if r.durable != nil {
 			r.log.hides, r.st.parks = true, true
 		}
-		r.st.logged = true
+		r.st.logged, r.st.noted = true, true
 	}
 	var ended *stopCause
 	if r.ctx.Err() != nil {
@@ -431,6 +432,9 @@ func (r *Run) release(now int64) {
 		r.flush(now)
 		r.dispatch(now)
 	}
+	if root := r.root(); root.st.obs != nil {
+		root.bringSignals()
+	}
 	r.st.mu.Unlock()
 	for _, o := range ending {
 		o.step.end(o.cause)
@@ -480,6 +484,9 @@ func (r *Run) Wait() (*Result, error) {
 	r.resMu.Lock()
 	defer r.resMu.Unlock()
 	if r.result == nil {
+		if err := r.observed(max(r.cfg.cancelGrace, minSinkGrace)); err != nil {
+			r.warnings = append(r.warnings, err)
+		}
 		r.result = r.makeResult()
 	}
 	return r.result, r.result.err
@@ -537,6 +544,10 @@ func (r *Run) control(f func(now int64)) {
 func (r *Run) Status() RunStatus {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
+	return r.status()
+}
+
+func (r *Run) status() RunStatus {
 	switch {
 	case r.concluded:
 		return r.verdict.status

@@ -48,3 +48,9 @@ func (r *Run) Leftovers() string {
 	}
 	return strings.Join(left, ", ")
 }
+
+// Observed reports whether the State has signals.
+func (s *State) Observed() bool { return s.obs != nil }
+
+// ObservedNodes counts the nodes that have signals.
+func (s *State) ObservedNodes() int { return len(s.obs.nodes) }

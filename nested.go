@@ -83,7 +83,9 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	c.began = now
 	c.st.init(c.plan, &c.cfg)
 	c.st.mu, c.st.admits = r.st.mu, true
+	c.st.host = c
 	if c.st.logged = r.st.logged; c.st.logged {
+		c.st.noted = true
 		start := r.recorder.latest[c.within.ref].id
 		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.nodes))}
 	}

@@ -11,13 +11,13 @@ import (
 func (s *State) finish(r Ref, to Status, bits uint64) {
 	w := s.words[r]
 	s.check(r, to)
-	s.words[r] = w&wordReached | wordDecided | uint64(to)<<statusShift | bits
+	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | bits
 	s.count(r, to, bits)
 	if s.settledAt != nil {
 		s.clock++
 		s.settledAt[r] = s.clock
 	}
-	s.log(r, to)
+	s.log(r, w, to)
 }
 
 // count counts a node that has become terminal.
@@ -69,12 +69,22 @@ func (s *State) setStatus(r Ref, to Status) {
 	w := s.words[r]
 	s.check(r, to)
 	s.words[r] = w&^wordStatus | uint64(to)<<statusShift
-	s.log(r, to)
+	s.log(r, w, to)
 }
 
-func (s *State) log(r Ref, to Status) {
+// log tells whoever wants to know of a transition that has happened. was is the node's word before.
+func (s *State) log(r Ref, was uint64, to Status) {
+	if s.noted {
+		s.note(r, was, to)
+	}
+}
+
+func (s *State) note(r Ref, was uint64, to Status) {
 	if s.logged {
 		s.changes = append(s.changes, change{ref: r, attempt: int32(s.words[r] & wordCount), status: to})
+	}
+	if s.obs != nil {
+		s.obs.note(r, was)
 	}
 }
 
@@ -263,7 +273,7 @@ func (s *State) judge(r Ref) (terminal bool) {
 	default:
 		if d == decideSubstitute {
 			s.blocked(r)
-			w |= wordSubstituted
+			w |= wordSubstituted | wordBlocked
 		}
 		s.words[r] = w&^wordCount | wordDecided // from now on the low bits count attempts
 		if s.decidedAt != nil {
@@ -336,13 +346,15 @@ func (s *State) supersede(r Ref) {
 }
 
 func (s *State) blocked(r Ref) {
+	s.words[r] |= wordBlocked
 	if s.logged {
 		s.changes = append(s.changes, change{ref: r, blocked: true})
 	}
 }
 
 func (s *State) makeReady(r Ref) {
-	w := s.words[r]
+	was := s.words[r]
+	w := was
 	if w&wordDecided == 0 {
 		w = w&^wordCount | wordDecided
 	}
@@ -350,7 +362,7 @@ func (s *State) makeReady(r Ref) {
 	if !s.parks {
 		s.queue(r)
 	}
-	s.log(r, Ready)
+	s.log(r, was, Ready)
 }
 
 // queue makes a ready node contend for being handed out.

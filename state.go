@@ -68,6 +68,10 @@ type State struct {
 	admits  bool     // nodes with factAdmit are Ready until admitted says that they have started
 	changes []change // what happened, for the event log; only if logged
 	logged  bool
+	noted   bool       // logged or observed
+	obs     *observers // nil until a signal is asked for
+	host    *Run       // that drives the State, or nil
+	rule    StatusRule // for the RunStatusSignal of a State without a host
 
 	badNodes   int // failed, aborted or cancelled nodes
 	cancelled  int // cancelled nodes
@@ -161,6 +165,9 @@ const (
 	wordDraining    uint64 = 1 << 49 // running, to be left alone but not retried
 	wordAdmitting   uint64 = 1 << 50 // holds a slot while its inputs are judged: Ready to everybody but the coordinator
 	wordPlain       uint64 = 1 << 51 // see factPlain; undecided to running
+	wordBlocked     uint64 = 1 << 52 // the join was blocked
+	wordObserved    uint64 = 1 << 53 // not terminal, and has signals
+	wordFeeds       uint64 = 1 << 54 // not started, and somebody waits for it to be known that a successor is waiting
 	kindShift              = 56
 
 	wordS       = uint64(seenS) << seenShift
@@ -178,7 +185,7 @@ func statusOf(w uint64) Status  { return Status(w >> statusShift & 15) }
 func kindOf(w uint64) CauseKind { return CauseKind(w >> kindShift) }
 
 // NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. Of the options it
-// heeds modes and [Limit].
+// heeds modes, [Limit] and, for [State.RunStatusSignal], the status rules.
 func NewState(p *Plan, opts ...Option) (*State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -196,7 +203,7 @@ func NewState(p *Plan, opts ...Option) (*State, error) {
 func (s *State) init(p *Plan, c *config) {
 	n := len(p.nodes)
 	s.mu = &s.own
-	s.plan, s.mode, s.limit, s.left, s.tier = p, c.mode, c.limit, n, -1
+	s.plan, s.mode, s.limit, s.left, s.tier, s.rule = p, c.mode, c.limit, n, -1, c.statusRule
 	if p.end != noRef {
 		s.left--
 	}
@@ -285,18 +292,31 @@ func (s *State) status(r Ref) Status {
 		return status
 	}
 	for _, i := range s.plan.in.row(r) {
-		if from := s.words[s.plan.edges[i].from]; statusOf(from) >= Running && from&wordAdmitting == 0 {
+		if started(s.words[s.plan.edges[i].from]) {
 			return Waiting
 		}
 	}
 	return Idle
 }
 
+// started reports whether a node is running, or was, or will never run.
+func started(w uint64) bool {
+	switch status := statusOf(w); {
+	case status == Ready:
+		return w&wordCount != 0 // it is to be tried again
+	case status > Ready:
+		return w&wordAdmitting == 0
+	}
+	return false
+}
+
 // Next hands out something to do: checks and inline nodes first, which hold no slot, then the best ready node if a slot
 // is free. Ready nodes are ordered by priority, longest remaining path, and declaration.
 func (s *State) Next() (Task, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if s.drive() != nil {
+		return Task{}, false
+	}
+	defer s.unlock()
 	return s.next()
 }
 
@@ -352,22 +372,24 @@ func (s *State) slotFree() bool {
 }
 
 func (s *State) start(r Ref) Task {
-	w := s.words[r]&^wordStatus | wordRunning
+	was := s.words[r]
+	w := was&^wordStatus | wordRunning
 	w++ // the attempt
 	s.busy++
 	if s.admits && w&wordCount == 1 && s.plan.facts[r].is(factAdmit) {
 		s.words[r] = w | wordAdmitting
 	} else {
 		s.words[r] = w
-		s.log(r, Running)
+		s.log(r, was, Running)
 	}
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
 }
 
 // admitted makes a node run whose inputs were judged.
 func (s *State) admitted(r Ref) {
-	s.words[r] &^= wordAdmitting
-	s.log(r, Running)
+	was := s.words[r]
+	s.words[r] = was &^ wordAdmitting
+	s.log(r, was, Running)
 }
 
 // Settle reports how an attempt ended. A node that was asked to stop and whose step returned an error takes the status that
@@ -376,15 +398,19 @@ func (s *State) admitted(r Ref) {
 // The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome makes no
 // sense; nothing has changed then.
 func (s *State) Settle(t Token, out Outcome) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	return s.settle(t, out)
 }
 
 // SettleNext is Settle and Next in one call.
 func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return Task{}, false, err
+	}
+	defer s.unlock()
 	if err := s.settle(t, out); err != nil {
 		return Task{}, false, err
 	}
@@ -458,7 +484,7 @@ func (s *State) settle(t Token, out Outcome) error {
 func (s *State) complete(r Ref) {
 	s.busy--
 	s.running--
-	if s.mode == Waves || s.logged || s.settledAt != nil || s.limits.active {
+	if s.mode == Waves || s.noted || s.settledAt != nil || s.limits.active {
 		s.release(r)
 		s.finish(r, Completed, 0)
 		s.settled(r)
@@ -550,8 +576,10 @@ func (s *State) leaveRunning(r Ref) {
 // Retry reports that the attempt failed and another one was granted: the node backs off, holding no slot, until Requeue.
 // In a run, or of a node, that is being stopped there is no other attempt: an error that matches [ErrTransition].
 func (s *State) Retry(t Token) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	return s.retry(t)
 }
 
@@ -574,8 +602,10 @@ func (s *State) mayRetry(r Ref) bool {
 
 // Requeue makes a node that backs off ready again.
 func (s *State) Requeue(t Token) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	return s.requeue(t, Retrying)
 }
 
@@ -594,8 +624,10 @@ func (s *State) requeue(t Token, from Status) error {
 // The error matches [ErrStale] if the token is not current, and [ErrTransition] for the end node and for a node that was
 // asked to stop, which cannot wait.
 func (s *State) Suspend(t Token) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	return s.suspend(t)
 }
 
@@ -662,8 +694,10 @@ func (s *State) lift() {
 
 // Resume makes a suspended step ready again: it is entered from its start, as a new attempt of the State.
 func (s *State) Resume(t Token) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	if s.known(t.Ref) == nil && s.plan.facts[t.Ref].is(factGate) {
 		return &TransitionError{Node: s.plan.ID(t.Ref), From: s.status(t.Ref), To: Ready}
 	}
@@ -682,8 +716,10 @@ func (s *State) settledFrom(r Ref) Status {
 
 // Checked answers a check. The error matches [ErrStale] if the node does not wait for one.
 func (s *State) Checked(t Token, v CheckVerdict) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	return s.checked(t, v)
 }
 
@@ -726,8 +762,10 @@ func (s *State) checked(t Token, v CheckVerdict) error {
 // Fail makes a node fail that is between two attempts, ready or suspended: its time is up. The token is that of its last
 // attempt.
 func (s *State) Fail(t Token, kind CauseKind) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	return s.fail(t, kind)
 }
 

@@ -13,8 +13,10 @@ func (s *State) AbortNode(r Ref, kind CauseKind) error { return s.end1(r, kind, 
 func (s *State) CancelNode(r Ref) error { return s.end1(r, CauseCancelNode, Cancelled) }
 
 func (s *State) end1(r Ref, kind CauseKind, to Status) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	if err := s.known(r); err != nil {
 		return err
 	}
@@ -33,15 +35,19 @@ func (s *State) end1(r Ref, kind CauseKind, to Status) error {
 // AbortAll makes every node that is not terminal aborted at once, running ones included, whose late outcomes will be
 // stale. Cleanup nodes and the end node are left alone and still run. Terminal nodes stay as they are.
 func (s *State) AbortAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if s.drive() != nil {
+		return
+	}
+	defer s.unlock()
 	s.stop(CauseAbortAll, noRef, stopInstantly)
 }
 
 // CancelAll is AbortAll for a request to stop: nodes become cancelled.
 func (s *State) CancelAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if s.drive() != nil {
+		return
+	}
+	defer s.unlock()
 	s.stop(CauseCancelRun, noRef, stopInstantly)
 }
 
@@ -49,8 +55,10 @@ func (s *State) CancelAll() {
 // is running is to be asked to stop, see NextStop, and is settled by its coordinator. Cleanup nodes and the end node still
 // run. The first cause stands.
 func (s *State) Stop(kind CauseKind) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	if kind == CauseNone || kind >= causeCount {
 		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
 	}
@@ -61,8 +69,10 @@ func (s *State) Stop(kind CauseKind) error {
 // StopNode is the two-phase form of AbortNode and CancelNode: a running node is to be asked to stop, see NextStop, any
 // other becomes terminal at once.
 func (s *State) StopNode(r Ref, kind CauseKind) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
 	return s.stopNode(r, kind, noRef, stopAsking)
 }
 
@@ -94,8 +104,10 @@ func (s *State) stopNode(r Ref, kind CauseKind, origin Ref, manner stopManner) e
 
 // NextStop hands out a running attempt that is to be asked to stop, each once.
 func (s *State) NextStop() (Token, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if s.drive() != nil {
+		return Token{}, false
+	}
+	defer s.unlock()
 	return s.nextStop()
 }
 

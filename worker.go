@@ -85,7 +85,7 @@ func (w *worker) crashed() (more bool) {
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
-	chained := !s.logged && r.tree == nil // else there is more to be seen to between two nodes
+	chained := r.tree == nil // else there is more to be seen to between two nodes
 	for {
 		ref := step.ref
 		do := r.step
@@ -111,7 +111,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.complete(ref)
 		next, ok := noRef, false
-		if chained {
+		if chained && !s.noted {
 			next, ok = s.nextPlain()
 		}
 		if !ok {
@@ -194,7 +194,7 @@ func (w *worker) take() bool {
 			w.record(t)
 		}
 	}
-	if s.logged || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil {
+	if s.noted || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil {
 		r.release(w.now)
 		return true
 	}

@@ -1,0 +1,463 @@
+package kahn
+
+import "errors"
+
+// ErrDriven: the State belongs to a Run, which alone drives it.
+var ErrDriven = errors.New("the state is driven by a run")
+
+// observers are the signals of a State. They exist once the first is asked for.
+//
+// The State's words are the truth. Transitions of observed nodes are noted under the State's lock; when that is released
+// they are brought into the signals' scope, all that were noted by then at once, by whoever holds the scope's lock or else
+// gets it. The order of locks is: scope, then State. So an effect may call the State, and who drives the State waits for no
+// effect.
+//
+// Everything is guarded by the State's lock unless it says otherwise.
+type observers struct {
+	st     *State
+	scope  Scope
+	nodes  map[Ref]*nodeSignals
+	closed bool // disposed of: nothing is noted any more
+
+	pending bool           // something was noted that is not in the scope
+	dirty   []*nodeSignals // nodes of which that is so
+	undo    []undo         // transitions since pending, for signals that are made in the meantime
+
+	run     *Value[RunStatus]
+	lastRun RunStatus // as noted
+	shown   RunStatus // as brought in
+
+	// Of all nodes, if somebody wants to know: the status of each, and how many are in each status.
+	last     []Status
+	counts   [statusCount]int
+	counters [statusCount]*Value[int]
+	watchers []*watcher
+	waiters  map[Ref][]*waiter
+
+	endFeeds map[Ref]bool // the predecessors of the end node
+
+	bringing []brought // guarded by the scope's lock
+
+	flushing bool          // a goroutine of the Run brings in what was noted
+	idle     chan struct{} // closed when it has
+}
+
+// nodeSignals are the signals of one node.
+type nodeSignals struct {
+	ref     Ref
+	status  *Value[Status] // nil until asked for, as are the others
+	ready   *Value[bool]
+	blocked *Value[bool]
+	waiting bool // a predecessor has started
+	dirty   bool
+	shown   nodeView // as brought in
+}
+
+// nodeView is what can be observed of a node.
+type nodeView struct {
+	status         Status
+	ready, blocked bool
+}
+
+type brought struct {
+	signals nodeSignals
+	view    nodeView
+}
+
+type undo struct {
+	ref Ref
+	was uint64
+}
+
+// StatusSignal returns the status of a node as a signal. Like the other signals of a State it is made when it is first asked
+// for, at any time and on any goroutine, and is the same ever after. A Ref that is not of the plan has a signal that stays
+// [Idle].
+//
+// The signals of a State belong to one [Scope]. They show the State as it was at some point between two transitions: effects
+// and computeds never see a combination of values that never was. A node that passes through several statuses in one
+// call shows the last. Effects run before the call of the State that caused them returns, unless a callback of the scope
+// is running: then when that has returned. Those of a [Run] run on a goroutine of their own.
+func (s *State) StatusSignal(r Ref) *Value[Status] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.observe(r)
+	if n.status == nil {
+		s.obs.feed(n)
+		s.obs.compare(n)
+		n.status = valueOf(&s.obs.scope, n.shown.status)
+	}
+	return n.status
+}
+
+// ReadySignal returns whether the node was ever ready, as a signal: its join is satisfied, and every check before its start
+// has passed. It stays true from then on.
+func (s *State) ReadySignal(r Ref) *Value[bool] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.observe(r)
+	if n.ready == nil {
+		n.ready = valueOf(&s.obs.scope, n.shown.ready)
+	}
+	return n.ready
+}
+
+// BlockedSignal returns whether the node's join was made impossible by failed, aborted or cancelled predecessors, as a signal.
+// It stays true from then on. What becomes of the node is its [UpstreamPolicy]'s to say; under [UpstreamSubstitute] it
+// may yet become ready.
+func (s *State) BlockedSignal(r Ref) *Value[bool] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.observe(r)
+	if n.blocked == nil {
+		n.blocked = valueOf(&s.obs.scope, n.shown.blocked)
+	}
+	return n.blocked
+}
+
+// RunStatusSignal returns the status of the run as a signal: that of [Run.Status], or of [State.RunStatus] by the rule that
+// NewState was given.
+func (s *State) RunStatusSignal() *Value[RunStatus] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.observers()
+	if o.run == nil {
+		o.run = valueOf(&o.scope, o.shown)
+	}
+	return o.run
+}
+
+// CountSignal returns the number of nodes in a status, the end node included, as a signal.
+func (s *State) CountSignal(status Status) *Value[int] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.observers()
+	if status >= statusCount {
+		return valueOf(&o.scope, 0)
+	}
+	if o.counters[status] == nil {
+		o.census()
+		n := 0
+		for r := range s.words {
+			if o.viewBefore(Ref(r)).status == status {
+				n++
+			}
+		}
+		o.counters[status] = valueOf(&o.scope, n)
+	}
+	return o.counters[status]
+}
+
+// Scope returns the scope of the State's signals, for effects on them and for signals and computeds that go with them. Errors
+// of effects that run because of the State are kept for [Scope.Err]; a Run adds them to [Result.Warnings].
+func (s *State) Scope() *Scope {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &s.observers().scope
+}
+
+// Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
+// [Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
+// State itself goes on.
+func (s *State) Dispose() {
+	s.mu.Lock()
+	o := s.observers()
+	o.closed, o.pending, o.dirty = true, false, nil
+	s.mu.Unlock()
+	o.scope.Dispose()
+}
+
+func valueOf[T comparable](sc *Scope, x T) *Value[T] {
+	v := &Value[T]{}
+	v.init(sc, x, func(a, b T) bool { return a == b })
+	return v
+}
+
+// observers returns what there is of signals, and makes it first.
+func (s *State) observers() *observers {
+	if s.obs == nil {
+		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}}
+		o.scope.feed = o.bring
+		o.lastRun = s.runStatusNow()
+		o.shown = o.lastRun
+		if end := s.plan.end; end != noRef {
+			o.endFeeds = map[Ref]bool{}
+			for _, i := range s.plan.in.row(end) {
+				o.endFeeds[s.plan.edges[i].from] = true
+			}
+		}
+		s.obs, s.noted = o, true
+	}
+	return s.obs
+}
+
+// observe returns the signals of a node.
+func (s *State) observe(r Ref) *nodeSignals {
+	o := s.observers()
+	if s.known(r) != nil {
+		return &nodeSignals{ref: noRef}
+	}
+	n := o.nodes[r]
+	if n == nil {
+		n = &nodeSignals{ref: r, shown: o.viewBefore(r)}
+		o.nodes[r] = n
+		o.mark(r)
+		o.compare(n)
+	}
+	return n
+}
+
+// compare notes if a node has changed since what the signals show, those that were there before it was observed.
+func (o *observers) compare(n *nodeSignals) {
+	if o.pending && n.ref != noRef && o.view(n) != n.shown {
+		o.soil(n)
+	}
+}
+
+// mark makes the transitions of a node noted. The word of a terminal node is not written to, and it has none.
+func (o *observers) mark(r Ref) {
+	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
+		*w |= wordObserved
+	}
+}
+
+// feed sees to it that the node learns when it is Waiting, which no transition of its own tells.
+func (o *observers) feed(n *nodeSignals) {
+	s := o.st
+	if n.ref == noRef || statusOf(s.words[n.ref]) != Idle {
+		return
+	}
+	n.waiting = s.status(n.ref) == Waiting
+	if n.waiting {
+		return
+	}
+	for _, i := range s.plan.in.row(n.ref) {
+		s.words[s.plan.edges[i].from] |= wordFeeds // it has not started, and so is not terminal
+	}
+}
+
+// view is what can be observed of a node now.
+func (o *observers) view(n *nodeSignals) nodeView {
+	w := o.st.words[n.ref]
+	v := viewOf(w)
+	if v.status == Idle && n.waiting {
+		v.status = Waiting
+	}
+	return v
+}
+
+func viewOf(w uint64) nodeView {
+	v := nodeView{status: statusOf(w), ready: w&wordReached != 0, blocked: w&wordBlocked != 0}
+	if w&wordAdmitting != 0 {
+		v.status = Ready
+	}
+	return v
+}
+
+// viewBefore is what could be observed of a node before what is pending.
+func (o *observers) viewBefore(r Ref) nodeView {
+	v := viewOf(o.before(r))
+	if v.status != Idle {
+		return v
+	}
+	if len(o.undo) == 0 {
+		v.status = o.st.status(r)
+		return v
+	}
+	for _, i := range o.st.plan.in.row(r) {
+		if started(o.before(o.st.plan.edges[i].from)) {
+			v.status = Waiting
+			break
+		}
+	}
+	return v
+}
+
+func (o *observers) before(r Ref) uint64 {
+	for _, u := range o.undo {
+		if u.ref == r {
+			return u.was
+		}
+	}
+	return o.st.words[r]
+}
+
+// note takes down a transition, after it has happened.
+func (o *observers) note(r Ref, was uint64) {
+	if o.closed && len(o.watchers) == 0 && len(o.waiters) == 0 {
+		return
+	}
+	s := o.st
+	w := s.words[r]
+	if was&wordObserved != 0 {
+		if n := o.nodes[r]; n != nil {
+			o.soil(n)
+		}
+	}
+	if status := s.runStatusNow(); status != o.lastRun {
+		o.lastRun = status
+		o.pend()
+	}
+	if o.pending {
+		o.undo = append(o.undo, undo{r, was})
+	}
+	if o.last != nil {
+		o.count(r, viewOf(w).status)
+	}
+	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
+		o.start(r)
+	}
+}
+
+// start tells the successors of a node that has started that they are waiting.
+func (o *observers) start(r Ref) {
+	s := o.st
+	arcs := s.plan.outOf(r)
+	s.visits += int64(len(arcs))
+	for _, a := range arcs {
+		o.await(a.to)
+	}
+	if o.endFeeds[r] {
+		o.await(s.plan.end)
+	}
+}
+
+func (o *observers) await(r Ref) {
+	w := o.st.words[r]
+	if statusOf(w) != Idle {
+		return
+	}
+	if o.last != nil && o.last[r] == Idle {
+		o.count(r, Waiting)
+	}
+	if w&wordObserved != 0 {
+		if n := o.nodes[r]; n.status != nil && !n.waiting {
+			n.waiting = true
+			o.soil(n)
+		}
+	}
+}
+
+// soil notes that what the signals of a node show is not true any more.
+func (o *observers) soil(n *nodeSignals) {
+	if !n.dirty && !o.closed {
+		n.dirty = true
+		o.dirty = append(o.dirty, n)
+		o.pend()
+	}
+}
+
+func (o *observers) pend() {
+	if !o.pending && !o.closed {
+		o.pending = true
+		o.scope.asked.Store(true)
+	}
+}
+
+// census begins to keep the status of every node.
+func (o *observers) census() {
+	if o.last != nil {
+		return
+	}
+	o.last = make([]Status, len(o.st.words))
+	for r := range o.last {
+		o.last[r] = o.st.status(Ref(r))
+		o.counts[o.last[r]]++
+	}
+}
+
+func (o *observers) count(r Ref, to Status) {
+	from := o.last[r]
+	if from == to {
+		return
+	}
+	o.last[r] = to
+	o.counts[from]--
+	o.counts[to]++
+	if o.counters[from] != nil || o.counters[to] != nil {
+		o.pend()
+	}
+	for _, w := range o.watchers {
+		w.note(r)
+	}
+	for _, w := range o.waiters[r] {
+		w.note(to)
+	}
+}
+
+// bring brings what was noted into the scope, whose lock is held.
+func (o *observers) bring() bool {
+	s := o.st
+	s.mu.Lock()
+	if !o.pending || o.closed {
+		s.mu.Unlock()
+		return false
+	}
+	o.pending = false
+	for _, n := range o.dirty {
+		n.dirty, n.shown = false, o.view(n)
+		o.bringing = append(o.bringing, brought{*n, n.shown})
+	}
+	clear(o.dirty)
+	o.dirty, o.undo = o.dirty[:0], o.undo[:0]
+	o.shown = o.lastRun
+	run, status, counters, counts := o.run, o.shown, o.counters, o.counts
+	s.mu.Unlock()
+
+	for i := range o.bringing {
+		b := &o.bringing[i]
+		if b.signals.status != nil {
+			b.signals.status.set(b.view.status)
+		}
+		if b.signals.ready != nil {
+			b.signals.ready.set(b.view.ready)
+		}
+		if b.signals.blocked != nil {
+			b.signals.blocked.set(b.view.blocked)
+		}
+	}
+	clear(o.bringing)
+	o.bringing = o.bringing[:0]
+	if run != nil {
+		run.set(status)
+	}
+	for status, counter := range counters {
+		if counter != nil {
+			counter.set(counts[status])
+		}
+	}
+	return true
+}
+
+// runStatusNow is the status of the run as far as the State knows it, or the Run whose State it is.
+func (s *State) runStatusNow() RunStatus {
+	if s.host != nil {
+		return s.host.status()
+	}
+	if !s.done() {
+		return RunRunning
+	}
+	if s.obs != nil && s.obs.lastRun != RunRunning {
+		return s.obs.lastRun // it does not change any more
+	}
+	status, _ := s.runStatus(s.rule)
+	return status
+}
+
+// drive takes the lock for a call that changes the State. See unlock.
+func (s *State) drive() error {
+	s.mu.Lock()
+	if s.host != nil {
+		s.mu.Unlock()
+		return ErrDriven
+	}
+	return nil
+}
+
+// unlock releases the lock and lets the effects run that the call has caused.
+func (s *State) unlock() {
+	o := s.obs
+	s.mu.Unlock()
+	if o != nil && o.scope.asked.Load() {
+		o.scope.serve()
+	}
+}

@@ -1,0 +1,246 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
+// State returns the run's state, to read and to observe: its signals show what the run does, and their effects may call the
+// methods of the Run. The State is the run's alone to drive: calls that would change it return [ErrDriven] or, where they
+// have no error, do nothing.
+func (r *Run) State() *State { return &r.st }
+
+// WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns it. No status
+// that the node comes to after the call is missed, however briefly.
+//
+// The error matches [ErrUnknownNode], [ErrTransition] if the node is terminal in another status and so will never get there,
+// or [ErrFinished] if the run has ended without the node being terminal; or it is the cause of ctx's end. The status
+// is then the one that the node was last seen in.
+func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
+	ref, ok := r.plan.Ref(node)
+	if !ok {
+		return Idle, fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(node))
+	}
+	w := &waiter{got: make(chan Status, 1)}
+	for _, status := range statuses {
+		w.want |= 1 << status
+	}
+	s := &r.st
+	s.mu.Lock()
+	o := s.observers()
+	o.census()
+	status := o.last[ref]
+	if w.note(status) {
+		s.mu.Unlock()
+		return r.reached(ref, <-w.got, w.want)
+	}
+	if o.waiters == nil {
+		o.waiters = map[Ref][]*waiter{}
+	}
+	o.waiters[ref] = append(o.waiters[ref], w)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		rest := slices.DeleteFunc(o.waiters[ref], func(x *waiter) bool { return x == w })
+		if o.waiters[ref] = rest; len(rest) == 0 {
+			delete(o.waiters, ref)
+		}
+	}()
+	select {
+	case status = <-w.got:
+	case <-ctx.Done():
+		select {
+		case status = <-w.got:
+		default:
+			return r.lastStatus(ref), context.Cause(ctx)
+		}
+	case <-r.done:
+		select {
+		case status = <-w.got:
+		default:
+			return r.lastStatus(ref), ErrFinished
+		}
+	}
+	return r.reached(ref, status, w.want)
+}
+
+func (r *Run) lastStatus(ref Ref) Status { return r.st.Status(ref) }
+
+// reached is the answer of WaitFor for a status that ends the wait.
+func (r *Run) reached(ref Ref, status Status, want uint32) (Status, error) {
+	if want == 0 || want&(1<<status) != 0 {
+		return status, nil
+	}
+	for to := range statusCount {
+		if want&(1<<to) != 0 {
+			return status, &TransitionError{Node: r.plan.ID(ref), From: status, To: to}
+		}
+	}
+	return status, fmt.Errorf("%w: no such status to wait for", ErrBadValue)
+}
+
+// waiter waits for one node to come to one of some statuses.
+type waiter struct {
+	want uint32 // a bit for each status; 0 for the terminal ones
+	got  chan Status
+}
+
+// note is told every status that the node comes to, and reports whether the wait is over.
+func (w *waiter) note(status Status) bool {
+	if w.want&(1<<status) == 0 && !status.Terminal() {
+		return false
+	}
+	select {
+	case w.got <- status:
+	default: // it was over before
+	}
+	return true
+}
+
+// Watch yields the status of every node as it is now, in topological order, and then the newest status of each node whose
+// status has changed, until the run has ended and its last statuses were yielded, or ctx ends. A slow consumer misses
+// statuses in between, never the last, and holds nobody up.
+func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
+	return func(yield func(string, Status) bool) {
+		s := &r.st
+		n := len(s.words)
+		w := &watcher{changed: ordset.Make(n), wake: make(chan struct{}, 1)}
+		seen := make([]Status, n)
+		for ref := range n {
+			w.changed.Insert(ref)
+			seen[ref] = statusCount
+		}
+		s.mu.Lock()
+		o := s.observers()
+		o.census()
+		o.watchers = append(o.watchers, w)
+		s.mu.Unlock()
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			o.watchers = slices.DeleteFunc(o.watchers, func(x *watcher) bool { return x == w })
+		}()
+		for ctx.Err() == nil {
+			ended := false
+			select {
+			case <-r.done:
+				ended = true
+			default:
+			}
+			s.mu.Lock()
+			ref, ok := w.changed.PopMin()
+			status := statusCount
+			if ok {
+				status = o.last[ref]
+			}
+			s.mu.Unlock()
+			switch {
+			case ok && status != seen[ref]:
+				seen[ref] = status
+				if !yield(r.plan.ID(Ref(ref)), status) {
+					return
+				}
+			case ok:
+			case ended:
+				return
+			default:
+				select {
+				case <-w.wake:
+				case <-r.done:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}
+}
+
+// watcher collects the nodes whose status has changed.
+type watcher struct {
+	changed ordset.Set
+	wake    chan struct{}
+}
+
+func (w *watcher) note(r Ref) {
+	w.changed.Insert(int(r))
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is awake, or will find this when it is
+	}
+}
+
+// root is the outermost run of a tree, the only one that can be observed.
+func (r *Run) root() *Run {
+	if r.tree != nil {
+		return r.tree.root
+	}
+	return r
+}
+
+// bringSignals sees to it that what was noted reaches the signals' scope: on a goroutine of its own, since effects are user
+// code, which may be slow or end its goroutine. It is called with the lock held.
+func (r *Run) bringSignals() {
+	o := r.st.obs
+	if status := r.status(); status != o.lastRun {
+		o.lastRun = status
+		o.pend()
+	}
+	if o.pending && !o.flushing {
+		o.flushing, o.idle = true, make(chan struct{})
+		go r.flushSignals()
+	}
+}
+
+// flushSignals is the goroutine that does it. It ends when there is nothing left to bring.
+func (r *Run) flushSignals() {
+	s := &r.st
+	o := s.obs
+	returned := false
+	defer func() {
+		if !returned { // an effect has ended the goroutine
+			go r.flushSignals()
+		}
+	}()
+	for more := true; more; {
+		o.scope.mu.Lock()
+		o.scope.answer()
+		s.mu.Lock()
+		if more = o.pending; !more {
+			o.flushing = false
+			close(o.idle)
+		}
+		s.mu.Unlock()
+	}
+	returned = true
+}
+
+// observed waits until effects have seen the end of the run, for a while, and returns what went wrong with them.
+func (r *Run) observed(grace time.Duration) error {
+	s := &r.st
+	s.mu.Lock()
+	o := s.obs
+	if o == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	idle, flushing := o.idle, o.flushing
+	s.mu.Unlock()
+	if flushing {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-idle:
+		case <-timer.C:
+			return errors.Join(o.scope.Err(), errStuckEffect)
+		}
+	}
+	return o.scope.Err()
+}
+
+var errStuckEffect = errors.New("effects: still busy after the run's end and its grace")
