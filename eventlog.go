@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"sync"
 	"time"
 )
@@ -115,7 +114,7 @@ const blockSize = 64
 const keepAll = math.MaxInt
 
 type sink struct {
-	f    func(Event)
+	f    func(id uint64, e *entry)
 	done chan struct{} // closed when the sink has seen the last event, or will see no more
 	next uint64        // the id of the first event that it has not taken; guarded by the log's lock, as is err
 	err  error         // why it was disabled
@@ -124,16 +123,19 @@ type sink struct {
 // newEventLog makes a log that goes on after the event with the given id.
 func newEventLog(r *Run, last uint64) *eventLog {
 	l := &eventLog{retain: uint64(r.cfg.retain), base: last, last: last}
-	sinks := slices.Clone(r.cfg.sinks)
-	for _, f := range r.cfg.observers {
-		sinks = append(sinks, r.observe(f))
+	for _, f := range r.cfg.sinks {
+		l.attach(func(id uint64, e *entry) { f(e.event(id)) }, last)
 	}
-	for _, f := range sinks {
-		k := &sink{f: f, done: make(chan struct{}), next: last + 1}
-		l.sinks = append(l.sinks, k)
-		go l.feed(k)
+	for _, f := range r.cfg.observers {
+		l.attach(observe(f), last)
 	}
 	return l
+}
+
+func (l *eventLog) attach(f func(id uint64, e *entry), last uint64) {
+	k := &sink{f: f, done: make(chan struct{}), next: last + 1}
+	l.sinks = append(l.sinks, k)
+	go l.feed(k)
 }
 
 // first is the id of the first event that readers may have.
@@ -291,7 +293,7 @@ func (l *eventLog) feed(k *sink) {
 			return
 		}
 		for i := range batch {
-			k.f(batch[i].event(next))
+			k.f(next, &batch[i])
 			next++
 		}
 	}

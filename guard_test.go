@@ -60,6 +60,7 @@ func TestScenarioGuardText(t *testing.T) {
 		{"207 a path that holds null is a value", "nodes.A.output.flag", 0, map[string]any{"flag": nil}, "S/when", nil},
 		{"207 true", "nodes.A.output.flag", 0, map[string]any{"flag": true}, "ok", nil},
 		{"207 a template's false", "nodes.A.output.flag", 0, map[string]any{"flag": "false"}, "S/when", nil},
+		{"207 a value that is truthy", "nodes.A.output.flag", 0, map[string]any{"flag": []int{0}}, "ok", nil},
 		{"208 a malformed guard allows", "(((", 0, nil, "ok", kahn.ErrBadExpression},
 		{"208 GuardErrors skip", "(((", kahn.GuardSkip, nil, "S/when", kahn.ErrBadExpression},
 		{"209 GuardErrors fail", "(((", kahn.GuardFail, nil, "F", kahn.ErrBadExpression},

@@ -42,7 +42,7 @@ func Use(mw ...Middleware) Option {
 // It observes and does not wrap, because most of what it is there for has nothing to wrap, and a cascade may end a million
 // nodes in one step of the run. So it is called like a sink of [OnEvent], after the fact, in the order of events, on a
 // goroutine of its own, and with the same protection. Origins are those known when the node ended; the Result has them
-// all.
+// all. Nodes inside a composite are observed too; their ID is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -54,23 +54,20 @@ func OnNode(observer func(NodeResult)) Option {
 }
 
 // observe makes a sink of an observer.
-func (r *Run) observe(observer func(NodeResult)) func(Event) {
-	return func(e Event) {
-		ref, ok := r.plan.ids[e.Path] // not those inside of composites
-		if !ok {
-			return
-		}
-		switch e.Type {
-		case EventNodeCompleted, EventNodeFailed, EventNodeAborted, EventNodeCancelled, EventNodeSkipped:
-			observer(r.endOf(ref, e.Payload))
+func observe(observer func(NodeResult)) func(uint64, *entry) {
+	return func(_ uint64, e *entry) {
+		switch e.kind {
+		case evNodeCompleted, evNodeFailed, evNodeAborted, evNodeCancelled, evNodeSkipped:
+			observer(e.run.endOf(e.ref, e.arg))
 		}
 	}
 }
 
-// endOf is the result of a node of a run that goes on; payload is that of the event of its end.
+// endOf is the result of a node of a run that goes on; payload is what the log has of its end.
 func (r *Run) endOf(ref Ref, payload any) NodeResult {
 	r.st.mu.Lock()
 	res := r.nodeResult(ref)
+	res.ID = r.path(ref)
 	origin := r.st.originOf(ref)
 	r.st.mu.Unlock()
 	end, ok := payload.(NodeEnded)
@@ -81,7 +78,7 @@ func (r *Run) endOf(ref Ref, payload any) NodeResult {
 	res.Cause = Cause{Kind: end.Cause, Origins: end.Origins}
 	switch {
 	case isUpstream(end.Cause):
-		res.Err = &UpstreamError{Node: res.ID, Kind: end.Cause, Origins: end.Origins}
+		res.Err = &UpstreamError{Node: r.plan.ID(ref), Kind: end.Cause, Origins: end.Origins}
 	case origin != noRef && end.Cause != CauseContext && end.Cause != CauseCancelRun:
 		res.Cause.Origins = r.names([]Ref{origin})
 	}

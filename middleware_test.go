@@ -182,6 +182,37 @@ func TestOnNode(t *testing.T) {
 		}
 	})
 
+	// Inside a composite everything is as outside: middleware, contracts, moderation, observers.
+	bothModes(t, "nested", func(t *testing.T, mode kahn.Mode) {
+		inner := graph(
+			kahn.Node{ID: "A", Params: map[string]any{"x": 1}, InputSchema: wants(map[string]any{"x": 1}), OutputSchema: wants("A!"), Moderation: kahn.ModerateBoth},
+			kahn.Node{ID: "B", After: []string{"A"}, Moderation: kahn.ModerateInput, Params: map[string]any{"bad": true}}, after("C", "B"))
+		g := graph(kahn.Node{ID: "A", Sub: inner}, after("D", "A"))
+		var seen []string
+		r := try(t, g, takes(ms), mode,
+			kahn.Use(func(next kahn.StepFunc) kahn.StepFunc {
+				return func(ctx context.Context, s *kahn.Step) (any, error) {
+					v, err := next(ctx, s)
+					return fmt.Sprint(v, "!"), err
+				}
+			}),
+			kahn.Moderate(moderator(func(_ context.Context, _ kahn.Phase, _ *kahn.Step, value any) error {
+				if m, ok := value.(map[string]any); ok && m["bad"] == true {
+					return kahn.Flag("bad")
+				}
+				return nil
+			})),
+			kahn.OnNode(func(n kahn.NodeResult) {
+				seen = append(seen, fmt.Sprint(n.ID, " ", n.Status, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Output))
+			}))
+		r.expect("A:F D:X", "failed")
+		want := []string{"A/A completed  [] A!", "A/B failed moderation [B] <nil>", "A/C aborted upstream_failure [B] <nil>",
+			"A failed subrun [A] <nil>", "D aborted upstream_failure [A] <nil>"}
+		if !slices.Equal(seen, want) {
+			t.Errorf("observed\n%s\nexpected\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+		}
+	})
+
 	_, err := kahn.Execute(t.Context(), graph(after("A")), nop, kahn.OnNode(nil))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 

@@ -177,6 +177,19 @@ func TestModeration(t *testing.T) {
 		r.cause("A", kahn.CauseFailFast)
 	})
 
+	inBubble(t, "a member of a group that is drained does not start either", func(t *testing.T) {
+		slow := kahn.Moderate(moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+			<-ctx.Done()
+			return nil
+		}))
+		g := graph(kahn.Node{ID: "A", Groups: []string{"g"}, Moderation: kahn.ModerateInput, Do: neverStep(t)},
+			kahn.Node{ID: "B", Groups: []string{"g"}, Do: takes(5 * ms)}, kahn.Node{ID: "C", Groups: []string{"g"}, Do: fails(ms)})
+		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+		r := try(t, g, nil, slow, kahn.Drain)
+		r.expect("A:X B:ok C:F", "failed")
+		r.cause("A", kahn.CauseSiblingFailure)
+	})
+
 	inBubble(t, "a moderator that ignores its context is left behind", func(t *testing.T) {
 		release := make(chan struct{})
 		stuck := kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { <-release; return nil }))
@@ -201,6 +214,9 @@ func TestModeration(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), nop, talks)
 		r.expect("A:ok", "completed")
 		r.order("node.log A", "node.started A")
+		if log := r.find(kahn.EventNodeLog, "A")[0]; log.Attempt != 0 {
+			t.Errorf("%v is of attempt %d, which has not begun", log, log.Attempt)
+		}
 		r.count(kahn.EventNodeDelta, "A", 0)
 	})
 

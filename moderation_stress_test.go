@@ -1,0 +1,197 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestJudgesStress runs random graphs whose judges take their time, refuse, break, panic, exit, and hang, while runs are
+// cancelled, time out and fail fast. Whatever happens: no step without accepted inputs, no output that was refused, every
+// slot and goroutine returned. Streams of events are checked by try.
+func TestJudgesStress(t *testing.T) {
+	for seed := range uint64(400) {
+		synctest.Test(t, func(t *testing.T) { judgesStress(t, seed) })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// verdicts are what was last said of each side of each node.
+type verdicts struct {
+	mu     sync.Mutex
+	passed map[string]map[kahn.Phase]bool
+}
+
+func (v *verdicts) say(id string, phase kahn.Phase, passed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.passed[id] == nil {
+		v.passed[id] = map[kahn.Phase]bool{}
+	}
+	v.passed[id][phase] = passed
+}
+
+func (v *verdicts) of(id string, phase kahn.Phase) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.passed[id][phase]
+}
+
+func judgesStress(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	one := func(n int) bool { return rng.IntN(n) == 0 }
+	said := verdicts{passed: map[string]map[kahn.Phase]bool{}}
+
+	// judge draws what a judge does, the same at every call but that it may mend its ways.
+	judge := func(id string, phase kahn.Phase) func(ctx context.Context) error {
+		delay, ill, calls := time.Duration(rng.IntN(4))*ms, rng.IntN(14), 0
+		heals, deaf := one(2), one(8)
+		return func(ctx context.Context) error {
+			said.say(id, phase, false)
+			calls++
+			if deaf || ctx == nil {
+				time.Sleep(delay)
+			} else {
+				select {
+				case <-time.After(delay):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			if calls == 1 || !heals {
+				switch ill {
+				case 0:
+					return kahn.Flag("ill")
+				case 1:
+					return errHost
+				case 2:
+					panic(errHost)
+				case 3:
+					runtime.Goexit()
+				}
+			}
+			said.say(id, phase, true)
+			return nil
+		}
+	}
+	moderators := map[string]map[kahn.Phase]func(context.Context) error{}
+	g := graph()
+	g.Groups = []kahn.Group{{Name: "g", Limit: 1 + rng.IntN(2), CancelOnFailure: one(4)}}
+	nodes := 2 + rng.IntN(8)
+	for i := range nodes {
+		n := kahn.Node{ID: fmt.Sprint(i), Cleanup: one(10), ContinueOnFail: one(6), Critical: one(20)}
+		for j := range i {
+			if one(4) {
+				n.After = append(n.After, fmt.Sprint(j))
+			}
+		}
+		if one(2) {
+			n.Moderation = kahn.Moderation(1 + rng.IntN(3))
+			moderators[n.ID] = map[kahn.Phase]func(context.Context) error{
+				kahn.PhaseInput: judge(n.ID, kahn.PhaseInput), kahn.PhaseOutput: judge(n.ID, kahn.PhaseOutput)}
+		} else {
+			contract := func(phase kahn.Phase) kahn.Contract {
+				f := judge(n.ID, phase)
+				return shape{func(any) []kahn.Violation {
+					if f(nil) != nil {
+						return []kahn.Violation{tooSmall}
+					}
+					return nil
+				}}
+			}
+			if one(2) {
+				n.InputSchema = contract(kahn.PhaseInput)
+			}
+			if one(2) {
+				n.OutputSchema = contract(kahn.PhaseOutput)
+			}
+		}
+		if one(3) {
+			n.Timeout = time.Duration(1+rng.IntN(6)) * ms
+		}
+		if one(5) {
+			n.OverallTimeout = time.Duration(3+rng.IntN(9)) * ms
+		}
+		if one(2) {
+			n.Retry = kahn.Retry{MaxAttempts: 3, InitialDelay: time.Duration(rng.IntN(3)) * ms, RetryOn: []kahn.CauseKind{
+				kahn.CauseContractOutput, kahn.CauseTimeout, kahn.CauseStepError, kahn.CausePanic}}
+		}
+		if one(5) {
+			n.Fallback = func(context.Context, error) (any, error) { return "fallback", nil }
+		}
+		if one(4) {
+			n.Groups = []string{"g"}
+		}
+		if one(6) && len(n.After) > 1 {
+			n.Join, n.CancelLosers = kahn.AnySucceeded, one(2)
+			n.Cleanup = false
+		}
+		judged := n.InputSchema != nil || n.Moderation == kahn.ModerateInput || n.Moderation == kahn.ModerateBoth
+		delay, fails := time.Duration(rng.IntN(4))*ms, one(8)
+		n.Do = func(ctx context.Context, s *kahn.Step) (any, error) {
+			if judged && !said.of(s.ID(), kahn.PhaseInput) {
+				t.Errorf("%s was called although its inputs did not pass", s.ID())
+			}
+			if fails && s.Attempt() == 1 {
+				return nil, errStep
+			}
+			return takes(delay)(ctx, s)
+		}
+		g.Add(n)
+	}
+	opts := []kahn.Option{
+		kahn.Limit(rng.IntN(4)), kahn.CancelGrace(ms), pick(&stress{rng: rng}, kahn.Eager, kahn.Waves),
+		pick(&stress{rng: rng}, kahn.Continue, kahn.StopScheduling, kahn.AbortRunning), pick(&stress{rng: rng}, kahn.Interrupt, kahn.Drain),
+		kahn.Moderate(moderator(func(ctx context.Context, phase kahn.Phase, s *kahn.Step, _ any) error {
+			return moderators[s.ID()][phase](ctx)
+		})),
+	}
+	if one(4) {
+		opts = append(opts, kahn.Timeout(time.Duration(2+rng.IntN(12))*ms))
+	}
+	stop := time.Duration(rng.IntN(15)) * ms
+	var run *kahn.Run
+	r := tryControlled(t, t.Context(), g, nil, func(self *kahn.Run) {
+		run = self
+		switch rng.IntN(6) {
+		case 0:
+			time.Sleep(stop)
+			run.Cancel()
+		case 1:
+			time.Sleep(stop)
+			run.AbortAll(nil)
+		case 2:
+			time.Sleep(stop)
+			_ = run.CancelNode("0")
+		}
+	}, opts...)
+	if left := run.Leftovers(); left != "" {
+		t.Errorf("left over: %s", left)
+	}
+	for _, n := range g.Nodes() {
+		res := r.node(n.ID)
+		judged := n.OutputSchema != nil || n.Moderation == kahn.ModerateOutput || n.Moderation == kahn.ModerateBoth
+		if res.Status == kahn.Completed && judged && !said.of(n.ID, kahn.PhaseOutput) {
+			t.Errorf("%s completed although its output did not pass: %+v", n.ID, res)
+		}
+		switch res.Cause.Kind {
+		case kahn.CauseContractInput, kahn.CauseModeration:
+			if res.Cause.Kind == kahn.CauseContractInput && res.Attempts != 0 || res.LastErr != nil && res.Attempts < 1 {
+				t.Errorf("%+v", res)
+			}
+		}
+	}
+	if len(r.Warnings) > 0 {
+		t.Errorf("warnings %v", r.Warnings)
+	}
+	time.Sleep(time.Second) // what was abandoned comes back
+}
