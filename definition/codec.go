@@ -26,6 +26,7 @@ type field[T any] struct {
 type record[T any] struct {
 	fields   []field[T]
 	required []string
+	code     []string // the Go fields that are code, which Encode refuses
 }
 
 // read reads an object.
@@ -93,6 +94,7 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 // show shows an object.
 func (r *record[T]) show(e *encoder, from *T) Value {
 	v := Value{Type: Object}
+	e.notData(from, r.code)
 	for i := range r.fields {
 		f := &r.fields[i]
 		if f.show == nil || e.stopped {

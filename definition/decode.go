@@ -222,7 +222,6 @@ func nodeList(key string) field[graph] {
 				e.add(Position{}, ErrDuplicate, "there is a node with this id already")
 			}
 			seen[n.ID] = true
-			e.notData(&n.Node, "Do", "Test", "When", "Fallback", "Map", "Loop")
 			v.Items = append(v.Items, nodeRecord.show(e, n))
 			e.node = e.node[:len(e.node)-1]
 			e.pop()

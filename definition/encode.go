@@ -74,12 +74,10 @@ func (e *encoder) graph(g *kahn.Graph, r *record[graph]) Value {
 	return v
 }
 
-// notData reports the fields of a struct that hold code. They are named here so that no other field is lost silently;
-// a test compares the list with the struct.
-func (e *encoder) notData(of any, fields ...string) {
-	v := reflect.ValueOf(of).Elem()
+// notData reports the fields of a struct that hold code.
+func (e *encoder) notData(of any, fields []string) {
 	for _, name := range fields {
-		if f := v.FieldByName(name); !f.IsZero() {
+		if f := reflect.ValueOf(of).Elem().FieldByName(name); !f.IsZero() {
 			if p := e.add(Position{}, ErrNotData, "%s is a %s, which a document cannot hold", name, f.Kind()); p != nil {
 				p.Field = name
 			}

@@ -28,6 +28,8 @@ var (
 	nodeRecord     record[node]
 	defaultsRecord record[kahn.Defaults]
 	groupRecord    record[kahn.Group]
+	mapRecord      record[kahn.Map]
+	loopRecord     record[kahn.Loop]
 	gateRecord     record[kahn.Gate]
 	portRecord     record[kahn.Port]
 	retryRecord    record[kahn.Retry]
@@ -64,7 +66,7 @@ func init() {
 		count("limit", func(g *kahn.Group) *int { return &g.Limit }),
 		flag("cancel_on_failure", func(g *kahn.Group) *bool { return &g.CancelOnFailure }),
 	}}
-	nodeRecord = record[node]{required: []string{"id"}, fields: []field[node]{
+	nodeRecord = record[node]{required: []string{"id"}, code: []string{"Do", "Test", "When", "Fallback"}, fields: []field[node]{
 		id("id", func(n *node) *string { return &n.ID }),
 		name("kind", func(n *node) *string { return &n.Kind }),
 		name("label", func(n *node) *string { return &n.Label }),
@@ -80,6 +82,8 @@ func init() {
 		flag("routes", func(n *node) *bool { return &n.Routes }),
 		enum("no_match", func(n *node) *kahn.NoMatch { return &n.NoMatch }),
 		subgraph("graph", func(n *node) **kahn.Graph { return &n.Sub }),
+		optional("map", &mapRecord, func(n *node) **kahn.Map { return &n.Map }),
+		optional("loop", &loopRecord, func(n *node) **kahn.Loop { return &n.Loop }),
 		optional("gate", &gateRecord, func(n *node) **kahn.Gate { return &n.Gate }),
 		flag("disabled", func(n *node) *bool { return &n.Disabled }),
 		prose("when", func(n *node) *string { return &n.WhenExpr }),
@@ -111,6 +115,20 @@ func init() {
 		contract("input_schema", func(n *node) *any { return &n.InputSchema }),
 		contract("output_schema", func(n *node) *any { return &n.OutputSchema }),
 		enum("moderation", func(n *node) *kahn.Moderation { return &n.Moderation }),
+	}}
+	mapRecord = record[kahn.Map]{required: []string{"over"}, fields: []field[kahn.Map]{
+		name("over", func(m *kahn.Map) *string { return &m.Over }),
+		count("limit", func(m *kahn.Map) *int { return &m.Limit }),
+		count("tolerated_count", func(m *kahn.Map) *int { return &m.ToleratedCount }),
+		factor("tolerated_percent", func(m *kahn.Map) *float64 { return &m.ToleratedPercent }),
+		flag("fail_fast", func(m *kahn.Map) *bool { return &m.FailFast }),
+		flag("compact", func(m *kahn.Map) *bool { return &m.Compact }),
+	}}
+	loopRecord = record[kahn.Loop]{required: []string{"until", "max_iterations"}, code: []string{"While", "Until"}, fields: []field[kahn.Loop]{
+		prose("until", func(l *kahn.Loop) *string { return &l.UntilExpr }),
+		count("max_iterations", func(l *kahn.Loop) *int { return &l.MaxIterations }),
+		enum("on_limit", func(l *kahn.Loop) *kahn.LoopLimit { return &l.OnLimit }),
+		flag("collect", func(l *kahn.Loop) *bool { return &l.Collect }),
 	}}
 	gateRecord = record[kahn.Gate]{fields: []field[kahn.Gate]{
 		duration("timeout", func(g *kahn.Gate) *time.Duration { return &g.Timeout }),

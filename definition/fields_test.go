@@ -19,13 +19,13 @@ import (
 
 // The structs whose fields a document has to hold.
 var structs = []any{
-	kahn.Graph{}, kahn.Defaults{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{},
+	kahn.Graph{}, kahn.Defaults{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{},
 }
 
 // The exceptions: fields that are no data, and that Encode refuses, by struct; fields that belong to the host, as its step
 // function does; and fields that are empty in a graph's own nodes, since all edges are in one list.
 var (
-	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback", "Map", "Loop"}}
+	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback"}, "Loop": {"While", "Until"}}
 	host = map[string][]string{"Graph": {"Evaluator", "Schemas"}}
 	list = map[string][]string{"Node": {"After", "In"}}
 )
@@ -120,7 +120,7 @@ func TestEveryFieldSurvives(t *testing.T) {
 	var e kahn.Edge
 	fill(t, reflect.ValueOf(&e).Elem())
 	e.From, e.To = "a", "b"
-	for _, s := range []any{g.Defaults, g.Groups[0], n, e, *n.Gate, n.Ports[0], n.Retry} {
+	for _, s := range []any{g.Defaults, g.Groups[0], n, e, *n.Map, *n.Loop, *n.Gate, n.Ports[0], n.Retry} {
 		for _, name := range dataFields(reflect.TypeOf(s)) {
 			require.False(t, reflect.ValueOf(s).FieldByName(name).IsZero(), "%T.%s is not filled", s, name)
 		}
@@ -178,20 +178,23 @@ func TestGoldenFileIsComplete(t *testing.T) {
 
 // Code is refused by node and field.
 func TestEncodeRefusesCode(t *testing.T) {
-	for _, name := range code["Node"] {
-		n := kahn.Node{ID: "n"}
-		f := reflect.ValueOf(&n).Elem().FieldByName(name)
-		if f.Kind() == reflect.Pointer {
-			f.Set(reflect.New(f.Type().Elem()))
-		} else {
-			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { panic("not called") }))
-		}
+	refused := func(of reflect.Value, n *kahn.Node, name, path string) {
+		f := of.FieldByName(name)
+		f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { panic("not called") }))
 		var g kahn.Graph
-		_, err := Encode(g.Add(kahn.Node{ID: "m"}, n))
+		_, err := Encode(g.Add(kahn.Node{ID: "m"}, *n))
 		require.ErrorIs(t, err, ErrNotData)
 		var p *Problem
 		require.ErrorAs(t, err, &p)
-		require.Equal(t, []string{"n", name, "$.nodes[1]"}, []string{p.Node, p.Field, p.Path})
+		require.Equal(t, []string{"n", name, path}, []string{p.Node, p.Field, p.Path})
+	}
+	for _, name := range code["Node"] {
+		n := kahn.Node{ID: "n"}
+		refused(reflect.ValueOf(&n).Elem(), &n, name, "$.nodes[1]")
+	}
+	for _, name := range code["Loop"] {
+		n := kahn.Node{ID: "n", Loop: new(kahn.Loop)}
+		refused(reflect.ValueOf(n.Loop).Elem(), &n, name, "$.nodes[1].loop")
 	}
 	for _, s := range structs { // no field with code but those
 		typ := reflect.TypeOf(s)
@@ -242,6 +245,8 @@ func TestSchemaHasEveryField(t *testing.T) {
 	check("defaults", defs["defaults"], fieldNames(&defaultsRecord), defaultsRecord.required)
 	check("group", defs["group"], fieldNames(&groupRecord), groupRecord.required)
 	check("node", defs["node"], fieldNames(&nodeRecord), nodeRecord.required)
+	check("map", defs["map"], fieldNames(&mapRecord), mapRecord.required)
+	check("loop", defs["loop"], fieldNames(&loopRecord), loopRecord.required)
 	check("gate", defs["gate"], fieldNames(&gateRecord), gateRecord.required)
 	check("port", defs["port"], fieldNames(&portRecord), portRecord.required)
 	check("retry", defs["retry"], fieldNames(&retryRecord), retryRecord.required)
@@ -268,6 +273,7 @@ func TestSchemaHasEveryValue(t *testing.T) {
 		"no_match":            {spellings[kahn.NoMatch](), property("node", "no_match").Enum},
 		"moderation":          {spellings[kahn.Moderation](), property("node", "moderation").Enum},
 		"on_timeout":          {spellings[kahn.GateTimeout](), property("gate", "on_timeout").Enum},
+		"on_limit":            {spellings[kahn.LoopLimit](), property("loop", "on_limit").Enum},
 		"outcome":             {spellings[kahn.On](), property("edge", "outcome").Enum},
 		"join":                {spellings[kahn.Join](), slices.Insert(property("node", "join").AnyOf[0].Enum, 2, "at_least(k)")},
 	} {

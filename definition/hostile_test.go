@@ -93,6 +93,8 @@ func TestProblems(t *testing.T) {
 		"version in a sub-graph":   {node(`"graph": {"version": 1}`), definition.ErrUnknownField, "$.nodes[0].graph.version", 2, 11},
 		"node of the outer graph":  {node(`"graph": {"nodes": [{"id": "a", "after": "n"}]}`), definition.ErrReference, "$.nodes[0].graph.nodes[0].after", 2, 42},
 		"node of an inner graph":   {node(`"graph": {"nodes": [{"id": "a"}]}, "after": "a"`), definition.ErrReference, "$.nodes[0].after", 2, 45},
+		"map over nothing":         {node(`"map": {}`), definition.ErrMissing, "$.nodes[0].map", 2, 8},
+		"loop without a bound":     {node(`"graph": {}, "loop": {"until": "true"}`), definition.ErrMissing, "$.nodes[0].loop", 2, 22},
 		"null as a sub-graph":      {node(`"graph": null`), definition.ErrType, "$.nodes[0].graph", 2, 10},
 		"column counts characters": {node(`"config": "ääß😀", "x": 1`), definition.ErrUnknownField, "$.nodes[0].x", 2, 19},
 	} {

@@ -8,6 +8,7 @@ require (
 	github.com/seed-c794f7ef/kahn/definition/yaml v0.0.0
 	github.com/seed-c794f7ef/kahn/expression v0.0.0
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
+	github.com/seed-c794f7ef/kahn/schema v0.0.0
 )
 
 require (
@@ -15,9 +16,11 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/itchyny/timefmt-go v0.1.9 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.46.0 // indirect
 	golang.org/x/term v0.44.0 // indirect
+	golang.org/x/text v0.14.0 // indirect
 )
 
 replace (
@@ -25,4 +28,5 @@ replace (
 	github.com/seed-c794f7ef/kahn/definition/yaml => ../definition/yaml
 	github.com/seed-c794f7ef/kahn/expression => ../expression
 	github.com/seed-c794f7ef/kahn/progress => ../progress
+	github.com/seed-c794f7ef/kahn/schema => ../schema
 )

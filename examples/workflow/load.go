@@ -9,6 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 	"github.com/seed-c794f7ef/kahn/expression"
+	"github.com/seed-c794f7ef/kahn/schema"
 )
 
 // load reads a definition and finds everything that is wrong with it before anything runs: in the document, in the graph,
@@ -29,6 +30,7 @@ func load(file string, steps kahn.Mux) (*kahn.Graph, error) {
 	}
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true
+	g.Schemas = schema.Compiler{}
 	if _, err := g.Compile(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

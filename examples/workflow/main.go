@@ -19,7 +19,7 @@
 //	definitions/approval.yaml   waits for somebody to say yes, in this process or in a later one
 //
 // The kinds of steps are in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
-// are expressions of package expression.
+// are expressions of package expression, contracts are JSON Schemas.
 //
 // The definition decides which commands run: run only those that you would run as a script.
 //
