@@ -17,10 +17,9 @@ import (
 // terminal is a pseudo-terminal with a screen behind it. The screen understands the control sequences that a frame may
 // consist of, and nothing else. It counts columns by a table of its own.
 type terminal struct {
-	t     *testing.T
-	tty   *os.File // what the program writes to
-	marks chan string
-	done  chan struct{}
+	t    *testing.T
+	tty  *os.File // what the program writes to
+	done chan struct{}
 
 	width, height int
 	cells         [][]string // an empty string is the right half of a wide character

@@ -387,6 +387,36 @@ func TestComposite(t *testing.T) {
 	require.Equal(t, map[string]int{"A": 3, "S": 4, "S/x": 3, "S/y": 3, "S/z": 3, "B": 3, "S/end": 2}, track)
 }
 
+// A run that waits for a signal has a report too, and so has the run that goes on after it.
+func TestSuspended(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
+	res, events := play(t, g, lasts(map[string]time.Duration{"a": time.Second}, nil))
+	require.Equal(t, kahn.RunSuspended, res.Status)
+	r := trace.NewReport(res, events)
+	require.Equal(t, []string{"", "it waits for a signal", "the run is not over: it is waiting"},
+		[]string{r.Nodes[0].Why, r.Nodes[1].Why, r.Nodes[2].Why})
+	require.NoError(t, r.WriteText(io.Discard))
+	var b bytes.Buffer
+	require.NoError(t, trace.WritePerfetto(&b, res, events))
+	_, err := chrometrace.Read(&b)
+	require.NoError(t, err)
+
+	synctest.Test(t, func(t *testing.T) {
+		var rec trace.Recorder
+		snapshot := res.Snapshot()
+		res, err := kahn.Resume(t.Context(), g, lasts(map[string]time.Duration{"b": time.Second}, nil), snapshot,
+			map[string]any{"gate": "yes"}, kahn.OnEvent(rec.Event))
+		require.NoError(t, err)
+		r := trace.NewReport(res, rec.Events())
+		require.Equal(t, "gate -dependency-> b", chain(r))
+		require.Equal(t, time.Second, r.CriticalPath[1].Duration)
+		b.Reset()
+		require.NoError(t, trace.WritePerfetto(&b, res, rec.Events()))
+		_, err = chrometrace.Read(&b)
+		require.NoError(t, err)
+	})
+}
+
 // Every node that did not run says why.
 func TestWhy(t *testing.T) {
 	g := &kahn.Graph{Groups: []kahn.Group{{Name: "g", CancelOnFailure: true}}}
