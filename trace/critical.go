@@ -65,8 +65,9 @@ func analyse(p *kahn.Plan, t *timeline) *analysis {
 		}
 	}
 	if last >= 0 {
-		for id := a.descend(last); id >= 0; id = a.binds[id].node {
-			a.path = append(a.path, id)
+		a.path = append(a.path, a.descend(last))
+		for b := a.binds[a.path[0]]; b.node >= 0; b = a.binds[b.node] {
+			a.path = append(a.path, b.node)
 		}
 	}
 	slices.Reverse(a.path)
@@ -142,8 +143,8 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 		default:
 			busy++
 			n := &a.nodes[s.node]
-			if n.started != b.event || n.start == n.queuedAt {
-				continue // another attempt, or one that did not wait
+			if n.started != b.event {
+				continue // another attempt
 			}
 			last := full
 			for _, pool := range pools(s.node) {

@@ -119,22 +119,14 @@ func (r *reader) add(path string) int {
 	return r.ids[path]
 }
 
-// node finds the node of an event. One that ends and begins anew is another node if it is inside of a composite, which
-// performs it anew, and the same one if not, in a run that was driven anew.
+// node finds the node of an event. One that begins anew after its end is another node: it is inside of a composite that
+// is performed anew.
 func (r *reader) node(e kahn.Event) int {
 	path := cmp.Or(e.Path, e.Node)
-	id, ok := r.ids[path]
-	switch {
-	case !ok:
-		return r.add(path)
-	case r.nodes[id].ended == 0:
-	case path != e.Node:
-		return r.add(path)
-	default:
-		total := r.nodes[id].total
-		r.nodes[id] = life{path: path, after: nothing, within: -1, lastInside: -1, current: -1, total: total}
+	if id, ok := r.ids[path]; ok && (r.nodes[id].ended == 0 || path == e.Node) {
+		return id
 	}
-	return id
+	return r.add(path)
 }
 
 func (r *reader) read(e kahn.Event, at time.Duration) {
@@ -208,8 +200,6 @@ func (r *reader) begin(id, parent int, inside bool) {
 		n.after = c
 	}
 	switch {
-	case !inside && n.after.via == ViaComposite:
-		n.after.via = ViaDependency // what began made this one superfluous
 	case !inside:
 	case n.after.via == ViaComposite:
 		n.within = n.after.node

@@ -171,6 +171,7 @@ func chain(r *trace.Report) string {
 // What held up a start is the last predecessor to end, whichever is declared first, the holder of the slot, or the wave.
 func TestCriticalPath(t *testing.T) {
 	const s = time.Second
+	performed := 0
 	for _, test := range []struct {
 		name  string
 		graph *kahn.Graph
@@ -214,10 +215,52 @@ func TestCriticalPath(t *testing.T) {
 		{
 			name: "group",
 			graph: withGroups(kahn.Group{Name: "disk", Limit: 1}).Add(kahn.Node{ID: "a", Groups: []string{"disk"}},
-				kahn.Node{ID: "b", Groups: []string{"disk"}}, kahn.Node{ID: "long"}, kahn.Node{ID: "longer"}),
-			lasts: map[string]time.Duration{"a": 2 * s, "b": 4 * s, "long": 3 * s, "longer": 5 * s},
+				kahn.Node{ID: "b", Groups: []string{"disk"}}, kahn.Node{ID: "short"}, kahn.Node{ID: "long"}),
+			lasts: map[string]time.Duration{"a": 2 * s, "b": 4 * s, "short": 1 * s, "long": 5 * s},
 			path:  "a -slot-> b",
-			slack: map[string]time.Duration{"long": 3 * s, "longer": 1 * s},
+			slack: map[string]time.Duration{"short": 5 * s, "long": 1 * s},
+		},
+		{
+			name: "early join in a group",
+			graph: withGroups(kahn.Group{Name: "disk", Limit: 1}).Add(kahn.Node{ID: "hog", Groups: []string{"disk"}},
+				kahn.Node{ID: "slow"}, kahn.Node{ID: "fast"},
+				kahn.Node{ID: "any", After: []string{"slow", "fast"}, Join: kahn.AnySucceeded, Groups: []string{"disk"}}),
+			lasts: map[string]time.Duration{"hog": 3 * s, "slow": 2 * s, "fast": 1 * s, "any": 5 * s},
+			path:  "hog -slot-> any",
+			// slow ends while any waits for the slot, and any does not need it; fast could have ended with hog.
+			slack: map[string]time.Duration{"slow": 6 * s, "fast": 2 * s},
+		},
+		{
+			name: "composite",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "s", After: []string{"a"},
+				Sub: new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y", After: []string{"x"}})}, kahn.Node{ID: "b", After: []string{"s"}}),
+			lasts: map[string]time.Duration{"a": 1 * s, "x": 1 * s, "y": 1 * s, "b": 1 * s},
+			path:  "a -dependency-> s -composite-> s/x -dependency-> s/y -dependency-> b",
+		},
+		{
+			name: "slot of a node inside of a composite",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a", Priority: 2}, kahn.Node{ID: "s", After: []string{"a"}, Priority: 2,
+				Sub: new(kahn.Graph).Add(kahn.Node{ID: "x", Priority: 2})}, kahn.Node{ID: "b"}),
+			lasts: map[string]time.Duration{"a": 1 * s, "x": 1 * s, "b": 3 * s},
+			opts:  []kahn.Option{kahn.Limit(1)},
+			path:  "a -dependency-> s -composite-> s/x -slot-> b",
+			slack: map[string]time.Duration{"s": 3 * s}, // it may end later than x, and a may not
+		},
+		{
+			name: "composite that is performed again",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "s", Priority: 2, Sub: new(kahn.Graph).Add(kahn.Node{ID: "x", Priority: 2,
+				Do: func(_ context.Context, step *kahn.Step) (any, error) {
+					time.Sleep(1 * s)
+					if performed++; performed == 1 {
+						return nil, errors.New("broken")
+					}
+					return nil, nil
+				}}),
+				Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 1 * s, Jitter: kahn.JitterNone}}, kahn.Node{ID: "b"}),
+			lasts: map[string]time.Duration{"b": 3 * s},
+			opts:  []kahn.Option{kahn.Limit(1)},
+			// x fails at 1, b has the slot until 4, s goes on at 2, and so does x, until 5, once it has the slot.
+			path: "s -composite-> s/x -slot-> b -slot-> s/x",
 		},
 		{
 			name: "key",
@@ -236,6 +279,14 @@ func TestCriticalPath(t *testing.T) {
 			opts:  []kahn.Option{kahn.Waves},
 			path:  "b -wave-> c",
 			slack: map[string]time.Duration{"a": 2 * s, "d": 1 * s},
+		},
+		{
+			name: "wave with a composite",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "s", Sub: new(kahn.Graph).Add(kahn.Node{ID: "x"})},
+				kahn.Node{ID: "c", After: []string{"a"}}),
+			lasts: map[string]time.Duration{"a": 1 * s, "x": 3 * s, "c": 2 * s},
+			opts:  []kahn.Option{kahn.Waves},
+			path:  "s -composite-> s/x -wave-> c",
 		},
 		{
 			name: "slot of an attempt that is retried",
