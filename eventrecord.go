@@ -341,7 +341,7 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	now := r.now()
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	if r.records[s.ref].step != s || kind == evNodeDelta && r.st.words[s.ref]&wordAdmitting != 0 {
+	if r.current(s.ref) != s || kind == evNodeDelta && r.st.words[s.ref]&wordAdmitting != 0 {
 		return // abandoned, or not started
 	}
 	r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: arg(r.extra(s.ref))})
@@ -354,7 +354,7 @@ func (r *Run) countTokens(s *Step, input, output int) {
 	}
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	if r.records[s.ref].step == s {
+	if r.current(s.ref) == s {
 		x := r.extra(s.ref)
 		x.tokens[0] += input
 		x.tokens[1] += output

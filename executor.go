@@ -202,12 +202,45 @@ type Run struct {
 // the State's word of a terminal node it may then be read without.
 type record struct {
 	first    Step  // the first attempt; later ones and fallbacks have Steps of their own
-	step     *Step // the current attempt, while it runs
 	value    any   // completed: the output; failed: the error
 	start    int64 // of the first attempt, in ns since the run's start
 	end      int64 // of the last attempt
 	attempts int32
+	active   activeStep // which is the current attempt's, while it runs; no pointer, see attemptContext
 	fallback bool
+}
+
+type activeStep uint8
+
+const (
+	activeNone activeStep = iota
+	activeFirst
+	activeLater // the one in extra
+)
+
+// current returns the Step of the node's current attempt, while it runs; else nil.
+func (r *Run) current(ref Ref) *Step {
+	rec := &r.records[ref]
+	if rec.active == activeFirst {
+		return &rec.first
+	}
+	return r.later(ref)
+}
+
+func (r *Run) later(ref Ref) *Step {
+	if r.records[ref].active == activeLater {
+		return r.extras[ref].later
+	}
+	return nil
+}
+
+// activate makes a Step that of its node's current attempt.
+func (r *Run) activate(step *Step) {
+	rec := &r.records[step.ref]
+	if rec.active = activeFirst; step != &rec.first {
+		rec.active = activeLater
+		r.extra(step.ref).later = step
+	}
 }
 
 // errorOf returns the error that a terminal node's own failure left, or nil.
@@ -218,6 +251,7 @@ func (rec *record) errorOf() error {
 
 // extra is what a run keeps of the few nodes that need more.
 type extra struct {
+	later     *Step          // of the last attempt or fallback after the first
 	errs      []error        // of the attempts that were retried
 	lastErr   error          // of the last attempt that was retried, or that a fallback or a stop made up for
 	guardErr  error          // why the guard could not decide
@@ -624,7 +658,7 @@ func (r *Run) collectStops() {
 		if !ok {
 			break
 		}
-		step := r.records[t.Ref].step
+		step := r.current(t.Ref)
 		if step == nil {
 			continue // an inline node, whose test cannot be interrupted
 		}
@@ -694,7 +728,7 @@ func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 
 // timeOut ends an attempt that has taken too long; what it may still return is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
-	if r.records[step.ref].step != step || r.st.words[step.ref]&wordStopping != 0 {
+	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 {
 		return
 	}
 	if x.timedOut == timeoutNone {
@@ -708,7 +742,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 
 // overallTimeOut ends a node that has taken too long over all its attempts.
 func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64) {
-	if step := r.records[ref].step; step != nil {
+	if step := r.current(ref); step != nil {
 		r.timeOut(step, x, timeoutOverall, timeout, now)
 		return
 	}
@@ -730,8 +764,7 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 // is dropped, because the attempt is no longer the record's.
 func (r *Run) abandon(step *Step, now int64) {
 	ref := step.ref
-	rec := &r.records[ref]
-	if rec.step != step {
+	if r.current(ref) != step {
 		return
 	}
 	x := r.extra(ref)

@@ -275,7 +275,7 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 		r.tokens = map[string]Ref{}
 	}
 	r.tokens[x.wait.Token] = ref
-	r.records[ref].step, r.records[ref].end = nil, now
+	r.records[ref].active, r.records[ref].end = activeNone, now
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	if err := r.st.suspend(r.st.token(ref)); err != nil {

@@ -142,7 +142,7 @@ func (w *worker) iterate(comp *composite) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
 	s.mu.Lock()
-	if r.records[ref].step != step { // abandoned: finishing will find that, too
+	if r.current(ref) != step { // abandoned: finishing will find that, too
 		s.mu.Unlock()
 		return c, false
 	}

@@ -107,7 +107,7 @@ func (w *worker) admit() attemptResult {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
 	x := r.extras[step.ref]
-	if r.records[step.ref].step != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone {
+	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone {
 		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // what it comes to is found where the attempt ends
 	}
 	r.records[step.ref].attempts = step.attempt
@@ -200,7 +200,7 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 		err = bounded(err)
 	}
 	refused := attemptResult{err: &ModerationError{Phase: phase, Err: err}, kind: CauseModeration}
-	if step.stopped() { // it was kept from judging, by the stop
+	if step.ended() != nil { // it was kept from judging, by the stop
 		refused.kind = CauseStepError
 	}
 	return refused

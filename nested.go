@@ -118,7 +118,7 @@ func (w *worker) returned() bool {
 	r, ref := w.run, w.task.Ref
 	r.st.mu.Lock()
 	x := r.extras[ref]
-	w.step, x.comp.working = r.records[ref].step, true
+	w.step, x.comp.working = r.current(ref), true
 	if x.grace == nil && (r.st.words[ref]&wordStopping != 0 || x.timedOut != timeoutNone) {
 		r.armGrace(w.step, x) // there was nobody to be waited for before
 	}

@@ -44,26 +44,27 @@ type Step struct {
 	ctx     atomic.Pointer[attemptContext] // nil until there is something to say, see below
 	ref     Ref
 	attempt int32
+	state   atomic.Uint32 // a stepState; whoever brings it out of stepActive has ended the attempt's context
 	flags   stepFlags
 }
 
-// attemptContext is what an attempt's context comes to, beyond the Step itself. It costs nothing until somebody asks for it
-// or stops the attempt: one that nobody has asked for is over when its step has returned.
+const (
+	stepActive   = iota
+	stepReturned // the step has returned
+	stepStopped  // ended before, for the cause in ctx
+)
+
+// attemptContext is what an attempt's context comes to, beyond the Step itself. It is made when somebody asks for it or
+// stops the attempt: an attempt that nobody asks costs one number, which is no pointer, so that the garbage collector has no
+// interest in it.
 //
-// live is made by Done or Value; stopped is set, once, by whoever ends the attempt. Each side stores its own before it loads
-// the other's, so one of them ends live.
+// Whoever makes live stores it before loading the Step's state, whoever ends the attempt stores the state before loading
+// live: so one of them ends live.
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
-	stopped  atomic.Pointer[stopCause]
-	deadline int64 // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
+	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
+	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
 }
-
-// over is the context of all attempts that have returned before anybody asked. It never gets a live context.
-var over = func() *attemptContext {
-	x := &attemptContext{}
-	x.stopped.Store(attemptEnded)
-	return x
-}()
 
 // stepFlags is fixed before the step is called.
 type stepFlags uint8
@@ -271,15 +272,11 @@ func (s *Step) Done() <-chan struct{} { return s.context().Done() }
 // Err implements context.Context: [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran
 // out of time, else [context.Canceled]; context.Cause tells the reasons apart.
 func (s *Step) Err() error {
-	x := s.ctx.Load()
-	if x == nil {
-		return nil
-	}
-	stop := x.stopped.Load()
+	stop := s.ended()
 	if stop == nil {
 		return nil
 	}
-	if live := x.live.Load(); live != nil {
+	if live := s.live(); live != nil {
 		live.end(stop) // who sees the error sees Done closed, too
 	}
 	return stop.is
@@ -289,7 +286,7 @@ func (s *Step) Err() error {
 func (s *Step) Value(key any) any {
 	// context.Cause and the derived contexts of package context find the cancellation of a parent through Value, so an
 	// attempt that was stopped, or that has a context, must answer with it.
-	if x := s.ctx.Load(); x != nil && (x.live.Load() != nil || x.stopped.Load() != nil) {
+	if s.ended() != nil || s.live() != nil {
 		return s.context().Value(key)
 	}
 	return s.run.base.Value(key)
@@ -300,21 +297,31 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-// own returns the context that the attempt has for itself, made now if there is none.
+// own returns what the attempt has beyond the Step, made now if there is nothing.
 func (s *Step) own() *attemptContext {
-	for {
-		x := s.ctx.Load()
-		if x != nil && x != over {
-			return x
-		}
-		made := &attemptContext{}
-		if x == over {
-			made.stopped.Store(attemptEnded)
-		}
-		if s.ctx.CompareAndSwap(x, made) {
-			return made
-		}
+	if x := s.ctx.Load(); x != nil {
+		return x
 	}
+	s.ctx.CompareAndSwap(nil, &attemptContext{})
+	return s.ctx.Load()
+}
+
+func (s *Step) live() *liveContext {
+	if x := s.ctx.Load(); x != nil {
+		return x.live.Load()
+	}
+	return nil
+}
+
+// ended returns why the attempt's context has ended, or nil if it has not.
+func (s *Step) ended() *stopCause {
+	switch s.state.Load() {
+	case stepActive:
+		return nil
+	case stepStopped:
+		return s.ctx.Load().cause.Load()
+	}
+	return attemptEnded
 }
 
 func (s *Step) context() *liveContext {
@@ -326,33 +333,31 @@ func (s *Step) context() *liveContext {
 			live = x.live.Load()
 		}
 	}
-	if stop := x.stopped.Load(); stop != nil {
+	if stop := s.ended(); stop != nil {
 		live.end(stop)
 	}
 	return live
 }
 
-// returned ends the attempt's context because its step has returned. It is called without the run's lock.
+// returned ends the attempt's context, unless it has ended before, because its step has returned. It is called without the
+// run's lock.
 func (s *Step) returned() {
-	if !s.ctx.CompareAndSwap(nil, over) {
-		s.end(attemptEnded)
+	if s.state.CompareAndSwap(stepActive, stepReturned) {
+		if live := s.live(); live != nil {
+			live.end(attemptEnded)
+		}
 	}
 }
 
 // end ends the attempt's context, unless it has ended before. It is called without the run's lock.
 func (s *Step) end(cause *stopCause) {
 	x := s.own()
-	if x.stopped.CompareAndSwap(nil, cause) {
+	x.cause.CompareAndSwap(nil, cause)
+	if s.state.CompareAndSwap(stepActive, stepStopped) {
 		if live := x.live.Load(); live != nil {
-			live.end(cause)
+			live.end(x.cause.Load())
 		}
 	}
-}
-
-// stopped reports whether the attempt's context has ended.
-func (s *Step) stopped() bool {
-	x := s.ctx.Load()
-	return x != nil && x.stopped.Load() != nil
 }
 
 // Param returns a parameter as a T. It is exact: a value of another type is an error that matches [ErrType], a missing or

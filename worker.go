@@ -101,11 +101,11 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.mu.Lock()
 		rec := &r.records[ref]
-		if rec.step != step || s.words[ref]&wordStopping != 0 {
+		if r.current(ref) != step || s.words[ref]&wordStopping != 0 {
 			s.mu.Unlock()
 			return w.finishPlain(value, err)
 		}
-		rec.step, rec.end = nil, w.now
+		rec.active, rec.end = activeNone, w.now
 		if value != nil {
 			rec.value = value
 		}
@@ -123,7 +123,7 @@ func (w *worker) performPlain() (more bool) {
 		rec = &r.records[next]
 		step = &rec.first
 		step.run, step.ref, step.attempt = r, next, 1
-		rec.step, rec.attempts, rec.start = step, 1, w.now
+		rec.active, rec.attempts, rec.start = activeFirst, 1, w.now
 		w.step, w.task.Ref = step, next
 		another := !r.starting && s.hasNext()
 		if another {
@@ -229,7 +229,8 @@ func (w *worker) begin(t Task) {
 	if r.reentered {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
 	}
-	rec.step, rec.attempts = step, step.attempt
+	r.activate(step)
+	rec.attempts = step.attempt
 	if t.Attempt == 1 {
 		rec.start = w.now
 	}
@@ -468,7 +469,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
-	if c.Status == Failed || step.stopped() {
+	if c.Status == Failed || step.ended() != nil {
 		if err := w.draw(res, &c); err != nil {
 			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
 		}
@@ -478,7 +479,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		cause = r.callerCause()
 	}
 	r.st.mu.Lock()
-	if r.records[ref].step != step {
+	if r.current(ref) != step {
 		r.st.mu.Unlock() // abandoned: its place was given up for it
 		return false
 	}
@@ -547,7 +548,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	x.timedOut = timeoutNone
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
-	r.records[ref].step, r.records[ref].end = nil, now
+	r.records[ref].active, r.records[ref].end = activeNone, now
 	token := r.st.token(ref)
 	if err := r.st.retry(token); err != nil {
 		r.st.noteBug(err)
@@ -613,7 +614,8 @@ func (w *worker) beginFallback(failed conclusion) {
 	r.disarm(&x.grace)
 	x.lastErr, x.timedOut = failed.err, timeoutNone
 	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags}
-	r.records[old.ref].step, w.step, w.failed = step, step, &failed
+	r.activate(step)
+	w.step, w.failed = step, &failed
 	r.armTimeouts(&r.plan.nodes[old.ref], step, true, w.now)
 }
 
@@ -643,7 +645,7 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed := w.run, w.step, w.failed
 	w.failed = nil
 	r.st.mu.Lock()
-	if r.records[step.ref].step != step {
+	if r.current(step.ref) != step {
 		r.st.mu.Unlock()
 		return false
 	}
@@ -667,7 +669,7 @@ var errAbandoned = errors.New("abandoned: the step ignored its context")
 func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
-	rec.step, rec.end, rec.fallback = nil, now, c.fallback
+	rec.active, rec.end, rec.fallback = activeNone, now, c.fallback
 	switch {
 	case c.Status == Completed:
 		rec.value = c.value
