@@ -136,7 +136,7 @@ type decl struct {
 	item    bool     // it is an item of a map, declared by the map
 }
 
-func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" }
+func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" || d.Kind == kahn.KindTrigger }
 
 func (d *decl) isGate() bool { return d.Kind == kahn.KindGate && d.Do == nil && !d.inline() }
 
@@ -148,6 +148,7 @@ func (d *decl) early() bool {
 // streamChecker goes through the events of one run.
 type streamChecker struct {
 	g      *kahn.Graph
+	pruned []string // nodes that are no part of the run
 	events []kahn.Event
 	nodes  map[string]*nodeLife // by path
 	graphs map[*kahn.Graph]map[string]*decl
@@ -157,7 +158,7 @@ type streamChecker struct {
 }
 
 func eventErrors(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
-	c := streamChecker{g: g, events: events, nodes: map[string]*nodeLife{}, graphs: map[*kahn.Graph]map[string]*decl{}, wave: -1}
+	c := streamChecker{g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, graphs: map[*kahn.Graph]map[string]*decl{}, wave: -1}
 	if len(events) < 2 || events[0].Type != kahn.EventRunStarted {
 		return fmt.Errorf("it does not begin with %s", kahn.EventRunStarted)
 	}
@@ -237,6 +238,9 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 			c.graphs[in][n.ID] = &decl{Node: n}
 		}
 		for _, e := range in.Edges() {
+			if in == c.g && slices.Contains(c.pruned, e.From) {
+				continue
+			}
 			d := c.graphs[in][e.To]
 			d.sources = append(d.sources, e.From)
 		}

@@ -61,6 +61,12 @@ func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	return c.compile()
 }
 
+// compilePruned compiles what a trigger left of a graph that compiles: lost edges are no problem.
+func (n *nesting) compilePruned(g *Graph) (*Plan, *problems) {
+	c := compiler{g: g, nesting: n, force: n.inForce(g, nil), problems: problems{graph: g.Name}, isPruned: true}
+	return c.compile()
+}
+
 func (c *compiler) compile() (*Plan, *problems) {
 	g, n := c.g, c.nesting
 	if len(g.nodes) > maxNodes || len(g.edges) > maxNodes {
@@ -104,6 +110,8 @@ type compiler struct {
 	*force
 	subs   map[int32]*Plan // of composites; nil for one that does not compile
 	isItem bool            // the graph stands for an item of a map
+
+	isPruned bool // the graph is what a trigger left of another one
 
 	index map[string]int32
 	end   int32  // the end node, or -1
@@ -191,6 +199,8 @@ func (c *compiler) resolveEdges() {
 			c.add("edge %s: %w: a data-only edge has neither a label nor an outcome to wait for", name(), ErrBadEdge)
 		case e.On != OnSuccess && e.Label != "" && to != c.end:
 			c.add("edge %s: %w: a labelled edge waits for success", name(), ErrBadEdge)
+		case e.On == OnFailure && c.g.nodes[from].Kind == KindTrigger:
+			c.add("edge %s: %w: a trigger does not fail", name(), ErrBadEdge)
 		case len(e.Causes) > 0 && e.On != OnFailure:
 			c.add("edge %s: %w: Causes belong on an edge that waits for failure", name(), ErrBadEdge)
 		case e.Label != "" && to != c.end && !isRouter(&c.g.nodes[from]):
@@ -329,6 +339,9 @@ func (c *compiler) checkNode(i int) {
 	if n.composite() {
 		c.checkComposite(i, bad)
 	}
+	if n.Kind == KindTrigger {
+		checkTrigger(n, bad)
+	}
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
 		bad(ErrBadValue, "no merge strategy %s", quoteID(n.Merge))
 	}
@@ -353,7 +366,7 @@ func (c *compiler) checkNode(i int) {
 			n.SkipMode != skipModeDefault {
 			bad(ErrBadEnd, "the end node has no join rule, guard, policy or branches, and cannot be disabled")
 		}
-	case n.Join.rule() == joinAtLeast && (n.Join.k() < 1 || n.Join.k() > control):
+	case n.Join.rule() == joinAtLeast && (n.Join.k() < 1 || n.Join.k() > control && !c.isPruned):
 		bad(ErrBadJoin, "%v with %d control edges", n.Join, control)
 	case n.Cleanup && n.Join != joinDefault && n.Join != AllDone:
 		bad(ErrBadJoin, "a cleanup node joins by all_done, not by %v", n.Join)

@@ -19,7 +19,7 @@ func (n *Node) composite() bool { return n.Sub != nil || n.Map != nil || n.Loop 
 
 // ownStep reports whether the node is performed, once or for each item, by a Do or the host's step function.
 func (n *Node) ownStep() bool {
-	return n.Sub == nil && n.Loop == nil && n.Test == nil && (n.Kind != KindGate || n.Do != nil)
+	return n.Sub == nil && n.Loop == nil && n.Test == nil && n.Kind != KindTrigger && (n.Kind != KindGate || n.Do != nil)
 }
 
 // nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
@@ -207,7 +207,7 @@ func (c *compiler) nest() {
 			case c.isItem || c.provides(r, need.port):
 			case len(n.Ports) == 0 && len(p.in.row(r)) == 0 && slices.Contains(c.g.Inputs, need.port):
 				p.inputs = append(p.inputs, needsInput{n.ID + "/" + need.node, need.port})
-			default:
+			case !c.isPruned:
 				c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(need.port))
 			}
 		}

@@ -19,6 +19,8 @@ const (
 	// KindGate marks a node that waits for a signal, whose value is its output and the label of the branch to take: see
 	// [Gate]. With a Do of its own it is a step like any other, whose output is such a label.
 	KindGate = "gate"
+	// KindTrigger marks what a run begins with when something happens outside: see [Fire]. It completes at once.
+	KindTrigger = "trigger"
 )
 
 // Graph is a directed acyclic graph of steps: plain data that holds no run state. Build it with [Graph.Add] and

@@ -76,6 +76,10 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if r.unheld = !readable; r.unheld {
 		r.cfg.retain = 0
 	}
+	if err := r.fire(); err != nil {
+		return nil, err
+	}
+	p = r.plan
 	if step == nil && len(p.stepless) > 0 {
 		return nil, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
 			quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)

@@ -82,7 +82,8 @@ func (c *compiler) resolve(r Ref) {
 	set(factTolerant, n.ContinueOnFail)
 	set(factCleanup, n.Cleanup || isEnd)
 	set(factGate, isGate(n))
-	set(factInline, n.Test != nil || isGate(n) || n.composite())
+	trigger := n.Kind == KindTrigger
+	set(factInline, n.Test != nil || isGate(n) || n.composite() || trigger)
 	set(factComposite, n.composite())
 	set(factCheck, n.When != nil || len(n.Ports) > 0 || n.Map != nil)
 	set(factCritical, n.Critical)
@@ -92,7 +93,7 @@ func (c *compiler) resolve(r Ref) {
 	contracts := c.p.contracts[r]
 	set(factAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput))
 	set(factJudge, contracts[PhaseOutput] != nil || n.Moderation.covers(PhaseOutput))
-	set(factOwn, n.Do != nil || n.Test != nil || f.is(factAdmit))
+	set(factOwn, n.Do != nil || n.Test != nil || f.is(factAdmit) || trigger)
 	c.p.losers = c.p.losers || n.CancelLosers
 	switch f.join.rule() {
 	case AnySucceeded, joinAtLeast, OneFailed, OneDone:
@@ -109,6 +110,9 @@ func (c *compiler) resolve(r Ref) {
 	}
 	if n.Moderation != ModerateNone {
 		c.p.moderated = append(c.p.moderated, r)
+	}
+	if trigger && c.p.prunes == nil && !c.isPruned {
+		c.p.prunes = &prunes{source: c.source(), force: c.force}
 	}
 	if n.Do == nil && n.ownStep() {
 		c.p.stepless = append(c.p.stepless, r)
@@ -399,6 +403,9 @@ func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
 	}
 	if slices.Contains(c.g.Inputs, port.Name) {
 		c.p.inputs = append(c.p.inputs, needsInput{n.ID, port.Name})
+		return
+	}
+	if c.isPruned {
 		return
 	}
 	c.add("node %s: %w: %s has neither an edge nor a static value, a default or a root input", quoteID(n.ID),

@@ -37,6 +37,8 @@ type config struct {
 	keyLimit       int
 	estimates      *Result
 	inputs         map[string]any
+	fired          *fired
+	prune          PruneMode
 	sinks          []func(Event)
 	retain         int
 	runID          string

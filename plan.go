@@ -48,6 +48,10 @@ type Plan struct {
 	contracts map[Ref][phaseCount]Contract
 	moderated []Ref // nodes that ask for a moderator
 
+	prunes   *prunes  // nil if there are no triggers
+	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
+	warnings []error
+
 	composite bool          // some node is a composite
 	subs      map[Ref]*Plan // what the Sub of a composite compiled to
 	items     map[Ref]*Plan // what a map does for each item, a plan of one node

@@ -24,7 +24,11 @@ type Result struct {
 	// Start and Duration tell when the run began and how long it took, by the monotonic clock.
 	Start    time.Time
 	Duration time.Duration
-	// Warnings are problems that did not change the outcome: sinks that panicked or got stuck.
+	// Pruned are the ids of the nodes that were no part of the run because of the trigger that fired, in the order of
+	// declaration.
+	Pruned []string
+	// Warnings are problems that did not change the outcome: sinks that panicked or got stuck, triggers that are unknown or
+	// leave out what feeds the nodes that they lead to.
 	Warnings []error
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context. Their goroutines are still at
 	// work.
@@ -244,7 +248,7 @@ func (r *Run) makeResult() *Result {
 		Duration: time.Duration(r.ended - r.began), Abandoned: append(r.names(r.abandoned), r.abandonedInside...), run: r,
 	}
 	slices.Sort(res.Abandoned)
-	res.Warnings = slices.Clone(r.warnings)
+	res.Warnings, res.Pruned = slices.Clone(r.warnings), slices.Clone(r.plan.pruned)
 	if r.log != nil && r.outer == nil {
 		res.Warnings = append(res.Warnings, r.log.problems()...)
 	}

@@ -185,7 +185,7 @@ func statusOf(w uint64) Status  { return Status(w >> statusShift & 15) }
 func kindOf(w uint64) CauseKind { return CauseKind(w >> kindShift) }
 
 // NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. Of the options it
-// heeds modes, [Limit] and, for [State.RunStatusSignal], the status rules.
+// heeds modes, [Limit] and, for [State.RunStatusSignal], the status rules; for [Fire] there is [Plan.Prune].
 func NewState(p *Plan, opts ...Option) (*State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {

@@ -33,7 +33,12 @@ func (v View) Root(name string) (value any, ok bool) {
 }
 
 // Trigger returns the payload that the run was fired with. ok is false for a run that no trigger fired.
-func (v View) Trigger() (payload any, ok bool) { return nil, false }
+func (v View) Trigger() (payload any, ok bool) {
+	if f := v.run.cfg.fired; f != nil {
+		return f.payload, true
+	}
+	return nil, false
+}
 
 // Has reports whether id names an ancestor.
 func (v View) Has(id string) bool {

@@ -288,6 +288,8 @@ func (w *worker) own(n *Node) (res attemptResult) {
 		}
 	}
 	switch {
+	case n.Kind == KindTrigger:
+		res.value = r.payload()
 	case n.Test != nil:
 		if res.value, res.err = n.Test(View{run: r, ref: step.ref}); res.err != nil {
 			res.kind = CauseConditionError

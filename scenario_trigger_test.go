@@ -1,0 +1,165 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func trigger(id string) kahn.Node { return kahn.Node{ID: id, Kind: kahn.KindTrigger} }
+
+func TestScenarioTrigger(t *testing.T) {
+	two := func() *kahn.Graph {
+		return graph(trigger("T1"), after("A", "T1"), trigger("T2"), after("B", "T2"))
+	}
+	inBubble(t, "250 what the trigger leads to", func(t *testing.T) {
+		g := two()
+		for range 2 {
+			r := try(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+				payload, ok := s.View().Trigger()
+				upstream, _ := s.Upstream("T1")
+				return fmt.Sprint(payload, ok, upstream), nil
+			}, kahn.Fire("T1", "hello"))
+			r.expect("T1:ok A:ok", "completed")
+			if !slices.Equal(r.Pruned, []string{"T2", "B"}) || len(r.Warnings) > 0 {
+				t.Errorf("pruned %v, warnings %v", r.Pruned, r.Warnings)
+			}
+			if r.node("T1").Output != "hello" || r.Output != "hellotruehello" {
+				t.Errorf("T1 = %v, A = %v", r.node("T1").Output, r.Output)
+			}
+			r.count(kahn.EventNodeQueued, "T1", 0)
+		}
+		if r := try(t, g, takes(0), kahn.Fire("T2", nil), kahn.Waves); !slices.Equal(r.Pruned, []string{"T1", "A"}) {
+			t.Errorf("pruned %v", r.Pruned)
+		}
+	})
+	inBubble(t, "250 the end node stays, edges of pruned nodes vanish", func(t *testing.T) {
+		r := try(t, graph(trigger("T1"), trigger("T2"), after("A", "T1"), after("B", "T2"), kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AllFailed},
+			kahn.Node{ID: "K", After: []string{"A", "B"}}, kahn.Node{ID: "end", Kind: kahn.KindEnd}), takes(0), kahn.Fire("T1", nil))
+		r.expect("T1:ok A:ok J:S/rule K:ok end:ok", "completed")
+	})
+	inBubble(t, "251 a count that pruning makes impossible", func(t *testing.T) {
+		r := try(t, graph(trigger("T1"), trigger("T2"), kahn.Node{ID: "A", After: []string{"T1", "T2"}, Join: kahn.AtLeast(2)}), takes(0), kahn.Fire("T1", nil))
+		r.expect("T1:ok A:S/rule", "completed")
+	})
+	inBubble(t, "252 a root that no trigger leads to", func(t *testing.T) {
+		g := graph(trigger("T1"), after("R"), kahn.Node{ID: "A", After: []string{"T1"}, In: []kahn.Edge{{From: "R", Param: "r"}}})
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			_, ok := s.Param("r")
+			return ok, nil
+		}
+		r := try(t, g, step, kahn.Fire("T1", nil))
+		r.expect("T1:ok A:ok", "completed")
+		if r.Output != false || !slices.Equal(r.Pruned, []string{"R"}) {
+			t.Errorf("%v, pruned %v", r.Output, r.Pruned)
+		}
+		if len(r.Warnings) != 1 || !errors.Is(r.Warnings[0], kahn.ErrPrunedInput) {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+		plan, err := g.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := plan.Warnings(); len(w) != 1 || w[0].Error() != r.Warnings[0].Error() {
+			t.Errorf("warnings %v", w)
+		}
+		r = try(t, g, step, kahn.Fire("T1", nil), kahn.PruneClosure)
+		r.expect("T1:ok R:ok A:ok", "completed")
+		if r.Output != true || len(r.Pruned) > 0 || len(r.Warnings) > 0 {
+			t.Errorf("%v, pruned %v, warnings %v", r.Output, r.Pruned, r.Warnings)
+		}
+	})
+	inBubble(t, "252 a required port whose edge is pruned", func(t *testing.T) {
+		g := graph(trigger("T1"), after("R"), kahn.Node{ID: "A", After: []string{"T1"}, In: []kahn.Edge{{From: "R", Param: "r"}}, Ports: []kahn.Port{{Name: "r", Required: true}}})
+		g.Inputs = []string{"r"}
+		try(t, g, takes(0), kahn.Fire("T1", nil)).expect("T1:ok A:S/null", "completed")
+	})
+	inBubble(t, "252 the closure leaves other triggers out", func(t *testing.T) {
+		r := try(t, graph(trigger("T1"), trigger("T2"), after("A", "T1", "T2"), after("R"), after("Q", "R"), after("B", "A", "Q"), after("C", "T2")), takes(0),
+			kahn.Fire("T1", nil), kahn.PruneClosure)
+		r.expect("T1:ok A:ok R:ok Q:ok B:ok", "completed")
+		if !slices.Equal(r.Pruned, []string{"T2", "C"}) {
+			t.Errorf("pruned %v", r.Pruned)
+		}
+	})
+	inBubble(t, "253 an unknown trigger", func(t *testing.T) {
+		for _, id := range []string{"T3", "A", ""} {
+			r := try(t, two(), takes(0), kahn.Fire(id, "p"))
+			r.expect("T1:ok A:ok T2:ok B:ok", "completed")
+			if len(r.Warnings) != 1 || !errors.Is(r.Warnings[0], kahn.ErrUnknownTrigger) || r.Pruned != nil {
+				t.Errorf("warnings %v, pruned %v", r.Warnings, r.Pruned)
+			}
+			if r.node("T2").Output != "p" {
+				t.Errorf("T2 = %v", r.node("T2").Output)
+			}
+		}
+	})
+	inBubble(t, "253 none", func(t *testing.T) {
+		r := try(t, two(), takes(0))
+		r.expect("T1:ok A:ok T2:ok B:ok", "completed")
+		if len(r.Warnings) > 0 || r.node("T1").Output != nil {
+			t.Errorf("warnings %v, T1 = %v", r.Warnings, r.node("T1").Output)
+		}
+	})
+	inBubble(t, "250 composites behind a trigger", func(t *testing.T) {
+		child := graph(after("x"))
+		g := graph(trigger("T1"), trigger("T2"), subgraph("S", child, "T1"), subgraph("U", child, "T2"))
+		if _, err := g.Compile(); err != nil {
+			t.Fatal(err)
+		}
+		r := try(t, g, takes(0), kahn.Fire("T1", nil))
+		r.expect("T1:ok S:ok", "completed")
+		r.count(kahn.EventNodeCompleted, "S/x", 1)
+	})
+	inBubble(t, "250 by hand", func(t *testing.T) {
+		plan, err := two().Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := plan.Prune("A", kahn.PruneForward); !errors.Is(err, kahn.ErrUnknownTrigger) {
+			t.Errorf("%v", err)
+		}
+		pruned, err := plan.Prune("T1", kahn.PruneForward)
+		if err != nil || pruned.Len() != 2 {
+			t.Fatalf("%v, %v", pruned, err)
+		}
+		if again, _ := plan.Prune("T1", kahn.PruneForward); again != pruned {
+			t.Error("it was made twice")
+		}
+		st, err := kahn.NewState(pruned)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for task, ok := st.Next(); ok; task, ok = st.Next() {
+			if err := st.Settle(task.Token, kahn.Outcome{Status: kahn.Completed}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !st.Done() {
+			t.Error("it is not done")
+		}
+	})
+
+	for name, g := range map[string]*kahn.Graph{
+		"a step":       graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger, Do: takes(0)}),
+		"a composite":  graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger, Sub: graph()}),
+		"a catch edge": graph(trigger("T"), kahn.Node{ID: "A", In: []kahn.Edge{{From: "T", On: kahn.OnFailure}}}),
+	} {
+		if _, err := g.Compile(); !errors.Is(err, kahn.ErrBadValue) && !errors.Is(err, kahn.ErrBadEdge) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := kahn.Execute(t.Context(), two(), nil, kahn.Fire("T1", nil)); !errors.Is(err, kahn.ErrNoStep) {
+		t.Errorf("%v", err)
+	}
+	if _, err := kahn.Execute(t.Context(), graph(trigger("T1")), nil, kahn.Fire("T1", nil)); err != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := kahn.Execute(t.Context(), graph(), nil, kahn.PruneMode(9)); !errors.Is(err, kahn.ErrBadOption) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,252 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// ErrUnknownTrigger is in Result.Warnings of a run that was fired with an id that is not that of a trigger.
+var ErrUnknownTrigger = errors.New("unknown trigger")
+
+// ErrPrunedInput is the warning that a trigger leaves out a root which feeds nodes that the trigger leads to.
+var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
+
+// fired is what the option Fire says.
+type fired struct {
+	trigger string
+	payload any
+}
+
+// Fire runs the part of the graph that the trigger leads to: the nodes that follow the node of this id, which is of
+// [KindTrigger], at whatever distance, and the end node. All others are pruned: they are not part of the run, nor are their
+// edges, and Result.Pruned names them. [PruneClosure] prunes less.
+//
+// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire that is
+// null. An id that is not that of a trigger prunes nothing, and is a warning in the Result that matches [ErrUnknownTrigger].
+func Fire(trigger string, payload any) Option {
+	return optionFunc(func(c *config) error { c.fired = &fired{trigger, payload}; return nil })
+}
+
+// PruneMode tells what of a graph runs when a trigger fires. It is an option.
+type PruneMode uint8
+
+// The prune modes.
+const (
+	// PruneForward, the default, runs what the trigger leads to. A node may so lose predecessors that no trigger leads to:
+	// Plan.Warnings tells of them.
+	PruneForward PruneMode = iota
+	// PruneClosure also runs whatever leads there, but for other triggers.
+	PruneClosure
+
+	pruneModeCount
+)
+
+var pruneModeNames = [pruneModeCount]string{"forward", "closure"}
+
+// String returns "forward" or "closure".
+func (m PruneMode) String() string { return enumName(pruneModeNames[:], int(m), "PruneMode") }
+
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m PruneMode) MarshalText() ([]byte, error) {
+	return enumText(pruneModeNames[:], int(m), "prune mode")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *PruneMode) UnmarshalText(text []byte) error {
+	return enumParse(m, pruneModeNames[:], text, "prune mode")
+}
+
+func (m PruneMode) apply(c *config) error {
+	if m >= pruneModeCount {
+		return fmt.Errorf("%w: %v", ErrBadOption, m)
+	}
+	c.prune = m
+	return nil
+}
+
+// prunes is what a plan with triggers needs to make the plans of what they lead to.
+type prunes struct {
+	source *Graph // as it was compiled, and with what in force
+	force  *force
+
+	mu    sync.Mutex
+	plans map[pruneKey]*Plan
+}
+
+type pruneKey struct {
+	trigger Ref
+	mode    PruneMode
+}
+
+// Prune returns the plan of what runs when a trigger fires, for a host that drives a [State] of its own; [Fire] uses it. The
+// plan is made once. The error matches [ErrUnknownTrigger].
+func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
+	r, ok := p.ids[trigger]
+	if !ok || p.nodes[r].Kind != KindTrigger {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownTrigger, quoteID(trigger))
+	}
+	x := p.prunes
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	key := pruneKey{r, mode}
+	if q := x.plans[key]; q != nil {
+		return q, nil
+	}
+	active := p.reach(r, mode)
+	g := &Graph{
+		Name: x.source.Name, Defaults: x.source.Defaults, Inputs: x.source.Inputs, Groups: x.source.Groups,
+		Evaluator: x.source.Evaluator, StrictGuards: x.source.StrictGuards, Schemas: x.source.Schemas, merges: x.source.merges,
+	}
+	var pruned []string
+	for i, n := range x.source.nodes {
+		if active[p.declared[i]] {
+			g.nodes = append(g.nodes, n)
+		} else {
+			pruned = append(pruned, n.ID)
+		}
+	}
+	for _, e := range x.source.edges {
+		if active[p.ids[e.From]] && active[p.ids[e.To]] {
+			g.edges = append(g.edges, e)
+		}
+	}
+	n := nesting{forces: []*force{x.force}, plans: map[nestedKey]*Plan{}}
+	for ref, sub := range p.subs {
+		n.plans[nestedKey{p.nodes[ref].Sub, x.force}] = sub // it is not compiled again: the graph may be another one by now
+	}
+	q, ps := n.compilePruned(g)
+	if err := ps.err(); err != nil {
+		return nil, err
+	}
+	q.inputs = slices.DeleteFunc(q.inputs, func(need needsInput) bool { return !slices.Contains(p.inputs, need) })
+	q.pruned = pruned
+	q.warnings = p.prunedInputs(r, active)
+	if x.plans == nil {
+		x.plans = map[pruneKey]*Plan{}
+	}
+	x.plans[key] = q
+	return q, nil
+}
+
+// source is the graph as it is compiled: what happens to it afterwards is not to reach the plan.
+func (c *compiler) source() *Graph {
+	g := c.g
+	return &Graph{
+		Name: g.Name, Defaults: c.force.Defaults, Inputs: slices.Clone(g.Inputs), Groups: slices.Clone(g.Groups),
+		Evaluator: c.evaluator, StrictGuards: g.StrictGuards, Schemas: c.schemas,
+		nodes: g.nodes, edges: g.edges, merges: maps.Clone(g.merges),
+	}
+}
+
+// reach returns, by Ref, what is part of a run that a trigger fires.
+func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
+	active := make([]bool, len(p.nodes))
+	stack := []Ref{trigger}
+	visit := func(r Ref) {
+		if !active[r] {
+			active[r] = true
+			stack = append(stack, r)
+		}
+	}
+	active[trigger] = true
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, a := range p.outOf(at) {
+			visit(a.to)
+		}
+	}
+	if mode == PruneClosure {
+		for r, is := range active {
+			if is {
+				stack = append(stack, Ref(r))
+			}
+		}
+		for len(stack) > 0 {
+			at := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			for _, i := range p.in.row(at) {
+				if from := p.edges[i].from; p.nodes[from].Kind != KindTrigger {
+					visit(from)
+				}
+			}
+		}
+	}
+	if p.end != noRef {
+		active[p.end] = true
+	}
+	return active
+}
+
+// prunedInputs warns of edges from pruned nodes to active ones that are lost although no other trigger is behind them: the
+// source is a root that is no trigger, or follows one.
+func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
+	plain := make([]bool, len(p.nodes)) // by Ref: a root that is no trigger, or behind one
+	for r := range p.nodes {
+		row := p.in.row(Ref(r))
+		plain[r] = len(row) == 0 && p.nodes[r].Kind != KindTrigger ||
+			slices.ContainsFunc(row, func(i int32) bool { return plain[p.edges[i].from] })
+	}
+	for i := range p.edges {
+		e := &p.edges[i]
+		if e.to != p.end && active[e.to] && !active[e.from] && plain[e.from] {
+			warnings = append(warnings, fmt.Errorf("%w: if %s fires, %s runs without %s", ErrPrunedInput,
+				quoteID(p.nodes[trigger].ID), quoteID(p.nodes[e.to].ID), quoteID(p.nodes[e.from].ID)))
+		}
+	}
+	return warnings
+}
+
+// Warnings tells what is allowed in the graph and probably not meant: for each trigger the nodes that lose a predecessor by
+// it under [PruneForward], with errors that match [ErrPrunedInput]. It looks at the graph once for each trigger.
+func (p *Plan) Warnings() []error {
+	warnings := slices.Clone(p.warnings)
+	if p.prunes == nil {
+		return warnings
+	}
+	for _, r := range p.declared {
+		if p.nodes[r].Kind == KindTrigger {
+			warnings = append(warnings, p.prunedInputs(r, p.reach(r, PruneForward))...)
+		}
+	}
+	return warnings
+}
+
+// fire replaces the run's plan by that of what its trigger leads to.
+func (r *Run) fire() error {
+	if r.cfg.fired == nil {
+		return nil
+	}
+	p, err := r.plan.Prune(r.cfg.fired.trigger, r.cfg.prune)
+	switch {
+	case errors.Is(err, ErrUnknownTrigger):
+		r.warnings = append(r.warnings, err)
+		return nil
+	case err != nil:
+		return err
+	}
+	r.plan = p
+	r.warnings = append(r.warnings, p.warnings...)
+	return nil
+}
+
+// payload is what the run was fired with.
+func (r *Run) payload() any {
+	if r.cfg.fired == nil || r.outer != nil {
+		return nil
+	}
+	return r.cfg.fired.payload
+}
+
+// checkTrigger validates a node of KindTrigger.
+func checkTrigger(n *Node, bad func(kind error, format string, args ...any)) {
+	if n.Do != nil || n.Test != nil || n.TestExpr != "" || n.composite() {
+		bad(ErrBadValue, "a trigger completes with its payload and has nothing to perform")
+	}
+	if n.InputSchema != nil || n.Moderation.covers(PhaseInput) {
+		bad(ErrBadValue, "a trigger has no step whose inputs could be judged")
+	}
+}
