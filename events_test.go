@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -299,5 +300,40 @@ func TestEventChecker(t *testing.T) {
 	}
 	if eventErrors(g, r.Result, holes) == nil {
 		t.Error("a hole: not found")
+	}
+}
+
+// What events cost in allocations, by node: nothing if nobody listens; with a sink the box of node.completed, and a block
+// of the log for every 64 events.
+func TestAllocationsOfEvents(t *testing.T) {
+	const nodes = 1000
+	var g kahn.Graph
+	for i := range nodes {
+		n := kahn.Node{ID: strconv.Itoa(i)}
+		if i > 0 {
+			n.After = []string{strconv.Itoa(i - 1)}
+		}
+		g.Add(n)
+	}
+	plan, err := g.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name string
+		most float64
+		opts []kahn.Option
+	}{
+		{"nobody", 0.05, nil},
+		{"one sink", 1.2, []kahn.Option{kahn.OnEvent(func(kahn.Event) {})}},
+	} {
+		allocs := testing.AllocsPerRun(20, func() {
+			if _, err := plan.Execute(t.Context(), nothing, row.opts...); err != nil {
+				t.Fatal(err)
+			}
+		}) / nodes
+		if allocs > row.most && !raceEnabled { // which allocates, too
+			t.Errorf("%s: %.2f allocations a node, expected at most %.2f", row.name, allocs, row.most)
+		}
 	}
 }

@@ -24,7 +24,12 @@ func (r *Run) outermost() *Run {
 }
 
 // path is what a node goes by in the outermost run.
-func (r *Run) path(ref Ref) string { return r.prefix + r.plan.nodes[ref].ID }
+func (r *Run) path(ref Ref) string {
+	if r.prefix == "" {
+		return r.plan.nodes[ref].ID
+	}
+	return r.prefix + r.plan.nodes[ref].ID
+}
 
 // beginComposites begins the composites that are due, in the critical section in which the worker takes its next task, so
 // that the order in which nested runs begin depends on nothing else. It returns the first task that is another thing.

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// sinkBudget is what delivering every event of a run to one sink may cost, in ns a node.
+const sinkBudget = 500
+
+var (
+	kahnSink  = contestant{"kahn, one sink", func(j job) (func() error, error) { return prepareKahn(j, kahn.OnEvent(func(kahn.Event) {})) }}
+	kahnSinks = contestant{"kahn, four sinks", func(j job) (func() error, error) {
+		sink := kahn.OnEvent(func(kahn.Event) {})
+		return prepareKahn(j, sink, sink, sink, sink)
+	}}
+)
+
+// events measures what it costs when somebody listens. Sinks have goroutines of their own, so that with one more processor
+// a part of it is paid there.
+func events(out io.Writer, rounds int, target time.Duration) error {
+	t := table{header: []string{"shape", "listeners", "ns/node", "more ns/node", "B/node", "allocs/node"}}
+	for _, s := range []*shape{chain(1000), fan(1000), layered(10_000), bipartite(300)} {
+		entries, err := contestOn(s, rounds, target, kahnEager, kahnSink, kahnSinks)
+		if err != nil {
+			return err
+		}
+		for i, e := range entries {
+			more := ""
+			if i > 0 {
+				more = short(e.more(entries[0]))
+			}
+			t.add(s.name, e.name, short(e.ns()), more, short(e.bytes()), short(e.allocs()))
+		}
+	}
+	fmt.Fprintf(out, "### Events; one sink at most %d ns a node more\n\n", sinkBudget)
+	t.print(out)
+	return nil
+}
