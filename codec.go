@@ -29,11 +29,12 @@ type Codec interface {
 // with their names, as {"$type": "int", "value": 7}, so that a value comes back with the type that it had: integers of every
 // size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number and
 // json.RawMessage; lists, and maps by string, of any of these; [Outputs] and [EndVerdict]; and the types registered here, by
-// their own JSON form. A value of any other type is an error that names it: nothing is written that would come back as something else.
+// their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that it
+// matches; [*NodeError] and [*UpstreamError], which steps get from failed predecessors, keep their fields too. A value of any other type is an error that names it: nothing is written that would come back as something else.
 //
 // The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
-// bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs and verdict
-// are taken.
+// bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict
+// and error are taken.
 type Types map[string]any
 
 // Encoding is the Codec of the run. With it every output is encoded when its node completes, so that one that cannot be
@@ -159,11 +160,49 @@ func (t Types) form(value any, depth int) (any, error) {
 	}
 	typ := reflect.TypeOf(value)
 	name, ok := t.nameOf(typ)
+	if err, is := value.(error); is && !ok {
+		return tag("error", formOfError(err)), nil
+	}
 	if !ok {
 		return nil, fmt.Errorf("%w: type %v is not registered", ErrNotEncodable, typ)
 	}
 	form, err := t.formOf(reflect.ValueOf(value), depth)
 	return tag(name, form), err
+}
+
+// errorForm is an error as it is written: its text and what it matches, and the fields of the errors that kahn hands to steps.
+type errorForm struct {
+	storedError
+	Node     string       `json:"node,omitempty"`
+	Attempt  int          `json:"attempt,omitempty"`
+	Kind     CauseKind    `json:"kind,omitempty"`
+	Cause    *storedError `json:"cause,omitempty"`
+	Upstream bool         `json:"upstream,omitempty"`
+	Origins  []string     `json:"origins,omitempty"`
+}
+
+func formOfError(err error) errorForm {
+	switch e := err.(type) {
+	case *NodeError:
+		if e != nil {
+			return errorForm{Node: e.Node, Attempt: e.Attempt, Kind: e.Kind, Cause: storeError(e.Err).text()}
+		}
+	case *UpstreamError:
+		if e != nil {
+			return errorForm{Node: e.Node, Kind: e.Kind, Origins: e.Origins, Upstream: true}
+		}
+	}
+	return errorForm{storedError: *storeError(err).text()}
+}
+
+func (f *errorForm) error() error {
+	switch {
+	case f.Upstream:
+		return &UpstreamError{Node: f.Node, Kind: f.Kind, Origins: f.Origins}
+	case f.Node != "":
+		return &NodeError{Node: f.Node, Attempt: f.Attempt, Kind: f.Kind, Err: f.Cause.restore()}
+	}
+	return f.restore()
 }
 
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
@@ -246,6 +285,13 @@ func (t Types) value(data json.RawMessage, depth int) (any, error) {
 		}
 		if tagged.Type == nil {
 			return t.valueOf(reflect.TypeFor[map[string]any](), data, depth)
+		}
+		if *tagged.Type == "error" {
+			var form errorForm
+			if err := json.Unmarshal(tagged.Value, &form); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
+			}
+			return form.error(), nil
 		}
 		typ, ok := t.typeOf(*tagged.Type)
 		if !ok {

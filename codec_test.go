@@ -1,8 +1,10 @@
 package kahn_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"testing"
@@ -44,7 +46,7 @@ func TestTypesGiveBackWhatWasWritten(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		struct{}{}, make(chan int), func() {}, self, map[int]string{1: "a"}, [2]int{}, errors.New("e"), map[string]any{"\xff": 1},
+		struct{}{}, make(chan int), func() {}, self, map[int]string{1: "a"}, [2]int{}, map[string]any{"\xff": 1},
 		[]any{order{}, func() {}}, new(int), time.UTC,
 	} {
 		if data, err := types.Encode(v); !errors.Is(err, kahn.ErrNotEncodable) {
@@ -53,6 +55,29 @@ func TestTypesGiveBackWhatWasWritten(t *testing.T) {
 	}
 	if _, err := (kahn.Types)(nil).Encode(order{}); !errors.Is(err, kahn.ErrNotEncodable) {
 		t.Error(err)
+	}
+}
+
+func TestTypesKeepErrors(t *testing.T) {
+	own := &kahn.NodeError{Node: "A", Attempt: 2, Kind: kahn.CauseTimeout, Err: fmt.Errorf("slow: %w", context.DeadlineExceeded)}
+	for _, err := range []error{errors.New("plain"), own, &kahn.UpstreamError{Node: "B", Kind: kahn.CauseUpstreamFailure, Origins: []string{"A"}},
+		fmt.Errorf("wrapped: %w", kahn.ErrTimeout)} {
+		data, e := (kahn.Types{}).Encode([]any{err})
+		if e != nil {
+			t.Fatal(e)
+		}
+		list, e := (kahn.Types{}).Decode(data)
+		if e != nil {
+			t.Fatal(e)
+		}
+		back, ok := list.([]any)[0].(error)
+		if !ok || back.Error() != err.Error() || errors.Is(back, context.DeadlineExceeded) != errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v became %v by way of %s", err, back, data)
+		}
+		var node *kahn.NodeError
+		if err == own && (!errors.As(back, &node) || node.Attempt != 2 || node.Kind != kahn.CauseTimeout) {
+			t.Errorf("%v became %#v", err, back)
+		}
 	}
 }
 

@@ -1,0 +1,292 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestSnapshotAtEveryCut runs random graphs, takes a snapshot at every moment that it can get hold of (in the middle of
+// attempts, guards, conditions and merges, after events, in backoff, while gates and steps wait), and goes on from each of
+// them in another process. What the nodes and the run come to is what the uncut run came to, and nothing that had ended is
+// called again.
+func TestSnapshotAtEveryCut(t *testing.T) {
+	graphs := 300
+	if raceEnabled {
+		graphs = 60
+	}
+	cuts := 0
+	for seed := range graphs {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCutter(uint64(seed))
+			snapshots, want := c.run(t, nil, true)
+			for _, data := range snapshots {
+				s := new(kahn.Snapshot)
+				if err := json.Unmarshal(data, s); err != nil {
+					t.Fatal(err)
+				}
+				_, got := c.run(t, s, false)
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("seed %d: resumed from\n%s\ngot  %v\nwant %v", seed, data, got, want)
+				}
+				if again := c.repeated(data); again != "" {
+					t.Errorf("seed %d: resumed from\n%s\n%s was performed again", seed, data, again)
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			cuts += len(snapshots)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d graphs, %d cuts", graphs, cuts)
+	if cuts < 10*graphs {
+		t.Errorf("only %d cuts of %d graphs", cuts, graphs)
+	}
+}
+
+// cutter is a random graph whose nodes come to the same whatever interrupts them.
+type cutter struct {
+	g        *kahn.Graph
+	broken   map[string]bool // never succeeds
+	flaky    map[string]int  // fails that many attempts first
+	suspends map[string]bool
+	early    map[string]bool
+	answers  map[string]any // of gates
+	opts     []kahn.Option
+
+	mu     sync.Mutex
+	called map[string]int
+	cut    func()
+}
+
+func newCutter(seed uint64) *cutter {
+	r := rand.New(rand.NewPCG(seed, 7))
+	c := &cutter{g: new(kahn.Graph), broken: map[string]bool{}, flaky: map[string]int{}, suspends: map[string]bool{}, early: map[string]bool{}, answers: map[string]any{}}
+	c.opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], kahn.SuspendDrain, kahn.Limit(r.IntN(3))}
+	var routers []string
+	n := 3 + r.IntN(9)
+	for i := range n {
+		id := fmt.Sprint("n", i)
+		node := kahn.Node{ID: id, Merge: []string{"", kahn.MergeArray}[r.IntN(2)]}
+		for j := range i {
+			from := fmt.Sprint("n", j)
+			if r.IntN(3) != 0 {
+				continue
+			}
+			e := kahn.Edge{From: from, Param: []string{"", "p"}[r.IntN(2)]}
+			switch {
+			case slices.Contains(routers, from) && r.IntN(2) == 0:
+				e.Label = []string{"true", "false"}[r.IntN(2)]
+			case r.IntN(8) == 0:
+				e.On = kahn.OnFailure
+			case r.IntN(10) == 0:
+				e.On = kahn.OnAlways
+			case r.IntN(10) == 0:
+				e.DataOnly = true
+			}
+			node.In = append(node.In, e)
+		}
+		switch r.IntN(6) {
+		case 0:
+			node.Test = func(v kahn.View) (any, error) { c.visit("test " + id); return len(id)%2 == 0, nil }
+			routers = append(routers, id)
+		case 1:
+			node.Kind = kahn.KindGate
+			c.answers[id] = r.IntN(2) == 0
+			routers = append(routers, id)
+		case 2:
+			c.suspends[id] = true
+		case 3:
+			c.flaky[id] = 1 + r.IntN(2)
+			node.Retry = kahn.Retry{MaxAttempts: 3, InitialDelay: 2 * ms, Jitter: kahn.JitterNone}
+		case 4:
+			c.broken[id] = true
+			node.ContinueOnFail = r.IntN(3) == 0
+		}
+		if r.IntN(4) == 0 {
+			pass := r.IntN(4) > 0
+			node.When = func(kahn.View) (bool, error) { c.visit("guard " + id); return pass, nil }
+		}
+		if control := slices.DeleteFunc(slices.Clone(node.In), func(e kahn.Edge) bool { return e.DataOnly }); len(control) > 0 && node.Test == nil {
+			node.Join = []kahn.Join{0, 0, 0, kahn.AnySucceeded, kahn.AllDone, kahn.NoneFailed, kahn.OneFailed, kahn.AtLeast(1)}[r.IntN(8)]
+		}
+		c.early[id] = node.Join == kahn.AnySucceeded || node.Join == kahn.OneFailed || node.Join == kahn.AtLeast(1)
+		node.OnUpstreamFailure = []kahn.UpstreamPolicy{0, 0, kahn.UpstreamSkip, kahn.UpstreamSubstitute, kahn.UpstreamPropagate}[r.IntN(5)]
+		node.SkipMode = []kahn.SkipMode{0, 0, kahn.SkipSatisfy, kahn.SkipStrict}[r.IntN(4)]
+		node.Cleanup = node.Kind == "" && node.Test == nil && node.Join == 0 && r.IntN(12) == 0
+		c.g.Add(node)
+	}
+	if r.IntN(3) == 0 {
+		c.g.Add(kahn.Node{ID: "end", Kind: kahn.KindEnd})
+	}
+	return c
+}
+
+// visit is called from all code of the host: it is a moment for a cut.
+func (c *cutter) visit(what string) {
+	c.mu.Lock()
+	c.called[what]++
+	cut := c.cut
+	c.mu.Unlock()
+	if cut != nil {
+		cut()
+	}
+}
+
+func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
+	id := s.ID()
+	c.visit("step " + id)
+	time.Sleep(time.Duration(1+len(id)%3) * ms)
+	c.visit("step " + id)
+	switch _, resumed := s.Resumed(); {
+	case c.broken[id], s.Attempt() <= c.flaky[id]:
+		return nil, errStep
+	case c.suspends[id] && !resumed:
+		return nil, kahn.Suspend("token "+id, nil, 1)
+	}
+	if c.early[id] {
+		return "output of " + id, nil // what an early join has seen depends on when it was decided
+	}
+	p, _ := s.Param("p")
+	list, _ := p.([]any)
+	return fmt.Sprint(id, " got ", slices.Sorted(maps.Keys(s.UpstreamAll())), len(list)), nil
+}
+
+// outcome is what is compared.
+type outcome struct {
+	Status  kahn.RunStatus
+	Flags   [2]bool
+	Nodes   []string
+	Outputs []any
+}
+
+// run performs the graph from the beginning or from a snapshot, answering whatever waits, and returns the snapshots that it
+// took on the way.
+func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots [][]byte, _ outcome) {
+	c.called, c.cut = map[string]int{}, nil
+	opts := slices.Clone(c.opts)
+	if from != nil {
+		opts = append(opts, kahn.From(from, nil))
+	}
+	var run *kahn.Run
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	started := make(chan struct{})
+	cut := func() {
+		<-started
+		s := run.Snapshot()
+		if s.Status().Terminal() {
+			return
+		}
+		data, err := json.Marshal(s)
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if key := withoutTimes(data); !seen[key] {
+			seen[key] = true
+			snapshots = append(snapshots, data)
+		}
+	}
+	if take {
+		c.cut = cut
+		opts = append(opts, kahn.OnEvent(func(kahn.Event) { cut() }))
+	}
+	run, err := kahn.Start(t.Context(), c.g, c.step, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(started)
+	for done := false; !done; {
+		select {
+		case <-run.Done():
+			done = true
+		case <-time.After(500 * time.Microsecond):
+			if take {
+				cut()
+			}
+			for _, w := range run.Waiting() {
+				var answer any = 1
+				if v, ok := c.answers[w.Node]; ok {
+					answer = v
+				}
+				if err := run.Signal(w.Token, answer); err != nil && !errors.Is(err, kahn.ErrAnswered) {
+					t.Errorf("signal for %s: %v", w.Node, err)
+				}
+			}
+		}
+	}
+	res, _ := run.Wait()
+	out := outcome{Status: res.Status, Flags: [2]bool{res.Degraded, res.CancelRequested}}
+	for n := range res.Nodes() {
+		out.Nodes = append(out.Nodes, fmt.Sprint(n.ID, " ", n.Status, " ", n.Skip, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Tolerated))
+		out.Outputs = append(out.Outputs, n.Output)
+	}
+	return snapshots, out
+}
+
+// repeated names something that was called although the node had ended in the snapshot, or its guard had answered.
+func (c *cutter) repeated(snapshot []byte) string {
+	var file struct {
+		Nodes []struct {
+			ID       string
+			Status   kahn.Status
+			Checking bool
+		}
+	}
+	if err := json.Unmarshal(snapshot, &file); err != nil {
+		return err.Error()
+	}
+	for _, n := range file.Nodes {
+		if n.Status.Terminal() && c.called["step "+n.ID]+c.called["test "+n.ID] > 0 {
+			return n.ID
+		}
+		if !n.Checking && c.called["guard "+n.ID] > 0 {
+			return "the guard of " + n.ID
+		}
+	}
+	return ""
+}
+
+// withoutTimes is a snapshot without what makes each one unique.
+func withoutTimes(data []byte) string {
+	var doc any
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return err.Error()
+	}
+	var strip func(v any)
+	strip = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, key := range []string{"taken", "start", "end", "since", "last_event"} {
+				delete(v, key)
+			}
+			for _, x := range v {
+				strip(x)
+			}
+		case []any:
+			for _, x := range v {
+				strip(x)
+			}
+		}
+	}
+	strip(doc)
+	text, _ := json.Marshal(doc)
+	return string(text)
+}
