@@ -334,6 +334,7 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 }
 
 // stepEvent logs what a running attempt says.
+// stepEvent publishes something of an attempt, unless it was abandoned. Nothing is published if arg returns nil.
 func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.log == nil {
 		return
@@ -344,7 +345,9 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.current(s.ref) != s || kind == evNodeDelta && r.st.words[s.ref]&wordAdmitting != 0 {
 		return // abandoned, or not started
 	}
-	r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: arg(r.extra(s.ref))})
+	if payload := arg(r.extra(s.ref)); payload != nil {
+		r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: payload})
+	}
 }
 
 // countTokens adds to what node.completed will tell.

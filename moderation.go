@@ -156,7 +156,7 @@ func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptRes
 	if len(violations) == 0 {
 		return attemptResult{}
 	}
-	r.stepEvent(step, evContractViolated, func(*extra) any {
+	r.refused(step, evContractViolated, func(*extra) any {
 		violated := ContractViolated{Phase: phase}
 		for _, v := range violations {
 			violated.Errors = append(violated.Errors, shorten(v.String()))
@@ -168,6 +168,16 @@ func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptRes
 		kind = CauseContractOutput
 	}
 	return attemptResult{err: &ContractError{Phase: phase, Violations: violations}, kind: kind}
+}
+
+// refused publishes what a judge had to say, unless the attempt has timed out meanwhile, which then is what it came to.
+func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
+	r.stepEvent(step, kind, func(x *extra) any {
+		if x.timedOut != timeoutNone {
+			return nil
+		}
+		return arg(x)
+	})
 }
 
 func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
@@ -194,7 +204,7 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 	})
 	switch {
 	case flag != nil:
-		r.stepEvent(step, evModerationFlagged, func(*extra) any { return ModerationFlagged{Phase: phase, Errors: flag.reasons} })
+		r.refused(step, evModerationFlagged, func(*extra) any { return ModerationFlagged{Phase: phase, Errors: flag.reasons} })
 		return attemptResult{err: &ModerationError{Phase: phase, Reasons: flag.reasons}, kind: CauseModeration}
 	case cyclic:
 		err = bounded(err)

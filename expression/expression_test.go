@@ -24,7 +24,7 @@ func look(t testing.TB, output any, f func(kahn.View), opts ...kahn.Option) {
 		kahn.Node{ID: "my-id", Do: func(context.Context, *kahn.Step) (any, error) { return map[string]any{"a b": 1}, nil }},
 		kahn.Node{ID: "bad", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("the step broke") }},
 		kahn.Node{ID: "stranger", Do: func(context.Context, *kahn.Step) (any, error) { return 1, nil }},
-		kahn.Node{ID: "B", After: []string{"A", "my-id", "bad"}, Config: config{Limit: 3, Inner: &inner{Deep: "x"}},
+		kahn.Node{ID: "B", After: []string{"A", "my-id", "bad"}, Config: config{Limit: 3, private: 4, Inner: &inner{Deep: "x"}},
 			Test: func(v kahn.View) (any, error) { f(v); return nil, nil }},
 	)
 	inputs := kahn.Inputs(map[string]any{"n": 7, "null": nil})

@@ -34,10 +34,9 @@ func paths(list []kahn.Violation) (places []string) {
 }
 
 type order struct {
-	ID    int64    `json:"id"`
-	Items []item   `json:"items"`
-	Note  *string  `json:"note,omitempty"`
-	skip  struct{} //nolint:unused // not in the JSON form
+	ID    int64   `json:"id"`
+	Items []item  `json:"items"`
+	Note  *string `json:"note,omitempty"`
 }
 
 type item struct {
