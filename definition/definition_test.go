@@ -2,6 +2,7 @@ package definition_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,25 @@ func TestSpellingsOfEdges(t *testing.T) {
 	}
 }
 
+// A step-centric document compiles to the same plan as one that names predecessors.
+func TestSpellingsCompileToTheSamePlan(t *testing.T) {
+	hash := func(nodes string) string {
+		g, err := definition.Load([]byte(`{"version": 1, "name": "x", "nodes": [`+nodes+`]}`), definition.Limits{}, nil)
+		require.NoError(t, err)
+		plan, err := g.Compile()
+		require.NoError(t, err)
+		return plan.Hash()
+	}
+	steps := hash(`{"id": "ask", "kind": "condition", "next": "log", "branches": {"yes": ["do", "tell"], "default": "tell"}},
+		{"id": "log"}, {"id": "do", "next": "tell"}, {"id": "tell"}`)
+	needs := hash(`{"id": "ask", "kind": "condition"}, {"id": "log", "needs": ["ask"]}, {"id": "do", "needs": [{"from": "ask", "label": "yes"}]},
+		{"id": "tell", "needs": [{"from": "ask", "label": "default"}, {"from": "ask", "label": "yes"}, "do"]}`)
+	other := hash(`{"id": "ask", "kind": "condition"}, {"id": "log", "needs": ["ask"]}, {"id": "do", "needs": [{"from": "ask", "label": "yes"}]},
+		{"id": "tell", "needs": ["do", {"from": "ask", "label": "default"}, {"from": "ask", "label": "yes"}]}`)
+	require.Equal(t, needs, steps)
+	require.NotEqual(t, other, steps, "the order of fan-in is a part of the plan")
+}
+
 // The order of keys means nothing: a tool may sort them.
 func TestOrderOfKeys(t *testing.T) {
 	one := decode(t, `{"version": 1, "name": "x", "nodes": [{"id": "a", "routes": true, "branches": {"z": "b", "a": "b"}}, {"id": "b"}]}`)
@@ -84,6 +104,31 @@ func TestOrderOfEdgesSurvives(t *testing.T) {
 	again := decode(t, encode(t, &g))
 	require.Equal(t, g.Edges(), again.Edges())
 	require.Equal(t, encode(t, &g), encode(t, again))
+}
+
+// Whatever the order of nodes and edges, and however they were declared: it survives.
+func TestAnyOrderOfEdgesSurvives(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		n := 1 + random.IntN(6)
+		id := func() string { return string(rune('a' + random.IntN(n))) }
+		var g kahn.Graph
+		for _, i := range random.Perm(n) {
+			node := kahn.Node{ID: string(rune('a' + i)), Routes: true}
+			for range random.IntN(3) {
+				node.In = append(node.In, kahn.Edge{From: id(), Label: "l"[:random.IntN(2)], Param: "p"[:random.IntN(2)]})
+			}
+			if random.IntN(3) == 0 {
+				g.Connect(kahn.Edge{From: id(), To: id()})
+			}
+			g.Add(node)
+		}
+		text := encode(t, &g)
+		again := decode(t, text)
+		require.Equal(t, g.Nodes(), again.Nodes())
+		require.Equal(t, g.Edges(), again.Edges(), text)
+		require.Equal(t, text, encode(t, again))
+	}
 }
 
 // A graph that was read runs like one that was built.

@@ -98,10 +98,7 @@ func (d *depthLimit) problem(err error) *definition.Problem {
 	case errors.Is(err, io.EOF):
 		p.Message = "the document is empty"
 	case errors.As(err, &le):
-		p.Message = le.Message
-		if le.ContextMsg != "" {
-			p.Message += " " + le.ContextMsg
-		}
+		p.Message = fmt.Sprintf("%.200s", strings.TrimSpace(le.Message+" "+le.ContextMsg)) // it may quote the text
 		if le.Mark.Line > 0 {
 			p.Position = definition.Position{Line: le.Mark.Line, Column: le.Mark.Column}
 		}

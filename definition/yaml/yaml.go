@@ -10,6 +10,8 @@
 //
 // Anchors and aliases are understood; what an alias stands for counts against Limits.Values each time. Tags, merge keys,
 // directives and several documents in one text are refused with [definition.ErrUnsupported].
+//
+// The parser behind it takes up to 200 bytes of memory for a byte of text, so Limits.Bytes is what bounds memory here.
 package yaml
 
 import (

@@ -55,7 +55,7 @@ func expandText(s *kahn.Step, text string) (string, error) {
 			if len(otherwise) > 0 {
 				return otherwise[0], nil
 			}
-			return nil, fmt.Errorf("there is no input %q: give it with -input %s=...", name, name)
+			return nil, fmt.Errorf("there is no input %q; give it with -input %s=value", name, name)
 		},
 		"param": func(name string) (any, error) {
 			if value, ok := s.Param(name); ok {
