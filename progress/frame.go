@@ -86,12 +86,14 @@ func (s *screen) draw(rows []row, height int, coloured bool) []byte {
 	}
 	b.WriteString("\r")
 	for _, r := range rows {
+		// The line is cleared first: after a full line the cursor is on its last character, not behind it.
+		b.WriteString(clearLine)
 		if r.failed && coloured {
 			b.WriteString(red + r.text + plain)
 		} else {
 			b.WriteString(r.text)
 		}
-		b.WriteString(clearLine + "\r\n")
+		b.WriteString("\r\n")
 	}
 	b.WriteString(clearBelow + wrapOn + showCursor)
 	s.lines = len(rows)

@@ -23,8 +23,8 @@ type terminal struct {
 
 	width, height int
 	cells         [][]string // an empty string is the right half of a wide character
-	row, col      int
-	hidden        bool // the cursor
+	row, col      int        // where the next character goes; col may be width
+	hidden        bool       // the cursor
 	noWrap        bool
 	colour        bool
 	snapshots     map[string]string
@@ -123,9 +123,9 @@ func (v *terminal) control(final, number, name string) {
 	case "m31", "m":
 		v.colour = n == 31
 	case "K":
-		copy(v.cells[v.row][v.col:], v.blank())
+		copy(v.cells[v.row][v.cursor():], v.blank())
 	case "J":
-		copy(v.cells[v.row][v.col:], v.blank())
+		copy(v.cells[v.row][v.cursor():], v.blank())
 		for row := v.row + 1; row < v.height; row++ {
 			v.cells[row] = v.blank()
 		}
@@ -140,6 +140,9 @@ func (v *terminal) control(final, number, name string) {
 		v.t.Errorf("control sequence %s%s", number, final)
 	}
 }
+
+// cursor is the column that the cursor is in. It does not leave the last one, not even when that has been written to.
+func (v *terminal) cursor() int { return min(v.col, v.width-1) }
 
 func (v *terminal) print(r rune, text string) {
 	switch {
