@@ -95,7 +95,7 @@ func (w *worker) evaluate() (res checkResult) {
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.nodes[ref].Map
-	if m == nil {
+	if m == nil || !r.plan.facts[ref].is(factComposite) { // it is mocked
 		return res
 	}
 	value, _ := r.assembled(ref, flags, m.Over, res.merged)

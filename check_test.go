@@ -76,10 +76,15 @@ var (
 			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventContractViolated,
 			kahn.EventModerationFlagged,
 		},
-		kahn.EventNodeRetried:   {kahn.EventNodeQueued, kahn.EventNodeTimedOut},
-		kahn.EventNodeBlocked:   {kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeSkipped, kahn.EventNodeFailed},
-		kahn.EventNodeSuspended: {kahn.EventNodeQueued, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventNodeFailed},
-		kahn.EventNodeMocked:    {kahn.EventNodeRetried, kahn.EventNodeCompleted, kahn.EventNodeFailed, kahn.EventNodeSkipped},
+		kahn.EventNodeRetried: {kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeTimedOut},
+		kahn.EventNodeBlocked: {kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeSkipped, kahn.EventNodeFailed},
+		kahn.EventNodeSuspended: {
+			kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventNodeFailed,
+		},
+		kahn.EventNodeMocked: {
+			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
+			kahn.EventNodeSkipped,
+		},
 	}
 )
 
@@ -339,11 +344,11 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	}
 	attempt := n.attempt
 	switch e.Type {
-	case kahn.EventNodeQueued, kahn.EventNodeStarted:
+	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
 		if !n.reentered {
 			attempt++
 		}
-		if e.Type == kahn.EventNodeStarted {
+		if e.Type != kahn.EventNodeQueued {
 			n.attempt, n.reentered = attempt, false
 			maps.DeleteFunc(c.nodes, func(path string, _ *nodeLife) bool { return inside(path, e.Path) }) // it all begins anew
 		}
@@ -351,12 +356,10 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			return fmt.Errorf("outside its wave")
 		}
 	case kahn.EventNodeSuspended:
-		n.reentered = n.last == kahn.EventNodeStarted
+		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked
 		if n.last == kahn.EventNodeQueued {
 			attempt = e.Attempt // a gate's
 		}
-	case kahn.EventNodeMocked:
-		attempt = e.Attempt
 	case kahn.EventNodeTimedOut:
 		if n.last == kahn.EventNodeQueued && e.Attempt == attempt+1 { // while the inputs of the next attempt were judged
 			attempt++
@@ -407,7 +410,8 @@ func (c *streamChecker) running(path string) bool {
 }
 
 // mayFollow reports whether the event may come next in its node's life. A gate waits, and completes, without a start, and
-// what is evaluated inline starts without having been queued; nothing else does.
+// what is evaluated inline starts without having been queued; nothing else does. The mocks of these, and of composites, are
+// evaluated inline.
 func mayFollow(e kahn.Event, n *nodeLife) bool {
 	fresh := n.last == "" || n.last == kahn.EventNodeBlocked
 	switch e.Type {
@@ -421,6 +425,10 @@ func mayFollow(e kahn.Event, n *nodeLife) bool {
 		if fresh && !n.inline() {
 			return false
 		}
+	case kahn.EventNodeMocked:
+		if n.last != kahn.EventNodeQueued && !n.inline() && !n.isGate() && n.Sub == nil && n.Map == nil {
+			return false
+		}
 	case kahn.EventNodeSuspended, kahn.EventNodeCompleted:
 		if fresh {
 			return n.isGate()
@@ -431,7 +439,7 @@ func mayFollow(e kahn.Event, n *nodeLife) bool {
 
 // passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first one.
 func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
-	running := n.last == kahn.EventNodeStarted || n.refused()
+	running := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.refused()
 	if checked := n.last == "" || n.last == kahn.EventNodeBlocked || n.last == kahn.EventNodeQueued; !running && (e.Type != kahn.EventNodeLog || !checked) {
 		return fmt.Errorf("after %q", n.last)
 	}
@@ -508,7 +516,7 @@ func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 		return kahn.Idle
 	}
 	switch e.Type {
-	case kahn.EventNodeQueued, kahn.EventNodeStarted:
+	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
 		if n.early() {
 			return nil
 		}

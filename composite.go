@@ -225,7 +225,9 @@ func (c *compiler) nestItems(r Ref) {
 	if p.items == nil {
 		p.items = map[Ref]*Plan{}
 	}
-	p.items[r] = plan
+	if p.items[r] = plan; plan != nil {
+		plan.itemOf = p.nodes[r].ID
+	}
 }
 
 // nestGroups sees to it that the groups which nested graphs name are declared by this one, or by one around it.

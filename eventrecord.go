@@ -262,7 +262,9 @@ func (r *Run) transition(e *entry, c change) bool {
 		e.attempt = r.attemptOf(c.ref, c.attempt+1) // by now it may have been started
 		return true
 	case Running:
-		e.kind = evNodeStarted
+		if e.kind = evNodeStarted; r.plan.facts[c.ref].is(factMocked) {
+			e.kind = evNodeMocked
+		}
 		return true
 	case Suspended:
 		e.kind = evNodeSuspended
@@ -377,7 +379,7 @@ func (e *entry) event(id uint64) Event {
 	}
 	switch e.kind {
 	case evRunStarted:
-		ev.Payload = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode}
+		ev.Payload = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode, Test: r.cfg.test != nil}
 	case evWaveStarted, evWaveCompleted:
 		wave := Wave{Tier: int(e.ref)}
 		for ref := r.plan.tiers[e.ref]; ref < r.plan.tiers[e.ref+1]; ref++ {

@@ -76,8 +76,16 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if r.unheld = !readable; r.unheld {
 		r.cfg.retain = 0
 	}
+	if t := r.cfg.test; t != nil {
+		if err := t.validate(p); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.fire(); err != nil {
 		return nil, err
+	}
+	if t := r.cfg.test; t != nil {
+		r.plan = t.plan(r.plan, nil)
 	}
 	p = r.plan
 	if step == nil && len(p.stepless) > 0 {
@@ -520,14 +528,18 @@ func (r *Run) Wait() (*Result, error) {
 		r.log.wait(max(r.cfg.cancelGrace, minSinkGrace))
 	}
 	r.resMu.Lock()
-	defer r.resMu.Unlock()
 	if r.result == nil {
 		if err := r.observed(max(r.cfg.cancelGrace, minSinkGrace)); err != nil {
 			r.warnings = append(r.warnings, err)
 		}
 		r.result = r.makeResult()
 	}
-	return r.result, r.result.err
+	res := r.result
+	r.resMu.Unlock()
+	if t := r.cfg.test; t != nil {
+		t.judged.Do(func() { res.Test = t.summarize(res) })
+	}
+	return res, res.err
 }
 
 // Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup

@@ -12,7 +12,7 @@ func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &Plan{
 		name: c.g.Name, nodes: make([]Node, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
-		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef,
+		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{},
 	}
 	c.p = p
 	for _, t := range c.tier {

@@ -61,6 +61,9 @@ func (r *Run) beginComposite(step *Step, now int64) {
 
 // nested makes a run that is to perform a composite, or a part of it: its number index.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
+	if r.cfg.test != nil {
+		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
+	}
 	c := &Run{
 		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.tree.root.cfg, start: r.start, log: r.log,
 		tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),

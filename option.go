@@ -54,6 +54,7 @@ type config struct {
 	moderator      Moderator
 	middleware     []Middleware
 	observers      []func(NodeResult)
+	test           *testMode
 }
 
 const (

@@ -60,6 +60,15 @@ type Plan struct {
 	body      *Plan    // of such: the plan of the map's Sub, if it has one
 	lacks     []string // groups that a graph around this one has to declare
 
+	// Of a plan that a run in test mode goes by, see testMode.
+	tested  *Plan     // what it is a copy of
+	doubles []*double // by Ref
+
+	*planHash
+}
+
+// planHash is shared by a plan and its copies. The items of a map have none.
+type planHash struct {
 	hashOnce sync.Once // guards what follows
 	hash     string
 	hashes   []string // by Ref
@@ -101,6 +110,8 @@ const (
 	factAdmit     // its inputs are judged when it has its slot, before it starts
 	factJudge     // its output is judged
 	factComposite // performed by the engine, as nested runs
+	factMocked    // performed by its mock: see Test
+	factOnce      // a mock that is not asked again
 )
 
 func (f *facts) is(flag factFlags) bool { return f.flags&flag != 0 }

@@ -35,6 +35,8 @@ type Result struct {
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
+	// Test is what a run in test mode found, nil for any other: see the option [Test].
+	Test *TestSummary
 
 	run *Run
 	err error
@@ -61,6 +63,8 @@ type NodeResult struct {
 	Duration time.Duration
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
+	// Mocked is true if a mock took the place of the node's step: see [Test].
+	Mocked bool
 	// Tolerated is true if the node failed under ContinueOnFail, and for a composite that completed although something
 	// inside failed: it was handled or tolerated there.
 	Tolerated bool
@@ -79,7 +83,12 @@ type NodeResult struct {
 func (r *Result) ID() string { return r.run.ID() }
 
 // Plan returns the plan that was executed.
-func (r *Result) Plan() *Plan { return r.run.plan }
+func (r *Result) Plan() *Plan {
+	if tested := r.run.plan.tested; tested != nil {
+		return tested
+	}
+	return r.run.plan
+}
 
 // Len returns the number of nodes.
 func (r *Result) Len() int { return len(r.run.plan.nodes) }
@@ -144,6 +153,7 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 	res := NodeResult{
 		ID: n.ID, Kind: n.Kind, Tier: r.plan.Tier(ref), Status: statusOf(w), Attempts: int(rec.attempts),
 		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Skip: r.skipReason(ref),
+		Mocked: rec.attempts > 0 && r.plan.facts[ref].is(factMocked),
 	}
 	if rec.attempts > 0 {
 		res.Start = r.start.Add(time.Duration(rec.start))

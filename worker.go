@@ -287,6 +287,13 @@ func (w *worker) own(n *Node) (res attemptResult) {
 			return res
 		}
 	}
+	if r.cfg.test != nil {
+		d := r.plan.doubles[step.ref]
+		d.calls.Add(1)
+		if d.mock != nil {
+			return d.mock.perform(n, step)
+		}
+	}
 	switch {
 	case n.Kind == KindTrigger:
 		res.value = r.payload()
@@ -455,7 +462,11 @@ func (r *Run) random() float64 {
 
 // retryOf is the policy of a node, its defaults filled in; zero if there is none.
 func (r *Run) retryOf(ref Ref) Retry {
-	if policy := r.plan.nodes[ref].Retry; policy.MaxAttempts != 0 || r.plan.facts[ref].is(factComposite) {
+	f := &r.plan.facts[ref]
+	if f.is(factOnce) {
+		return Retry{}
+	}
+	if policy := r.plan.nodes[ref].Retry; policy.MaxAttempts != 0 || f.is(factComposite) {
 		return policy // a composite has no default: what it consists of has
 	}
 	return r.cfg.defaultRetry

@@ -1,0 +1,431 @@
+package kahn
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Test runs the graph in test mode: nodes are replaced by mocks, gates do not wait, and assertions are judged when the run is
+// over. It is an option. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies,
+// retries and fallbacks.
+//
+//	res, err := kahn.Execute(ctx, g, step, kahn.Test{
+//		Mocks:      map[string]kahn.Mock{"charge": {Err: errDeclined}},
+//		OnMissing:  kahn.MissingStub,
+//		Assertions: []kahn.Assertion{kahn.AssertStatus("notify", kahn.Completed)},
+//	})
+//
+// Result.Test then tells what became of each node and of each assertion. With Limit(1) two such runs have the same events, but
+// for ids and times.
+//
+// A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x"; what
+// is said of it holds for every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does not have
+// is an error that matches [ErrUnknownNode] and [ErrBadOption].
+type Test struct {
+	// Mocks are what nodes are replaced by. A mocked composite does not begin the nodes that it consists of. Neither contracts
+	// nor the moderator judge what a mock is given and returns, and no middleware sees it.
+	Mocks map[string]Mock
+	// Unmock names nodes that are real, with everything inside of them that has no mock of its own. It takes precedence over
+	// Mocks. A gate named here waits; any other gate without a mock completes with the output {"approved": true, "auto": true}
+	// and takes the branch labelled "approved".
+	Unmock []string
+	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and composites are
+	// real then, and the nodes inside of composites are looked at one by one. Default: [MissingReal].
+	OnMissing OnMissing
+	// Assertions are judged when the run is over, or suspended, in this order. They do not change what the run came to.
+	Assertions []Assertion
+}
+
+// Mock is what a node comes to in test mode: a Value, an Err, or what Do says. The zero Mock completes the node with a null
+// output. At most one of the fields may be set; the rest of the graph sees what it would see of a step. The value of a
+// condition or a gate is the label of its branch.
+//
+// The node is not started, and no node.started is published, but node.mocked. A mock is asked once: its failure is not retried.
+// A Sequence is asked for each attempt.
+type Mock struct {
+	Value any
+	// Err fails the node. [Skip] and the other errors that a step may return mean here what they mean there.
+	Err error
+	// Do is called in place of the step, with its parameters, context and timeouts, and holds its slots.
+	Do StepFunc
+	// Sequence has a mock for each attempt; the last one is also that of all further attempts. The node's policy says whether
+	// there is another attempt, and when. A mock in a sequence has no Sequence.
+	Sequence []Mock
+}
+
+// OnMissing tells what test mode does with a step that is neither mocked nor unmocked.
+type OnMissing uint8
+
+// What happens to a step that is neither mocked nor unmocked.
+const (
+	MissingReal OnMissing = iota // it is performed; the summary lists it as uncovered
+	MissingStub                  // it completes with a null output
+	MissingFail                  // it fails, with an error that matches ErrNoMock; the summary lists it as uncovered
+
+	missingCount
+)
+
+var missingNames = [missingCount]string{"real", "stub", "fail"}
+
+// String returns "real", "stub" or "fail".
+func (m OnMissing) String() string { return enumName(missingNames[:], int(m), "OnMissing") }
+
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m OnMissing) MarshalText() ([]byte, error) {
+	return enumText(missingNames[:], int(m), "on missing")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *OnMissing) UnmarshalText(text []byte) error {
+	return enumParse(m, missingNames[:], text, "on missing")
+}
+
+// ErrNoMock fails a node that has no mock under [MissingFail].
+var ErrNoMock = errors.New("no mock")
+
+// A gate that nobody mocks completes in test mode as if it had been approved.
+const autoLabel = "approved"
+
+func autoOutput() any { return map[string]any{"approved": true, "auto": true} }
+
+func (t Test) apply(c *config) error {
+	for _, id := range slices.Sorted(maps.Keys(t.Mocks)) {
+		if err := t.Mocks[id].validate(); err != nil {
+			return fmt.Errorf("%w: Test.Mocks: %s: %w", ErrBadOption, quoteID(id), err)
+		}
+	}
+	if t.OnMissing >= missingCount {
+		return fmt.Errorf("%w: %v", ErrBadOption, t.OnMissing)
+	}
+	for i, a := range t.Assertions {
+		if a.check == nil {
+			return fmt.Errorf("%w: Test.Assertions: number %d asserts nothing", ErrBadOption, i+1)
+		}
+	}
+	c.test = &testMode{Test: t, doubles: map[string]*double{}}
+	return nil
+}
+
+func (m Mock) validate() error {
+	set := 0
+	for _, is := range []bool{m.Value != nil, m.Err != nil, m.Do != nil, len(m.Sequence) > 0} {
+		if is {
+			set++
+		}
+	}
+	if set > 1 {
+		return fmt.Errorf("%w: more than one of Value, Err, Do and Sequence", ErrBadValue)
+	}
+	for i, next := range m.Sequence {
+		if len(next.Sequence) > 0 {
+			return fmt.Errorf("%w: number %d of the Sequence has a Sequence", ErrBadValue, i+1)
+		}
+		if err := next.validate(); err != nil {
+			return fmt.Errorf("number %d of the Sequence: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// testMode is the test mode of one run and the runs nested in it. Such a run goes by a copy of its plan, in which nodes are
+// marked as mocked, so that a run without it has nothing to look at.
+type testMode struct {
+	Test
+	doubles map[string]*double // by path; made with the plans, under the lock once the run has begun
+	judged  sync.Once          // makes Result.Test
+}
+
+// double is what test mode makes of the node, or nodes, of one path.
+type double struct {
+	path     string
+	role     TestOutcome // what the node is once it was performed
+	mock     *Mock       // what performs it, or nil
+	unmocked bool        // it, or a composite that it is inside of, is to be real
+	calls    atomic.Int64
+}
+
+// inside is what the paths of the nodes inside of a composite begin with.
+func (d *double) inside() string {
+	if d == nil {
+		return ""
+	}
+	return strings.TrimSuffix(d.path, "[]") + "/"
+}
+
+// validate refuses what is not in the plan of the whole graph: a trigger may leave nodes out that something is said of.
+func (t *testMode) validate(p *Plan) error {
+	var unknown []error
+	look := func(where, path string, numbered bool) {
+		if !p.has(path, numbered) {
+			unknown = append(unknown, fmt.Errorf("%w: Test.%s: %w: %s", ErrBadOption, where, ErrUnknownNode, quoteID(path)))
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(t.Mocks)) {
+		look("Mocks", path, false)
+	}
+	for _, path := range t.Unmock {
+		look("Unmock", path, false)
+	}
+	for _, a := range t.Assertions {
+		look("Assertions", a.node, true)
+	}
+	return errors.Join(unknown...)
+}
+
+// has reports whether there is a node of the given path. The paths of items may have numbers, or must not.
+func (p *Plan) has(path string, numbered bool) bool {
+	if _, ok := p.ids[path]; ok {
+		return true
+	}
+	for _, r := range p.declared {
+		n := &p.nodes[r]
+		rest, found := strings.CutPrefix(path, n.ID)
+		if !found || !n.composite() {
+			continue
+		}
+		if item, after, ok := strings.Cut(rest, "]"); ok && n.Map != nil && strings.HasPrefix(item, "[") {
+			if digits := item[1:]; digits != "" && (!numbered || strings.Trim(digits, "0123456789") != "") {
+				continue
+			}
+			if rest = after; rest == "" {
+				return true
+			}
+		}
+		if inner, ok := strings.CutPrefix(rest, "/"); ok && p.subs[r] != nil && p.subs[r].has(inner, numbered) {
+			return true
+		}
+	}
+	return false
+}
+
+// plan makes the plan that the run of p goes by: the outermost run, or one of those that perform the composite within.
+func (t *testMode) plan(p *Plan, within *double) *Plan {
+	q := *p
+	q.tested = p
+	q.facts, q.words = slices.Clone(p.facts), slices.Clone(p.words)
+	q.doubles = make([]*double, len(p.nodes))
+	for r := range q.nodes {
+		d := t.double(p, Ref(r), within)
+		q.doubles[r] = d
+		f := &q.facts[r]
+		f.flags = f.flags&^factPlain | factOwn
+		q.words[r] &^= wordPlain
+		if d.role == TestAuto {
+			f.flags &^= factJudge
+		}
+		if d.mock != nil {
+			f.flags = f.flags&^(factComposite|factGate|factAdmit|factJudge) | factMocked
+			if len(d.mock.Sequence) == 0 {
+				f.flags |= factOnce
+			}
+		}
+	}
+	q.stepless = t.left(p, within, func(p *Plan) []Ref { return p.stepless })
+	q.moderated = t.left(p, within, func(p *Plan) []Ref { return p.moderated })
+	return &q
+}
+
+// left returns which of some nodes, whose list of says who they are or are inside of, test mode leaves real.
+func (t *testMode) left(p *Plan, within *double, of func(*Plan) []Ref) (left []Ref) {
+	for _, r := range of(p) {
+		d := t.double(p, r, within)
+		if d.mock != nil {
+			continue
+		}
+		inner := p.sub(r)
+		if p.nodes[r].Map != nil {
+			inner = p.items[r]
+		}
+		switch {
+		case inner == nil || !t.names(d) && (t.OnMissing == MissingReal || d.unmocked):
+			left = append(left, r)
+		case t.names(d) && len(t.left(inner, d, of)) > 0:
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
+// names reports whether something is said of nodes inside of a composite.
+func (t *testMode) names(d *double) bool {
+	is := func(path string) bool { return strings.HasPrefix(path, d.inside()) || path == d.path+"[]" }
+	for path := range t.Mocks {
+		if is(path) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Unmock, is)
+}
+
+// double finds out what becomes of a node.
+func (t *testMode) double(p *Plan, r Ref, within *double) *double {
+	n := &p.nodes[r]
+	path := within.inside() + n.ID
+	if p.itemOf != "" {
+		path = within.path + "[]"
+	}
+	if d := t.doubles[path]; d != nil {
+		return d
+	}
+	d := &double{path: path}
+	t.doubles[path] = d
+	mock, mocked := t.Mocks[path]
+	switch {
+	case slices.Contains(t.Unmock, path):
+		d.role, d.unmocked = TestReal, true
+	case mocked:
+		d.role, d.mock = TestMocked, &mock
+	case within != nil && within.unmocked:
+		d.role, d.unmocked = TestReal, true
+	case isGate(n):
+		d.role = TestAuto
+	case n.composite() || n.Test != nil || n.Kind == KindTrigger:
+		d.role = TestReal
+	case t.OnMissing == MissingStub:
+		d.role, d.mock = TestMocked, &Mock{}
+	case t.OnMissing == MissingFail:
+		d.role, d.mock = TestFallthrough, &Mock{Err: fmt.Errorf("%w: %s", ErrNoMock, quoteID(path))}
+	default:
+		d.role = TestFallthrough
+	}
+	return d
+}
+
+// perform is an attempt of a mocked node.
+func (m *Mock) perform(n *Node, step *Step) (res attemptResult) {
+	if len(m.Sequence) > 0 {
+		m = &m.Sequence[min(int(step.attempt), len(m.Sequence))-1]
+	}
+	if res.value, res.err = m.Value, m.Err; m.Do != nil {
+		res.value, res.err = m.Do(step, step)
+	}
+	if res.err != nil && n.Test != nil {
+		res.kind = CauseConditionError
+	}
+	return res
+}
+
+// approve answers a gate that nobody mocks.
+func (r *Run) approve(ref Ref) answer {
+	a := r.answer(ref, autoLabel) // no user code has a say in the labels of a string
+	if a.Status == Completed {
+		a.value = autoOutput()
+	}
+	return a
+}
+
+// TestOutcome tells what test mode made of a node.
+type TestOutcome uint8
+
+// The outcomes.
+const (
+	TestNotReached  TestOutcome = iota // it was stopped, or failed, before it could be performed
+	TestMocked                         // its mock, or a stub, took its place
+	TestReal                           // it was performed as in any run, as it was meant to be
+	TestFallthrough                    // nothing was said about it: see OnMissing
+	TestAuto                           // a gate that was approved
+	TestSkipped                        // it was skipped without being performed
+
+	testOutcomeCount
+)
+
+var testOutcomeNames = [testOutcomeCount]string{"not_reached", "mocked", "real", "fallthrough", "auto", "skipped"}
+
+// String returns the name of the outcome, such as "not_reached".
+func (o TestOutcome) String() string { return enumName(testOutcomeNames[:], int(o), "TestOutcome") }
+
+// MarshalText encodes o as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (o TestOutcome) MarshalText() ([]byte, error) {
+	return enumText(testOutcomeNames[:], int(o), "test outcome")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (o *TestOutcome) UnmarshalText(text []byte) error {
+	return enumParse(o, testOutcomeNames[:], text, "test outcome")
+}
+
+// TestSummary is what a run in test mode found.
+type TestSummary struct {
+	// Nodes are all nodes in the order of declaration, those inside of a composite that was begun after it. The instances of a
+	// node, in items and iterations, count as one.
+	Nodes []TestNode
+	// Passed and Failed count assertions.
+	Passed, Failed int
+	// Failures are the assertions that failed, each an [*AssertionError], in the order in which they were given.
+	Failures []error
+	// Uncovered are the paths of the nodes whose outcome is TestFallthrough.
+	Uncovered []string
+}
+
+// TestNode is what a run in test mode made of one node.
+type TestNode struct {
+	Path    string
+	Outcome TestOutcome
+	// Calls counts how often the node, or its mock, was asked: its attempts, in all items and iterations.
+	Calls int
+}
+
+// Node returns what became of the node of a path, and whether the summary has it.
+func (s *TestSummary) Node(path string) (TestNode, bool) {
+	i := slices.IndexFunc(s.Nodes, func(n TestNode) bool { return n.Path == path })
+	if i < 0 {
+		return TestNode{}, false
+	}
+	return s.Nodes[i], true
+}
+
+// Err joins the failures, or is nil.
+func (s *TestSummary) Err() error { return errors.Join(s.Failures...) }
+
+// summarize judges a run that is over. Assertions are user code: it is called without a lock.
+func (t *testMode) summarize(res *Result) *TestSummary {
+	s := &TestSummary{}
+	at := map[*double]int{}
+	var visit func(res *Result)
+	visit = func(res *Result) {
+		for _, ref := range res.run.plan.declared {
+			n, d := res.node(ref), res.run.plan.doubles[ref]
+			i, known := at[d]
+			if !known {
+				i = len(s.Nodes)
+				at[d] = i
+				s.Nodes = append(s.Nodes, TestNode{Path: d.path, Calls: int(d.calls.Load())})
+			}
+			x := &s.Nodes[i]
+			x.Outcome = cmp.Or(x.Outcome, d.outcome(&n))
+			if n.Sub != nil {
+				visit(n.Sub)
+			}
+		}
+	}
+	visit(res)
+	for _, n := range s.Nodes {
+		if n.Outcome == TestFallthrough {
+			s.Uncovered = append(s.Uncovered, n.Path)
+		}
+	}
+	for _, a := range t.Assertions {
+		if err := t.judge(a, res); err != nil {
+			s.Failures = append(s.Failures, err)
+		}
+	}
+	s.Failed = len(s.Failures)
+	s.Passed = len(t.Assertions) - s.Failed
+	return s
+}
+
+func (d *double) outcome(n *NodeResult) TestOutcome {
+	switch {
+	case d.calls.Load() > 0, n.Attempts > 0, n.Status == Suspended, n.Status == Completed:
+		return d.role
+	case n.Status == Skipped:
+		return TestSkipped
+	}
+	return TestNotReached
+}
