@@ -267,6 +267,19 @@ func TestScenarioMock(t *testing.T) {
 		r.outcomes("A:mocked B:not_reached")
 	})
 
+	inBubble(t, "triggers are real, and may leave out what is mocked", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "U", Kind: kahn.KindTrigger}, after("A", "T"), after("B", "U"))
+		r := try(t, g, neverStep(t), kahn.Fire("T", "payload"), kahn.Test{
+			OnMissing: kahn.MissingFail, Mocks: mocks{"A": {Do: func(_ context.Context, s *kahn.Step) (any, error) { v, _ := s.Upstream("T"); return v, nil }}, "B": {}},
+			Assertions: []kahn.Assertion{kahn.AssertOutput("A", "", "payload"), kahn.AssertCalls("B", 0), kahn.AssertStatus("B", kahn.Idle)},
+		})
+		r.expect("T:ok A:ok", "completed")
+		r.outcomes("T:real A:mocked")
+		if err := r.Test.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+
 	inBubble(t, "the end node", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "E", Kind: kahn.KindEnd})
 		r := try(t, g, nil, kahn.Test{Mocks: mocks{"A": {Err: errStep}, "E": {Value: kahn.EndVerdict{Status: kahn.RunCompleted, Output: 9}}}})
@@ -467,15 +480,13 @@ func TestAssertions(t *testing.T) {
 
 // TestMockReproducible compares the events of runs with one slot, but for ids and times.
 func TestMockReproducible(t *testing.T) {
-	body := graph(after("x"), after("y", "x"), after("z", "x"))
-	g := graph(after("A"), after("B"), after("C", "A", "B"), subgraph("S", body, "A"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"B"}},
-		kahn.Node{ID: "R", After: []string{"G"}, Retry: kahn.RetryJittered(3)},
-		kahn.Node{ID: "M", After: []string{"S"}, Sub: body, Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2, 3}}})
+	g := graph(after("A"), after("B"), after("C", "A", "B"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"B"}},
+		kahn.Node{ID: "R", After: []string{"G"}, Retry: kahn.RetryJittered(3)}, kahn.Node{ID: "D", After: []string{"R", "C"}})
 	for i := range 40 {
 		g.Add(after(fmt.Sprint("more", i), "A"))
 	}
-	test := kahn.Test{OnMissing: kahn.MissingStub, Unmock: []string{"C", "S/y", "M/z"}, Mocks: mocks{
-		"R": {Sequence: []kahn.Mock{{Err: errStep}, {Value: map[string]any{"b": 1, "a": 2}}}}, "M/y": {Do: takes(ms)},
+	test := kahn.Test{OnMissing: kahn.MissingStub, Unmock: []string{"C"}, Mocks: mocks{
+		"R": {Sequence: []kahn.Mock{{Err: errStep}, {Value: map[string]any{"b": 1, "a": 2}}}}, "D": {Do: takes(ms)},
 	}}
 	run := func(t *testing.T) (text string) {
 		r := try(t, g, takes(5*ms), test, kahn.Limit(1), kahn.Random(func() float64 { return 0.25 }))
