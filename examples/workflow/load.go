@@ -48,7 +48,7 @@ func known(g *kahn.Graph, steps kahn.Mux) error {
 			if err := known(n.Sub, steps); err != nil {
 				return err
 			}
-		case n.TestExpr != "" || n.Kind == kahn.KindGate: // the engine does it
+		case n.TestExpr != "" || n.Kind == kahn.KindGate || n.Kind == kahn.KindTrigger: // the engine does it
 		case steps[n.Kind] == nil:
 			return fmt.Errorf("node %.60q: there is no kind %.60q", n.ID, n.Kind)
 		}
