@@ -118,6 +118,9 @@ func (r *Run) restoration() (*restoration, error) {
 
 // earlySignals takes the signals of a run that starts anew: they can only be for gates that it has yet to reach.
 func (r *Run) earlySignals() error {
+	if len(r.cfg.signals) == 0 {
+		return nil
+	}
 	early := map[Ref]any{}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
@@ -126,9 +129,7 @@ func (r *Run) earlySignals() error {
 		}
 		early[ref] = r.cfg.signals[name]
 	}
-	if len(early) > 0 {
-		r.signals = r.answers(early)
-	}
+	r.signals = r.answers(early)
 	return nil
 }
 
