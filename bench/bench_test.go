@@ -204,7 +204,7 @@ func TestCommand(t *testing.T) {
 // TestCheckFails plants a budget that nothing can meet.
 func TestCheckFails(t *testing.T) {
 	var out bytes.Buffer
-	ok, err := check(&out, handPlain, []budget{{shape: chain(100), ratio: 0.001}}, 1, time.Millisecond)
+	ok, err := check(&out, handPlain, []budget{{shape: chain(100), ratio: 0.001, gate: 0.001}}, 1, time.Millisecond)
 	if ok || err != nil || !strings.Contains(out.String(), "TOO MUCH") {
 		t.Errorf("%v, %v\n%s", ok, err, &out)
 	}

@@ -29,7 +29,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 	which := flags.String("table", "ratios", "ratios, scaling, makespan, contention, events or all")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
-	checking := flags.Bool("check", false, "measure kahn and the hand-written executor only, and fail if kahn takes more than twice its budget")
+	checking := flags.Bool("check", false, "measure kahn and the hand-written executor only, and fail if kahn takes more than twice what it should")
 	clock := flags.Bool("clock", false, "for -check: let the hand-written executor record durations too, as kahn does")
 	only := flags.String("shape", "", "one shape of the ratios and the check: chain, fan, layered, bipartite or single")
 	if err := flags.Parse(args); err != nil {
