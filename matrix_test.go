@@ -245,6 +245,9 @@ func (r row) test(t *testing.T) {
 			s.seed++
 			plan, st := s.drive(t, s.seed, limit, mode)
 			r.compare(t, fmt.Sprintf("driven by hand, %v, limit %d", mode, limit), stateNodes(plan, st), stateRun(s, plan, st), nil)
+			s.seed++
+			plan, st = s.react(t, s.seed, limit, mode)
+			r.compare(t, fmt.Sprintf("driven by effects, %v, limit %d", mode, limit), stateNodes(plan, st), stateRun(s, plan, st), nil)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {

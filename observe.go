@@ -23,6 +23,10 @@ type observers struct {
 	dirty   []*nodeSignals // nodes of which that is so
 	undo    []undo         // transitions since pending, for signals that are made in the meantime
 
+	work      *Value[int] // how often something came up to be handed out
+	workCount int
+	hadWork   bool
+
 	run     *Value[RunStatus]
 	lastRun RunStatus // as noted
 	shown   RunStatus // as brought in
@@ -401,6 +405,7 @@ func (o *observers) bring() bool {
 	o.dirty, o.undo = o.dirty[:0], o.undo[:0]
 	o.shown = o.lastRun
 	run, status, counters, counts := o.run, o.shown, o.counters, o.counts
+	work, workCount := o.work, o.workCount
 	s.mu.Unlock()
 
 	for i := range o.bringing {
@@ -419,6 +424,9 @@ func (o *observers) bring() bool {
 	o.bringing = o.bringing[:0]
 	if run != nil {
 		run.set(status)
+	}
+	if work != nil {
+		work.set(workCount)
 	}
 	for status, counter := range counters {
 		if counter != nil {
@@ -456,6 +464,9 @@ func (s *State) drive() error {
 // unlock releases the lock and lets the effects run that the call has caused.
 func (s *State) unlock() {
 	o := s.obs
+	if o != nil && o.work != nil {
+		o.noteWork()
+	}
 	s.mu.Unlock()
 	if o != nil && o.scope.asked.Load() {
 		o.scope.serve()

@@ -166,7 +166,7 @@ const (
 	wordAdmitting   uint64 = 1 << 50 // holds a slot while its inputs are judged: Ready to everybody but the coordinator
 	wordPlain       uint64 = 1 << 51 // see factPlain; undecided to running
 	wordBlocked     uint64 = 1 << 52 // the join was blocked
-	wordObserved    uint64 = 1 << 53 // not terminal, and has signals
+	wordObserved    uint64 = 1 << 53 // it has signals
 	wordFeeds       uint64 = 1 << 54 // not started, and somebody waits for it to be known that a successor is waiting
 	kindShift              = 56
 

@@ -26,7 +26,7 @@ func main() {
 // run is main with its surroundings. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, scaling, makespan, contention, events or all")
+	which := flags.String("table", "ratios", "ratios, scaling, makespan, contention, events, signals or all")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
 	checking := flags.Bool("check", false, "measure kahn and the hand-written executor only, and fail if kahn takes more than twice what it should")
@@ -62,6 +62,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		{"scaling", func() error { return scaling(out, sizes, *rounds, target) }},
 		{"contention", func() error { return contention(out, *rounds, target) }},
 		{"events", func() error { return events(out, *rounds, target) }},
+		{"signals", func() error { return signals(out, *rounds, target) }},
 		{"makespan", func() error { return makespan(out, *rounds) }},
 	}
 	known := *which == "all"

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// signals measures the reactive layer: what a node costs in a State that is driven by hand, when nobody observes it and when
+// an effect observes the readiness of every node, against what one writes first, a signal for the status of every node
+// and computeds that scan the predecessors. Then it measures the layer alone.
+func signals(out io.Writer, rounds int, target time.Duration) error {
+	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
+	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}
+	for _, s := range shapes {
+		entries, err := contestOn(s, rounds, target,
+			contestant{"State", func(j job) (func() error, error) { return stateRun(j.shape, false) }},
+			contestant{"State, observed", func(j job) (func() error, error) { return stateRun(j.shape, true) }},
+			contestant{"naive", func(j job) (func() error, error) { return naiveRun(j.shape, false) }},
+			contestant{"naive, observed", func(j job) (func() error, error) { return naiveRun(j.shape, true) }})
+		if err != nil {
+			return err
+		}
+		t.add(fmt.Sprintf("%s, %s nodes", s.name, thousands(s.n)), short(entries[0].ns()), short(entries[1].ns()), short(entries[2].ns()),
+			short(entries[3].ns()), times(entries[3].over(entries[1])))
+	}
+	fmt.Fprint(out, "### the state of a run as signals, setting up included; one effect a node where observed\n\n")
+	t.print(out)
+
+	p := table{header: []string{"propagation", "ns/cell", "atomic adds"}}
+	add := timed(target, func(n int) {
+		var c atomic.Int64
+		for range n {
+			c.Add(1)
+		}
+	})
+	row := func(name string, ns float64) { p.add(name, short(ns), times(ns/add)) }
+	for _, w := range []int{1, 10, 100} {
+		for _, h := range []int{1, 10, 100} {
+			source, err := grid(w, h)
+			if err != nil {
+				return err
+			}
+			v := 0
+			row(fmt.Sprintf("%d chains of %d computeds and an effect", w, h), timed(target, func(n int) {
+				for range n {
+					v++
+					_ = source.Store(v)
+				}
+			})/float64(w*h))
+		}
+	}
+	sc := new(kahn.Scope)
+	s := kahn.NewSignal(sc, 0)
+	c := kahn.NewComputed(sc, func(r kahn.Reader) int { return s.Get(r) + 1 })
+	row("Store, no observers", timed(target, func(n int) {
+		for i := range n {
+			_ = s.Store(-i)
+		}
+	}))
+	row("Set in a batch, no observers", timed(target, func(n int) {
+		_ = kahn.Batch(sc, func(w kahn.Writer) {
+			for i := range n {
+				s.Set(w, i)
+			}
+		})
+	}))
+	row("Signal.Load", timed(target, func(n int) {
+		for range n {
+			s.Load()
+		}
+	}))
+	row("Computed.Load, cached", timed(target, func(n int) {
+		for range n {
+			_, _ = c.Load()
+		}
+	}))
+	fmt.Fprint(out, "### the layer alone\n\n")
+	p.print(out)
+	return nil
+}
+
+// timed returns the least time of a repetition over a few rounds.
+func timed(target time.Duration, f func(n int)) float64 {
+	n, best := 1, 0.0
+	for round := 0; round < 5; {
+		start := time.Now()
+		f(n)
+		took := time.Since(start)
+		if took < target/5 {
+			n *= 2
+			continue
+		}
+		if ns := float64(took) / float64(n); round == 0 || ns < best {
+			best = ns
+		}
+		round++
+	}
+	return best
+}
+
+// grid is w chains of h computeds from one signal, with an effect at the end of each.
+func grid(w, h int) (*kahn.Signal[int], error) {
+	sc := new(kahn.Scope)
+	source := kahn.NewSignal(sc, 0)
+	for range w {
+		last := kahn.NewComputed(sc, func(r kahn.Reader) int { return source.Get(r) + 1 })
+		for range h - 1 {
+			from := last
+			last = kahn.NewComputed(sc, func(r kahn.Reader) int { return from.Get(r) + 1 })
+		}
+		if _, err := kahn.NewEffect(sc, func(w kahn.Writer) { last.Get(w) }); err != nil {
+			return nil, err
+		}
+	}
+	return source, nil
+}
+
+// fanIn is width nodes before one.
+func fanIn(width int) *shape {
+	s := &shape{name: "fan-in", n: width + 1}
+	for i := range int32(width) {
+		s.edges = append(s.edges, [2]int32{i, int32(width)})
+	}
+	return s
+}
+
+// stateRun drives a State to its end.
+func stateRun(s *shape, observed bool) (func() error, error) {
+	plan, err := kahnGraph(s, false).Compile()
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		st, err := kahn.NewState(plan)
+		if err != nil {
+			return err
+		}
+		flips := 0
+		if observed {
+			for ref := range plan.Declared() {
+				ready := st.ReadySignal(ref)
+				if _, err := kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+					if ready.Get(w) {
+						flips++
+					}
+				}); err != nil {
+					return err
+				}
+			}
+		}
+		task, ok := st.Next()
+		for ok && err == nil {
+			last := task
+			if task, ok, err = st.SettleNext(last.Token, kahn.Outcome{Status: kahn.Completed}); err != nil {
+				return err
+			}
+		}
+		if !st.Done() || observed && flips != s.n {
+			return fmt.Errorf("%d of %d nodes were ready", flips, s.n)
+		}
+		return nil
+	}, nil
+}
+
+// naiveRun does the same with a signal a node and computeds that look at all predecessors.
+func naiveRun(s *shape, observed bool) (func() error, error) {
+	in := s.predecessors()
+	return func() error {
+		sc := new(kahn.Scope)
+		status := make([]*kahn.Signal[kahn.Status], s.n)
+		ready := make([]*kahn.Computed[bool], s.n)
+		var queue []int
+		for i := range s.n {
+			status[i] = kahn.NewSignal(sc, kahn.Idle)
+			preds := in.row(i)
+			ready[i] = kahn.NewComputed(sc, func(r kahn.Reader) bool {
+				for _, p := range preds {
+					if st := status[p].Get(r); st != kahn.Completed && st != kahn.Skipped {
+						return false
+					}
+				}
+				return true
+			})
+			if !observed {
+				continue
+			}
+			if _, err := kahn.NewEffect(sc, func(w kahn.Writer) {
+				if ready[i].Get(w) {
+					queue = append(queue, i)
+				}
+			}); err != nil {
+				return err
+			}
+		}
+		if !observed { // the order is known: numbers rise along the edges
+			for i := range s.n {
+				if is, err := ready[i].Load(); err != nil || !is {
+					return fmt.Errorf("node %d is not ready: %w", i, err)
+				}
+				if err := status[i].Store(kahn.Completed); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for next := 0; next < len(queue); next++ {
+			if err := status[queue[next]].Store(kahn.Completed); err != nil {
+				return err
+			}
+		}
+		if len(queue) != s.n {
+			return fmt.Errorf("%d of %d nodes were ready", len(queue), s.n)
+		}
+		return nil
+	}, nil
+}

@@ -1,0 +1,64 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrNoSlot: a ready node cannot begin yet, because of a limit or because the run is on hold.
+var ErrNoSlot = errors.New("no slot is free")
+
+// Begin is Next for one node, which the coordinator has seen to be ready: it hands out that node's attempt, check or gate,
+// whatever others come before it. The error matches [ErrNoSlot] if a limit is in the way; the node then keeps its place, and
+// Next hands it out in time. It matches [ErrTransition] if the node is not ready, and [ErrUnknownNode].
+func (s *State) Begin(r Ref) (Task, error) {
+	if err := s.drive(); err != nil {
+		return Task{}, err
+	}
+	defer s.unlock()
+	if err := s.known(r); err != nil {
+		return Task{}, err
+	}
+	w := s.words[r]
+	switch {
+	case w&wordChecking != 0 && s.inline.Remove(int(r)):
+		return Task{Token: Token{Ref: r}, Check: true}, nil
+	case s.status(r) != Ready:
+		return Task{}, &TransitionError{Node: s.plan.ID(r), From: s.status(r), To: Running}
+	case s.plan.facts[r].is(factGate):
+		s.gates = slices.DeleteFunc(s.gates, func(x Ref) bool { return x == r })
+		return Task{Token: Token{Ref: r}, Gate: true}, nil
+	case s.plan.facts[r].is(factInline):
+		s.inline.Remove(int(r))
+		return s.start(r), nil
+	case s.hold != holdNothing || s.limit > 0 && s.running >= s.limit || !s.ready.Remove(int(s.pos[r])) || !s.acquire(r):
+		return Task{}, fmt.Errorf("%w: node %s", ErrNoSlot, quoteID(s.plan.ID(r)))
+	}
+	s.running++
+	return s.start(r), nil
+}
+
+// WorkSignal returns, as a signal, how often something has come up for Next to hand out: it changes whenever Next has had
+// nothing and has something now, be it a ready node, a slot that became free, or a check. An effect that reads it and
+// calls Next until there is nothing starts everything that can be started.
+func (s *State) WorkSignal() *Value[int] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.observers()
+	if o.work == nil {
+		o.hadWork = s.hasNext()
+		o.work = valueOf(&o.scope, 0)
+	}
+	return o.work
+}
+
+// noteWork is called before the lock is released, with what the call may have made possible.
+func (o *observers) noteWork() {
+	has := o.st.hasNext()
+	if has && !o.hadWork {
+		o.workCount++
+		o.pend()
+	}
+	o.hadWork = has
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// hub drives a State by its signals. Its effects run inside the calls of deliver, on the goroutine of coordinate, so that it
+// needs no lock of its own.
+type hub struct {
+	out     io.Writer
+	plan    *kahn.Plan
+	st      *kahn.State
+	rpc     *rpc
+	calls   map[string]kahn.Token // every call that was started, by its id
+	current map[kahn.Ref]string   // the call of each node
+	refused int                   // answers that came twice or too late
+	ended   kahn.RunStatus
+}
+
+const maxAttempts = 3
+
+func newHub(out io.Writer, g *kahn.Graph, rpc *rpc) (*hub, error) {
+	plan, err := g.Compile()
+	if err != nil {
+		return nil, err
+	}
+	st, err := kahn.NewState(plan)
+	if err != nil {
+		return nil, err
+	}
+	return &hub{out: out, plan: plan, st: st, rpc: rpc, calls: map[string]kahn.Token{}, current: map[kahn.Ref]string{}}, nil
+}
+
+// coordinate runs the job to its end.
+func (h *hub) coordinate() error {
+	defer h.st.Dispose() // no effect runs after that
+	for ref := range h.plan.Declared() {
+		if err := h.observe(ref); err != nil {
+			return err
+		}
+	}
+	if err := h.abortInVain("publish", "audit"); err != nil {
+		return err
+	}
+	if _, err := h.st.RunStatusSignal().Subscribe(h.st.Scope(), func(_ kahn.Writer, s kahn.RunStatus) { h.ended = s }); err != nil {
+		return err
+	}
+	for !h.ended.Terminal() {
+		h.deliver(<-h.rpc.answers)
+	}
+	for a := range h.rpc.hangUp() { // what is still on its way comes too late
+		h.deliver(a)
+	}
+	fmt.Fprintf(h.out, "%-8s %v; %d calls, %d answers that came twice or too late\n", "run", h.ended, len(h.calls), h.refused)
+	return h.st.Scope().Err()
+}
+
+// observe makes the effect that turns the status of a node into what is to be done with its call.
+func (h *hub) observe(ref kahn.Ref) error {
+	id, status := h.plan.ID(ref), h.st.StatusSignal(ref)
+	_, err := kahn.NewEffect(h.st.Scope(), func(w kahn.Writer) {
+		s := status.Get(w)
+		switch s.CallAction() {
+		case kahn.CallStart:
+			h.start(ref)
+		case kahn.CallAbort:
+			if call, ok := h.current[ref]; ok {
+				fmt.Fprintf(h.out, "%-8s abort call %s\n", id, call)
+				h.rpc.abort(call)
+			} else {
+				fmt.Fprintf(h.out, "%-8s %v before there was a call\n", id, s)
+			}
+		case kahn.CallSkip:
+			fmt.Fprintf(h.out, "%-8s skipped: %v\n", id, h.st.Skip(ref))
+		default:
+			if s.Terminal() {
+				fmt.Fprintf(h.out, "%-8s %v\n", id, s)
+			}
+		}
+	})
+	return err
+}
+
+// abortInVain aborts a node as soon as another one is blocked: AbortNode cascades before it returns, and the effects of what
+// it has changed run after this one.
+func (h *hub) abortInVain(blocked, then string) error {
+	b, _ := h.plan.Ref(blocked)
+	x, _ := h.plan.Ref(then)
+	_, err := h.st.BlockedSignal(b).Subscribe(h.st.Scope(), func(_ kahn.Writer, is bool) {
+		if is && !h.st.Status(x).Terminal() {
+			if err := h.st.AbortNode(x, kahn.CauseAbortAll); err != nil {
+				panic(err) // the effect's error
+			}
+		}
+	})
+	return err
+}
+
+// start begins a ready node's attempt and calls for it.
+func (h *hub) start(ref kahn.Ref) {
+	task, err := h.st.Begin(ref)
+	if err != nil {
+		panic(err)
+	}
+	call := fmt.Sprintf("%s#%d", h.plan.ID(ref), task.Attempt)
+	h.calls[call], h.current[ref] = task.Token, call
+	fmt.Fprintf(h.out, "%-8s start call %s\n", h.plan.ID(ref), call)
+	h.rpc.call(call, h.plan.ID(ref), int(task.Attempt))
+}
+
+// deliver reports an answer to the State, which refuses what is not about the current attempt.
+func (h *hub) deliver(a answer) {
+	token := h.calls[a.call]
+	status, cause := a.status.NodeStatus(token.Attempt < maxAttempts && !a.final, kahn.CauseNone)
+	var err error
+	switch status {
+	case kahn.Running:
+		return // news of a call, not its end
+	case kahn.Retrying:
+		if err = h.st.Retry(token); err == nil {
+			err = h.st.Requeue(token) // at once; a delay would be the hub's to keep
+		}
+	default:
+		err = h.st.Settle(token, kahn.Outcome{Status: status, Cause: cause})
+	}
+	if errors.Is(err, kahn.ErrStale) {
+		h.refused++
+	} else if err != nil {
+		panic(err)
+	}
+}

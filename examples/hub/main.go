@@ -1,0 +1,75 @@
+// Hub coordinates remote calls without kahn's executor: it observes the state of a graph, starts a call when a node is ready,
+// aborts it when the node is, and reports what comes back. The calls go over a fake RPC that answers out of order, in part
+// twice, and after the caller has lost interest.
+//
+//	go run ./examples/hub
+//	go run ./examples/hub -seed 7
+//
+// Nothing has to be set up. The program checks its own promises, and exits with 0 if all were kept.
+//
+//	$ go run ./examples/hub
+//	fetch    start call fetch#1
+//	fetch    completed
+//	parse    start call parse#1
+//	...
+//	audit    abort call audit#1
+//	...
+//	run      failed; 7 calls, 5 answers that came twice or too late
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func main() {
+	seed := flag.Uint64("seed", 1, "of the order in which calls are answered")
+	flag.Parse()
+	if err := run(os.Stdout, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "hub:", err)
+		os.Exit(1)
+	}
+}
+
+// job is what the hub coordinates: the thumbnails fail for good, and take their publication with them.
+func job() *kahn.Graph {
+	g := &kahn.Graph{Name: "job"}
+	return g.Add(
+		kahn.Node{ID: "fetch"},
+		kahn.Node{ID: "parse", After: []string{"fetch"}},
+		kahn.Node{ID: "index", After: []string{"parse"}}, // fails at first, and is tried again
+		kahn.Node{ID: "thumbs", After: []string{"parse"}},
+		kahn.Node{ID: "draft", After: []string{"parse"}, Disabled: true},
+		kahn.Node{ID: "publish", After: []string{"index", "thumbs"}},
+		kahn.Node{ID: "audit"}, // takes forever; aborted when nothing will be published
+	)
+}
+
+// want is what must come out, whatever the order of the answers.
+var want = map[string]kahn.Status{
+	"fetch": kahn.Completed, "parse": kahn.Completed, "index": kahn.Completed, "thumbs": kahn.Failed,
+	"draft": kahn.Skipped, "publish": kahn.Aborted, "audit": kahn.Aborted,
+}
+
+func run(out io.Writer, seed uint64) error {
+	h, err := newHub(out, job(), newRPC(seed))
+	if err != nil {
+		return err
+	}
+	if err := h.coordinate(); err != nil {
+		return err
+	}
+	for ref, id := range h.plan.Declared() {
+		if got := h.st.Status(ref); got != want[id] {
+			return fmt.Errorf("node %s is %v, expected %v", id, got, want[id])
+		}
+	}
+	if h.refused == 0 {
+		return fmt.Errorf("no answer came twice or too late: there was nothing to refuse")
+	}
+	return nil
+}

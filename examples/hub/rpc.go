@@ -1,0 +1,83 @@
+package main
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// answer is what comes back about a call.
+type answer struct {
+	call   string
+	status kahn.CallStatus
+	final  bool // a failure that another attempt would not change
+}
+
+// rpc answers calls on a channel: in any order, some answers twice, and those of aborted calls as well, late.
+type rpc struct {
+	answers chan answer
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	aborted map[string]chan struct{} // by call: closed when it is aborted
+	pending sync.WaitGroup
+}
+
+func newRPC(seed uint64) *rpc {
+	return &rpc{answers: make(chan answer), rng: rand.New(rand.NewPCG(seed, 0)), aborted: map[string]chan struct{}{}}
+}
+
+// call starts a call. It does not wait.
+func (r *rpc) call(id, method string, attempt int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	aborted := make(chan struct{})
+	r.aborted[id] = aborted
+	a := answer{call: id, status: kahn.CallCompleted}
+	switch {
+	case method == "index" && attempt == 1:
+		a.status = kahn.CallFailed
+	case method == "thumbs":
+		a.status, a.final = kahn.CallFailed, true
+	}
+	twice := method == "fetch" || r.rng.IntN(2) == 0
+	yields := r.rng.IntN(50)
+	r.pending.Go(func() {
+		if method == "audit" {
+			<-aborted
+			r.answers <- answer{call: id, status: kahn.CallAborted}
+			return
+		}
+		r.answers <- answer{call: id, status: kahn.CallRunning}
+		for range yields { // takes its time
+			select {
+			case <-aborted:
+			default:
+			}
+		}
+		r.answers <- a
+		if twice {
+			r.answers <- a
+		}
+	})
+}
+
+// abort asks for a call to be aborted. Aborting a call that has ended does nothing.
+func (r *rpc) abort(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.aborted[id]; c != nil {
+		close(c)
+		r.aborted[id] = nil
+	}
+}
+
+// hangUp returns the answers that are still on their way.
+func (r *rpc) hangUp() <-chan answer {
+	go func() {
+		r.pending.Wait()
+		close(r.answers)
+	}()
+	return r.answers
+}

@@ -1,0 +1,490 @@
+// Signalmutants is the negative control of the tests of the reactive layer: it plants bugs in it, one at a time, with
+// go test -overlay, and checks that the subtests of the lines that each is to break do fail. Every line has a bug.
+//
+//	go run ./internal/signalmutants        # from the root of the repository
+//	go run ./internal/signalmutants cap    # the bugs whose name contains "cap"
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// mutant is a bug, and the lines that it must break: the numbers with which the names of the subtests begin.
+type mutant struct {
+	lines []int
+	name  string
+	file  string // of the root package
+	old   string // occurs exactly once in the file
+	new   string
+}
+
+const lastLine = 72
+
+var mutants = []mutant{
+	{
+		lines: []int{1, 60}, name: "a commit stays behind", file: "scope.go",
+		old: `sc.committed.Store(sc.clock)`,
+		new: `sc.committed.Store(sc.clock - 1)`,
+	},
+	{
+		lines: []int{2}, name: "an equal write is a change", file: "signal.go",
+		old: "\tif v.equal(v.cell.current(), x) {\n",
+		new: "\tif false {\n",
+	},
+	{
+		lines: []int{3}, name: "the equality is not heeded", file: "signal.go",
+		old: `v.scope, v.equal, v.signal = sc, equal, v`,
+		new: `v.scope, v.equal, v.signal = sc, func(a, b T) bool { return false }, v`,
+	},
+	{
+		lines: []int{4}, name: "Peek tracks", file: "signal.go",
+		old: "\tv.scope.prove(r)\n\treturn v.cell.current()",
+		new: "\tv.scope.prove(r)\n\tv.scope.track(&v.node)\n\treturn v.cell.current()",
+	},
+	{
+		lines: []int{5}, name: "watched and unwatched are exchanged", file: "scope.go",
+		old: "\t\tif on {\n",
+		new: "\t\tif !on {\n",
+	},
+	{
+		lines: []int{6}, name: "a gap in the list of subscribers", file: "depend.go",
+		old: `l.prevSub.nextSub = l.nextSub`,
+		new: `l.prevSub.nextSub = nil`,
+	},
+	{
+		lines: []int{7}, name: "Subscribe does not subscribe", file: "signal.go",
+		old: "\t\tx := v.Get(w)\n",
+		new: "\t\tx := v.Peek(w)\n",
+	},
+	{
+		lines: []int{8}, name: "the callback of Subscribe is tracked", file: "signal.go",
+		old: `Untracked(w, func(w Writer) { f(w, x) })`,
+		new: `f(w, x)`,
+	},
+	{
+		lines: []int{9}, name: "evaluated when made", file: "computed.go",
+		old: "\tc.scope, c.computed = sc, c\n",
+		new: "\tc.scope, c.computed = sc, c\n\tc.refresh()\n",
+	},
+	{
+		lines: []int{10, 11, 12, 13, 14}, name: "evaluated twice", file: "depend.go",
+		old: "\t\tif changed {\n\t\t\tn.computed",
+		new: "\t\tif changed {\n\t\t\tn.computed.recompute()\n\t\t\tn.computed",
+	},
+	{
+		lines: []int{15, 18, 27, 28}, name: "dependencies are not brought up to date", file: "depend.go",
+		old: `if source.computed != nil && !source.fresh() && source`,
+		new: `if false && source`,
+	},
+	{
+		lines: []int{16, 19}, name: "no cut-off", file: "computed.go",
+		old: `if !c.made || err != nil || c.err != nil || !c.equal(c.value, x) {`,
+		new: `if true || !c.equal(c.value, x) {`,
+	},
+	{
+		lines: []int{17}, name: "only the first dependency is checked", file: "depend.go",
+		old: `!changed; top.at = top.at.nextDep`,
+		new: `!changed; top.at = nil`,
+	},
+	{
+		lines: []int{20}, name: "dropped dependencies stay subscribed", file: "depend.go",
+		old: "\t\tn.scope.detach(rest)\n",
+		new: "\t\t_ = rest\n",
+	},
+	{
+		lines: []int{21, 22}, name: "all dependencies are checked", file: "depend.go",
+		old: `	for ; top.at != nil && !changed; top.at`,
+		new: `	for ; top.at != nil; top.at`,
+	},
+	{
+		lines: []int{23, 24, 33}, name: "unobserved counts as up to date", file: "depend.go",
+		old: `	return n.flags&flagValue != 0 && n.valid == n.scope.clock`,
+		new: `	return n.flags&flagValue != 0`,
+	},
+	{
+		lines: []int{25, 26}, name: "the stack keeps what is done", file: "depend.go",
+		old: "\t\t*top = check{}\n",
+		new: ``,
+	},
+	{
+		lines: []int{29}, name: "zero is no value", file: "computed.go",
+		old: `if !c.made || err != nil`,
+		new: `if err != nil`,
+	},
+	{
+		lines: []int{30, 31}, name: "a cycle is another error", file: "computed.go",
+		old: `panic(&misuse{ErrCycle,`,
+		new: `panic(&misuse{ErrTracker,`,
+	},
+	{
+		lines: []int{32}, name: "a cycle ends the evaluation", file: "computed.go",
+		old: "\tif c.flags&flagRunning != 0 {\n",
+		new: "\tif c.flags&flagRunning != 0 {\n\t\tc.flags &^= flagRunning\n",
+	},
+	{
+		lines: []int{34}, name: "an error is wrapped each time", file: "scope.go",
+		old: "\tcase *PanicError:\n\t\treturn v\n",
+		new: "\tcase *PanicError:\n\t\treturn newPanicError(v.Error())\n",
+	},
+	{
+		lines: []int{35}, name: "Try hides the error", file: "computed.go",
+		old: "\treturn c.value, c.err\n}\n\n// Peek",
+		new: "\treturn c.value, nil\n}\n\n// Peek",
+	},
+	{
+		lines: []int{36}, name: "an error forgets its dependencies", file: "computed.go",
+		old: "\tc.end(outer)\n",
+		new: "\tif c.err != nil {\n\t\tc.lastDep = nil\n\t}\n\tc.end(outer)\n",
+	},
+	{
+		lines: []int{37}, name: "a computed may write", file: "scope.go",
+		old: "\tif sc.active.computed != nil {\n",
+		new: "\tif false {\n",
+	},
+	{
+		lines: []int{38}, name: "Goexit stops the others", file: "scope.go",
+		old: "\t\tif ended {\n",
+		new: "\t\tif ended && false {\n",
+	},
+	{
+		lines: []int{39}, name: "the first run waits", file: "effect.go",
+		old: "\tif err := e.run(); err != nil {\n\t\treturn nil, err\n\t}\n\tok = true",
+		new: "\te.flags |= flagNotified\n\tsc.queue = append(sc.queue, e)\n\te.deps = &link{source: &sc.batch, version: 1}\n\tok = true",
+	},
+	{
+		lines: []int{40, 47, 64}, name: "effects run at each write", file: "signal.go",
+		old: "\t\tsc.notify(&v.node)\n",
+		new: "\t\tsc.notify(&v.node)\n\t\tfor _, e := range sc.queue[sc.head:] {\n\t\t\te.rerun()\n\t\t}\n",
+	},
+	{
+		lines: []int{41}, name: "no cleanup before a run", file: "effect.go",
+		old: "\tif e.cleanUp() {\n",
+		new: "\tif false {\n",
+	},
+	{
+		lines: []int{42, 43}, name: "no cleanup at the end", file: "effect.go",
+		old: "\te.dropChildren()\n\te.cleanUp()\n}",
+		new: "\te.dropChildren()\n}",
+	},
+	{
+		lines: []int{44}, name: "what is disposed of stays subscribed", file: "effect.go",
+		old: "\t\te.scope.detach(l)\n",
+		new: "\t\t_ = l\n",
+	},
+	{
+		lines: []int{45}, name: "a cleanup's Dispose does not keep the body from running", file: "effect.go",
+		old: "\tif e.doomed.Load() {\n\t\te.tearDown()\n\t\treturn\n\t}\n",
+		new: ``,
+	},
+	{
+		lines: []int{46}, name: "a notified effect runs in any case", file: "effect.go",
+		old: "func (e *Effect) outdated() bool {\n",
+		new: "func (e *Effect) outdated() bool {\n\tif e != nil {\n\t\treturn true\n\t}\n",
+	},
+	{
+		lines: []int{48}, name: "a failed first run stays", file: "effect.go",
+		old: "\t\tif !ok {\n\t\t\te.tearDown()\n",
+		new: "\t\tif !ok && false {\n\t\t\te.tearDown()\n",
+	},
+	{
+		lines: []int{49}, name: "a failed run is not cleaned up", file: "effect.go",
+		old: "\t\tif !ok {\n\t\t\te.dropChildren()\n",
+		new: "\t\tif !ok && false {\n\t\t\te.dropChildren()\n",
+	},
+	{
+		lines: []int{50}, name: "a failed cleanup is passed over", file: "effect.go",
+		old: "\tif e.cleanUp() {\n\t\te.tearDown()\n\t\treturn\n\t}\n",
+		new: "\te.cleanUp()\n",
+	},
+	{
+		lines: []int{51}, name: "a lower cap", file: "scope.go",
+		old: `maxRounds = 100 `,
+		new: `maxRounds = 5 `,
+	},
+	{
+		lines: []int{52}, name: "a higher cap", file: "scope.go",
+		old: `maxRounds = 100 `,
+		new: `maxRounds = 1000 `,
+	},
+	{
+		lines: []int{53}, name: "Dispose does not mark", file: "effect.go",
+		old: `	if e.doomed.Swap(true) {`,
+		new: `	if e.doomed.Load() {`,
+	},
+	{
+		lines: []int{54}, name: "a child reads for its parent", file: "depend.go",
+		old: "\touter, sc.active = sc.active, n\n",
+		new: "\tif outer = sc.active; outer == nil || outer.effect == nil {\n\t\tsc.active = n\n\t}\n",
+	},
+	{
+		lines: []int{55}, name: "cleaned up before its children", file: "effect.go",
+		old: "\te.dropChildren()\n\tif e.cleanUp() {",
+		new: "\tfailed := e.cleanUp()\n\te.dropChildren()\n\tif failed {",
+	},
+	{
+		lines: []int{56}, name: "a nested batch flushes", file: "scope.go",
+		old: "\t\tf(w)\n\t\treturn nil\n",
+		new: "\t\tf(w)\n\t\tfor _, e := range sc.queue[sc.head:] {\n\t\t\te.rerun()\n\t\t}\n\t\treturn nil\n",
+	},
+	{
+		lines: []int{57, 59}, name: "Get does not see the batch", file: "signal.go",
+		old: "\tv.scope.track(&v.node)\n\treturn v.cell.current()",
+		new: "\tv.scope.track(&v.node)\n\treturn v.Load()",
+	},
+	{
+		lines: []int{58}, name: "nothing is ever reverted", file: "signal.go",
+		old: `	if writes <= 1 || !v.same() {`,
+		new: `	if writes >= 0 || !v.same() {`,
+	},
+	{
+		lines: []int{61}, name: "only the first error is told", file: "scope.go",
+		old: `*err = errors.Join(append([]error{*err}, sc.errs...)...)`,
+		new: `*err = errors.Join(*err, sc.errs[0])`,
+	},
+	{
+		lines: []int{62}, name: "the queue is not rewound", file: "scope.go",
+		old: `sc.queue, sc.head, sc.round = sc.queue[:0], 0, 0`,
+		new: `sc.queue, sc.round = sc.queue[:0], 0`,
+	},
+	{
+		lines: []int{63}, name: "Untracked does not end", file: "scope.go",
+		old: "\tdefer func() { n.mute-- }()\n",
+		new: ``,
+	},
+	{
+		lines: []int{65}, name: "a write is seen at once", file: "signal.go",
+		old: "\tv.version = sc.clock\n\tif v.cell",
+		new: "\tv.version = sc.clock\n\tdefer sc.committed.Store(sc.clock)\n\tif v.cell",
+	},
+	{
+		lines: []int{66}, name: "a cancelled wait succeeds", file: "effect.go",
+		old: `return x, context.Cause(ctx)`,
+		new: `return x, nil`,
+	},
+	{
+		lines: []int{67}, name: "Changes stays subscribed", file: "effect.go",
+		old: "\t\tdefer e.Dispose()\n\t\tseen",
+		new: `		seen`,
+	},
+	{
+		lines: []int{68}, name: "trackers are good for ever", file: "scope.go",
+		old: `n.scope != sc || n.flags&flagRunning == 0`,
+		new: `n.scope != sc`,
+	},
+	{
+		lines: []int{69}, name: "readiness is not told", file: "observe.go",
+		old: "\t\t\tb.signals.ready.set(b.view.ready)\n",
+		new: "\t\t\t_ = b.view.ready\n",
+	},
+	{
+		lines: []int{70}, name: "every start visits its edges", file: "observe.go",
+		old: `	if (was&wordFeeds != 0 || o.last != nil) &&`,
+		new: `	if`,
+	},
+	{
+		lines: []int{71}, name: "a count is not told", file: "observe.go",
+		old: `			counter.set(counts[status])`,
+		new: `			counter.set(counts[status] - 1)`,
+	},
+	{
+		lines: []int{72}, name: "links are not reused", file: "depend.go",
+		old: `	if next != nil && next.source == source {`,
+		new: `	if false {`,
+	},
+}
+
+func main() {
+	if err := run(strings.Join(os.Args[1:], " ")); err != nil {
+		fmt.Fprintln(os.Stderr, "signalmutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(only string) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "signalmutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	problems := make([]error, len(mutants))
+	for line := 1; line <= lastLine; line++ {
+		if !slices.ContainsFunc(mutants, func(m mutant) bool { return slices.Contains(m.lines, line) }) {
+			return fmt.Errorf("no bug is planted for line %d", line)
+		}
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.NumCPU())
+	for i := range mutants {
+		m := &mutants[i]
+		if !strings.Contains(m.name, only) {
+			continue
+		}
+		wg.Go(func() {
+			slots <- struct{}{}
+			problems[i] = m.try(root, filepath.Join(dir, fmt.Sprint(i)))
+			fmt.Printf("%-60s lines %v: %s\n", m.name, m.lines, map[bool]string{true: "found", false: "NOT FOUND"}[problems[i] == nil])
+			<-slots
+		})
+	}
+	wg.Wait()
+	if err := computedsDoNotWrite(root, dir); err != nil {
+		return err
+	}
+	for i, err := range problems {
+		if err != nil {
+			return fmt.Errorf("%s: %w", mutants[i].name, err)
+		}
+	}
+	return nil
+}
+
+// core are the files that the reactive layer consists of: with a stub for the little that it uses of the rest they are a
+// package, which compiles in a fraction of the time.
+var core = []string{"doc.go", "scope.go", "depend.go", "signal.go", "computed.go", "effect.go", "signal_test.go", "signal_effect_test.go"}
+
+const stub = `package kahn
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+var ErrCycle = errors.New("cycle")
+
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprint("panic: ", e.Value) }
+
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+func newPanicError(v any) *PanicError { return &PanicError{v, debug.Stack()} }
+`
+
+var failedLine = regexp.MustCompile(`--- FAIL: Test\w+/(\d+)_`)
+
+// try builds the tests with the bug planted and runs those of its lines.
+func (m *mutant) try(root, dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	overlay, err := m.plant(root, dir)
+	if err != nil {
+		return err
+	}
+	binary := filepath.Join(dir, "signals.test")
+	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".")
+	build.Dir = root
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("a planted bug has to compile: %s", text)
+	}
+	defer os.Remove(binary)
+	for _, line := range m.lines {
+		test := exec.Command(binary, "-test.timeout=10s",
+			fmt.Sprintf("-test.run=^Test(Signals|Effects|SignalsFromManyGoroutines|ObservedState)$/^%d_", line))
+		test.Dir = root
+		text, err := test.CombinedOutput()
+		if err == nil {
+			return fmt.Errorf("line %d passes", line)
+		}
+		if f := failedLine.FindSubmatch(text); f == nil || string(f[1]) != fmt.Sprint(line) {
+			return fmt.Errorf("line %d: it is another failure: %.500s", line, text)
+		}
+	}
+	return nil
+}
+
+// plant writes the broken copy of the file, and the description by which the go command takes it for the original. Where
+// the core is all that is needed, everything else is taken out.
+func (m *mutant) plant(root, dir string) (overlay string, err error) {
+	original := filepath.Join(root, m.file)
+	source, err := os.ReadFile(original)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(source), m.old); n != 1 {
+		return "", fmt.Errorf("the text to replace occurs %d times in %s: %s", n, m.file, m.old)
+	}
+	replace := map[string]string{}
+	write := func(path, text string) {
+		file := filepath.Join(dir, filepath.Base(path))
+		if e := os.WriteFile(file, []byte(text), 0o600); e != nil {
+			err = e
+		}
+		replace[path] = file
+	}
+	if slices.Contains(core, m.file) {
+		files, err := filepath.Glob(filepath.Join(root, "*.go"))
+		if err != nil {
+			return "", err
+		}
+		for _, file := range files {
+			if !slices.Contains(core, filepath.Base(file)) {
+				replace[file] = "" // not there
+			}
+		}
+		write(filepath.Join(root, "stub_for_signals.go"), stub)
+	}
+	write(original, strings.Replace(string(source), m.old, m.new, 1))
+	text, e := json.Marshal(map[string]any{"Replace": replace})
+	if e != nil {
+		return "", e
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	if e := os.WriteFile(overlay, text, 0o600); e != nil {
+		return "", e
+	}
+	return overlay, err
+}
+
+const program = `package main
+
+import "github.com/seed-c794f7ef/kahn"
+
+func main() {
+	sc := new(kahn.Scope)
+	s := kahn.NewSignal(sc, 1)
+	kahn.NewComputed(sc, func(r kahn.Reader) int { return s.Get(r) })
+	_, _ = kahn.NewEffect(sc, func(r kahn.Writer) { s.Set(r, 2) })
+}
+`
+
+// computedsDoNotWrite compiles what must not compile, line 37, and what differs from it in the tracker alone.
+func computedsDoNotWrite(root, dir string) error {
+	build := func(source string) ([]byte, error) {
+		file := filepath.Join(dir, "main.go")
+		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+			return nil, err
+		}
+		cmd := exec.Command("go", "build", "-o", os.DevNull, file)
+		cmd.Dir = root
+		return cmd.CombinedOutput()
+	}
+	if text, err := build(program); err != nil {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	text, err := build(strings.Replace(program, "return s.Get(r)", "s.Set(r, 2); return 0", 1))
+	if err == nil || !strings.Contains(string(text), "does not implement kahn.Writer") {
+		return fmt.Errorf("line 37: a computed that writes compiles, or fails otherwise: %s", text)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package kahn_test
+
+import (
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Signals, a computed and an effect, on their own.
+func ExampleScope() {
+	sc := new(kahn.Scope)
+	price, count := kahn.NewSignal(sc, 3), kahn.NewSignal(sc, 2)
+	total := kahn.NewComputed(sc, func(r kahn.Reader) int { return price.Get(r) * count.Get(r) })
+	shown, err := kahn.NewEffect(sc, func(w kahn.Writer) { fmt.Println("total", total.Get(w)) })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = kahn.Batch(sc, func(w kahn.Writer) {
+		price.Set(w, 4)
+		count.Set(w, 5)
+	})
+	shown.Dispose()
+	_ = price.Store(100)
+	// Output:
+	// total 6
+	// total 20
+}
+
+// A coordinator of its own: effects on the status of nodes begin them, and a failure cascades before the call that reports it
+// returns.
+func ExampleState_StatusSignal() {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "fetch"},
+		kahn.Node{ID: "resize", After: []string{"fetch"}},
+		kahn.Node{ID: "publish", After: []string{"resize"}},
+	)
+	plan, err := g.Compile()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	st, err := kahn.NewState(plan)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer st.Dispose()
+	var calls []kahn.Task // on their way
+	for ref, id := range plan.Declared() {
+		status := st.StatusSignal(ref)
+		_, err := kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+			switch status.Get(w).CallAction() {
+			case kahn.CallStart:
+				if task, err := st.Begin(ref); err == nil {
+					fmt.Println("start", id)
+					calls = append(calls, task)
+				}
+			case kahn.CallAbort:
+				fmt.Println("abort", id)
+			}
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	_ = st.Settle(calls[0].Token, kahn.Outcome{Status: kahn.Completed})
+	_ = st.Settle(calls[1].Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError})
+	fmt.Println(st.RunStatusSignal().Load())
+	// Output:
+	// start fetch
+	// start resize
+	// abort publish
+	// failed
+}
