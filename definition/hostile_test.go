@@ -210,6 +210,41 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
+// A tree of another format is held to the same limits, though its parts may be shared; what its reader found is reported.
+func TestFromTree(t *testing.T) {
+	config := func(v definition.Value) *definition.Value {
+		v.Key = "config"
+		return &definition.Value{Type: definition.Object, Items: []definition.Value{
+			{Key: "version", Type: definition.Number, Text: "1"},
+			{Key: "nodes", Type: definition.List, Items: []definition.Value{
+				{Type: definition.Object, Items: []definition.Value{{Key: "id", Type: definition.Text, Text: "n"}, v}},
+			}},
+		}}
+	}
+	deep, wide := definition.Value{Type: definition.List}, definition.Value{Type: definition.List}
+	for range 200 {
+		deep = definition.Value{Type: definition.List, Items: []definition.Value{deep}}
+	}
+	for range 60 {
+		wide = definition.Value{Type: definition.List, Items: []definition.Value{wide, wide}}
+	}
+	for name, v := range map[string]definition.Value{"depth": deep, "values": wide} {
+		_, err := definition.FromTree(config(v), definition.Limits{})
+		require.ErrorIs(t, err, definition.ErrLimit, name)
+	}
+	_, err := definition.FromTree(config(deep), definition.Limits{Depth: 204})
+	require.NoError(t, err)
+	_, err = definition.FromTree(config(deep), definition.Limits{Depth: 203})
+	require.ErrorIs(t, err, definition.ErrLimit)
+
+	found := &definition.Problem{Kind: definition.ErrAmbiguous, Position: definition.Position{Line: 3, Column: 4}, Message: "what is this?"}
+	_, err = definition.FromTree(config(definition.Value{Problem: found}), definition.Limits{})
+	require.ErrorIs(t, err, definition.ErrAmbiguous)
+	require.EqualError(t, err, `definition: line 3, column 4: $.nodes[0].config: node "n": what is this?`)
+	_, err = definition.FromTree(&definition.Value{Problem: found}, definition.Limits{})
+	require.EqualError(t, err, `definition: line 3, column 4: $: what is this?`)
+}
+
 // FuzzDecode: any text is refused with a typed error, or read into a graph that is written and read again unchanged.
 // What is read is JSON.
 func FuzzDecode(f *testing.F) {
