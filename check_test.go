@@ -349,8 +349,10 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			attempt++
 		}
 		if e.Type != kahn.EventNodeQueued {
+			if !n.reentered { // else what is inside goes on
+				maps.DeleteFunc(c.nodes, func(path string, _ *nodeLife) bool { return inside(path, e.Path) })
+			}
 			n.attempt, n.reentered = attempt, false
-			maps.DeleteFunc(c.nodes, func(path string, _ *nodeLife) bool { return inside(path, e.Path) }) // it all begins anew
 		}
 		if c.waves && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
 			return fmt.Errorf("outside its wave")

@@ -405,7 +405,7 @@ func (r *Run) conclude(now int64) {
 	}
 	if r.concluded && r.workers == 0 && r.timers == 0 {
 		if r.outer != nil {
-			r.leave()
+			r.childLeft()
 			return
 		}
 		select {

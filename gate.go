@@ -135,7 +135,7 @@ func (r *Run) answer(ref Ref, value any) answer {
 }
 
 // Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
-// is the node's id, or the token that the step gave. A gate may be answered before it is reached; it does not wait then.
+// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is reached; it does not wait then.
 //
 // The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
 // gate nor one that a step waits under is refused with [ErrUnknownGate], a node that was stopped or skipped with
@@ -143,6 +143,7 @@ func (r *Run) answer(ref Ref, value any) answer {
 // end with [ErrFinished].
 func (r *Run) Signal(gate string, value any) error {
 	r.st.mu.Lock()
+	r, gate = r.waiter(gate)
 	ref, err := r.gateOf(gate)
 	r.st.mu.Unlock()
 	if err != nil {
@@ -218,7 +219,7 @@ func (r *Run) reachGate(ref Ref, now int64) {
 		return
 	}
 	x := r.extra(ref)
-	x.wait = &Wait{Node: r.plan.nodes[ref].ID, Token: r.plan.nodes[ref].ID, Since: r.timeAt(now)}
+	x.wait = &Wait{Node: r.plan.nodes[ref].ID, Token: r.path(ref), Since: r.timeAt(now)}
 	if g := r.plan.nodes[ref].Gate; g != nil && g.Timeout > 0 {
 		x.wait.Deadline = x.wait.Since.Add(g.Timeout)
 		r.armGate(ref, x, g.Timeout)
@@ -322,8 +323,16 @@ func (r *Run) waiting() (list []Wait) {
 		return nil
 	}
 	for _, ref := range r.plan.declared {
-		if statusOf(r.st.words[ref]) == Suspended {
-			list = append(list, *r.extras[ref].wait)
+		switch w := r.st.words[ref]; {
+		case statusOf(w) == Suspended:
+			wait := *r.extras[ref].wait
+			if wait.Token == wait.Node {
+				wait.Token = r.path(ref)
+			}
+			wait.Node = r.path(ref)
+			list = append(list, wait)
+		case w&wordDormant != 0:
+			list = append(list, r.extras[ref].comp.child.waiting()...)
 		}
 	}
 	return list
@@ -342,8 +351,7 @@ func (r *Run) waitingIDs() (ids []string) {
 // meanwhile, or has no node left to start, ends as usual.
 func (r *Run) Leave() {
 	r.control(func(int64) {
-		r.leaving = true
-		r.st.hold = holdAll
+		r.leave()
 	})
 }
 
@@ -352,6 +360,13 @@ func (r *Run) Leave() {
 func (r *Run) rest(now int64) {
 	s := &r.st
 	if r.concluded || r.workers > 0 || s.done() || s.hasNext() || s.busy > 0 && !r.leaving {
+		return
+	}
+	if r.leaving && r.childAtWork() {
+		return
+	}
+	if r.outer != nil {
+		r.restInside()
 		return
 	}
 	if !r.resting {
@@ -373,6 +388,7 @@ func (r *Run) rest(now int64) {
 		r.disarm(&x.overall)
 		r.disarm(&x.gate)
 	}
+	r.putAside()
 	if r.detach != nil && r.detach() {
 		r.timers--
 	}
@@ -383,6 +399,11 @@ func (r *Run) rest(now int64) {
 
 // wake tells that a run that was suspended goes on.
 func (r *Run) wake(now int64) {
+	if r.resting && r.outer != nil {
+		r.resting = false
+		r.wakeOuter(now)
+		return
+	}
 	if r.resting {
 		r.resting = false
 		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.waitingIDs()}})

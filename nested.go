@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"slices"
+	"strings"
 )
 
 // composite is what a run keeps of a composite node, from its start on.
@@ -112,8 +113,8 @@ func (r *Run) childEnded(c *Run) {
 	r.tree.touch(r)
 }
 
-// leave is called when the goroutines of a nested run that has ended have returned.
-func (r *Run) leave() {
+// childLeft is called when the goroutines of a nested run that has ended have returned.
+func (r *Run) childLeft() {
 	if !r.left {
 		r.left = true
 		r.outer.timers--
@@ -191,6 +192,7 @@ func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 
 // stopFor stops a nested run for what its composite is stopped for.
 func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
+	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun:
@@ -261,4 +263,116 @@ func (r *Run) eachInput(f func(name string)) {
 		f(inputIteration)
 		f(inputPrevious)
 	}
+}
+
+// The rest of this file is about nested runs that can do nothing but wait for a signal.
+
+// children yields the nested runs that have not ended, in the order of their composites.
+func (r *Run) children() []*Run {
+	var refs []Ref
+	for ref, x := range r.extras {
+		if x.comp != nil && !x.comp.child.concluded {
+			refs = append(refs, ref)
+		}
+	}
+	slices.Sort(refs)
+	list := make([]*Run, len(refs))
+	for i, ref := range refs {
+		list[i] = r.extras[ref].comp.child
+	}
+	return list
+}
+
+// restInside is rest for a nested run: its composite is suspended as long as nothing in it can go on.
+func (r *Run) restInside() {
+	if !r.resting {
+		r.resting = true
+		r.outer.st.sleep(r.within.ref)
+		r.tree.touch(r.outer)
+	}
+}
+
+// wakeOuter is called when a nested run goes on that was at rest.
+func (r *Run) wakeOuter(now int64) {
+	o, ref := r.outer, r.within.ref
+	o.wake(now)
+	o.reentered = true
+	o.extra(ref).reentries++
+	o.st.rouse(ref)
+	o.flush(now) // before what happens inside
+	o.tree.touch(o)
+}
+
+// leave keeps the run, and what is nested in it, from starting anything else.
+func (r *Run) leave() {
+	r.leaving = true
+	r.st.hold = holdAll
+	for _, c := range r.children() {
+		c.leave()
+		c.tree.touch(c)
+	}
+}
+
+// childAtWork reports whether some nested run has not come to rest.
+func (r *Run) childAtWork() bool {
+	return r.plan.composite && slices.ContainsFunc(r.children(), func(c *Run) bool { return !c.resting })
+}
+
+// putAside ends the nested runs of a run that ends at rest.
+func (r *Run) putAside() {
+	if !r.plan.composite {
+		return
+	}
+	for _, c := range r.children() {
+		c.putAside()
+		c.concluded, c.verdict = true, verdict{status: RunSuspended}
+		for ref, x := range c.extras {
+			c.disarmNode(ref)
+			c.disarm(&x.overall)
+			c.disarm(&x.gate)
+		}
+		c.tree.touch(c)
+	}
+}
+
+// waiter finds the run in which a node waits that goes by a path, or under a token of its own, and what it goes by there.
+func (r *Run) waiter(gate string) (*Run, string) {
+	if _, err := r.gateOf(gate); err == nil || !r.plan.composite {
+		return r, gate
+	}
+	for _, c := range r.children() {
+		name, inside := gate, c.items != nil // an item goes by the same name in the run of the items
+		if !inside {
+			name, inside = strings.CutPrefix(gate, c.prefix[len(r.prefix):])
+		}
+		if inside {
+			if in, name := c.waiter(name); in.waitsUnder(name) {
+				return in, name
+			}
+		}
+		if in := c.withToken(gate); in != nil {
+			return in, gate
+		}
+	}
+	return r, gate
+}
+
+func (r *Run) waitsUnder(gate string) bool {
+	_, err := r.gateOf(gate)
+	return err == nil
+}
+
+// withToken finds the run of a step that waits under a token that is not the id of a node.
+func (r *Run) withToken(token string) *Run {
+	if _, ok := r.tokens[token]; ok {
+		if _, is := r.plan.Ref(token); !is {
+			return r
+		}
+	}
+	for _, c := range r.children() {
+		if in := c.withToken(token); in != nil {
+			return in
+		}
+	}
+	return nil
 }

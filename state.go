@@ -168,6 +168,7 @@ const (
 	wordBlocked     uint64 = 1 << 52 // the join was blocked
 	wordObserved    uint64 = 1 << 53 // it has signals
 	wordFeeds       uint64 = 1 << 54 // not started, and somebody waits for it to be known that a successor is waiting
+	wordDormant     uint64 = 1 << 55 // a composite all of whose work is suspended: Suspended to everybody but the coordinator
 	kindShift              = 56
 
 	wordS       = uint64(seenS) << seenShift
@@ -285,8 +286,11 @@ func (s *State) Status(r Ref) Status {
 
 func (s *State) status(r Ref) Status {
 	status := statusOf(s.words[r])
-	if s.words[r]&wordAdmitting != 0 {
+	switch w := s.words[r]; {
+	case w&wordAdmitting != 0:
 		return Ready
+	case w&wordDormant != 0:
+		return Suspended
 	}
 	if status != Idle {
 		return status
@@ -649,6 +653,29 @@ func (s *State) suspend(t Token) error {
 		s.hold = max(s.hold, holdFresh)
 	}
 	return nil
+}
+
+// sleep marks a running composite that can do nothing but wait. It stays running to whatever may stop it, so that what it
+// consists of is stopped first.
+func (s *State) sleep(r Ref) {
+	was := s.words[r]
+	s.words[r] = was | wordDormant
+	s.busy--
+	s.asleep++
+	if s.onSuspend == SuspendStop {
+		s.hold = max(s.hold, holdFresh)
+	}
+	s.log(r, was, Suspended)
+}
+
+// rouse lets a composite go on, as a new attempt of the State.
+func (s *State) rouse(r Ref) {
+	was := s.words[r]
+	s.log(r, was, Ready)
+	s.words[r] = was&^wordDormant + 1
+	s.busy++
+	s.awake()
+	s.log(r, was, Running)
 }
 
 // awake counts a node that is no longer suspended.
