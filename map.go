@@ -15,8 +15,8 @@ import (
 //
 // A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; its parameters and upstream values are those of the
 // node, and the item and the index are parameters too, named "item" and "index". A nested run has them as root inputs. The
-// node's Retry, Timeout, Priority, Groups and Key apply to each item, everything else to the node as a whole: guards and
-// ports before the list is looked at, OverallTimeout, Fallback and ContinueOnFail to what comes of it. The run sees one node;
+// node's Retry, Timeout and Priority, and for a step Groups and Key, apply to each item, everything else to the node as a
+// whole: guards and ports before the list is looked at, OverallTimeout, Fallback and ContinueOnFail to what comes of it. The run sees one node;
 // the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. Null, or no value at all, is an empty list, unless
@@ -117,10 +117,14 @@ func (r *Run) itemsOf(ref Ref, value any) (*items, error) {
 
 // itemNode is what a map does for each of its items, as a node.
 func itemNode(n *Node) Node {
-	return Node{
+	item := Node{
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Do: n.Do, Sub: n.Sub, Retry: n.Retry, Timeout: n.Timeout,
 		Priority: n.Priority, Estimate: n.Estimate, Groups: n.Groups, Key: n.Key,
 	}
+	if n.Sub != nil {
+		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot
+	}
+	return item
 }
 
 // repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on.
