@@ -3,7 +3,6 @@ package kahn_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -529,6 +528,6 @@ func withTimeout(t *testing.T, f func()) {
 	case <-done:
 	case <-ctx.Done():
 		buf := make([]byte, 1<<16)
-		t.Fatal("hangs\n", fmt.Sprintf("%s", buf[:runtime.Stack(buf, true)]))
+		t.Fatal("hangs\n", string(buf[:runtime.Stack(buf, true)]))
 	}
 }

@@ -78,7 +78,7 @@ func TestWatch(t *testing.T) {
 		// A consumer that comes back late has held nobody up, and finds the last.
 		run, err = kahn.Start(t.Context(), chainGraph(4), sleepStep)
 		require.NoError(t, err)
-		begin, n = time.Now(), 0
+		n = 0
 		clear(last)
 		for id, status := range run.Watch(t.Context()) {
 			if n == 0 {

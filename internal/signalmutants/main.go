@@ -353,7 +353,8 @@ func run(only string) error {
 
 // core are the files that the reactive layer consists of: with a stub for the little that it uses of the rest they are a
 // package, which compiles in a fraction of the time.
-var core = []string{"doc.go", "scope.go", "depend.go", "signal.go", "computed.go", "effect.go", "signal_test.go", "signal_effect_test.go"}
+var core = []string{"doc.go", "scope.go", "depend.go", "signal.go", "computed.go", "effect.go", "signal_test.go", "signal_effect_test.go",
+	"signal_concurrent_test.go"}
 
 const stub = `package kahn
 
