@@ -420,7 +420,7 @@ func (r *Run) storeFailed(tx *transaction, err error) {
 	if r.concluded {
 		r.concluded = false // it had not ended, as it turns out
 	}
-	s.stopped = CauseStoreError
+	s.stopped, s.closed = CauseStoreError, true
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 	s.stop(CauseStoreError, noRef, stopAsking)
 	for ref := range r.extras {

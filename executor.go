@@ -108,8 +108,37 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if r.cfg.traceTask {
 		r.beginTask()
 	}
-	r.begin(from)
+	r.prepare(from)
+	if s := r.cfg.idempotency; s != nil {
+		if other, err := s.claim(r); other != r {
+			r.discard()
+			return other, err
+		}
+	}
+	if r.cfg.runner != nil {
+		if now, err := r.cfg.runner.admit(r, from); err != nil || !now {
+			if err == nil {
+				return r, nil // pending
+			}
+			if s := r.cfg.idempotency; s != nil {
+				s.Forget(r.cfg.idempotencyKey)
+			}
+			r.discard()
+			return nil, err
+		}
+	}
+	r.begin(from, 0)
 	return r, nil
+}
+
+// discard gives up a run that was prepared and will not begin.
+func (r *Run) discard() {
+	if r.log != nil {
+		r.log.close()
+	}
+	if r.durable != nil {
+		_ = r.releaseLease() // else it runs out
+	}
 }
 
 // origin is where the run goes on from, or nil if it starts anew. Everything else that may keep it from running was looked
@@ -195,6 +224,7 @@ type Run struct {
 	unheld    bool           // the caller has no hold of the Run: when it is suspended that is its end
 	leaving   bool           // Leave was called
 	resting   bool           // suspended, nothing left to do
+	pending   bool           // the Runner has not let it begin
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet
@@ -307,14 +337,13 @@ func (r *Run) extra(ref Ref) *extra {
 	return x
 }
 
-// begin begins the run, or goes on with the one that was restored.
-func (r *Run) begin(x *restoration) {
+// prepare makes what a run that has not begun needs to be looked at, and to be cancelled.
+func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	r.epoch = 1
 	r.st.init(r.plan, &r.cfg)
 	r.st.host = r
 	r.st.admits = true
-	r.bound = int64(r.cfg.timeout)
 	if r.plan.composite {
 		r.plant()
 	}
@@ -330,6 +359,11 @@ func (r *Run) begin(x *restoration) {
 		}
 		r.st.logged, r.st.noted = true, true
 	}
+}
+
+// begin begins the run, or goes on with the one that was restored, at the given time of its clock. A run that was pending may
+// have been cancelled meanwhile; it has ended then.
+func (r *Run) begin(x *restoration, now int64) {
 	var ended *stopCause
 	if r.ctx.Err() != nil {
 		ended = r.callerCause()
@@ -341,14 +375,21 @@ func (r *Run) begin(x *restoration) {
 	s := &r.st
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.concluded {
+		return
+	}
+	r.pending, r.began = false, now
+	if r.cfg.timeout > 0 {
+		r.bound = saturatingAdd(now, int64(r.cfg.timeout))
+	}
 	if x != nil {
 		r.restore(x)
-		r.continueWaits(answers, 0)
+		r.continueWaits(answers, now)
 	} else {
-		r.event(entry{kind: evRunStarted})
+		r.event(entry{kind: evRunStarted, at: now})
 		s.begin()
 	}
-	r.flush(0)
+	r.flush(now)
 	if r.durable != nil {
 		r.startRenewal()
 	}
@@ -372,10 +413,10 @@ func (r *Run) begin(x *restoration) {
 	}
 	if r.tree != nil {
 		r.tree.touch(r)
-		r.tree.settle(0)
+		r.tree.settle(now)
 		return
 	}
-	r.dispatch(0)
+	r.dispatch(now)
 }
 
 // now is the run's clock: nanoseconds since its start, monotonic.
@@ -400,7 +441,7 @@ func (r *Run) dispatch(now int64) {
 
 // conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.
 func (r *Run) conclude(now int64) {
-	if !r.concluded && r.st.done() {
+	if !r.concluded && !r.pending && r.st.done() {
 		r.sumUp(now)
 	}
 	if r.concluded && r.workers == 0 && r.timers == 0 {
@@ -413,6 +454,9 @@ func (r *Run) conclude(now int64) {
 		default:
 			if r.task != nil {
 				r.task.End()
+			}
+			if r.cfg.runner != nil {
+				r.cfg.runner.changed(r, leftActive)
 			}
 			close(r.done)
 		}
@@ -561,7 +605,7 @@ func (r *Run) AbortAll(err error) {
 }
 
 // CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
-// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node.
+// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node, or the run is pending.
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -569,6 +613,10 @@ func (r *Run) CancelNode(id string) error {
 	}
 	err := ErrFinished
 	r.control(func(now int64) {
+		if r.pending {
+			err = fmt.Errorf("%w: the run is pending", ErrTransition)
+			return
+		}
 		r.wake(now)
 		if err = r.st.stopNode(ref, CauseCancelNode, ref, stopAsking); err == nil {
 			if x := r.extra(ref); x.stop == nil {
@@ -603,6 +651,8 @@ func (r *Run) status() RunStatus {
 		return r.verdict.status
 	case r.resting:
 		return RunSuspended
+	case r.pending:
+		return RunPending
 	}
 	return RunRunning
 }
@@ -622,6 +672,9 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopManner) {
 	if r.st.done() {
 		return
+	}
+	if r.pending {
+		r.openUnbegun(r.now())
 	}
 	r.wake(r.now())
 	r.leaving = false

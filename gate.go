@@ -352,6 +352,9 @@ func (r *Run) waitingIDs() (ids []string) {
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		r.leave()
+		if r.pending {
+			r.openUnbegun(r.now())
+		}
 	})
 }
 
@@ -378,6 +381,9 @@ func (r *Run) rest(now int64) {
 		}
 	}
 	if !r.leaving && !r.unheld {
+		if r.cfg.runner != nil {
+			r.cfg.runner.changed(r, rests)
+		}
 		return
 	}
 	r.concluded, r.ended = true, now
@@ -406,6 +412,9 @@ func (r *Run) wake(now int64) {
 	}
 	if r.resting {
 		r.resting = false
+		if r.cfg.runner != nil {
+			r.cfg.runner.changed(r, wakes)
+		}
 		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.waitingIDs()}})
 		if r.durable != nil {
 			r.durable.changeStatus(r, RunRunning)

@@ -27,6 +27,9 @@ type config struct {
 	onSuspend      SuspendMode
 	codec          Codec
 	store          Store
+	runner         *Runner
+	idempotency    *IdempotencyStore
+	idempotencyKey string
 	checkValues    bool // outputs are encoded when their nodes complete
 	from           *Snapshot
 	signals        map[string]any

@@ -407,7 +407,7 @@ func (r *Run) judge() {
 	}
 	if s.stopped == CauseStoreError {
 		v.status, v.degraded = RunFailed, false // whatever else there is
-	} else if end := r.plan.end; end != noRef {
+	} else if end := r.plan.end; end != noRef && !s.closed {
 		r.judgeEnd(&v, end)
 	}
 	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {

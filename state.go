@@ -50,6 +50,7 @@ type State struct {
 
 	hold      hold // what is not started for the time being
 	onSuspend SuspendMode
+	closed    bool  // cleanup nodes and the end node do not run either: the run has lost its store, or was never begun
 	parks     bool  // ready nodes are queued by somebody else, once a store has them
 	held      []Ref // ready nodes that the hold has passed over
 	tree      *tree // of runs under a common limit, which this one is a part of; limit is set then; else nil

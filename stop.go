@@ -140,7 +140,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
 	for i := range s.words {
 		r, w := Ref(i), s.words[i]
-		if statusOf(w).Terminal() || s.plan.facts[r].is(factCleanup) && kind != CauseStoreError { // nothing runs without its store
+		if statusOf(w).Terminal() || s.plan.facts[r].is(factCleanup) && !s.closed {
 			continue
 		}
 		if statusOf(w) == Running && manner != stopInstantly {

@@ -1,0 +1,128 @@
+package kahn
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrKeyConflict answers an idempotency key that was used for another graph or other inputs.
+var ErrKeyConflict = errors.New("idempotency key was used for something else")
+
+// IdempotencyKey returns the key under which the same work is the same run: the hex SHA-256 of the workflow's id and of the
+// inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest form. An input that has
+// no JSON form is an error that matches [ErrNotEncodable].
+func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
+	data, err := canonical(inputs)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	h.Write([]byte(workflow))
+	h.Write(data)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// canonical is the JSON form of a value that is the same for the same value. It calls user code.
+func canonical(v any) (data []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(p))
+		}
+	}()
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
+	}
+	// Once more by way of maps, so that the fields of structs are sorted too.
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var form any
+	if err := d.Decode(&form); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(form); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// IdempotencyStore makes one run of all that are started under one key, see [Idempotent]. The zero value is empty and ready
+// for use, by any number of goroutines. It holds the runs, and so their Results, in memory.
+type IdempotencyStore struct {
+	// RetryFailed lets a key be used again after a run that failed or was cancelled.
+	RetryFailed bool
+
+	mu   sync.Mutex // guards runs; a run's own lock may be taken under it, never the other way around
+	runs map[string]idempotent
+}
+
+type idempotent struct {
+	run         *Run
+	fingerprint string
+}
+
+// Idempotent makes the run the one run of its key in the store. If there is one already that is at work, the caller gets that
+// one and waits with it; if it has ended, its Result, without any events; its own options and step are not used then. A key
+// whose run was of another graph or had other inputs is refused with [ErrKeyConflict]. A run that was suspended and left is
+// replaced by one that goes on from its snapshot.
+func Idempotent(s *IdempotencyStore, key string) Option {
+	return optionFunc(func(c *config) error {
+		if s == nil || key == "" {
+			return fmt.Errorf("%w: Idempotent(%v, %s)", ErrBadOption, s, quoteID(key))
+		}
+		c.idempotency, c.idempotencyKey = s, key
+		return nil
+	})
+}
+
+// Forget lets a key be used again. The run goes on.
+func (s *IdempotencyStore) Forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runs, key)
+}
+
+// claim returns the run of a key: r itself, if there is no other.
+func (s *IdempotencyStore) claim(r *Run) (*Run, error) {
+	inputs, err := canonical(r.cfg.inputs)
+	if err != nil {
+		return nil, err
+	}
+	fingerprint := r.plan.Hash() + " " + string(inputs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := r.cfg.idempotencyKey
+	old, ok := s.runs[key]
+	if ok {
+		status := old.run.Status()
+		left := status == RunSuspended && old.run.hasLeft()
+		failed := status == RunFailed || status == RunCancelled
+		switch {
+		case left && r.cfg.from != nil || failed && s.RetryFailed:
+		case old.fingerprint != fingerprint:
+			return nil, fmt.Errorf("%w: %s", ErrKeyConflict, quoteID(key))
+		default:
+			return old.run, nil
+		}
+	}
+	if s.runs == nil {
+		s.runs = map[string]idempotent{}
+	}
+	s.runs[key] = idempotent{r, fingerprint}
+	return r, nil
+}
+
+// hasLeft reports whether a suspended run has ended as it was.
+func (r *Run) hasLeft() bool {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	return r.concluded
+}

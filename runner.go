@@ -1,0 +1,262 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Runner holds what many runs share: options, a bound on how many are at work at once, and a registry of those that are live
+// or were lately. The zero value bounds nothing and remembers 100 runs that have ended. Its fields must not be changed once
+// it is in use. Execute and Start work without one.
+type Runner struct {
+	// Options are those of every run; the run's own come after them.
+	Options []Option
+	// MaxRuns bounds how many runs are at work at the same time. Further ones are pending, and begin in the order in which
+	// they arrived. A suspended run is not at work: when its signal comes it goes on at once, even above the bound. Zero
+	// means no bound.
+	MaxRuns int
+	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
+	History int
+
+	mu      sync.Mutex // guards what follows; a leaf: nothing else is locked under it
+	entries map[string]*runnerEntry
+	arrived []*runnerEntry // in the order of arrival
+	ended   int            // of the arrived ones
+	queue   []*runnerEntry // pending, in the order of arrival
+	active  int
+	closed  bool
+}
+
+// runnerEntry is a run in the registry.
+type runnerEntry struct {
+	run    *Run
+	from   *restoration // for a pending run
+	at     time.Time
+	state  runnerState
+	detach func() bool // of a pending run from its caller's context
+}
+
+// runnerState is where a run stands with its Runner.
+type runnerState uint8
+
+const (
+	queued    runnerState = iota
+	active                // counted
+	asleep                // suspended: not counted
+	forgotten             // it has ended
+)
+
+// runnerChange is what a run tells its Runner, with the run's lock held.
+type runnerChange uint8
+
+const (
+	rests runnerChange = iota
+	wakes
+	leftActive
+)
+
+const defaultHistory = 100
+
+// Start is [Start] under the Runner: with its options, and pending while MaxRuns are at work. A pending run can be waited
+// for, cancelled and left; without having begun it calls no step, cleanup nodes and the end node included. A run whose
+// caller's context ends while it is pending is cancelled.
+//
+// Errors are those of Start; [ErrDuplicateRun] if a run of this id is known and has not ended, and [ErrShutdown] after
+// Shutdown.
+func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
+	all := append(slices.Clone(rn.Options), opts...)
+	return Start(ctx, g, step, append(all, optionFunc(func(c *config) error { c.runner = rn; return nil }))...)
+}
+
+// Execute is Start and [Run.Wait]. Unlike [Execute] it waits for a suspended run to go on: the registry has it.
+func (rn *Runner) Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
+	run, err := rn.Start(ctx, g, step, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return run.Wait()
+}
+
+// Run returns a run that is live or remembered.
+func (rn *Runner) Run(id string) (*Run, bool) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	if e := rn.entries[id]; e != nil {
+		return e.run, true
+	}
+	return nil, false
+}
+
+// Runs yields the runs that are live or remembered, with the times of their arrival, in the order of it.
+func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
+	rn.mu.Lock()
+	list := slices.Clone(rn.arrived)
+	rn.mu.Unlock()
+	return func(yield func(*Run, time.Time) bool) {
+		for _, e := range list {
+			if !yield(e.run, e.at) {
+				return
+			}
+		}
+	}
+}
+
+// Shutdown ends the Runner: no run is begun any more, and the live ones are left, see [Run.Leave], so that they can go on
+// elsewhere from the snapshots of their Results, pending ones included. It returns when all have ended. When ctx ends first,
+// those that have not are cancelled, and Shutdown waits for that and returns the cause of ctx's end.
+func (rn *Runner) Shutdown(ctx context.Context) error {
+	rn.mu.Lock()
+	rn.closed = true
+	rn.queue = nil
+	live := rn.live()
+	rn.mu.Unlock()
+	for _, run := range live {
+		run.Leave()
+	}
+	var err error
+	for _, run := range live {
+		select {
+		case <-run.Done():
+			continue
+		case <-ctx.Done():
+		}
+		if err == nil {
+			err = bounded(context.Cause(ctx))
+			for _, run := range live {
+				run.Cancel()
+			}
+		}
+		<-run.Done()
+	}
+	return err
+}
+
+// live returns the runs that have not ended, with the lock held.
+func (rn *Runner) live() (runs []*Run) {
+	for _, e := range rn.arrived {
+		if e.state != forgotten {
+			runs = append(runs, e.run)
+		}
+	}
+	return runs
+}
+
+// admit registers a run that is about to begin, and reports whether it may: else it is pending now, or refused.
+func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
+	e := &runnerEntry{run: r, from: from, at: r.start}
+	id := r.ID()
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	if rn.closed {
+		return false, ErrShutdown
+	}
+	if old := rn.entries[id]; old != nil {
+		if old.state != forgotten {
+			return false, fmt.Errorf("%w: %s", ErrDuplicateRun, quoteID(id))
+		}
+		rn.forget(old)
+	}
+	if rn.entries == nil {
+		rn.entries = map[string]*runnerEntry{}
+	}
+	rn.entries[id] = e
+	rn.arrived = append(rn.arrived, e)
+	if rn.MaxRuns <= 0 || rn.active < rn.MaxRuns {
+		e.state = active
+		rn.active++
+		return true, nil
+	}
+	r.pending = true // nobody else has the run yet
+	rn.queue = append(rn.queue, e)
+	e.detach = context.AfterFunc(r.ctx, func() {
+		cause := r.callerCause()
+		r.control(func(int64) {
+			if r.pending {
+				r.stopForContext(cause)
+			}
+		})
+	})
+	return false, nil
+}
+
+// changed takes note of what a run has come to, with the lock of the run held. Runs that may begin now do so on goroutines
+// of their own, which end when they have: to begin takes the lock of another run.
+func (rn *Runner) changed(r *Run, change runnerChange) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	e := rn.entries[r.ID()]
+	if e == nil || e.run != r {
+		return
+	}
+	before := e.state == active
+	switch change {
+	case rests:
+		e.state = asleep
+	case wakes:
+		e.state = active
+	case leftActive:
+		if e.state == forgotten {
+			return
+		}
+		if e.detach != nil {
+			e.detach()
+		}
+		e.state = forgotten
+		rn.ended++
+		rn.queue = slices.DeleteFunc(rn.queue, func(q *runnerEntry) bool { return q == e })
+		rn.trim()
+	}
+	if after := e.state == active; after && !before {
+		rn.active++
+	} else if before && !after {
+		rn.active--
+	}
+	for len(rn.queue) > 0 && rn.active < rn.MaxRuns {
+		next := rn.queue[0]
+		rn.queue = rn.queue[1:]
+		next.state = active
+		rn.active++
+		next.detach()
+		go next.run.begin(next.from, next.run.now())
+	}
+}
+
+// trim forgets the runs that have ended first, beyond the history.
+func (rn *Runner) trim() {
+	history := rn.History
+	if history == 0 {
+		history = defaultHistory
+	}
+	for rn.ended > max(history, 0) {
+		i := slices.IndexFunc(rn.arrived, func(e *runnerEntry) bool { return e.state == forgotten })
+		rn.forget(rn.arrived[i])
+	}
+}
+
+// forget takes an ended run out of the registry.
+func (rn *Runner) forget(e *runnerEntry) {
+	rn.ended--
+	if id := e.run.ID(); rn.entries[id] == e {
+		delete(rn.entries, id)
+	}
+	rn.arrived = slices.DeleteFunc(rn.arrived, func(x *runnerEntry) bool { return x == e })
+}
+
+// openUnbegun announces a pending run that will end without having begun.
+func (r *Run) openUnbegun(now int64) {
+	r.pending, r.st.closed, r.began = false, true, now
+	r.event(entry{kind: evRunStarted, at: now})
+}
+
+// Errors of a Runner.
+var (
+	// ErrDuplicateRun answers a run whose id is that of another one that has not ended.
+	ErrDuplicateRun = errors.New("a run of this id has not ended")
+	// ErrShutdown answers a run that comes after Shutdown.
+	ErrShutdown = errors.New("the runner was shut down")
+)

@@ -1,0 +1,308 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func TestRunner(t *testing.T) {
+	inBubble(t, "runs above the bound are pending and begin in the order of arrival", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 2}
+		var begun []string
+		started := make(chan string, 10)
+		g := graph(kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+			started <- s.RunID()
+			return takes(time.Second)(ctx, s)
+		}})
+		var runs []*kahn.Run
+		for i := range 5 {
+			run, err := rn.Start(t.Context(), g, nil, kahn.RunID(fmt.Sprint("r", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, run)
+			synctest.Wait()
+		}
+		if got := []kahn.RunStatus{runs[0].Status(), runs[1].Status(), runs[2].Status(), runs[4].Status()}; !slices.Equal(got, []kahn.RunStatus{kahn.RunRunning, kahn.RunRunning, kahn.RunPending, kahn.RunPending}) {
+			t.Errorf("statuses %v", got)
+		}
+		for i, run := range runs {
+			res, err := run.Wait()
+			if err != nil || res.Duration != time.Second {
+				t.Errorf("run %d took %v, %v", i, res.Duration, err)
+			}
+			begun = append(begun, <-started)
+		}
+		if strings.Join(begun, " ") != "r0 r1 r2 r3 r4" {
+			t.Errorf("begun in the order %v", begun)
+		}
+		if run, ok := rn.Run("r3"); !ok || run != runs[3] {
+			t.Error("r3 is not remembered")
+		}
+	})
+
+	inBubble(t, "a pending run is cancelled without a call", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		first, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: takes(time.Second)}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := graph(after("A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"A"}}, kahn.Node{ID: "Z", Kind: kahn.KindEnd})
+		for name, stop := range map[string]func(run *kahn.Run, cancel func()){
+			"Cancel":  func(run *kahn.Run, _ func()) { run.Cancel() },
+			"context": func(_ *kahn.Run, cancel func()) { cancel() },
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			rec := newRecorder()
+			run, err := rn.Start(ctx, g, neverStep(t), kahn.OnEvent(rec.add))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := run.CancelNode("A"); !errors.Is(err, kahn.ErrTransition) {
+				t.Errorf("CancelNode: %v", err)
+			}
+			stop(run, cancel)
+			res, err := run.Wait()
+			cancel()
+			r := trial{res, t, err, rec.all()}
+			r.expect("A:C K:C Z:C", "cancelled")
+			if r.events[0].Type != kahn.EventRunStarted || r.last() != kahn.EventRunCancelled {
+				t.Errorf("%s:\n%s", name, eventText(r.events))
+			}
+		}
+		run, err := rn.Start(t.Context(), g, neverStep(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.AbortAll(errStep)
+		res, err := run.Wait()
+		trial{res, t, err, nil}.expect("A:X K:X Z:X", "failed")
+		if _, err := first.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	inBubble(t, "a suspended run does not count", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		waits, err := rn.Start(t.Context(), graph(gate("G"), kahn.Node{ID: "B", After: []string{"G"}, Do: takes(time.Second)}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if res, err := rn.Execute(t.Context(), graph(after("A")), takes(time.Second)); err != nil || res.Duration != time.Second {
+			t.Errorf("%v", err)
+		}
+		if err := waits.Signal("G", true); err != nil {
+			t.Error(err)
+		}
+		if res, err := waits.Wait(); err != nil || res.Status != kahn.RunCompleted {
+			t.Errorf("%v, %v", res.Status, err)
+		}
+	})
+
+	inBubble(t, "shutdown leaves what can go on", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		var c calls
+		g := graph(after("A"), after("B", "A"))
+		step := c.count(takes(time.Second))
+		running, err := rn.Start(t.Context(), g, step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending, err := rn.Start(t.Context(), g, step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := rn.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := rn.Start(t.Context(), g, step); !errors.Is(err, kahn.ErrShutdown) {
+			t.Error(err)
+		}
+		for i, run := range []*kahn.Run{running, pending} {
+			res, err := run.Wait()
+			r := trial{res, t, err, nil}
+			r.expect([]string{"A:ok B:ready", "A:idle B:idle"}[i], "suspended")
+			res, err = kahn.Resume(t.Context(), g, step, reload(t, res.Snapshot()), nil)
+			trial{res, t, err, nil}.expect("A:ok B:ok", "completed")
+			if res.ID() != run.ID() {
+				t.Error("the run has another id")
+			}
+		}
+		if c.of("A") != 2 || c.of("B") != 2 {
+			t.Errorf("calls %v", c.n)
+		}
+	})
+
+	inBubble(t, "shutdown that takes too long cancels", func(t *testing.T) {
+		rn := new(kahn.Runner)
+		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := rn.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		res, err := run.Wait()
+		trial{res, t, err, nil}.expect("A:C", "cancelled")
+	})
+
+	inBubble(t, "the registry is bounded, ids are unique", func(t *testing.T) {
+		rn := &kahn.Runner{History: 3, Options: []kahn.Option{kahn.Inputs(map[string]any{"x": 1})}}
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			x, _ := s.Root("x")
+			return x, nil
+		}
+		live, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}), nil, kahn.RunID("live"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			if res, err := rn.Execute(t.Context(), graph(after("A")), step, kahn.RunID(fmt.Sprint(i))); err != nil || res.Output != 1 {
+				t.Errorf("%v, %v", res.Output, err)
+			}
+		}
+		var ids []string
+		for run := range rn.Runs() {
+			ids = append(ids, run.ID())
+		}
+		if strings.Join(ids, " ") != "live 7 8 9" {
+			t.Errorf("known are %v", ids)
+		}
+		if _, err := rn.Start(t.Context(), graph(after("A")), step, kahn.RunID("live")); !errors.Is(err, kahn.ErrDuplicateRun) {
+			t.Error(err)
+		}
+		if _, err := rn.Execute(t.Context(), graph(after("A")), step, kahn.RunID("8")); err != nil {
+			t.Error(err)
+		}
+		live.Cancel()
+		live.Wait()
+	})
+
+	inBubble(t, "many runs", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 3, History: -1}
+		begin := time.Now()
+		for i := range 100 {
+			g := graph(after("A"), after("B", "A"))
+			if i%10 == 0 {
+				g = graph() // ends where it begins
+			}
+			if _, err := rn.Start(t.Context(), g, takes(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for run := range rn.Runs() {
+			run.Wait()
+		}
+		if took := time.Since(begin); took != 60*time.Second {
+			t.Errorf("90 runs of 2 s, three at a time, took %v", took)
+		}
+		synctest.Wait()
+		for run := range rn.Runs() {
+			t.Errorf("run %s is remembered", run.ID())
+		}
+	})
+}
+
+func TestScenarioIdempotency(t *testing.T) {
+	inBubble(t, "230 one key, one run", func(t *testing.T) {
+		store := new(kahn.IdempotencyStore)
+		var c calls
+		g := graph(after("A"))
+		results := make(chan *kahn.Result, 3)
+		for range 2 {
+			go func() {
+				res, err := kahn.Execute(t.Context(), g, c.count(takes(time.Second)), kahn.Idempotent(store, "k"), kahn.Inputs(map[string]any{"n": 1}))
+				if err != nil {
+					t.Error(err)
+				}
+				results <- res
+			}()
+		}
+		one, two := <-results, <-results
+		later, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Idempotent(store, "k"), kahn.Inputs(map[string]any{"n": 1.0}),
+			kahn.OnEvent(func(e kahn.Event) { t.Errorf("%v", e) }))
+		if err != nil || one != two || later != one || c.of("A") != 1 {
+			t.Errorf("%d calls, %v", c.of("A"), err)
+		}
+		for _, opts := range [][]kahn.Option{{kahn.Inputs(map[string]any{"n": 2})}, {}} {
+			if _, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.Idempotent(store, "k"))...); !errors.Is(err, kahn.ErrKeyConflict) {
+				t.Error(err)
+			}
+		}
+		if _, err := kahn.Execute(t.Context(), graph(after("B")), neverStep(t), kahn.Idempotent(store, "k"), kahn.Inputs(map[string]any{"n": 1})); !errors.Is(err, kahn.ErrKeyConflict) {
+			t.Error(err)
+		}
+	})
+
+	inBubble(t, "a failed run is kept unless asked otherwise", func(t *testing.T) {
+		for _, retry := range []bool{false, true} {
+			store := &kahn.IdempotencyStore{RetryFailed: retry}
+			var c calls
+			step := c.count(func(context.Context, *kahn.Step) (any, error) {
+				if c.of("A") == 1 {
+					return nil, errStep
+				}
+				return nil, nil
+			})
+			_, first := kahn.Execute(t.Context(), graph(after("A")), step, kahn.Idempotent(store, "k"))
+			_, second := kahn.Execute(t.Context(), graph(after("A")), step, kahn.Idempotent(store, "k"))
+			if first == nil || (second == nil) != retry || (c.of("A") == 2) != retry {
+				t.Errorf("RetryFailed %v: %v, %v, %d calls", retry, first, second, c.of("A"))
+			}
+		}
+	})
+
+	inBubble(t, "a run that was left goes on under its key", func(t *testing.T) {
+		store := new(kahn.IdempotencyStore)
+		g := graph(gate("G"), after("B", "G"))
+		res, err := kahn.Execute(t.Context(), g, takes(0), kahn.Idempotent(store, "k"))
+		if err != nil || res.Status != kahn.RunSuspended {
+			t.Fatal(err)
+		}
+		if again, _ := kahn.Execute(t.Context(), g, neverStep(t), kahn.Idempotent(store, "k")); again != res {
+			t.Error("another run under the key")
+		}
+		res, err = kahn.Resume(t.Context(), g, takes(0), res.Snapshot(), map[string]any{"G": 1}, kahn.Idempotent(store, "k"))
+		if err != nil || res.Status != kahn.RunCompleted {
+			t.Errorf("%v, %v", res.Status, err)
+		}
+	})
+
+	t.Run("the key of inputs", func(t *testing.T) {
+		one, err := kahn.IdempotencyKey("flow", map[string]any{"b": 1, "a": "<x>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		type in struct {
+			Z int    `json:"b"`
+			A string `json:"a"`
+		}
+		if same, _ := kahn.IdempotencyKey("flow", map[string]any{"a": "<x>", "b": 1.0}); same != one {
+			t.Error("the same inputs have another key")
+		}
+		// What sha256sum says of: flow{"a":"<x>","b":1}
+		if want := "0810bfb8c52c556ed2a8a5f8e6e67b16dc37e7db772cf36956e06db400af562d"; one != want {
+			t.Errorf("the key is %s", one)
+		}
+		other, _ := kahn.IdempotencyKey("flow", map[string]any{"a": in{1, "x"}})
+		if again, _ := kahn.IdempotencyKey("flow", map[string]any{"a": map[string]any{"a": "x", "b": 1}}); other != again || other == one {
+			t.Error("a struct and its map have different keys")
+		}
+		if _, err := kahn.IdempotencyKey("flow", map[string]any{"a": func() {}}); !errors.Is(err, kahn.ErrNotEncodable) {
+			t.Error(err)
+		}
+	})
+}
