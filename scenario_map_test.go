@@ -218,13 +218,13 @@ func TestScenarioMap(t *testing.T) {
 				t.Errorf("at most %d at a time, in %v", most.Load(), r.Duration)
 			}
 			most.Store(0)
-			r = try(t, graph(m), step, kahn.Limit(3))
+			try(t, graph(m), step, kahn.Limit(3))
 			if most.Load() != 3 {
 				t.Errorf("at most %d at a time under Limit(3)", most.Load())
 			}
 			m.Map.Limit = 0
 			most.Store(0)
-			r = try(t, graph(m), step)
+			try(t, graph(m), step)
 			if most.Load() != 100 {
 				t.Errorf("at most %d at a time without a limit", most.Load())
 			}
