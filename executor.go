@@ -478,12 +478,17 @@ func (r *Run) sumUp(now int64) {
 	if r.outer != nil {
 		r.outer.childEnded(r)
 	} else if r.log != nil {
-		r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
+		r.logEnd(now)
 	}
 	if r.durable != nil {
 		r.durable.changeStatus(r, r.verdict.status)
 		r.commitPending()
 	}
+}
+
+//go:noinline
+func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
+	r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
 }
 
 func (r *Run) disarmAll() {
