@@ -53,8 +53,16 @@
 // rest of the run. User code never runs under a lock. Nothing depends on the order of a map. The work of a run is linear in
 // its nodes and edges, its stack constant. Graph and Plan may be used by any number of runs at once.
 //
+// # Waiting, and going on elsewhere
+//
+// A gate, see [KindGate], and a step that returns [Suspend], wait for a signal from outside, holding neither a slot nor a
+// goroutine. A run in which nothing else is left to do is suspended: a [Run] goes on with [Run.Signal], and [Execute] returns a
+// [Result] with a [Snapshot], from which [Resume] goes on in any process and [Redrive] repeats what failed. With a [Store] every
+// completion is a transaction, and a process that starts the run again goes on where the last one has died.
+//
 // # What it is not
 //
-// kahn does not persist, does not distribute, and does not schedule by the clock: it runs a graph now, in this process. A
-// crash loses the run. Steps are not sandboxed: one that ignores its context is left behind, not killed.
+// kahn does not distribute, and does not schedule by the clock: it runs a graph now, in this process. Steps are called at
+// least once, not exactly once, when a run survives a crash. They are not sandboxed: one that ignores its context is left
+// behind, not killed.
 package kahn
