@@ -46,6 +46,26 @@
 // handled has completed, and is Degraded; one failure that escaped fails it. Cleanup nodes and the end node run whatever
 // happens and handle nothing.
 //
+// # How to test a graph
+//
+// The option [Test] runs a graph with mocks in place of steps. Joins, guards, conditions, merges and policies are those of the
+// graph, gates do not wait, and [Result].Test tells what was mocked, what was not covered, and which assertions failed:
+//
+//	res, err := kahn.Execute(ctx, g, step, kahn.Test{
+//		OnMissing: kahn.MissingStub, // steps without a mock complete with nothing
+//		Mocks: map[string]kahn.Mock{
+//			"fetch":  {Value: rows},
+//			"charge": {Sequence: []kahn.Mock{{Err: errBusy}, {Value: receipt}}}, // the second attempt succeeds
+//		},
+//		Assertions: []kahn.Assertion{
+//			kahn.AssertStatus("ship", kahn.Completed),
+//			kahn.AssertSkip("refund", kahn.SkipConditionBranch),
+//		},
+//	})
+//
+// Package kahntest is for tests in Go: step functions that follow a script and record their calls, statuses compared in one
+// line, fake time in which backoffs take none, and a check of everything that a run's events have to satisfy.
+//
 // # Guarantees
 //
 // Execute returns when every node is terminal and every goroutine of the run has returned, but for attempts and sinks that

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // types are the types of events, and their nodes if they have one.
@@ -290,7 +291,7 @@ func TestEventChecker(t *testing.T) {
 		for i := range events { // so that it is not the ids that give it away
 			events[i].ID = uint64(i + 1)
 		}
-		if err := eventErrors(g, r.Result, events); err == nil {
+		if err := kahntest.CheckEvents(g, r.Result, events); err == nil {
 			t.Errorf("%s: not found\n%s", name, eventText(events))
 		}
 	}
@@ -298,7 +299,7 @@ func TestEventChecker(t *testing.T) {
 	for i := range holes[5:] {
 		holes[5+i].ID++
 	}
-	if eventErrors(g, r.Result, holes) == nil {
+	if kahntest.CheckEvents(g, r.Result, holes) == nil {
 		t.Error("a hole: not found")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // row is one scenario of the conformance matrix; testdata/matrix.txt explains the notation.
@@ -84,131 +85,32 @@ type scenario struct {
 	seed     uint64
 }
 
-var edgeSyntax = regexp.MustCompile(`^([^\s>~{}-]+?)(?:-\[([^\]]*)\]>|-!>|-\*>|~>|>)([^\s>]+)$`)
-
 func (r row) parse() (*scenario, error) {
 	s := &scenario{outcomes: map[string]string{}}
-	nodes := map[string]*kahn.Node{}
-	node := func(id string) *kahn.Node {
-		if nodes[id] == nil {
-			nodes[id] = &kahn.Node{ID: id}
-			s.ids = append(s.ids, id)
-		}
-		return nodes[id]
+	nodes, edges, err := kahntest.Parse(r.graph + " " + r.options)
+	if err != nil {
+		return nil, err
 	}
-	var edges []kahn.Edge
-	for _, word := range strings.Fields(r.graph) {
-		m := edgeSyntax.FindStringSubmatch(word)
-		if m == nil {
-			node(word)
-			continue
-		}
-		from, to := node(m[1]), node(m[3])
-		e := kahn.Edge{From: m[1], To: m[3], Label: m[2]}
-		switch arrow := word[len(m[1]) : len(word)-len(m[3])]; {
-		case arrow == "-!>":
-			e.On = kahn.OnFailure
-		case arrow == "-*>":
-			e.On = kahn.OnAlways
-		case arrow == "~>":
-			e.DataOnly = true
-		case e.Label != "":
-			from.Routes = true
-		}
-		_ = to
-		edges = append(edges, e)
+	for _, n := range nodes {
+		s.ids = append(s.ids, n.ID)
 	}
 	for _, word := range strings.Fields(r.outcome) {
 		id, outcome, ok := strings.Cut(word, "=")
-		if !ok || nodes[id] == nil {
+		if !ok || !slices.Contains(s.ids, id) {
 			return nil, fmt.Errorf("outcome %q", word)
 		}
 		s.outcomes[id] = outcome
 	}
-	for _, word := range strings.Fields(r.options) {
-		id, list, ok := strings.Cut(strings.TrimSuffix(word, "}"), "{")
-		if !ok || nodes[id] == nil {
-			return nil, fmt.Errorf("option %q", word)
-		}
-		for _, option := range strings.Split(list, ",") {
-			if err := s.option(nodes[id], edges, option); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for _, id := range s.ids {
-		s.graph.Add(*nodes[id])
-	}
-	s.graph.Connect(edges...)
-	return s, nil
-}
-
-var joins = map[string]kahn.Join{
-	"any": kahn.AnySucceeded, "done": kahn.AllDone, "done1": kahn.AllDoneMinOne, "1fail": kahn.OneFailed,
-	"allfail": kahn.AllFailed, "nofail": kahn.NoneFailed, "noskip": kahn.NoneSkipped, "allskip": kahn.AllSkipped,
-	"1done": kahn.OneDone, "k1": kahn.AtLeast(1), "k2": kahn.AtLeast(2), "k3": kahn.AtLeast(3), "k4": kahn.AtLeast(4),
-	"k5": kahn.AtLeast(5), "all": kahn.AllSucceeded,
-}
-
-func (s *scenario) option(n *kahn.Node, edges []kahn.Edge, option string) error {
-	if join, ok := joins[option]; ok {
-		n.Join = join
-		return nil
-	}
-	var k int
-	if _, err := fmt.Sscanf(option, "k%d", &k); err == nil && fmt.Sprintf("k%d", k) == option {
-		n.Join = kahn.AtLeast(k)
-		return nil
-	}
-	switch option {
-	case "bnd":
+	for i := range nodes {
 		// A boundary is a condition with a Go test; what a test cannot do, be cancelled, is left to a step.
-		n.Join = kahn.Boundary
-		if s.outcomes[n.ID] != "cancel" {
+		if n := &nodes[i]; n.Join == kahn.Boundary && s.outcomes[n.ID] != "cancel" {
 			id := n.ID
 			n.Routes = false
 			n.Test = func(kahn.View) (any, error) { return s.perform(context.Background(), id, nil) }
 		}
-	case "end":
-		n.Kind = kahn.KindEnd
-	case "clean":
-		n.Cleanup = true
-	case "sat":
-		n.SkipMode = kahn.SkipSatisfy
-	case "strict":
-		n.SkipMode = kahn.SkipStrict
-	case "cascade":
-		n.SkipMode = kahn.SkipCascade
-	case "up:skip":
-		n.OnUpstreamFailure = kahn.UpstreamSkip
-	case "up:prop":
-		n.OnUpstreamFailure = kahn.UpstreamPropagate
-	case "up:def":
-		n.OnUpstreamFailure = kahn.UpstreamSubstitute
-	case "up:abort":
-		n.OnUpstreamFailure = kahn.UpstreamAbort
-	case "cof":
-		n.ContinueOnFail = true
-	case "off":
-		n.Disabled = true
-	case "when:0":
-		n.When = func(kahn.View) (bool, error) { return false, nil }
-	case "when:1":
-		n.When = func(kahn.View) (bool, error) { return true, nil }
-	default:
-		from, ok := strings.CutPrefix(option, "req:")
-		if !ok {
-			return fmt.Errorf("option %q", option)
-		}
-		port := "from " + from
-		n.Ports = append(n.Ports, kahn.Port{Name: port, Required: true})
-		i := slices.IndexFunc(edges, func(e kahn.Edge) bool { return e.From == from && e.To == n.ID && e.Param == "" })
-		if i < 0 {
-			return fmt.Errorf("option %q: no edge", option)
-		}
-		edges[i].Param = port
 	}
-	return nil
+	s.graph.Add(nodes...).Connect(edges...)
+	return s, nil
 }
 
 var errStep = errors.New("the step broke")
@@ -285,7 +187,7 @@ func (r row) check(t *testing.T, s *scenario, mode kahn.Mode, option kahn.Option
 // stateNodes and stateRun read off a State what a Result says of a run.
 func stateNodes(plan *kahn.Plan, st *kahn.State) (nodes []string) {
 	for ref, id := range plan.Declared() {
-		nodes = append(nodes, id+":"+short(st.Status(ref), st.Skip(ref).Kind))
+		nodes = append(nodes, id+":"+kahntest.Status(st.Status(ref), st.Skip(ref).Kind))
 	}
 	return nodes
 }
@@ -338,27 +240,7 @@ func (s *scenario) run(t *testing.T, mode kahn.Mode, opts ...kahn.Option) (*kahn
 	return res, events
 }
 
-func shortStatus(n kahn.NodeResult) string { return short(n.Status, n.Skip.Kind) }
-
-func short(status kahn.Status, skip kahn.SkipKind) string {
-	switch status {
-	case kahn.Completed:
-		return "ok"
-	case kahn.Failed:
-		return "F"
-	case kahn.Aborted:
-		return "X"
-	case kahn.Cancelled:
-		return "C"
-	case kahn.Skipped:
-		return "S/" + map[kahn.SkipKind]string{
-			kahn.SkipAnnotation: "ann", kahn.SkipConditionBranch: "br", kahn.SkipUpstreamSkipped: "up",
-			kahn.SkipWhenGuard: "when", kahn.SkipNullPropagation: "null", kahn.SkipParentFailure: "pf",
-			kahn.SkipRuleUnsatisfied: "rule", kahn.SkipSelf: "self", kahn.SkipSuperseded: "superseded",
-		}[skip]
-	}
-	return status.String()
-}
+func shortStatus(n kahn.NodeResult) string { return kahntest.Status(n.Status, n.Skip.Kind) }
 
 // recorder is a sink that keeps the events.
 type recorder struct {

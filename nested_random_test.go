@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // randomTree makes a graph of a few nodes, some of which are composites down to the given depth.
@@ -115,7 +116,7 @@ func TestRandomTrees(t *testing.T) {
 				t.Errorf("seed %d: %v, warnings %v", seed, res.Status, res.Warnings)
 			}
 			if len(res.Abandoned) == 0 {
-				if err := eventErrors(g, res, rec.all()); err != nil {
+				if err := kahntest.CheckEvents(g, res, rec.all()); err != nil {
 					t.Errorf("seed %d: %v\n%s", seed, err, eventText(rec.all()))
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // TestRandomFaults runs random graphs, whose steps fail, hang, panic and are stopped in every way there is, and holds each
@@ -293,7 +294,7 @@ func (s *stress) execute(t *testing.T) {
 		s.checkNode(s.find(n.ID), n)
 	}
 	if s.listen {
-		if err := eventErrors(&s.graph, s.res, s.events); err != nil {
+		if err := kahntest.CheckEvents(&s.graph, s.res, s.events); err != nil {
 			s.problem("event stream: %v", err)
 		}
 		s.checkStream()

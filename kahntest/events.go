@@ -1,0 +1,548 @@
+package kahntest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+var (
+	runTerminal  = []kahn.EventType{kahn.EventRunCompleted, kahn.EventRunFailed, kahn.EventRunCancelled, kahn.EventRunTimedOut}
+	nodeTerminal = map[kahn.EventType]kahn.Status{
+		kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
+		kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
+	}
+	// nodeEvents says which event of a node may come next after which; "" is before its first. Deltas and logs are not in
+	// it, nor that everything that has not ended may be aborted or cancelled.
+	nodeEvents = map[kahn.EventType][]kahn.EventType{
+		"": {
+			kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeBlocked, kahn.EventNodeSkipped, kahn.EventNodeMocked,
+			kahn.EventNodeFailed, kahn.EventContractViolated, kahn.EventModerationFlagged,
+		},
+		kahn.EventNodeQueued: {
+			kahn.EventNodeStarted, kahn.EventNodeSuspended, kahn.EventNodeMocked, kahn.EventNodeSkipped, kahn.EventNodeTimedOut,
+			kahn.EventNodeCompleted, kahn.EventNodeFailed, kahn.EventContractViolated, kahn.EventModerationFlagged,
+		},
+		kahn.EventNodeStarted: {
+			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
+			kahn.EventNodeSkipped, kahn.EventContractViolated, kahn.EventModerationFlagged,
+		},
+		// What refuses an output, or comes too late for it, leaves room for a fallback, which may be refused in its turn.
+		kahn.EventContractViolated: {
+			kahn.EventNodeRetried, kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventContractViolated,
+			kahn.EventModerationFlagged,
+		},
+		kahn.EventModerationFlagged: {
+			kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventContractViolated, kahn.EventModerationFlagged,
+		},
+		kahn.EventNodeTimedOut: {
+			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventContractViolated,
+			kahn.EventModerationFlagged,
+		},
+		kahn.EventNodeRetried: {kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeTimedOut},
+		kahn.EventNodeBlocked: {kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeSkipped, kahn.EventNodeFailed},
+		kahn.EventNodeSuspended: {
+			kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventNodeFailed,
+		},
+		kahn.EventNodeMocked: {
+			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
+			kahn.EventNodeSkipped,
+		},
+	}
+)
+
+// place finds the node that an event is about: the graph that it stands in, the path up to it, and its id there. Of an item
+// "M[2]" that is the map.
+func place(g *kahn.Graph, path string) (in *kahn.Graph, prefix, id string, ok bool) {
+	for _, n := range g.Nodes() {
+		if n.ID == path {
+			return g, "", n.ID, true
+		}
+		rest, found := strings.CutPrefix(path, n.ID)
+		if !found || rest == "" || !strings.ContainsRune("/[#", rune(rest[0])) {
+			continue
+		}
+		item, inner, deeper := strings.Cut(rest, "/")
+		switch {
+		case !deeper && rest[0] == '[':
+			return g, "", n.ID, true
+		case deeper && n.Sub != nil:
+			in, prefix, id, ok = place(n.Sub, inner)
+			return in, n.ID + item + "/" + prefix, id, ok
+		}
+	}
+	return nil, "", "", false
+}
+
+// inside reports whether a path is that of a node inside a composite.
+func inside(path, composite string) bool {
+	rest, ok := strings.CutPrefix(path, composite)
+	return ok && rest != "" && strings.ContainsRune("/[#", rune(rest[0]))
+}
+
+// nodeLife is what has been seen of a node.
+type nodeLife struct {
+	*decl
+	last      kahn.EventType // that was neither a delta nor a log
+	id        uint64         // of that
+	attempt   int            // the number of the last attempt
+	reentered bool           // the next start is of the same attempt: it was suspended
+	terminal  kahn.Status
+	deltas    int
+}
+
+// refused reports whether the attempt's output does not count.
+func (n *nodeLife) refused() bool {
+	return n.last == kahn.EventNodeTimedOut || n.last == kahn.EventContractViolated || n.last == kahn.EventModerationFlagged
+}
+
+// decl is how a node is declared.
+type decl struct {
+	kahn.Node
+	sources []string // of all edges, by path
+	within  string   // the path of the composite that it is inside of, or ""
+	item    bool     // it is an item of a map, declared by the map
+}
+
+func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" || d.Kind == kahn.KindTrigger }
+
+func (d *decl) isGate() bool { return d.Kind == kahn.KindGate && d.Do == nil && !d.inline() }
+
+// early reports whether the node may start before all its predecessors have ended.
+func (d *decl) early() bool {
+	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
+}
+
+// streamChecker goes through the events of one run.
+type streamChecker struct {
+	g      *kahn.Graph
+	pruned []string // nodes that are no part of the run
+	events []kahn.Event
+	nodes  map[string]*nodeLife // by path
+	graphs map[*kahn.Graph]map[string]*decl
+	wave   int // the tier that is open, in waves mode; -1 before the first
+	waves  bool
+	open   bool
+}
+
+// CheckEvents holds the events of a run that is over, or suspended, against what every stream of events must satisfy: ids
+// without holes; the start first and the end last; each node's events in the order of its life, one end each, the attempts
+// counted; predecessors before what follows from them; each event led to by one that can have led to it; waves that do not
+// overlap; and the same ends as in the Result. It returns the first violation. events are all events of the run from the
+// first on, also of what it was before it was resumed, not decoded from JSON.
+func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
+	if g == nil || res == nil {
+		return fmt.Errorf("no graph, or no result")
+	}
+	for _, e := range events {
+		if !payloadFits(e) {
+			return fmt.Errorf("%v has a payload of type %T", e, e.Payload)
+		}
+	}
+	c := streamChecker{g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, graphs: map[*kahn.Graph]map[string]*decl{}, wave: -1}
+	if len(events) < 2 || events[0].Type != kahn.EventRunStarted {
+		return fmt.Errorf("it does not begin with %s", kahn.EventRunStarted)
+	}
+	c.waves = events[0].Payload.(kahn.RunStarted).Mode == kahn.Waves
+	last := events[len(events)-1]
+	if res.Status == kahn.RunSuspended {
+		if p, ok := last.Payload.(kahn.RunStatusChanged); !ok || p.To != kahn.RunSuspended {
+			return fmt.Errorf("%v is the last event of a suspended run", last)
+		}
+	} else if !slices.Contains(runTerminal, last.Type) {
+		return fmt.Errorf("%v is the last event", last)
+	}
+	for i, e := range events {
+		if err := c.event(i, e); err != nil {
+			return fmt.Errorf("%v (led to by %d): %w", e, e.Parent, err)
+		}
+	}
+	return c.result(res, "")
+}
+
+// payloadFits reports whether the payload is of the type that the rest of the checker takes for granted.
+func payloadFits(e kahn.Event) (ok bool) {
+	switch e.Type {
+	case kahn.EventRunStarted:
+		_, ok = e.Payload.(kahn.RunStarted)
+	case kahn.EventNodeCompleted:
+		_, ok = e.Payload.(kahn.NodeCompleted)
+	case kahn.EventNodeBlocked:
+		_, ok = e.Payload.(kahn.NodeBlocked)
+	case kahn.EventNodeSkipped:
+		_, ok = e.Payload.(kahn.NodeSkipped)
+	default:
+		ok = true
+	}
+	return ok
+}
+
+// result compares the nodes of a result, those inside of composites too, with what the stream told of them.
+func (c *streamChecker) result(res *kahn.Result, prefix string) error {
+	for r := range res.Nodes() {
+		n := c.nodes[prefix+r.ID]
+		if n == nil {
+			n = &nodeLife{}
+		}
+		switch {
+		case n.terminal != r.Status && (n.terminal != kahn.Idle || r.Status.Terminal()):
+			return fmt.Errorf("node %s is %v in the result and %v in the stream", prefix+r.ID, r.Status, n.terminal)
+		case n.attempt != r.Attempts:
+			return fmt.Errorf("node %s has %d attempts in the result and %d in the stream", prefix+r.ID, r.Attempts, n.attempt)
+		}
+		if r.Sub != nil {
+			if err := c.result(r.Sub, c.prefixInside(r, prefix)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prefixInside is what the paths of a composite's nodes begin with: of a loop those of its last iteration.
+func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
+	in, _, _, _ := place(c.g, prefix+r.ID)
+	for _, n := range in.Nodes() {
+		switch {
+		case n.ID != r.ID:
+		case n.Map != nil:
+			return prefix // the id of an item has that of the map in it
+		case n.Loop != nil:
+			last := 0
+			for path := range c.nodes {
+				rest, _ := strings.CutPrefix(path, prefix+r.ID+"#")
+				number, _, _ := strings.Cut(rest, "/")
+				k, _ := strconv.Atoi(number)
+				last = max(last, k)
+			}
+			return fmt.Sprintf("%s%s#%d/", prefix, r.ID, last)
+		}
+	}
+	return prefix + r.ID + "/"
+}
+
+// node finds what is known of the node that goes by a path.
+func (c *streamChecker) node(path string) (*nodeLife, error) {
+	if n := c.nodes[path]; n != nil {
+		return n, nil
+	}
+	in, prefix, id, ok := c.g, "", path, true
+	if strings.ContainsAny(path, "/[#") {
+		in, prefix, id, ok = place(c.g, path)
+	}
+	if c.graphs[in] == nil && ok {
+		c.graphs[in] = map[string]*decl{}
+		for _, n := range in.Nodes() {
+			c.graphs[in][n.ID] = &decl{Node: n}
+		}
+		for _, e := range in.Edges() {
+			if in == c.g && slices.Contains(c.pruned, e.From) {
+				continue
+			}
+			d := c.graphs[in][e.To]
+			d.sources = append(d.sources, e.From)
+		}
+	}
+	if !ok || c.graphs[in][id] == nil {
+		return nil, fmt.Errorf("no such node")
+	}
+	n := &nodeLife{decl: c.graphs[in][id]}
+	if item := strings.HasPrefix(path, prefix+id+"["); prefix != "" || item {
+		d := *n.decl
+		d.item, d.sources = item, nil
+		d.within = strings.TrimSuffix(prefix, "/")
+		if at := strings.LastIndexByte(d.within, '#'); at > strings.LastIndexByte(d.within, '/') {
+			d.within = d.within[:at] // an iteration has no events of its own
+		}
+		if item {
+			d.within = prefix + id
+		} else {
+			for _, from := range n.sources {
+				d.sources = append(d.sources, prefix+from)
+			}
+		}
+		n.decl = &d
+	}
+	c.nodes[path] = n
+	return n, nil
+}
+
+func (c *streamChecker) event(i int, e kahn.Event) error {
+	first := c.events[0]
+	switch {
+	case e.ID != uint64(i+1):
+		return fmt.Errorf("it is event %d", i+1)
+	case i > 0 && e.Type == kahn.EventRunStarted, i < len(c.events)-1 && slices.Contains(runTerminal, e.Type):
+		return fmt.Errorf("not at its place")
+	case i > 0 && e.Time.Before(c.events[i-1].Time):
+		return fmt.Errorf("it is before its predecessor in time")
+	case e.RunID != first.RunID || e.TraceID != first.TraceID || e.TraceID == "" || e.Workflow != c.g.Name:
+		return fmt.Errorf("it is of run %q, trace %q, workflow %q", e.RunID, e.TraceID, e.Workflow)
+	case e.Parent >= e.ID:
+		return fmt.Errorf("it comes before what led to it")
+	}
+	switch p := e.Payload.(type) {
+	case kahn.Wave:
+		return c.waveEvent(e, p)
+	case kahn.RunEnded:
+		if c.open {
+			return fmt.Errorf("wave %d is not over", c.wave)
+		}
+	}
+	if e.Node == "" {
+		return nil
+	}
+	n, err := c.node(e.Path)
+	if err != nil {
+		return err
+	}
+	return c.nodeEvent(i, e, n)
+}
+
+// waveEvent checks that waves do not overlap and come in order, and that all nodes of one have ended when it is over.
+func (c *streamChecker) waveEvent(e kahn.Event, p kahn.Wave) error {
+	start := e.Type == kahn.EventWaveStarted
+	if !c.waves || c.open == start || start && p.Tier <= c.wave || !start && p.Tier != c.wave {
+		return fmt.Errorf("wave %d, open %v", c.wave, c.open)
+	}
+	c.wave, c.open = p.Tier, start
+	for _, id := range p.Nodes {
+		n, err := c.node(id)
+		if err != nil {
+			return err
+		}
+		if !start && n.terminal == kahn.Idle {
+			return fmt.Errorf("node %s has not ended", id)
+		}
+	}
+	return nil
+}
+
+func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
+	switch {
+	case e.Type == kahn.EventNodeInvalidated:
+		*n = nodeLife{decl: n.decl, attempt: n.attempt, deltas: n.deltas}
+		return nil
+	case n.terminal != kahn.Idle:
+		return fmt.Errorf("after the node's end")
+	case n.within != "" && !c.running(n.within):
+		return fmt.Errorf("%s does not run", n.within)
+	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
+		return c.passing(e, n)
+	case !mayFollow(e, n):
+		return fmt.Errorf("after %q", n.last)
+	}
+	if err := c.parent(e, n); err != nil {
+		return err
+	}
+	attempt := n.attempt
+	switch e.Type {
+	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
+		if !n.reentered {
+			attempt++
+		}
+		if e.Type != kahn.EventNodeQueued {
+			if !n.reentered { // else what is inside goes on
+				maps.DeleteFunc(c.nodes, func(path string, _ *nodeLife) bool { return inside(path, e.Path) })
+			}
+			n.attempt, n.reentered = attempt, false
+		}
+		if c.waves && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
+			return fmt.Errorf("outside its wave")
+		}
+	case kahn.EventNodeSuspended:
+		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked
+		if n.last == kahn.EventNodeQueued {
+			attempt = e.Attempt // a gate's
+		}
+	case kahn.EventNodeTimedOut:
+		if n.last == kahn.EventNodeQueued && e.Attempt == attempt+1 { // while the inputs of the next attempt were judged
+			attempt++
+		}
+	case kahn.EventContractViolated, kahn.EventModerationFlagged:
+		phase := kahn.PhaseOutput
+		if attempt = e.Attempt; n.last == "" || n.last == kahn.EventNodeBlocked || n.last == kahn.EventNodeQueued {
+			phase = kahn.PhaseInput
+		}
+		if p, ok := e.Payload.(kahn.ContractViolated); ok && (p.Phase != phase || len(p.Errors) == 0) {
+			return fmt.Errorf("after %q", n.last)
+		}
+		if p, ok := e.Payload.(kahn.ModerationFlagged); ok && p.Phase != phase {
+			return fmt.Errorf("after %q", n.last)
+		}
+	case kahn.EventNodeCompleted:
+		if p := e.Payload.(kahn.NodeCompleted); n.refused() && !p.Fallback {
+			return fmt.Errorf("after %q", n.last)
+		}
+	case kahn.EventNodeBlocked:
+		next := c.events[min(i+1, len(c.events)-1)]
+		policy := e.Payload.(kahn.NodeBlocked).Policy
+		if policy != kahn.UpstreamSubstitute && (next.Path != e.Path || nodeTerminal[next.Type] == kahn.Idle) {
+			return fmt.Errorf("it is not followed by what the policy does")
+		}
+	}
+	if e.Attempt != attempt {
+		return fmt.Errorf("attempt %d, expected %d", e.Attempt, attempt)
+	}
+	if err := c.sourcesEnded(e, n); err != nil {
+		return err
+	}
+	n.last, n.id, n.terminal = e.Type, e.ID, nodeTerminal[e.Type]
+	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried {
+		for path, inner := range c.nodes {
+			if inside(path, e.Path) && inner.terminal == kahn.Idle && inner.last != "" {
+				return fmt.Errorf("before the end of %s", path)
+			}
+		}
+	}
+	return nil
+}
+
+// running reports whether a composite has started, and has not ended.
+func (c *streamChecker) running(path string) bool {
+	n := c.nodes[path]
+	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeTimedOut)
+}
+
+// mayFollow reports whether the event may come next in its node's life. A gate waits, and completes, without a start, and
+// what is evaluated inline starts without having been queued; nothing else does. The mocks of these, and of composites, are
+// evaluated inline.
+func mayFollow(e kahn.Event, n *nodeLife) bool {
+	fresh := n.last == "" || n.last == kahn.EventNodeBlocked
+	switch e.Type {
+	case kahn.EventNodeAborted, kahn.EventNodeCancelled:
+		return true
+	case kahn.EventNodeQueued:
+		if n.inline() {
+			return false
+		}
+	case kahn.EventNodeStarted:
+		if fresh && !n.inline() {
+			return false
+		}
+	case kahn.EventNodeMocked:
+		if n.last != kahn.EventNodeQueued && !n.inline() && !n.isGate() && n.Sub == nil && n.Map == nil {
+			return false
+		}
+	case kahn.EventNodeSuspended, kahn.EventNodeCompleted:
+		if fresh {
+			return n.isGate()
+		}
+	}
+	return slices.Contains(nodeEvents[n.last], e.Type)
+}
+
+// passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first one.
+func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
+	running := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.refused()
+	if checked := n.last == "" || n.last == kahn.EventNodeBlocked || n.last == kahn.EventNodeQueued; !running && (e.Type != kahn.EventNodeLog || !checked) {
+		return fmt.Errorf("after %q", n.last)
+	}
+	if e.Attempt != n.attempt && running {
+		return fmt.Errorf("in attempt %d", n.attempt)
+	}
+	if p, ok := e.Payload.(kahn.Delta); ok {
+		if n.deltas++; p.Index != n.deltas {
+			return fmt.Errorf("it is delta %d of the node", n.deltas)
+		}
+	}
+	return c.parent(e, n)
+}
+
+// parent checks what led to the event: the node's own last event; for the first one the end of a predecessor, or the start
+// of the wave, of the composite or of the run. A stop may have any reason, or none that is known.
+func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
+	superseded := false
+	switch p := e.Payload.(type) {
+	case kahn.NodeSkipped:
+		superseded = p.Reason.Kind == kahn.SkipSuperseded
+	case kahn.NodeEnded:
+		superseded = p.Cause == kahn.CauseSuperseded
+		if e.Type == kahn.EventNodeFailed || superseded {
+			break
+		}
+		if e.Parent != 0 && e.Parent != n.id {
+			switch cause := c.events[e.Parent-1]; nodeTerminal[cause.Type] {
+			case kahn.Failed, kahn.Aborted, kahn.Cancelled:
+			default:
+				return fmt.Errorf("led to by %v", cause)
+			}
+		}
+		return nil
+	}
+	if superseded {
+		if e.Parent == 0 || c.events[e.Parent-1].Node == "" || c.events[e.Parent-1].Path == e.Path && e.Type == kahn.EventNodeSkipped {
+			return fmt.Errorf("no other node led to it")
+		}
+		return nil
+	}
+	if n.id != 0 {
+		if e.Parent != n.id {
+			return fmt.Errorf("its node's last event is %d", n.id)
+		}
+		return nil
+	}
+	if e.Parent == 0 {
+		return fmt.Errorf("nothing led to it")
+	}
+	cause := c.events[e.Parent-1]
+	root := len(n.sources) == 0
+	if p, skipped := e.Payload.(kahn.NodeSkipped); skipped && p.Reason.Kind == kahn.SkipAnnotation {
+		root = true
+	}
+	switch {
+	case n.within != "" && cause.Path == n.within && cause.Type == kahn.EventNodeStarted && (root || c.waves):
+	case cause.Type == kahn.EventRunStarted && n.within == "" && root && (!c.waves || e.Type == kahn.EventNodeSkipped):
+	case cause.Type == kahn.EventWaveStarted && n.within == "" && c.waves:
+	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
+	default:
+		return fmt.Errorf("led to by %v", cause)
+	}
+	return nil
+}
+
+// sourcesEnded checks that a predecessor's end comes before what follows from it. A join that is not early starts or skips
+// its node after all predecessors have ended; a blocked one has at least one that ended badly.
+func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
+	ended := func(path string) kahn.Status {
+		if from := c.nodes[path]; from != nil {
+			return from.terminal
+		}
+		return kahn.Idle
+	}
+	switch e.Type {
+	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
+		if n.early() {
+			return nil
+		}
+	case kahn.EventNodeSkipped:
+		switch e.Payload.(kahn.NodeSkipped).Reason.Kind {
+		case kahn.SkipAnnotation, kahn.SkipSuperseded, kahn.SkipSelf, kahn.SkipParentFailure:
+			return nil
+		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // checks, after the join has decided
+			if n.early() {
+				return nil
+			}
+		}
+	case kahn.EventNodeBlocked:
+		if !slices.ContainsFunc(n.sources, func(from string) bool {
+			status := ended(from)
+			return status == kahn.Failed || status == kahn.Aborted || status == kahn.Cancelled
+		}) {
+			return fmt.Errorf("no predecessor has ended badly")
+		}
+		return nil
+	default:
+		return nil
+	}
+	for _, from := range n.sources {
+		if ended(from) == kahn.Idle {
+			return fmt.Errorf("before the end of %s", from)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+// Package kahntest makes the tests of a host that uses kahn short: graphs from a tiny notation, steps that follow a script and
+// record how they were called, statuses compared in one line, and a check of a run's events. It works with the standard
+// package testing alone.
+//
+//	func TestRefund(t *testing.T) {
+//		kahntest.InFakeTime(t, func(t *testing.T) {
+//			steps := &kahntest.Script{Acts: map[string][]kahntest.Act{
+//				"charge": {{Err: errBusy}, {Err: errDeclined}},
+//			}}
+//			r := kahntest.Run(t, order, steps.Step)
+//			kahntest.RequireStatuses(t, r.Result, "charge:F ship:S/br refund:ok")
+//			kahntest.RequireCalls(t, steps, "charge charge refund")
+//		})
+//	}
+//
+// To replace some nodes of a real workflow rather than its step function, use the option [kahn.Test].
+//
+// # Notation
+//
+// A graph is a text of words, separated by spaces:
+//
+//	A            a node                     A>B          an edge
+//	C-[x]>T      an edge of branch x; C is a condition whose label is its output
+//	A-!>H        a catch edge, On failure   A-*>Z        an edge On always
+//	A~>B         a data-only edge
+//	X{opt,opt}   options of the node X, which the text names elsewhere, too
+//
+// Nodes are declared in the order in which edges and single words first name them, edges in the order written. The options are:
+//
+//	any k2 done done1 1fail allfail nofail noskip allskip 1done bnd    the join rule: AnySucceeded, AtLeast(2), AllDone,
+//	             AllDoneMinOne, OneFailed, AllFailed, NoneFailed, NoneSkipped, AllSkipped, OneDone, Boundary
+//	sat strict cascade                  the skip mode
+//	up:skip up:prop up:def up:abort     the policy for failures upstream
+//	cof          ContinueOnFail             off          Disabled
+//	when:0       a guard that is false      clean        Cleanup
+//	end gate trigger                        the node's kind
+//	req:A        a required port that the edge from A feeds
+//
+// Statuses are written as ok (completed), F (failed), X (aborted), C (cancelled), S/reason (skipped), or as the status's own
+// name. The reasons: ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null
+// (null_propagation), pf (parent_failure), rule (rule_unsatisfied), self, superseded.
+package kahntest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// InFakeTime runs f in a bubble of package testing/synctest: time stands still while something runs, and jumps to the next
+// timer when everything waits, so that backoffs and timeouts take no time. It fails the test if goroutines outlive f.
+func InFakeTime(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// Recorder keeps the events of a run: pass its Add to [kahn.OnEvent]. The zero value is ready for use.
+type Recorder struct {
+	mu     sync.Mutex
+	events []kahn.Event
+}
+
+// Add is a sink of events.
+func (r *Recorder) Add(e kahn.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// Events returns what was recorded so far.
+func (r *Recorder) Events() []kahn.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+// Trial is a run that is over, or suspended.
+type Trial struct {
+	*kahn.Result
+	Err    error
+	Events []kahn.Event
+}
+
+// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.Test] that fail. A
+// run that is refused ends the test; one that fails does not, that is in Err.
+func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
+	t.Helper()
+	var rec Recorder
+	res, err := kahn.Execute(t.Context(), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.Add))...)
+	if res == nil {
+		t.Fatalf("the run was refused: %v", err)
+	}
+	events := rec.Events()
+	if err := CheckEvents(g, res, events); err != nil {
+		t.Errorf("events: %v\n%s", err, text(events))
+	}
+	if res.Test != nil {
+		for _, failure := range res.Test.Failures {
+			t.Error(failure)
+		}
+	}
+	return &Trial{Result: res, Err: err, Events: events}
+}
+
+// text renders events, one a line.
+func text(events []kahn.Event) string {
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprintln(&b, "\t", e)
+	}
+	return b.String()
+}
+
+// Statuses renders the statuses of all nodes in the order of declaration, as in "A:ok B:F C:S/br".
+func Statuses(res *kahn.Result) string {
+	var words []string
+	for n := range res.Nodes() {
+		words = append(words, n.ID+":"+Status(n.Status, n.Skip.Kind))
+	}
+	return strings.Join(words, " ")
+}
+
+var statuses = map[kahn.Status]string{kahn.Completed: "ok", kahn.Failed: "F", kahn.Aborted: "X", kahn.Cancelled: "C"}
+
+var reasons = map[kahn.SkipKind]string{
+	kahn.SkipAnnotation: "ann", kahn.SkipConditionBranch: "br", kahn.SkipUpstreamSkipped: "up", kahn.SkipWhenGuard: "when",
+	kahn.SkipNullPropagation: "null", kahn.SkipParentFailure: "pf", kahn.SkipRuleUnsatisfied: "rule", kahn.SkipSelf: "self",
+	kahn.SkipSuperseded: "superseded",
+}
+
+// Status renders one status, with the reason if it is Skipped.
+func Status(status kahn.Status, skip kahn.SkipKind) string {
+	if status == kahn.Skipped {
+		return "S/" + reasons[skip]
+	}
+	if short := statuses[status]; short != "" {
+		return short
+	}
+	return status.String()
+}
+
+// CompareStatuses compares the statuses of a result with those of a text like "A:ok B:F C:S/br", in any order. The text has
+// to name all nodes, unless its last word is "...". It may name nodes inside of composites by their path, as in "S/x:ok". The
+// error lists every difference.
+func CompareStatuses(res *kahn.Result, want string) error {
+	var problems []string
+	named := map[string]bool{}
+	words := strings.Fields(want)
+	open := len(words) > 0 && words[len(words)-1] == "..."
+	if open {
+		words = words[:len(words)-1]
+	}
+	for _, word := range words {
+		colon := strings.LastIndexByte(word, ':')
+		if colon < 0 {
+			problems = append(problems, fmt.Sprintf("%q is not of the form node:status", word))
+			continue
+		}
+		id, status := word[:colon], word[colon+1:]
+		n, ok := find(res, id)
+		switch got := Status(n.Status, n.Skip.Kind); {
+		case !ok:
+			problems = append(problems, fmt.Sprintf("%s: there is no such node", id))
+		case named[id]:
+			problems = append(problems, fmt.Sprintf("%s is named twice", id))
+		case got != status:
+			problem := fmt.Sprintf("%s is %s, expected %s", id, got, status)
+			switch {
+			case n.Err != nil:
+				problem += fmt.Sprintf(" (%v)", n.Err)
+			case n.Status == kahn.Skipped:
+				problem += fmt.Sprintf(" (%v)", n.Skip)
+			}
+			problems = append(problems, problem)
+		}
+		named[id] = true
+	}
+	for n := range res.Nodes() {
+		if !open && !named[n.ID] {
+			problems = append(problems, fmt.Sprintf("%s is %s, expected nothing", n.ID, Status(n.Status, n.Skip.Kind)))
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(problems, "\n"))
+}
+
+// find finds a node by its path. In loops that is a node of the last iteration.
+func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
+	if n, ok := res.Node(path); ok {
+		return n, true
+	}
+	for n := range res.Nodes() {
+		rest, ok := strings.CutPrefix(path, n.ID)
+		if !ok || n.Sub == nil {
+			continue
+		}
+		switch inner, inside := strings.CutPrefix(rest, "/"); {
+		case inside:
+			return find(n.Sub, inner)
+		case strings.HasPrefix(rest, "["): // the ids of items begin with that of the map
+			return find(n.Sub, path)
+		}
+	}
+	return kahn.NodeResult{}, false
+}
+
+// RequireStatuses ends the test if [CompareStatuses] finds a difference.
+func RequireStatuses(t testing.TB, res *kahn.Result, want string) {
+	t.Helper()
+	if err := CompareStatuses(res, want); err != nil {
+		t.Fatalf("%v\nactual   %s\nexpected %s", err, Statuses(res), want)
+	}
+}

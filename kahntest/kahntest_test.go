@@ -1,0 +1,218 @@
+package kahntest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+var errBusy = errors.New("busy")
+
+func TestParse(t *testing.T) {
+	nodes, edges, err := kahntest.Parse("J{any,sat} A>B B-[yes]>J A-!>H A-*>Z A~>Z D J{req:B} Z{clean} B{when:0,up:prop} K{k3}  K gate{gate} gate-[no]>K")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, n := range nodes {
+		ids = append(ids, n.ID)
+	}
+	if got := strings.Join(ids, " "); got != "A B J H Z D K gate" {
+		t.Errorf("declared in the order %s", got)
+	}
+	want := []kahn.Edge{
+		{From: "A", To: "B"}, {From: "B", To: "J", Label: "yes", Param: "from B"}, {From: "A", To: "H", On: kahn.OnFailure},
+		{From: "A", To: "Z", On: kahn.OnAlways}, {From: "A", To: "Z", DataOnly: true}, {From: "gate", To: "K", Label: "no"},
+	}
+	if fmt.Sprint(edges) != fmt.Sprint(want) {
+		t.Errorf("edges %v\nexpected %v", edges, want)
+	}
+	b, j, z, k, gate := nodes[1], nodes[2], nodes[4], nodes[6], nodes[7]
+	if !b.Routes || b.When == nil || b.OnUpstreamFailure != kahn.UpstreamPropagate || !z.Cleanup || k.Join != kahn.AtLeast(3) ||
+		j.Join != kahn.AnySucceeded || j.SkipMode != kahn.SkipSatisfy || len(j.Ports) != 1 || gate.Kind != kahn.KindGate || gate.Routes {
+		t.Errorf("%+v", nodes)
+	}
+	for _, bad := range []string{"A>", ">A", "A>B>C", "A{any}", "A A{k0}", "A A{req:B}", "A A{nonsense}", "A}", "A-[x>B", "A>{"} {
+		if _, _, err := kahntest.Parse(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	g := kahntest.Graph(t, "A>B A-!>C D{off} D>E F")
+	inner := kahntest.Graph(t, "x>y")
+	g.Add(kahn.Node{ID: "S", Sub: inner}, kahn.Node{ID: "M", Sub: inner, Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}})
+	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"F": {{Err: errBusy}}, "M[1]/y": {{Err: kahn.Skip("enough")}}}}
+	r := kahntest.Run(t, g, steps.Step)
+	const all = "A:ok B:ok C:S/br D:S/ann E:S/up F:F S:ok M:ok"
+	if got := kahntest.Statuses(r.Result); got != all {
+		t.Errorf("%s\nexpected %s", got, all)
+	}
+	for _, row := range []struct{ want, problem string }{
+		{all, ""},
+		{"M:ok S:ok F:F E:S/up D:S/ann C:S/br B:ok A:ok S/x:ok M[0]/y:ok M[1]/y:S/self M[1]:ok", ""},
+		{"B:ok ...", ""},
+		{"...", ""},
+		{"A:F B:ok F:ok ...", "A is ok, expected F\nF is F, expected ok (node \"F\": step_error: busy)"},
+		{"C:S/when ...", "C is S/br, expected S/when (condition_branch"},
+		{"S/x:F ...", "S/x is ok, expected F"},
+		{"S/z:ok Z:ok M[2]:ok ...", "S/z: there is no such node\nZ: there is no such node\nM[2]: there is no such node"},
+		{"A:ok A:ok ...", "A is named twice"},
+		{"A ...", `"A" is not of the form node:status`},
+		{strings.TrimSuffix(all, " M:ok"), "M is ok, expected nothing"},
+	} {
+		err := kahntest.CompareStatuses(r.Result, row.want)
+		if row.problem == "" && err != nil || row.problem != "" && (err == nil || !strings.Contains(err.Error(), row.problem)) {
+			t.Errorf("%s: %v, expected %q", row.want, err, row.problem)
+		}
+	}
+	kahntest.RequireStatuses(t, r.Result, all)
+	if text := fails(func(t testing.TB) { kahntest.RequireStatuses(t, r.Result, "A:F ...") }); !strings.HasPrefix(text, "A is ok, expected F\nactual   A:ok B:ok") {
+		t.Errorf("it said %q", text)
+	}
+}
+
+// fails runs a part of a test that is to fail, and returns what it says.
+func fails(f func(testing.TB)) string {
+	tb := &failing{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(tb)
+	}()
+	<-done
+	return strings.Join(tb.said, "\n")
+}
+
+type failing struct {
+	testing.TB
+	said []string
+}
+
+func (f *failing) Helper()                  {}
+func (f *failing) Context() context.Context { return context.Background() }
+func (f *failing) Error(args ...any)        { f.said = append(f.said, fmt.Sprint(args...)) }
+func (f *failing) Errorf(format string, args ...any) {
+	f.said = append(f.said, fmt.Sprintf(format, args...))
+}
+func (f *failing) Fatal(args ...any)                 { f.Error(args...); runtime.Goexit() }
+func (f *failing) Fatalf(format string, args ...any) { f.Errorf(format, args...); runtime.Goexit() }
+
+func TestScript(t *testing.T) {
+	kahntest.InFakeTime(t, func(t *testing.T) {
+		nodes, edges, err := kahntest.Parse("A>B C>B D")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes[0].Retry = kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second, Jitter: kahn.JitterNone}
+		nodes[1].Params = map[string]any{"p": 1}
+		nodes[3].Timeout = time.Minute
+		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{
+			"A": {{Err: errBusy, Delay: time.Second}, {Err: errBusy}, {Value: "rows"}},
+			"C": {{Panic: "oh"}},
+			"D": {{Delay: time.Hour}},
+		}}
+		r := kahntest.Run(t, new(kahn.Graph).Add(nodes...).Connect(edges...), steps.Step, kahn.Limit(1))
+		kahntest.RequireStatuses(t, r.Result, "A:ok B:X C:F D:F")
+		kahntest.RequireCalls(t, steps, "A C D A A")
+		if n, _ := r.Node("C"); n.Cause.Kind != kahn.CausePanic {
+			t.Errorf("C: %v", n.Err)
+		}
+		if n, _ := r.Node("D"); n.Cause.Kind != kahn.CauseTimeout || n.Duration != time.Minute {
+			t.Errorf("D: %v after %v", n.Err, n.Duration)
+		}
+		calls := steps.CallsOf("A")
+		if len(calls) != 3 || calls[2].Attempt != 3 || len(steps.CallsOf("B")) != 0 {
+			t.Errorf("%v", calls)
+		}
+		if text := fails(func(t testing.TB) { kahntest.RequireCalls(t, steps, "A C") }); text != "called   A C D A A\nexpected A C" {
+			t.Errorf("it said %q", text)
+		}
+	})
+}
+
+func TestScriptElse(t *testing.T) {
+	steps := &kahntest.Script{
+		Acts: map[string][]kahntest.Act{"B": {{Do: func(_ context.Context, s *kahn.Step) (any, error) { v, _ := s.Upstream("A"); return v, nil }}}},
+		Else: func(context.Context, *kahn.Step) (any, error) { return 42, nil },
+	}
+	g := kahntest.Graph(t, "A>B")
+	if v, err := kahn.Output[int](kahntest.Run(t, g, steps.Step).Result, "B"); v != 42 || err != nil {
+		t.Errorf("B = %v, %v", v, err)
+	}
+	if v, err := kahn.Output[string](kahntest.Run(t, g, (&kahntest.Script{}).Step).Result, "B"); v != "B" || err != nil {
+		t.Errorf("B = %q, %v", v, err)
+	}
+	g.Add(kahn.Node{ID: "P", Params: map[string]any{"p": 7}})
+	kahntest.Run(t, g, steps.Step)
+	if calls := steps.CallsOf("P"); len(calls) != 1 || calls[0].Params["p"] != 7 || calls[0].Attempt != 1 {
+		t.Errorf("%v", calls)
+	}
+}
+
+func TestRunReports(t *testing.T) {
+	g := kahntest.Graph(t, "A")
+	text := fails(func(t testing.TB) {
+		kahntest.Run(t, g, nil, kahn.Test{Mocks: map[string]kahn.Mock{"A": {}}, Assertions: []kahn.Assertion{kahn.AssertCalls("A", 2)}})
+	})
+	if text != `node "A": expected 2 calls: 1 calls` {
+		t.Errorf("a failed assertion: %q", text)
+	}
+	if text := fails(func(t testing.TB) { kahntest.Run(t, g, nil) }); !strings.HasPrefix(text, "the run was refused: no step function") {
+		t.Errorf("a refused run: %q", text)
+	}
+	if text := fails(func(t testing.TB) { kahntest.Graph(t, "A>B B>A") }); !strings.Contains(text, "cycle") {
+		t.Errorf("a cycle: %q", text)
+	}
+	if text := fails(func(t testing.TB) { kahntest.Graph(t, "A>") }); !strings.Contains(text, `"A>"`) {
+		t.Errorf("a bad word: %q", text)
+	}
+}
+
+// TestCheckEventsFindsDamage damages a stream that is right, in every way that one exchange, loss or repetition can.
+func TestCheckEventsFindsDamage(t *testing.T) {
+	g := kahntest.Graph(t, "A>B A>C C-!>D")
+	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"C": {{Err: errBusy}}}}
+	r := kahntest.Run(t, g, steps.Step, kahn.Limit(1))
+	if err := kahntest.CheckEvents(g, r.Result, r.Events); err != nil {
+		t.Fatal(err)
+	}
+	renumbered := func(events []kahn.Event) []kahn.Event {
+		for i := range events {
+			events[i].ID = uint64(i + 1)
+		}
+		return events
+	}
+	for i := range r.Events {
+		lost := renumbered(slices.Delete(slices.Clone(r.Events), i, i+1))
+		if kahntest.CheckEvents(g, r.Result, lost) == nil {
+			t.Errorf("the loss of %v was not found", r.Events[i])
+		}
+		twice := renumbered(slices.Insert(slices.Clone(r.Events), i, r.Events[i]))
+		if kahntest.CheckEvents(g, r.Result, twice) == nil {
+			t.Errorf("the repetition of %v was not found", r.Events[i])
+		}
+		bare := slices.Clone(r.Events)
+		if bare[i].Payload = nil; r.Events[i].Type == kahn.EventRunStarted || r.Events[i].Type == kahn.EventNodeCompleted {
+			if kahntest.CheckEvents(g, r.Result, bare) == nil {
+				t.Errorf("%v without a payload was not found", r.Events[i])
+			}
+		}
+	}
+	other := kahntest.Run(t, g, (&kahntest.Script{}).Step, kahn.Limit(1))
+	if kahntest.CheckEvents(g, other.Result, r.Events) == nil {
+		t.Error("the result of another run was not found")
+	}
+	if kahntest.CheckEvents(nil, r.Result, r.Events) == nil || kahntest.CheckEvents(g, nil, r.Events) == nil || kahntest.CheckEvents(g, r.Result, nil) == nil {
+		t.Error("nothing was taken for a stream")
+	}
+}

@@ -1,0 +1,154 @@
+package kahntest
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Graph builds a graph from a text in the notation of this package. A text that cannot be read, or a graph that does not
+// compile, ends the test.
+func Graph(t testing.TB, text string) *kahn.Graph {
+	t.Helper()
+	nodes, edges, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := new(kahn.Graph).Add(nodes...).Connect(edges...)
+	if _, err := g.Compile(); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return g
+}
+
+var edgeSyntax = regexp.MustCompile(`^([^\s>~{}-]+?)(?:-\[([^\]]*)\]>|-!>|-\*>|~>|>)([^\s>{}]+)$`)
+
+// Parse reads a text in the notation of this package: for tests that want to change the nodes before they make a graph of
+// them. The error names the word that cannot be read.
+func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
+	var p parser
+	var options []string
+	for _, word := range strings.Fields(text) {
+		if strings.HasSuffix(word, "}") {
+			options = append(options, word)
+		} else if err := p.word(word); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, word := range options {
+		id, list, ok := strings.Cut(strings.TrimSuffix(word, "}"), "{")
+		n := p.find(id)
+		if !ok || n == nil {
+			return nil, nil, fmt.Errorf("%q: no node of this name", word)
+		}
+		for option := range strings.SplitSeq(list, ",") {
+			if err := p.option(n, option); err != nil {
+				return nil, nil, fmt.Errorf("%q: %w", word, err)
+			}
+		}
+	}
+	return p.nodes, p.edges, nil
+}
+
+type parser struct {
+	nodes []kahn.Node
+	edges []kahn.Edge
+}
+
+func (p *parser) find(id string) *kahn.Node {
+	i := slices.IndexFunc(p.nodes, func(n kahn.Node) bool { return n.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &p.nodes[i]
+}
+
+func (p *parser) declare(id string) {
+	if p.find(id) == nil {
+		p.nodes = append(p.nodes, kahn.Node{ID: id})
+	}
+}
+
+// word reads an edge or a node.
+func (p *parser) word(word string) error {
+	m := edgeSyntax.FindStringSubmatch(word)
+	if m == nil {
+		if strings.ContainsAny(word, ">{}") {
+			return fmt.Errorf("%q is neither a node nor an edge", word)
+		}
+		p.declare(word)
+		return nil
+	}
+	e := kahn.Edge{From: m[1], To: m[3], Label: m[2]}
+	p.declare(e.From)
+	p.declare(e.To)
+	switch arrow := word[len(e.From) : len(word)-len(e.To)]; {
+	case arrow == "-!>":
+		e.On = kahn.OnFailure
+	case arrow == "-*>":
+		e.On = kahn.OnAlways
+	case arrow == "~>":
+		e.DataOnly = true
+	case e.Label != "":
+		p.find(e.From).Routes = true
+	}
+	p.edges = append(p.edges, e)
+	return nil
+}
+
+var joins = map[string]kahn.Join{
+	"any": kahn.AnySucceeded, "done": kahn.AllDone, "done1": kahn.AllDoneMinOne, "1fail": kahn.OneFailed,
+	"allfail": kahn.AllFailed, "nofail": kahn.NoneFailed, "noskip": kahn.NoneSkipped, "allskip": kahn.AllSkipped,
+	"1done": kahn.OneDone, "all": kahn.AllSucceeded, "bnd": kahn.Boundary,
+}
+
+var settings = map[string]func(*kahn.Node){
+	"sat":      func(n *kahn.Node) { n.SkipMode = kahn.SkipSatisfy },
+	"strict":   func(n *kahn.Node) { n.SkipMode = kahn.SkipStrict },
+	"cascade":  func(n *kahn.Node) { n.SkipMode = kahn.SkipCascade },
+	"up:skip":  func(n *kahn.Node) { n.OnUpstreamFailure = kahn.UpstreamSkip },
+	"up:prop":  func(n *kahn.Node) { n.OnUpstreamFailure = kahn.UpstreamPropagate },
+	"up:def":   func(n *kahn.Node) { n.OnUpstreamFailure = kahn.UpstreamSubstitute },
+	"up:abort": func(n *kahn.Node) { n.OnUpstreamFailure = kahn.UpstreamAbort },
+	"cof":      func(n *kahn.Node) { n.ContinueOnFail = true },
+	"off":      func(n *kahn.Node) { n.Disabled = true },
+	"clean":    func(n *kahn.Node) { n.Cleanup = true },
+	"end":      func(n *kahn.Node) { n.Kind = kahn.KindEnd },
+	"gate":     func(n *kahn.Node) { n.Kind, n.Routes = kahn.KindGate, false },
+	"trigger":  func(n *kahn.Node) { n.Kind = kahn.KindTrigger },
+	"when:0":   func(n *kahn.Node) { n.When = func(kahn.View) (bool, error) { return false, nil } },
+	"when:1":   func(n *kahn.Node) { n.When = func(kahn.View) (bool, error) { return true, nil } },
+}
+
+func (p *parser) option(n *kahn.Node, option string) error {
+	if join, ok := joins[option]; ok {
+		n.Join = join
+		return nil
+	}
+	if set, ok := settings[option]; ok {
+		set(n)
+		return nil
+	}
+	if k, ok := strings.CutPrefix(option, "k"); ok {
+		if k, err := strconv.Atoi(k); err == nil && k > 0 {
+			n.Join = kahn.AtLeast(k)
+			return nil
+		}
+	}
+	from, ok := strings.CutPrefix(option, "req:")
+	if !ok {
+		return fmt.Errorf("unknown option %q", option)
+	}
+	i := slices.IndexFunc(p.edges, func(e kahn.Edge) bool { return e.From == from && e.To == n.ID && e.Param == "" })
+	if i < 0 {
+		return fmt.Errorf("option %q: no edge from there", option)
+	}
+	p.edges[i].Param = "from " + from
+	n.Ports = append(n.Ports, kahn.Port{Name: p.edges[i].Param, Required: true})
+	return nil
+}
