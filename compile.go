@@ -333,6 +333,9 @@ func (c *compiler) checkNode(i int) {
 		bad(ErrBadValue, "it has both a When and a WhenExpr")
 	}
 	c.checkGate(n, bad)
+	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n) || n.Sub != nil || n.Map != nil) {
+		bad(ErrBadValue, "Memo is for steps: the outputs of conditions, gates, triggers, composites and the end node depend on more than inputs")
+	}
 	if isGate(n) && (n.InputSchema != nil || n.OutputSchema != nil || n.Moderation != ModerateNone) {
 		bad(ErrBadValue, "a gate has no step whose inputs or output could be judged")
 	}

@@ -184,6 +184,10 @@ type Node struct {
 	// Critical stops the whole run when this node fails: unfinished nodes are aborted.
 	Critical bool
 
+	// Memo is the version of what the step does, for a node whose output depends on nothing but that, its Config and its
+	// inputs: a run with a [Memo] takes the output from an earlier run. Empty: the step is called in every run.
+	Memo string
+
 	// Retry is the node's retry policy. The zero value uses the defaults of the graph, then of the run, then one attempt.
 	Retry Retry
 	// Timeout bounds each attempt, from its start. Zero means no bound.

@@ -275,8 +275,8 @@ func (r *Run) transition(e *entry, c change) bool {
 		e.arg = wait
 		return true
 	case Completed:
-		if x := r.extras[c.ref]; x != nil && (rec.fallback || x.tokens != [2]int{}) {
-			done := NodeCompleted{Fallback: rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
+		if x := r.extras[c.ref]; x != nil && (rec.fallback || x.memoized || x.tokens != [2]int{}) {
+			done := NodeCompleted{Fallback: rec.fallback, Memoized: x.memoized && !rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
 			if rec.fallback {
 				done.Err = x.lastErr
 			}

@@ -312,6 +312,7 @@ type extra struct {
 	saved     any   // what the step gave to Suspend
 	signal    any   // what came, if signalled
 	signalled bool
+	memoized  bool  // the output is that of an earlier run
 	reentries int32 // how often the step was entered again in the same attempt
 
 	attempt, overall, grace, backoff, gate *time.Timer // armed ones; nil otherwise

@@ -91,7 +91,7 @@ func (c *compiler) resolve(r Ref) {
 	set(factLateCancel, n.CancelOnLateFailure)
 	set(factTimed, n.Timeout > 0 || n.OverallTimeout > 0 || n.Cleanup || isEnd)
 	contracts := c.p.contracts[r]
-	set(factAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput))
+	set(factAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput) || n.Memo != "")
 	set(factJudge, contracts[PhaseOutput] != nil || n.Moderation.covers(PhaseOutput))
 	set(factOwn, n.Do != nil || n.Test != nil || f.is(factAdmit) || trigger)
 	c.p.losers = c.p.losers || n.CancelLosers

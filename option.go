@@ -30,6 +30,7 @@ type config struct {
 	runner         *Runner
 	idempotency    *IdempotencyStore
 	idempotencyKey string
+	memo           *Memo
 	checkValues    bool // outputs are encoded when their nodes complete
 	from           *Snapshot
 	signals        map[string]any

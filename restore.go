@@ -266,12 +266,12 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && n.Deltas == 0 && n.Message == "" && !n.Abandoned && reentries == 0 {
+		n.Saved == nil && n.Signal == nil && n.Deltas == 0 && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
-	x.abandoned, x.skip, x.deltas, x.reentries = n.Abandoned, n.Message, n.Deltas, reentries
+	x.abandoned, x.memoized, x.skip, x.deltas, x.reentries = n.Abandoned, n.Memoized, n.Message, n.Deltas, reentries
 	r.reentered = r.reentered || reentries > 0
 	for _, e := range n.Errs {
 		x.errs = append(x.errs, e.restore())

@@ -61,6 +61,8 @@ type NodeResult struct {
 	// Start is when the first attempt began, zero if none did. Duration is from then to the end of the last one.
 	Start    time.Time
 	Duration time.Duration
+	// Memoized is true if the output is that of an earlier run, see [Memo].
+	Memoized bool
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
 	// Mocked is true if a mock took the place of the node's step: see [Test].
@@ -161,6 +163,7 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 	}
 	if x := r.extras[ref]; x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
+		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
 		if x.comp != nil {
 			res.Sub = x.comp.child.outcome()
 		}

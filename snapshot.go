@@ -85,6 +85,7 @@ type nodeState struct {
 	End       time.Time `json:"end,omitzero"`
 	Value     *stored   `json:"value,omitempty"`
 	Fallback  bool      `json:"fallback,omitempty"`
+	Memoized  bool      `json:"memoized,omitempty"`
 	Abandoned bool      `json:"abandoned,omitempty"`
 	Message   string    `json:"message,omitempty"` // of a step that skipped itself
 	Deltas    int       `json:"deltas,omitempty"`
@@ -480,7 +481,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 }
 
 func (r *Run) extraState(n *nodeState, x *extra) {
-	n.Abandoned, n.Message, n.Deltas = x.abandoned, x.skip, x.deltas
+	n.Abandoned, n.Memoized, n.Message, n.Deltas = x.abandoned, x.memoized, x.skip, x.deltas
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, err := range x.errs {
 		n.Errs = append(n.Errs, storeError(err))

@@ -281,6 +281,14 @@ func (w *worker) attempt() (res attemptResult) {
 
 // own is attempt for a node that has more to it than the host's step function.
 func (w *worker) own(n *Node) (res attemptResult) {
+	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil {
+		return m.through(w.step, func() attemptResult { return w.performOwn(n) })
+	}
+	return w.performOwn(n)
+}
+
+// performOwn is own for what is to be performed indeed.
+func (w *worker) performOwn(n *Node) (res attemptResult) {
 	r, step := w.run, w.step
 	if step.flags&stepAdmitting != 0 {
 		if res = w.admit(); res.err != nil {

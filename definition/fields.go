@@ -107,6 +107,7 @@ func init() {
 		duration("estimate", func(n *node) *time.Duration { return &n.Estimate }),
 		names("groups", func(n *node) *[]string { return &n.Groups }),
 		name("key", func(n *node) *string { return &n.Key }),
+		name("memo", func(n *node) *string { return &n.Memo }),
 
 		many("ports", &portRecord, func(n *node) *[]kahn.Port { return &n.Ports }),
 		name("merge", func(n *node) *string { return &n.Merge }),

@@ -1,0 +1,152 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// brokenCache fails at everything.
+type brokenCache struct{}
+
+func (brokenCache) Get(context.Context, string) (any, bool, error) { return nil, false, errDisk }
+func (brokenCache) Put(context.Context, string, any) error         { return errDisk }
+
+func TestScenarioMemo(t *testing.T) {
+	memoized := func(step kahn.StepFunc, extra ...kahn.Node) *kahn.Graph {
+		return graph(append([]kahn.Node{{ID: "A", Memo: "v1", Do: step}, after("B", "A")}, extra...)...)
+	}
+
+	inBubble(t, "228 a hit is not a call", func(t *testing.T) {
+		var c calls
+		memo := new(kahn.Memo)
+		g := memoized(c.count(takes(time.Second)))
+		in := func(n any) kahn.Option { return kahn.Inputs(map[string]any{"n": n}) }
+		try(t, g, takes(0), memo, in(1)).expect("A:ok B:ok", "completed")
+		r := try(t, g, takes(0), memo, in(1.0))
+		r.expect("A:ok B:ok", "completed")
+		r.count(kahn.EventNodeStarted, "A", 0)
+		if n := r.node("A"); !n.Memoized || n.Output != "A" || n.Attempts != 0 || r.Duration != 0 || c.of("A") != 1 {
+			t.Errorf("%+v after %v, %d calls", n, r.Duration, c.of("A"))
+		}
+		if done := r.find(kahn.EventNodeCompleted, "A")[0].Payload.(kahn.NodeCompleted); !done.Memoized {
+			t.Errorf("%+v", done)
+		}
+		if r.node("B").Memoized {
+			t.Error("B did not ask for it")
+		}
+		try(t, g, takes(0), memo, in(2))
+		try(t, g, takes(0)) // no Memo
+		other := memoized(c.count(takes(time.Second)))
+		try(t, graph(kahn.Node{ID: "A", Memo: "v2", Do: c.count(takes(0))}), takes(0), memo, in(1))
+		if try(t, other, takes(0), memo, in(1)); c.of("A") != 4 {
+			t.Errorf("%d calls", c.of("A"))
+		}
+	})
+
+	inBubble(t, "229 failures are never kept", func(t *testing.T) {
+		var c calls
+		memo := new(kahn.Memo)
+		g := memoized(c.count(func(context.Context, *kahn.Step) (any, error) {
+			switch c.of("A") {
+			case 1:
+				return nil, errStep
+			case 2:
+				return nil, kahn.Skip("not today")
+			case 3:
+				panic("broken")
+			}
+			return "value", nil
+		}))
+		for _, want := range []string{"A:F B:X", "A:S/self B:S/up", "A:F B:X", "A:ok B:ok", "A:ok B:ok"} {
+			r := try(t, g, takes(0), memo)
+			if got := fmt.Sprintf("A:%s B:%s", shortStatus(r.node("A")), shortStatus(r.node("B"))); got != want {
+				t.Errorf("got %s, expected %s", got, want)
+			}
+		}
+		if c.of("A") != 4 {
+			t.Errorf("%d calls", c.of("A"))
+		}
+	})
+
+	inBubble(t, "runs at the same time share one call", func(t *testing.T) {
+		var c calls
+		memo := new(kahn.Memo)
+		g := memoized(c.count(takes(time.Second)))
+		var runs []*kahn.Run
+		for range 10 {
+			run, err := kahn.Start(t.Context(), g, takes(0), memo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, run)
+		}
+		synctest.Wait()
+		hits := 0
+		for _, run := range runs {
+			res, err := run.Wait()
+			if err != nil || res.Duration != time.Second {
+				t.Errorf("%v after %v", err, res.Duration)
+			}
+			if n, _ := res.Node("A"); n.Memoized {
+				hits++
+			}
+		}
+		if c.of("A") != 1 || hits != 9 {
+			t.Errorf("%d calls, %d hits", c.of("A"), hits)
+		}
+	})
+
+	inBubble(t, "whoever waits takes over from one that fails, and may be stopped", func(t *testing.T) {
+		var c calls
+		memo := new(kahn.Memo)
+		g := memoized(c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
+			if c.of("A") == 1 {
+				time.Sleep(time.Second)
+				(&testing.T{}).FailNow() // runtime.Goexit
+			}
+			return takes(time.Second)(ctx, s)
+		}))
+		first, _ := kahn.Start(t.Context(), g, takes(0), memo)
+		synctest.Wait()
+		second, _ := kahn.Start(t.Context(), g, takes(0), memo)
+		third, _ := kahn.Start(t.Context(), g, takes(0), memo)
+		synctest.Wait()
+		third.Cancel()
+		res, _ := third.Wait()
+		if res.Status != kahn.RunCancelled || res.Duration != 0 {
+			t.Errorf("the third is %v after %v", res.Status, res.Duration)
+		}
+		if res, _ := first.Wait(); res.Status != kahn.RunFailed {
+			t.Errorf("the first is %v", res.Status)
+		}
+		if res, _ := second.Wait(); res.Status != kahn.RunCompleted || res.Duration != 2*time.Second || c.of("A") != 2 {
+			t.Errorf("the second is %v after %v, %d calls", res.Status, res.Duration, c.of("A"))
+		}
+	})
+
+	inBubble(t, "what cannot be memoized is called", func(t *testing.T) {
+		var c calls
+		for _, opts := range [][]kahn.Option{{&kahn.Memo{Cache: brokenCache{}}}, {new(kahn.Memo), kahn.Inputs(map[string]any{"f": func() {}})}} {
+			r := try(t, memoized(c.count(takes(0))), takes(0), opts...)
+			r.expect("A:ok B:ok", "completed")
+			if len(r.find(kahn.EventNodeLog, "A")) == 0 {
+				t.Errorf("nothing was logged:\n%s", eventText(r.events))
+			}
+		}
+		if c.of("A") != 2 {
+			t.Errorf("%d calls", c.of("A"))
+		}
+		if _, err := graph(kahn.Node{ID: "C", Memo: "v1", Test: func(kahn.View) (any, error) { return true, nil }}).Compile(); !errors.Is(err, kahn.ErrBadValue) {
+			t.Error(err)
+		}
+		if _, err := kahn.Execute(t.Context(), graph(), nil, (*kahn.Memo)(nil)); !errors.Is(err, kahn.ErrBadOption) {
+			t.Error(err)
+		}
+	})
+}
