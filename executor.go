@@ -203,6 +203,7 @@ type Run struct {
 	left      bool      // concluded, and its goroutines have returned
 
 	workers         int  // goroutines in work, abandoned ones not counted
+	alone           int  // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, or the order would be chance
 	starting        bool // one of them has not taken its first task yet: it will look for more
 	timers          int  // callbacks that are armed or running
 	ended           int64
@@ -426,7 +427,7 @@ func (r *Run) now() int64 { return int64(time.Since(r.start)) }
 // dispatch sees to it that what can be done is being done. It is called with the lock held after every change that no
 // worker follows up on.
 func (r *Run) dispatch(now int64) {
-	if !r.starting && r.st.hasNext() {
+	if !r.starting && r.alone == 0 && r.st.hasNext() {
 		r.starting = true
 		r.workers++
 		go r.work()
@@ -850,6 +851,9 @@ func (r *Run) abandon(step *Step, now int64) {
 		root.abandonedInside = append(root.abandonedInside, r.path(ref))
 	}
 	r.workers--
+	if r.alone > 0 && r.plan.facts[ref].is(factInline) {
+		r.alone--
+	}
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned}
 	if x.timedOut != timeoutNone {
 		c.Cause, c.err = CauseTimeout, timeoutAfter(x.timeout, errAbandoned)

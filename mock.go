@@ -21,8 +21,8 @@ import (
 //		Assertions: []kahn.Assertion{kahn.AssertStatus("notify", kahn.Completed)},
 //	})
 //
-// Result.Test then tells what became of each node and of each assertion. With Limit(1) two such runs have the same events, but
-// for ids and times.
+// Result.Test then tells what became of each node and of each assertion. With Limit(1) two such runs of a graph without
+// composites have the same events, but for ids and times.
 //
 // A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x"; what
 // is said of it holds for every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does not have

@@ -236,7 +236,8 @@ func (m StopMode) manner() stopManner {
 
 // Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost
 // a goroutine each and nothing else. A negative limit is an error that matches [ErrBadOption]. Conditions with a Go test
-// are evaluated outside the limit.
+// are evaluated outside the limit; under Limit(1) nothing is started meanwhile, so that the order of starts depends on
+// nothing but the graph and what its steps return. Composites are an exception: what they come to is found out meanwhile.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {

@@ -483,7 +483,9 @@ func TestMockReproducible(t *testing.T) {
 	g := graph(after("A"), after("B"), after("C", "A", "B"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"B"}},
 		kahn.Node{ID: "R", After: []string{"G"}, Retry: kahn.RetryJittered(3)}, kahn.Node{ID: "D", After: []string{"R", "C"}})
 	for i := range 40 {
-		g.Add(after(fmt.Sprint("more", i), "A"))
+		c := fmt.Sprint("if", i)
+		g.Add(after(fmt.Sprint("more", i), "A"), kahn.If(c, func(kahn.View) (bool, error) { return i%2 == 0, nil }, "A"),
+			kahn.Node{ID: fmt.Sprint("then", i), In: []kahn.Edge{{From: c, Label: "true"}}, When: func(kahn.View) (bool, error) { return true, nil }})
 	}
 	test := kahn.Test{OnMissing: kahn.MissingStub, Unmock: []string{"C"}, Mocks: mocks{
 		"R": {Sequence: []kahn.Mock{{Err: errStep}, {Value: map[string]any{"b": 1, "a": 2}}}}, "D": {Do: takes(ms)},

@@ -19,6 +19,7 @@ type worker struct {
 	now      int64        // the clock, read once for each completion: the end of one step is the start of the next
 	recorded *transaction // of the task's start, under a store
 	phase    phase
+	alone    bool // see Run.alone; guarded by the run's lock
 }
 
 // phase tells whether the worker is in user code, for the case that this code ends the goroutine.
@@ -175,6 +176,14 @@ func (w *worker) exit() {
 func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
+	if w.alone {
+		w.alone = false
+		r.alone--
+	}
+	if r.alone > 0 { // whoever evaluates goes on
+		w.leave()
+		return false
+	}
 	t, ok := s.next()
 	for ok && t.Gate {
 		r.reachGate(t.Ref, w.now)
@@ -188,6 +197,10 @@ func (w *worker) take() bool {
 		return false
 	}
 	w.task, w.step = t, nil
+	if s.limit == 1 && r.tree == nil && (t.Check || r.plan.facts[t.Ref].is(factInline)) {
+		w.alone = true
+		r.alone++
+	}
 	if !t.Check {
 		w.begin(t)
 		if r.durable != nil {
@@ -198,7 +211,7 @@ func (w *worker) take() bool {
 		r.release(w.now)
 		return true
 	}
-	more := !r.starting && s.hasNext()
+	more := !r.starting && r.alone == 0 && s.hasNext()
 	if more {
 		r.starting = true
 		r.workers++
@@ -212,6 +225,10 @@ func (w *worker) take() bool {
 
 // leave gives up the worker's place and releases the lock.
 func (w *worker) leave() {
+	if w.alone {
+		w.alone = false
+		w.run.alone--
+	}
 	w.run.workers--
 	w.run.release(w.now)
 }
