@@ -17,7 +17,6 @@ type Computed[T any] struct {
 	equal func(a, b T) bool
 	value T
 	err   error
-	made  bool               // there was a value or an error before
 	cell  cell[outcomeOf[T]] // what Load has last found, for those who ask while it is still true
 }
 
@@ -67,8 +66,7 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	if s := c.cell.slots[c.cell.newest].Load(); s != nil && s.value.version == c.version {
 		s.stamp.Store(sc.clock) // still true
 	} else {
-		c.cell.put(outcomeOf[T]{c.value, c.err, c.version}, sc.clock)
-		c.cell.writes = 0
+		c.cell.put(outcomeOf[T]{c.value, c.err, c.version}, noStamp).stamp.Store(sc.clock)
 	}
 	return c.value, c.version, c.err
 }
@@ -76,19 +74,26 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 // Get returns the value and makes it a dependency of the callback. The computed's error is raised as a panic, which makes
 // it the callback's own unless that recovers it; see Try.
 func (c *Computed[T]) Get(r Reader) T {
-	x, err := c.Try(r)
-	if err != nil {
-		panic(err)
+	c.read(r)
+	if c.err != nil {
+		panic(c.err)
 	}
-	return x
+	return c.value
 }
 
 // Try is Get that returns the error.
 func (c *Computed[T]) Try(r Reader) (T, error) {
-	c.scope.prove(r)
-	c.pull()
-	c.scope.track(&c.node)
+	c.read(r)
 	return c.value, c.err
+}
+
+func (c *Computed[T]) read(r Reader) {
+	sc := c.scope
+	sc.prove(r)
+	if !c.fresh() {
+		c.pull()
+	}
+	sc.track(&c.node)
 }
 
 // Peek is Get without the dependency.
@@ -111,38 +116,24 @@ func (c *Computed[T]) pull() {
 	}
 }
 
-// recompute calls the function.
-func (c *Computed[T]) recompute() {
-	c.evaluate()
-	if c.flags&flagValue == 0 { // recover has stopped a panic and has not told: under GODEBUG=panicnil=1 panic(nil) does that
-		c.settle(c.value, newPanicError(nil))
-	}
-}
-
+// evaluate calls the function.
 func (c *Computed[T]) evaluate() {
 	c.flags &^= flagValue | flagNotified
-	defer c.finish(c.begin())
+	outer := c.begin()
 	c.settle(c.f((*readTracker)(&c.node)), nil)
-}
-
-// finish ends an evaluation however it ended. After a Goexit there is no value.
-func (c *Computed[T]) finish(outer *node) {
-	if c.flags&flagValue == 0 {
-		if v := recover(); v != nil {
-			c.settle(c.value, caught(v))
-		}
-	}
 	c.end(outer)
 }
 
+func (c *Computed[T]) fail(err error) { c.settle(c.value, err) }
+
 // settle takes the outcome of an evaluation.
 func (c *Computed[T]) settle(x T, err error) {
-	if !c.made || err != nil || c.err != nil || !c.equal(c.value, x) {
-		c.value, c.err, c.made = x, err, true
+	if c.flags&flagMade == 0 || err != nil || c.err != nil || !c.equal(c.value, x) {
+		c.value, c.err = x, err
 		c.version = c.scope.clock
 	}
 	c.valid = c.scope.clock
-	c.flags |= flagValue
+	c.flags |= flagValue | flagMade
 }
 
 // Wait is like [Value.Wait]. It also ends with the computed's error.

@@ -3,35 +3,44 @@ package kahn
 // node is what signals, computeds and effects have in common: a place in the graph of dependencies. A computed knows what
 // it depends on; what it depends on knows the computed only while something observes it. So an unobserved computed holds
 // no subscription, and can be collected.
+//
+// What a change touches in every node comes first: it fits into a line of the cache.
 type node struct {
 	scope   *Scope
+	flags   nodeFlags
+	mute    int32  // reads are not tracked
 	version uint64 // when the value last changed, by the scope's clock
 	seen    uint64 // the evaluation that has read it last
 	subs    *link  // who is to be notified, in the order of subscription
-	lastSub *link
-	watch   *watchHooks // of a signal, may be nil
-
 	deps    *link  // what the last evaluation has read, in the order of use
 	lastDep *link  // while one is under way: the last one that it has read; the rest of deps is of the one before
 	eval    uint64 // its number
-	valid   uint64 // the clock when a computed was last known to be up to date
-	mute    int    // reads are not tracked
-	flags   nodeFlags
 
-	// One of these says what the node is; a batch is none of them.
-	signal   interface{ reverted() bool }
-	computed interface{ recompute() }
+	// One of these says what the node is, if it is not a signal or a batch.
+	computed evaluator
 	effect   *Effect
+
+	valid   uint64 // the clock when an unobserved computed was last known to be up to date
+	lastSub *link
+	watch   *watchHooks // of a signal, may be nil
+}
+
+// evaluator is a Computed of any type.
+type evaluator interface {
+	evaluate()      // calls the function, whose panic passes
+	fail(err error) // takes the error for the outcome
 }
 
 type nodeFlags uint8
 
 const (
-	flagRunning  nodeFlags = 1 << iota // its callback is on the stack
-	flagNotified                       // something that it depends on may have changed; its dependents have been told
-	flagValue                          // a computed has a value, or an error
-	flagHooked                         // it is in Scope.hooks
-	flagTorn                           // an effect has been disposed of
+	flagRunning   nodeFlags = 1 << iota // its callback is on the stack
+	flagNotified                        // something that it depends on may have changed; its dependents have been told
+	flagValue                           // a computed has a value, or an error
+	flagHooked                          // it is in Scope.hooks
+	flagTorn                            // an effect has been disposed of
+	flagMade                            // a computed had a value or an error before
+	flagRewritten                       // a signal was written more than once since the last commit
 )
 
 // link is one dependency. It is in the list of deps of its target, and while the target is observed in the list of
@@ -63,6 +72,13 @@ func (n *node) begin() (outer *node) {
 func (n *node) end(outer *node) {
 	n.scope.active = outer
 	n.flags &^= flagRunning
+	if n.lastDep == nil || n.lastDep.nextDep != nil {
+		n.shorten()
+	}
+}
+
+// shorten drops the dependencies after the last one that was read.
+func (n *node) shorten() {
 	rest := n.deps
 	if n.lastDep != nil {
 		rest, n.lastDep.nextDep = n.lastDep.nextDep, nil
@@ -197,34 +213,35 @@ func (sc *Scope) hook(n *node) {
 	}
 }
 
-// notify tells everything that depends on n that it may be out of date, the nearest first and each once, and queues the
-// effects among it.
+// notify tells everything that depends on n that it may be out of date, each once, and queues the effects among it.
 func (sc *Scope) notify(n *node) {
 	l := n.subs
 	if l == nil {
 		return
 	}
 	work := sc.work
-	for next := 0; ; next++ {
-		for ; l != nil; l = l.nextSub {
-			t := l.target
-			if t.flags&flagNotified != 0 {
-				continue
-			}
+	for {
+		t, next := l.target, l.nextSub
+		if t.flags&flagNotified == 0 {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else {
-				work = append(work, t.subs)
+			} else { // it has subscribers, or it would not have subscribed
+				work = appendLink(work, next)
+				next = t.subs
 			}
 		}
-		if next == len(work) {
-			break
+		for next == nil {
+			if len(work) == 0 {
+				sc.work = work
+				return
+			}
+			next = work[len(work)-1]
+			work[len(work)-1] = nil // nothing is kept from being collected
+			work = work[:len(work)-1]
 		}
-		l = work[next]
+		l = next
 	}
-	clear(work) // nothing is kept from being collected
-	sc.work = work[:0]
 }
 
 // fresh reports whether a computed is known to be up to date without a look at what it depends on.
@@ -235,7 +252,7 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is the place that refresh has come to in the dependencies of a computed.
+// check is the place that refresh has come to in the dependencies of a computed, while it is busy with one of these.
 type check struct {
 	n  *node
 	at *link
@@ -248,28 +265,67 @@ func (n *node) refresh() {
 		return
 	}
 	sc := n.scope
-	base := len(sc.stack)
-	sc.stack = append(sc.stack, check{n, n.deps})
+	base, l := len(sc.stack), n.deps
+	for {
+		failed := sc.climb(base, n, l)
+		if failed == nil {
+			return
+		}
+		if failed.flags&flagValue == 0 { // recover has not told: under GODEBUG=panicnil=1 panic(nil) does that
+			failed.computed.fail(newPanicError(nil))
+		}
+		if len(sc.stack) == base {
+			return
+		}
+		n, l = sc.pop()
+	}
+}
+
+// climb does the work of refresh, from where it has come to in the dependencies of n. It ends early when a function does
+// not return: the computed has the panic for its error then, or after a Goexit no value. So what guards against panics is
+// set up once, and not for every function.
+func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
+	outer := sc.active
+	defer func() {
+		if failed == nil {
+			return
+		}
+		if v := recover(); v != nil {
+			failed.computed.fail(caught(v))
+		}
+		failed.end(outer)
+	}()
 next:
-	for len(sc.stack) > base {
-		top := &sc.stack[len(sc.stack)-1]
-		n := top.n
+	for {
 		changed := n.flags&flagValue == 0
-		for ; top.at != nil && !changed; top.at = top.at.nextDep {
-			source := top.at.source
+		for ; l != nil && !changed; l = l.nextDep {
+			source := l.source
 			if source.computed != nil && !source.fresh() && source.flags&flagRunning == 0 {
-				sc.stack = append(sc.stack, check{source, source.deps})
+				sc.stack = append(sc.stack, check{n, l})
+				n, l = source, source.deps
 				continue next
 			}
-			changed = source.version != top.at.version || source.flags&flagRunning != 0
+			changed = source.version != l.version || source.flags&flagRunning != 0
 		}
-		*top = check{}
-		sc.stack = sc.stack[:len(sc.stack)-1]
 		if changed {
-			n.computed.recompute()
+			failed = n
+			n.computed.evaluate()
+			failed = nil
 		} else {
 			n.valid = sc.clock
 			n.flags &^= flagNotified
 		}
+		if len(sc.stack) == base {
+			return nil
+		}
+		n, l = sc.pop()
 	}
+}
+
+func (sc *Scope) pop() (*node, *link) {
+	top := &sc.stack[len(sc.stack)-1]
+	n, l := top.n, top.at
+	*top = check{}
+	sc.stack = sc.stack[:len(sc.stack)-1]
+	return n, l
 }

@@ -21,12 +21,13 @@ import (
 type Scope struct {
 	mu        sync.Mutex    // guards what follows, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are readings of it
-	committed atomic.Uint64 // the reading at the last commit: what Load may see
+	done      uint64        // its reading at the last commit
+	committed atomic.Uint64 // the same: what Load may see
 
-	active  *node   // whose callback runs, the innermost one
-	evals   uint64  // callbacks begun so far: each has a number of its own
-	batch   node    // the tracker of batches
-	written []*node // signals written since the last commit
+	active  *node        // whose callback runs, the innermost one
+	evals   uint64       // callbacks begun so far: each has a number of its own
+	batch   node         // the tracker of batches
+	written []revertible // signals that were written more than once since the last commit
 
 	queue  []*Effect // effects that may have to run, from head
 	head   int
@@ -116,6 +117,14 @@ func (t *writeTracker) OnCleanup(f func(Writer)) {
 
 // prove checks that a tracker's callback is running, and so that the lock is held.
 func (sc *Scope) prove(t Reader) {
+	if r, ok := t.(*readTracker); ok && (*node)(r) == sc.active {
+		return
+	}
+	sc.proveOuter(t)
+}
+
+// proveOuter is prove for any tracker, also of a callback that is not the innermost.
+func (sc *Scope) proveOuter(t Reader) {
 	if n := t.tracker(); n.scope != sc || n.flags&flagRunning == 0 {
 		panic(&misuse{ErrTracker, "its callback has returned, or is of another scope"})
 	}
@@ -123,7 +132,10 @@ func (sc *Scope) prove(t Reader) {
 
 // proveWriting is prove for a writer, which may be borrowed from around a computed.
 func (sc *Scope) proveWriting(t Writer) {
-	sc.prove(t)
+	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
+		return
+	}
+	sc.proveOuter(t)
 	if sc.active.computed != nil {
 		panic(&misuse{ErrTracker, "a computed does not write"})
 	}
@@ -281,7 +293,7 @@ func (sc *Scope) flush() {
 			sc.takeOrders()
 			continue
 		}
-		if len(sc.written) == 0 && len(sc.hooks) == 0 {
+		if sc.done == sc.clock && len(sc.hooks) == 0 {
 			break
 		}
 	}
@@ -319,17 +331,17 @@ func (sc *Scope) takeOrders() {
 
 // commit publishes what was written since the last commit, all at once, to Load.
 func (sc *Scope) commit() {
-	if len(sc.written) == 0 {
+	if sc.done == sc.clock {
 		return
 	}
-	for _, n := range sc.written {
-		if n.signal.reverted() {
-			sc.clock++ // who has seen the value in between must look again
-			sc.notify(n)
+	if len(sc.written) > 0 {
+		for _, s := range sc.written {
+			s.revert()
 		}
+		clear(sc.written)
+		sc.written = sc.written[:0]
 	}
-	clear(sc.written)
-	sc.written = sc.written[:0]
+	sc.done = sc.clock
 	sc.committed.Store(sc.clock)
 }
 

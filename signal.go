@@ -12,8 +12,9 @@ import (
 // Load is for the outside; Get and Peek are for callbacks, which have a tracker.
 type Value[T any] struct {
 	node
-	cell  cell[T]
-	equal func(a, b T) bool
+	cell   cell[T]
+	before uint64 // the version at the last commit, if the value was written since
+	equal  func(a, b T) bool
 }
 
 // Signal is a [Value] that can be set.
@@ -34,7 +35,7 @@ func NewSignalFunc[T any](sc *Scope, v T, equal func(a, b T) bool) *Signal[T] {
 }
 
 func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
-	v.scope, v.equal, v.signal = sc, equal, v
+	v.scope, v.equal = sc, equal
 	v.cell.slots[0].Store(&slot[T]{value: x})
 }
 
@@ -95,25 +96,36 @@ func (v *Value[T]) set(x T) {
 	}
 	sc := v.scope
 	sc.clock++
-	v.version = sc.clock
-	if v.cell.put(x, sc.clock) {
-		sc.written = append(sc.written, &v.node)
+	if v.version <= sc.done {
+		v.before = v.version
+		v.cell.put(x, sc.clock)
+	} else {
+		v.cell.slots[v.cell.newest].Load().value = x // which nobody has seen yet
+		if v.flags&flagRewritten == 0 {
+			v.flags |= flagRewritten
+			sc.written = append(sc.written, v)
+		}
 	}
+	v.version = sc.clock
 	if v.subs != nil {
 		sc.notify(&v.node)
 	}
 }
 
-// reverted reports whether the writes since the last commit have come to nothing, and takes them back if so. Otherwise they
-// stand.
-func (v *Value[T]) reverted() bool {
-	writes := v.cell.writes
-	v.cell.writes = 0
-	if writes <= 1 || !v.same() {
-		return false
+// revertible is a Value of any type.
+type revertible interface{ revert() }
+
+// revert takes the writes since the last commit back if they have come to nothing. Otherwise they stand.
+func (v *Value[T]) revert() {
+	v.flags &^= flagRewritten
+	if !v.same() {
+		return
 	}
-	v.version = v.cell.revert()
-	return true
+	v.cell.revert()
+	v.version = v.before
+	sc := v.scope
+	sc.clock++ // who has seen the value in between must look again
+	sc.notify(&v.node)
 }
 
 // same compares the newest value with the one before. It contains what an equality may do.
@@ -129,7 +141,6 @@ func (v *Value[T]) same() (same bool) {
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until there is something in it
 	newest int8
-	writes int32 // since the last commit
 }
 
 type slot[T any] struct {
@@ -173,35 +184,27 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put replaces the value and reports whether this is the first time since the last commit.
-func (c *cell[T]) put(v T, stamp uint64) (first bool) {
-	c.writes++
-	if c.writes > 1 { // nobody has seen the newest yet
-		s := c.slots[c.newest].Load()
-		s.value = v
-		s.stamp.Store(stamp)
-		return false
-	}
+// put prepares the next value, with a stamp that the clock has not come to. What is in its slot is too old for those who come
+// now; those who look at it yet are counted.
+func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
 	if s != nil {
-		s.stamp.Store(noStamp)
+		s.stamp.Store(stamp)
 	}
 	if s == nil || s.readers.Load() != 0 {
 		s = &slot[T]{}
-		s.stamp.Store(noStamp)
+		s.stamp.Store(stamp)
 		c.slots[c.newest].Store(s)
 	}
 	s.value = v
-	s.stamp.Store(stamp)
-	return true
+	return s
 }
 
-// revert makes the previous value the newest again and returns its stamp.
-func (c *cell[T]) revert() uint64 {
+// revert makes the previous value the newest again.
+func (c *cell[T]) revert() {
 	c.slots[c.newest].Load().stamp.Store(noStamp)
 	c.newest = 1 - c.newest
-	return c.slots[c.newest].Load().stamp.Load()
 }
 
 // Wait returns the value as soon as the predicate holds of it. It may miss values that hold only for a moment, but not

@@ -42,8 +42,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{3}, name: "the equality is not heeded", file: "signal.go",
-		old: `v.scope, v.equal, v.signal = sc, equal, v`,
-		new: `v.scope, v.equal, v.signal = sc, func(a, b T) bool { return false }, v`,
+		old: `v.scope, v.equal = sc, equal`,
+		new: `v.scope, v.equal = sc, func(a, b T) bool { return false }`,
 	},
 	{
 		lines: []int{4}, name: "Peek tracks", file: "signal.go",
@@ -77,8 +77,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{10, 11, 12, 13, 14}, name: "evaluated twice", file: "depend.go",
-		old: "\t\tif changed {\n\t\t\tn.computed",
-		new: "\t\tif changed {\n\t\t\tn.computed.recompute()\n\t\t\tn.computed",
+		old: "\t\t\tfailed = n\n",
+		new: "\t\t\tfailed = n\n\t\t\tn.computed.evaluate()\n",
 	},
 	{
 		lines: []int{15, 18, 27, 28}, name: "dependencies are not brought up to date", file: "depend.go",
@@ -87,13 +87,13 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{16, 19}, name: "no cut-off", file: "computed.go",
-		old: `if !c.made || err != nil || c.err != nil || !c.equal(c.value, x) {`,
+		old: `if c.flags&flagMade == 0 || err != nil || c.err != nil || !c.equal(c.value, x) {`,
 		new: `if true || !c.equal(c.value, x) {`,
 	},
 	{
 		lines: []int{17}, name: "only the first dependency is checked", file: "depend.go",
-		old: `!changed; top.at = top.at.nextDep`,
-		new: `!changed; top.at = nil`,
+		old: `!changed; l = l.nextDep`,
+		new: `!changed; l = nil`,
 	},
 	{
 		lines: []int{20}, name: "dropped dependencies stay subscribed", file: "depend.go",
@@ -102,8 +102,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{21, 22}, name: "all dependencies are checked", file: "depend.go",
-		old: `	for ; top.at != nil && !changed; top.at`,
-		new: `	for ; top.at != nil; top.at`,
+		old: `for ; l != nil && !changed; l`,
+		new: `for ; l != nil; l`,
 	},
 	{
 		lines: []int{23, 24, 33}, name: "unobserved counts as up to date", file: "depend.go",
@@ -112,12 +112,12 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{25, 26}, name: "the stack keeps what is done", file: "depend.go",
-		old: "\t\t*top = check{}\n",
+		old: "\t*top = check{}\n",
 		new: ``,
 	},
 	{
 		lines: []int{29}, name: "zero is no value", file: "computed.go",
-		old: `if !c.made || err != nil`,
+		old: `if c.flags&flagMade == 0 || err != nil`,
 		new: `if err != nil`,
 	},
 	{
@@ -137,13 +137,13 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{35}, name: "Try hides the error", file: "computed.go",
-		old: "\treturn c.value, c.err\n}\n\n// Peek",
-		new: "\treturn c.value, nil\n}\n\n// Peek",
+		old: "\treturn c.value, c.err\n}\n\nfunc",
+		new: "\treturn c.value, nil\n}\n\nfunc",
 	},
 	{
 		lines: []int{36}, name: "an error forgets its dependencies", file: "computed.go",
-		old: "\tc.end(outer)\n",
-		new: "\tif c.err != nil {\n\t\tc.lastDep = nil\n\t}\n\tc.end(outer)\n",
+		old: `fail(err error) { c`,
+		new: `fail(err error) { c.lastDep = nil; c`,
 	},
 	{
 		lines: []int{37}, name: "a computed may write", file: "scope.go",
@@ -242,8 +242,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{58}, name: "nothing is ever reverted", file: "signal.go",
-		old: `	if writes <= 1 || !v.same() {`,
-		new: `	if writes >= 0 || !v.same() {`,
+		old: `	if !v.same() {`,
+		new: `	if v.same(); true {`,
 	},
 	{
 		lines: []int{61}, name: "only the first error is told", file: "scope.go",
@@ -262,8 +262,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{65}, name: "a write is seen at once", file: "signal.go",
-		old: "\tv.version = sc.clock\n\tif v.cell",
-		new: "\tv.version = sc.clock\n\tdefer sc.committed.Store(sc.clock)\n\tif v.cell",
+		old: "\tv.version = sc.clock\n\tif v.subs",
+		new: "\tv.version = sc.clock\n\tdefer sc.committed.Store(sc.clock)\n\tif v.subs",
 	},
 	{
 		lines: []int{66}, name: "a cancelled wait succeeds", file: "effect.go",
