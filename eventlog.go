@@ -26,6 +26,7 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 			yield(Event{}, ErrNoLog)
 			return
 		}
+		head := r.eventHead()
 		for next := after + 1; next > after; { // there is no event after the greatest id
 			if ctx.Err() != nil {
 				yield(Event{}, bounded(context.Cause(ctx)))
@@ -42,11 +43,12 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 				case <-ctx.Done():
 				}
 				continue
-			case len(batch) == 0:
+			case len(batch.lines) == 0:
 				return
 			}
-			for i := range batch {
-				if !yield(batch[i].event(next), nil) {
+			for i := range batch.lines {
+				e := batch.entry(i)
+				if !yield(e.event(head, next), nil) {
 					return
 				}
 				next++
@@ -79,7 +81,7 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("events %d to %d are no longer kept", e.After+1, e.First-1)
 }
 
-// entry is an event as it is kept: what is needed to make the Event when somebody reads it.
+// entry is what is needed to make an Event when somebody reads it.
 type entry struct {
 	kind    eventKind
 	attempt int32
@@ -90,11 +92,64 @@ type entry struct {
 	run     *Run // whose node it is about: that of the log, or one nested in it
 }
 
+// logLine is an entry as it is kept: without pointers, so that the garbage collector passes over most of the log.
+type logLine struct {
+	at      int64
+	ref     Ref
+	back    uint32
+	attempt int32
+	kind    eventKind
+	rest    uint8 // where the rest of the entry is, from 1 on; 0 for an entry of the log's run without arg
+}
+
+// logRest is what does not fit into a line.
+type logRest struct {
+	arg any
+	run *Run
+}
+
+// block is a part of a log, and as a copy of its fields what a reader gets of it: what they show never changes or moves.
+type block struct {
+	lines []logLine // with a capacity of blockSize
+	rests []logRest
+	run   *Run // of the entries without a rest
+}
+
+func (b *block) append(e *entry) {
+	l := logLine{at: e.at, ref: e.ref, back: e.back, attempt: e.attempt, kind: e.kind}
+	if e.arg != nil || e.run != b.run {
+		b.rests = append(b.rests, logRest{e.arg, e.run})
+		l.rest = uint8(len(b.rests))
+	}
+	b.lines = append(b.lines, l)
+}
+
+// removeLast removes an entry that nobody has seen.
+func (b *block) removeLast() {
+	n := len(b.lines) - 1
+	if i := b.lines[n].rest; i > 0 {
+		b.rests[i-1] = logRest{}
+		b.rests = b.rests[:i-1]
+	}
+	b.lines = b.lines[:n]
+}
+
+// entry is what append was given.
+func (b *block) entry(i int) entry {
+	l := &b.lines[i]
+	e := entry{kind: l.kind, attempt: l.attempt, ref: l.ref, back: l.back, at: l.at, run: b.run}
+	if l.rest > 0 {
+		e.arg, e.run = b.rests[l.rest-1].arg, b.rests[l.rest-1].run
+	}
+	return e
+}
+
 // eventLog is the append-only log of a run. It is written in the critical sections that change the run's state; readers
 // and sinks pull from it at their own pace, and hold its lock for no longer than it takes to find their place.
 type eventLog struct {
+	run    *Run
 	mu     sync.Mutex    // guards what follows, and entries that are not written yet; nothing else is locked under it
-	blocks [][]entry     // of blockSize entries each, the last one growing; an entry never changes or moves
+	blocks []block       // of blockSize entries each, the last one growing
 	base   uint64        // the id before that of the first entry
 	last   uint64        // the id of the last entry
 	retain uint64        // how many events are kept for readers
@@ -108,23 +163,30 @@ type eventLog struct {
 	waited sync.Once // the grace is granted once, however often the host waits
 }
 
-const blockSize = 64
+const blockSize = 64 // which logLine.rest can count
 
 // keepAll is the retention of a run whose host has not said otherwise.
 const keepAll = math.MaxInt
 
 type sink struct {
-	f    func(id uint64, e *entry)
-	done chan struct{} // closed when the sink has seen the last event, or will see no more
-	next uint64        // the id of the first event that it has not taken; guarded by the log's lock, as is err
-	err  error         // why it was disabled
+	f    func(id uint64, b block) // id is that of the first entry
+	done chan struct{}            // closed when the sink has seen the last event, or will see no more
+	next uint64                   // the id of the first event that it has not taken; guarded by the log's lock, as is err
+	err  error                    // why it was disabled
 }
 
 // newEventLog makes a log that goes on after the event with the given id.
 func newEventLog(r *Run, last uint64) *eventLog {
-	l := &eventLog{retain: uint64(r.cfg.retain), base: last, last: last}
+	l := &eventLog{run: r, retain: uint64(r.cfg.retain), base: last, last: last}
 	for _, f := range r.cfg.sinks {
-		l.attach(func(id uint64, e *entry) { f(e.event(id)) }, last)
+		head := sync.OnceValue(r.eventHead)
+		l.attach(func(id uint64, b block) {
+			head := head()
+			for i := range b.lines {
+				e := b.entry(i)
+				f(e.event(head, id+uint64(i)))
+			}
+		}, last)
 	}
 	for _, f := range r.cfg.observers {
 		l.attach(observe(f), last)
@@ -132,7 +194,7 @@ func newEventLog(r *Run, last uint64) *eventLog {
 	return l
 }
 
-func (l *eventLog) attach(f func(id uint64, e *entry), last uint64) {
+func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
 	k := &sink{f: f, done: make(chan struct{}), next: last + 1}
 	l.sinks = append(l.sinks, k)
 	go l.feed(k)
@@ -147,7 +209,7 @@ func (l *eventLog) first() uint64 {
 }
 
 // append adds an entry, with the log's lock held.
-func (l *eventLog) append(e entry) {
+func (l *eventLog) append(e *entry) {
 	if l.closed {
 		return // nothing comes after the end
 	}
@@ -156,12 +218,12 @@ func (l *eventLog) append(e entry) {
 	l.now = max(l.now, e.at)
 	e.at = l.now
 	n := len(l.blocks)
-	if n == 0 || len(l.blocks[n-1]) == blockSize {
+	if n == 0 || len(l.blocks[n-1].lines) == blockSize {
 		l.trim()
-		l.blocks = append(l.blocks, make([]entry, 0, blockSize))
+		l.blocks = append(l.blocks, block{lines: make([]logLine, 0, blockSize), run: l.run})
 		n = len(l.blocks)
 	}
-	l.blocks[n-1] = append(l.blocks[n-1], e)
+	l.blocks[n-1].append(e)
 	l.last++
 	if l.hides {
 		l.hidden++
@@ -184,7 +246,7 @@ func (l *eventLog) retract() uint64 {
 	defer l.mu.Unlock()
 	for ; l.hidden > 0; l.hidden-- {
 		n := len(l.blocks) - 1
-		if l.blocks[n] = l.blocks[n][:len(l.blocks[n])-1]; len(l.blocks[n]) == 0 {
+		if l.blocks[n].removeLast(); len(l.blocks[n].lines) == 0 {
 			l.blocks = l.blocks[:n]
 		}
 		l.last--
@@ -202,7 +264,7 @@ func (l *eventLog) trim() {
 		}
 	}
 	for len(l.blocks) > 0 && l.base+blockSize < keep {
-		l.blocks[0] = nil
+		l.blocks[0] = block{}
 		l.blocks = l.blocks[1:]
 		l.base += blockSize
 	}
@@ -233,38 +295,39 @@ func (l *eventLog) close() {
 
 // readFrom returns events from id next on; or a channel that is closed when there are any; or what is missing; or nothing,
 // if there will be no more.
-func (l *eventLog) readFrom(next uint64) (batch []entry, more <-chan struct{}, gap error) {
+func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if first := l.first(); next < first {
-		return nil, nil, &GapError{After: next - 1, First: first}
+		return block{}, nil, &GapError{After: next - 1, First: first}
 	}
 	batch, more = l.read(next)
 	return batch, more, nil
 }
 
 // take is readFrom for a sink, which misses nothing.
-func (l *eventLog) take(k *sink) (batch []entry, more <-chan struct{}) {
+func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	batch, more = l.read(k.next)
-	k.next += uint64(len(batch))
+	k.next += uint64(len(batch.lines))
 	return batch, more
 }
 
-func (l *eventLog) read(next uint64) (batch []entry, more <-chan struct{}) {
+func (l *eventLog) read(next uint64) (batch block, more <-chan struct{}) {
 	switch {
 	case next <= l.last-l.hidden:
 		i := next - l.base - 1
-		b := l.blocks[i/blockSize]
-		end := min(uint64(len(b)), l.last-l.hidden-l.base-i/blockSize*blockSize)
-		return b[i%blockSize : end : end], nil
+		batch = l.blocks[i/blockSize]
+		end := min(uint64(len(batch.lines)), l.last-l.hidden-l.base-i/blockSize*blockSize)
+		batch.lines = batch.lines[i%blockSize : end : end]
+		return batch, nil
 	case l.closed && l.hidden == 0:
-		return nil, nil
+		return block{}, nil
 	case l.more == nil:
 		l.more = make(chan struct{})
 	}
-	return nil, l.more
+	return block{}, l.more
 }
 
 // feed hands events to a sink until the run has ended, or the sink has panicked.
@@ -282,20 +345,18 @@ func (l *eventLog) feed(k *sink) {
 		}
 		close(k.done)
 	}()
-	for next := k.next; ; { // which nobody else writes
+	for {
+		next := k.next // which nobody else writes
 		batch, more := l.take(k)
 		switch {
 		case more != nil:
 			<-more
 			continue
-		case len(batch) == 0:
+		case len(batch.lines) == 0:
 			ok = true
 			return
 		}
-		for i := range batch {
-			k.f(next, &batch[i])
-			next++
-		}
+		k.f(next, batch)
 	}
 }
 

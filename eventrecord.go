@@ -118,10 +118,12 @@ func (r *Run) retract() {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
 	id := r.log.base
-	for _, block := range r.log.blocks {
-		for i := range block {
-			if id++; block[i].run == r {
-				rec.note(id, &block[i])
+	for i := range r.log.blocks {
+		b := &r.log.blocks[i]
+		for i := range b.lines {
+			id++
+			if e := b.entry(i); e.run == r {
+				rec.note(id, &e)
 			}
 		}
 	}
@@ -134,7 +136,7 @@ func (r *Run) event(e entry) {
 	}
 	r.flush(e.at)
 	r.log.mu.Lock()
-	r.append(e, 0)
+	r.append(&e, 0)
 	r.log.unlock()
 	if d := r.outermost().durable; d != nil {
 		d.show(r.log)
@@ -165,7 +167,7 @@ func (r *Run) flush(now int64) {
 				continue
 			}
 		}
-		r.append(e, ends)
+		r.append(&e, ends)
 		if e.kind.endsNode() {
 			ends++
 		}
@@ -181,7 +183,7 @@ func (r *Run) flush(now int64) {
 
 // append completes an entry by what led to it and adds it to the log, both locks held. ends counts the nodes that ended
 // earlier in the same critical section.
-func (r *Run) append(e entry, ends int) {
+func (r *Run) append(e *entry, ends int) {
 	rec := &r.recorder
 	id := r.log.last + 1
 	var parent uint64
@@ -189,13 +191,13 @@ func (r *Run) append(e entry, ends int) {
 	case rec.first == 0:
 		rec.first, rec.wave, rec.ended = id, id, id
 	case e.kind.ofNode():
-		parent = r.parent(&e, ends)
+		parent = r.parent(e, ends)
 	case e.kind == evWaveStarted || e.kind == evWaveCompleted:
 		parent = rec.wave
 	default:
 		parent = rec.ended
 	}
-	rec.note(id, &e)
+	rec.note(id, e)
 	e.run = r
 	if parent != 0 {
 		e.back = uint32(id - parent)
@@ -366,14 +368,19 @@ func (r *Run) countTokens(s *Step, input, output int) {
 	}
 }
 
+// eventHead is what all events of a run have in common, with the time of its start.
+func (r *Run) eventHead() *Event {
+	r = r.outermost()
+	return &Event{RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: r.start.Round(0).UTC()} // without the monotonic clock
+}
+
 // event turns an entry into the event that readers see. It is called without locks, and reads nothing of the run that may
 // still change.
-func (e *entry) event(id uint64) Event {
+func (e *entry) event(head *Event, id uint64) (ev Event) { // named, to be made where the caller wants it
 	r := e.run
-	ev := Event{
-		ID: id, Type: eventTypes[e.kind], RunID: r.ID(), Workflow: r.outermost().plan.name, TraceID: r.traceID(),
-		Time: r.start.Add(time.Duration(e.at)).UTC(), Payload: e.arg,
-	}
+	ev = *head
+	ev.ID, ev.Type, ev.Payload = id, eventTypes[e.kind], e.arg
+	ev.Time = head.Time.Add(time.Duration(e.at))
 	if e.back > 0 {
 		ev.Parent = id - uint64(e.back)
 	}

@@ -54,11 +54,12 @@ func OnNode(observer func(NodeResult)) Option {
 }
 
 // observe makes a sink of an observer.
-func observe(observer func(NodeResult)) func(uint64, *entry) {
-	return func(_ uint64, e *entry) {
-		switch e.kind {
-		case evNodeCompleted, evNodeFailed, evNodeAborted, evNodeCancelled, evNodeSkipped:
-			observer(e.run.endOf(e.ref, e.arg))
+func observe(observer func(NodeResult)) func(uint64, block) {
+	return func(_ uint64, b block) {
+		for i := range b.lines {
+			if e := b.entry(i); e.kind.endsNode() {
+				observer(e.run.endOf(e.ref, e.arg))
+			}
 		}
 	}
 }

@@ -519,6 +519,7 @@ func (s *State) nextPlain() (Ref, bool) {
 		return noRef, false
 	}
 	s.words[r] = w&^wordStatus | wordRunning | 1
+	s.log(r, w, Running)
 	s.busy++
 	s.running++
 	return r, true

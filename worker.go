@@ -86,7 +86,7 @@ func (w *worker) crashed() (more bool) {
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
-	chained := r.tree == nil // else there is more to be seen to between two nodes
+	chained := r.tree == nil && r.durable == nil // else there is more to be seen to between two nodes
 	for {
 		ref := step.ref
 		do := r.step
@@ -112,7 +112,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.complete(ref)
 		next, ok := noRef, false
-		if chained && !s.noted {
+		if chained && s.obs == nil {
 			next, ok = s.nextPlain()
 		}
 		if !ok {
@@ -126,6 +126,9 @@ func (w *worker) performPlain() (more bool) {
 		step.run, step.ref, step.attempt = r, next, 1
 		rec.active, rec.attempts, rec.start = activeFirst, 1, w.now
 		w.step, w.task.Ref = step, next
+		if s.logged {
+			r.flush(w.now)
+		}
 		another := !r.starting && s.hasNext()
 		if another {
 			r.starting = true
