@@ -45,78 +45,78 @@ type Store interface {
 
 // Lease is the ownership of a run.
 type Lease struct {
-	Run   string
-	Owner string
-	Epoch uint64 // one more with each acquisition
+	Run   string `json:"run"`
+	Owner string `json:"owner"`
+	Epoch uint64 `json:"epoch"` // one more with each acquisition
 }
 
 // AttemptStart tells of an attempt that begins.
 type AttemptStart struct {
-	Node    string
-	Attempt int32
+	Node    string `json:"node"`
+	Attempt int32  `json:"attempt"`
 	// Record is the node's record while the attempt runs.
-	Record json.RawMessage
+	Record json.RawMessage `json:"record,omitempty"`
 }
 
 // Commit is one transaction.
 type Commit struct {
 	// Sequence numbers the commits of a run from 1, over all its owners.
-	Sequence uint64
+	Sequence uint64 `json:"sequence"`
 	// Completed is the attempt whose end caused the transaction; zero if something else did: a check, a signal, a timer, a
 	// stop.
-	Completed AttemptEnd
+	Completed AttemptEnd `json:"completed,omitzero"`
 	// Nodes are the records of the nodes that changed, results included. They replace those that are stored.
-	Nodes []NodeRecord
+	Nodes []NodeRecord `json:"nodes,omitempty"`
 	// Readiness are the increments of the counters of the nodes that follow.
-	Readiness []Readiness
+	Readiness []Readiness `json:"readiness,omitempty"`
 	// Ready are the nodes that are now to be queued.
-	Ready []string
+	Ready []string `json:"ready,omitempty"`
 	// Run replaces the run's record, if it is not nil.
-	Run json.RawMessage
+	Run json.RawMessage `json:"run,omitempty"`
 	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
 	// status changes, else RunPending.
-	Status RunStatus
+	Status RunStatus `json:"status"`
 }
 
 // AttemptEnd names the attempt that a transaction completes.
 type AttemptEnd struct {
-	Node    string
-	Attempt int32
+	Node    string `json:"node"`
+	Attempt int32  `json:"attempt"`
 }
 
 // NodeRecord is what a store keeps of a node, in a form that only the engine reads.
 type NodeRecord struct {
-	Node string
+	Node string `json:"node"`
 	// Terminal nodes never change again.
-	Terminal bool
-	Record   json.RawMessage
+	Terminal bool            `json:"terminal,omitempty"`
+	Record   json.RawMessage `json:"record,omitempty"`
 }
 
 // Readiness counts predecessors of a node that have resolved.
 type Readiness struct {
-	Node     string
-	By       int // how many resolved in this transaction
-	Required int // how many there are
+	Node     string `json:"node"`
+	By       int    `json:"by"`       // how many resolved in this transaction
+	Required int    `json:"required"` // how many there are
 }
 
 // StoredRun is what a store holds of a run.
 type StoredRun struct {
-	ID       string
-	Record   json.RawMessage // nil until the first commit
-	Status   RunStatus       // RunPending until the first commit
-	Sequence uint64          // of the last commit, or 0
-	Nodes    map[string]StoredNode
+	ID       string                `json:"id"`
+	Record   json.RawMessage       `json:"record,omitempty"` // nil until the first commit
+	Status   RunStatus             `json:"status"`           // RunPending until the first commit
+	Sequence uint64                `json:"sequence"`         // of the last commit, or 0
+	Nodes    map[string]StoredNode `json:"nodes"`
 }
 
 // StoredNode is what a store holds of a node.
 type StoredNode struct {
-	Record    json.RawMessage // nil if there is none
-	Terminal  bool
-	Attempt   int32 // the last one recorded, or 0
-	Resolved  int   // the readiness counter
-	Required  int
-	Queued    bool // it is ready and its attempt has not been recorded
-	Completed bool // its last recorded attempt was completed
+	Record    json.RawMessage `json:"record,omitempty"` // nil if there is none
+	Terminal  bool            `json:"terminal,omitempty"`
+	Attempt   int32           `json:"attempt"`  // the last one recorded, or 0
+	Resolved  int             `json:"resolved"` // the readiness counter
+	Required  int             `json:"required"`
+	Queued    bool            `json:"queued,omitempty"`    // it is ready and its attempt has not been recorded
+	Completed bool            `json:"completed,omitempty"` // its last recorded attempt was completed
 }
 
 // Applied is a store's answer to a write that it understood.

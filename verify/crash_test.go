@@ -1,0 +1,377 @@
+package verify
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The crash test kills a process at random moments while it runs a graph over a store in a file, and starts another one, until
+// the run is done. Each step appends what it does to a log that is on the disk before it goes on; the log tells what was
+// repeated, and in which order.
+
+const (
+	crashNodes = 200
+	crashEnv   = "KAHN_CRASH_DIR"  // tells the test binary that it is the process to be killed, and where its files are
+	crashTorn  = "KAHN_CRASH_TORN" // ... and that its store is to write in two parts
+	cycles     = 200
+)
+
+// crashGraph is a layered graph whose outputs depend on everything upstream.
+func crashGraph() *kahn.Graph {
+	r := rand.New(rand.NewPCG(11, 13))
+	g := new(kahn.Graph)
+	for i := range crashNodes {
+		n := kahn.Node{ID: fmt.Sprint("n", i)}
+		for _, back := range []int{1 + r.IntN(12), 1 + r.IntN(30)} {
+			if i-back >= 0 && i%20 != 0 {
+				n.After = append(n.After, fmt.Sprint("n", i-back))
+			}
+		}
+		if len(n.After) == 2 && n.After[0] == n.After[1] {
+			n.After = n.After[:1]
+		}
+		switch r.IntN(10) {
+		case 0:
+			n.Retry = kahn.Retry{MaxAttempts: 1000, InitialDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
+			n.Kind = "flaky"
+		case 1:
+			n.When = func(kahn.View) (bool, error) { return i%3 == 0, nil }
+		}
+		g.Add(n)
+	}
+	return g
+}
+
+// crashValue is what a step makes of its inputs.
+func crashValue(s *kahn.Step) string {
+	h := fnv.New64a()
+	fmt.Fprint(h, s.ID())
+	for _, from := range crashSources[s.ID()] {
+		v, ok := s.Upstream(from)
+		fmt.Fprint(h, from, v, ok)
+	}
+	return fmt.Sprintf("%x", h.Sum64())
+}
+
+var crashSources = func() map[string][]string {
+	sources := map[string][]string{}
+	for _, e := range crashGraph().Edges() {
+		sources[e.To] = append(sources[e.To], e.From)
+	}
+	return sources
+}()
+
+// TestCrashChild is the process to be killed. It does nothing unless it is one.
+func TestCrashChild(t *testing.T) {
+	dir := os.Getenv(crashEnv)
+	if dir == "" {
+		return
+	}
+	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	say := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := effects.WriteString(line + "\n"); err != nil {
+			t.Error(err)
+		}
+		if err := effects.Sync(); err != nil {
+			t.Error(err)
+		}
+	}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		say("start " + s.ID())
+		if s.Kind() == "flaky" && s.Attempt() == 1 {
+			return nil, errors.New("not yet")
+		}
+		value := crashValue(s)
+		say("end " + s.ID() + " " + value)
+		return value, nil
+	}
+	store, err := openFileStore(filepath.Join(dir, "store"), os.Getenv(crashTorn) != "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := kahn.Execute(t.Context(), crashGraph(), step, kahn.RunID("crash"), kahn.WithStore(store), kahn.Limit(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(statuses(res))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "done"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// statuses is what a run came to, by node.
+func statuses(res *kahn.Result) map[string]string {
+	m := map[string]string{"": res.Status.String()}
+	for n := range res.Nodes() {
+		m[n.ID] = fmt.Sprint(n.Status, " ", n.Skip.Kind, " ", n.Output)
+	}
+	return m
+}
+
+// crashCycles kills and restarts the child until it has been started the given number of times, beginning a new run whenever
+// one is done, and returns the first thing that went wrong.
+func crashCycles(t *testing.T, want map[string]string, starts int, torn bool) (problem string, runs int) {
+	random := rand.New(rand.NewPCG(17, 19))
+	dir := ""
+	for range starts {
+		if dir == "" {
+			dir = t.TempDir()
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestCrashChild$")
+		cmd.Env = append(os.Environ(), crashEnv+"="+dir)
+		if torn {
+			cmd.Env = append(cmd.Env, crashTorn+"=1")
+		}
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		kill := time.AfterFunc(time.Duration(20+random.IntN(180))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		kill.Stop()
+		data, missing := os.ReadFile(filepath.Join(dir, "done"))
+		if missing != nil {
+			if cmd.ProcessState.Exited() { // by itself, that is
+				return fmt.Sprintf("the process has failed: %v\n%s", err, out.String()), runs
+			}
+			continue
+		}
+		runs++
+		var got map[string]string
+		if err := json.Unmarshal(data, &got); err != nil {
+			return err.Error(), runs
+		}
+		for id, status := range want {
+			if got[id] != status {
+				return fmt.Sprintf("%s is %s, expected %s", id, got[id], status), runs
+			}
+		}
+		if problem := checkEffects(filepath.Join(dir, "effects")); problem != "" {
+			return problem, runs
+		}
+		dir = ""
+	}
+	if dir != "" {
+		return checkEffects(filepath.Join(dir, "effects")), runs
+	}
+	return "", runs
+}
+
+// checkEffects reads the log of effects: a step whose successor has begun is durable, and never begins again; and no step
+// begins before its predecessors have ended, those that are skipped apart.
+func checkEffects(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	ended, durable := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || !strings.HasSuffix(line, "\n") {
+			continue // the process was killed while it wrote
+		}
+		switch id := words[1]; words[0] {
+		case "start":
+			if durable[id] {
+				return id + " was performed again after a successor had begun"
+			}
+			for _, from := range crashSources[id] {
+				if ended[from] {
+					durable[from] = true
+				}
+			}
+		case "end":
+			ended[id] = true
+		}
+	}
+	return ""
+}
+
+func TestCrash(t *testing.T) {
+	res, err := kahn.Execute(t.Context(), crashGraph(), func(_ context.Context, s *kahn.Step) (any, error) { return crashValue(s), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := statuses(res)
+	problem, runs := crashCycles(t, want, cycles, false)
+	if problem != "" {
+		t.Error(problem)
+	}
+	t.Logf("%d processes, %d runs brought to their end", cycles, runs)
+	if runs == 0 || runs == cycles {
+		t.Errorf("%d runs in %d processes: the kills come too early or too late", runs, cycles)
+	}
+}
+
+// TestCrashControl shows that the test would notice a store that does not write a commit as a whole.
+func TestCrashControl(t *testing.T) {
+	res, err := kahn.Execute(t.Context(), crashGraph(), func(_ context.Context, s *kahn.Step) (any, error) { return crashValue(s), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	problem, _ := crashCycles(t, statuses(res), cycles, true)
+	if problem == "" {
+		t.Error("a store that tears commits apart went unnoticed")
+	}
+	t.Log(problem)
+}
+
+// fileStore is a store in a file: a log of the writes that were applied, each on the disk before it is acknowledged. There is
+// one process at a time, so leases are a matter of memory.
+type fileStore struct {
+	*kahn.MemoryStore
+	mu   sync.Mutex
+	file *os.File
+	torn bool // a commit is written in two parts, what follows from it first
+}
+
+type fileEntry struct {
+	Start  *kahn.AttemptStart `json:",omitempty"`
+	Commit *kahn.Commit       `json:",omitempty"`
+}
+
+func openFileStore(path string, torn bool) (*fileStore, error) {
+	s := &fileStore{MemoryStore: new(kahn.MemoryStore), torn: torn}
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	whole := data[:bytes.LastIndexByte(data, '\n')+1] // the last line may be cut
+	if err := s.replay(bytes.NewReader(whole)); err != nil {
+		return nil, err
+	}
+	if s.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+		return nil, err
+	}
+	if err := s.file.Truncate(int64(len(whole))); err != nil {
+		return nil, err
+	}
+	_, err = s.file.Seek(0, io.SeekEnd)
+	return s, err
+}
+
+func (s *fileStore) replay(r io.Reader) error {
+	ctx := context.Background()
+	lease, _, err := s.MemoryStore.Acquire(ctx, "crash", "replay", time.Hour)
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return s.MemoryStore.Release(ctx, lease)
+		}
+		var e fileEntry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		var applied kahn.Applied
+		if e.Start != nil {
+			applied, err = s.MemoryStore.StartAttempt(ctx, lease, *e.Start)
+		} else {
+			applied, err = s.MemoryStore.Commit(ctx, lease, *e.Commit)
+		}
+		if err != nil || applied != kahn.AppliedNow {
+			return fmt.Errorf("replay of %s: %v, %w", line, applied, err)
+		}
+	}
+}
+
+func (s *fileStore) append(e fileEntry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if _, err := s.file.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	return s.file.Sync()
+}
+
+func (s *fileStore) StartAttempt(ctx context.Context, l kahn.Lease, start kahn.AttemptStart) (kahn.Applied, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, err := s.MemoryStore.StartAttempt(ctx, l, start)
+	if err == nil && a == kahn.AppliedNow {
+		err = s.append(fileEntry{Start: &start})
+	}
+	return a, err
+}
+
+func (s *fileStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.torn && c.Completed.Node != "" && len(c.Nodes) > 1 {
+		return s.tear(ctx, l, c)
+	}
+	if s.torn {
+		r, err := s.MemoryStore.Load(ctx, l.Run)
+		if err != nil {
+			return 0, err
+		}
+		c.Sequence = r.Sequence + 1
+	}
+	a, err := s.MemoryStore.Commit(ctx, l, c)
+	if err == nil && a == kahn.AppliedNow {
+		err = s.append(fileEntry{Commit: &c})
+	}
+	return a, err
+}
+
+// tear writes what follows from a completion, and a moment later the completion.
+func (s *fileStore) tear(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	r, err := s.MemoryStore.Load(ctx, l.Run)
+	if err != nil {
+		return 0, err
+	}
+	first := kahn.Commit{Sequence: r.Sequence + 1, Ready: c.Ready}
+	rest := c
+	rest.Sequence, rest.Ready, rest.Nodes = r.Sequence+2, nil, nil
+	for _, n := range c.Nodes {
+		if n.Node == c.Completed.Node {
+			rest.Nodes = append(rest.Nodes, n)
+		} else {
+			first.Nodes = append(first.Nodes, n)
+		}
+	}
+	for i, part := range []kahn.Commit{first, rest} {
+		if i > 0 {
+			time.Sleep(2 * time.Millisecond)
+		}
+		a, err := s.MemoryStore.Commit(ctx, l, part)
+		if err != nil || a != kahn.AppliedNow {
+			return a, err
+		}
+		if err := s.append(fileEntry{Commit: &part}); err != nil {
+			return a, err
+		}
+	}
+	return kahn.AppliedNow, nil
+}
