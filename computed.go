@@ -35,6 +35,7 @@ func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
 func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
 	c := &Computed[T]{f: f, equal: equal}
 	c.scope, c.computed = sc, c
+	c.flags = flagComputed
 	return c
 }
 
@@ -120,18 +121,23 @@ func (c *Computed[T]) pull() {
 func (c *Computed[T]) evaluate() {
 	c.flags &^= flagValue | flagNotified
 	outer := c.begin()
-	c.settle(c.f((*readTracker)(&c.node)), nil)
+	x := c.f((*readTracker)(&c.node))
+	if c.flags&flagMade == 0 || c.err != nil || !c.equal(c.value, x) {
+		c.value, c.err = x, nil
+		c.version = c.scope.clock
+	}
+	c.settled()
 	c.end(outer)
 }
 
-func (c *Computed[T]) fail(err error) { c.settle(c.value, err) }
+func (c *Computed[T]) fail(err error) {
+	c.err = err
+	c.version = c.scope.clock
+	c.settled()
+}
 
-// settle takes the outcome of an evaluation.
-func (c *Computed[T]) settle(x T, err error) {
-	if c.flags&flagMade == 0 || err != nil || c.err != nil || !c.equal(c.value, x) {
-		c.value, c.err = x, err
-		c.version = c.scope.clock
-	}
+// settled notes that the value or the error is that of now.
+func (c *Computed[T]) settled() {
 	c.valid = c.scope.clock
 	c.flags |= flagValue | flagMade
 }

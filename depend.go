@@ -40,6 +40,7 @@ const (
 	flagHooked                          // it is in Scope.hooks
 	flagTorn                            // an effect has been disposed of
 	flagMade                            // a computed had a value or an error before
+	flagComputed                        // it is a computed
 	flagRewritten                       // a signal was written more than once since the last commit
 )
 
@@ -300,7 +301,7 @@ next:
 		changed := n.flags&flagValue == 0
 		for ; l != nil && !changed; l = l.nextDep {
 			source := l.source
-			if source.computed != nil && !source.fresh() && source.flags&flagRunning == 0 {
+			if source.flags&(flagComputed|flagRunning) == flagComputed && !source.fresh() {
 				sc.stack = append(sc.stack, check{n, l})
 				n, l = source, source.deps
 				continue next

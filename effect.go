@@ -173,9 +173,11 @@ func (e *Effect) rerun() {
 		e.tearDown()
 		return
 	}
-	if err := e.run(); err != nil {
-		e.scope.errs = append(e.scope.errs, err)
-	}
+	e.scope.running = e
+	outer := e.begin()
+	e.f((*writeTracker)(&e.node))
+	e.end(outer)
+	e.scope.running = nil
 	if e.doomed.Load() {
 		e.tearDown()
 	}
@@ -183,7 +185,7 @@ func (e *Effect) rerun() {
 
 func (e *Effect) outdated() bool {
 	for l := e.deps; l != nil; l = l.nextDep {
-		if l.source.computed != nil {
+		if l.source.flags&flagComputed != 0 {
 			l.source.refresh()
 		}
 		if l.version != l.source.version {
@@ -193,26 +195,30 @@ func (e *Effect) outdated() bool {
 	return false
 }
 
-// run calls the effect's function and returns its panic as an error. What is to be cleaned up after a run that did not end
-// well is cleaned up at once.
+// run calls the effect's function for the first time and returns its panic as an error.
 func (e *Effect) run() (err error) {
 	ok := false
 	outer := e.begin()
 	defer func() {
 		if !ok {
-			if v := recover(); v != nil {
-				err = caught(v)
-			}
-		}
-		e.end(outer)
-		if !ok {
-			e.dropChildren()
-			e.cleanUp()
+			err = e.abort(recover(), outer)
 		}
 	}()
 	e.f((*writeTracker)(&e.node))
+	e.end(outer)
 	ok = true
 	return nil
+}
+
+// abort ends a run of the function that did not return, and cleans up after it at once.
+func (e *Effect) abort(v any, outer *node) (err error) {
+	if v != nil {
+		err = caught(v)
+	}
+	e.end(outer)
+	e.dropChildren()
+	e.cleanUp()
+	return err
 }
 
 func (e *Effect) wakeUp() {

@@ -29,14 +29,15 @@ type Scope struct {
 	batch   node         // the tracker of batches
 	written []revertible // signals that were written more than once since the last commit
 
-	queue  []*Effect // effects that may have to run, from head
-	head   int
-	round  int     // the queue's length when the current round began
-	rounds int     // since the queue was last empty
-	hooks  []*node // signals that have gained their first subscriber or lost their last
-	stack  []check // see refresh
-	work   []*link // see notify and attach
-	errs   []error // of callbacks since the lock was taken
+	queue   []*Effect // effects that may have to run, from head
+	head    int
+	running *Effect // of the queue, whose function runs
+	round   int     // the queue's length when the current round began
+	rounds  int     // since the queue was last empty
+	hooks   []*node // signals that have gained their first subscriber or lost their last
+	stack   []check // see refresh
+	work    []*link // see notify and attach
+	errs    []error // of callbacks since the lock was taken
 
 	root     Effect      // the parent of effects that have none
 	asked    atomic.Bool // something is to be done by whoever holds the lock, see serve
@@ -117,8 +118,15 @@ func (t *writeTracker) OnCleanup(f func(Writer)) {
 
 // prove checks that a tracker's callback is running, and so that the lock is held.
 func (sc *Scope) prove(t Reader) {
-	if r, ok := t.(*readTracker); ok && (*node)(r) == sc.active {
-		return
+	switch t := t.(type) {
+	case *readTracker:
+		if (*node)(t) == sc.active {
+			return
+		}
+	case *writeTracker:
+		if (*node)(t) == sc.active {
+			return
+		}
 	}
 	sc.proveOuter(t)
 }
@@ -255,12 +263,27 @@ func (sc *Scope) tellLater(errs ...error) {
 	}
 }
 
-// flush commits what was written and runs effects until nothing is left to do. A callback that ends the goroutine does not
-// keep the others from running.
+// flush commits what was written and runs effects until nothing is left to do.
 func (sc *Scope) flush() {
-	ended := true
+	for !sc.run() {
+	}
+}
+
+// run is flush until an effect does not return, and so all effects have one guard against that. One that ends the goroutine
+// does not keep the others from running.
+func (sc *Scope) run() (done bool) {
 	defer func() {
-		if ended {
+		if done {
+			return
+		}
+		v := recover()
+		if e := sc.running; e != nil {
+			sc.running = nil
+			if err := e.abort(v, nil); err != nil {
+				sc.errs = append(sc.errs, err)
+			}
+		}
+		if v == nil {
 			sc.flush()
 		}
 	}()
@@ -298,7 +321,7 @@ func (sc *Scope) flush() {
 		}
 	}
 	sc.rounds = 0
-	ended = false
+	return true
 }
 
 // giveUp takes everything off a queue that will not become empty.

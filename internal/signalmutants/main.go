@@ -82,12 +82,12 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{15, 18, 27, 28}, name: "dependencies are not brought up to date", file: "depend.go",
-		old: `if source.computed != nil && !source.fresh() && source`,
-		new: `if false && source`,
+		old: `if source.flags&(flagComputed|flagRunning) == flagComputed && !source`,
+		new: `if false && !source`,
 	},
 	{
 		lines: []int{16, 19}, name: "no cut-off", file: "computed.go",
-		old: `if c.flags&flagMade == 0 || err != nil || c.err != nil || !c.equal(c.value, x) {`,
+		old: `if c.flags&flagMade == 0 || c.err != nil || !c.equal(c.value, x) {`,
 		new: `if true || !c.equal(c.value, x) {`,
 	},
 	{
@@ -111,14 +111,14 @@ var mutants = []mutant{
 		new: `	return n.flags&flagValue != 0`,
 	},
 	{
-		lines: []int{25, 26}, name: "the stack keeps what is done", file: "depend.go",
-		old: "\t*top = check{}\n",
-		new: ``,
+		lines: []int{25, 26}, name: "a list keeps what is done", file: "depend.go",
+		old: "\tbase, l := len(sc.stack), n.deps\n",
+		new: "\tbase, l := len(sc.stack), n.deps\n\tsc.hooks = append(sc.hooks[:0], n)[:0]\n",
 	},
 	{
 		lines: []int{29}, name: "zero is no value", file: "computed.go",
-		old: `if c.flags&flagMade == 0 || err != nil`,
-		new: `if err != nil`,
+		old: `if c.flags&flagMade == 0 || c.err`,
+		new: `if c.err`,
 	},
 	{
 		lines: []int{30, 31}, name: "a cycle is another error", file: "computed.go",
@@ -126,9 +126,9 @@ var mutants = []mutant{
 		new: `panic(&misuse{ErrTracker,`,
 	},
 	{
-		lines: []int{32}, name: "a cycle ends the evaluation", file: "computed.go",
+		lines: []int{32}, name: "a cycle ends the tracking", file: "computed.go",
 		old: "\tif c.flags&flagRunning != 0 {\n",
-		new: "\tif c.flags&flagRunning != 0 {\n\t\tc.flags &^= flagRunning\n",
+		new: "\tif c.flags&flagRunning != 0 {\n\t\tc.mute++\n",
 	},
 	{
 		lines: []int{34}, name: "an error is wrapped each time", file: "scope.go",
@@ -142,8 +142,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{36}, name: "an error forgets its dependencies", file: "computed.go",
-		old: `fail(err error) { c`,
-		new: `fail(err error) { c.lastDep = nil; c`,
+		old: "\tc.err = err\n",
+		new: "\tc.lastDep = nil\n\tc.err = err\n",
 	},
 	{
 		lines: []int{37}, name: "a computed may write", file: "scope.go",
@@ -152,8 +152,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{38}, name: "Goexit stops the others", file: "scope.go",
-		old: "\t\tif ended {\n",
-		new: "\t\tif ended && false {\n",
+		old: "\t\tif v == nil {\n",
+		new: "\t\tif v == nil && false {\n",
 	},
 	{
 		lines: []int{39}, name: "the first run waits", file: "effect.go",
@@ -197,8 +197,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{49}, name: "a failed run is not cleaned up", file: "effect.go",
-		old: "\t\tif !ok {\n\t\t\te.dropChildren()\n",
-		new: "\t\tif !ok && false {\n\t\t\te.dropChildren()\n",
+		old: "\te.end(outer)\n\te.dropChildren()\n\te.cleanUp()\n",
+		new: "\te.end(outer)\n",
 	},
 	{
 		lines: []int{50}, name: "a failed cleanup is passed over", file: "effect.go",
