@@ -1,0 +1,138 @@
+package kahn_test
+
+import (
+	"fmt"
+	goparser "go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const modulePath = "github.com/seed-c794f7ef/kahn"
+
+// checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import imported.
+// Programs that use the library (examples, bench, verify) are not asked.
+func checkImport(dir, imported string) error {
+	var (
+		top, _, _ = strings.Cut(dir, "/")
+		within    = func(folder string) bool { return imported == folder || strings.HasPrefix(imported, folder+"/") }
+		own       = within(modulePath)
+		internal  = within(modulePath + "/internal")
+	)
+	switch {
+	case dir == ".":
+		host, _, _ := strings.Cut(imported, "/")
+		standard := !strings.Contains(host, ".")
+		if !standard && !internal && imported != "github.com/google/uuid" && !within("golang.org/x/sync") {
+			return fmt.Errorf("the root package imports only the standard library, uuid, x/sync and internal packages, not %s", imported)
+		}
+	case !own || internal:
+	case top == "internal":
+		return fmt.Errorf("internal package %s imports %s", dir, imported)
+	case imported == modulePath:
+	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
+		// The formats build on the definition, not the other way round.
+		if dir == "definition/yaml" && imported == modulePath+"/definition" || within(modulePath+"/definition/internal") {
+			return nil
+		}
+		fallthrough
+	default:
+		return fmt.Errorf("package %s imports its sibling %s", dir, imported)
+	}
+	return nil
+}
+
+// Imports point one way: programs, sub-packages, root, internal.
+func TestImports(t *testing.T) {
+	hosts := []string{"examples", "bench", "verify"}
+	seen := map[string]bool{}
+	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			hidden := file != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_"))
+			if hidden || name == "testdata" || name == "node_modules" || slices.Contains(hosts, file) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		parsed, err := goparser.ParseFile(token.NewFileSet(), file, nil, goparser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		dir := path.Dir(filepath.ToSlash(file))
+		seen[dir] = true
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if err := checkImport(dir, imported); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/ordset",
+		"kahntest", "progress", "schema", "sse", "storetest", "trace"} {
+		require.True(t, seen[dir], "no file of %s was read", dir)
+	}
+}
+
+func TestCheckImport(t *testing.T) {
+	for _, c := range []struct {
+		dir, imported string
+		allowed       bool
+	}{
+		{".", "runtime/trace", true},
+		{".", "github.com/google/uuid", true},
+		{".", "golang.org/x/sync/errgroup", true},
+		{".", modulePath + "/internal/ordset", true},
+		{".", modulePath + "/trace", false},
+		{".", modulePath + "/definition/internal/source", false},
+		{".", "golang.org/x/sys/unix", false},
+		{".", "golang.org/x/synctrap", false},
+		{".", "github.com/stretchr/testify/require", false},
+		{"internal/ordset", "math/bits", true},
+		{"internal/ordset", modulePath + "/internal/chrometrace", true},
+		{"internal/ordset", modulePath, false},
+		{"internal/ordset", modulePath + "/sse", false},
+		{"internal/ordset", modulePath + "/definition/internal/source", false},
+		{"sse", modulePath, true},
+		{"sse", "net/http", true},
+		{"sse", modulePath + "/internal/ordset", true},
+		{"sse", modulePath + "/trace", false},
+		{"sse", modulePath + "/examples/live", false},
+		{"trace", modulePath + "/definition/internal/source", false},
+		{"schema", "github.com/santhosh-tekuri/jsonschema/v6", true},
+		{"schema", modulePath + "/definition", false},
+		{"kahntest", modulePath + "/storetest", false},
+		{"definition", modulePath + "/definition/internal/source", true},
+		{"definition", modulePath + "/definition/yaml", false},
+		{"definition", modulePath + "/schema", false},
+		{"definition/internal/source", modulePath + "/definition", false},
+		{"definition/yaml", modulePath, true},
+		{"definition/yaml", modulePath + "/definition", true},
+		{"definition/yaml", modulePath + "/definition/internal/source", true},
+		{"definition/yaml", modulePath + "/expression", false},
+	} {
+		if c.allowed {
+			require.NoError(t, checkImport(c.dir, c.imported), "%s -> %s", c.dir, c.imported)
+		} else {
+			require.Error(t, checkImport(c.dir, c.imported), "%s -> %s", c.dir, c.imported)
+		}
+	}
+}
