@@ -2,12 +2,14 @@ package yaml_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+	yamlparser "go.yaml.in/yaml/v4"
 
 	"github.com/seed-c794f7ef/kahn/definition"
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
@@ -31,27 +33,77 @@ func valid(t testing.TB, s *jsonschema.Schema, text []byte) error {
 	return s.Validate(doc)
 }
 
-// Every document that this project ships conforms to the schema.
+// raw converts a document to JSON and nothing more: all that it was written with is still there.
+func raw(t testing.TB, file string, text []byte) []byte {
+	if filepath.Ext(file) != ".yaml" {
+		return text
+	}
+	var doc any
+	require.NoError(t, yamlparser.Unmarshal(text, &doc), file)
+	text, err := json.Marshal(doc)
+	require.NoError(t, err, file)
+	return text
+}
+
+// Every document that this project ships conforms to the schema, both as it was written and as Encode writes it.
 func TestSchemaAcceptsEveryExample(t *testing.T) {
 	s := validator(t)
 	count := 0
-	for _, pattern := range []string{"../testdata/*.json", "testdata/*.yaml", "../../examples/workflow/*/*.json", "../../examples/workflow/*/*.yaml"} {
+	spelled := map[string]bool{} // the fields of nodes that occur
+	for _, pattern := range []string{"../testdata/full.json", "testdata/full.yaml", "../../examples/workflow/definitions/*"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
+			decode := definition.Decode
 			if filepath.Ext(file) == ".yaml" {
-				g, err := yaml.Decode(text, definition.Limits{})
-				require.NoError(t, err, file)
-				text, err = definition.Encode(g)
-				require.NoError(t, err, file)
+				decode = yaml.Decode
 			}
+			g, err := decode(text, definition.Limits{})
+			require.NoError(t, err, file)
+			canonical, err := definition.Encode(g)
+			require.NoError(t, err, file)
+			require.NoError(t, valid(t, s, canonical), file)
+
+			text = raw(t, file, text)
 			require.NoError(t, valid(t, s, text), file)
+			var fields struct{ Nodes []map[string]any }
+			require.NoError(t, json.Unmarshal(text, &fields), file)
+			for _, node := range fields.Nodes {
+				for field := range node {
+					spelled[field] = true
+				}
+			}
 			count++
 		}
 	}
-	require.GreaterOrEqual(t, count, 2)
+	require.GreaterOrEqual(t, count, 5)
+	for _, field := range []string{"after", "next", "branches"} {
+		require.True(t, spelled[field], "no document is written with %s", field)
+	}
+}
+
+// The schema knows every spelling of an edge that the decoder knows.
+func TestSchemaAcceptsEverySpellingOfEdges(t *testing.T) {
+	s := validator(t)
+	for _, fields := range []string{
+		`next: b`,
+		`next: [b, c]`,
+		`next: {to: b, outcome: always}`,
+		`next: [b, {to: c, param: p}]`,
+		`branches: {yes-label: b, default: c}`,
+		`branches: {x: [b, {to: c}], z: {to: b, param: p}}`,
+		`needs: b`,
+		`needs: [b, {from: c, key: k, param: p}]`,
+		`after: [b, {from: c, label: x}]`,
+	} {
+		text := []byte("version: 1\nnodes: [{id: a, kind: condition, test: x, " + fields + "}, {id: b}, {id: c}]\n")
+		_, err := yaml.Decode(text, definition.Limits{})
+		require.NoError(t, err, fields)
+		require.NoError(t, valid(t, s, raw(t, "a.yaml", text)), fields)
+	}
 }
 
 // What an editor underlines by the schema is what the decoder refuses, as far as a schema can tell.
