@@ -276,9 +276,9 @@ func (sc *Scope) run() (done bool) {
 		if done {
 			return
 		}
-		v := recover()
+		var v any
 		if e := sc.running; e != nil {
-			sc.running = nil
+			v, sc.running = recover(), nil
 			if err := e.abort(v, nil); err != nil {
 				sc.errs = append(sc.errs, err)
 			}
