@@ -17,7 +17,9 @@ import (
 // stores. Encode must answer a value that Decode would not give back with an error that matches [ErrNotEncodable]. Both may
 // be called from several goroutines at once.
 type Codec interface {
+	// Encode writes a value.
 	Encode(value any) (json.RawMessage, error)
+	// Decode reads what Encode wrote.
 	Decode(data json.RawMessage) (any, error)
 }
 

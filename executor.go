@@ -319,14 +319,6 @@ type extra struct {
 	attempt, overall, grace, backoff, gate *time.Timer // armed ones; nil otherwise
 }
 
-type timeoutScope uint8
-
-const (
-	timeoutNone timeoutScope = iota
-	timeoutAttempt
-	timeoutOverall
-)
-
 func (r *Run) extra(ref Ref) *extra {
 	x := r.extras[ref]
 	if x == nil {
@@ -493,30 +485,6 @@ func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
 	r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
 }
 
-func (r *Run) disarmAll() {
-	for ref := range r.extras {
-		r.disarmNode(ref)
-	}
-}
-
-// after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
-// armed.
-func (r *Run) after(d time.Duration, f func(now int64)) *time.Timer {
-	r.timers++
-	return time.AfterFunc(max(d, 0), func() { r.callback(f) })
-}
-
-func (r *Run) callback(f func(now int64)) {
-	now := r.now()
-	s := &r.st
-	s.mu.Lock()
-	r.timers--
-	if !r.concluded {
-		f(now)
-	}
-	r.release(now)
-}
-
 // release writes the log, sees to what is left to do, releases the lock, and ends the contexts that are to end.
 func (r *Run) release(now int64) {
 	var ending []stopOrder
@@ -536,15 +504,6 @@ func (r *Run) release(now int64) {
 	for _, o := range ending {
 		o.step.end(o.cause)
 	}
-}
-
-// disarm stops a timer. One that has fired runs its callback to its end, which finds nothing left to do; a callback does not
-// touch the field that its timer is in, which may hold the next one by then.
-func (r *Run) disarm(t **time.Timer) {
-	if *t != nil && (*t).Stop() {
-		r.timers--
-	}
-	*t = nil
 }
 
 func newRunID() string {
@@ -593,58 +552,6 @@ func (r *Run) Wait() (*Result, error) {
 	return res, res.err
 }
 
-// Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup
-// nodes and the end node still run. Cancelling a run that has ended does nothing.
-func (r *Run) Cancel() {
-	r.control(func(int64) {
-		r.cancelled = true
-		r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
-	})
-}
-
-// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
-// err, or with [ErrAborted] if it is nil.
-func (r *Run) AbortAll(err error) {
-	if err = bounded(err); err == nil {
-		err = ErrAborted
-	}
-	r.control(func(int64) { r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner()) })
-}
-
-// CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
-// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node, or the run is pending.
-func (r *Run) CancelNode(id string) error {
-	ref, ok := r.plan.Ref(id)
-	if !ok {
-		return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
-	}
-	err := ErrFinished
-	r.control(func(now int64) {
-		if r.pending {
-			err = fmt.Errorf("%w: the run is pending", ErrTransition)
-			return
-		}
-		r.wake(now)
-		if err = r.st.stopNode(ref, CauseCancelNode, ref, stopAsking); err == nil {
-			if x := r.extra(ref); x.stop == nil {
-				x.stop = ErrNodeStopped
-			}
-			if statusOf(r.st.words[ref]).Terminal() {
-				r.disarmNode(ref)
-			}
-		}
-	})
-	return err
-}
-
-// control runs f with the lock held, unless the run has ended, and follows up on what f did.
-func (r *Run) control(f func(now int64)) {
-	r.st.mu.Lock()
-	r.timers++
-	r.st.mu.Unlock()
-	r.callback(f)
-}
-
 // Status returns the status of the run.
 func (r *Run) Status() RunStatus {
 	r.st.mu.Lock()
@@ -673,203 +580,4 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
 	return r.st.status(ref), true
-}
-
-// stop stops the whole run. The first cause stands.
-func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopManner) {
-	if r.st.done() {
-		return
-	}
-	if r.pending {
-		r.openUnbegun(r.now())
-	}
-	r.wake(r.now())
-	r.leaving = false
-	if r.durable != nil {
-		r.durable.stale = true // so that whoever goes on with the run stops it too
-	}
-	if r.stopCauses[kind] == nil {
-		if r.stopCauses == nil {
-			r.stopCauses = map[CauseKind]*stopCause{}
-		}
-		r.stopCauses[kind] = cause
-	}
-	r.st.stop(kind, origin, manner)
-	if manner == stopDraining && r.plan.composite {
-		r.drainChildren(kind, cause)
-	}
-	for ref, x := range r.extras {
-		if (x.backoff != nil || x.wait != nil) && statusOf(r.st.words[ref]).Terminal() {
-			r.disarmNode(ref)
-		}
-	}
-}
-
-// callerCause is why the caller's context ended. It asks the caller's code, and so is called without the lock.
-func (r *Run) callerCause() *stopCause {
-	cause := &stopCause{bounded(context.Cause(r.ctx)), context.Canceled}
-	if r.ctx.Err() == context.DeadlineExceeded {
-		cause.is = context.DeadlineExceeded
-	}
-	return cause
-}
-
-func (r *Run) stopForContext(cause *stopCause) {
-	r.cancelled = true
-	r.stop(CauseContext, noRef, cause, stopAsking)
-}
-
-// stopError is what a stop of the run for a cause of this kind was for, or nil.
-func (r *Run) stopError(kind CauseKind) error {
-	if cause := r.stopCauses[kind]; cause != nil {
-		return cause.err
-	}
-	return nil
-}
-
-// collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
-func (r *Run) collectStops() {
-	for len(r.st.stopping) > 0 {
-		t, ok := r.st.nextStop()
-		if !ok {
-			break
-		}
-		step := r.current(t.Ref)
-		if step == nil {
-			continue // an inline node, whose test cannot be interrupted
-		}
-		x := r.extra(t.Ref)
-		cause := r.causeOf(t.Ref)
-		if x.timedOut == timeoutNone { // else it has been asked already
-			r.disarm(&x.attempt)
-			r.halt(step, x, kindOf(r.st.words[t.Ref]), cause)
-		}
-		r.ending = append(r.ending, stopOrder{step, cause})
-	}
-}
-
-// causeOf is what a node that was asked to stop was stopped for, as its context has it.
-func (r *Run) causeOf(ref Ref) *stopCause {
-	switch kind := kindOf(r.st.words[ref]); kind {
-	case CauseSuperseded:
-		return &stopCause{ErrSuperseded, context.Canceled}
-	case CauseUpstreamFailure, CauseUpstreamCancelled:
-		return &stopCause{ErrLateFailure, context.Canceled}
-	case CauseCancelNode, CauseSiblingFailure:
-		return &stopCause{r.extra(ref).stop, context.Canceled}
-	default:
-		return r.stopCauses[kind]
-	}
-}
-
-type stopOrder struct {
-	step  *Step
-	cause *stopCause
-}
-
-func (r *Run) armGrace(step *Step, x *extra) {
-	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
-		r.abandon(step, now)
-	})
-}
-
-// armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
-func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
-	timeout := n.Timeout
-	if fallback || n.Map != nil { // of a map it is the timeout of each item
-		timeout = 0
-	}
-	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {
-		timeout = r.cfg.cleanupTimeout
-	}
-	if timeout > 0 {
-		x := r.extra(step.ref)
-		step.own().deadline = now + int64(timeout)
-		x.attempt = r.after(timeout, func(now int64) {
-			r.timeOut(step, x, timeoutAttempt, timeout, now)
-		})
-	}
-	if n.OverallTimeout > 0 {
-		end := r.records[step.ref].start + int64(n.OverallTimeout)
-		if x := step.own(); x.deadline == 0 || end < x.deadline {
-			x.deadline = end
-		}
-		if x := r.extra(step.ref); x.overall == nil && !fallback {
-			x.overall = r.after(n.OverallTimeout, func(now int64) {
-				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
-			})
-		}
-	}
-}
-
-// timeOut ends an attempt that has taken too long; what it may still return is dropped.
-func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
-	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 {
-		return
-	}
-	if x.timedOut == timeoutNone {
-		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
-	}
-	x.timedOut = max(x.timedOut, scope)
-	x.timeout = timeout
-	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: step.attempt, at: now, arg: TimedOut{Timeout: timeout, Overall: scope == timeoutOverall}})
-	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
-}
-
-// overallTimeOut ends a node that has taken too long over all its attempts.
-func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64) {
-	if step := r.current(ref); step != nil {
-		r.timeOut(step, x, timeoutOverall, timeout, now)
-		return
-	}
-	w := r.st.words[ref]
-	if statusOf(w).Terminal() {
-		return
-	}
-	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
-	r.records[ref].value = timeoutAfter(timeout, x.lastErr)
-	r.records[ref].end = now
-	if err := r.st.fail(r.st.token(ref), CauseTimeout); err != nil {
-		r.st.noteBug(err)
-	}
-	r.disarmNode(ref)
-	r.react(ref, false)
-}
-
-// abandon gives up on an attempt that ignores its context: its node is settled, its slot freed, and whatever it returns
-// is dropped, because the attempt is no longer the record's.
-func (r *Run) abandon(step *Step, now int64) {
-	ref := step.ref
-	if r.current(ref) != step {
-		return
-	}
-	x := r.extra(ref)
-	x.abandoned = true
-	r.abandoned = append(r.abandoned, ref)
-	if r.outer != nil {
-		root := r.tree.root
-		root.abandonedInside = append(root.abandonedInside, r.path(ref))
-	}
-	r.workers--
-	if r.alone > 0 && r.plan.facts[ref].is(factInline) {
-		r.alone--
-	}
-	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned}
-	if x.timedOut != timeoutNone {
-		c.Cause, c.err = CauseTimeout, timeoutAfter(x.timeout, errAbandoned)
-	}
-	r.settle(step, c, now)
-}
-
-// disarmNode stops the timers of a node that is terminal or whose attempt has returned.
-func (r *Run) disarmNode(ref Ref) {
-	if x := r.extras[ref]; x != nil {
-		r.disarm(&x.attempt)
-		r.disarm(&x.grace)
-		r.disarm(&x.backoff)
-		if statusOf(r.st.words[ref]).Terminal() {
-			r.disarm(&x.overall)
-			r.endWait(x)
-		}
-	}
 }

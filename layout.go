@@ -526,3 +526,13 @@ func (c *compiler) initialWords() {
 		p.words[r] = w
 	}
 }
+
+// portEdges counts the edges bound to required ports of a node with an early rule.
+func (p *Plan) portEdges(r Ref) (n int32) {
+	for _, i := range p.in.row(r) {
+		if p.edges[i].flags&arcPort != 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,292 @@
+package kahn
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// conclusion is what the result of an attempt means.
+type conclusion struct {
+	Outcome
+	value    any   // of a completed node
+	err      error // of any other
+	skip     string
+	suspend  *suspendError // what the step wants to wait for
+	random   float64       // in [0, 1), for the delay before another attempt
+	hint     time.Duration // what a RateLimited error asked for, or 0
+	final    bool          // not to be retried
+	abortRun bool
+	fallback bool // the value is the fallback's
+}
+
+// conclude works out what a result means, as far as it does without the lock. User code that it needs, for labels or
+// random numbers, runs here.
+func (w *worker) conclude(res attemptResult) conclusion {
+	ref := w.task.Ref
+	n, f := &w.run.plan.nodes[ref], &w.run.plan.facts[ref]
+	if res.err == nil && f.is(factJudge) {
+		if refused := w.judgeOutput(res.value); refused.err != nil {
+			return w.failure(refused)
+		}
+	}
+	if res.err == nil {
+		c := conclusion{Outcome: Outcome{Status: Completed}, value: res.value}
+		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
+			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
+		}
+		if w.run.cfg.checkValues {
+			if _, err := encodeValue(w.run.cfg.codec, res.value); err != nil {
+				return w.failure(attemptResult{err: err, kind: CauseStoreError})
+			}
+		}
+		if f.router < 0 {
+			return c
+		}
+		kind := CauseConditionError
+		err := w.protect(func() error {
+			var matched bool
+			if c.Route, matched = w.run.plan.Route(ref, res.value); !matched && n.NoMatch == NoMatchFail {
+				kind = CauseNoBranchMatch
+				return fmt.Errorf("%w: output %s", ErrNoMatch, valueText(res.value))
+			}
+			return nil
+		})
+		if err != nil {
+			return w.failure(attemptResult{err: err, kind: kind})
+		}
+		return c
+	}
+	return w.failure(res)
+}
+
+// failure works out what an error means.
+func (w *worker) failure(res attemptResult) conclusion {
+	r, ref := w.run, w.task.Ref
+	facts := inspectError(res.err)
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: res.kind}, err: res.err, final: facts.permanent, abortRun: facts.abortRun}
+	if facts.cyclic {
+		c.err = bounded(res.err)
+	}
+	switch {
+	case res.kind != CauseNone && res.kind != CauseConditionError:
+	case facts.skip != nil && ref != r.plan.end:
+		c.Outcome, c.skip = Outcome{Status: Skipped}, facts.skip.message
+		return c
+	case facts.skip != nil:
+		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
+	case facts.suspend != nil && ref != r.plan.end:
+		c.suspend = facts.suspend
+		c.Cause, c.final = CauseStepError, true // if it may not wait
+		return c
+	case facts.suspend != nil:
+		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
+	case res.kind == CauseConditionError:
+	case facts.external && ref != r.plan.end:
+		c.Outcome = Outcome{Status: Cancelled, Cause: CauseExternal}
+		return c
+	case facts.rate != nil:
+		c.Cause, c.hint = CauseRateLimit, max(facts.rate.after, 0)
+	case facts.deadline:
+		c.Cause = CauseTimeout
+	default:
+		c.Cause = CauseStepError
+	}
+	c.final = c.final || c.abortRun
+	return c
+}
+
+// draw draws the random number for the delay before another attempt, if there may be one. It is user code, and so is
+// called before it is known, under the lock, whether there is one.
+func (w *worker) draw(res attemptResult, c *conclusion) error {
+	if w.run.retryOf(w.task.Ref).MaxAttempts <= int(w.step.attempt) || res.kind == CauseGoexit {
+		return nil
+	}
+	return w.protect(func() error { c.random = w.run.random(); return nil })
+}
+
+// random draws from the run's source. What a host's source says is forced into [0, 1].
+func (r *Run) random() float64 {
+	if r.cfg.random == nil {
+		return rand.Float64()
+	}
+	if u := r.cfg.random(); u >= 0 { // not so for NaN
+		return min(u, 1)
+	}
+	return 0
+}
+
+// retryOf is the policy of a node, its defaults filled in; zero if there is none.
+func (r *Run) retryOf(ref Ref) Retry {
+	f := &r.plan.facts[ref]
+	if f.is(factOnce) {
+		return Retry{}
+	}
+	if policy := r.plan.nodes[ref].Retry; policy.MaxAttempts != 0 || f.is(factComposite) {
+		return policy // a composite has no default: what it consists of has
+	}
+	return r.cfg.defaultRetry
+}
+
+// amend applies to a conclusion what is known only under the lock: whether the attempt had timed out, whether the node was
+// asked to stop, and whether the failure is retried, which it then is.
+func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, retried bool) {
+	ref := step.ref
+	stopping := r.st.words[ref]&wordStopping != 0
+	if x != nil && x.timedOut != timeoutNone {
+		overall := x.timedOut == timeoutOverall
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random, final: overall}
+	} else if stopping && c.Cause == CauseTimeout {
+		c.Cause = CauseStepError // the deadline that it saw is the stop
+	}
+	if c.suspend != nil {
+		if stopping {
+			c.suspend = nil
+		} else if err := r.duplicateToken(ref, c.suspend.token); err != nil {
+			c.suspend, c.err = nil, err
+		}
+	}
+	if c.Status != Failed || c.final || stopping || r.st.words[ref]&wordAdmitting != 0 {
+		return c, false
+	}
+	delay, granted := r.grantRetry(step, c, now)
+	if !granted {
+		return c, false
+	}
+	x = r.extra(ref)
+	x.lastErr, x.errs = c.err, append(x.errs, c.err)
+	x.timedOut = timeoutNone
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	r.records[ref].active, r.records[ref].end = activeNone, now
+	token := r.st.token(ref)
+	if err := r.st.retry(token); err != nil {
+		r.st.noteBug(err)
+	}
+	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
+	x.backoff = r.after(delay, func(int64) {
+		_ = r.st.requeue(token, Retrying) // stale if the node was stopped while it backed off
+	})
+	return c, true
+}
+
+// timeoutAfter is the error of a node that ran out of time. It renders what the step returned only when it is asked to:
+// that is user code, and this is called under the lock.
+func timeoutAfter(after time.Duration, err error) error { return &lateError{after, err} }
+
+type lateError struct {
+	after time.Duration
+	err   error // what the step returned, may be nil
+}
+
+func (e *lateError) Error() string {
+	text := fmt.Sprintf("%v after %v", ErrTimeout, e.after)
+	if e.err != nil && e.err != ErrTimeout { // a step may well return the cause of its context
+		text += ": " + errorText(e.err)
+	}
+	return text
+}
+
+func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
+
+// grantRetry decides whether a failure is retried, and after which delay. A wait that cannot end before the node's or the
+// run's deadline is not begun.
+func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, granted bool) {
+	ref := step.ref
+	n, policy := &r.plan.nodes[ref], r.retryOf(ref)
+	if int(step.attempt) >= policy.MaxAttempts || !policy.causes().has(c.Cause) || c.hint > policy.MaxRetryAfter || !r.st.mayRetry(ref) {
+		return 0, false
+	}
+	delay = max(policy.delay(int(step.attempt), c.random), c.hint)
+	ready := saturatingAdd(now, int64(delay))
+	if n.OverallTimeout > 0 && ready >= r.records[ref].start+int64(n.OverallTimeout) {
+		return 0, false
+	}
+	if r.bound > 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {
+		return 0, false
+	}
+	return delay, true
+}
+
+// settle makes a node terminal with what its attempt came to, and reacts to its failure. It is called with the lock held.
+func (r *Run) settle(step *Step, c conclusion, now int64) {
+	ref := step.ref
+	rec := &r.records[ref]
+	rec.active, rec.end, rec.fallback = activeNone, now, c.fallback
+	switch {
+	case c.Status == Completed:
+		rec.value = c.value
+		if ref == r.plan.end {
+			r.endOutput = c.value
+		}
+	case c.Status == Skipped:
+		r.extra(ref).skip = c.skip
+	default:
+		rec.value = c.err
+	}
+	if err := r.st.settle(r.st.token(ref), c.Outcome); err != nil {
+		r.st.noteBug(err)
+	}
+	if len(r.extras) > 0 {
+		r.disarmNode(ref)
+	}
+	if c.Status == Failed {
+		if statusOf(r.st.words[ref]) == Failed {
+			r.react(ref, c.abortRun)
+		} else {
+			r.extra(ref).lastErr = c.err // the step's answer to being stopped
+			rec.value = nil
+		}
+	}
+}
+
+// react does what a node's failure is to do beyond its descendants: stop its group, or the run.
+func (r *Run) react(ref Ref, abortRun bool) {
+	f := &r.plan.facts[ref]
+	if ref == r.plan.end {
+		return
+	}
+	if r.items != nil {
+		r.itemFailed(ref, abortRun)
+	}
+	if r.plan.member != nil && !f.is(factTolerant) {
+		for _, g := range r.plan.member[ref] {
+			if r.plan.groups[g].CancelOnFailure {
+				r.stopGroup(ref, g)
+			}
+		}
+	}
+	manner := r.cfg.stopMode.manner()
+	switch {
+	case r.st.stopped != CauseNone:
+		return
+	case abortRun || f.is(factCritical):
+	case r.cfg.onFailure == Continue || f.is(factHandled|factTolerant):
+		return
+	case r.cfg.onFailure == StopScheduling:
+		manner = stopDraining
+	}
+	err := fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID))
+	r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, manner)
+}
+
+func (r *Run) stopGroup(ref Ref, g int32) {
+	group := &r.plan.groups[g]
+	err := fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID), quoteID(group.Name))
+	for _, m := range group.members {
+		if statusOf(r.st.words[m]).Terminal() || r.plan.facts[m].is(factCleanup) {
+			continue // a cleanup node, and the end node, is not stopped by anything that fails
+		}
+		x := r.extra(m)
+		if x.stop == nil {
+			x.stop = err
+		}
+		if e := r.st.stopNode(m, CauseSiblingFailure, ref, r.cfg.stopMode.manner()); e != nil {
+			r.st.noteBug(e)
+		}
+		if statusOf(r.st.words[m]).Terminal() {
+			r.disarmNode(m)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package kahn
+
+import (
+	"context"
+	"fmt"
+)
+
+// Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup
+// nodes and the end node still run. Cancelling a run that has ended does nothing.
+func (r *Run) Cancel() {
+	r.control(func(int64) {
+		r.cancelled = true
+		r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
+	})
+}
+
+// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
+// err, or with [ErrAborted] if it is nil.
+func (r *Run) AbortAll(err error) {
+	if err = bounded(err); err == nil {
+		err = ErrAborted
+	}
+	r.control(func(int64) { r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner()) })
+}
+
+// CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
+// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node, or the run is pending.
+func (r *Run) CancelNode(id string) error {
+	ref, ok := r.plan.Ref(id)
+	if !ok {
+		return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
+	}
+	err := ErrFinished
+	r.control(func(now int64) {
+		if r.pending {
+			err = fmt.Errorf("%w: the run is pending", ErrTransition)
+			return
+		}
+		r.wake(now)
+		if err = r.st.stopNode(ref, CauseCancelNode, ref, stopAsking); err == nil {
+			if x := r.extra(ref); x.stop == nil {
+				x.stop = ErrNodeStopped
+			}
+			if statusOf(r.st.words[ref]).Terminal() {
+				r.disarmNode(ref)
+			}
+		}
+	})
+	return err
+}
+
+// control runs f with the lock held, unless the run has ended, and follows up on what f did.
+func (r *Run) control(f func(now int64)) {
+	r.st.mu.Lock()
+	r.timers++
+	r.st.mu.Unlock()
+	r.callback(f)
+}
+
+// stop stops the whole run. The first cause stands.
+func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopManner) {
+	if r.st.done() {
+		return
+	}
+	if r.pending {
+		r.openUnbegun(r.now())
+	}
+	r.wake(r.now())
+	r.leaving = false
+	if r.durable != nil {
+		r.durable.stale = true // so that whoever goes on with the run stops it too
+	}
+	if r.stopCauses[kind] == nil {
+		if r.stopCauses == nil {
+			r.stopCauses = map[CauseKind]*stopCause{}
+		}
+		r.stopCauses[kind] = cause
+	}
+	r.st.stop(kind, origin, manner)
+	if manner == stopDraining && r.plan.composite {
+		r.drainChildren(kind, cause)
+	}
+	for ref, x := range r.extras {
+		if (x.backoff != nil || x.wait != nil) && statusOf(r.st.words[ref]).Terminal() {
+			r.disarmNode(ref)
+		}
+	}
+}
+
+// callerCause is why the caller's context ended. It asks the caller's code, and so is called without the lock.
+func (r *Run) callerCause() *stopCause {
+	cause := &stopCause{bounded(context.Cause(r.ctx)), context.Canceled}
+	if r.ctx.Err() == context.DeadlineExceeded {
+		cause.is = context.DeadlineExceeded
+	}
+	return cause
+}
+
+func (r *Run) stopForContext(cause *stopCause) {
+	r.cancelled = true
+	r.stop(CauseContext, noRef, cause, stopAsking)
+}
+
+// stopError is what a stop of the run for a cause of this kind was for, or nil.
+func (r *Run) stopError(kind CauseKind) error {
+	if cause := r.stopCauses[kind]; cause != nil {
+		return cause.err
+	}
+	return nil
+}
+
+// collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
+func (r *Run) collectStops() {
+	for len(r.st.stopping) > 0 {
+		t, ok := r.st.nextStop()
+		if !ok {
+			break
+		}
+		step := r.current(t.Ref)
+		if step == nil {
+			continue // an inline node, whose test cannot be interrupted
+		}
+		x := r.extra(t.Ref)
+		cause := r.causeOf(t.Ref)
+		if x.timedOut == timeoutNone { // else it has been asked already
+			r.disarm(&x.attempt)
+			r.halt(step, x, kindOf(r.st.words[t.Ref]), cause)
+		}
+		r.ending = append(r.ending, stopOrder{step, cause})
+	}
+}
+
+// causeOf is what a node that was asked to stop was stopped for, as its context has it.
+func (r *Run) causeOf(ref Ref) *stopCause {
+	switch kind := kindOf(r.st.words[ref]); kind {
+	case CauseSuperseded:
+		return &stopCause{ErrSuperseded, context.Canceled}
+	case CauseUpstreamFailure, CauseUpstreamCancelled:
+		return &stopCause{ErrLateFailure, context.Canceled}
+	case CauseCancelNode, CauseSiblingFailure:
+		return &stopCause{r.extra(ref).stop, context.Canceled}
+	default:
+		return r.stopCauses[kind]
+	}
+}
+
+type stopOrder struct {
+	step  *Step
+	cause *stopCause
+}

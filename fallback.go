@@ -1,0 +1,70 @@
+package kahn
+
+import (
+	"errors"
+)
+
+// wantsFallback reports whether the node's fallback has a say: not for a node that was stopped, nor when its time is up, nor
+// for inputs that were refused.
+func (r *Run) wantsFallback(ref Ref, c conclusion) bool {
+	x := r.extras[ref]
+	return r.plan.nodes[ref].Fallback != nil && r.st.words[ref]&(wordStopping|wordAdmitting) == 0 && (x == nil || x.timedOut != timeoutOverall)
+}
+
+// beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,
+// in the critical section in which the attempt ended: no stop and no timeout gets lost between the two.
+func (w *worker) beginFallback(failed conclusion) {
+	r, old := w.run, w.step
+	x := r.extra(old.ref)
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	x.lastErr, x.timedOut = failed.err, timeoutNone
+	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags}
+	r.activate(step)
+	w.step, w.failed = step, &failed
+	r.armTimeouts(&r.plan.nodes[old.ref], step, true, w.now)
+}
+
+// fallback performs the fallback that has begun.
+func (w *worker) fallback() bool {
+	r, ref, failed := w.run, w.task.Ref, w.failed
+	var value any
+	err := w.protect(func() (err error) {
+		value, err = r.plan.nodes[ref].Fallback(w.step, failed.err)
+		return err
+	})
+	w.now = r.now()
+	c := conclusion{Outcome: Outcome{Status: Completed}, value: value, fallback: true}
+	if err != nil {
+		c = *failed
+		c.err = errors.Join(failed.err, bounded(err))
+	} else if r.plan.facts[ref].router >= 0 || r.plan.facts[ref].is(factJudge) || ref == r.plan.end || r.cfg.checkValues {
+		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
+			c.fallback = true
+		}
+	}
+	return w.finishFallback(c, true)
+}
+
+// finishFallback is finish for a fallback: there is no other attempt after it.
+func (w *worker) finishFallback(c conclusion, goOn bool) bool {
+	r, step, failed := w.run, w.step, w.failed
+	w.failed = nil
+	r.st.mu.Lock()
+	if r.current(step.ref) != step {
+		r.st.mu.Unlock()
+		return false
+	}
+	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err)}
+	}
+	r.settle(step, c, w.now)
+	ok := false
+	if goOn {
+		ok = w.take()
+	} else {
+		w.leave()
+	}
+	step.returned()
+	return ok
+}

@@ -1,0 +1,154 @@
+package kahn
+
+import (
+	"context"
+	"time"
+)
+
+type timeoutScope uint8
+
+const (
+	timeoutNone timeoutScope = iota
+	timeoutAttempt
+	timeoutOverall
+)
+
+func (r *Run) disarmAll() {
+	for ref := range r.extras {
+		r.disarmNode(ref)
+	}
+}
+
+// after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
+// armed.
+func (r *Run) after(d time.Duration, f func(now int64)) *time.Timer {
+	r.timers++
+	return time.AfterFunc(max(d, 0), func() { r.callback(f) })
+}
+
+func (r *Run) callback(f func(now int64)) {
+	now := r.now()
+	s := &r.st
+	s.mu.Lock()
+	r.timers--
+	if !r.concluded {
+		f(now)
+	}
+	r.release(now)
+}
+
+// disarm stops a timer. One that has fired runs its callback to its end, which finds nothing left to do; a callback does not
+// touch the field that its timer is in, which may hold the next one by then.
+func (r *Run) disarm(t **time.Timer) {
+	if *t != nil && (*t).Stop() {
+		r.timers--
+	}
+	*t = nil
+}
+
+func (r *Run) armGrace(step *Step, x *extra) {
+	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
+		r.abandon(step, now)
+	})
+}
+
+// armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
+func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
+	timeout := n.Timeout
+	if fallback || n.Map != nil { // of a map it is the timeout of each item
+		timeout = 0
+	}
+	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {
+		timeout = r.cfg.cleanupTimeout
+	}
+	if timeout > 0 {
+		x := r.extra(step.ref)
+		step.own().deadline = now + int64(timeout)
+		x.attempt = r.after(timeout, func(now int64) {
+			r.timeOut(step, x, timeoutAttempt, timeout, now)
+		})
+	}
+	if n.OverallTimeout > 0 {
+		end := r.records[step.ref].start + int64(n.OverallTimeout)
+		if x := step.own(); x.deadline == 0 || end < x.deadline {
+			x.deadline = end
+		}
+		if x := r.extra(step.ref); x.overall == nil && !fallback {
+			x.overall = r.after(n.OverallTimeout, func(now int64) {
+				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
+			})
+		}
+	}
+}
+
+// timeOut ends an attempt that has taken too long; what it may still return is dropped.
+func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
+	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 {
+		return
+	}
+	if x.timedOut == timeoutNone {
+		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
+	}
+	x.timedOut = max(x.timedOut, scope)
+	x.timeout = timeout
+	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: step.attempt, at: now, arg: TimedOut{Timeout: timeout, Overall: scope == timeoutOverall}})
+	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
+}
+
+// overallTimeOut ends a node that has taken too long over all its attempts.
+func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64) {
+	if step := r.current(ref); step != nil {
+		r.timeOut(step, x, timeoutOverall, timeout, now)
+		return
+	}
+	w := r.st.words[ref]
+	if statusOf(w).Terminal() {
+		return
+	}
+	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
+	r.records[ref].value = timeoutAfter(timeout, x.lastErr)
+	r.records[ref].end = now
+	if err := r.st.fail(r.st.token(ref), CauseTimeout); err != nil {
+		r.st.noteBug(err)
+	}
+	r.disarmNode(ref)
+	r.react(ref, false)
+}
+
+// abandon gives up on an attempt that ignores its context: its node is settled, its slot freed, and whatever it returns
+// is dropped, because the attempt is no longer the record's.
+func (r *Run) abandon(step *Step, now int64) {
+	ref := step.ref
+	if r.current(ref) != step {
+		return
+	}
+	x := r.extra(ref)
+	x.abandoned = true
+	r.abandoned = append(r.abandoned, ref)
+	if r.outer != nil {
+		root := r.tree.root
+		root.abandonedInside = append(root.abandonedInside, r.path(ref))
+	}
+	r.workers--
+	if r.alone > 0 && r.plan.facts[ref].is(factInline) {
+		r.alone--
+	}
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned}
+	if x.timedOut != timeoutNone {
+		c.Cause, c.err = CauseTimeout, timeoutAfter(x.timeout, errAbandoned)
+	}
+	r.settle(step, c, now)
+}
+
+// disarmNode stops the timers of a node that is terminal or whose attempt has returned.
+func (r *Run) disarmNode(ref Ref) {
+	if x := r.extras[ref]; x != nil {
+		r.disarm(&x.attempt)
+		r.disarm(&x.grace)
+		r.disarm(&x.backoff)
+		if statusOf(r.st.words[ref]).Terminal() {
+			r.disarm(&x.overall)
+			r.endWait(x)
+		}
+	}
+}
