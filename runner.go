@@ -23,13 +23,15 @@ type Runner struct {
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
 
-	mu      sync.Mutex // guards what follows; a leaf: nothing else is locked under it
-	entries map[string]*runnerEntry
-	arrived []*runnerEntry // in the order of arrival
-	ended   int            // of the arrived ones
-	queue   []*runnerEntry // pending, in the order of arrival
-	active  int
-	closed  bool
+	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
+	entries   map[string]*runnerEntry
+	arrived   []*runnerEntry // in the order of arrival
+	ended     int            // of the arrived ones
+	queue     []*runnerEntry // pending, in the order of arrival
+	active    int
+	closed    bool
+	due       []*runnerEntry // to be begun, by the launcher
+	launching bool           // there is one
 }
 
 // runnerEntry is a run in the registry.
@@ -184,8 +186,8 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// changed takes note of what a run has come to, with the lock of the run held. Runs that may begin now do so on goroutines
-// of their own, which end when they have: to begin takes the lock of another run.
+// changed takes note of what a run has come to, with the lock of the run held. Runs that may begin now do so on another
+// goroutine: to begin takes the lock of another run.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -222,7 +224,27 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 		next.state = active
 		rn.active++
 		next.detach()
-		go next.run.begin(next.from, next.run.now())
+		rn.due = append(rn.due, next)
+	}
+	if len(rn.due) > 0 && !rn.launching {
+		rn.launching = true
+		go rn.launch()
+	}
+}
+
+// launch begins the runs that are due, in their order, and ends.
+func (rn *Runner) launch() {
+	for {
+		rn.mu.Lock()
+		if len(rn.due) == 0 {
+			rn.launching = false
+			rn.mu.Unlock()
+			return
+		}
+		next := rn.due[0]
+		rn.due = rn.due[1:]
+		rn.mu.Unlock()
+		next.run.begin(next.from, next.run.now())
 	}
 }
 

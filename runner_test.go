@@ -20,7 +20,7 @@ func TestRunner(t *testing.T) {
 		started := make(chan string, 10)
 		g := graph(kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 			started <- s.RunID()
-			return takes(time.Second)(ctx, s)
+			return takes(time.Duration(1+len(started))*time.Second)(ctx, s) // no two end at the same time
 		}})
 		var runs []*kahn.Run
 		for i := range 5 {
@@ -36,9 +36,11 @@ func TestRunner(t *testing.T) {
 		}
 		for i, run := range runs {
 			res, err := run.Wait()
-			if err != nil || res.Duration != time.Second {
+			if err != nil || res.Status != kahn.RunCompleted {
 				t.Errorf("run %d took %v, %v", i, res.Duration, err)
 			}
+		}
+		for range runs {
 			begun = append(begun, <-started)
 		}
 		if strings.Join(begun, " ") != "r0 r1 r2 r3 r4" {
