@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // script is a run in which something of everything happens, and its events' times, in seconds:
@@ -24,7 +25,8 @@ import (
 //	flaky   0-0.25, fails; 1.25-3.25
 //	日本語   0-45
 //	old     is disabled
-func script(sink func(kahn.Event)) (*kahn.Result, error) {
+func script(t testing.TB, sink func(kahn.Event)) (*kahn.Result, error) {
+	t.Helper()
 	const ms = time.Millisecond
 	lasts := map[string]time.Duration{
 		"fetch": 1500 * ms, "build": 10 * time.Second, "lint": 700 * ms, "flaky": 250 * ms, "日本語": 45 * time.Second,
@@ -51,7 +53,25 @@ func script(sink func(kahn.Event)) (*kahn.Result, error) {
 		}
 		return nil, nil
 	}
-	return kahn.Execute(context.Background(), &g, step, kahn.OnEvent(sink))
+	sink, checked := watched(t, &g, sink)
+	res, err := kahn.Execute(context.Background(), &g, step, kahn.OnEvent(sink))
+	checked(res)
+	return res, err
+}
+
+// watched returns a sink that passes the events on to sink, and a function that holds all of them against what is true of
+// every stream of events, once the run is over.
+func watched(t testing.TB, g *kahn.Graph, sink func(kahn.Event)) (_ func(kahn.Event), checked func(*kahn.Result)) {
+	var events []kahn.Event // appended to by one goroutine at a time, and by none after the run
+	return func(e kahn.Event) {
+			events = append(events, e)
+			sink(e)
+		}, func(res *kahn.Result) {
+			t.Helper()
+			if err := kahntest.CheckEvents(g, res, events); err != nil {
+				t.Errorf("the events of the run: %v", err)
+			}
+		}
 }
 
 // The screens were derived from the rules by hand: frames are drawn at multiples of 100 ms, and a time names the last one
@@ -74,7 +94,7 @@ func TestScreens(t *testing.T) {
 				v.snapshot(at[len(at)-1])
 			}
 		}()
-		script(p.Event)
+		script(t, p.Event)
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
@@ -96,7 +116,7 @@ func TestPlainLog(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		p := New(&log, Auto)
-		script(p.Event)
+		script(t, p.Event)
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
@@ -127,7 +147,8 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 			kahn.Node{ID: "done", After: []string{"approve"}},
 		)
 		step := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }
-		run, err := kahn.Start(context.Background(), &g, step, kahn.OnEvent(p.Event))
+		sink, checked := watched(t, &g, p.Event)
+		run, err := kahn.Start(context.Background(), &g, step, kahn.OnEvent(sink))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +156,8 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 		if err := run.Signal("approve", "yes"); err != nil {
 			t.Fatal(err)
 		}
-		run.Wait()
+		res, _ := run.Wait()
+		checked(res)
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
@@ -176,7 +198,7 @@ func TestJSON(t *testing.T) {
 	var events []kahn.Event
 	synctest.Test(t, func(t *testing.T) {
 		p := New(&log, JSON)
-		script(func(e kahn.Event) {
+		script(t, func(e kahn.Event) {
 			events = append(events, e)
 			p.Event(e)
 		})
@@ -254,7 +276,7 @@ func TestWritersAtFault(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				p := New(w, mode)
-				res, err := script(p.Event)
+				res, err := script(t, p.Event)
 				if res.Status != kahn.RunFailed || len(res.Warnings) > 0 || time.Since(start) != 45*time.Second {
 					t.Errorf("%v, %s: %v after %v, warnings %v, %v", mode, name, res.Status, time.Since(start), res.Warnings, err)
 				}
@@ -270,7 +292,7 @@ func TestWritersAtFault(t *testing.T) {
 			release := make(chan struct{})
 			start := time.Now()
 			p := New(writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil }), mode)
-			res, _ := script(p.Event)
+			res, _ := script(t, p.Event)
 			if len(res.Warnings) > 0 || time.Since(start) != 45*time.Second {
 				t.Errorf("%v, stuck: %v, warnings %v", mode, time.Since(start), res.Warnings)
 			}

@@ -390,7 +390,8 @@ func TestClientAgainstHandler(t *testing.T) {
 		},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			run := start(t, chain(10), deltas)
+			g := chain(10)
+			run := start(t, g, deltas)
 			_, client := serve(t, &http.Server{Handler: wrap(&sse.Handler{Find: sse.Fixed(run), Retry: ms})})
 			var got, want []kahn.Event
 			for e, err := range (&sse.Client{URL: "http://memory/", HTTP: client}).Events(t.Context(), 0) {
@@ -410,6 +411,8 @@ func TestClientAgainstHandler(t *testing.T) {
 				}
 				want = append(want, decoded)
 			}
+			res, _ := run.Wait()
+			wellFormed(t, g, res, run)
 			if len(want) != 10*103+2 || !reflect.DeepEqual(got, want) {
 				t.Errorf("%d events, expected %d", len(got), len(want))
 			}

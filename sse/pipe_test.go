@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 const ms = time.Millisecond
@@ -157,9 +158,28 @@ func start(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option)
 	return run
 }
 
+// finished is a run that is over. If its log kept everything, it is held against what is true of every stream of events.
 func finished(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
 	t.Helper()
 	run := start(t, g, step, opts...)
-	_, _ = run.Wait() // a test of streams has no use for the result
+	res, _ := run.Wait()
+	if first, last := run.EventRange(); first == 1 && last > 0 {
+		wellFormed(t, g, res, run)
+	}
 	return run
+}
+
+// wellFormed checks all events of a run that is over.
+func wellFormed(t testing.TB, g *kahn.Graph, res *kahn.Result, run *kahn.Run) {
+	t.Helper()
+	var events []kahn.Event
+	for e, err := range run.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	if err := kahntest.CheckEvents(g, res, events); err != nil {
+		t.Errorf("the events of the run: %v", err)
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/chrometrace"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
@@ -40,10 +41,16 @@ func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var rec trace.Recorder
-		res, _ = kahn.Execute(context.Background(), g, step, append(opts, kahn.OnEvent(rec.Event), kahn.RunID("run-1"))...)
+		var all []kahn.Event // also what a recorder leaves out
+		sink := func(e kahn.Event) {
+			all = append(all, e)
+			rec.Event(e)
+		}
+		res, _ = kahn.Execute(context.Background(), g, step, append(opts, kahn.OnEvent(sink), kahn.RunID("run-1"))...)
 		events = rec.Events()
+		require.NotNil(t, res)
+		require.NoError(t, kahntest.CheckEvents(g, res, all))
 	})
-	require.NotNil(t, res)
 	return res, events
 }
 
@@ -559,6 +566,7 @@ func TestWhyOfStoppedRuns(t *testing.T) {
 			synctest.Wait()
 			test.stop(run)
 			res, _ := run.Wait()
+			require.NoError(t, kahntest.CheckEvents(g, res, rec.Events()), name)
 			r := trace.NewReport(res, rec.Events())
 			require.Equal(t, test.want, r.Nodes[1].Why, name)
 		})
