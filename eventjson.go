@@ -50,7 +50,7 @@ type payloadJSON struct {
 	LastEvent   *uint64       `json:"lastEventId,omitempty"`
 	Status      *RunStatus    `json:"status,omitempty"`
 	Degraded    *bool         `json:"degraded,omitempty"`
-	ByEnd       bool          `json:"evaluated_by_end_step,omitempty"`
+	ByEnd       bool          `json:"evaluated_by_end_step,omitempty"` // always true: the end step, which is virtual, evaluates every run
 	TotalSteps  *int          `json:"total_steps,omitempty"`
 	FailedSteps *int          `json:"failed_steps_count,omitempty"`
 	Failed      *[]string     `json:"failed,omitempty"`
