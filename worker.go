@@ -207,6 +207,13 @@ func (w *worker) take() bool {
 			w.record(t)
 		}
 	}
+	for len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now, lest it depend on who comes first
+		g, ok := s.nextGate()
+		if !ok {
+			break
+		}
+		r.reachGate(g.Ref, w.now)
+	}
 	if s.noted || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil {
 		r.release(w.now)
 		return true
