@@ -22,7 +22,7 @@ func (w *worker) check() bool {
 	}
 	res := w.evaluate()
 	w.now = w.run.now()
-	w.run.st.mu.Lock()
+	w.run.lock()
 	w.run.settleCheck(w.task.Token, res, w.now)
 	return w.take()
 }
@@ -58,7 +58,7 @@ func (w *worker) evaluate() (res checkResult) {
 		return w.checkItems(res, 0)
 	}
 	var flags stepFlags
-	r.st.mu.Lock()
+	r.lock()
 	if r.st.words[ref]&wordSubstituted != 0 {
 		flags |= stepSubstituted
 	}

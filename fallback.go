@@ -50,7 +50,7 @@ func (w *worker) fallback() bool {
 func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed := w.run, w.step, w.failed
 	w.failed = nil
-	r.st.mu.Lock()
+	r.lock()
 	if r.current(step.ref) != step {
 		r.st.mu.Unlock()
 		return false

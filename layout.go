@@ -309,7 +309,11 @@ func (c *compiler) bindInputs() {
 		}
 		for _, i := range p.in.row(Ref(r)) {
 			e := &p.edges[i]
-			p.arcs[next[e.from]] = e.arc()
+			a := e.arc()
+			if a.facts&arcSpecial != 0 {
+				p.facts[e.from].flags |= factForks
+			}
+			p.arcs[next[e.from]] = a
 			next[e.from]++
 		}
 	}

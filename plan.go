@@ -112,6 +112,7 @@ const (
 	factComposite // performed by the engine, as nested runs
 	factMocked    // performed by its mock: see Test
 	factOnce      // a mock that is not asked again
+	factForks     // when it completes, not all of its out-edges are satisfied, or some are counted elsewhere than in the word
 )
 
 func (f *facts) is(flag factFlags) bool { return f.flags&flag != 0 }

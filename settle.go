@@ -102,32 +102,31 @@ func (s *State) visitAll() {
 func (s *State) visit(r Ref) {
 	arcs := s.plan.outOf(r)
 	s.visits += int64(len(arcs))
-	if statusOf(s.words[r]) != Completed {
+	if statusOf(s.words[r]) != Completed || s.plan.facts[r].is(factForks) {
 		s.visitSlow(r, arcs)
 		return
 	}
 	words := s.words
-	for i, a := range arcs {
-		if a.facts&arcSpecial != 0 {
-			s.visitSlow(r, arcs[i:])
-			return
+	for i := range arcs {
+		to := uint32(arcs[i].to) // not negative: an index that needs no sign
+		if w := words[to]; w&(wordSpecial|wordDecided) == 0 && uint32(w) > 1 {
+			words[to] = (w - 1) | wordS // most edges come no further
+		} else if w&wordDecided == 0 {
+			s.visitLast(Ref(to), w)
 		}
-		w := words[a.to]
-		if w&wordDecided != 0 {
-			continue
-		}
-		w = (w - 1) | wordS
-		words[a.to] = w
-		if w&wordSpecial == 0 && uint32(w) != 0 { // most edges come no further: 2 ns
-			continue
-		}
-		switch {
-		case s.mode == Waves:
-		case w&(wordSpecial|wordNotOK) == 0 && !s.logged:
-			s.makeReady(a.to)
-		default:
-			s.touch(a.to)
-		}
+	}
+}
+
+// visitLast is visit for an edge after which the target's join may have something to say.
+func (s *State) visitLast(r Ref, w uint64) {
+	w = (w - 1) | wordS
+	s.words[r] = w
+	switch {
+	case s.mode == Waves:
+	case w&(wordSpecial|wordNotOK) == 0 && !s.logged:
+		s.makeReady(r)
+	default:
+		s.touch(r)
 	}
 }
 

@@ -52,7 +52,11 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		if *clock {
 			base = handClocked
 		}
-		return check(out, base, shapes, *rounds, target)
+		if ok, err = check(out, base, shapes, *rounds, target); err != nil || *only != "" {
+			return ok, err
+		}
+		flat, err := checkThreads(out, *rounds, target)
+		return ok && flat, err
 	}
 	tables := []struct {
 		name  string

@@ -12,7 +12,7 @@ type budget struct {
 	shape *shape
 	ratio float64       // at most this many times as long; 0 means that extra counts
 	extra time.Duration // at most this much longer
-	gate  float64       // -check fails above twice this ratio: the budget, or what was measured where that is more
+	gate  float64       // -check fails above twice this ratio: the budget, but for what is no ratio
 	bytes float64       // at most so many bytes a node; 0 means that nothing is said
 	rival map[string]*shape
 }
@@ -20,16 +20,15 @@ type budget struct {
 // budgets are the shapes of the ratios table. A rival that takes the better part of a minute to build a shape, or to run
 // it, has a smaller one of the same kind.
 //
-// On the fan, the layered and the bipartite graph the budget is missed: the hand-written executor itself, with the clock read
-// that kahn makes too, is at 2.8, 1.9 and 1.2 times the one without. Their gates are what was measured on a busy machine. The
-// single node meets its budget when the machine is idle; its gate is a ratio, since a difference in time grows with the load.
+// The fan misses its budget: the hand-written executor itself, with the clock read that kahn makes too, is at twice the one
+// without. So does the single node on most machines; its gate is a ratio, since a difference in time grows with the load.
 // ARCHITECTURE.md, "Costs", has the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 9, gate: 9},
-		{shape: fan(1000), ratio: 2.5, gate: 5},
-		{shape: layered(10_000), ratio: 2, gate: 4.5, bytes: 200, rival: map[string]*shape{heimdalr.name: layered(1000), eino.name: layered(1000)}},
-		{shape: bipartite(300), ratio: 1.5, gate: 2},
+		{shape: fan(1000), ratio: 2.5, gate: 2.5},
+		{shape: layered(10_000), ratio: 2, gate: 2, bytes: 200, rival: map[string]*shape{heimdalr.name: layered(1000), eino.name: layered(1000)}},
+		{shape: bipartite(300), ratio: 1.5, gate: 1.5},
 		{shape: single(), extra: time.Microsecond, gate: 5},
 	}
 }
@@ -89,18 +88,22 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 	return nil
 }
 
+const (
+	slack = 2 // see check
+	tries = 4
+)
+
 // check holds kahn against twice its gates, so that the noise of a shared machine is no failure, and a node that costs
 // several times as much is one. A shape that is over is measured again, longer, before it counts. The base is the
 // hand-written executor, with its clock or without.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
-	const slack = 2
 	ok = true
 	fmt.Fprintf(out, "kahn against %s\n\n", base.name)
 	t := table{header: []string{"shape", "measured", "budget", "fails above", "B/node", "allocs/node", "verdict"}}
 	for _, b := range budgets {
 		fits := false
 		var e, hand *entry
-		for try := 0; try < 3 && !fits; try++ {
+		for try := 0; try < tries && !fits; try++ {
 			entries, err := contestOn(b.shape, rounds*(1+try), target, base, kahnEager)
 			if err != nil {
 				return false, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -97,23 +98,73 @@ func heap() float64 {
 	return float64(s.HeapAlloc)
 }
 
+// with runs a contestant with so many threads.
+func (c contestant) with(threads int) contestant {
+	prepare := c.prepare
+	return contestant{fmt.Sprintf("%s, %d", c.name, threads), func(j job) (func() error, error) {
+		runtime.GOMAXPROCS(threads)
+		return prepare(j)
+	}}
+}
+
+// contestThreads measures the contestants with one, two and eight threads each, all in turn: by contestant, the entries by threads.
+func contestThreads(s *shape, rounds int, target time.Duration, contestants ...contestant) ([][]*entry, error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	var all []contestant
+	for _, c := range contestants {
+		for _, n := range threads {
+			all = append(all, c.with(n))
+		}
+	}
+	entries, err := contestOn(s, rounds, target, all...)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Collect(slices.Chunk(entries, len(threads))), nil
+}
+
+var threads = []int{1, 2, 8}
+
 // contention measures the layered shape with one, two and eight threads: steps that do nothing are all lock, so this is
 // the worst case of workers that get in each other's way.
 func contention(out io.Writer, rounds int, target time.Duration) error {
 	s := layered(10_000)
-	before := runtime.GOMAXPROCS(0)
-	defer runtime.GOMAXPROCS(before)
-	t := table{header: []string{"GOMAXPROCS", "kahn ns/node", "hand-written", "with clock", "/ hand-written", "/ with clock"}}
-	for _, procs := range []int{1, 2, 8} {
-		runtime.GOMAXPROCS(procs)
-		entries, err := contestOn(s, rounds, target, kahnEager, handPlain, handClocked)
-		if err != nil {
-			return err
-		}
-		own := entries[0]
-		t.add(fmt.Sprint(procs), short(own.ns()), short(entries[1].ns()), short(entries[2].ns()), times(own.over(entries[1])), times(own.over(entries[2])))
+	by, err := contestThreads(s, rounds, target, kahnEager, handPlain, handClocked)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(out, "### layered, %s nodes, by number of threads; %d cores\n\n", thousands(s.n), runtime.NumCPU())
+	t := table{header: []string{"threads", "kahn ns/node", "/ one thread", "hand-written", "/ one thread", "/ hand-written", "/ with clock"}}
+	for i, n := range threads {
+		own, hand, clocked := by[0][i], by[1][i], by[2][i]
+		t.add(fmt.Sprint(n), short(own.ns()), times(own.over(by[0][0])), short(hand.ns()), times(hand.over(by[1][0])),
+			times(own.over(hand)), times(own.over(clocked)))
+	}
+	fmt.Fprintf(out, "### layered, %s nodes, by number of threads (GOMAXPROCS); %d cores\n\n", thousands(s.n), runtime.NumCPU())
 	t.print(out)
 	return nil
+}
+
+// collapse is how many times as long a node may take with more threads than with one before -check fails.
+const collapse = 3
+
+// checkThreads holds runs with several threads against runs with one.
+func checkThreads(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
+	s := layered(10_000)
+	for try := 0; try < tries && !ok; try++ {
+		by, err := contestThreads(s, rounds*(1+try), target, kahnEager)
+		if err != nil {
+			return false, err
+		}
+		ok = true
+		t := table{header: []string{"threads", "/ one thread", "fails above", "verdict"}}
+		for i, e := range by[0][1:] {
+			verdict := "ok"
+			if e.over(by[0][0]) > collapse {
+				verdict, ok = "TOO MUCH", false
+			}
+			t.add(fmt.Sprint(threads[i+1]), times(e.over(by[0][0])), times(collapse), verdict)
+		}
+		t.print(out)
+	}
+	return ok, nil
 }
