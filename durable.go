@@ -126,7 +126,11 @@ func (d *durable) add(r *Run, changes []change) {
 	increments := map[Ref]int{}
 	seen := map[Ref]bool{}
 	for _, c := range changes {
-		if c.wave != 0 || c.blocked || c.status == Running {
+		if c.wave != 0 || c.blocked {
+			continue
+		}
+		if c.status == Running && !r.plan.facts[c.ref].is(factComposite) {
+			d.started(r, c.ref)
 			continue
 		}
 		if c.status == Ready {
@@ -168,6 +172,17 @@ func (d *durable) add(r *Run, changes []change) {
 		tx.commit.Ready = append(tx.commit.Ready, r.plan.nodes[ref].ID)
 	}
 	d.pushCommit(r, tx)
+}
+
+// started completes the record of a start by its event.
+func (d *durable) started(r *Run, ref Ref) {
+	for i := len(d.outbox) - 1; i >= 0; i-- {
+		if tx := d.outbox[i]; tx.start != nil && tx.start.Node == r.plan.nodes[ref].ID {
+			tx.nodes[0].Latest = r.recorder.latest[ref].id
+			tx.nodes[0].Event = tx.nodes[0].Latest
+			return
+		}
+	}
 }
 
 func (d *durable) pushCommit(r *Run, tx *transaction) {
@@ -362,6 +377,9 @@ func (w *worker) record(t Task) {
 	r := w.run
 	if w.recorded = nil; r.plan.facts[t.Ref].is(factInline) || r.durable.failed != nil {
 		return
+	}
+	if r.durable.stale { // by deltas, which come before the start
+		r.durable.pushCommit(r, &transaction{commit: &Commit{}})
 	}
 	n := r.nodeState(t.Ref, r.st.words[t.Ref])
 	n.Event = r.log.lastID()

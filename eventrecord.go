@@ -1,9 +1,11 @@
 package kahn
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 )
@@ -94,6 +96,8 @@ type latest struct {
 // note remembers an event that is in the log.
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
+	case e.kind == evNodeInvalidated:
+		rec.latest[e.ref] = latest{} // it begins anew
 	case e.kind.ofNode():
 		if !e.kind.passing() {
 			rec.latest[e.ref] = latest{id, e.kind.endsNode()}
@@ -241,13 +245,13 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
 		return rec.ended // in a critical section such things follow from the one node that it settles
 	}
-	parent := rec.first
+	var parent uint64
 	for _, i := range sources {
 		if source := rec.latest[r.plan.edges[i].from]; source.end {
 			parent = max(parent, source.id)
 		}
 	}
-	return parent
+	return cmp.Or(parent, rec.first)
 }
 
 // transition completes the entry of a transition, or says that there is none to be logged. What it tells of other nodes is
@@ -327,18 +331,44 @@ func (s *State) knownOrigins(r Ref) []Ref {
 
 // emit publishes a delta of a running attempt.
 func (r *Run) emit(s *Step, chunk any) {
-	r.stepEvent(s, evNodeDelta, func(x *extra) any {
+	r.stepEvent(s, evNodeDelta, func(x *extra) any { return Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
+}
+
+// countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so it is
+// the tree that counts for the nodes in them, by their paths.
+func (r *Run) countDelta(ref Ref, x *extra) int {
+	if d := r.outermost().durable; d != nil {
+		d.stale = true // the run's record holds the counts that no record of a node does
+	}
+	if r.outer == nil {
 		x.deltas++
-		return Delta{Index: x.deltas, Chunk: chunk}
-	})
+		return x.deltas
+	}
+	path := r.path(ref)
+	n := r.tree.deltas[path] + 1
+	r.tree.countedDeltas(path, n)
+	return n
+}
+
+// deltas returns how many deltas the nodes of the run, and of those nested in it, have emitted, by path.
+func (r *Run) deltas() map[string]int {
+	counts := map[string]int{}
+	for ref, x := range r.extras {
+		if x.deltas > 0 {
+			counts[r.plan.nodes[ref].ID] = x.deltas
+		}
+	}
+	if r.tree != nil {
+		maps.Copy(counts, r.tree.deltas)
+	}
+	return counts
 }
 
 func (r *Run) logStep(s *Step, level slog.Level, message string) {
 	r.stepEvent(s, evNodeLog, func(*extra) any { return LogRecord{Level: level, Message: message} })
 }
 
-// stepEvent logs what a running attempt says.
-// stepEvent publishes something of an attempt, unless it was abandoned. Nothing is published if arg returns nil.
+// stepEvent logs what a running attempt says, unless it was abandoned. Nothing is logged if arg returns nil.
 func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.log == nil {
 		return

@@ -55,9 +55,9 @@ type Event struct {
 	Time     time.Time
 	// TraceID is the same for all events of a run, see the option of this name.
 	TraceID string
-	// Parent is the id of the event that led to this one, 0 if there is none: for the first event of a node the end of the
-	// predecessor that decided it, the start of its wave, or the failure that it is stopped for; after that the node's own
-	// last event, deltas and logs not counted.
+	// Parent is the id of the event that led to this one, 0 if there is none: for the first event of a node, in each epoch, the
+	// end of the predecessor that decided it, the start of its wave, or the failure that it is stopped for; after that the node's
+	// own last event, deltas and logs not counted. Either may be from before the run was resumed.
 	Parent uint64
 	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, and inside a composite what
 	// leads to it, too: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first

@@ -69,6 +69,8 @@ type restoration struct {
 	signals map[Ref]any
 	invalid []Ref // redriven nodes that were not idle, in the order of declaration
 	crashed bool  // the snapshot was taken in the middle of the run
+
+	invalidLatest []uint64 // the ids of the last events of the invalid nodes
 }
 
 // restoration checks, before anything runs, that the run can go on from the snapshot.
@@ -195,7 +197,7 @@ func (x *restoration) redrive(p *Plan, names []string, at map[Ref]int) error {
 	var refs []Ref
 	for i, ref := range x.refs {
 		if again[ref] || ref == p.end {
-			x.invalid = append(x.invalid, ref)
+			x.invalid, x.invalidLatest = append(x.invalid, ref), append(x.invalidLatest, x.file.Nodes[i].Latest)
 			continue
 		}
 		nodes, refs = append(nodes, x.file.Nodes[i]), append(refs, ref)
@@ -211,6 +213,7 @@ func (x *restoration) redrive(p *Plan, names []string, at map[Ref]int) error {
 func (r *Run) restore(x *restoration) {
 	s := &r.st
 	r.epoch, r.cancelled = x.file.Epoch, x.file.Cancelled
+	r.restoreRecorder(x)
 	for i, ref := range x.refs {
 		r.restoreRecord(ref, &x.file.Nodes[i])
 		s.restoreWord(ref, &x.file.Nodes[i])
@@ -224,9 +227,9 @@ func (r *Run) restore(x *restoration) {
 	case x.crashed:
 		r.event(entry{kind: evRunRecovered, arg: RunRecovered{From: x.file.LastEvent}})
 	default:
-		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.waitingIDs()}})
+		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.cfg.from.Waiting()}})
 	}
-	s.rebuild(x.refs, x.file.Nodes)
+	s.rebuild(x.refs, x.file.Nodes, x.file.Mode == Waves && !r.cfg.redrive)
 	if stop := x.file.Stop; stop != nil {
 		r.stop(stop.Kind, noRef, &stopCause{cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}, stopAsking)
 	}
@@ -245,6 +248,27 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
+// restoreRecorder restores what events go on from: each node's last one, and the number of its deltas.
+func (r *Run) restoreRecorder(x *restoration) {
+	if r.log == nil {
+		return
+	}
+	for i, ref := range x.refs {
+		n := &x.file.Nodes[i]
+		r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
+	}
+	for i, ref := range x.invalid {
+		r.recorder.latest[ref].id = x.invalidLatest[i]
+	}
+	for path, n := range x.file.Deltas {
+		if ref, ok := r.plan.Ref(path); ok {
+			r.extra(ref).deltas = n
+		} else if r.tree != nil {
+			r.tree.countedDeltas(path, n)
+		}
+	}
+}
+
 // restoreRecord restores what the run keeps of a node.
 func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	rec := &r.records[ref]
@@ -261,17 +285,17 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	reentries := n.Started - n.Attempts
+	reentries := max(n.Entries, n.Started-n.Attempts)
 	if n.Status.Terminal() || r.plan.facts[ref].is(factGate) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && n.Deltas == 0 && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 {
+		n.Saved == nil && n.Signal == nil && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
-	x.abandoned, x.memoized, x.skip, x.deltas, x.reentries = n.Abandoned, n.Memoized, n.Message, n.Deltas, reentries
+	x.abandoned, x.memoized, x.skip, x.reentries = n.Abandoned, n.Memoized, n.Message, reentries
 	r.reentered = r.reentered || reentries > 0
 	for _, e := range n.Errs {
 		x.errs = append(x.errs, e.restore())
@@ -393,8 +417,9 @@ func (s *State) restoreWord(r Ref, n *nodeState) {
 }
 
 // rebuild works out from the restored words everything that follows from them, in place of begin: the counts of nodes that
-// have not decided, the queues, and, if the graph has changed, what is ready now.
-func (s *State) rebuild(restored []Ref, nodes []nodeState) {
+// have not decided, the queues, and, if the graph has changed, what is ready now. In Waves mode the first tier with something
+// left to do goes on if the run was in it, else it starts.
+func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 	for _, r := range s.plan.disabled {
 		if s.words[r]&wordDecided == 0 {
 			s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
@@ -429,8 +454,13 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState) {
 		}
 	}
 	if s.mode == Waves {
-		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.plan.tiers)-1) && !s.enterTier() {
-			s.advance()
+		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.plan.tiers)-1) {
+			if !inWave {
+				s.logWave(s.tier, 1)
+			}
+			if !s.openTier() {
+				s.advance()
+			}
 		}
 		return
 	}

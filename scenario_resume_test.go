@@ -51,6 +51,8 @@ func (r trial) goOn(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option) trial
 			r.t.Fatalf("event %d has id %d\n%s", i+1, e.ID, eventText(next.events))
 		}
 	}
+	checkEvents(r.t, g, res, next.events)
+	checkEvents(r.t, g, res, rec.all())
 	if res.ID() != r.ID() {
 		r.t.Errorf("run %s goes on as %s", r.ID(), res.ID())
 	}

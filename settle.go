@@ -492,9 +492,14 @@ func (s *State) advance() {
 	}
 }
 
-// enterTier judges the joins of the nodes of the tier that begins. It reports whether that is the tier of the end node.
+// enterTier begins a tier. It reports whether that is the tier of the end node.
 func (s *State) enterTier() (end bool) {
 	s.logWave(s.tier, 1)
+	return s.openTier()
+}
+
+// openTier judges the joins of the nodes of the tier.
+func (s *State) openTier() (end bool) {
 	lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
 	if lo == s.plan.end {
 		s.pending = 1

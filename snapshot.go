@@ -34,7 +34,9 @@ type snapshotFile struct {
 	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
 	Status    RunStatus         `json:"status"`          // running, if it was taken in the middle
 	Taken     time.Time         `json:"taken"`
+	Mode      Mode              `json:"mode,omitempty"`
 	LastEvent uint64            `json:"last_event,omitempty"`
+	Deltas    map[string]int    `json:"deltas,omitempty"`    // how many each node has emitted, by path
 	Cancelled bool              `json:"cancelled,omitempty"` // somebody has asked for the run to stop
 	Stop      *stopState        `json:"stop,omitempty"`      // what has stopped the run
 	Inputs    map[string]stored `json:"inputs,omitempty"`
@@ -80,6 +82,7 @@ type nodeState struct {
 	Decided  int32    `json:"decided,omitempty"`
 	Attempts int32    `json:"attempts,omitempty"` // as people count
 	Started  int32    `json:"started,omitempty"`  // as the state machine counts: re-entries are starts
+	Entries  int32    `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
 	// Start and End are those of the record, as times: the clock of another process is another one.
 	Start     time.Time `json:"start,omitzero"`
 	End       time.Time `json:"end,omitzero"`
@@ -88,7 +91,7 @@ type nodeState struct {
 	Memoized  bool      `json:"memoized,omitempty"`
 	Abandoned bool      `json:"abandoned,omitempty"`
 	Message   string    `json:"message,omitempty"` // of a step that skipped itself
-	Deltas    int       `json:"deltas,omitempty"`
+	Latest    uint64    `json:"latest,omitempty"`  // the id of the node's last event, deltas and logs not counted
 
 	Err      *storedError      `json:"error,omitempty"`
 	LastErr  *storedError      `json:"last_error,omitempty"`
@@ -393,7 +396,7 @@ func (r *Run) fileHeader() snapshotFile {
 	s := &r.st
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: time.Now(), Cancelled: r.cancelled, Nodes: []nodeState{},
+		Taken: time.Now(), Cancelled: r.cancelled, Mode: r.cfg.mode, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded:
@@ -401,8 +404,11 @@ func (r *Run) fileHeader() snapshotFile {
 	case r.resting:
 		file.Status = RunSuspended
 	}
-	if r.log != nil {
-		file.LastEvent = r.log.lastID()
+	switch {
+	case r.log != nil:
+		file.LastEvent, file.Deltas = r.log.lastID(), r.deltas()
+	case r.cfg.from != nil: // this life of the run has no events
+		file.LastEvent, file.Deltas = r.cfg.from.file.LastEvent, r.cfg.from.file.Deltas
 	}
 	if s.stopped != CauseNone {
 		file.Stop = &stopState{Kind: s.stopped, Err: storeError(r.stopError(s.stopped))}
@@ -429,6 +435,9 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	}
 	if s.settledAt != nil {
 		n.Settled, n.Decided = s.settledAt[ref], s.decidedAt[ref]
+	}
+	if r.recorder.latest != nil {
+		n.Latest = r.recorder.latest[ref].id
 	}
 	arg := uint32(w)
 	switch n.Status {
@@ -475,13 +484,16 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 		n.Err = storeError(rec.errorOf())
 	}
 	if x := r.extras[ref]; x != nil {
+		if !n.Status.Terminal() {
+			n.Entries = x.reentries
+		}
 		r.extraState(&n, x)
 	}
 	return n
 }
 
 func (r *Run) extraState(n *nodeState, x *extra) {
-	n.Abandoned, n.Memoized, n.Message, n.Deltas = x.abandoned, x.memoized, x.skip, x.deltas
+	n.Abandoned, n.Memoized, n.Message = x.abandoned, x.memoized, x.skip
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, err := range x.errs {
 		n.Errs = append(n.Errs, storeError(err))

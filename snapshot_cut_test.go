@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // TestSnapshotAtEveryCut runs random graphs, takes a snapshot at every moment that it can get hold of (in the middle of
 // attempts, guards, conditions and merges, after events, in backoff, while gates and steps wait), and goes on from each of
 // them in another process. What the nodes and the run come to is what the uncut run came to, and nothing that had ended is
-// called again.
+// called again. The events up to the cut and those after it are one stream without a seam.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	graphs := 300
 	if raceEnabled {
@@ -31,6 +32,8 @@ func TestSnapshotAtEveryCut(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCutter(uint64(seed))
 			snapshots, want := c.run(t, nil, true)
+			events := c.events
+			checkEvents(t, c.g, c.res, events)
 			for _, data := range snapshots {
 				s := new(kahn.Snapshot)
 				if err := json.Unmarshal(data, s); err != nil {
@@ -39,6 +42,10 @@ func TestSnapshotAtEveryCut(t *testing.T) {
 				_, got := c.run(t, s, false)
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("seed %d: resumed from\n%s\ngot  %v\nwant %v", seed, data, got, want)
+				}
+				whole := append(slices.Clone(events[:lastEvent(t, data)]), c.events...)
+				if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
+					t.Errorf("seed %d: resumed from\n%s\n%v\n%s", seed, data, err, eventText(whole))
 				}
 				if again := c.repeated(data); again != "" {
 					t.Errorf("seed %d: resumed from\n%s\n%s was performed again", seed, data, again)
@@ -72,6 +79,20 @@ type cutter struct {
 	mu     sync.Mutex
 	called map[string]int
 	cut    func()
+
+	events []kahn.Event // of the last run
+	res    *kahn.Result
+}
+
+// lastEvent is the id of the last event that a snapshot knows of.
+func lastEvent(t *testing.T, snapshot []byte) uint64 {
+	var file struct {
+		LastEvent uint64 `json:"last_event"`
+	}
+	if err := json.Unmarshal(snapshot, &file); err != nil {
+		t.Fatal(err)
+	}
+	return file.LastEvent
 }
 
 func newCutter(seed uint64) *cutter {
@@ -151,6 +172,7 @@ func (c *cutter) visit(what string) {
 func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 	id := s.ID()
 	c.visit("step " + id)
+	s.Emit("delta")
 	time.Sleep(time.Duration(1+len(id)%3) * ms)
 	c.visit("step " + id)
 	switch _, resumed := s.Resumed(); {
@@ -179,7 +201,8 @@ type outcome struct {
 // took on the way.
 func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots [][]byte, _ outcome) {
 	c.called, c.cut = map[string]int{}, nil
-	opts := slices.Clone(c.opts)
+	rec := newRecorder()
+	opts := append(slices.Clone(c.opts), kahn.OnEvent(rec.add))
 	if from != nil {
 		opts = append(opts, kahn.From(from, nil))
 	}
@@ -233,6 +256,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 		}
 	}
 	res, _ := run.Wait()
+	c.events, c.res = rec.all(), res
 	out := outcome{Status: res.Status, Flags: [2]bool{res.Degraded, res.CancelRequested}}
 	for n := range res.Nodes() {
 		out.Nodes = append(out.Nodes, fmt.Sprint(n.ID, " ", n.Status, " ", n.Skip, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Tolerated))

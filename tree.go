@@ -16,6 +16,15 @@ type tree struct {
 	waiting queue  // runs with a ready node that wants a slot, the best first; empty without a limit
 	touched []*Run // to be seen to before the lock is released
 	keys    map[string]*slots
+	deltas  map[string]int // how many the nodes of nested runs have emitted, over all attempts of theirs and of their composites, by path
+}
+
+// countedDeltas notes how many deltas the node with this path has emitted.
+func (t *tree) countedDeltas(path string, n int) {
+	if t.deltas == nil {
+		t.deltas = map[string]int{}
+	}
+	t.deltas[path] = n
 }
 
 // turn is the place of a run among those that wait for a slot: that of its best ready node, by priority, then by the

@@ -92,7 +92,9 @@ type nodeLife struct {
 	attempt   int            // the number of the last attempt
 	reentered bool           // the next start is of the same attempt: it was suspended
 	terminal  kahn.Status
-	deltas    int
+	unseen    bool // what came before is not in the stream, which begins with a resumption
+	again     bool // the run was resumed since the last event: it may be queued, and begun, again
+	assumed   bool // unseen, and it has ended, or something would not have followed from that
 }
 
 // refused reports whether the attempt's output does not count.
@@ -123,6 +125,8 @@ type streamChecker struct {
 	pruned []string // nodes that are no part of the run
 	events []kahn.Event
 	nodes  map[string]*nodeLife // by path
+	deltas map[string]int       // by path; they outlive everything
+	part   bool                 // the stream begins with a resumption
 	graphs map[*kahn.Graph]map[string]*decl
 	wave   int // the tier that is open, in waves mode; -1 before the first
 	waves  bool
@@ -132,8 +136,10 @@ type streamChecker struct {
 // CheckEvents holds the events of a run that is over, or suspended, against what every stream of events must satisfy: ids
 // without holes; the start first and the end last; each node's events in the order of its life, one end each, the attempts
 // counted; predecessors before what follows from them; each event led to by one that can have led to it; waves that do not
-// overlap; and the same ends as in the Result. It returns the first violation. events are all events of the run from the
-// first on, also of what it was before it was resumed, not decoded from JSON.
+// overlap; and the same ends as in the Result. Indices of deltas are contiguous for each path, whatever is retried, resumed or
+// driven again. It returns the first violation. events are those of the run from the first on, not decoded from JSON. Of a run
+// that was resumed they are those of all its lives, one after the other, of one that crashed up to [kahn.RunRecovered].From; or
+// those of the last life alone, of which as much is checked as can be known.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	if g == nil || res == nil {
 		return fmt.Errorf("no graph, or no result")
@@ -143,11 +149,22 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 			return fmt.Errorf("%v has a payload of type %T", e, e.Payload)
 		}
 	}
-	c := streamChecker{g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, graphs: map[*kahn.Graph]map[string]*decl{}, wave: -1}
-	if len(events) < 2 || events[0].Type != kahn.EventRunStarted {
-		return fmt.Errorf("it does not begin with %s", kahn.EventRunStarted)
+	c := streamChecker{
+		g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, deltas: map[string]int{},
+		graphs: map[*kahn.Graph]map[string]*decl{}, wave: -1,
 	}
-	c.waves = events[0].Payload.(kahn.RunStarted).Mode == kahn.Waves
+	if len(events) < 2 {
+		return fmt.Errorf("it has %d events", len(events))
+	}
+	switch first := events[0]; {
+	case first.Type == kahn.EventRunStarted:
+		c.waves = first.Payload.(kahn.RunStarted).Mode == kahn.Waves
+	case resumes(first):
+		c.part = true
+		c.waves = slices.ContainsFunc(events, func(e kahn.Event) bool { return e.Type == kahn.EventWaveStarted || e.Type == kahn.EventWaveCompleted })
+	default:
+		return fmt.Errorf("it does not begin with %s, nor with what resumes a run", kahn.EventRunStarted)
+	}
 	last := events[len(events)-1]
 	if res.Status == kahn.RunSuspended {
 		if p, ok := last.Payload.(kahn.RunStatusChanged); !ok || p.To != kahn.RunSuspended {
@@ -169,6 +186,10 @@ func payloadFits(e kahn.Event) (ok bool) {
 	switch e.Type {
 	case kahn.EventRunStarted:
 		_, ok = e.Payload.(kahn.RunStarted)
+	case kahn.EventRunStatus:
+		_, ok = e.Payload.(kahn.RunStatusChanged)
+	case kahn.EventNodeDelta:
+		_, ok = e.Payload.(kahn.Delta)
 	case kahn.EventNodeCompleted:
 		_, ok = e.Payload.(kahn.NodeCompleted)
 	case kahn.EventNodeBlocked:
@@ -181,14 +202,38 @@ func payloadFits(e kahn.Event) (ok bool) {
 	return ok
 }
 
+// resumes reports whether the event tells that a run goes on.
+func resumes(e kahn.Event) bool {
+	if e.Type == kahn.EventRunStatus {
+		return e.Payload.(kahn.RunStatusChanged).To == kahn.RunRunning
+	}
+	return e.Type == kahn.EventRunRecovered
+}
+
+// resumed prepares for what a resumption may repeat: what had not ended is queued and begun again.
+func (c *streamChecker) resumed() {
+	for _, n := range c.nodes {
+		n.again = n.terminal == kahn.Idle
+	}
+}
+
+// event returns an earlier event of the stream, or false if it is from before the stream began.
+func (c *streamChecker) at(id uint64) (kahn.Event, bool) {
+	if first := c.events[0].ID; id >= first {
+		return c.events[id-first], true
+	}
+	return kahn.Event{}, false
+}
+
 // result compares the nodes of a result, those inside of composites too, with what the stream told of them.
 func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	for r := range res.Nodes() {
 		n := c.nodes[prefix+r.ID]
 		if n == nil {
-			n = &nodeLife{}
+			n = &nodeLife{unseen: c.part}
 		}
 		switch {
+		case n.unseen:
 		case n.terminal != r.Status && (n.terminal != kahn.Idle || r.Status.Terminal()):
 			return fmt.Errorf("node %s is %v in the result and %v in the stream", prefix+r.ID, r.Status, n.terminal)
 		case n.attempt != r.Attempts:
@@ -250,7 +295,7 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 	if !ok || c.graphs[in][id] == nil {
 		return nil, fmt.Errorf("no such node")
 	}
-	n := &nodeLife{decl: c.graphs[in][id]}
+	n := &nodeLife{decl: c.graphs[in][id], unseen: c.part}
 	if item := strings.HasPrefix(path, prefix+id+"["); prefix != "" || item {
 		d := *n.decl
 		d.item, d.sources = item, nil
@@ -274,10 +319,12 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 func (c *streamChecker) event(i int, e kahn.Event) error {
 	first := c.events[0]
 	switch {
-	case e.ID != uint64(i+1):
-		return fmt.Errorf("it is event %d", i+1)
-	case i > 0 && e.Type == kahn.EventRunStarted, i < len(c.events)-1 && slices.Contains(runTerminal, e.Type):
+	case e.ID != first.ID+uint64(i) || e.ID == 0 || !c.part && e.ID != uint64(i+1):
+		return fmt.Errorf("it is event %d of those from %d on", i+1, first.ID)
+	case i > 0 && e.Type == kahn.EventRunStarted:
 		return fmt.Errorf("not at its place")
+	case slices.Contains(runTerminal, e.Type) && i < len(c.events)-1 && !redrives(c.events[i+1]):
+		return fmt.Errorf("something comes after it")
 	case i > 0 && e.Time.Before(c.events[i-1].Time):
 		return fmt.Errorf("it is before its predecessor in time")
 	case e.RunID != first.RunID || e.TraceID != first.TraceID || e.TraceID == "" || e.Workflow != c.g.Name:
@@ -292,6 +339,16 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 		if c.open {
 			return fmt.Errorf("wave %d is not over", c.wave)
 		}
+	case kahn.RunRecovered:
+		if i > 0 && p.From != e.ID-1 {
+			return fmt.Errorf("it goes on after event %d", p.From)
+		}
+	}
+	if redrives(e) || e.Type == kahn.EventNodeInvalidated {
+		c.wave, c.open = -1, false // a new epoch
+	}
+	if resumes(e) {
+		c.resumed()
 	}
 	if e.Node == "" {
 		return nil
@@ -303,9 +360,18 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 	return c.nodeEvent(i, e, n)
 }
 
+// redrives reports whether the event begins a new epoch of a run that was over, or suspended.
+func redrives(e kahn.Event) bool {
+	p, ok := e.Payload.(kahn.RunStatusChanged)
+	return ok && p.To == kahn.RunRunning && p.From.Terminal()
+}
+
 // waveEvent checks that waves do not overlap and come in order, and that all nodes of one have ended when it is over.
 func (c *streamChecker) waveEvent(e kahn.Event, p kahn.Wave) error {
 	start := e.Type == kahn.EventWaveStarted
+	if c.part && c.wave < 0 && !start {
+		c.wave, c.open = p.Tier, true // it was open when the stream began
+	}
 	if !c.waves || c.open == start || start && p.Tier <= c.wave || !start && p.Tier != c.wave {
 		return fmt.Errorf("wave %d, open %v", c.wave, c.open)
 	}
@@ -315,7 +381,7 @@ func (c *streamChecker) waveEvent(e kahn.Event, p kahn.Wave) error {
 		if err != nil {
 			return err
 		}
-		if !start && n.terminal == kahn.Idle {
+		if !start && n.terminal == kahn.Idle && !n.unseen {
 			return fmt.Errorf("node %s has not ended", id)
 		}
 	}
@@ -325,9 +391,12 @@ func (c *streamChecker) waveEvent(e kahn.Event, p kahn.Wave) error {
 func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	switch {
 	case e.Type == kahn.EventNodeInvalidated:
-		*n = nodeLife{decl: n.decl, attempt: n.attempt, deltas: n.deltas}
+		if parent, known := c.at(e.Parent); e.Parent == 0 || known && parent.ID != n.id && !(c.part && n.unseen && resumes(parent)) {
+			return fmt.Errorf("its node's last event is %d", n.id)
+		}
+		*n = nodeLife{decl: n.decl}
 		return nil
-	case n.terminal != kahn.Idle:
+	case n.terminal != kahn.Idle || n.assumed:
 		return fmt.Errorf("after the node's end")
 	case n.within != "" && !c.running(n.within):
 		return fmt.Errorf("%s does not run", n.within)
@@ -339,10 +408,13 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	if err := c.parent(e, n); err != nil {
 		return err
 	}
+	if n.unseen {
+		c.firstSeen(e, n)
+	}
 	attempt := n.attempt
 	switch e.Type {
 	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
-		if !n.reentered {
+		if !n.reentered && !(n.again && n.inline() && e.Attempt == attempt) { // a store does not hear of inline starts
 			attempt++
 		}
 		if e.Type != kahn.EventNodeQueued {
@@ -350,6 +422,9 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 				maps.DeleteFunc(c.nodes, func(path string, _ *nodeLife) bool { return inside(path, e.Path) })
 			}
 			n.attempt, n.reentered = attempt, false
+		}
+		if c.part && c.waves && c.wave < 0 {
+			c.wave, c.open = e.Tier, true // as above
 		}
 		if c.waves && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
 			return fmt.Errorf("outside its wave")
@@ -391,10 +466,10 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	if err := c.sourcesEnded(e, n); err != nil {
 		return err
 	}
-	n.last, n.id, n.terminal = e.Type, e.ID, nodeTerminal[e.Type]
+	n.last, n.id, n.terminal, n.again = e.Type, e.ID, nodeTerminal[e.Type], false
 	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried {
 		for path, inner := range c.nodes {
-			if inside(path, e.Path) && inner.terminal == kahn.Idle && inner.last != "" {
+			if inside(path, e.Path) && inner.terminal == kahn.Idle && inner.last != "" && !inner.again {
 				return fmt.Errorf("before the end of %s", path)
 			}
 		}
@@ -402,9 +477,23 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	return nil
 }
 
+// firstSeen takes from the first event of a node, in a stream that begins with a resumption, what was to be known before.
+func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
+	n.unseen = false
+	switch e.Type {
+	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
+		n.attempt = e.Attempt - 1
+	default:
+		n.attempt = e.Attempt
+	}
+}
+
 // running reports whether a composite has started, and has not ended.
 func (c *streamChecker) running(path string) bool {
 	n := c.nodes[path]
+	if n == nil && c.part {
+		return true
+	}
 	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeTimedOut)
 }
 
@@ -416,6 +505,14 @@ func mayFollow(e kahn.Event, n *nodeLife) bool {
 	switch e.Type {
 	case kahn.EventNodeAborted, kahn.EventNodeCancelled:
 		return true
+	}
+	switch {
+	case n.unseen:
+		return true
+	case n.again && (e.Type == kahn.EventNodeQueued || e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked):
+		return n.inline() != (e.Type == kahn.EventNodeQueued)
+	}
+	switch e.Type {
 	case kahn.EventNodeQueued:
 		if n.inline() {
 			return false
@@ -446,8 +543,12 @@ func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
 		return fmt.Errorf("in attempt %d", n.attempt)
 	}
 	if p, ok := e.Payload.(kahn.Delta); ok {
-		if n.deltas++; p.Index != n.deltas {
-			return fmt.Errorf("it is delta %d of the node", n.deltas)
+		count, seen := c.deltas[e.Path]
+		if !seen && c.part {
+			count = p.Index - 1
+		}
+		if c.deltas[e.Path] = count + 1; p.Index != count+1 || count < 0 {
+			return fmt.Errorf("it is delta %d of the node", count+1)
 		}
 	}
 	return c.parent(e, n)
@@ -456,6 +557,13 @@ func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
 // parent checks what led to the event: the node's own last event; for the first one the end of a predecessor, or the start
 // of the wave, of the composite or of the run. A stop may have any reason, or none that is known.
 func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
+	cause, known := c.at(e.Parent)
+	if !known && e.Parent != 0 {
+		if n.id != 0 {
+			return fmt.Errorf("its node's last event is %d", n.id)
+		}
+		return nil
+	}
 	superseded := false
 	switch p := e.Payload.(type) {
 	case kahn.NodeSkipped:
@@ -466,7 +574,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 			break
 		}
 		if e.Parent != 0 && e.Parent != n.id {
-			switch cause := c.events[e.Parent-1]; nodeTerminal[cause.Type] {
+			switch nodeTerminal[cause.Type] {
 			case kahn.Failed, kahn.Aborted, kahn.Cancelled:
 			default:
 				return fmt.Errorf("led to by %v", cause)
@@ -475,7 +583,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 		return nil
 	}
 	if superseded {
-		if e.Parent == 0 || c.events[e.Parent-1].Node == "" || c.events[e.Parent-1].Path == e.Path && e.Type == kahn.EventNodeSkipped {
+		if e.Parent == 0 || cause.Node == "" || cause.Path == e.Path && e.Type == kahn.EventNodeSkipped {
 			return fmt.Errorf("no other node led to it")
 		}
 		return nil
@@ -489,7 +597,6 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	if e.Parent == 0 {
 		return fmt.Errorf("nothing led to it")
 	}
-	cause := c.events[e.Parent-1]
 	root := len(n.sources) == 0
 	if p, skipped := e.Payload.(kahn.NodeSkipped); skipped && p.Reason.Kind == kahn.SkipAnnotation {
 		root = true
@@ -498,6 +605,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	case n.within != "" && cause.Path == n.within && cause.Type == kahn.EventNodeStarted && (root || c.waves):
 	case cause.Type == kahn.EventRunStarted && n.within == "" && root && (!c.waves || e.Type == kahn.EventNodeSkipped):
 	case cause.Type == kahn.EventWaveStarted && n.within == "" && c.waves:
+	case resumes(cause) && (root || c.waves): // that begins, or that has been judged, anew
 	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
 	default:
 		return fmt.Errorf("led to by %v", cause)
@@ -529,7 +637,7 @@ func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 			}
 		}
 	case kahn.EventNodeBlocked:
-		if !slices.ContainsFunc(n.sources, func(from string) bool {
+		if !c.part && !slices.ContainsFunc(n.sources, func(from string) bool {
 			status := ended(from)
 			return status == kahn.Failed || status == kahn.Aborted || status == kahn.Cancelled
 		}) {
@@ -539,9 +647,15 @@ func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 	default:
 		return nil
 	}
-	for _, from := range n.sources {
-		if ended(from) == kahn.Idle {
-			return fmt.Errorf("before the end of %s", from)
+	for _, path := range n.sources {
+		from, err := c.node(path)
+		switch {
+		case err != nil:
+			return err
+		case from.unseen:
+			from.assumed = true
+		case from.terminal == kahn.Idle:
+			return fmt.Errorf("before the end of %s", path)
 		}
 	}
 	return nil

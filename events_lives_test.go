@@ -1,0 +1,213 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// indices renders the delta indices of every path, in the order in which the paths first emitted.
+func (r trial) indices() string {
+	var paths []string
+	byPath := map[string][]int{}
+	for _, e := range r.events {
+		if d, ok := e.Payload.(kahn.Delta); ok {
+			if byPath[e.Path] == nil {
+				paths = append(paths, e.Path)
+			}
+			byPath[e.Path] = append(byPath[e.Path], d.Index)
+		}
+	}
+	var text []string
+	for _, path := range paths {
+		text = append(text, fmt.Sprint(path, byPath[path]))
+	}
+	return strings.Join(text, " ")
+}
+
+// emits is a step that emits n deltas and then does what next says.
+func emits(n int, next kahn.StepFunc) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		for range n {
+			s.Emit("chunk")
+		}
+		return next(ctx, s)
+	}
+}
+
+// TestDeltasOfAllAttempts: a client drops what it has seen by index, so a node goes on counting whatever is attempted again:
+// the node itself, or a composite around it at any depth, or the run.
+func TestDeltasOfAllAttempts(t *testing.T) {
+	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}
+	inBubble(t, "composites", func(t *testing.T) {
+		calls := map[string]int{}
+		// x fails in its odd calls, y, which follows it, in its first three: then T has failed twice, and S once.
+		step := emits(1, func(_ context.Context, s *kahn.Step) (any, error) {
+			calls[s.Path()]++
+			if n := calls[s.Path()]; s.ID() == "x" && n%2 == 1 || s.ID() == "y" && n <= 3 {
+				return nil, errStep
+			}
+			return nil, nil
+		})
+		inner := graph(kahn.Node{ID: "x", Retry: retry}, after("y", "x"))
+		middle := graph(kahn.Node{ID: "T", Sub: inner, Retry: retry})
+		r := try(t, graph(kahn.Node{ID: "S", Sub: middle, Retry: retry}, kahn.Node{ID: "y", After: []string{"S"}, ContinueOnFail: true}), step, kahn.Limit(1))
+		r.expect("S:ok y:F", "completed+d")
+		if got := r.indices(); got != "S/T/x[1 2 3 4 5 6 7 8] S/T/y[1 2 3 4] y[1]" {
+			t.Error(got)
+		}
+	})
+
+	inBubble(t, "items and iterations", func(t *testing.T) {
+		failed := map[string]bool{}
+		step := emits(2, func(_ context.Context, s *kahn.Step) (any, error) {
+			if strings.HasPrefix(s.Path(), "M[1]") || strings.HasPrefix(s.Path(), "L#2") {
+				if !failed[s.Path()] {
+					failed[s.Path()] = true
+					return nil, errStep
+				}
+			}
+			return nil, nil
+		})
+		g := graph(
+			// Retry of a map is that of its items.
+			kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}, Retry: retry, Sub: graph(after("x"))},
+			kahn.Node{ID: "L", After: []string{"M"}, Loop: &kahn.Loop{MaxIterations: 2, OnLimit: kahn.LoopStop, While: func(kahn.View) (bool, error) { return true, nil }}, Retry: retry, Sub: graph(after("x"))},
+		)
+		r := try(t, g, step, kahn.Limit(1))
+		if got := r.indices(); got != "M[0]/x[1 2] M[1]/x[1 2 3 4] L#1/x[1 2 3 4] L#2/x[1 2 3 4]" {
+			t.Error(got)
+		}
+	})
+
+	inBubble(t, "redriven", func(t *testing.T) {
+		broken := true
+		step := emits(2, func(_ context.Context, s *kahn.Step) (any, error) {
+			if broken && s.ID() == "x" {
+				return nil, errStep
+			}
+			return nil, nil
+		})
+		g := graph(after("A"), after("x", "A"), kahn.Node{ID: "S", Sub: graph(after("x")), After: []string{"A"}}, gate("G", "x", "S"), after("B", "G"))
+		r := try(t, g, step, kahn.Limit(1))
+		r.expect("A:ok x:F S:F G:X B:X", "failed")
+		broken = false
+		r = r.redrive(g, step)
+		r.expect("A:ok x:ok S:ok G:suspended B:waiting", "suspended")
+		r = r.resume(g, step, map[string]any{"G": 1})
+		r = r.redrive(g, step, "A")
+		r.expect("A:ok x:ok S:ok G:suspended B:waiting", "suspended")
+		if got := r.indices(); got != "A[1 2 3 4] x[1 2 3 4 5 6] S/x[1 2 3 4 5 6] B[1 2]" {
+			t.Error(got)
+		}
+	})
+
+	inBubble(t, "crashed", func(t *testing.T) {
+		// Life 1 is cut by a store that fails with the commit of C; A, and x inside of S, are in the middle of their attempts.
+		// What they have said before B began is kept.
+		store := &brokenStore{Store: new(kahn.MemoryStore)}
+		store.commit = func(c kahn.Commit) error {
+			if c.Completed.Node == "C" {
+				return errDisk
+			}
+			return nil
+		}
+		life := 1
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			switch {
+			case s.ID() == "A" || s.ID() == "x":
+				s.Emit("a")
+				s.Emit("b")
+				if life == 1 {
+					<-ctx.Done()
+				}
+			case life == 1:
+				time.Sleep(time.Second)
+			}
+			return nil, ctx.Err()
+		}
+		g := graph(after("A"), kahn.Node{ID: "S", Sub: graph(after("x"))}, after("B"), after("C", "B"))
+		first := try(t, g, step, kahn.WithStore(store), kahn.RunID("one"))
+		if first.Cause.Kind != kahn.CauseStoreError {
+			t.Fatal(first.Cause)
+		}
+		store.commit, life = nil, 2
+		time.Sleep(time.Minute) // the lease runs out
+		rec := newRecorder()
+		res, err := kahn.Execute(t.Context(), g, step, kahn.WithStore(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := rec.all()
+		from := events[0].Payload.(kahn.RunRecovered).From
+		checkEvents(t, g, res, events)
+		second := trial{res, t, err, append(slices.Clone(first.events[:from]), events...)}
+		checkEvents(t, g, res, second.events)
+		if got := second.indices(); got != "A[1 2 3 4] S/x[1 2 3 4]" && got != "S/x[1 2 3 4] A[1 2 3 4]" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestCheckerAtSeams breaks the seams between the lives of a run, in ways that the checker of events has to find.
+func TestCheckerAtSeams(t *testing.T) {
+	inBubble(t, "resumed", func(t *testing.T) {
+		g := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}}, gate("G", "A"), after("C", "B", "G"))
+		step := emits(1, takes(0))
+		r := pause(t, g, step)
+		left := len(r.events)
+		r = r.resume(g, step, map[string]any{"G": 1}).redrive(g, step, "B")
+		r.expect("A:ok B:ok G:ok C:ok", "completed")
+		find := func(kind kahn.EventType, node string, n int) int {
+			for i, e := range r.events {
+				if e.Type == kind && e.Node == node {
+					if n--; n == 0 {
+						return i
+					}
+				}
+			}
+			t.Fatalf("no %s of %s", kind, node)
+			return 0
+		}
+		for name, damage := range map[string]func(events []kahn.Event){
+			"a reset of deltas":                           func(e []kahn.Event) { e[find(kahn.EventNodeDelta, "B", 2)].Payload = kahn.Delta{Index: 1} },
+			"the end of a gate, led to by the resumption": func(e []kahn.Event) { e[find(kahn.EventNodeCompleted, "G", 1)].Parent = uint64(left + 1) },
+			"the end of a gate, led to by the start":      func(e []kahn.Event) { e[find(kahn.EventNodeCompleted, "G", 1)].Parent = 1 },
+			"an invalidation led to by nothing":           func(e []kahn.Event) { e[find(kahn.EventNodeInvalidated, "B", 1)].Parent = 0 },
+			"a start of what was not invalidated":         func(e []kahn.Event) { e[find(kahn.EventNodeQueued, "B", 2)].Path = "A" },
+			"an epoch that was not begun": func(e []kahn.Event) {
+				for i := range e {
+					if p, ok := e[i].Payload.(kahn.RunStatusChanged); ok && p.From.Terminal() {
+						e[i].Payload = kahn.RunStatusChanged{From: kahn.RunSuspended, To: kahn.RunRunning}
+					}
+				}
+			},
+		} {
+			events := slices.Clone(r.events)
+			damage(events)
+			if kahntest.CheckEvents(g, r.Result, events) == nil {
+				t.Errorf("%s: not found\n%s", name, eventText(events))
+			}
+		}
+		// Of the later part alone less is known, but what is must be right.
+		last := slices.Clone(r.events[find(kahn.EventNodeInvalidated, "B", 1)-1:])
+		if err := kahntest.CheckEvents(g, r.Result, last); err != nil {
+			t.Fatalf("%v\n%s", err, eventText(last))
+		}
+		for i := range last {
+			lost := slices.Delete(slices.Clone(last), i, i+1)
+			for j := range lost {
+				lost[j].ID = last[0].ID + uint64(j)
+			}
+			if kahntest.CheckEvents(g, r.Result, lost) == nil {
+				t.Errorf("the loss of %v was not found", last[i])
+			}
+		}
+	})
+}
