@@ -16,7 +16,7 @@ type conclusion struct {
 	suspend  *suspendError // what the step wants to wait for
 	random   float64       // in [0, 1), for the delay before another attempt
 	hint     time.Duration // what a RateLimited error asked for, or 0
-	final    bool          // not to be retried
+	noRetry  NoRetry       // why it is not to be retried; zero if that is open, or if it has not failed
 	abortRun bool
 	fallback bool // the value is the fallback's
 }
@@ -65,7 +65,10 @@ func (w *worker) conclude(res attemptResult) conclusion {
 func (w *worker) failure(res attemptResult) conclusion {
 	r, ref := w.run, w.task.Ref
 	facts := inspectError(res.err)
-	c := conclusion{Outcome: Outcome{Status: Failed, Cause: res.kind}, err: res.err, final: facts.permanent, abortRun: facts.abortRun}
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: res.kind}, err: res.err, abortRun: facts.abortRun}
+	if facts.permanent || facts.abortRun {
+		c.noRetry = NoRetryPermanent
+	}
 	if facts.cyclic {
 		c.err = bounded(res.err)
 	}
@@ -78,7 +81,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
 	case facts.suspend != nil && ref != r.plan.end:
 		c.suspend = facts.suspend
-		c.Cause, c.final = CauseStepError, true // if it may not wait
+		c.Cause, c.noRetry = CauseStepError, NoRetryCause // if it may not wait
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
@@ -93,7 +96,6 @@ func (w *worker) failure(res attemptResult) conclusion {
 	default:
 		c.Cause = CauseStepError
 	}
-	c.final = c.final || c.abortRun
 	return c
 }
 
@@ -135,8 +137,10 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	ref := step.ref
 	stopping := r.st.words[ref]&wordStopping != 0
 	if x != nil && x.timedOut != timeoutNone {
-		overall := x.timedOut == timeoutOverall
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random, final: overall}
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
+		if x.timedOut == timeoutOverall {
+			c.noRetry = NoRetryOverall
+		}
 	} else if stopping && c.Cause == CauseTimeout {
 		c.Cause = CauseStepError // the deadline that it saw is the stop
 	}
@@ -147,11 +151,19 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 			c.suspend, c.err = nil, err
 		}
 	}
-	if c.Status != Failed || c.final || stopping || r.st.words[ref]&wordAdmitting != 0 {
+	switch {
+	case c.Status != Failed || c.noRetry != 0:
+		return c, false
+	case stopping:
+		c.noRetry = NoRetryStopping
+		return c, false
+	case r.st.words[ref]&wordAdmitting != 0:
+		c.noRetry = NoRetryUnstarted
 		return c, false
 	}
-	delay, granted := r.grantRetry(step, c, now)
-	if !granted {
+	delay, refused := r.grantRetry(step, c, now)
+	if refused != 0 {
+		c.noRetry = refused
 		return c, false
 	}
 	x = r.extra(ref)
@@ -190,30 +202,39 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// grantRetry decides whether a failure is retried, and after which delay. A wait that cannot end before the node's or the
-// run's deadline is not begun.
-func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, granted bool) {
+// grantRetry decides after which delay a failure is retried, or why it is not. A wait that cannot end before the node's or
+// the run's deadline is not begun.
+func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused NoRetry) {
 	ref := step.ref
 	n, policy := &r.plan.nodes[ref], r.retryOf(ref)
-	if int(step.attempt) >= policy.MaxAttempts || !policy.causes().has(c.Cause) || c.hint > policy.MaxRetryAfter || !r.st.mayRetry(ref) {
-		return 0, false
+	switch {
+	case !r.st.mayRetry(ref):
+		return 0, NoRetryStopping
+	case policy.MaxAttempts <= 1:
+		return 0, NoRetryNoPolicy
+	case !policy.causes().has(c.Cause):
+		return 0, NoRetryCause
+	case int(step.attempt) >= policy.MaxAttempts:
+		return 0, NoRetryAttempts
+	case c.hint > policy.MaxRetryAfter:
+		return 0, NoRetryHint
 	}
 	delay = max(policy.delay(int(step.attempt), c.random), c.hint)
 	ready := saturatingAdd(now, int64(delay))
 	if n.OverallTimeout > 0 && ready >= r.records[ref].start+int64(n.OverallTimeout) {
-		return 0, false
+		return 0, NoRetryDeadline
 	}
 	if r.bound > 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {
-		return 0, false
+		return 0, NoRetryDeadline
 	}
-	return delay, true
+	return delay, 0
 }
 
 // settle makes a node terminal with what its attempt came to, and reacts to its failure. It is called with the lock held.
 func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
-	rec.active, rec.end, rec.fallback = activeNone, now, c.fallback
+	rec.active, rec.end, rec.fallback, rec.noRetry = activeNone, now, c.fallback, c.noRetry
 	switch {
 	case c.Status == Completed:
 		rec.value = c.value

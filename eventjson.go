@@ -87,6 +87,7 @@ type payloadJSON struct {
 	ErrorCode    string          `json:"error_code,omitempty"`
 	ErrorMessage *string         `json:"error_message,omitempty"`
 	Abandoned    bool            `json:"abandoned,omitempty"`
+	NoRetry      NoRetry         `json:"no_retry,omitempty"`
 }
 
 // durationJSON is a duration in milliseconds, with a fraction.
@@ -206,6 +207,7 @@ func (p *payloadJSON) encode(e *Event) error {
 		}
 	case NodeEnded:
 		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, list(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
+		p.NoRetry = v.NoRetry
 		message := v.message()
 		p.ErrorMessage = &message
 		if e.Type == EventNodeFailed {
@@ -330,7 +332,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case EventNodeFailed, EventNodeAborted, EventNodeCancelled:
 		e.Payload = NodeEnded{
 			Cause: p.Cause, Origins: value(p.Origins), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration)),
-			Abandoned: p.Abandoned,
+			Abandoned: p.Abandoned, NoRetry: p.NoRetry,
 		}
 	case EventNodeSkipped:
 		var reason SkipReason

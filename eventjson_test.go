@@ -123,7 +123,7 @@ func TestEventDecoding(t *testing.T) {
 			Cause: kahn.CauseContractOutput, Delay: 500 * time.Millisecond, Err: errors.New("output_contract_violation: /amount: missing"),
 		},
 		kahn.EventNodeFailed: kahn.NodeEnded{
-			Cause: kahn.CauseTimeout, Origins: []string{}, Err: errors.New("timed out after 500ms"), Duration: 1299999 * time.Microsecond,
+			Cause: kahn.CauseTimeout, Origins: []string{}, Err: errors.New("timed out after 500ms"), Duration: 1299999 * time.Microsecond, NoRetry: kahn.NoRetryAttempts,
 		},
 		kahn.EventNodeSuspended: kahn.NodeSuspended{
 			Token: "approve", Info: map[string]any{"ask": "Ship it?"}, Deadline: time.Date(2026, 1, 3, 3, 4, 7, 0, time.UTC),

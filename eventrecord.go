@@ -295,6 +295,9 @@ func (r *Run) transition(e *entry, c change) bool {
 		} else {
 			ended.Err = r.nodeError(c.ref)
 		}
+		if c.status == Failed {
+			ended.NoRetry = rec.noRetry.orOf(ended.Cause)
+		}
 		if rec.attempts > 0 {
 			ended.Duration = time.Duration(rec.end - rec.start)
 		}

@@ -203,7 +203,8 @@ type NodeEnded struct {
 	Origins   []string
 	Err       error
 	Duration  time.Duration
-	Abandoned bool // the step ignored the end of its context and was left behind
+	Abandoned bool    // the step ignored the end of its context and was left behind
+	NoRetry   NoRetry // of node.failed: why there is no other attempt
 }
 
 // NodeSkipped is the payload of node.skipped.

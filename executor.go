@@ -251,6 +251,7 @@ type record struct {
 	attempts int32
 	active   activeStep // which is the current attempt's, while it runs; no pointer, see attemptContext
 	fallback bool
+	noRetry  NoRetry // of a failed node whose attempt failed
 }
 
 type activeStep uint8

@@ -41,6 +41,8 @@ func (w *worker) fallback() bool {
 	} else if r.plan.facts[ref].router >= 0 || r.plan.facts[ref].is(factJudge) || ref == r.plan.end || r.cfg.checkValues {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
+		} else {
+			c.noRetry = failed.noRetry // why the fallback was asked
 		}
 	}
 	return w.finishFallback(c, true)
@@ -56,7 +58,10 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 		return false
 	}
 	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err)}
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}
+		if x.timedOut == timeoutOverall {
+			c.noRetry = NoRetryOverall
+		}
 	}
 	r.settle(step, c, w.now)
 	ok := false

@@ -126,7 +126,7 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, more bool) {
 		return conclusion{}, true
 	case again && n.Loop.OnLimit == LoopFail:
 		err := fmt.Errorf("%w: %d iterations", ErrLoopLimit, child.iteration)
-		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, final: true}, false
+		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, noRetry: NoRetryCause}, false
 	}
 	value := comp.last
 	if n.Loop.Collect {
@@ -152,7 +152,7 @@ func (w *worker) iterate(comp *composite) (c conclusion, begun bool) {
 	}
 	if s.words[ref]&wordStopping != 0 || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.facts[ref].is(factCleanup) {
 		s.mu.Unlock()
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, final: true}
+		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: NoRetryStopping}
 		if kind != CauseNone {
 			c.Outcome = Outcome{Status: kind.stopStatus(), Cause: kind}
 		}

@@ -261,7 +261,7 @@ func (w *worker) ofItems(c *Run) conclusion {
 				e.Results[i] = c.records[i].value
 			}
 		}
-		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseMapItems}, err: e, final: true, abortRun: x.abort}
+		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseMapItems}, err: e, noRetry: NoRetryCause, abortRun: x.abort}
 	}
 	done := w.conclude(attemptResult{value: out})
 	done.Degraded = done.Status == Completed && (degraded || len(errs) > 0)

@@ -58,6 +58,56 @@ func (j *Jitter) UnmarshalText(text []byte) error {
 	return enumParse(j, jitterNames[:], text, "jitter")
 }
 
+// NoRetry tells why a node that failed was not attempted again: the first of these that holds.
+type NoRetry uint8
+
+// The reasons. The zero value is that of a node that has not failed.
+const (
+	_                NoRetry = iota
+	NoRetryAbandoned         // the attempt ignored the end of its context: two copies would overlap
+	NoRetryOverall           // the node's overall timeout has passed
+	NoRetryPermanent         // the error is marked by [Permanent] or [AbortRun]
+	NoRetryStopping          // the node, or the run, is being stopped
+	NoRetryUnstarted         // what failed came before an attempt: the join or a merge, the inputs, a predecessor's failure that is passed on
+	NoRetryNoPolicy          // there is no policy, or one of a single attempt
+	NoRetryCause             // the cause is not among those that the policy retries, or none can be
+	NoRetryAttempts          // it was the policy's last attempt
+	NoRetryHint              // the error asks for a wait longer than MaxRetryAfter
+	NoRetryDeadline          // the wait could not end before the node's overall timeout or the run's
+
+	noRetryCount
+)
+
+var noRetryNames = [noRetryCount]string{
+	NoRetryAbandoned: "abandoned", NoRetryOverall: "overall_timeout", NoRetryPermanent: "permanent", NoRetryStopping: "stopping",
+	NoRetryUnstarted: "not_started", NoRetryNoPolicy: "no_policy", NoRetryCause: "not_retryable", NoRetryAttempts: "attempts_exhausted",
+	NoRetryHint: "retry_after", NoRetryDeadline: "deadline",
+}
+
+// orOf is the reason, or that of a failure of this kind that was none of an attempt.
+func (n NoRetry) orOf(kind CauseKind) NoRetry {
+	switch {
+	case n != 0:
+		return n
+	case kind == CauseGateTimeout || kind == CauseStoreError:
+		return NoRetryCause
+	}
+	return NoRetryUnstarted
+}
+
+// String returns the reason as it is written in events, such as "attempts_exhausted", or "" for the zero value.
+func (n NoRetry) String() string { return enumName(noRetryNames[:], int(n), "NoRetry") }
+
+// MarshalText encodes n as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (n NoRetry) MarshalText() ([]byte, error) {
+	return enumText(noRetryNames[:], int(n), "reason for no retry")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (n *NoRetry) UnmarshalText(text []byte) error {
+	return enumParse(n, noRetryNames[:], text, "reason for no retry")
+}
+
 const (
 	defaultInitialDelay  = 500 * time.Millisecond
 	defaultMaxDelay      = 8 * time.Second

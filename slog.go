@@ -28,7 +28,7 @@ var eventLevels = map[EventType]slog.Level{
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node
 // node (its path), attempt and tier; and, as far as the event has them and they say something, cause, error, origins,
-// duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, input_tokens, output_tokens,
+// duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, input_tokens, output_tokens,
 // index (of a delta, whose content is not logged), phase, errors, token, deadline, status, degraded, total, failed, from,
 // to, waiting, nodes and mode.
 func LogEvents(logger *slog.Logger) func(Event) {
@@ -106,7 +106,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		}
 		return some(
 			slog.String("cause", p.Cause.String()), err, names("origins", p.Origins), slog.Duration("duration", p.Duration),
-			slog.Bool("abandoned", p.Abandoned),
+			slog.Bool("abandoned", p.Abandoned), slog.String("no_retry", p.NoRetry.String()),
 		)
 	case NodeSkipped:
 		return []slog.Attr{slog.String("reason", p.Reason.String())}

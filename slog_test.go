@@ -59,12 +59,12 @@ level=INFO msg=node.completed run_id=7 event_id=10 workflow=order node=A attempt
 level=DEBUG msg=node.queued run_id=7 event_id=11 workflow=order node=B attempt=1 tier=1
 level=DEBUG msg=node.started run_id=7 event_id=12 workflow=order node=B attempt=1 tier=1
 level=DEBUG msg=node.stream.delta run_id=7 event_id=13 workflow=order node=B attempt=1 tier=1 index=1
-level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms
+level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent
 level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed total=3 failed=[B] duration=4ms
 `},
 		{slog.LevelWarn, `
 level=WARN msg=node.retried run_id=7 event_id=6 workflow=order node=A attempt=1 tier=0 cause=step_error delay=1ms error=no
-level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms
+level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent
 level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed total=3 failed=[B] duration=4ms
 `},
 	} {

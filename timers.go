@@ -106,8 +106,8 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 		return
 	}
 	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
-	r.records[ref].value = timeoutAfter(timeout, x.lastErr)
-	r.records[ref].end = now
+	rec := &r.records[ref]
+	rec.value, rec.end, rec.noRetry = timeoutAfter(timeout, x.lastErr), now, NoRetryOverall
 	if err := r.st.fail(r.st.token(ref), CauseTimeout); err != nil {
 		r.st.noteBug(err)
 	}
@@ -133,7 +133,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	if r.alone > 0 && r.plan.facts[ref].is(factInline) {
 		r.alone--
 	}
-	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned}
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
 	if x.timedOut != timeoutNone {
 		c.Cause, c.err = CauseTimeout, timeoutAfter(x.timeout, errAbandoned)
 	}

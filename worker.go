@@ -417,7 +417,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	ref := step.ref
 	if c.Status == Failed || step.ended() != nil {
 		if err := w.draw(res, &c); err != nil {
-			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, final: true}
+			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: NoRetryCause}
 		}
 	}
 	var cause *stopCause // of the caller's context, whose end the step may have seen before the run did

@@ -146,7 +146,7 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	}
 	for _, e := range events {
 		if !payloadFits(e) {
-			return fmt.Errorf("%v has a payload of type %T", e, e.Payload)
+			return fmt.Errorf("%v has a payload of type %T, or one that does not fit", e, e.Payload)
 		}
 	}
 	c := streamChecker{
@@ -181,13 +181,18 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	return c.result(res, "")
 }
 
-// payloadFits reports whether the payload is of the type that the rest of the checker takes for granted.
+// payloadFits reports whether the payload is of the type that the rest of the checker takes for granted, and whether a failure,
+// and nothing else, says why there was no other attempt.
 func payloadFits(e kahn.Event) (ok bool) {
 	switch e.Type {
 	case kahn.EventRunStarted:
 		_, ok = e.Payload.(kahn.RunStarted)
 	case kahn.EventRunStatus:
 		_, ok = e.Payload.(kahn.RunStatusChanged)
+	case kahn.EventNodeFailed, kahn.EventNodeAborted, kahn.EventNodeCancelled:
+		var p kahn.NodeEnded
+		p, ok = e.Payload.(kahn.NodeEnded)
+		ok = ok && (p.NoRetry != 0) == (e.Type == kahn.EventNodeFailed)
 	case kahn.EventNodeDelta:
 		_, ok = e.Payload.(kahn.Delta)
 	case kahn.EventNodeCompleted:
