@@ -68,14 +68,11 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if p == nil {
 		return nil, ErrNoGraph
 	}
-	r := &Run{plan: p, step: step, ctx: ctx, base: ctx, done: make(chan struct{})}
-	r.cfg.cancelGrace, r.cfg.cleanupTimeout, r.cfg.retain = defaultCancelGrace, defaultCleanupTimeout, keepAll
-	if err := r.cfg.apply(opts); err != nil {
+	cfg, err := configure(opts, readable)
+	if err != nil {
 		return nil, err
 	}
-	if r.unheld = !readable; r.unheld {
-		r.cfg.retain = 0
-	}
+	r := &Run{plan: p, step: step, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable, done: make(chan struct{})}
 	if t := r.cfg.test; t != nil {
 		if err := t.validate(p); err != nil {
 			return nil, err
@@ -174,7 +171,7 @@ type Run struct {
 	step  StepFunc        // wrapped in the middleware
 	ctx   context.Context // the caller's
 	base  context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
-	cfg   config
+	cfg   *config
 	start time.Time
 
 	wrapped bool // step is wrapped and performs the nodes' own Do too; immutable
@@ -336,7 +333,7 @@ func (r *Run) extra(ref Ref) *extra {
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	r.epoch = 1
-	r.st.init(r.plan, &r.cfg)
+	r.st.init(r.plan, r.cfg)
 	r.st.host = r
 	r.st.admits = true
 	if r.plan.composite {

@@ -54,3 +54,6 @@ func (s *State) Observed() bool { return s.obs != nil }
 
 // ObservedNodes counts the nodes that have signals.
 func (s *State) ObservedNodes() int { return len(s.obs.nodes) }
+
+// SharedConfig returns a copy of what runs without options share.
+func SharedConfig() any { return byDefault }

@@ -65,8 +65,9 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
+	cfg := *r.tree.root.cfg
 	c := &Run{
-		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.tree.root.cfg, start: r.start, log: r.log,
+		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: &cfg, start: r.start, log: r.log,
 		tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
 	}
 	if step.flags&stepDetached == 0 {
@@ -90,7 +91,7 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	comp.child, comp.working = c, false
 	r.timers++ // until the child's goroutines have returned
 	c.began = now
-	c.st.init(c.plan, &c.cfg)
+	c.st.init(c.plan, c.cfg)
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c
 	if c.st.logged = r.st.logged; c.st.logged {

@@ -66,6 +66,31 @@ const (
 	defaultCleanupTimeout = 30 * time.Second
 )
 
+// byDefault is the config of a run without options: of one that nobody reads, and of one that somebody may. They are shared
+// and never written.
+var byDefault = [2]config{
+	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout},
+	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, retain: keepAll},
+}
+
+// configure makes the config of a run. Only one that is readable keeps its events.
+func configure(opts []Option, readable bool) (*config, error) {
+	if len(opts) == 0 {
+		if readable {
+			return &byDefault[1], nil
+		}
+		return &byDefault[0], nil
+	}
+	c := byDefault[1]
+	if err := c.apply(opts); err != nil {
+		return nil, err
+	}
+	if !readable {
+		c.retain = 0
+	}
+	return &c, nil
+}
+
 func (c *config) apply(opts []Option) error {
 	for _, o := range opts {
 		if o == nil {

@@ -75,7 +75,7 @@ type restoration struct {
 
 // restoration checks, before anything runs, that the run can go on from the snapshot.
 func (r *Run) restoration() (*restoration, error) {
-	p, c := r.plan, &r.cfg
+	p, c := r.plan, r.cfg
 	file, err := c.from.decode(c.codec)
 	if err != nil {
 		return nil, err
