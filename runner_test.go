@@ -75,6 +75,7 @@ func TestRunner(t *testing.T) {
 			res, err := run.Wait()
 			cancel()
 			r := trial{res, t, err, rec.all()}
+			checkEvents(t, g, res, r.events)
 			r.expect("A:C K:C Z:C", "cancelled")
 			if r.events[0].Type != kahn.EventRunStarted || r.last() != kahn.EventRunCancelled {
 				t.Errorf("%s:\n%s", name, eventText(r.events))

@@ -22,6 +22,7 @@ func pause(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option)
 		t.Fatalf("a suspended run is no error: %v", err)
 	}
 	r := trial{res, t, err, rec.all()}
+	checkEvents(t, g, res, r.events)
 	last := r.events[len(r.events)-1]
 	changed, ok := last.Payload.(kahn.RunStatusChanged)
 	if !ok || changed.From != kahn.RunRunning || changed.To != kahn.RunSuspended || !slices.Equal(changed.Waiting, waitIDs(res.Waiting)) {

@@ -188,6 +188,7 @@ func TestScenarioResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := trial{res, t, err, append(seen, rec.all()[len(rec.all())-8:]...)}
+		checkEvents(t, g, res, r.events)
 		r.expect("A:ok B:ok", "completed")
 		if attempt != 2 || r.node("A").Attempts != 2 || r.node("B").Output != run.ID() {
 			t.Errorf("attempt %d, %d attempts, run %v", attempt, r.node("A").Attempts, r.node("B").Output)
@@ -359,6 +360,7 @@ func TestScenarioResume(t *testing.T) {
 		run.Leave()
 		res, err := run.Wait()
 		r := trial{res, t, err, rec.all()}
+		checkEvents(t, g, res, r.events)
 		r.expect("A:ok B:ok C:ready Z:idle", "suspended")
 		r = r.resume(g, step, nil)
 		r.expect("A:ok B:ok C:ok Z:ok", "completed")

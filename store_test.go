@@ -227,11 +227,6 @@ func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	if res == nil {
 		t.Fatal(err)
 	}
-	events := rec.all()
-	for i := 1; i < len(events); i++ {
-		if events[i].ID != events[i-1].ID+1 {
-			t.Errorf("ids have holes:\n%s", eventText(events))
-		}
-	}
-	return trial{res, t, err, events}
+	checkEvents(t, g, res, rec.all())
+	return trial{res, t, err, rec.all()}
 }

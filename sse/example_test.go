@@ -2,8 +2,10 @@ package sse_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 
@@ -115,4 +117,97 @@ func ExampleClient_Events_gap() {
 	// 6 node.started
 	// 7 node.completed
 	// 8 run.completed
+}
+
+// A host of many runs: a list of them, the events of each, and a run that is put aside while it waits and goes on later, in one
+// stream for those who watch.
+func Example_runner() {
+	ctx := context.Background()
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "build", Do: nothing},
+		kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"build"}},
+		kahn.Node{ID: "deploy", After: []string{"approve"}, Do: nothing},
+	)
+	runner := &kahn.Runner{MaxRuns: 2}
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /runs", func(w http.ResponseWriter, _ *http.Request) {
+		for run := range runner.Runs() {
+			_, last := run.EventRange()
+			fmt.Fprintf(w, "run %s is %v, %d events\n", run.ID(), run.Status(), last)
+		}
+	})
+	mux.Handle("GET /runs/{id}/events", &sse.Handler{
+		Find: func(r *http.Request) (sse.Source, error) { // asked again when the run that it found was left
+			run, ok := runner.Run(r.PathValue("id"))
+			if !ok {
+				return nil, errors.New("no such run")
+			}
+			return run, nil
+		},
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	list := func() {
+		resp, err := http.Get(server.URL + "/runs")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		fmt.Print(string(text))
+	}
+
+	run, err := runner.Start(ctx, &g, nil, kahn.RunID("42"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &sse.Client{URL: server.URL + "/runs/42/events"}
+	for event, err := range client.Events(ctx, 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(event.ID, event.Type)
+		if changed, ok := event.Payload.(kahn.RunStatusChanged); ok && changed.To == kahn.RunSuspended {
+			list()
+			// Nobody knows when the answer will come: what there is of the run goes into a database.
+			run.Leave()
+			left, _ := run.Wait()
+			record, err := json.Marshal(left.Snapshot())
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			// It has come.
+			snapshot := new(kahn.Snapshot)
+			if err := json.Unmarshal(record, snapshot); err != nil {
+				fmt.Println(err)
+				return
+			}
+			if run, err = runner.Start(ctx, &g, nil, kahn.From(snapshot, map[string]any{"approve": true})); err != nil {
+				fmt.Println(err)
+				return
+			}
+		}
+	}
+	list()
+	// Output:
+	// 1 run.started
+	// 2 node.queued
+	// 3 node.started
+	// 4 node.completed
+	// 5 node.suspended
+	// 6 run.status.changed
+	// run 42 is suspended, 6 events
+	// 7 run.status.changed
+	// 8 node.completed
+	// 9 node.queued
+	// 10 node.started
+	// 11 node.completed
+	// 12 run.completed
+	// run 42 is completed, 12 events
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -156,12 +157,7 @@ func TestResumed(t *testing.T) {
 				t.Errorf("%v, %v", res, err)
 			}
 			time.Sleep(time.Hour) // suspended, and nowhere but in the snapshot
-			next, err := kahn.Start(t.Context(), &g, nil, kahn.From(res.Snapshot(), map[string]any{"A": "go on"}))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			now.Store(next)
+			now.Store(start(t, &g, nil, kahn.From(res.Snapshot(), map[string]any{"A": "go on"})))
 		}()
 		got, err := collect(t.Context(), &sse.Client{URL: "http://memory/", HTTP: client}, 0)
 		var deltas []string
@@ -176,6 +172,19 @@ func TestResumed(t *testing.T) {
 		}
 		if err != nil || connections != 1 || strings.Join(deltas, " ") != "A1 A2 A3 A4" {
 			t.Errorf("%s, %v, over %d connections", got, err, connections)
+		}
+		var whole []kahn.Event
+		for _, run := range []*kahn.Run{first, now.Load()} {
+			for e, err := range run.Events(t.Context(), uint64(len(whole))) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				whole = append(whole, e)
+			}
+		}
+		res, _ := now.Load().Wait()
+		if err := kahntest.CheckEvents(&g, res, whole); err != nil {
+			t.Errorf("the events of both lives: %v", err)
 		}
 		_, last := now.Load().EventRange()
 		if n := len(strings.Fields(got)); uint64(n) != last {

@@ -465,6 +465,7 @@ func TestSuspended(t *testing.T) {
 		res, err := kahn.Resume(t.Context(), g, lasts(map[string]time.Duration{"b": time.Second}, nil), snapshot,
 			map[string]any{"gate": "yes"}, kahn.OnEvent(rec.Event))
 		require.NoError(t, err)
+		require.NoError(t, kahntest.CheckEvents(g, res, rec.Events()))
 		r := trace.NewReport(res, rec.Events())
 		require.Equal(t, "gate -dependency-> b", chain(r))
 		require.Equal(t, time.Second, r.CriticalPath[1].Duration)

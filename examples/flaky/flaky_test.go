@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // noneLeft checks that f leaves no goroutine behind.
@@ -150,12 +151,9 @@ func TestRefusal(t *testing.T) {
 		resp := &http.Response{StatusCode: code, Status: http.StatusText(code)}
 		var g kahn.Graph
 		g.Add(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}})
-		result, err := kahn.Execute(t.Context(), &g, func(context.Context, *kahn.Step) (any, error) {
+		result := kahntest.Run(t, &g, func(context.Context, *kahn.Step) (any, error) {
 			return nil, refusal(resp)
 		})
-		if result == nil {
-			t.Fatal(err)
-		}
 		if n, _ := result.Node("a"); n.Attempts != want.attempts || n.Cause.Kind != want.cause {
 			t.Errorf("%d: %d attempts, cause %q", code, n.Attempts, n.Cause.Kind)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // workflow runs the program and returns its exit code and what it wrote.
@@ -173,7 +175,13 @@ nodes:
 // perform runs one step of a kind, with parameters.
 func perform(ctx context.Context, kind string, config any, params map[string]any) (*kahn.Result, error) {
 	var g kahn.Graph
-	return kahn.Execute(ctx, g.Add(kahn.Node{ID: "n", Kind: kind, Config: config, Params: params}), kinds().Step)
+	g.Add(kahn.Node{ID: "n", Kind: kind, Config: config, Params: params})
+	var rec kahntest.Recorder
+	res, err := kahn.Execute(ctx, &g, kinds().Step, kahn.OnEvent(rec.Add))
+	if res != nil {
+		err = errors.Join(err, kahntest.CheckEvents(&g, res, rec.Events()))
+	}
+	return res, err
 }
 
 func TestHTTP(t *testing.T) {
