@@ -26,7 +26,7 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 			yield(Event{}, ErrNoLog)
 			return
 		}
-		head := r.eventHead()
+		maker := r.eventMaker()
 		for next := after + 1; next > after; { // there is no event after the greatest id
 			if ctx.Err() != nil {
 				yield(Event{}, bounded(context.Cause(ctx)))
@@ -47,8 +47,9 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 				return
 			}
 			for i := range batch.lines {
-				e := batch.entry(i)
-				if !yield(e.event(head, next), nil) {
+				ev := maker.head
+				maker.make(&ev, &batch, i, next)
+				if !yield(ev, nil) {
 					return
 				}
 				next++
@@ -179,12 +180,13 @@ type sink struct {
 func newEventLog(r *Run, last uint64) *eventLog {
 	l := &eventLog{run: r, retain: uint64(r.cfg.retain), base: last, last: last}
 	for _, f := range r.cfg.sinks {
-		head := sync.OnceValue(r.eventHead)
+		maker := sync.OnceValue(r.eventMaker)
 		l.attach(func(id uint64, b block) {
-			head := head()
+			maker := maker()
+			ev := maker.head
 			for i := range b.lines {
-				e := b.entry(i)
-				f(e.event(head, id+uint64(i)))
+				maker.make(&ev, &b, i, id+uint64(i))
+				f(ev)
 			}
 		}, last)
 	}

@@ -138,6 +138,7 @@ func (r *Run) event(e entry) {
 	if r.log == nil {
 		return
 	}
+	e.run = r
 	r.flush(e.at)
 	r.log.mu.Lock()
 	r.append(&e, 0)
@@ -156,7 +157,7 @@ func (r *Run) flush(now int64) {
 	r.log.mu.Lock()
 	ends := 0 // nodes that were ended by the changes so far
 	for _, c := range s.changes {
-		e := entry{ref: c.ref, at: now}
+		e := entry{ref: c.ref, at: now, run: r}
 		switch {
 		case c.wave != 0 && r.outer != nil:
 			continue // the tiers of a nested run are its own affair
@@ -185,7 +186,7 @@ func (r *Run) flush(now int64) {
 	s.changes = s.changes[:0]
 }
 
-// append completes an entry by what led to it and adds it to the log, both locks held. ends counts the nodes that ended
+// append completes an entry of the run by what led to it and adds it to the log, both locks held. ends counts the nodes that ended
 // earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := &r.recorder
@@ -202,7 +203,6 @@ func (r *Run) append(e *entry, ends int) {
 		parent = rec.ended
 	}
 	rec.note(id, e)
-	e.run = r
 	if parent != 0 {
 		e.back = uint32(id - parent)
 	}
@@ -257,16 +257,17 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 // transition completes the entry of a transition, or says that there is none to be logged. What it tells of other nodes is
 // what is known now.
 func (r *Run) transition(e *entry, c change) bool {
-	rec := &r.records[c.ref]
-	e.attempt = rec.attempts
-	switch c.status {
-	case Ready:
+	if c.status == Ready { // its record may never have been looked at: it stays cold
 		if f := &r.plan.facts[c.ref]; f.is(factInline) && !f.is(factComposite) {
 			return false
 		}
 		e.kind = evNodeQueued
 		e.attempt = r.attemptOf(c.ref, c.attempt+1) // by now it may have been started
 		return true
+	}
+	rec := &r.records[c.ref]
+	e.attempt = rec.attempts
+	switch c.status {
 	case Running:
 		if e.kind = evNodeStarted; r.plan.facts[c.ref].is(factMocked) {
 			e.kind = evNodeMocked
@@ -401,55 +402,71 @@ func (r *Run) countTokens(s *Step, input, output int) {
 	}
 }
 
-// eventHead is what all events of a run have in common, with the time of its start.
-func (r *Run) eventHead() *Event {
-	r = r.outermost()
-	return &Event{RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: r.start.Round(0).UTC()} // without the monotonic clock
+// eventMaker turns entries of a run, and of those nested in it, into the events that one reader sees.
+type eventMaker struct {
+	head  Event // what all events have in common, and the time of the last one
+	start time.Time
+	at    int64 // the last one's, since the start
 }
 
-// event turns an entry into the event that readers see. It is called without locks, and reads nothing of the run that may
-// still change.
-func (e *entry) event(head *Event, id uint64) (ev Event) { // named, to be made where the caller wants it
-	r := e.run
-	ev = *head
-	ev.ID, ev.Type, ev.Payload = id, eventTypes[e.kind], e.arg
-	ev.Time = head.Time.Add(time.Duration(e.at))
+func (r *Run) eventMaker() *eventMaker {
+	r = r.outermost()
+	start := r.start.Round(0).UTC() // without the monotonic clock
+	return &eventMaker{head: Event{RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: start}, start: start}
+}
+
+// make makes an entry of a block the event with the given id; ev is the head, or the event before. It is called without
+// locks, and reads nothing of the run that may still change.
+func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
+	e := &b.lines[i]
+	r, arg := b.run, any(nil)
+	if e.rest > 0 {
+		arg, r = b.rests[e.rest-1].arg, b.rests[e.rest-1].run
+	}
+	if e.at != m.at {
+		m.at, m.head.Time = e.at, m.start.Add(time.Duration(e.at))
+	}
+	ev.ID, ev.Type, ev.Time, ev.Parent = id, eventTypes[e.kind], m.head.Time, 0
 	if e.back > 0 {
 		ev.Parent = id - uint64(e.back)
 	}
+	if e.kind.ofNode() {
+		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = r.plan.names[e.ref], r.path(e.ref), int(e.attempt), r.plan.Tier(e.ref), r.epoch
+	} else {
+		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = "", "", 0, 0, 0
+	}
 	switch e.kind {
 	case evRunStarted:
-		ev.Payload = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode, Test: r.cfg.test != nil}
+		arg = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode, Test: r.cfg.test != nil}
 	case evWaveStarted, evWaveCompleted:
 		wave := Wave{Tier: int(e.ref)}
 		for ref := r.plan.tiers[e.ref]; ref < r.plan.tiers[e.ref+1]; ref++ {
 			wave.Nodes = append(wave.Nodes, r.plan.nodes[ref].ID)
 		}
-		ev.Payload = wave
+		arg = wave
 	case evNodeBlocked:
-		origins, _ := e.arg.([]Ref)
-		ev.Payload = NodeBlocked{Origins: r.names(origins), Policy: r.plan.facts[e.ref].policy}
+		origins, _ := arg.([]Ref)
+		arg = NodeBlocked{Origins: r.names(origins), Policy: r.plan.facts[e.ref].policy}
 	case evNodeCompleted:
-		// The node is terminal: its word and record do not change any more.
-		rec := &r.records[e.ref]
-		done, _ := e.arg.(NodeCompleted)
-		if rec.attempts > 0 { // a gate is completed by its signal
-			done.Duration = time.Duration(rec.end - rec.start)
-		}
-		if f := &r.plan.facts[e.ref]; f.router >= 0 {
-			for i, label := range r.plan.routers[f.router].labels {
-				if r.st.taken[int(f.labels)+i] {
-					done.Labels = append(done.Labels, label)
-				}
+		done, _ := arg.(NodeCompleted)
+		arg = r.completed(e.ref, done)
+	}
+	ev.Payload = arg
+}
+
+// completed completes the payload of node.completed. The node is terminal: its word and record do not change any more.
+func (r *Run) completed(ref Ref, done NodeCompleted) NodeCompleted {
+	if rec := &r.records[ref]; rec.attempts > 0 { // a gate is completed by its signal
+		done.Duration = time.Duration(rec.end - rec.start)
+	}
+	if f := &r.plan.facts[ref]; f.router >= 0 {
+		for i, label := range r.plan.routers[f.router].labels {
+			if r.st.taken[int(f.labels)+i] {
+				done.Labels = append(done.Labels, label)
 			}
 		}
-		ev.Payload = done
 	}
-	if e.kind.ofNode() {
-		id := r.plan.nodes[e.ref].ID
-		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = id, r.path(e.ref), int(e.attempt), r.plan.Tier(e.ref), r.epoch
-	}
-	return ev
+	return done
 }
 
 // endedPayload is the payload of the run's last event.

@@ -11,7 +11,7 @@ import (
 func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &Plan{
-		name: c.g.Name, nodes: make([]Node, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
+		name: c.g.Name, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
 		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{},
 	}
 	c.p = p
@@ -30,6 +30,7 @@ func (c *compiler) number() {
 		if l := c.lowered[int32(i)]; l != nil {
 			l.plant(p, r)
 		}
+		p.names[r] = p.nodes[r].ID
 		p.ids[p.nodes[r].ID] = r
 		p.facts[r].tier = c.tier[i]
 		if int32(i) == c.end {

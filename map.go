@@ -130,7 +130,7 @@ func itemNode(n *Node) Node {
 // repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on.
 func (p *Plan) repeated(id string, n int) *Plan {
 	q := &Plan{
-		name: p.name, itemOf: id, nodes: make([]Node, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
+		name: p.name, itemOf: id, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
 		in: csr{start: make([]int32, n+1)}, out: make([]int32, n+1), tiers: []int32{0, int32(n)}, rank: make([]int64, n),
 		words: make([]uint64, n), data: make([]*inputs, n), end: noRef, routers: p.routers, filters: p.filters,
 		composite: p.composite, body: p.subs[0], groups: p.groups,
@@ -141,6 +141,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	for i := range n {
 		q.nodes[i], q.facts[i], q.declared[i], q.decl[i] = p.nodes[0], p.facts[0], Ref(i), int32(i)
 		q.nodes[i].ID = id + "[" + strconv.Itoa(i) + "]"
+		q.names[i] = q.nodes[i].ID
 		q.rank[i], q.words[i] = p.rank[0], p.words[0]
 		// An item that is a composite holds a slot of the map, and none of the run.
 		q.facts[i].flags &^= factInline

@@ -27,9 +27,9 @@ func (r *Run) outermost() *Run {
 // path is what a node goes by in the outermost run.
 func (r *Run) path(ref Ref) string {
 	if r.prefix == "" {
-		return r.plan.nodes[ref].ID
+		return r.plan.names[ref]
 	}
-	return r.prefix + r.plan.nodes[ref].ID
+	return r.prefix + r.plan.names[ref]
 }
 
 // beginComposites begins the composites that are due, in the critical section in which the worker takes its next task, so

@@ -15,7 +15,8 @@ type Ref int32
 // happens to the graph afterwards does not reach it.
 type Plan struct {
 	name     string
-	nodes    []Node // by Ref
+	nodes    []Node   // by Ref
+	names    []string // their ids: nodes are large, and in a run of many each look at one is a look at cold memory
 	facts    []facts
 	ids      map[string]Ref
 	declared []Ref   // the Refs in order of declaration
