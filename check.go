@@ -99,7 +99,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		return res
 	}
 	value, _ := r.assembled(ref, flags, m.Over, res.merged)
-	if res.items, res.err = r.itemsOf(ref, value); res.err != nil {
+	if res.items, res.err = r.plan.itemsOf(ref, value); res.err != nil {
 		res.verdict.Fail = CauseContractInput
 	}
 	return res

@@ -360,9 +360,12 @@ func (r *Run) begin(x *restoration, now int64) {
 	if r.ctx.Err() != nil {
 		ended = r.callerCause()
 	}
-	var answers map[Ref]answer
+	r.careful = r.cfg.checkValues || r.ctx.Done() != nil
+	if r.ctx.Done() != nil {
+		r.base = context.WithoutCancel(r.ctx)
+	}
 	if x != nil {
-		answers = r.answers(x.signals)
+		x.held.revive(r)
 	}
 	s := &r.st
 	s.mu.Lock()
@@ -376,7 +379,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	}
 	if x != nil {
 		r.restore(x)
-		r.continueWaits(answers, now)
+		x.held.continueWaits(now)
 	} else {
 		r.event(entry{kind: evRunStarted, at: now})
 		s.begin()
@@ -385,9 +388,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	if r.durable != nil {
 		r.startRenewal()
 	}
-	r.careful = r.cfg.checkValues || r.ctx.Done() != nil
 	if r.ctx.Done() != nil {
-		r.base = context.WithoutCancel(r.ctx)
 		if ended != nil {
 			r.stopForContext(ended)
 		} else {

@@ -369,7 +369,9 @@ func (r *Run) rest(now int64) {
 		return
 	}
 	if r.outer != nil {
-		r.restInside()
+		if !s.waitsForSlot() {
+			r.restInside()
+		}
 		return
 	}
 	if !r.resting {

@@ -10,7 +10,7 @@ import (
 )
 
 // Hash identifies the graph for snapshots: the hex SHA-256 of all that has a say in what a run of it comes to. It covers
-// nodes, edges, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions, which cannot
+// nodes, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions, which cannot
 // be compared. It leaves out what only says when and how often things are done: Retry, Timeout, OverallTimeout, Priority,
 // Estimate, Groups and Key.
 func (p *Plan) Hash() string {
@@ -67,7 +67,26 @@ func hashedForm(v reflect.Value) (text string) {
 	}()
 	data, err := json.Marshal(v.Interface())
 	if err != nil {
+		if text, ok := hashedStruct(v); ok {
+			return text
+		}
 		return fmt.Sprintf("<%T>", v.Interface())
 	}
 	return string(data)
+}
+
+// hashedStruct is hashedForm for a struct with functions in it, or a pointer to one.
+func hashedStruct(v reflect.Value) (text string, ok bool) {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return "", false
+	}
+	for i := range v.NumField() {
+		if f := v.Field(i); v.Type().Field(i).IsExported() && !f.IsZero() {
+			text += fmt.Sprintf("%s=%s ", v.Type().Field(i).Name, hashedForm(f))
+		}
+	}
+	return text, true
 }

@@ -171,6 +171,25 @@ func (x *line) pop() int32 {
 	}
 }
 
+// waitsForSlot reports whether a node, of a run that does nothing at the moment, lacks nothing but a slot that another run
+// of the tree holds.
+func (s *State) waitsForSlot() bool {
+	if s.hold != holdNothing {
+		s.passOver()
+	}
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // else its own slots are held by items that wait
+		return true
+	}
+	for i := range s.limits.groups {
+		for _, pos := range s.limits.groups[i].nodes {
+			if w := s.words[s.at[pos]]; statusOf(w) == Ready && (s.hold == holdNothing || s.hold == holdFresh && w&wordCount != 0) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // shareGroups makes the slots of keys, and of groups that a graph around this one declares, those of the tree.
 func (r *Run) shareGroups() {
 	l := &r.st.limits

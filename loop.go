@@ -102,18 +102,32 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	return c
 }
 
-// ofIteration is what a loop comes to by the run of an iteration that has ended. If there is to be another one more is true.
-func (w *worker) ofIteration(comp *composite) (c conclusion, more bool) {
+// iterations is what the iterations of a loop have come to so far, all but the current one.
+type iterations struct {
+	degraded bool  // some iteration was
+	last     any   // the output of the last one
+	all      []any // those of all, if they are to be collected
+}
+
+// with adds an iteration that has completed.
+func (it iterations) with(c *Run, collect bool) iterations {
+	it.degraded = it.degraded || c.verdict.degraded
+	it.last = c.output()
+	if collect {
+		it.all = append(it.all, it.last)
+	}
+	return it
+}
+
+// ofIteration is what a loop comes to by the run of an iteration that has ended. If there is to be another one more is true,
+// and so far what it goes on from.
+func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := &r.plan.nodes[ref]
 	if child.verdict.status != RunCompleted {
-		return w.ofChild(child), false
+		return w.ofChild(child), soFar, false
 	}
-	comp.degraded = comp.degraded || child.verdict.degraded
-	comp.last = child.output()
-	if n.Loop.Collect {
-		comp.all = append(comp.all, comp.last)
-	}
+	soFar = comp.before.with(child, n.Loop.Collect)
 	again := false
 	err := w.protect(func() (err error) {
 		again, err = r.plan.loops[ref](View{run: child, ref: everyNode})
@@ -121,24 +135,24 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, more bool) {
 	})
 	switch {
 	case err != nil:
-		return w.failure(attemptResult{err: bounded(err), kind: CauseConditionError}), false
+		return w.failure(attemptResult{err: bounded(err), kind: CauseConditionError}), soFar, false
 	case again && child.iteration < n.Loop.MaxIterations:
-		return conclusion{}, true
+		return conclusion{}, soFar, true
 	case again && n.Loop.OnLimit == LoopFail:
 		err := fmt.Errorf("%w: %d iterations", ErrLoopLimit, child.iteration)
-		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, noRetry: NoRetryCause}, false
+		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, noRetry: NoRetryCause}, soFar, false
 	}
-	value := comp.last
+	value := soFar.last
 	if n.Loop.Collect {
-		value = comp.all
+		value = soFar.all
 	}
 	c = w.conclude(attemptResult{value: value})
-	c.Degraded = comp.degraded && c.Status == Completed
-	return c, false
+	c.Degraded = soFar.degraded && c.Status == Completed
+	return c, soFar, false
 }
 
 // iterate begins the next iteration of a loop, unless the loop is to stop: then it says what that makes of it.
-func (w *worker) iterate(comp *composite) (c conclusion, begun bool) {
+func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
 	s.mu.Lock()
@@ -159,7 +173,8 @@ func (w *worker) iterate(comp *composite) (c conclusion, begun bool) {
 		return c, false
 	}
 	w.now = r.now()
-	r.beginChild(comp, r.iterationRun(step, comp.child.iteration+1, comp.last), w.now)
+	comp.before = soFar
+	r.beginChild(comp, r.iterationRun(step, comp.child.iteration+1, soFar.last), w.now)
 	return c, true
 }
 

@@ -99,8 +99,8 @@ func (x *items) len() int {
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
 // itemsOf looks at what a map is to be performed over.
-func (r *Run) itemsOf(ref Ref, value any) (*items, error) {
-	n := &r.plan.nodes[ref]
+func (p *Plan) itemsOf(ref Ref, value any) (*items, error) {
+	n := &p.nodes[ref]
 	x := &items{m: n.Map}
 	if !isNull(value) {
 		x.list = reflect.ValueOf(value)
@@ -111,7 +111,7 @@ func (r *Run) itemsOf(ref Ref, value any) (*items, error) {
 			return nil, fmt.Errorf("%w: more than %d items", ErrBadValue, maxNodes)
 		}
 	}
-	x.plan = r.plan.items[ref].repeated(n.ID, x.len())
+	x.plan = p.items[ref].repeated(n.ID, x.len())
 	return x, nil
 }
 
@@ -213,8 +213,8 @@ const (
 	inputPrevious  = "previous"
 )
 
-// beginItems makes the run of a map's items.
-func (r *Run) beginItems(step *Step, x *items) *Run {
+// itemsRun makes the run of a map's items.
+func (r *Run) itemsRun(step *Step, x *items) *Run {
 	c := r.nested(step, x.plan, r.prefix, 0)
 	c.items, c.cfg.limit = x, x.m.Limit
 	x.failed, x.abort = 0, false

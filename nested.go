@@ -10,10 +10,7 @@ type composite struct {
 	child   *Run // the current, or the last, of the runs that perform it
 	working bool // a worker looks at what the child came to
 
-	// Of a loop, of use to whoever is working.
-	degraded bool  // some iteration was
-	last     any   // the output of the last iteration
-	all      []any // those of all, if they are to be collected
+	before iterations // of a loop
 }
 
 // outermost is the run that this one is nested in, at whatever depth, or the run itself.
@@ -33,13 +30,18 @@ func (r *Run) path(ref Ref) string {
 }
 
 // beginComposites begins the composites that are due, in the critical section in which the worker takes its next task, so
-// that the order in which nested runs begin depends on nothing else. It returns the first task that is another thing.
+// that the order in which nested runs begin depends on nothing else. It returns the first task that is another thing, gates
+// apart, which are seen to.
 func (w *worker) beginComposites(t Task, ok bool) (Task, bool) {
 	r := w.run
-	for ok && !t.Check && r.plan.facts[t.Ref].is(factComposite) {
-		w.task = t
-		w.begin(t)
-		r.beginComposite(w.step, w.now)
+	for ok && !t.Check && (t.Gate || r.plan.facts[t.Ref].is(factComposite)) {
+		if t.Gate {
+			r.reachGate(t.Ref, w.now)
+		} else {
+			w.task = t
+			w.begin(t)
+			r.beginComposite(w.step, w.now)
+		}
 		t, ok = r.st.next()
 	}
 	return t, ok
@@ -51,13 +53,18 @@ func (r *Run) beginComposite(step *Step, now int64) {
 	var child *Run
 	switch n := &r.plan.nodes[step.ref]; {
 	case n.Map != nil:
-		child = r.beginItems(step, x.items)
+		child = r.itemsRun(step, x.items)
 	case n.Loop != nil:
 		child = r.iterationRun(step, 1, nil)
 	default:
-		child = r.nested(step, r.plan.sub(step.ref), r.path(step.ref)+"/", 0)
+		child = r.subRun(step)
 	}
 	r.beginChild(x.comp, child, now)
+}
+
+// subRun makes the run of a composite's sub-graph.
+func (r *Run) subRun(step *Step) *Run {
+	return r.nested(step, r.plan.sub(step.ref), r.path(step.ref)+"/", 0)
 }
 
 // nested makes a run that is to perform a composite, or a part of it: its number index.
@@ -70,12 +77,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: &cfg, start: r.start, log: r.log,
 		tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
 	}
-	if step.flags&stepDetached == 0 {
-		c.bound = r.bound
-	}
-	if x := step.ctx.Load(); x != nil && x.deadline != 0 && (c.bound == 0 || x.deadline < c.bound) {
-		c.bound = x.deadline
-	}
+	c.limitTo(step)
 	if r.detach != nil {
 		c.detach = func() bool { return false } // the caller's context may end; only the root has a hold on it
 	}
@@ -85,12 +87,31 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	return c
 }
 
+// limitTo bounds a nested run by what bounds its composite's attempt.
+func (r *Run) limitTo(step *Step) {
+	if r.bound = 0; step.flags&stepDetached == 0 {
+		r.bound = r.outer.bound
+	}
+	if x := step.ctx.Load(); x != nil && x.deadline != 0 && (r.bound == 0 || x.deadline < r.bound) {
+		r.bound = x.deadline
+	}
+}
+
 // beginChild begins a nested run, with the lock held.
 func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	r.flush(now) // the start of the composite comes before what happens inside
 	comp.child, comp.working = c, false
 	r.timers++ // until the child's goroutines have returned
 	c.began = now
+	r.furnish(c)
+	c.st.begin()
+	c.flush(now)
+	c.tree.touch(c)
+	c.tree.queue(&c.st)
+}
+
+// furnish gives a nested run what it needs to begin, with the lock held.
+func (r *Run) furnish(c *Run) {
 	c.st.init(c.plan, c.cfg)
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c
@@ -101,10 +122,6 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	}
 	c.records = make([]record, len(c.plan.nodes))
 	c.enter()
-	c.st.begin()
-	c.flush(now)
-	c.tree.touch(c)
-	c.tree.queue(&c.st)
 }
 
 // childEnded is called when everything in a nested run is terminal. What it came to is found out by a worker, since that
@@ -140,8 +157,9 @@ func (w *worker) returned() bool {
 		c = w.ofItems(comp.child)
 	case n.Loop != nil && !halted:
 		var more bool
-		if c, more = w.ofIteration(comp); more {
-			if c, more = w.iterate(comp); more {
+		var soFar iterations
+		if c, soFar, more = w.ofIteration(comp); more {
+			if c, more = w.iterate(comp, soFar); more {
 				return w.take()
 			}
 		}

@@ -1,12 +1,10 @@
 package kahn
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 )
 
 // Resume goes on with a run from a snapshot: what is terminal stays as it is, what waits waits on unless signals answers it,
@@ -65,8 +63,7 @@ func AllowGraphChange() Option {
 // restoration is a snapshot held against the plan that it is to go on with.
 type restoration struct {
 	file    snapshotFile
-	refs    []Ref // by node of the file
-	signals map[Ref]any
+	held    *held
 	invalid []Ref // redriven nodes that were not idle, in the order of declaration
 	crashed bool  // the snapshot was taken in the middle of the run
 
@@ -80,7 +77,7 @@ func (r *Run) restoration() (*restoration, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &restoration{file: file, crashed: file.Status == RunRunning, signals: map[Ref]any{}}
+	x := &restoration{file: file, crashed: file.Status == RunRunning}
 	if file.Hash != p.Hash() && !c.allowChange {
 		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.hash)
 	}
@@ -96,26 +93,19 @@ func (r *Run) restoration() (*restoration, error) {
 			c.inputs[name] = v.value
 		}
 	}
-	at := map[Ref]int{}
-	for i := range file.Nodes {
-		n := &file.Nodes[i]
-		ref, ok := p.Ref(n.ID)
-		if !ok || n.Hash != p.hashes[ref] {
-			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(n.ID), n.Status)
-		}
-		if _, twice := at[ref]; twice || n.Status >= statusCount || n.Status == Waiting || n.Status == Idle && !n.Checking {
-			return nil, fmt.Errorf("%w: snapshot: node %s in status %v", ErrBadValue, quoteID(n.ID), n.Status)
-		}
-		if n.Status == Suspended && n.Wait == nil {
-			return nil, fmt.Errorf("%w: snapshot: node %s waits for nothing", ErrBadValue, quoteID(n.ID))
-		}
-		at[ref] = i
-		x.refs = append(x.refs, ref)
+	if x.held, err = holdNodes(p, file.Nodes, "", true); err != nil {
+		return nil, err
 	}
 	if c.redrive {
-		return x, x.redrive(p, c.redriven, at)
+		return x, x.redrive(p, c.redriven)
 	}
-	return x, x.answer(p, c.signals, at)
+	x.held.early(file.Signals)
+	for _, name := range slices.Sorted(maps.Keys(c.signals)) {
+		if err := x.held.answer(name, c.signals[name]); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
 }
 
 // earlySignals takes the signals of a run that starts anew: they can only be for gates that it has yet to reach.
@@ -135,43 +125,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// answer finds the nodes that the signals are for.
-func (x *restoration) answer(p *Plan, signals map[string]any, at map[Ref]int) error {
-	for _, s := range x.file.Signals {
-		if ref, ok := p.Ref(s.Node); ok && p.facts[ref].is(factGate) {
-			x.signals[ref] = s.Value.value
-		}
-	}
-	byToken := map[string]Ref{}
-	for i, ref := range x.refs {
-		if n := &x.file.Nodes[i]; n.Status == Suspended {
-			byToken[n.Wait.Token] = ref
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(signals)) {
-		ref, ok := byToken[name]
-		if !ok {
-			ref, ok = p.Ref(name)
-		}
-		i, known := at[ref]
-		switch {
-		case !ok || !known && !p.facts[ref].is(factGate):
-			return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
-		case known && x.file.Nodes[i].Status.Terminal():
-			return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), x.file.Nodes[i].Status)
-		case known && x.file.Nodes[i].Status != Suspended && !p.facts[ref].is(factGate):
-			return fmt.Errorf("%w: node %s is %v", ErrUnknownGate, quoteID(name), x.file.Nodes[i].Status)
-		}
-		if _, twice := x.signals[ref]; twice {
-			return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(p.nodes[ref].ID))
-		}
-		x.signals[ref] = signals[name]
-	}
-	return nil
-}
-
 // redrive forgets the nodes that are to run again.
-func (x *restoration) redrive(p *Plan, names []string, at map[Ref]int) error {
+func (x *restoration) redrive(p *Plan, names []string) (err error) {
 	again := make([]bool, len(p.nodes))
 	for _, name := range names {
 		ref, ok := p.Ref(name)
@@ -181,7 +136,7 @@ func (x *restoration) redrive(p *Plan, names []string, at map[Ref]int) error {
 		again[ref] = true
 	}
 	if len(names) == 0 {
-		for i, ref := range x.refs {
+		for i, ref := range x.held.refs {
 			switch x.file.Nodes[i].Status {
 			case Failed, Aborted, Cancelled:
 				again[ref] = true
@@ -194,30 +149,25 @@ func (x *restoration) redrive(p *Plan, names []string, at map[Ref]int) error {
 		}
 	}
 	var nodes []nodeState
-	var refs []Ref
-	for i, ref := range x.refs {
+	for i, ref := range x.held.refs {
 		if again[ref] || ref == p.end {
 			x.invalid, x.invalidLatest = append(x.invalid, ref), append(x.invalidLatest, x.file.Nodes[i].Latest)
 			continue
 		}
-		nodes, refs = append(nodes, x.file.Nodes[i]), append(refs, ref)
+		nodes = append(nodes, x.file.Nodes[i])
 	}
-	x.file.Nodes, x.refs = nodes, refs
 	x.file.Epoch++
 	x.file.Stop, x.file.Cancelled, x.crashed = nil, false, false
-	return nil
+	x.held, err = holdNodes(p, nodes, "", true)
+	return err
 }
 
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
 // has run.
 func (r *Run) restore(x *restoration) {
-	s := &r.st
 	r.epoch, r.cancelled = x.file.Epoch, x.file.Cancelled
+	x.held.install()
 	r.restoreRecorder(x)
-	for i, ref := range x.refs {
-		r.restoreRecord(ref, &x.file.Nodes[i])
-		s.restoreWord(ref, &x.file.Nodes[i])
-	}
 	switch {
 	case r.cfg.redrive:
 		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: x.file.Status, To: RunRunning}})
@@ -229,33 +179,14 @@ func (r *Run) restore(x *restoration) {
 	default:
 		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.cfg.from.Waiting()}})
 	}
-	s.rebuild(x.refs, x.file.Nodes, x.file.Mode == Waves && !r.cfg.redrive)
-	if stop := x.file.Stop; stop != nil {
-		r.stop(stop.Kind, noRef, &stopCause{cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}, stopAsking)
-	}
-	for i, ref := range x.refs {
-		if n := &x.file.Nodes[i]; !n.Status.Terminal() && n.Cause != CauseNone && !statusOf(s.words[ref]).Terminal() {
-			origin := noRef
-			if o, ok := r.plan.Ref(n.Origin); ok {
-				origin = o
-			}
-			if err := s.stopNode(ref, n.Cause, origin, stopAsking); err != nil {
-				s.noteBug(err)
-			}
-			r.disarmNode(ref)
-		}
-	}
+	x.held.resume(x.file.Stop, x.file.Mode == Waves && !r.cfg.redrive)
 	r.flush(0)
 }
 
-// restoreRecorder restores what events go on from: each node's last one, and the number of its deltas.
+// restoreRecorder restores what events go on from: the last one of each invalid node, and the number of deltas.
 func (r *Run) restoreRecorder(x *restoration) {
 	if r.log == nil {
 		return
-	}
-	for i, ref := range x.refs {
-		n := &x.file.Nodes[i]
-		r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
 	}
 	for i, ref := range x.invalid {
 		r.recorder.latest[ref].id = x.invalidLatest[i]
@@ -290,11 +221,12 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 {
+		n.Saved == nil && n.Signal == nil && n.Tokens == [2]int{} && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
+	x.tokens = n.Tokens
 	x.abandoned, x.memoized, x.skip, x.reentries = n.Abandoned, n.Memoized, n.Message, reentries
 	r.reentered = r.reentered || reentries > 0
 	for _, e := range n.Errs {
@@ -319,38 +251,6 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 				r.tokens = map[string]Ref{}
 			}
 			r.tokens[x.wait.Token] = ref
-		}
-	}
-}
-
-// continueWaits arms the deadlines of the gates that wait, ends the waits whose deadline has passed, and then delivers the
-// signals, in the order of declaration.
-func (r *Run) continueWaits(answers map[Ref]answer, now int64) {
-	at := r.timeAt(now)
-	for _, ref := range r.plan.declared {
-		x := r.extras[ref]
-		if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || statusOf(r.st.words[ref]) != Suspended {
-			continue
-		}
-		if left := x.wait.Deadline.Sub(at); left > 0 {
-			r.armGate(ref, x, left)
-		} else {
-			r.gateTimedOut(ref, now)
-		}
-	}
-	for _, ref := range r.plan.declared {
-		if a, ok := answers[ref]; ok {
-			if err := r.signal(ref, a, now); err != nil {
-				r.warnings = append(r.warnings, fmt.Errorf("signal for node %s: %w", quoteID(r.plan.nodes[ref].ID), err))
-			}
-		}
-	}
-	for _, ref := range r.plan.declared { // the overall timeout goes on counting while a node does not run
-		n := &r.plan.nodes[ref]
-		if n.OverallTimeout > 0 && r.records[ref].attempts > 0 && !statusOf(r.st.words[ref]).Terminal() {
-			x := r.extra(ref)
-			left := time.Duration(r.records[ref].start-now) + n.OverallTimeout
-			x.overall = r.after(left, func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 		}
 	}
 }
@@ -405,6 +305,9 @@ func (s *State) restoreWord(r Ref, n *nodeState) {
 		}
 	}
 	w |= uint64(n.Status)<<statusShift | uint64(n.Cause)<<kindShift | uint64(n.Skip)<<kindShift | arg
+	if n.Status == Completed && n.Tolerated {
+		s.tolerated++ // see settle
+	}
 	if f := &s.plan.facts[r]; f.router >= 0 {
 		for _, label := range n.Labels {
 			if id, ok := s.plan.routers[f.router].byLabel[label]; ok {
@@ -445,10 +348,9 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 			s.evaluateInline(r)
 		case nodes[i].Status == Suspended:
 			s.words[r] |= uint64(Suspended) << statusShift
-			s.asleep++
-			if s.onSuspend == SuspendStop {
-				s.hold = max(s.hold, holdFresh)
-			}
+			s.fallAsleep()
+		case nodes[i].Inside != nil && nodes[i].Status == Running:
+			s.continueComposite(r, &nodes[i])
 		default:
 			s.makeReady(r)
 		}
@@ -474,6 +376,33 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 	}
 	s.cascade()
 	s.maybeEnd()
+}
+
+// continueComposite makes a composite run whose nested run goes on: the attempt is the one that it was in.
+func (s *State) continueComposite(r Ref, n *nodeState) {
+	s.words[r] |= wordRunning | wordReached
+	if n.Draining {
+		s.words[r] |= wordDraining
+	}
+	if n.Cause != CauseNone {
+		s.words[r] |= wordStopping | uint64(n.Cause)<<kindShift
+		if o, ok := s.plan.Ref(n.Origin); ok {
+			if s.origin == nil {
+				s.origin = map[Ref]Ref{}
+			}
+			s.origin[r] = o
+		}
+	}
+	if !s.plan.facts[r].is(factInline) { // an item, which holds a slot of its map
+		s.running++
+		s.acquire(r)
+	}
+	if n.Dormant {
+		s.words[r] |= wordDormant
+		s.fallAsleep()
+	} else {
+		s.busy++
+	}
 }
 
 // firstOpenTier is the lowest tier with a node that is not terminal.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -11,8 +13,14 @@ import (
 // the branches that conditions took, what nodes wait for, and where the event log was. From it the run goes on, with
 // [Resume], [Redrive] or the option [From], in this process or in another one.
 //
+// It holds what is inside of composites as well, however deep: the items of a map, the iteration of a loop with the output of
+// the one before, the nodes of nested runs. Of an attempt that was retried, and of an iteration that another has followed, it
+// holds no nodes.
+//
 // A Snapshot that was taken in this process holds the values themselves. Encoded as JSON it holds them as the run's [Codec]
-// writes them; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the node.
+// writes them; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the node,
+// inside composites by its path. The list of a map that has not ended is one of the values: its items are the same when the
+// run goes on, whatever other parameters it is given then.
 // Errors survive as their text, and still match the sentinel errors of this package and of package context.
 //
 // A Snapshot is immutable; it may be resumed any number of times, at its owner's risk: two runs from one snapshot repeat the
@@ -44,6 +52,30 @@ type snapshotFile struct {
 	Nodes     []nodeState       `json:"nodes"`             // those that are not idle, in the order of declaration
 }
 
+// insideState is what a snapshot holds of the run nested in a composite: the current one, or the last. In a store the nodes
+// have records of their own.
+type insideState struct {
+	// Of a loop: the number of the iteration, from 1, the output of the one before, those of all before if they are collected,
+	// and whether failures were handled in any of these.
+	Iteration int      `json:"iteration,omitempty"`
+	Previous  *stored  `json:"previous,omitempty"`
+	Collected []stored `json:"collected,omitempty"`
+	Degraded  bool     `json:"degraded,omitempty"`
+	// Of a map: the number of items, and whether one has asked for the end of the run.
+	Items    int  `json:"items,omitempty"`
+	AbortRun bool `json:"abort_run,omitempty"`
+
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended,omitzero"`
+	First uint64    `json:"first,omitempty"` // the id of the event that began it: the composite's start
+	// StoppedFor is what the composite was stopped for, Stop what that, or something inside, has stopped the nested run with.
+	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
+	Stop       *stopState    `json:"stop,omitempty"`
+	Cancelled  bool          `json:"cancelled,omitempty"`
+	Signals    []signalState `json:"signals,omitempty"`
+	Nodes      []nodeState   `json:"nodes,omitempty"`
+}
+
 type stopState struct {
 	Kind   CauseKind    `json:"kind"`
 	Origin string       `json:"origin,omitempty"`
@@ -60,7 +92,7 @@ type nodeState struct {
 	ID string `json:"id"`
 	// Event is, in a store, the id of the last event when the record was written.
 	Event  uint64 `json:"event,omitempty"`
-	Hash   string `json:"hash"` // of the node with its in-edges
+	Hash   string `json:"hash,omitempty"` // of the node with its in-edges, and of all that is inside; none for nodes inside
 	Status Status `json:"status"`
 	// Checking: the join is satisfied, the check has not answered. The status is idle then.
 	Checking bool `json:"checking,omitempty"`
@@ -91,6 +123,7 @@ type nodeState struct {
 	Memoized  bool      `json:"memoized,omitempty"`
 	Abandoned bool      `json:"abandoned,omitempty"`
 	Message   string    `json:"message,omitempty"` // of a step that skipped itself
+	Tokens    [2]int    `json:"tokens,omitzero"`   // input and output
 	Latest    uint64    `json:"latest,omitempty"`  // the id of the node's last event, deltas and logs not counted
 
 	Err      *storedError      `json:"error,omitempty"`
@@ -102,6 +135,17 @@ type nodeState struct {
 	Wait     *waitState        `json:"wait,omitempty"`
 	Saved    *stored           `json:"saved,omitempty"`
 	Signal   *stored           `json:"signal,omitempty"`
+
+	// Of a composite. It is running as long as anything inside is to be done: Dormant if that is nothing but to wait.
+	Dormant  bool `json:"dormant,omitempty"`
+	Draining bool `json:"draining,omitempty"` // not to be retried
+	// Deadline is that of the attempt; it goes on while the run does not. TimedOut is what has passed: 1 the attempt's, 2 the
+	// overall timeout, of that length.
+	Deadline time.Time     `json:"deadline,omitzero"`
+	TimedOut timeoutScope  `json:"timed_out,omitempty"`
+	Timeout  time.Duration `json:"timeout,omitempty"`
+	List     *stored       `json:"list,omitempty"` // what a map that has not ended goes over
+	Inside   *insideState  `json:"inside,omitempty"`
 }
 
 type waitState struct {
@@ -212,61 +256,117 @@ func (s *Snapshot) Epoch() int { return s.file.Epoch }
 // crash: what was running then is run again.
 func (s *Snapshot) Status() RunStatus { return s.file.Status }
 
-// Waiting returns the ids of the nodes that wait for a signal, in the order of declaration.
-func (s *Snapshot) Waiting() (ids []string) {
-	for i := range s.file.Nodes {
-		if n := &s.file.Nodes[i]; n.Status == Suspended {
-			ids = append(ids, n.ID)
+// Waiting returns the ids of the nodes that wait for a signal, inside composites the paths, in the order of declaration.
+func (s *Snapshot) Waiting() []string { return waitingNodes(nil, s.file.Nodes, "") }
+
+func waitingNodes(paths []string, nodes []nodeState, prefix string) []string {
+	for i := range nodes {
+		switch n := &nodes[i]; {
+		case n.Status == Suspended:
+			paths = append(paths, prefix+n.ID)
+		case n.Inside != nil:
+			paths = waitingNodes(paths, n.Inside.Nodes, n.prefixInside(prefix))
 		}
 	}
-	return ids
+	return paths
 }
 
 // eachValue calls f for every value of the file, with the name of the node that it belongs to.
 func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error {
 	var errs []error
-	visit := func(node string, v *stored) {
-		if v != nil {
-			if err := f(node, v); err != nil {
-				errs = append(errs, err)
-			}
+	visit := visitor(func(node string, v *stored) {
+		if err := f(node, v); err != nil {
+			errs = append(errs, err)
 		}
-	}
-	visitMap := func(node string, m map[string]stored) {
-		for name, v := range m {
-			visit(node, &v)
-			m[name] = v
-		}
-	}
-	visitMap("", file.Inputs)
-	for i := range file.Signals {
-		visit(file.Signals[i].Node, &file.Signals[i].Value)
-	}
+	})
+	visit.all("", file.Inputs)
+	visit.signals(file.Signals, "")
 	for i := range file.Nodes {
-		n := &file.Nodes[i]
-		visit(n.ID, n.Value)
-		visit(n.ID, n.Saved)
-		visit(n.ID, n.Signal)
-		visitMap(n.ID, n.Merged)
-		if n.Wait != nil {
-			visit(n.ID, &n.Wait.Info)
-		}
+		visit.node(&file.Nodes[i], "")
 	}
 	return errors.Join(errs...)
 }
 
-// clone returns a copy that shares nothing that eachValue and eachError change.
-func (file snapshotFile) clone() snapshotFile {
-	file.Inputs = cloneStored(file.Inputs)
-	file.Signals = append([]signalState(nil), file.Signals...)
-	nodes := make([]nodeState, len(file.Nodes))
-	for i, n := range file.Nodes {
-		n.Value, n.Saved, n.Signal, n.Merged = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), cloneStored(n.Merged)
-		n.Wait = clonePtr(n.Wait)
-		nodes[i] = n
+// visitor is called for the values of a snapshot, with the paths of the nodes that they belong to.
+type visitor func(path string, v *stored)
+
+func (visit visitor) all(path string, m map[string]stored) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		v := m[name]
+		visit(path, &v)
+		m[name] = v
 	}
-	file.Nodes = nodes
+}
+
+func (visit visitor) signals(list []signalState, prefix string) {
+	for i := range list {
+		visit(prefix+list[i].Node, &list[i].Value)
+	}
+}
+
+func (visit visitor) node(n *nodeState, prefix string) {
+	path := prefix + n.ID
+	for _, v := range []*stored{n.Value, n.Saved, n.Signal, n.List} {
+		if v != nil {
+			visit(path, v)
+		}
+	}
+	visit.all(path, n.Merged)
+	if n.Wait != nil {
+		visit(path, &n.Wait.Info)
+	}
+	in := n.Inside
+	if in == nil {
+		return
+	}
+	if in.Previous != nil {
+		visit(path, in.Previous)
+	}
+	for i := range in.Collected {
+		visit(path, &in.Collected[i])
+	}
+	prefix = n.prefixInside(prefix)
+	visit.signals(in.Signals, prefix)
+	for i := range in.Nodes {
+		visit.node(&in.Nodes[i], prefix)
+	}
+}
+
+// prefixInside is what the paths of a composite's nodes begin with, and that of the composite with prefix.
+func (n *nodeState) prefixInside(prefix string) string {
+	switch in := n.Inside; {
+	case in.Items > 0:
+		return prefix // the id of an item has that of the map in it
+	case in.Iteration > 0:
+		return fmt.Sprintf("%s%s#%d/", prefix, n.ID, in.Iteration)
+	}
+	return prefix + n.ID + "/"
+}
+
+// clone returns a copy that shares nothing that eachValue and renderErrors change.
+func (file snapshotFile) clone() snapshotFile {
+	file.Inputs = maps.Clone(file.Inputs)
+	file.Stop = clonePtr(file.Stop)
+	file.Signals = slices.Clone(file.Signals)
+	file.Nodes = cloneNodes(file.Nodes)
 	return file
+}
+
+func cloneNodes(nodes []nodeState) []nodeState {
+	nodes = append(make([]nodeState, 0, len(nodes)), nodes...) // not nil
+	for i := range nodes {
+		n := &nodes[i]
+		n.Value, n.Saved, n.Signal, n.List = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), clonePtr(n.List)
+		n.Merged, n.Wait, n.Errs = maps.Clone(n.Merged), clonePtr(n.Wait), slices.Clone(n.Errs)
+		if n.Inside == nil {
+			continue
+		}
+		in := *n.Inside
+		in.Previous, in.Collected, in.Stop, in.Signals = clonePtr(in.Previous), slices.Clone(in.Collected), clonePtr(in.Stop), slices.Clone(in.Signals)
+		in.Nodes = cloneNodes(in.Nodes)
+		n.Inside = &in
+	}
+	return nodes
 }
 
 func clonePtr[T any](p *T) *T {
@@ -277,21 +377,20 @@ func clonePtr[T any](p *T) *T {
 	return &c
 }
 
-func cloneStored(m map[string]stored) map[string]stored {
-	if m == nil {
-		return nil
-	}
-	c := make(map[string]stored, len(m))
-	for k, v := range m {
-		c[k] = v
-	}
-	return c
-}
-
 // encoded returns the file with every value and error as text.
 func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 	file = file.clone()
-	err := file.eachValue(func(node string, v *stored) (err error) {
+	err := file.eachValue(encoder(codec))
+	file.Stop.render()
+	for i := range file.Nodes {
+		file.Nodes[i].renderErrors()
+	}
+	return file, err
+}
+
+// encoder makes text of the values of a snapshot.
+func encoder(codec Codec) func(node string, v *stored) error {
+	return func(node string, v *stored) (err error) {
 		if v.raw != nil {
 			return nil
 		}
@@ -299,22 +398,27 @@ func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 			return fmt.Errorf("snapshot: node %s: %w", quoteID(node), err)
 		}
 		return nil
-	})
-	if file.Stop != nil {
-		stop := *file.Stop
-		stop.Err = stop.Err.text()
-		file.Stop = &stop
 	}
-	for i := range file.Nodes {
-		n := &file.Nodes[i]
-		n.Err, n.LastErr, n.GuardErr, n.StopErr = n.Err.text(), n.LastErr.text(), n.GuardErr.text(), n.StopErr.text()
-		errs := make([]*storedError, len(n.Errs))
-		for j, e := range n.Errs {
-			errs[j] = e.text()
+}
+
+func (s *stopState) render() {
+	if s != nil {
+		s.Err = s.Err.text()
+	}
+}
+
+// renderErrors makes text of the errors of a node.
+func (n *nodeState) renderErrors() {
+	n.Err, n.LastErr, n.GuardErr, n.StopErr = n.Err.text(), n.LastErr.text(), n.GuardErr.text(), n.StopErr.text()
+	for i, e := range n.Errs {
+		n.Errs[i] = e.text()
+	}
+	if n.Inside != nil {
+		n.Inside.Stop.render()
+		for i := range n.Inside.Nodes {
+			n.Inside.Nodes[i].renderErrors()
 		}
-		n.Errs = errs
 	}
-	return file, err
 }
 
 // text renders an error.
@@ -378,25 +482,51 @@ func (r *Run) Snapshot() *Snapshot {
 	r.ID()
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	s := &r.st
 	file := r.fileHeader()
+	file.Nodes = append(file.Nodes, r.nodeStates()...)
+	return &Snapshot{file: file, codec: r.cfg.codec}
+}
+
+// nodeStates is what a snapshot holds of all nodes, with the lock held.
+func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
-		if a, ok := r.signals[ref]; ok {
-			file.Signals = append(file.Signals, signalState{r.plan.nodes[ref].ID, *store(a.signal)})
-		}
-		if w := s.words[ref]; w&wordDecided != 0 {
-			file.Nodes = append(file.Nodes, r.nodeState(ref, w))
+		if w := r.st.words[ref]; w&wordDecided != 0 {
+			n := r.nodeState(ref, w)
+			if n.Inside != nil {
+				n.Inside.Nodes = r.extras[ref].comp.child.nodeStates()
+			}
+			nodes = append(nodes, n)
 		}
 	}
-	return &Snapshot{file: file, codec: r.cfg.codec}
+	return nodes
+}
+
+// earlySignalStates are those of gates that were not reached yet.
+func (r *Run) earlySignalStates() (list []signalState) {
+	if len(r.signals) == 0 {
+		return nil
+	}
+	for _, ref := range r.plan.declared {
+		if a, ok := r.signals[ref]; ok {
+			list = append(list, signalState{r.plan.nodes[ref].ID, *store(a.signal)})
+		}
+	}
+	return list
+}
+
+// stopState is what has stopped the run, or nil.
+func (r *Run) stopState() *stopState {
+	if r.st.stopped == CauseNone {
+		return nil
+	}
+	return &stopState{Kind: r.st.stopped, Err: storeError(r.stopError(r.st.stopped))}
 }
 
 // fileHeader is what a snapshot holds beside the nodes, with the lock held.
 func (r *Run) fileHeader() snapshotFile {
-	s := &r.st
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: time.Now(), Cancelled: r.cancelled, Mode: r.cfg.mode, Nodes: []nodeState{},
+		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Signals: r.earlySignalStates(), Mode: r.cfg.mode, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded:
@@ -410,9 +540,6 @@ func (r *Run) fileHeader() snapshotFile {
 	case r.cfg.from != nil: // this life of the run has no events
 		file.LastEvent, file.Deltas = r.cfg.from.file.LastEvent, r.cfg.from.file.Deltas
 	}
-	if s.stopped != CauseNone {
-		file.Stop = &stopState{Kind: s.stopped, Err: storeError(r.stopError(s.stopped))}
-	}
 	if len(r.cfg.inputs) > 0 {
 		file.Inputs = make(map[string]stored, len(r.cfg.inputs))
 		for name, v := range r.cfg.inputs {
@@ -425,13 +552,17 @@ func (r *Run) fileHeader() snapshotFile {
 // Snapshot returns what is left of a run that is over: to be resumed if it is suspended, else to be redriven.
 func (r *Result) Snapshot() *Snapshot { return r.run.Snapshot() }
 
-// nodeState is what a snapshot holds of a node whose join has decided, with the lock held.
+// nodeState is what a snapshot holds of a node whose join has decided, with the lock held. The nodes inside of a composite
+// are left out.
 func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	s, rec, f := &r.st, &r.records[ref], &r.plan.facts[ref]
 	n := nodeState{
-		ID: r.plan.nodes[ref].ID, Hash: r.plan.hashes[ref], Status: statusOf(w), Checking: w&wordChecking != 0,
+		ID: r.plan.nodes[ref].ID, Status: statusOf(w), Checking: w&wordChecking != 0,
 		Reached: w&wordReached != 0, Substituted: w&wordSubstituted != 0, Propagated: w&wordPropagated != 0,
 		Tolerated: w&wordTolerated != 0, Bypass: w&wordBypass != 0, Attempts: rec.attempts, Fallback: rec.fallback,
+	}
+	if r.outer == nil {
+		n.Hash = r.plan.hashes[ref]
 	}
 	if s.settledAt != nil {
 		n.Settled, n.Decided = s.settledAt[ref], s.decidedAt[ref]
@@ -488,12 +619,13 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 			n.Entries = x.reentries
 		}
 		r.extraState(&n, x)
+		r.compositeState(&n, ref, x)
 	}
 	return n
 }
 
 func (r *Run) extraState(n *nodeState, x *extra) {
-	n.Abandoned, n.Memoized, n.Message = x.abandoned, x.memoized, x.skip
+	n.Abandoned, n.Memoized, n.Message, n.Tokens = x.abandoned, x.memoized, x.skip, x.tokens
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, err := range x.errs {
 		n.Errs = append(n.Errs, storeError(err))

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,7 +31,7 @@ func TestSnapshotAtEveryCut(t *testing.T) {
 	cuts := 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCutter(uint64(seed))
+			c := newCutter(uint64(seed), seed%3)
 			snapshots, want := c.run(t, nil, true)
 			events := c.events
 			checkEvents(t, c.g, c.res, events)
@@ -66,15 +67,18 @@ func TestSnapshotAtEveryCut(t *testing.T) {
 	}
 }
 
-// cutter is a random graph whose nodes come to the same whatever interrupts them.
+// cutter is a random graph whose nodes come to the same whatever interrupts them. No two nodes have the same id, whatever
+// graph they are in.
 type cutter struct {
 	g        *kahn.Graph
 	broken   map[string]bool // never succeeds
 	flaky    map[string]int  // fails that many attempts first
 	suspends map[string]bool
 	early    map[string]bool
-	answers  map[string]any // of gates
+	retried  map[string]bool // composites that begin anew
+	answers  map[string]any  // of gates
 	opts     []kahn.Option
+	ids      int
 
 	mu     sync.Mutex
 	called map[string]int
@@ -95,17 +99,26 @@ func lastEvent(t *testing.T, snapshot []byte) uint64 {
 	return file.LastEvent
 }
 
-func newCutter(seed uint64) *cutter {
+func newCutter(seed uint64, depth int) *cutter {
 	r := rand.New(rand.NewPCG(seed, 7))
-	c := &cutter{g: new(kahn.Graph), broken: map[string]bool{}, flaky: map[string]int{}, suspends: map[string]bool{}, early: map[string]bool{}, answers: map[string]any{}}
+	c := &cutter{
+		broken: map[string]bool{}, flaky: map[string]int{}, suspends: map[string]bool{}, early: map[string]bool{}, retried: map[string]bool{},
+		answers: map[string]any{},
+	}
 	c.opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], kahn.SuspendDrain, kahn.Limit(r.IntN(3))}
-	var routers []string
-	n := 3 + r.IntN(9)
-	for i := range n {
-		id := fmt.Sprint("n", i)
+	c.g = c.graph(r, 3+r.IntN(9), depth)
+	return c
+}
+
+// graph makes a graph of so many nodes, those with something inside down to the given depth.
+func (c *cutter) graph(r *rand.Rand, n, depth int) *kahn.Graph {
+	g := new(kahn.Graph)
+	var routers, ids []string
+	for range n {
+		id := fmt.Sprint("n", c.ids)
+		c.ids++
 		node := kahn.Node{ID: id, Merge: []string{"", kahn.MergeArray}[r.IntN(2)]}
-		for j := range i {
-			from := fmt.Sprint("n", j)
+		for _, from := range ids {
 			if r.IntN(3) != 0 {
 				continue
 			}
@@ -122,20 +135,23 @@ func newCutter(seed uint64) *cutter {
 			}
 			node.In = append(node.In, e)
 		}
-		switch r.IntN(6) {
-		case 0:
+		ids = append(ids, id)
+		switch kind := r.IntN(6); {
+		case depth > 0 && r.IntN(3) == 0:
+			c.composite(r, &node, depth)
+		case kind == 0:
 			node.Test = func(v kahn.View) (any, error) { c.visit("test " + id); return len(id)%2 == 0, nil }
 			routers = append(routers, id)
-		case 1:
+		case kind == 1:
 			node.Kind = kahn.KindGate
 			c.answers[id] = r.IntN(2) == 0
 			routers = append(routers, id)
-		case 2:
+		case kind == 2:
 			c.suspends[id] = true
-		case 3:
+		case kind == 3:
 			c.flaky[id] = 1 + r.IntN(2)
 			node.Retry = kahn.Retry{MaxAttempts: 3, InitialDelay: 2 * ms, Jitter: kahn.JitterNone}
-		case 4:
+		case kind == 4:
 			c.broken[id] = true
 			node.ContinueOnFail = r.IntN(3) == 0
 		}
@@ -150,12 +166,42 @@ func newCutter(seed uint64) *cutter {
 		node.OnUpstreamFailure = []kahn.UpstreamPolicy{0, 0, kahn.UpstreamSkip, kahn.UpstreamSubstitute, kahn.UpstreamPropagate}[r.IntN(5)]
 		node.SkipMode = []kahn.SkipMode{0, 0, kahn.SkipSatisfy, kahn.SkipStrict}[r.IntN(4)]
 		node.Cleanup = node.Kind == "" && node.Test == nil && node.Join == 0 && r.IntN(12) == 0
-		c.g.Add(node)
+		g.Add(node)
 	}
 	if r.IntN(3) == 0 {
-		c.g.Add(kahn.Node{ID: "end", Kind: kahn.KindEnd})
+		id := fmt.Sprint("end", c.ids)
+		c.ids++
+		g.Add(kahn.Node{ID: id, Kind: kahn.KindEnd})
 	}
-	return c
+	return g
+}
+
+// composite makes something of a node that has others inside.
+func (c *cutter) composite(r *rand.Rand, n *kahn.Node, depth int) {
+	n.Params = map[string]any{"items": []string{"a", "b", "c"}[:r.IntN(4)]}
+	inner := func() *kahn.Graph { return c.graph(r, 1+r.IntN(4), depth-1) }
+	switch r.IntN(5) {
+	case 0, 1:
+		n.Sub = inner()
+	case 2:
+		n.Map = &kahn.Map{Over: "items", Limit: r.IntN(3), ToleratedCount: r.IntN(3), Compact: r.IntN(2) == 0}
+		c.suspends[n.ID], c.broken[n.ID] = r.IntN(3) == 0, r.IntN(4) == 0
+	case 3:
+		n.Map = &kahn.Map{Over: "items", Limit: r.IntN(3), ToleratedPercent: float64(r.IntN(101))}
+		n.Sub = inner()
+	case 4:
+		times := 1 + r.IntN(3)
+		n.Sub = inner()
+		n.Loop = &kahn.Loop{MaxIterations: 1 + r.IntN(4), OnLimit: kahn.LoopLimit(r.IntN(2)), Collect: r.IntN(2) == 0}
+		n.Loop.While = func(v kahn.View) (bool, error) { c.visit("loop"); return v.Iteration() < times, nil }
+	}
+	switch r.IntN(4) {
+	case 0:
+		n.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: 2 * ms, Jitter: kahn.JitterNone}
+		c.retried[n.ID] = true
+	case 1:
+		n.Fallback = func(context.Context, error) (any, error) { c.visit("fallback"); return "fallback", nil }
+	}
 }
 
 // visit is called from all code of the host: it is a moment for a cut.
@@ -170,24 +216,29 @@ func (c *cutter) visit(what string) {
 }
 
 func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
-	id := s.ID()
-	c.visit("step " + id)
+	id, _, _ := strings.Cut(lastOf(s.Path()), "[")
+	c.visit("step " + s.Path())
 	s.Emit("delta")
-	time.Sleep(time.Duration(1+len(id)%3) * ms)
-	c.visit("step " + id)
+	time.Sleep(time.Duration(1+(len(s.Path())+s.Index())%3) * ms)
+	c.visit("step " + s.Path())
 	switch _, resumed := s.Resumed(); {
-	case c.broken[id], s.Attempt() <= c.flaky[id]:
+	case c.broken[id] && (s.Index() < 0 || s.Index() == 1), s.Attempt() <= c.flaky[id]:
 		return nil, errStep
 	case c.suspends[id] && !resumed:
-		return nil, kahn.Suspend("token "+id, nil, 1)
+		return nil, kahn.Suspend("token "+s.Path(), nil, 1)
 	}
 	if c.early[id] {
 		return "output of " + id, nil // what an early join has seen depends on when it was decided
 	}
 	p, _ := s.Param("p")
 	list, _ := p.([]any)
-	return fmt.Sprint(id, " got ", slices.Sorted(maps.Keys(s.UpstreamAll())), len(list)), nil
+	item, _ := s.Item()
+	previous, _ := s.Root("previous")
+	return fmt.Sprint(s.Path(), " got ", slices.Sorted(maps.Keys(s.UpstreamAll())), len(list), item, s.Iteration(), len(fmt.Sprint(previous))), nil
 }
+
+// lastOf is the id at the end of a path.
+func lastOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 // outcome is what is compared.
 type outcome struct {
@@ -204,7 +255,13 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 	rec := newRecorder()
 	opts := append(slices.Clone(c.opts), kahn.OnEvent(rec.add))
 	if from != nil {
-		opts = append(opts, kahn.From(from, nil))
+		signals := map[string]any{}
+		for i, path := range from.Waiting() {
+			if (i+len(path))%2 == 0 { // the others are answered later
+				signals[path] = c.answer(path)
+			}
+		}
+		opts = append(opts, kahn.From(from, signals))
 	}
 	var run *kahn.Run
 	var mu sync.Mutex
@@ -245,11 +302,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 				cut()
 			}
 			for _, w := range run.Waiting() {
-				var answer any = 1
-				if v, ok := c.answers[w.Node]; ok {
-					answer = v
-				}
-				if err := run.Signal(w.Token, answer); err != nil && !errors.Is(err, kahn.ErrAnswered) {
+				if err := run.Signal(w.Token, c.answer(w.Node)); err != nil && !errors.Is(err, kahn.ErrAnswered) {
 					t.Errorf("signal for %s: %v", w.Node, err)
 				}
 			}
@@ -258,31 +311,80 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 	res, _ := run.Wait()
 	c.events, c.res = rec.all(), res
 	out := outcome{Status: res.Status, Flags: [2]bool{res.Degraded, res.CancelRequested}}
-	for n := range res.Nodes() {
-		out.Nodes = append(out.Nodes, fmt.Sprint(n.ID, " ", n.Status, " ", n.Skip, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Tolerated))
-		out.Outputs = append(out.Outputs, n.Output)
-	}
+	out.add(c, res, "")
 	return snapshots, out
 }
 
-// repeated names something that was called although the node had ended in the snapshot, or its guard had answered.
-func (c *cutter) repeated(snapshot []byte) string {
-	var file struct {
-		Nodes []struct {
-			ID       string
-			Status   kahn.Status
-			Checking bool
+// answer is what a node that waits is answered.
+func (c *cutter) answer(path string) any {
+	if v, ok := c.answers[lastOf(path)]; ok {
+		return v
+	}
+	return 1
+}
+
+// add adds what the nodes of a run have come to, and those inside of them.
+func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
+	for n := range res.Nodes() {
+		attempts := 0
+		if n.Sub != nil { // of a composite: one that goes on is not attempted again
+			attempts = n.Attempts
+		}
+		out.Nodes = append(out.Nodes, fmt.Sprint(prefix, n.ID, " ", n.Status, " ", n.Skip, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Tolerated, " ", n.Fallback, " ", attempts))
+		out.Outputs = append(out.Outputs, n.Output)
+		if n.Sub != nil {
+			out.Nodes = append(out.Nodes, fmt.Sprint(n.Sub.Status, n.Sub.Degraded))
+			out.add(c, n.Sub, prefix+n.ID+" ")
 		}
 	}
+}
+
+// cutNode is what the test looks at in a snapshot.
+type cutNode struct {
+	ID       string
+	Status   kahn.Status
+	Checking bool
+	Inside   *struct {
+		Iteration, Items int
+		Nodes            []cutNode
+	}
+}
+
+// repeated names something that was called although the node had ended in the snapshot, or its guard had answered. A guard
+// knows no path: it is looked at in the outermost graph. What is inside of a composite that is retried may be called again.
+func (c *cutter) repeated(snapshot []byte) string {
+	var file struct{ Nodes []cutNode }
 	if err := json.Unmarshal(snapshot, &file); err != nil {
 		return err.Error()
 	}
 	for _, n := range file.Nodes {
-		if n.Status.Terminal() && c.called["step "+n.ID]+c.called["test "+n.ID] > 0 {
-			return n.ID
-		}
 		if !n.Checking && c.called["guard "+n.ID] > 0 {
 			return "the guard of " + n.ID
+		}
+		if n.Status.Terminal() && c.called["test "+n.ID] > 0 {
+			return n.ID
+		}
+	}
+	return c.repeatedIn(file.Nodes, "")
+}
+
+func (c *cutter) repeatedIn(nodes []cutNode, prefix string) string {
+	for _, n := range nodes {
+		if n.Status.Terminal() && c.called["step "+prefix+n.ID] > 0 {
+			return prefix + n.ID
+		}
+		if n.Inside == nil || c.retried[n.ID] && !n.Status.Terminal() {
+			continue
+		}
+		inner := prefix + n.ID + "/"
+		switch {
+		case n.Inside.Items > 0:
+			inner = prefix
+		case n.Inside.Iteration > 0:
+			inner = fmt.Sprintf("%s%s#%d/", prefix, n.ID, n.Inside.Iteration)
+		}
+		if again := c.repeatedIn(n.Inside.Nodes, inner); again != "" {
+			return again
 		}
 	}
 	return ""
@@ -298,7 +400,7 @@ func withoutTimes(data []byte) string {
 	strip = func(v any) {
 		switch v := v.(type) {
 		case map[string]any:
-			for _, key := range []string{"taken", "start", "end", "since", "last_event"} {
+			for _, key := range []string{"taken", "start", "end", "since", "last_event", "began", "ended", "deadline"} {
 				delete(v, key)
 			}
 			for _, x := range v {

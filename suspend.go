@@ -26,11 +26,16 @@ func (s *State) suspend(t Token) error {
 	}
 	s.withdraw(t.Ref)
 	s.setStatus(t.Ref, Suspended)
+	s.fallAsleep()
+	return nil
+}
+
+// fallAsleep counts a node that is suspended.
+func (s *State) fallAsleep() {
 	s.asleep++
 	if s.onSuspend == SuspendStop {
 		s.hold = max(s.hold, holdFresh)
 	}
-	return nil
 }
 
 // sleep marks a running composite that can do nothing but wait. It stays running to whatever may stop it, so that what it
@@ -39,10 +44,7 @@ func (s *State) sleep(r Ref) {
 	was := s.words[r]
 	s.words[r] = was | wordDormant
 	s.busy--
-	s.asleep++
-	if s.onSuspend == SuspendStop {
-		s.hold = max(s.hold, holdFresh)
-	}
+	s.fallAsleep()
 	s.log(r, was, Suspended)
 }
 

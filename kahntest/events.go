@@ -428,7 +428,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			}
 			n.attempt, n.reentered = attempt, false
 		}
-		if c.part && c.waves && c.wave < 0 {
+		if c.part && c.waves && c.wave < 0 && n.within == "" {
 			c.wave, c.open = e.Tier, true // as above
 		}
 		if c.waves && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
@@ -488,6 +488,10 @@ func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
 	switch e.Type {
 	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
 		n.attempt = e.Attempt - 1
+	case kahn.EventNodeSuspended:
+		if n.attempt = e.Attempt; !n.isGate() {
+			n.last = kahn.EventNodeStarted // a composite that goes on
+		}
 	default:
 		n.attempt = e.Attempt
 	}
@@ -496,7 +500,7 @@ func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
 // running reports whether a composite has started, and has not ended.
 func (c *streamChecker) running(path string) bool {
 	n := c.nodes[path]
-	if n == nil && c.part {
+	if c.part && (n == nil || n.unseen) {
 		return true
 	}
 	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeTimedOut)
@@ -514,8 +518,9 @@ func mayFollow(e kahn.Event, n *nodeLife) bool {
 	switch {
 	case n.unseen:
 		return true
-	case n.again && (e.Type == kahn.EventNodeQueued || e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked):
-		return n.inline() != (e.Type == kahn.EventNodeQueued)
+	case n.again && n.inline() && (e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked),
+		n.again && !n.inline() && e.Type == kahn.EventNodeQueued:
+		return true
 	}
 	switch e.Type {
 	case kahn.EventNodeQueued:

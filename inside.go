@@ -1,0 +1,488 @@
+package kahn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// This file is about what is inside of composites when a run goes on: how a snapshot holds it, and how the nested runs are
+// made again. They are made level by level, from the outside to the inside: nesting has a bound, and graphs have none.
+
+// compositeState adds to a node what a snapshot holds of a composite, but for the nodes inside.
+func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
+	if x.items != nil && !n.Status.Terminal() {
+		n.List = store(x.items.value())
+	}
+	if x.comp == nil {
+		return
+	}
+	n.Inside = x.comp.state()
+	if n.Status != Running {
+		return
+	}
+	w := r.st.words[ref]
+	n.Dormant, n.Draining = w&wordDormant != 0, w&wordDraining != 0
+	n.TimedOut, n.Timeout = x.timedOut, x.timeout
+	if step := r.current(ref); step != nil {
+		if own := step.ctx.Load(); own != nil && own.deadline != 0 {
+			n.Deadline = r.timeAt(own.deadline)
+		}
+	}
+}
+
+// state is what a snapshot holds of the run nested in a composite, but for its nodes.
+func (comp *composite) state() *insideState {
+	c := comp.child
+	in := &insideState{
+		Iteration: c.iteration, Degraded: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
+		Cancelled: c.cancelled, Signals: c.earlySignalStates(), First: c.recorder.first,
+	}
+	if c.iteration > 1 {
+		in.Previous = store(c.previous)
+	}
+	for _, v := range comp.before.all {
+		in.Collected = append(in.Collected, stored{value: v})
+	}
+	if c.items != nil {
+		in.Items, in.AbortRun = c.items.len(), c.items.abort
+	}
+	if c.concluded {
+		in.Ended = c.timeAt(c.ended)
+	}
+	return in
+}
+
+// value is the list as the map's parameter gave it.
+func (x *items) value() any {
+	if !x.list.IsValid() {
+		return nil
+	}
+	return x.list.Interface()
+}
+
+// held is what a snapshot has of the nodes of one run, held against the run's plan.
+type held struct {
+	plan    *Plan
+	nodes   []nodeState
+	refs    []Ref       // by node
+	at      map[Ref]int // the reverse
+	signals map[Ref]any // for nodes that wait, and gates that were not reached
+	inside  []*held     // of composites, in the order of nodes
+
+	within *nodeState // the composite whose nodes these are; nil for the outermost run
+	ref    Ref        // of that
+	list   *items     // of a map
+
+	run     *Run // that goes on; nil until it is made
+	answers map[Ref]answer
+}
+
+// holdNodes holds nodes against a plan. Those of the outermost run have hashes, which cover what is inside.
+func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
+	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, signals: map[Ref]any{}}
+	for i := range nodes {
+		n := &nodes[i]
+		name := quoteID(prefix + n.ID)
+		ref, ok := p.Ref(n.ID)
+		if !ok || outermost && n.Hash != p.hashes[ref] {
+			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, name, n.Status)
+		}
+		if _, twice := h.at[ref]; twice || n.Status >= statusCount || n.Status == Waiting || n.Status == Idle && !n.Checking {
+			return nil, fmt.Errorf("%w: snapshot: node %s in status %v", ErrBadValue, name, n.Status)
+		}
+		if n.Status == Suspended && n.Wait == nil {
+			return nil, fmt.Errorf("%w: snapshot: node %s waits for nothing", ErrBadValue, name)
+		}
+		h.at[ref] = i
+		h.refs = append(h.refs, ref)
+		if !p.facts[ref].is(factComposite) {
+			n.Inside = nil // it is mocked
+			continue
+		}
+		in, err := holdInside(p, ref, n, prefix)
+		if err != nil {
+			return nil, err
+		}
+		if in != nil {
+			h.inside = append(h.inside, in)
+		}
+	}
+	return h, nil
+}
+
+// holdInside is holdNodes for what is inside of a composite, if there is something.
+func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err error) {
+	node := &p.nodes[ref]
+	var list *items
+	if node.Map != nil && !n.Checking && !n.Status.Terminal() {
+		var value any
+		if n.List != nil {
+			value = n.List.value
+		}
+		if list, err = p.itemsOf(ref, value); err != nil {
+			return nil, fmt.Errorf("snapshot: node %s: %w", quoteID(prefix+n.ID), err)
+		}
+	}
+	in := n.Inside
+	if in == nil {
+		if list != nil { // the map has not begun
+			return &held{within: n, ref: ref, list: list}, nil
+		}
+		return nil, nil
+	}
+	inner := p.sub(ref)
+	if node.Map != nil {
+		if list == nil {
+			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
+		}
+		inner = list.plan
+	}
+	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.nodes)) || (in.Iteration > 0) != (node.Loop != nil); bad {
+		return nil, fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
+	}
+	if h, err = holdNodes(inner, in.Nodes, n.prefixInside(prefix), false); err != nil {
+		return nil, err
+	}
+	h.within, h.ref, h.list = n, ref, list
+	h.early(in.Signals)
+	return h, nil
+}
+
+// begun reports whether there is a nested run.
+func (h *held) begun() bool { return h.plan != nil }
+
+// continues reports whether the nested run goes on, and is not only what its composite has come to.
+func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
+
+// early takes the signals of a snapshot, for gates that were not reached.
+func (h *held) early(signals []signalState) {
+	for _, s := range signals {
+		if ref, ok := h.plan.Ref(s.Node); ok && h.plan.facts[ref].is(factGate) {
+			h.signals[ref] = s.Value.value
+		}
+	}
+}
+
+// find finds the node that a signal is for: by its path, or by a token that is not the id of a node. Paths lead to where a
+// nested run has begun.
+func (h *held) find(name string) (*held, Ref, bool) {
+	for i, ref := range h.refs {
+		if n := &h.nodes[i]; n.Status == Suspended && n.Wait.Token == name && !h.plan.facts[ref].is(factGate) {
+			return h, ref, true
+		}
+	}
+	if ref, ok := h.plan.Ref(name); ok {
+		return h, ref, true
+	}
+	for _, in := range h.inside {
+		if !in.begun() {
+			continue
+		}
+		rest, ok := strings.CutPrefix(name, in.within.prefixInside(""))
+		if !ok {
+			continue
+		}
+		if x, ref, ok := in.find(rest); ok {
+			return x, ref, true
+		}
+	}
+	return h.findToken(name)
+}
+
+// findToken finds the node inside of composites that waits under a token.
+func (h *held) findToken(token string) (*held, Ref, bool) {
+	for _, in := range h.inside {
+		if !in.continues() {
+			continue
+		}
+		for i, ref := range in.refs {
+			if n := &in.nodes[i]; n.Status == Suspended && n.Wait.Token == token && n.ID != token && !in.plan.facts[ref].is(factGate) {
+				return in, ref, true
+			}
+		}
+		if x, ref, ok := in.findToken(token); ok {
+			return x, ref, true
+		}
+	}
+	return nil, noRef, false
+}
+
+// answer takes a signal for a node, by path or token.
+func (h *held) answer(name string, value any) error {
+	in, ref, ok := h.find(name)
+	if !ok {
+		return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
+	}
+	i, known := in.at[ref]
+	gate := in.plan.facts[ref].is(factGate)
+	switch {
+	case !known && !gate:
+		return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
+	case known && in.nodes[i].Status.Terminal():
+		return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), in.nodes[i].Status)
+	case in.within != nil && !in.continues():
+		return fmt.Errorf("%w: what %s is inside of is %v", ErrUnknownGate, quoteID(name), in.within.Status)
+	case known && in.nodes[i].Status != Suspended && !gate:
+		return fmt.Errorf("%w: node %s is %v", ErrUnknownGate, quoteID(name), in.nodes[i].Status)
+	}
+	if _, twice := in.signals[ref]; twice {
+		return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(name))
+	}
+	in.signals[ref] = value
+	return nil
+}
+
+// revive makes the nested runs, and works out what the signals mean, which may be user code: without the lock, and so it
+// leaves the run itself alone.
+func (h *held) revive(r *Run) {
+	h.run, h.answers = r, r.answers(h.signals)
+	for _, in := range h.inside {
+		if !in.begun() {
+			continue
+		}
+		n := in.within
+		step := &Step{run: r, ref: in.ref, attempt: n.Attempts}
+		if n.Substituted {
+			step.flags |= stepSubstituted
+		}
+		if r.plan.facts[in.ref].is(factCleanup) {
+			step.flags |= stepDetached
+		}
+		if !n.Deadline.IsZero() {
+			step.own().deadline = max(int64(n.Deadline.Sub(r.start)), 1)
+		}
+		var c *Run
+		switch node := &r.plan.nodes[in.ref]; {
+		case node.Map != nil:
+			c = r.itemsRun(step, in.list)
+			in.list.abort = n.Inside.AbortRun
+		case node.Loop != nil:
+			var previous any
+			if n.Inside.Previous != nil {
+				previous = n.Inside.Previous.value
+			}
+			c = r.iterationRun(step, n.Inside.Iteration, previous)
+		default:
+			c = r.subRun(step)
+		}
+		if r.ctx.Done() != nil {
+			c.detach = func() bool { return false } // see nested
+		}
+		in.revive(c)
+	}
+}
+
+// install restores the records and the words of the nodes, and of those inside, with the lock held.
+func (h *held) install() {
+	r := h.run
+	for i, ref := range h.refs {
+		n := &h.nodes[i]
+		r.restoreRecord(ref, n)
+		r.st.restoreWord(ref, n)
+		if r.log != nil {
+			r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
+		}
+	}
+	for _, in := range h.inside {
+		x := r.extra(in.ref)
+		x.items = in.list
+		if in.begun() {
+			in.installInside(x)
+		}
+	}
+}
+
+func (h *held) installInside(x *extra) {
+	c, n := h.run, h.within
+	r, state := c.outer, n.Inside
+	x.comp = &composite{child: c, before: iterations{degraded: state.Degraded, last: c.previous}}
+	for _, v := range state.Collected {
+		x.comp.before.all = append(x.comp.before.all, v.value)
+	}
+	c.epoch, c.cancelled, c.stoppedBy = r.epoch, state.Cancelled, state.StoppedFor
+	c.began = int64(state.Began.Sub(r.start))
+	if h.continues() {
+		r.activate(c.within)
+		x.timedOut, x.timeout = n.TimedOut, n.Timeout
+		c.resting = n.Dormant
+	}
+	c.limitTo(c.within)
+	r.furnish(c)
+	if first := state.First; first != 0 && c.log != nil {
+		c.recorder.first, c.recorder.wave, c.recorder.ended = first, first, first
+	}
+	h.install()
+	if c.items != nil {
+		for i := range h.nodes {
+			if h.nodes[i].Status == Failed {
+				c.items.failed++
+			}
+		}
+	}
+	if !h.continues() {
+		c.ended = int64(state.Ended.Sub(r.start))
+	}
+}
+
+// resume works out what follows from what was installed, from the outside to the inside. inWave tells whether the wave that is
+// to go on has started.
+func (h *held) resume(stop *stopState, inWave bool) {
+	r, s := h.run, &h.run.st
+	if h.within != nil && !h.continues() {
+		if stop != nil {
+			r.restoreStop(stop)
+		}
+		r.concluded, r.left = true, true
+		r.judge()
+		for _, in := range h.inside {
+			if in.begun() {
+				in.resume(in.within.Inside.Stop, true)
+			}
+		}
+		return
+	}
+	s.rebuild(h.refs, h.nodes, inWave)
+	for i, ref := range h.refs {
+		if n := &h.nodes[i]; n.Cause != CauseNone && !statusOf(s.words[ref]).Terminal() && statusOf(s.words[ref]) != Running {
+			origin := noRef
+			if o, ok := r.plan.Ref(n.Origin); ok {
+				origin = o
+			}
+			if err := s.stopNode(ref, n.Cause, origin, stopAsking); err != nil {
+				s.noteBug(err)
+			}
+			r.disarmNode(ref)
+		}
+	}
+	if stop != nil {
+		r.restoreStop(stop)
+		s.stop(stop.Kind, noRef, stopDraining) // composites that were asked to stop know it
+		for ref := range r.extras {
+			if statusOf(s.words[ref]).Terminal() {
+				r.disarmNode(ref)
+			}
+		}
+	}
+	for _, in := range h.inside {
+		if !in.begun() {
+			continue
+		}
+		if in.continues() {
+			r.timers++ // until the child's goroutines have returned
+			r.tree.touch(in.run)
+		}
+		in.resume(in.within.Inside.Stop, true)
+	}
+}
+
+// restoreStop tells the run what has stopped it.
+func (r *Run) restoreStop(stop *stopState) {
+	r.st.stopped = stop.Kind
+	r.stopCauses = map[CauseKind]*stopCause{stop.Kind: {cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}}
+}
+
+// each calls f for the runs that go on, the outermost first.
+func (h *held) each(f func(h *held)) {
+	f(h)
+	for _, in := range h.inside {
+		if in.continues() {
+			in.each(f)
+		}
+	}
+}
+
+// continueWaits arms the deadlines of the gates that wait, ends the waits whose deadline has passed, and then delivers the
+// signals, in the order of declaration. The timeouts of composites, and those over all attempts, go on counting.
+func (h *held) continueWaits(now int64) {
+	h.each(func(h *held) { h.run.expireGates(now) })
+	h.each(func(h *held) { h.run.deliver(h.answers, now) })
+	h.each(func(h *held) { h.continueTimeouts(now) })
+	var inner []*held
+	h.each(func(h *held) { inner = append(inner, h) })
+	for _, in := range slices.Backward(inner[1:]) {
+		if in.run.resting && in.run.canGoOn() {
+			in.run.wake(now)
+		}
+	}
+}
+
+func (r *Run) expireGates(now int64) {
+	at := r.timeAt(now)
+	for _, ref := range r.plan.declared {
+		x := r.extras[ref]
+		if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || statusOf(r.st.words[ref]) != Suspended {
+			continue
+		}
+		if left := x.wait.Deadline.Sub(at); left > 0 {
+			r.armGate(ref, x, left)
+		} else {
+			r.gateTimedOut(ref, now)
+		}
+	}
+}
+
+func (r *Run) deliver(answers map[Ref]answer, now int64) {
+	for _, ref := range r.plan.declared {
+		if a, ok := answers[ref]; ok {
+			if err := r.signal(ref, a, now); err != nil {
+				root := r.outermost()
+				root.warnings = append(root.warnings, fmt.Errorf("signal for node %s: %w", quoteID(r.path(ref)), err))
+			}
+		}
+	}
+}
+
+func (h *held) continueTimeouts(now int64) {
+	r := h.run
+	for _, ref := range r.plan.declared {
+		n := &r.plan.nodes[ref]
+		if n.OverallTimeout > 0 && r.records[ref].attempts > 0 && !statusOf(r.st.words[ref]).Terminal() {
+			x := r.extra(ref)
+			left := time.Duration(r.records[ref].start-now) + n.OverallTimeout
+			x.overall = r.after(left, func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
+		}
+	}
+	for _, in := range h.inside {
+		if in.continues() {
+			r.continueAttempt(in.run.within, now)
+		}
+	}
+}
+
+// continueAttempt arms the timeout of a composite's attempt.
+func (r *Run) continueAttempt(step *Step, now int64) {
+	x, own := r.extras[step.ref], step.ctx.Load()
+	if own == nil || own.deadline == 0 || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 {
+		return
+	}
+	n := &r.plan.nodes[step.ref]
+	if n.OverallTimeout > 0 && own.deadline >= r.records[step.ref].start+int64(n.OverallTimeout) {
+		return // which is armed already
+	}
+	timeout := n.Timeout
+	if n.Map != nil {
+		timeout = 0
+	}
+	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {
+		timeout = r.cfg.cleanupTimeout
+	}
+	x.attempt = r.after(time.Duration(own.deadline-now), func(now int64) { r.timeOut(step, x, timeoutAttempt, timeout, now) })
+}
+
+// canGoOn reports whether a run that rested when the snapshot was taken has something to do.
+func (r *Run) canGoOn() bool {
+	s := &r.st
+	if s.busy > 0 || s.done() {
+		return true
+	}
+	for _, w := range s.words {
+		if statusOf(w) == Ready && (s.hold == holdNothing || w&wordCount != 0) {
+			return true
+		}
+	}
+	return false
+}
