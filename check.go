@@ -101,6 +101,12 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	value, _ := r.assembled(ref, flags, m.Over, res.merged)
 	if res.items, res.err = r.plan.itemsOf(ref, value); res.err != nil {
 		res.verdict.Fail = CauseContractInput
+		return res
+	}
+	if r.cfg.checkValues { // the list goes into snapshots
+		if _, err := encodeValue(r.cfg.codec, value); err != nil {
+			res.verdict.Fail, res.err = CauseStoreError, fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
+		}
 	}
 	return res
 }

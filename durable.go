@@ -157,7 +157,7 @@ func (d *durable) add(r *Run, changes []change) {
 	}
 	for _, ref := range tx.refs {
 		n := r.nodeState(ref, r.st.words[ref])
-		n.Event = tx.show
+		n.Event, n.Inside = tx.show, nil
 		tx.nodes = append(tx.nodes, n)
 	}
 	targets := make([]Ref, 0, len(increments))

@@ -99,9 +99,9 @@ func (r *Run) limitTo(step *Step) {
 
 // beginChild begins a nested run, with the lock held.
 func (r *Run) beginChild(comp *composite, c *Run, now int64) {
-	r.flush(now) // the start of the composite comes before what happens inside
 	comp.child, comp.working = c, false
-	r.timers++ // until the child's goroutines have returned
+	r.flush(now) // the start of the composite comes before what happens inside
+	r.timers++   // until the child's goroutines have returned
 	c.began = now
 	r.furnish(c)
 	c.st.begin()

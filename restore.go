@@ -12,8 +12,11 @@ import (
 // attempted again: at least once is what can be promised, and [Step.IdempotencyKey] is the same. Neither guards nor
 // conditions that have answered are asked again. Attempts, event ids and delta indices go on counting.
 //
-// signals answers nodes that wait, by id or token, a part of them or none; it may also answer gates that the run has not
-// reached. Deadlines of gates are those of the first wait; one that has passed fails its gate before any signal arrives.
+// A composite that was running goes on in the same attempt, with what is inside of it as with the run: finished items of a map
+// are not performed again, a loop goes on at its iteration. Its timeouts go on counting while the run is not in memory.
+//
+// signals answers nodes that wait, by id, inside composites by path, or by token, a part of them or none; it may also answer
+// gates that the run has not reached, inside composites if these have begun. Deadlines of gates are those of the first wait; one that has passed fails its gate before any signal arrives.
 //
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
 // unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
@@ -55,7 +58,7 @@ func Redriven(s *Snapshot, nodes ...string) Option {
 
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
 // nodes that were idle: every other node must be there, with the same in-edges, and be the same in all that [Plan.Hash]
-// covers.
+// covers, a composite with all that is inside of it.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
