@@ -23,6 +23,7 @@ func (w *worker) check() bool {
 	res := w.evaluate()
 	w.now = w.run.now()
 	w.run.lock()
+	w.run.ringDue(w.now)
 	w.run.settleCheck(w.task.Token, res, w.now)
 	return w.take()
 }

@@ -280,7 +280,7 @@ func (r *Run) commit() {
 			r.written(tx)
 		}
 		if len(d.outbox) > 0 {
-			r.dispatch(r.now())
+			r.followUp(r.now())
 			r.st.mu.Unlock()
 			continue
 		}

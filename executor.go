@@ -193,6 +193,7 @@ type Run struct {
 	bound     int64     // when the run's time is up, ns since start; 0 means never
 	remaining int64     // the longest path of the tree that remains after the run
 	stoppedBy CauseKind // what the composite was stopped for, if it was
+	single    *single   // nil but for runs with one slot; the outermost run's
 	items     *items    // of a map, of whose items this is the run
 	iteration int       // of a loop, from 1, of which this is the run; else 0
 	previous  any       // what the iteration before came to
@@ -211,7 +212,7 @@ type Run struct {
 	done            chan struct{} // closed when concluded, workers and timers are 0
 
 	detach     func() bool              // takes the run off the caller's context
-	deadline   *time.Timer              // of the run
+	deadline   *alarm                   // of the run
 	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	cancelled  bool                     // Cancel was called or the caller's context ended
 	verdict    verdict
@@ -314,7 +315,7 @@ type extra struct {
 	memoized  bool  // the output is that of an earlier run
 	reentries int32 // how often the step was entered again in the same attempt
 
-	attempt, overall, grace, backoff, gate *time.Timer // armed ones; nil otherwise
+	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }
 
 func (r *Run) extra(ref Ref) *extra {
@@ -336,6 +337,10 @@ func (r *Run) prepare(x *restoration) {
 	r.st.init(r.plan, r.cfg)
 	r.st.host = r
 	r.st.admits = true
+	if r.cfg.limit == 1 {
+		r.single = &single{}
+		r.single.note()
+	}
 	if r.plan.composite {
 		r.plant()
 	}
@@ -360,7 +365,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	if r.ctx.Err() != nil {
 		ended = r.callerCause()
 	}
-	r.careful = r.cfg.checkValues || r.ctx.Done() != nil
+	r.careful = r.cfg.checkValues || r.ctx.Done() != nil || r.single != nil
 	if r.ctx.Done() != nil {
 		r.base = context.WithoutCancel(r.ctx)
 	}
@@ -404,6 +409,11 @@ func (r *Run) begin(x *restoration, now int64) {
 			r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
 		})
 	}
+	r.followUp(now)
+}
+
+// followUp is dispatch for a run whose tree, if it is part of one, has not been seen to.
+func (r *Run) followUp(now int64) {
 	if r.tree != nil {
 		r.tree.touch(r)
 		r.tree.settle(now)
@@ -418,7 +428,7 @@ func (r *Run) now() int64 { return int64(time.Since(r.start)) }
 // dispatch sees to it that what can be done is being done. It is called with the lock held after every change that no
 // worker follows up on.
 func (r *Run) dispatch(now int64) {
-	if !r.starting && r.alone == 0 && r.st.hasNext() {
+	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.hasNext() { // else the tree does
 		r.starting = true
 		r.workers++
 		go r.work()
@@ -489,10 +499,10 @@ func (r *Run) release(now int64) {
 	var ending []stopOrder
 	if r.tree != nil {
 		r.tree.touch(r)
-		ending = r.tree.settle(now)
+		r.tree.settle(now)
+		ending, r.tree.ending = r.tree.ending, nil
 	} else {
-		r.collectStops()
-		ending, r.ending = r.ending, nil
+		ending = r.endings()
 		r.flush(now)
 		r.dispatch(now)
 	}

@@ -53,6 +53,7 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed := w.run, w.step, w.failed
 	w.failed = nil
 	r.lock()
+	r.ringDue(w.now)
 	if r.current(step.ref) != step {
 		r.st.mu.Unlock()
 		return false

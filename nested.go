@@ -75,7 +75,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	cfg := *r.tree.root.cfg
 	c := &Run{
 		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: &cfg, start: r.start, log: r.log,
-		tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
+		single: r.single, tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
 	}
 	c.limitTo(step)
 	if r.detach != nil {

@@ -12,9 +12,47 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
+// treeGen makes random graphs with composites.
+type treeGen struct {
+	rng      *rand.Rand
+	inline   bool          // with guards, conditions and gates
+	timeless bool          // without retries and timeouts
+	tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
+	fine     bool          // delays and timeouts that hardly ever end at the same instant
+}
+
 // randomTree makes a graph of a few nodes, some of which are composites down to the given depth.
-func randomTree(rng *rand.Rand, depth int) *kahn.Graph {
-	g := graph()
+func randomTree(rng *rand.Rand, depth int) *kahn.Graph { return treeGen{rng: rng}.tree(depth) }
+
+func (x treeGen) delay(n int) time.Duration {
+	if x.tick > 0 {
+		return time.Duration(1+x.rng.IntN(5)) * x.tick
+	}
+	if x.fine {
+		return time.Duration(1 + x.rng.IntN(n*int(ms)))
+	}
+	return time.Duration(1+x.rng.IntN(n)) * ms
+}
+
+// inlined adds to a node what is evaluated inline, or makes it such a thing.
+func (x treeGen) inlined(n *kahn.Node) {
+	pass := x.rng.IntN(4) > 0
+	switch x.rng.IntN(8) {
+	case 0, 1, 2:
+		n.When = func(kahn.View) (bool, error) { return pass, nil }
+	case 3:
+		if !n.Cleanup && n.Key == "" && n.Groups == nil {
+			*n = kahn.Node{ID: n.ID, In: n.In, Test: func(kahn.View) (any, error) { return pass, nil }}
+		}
+	case 4:
+		if x.rng.IntN(8) == 0 {
+			*n = kahn.Node{ID: n.ID, In: n.In, Kind: kahn.KindGate}
+		}
+	}
+}
+
+func (x treeGen) tree(depth int) *kahn.Graph {
+	g, rng := graph(), x.rng
 	g.Groups = []kahn.Group{{Name: "g", Limit: 1 + rng.IntN(2)}}
 	for i := range 1 + rng.IntN(5) {
 		n := kahn.Node{ID: fmt.Sprint("n", i), Priority: rng.IntN(3)}
@@ -24,10 +62,10 @@ func randomTree(rng *rand.Rand, depth int) *kahn.Graph {
 			}
 		}
 		if rng.IntN(4) == 0 {
-			n.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: time.Duration(1+rng.IntN(50)) * ms}
+			n.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: x.delay(50)}
 		}
 		if rng.IntN(6) == 0 {
-			n.Timeout = time.Duration(1+rng.IntN(60)) * ms
+			n.Timeout = x.delay(60)
 		}
 		n.ContinueOnFail = rng.IntN(5) == 0
 		n.Cleanup = rng.IntN(10) == 0
@@ -44,18 +82,24 @@ func randomTree(rng *rand.Rand, depth int) *kahn.Graph {
 		if depth > 0 && kind < 5 {
 			switch kind {
 			case 0, 1:
-				n.Sub = randomTree(rng, depth-1)
+				n.Sub = x.tree(depth - 1)
 			case 2:
 				n.Map = &kahn.Map{Over: "items", Limit: rng.IntN(3), ToleratedCount: rng.IntN(3), FailFast: rng.IntN(2) == 0, Compact: rng.IntN(2) == 0}
 			case 3:
 				n.Map = &kahn.Map{Over: "items", Limit: rng.IntN(3), ToleratedPercent: float64(rng.IntN(101))}
-				n.Sub = randomTree(rng, depth-1)
+				n.Sub = x.tree(depth - 1)
 			case 4:
 				times := 1 + rng.IntN(3)
-				n.Sub = randomTree(rng, depth-1)
+				n.Sub = x.tree(depth - 1)
 				n.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 1 + rng.IntN(4), OnLimit: kahn.LoopLimit(rng.IntN(2))}
 			}
 			n.Params = map[string]any{"items": numbers(rng.IntN(4))}
+		}
+		if x.timeless {
+			n.Retry, n.Timeout = kahn.Retry{}, 0
+		}
+		if x.inline {
+			x.inlined(&n)
 		}
 		g.Add(n)
 	}

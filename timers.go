@@ -19,13 +19,42 @@ func (r *Run) disarmAll() {
 	}
 }
 
-// after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
-// armed.
-func (r *Run) after(d time.Duration, f func(now int64)) *time.Timer {
-	r.timers++
-	return time.AfterFunc(max(d, 0), func() { r.callback(f) })
+// alarm is a callback that is armed.
+type alarm struct {
+	timer *time.Timer
+	run   *Run
+	ring  func(now int64)
+
+	// Of a run with one slot.
+	when  int64
+	seq   uint64
+	index int // among the alarms plus one; 0 means that it was rung or disarmed
 }
 
+// after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
+// armed.
+func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
+	r.timers++
+	d = max(d, 0)
+	a := &alarm{run: r, ring: f}
+	if r.single != nil {
+		a.when = saturatingAdd(r.now(), int64(d))
+		r.single.add(a)
+	}
+	a.timer = time.AfterFunc(d, func() {
+		r.callback(func(now int64) {
+			switch {
+			case r.single == nil:
+				a.ring(now)
+			case a.index > 0:
+				r.ringDue(max(now, a.when))
+			}
+		})
+	})
+	return a
+}
+
+// callback runs f with the lock held, unless the run has ended, and follows up on what f did.
 func (r *Run) callback(f func(now int64)) {
 	now := r.now()
 	s := &r.st
@@ -39,9 +68,16 @@ func (r *Run) callback(f func(now int64)) {
 
 // disarm stops a timer. One that has fired runs its callback to its end, which finds nothing left to do; a callback does not
 // touch the field that its timer is in, which may hold the next one by then.
-func (r *Run) disarm(t **time.Timer) {
-	if *t != nil && (*t).Stop() {
+func (r *Run) disarm(t **alarm) {
+	a := *t
+	if a == nil {
+		return
+	}
+	if a.timer.Stop() {
 		r.timers--
+	}
+	if r.single != nil {
+		r.single.remove(a)
 	}
 	*t = nil
 }
@@ -130,8 +166,11 @@ func (r *Run) abandon(step *Step, now int64) {
 		root.abandonedInside = append(root.abandonedInside, r.path(ref))
 	}
 	r.workers--
-	if r.alone > 0 && r.plan.facts[ref].is(factInline) {
+	switch inline := r.plan.facts[ref].is(factInline); {
+	case r.alone > 0 && inline:
 		r.alone--
+	case r.tree != nil && r.tree.alone > 0 && (inline || r.st.tree == nil):
+		r.tree.alone--
 	}
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
 	if x.timedOut != timeoutNone {

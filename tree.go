@@ -9,14 +9,25 @@ import (
 // tree is what a run and the runs nested in it share besides the lock: the slots of Limit, which the leaves of the tree
 // hold and composites do not, and the list of runs that a critical section has touched. Only a run whose plan has
 // composites has one. All of it is guarded by the common lock.
+//
+// With one slot the order of everything is determined. Three rules make it so: whoever may take something takes the first of
+// the whole tree, not of its own run; what needs no slot comes before what does; and while a worker evaluates something
+// without a slot, nobody takes anything. So what happens next is a function of the state of the tree alone, and which worker
+// comes first has no say in it.
 type tree struct {
 	root    *Run
-	limit   int    // slots of all runs together; 0 means no limit
-	used    int    //
-	waiting queue  // runs with a ready node that wants a slot, the best first; empty without a limit
-	touched []*Run // to be seen to before the lock is released
+	limit   int         // slots of all runs together; 0 means no limit
+	used    int         //
+	waiting queue       // runs with a ready node that wants a slot, with one slot all that could go on; the best first; empty without a limit
+	touched []*Run      // to be seen to before the lock is released
+	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*slots
 	deltas  map[string]int // how many the nodes of nested runs have emitted, over all attempts of theirs and of their composites, by path
+
+	// Of a tree with one slot.
+	alone  int    // workers that evaluate something without a slot, see Run.alone
+	coming bool   // a worker was started that has not taken its first task
+	gated  []*Run // runs with gates that were not reached
 }
 
 // countedDeltas notes how many deltas the node with this path has emitted.
@@ -31,7 +42,9 @@ func (t *tree) countedDeltas(path string, n int) {
 // longest remaining path up to the end of the outermost run, then by declaration, as if the graphs were one.
 type turn struct {
 	run      *Run
-	index    int // in the queue plus one; 0 means that it is not in there
+	index    int  // in the queue plus one; 0 means that it is not in there
+	gated    bool // it is among the tree's
+	slotless bool // in a tree with one slot: its best node needs none
 	priority int
 	rank     int64
 	order    []int32 // of the composites that the run is in, each followed by the run's number
@@ -46,34 +59,103 @@ func (t *tree) touch(r *Run) {
 	}
 }
 
-// settle sees to every run that was touched, and hands the free slots out. It returns the attempts whose contexts are to
-// end when the lock is released.
-func (t *tree) settle(now int64) (ending []stopOrder) {
-	for len(t.touched) > 0 {
-		r := t.touched[len(t.touched)-1]
-		t.touched = t.touched[:len(t.touched)-1]
-		r.touched = false
-		r.collectStops()
-		ending = append(ending, r.ending...)
-		r.ending = nil
-		r.flush(now)
-		t.queue(&r.st)
-		r.dispatch(now)
+// settle sees to every run that was touched, and hands the free slots out.
+func (t *tree) settle(now int64) {
+	t.attend(now)
+	if t.limit == 1 {
+		t.pass(now)
+		return
 	}
 	// A worker that has been started and has not taken its task is the next to have a slot, and sees to the others then.
 	if len(t.waiting) > 0 && t.used < t.limit {
 		t.waiting[0].turn.run.dispatch(now)
 	}
-	return ending
 }
 
-// queue puts a run into its place among those that wait for a slot.
+// attend sees to every run that was touched.
+func (t *tree) attend(now int64) {
+	for len(t.touched) > 0 {
+		r := t.touched[len(t.touched)-1]
+		t.touched = t.touched[:len(t.touched)-1]
+		r.touched = false
+		t.ending = append(t.ending, r.endings()...)
+		r.flush(now)
+		t.queue(&r.st)
+		r.dispatch(now)
+	}
+}
+
+// pass sees to it, in a tree with one slot, that the first of all that can be done is being done.
+func (t *tree) pass(now int64) {
+	for t.alone == 0 && !t.coming && !t.root.single.interrupts() {
+		switch {
+		case len(t.waiting) > 0 && t.hasTurn(t.waiting[0]):
+			r := t.waiting[0].turn.run
+			t.coming = true
+			r.workers++
+			go r.work()
+			return
+		case len(t.gated) == 0:
+			return
+		}
+		// Nothing can be started before a gate: it is reached at once.
+		r := t.gated[0]
+		t.gated = t.gated[1:]
+		r.st.turn.gated = false
+		for g, ok := r.st.nextGate(); ok; g, ok = r.st.nextGate() {
+			r.reachGate(g.Ref, now)
+		}
+		t.touch(r)
+		t.attend(now)
+	}
+}
+
+// hasTurn reports whether a run is the one to go on, in a tree with one slot.
+func (t *tree) hasTurn(s *State) bool {
+	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == s && (s.turn.slotless || t.used < t.limit)
+}
+
+// takeTurn is State.next for a worker of a tree with one slot, up to the first task that is for a worker.
+func (w *worker) takeTurn() (Task, bool) {
+	r := w.run
+	t, s := r.tree, &r.st
+	for t.touch(r); ; t.touch(r) {
+		t.attend(w.now)
+		if !t.hasTurn(s) {
+			return Task{}, false
+		}
+		task, ok := s.next()
+		switch {
+		case ok && task.Gate: // nothing but what is held back comes before it
+			r.reachGate(task.Ref, w.now)
+		case ok && !task.Check && r.plan.facts[task.Ref].is(factComposite):
+			w.task = task
+			w.begin(task)
+			r.beginComposite(w.step, w.now)
+		default:
+			if ok && (task.Check || s.tree == nil || r.plan.facts[task.Ref].is(factInline)) {
+				w.alone = true
+				t.alone++
+			}
+			return task, ok
+		}
+	}
+}
+
+// queue puts a run into its place among those that wait for a slot, or with one slot for anything.
 func (t *tree) queue(s *State) {
-	if s.tree == nil {
+	wants := s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
+	switch {
+	case t.limit == 1:
+		wants = wants || s.inline.Len() > 0
+		if len(s.gates) > 0 && !s.turn.gated {
+			s.turn.gated = true
+			t.gated = append(t.gated, s.turn.run)
+		}
+	case s.tree == nil:
 		return
 	}
 	s.turn.update(s)
-	wants := s.ready.Len() > 0 && s.running < s.limit
 	switch {
 	case wants && s.turn.index == 0:
 		heap.Push(&t.waiting, s)
@@ -86,8 +168,14 @@ func (t *tree) queue(s *State) {
 
 // update works out the place of the run's best ready node.
 func (x *turn) update(s *State) {
+	if x.run.tree.limit == 1 && s.inline.Len() > 0 {
+		first, _ := s.inline.Min()
+		x.slotless, x.priority, x.rank, x.node = true, 0, 0, s.plan.decl[first]
+		return
+	}
 	if pos, ok := s.ready.Min(); ok {
 		ref := s.at[pos]
+		x.slotless = s.tree == nil
 		x.priority, x.rank = s.plan.nodes[ref].Priority, saturatingAdd(s.plan.rank[ref], x.run.remaining)
 		x.node = s.plan.decl[ref]
 	}
@@ -107,6 +195,9 @@ func (t *tree) grants(s *State) bool {
 }
 
 func (x *turn) before(y *turn) bool {
+	if x.slotless != y.slotless {
+		return x.slotless
+	}
 	if c := cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(y.rank, x.rank)); c != 0 {
 		return c < 0
 	}

@@ -56,6 +56,9 @@ func (r *Run) work() {
 	defer w.exit()
 	r.lock()
 	r.starting = false
+	if r.tree != nil {
+		r.tree.coming = false
+	}
 	for more := w.take(); more; {
 		more = w.perform()
 		if w.phase == phaseUser {
@@ -117,7 +120,7 @@ func (w *worker) performPlain() (more bool) {
 		value, err := do(step, step)
 		w.phase = phaseEngine
 		w.now = r.now()
-		if err != nil || r.careful && (r.cfg.checkValues || r.ctx.Err() != nil) {
+		if err != nil || r.careful && (r.cfg.checkValues || r.ctx.Err() != nil || r.single.due(w.now)) {
 			return w.finishPlain(value, err)
 		}
 		r.lock()
@@ -190,6 +193,7 @@ func (w *worker) exit() {
 		return
 	}
 	w.run.st.mu.Lock()
+	w.run.ringDue(w.now)
 	w.run.settleCheck(w.task.Token, checkResult{verdict: CheckVerdict{Fail: CauseGoexit}, err: ErrGoexit}, w.now)
 	w.leave()
 }
@@ -199,21 +203,22 @@ func (w *worker) exit() {
 func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
-	if w.alone {
-		w.alone = false
-		r.alone--
-	}
-	if r.alone > 0 { // whoever evaluates goes on
+	w.evaluated()
+	if r.alone > 0 || r.single.interrupts() { // whoever evaluates goes on, or returns
 		w.leave()
 		return false
 	}
-	t, ok := s.next()
-	for ok && t.Gate {
-		r.reachGate(t.Ref, w.now)
-		t, ok = s.next()
-	}
-	if r.plan.composite {
-		t, ok = w.beginComposites(t, ok)
+	var t Task
+	ordered, ok := r.tree != nil && r.tree.limit == 1, false
+	if ordered {
+		t, ok = w.takeTurn()
+	} else {
+		for t, ok = s.next(); ok && t.Gate; t, ok = s.next() {
+			r.reachGate(t.Ref, w.now)
+		}
+		if r.plan.composite {
+			t, ok = w.beginComposites(t, ok)
+		}
 	}
 	if !ok {
 		w.leave()
@@ -230,7 +235,7 @@ func (w *worker) take() bool {
 			w.record(t)
 		}
 	}
-	for len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now, lest it depend on who comes first
+	for !ordered && len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now, lest it depend on who comes first
 		g, ok := s.nextGate()
 		if !ok {
 			break
@@ -255,12 +260,22 @@ func (w *worker) take() bool {
 
 // leave gives up the worker's place and releases the lock.
 func (w *worker) leave() {
-	if w.alone {
-		w.alone = false
-		w.run.alone--
-	}
+	w.evaluated()
 	w.run.workers--
 	w.run.release(w.now)
+}
+
+// evaluated lets others go on when the worker has evaluated something alone.
+func (w *worker) evaluated() {
+	if !w.alone {
+		return
+	}
+	w.alone = false
+	if w.run.tree != nil {
+		w.run.tree.alone--
+	} else {
+		w.run.alone--
+	}
 }
 
 // begin makes the Step of an attempt that the state has started.
@@ -415,7 +430,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
-	if c.Status == Failed || step.ended() != nil {
+	if c.Status == Failed || step.ended() != nil || r.single.due(w.now) {
 		if err := w.draw(res, &c); err != nil {
 			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: NoRetryCause}
 		}
@@ -425,6 +440,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		cause = r.callerCause()
 	}
 	r.lock()
+	r.ringDue(w.now)
 	if r.current(ref) != step {
 		r.st.mu.Unlock() // abandoned: its place was given up for it
 		return false

@@ -1,0 +1,256 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// durations are what a clock has a say in, besides the times of events.
+var durations = regexp.MustCompile(`"(duration_ms|durationMs)":[0-9.e+-]+`)
+
+// sameButTimes renders events without ids of runs and times.
+func sameButTimes(t *testing.T, events []kahn.Event) []string {
+	lines := make([]string, len(events))
+	for i, e := range events {
+		e.RunID, e.TraceID, e.Time = "", "", time.Time{}
+		data, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[i] = durations.ReplaceAllString(string(data), "")
+	}
+	return lines
+}
+
+// requireSameOrder compares the events of one run with those of another.
+func requireSameOrder(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			from := max(0, i-5)
+			t.Fatalf("%s: event %d is another one\n%s\nthe first time\n%s", what, i+1,
+				strings.Join(got[from:min(i+3, len(got))], "\n"), strings.Join(want[from:min(i+3, len(want))], "\n"))
+		}
+	}
+}
+
+// orderRow is a way to run random composites with one slot.
+type orderRow struct {
+	name  string
+	fake  bool          // in fake time
+	grain time.Duration // durations are multiples of it
+	most  int           // as many at most; 0 means that steps take no time
+	quick bool          // most steps take none
+	gen   treeGen
+}
+
+// TestLimitOneOrder runs random composites with one slot again and again: the order of everything is determined by the graph
+// and by how long its steps take.
+func TestLimitOneOrder(t *testing.T) {
+	seeds, times := uint64(100), 8
+	if testing.Short() {
+		seeds, times = 25, 5
+	}
+	for _, row := range []orderRow{
+		{name: "fake time", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: treeGen{inline: true, fine: true}},
+		{name: "equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: treeGen{inline: true, tick: 10 * ms}},
+		{name: "no time", gen: treeGen{inline: true, timeless: true}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for seed := range seeds {
+				var first []string
+				for i := range times {
+					var lines []string
+					run := func(t *testing.T) { lines = runOrdered(t, seed, row) }
+					if row.fake {
+						synctest.Test(t, run)
+					} else {
+						run(t)
+					}
+					if i == 0 {
+						first = lines
+					}
+					requireSameOrder(t, fmt.Sprint("seed ", seed, ", run ", i), lines, first)
+				}
+			}
+		})
+	}
+}
+
+func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
+	rng := rand.New(rand.NewPCG(11, seed))
+	gen := row.gen
+	gen.rng = rng
+	g := gen.tree(3)
+	opts := []kahn.Option{kahn.Limit(1), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)), kahn.FailureMode(rng.IntN(3)),
+		kahn.StopMode(rng.IntN(2)), kahn.CancelGrace(time.Hour), kahn.Random(func() float64 { return 0.5 })}
+	salt := rng.Uint64()
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
+		h := rand.New(rand.NewPCG(salt, uint64(len(s.Path())*31+s.Attempt())+uint64(s.Index()+1)*7+uint64(s.Path()[len(s.Path())-1])))
+		d := time.Duration(h.IntN(row.most+1)) * row.grain
+		if row.quick && h.IntN(4) > 0 {
+			d = 0
+		}
+		if d == 0 && rand.IntN(4) == 0 { // chance that has no say
+			runtime.Gosched()
+		}
+		switch h.IntN(12) {
+		case 0, 1:
+			time.Sleep(d)
+			return nil, errStep
+		case 2:
+			return nil, kahn.Skip("no")
+		case 3, 4:
+			if d > 0 {
+				return takes(d)(ctx, s)
+			}
+		}
+		time.Sleep(d) // whatever its context says
+		return nil, nil
+	}
+	stop, after := rng.IntN(8), time.Duration(1+rng.IntN(int(200*ms)))
+	if row.fake && stop == 0 {
+		opts = append(opts, kahn.Timeout(after))
+	}
+	if row.fake && rng.IntN(2) == 0 {
+		opts = append(opts, kahn.CancelGrace(20*ms))
+	}
+	rec := newRecorder()
+	opts = append(opts, kahn.OnEvent(rec.add))
+	if !row.fake {
+		res, _ := kahn.Execute(t.Context(), g, step, opts...)
+		return requireOrdered(t, seed, g, res, rec)
+	}
+	run, err := kahn.Start(t.Context(), g, step, opts...)
+	if err != nil {
+		t.Fatal(seed, err)
+	}
+	switch stop {
+	case 1:
+		time.AfterFunc(after, run.Cancel)
+	case 2:
+		time.AfterFunc(after, func() { run.AbortAll(errHost) })
+	case 3:
+		time.AfterFunc(after, func() { _ = run.CancelNode("n0") })
+	}
+	time.Sleep(10*time.Hour + 1) // to its end, or to where only signals would help
+	run.Leave()
+	res, _ := run.Wait()
+	return requireOrdered(t, seed, g, res, rec)
+}
+
+// requireOrdered looks at a run before its events are compared with those of others.
+func requireOrdered(t *testing.T, seed uint64, g *kahn.Graph, res *kahn.Result, rec *recorder) []string {
+	if len(res.Warnings) > 0 {
+		t.Fatalf("seed %d: %v", seed, res.Warnings)
+	}
+	if len(res.Abandoned) > 0 {
+		return sameButTimes(t, rec.all())
+	}
+	if err := kahntest.CheckEvents(g, res, rec.all()); err != nil {
+		t.Fatalf("seed %d: %v\n%s", seed, err, eventText(rec.all()))
+	}
+	return sameButTimes(t, rec.all())
+}
+
+// again runs a graph with one slot and in fake time, again and again, and compares the events.
+func again(t *testing.T, g *kahn.Graph, step kahn.StepFunc, look func(trial), opts ...kahn.Option) {
+	var first []string
+	for i := range 20 {
+		inBubble(t, fmt.Sprint("run ", i), func(t *testing.T) {
+			r := try(t, g, step, append(opts, kahn.Limit(1))...)
+			look(r)
+			lines := sameButTimes(t, r.events)
+			if i == 0 {
+				first = lines
+			}
+			requireSameOrder(t, fmt.Sprint("run ", i), lines, first)
+		})
+	}
+}
+
+// TestLimitOneEqualTimes has the backoffs of several nodes end at the same instant, and a timeout pass at the instant at which
+// the step returns: alarms come first, in the order in which they were set.
+func TestLimitOneEqualTimes(t *testing.T) {
+	g := graph()
+	for i := range 8 {
+		g.Add(kahn.Node{ID: fmt.Sprint("R", i), Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 50 * ms, Jitter: kahn.JitterNone}})
+	}
+	g.Add(kahn.Node{ID: "T", After: []string{"R7"}, Timeout: 20 * ms}, after("Z", "R0"))
+	again(t, g, func(ctx context.Context, s *kahn.Step) (any, error) {
+		switch {
+		case s.ID() == "T":
+			time.Sleep(20 * ms)
+		case s.ID() != "Z" && s.Attempt() == 1:
+			return nil, errStep
+		}
+		return nil, nil
+	}, func(r trial) {
+		r.t.Helper()
+		queued := ""
+		for _, e := range r.events {
+			if e.Type == kahn.EventNodeQueued && e.Attempt == 2 {
+				queued += e.Path + " "
+			}
+		}
+		if queued != "R0 R7 R1 R2 R3 R4 R5 R6 " { // that of their first attempts: the longest path first, then declaration
+			r.t.Error("queued again in the order", queued)
+		}
+		r.cause("T", kahn.CauseTimeout)
+	})
+}
+
+// TestLimitOneInterrupted has a timeout interrupt a step and end a nested run at the same instant.
+func TestLimitOneInterrupted(t *testing.T) {
+	inner := graph(kahn.Node{ID: "run", Priority: 1}, kahn.Node{ID: "loop", Sub: graph(after("X"))})
+	again(t, graph(kahn.Node{ID: "S", Sub: inner, Timeout: 10 * ms}), func(ctx context.Context, s *kahn.Step) (any, error) {
+		<-ctx.Done()
+		for range rand.IntN(3) { // chance that has no say
+			runtime.Gosched()
+		}
+		return nil, ctx.Err()
+	}, func(r trial) { r.expect("S:F", "failed") })
+}
+
+// TestWaitingForSlotIsNotSuspended has a node inside a sub-graph wait for the slot that a node outside holds, while a gate
+// inside waits for its signal: the sub-graph can still go on by itself.
+func TestWaitingForSlotIsNotSuspended(t *testing.T) {
+	inner := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "L"})
+	for name, g := range map[string]*kahn.Graph{
+		"run":   graph(kahn.Node{ID: "M", Priority: 1}, kahn.Node{ID: "S", Sub: inner}),
+		"group": graph(kahn.Node{ID: "M", Priority: 1, Key: "k"}, kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "L", Key: "k"})}),
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			rec := newRecorder()
+			opts := []kahn.Option{kahn.OnEvent(rec.add), kahn.Limit(1)}
+			if name == "group" {
+				opts[1] = kahn.KeyLimit(1)
+			}
+			res, err := kahn.Execute(t.Context(), g, takes(10*ms), opts...)
+			if err != nil || res.Status != kahn.RunSuspended {
+				t.Fatal(res.Status, err)
+			}
+			order := ""
+			for _, e := range rec.all() {
+				if e.Type == kahn.EventNodeSuspended || e.Type == kahn.EventNodeCompleted {
+					order += e.Path + " "
+				}
+			}
+			if order != "S/G M S/L S " {
+				t.Error("ended or suspended in the order", order)
+			}
+			checkEvents(t, g, res, rec.all())
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package kahn
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"sync/atomic"
+)
+
+// single is what a run with one slot has besides, common to its tree. In it nothing is left to chance that can be ordered:
+//
+//   - Timers of equal time go off in any order. So whoever takes the lock, a worker that reports or a timer, rings all alarms
+//     that are due first: those of equal time in the order of arming, and all of them before what a step does at that time.
+//   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: else it would be chance what
+//     comes first.
+//   - See also Run.alone, and for runs with composites tree.
+//
+// All of it is guarded by the lock, but for next.
+type single struct {
+	alarms
+	seq         uint64
+	next        atomic.Int64 // when the first alarm is due, for a look without the lock
+	interrupted *Step        // the last attempt that held the slot and was interrupted, or nil
+}
+
+// interrupts reports whether an attempt that was interrupted has not returned.
+func (q *single) interrupts() bool {
+	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
+}
+
+// endings are the attempts whose contexts are to end.
+func (r *Run) endings() []stopOrder {
+	r.collectStops()
+	ending := r.ending
+	r.ending = nil
+	if r.single != nil {
+		for _, o := range ending {
+			if f := &o.step.run.plan.facts[o.step.ref]; !f.is(factInline) && !f.is(factComposite) {
+				r.single.interrupted = o.step
+			}
+		}
+	}
+	return ending
+}
+
+// alarms are those that are armed, by time and then in the order of arming.
+type alarms struct{ heap []*alarm }
+
+func (q *alarms) Len() int { return len(q.heap) }
+
+func (q *alarms) Less(i, j int) bool {
+	x, y := q.heap[i], q.heap[j]
+	return cmp.Or(cmp.Compare(x.when, y.when), cmp.Compare(x.seq, y.seq)) < 0
+}
+
+func (q *alarms) Swap(i, j int) {
+	q.heap[i], q.heap[j] = q.heap[j], q.heap[i]
+	q.heap[i].index, q.heap[j].index = i+1, j+1
+}
+
+func (q *alarms) Push(x any) {
+	a := x.(*alarm)
+	q.heap = append(q.heap, a)
+	a.index = len(q.heap)
+}
+
+func (q *alarms) Pop() any {
+	last := len(q.heap) - 1
+	a := q.heap[last]
+	q.heap[last] = nil
+	q.heap = q.heap[:last]
+	a.index = 0
+	return a
+}
+
+func (q *single) add(a *alarm) {
+	q.seq++
+	a.seq = q.seq
+	heap.Push(q, a)
+	q.note()
+}
+
+func (q *single) remove(a *alarm) {
+	if a.index > 0 {
+		heap.Remove(q, a.index-1)
+		q.note()
+	}
+}
+
+func (q *single) note() {
+	next := int64(math.MaxInt64)
+	if len(q.heap) > 0 {
+		next = q.heap[0].when
+	}
+	q.next.Store(next)
+}
+
+// due reports whether an alarm is due by now.
+func (q *single) due(now int64) bool { return q != nil && q.next.Load() <= now }
+
+// ringDue rings the alarms of a run with one slot that are due, with the lock held.
+func (r *Run) ringDue(now int64) {
+	q := r.single
+	for q.due(now) {
+		a := q.heap[0]
+		q.remove(a)
+		if a.timer.Stop() {
+			a.run.timers--
+		} // else it finds nothing left to do
+		a.run.rung(a, now)
+		if r.tree != nil {
+			r.tree.touch(a.run)
+			r.tree.attend(now)
+		}
+	}
+}
+
+func (r *Run) rung(a *alarm, now int64) {
+	if !r.concluded {
+		a.ring(now)
+	}
+}
