@@ -185,6 +185,25 @@ func (d *durable) started(r *Run, ref Ref) {
 	}
 }
 
+// told puts an event of a node that tells of no change into the node's record.
+func (d *durable) told(r *Run, ref Ref) {
+	if d.failed != nil {
+		return
+	}
+	if n := len(d.outbox); n > 0 { // an earlier one must not know of what comes after it
+		for i := range d.outbox[n-1].nodes {
+			if node := &d.outbox[n-1].nodes[i]; node.ID == r.plan.nodes[ref].ID {
+				node.Latest = r.recorder.latest[ref].id
+				node.Event = node.Latest
+				return
+			}
+		}
+	}
+	n := r.nodeState(ref, r.st.words[ref])
+	n.Event, n.Inside = n.Latest, nil
+	d.pushCommit(r, &transaction{commit: &Commit{}, nodes: []nodeState{n}})
+}
+
 func (d *durable) pushCommit(r *Run, tx *transaction) {
 	d.sequence++
 	tx.commit.Sequence = d.sequence

@@ -144,6 +144,9 @@ func (r *Run) event(e entry) {
 	r.append(&e, 0)
 	r.log.unlock()
 	if d := r.outermost().durable; d != nil {
+		if r.outer == nil && e.kind.ofNode() && !e.kind.passing() {
+			d.told(r, e.ref)
+		}
 		d.show(r.log)
 	}
 }

@@ -100,7 +100,9 @@ type RunStatusChanged struct {
 	Waiting  []string // the nodes that wait, in the order of declaration
 }
 
-// RunRecovered is the payload of run.recovered: the run goes on after a crash.
+// RunRecovered is the payload of run.recovered: the run goes on after a crash. What was shown after event From, which may be
+// deltas and logs and what store errors did, has no part in the run any more, and its ids are given again; what was kept and not
+// shown any more is a gap to whoever reads on.
 type RunRecovered struct {
 	From uint64 // the id of the last event before the crash that was kept
 }
@@ -129,7 +131,8 @@ type Wave struct {
 	Nodes []string
 }
 
-// Delta is the payload of node.stream.delta. Index counts from 1 and goes on across attempts.
+// Delta is the payload of node.stream.delta. Index counts from 1 for each path, and goes on over the attempts of the node and
+// of the composites around it, and over the lives of the run.
 type Delta struct {
 	Index int
 	Chunk any

@@ -2,10 +2,13 @@ package kahn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -153,6 +156,79 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// TestEventsOfCrashes lets the store fail at every write of random runs in turn, which is where a process may have died, and goes
+// on from what is written. What the store confirmed of the first life and the second life are one stream, and the nodes come to
+// what they come to in a run that nothing interrupts.
+func TestEventsOfCrashes(t *testing.T) {
+	graphs, crashes, seams := 40, 0, 0
+	if raceEnabled {
+		graphs = 8
+	}
+	for seed := range graphs {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCutter(uint64(seed), seed%2)
+			c.more = []kahn.Option{kahn.RunID("one")}
+			_, want := c.run(t, nil, false)
+			for failing := 1; ; failing++ {
+				writes := 0
+				write := func() error {
+					if writes++; writes >= failing {
+						return errDisk
+					}
+					return nil
+				}
+				store := &brokenStore{new(kahn.MemoryStore), func(kahn.AttemptStart) error { return write() }, func(kahn.Commit) error { return write() }}
+				c.more = []kahn.Option{kahn.WithStore(store), kahn.RunID("one")}
+				c.run(t, nil, false)
+				if writes < failing {
+					break // there are no more
+				}
+				crashes++
+				first := confirmed(c.events)
+				store.start, store.commit = nil, nil
+				time.Sleep(time.Minute) // the lease runs out
+				_, got := c.run(t, nil, false)
+				whole := c.events
+				switch kept := int(c.events[0].ID) - 1; {
+				case kept <= len(first):
+					whole = append(slices.Clone(first[:kept]), c.events...)
+					seams++
+				default: // the last of what the store has was not seen by anybody: who reads on from there is told of a gap
+				}
+				if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
+					t.Errorf("seed %d, write %d: %v\n%s", seed, failing, err, eventText(whole))
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("seed %d, write %d:\ngot  %v\nwant %v", seed, failing, got, want)
+				}
+				if t.Failed() {
+					return
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d graphs, %d crashes, %d of them without a gap", graphs, crashes, seams)
+	if seams < crashes*19/20 {
+		t.Errorf("%d of %d crashes left a gap", crashes-seams, crashes)
+	}
+}
+
+// confirmed is what readers saw of a run before its store failed.
+func confirmed(events []kahn.Event) []kahn.Event {
+	for i, e := range events {
+		if p, ok := e.Payload.(kahn.NodeEnded); ok && p.Cause == kahn.CauseStoreError {
+			return events[:i]
+		}
+		if p, ok := e.Payload.(kahn.RunEnded); ok && p.Cause == kahn.CauseStoreError {
+			return events[:i]
+		}
+	}
+	return events
 }
 
 // TestCheckerAtSeams breaks the seams between the lives of a run, in ways that the checker of events has to find.

@@ -78,6 +78,7 @@ type cutter struct {
 	retried  map[string]bool // composites that begin anew
 	answers  map[string]any  // of gates
 	opts     []kahn.Option
+	more     []kahn.Option // of the next runs
 	ids      int
 
 	mu     sync.Mutex
@@ -253,7 +254,7 @@ type outcome struct {
 func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots [][]byte, _ outcome) {
 	c.called, c.cut = map[string]int{}, nil
 	rec := newRecorder()
-	opts := append(slices.Clone(c.opts), kahn.OnEvent(rec.add))
+	opts := append(slices.Concat(c.opts, c.more), kahn.OnEvent(rec.add))
 	if from != nil {
 		signals := map[string]any{}
 		for i, path := range from.Waiting() {
@@ -327,6 +328,9 @@ func (c *cutter) answer(path string) any {
 func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		attempts := 0
+		if c.more != nil {
+			n.Sub = nil // a store does not have what is inside, which begins anew
+		}
 		if n.Sub != nil { // of a composite: one that goes on is not attempted again
 			attempts = n.Attempts
 		}

@@ -208,6 +208,9 @@ func (w *worker) take() bool {
 		w.leave()
 		return false
 	}
+	if r.durable != nil {
+		r.flush(w.now) // what has happened is written before the start of what is next
+	}
 	var t Task
 	ordered, ok := r.tree != nil && r.tree.limit == 1, false
 	if ordered {
@@ -215,6 +218,9 @@ func (w *worker) take() bool {
 	} else {
 		for t, ok = s.next(); ok && t.Gate; t, ok = s.next() {
 			r.reachGate(t.Ref, w.now)
+			if r.durable != nil {
+				r.flush(w.now)
+			}
 		}
 		if r.plan.composite {
 			t, ok = w.beginComposites(t, ok)
