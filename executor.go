@@ -48,84 +48,103 @@ func (g *Graph) compiled() (*Plan, error) {
 
 // Execute is [Execute] for a graph that is compiled already.
 func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Result, error) {
-	run, err := p.run(ctx, step, opts, false)
-	if err != nil {
-		return nil, err
-	}
-	return run.Wait()
+	return p.execute(ctx, step, opts, false)
 }
 
 // Start is [Start] for a graph that is compiled already.
 func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, error) {
-	return p.run(ctx, step, opts, true)
+	r, _, err := p.run(ctx, step, opts, true)
+	return r, err
 }
 
-// run begins a run. Somebody may come to read its events only if the caller hands it out.
-func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Run, error) {
+// execute begins a run, or joins the one of its key, and waits for it. Who has joined a run waits as long as his own context
+// lasts; its end does not stop that run.
+func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
+	r, joined, err := p.run(ctx, step, opts, readable)
+	if err != nil {
+		return nil, err
+	}
+	if joined {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return nil, bounded(context.Cause(ctx))
+		}
+	}
+	return r.Wait()
+}
+
+// run begins a run, or finds the one of its key, see Idempotent. Somebody may come to read its events only if the caller hands it out.
+func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
-		return nil, ErrNoContext
+		return nil, false, ErrNoContext
 	}
 	if p == nil {
-		return nil, ErrNoGraph
+		return nil, false, ErrNoGraph
 	}
 	cfg, err := configure(opts, readable)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	r := &Run{plan: p, step: step, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable, done: make(chan struct{})}
 	if t := r.cfg.test; t != nil {
 		if err := t.validate(p); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	if err := r.fire(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if t := r.cfg.test; t != nil {
 		r.plan = t.plan(r.plan, nil)
 	}
 	p = r.plan
 	if step == nil && len(p.stepless) > 0 {
-		return nil, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
+		return nil, false, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
 			quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)
 	}
 	if r.cfg.moderator == nil && len(p.moderated) > 0 {
-		return nil, fmt.Errorf("%w: node %s and %d more ask for one", ErrNoModerator, quoteID(p.nodes[p.moderated[0]].ID), len(p.moderated)-1)
+		return nil, false, fmt.Errorf("%w: node %s and %d more ask for one", ErrNoModerator, quoteID(p.nodes[p.moderated[0]].ID), len(p.moderated)-1)
 	}
 	if err := r.wrap(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
 	from, err := r.origin()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if r.cfg.traceTask {
 		r.beginTask()
 	}
 	r.prepare(from)
-	if s := r.cfg.idempotency; s != nil {
-		if other, err := s.claim(r); other != r {
-			r.discard()
-			return other, err
+	now := true
+	admit := func() (err error) {
+		if r.cfg.runner != nil {
+			now, err = r.cfg.runner.admit(r, from)
 		}
+		return err
 	}
-	if r.cfg.runner != nil {
-		if now, err := r.cfg.runner.admit(r, from); err != nil || !now {
-			if err == nil {
-				return r, nil // pending
-			}
-			if s := r.cfg.idempotency; s != nil {
-				s.Forget(r.cfg.idempotencyKey)
-			}
-			r.discard()
-			return nil, err
-		}
+	other := r
+	if s := r.cfg.idempotency; s != nil {
+		other, err = s.claim(r, from != nil, admit)
+	} else {
+		err = admit()
+	}
+	switch {
+	case err != nil:
+		r.discard()
+		return nil, false, err
+	case other != r:
+		r.discard()
+		return other, true, nil
+	case !now:
+		return r, false, nil // pending
 	}
 	r.begin(from, 0)
-	return r, nil
+	return r, false, nil
 }
 
 // discard gives up a run that was prepared and will not begin.

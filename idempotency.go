@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -48,10 +50,39 @@ func canonical(v any) (data []byte, err error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(form); err != nil {
+	if err := e.Encode(shortest(form)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// shortest brings the numbers of a JSON value into their shortest form, in place. An integer keeps all its digits.
+func shortest(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, x := range v {
+			v[key] = shortest(x)
+		}
+	case []any:
+		for i, x := range v {
+			v[i] = shortest(x)
+		}
+	case json.Number:
+		text := string(v)
+		if whole, fraction, ok := strings.Cut(text, "."); ok && strings.Trim(fraction, "0") == "" {
+			text = whole
+		}
+		if strings.ContainsAny(text, ".eE") {
+			if f, err := strconv.ParseFloat(text, 64); err == nil {
+				return f
+			}
+		}
+		if text == "-0" {
+			text = "0"
+		}
+		return json.Number(text)
+	}
+	return v
 }
 
 // IdempotencyStore makes one run of all that are started under one key, see [Idempotent]. The zero value is empty and ready
@@ -70,9 +101,10 @@ type idempotent struct {
 }
 
 // Idempotent makes the run the one run of its key in the store. If there is one already that is at work, the caller gets that
-// one and waits with it; if it has ended, its Result, without any events; its own options and step are not used then. A key
-// whose run was of another graph or had other inputs is refused with [ErrKeyConflict]. A run that was suspended and left is
-// replaced by one that goes on from its snapshot.
+// one and waits with it; if it has ended, its Result, without any events; its own options and step are not used then. If its own
+// context ends while it waits, Execute returns a nil Result and the cause of that; the run goes on. A key whose run was of
+// another graph or had other inputs is refused with [ErrKeyConflict]. A run that was suspended and left is replaced by one that
+// goes on from its snapshot or its store.
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -90,8 +122,9 @@ func (s *IdempotencyStore) Forget(key string) {
 	delete(s.runs, key)
 }
 
-// claim returns the run of a key: r itself, if there is no other.
-func (s *IdempotencyStore) claim(r *Run) (*Run, error) {
+// claim returns the run of a key: r itself, if there is no other and admit has nothing against it. Both are one step: else
+// somebody might join a run that is refused and never begins.
+func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run, error) {
 	inputs, err := canonical(r.cfg.inputs)
 	if err != nil {
 		return nil, err
@@ -106,12 +139,15 @@ func (s *IdempotencyStore) claim(r *Run) (*Run, error) {
 		left := status == RunSuspended && old.run.hasLeft()
 		failed := status == RunFailed || status == RunCancelled
 		switch {
-		case left && r.cfg.from != nil || failed && s.RetryFailed:
+		case left && goesOn || failed && s.RetryFailed:
 		case old.fingerprint != fingerprint:
 			return nil, fmt.Errorf("%w: %s", ErrKeyConflict, quoteID(key))
 		default:
 			return old.run, nil
 		}
+	}
+	if err := admit(); err != nil {
+		return nil, err
 	}
 	if s.runs == nil {
 		s.runs = map[string]idempotent{}

@@ -15,7 +15,12 @@ import (
 // next one calls.
 //
 // A node that finds its output is not started: its node.completed says Memoized. Inputs that have no JSON form, and a Cache
-// that fails, make the step be called, and are logged with the node. The zero value keeps everything in memory.
+// that fails, make the step be called, and are logged with the node. A step that was suspended is called when its signal comes,
+// which is no input of the node, and what it returns is not kept. The zero value keeps everything in memory.
+//
+// The single flight is not that of golang.org/x/sync/singleflight: its DoChan, which a waiter can leave when its context ends,
+// calls on a goroutine of its own, on which a panic ends the process and after a Goexit nobody who waits is ever told; and all
+// share the error of the one that called, who may have been cancelled or have run out of its own time.
 type Memo struct {
 	// Cache keeps the outputs. Nil: a map in memory that grows with every output.
 	Cache Cache
@@ -42,6 +47,9 @@ func (m *Memo) apply(c *config) error {
 
 // through performs an attempt of a node that is memoized: it finds the output, or perform makes it.
 func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
+	if _, resumed := s.Resumed(); resumed {
+		return perform()
+	}
 	key, err := s.memoKey()
 	if err != nil {
 		s.Log(slog.LevelWarn, "not memoized: "+errorText(err))
@@ -128,9 +136,15 @@ func (m *Memo) put(s *Step, key string, value any) error {
 // memoKey identifies what the step is going to make.
 func (s *Step) memoKey() (string, error) {
 	n := s.node()
+	inputs := map[string]any{} // of a nested run they are the parameters of its composite
+	s.run.eachInput(func(name string) {
+		if v, ok := s.run.input(name); ok {
+			inputs[name] = v
+		}
+	})
 	data, err := canonical(map[string]any{
 		"node": s.Path(), "memo": n.Memo, "kind": n.Kind, "config": n.Config, "params": s.Params(), "upstream": s.UpstreamAll(),
-		"inputs": s.run.cfg.inputs,
+		"inputs": inputs,
 	})
 	if err != nil {
 		return "", err

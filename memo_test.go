@@ -149,4 +149,39 @@ func TestScenarioMemo(t *testing.T) {
 			t.Error(err)
 		}
 	})
+
+	inBubble(t, "the inputs of a nested run are its composite's parameters", func(t *testing.T) {
+		memo := new(kahn.Memo)
+		inner := graph(after("first"), kahn.Node{ID: "A", After: []string{"first"}, Memo: "v1", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			x, _ := s.Root("x")
+			return x, nil
+		}})
+		for _, x := range []int{1, 2, 1} {
+			g := graph(kahn.Node{ID: "S", Sub: inner, Params: map[string]any{"x": x}})
+			if r := try(t, g, takes(0), memo); r.Output != x {
+				t.Errorf("%v with the parameter %d", r.Output, x)
+			}
+		}
+	})
+
+	inBubble(t, "a signal is no input", func(t *testing.T) {
+		memo := new(kahn.Memo)
+		g := memoized(func(_ context.Context, s *kahn.Step) (any, error) {
+			if v, ok := s.Resumed(); ok {
+				return v, nil
+			}
+			return nil, kahn.Suspend("", nil, nil)
+		})
+		for i := range 2 {
+			r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) {
+				synctest.Wait()
+				if err := run.Signal("A", i); err != nil {
+					t.Error(err)
+				}
+			}, memo)
+			if n := r.node("A"); n.Output != i || n.Memoized {
+				t.Errorf("%v, memoized %v", n.Output, n.Memoized)
+			}
+		}
+	})
 }

@@ -71,17 +71,22 @@ const defaultHistory = 100
 // Errors are those of Start; [ErrDuplicateRun] if a run of this id is known and has not ended, and [ErrShutdown] after
 // Shutdown.
 func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
+	return Start(ctx, g, step, rn.options(opts)...)
+}
+
+// options are those of a run under the Runner.
+func (rn *Runner) options(opts []Option) []Option {
 	all := append(slices.Clone(rn.Options), opts...)
-	return Start(ctx, g, step, append(all, optionFunc(func(c *config) error { c.runner = rn; return nil }))...)
+	return append(all, optionFunc(func(c *config) error { c.runner = rn; return nil }))
 }
 
 // Execute is Start and [Run.Wait]. Unlike [Execute] it waits for a suspended run to go on: the registry has it.
 func (rn *Runner) Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
-	run, err := rn.Start(ctx, g, step, opts...)
+	p, err := g.compiled()
 	if err != nil {
 		return nil, err
 	}
-	return run.Wait()
+	return p.execute(ctx, step, rn.options(opts), true)
 }
 
 // Run returns a run that is live or remembered.

@@ -2,14 +2,17 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/seed-c794f7ef/kahn"
 )
 
@@ -143,6 +146,45 @@ func TestRunner(t *testing.T) {
 		}
 		if c.of("A") != 2 || c.of("B") != 2 {
 			t.Errorf("calls %v", c.n)
+		}
+	})
+
+	inBubble(t, "after a shutdown runs go on from their store", func(t *testing.T) {
+		store := new(kahn.MemoryStore)
+		rn := &kahn.Runner{MaxRuns: 1, Options: []kahn.Option{kahn.WithStore(store)}}
+		var c calls
+		g := graph(after("A"), after("B", "A"))
+		step := c.count(takes(time.Second))
+		for _, id := range []string{"running", "pending"} {
+			if _, err := rn.Start(t.Context(), g, step, kahn.RunID(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if err := rn.Shutdown(t.Context()); err != nil || c.of("A") != 1 || c.of("B") != 0 {
+			t.Errorf("%v, calls %v", err, c.n)
+		}
+		next := &kahn.Runner{Options: []kahn.Option{kahn.WithStore(store)}}
+		for _, id := range []string{"running", "pending"} {
+			res, err := next.Execute(t.Context(), g, step, kahn.RunID(id))
+			trial{res, t, err, nil}.expect("A:ok B:ok", "completed")
+		}
+		if c.of("A") != 2 || c.of("B") != 2 {
+			t.Errorf("calls %v", c.n)
+		}
+	})
+
+	inBubble(t, "ids of runs are UUIDs of version 7, later ones greater", func(t *testing.T) {
+		rn, last := new(kahn.Runner), ""
+		for range 20 {
+			res, err := rn.Execute(t.Context(), graph(after("A")), takes(2*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id, err := uuid.Parse(res.ID()); err != nil || id.Version() != 7 || res.ID() <= last {
+				t.Errorf("id %s after %s: %v", res.ID(), last, err)
+			}
+			last = res.ID()
 		}
 	})
 
@@ -281,6 +323,103 @@ func TestScenarioIdempotency(t *testing.T) {
 		res, err = kahn.Resume(t.Context(), g, takes(0), res.Snapshot(), map[string]any{"G": 1}, kahn.Idempotent(store, "k"))
 		if err != nil || res.Status != kahn.RunCompleted {
 			t.Errorf("%v, %v", res.Status, err)
+		}
+	})
+
+	inBubble(t, "whoever joins waits as long as his context lasts", func(t *testing.T) {
+		store := new(kahn.IdempotencyStore)
+		var c calls
+		g, step := graph(after("A")), c.count(takes(time.Hour))
+		run, err := kahn.Start(t.Context(), g, step, kahn.Idempotent(store, "k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rn := new(kahn.Runner)
+		for name, execute := range map[string]func(ctx context.Context) (*kahn.Result, error){
+			"Execute": func(ctx context.Context) (*kahn.Result, error) {
+				return kahn.Execute(ctx, g, neverStep(t), kahn.Idempotent(store, "k"))
+			},
+			"Runner.Execute": func(ctx context.Context) (*kahn.Result, error) {
+				return rn.Execute(ctx, g, neverStep(t), kahn.Idempotent(store, "k"))
+			},
+		} {
+			begin := time.Now()
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errHost)
+			res, err := execute(ctx)
+			cancel()
+			if res != nil || err != errHost || time.Since(begin) != time.Second {
+				t.Errorf("%s: %v, %v after %v", name, res, err, time.Since(begin))
+			}
+		}
+		for run := range rn.Runs() {
+			t.Errorf("run %s is registered, which did not begin", run.ID())
+		}
+		if res, err := run.Wait(); err != nil || res.Duration != time.Hour || c.of("A") != 1 {
+			t.Errorf("%v, %d calls", err, c.of("A"))
+		}
+	})
+
+	t.Run("a run that is refused does not take the key", func(t *testing.T) {
+		store, rn := new(kahn.IdempotencyStore), new(kahn.Runner)
+		if err := rn.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		g := graph(after("A"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 1000 { // the one that joins must not get hold of the one that is refused
+			done := make(chan error)
+			go func() {
+				_, err := rn.Start(ctx, g, takes(0), kahn.Idempotent(store, "k"))
+				done <- err
+			}()
+			runtime.Gosched()
+			if _, err := kahn.Execute(ctx, g, takes(0), kahn.Idempotent(store, "k")); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil && !errors.Is(err, kahn.ErrShutdown) {
+				t.Fatal(err)
+			}
+			store.Forget("k")
+		}
+	})
+
+	inBubble(t, "a run of a store goes on under its key", func(t *testing.T) {
+		keys, store := new(kahn.IdempotencyStore), new(kahn.MemoryStore)
+		g := graph(gate("G"), after("B", "G"))
+		opts := []kahn.Option{kahn.Idempotent(keys, "k"), kahn.WithStore(store), kahn.RunID("r")}
+		if res, err := kahn.Execute(t.Context(), g, takes(0), opts...); err != nil || res.Status != kahn.RunSuspended {
+			t.Fatal(err)
+		}
+		res, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Signals(map[string]any{"G": 1}))...)
+		if err != nil || res.Status != kahn.RunCompleted {
+			t.Errorf("%v, %v", res.Status, err)
+		}
+	})
+
+	t.Run("the key of numbers", func(t *testing.T) {
+		for _, row := range [][]any{
+			{1, 1.0, json.Number("1.0"), json.RawMessage("1e0"), json.RawMessage("10e-1")},
+			{0, json.Number("-0"), json.Number("0.00"), json.RawMessage("-0.0")},
+			{uint64(9007199254740993), json.Number("9007199254740993"), json.RawMessage("9007199254740993.0")},
+			{0.5, json.Number("0.50"), json.RawMessage("5e-1")},
+		} {
+			first := ""
+			for i, x := range row {
+				key, err := kahn.IdempotencyKey("flow", map[string]any{"x": []any{map[string]any{"n": x}}})
+				if err != nil {
+					t.Error(err)
+				}
+				if i == 0 {
+					first = key
+				} else if key != first {
+					t.Errorf("%v has another key than %v", x, row[0])
+				}
+			}
+		}
+		exact, _ := kahn.IdempotencyKey("flow", map[string]any{"x": uint64(9007199254740993)})
+		if other, _ := kahn.IdempotencyKey("flow", map[string]any{"x": uint64(9007199254740992)}); other == exact {
+			t.Error("digits are lost")
 		}
 	})
 
