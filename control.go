@@ -67,14 +67,15 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	}
 	r.wake(r.now())
 	r.leaving = false
-	if r.durable != nil {
-		r.durable.stale = true // so that whoever goes on with the run stops it too
-	}
+	r.outdate() // so that whoever goes on with the run stops it too
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
 			r.stopCauses = map[CauseKind]*stopCause{}
 		}
 		r.stopCauses[kind] = cause
+	}
+	if r.st.stopped == CauseNone {
+		r.stopManner = manner
 	}
 	r.st.stop(kind, origin, manner)
 	if manner == stopDraining && r.plan.composite {

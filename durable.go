@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,12 @@ import (
 // The run goes ahead in memory, and each critical section that changes the State leaves a transaction in the outbox. One
 // goroutine, the committer, writes them in order; there is one as long as the outbox is not empty, and it counts as a worker
 // of the run. Until its transaction is written, a node that became ready is not queued, an attempt that was begun does not
-// call its step, and the events are hidden. So nothing that depends on a change is ever seen before the change is durable.
+// call its step, a nested run that has ended is not looked at, and the events are hidden. So nothing that depends on a change is
+// ever seen before the change is durable.
+//
+// The runs of a tree have one of these. What is inside of composites is stored under keys that are paths, see Run.key; the
+// record of a composite holds what belongs to its nested run as a whole. The start of a composite is no attempt to the store
+// but a commit of its record: after a crash it goes on.
 type durable struct {
 	store    Store
 	lease    Lease
@@ -25,10 +31,18 @@ type durable struct {
 	outbox   []*transaction
 	writing  bool // there is a committer
 	failed   error
-	stale    bool          // the store's record of the run itself is to be replaced
-	open     map[Ref]int32 // attempts whose start was recorded and whose end was not
+	stale    bool            // the store's record of the run itself is to be replaced
+	outdated []place         // composites whose records are to be replaced, though their statuses have not changed
+	open     map[place]int32 // attempts whose start was recorded and whose end was not
+	idle     []*Run          // nested runs that may come to rest when the outbox is empty
 	renewal  *time.Timer
 	expires  time.Time // of the lease, as far as this process knows
+}
+
+// place is a node of one of the runs of a tree.
+type place struct {
+	run *Run
+	ref Ref
 }
 
 // transaction is one thing for the store to do.
@@ -37,8 +51,9 @@ type transaction struct {
 	commit *Commit       // what changed, or neither: there are events to be shown only
 	nodes  []nodeState   // the records of the commit's nodes, or of the start's, not encoded yet
 	header *snapshotFile
-	refs   []Ref         // of the commit's nodes
-	ready  []Ref         // nodes to be queued afterwards
+	places []place       // of the commit's nodes, or of the start's
+	ready  []place       // nodes to be queued afterwards
+	ended  *Run          // a nested run that is to be looked at afterwards
 	show   uint64        // the id of the last event to be shown afterwards
 	done   chan struct{} // of a start: closed when it is written, or err says why not
 	err    error
@@ -50,7 +65,7 @@ func (r *Run) acquire() (*restoration, error) {
 		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both", ErrBadOption)
 	}
 	r.plan.Hash() // user code has a part in it: not under the lock, later
-	d := &durable{store: r.cfg.store, open: map[Ref]int32{}}
+	d := &durable{store: r.cfg.store, open: map[place]int32{}}
 	owner := uuid.NewString()
 	var stored *StoredRun
 	err := guarded(func() (err error) {
@@ -83,28 +98,110 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	if stored.Status == RunSuspended {
 		file.Status = RunSuspended
 	}
-	place := func(n nodeState) int {
+	records := map[string]nodeState{}
+	for key, s := range stored.Nodes {
+		if s.Record == nil {
+			continue
+		}
+		var n nodeState
+		if err := json.Unmarshal(s.Record, &n); err != nil || n.Hash != "" && n.ID != key {
+			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
+		}
+		file.LastEvent = max(file.LastEvent, n.Event)
+		if n.Hash == "" { // it is inside of a composite
+			records[key] = n
+			continue
+		}
+		file.Nodes = append(file.Nodes, n)
+	}
+	order := func(n nodeState) int {
 		if ref, ok := r.plan.Ref(n.ID); ok {
 			return int(r.plan.decl[ref])
 		}
 		return -1
 	}
-	for id, s := range stored.Nodes {
-		if s.Record == nil {
-			continue
-		}
-		var n nodeState
-		if err := json.Unmarshal(s.Record, &n); err != nil || n.ID != id {
-			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(id), err)
-		}
-		file.LastEvent = max(file.LastEvent, n.Event)
-		file.Nodes = append(file.Nodes, n)
-	}
-	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return place(a) - place(b) })
+	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return order(a) - order(b) })
+	fillIn(r.plan, file.Nodes, records, func(id string) string { return id })
 	signals := r.cfg.signals
 	r.cfg.from, r.cfg.redrive = &Snapshot{file: file}, false
 	r.cfg.signals = signals
 	return r.restoration()
+}
+
+// fillIn puts records into the composites that they are inside of. Those of former attempts and iterations stay where they are.
+func fillIn(p *Plan, nodes []nodeState, records map[string]nodeState, key func(id string) string) {
+	for i := range nodes {
+		n := &nodes[i]
+		ref, ok := p.Ref(n.ID)
+		if n.Inside == nil || !ok || !p.facts[ref].is(factComposite) {
+			continue
+		}
+		inner, prefix := p.sub(ref), n.keyInside(key(n.ID))
+		inside := func(id string) string { return prefix + id }
+		if p.nodes[ref].Map != nil {
+			inner = p.items[ref].repeated(n.ID, min(max(n.Inside.Items, 0), maxNodes))
+			inside = func(id string) string { return prefix + id[len(n.ID):] }
+		}
+		for _, ref := range inner.declared {
+			if record, ok := records[inside(inner.nodes[ref].ID)]; ok {
+				n.Inside.Nodes = append(n.Inside.Nodes, record)
+			}
+		}
+		fillIn(inner, n.Inside.Nodes, records, inside)
+	}
+}
+
+// keyInside is what the keys of the nodes of a composite begin with, and that of the composite with key. A later attempt
+// repeats paths, and what was completed in a store stays so: its keys are others.
+func (n *nodeState) keyInside(key string) string {
+	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
+}
+
+func keyInside(key string, attempt int32, iteration int, items bool) string {
+	if attempt > 1 {
+		key = fmt.Sprintf("%s#try%d", key, attempt) // no path has letters after this sign
+	}
+	switch {
+	case items:
+		return key // and [index]
+	case iteration > 0:
+		return fmt.Sprintf("%s#%d/", key, iteration)
+	}
+	return key + "/"
+}
+
+// key is what a node goes by in the store: its path, with the attempts of composites after the first.
+func (r *Run) key(ref Ref) string {
+	id := r.plan.nodes[ref].ID
+	switch {
+	case r.outer == nil:
+		return id
+	case r.items != nil:
+		id = id[len(r.plan.itemOf):]
+	}
+	return r.keys + id
+}
+
+// setKeys works out what the keys of a nested run's nodes begin with.
+func (r *Run) setKeys() {
+	if r.durable = r.outer.durable; r.durable != nil {
+		r.keys = keyInside(r.outer.key(r.within.ref), r.within.attempt, r.iteration, r.items != nil)
+	}
+}
+
+// outdate has the record of a composite replaced, or that of the run itself, with the next commit.
+func (r *Run) outdate() {
+	d := r.durable
+	switch {
+	case d == nil:
+	case r.outer == nil:
+		d.stale = true
+	default:
+		if p := (place{r.outer, r.within.ref}); !slices.Contains(d.outdated, p) {
+			d.outdated = append(d.outdated, p)
+		}
+		r.tree.touch(r.tree.root)
+	}
 }
 
 // guarded calls the store, and returns its panic as an error.
@@ -117,7 +214,7 @@ func guarded(f func() error) (err error) {
 	return bounded(f())
 }
 
-// add puts what changed into the outbox, with the lock held.
+// add puts what changed in a run into the outbox, with the lock held.
 func (d *durable) add(r *Run, changes []change) {
 	if d.failed != nil {
 		return
@@ -133,8 +230,9 @@ func (d *durable) add(r *Run, changes []change) {
 			d.started(r, c.ref)
 			continue
 		}
-		if c.status == Ready {
-			tx.ready = append(tx.ready, c.ref)
+		at := place{r, c.ref}
+		if c.status == Ready && statusOf(r.st.words[c.ref]) == Ready { // else it is a composite that goes on
+			tx.ready = append(tx.ready, at)
 		}
 		if c.status.Terminal() {
 			for _, a := range r.plan.outOf(c.ref) {
@@ -143,21 +241,30 @@ func (d *durable) add(r *Run, changes []change) {
 		}
 		if !seen[c.ref] {
 			seen[c.ref] = true
-			tx.refs = append(tx.refs, c.ref)
+			tx.places = append(tx.places, at)
 		}
-		if attempt := d.open[c.ref]; attempt > 0 { // it was running
-			delete(d.open, c.ref)
-			tx.commit.Completed = AttemptEnd{Node: r.plan.nodes[c.ref].ID, Attempt: attempt}
+		if attempt := d.open[at]; attempt > 0 { // it was running
+			delete(d.open, at)
+			tx.commit.Completed = AttemptEnd{Node: r.key(c.ref), Attempt: attempt}
 		}
 	}
-	if len(tx.refs) == 0 && !d.stale {
+	for _, at := range d.outdated {
+		if at.run != r || !seen[at.ref] {
+			tx.places = append(tx.places, at)
+		}
+	}
+	d.outdated = d.outdated[:0]
+	if r.tree != nil {
+		r.tree.touch(r.tree.root) // whose committer it is
+	}
+	if len(tx.places) == 0 && !d.stale {
 		tx.commit = nil // starts and waves alone
 		d.push(tx)
 		return
 	}
-	for _, ref := range tx.refs {
-		n := r.nodeState(ref, r.st.words[ref])
-		n.Event, n.Inside = tx.show, nil
+	for _, at := range tx.places {
+		n := at.run.nodeState(at.ref, at.run.st.words[at.ref])
+		n.Event = tx.show
 		tx.nodes = append(tx.nodes, n)
 	}
 	targets := make([]Ref, 0, len(increments))
@@ -166,18 +273,18 @@ func (d *durable) add(r *Run, changes []change) {
 	}
 	slices.Sort(targets)
 	for _, ref := range targets {
-		tx.commit.Readiness = append(tx.commit.Readiness, Readiness{r.plan.nodes[ref].ID, increments[ref], len(r.plan.in.row(ref))})
+		tx.commit.Readiness = append(tx.commit.Readiness, Readiness{r.key(ref), increments[ref], len(r.plan.in.row(ref))})
 	}
-	for _, ref := range tx.ready {
-		tx.commit.Ready = append(tx.commit.Ready, r.plan.nodes[ref].ID)
+	for _, at := range tx.ready {
+		tx.commit.Ready = append(tx.commit.Ready, at.run.key(at.ref))
 	}
-	d.pushCommit(r, tx)
+	d.pushCommit(r.outermost(), tx)
 }
 
 // started completes the record of a start by its event.
 func (d *durable) started(r *Run, ref Ref) {
 	for i := len(d.outbox) - 1; i >= 0; i-- {
-		if tx := d.outbox[i]; tx.start != nil && tx.start.Node == r.plan.nodes[ref].ID {
+		if tx := d.outbox[i]; tx.start != nil && tx.places[0] == (place{r, ref}) {
 			tx.nodes[0].Latest = r.recorder.latest[ref].id
 			tx.nodes[0].Event = tx.nodes[0].Latest
 			return
@@ -191,8 +298,8 @@ func (d *durable) told(r *Run, ref Ref) {
 		return
 	}
 	if n := len(d.outbox); n > 0 { // an earlier one must not know of what comes after it
-		for i := range d.outbox[n-1].nodes {
-			if node := &d.outbox[n-1].nodes[i]; node.ID == r.plan.nodes[ref].ID {
+		for i, at := range d.outbox[n-1].places {
+			if node := &d.outbox[n-1].nodes[i]; at == (place{r, ref}) {
 				node.Latest = r.recorder.latest[ref].id
 				node.Event = node.Latest
 				return
@@ -200,8 +307,8 @@ func (d *durable) told(r *Run, ref Ref) {
 		}
 	}
 	n := r.nodeState(ref, r.st.words[ref])
-	n.Event, n.Inside = n.Latest, nil
-	d.pushCommit(r, &transaction{commit: &Commit{}, nodes: []nodeState{n}})
+	n.Event = n.Latest
+	d.pushCommit(r.outermost(), &transaction{commit: &Commit{}, places: []place{{r, ref}}, nodes: []nodeState{n}})
 }
 
 func (d *durable) pushCommit(r *Run, tx *transaction) {
@@ -253,7 +360,12 @@ func (d *durable) changeStatus(r *Run, status RunStatus) {
 
 // commitPending sees to it that somebody writes what is in the outbox.
 func (r *Run) commitPending() {
-	if d := r.durable; !d.writing && len(d.outbox) > 0 {
+	r = r.outermost()
+	d := r.durable
+	if len(d.outdated) > 0 {
+		d.add(r, nil)
+	}
+	if !d.writing && len(d.outbox) > 0 {
 		d.writing = true
 		r.workers++
 		go r.commit()
@@ -298,15 +410,14 @@ func (r *Run) commit() {
 		default:
 			r.written(tx)
 		}
-		if len(d.outbox) > 0 {
-			r.followUp(r.now())
-			r.st.mu.Unlock()
-			continue
-		}
-		r.st.mu.Unlock()
+		r.release(r.now())
 	}
 	finished = true
 	d.writing = false
+	for _, c := range d.idle {
+		r.tree.touch(c)
+	}
+	d.idle = nil
 	r.workers--
 	r.release(r.now())
 }
@@ -316,10 +427,16 @@ func (r *Run) written(tx *transaction) {
 	if tx.show != 0 {
 		r.log.publish(tx.show)
 	}
-	for _, ref := range tx.ready {
-		if statusOf(r.st.words[ref]) == Ready {
-			r.st.queue(ref)
+	for _, at := range tx.ready {
+		if s := &at.run.st; statusOf(s.words[at.ref]) == Ready {
+			s.queue(at.ref)
+			if r.tree != nil {
+				r.tree.touch(at.run)
+			}
 		}
+	}
+	if tx.ended != nil {
+		tx.ended.returnTo()
 	}
 	if tx.start != nil {
 		close(tx.done)
@@ -365,12 +482,23 @@ func (r *Run) write(tx *transaction) (err error) {
 
 // encode makes the records of a transaction.
 func (r *Run) encode(tx *transaction) error {
-	file, err := snapshotFile{Nodes: tx.nodes}.encoded(r.cfg.codec)
-	if err != nil {
+	nodes := cloneNodes(tx.nodes)
+	encode := encoder(r.cfg.codec)
+	var errs []error
+	for i := range nodes {
+		n, at := &nodes[i], tx.places[i]
+		visitor(func(path string, v *stored) {
+			if err := encode(path, v); err != nil {
+				errs = append(errs, err)
+			}
+		}).node(n, at.run.prefix)
+		n.renderErrors()
+	}
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for i := range file.Nodes {
-		record, err := json.Marshal(file.Nodes[i])
+	for i := range nodes {
+		record, err := json.Marshal(nodes[i])
 		if err != nil {
 			return err
 		}
@@ -378,14 +506,14 @@ func (r *Run) encode(tx *transaction) error {
 			tx.start.Record = record
 			return nil
 		}
-		tx.commit.Nodes = append(tx.commit.Nodes, NodeRecord{Node: file.Nodes[i].ID, Terminal: file.Nodes[i].Status.Terminal(), Record: record})
+		at := tx.places[i]
+		tx.commit.Nodes = append(tx.commit.Nodes, NodeRecord{Node: at.run.key(at.ref), Terminal: nodes[i].Status.Terminal(), Record: record})
 	}
 	if tx.header != nil {
 		header, err := tx.header.encoded(r.cfg.codec)
-		if err != nil {
-			return err
+		if err == nil {
+			tx.commit.Run, err = json.Marshal(header)
 		}
-		tx.commit.Run, err = json.Marshal(header)
 		return err
 	}
 	return nil
@@ -398,14 +526,14 @@ func (w *worker) record(t Task) {
 		return
 	}
 	if r.durable.stale { // by deltas, which come before the start
-		r.durable.pushCommit(r, &transaction{commit: &Commit{}})
+		r.durable.pushCommit(r.outermost(), &transaction{commit: &Commit{}})
 	}
 	n := r.nodeState(t.Ref, r.st.words[t.Ref])
 	n.Event = r.log.lastID()
 	w.recorded = &transaction{
-		start: &AttemptStart{Node: n.ID, Attempt: t.Attempt}, nodes: []nodeState{n}, done: make(chan struct{}),
+		start: &AttemptStart{Node: r.key(t.Ref), Attempt: t.Attempt}, places: []place{{r, t.Ref}}, nodes: []nodeState{n}, done: make(chan struct{}),
 	}
-	r.durable.open[t.Ref] = t.Attempt
+	r.durable.open[place{r, t.Ref}] = t.Attempt
 	r.durable.push(w.recorded)
 }
 
@@ -425,31 +553,21 @@ func (r *Run) storeFailed(tx *transaction, err error) {
 	if d.failed != nil {
 		return
 	}
-	r.flush(now)
+	runs := append([]*Run{r}, r.descendants()...)
+	for _, c := range runs {
+		c.flush(now)
+	}
 	lost := d.outbox
 	if tx != nil {
 		lost = append([]*transaction{tx}, lost...)
 	}
-	d.failed, d.outbox = err, nil
-	s.parks = false
-	r.retract()
+	d.failed, d.outbox, d.outdated = err, nil, nil
+	r.retract(runs)
+	for _, c := range runs {
+		c.st.parks, c.st.closed = false, true
+	}
 	for _, tx := range lost {
-		if tx.start != nil {
-			tx.err = err
-			close(tx.done)
-			if ref, ok := r.plan.Ref(tx.start.Node); ok {
-				r.records[ref].attempts-- // it was not begun
-			}
-		}
-		for _, ref := range tx.refs {
-			if statusOf(s.words[ref]).Terminal() {
-				own := tx.commit.Completed.Node == r.plan.nodes[ref].ID
-				s.overrule(ref, own)
-				if r.records[ref].value = nil; own {
-					r.records[ref].value = err
-				}
-			}
-		}
+		r.lose(tx, err)
 	}
 	if d.renewal != nil {
 		d.renewal.Stop()
@@ -457,8 +575,7 @@ func (r *Run) storeFailed(tx *transaction, err error) {
 	if r.concluded {
 		r.concluded = false // it had not ended, as it turns out
 	}
-	s.stopped, s.closed = CauseStoreError, true
-	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
+	r.lost(err)
 	s.stop(CauseStoreError, noRef, stopAsking)
 	for ref := range r.extras {
 		if statusOf(s.words[ref]).Terminal() {
@@ -468,6 +585,53 @@ func (r *Run) storeFailed(tx *transaction, err error) {
 	r.resting, r.leaving = false, false
 	r.collectStops()
 	r.flush(now)
+}
+
+// lose makes of what a transaction was to write something that has not happened.
+func (r *Run) lose(tx *transaction, err error) {
+	if tx.start != nil {
+		tx.err = err
+		close(tx.done)
+		at := tx.places[0]
+		at.run.records[at.ref].attempts-- // it was not begun
+		return
+	}
+	if c := tx.ended; c != nil { // it has come to something else
+		c.stoppedBy = CauseStoreError
+		c.lost(err)
+		c.judge()
+		c.returnTo()
+	}
+	for _, at := range tx.places {
+		s, rec := &at.run.st, &at.run.records[at.ref]
+		if statusOf(s.words[at.ref]).Terminal() {
+			own := tx.commit.Completed.Node == at.run.key(at.ref)
+			s.overrule(at.ref, own)
+			if rec.value = nil; own {
+				rec.value = err
+			}
+		}
+	}
+}
+
+// lost makes the failure of the store what has stopped the run.
+func (r *Run) lost(err error) {
+	r.st.stopped = CauseStoreError
+	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
+}
+
+// descendants yields the runs nested in this one whose composites have not ended, the outer ones first.
+func (r *Run) descendants() (runs []*Run) {
+	if !r.plan.composite {
+		return nil
+	}
+	refs := slices.Sorted(maps.Keys(r.extras))
+	for _, ref := range refs {
+		if x := r.extras[ref]; x.comp != nil && !statusOf(r.st.words[ref]).Terminal() {
+			runs = append(append(runs, x.comp.child), x.comp.child.descendants()...)
+		}
+	}
+	return runs
 }
 
 // overrule makes a node, whose end was not written, one that a store error ended: failed if it was the node's own end.

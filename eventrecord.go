@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -110,15 +111,17 @@ func (rec *recorder) note(id uint64, e *entry) {
 	}
 }
 
-// retract forgets the events that the log hides, and remembers those that it is left with.
-func (r *Run) retract() {
-	rec := &r.recorder
+// retract forgets the events that the log hides, and remembers those that it is left with, for the given runs.
+func (r *Run) retract(runs []*Run) {
 	left := r.log.retract()
-	if rec.first > left {
-		rec.first = 0
+	for _, r := range runs {
+		rec := &r.recorder
+		if rec.first > left {
+			rec.first = 0
+		}
+		rec.wave, rec.ended = rec.first, rec.first
+		clear(rec.latest)
 	}
-	rec.wave, rec.ended = rec.first, rec.first
-	clear(rec.latest)
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
 	id := r.log.base
@@ -126,8 +129,8 @@ func (r *Run) retract() {
 		b := &r.log.blocks[i]
 		for i := range b.lines {
 			id++
-			if e := b.entry(i); e.run == r {
-				rec.note(id, &e)
+			if e := b.entry(i); slices.Contains(runs, e.run) {
+				e.run.recorder.note(id, &e)
 			}
 		}
 	}
@@ -143,8 +146,8 @@ func (r *Run) event(e entry) {
 	r.log.mu.Lock()
 	r.append(&e, 0)
 	r.log.unlock()
-	if d := r.outermost().durable; d != nil {
-		if r.outer == nil && e.kind.ofNode() && !e.kind.passing() {
+	if d := r.durable; d != nil {
+		if e.kind.ofNode() && !e.kind.passing() {
 			d.told(r, e.ref)
 		}
 		d.show(r.log)
@@ -183,8 +186,6 @@ func (r *Run) flush(now int64) {
 	r.log.unlock()
 	if r.durable != nil {
 		r.durable.add(r, s.changes)
-	} else if d := r.outermost().durable; d != nil {
-		d.show(r.log) // a nested run has no records of its own
 	}
 	s.changes = s.changes[:0]
 }
@@ -344,7 +345,7 @@ func (r *Run) emit(s *Step, chunk any) {
 // countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so it is
 // the tree that counts for the nodes in them, by their paths.
 func (r *Run) countDelta(ref Ref, x *extra) int {
-	if d := r.outermost().durable; d != nil {
+	if d := r.durable; d != nil {
 		d.stale = true // the run's record holds the counts that no record of a node does
 	}
 	if r.outer == nil {

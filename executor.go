@@ -208,6 +208,7 @@ type Run struct {
 	outer     *Run      // nil for a run that is not nested
 	within    *Step     // the attempt of the composite that the run is a part of
 	prefix    string    // of the paths of the run's nodes
+	keys      string    // of their keys in the store, see key
 	began     int64     // ns since start, which is the outermost run's
 	bound     int64     // when the run's time is up, ns since start; 0 means never
 	remaining int64     // the longest path of the tree that remains after the run
@@ -233,6 +234,7 @@ type Run struct {
 	detach     func() bool              // takes the run off the caller's context
 	deadline   *alarm                   // of the run
 	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
+	stopManner stopManner               // of the first stop
 	cancelled  bool                     // Cancel was called or the caller's context ended
 	verdict    verdict
 	endOutput  any
@@ -246,7 +248,7 @@ type Run struct {
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet
-	durable   *durable       // nil without a store
+	durable   *durable       // the outermost run's; nil without a store
 	warnings  []error
 
 	idOnce, traceOnce sync.Once
@@ -502,7 +504,7 @@ func (r *Run) sumUp(now int64) {
 	} else if r.log != nil {
 		r.logEnd(now)
 	}
-	if r.durable != nil {
+	if r.durable != nil && r.outer == nil {
 		r.durable.changeStatus(r, r.verdict.status)
 		r.commitPending()
 	}

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -204,6 +205,9 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		r.signals = map[Ref]answer{}
 	}
 	r.signals[ref] = a
+	if r.outdate(); r.durable != nil && r.outer == nil {
+		r.durable.add(r, nil)
+	}
 	return nil
 }
 
@@ -369,7 +373,12 @@ func (r *Run) rest(now int64) {
 		return
 	}
 	if r.outer != nil {
-		if !s.waitsForSlot() {
+		switch d := r.durable; {
+		case d != nil && (d.writing || len(d.outbox) > 0): // which may make something ready
+			if !slices.Contains(d.idle, r) {
+				d.idle = append(d.idle, r)
+			}
+		case !s.waitsForSlot():
 			r.restInside()
 		}
 		return

@@ -27,11 +27,6 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	w := r.st.words[ref]
 	n.Dormant, n.Draining = w&wordDormant != 0, w&wordDraining != 0
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
-	if step := r.current(ref); step != nil {
-		if own := step.ctx.Load(); own != nil && own.deadline != 0 {
-			n.Deadline = r.timeAt(own.deadline)
-		}
-	}
 }
 
 // state is what a snapshot holds of the run nested in a composite, but for its nodes.
@@ -252,9 +247,6 @@ func (h *held) revive(r *Run) {
 		if r.plan.facts[in.ref].is(factCleanup) {
 			step.flags |= stepDetached
 		}
-		if !n.Deadline.IsZero() {
-			step.own().deadline = max(int64(n.Deadline.Sub(r.start)), 1)
-		}
 		var c *Run
 		switch node := &r.plan.nodes[in.ref]; {
 		case node.Map != nil:
@@ -309,6 +301,11 @@ func (h *held) installInside(x *extra) {
 		r.activate(c.within)
 		x.timedOut, x.timeout = n.TimedOut, n.Timeout
 		c.resting = n.Dormant
+		if n.TimedOut == timeoutNone && n.Cause == CauseNone {
+			now := r.now()
+			r.continueOverall(h.ref, now)
+			r.armTimeouts(&r.plan.nodes[h.ref], c.within, false, now)
+		}
 	}
 	c.limitTo(c.within)
 	r.furnish(c)
@@ -360,7 +357,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 	}
 	if stop != nil {
 		r.restoreStop(stop)
-		s.stop(stop.Kind, noRef, stopDraining) // composites that were asked to stop know it
+		s.stop(stop.Kind, noRef, r.stopManner)
 		for ref := range r.extras {
 			if statusOf(s.words[ref]).Terminal() {
 				r.disarmNode(ref)
@@ -377,11 +374,21 @@ func (h *held) resume(stop *stopState, inWave bool) {
 		}
 		in.resume(in.within.Inside.Stop, true)
 	}
+	if stop != nil && stop.Drain {
+		for _, in := range h.inside {
+			if in.continues() && in.run.st.stopped == CauseNone && !r.plan.facts[in.ref].is(factCleanup) {
+				in.run.stopFor(stop.Kind, r.stopCauses[stop.Kind], stopDraining)
+			}
+		}
+	}
 }
 
 // restoreStop tells the run what has stopped it.
 func (r *Run) restoreStop(stop *stopState) {
 	r.st.stopped = stop.Kind
+	if r.stopManner = stopAsking; stop.Drain {
+		r.stopManner = stopDraining
+	}
 	r.stopCauses = map[CauseKind]*stopCause{stop.Kind: {cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}}
 }
 
@@ -396,11 +403,15 @@ func (h *held) each(f func(h *held)) {
 }
 
 // continueWaits arms the deadlines of the gates that wait, ends the waits whose deadline has passed, and then delivers the
-// signals, in the order of declaration. The timeouts of composites, and those over all attempts, go on counting.
+// signals, in the order of declaration. Timeouts over all attempts go on counting while a node does not run.
 func (h *held) continueWaits(now int64) {
 	h.each(func(h *held) { h.run.expireGates(now) })
 	h.each(func(h *held) { h.run.deliver(h.answers, now) })
-	h.each(func(h *held) { h.continueTimeouts(now) })
+	h.each(func(h *held) {
+		for _, ref := range h.run.plan.declared {
+			h.run.continueOverall(ref, now)
+		}
+	})
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
 	for _, in := range slices.Backward(inner[1:]) {
@@ -436,41 +447,16 @@ func (r *Run) deliver(answers map[Ref]answer, now int64) {
 	}
 }
 
-func (h *held) continueTimeouts(now int64) {
-	r := h.run
-	for _, ref := range r.plan.declared {
-		n := &r.plan.nodes[ref]
-		if n.OverallTimeout > 0 && r.records[ref].attempts > 0 && !statusOf(r.st.words[ref]).Terminal() {
-			x := r.extra(ref)
-			left := time.Duration(r.records[ref].start-now) + n.OverallTimeout
-			x.overall = r.after(left, func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
-		}
-	}
-	for _, in := range h.inside {
-		if in.continues() {
-			r.continueAttempt(in.run.within, now)
-		}
-	}
-}
-
-// continueAttempt arms the timeout of a composite's attempt.
-func (r *Run) continueAttempt(step *Step, now int64) {
-	x, own := r.extras[step.ref], step.ctx.Load()
-	if own == nil || own.deadline == 0 || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 {
+// continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
+func (r *Run) continueOverall(ref Ref, now int64) {
+	n := &r.plan.nodes[ref]
+	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || statusOf(r.st.words[ref]).Terminal() {
 		return
 	}
-	n := &r.plan.nodes[step.ref]
-	if n.OverallTimeout > 0 && own.deadline >= r.records[step.ref].start+int64(n.OverallTimeout) {
-		return // which is armed already
+	if x := r.extra(ref); x.overall == nil {
+		left := time.Duration(r.records[ref].start-now) + n.OverallTimeout
+		x.overall = r.after(left, func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 	}
-	timeout := n.Timeout
-	if n.Map != nil {
-		timeout = 0
-	}
-	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {
-		timeout = r.cfg.cleanupTimeout
-	}
-	x.attempt = r.after(time.Duration(own.deadline-now), func(now int64) { r.timeOut(step, x, timeoutAttempt, timeout, now) })
 }
 
 // canGoOn reports whether a run that rested when the snapshot was taken has something to do.

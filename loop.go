@@ -99,6 +99,7 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	prefix := fmt.Sprintf("%s#%d/", r.path(step.ref), number)
 	c := r.nested(step, r.plan.sub(step.ref), prefix, int32(number))
 	c.iteration, c.previous = number, previous
+	c.setKeys()
 	return c
 }
 

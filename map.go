@@ -217,6 +217,7 @@ const (
 func (r *Run) itemsRun(step *Step, x *items) *Run {
 	c := r.nested(step, x.plan, r.prefix, 0)
 	c.items, c.cfg.limit = x, x.m.Limit
+	c.setKeys()
 	x.failed, x.abort = 0, false
 	c.cfg.onFailure, c.cfg.statusRule = Continue, StatusEscaped // an item is not a node whose failure concerns a run
 	return c
@@ -226,7 +227,10 @@ func (r *Run) itemsRun(step *Step, x *items) *Run {
 func (r *Run) itemFailed(ref Ref, abortRun bool) {
 	x := r.items
 	x.failed++
-	x.abort = x.abort || abortRun
+	if abortRun {
+		x.abort = true
+		r.outdate()
+	}
 	if x.m.FailFast && r.st.stopped == CauseNone && x.m.exceeded(x.failed, x.len()) {
 		err := fmt.Errorf("%w: %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID))
 		r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())

@@ -37,6 +37,9 @@ func (w *worker) beginComposites(t Task, ok bool) (Task, bool) {
 	for ok && !t.Check && (t.Gate || r.plan.facts[t.Ref].is(factComposite)) {
 		if t.Gate {
 			r.reachGate(t.Ref, w.now)
+			if r.durable != nil {
+				r.flush(w.now)
+			}
 		} else {
 			w.task = t
 			w.begin(t)
@@ -64,7 +67,9 @@ func (r *Run) beginComposite(step *Step, now int64) {
 
 // subRun makes the run of a composite's sub-graph.
 func (r *Run) subRun(step *Step) *Run {
-	return r.nested(step, r.plan.sub(step.ref), r.path(step.ref)+"/", 0)
+	c := r.nested(step, r.plan.sub(step.ref), r.path(step.ref)+"/", 0)
+	c.setKeys()
+	return c
 }
 
 // nested makes a run that is to perform a composite, or a part of it: its number index.
@@ -100,11 +105,14 @@ func (r *Run) limitTo(step *Step) {
 // beginChild begins a nested run, with the lock held.
 func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	comp.child, comp.working = c, false
+	c.began = now
 	r.flush(now) // the start of the composite comes before what happens inside
 	r.timers++   // until the child's goroutines have returned
-	c.began = now
 	r.furnish(c)
 	c.st.begin()
+	if c.iteration > 1 {
+		c.outdate()
+	}
 	c.flush(now)
 	c.tree.touch(c)
 	c.tree.queue(&c.st)
@@ -115,6 +123,7 @@ func (r *Run) furnish(c *Run) {
 	c.st.init(c.plan, c.cfg)
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c
+	c.st.parks = r.st.parks
 	if c.st.logged = r.st.logged; c.st.logged {
 		c.st.noted = true
 		start := r.recorder.latest[c.within.ref].id
@@ -127,8 +136,18 @@ func (r *Run) furnish(c *Run) {
 // childEnded is called when everything in a nested run is terminal. What it came to is found out by a worker, since that
 // may take user code.
 func (r *Run) childEnded(c *Run) {
-	r.st.evaluateInline(c.within.ref)
-	r.tree.touch(r)
+	if d := r.durable; d != nil && d.failed == nil {
+		d.push(&transaction{ended: c})
+		r.tree.touch(r.tree.root)
+		return
+	}
+	c.returnTo()
+}
+
+// returnTo queues the composite of a nested run that has ended.
+func (r *Run) returnTo() {
+	r.outer.st.evaluateInline(r.within.ref)
+	r.tree.touch(r.outer)
 }
 
 // childLeft is called when the goroutines of a nested run that has ended have returned.
@@ -214,7 +233,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
 	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
-	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun:
+	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
 	default: // what concerned a node concerns all of its run
 		if kind = CauseCancelRun; r.stoppedBy.stopStatus() == Aborted {
 			kind = CauseAbortAll

@@ -13,10 +13,12 @@ import (
 // conditions that have answered are asked again. Attempts, event ids and delta indices go on counting.
 //
 // A composite that was running goes on in the same attempt, with what is inside of it as with the run: finished items of a map
-// are not performed again, a loop goes on at its iteration. Its timeouts go on counting while the run is not in memory.
+// are not performed again, a loop goes on at its iteration. As for any node OverallTimeout has gone on counting and Timeout begins
+// anew.
 //
 // signals answers nodes that wait, by id, inside composites by path, or by token, a part of them or none; it may also answer
-// gates that the run has not reached, inside composites if these have begun. Deadlines of gates are those of the first wait; one that has passed fails its gate before any signal arrives.
+// gates that the run has not reached, inside composites if these have begun. Deadlines of gates are those of the first wait; one
+// that has passed fails its gate before any signal arrives.
 //
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
 // unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
@@ -28,8 +30,8 @@ func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals m
 
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
 // or were cancelled, and everything that follows them. What else has completed is reused. The nodes start anew: attempts
-// count from 1, guards and conditions are asked again. Names that the graph does not have are an error that matches
-// [ErrUnknownNode]. Apart from this, Redrive is [Execute] with the option [Redriven].
+// count from 1, guards and conditions are asked again, and composites begin anew with all that is inside. Names are those of the
+// outermost graph; one that it does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is [Execute] with the option [Redriven].
 func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), Redriven(s, nodes...))...)
 }
@@ -57,8 +59,8 @@ func Redriven(s *Snapshot, nodes ...string) Option {
 }
 
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
-// nodes that were idle: every other node must be there, with the same in-edges, and be the same in all that [Plan.Hash]
-// covers, a composite with all that is inside of it.
+// nodes that were idle: every other node must be there, with the same in-edges, and be the same in all that [Plan.Hash] covers, a
+// composite with all that is inside of it.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }

@@ -79,6 +79,7 @@ type insideState struct {
 type stopState struct {
 	Kind   CauseKind    `json:"kind"`
 	Origin string       `json:"origin,omitempty"`
+	Drain  bool         `json:"drain,omitempty"` // what runs is left to finish
 	Err    *storedError `json:"error,omitempty"`
 }
 
@@ -139,9 +140,7 @@ type nodeState struct {
 	// Of a composite. It is running as long as anything inside is to be done: Dormant if that is nothing but to wait.
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"` // not to be retried
-	// Deadline is that of the attempt; it goes on while the run does not. TimedOut is what has passed: 1 the attempt's, 2 the
-	// overall timeout, of that length.
-	Deadline time.Time     `json:"deadline,omitzero"`
+	// TimedOut is what has passed of the attempt: 1 its timeout, 2 the overall one, of that length.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
 	List     *stored       `json:"list,omitempty"` // what a map that has not ended goes over
@@ -519,7 +518,7 @@ func (r *Run) stopState() *stopState {
 	if r.st.stopped == CauseNone {
 		return nil
 	}
-	return &stopState{Kind: r.st.stopped, Err: storeError(r.stopError(r.st.stopped))}
+	return &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stopped))}
 }
 
 // fileHeader is what a snapshot holds beside the nodes, with the lock held.

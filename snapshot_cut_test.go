@@ -328,9 +328,6 @@ func (c *cutter) answer(path string) any {
 func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		attempts := 0
-		if c.more != nil {
-			n.Sub = nil // a store does not have what is inside, which begins anew
-		}
 		if n.Sub != nil { // of a composite: one that goes on is not attempted again
 			attempts = n.Attempts
 		}
@@ -404,7 +401,7 @@ func withoutTimes(data []byte) string {
 	strip = func(v any) {
 		switch v := v.(type) {
 		case map[string]any:
-			for _, key := range []string{"taken", "start", "end", "since", "last_event", "began", "ended", "deadline"} {
+			for _, key := range []string{"taken", "start", "end", "since", "last_event", "began", "ended"} {
 				delete(v, key)
 			}
 			for _, x := range v {

@@ -50,8 +50,10 @@ type Lease struct {
 	Epoch uint64 `json:"epoch"` // one more with each acquisition
 }
 
-// AttemptStart tells of an attempt that begins.
+// AttemptStart tells of an attempt that begins. Nodes that the engine evaluates or performs itself, conditions and composites
+// among them, have none: their commits do without Completed.
 type AttemptStart struct {
+	// Node is the node's id, inside composites its path: see WithStore.
 	Node    string `json:"node"`
 	Attempt int32  `json:"attempt"`
 	// Record is the node's record while the attempt runs.
@@ -168,8 +170,11 @@ var (
 // lease is lost, the run fails with [CauseStoreError] as it stands in the store: what was not committed is not published,
 // nothing is started any more, cleanup nodes and the end node included.
 //
-// Values are encoded as under [Encoding], whose default is nil [Types]. The nodes of nested runs are not kept one by one: a
-// crash repeats the node that holds them.
+// What is inside of composites is stored node by node as well, under the paths of the nodes, with "#try2" after the composite
+// for its second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x". A composite that was running goes on in the same
+// attempt, so a crash repeats only what was under way inside. Records of former attempts and iterations stay in the store.
+//
+// Values are encoded as under [Encoding], whose default is nil [Types].
 func WithStore(s Store) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +87,118 @@ func TestScenarioStore(t *testing.T) {
 		again.expect("A:ok B:ok K:ok", "completed")
 		if again.node("A").Attempts != 2 || c.of("A") != 1 {
 			t.Errorf("%d attempts of A, %d calls", again.node("A").Attempts, c.of("A"))
+		}
+	})
+
+	for _, at := range []string{"S/x", "S/y", "M[1]", "L#2/z"} {
+		inBubble(t, "133 a commit inside fails: "+at, func(t *testing.T) {
+			inner := new(kahn.MemoryStore)
+			store := &brokenStore{Store: inner, commit: func(c kahn.Commit) error {
+				if c.Completed.Node == at {
+					return errDisk
+				}
+				return nil
+			}}
+			g := graph(subgraph("S", graph(after("x"), after("y", "x"))), mapped("M", numbers(2), kahn.Map{}), after("B", "S", "M", "L"),
+				kahn.Node{ID: "L", Sub: graph(after("z")), Loop: &kahn.Loop{While: whileLess(2), MaxIterations: 2}})
+			var c paths
+			rec := newRecorder()
+			res, err := kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.WithStore(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
+			if res.Status != kahn.RunFailed || !errors.Is(err, errDisk) {
+				t.Errorf("%v, %v", res.Status, err)
+			}
+			for _, e := range rec.all() {
+				if e.Path == at && e.Type == kahn.EventNodeCompleted || e.Node == "B" && e.Type == kahn.EventNodeQueued {
+					t.Errorf("%v was published", e)
+				}
+			}
+			top := strings.FieldsFunc(at, func(r rune) bool { return strings.ContainsRune("/[#", r) })[0]
+			if n, _ := res.Node(top); n.Status != kahn.Aborted || n.Cause.Kind != kahn.CauseStoreError {
+				t.Errorf("%s is %v %v", top, n.Status, n.Cause)
+			}
+			stored, _ := inner.Load(t.Context(), "one")
+			c.n = nil
+			store.commit = nil
+			time.Sleep(time.Minute) // the lease runs out
+			r := try2(t, g, c.count(takes(10*ms)), kahn.WithStore(store), kahn.RunID("one"))
+			r.expect("S:ok M:ok B:ok L:ok", "completed")
+			for _, path := range []string{"S/x", "S/y", "M[0]", "M[1]", "L#1/z", "L#2/z"} {
+				want := 1
+				if stored.Nodes[path].Terminal {
+					want = 0
+				}
+				if c.n[path] != want {
+					t.Errorf("%s was called %d times, expected %d", path, c.n[path], want)
+				}
+			}
+			if c.n[at] != 1 {
+				t.Errorf("%s was called %d times", at, c.n[at])
+			}
+		})
+	}
+
+	inBubble(t, "the test of a loop, and the next iteration, see what is durable", func(t *testing.T) {
+		var durable time.Time
+		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+			if c.Completed.Node == "L#1/x" {
+				time.Sleep(time.Second)
+				durable = time.Now()
+			}
+			return nil
+		}}
+		l := kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 2, While: func(v kahn.View) (bool, error) {
+			if v.Iteration() == 1 && (durable.IsZero() || time.Now().Before(durable)) {
+				t.Error("the test was asked too early")
+			}
+			return v.Iteration() < 2, nil
+		}}}
+		try(t, graph(l), takes(10*ms), kahn.WithStore(store)).expect("L:ok", "completed")
+	})
+
+	inBubble(t, "a retry of a composite has records of its own", func(t *testing.T) {
+		store := new(kahn.MemoryStore)
+		fail := true
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "y" && fail {
+				fail = false
+				return nil, errStep
+			}
+			return s.Path(), nil
+		}
+		g := graph(kahn.Node{ID: "S", Sub: graph(after("x"), after("y", "x")), Retry: kahn.RetryStandard()})
+		r := try(t, g, step, kahn.WithStore(store), kahn.RunID("one"))
+		r.expect("S:ok", "completed")
+		stored, err := store.Load(t.Context(), "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.Sorted(maps.Keys(stored.Nodes))
+		if !slices.Equal(got, []string{"S", "S#try2/x", "S#try2/y", "S/x", "S/y"}) {
+			t.Errorf("stored: %v", got)
+		}
+	})
+
+	inBubble(t, "an answer for a gate that was not reached is stored", func(t *testing.T) {
+		g := graph(after("A"), gate("G", "A"), subgraph("S", graph(after("x"), gate("g", "x"))))
+		journaled := &journal{}
+		run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.WithStore(journaled), kahn.RunID("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, gate := range []string{"G", "S/g"} {
+			if err := run.Signal(gate, "early"); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		writes := journaled.len()
+		_, _ = run.Wait()
+		store := &journaled.replay(t, "one", writes).MemoryStore
+		r := try2(t, g, takes(0), kahn.WithStore(store), kahn.RunID("one"))
+		r.expect("A:ok G:ok S:ok", "completed")
+		if r.node("G").Output != "early" || r.node("S").Output != "early" {
+			t.Errorf("outputs %v, %v", r.node("G").Output, r.node("S").Output)
 		}
 	})
 

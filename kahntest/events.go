@@ -419,9 +419,6 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	attempt := n.attempt
 	switch e.Type {
 	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
-		if n.again && (n.Sub != nil || n.Map != nil) && e.Attempt == attempt+1 {
-			n.reentered = false // a store does not have what is inside: that begins anew
-		}
 		if !n.reentered && !(n.again && n.inline() && e.Attempt == attempt) { // a store does not hear of inline starts
 			attempt++
 		}

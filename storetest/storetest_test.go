@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -239,38 +241,21 @@ func TestFaults(t *testing.T) {
 
 func faults(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
-	var g kahn.Graph
-	n := 3 + random.IntN(12)
 	fails := map[string]bool{}
-	for i := range n {
-		node := kahn.Node{ID: fmt.Sprint("n", i)}
-		for j := range i {
-			if random.IntN(3) == 0 {
-				node.After = append(node.After, fmt.Sprint("n", j))
-			}
-		}
-		fails[node.ID] = random.IntN(8) == 0
-		if random.IntN(4) == 0 {
-			node.OnUpstreamFailure = kahn.UpstreamSkip
-		}
-		if random.IntN(6) == 0 {
-			node.ContinueOnFail = true
-		}
-		g.Add(node)
-	}
+	g := randomGraph(random, fails, 3+random.IntN(12), int(seed%3), "n")
 	var mu sync.Mutex
 	completed := map[string]int{}
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(time.Duration(len(s.ID())) * time.Millisecond)
-		if fails[s.ID()] {
+		if id, _, _ := strings.Cut(s.ID(), "["); fails[id] && s.Index() <= 0 {
 			return nil, errors.New("broken")
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		completed[s.ID()]++
-		return s.ID(), nil
+		completed[s.Path()]++
+		return fmt.Sprint(s.ID(), s.Iteration()), nil
 	}
-	want, _ := kahn.Execute(t.Context(), &g, step)
+	want, _ := kahn.Execute(t.Context(), g, step)
 	clear(completed)
 
 	rate := 4 + random.IntN(12)
@@ -296,14 +281,14 @@ func faults(t *testing.T, seed uint64) {
 		before := map[string]bool{}
 		if r, err := inner.Load(t.Context(), "r"); err == nil {
 			for id, node := range r.Nodes {
-				before[id] = node.Terminal
+				before[id] = node.Terminal // none of them is retried: keys are paths
 			}
 		}
 		mu.Lock()
 		clear(completed)
 		mu.Unlock()
 		var err error
-		res, err = kahn.Execute(t.Context(), &g, step, kahn.WithStore(store), kahn.RunID("r"))
+		res, err = kahn.Execute(t.Context(), g, step, kahn.WithStore(store), kahn.RunID("r"))
 		mu.Lock()
 		for id, n := range completed {
 			if before[id] || n > 1 {
@@ -324,14 +309,63 @@ func faults(t *testing.T, seed uint64) {
 			break
 		}
 	}
-	for node := range want.Nodes() {
-		got, _ := res.Node(node.ID)
-		if got.Status != node.Status || got.Output != node.Output || got.Cause.Kind != node.Cause.Kind || got.Skip != node.Skip ||
-			!slices.Equal(got.Cause.Origins, node.Cause.Origins) {
-			t.Errorf("%s is %v %v %v, expected %v %v %v", node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
-		}
-	}
+	compare(t, res, want, "")
 	if res.Status != want.Status || res.Degraded != want.Degraded {
 		t.Errorf("the run is %v, expected %v", res.Status, want.Status)
+	}
+}
+
+// randomGraph makes a graph of n nodes, some of which have others inside, down to the given depth.
+func randomGraph(random *rand.Rand, fails map[string]bool, n, depth int, name string) *kahn.Graph {
+	g := new(kahn.Graph)
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint(name, i)}
+		for j := range i {
+			if random.IntN(3) == 0 {
+				node.After = append(node.After, fmt.Sprint(name, j))
+			}
+		}
+		fails[node.ID] = random.IntN(8) == 0
+		if random.IntN(4) == 0 {
+			node.OnUpstreamFailure = kahn.UpstreamSkip
+		}
+		if random.IntN(6) == 0 {
+			node.ContinueOnFail = true
+		}
+		inner := func() *kahn.Graph { return randomGraph(random, fails, 1+random.IntN(4), depth-1, node.ID+"x") }
+		if kind := random.IntN(12); depth > 0 && kind < 4 {
+			node.Params = map[string]any{"items": []int{1, 2, 3}[:random.IntN(4)]}
+			switch kind {
+			case 0:
+				node.Sub = inner()
+			case 1:
+				node.Map = &kahn.Map{Over: "items", Limit: random.IntN(3), ToleratedCount: random.IntN(2)}
+			case 2:
+				node.Map, node.Sub = &kahn.Map{Over: "items"}, inner()
+			case 3:
+				times := 1 + random.IntN(3)
+				node.Sub = inner()
+				node.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 3, Collect: true}
+			}
+		}
+		g.Add(node)
+	}
+	return g
+}
+
+// compare compares what the nodes have come to, those inside of others too.
+func compare(t *testing.T, res, want *kahn.Result, prefix string) {
+	for node := range want.Nodes() {
+		got, _ := res.Node(node.ID)
+		if got.Status != node.Status || !reflect.DeepEqual(got.Output, node.Output) || got.Cause.Kind != node.Cause.Kind || got.Skip != node.Skip ||
+			!slices.Equal(got.Cause.Origins, node.Cause.Origins) {
+			t.Errorf("%s%s is %v %v %v, expected %v %v %v", prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
+		}
+		switch {
+		case (got.Sub == nil) != (node.Sub == nil):
+			t.Errorf("what is inside of %s%s: %v, expected %v", prefix, node.ID, got.Sub, node.Sub)
+		case got.Sub != nil:
+			compare(t, got.Sub, node.Sub, prefix+node.ID+" ")
+		}
 	}
 }

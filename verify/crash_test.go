@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +28,7 @@ import (
 // repeated, and in which order.
 
 const (
-	crashNodes = 200
+	crashNodes = 130
 	crashEnv   = "KAHN_CRASH_DIR"  // tells the test binary that it is the process to be killed, and where its files are
 	crashTorn  = "KAHN_CRASH_TORN" // ... and that its store is to write in two parts
 	cycles     = 200
@@ -53,29 +55,75 @@ func crashGraph() *kahn.Graph {
 		case 1:
 			n.When = func(kahn.View) (bool, error) { return i%3 == 0, nil }
 		}
+		if n.Kind == "" {
+			nest(&n, i)
+		}
 		g.Add(n)
 	}
 	return g
 }
 
+// nest gives some of the nodes others inside: a sub-graph, a map of steps or of sub-graphs, a loop.
+func nest(n *kahn.Node, i int) {
+	inner := new(kahn.Graph).Add(
+		kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}},
+		kahn.Node{ID: "c", After: []string{"a"}, Kind: "flaky", Retry: kahn.Retry{MaxAttempts: 1000, InitialDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}},
+		kahn.Node{ID: "d", After: []string{"b", "c"}},
+	)
+	n.Params = map[string]any{"items": []string{"p", "q", "r"}}
+	switch i % 16 {
+	case 3:
+		n.Sub = inner
+	case 7:
+		n.Map = &kahn.Map{Over: "items", Limit: 2}
+	case 11:
+		n.Sub, n.Map = inner, &kahn.Map{Over: "items"}
+	case 15:
+		n.Sub = new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "d", After: []string{"a"}})
+		n.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil }, MaxIterations: 3, Collect: true}
+	}
+}
+
 // crashValue is what a step makes of its inputs.
 func crashValue(s *kahn.Step) string {
 	h := fnv.New64a()
-	fmt.Fprint(h, s.ID())
-	for _, from := range crashSources[s.ID()] {
-		v, ok := s.Upstream(from)
-		fmt.Fprint(h, from, v, ok)
+	item, _ := s.Item()
+	previous, _ := s.Root("previous")
+	fmt.Fprint(h, s.Path(), item, previous)
+	upstream := s.UpstreamAll()
+	for _, from := range slices.Sorted(maps.Keys(upstream)) {
+		fmt.Fprint(h, from, upstream[from])
 	}
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
-var crashSources = func() map[string][]string {
-	sources := map[string][]string{}
-	for _, e := range crashGraph().Edges() {
-		sources[e.To] = append(sources[e.To], e.From)
+// crashSources are the predecessors of the nodes of the outermost graph, and innerSources those of nodes inside.
+var (
+	crashSources = func() map[string][]string {
+		sources := map[string][]string{}
+		for _, e := range crashGraph().Edges() {
+			sources[e.To] = append(sources[e.To], e.From)
+		}
+		return sources
+	}()
+	innerSources = map[string][]string{"b": {"a"}, "c": {"a"}, "d": {"a", "b", "c"}}
+)
+
+// precedes reports whether a step had to end before another one could begin, both by path.
+func precedes(from, to string) bool {
+	top := func(path string) string { return path[:strings.IndexAny(path+"/", "/[#")] }
+	if top(from) != top(to) {
+		return slices.Contains(crashSources[top(to)], top(from))
 	}
-	return sources
-}()
+	var k, l int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(from, top(from)), "#%d/", &k); err == nil {
+		if _, err := fmt.Sscanf(strings.TrimPrefix(to, top(to)), "#%d/", &l); err == nil && k < l {
+			return true
+		}
+	}
+	i, j := strings.LastIndexByte(from, '/')+1, strings.LastIndexByte(to, '/')+1
+	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
+}
 
 // TestCrashChild is the process to be killed. It does nothing unless it is one.
 func TestCrashChild(t *testing.T) {
@@ -99,12 +147,12 @@ func TestCrashChild(t *testing.T) {
 		}
 	}
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
-		say("start " + s.ID())
+		say("start " + s.Path())
 		if s.Kind() == "flaky" && s.Attempt() == 1 {
 			return nil, errors.New("not yet")
 		}
 		value := crashValue(s)
-		say("end " + s.ID() + " " + value)
+		say("end " + s.Path() + " " + value)
 		return value, nil
 	}
 	store, err := openFileStore(filepath.Join(dir, "store"), os.Getenv(crashTorn) != "")
@@ -134,10 +182,17 @@ const finished = "finished"
 // statuses is what a run came to, by node.
 func statuses(res *kahn.Result) map[string]string {
 	m := map[string]string{"": res.Status.String()}
-	for n := range res.Nodes() {
-		m[n.ID] = fmt.Sprint(n.Status, " ", n.Skip.Kind, " ", n.Output)
-	}
+	addStatuses(m, res, "")
 	return m
+}
+
+func addStatuses(m map[string]string, res *kahn.Result, prefix string) {
+	for n := range res.Nodes() {
+		m[prefix+n.ID] = fmt.Sprint(n.Status, " ", n.Skip.Kind, " ", n.Output)
+		if n.Sub != nil {
+			addStatuses(m, n.Sub, prefix+n.ID+" ")
+		}
+	}
 }
 
 // crashCycles kills and restarts the child until it has been started the given number of times, beginning a new run whenever
@@ -208,8 +263,8 @@ func checkEffects(path string) string {
 			if durable[id] {
 				return id + " was performed again after a successor had begun"
 			}
-			for _, from := range crashSources[id] {
-				if ended[from] {
+			for from := range ended {
+				if !durable[from] && precedes(from, id) {
 					durable[from] = true
 				}
 			}
