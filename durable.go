@@ -125,6 +125,16 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	signals := r.cfg.signals
 	r.cfg.from, r.cfg.redrive = &Snapshot{file: file}, false
 	r.cfg.signals = signals
+	switch given := r.cfg.fired != nil; {
+	case given:
+		if err := r.firedBefore(file.Fired); err != nil {
+			return nil, err
+		}
+	case file.Fired != nil:
+		if err := r.choosePlan(); err != nil {
+			return nil, err
+		}
+	}
 	return r.restoration()
 }
 

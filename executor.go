@@ -92,11 +92,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 			return nil, false, err
 		}
 	}
-	if err := r.fire(); err != nil {
+	if err := r.choosePlan(); err != nil {
 		return nil, false, err
-	}
-	if t := r.cfg.test; t != nil {
-		r.plan = t.plan(r.plan, nil)
 	}
 	p = r.plan
 	if step == nil && len(p.stepless) > 0 {
@@ -145,6 +142,17 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	}
 	r.begin(from, 0)
 	return r, false, nil
+}
+
+// choosePlan replaces the plan by that of what a trigger leads to, and in test mode by one with mocks.
+func (r *Run) choosePlan() error {
+	if err := r.fire(); err != nil {
+		return err
+	}
+	if t := r.cfg.test; t != nil {
+		r.plan = t.plan(r.plan, nil)
+	}
+	return nil
 }
 
 // discard gives up a run that was prepared and will not begin.

@@ -163,3 +163,72 @@ func TestScenarioTrigger(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestFiredGoesOn has runs that were fired go on: what they were fired with is a part of them.
+func TestFiredGoesOn(t *testing.T) {
+	payload := func(_ context.Context, s *kahn.Step) (any, error) {
+		v, _ := s.Upstream("T1")
+		return v, nil
+	}
+	g := graph(kahn.Node{ID: "T1", Kind: kahn.KindTrigger}, kahn.Node{ID: "T2", Kind: kahn.KindTrigger}, kahn.Node{ID: "R"},
+		kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"T1", "R"}}, kahn.Node{ID: "A", After: []string{"T1", "G"}, Do: payload}, after("B", "T2"))
+	wrong := map[string][]kahn.Option{
+		"another trigger": {kahn.Fire("T2", "hello"), kahn.PruneClosure}, "another mode": {kahn.Fire("T1", "hello")},
+	}
+	fire := []kahn.Option{kahn.Fire("T1", "hello"), kahn.PruneClosure}
+	same := map[string][]kahn.Option{"without the option": nil, "with it": {kahn.Fire("T1", "goodbye"), kahn.PruneClosure}}
+	signals := map[string]any{"G": true}
+	ended := func(t *testing.T, res *kahn.Result, err error) {
+		t.Helper()
+		if res == nil {
+			t.Fatal(err)
+		}
+		trial{res, t, err, nil}.expect("T1:ok R:ok G:ok A:ok", "completed")
+		if a, _ := res.Node("A"); a.Output != "hello" || !slices.Equal(res.Pruned, []string{"T2", "B"}) {
+			t.Errorf("%v, pruned %v", a.Output, res.Pruned)
+		}
+	}
+	inBubble(t, "250 from a snapshot", func(t *testing.T) {
+		res, err := kahn.Execute(t.Context(), g, takes(0), fire...)
+		if err != nil || res.Status != kahn.RunSuspended {
+			t.Fatal(err)
+		}
+		for _, snapshot := range []*kahn.Snapshot{res.Snapshot(), reload(t, res.Snapshot())} {
+			for _, opts := range same {
+				res, err := kahn.Resume(t.Context(), g, takes(0), snapshot, signals, opts...)
+				ended(t, res, err)
+				res, err = kahn.Redrive(t.Context(), g, takes(0), reload(t, res.Snapshot()), []string{"A"}, opts...)
+				ended(t, res, err)
+			}
+			for name, opts := range wrong {
+				if _, err := kahn.Resume(t.Context(), g, neverStep(t), snapshot, signals, opts...); !errors.Is(err, kahn.ErrBadOption) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		res, err = kahn.Execute(t.Context(), graph(gate("G")), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kahn.Resume(t.Context(), graph(gate("G")), nil, res.Snapshot(), signals, kahn.Fire("T1", nil)); !errors.Is(err, kahn.ErrBadOption) {
+			t.Error(err)
+		}
+	})
+	for name, opts := range same {
+		inBubble(t, "250 from a store, "+name, func(t *testing.T) {
+			durable := []kahn.Option{kahn.WithStore(new(kahn.MemoryStore)), kahn.RunID("r")}
+			res, err := kahn.Execute(t.Context(), g, takes(0), append(durable, fire...)...)
+			if err != nil || res.Status != kahn.RunSuspended {
+				t.Fatal(err)
+			}
+			for name, opts := range wrong {
+				if _, err := kahn.Execute(t.Context(), g, neverStep(t), append(durable, opts...)...); !errors.Is(err, kahn.ErrBadOption) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			durable = append(durable, kahn.Signals(signals))
+			res, err = kahn.Execute(t.Context(), g, takes(0), append(durable, opts...)...)
+			ended(t, res, err)
+		})
+	}
+}

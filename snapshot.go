@@ -48,8 +48,16 @@ type snapshotFile struct {
 	Cancelled bool              `json:"cancelled,omitempty"` // somebody has asked for the run to stop
 	Stop      *stopState        `json:"stop,omitempty"`      // what has stopped the run
 	Inputs    map[string]stored `json:"inputs,omitempty"`
+	Fired     *firedState       `json:"fired,omitempty"`
 	Signals   []signalState     `json:"signals,omitempty"` // of gates that were not reached
 	Nodes     []nodeState       `json:"nodes"`             // those that are not idle, in the order of declaration
+}
+
+// firedState is what the run was fired with.
+type firedState struct {
+	Trigger string    `json:"trigger"`
+	Prune   PruneMode `json:"prune,omitempty"`
+	Payload *stored   `json:"payload,omitempty"`
 }
 
 // insideState is what a snapshot holds of the run nested in a composite: the current one, or the last. In a store the nodes
@@ -279,6 +287,9 @@ func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error 
 		}
 	})
 	visit.all("", file.Inputs)
+	if file.Fired != nil && file.Fired.Payload != nil {
+		visit(file.Fired.Trigger, file.Fired.Payload)
+	}
 	visit.signals(file.Signals, "")
 	for i := range file.Nodes {
 		visit.node(&file.Nodes[i], "")
@@ -346,6 +357,9 @@ func (n *nodeState) prefixInside(prefix string) string {
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
 	file.Stop = clonePtr(file.Stop)
+	if file.Fired = clonePtr(file.Fired); file.Fired != nil {
+		file.Fired.Payload = clonePtr(file.Fired.Payload)
+	}
 	file.Signals = slices.Clone(file.Signals)
 	file.Nodes = cloneNodes(file.Nodes)
 	return file
@@ -544,6 +558,9 @@ func (r *Run) fileHeader() snapshotFile {
 		for name, v := range r.cfg.inputs {
 			file.Inputs[name] = stored{value: v}
 		}
+	}
+	if f := r.cfg.fired; f != nil {
+		file.Fired = &firedState{Trigger: f.trigger, Prune: r.cfg.prune, Payload: &stored{value: f.payload}}
 	}
 	return file
 }

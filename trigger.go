@@ -26,6 +26,10 @@ type fired struct {
 //
 // Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire that is
 // null. An id that is not that of a trigger prunes nothing, and is a warning in the Result that matches [ErrUnknownTrigger].
+//
+// A run that goes on from a [Snapshot] or its store goes on as it was fired, without this option. With it, it has to name the
+// same trigger, and PruneClosure if that was given; the payload is the first one all the same. Anything else is refused with
+// [ErrBadOption].
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger, payload}; return nil })
 }
@@ -217,6 +221,11 @@ func (p *Plan) Warnings() []error {
 
 // fire replaces the run's plan by that of what its trigger leads to.
 func (r *Run) fire() error {
+	if r.cfg.from != nil {
+		if err := r.firedBefore(r.cfg.from.file.Fired); err != nil {
+			return err
+		}
+	}
 	if r.cfg.fired == nil {
 		return nil
 	}
@@ -230,6 +239,32 @@ func (r *Run) fire() error {
 	}
 	r.plan = p
 	r.warnings = append(r.warnings, p.warnings...)
+	return nil
+}
+
+// firedBefore fires a run that goes on with what it was fired with before.
+func (r *Run) firedBefore(x *firedState) error {
+	own := r.cfg.fired
+	switch {
+	case x == nil && own == nil:
+		return nil
+	case x == nil:
+		return fmt.Errorf("%w: Fire(%s) for a run that goes on and was not fired", ErrBadOption, quoteID(own.trigger))
+	case own != nil && (own.trigger != x.Trigger || r.cfg.prune != x.Prune):
+		return fmt.Errorf("%w: Fire(%s), %v, for a run that goes on and was fired with %s, %v", ErrBadOption,
+			quoteID(own.trigger), r.cfg.prune, quoteID(x.Trigger), x.Prune)
+	}
+	f := &fired{trigger: x.Trigger}
+	if v := x.Payload; v != nil {
+		f.payload = v.value
+		if v.raw != nil {
+			var err error
+			if f.payload, err = decodeValue(r.cfg.codec, v.raw); err != nil {
+				return fmt.Errorf("snapshot: the payload of %s: %w", quoteID(x.Trigger), err)
+			}
+		}
+	}
+	r.cfg.fired, r.cfg.prune = f, x.Prune
 	return nil
 }
 
