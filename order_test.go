@@ -211,6 +211,21 @@ func TestLimitOneEqualTimes(t *testing.T) {
 	})
 }
 
+// TestLimitOneAnsweredGate has a gate that does not wait lead to a guard, beside steps that hold the slot.
+func TestLimitOneAnsweredGate(t *testing.T) {
+	g := graph(after("L"), gate("G"), kahn.Node{ID: "C", After: []string{"G"}, When: func(kahn.View) (bool, error) { return false, nil }}, after("M", "L"))
+	for name, g := range map[string]*kahn.Graph{"plain": g, "nested": graph(kahn.Node{ID: "S", Sub: g})} {
+		t.Run(name, func(t *testing.T) {
+			again(t, g, func(context.Context, *kahn.Step) (any, error) {
+				for range rand.IntN(4) { // chance that has no say
+					runtime.Gosched()
+				}
+				return nil, nil
+			}, func(trial) {}, kahn.Test{})
+		})
+	}
+}
+
 // TestLimitOneInterrupted has a timeout interrupt a step and end a nested run at the same instant.
 func TestLimitOneInterrupted(t *testing.T) {
 	inner := graph(kahn.Node{ID: "run", Priority: 1}, kahn.Node{ID: "loop", Sub: graph(after("X"))})

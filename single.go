@@ -13,6 +13,8 @@ import (
 //     that are due first: those of equal time in the order of arming, and all of them before what a step does at that time.
 //   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: else it would be chance what
 //     comes first.
+//   - A gate that has its answer is reached at once: what follows from it may need no slot, and so comes before what does. One
+//     that is going to wait is reached when nothing can be started any more.
 //   - See also Run.alone, and for runs with composites tree.
 //
 // All of it is guarded by the lock, but for next.
@@ -118,5 +120,19 @@ func (r *Run) ringDue(now int64) {
 func (r *Run) rung(a *alarm, now int64) {
 	if !r.concluded {
 		a.ring(now)
+	}
+}
+
+// reachAnswered reaches the gates, of a run with one slot, that are not going to wait, with the lock held.
+func (r *Run) reachAnswered(now int64) {
+	s := &r.st
+	for i := 0; i < len(s.gates); i++ {
+		ref := s.gates[i]
+		if statusOf(s.words[ref]) != Ready {
+			continue
+		}
+		if _, answered := r.signals[ref]; answered || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
+			r.reachGate(ref, now) // which may add others to the list; this one is passed over from now on
+		}
 	}
 }

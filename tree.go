@@ -79,6 +79,9 @@ func (t *tree) attend(now int64) {
 		t.touched = t.touched[:len(t.touched)-1]
 		r.touched = false
 		t.ending = append(t.ending, r.endings()...)
+		if t.limit == 1 && len(r.st.gates) > 0 {
+			r.reachAnswered(now)
+		}
 		r.flush(now)
 		t.queue(&r.st)
 		r.dispatch(now)

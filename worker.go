@@ -216,6 +216,9 @@ func (w *worker) take() bool {
 	if ordered {
 		t, ok = w.takeTurn()
 	} else {
+		if r.single != nil && len(s.gates) > 0 {
+			r.reachAnswered(w.now)
+		}
 		for t, ok = s.next(); ok && t.Gate; t, ok = s.next() {
 			r.reachGate(t.Ref, w.now)
 			if r.durable != nil {
