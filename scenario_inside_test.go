@@ -492,3 +492,190 @@ func TestScenarioInside(t *testing.T) {
 		}
 	})
 }
+
+// TestScenarioResumeInside: what a snapshot knows of nodes it knows of those inside of composites too.
+func TestScenarioResumeInside(t *testing.T) {
+	for _, inside := range []bool{false, true} {
+		wrap := func(g *kahn.Graph) *kahn.Graph {
+			if inside {
+				return graph(subgraph("S", g))
+			}
+			return g
+		}
+		path, unwrap := func(id string) string { return id }, func(r *kahn.Result) *kahn.Result { return r }
+		if inside {
+			path = func(id string) string { return "S/" + id }
+			unwrap = func(r *kahn.Result) *kahn.Result { n, _ := r.Node("S"); return n.Sub }
+		}
+		name := func(text string) string { return fmt.Sprintf("%s, inside %v", text, inside) }
+
+		inBubble(t, name("the inputs of an early join stay frozen"), func(t *testing.T) {
+			var seen []string
+			g := wrap(graph(kahn.Node{ID: "A", Do: takes(0)}, kahn.Node{ID: "B", Do: takes(time.Second)}, kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded,
+				Do: func(_ context.Context, s *kahn.Step) (any, error) {
+					_, a := s.Upstream("A")
+					_, b := s.Upstream("B")
+					seen = append(seen, fmt.Sprint(a, b))
+					if _, ok := s.Resumed(); ok {
+						return nil, nil
+					}
+					return nil, kahn.Suspend("", nil, nil)
+				}}))
+			pause(t, g, nil).resume(g, nil, map[string]any{path("J"): 1})
+			if !slices.Equal(seen, []string{"true false", "true false"}) {
+				t.Errorf("J has seen %v", seen)
+			}
+		})
+
+		inBubble(t, name("a late failure does not come twice"), func(t *testing.T) {
+			stubborn := func(context.Context, *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return nil, errStep }
+			g := wrap(graph(kahn.Node{ID: "A", Do: takes(0)}, kahn.Node{ID: "B", Do: func(context.Context, *kahn.Step) (any, error) {
+				time.Sleep(time.Second)
+				return nil, errStep
+			}}, kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded, CancelOnLateFailure: true, Do: stubborn},
+				kahn.Node{ID: "K", After: []string{"A"}, Do: stubborn}))
+			s := crashed(t, g, nil, 2*time.Second)
+			res, _ := kahn.Resume(t.Context(), g, nil, s, nil)
+			j, _ := unwrap(res).Node("J")
+			if j.Status != kahn.Aborted || j.Cause.Kind != kahn.CauseUpstreamFailure {
+				t.Errorf("J is %v %v", j.Status, j.Cause)
+			}
+		})
+
+		inBubble(t, name("the port of a null"), func(t *testing.T) {
+			g := wrap(graph(kahn.Node{ID: "A", Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}, kahn.Node{ID: "B", Do: takes(0)},
+				kahn.Node{ID: "N", Ports: []kahn.Port{{Name: "p", Required: true}, {Name: "q", Required: true}}, In: []kahn.Edge{{From: "B", Param: "p"}, {From: "A", Param: "q"}}},
+				gate("G", "N", "A")))
+			// Without a G that waits there would be no snapshot to go on from.
+			g = wrapGate(g, inside)
+			r := pause(t, g, neverStep(t))
+			r = r.resume(g, neverStep(t), nil)
+			n, _ := unwrap(r.Result).Node("N")
+			if n.Skip.Kind != kahn.SkipNullPropagation || n.Skip.Port != "q" || n.Skip.Node != "A" {
+				t.Errorf("N is %v %+v", n.Status, n.Skip)
+			}
+		})
+
+		inBubble(t, name("the branch that was not taken"), func(t *testing.T) {
+			g := wrapGate(wrap(graph(kahn.Node{ID: "?", Test: func(kahn.View) (any, error) { return "b", nil }}, branch("X", "?", "a"), branch("Y", "?", "b"), after("Z", "X"))), inside)
+			r := pause(t, g, takes(0)).resume(g, neverStep(t), nil)
+			for id, want := range map[string]string{"X": `condition_branch(? "a")`, "Z": "upstream_skipped(X)"} {
+				if n, _ := unwrap(r.Result).Node(id); strings.ReplaceAll(n.Skip.String(), `"?"`, "?") != want {
+					t.Errorf("%s is %v %v", id, n.Status, n.Skip)
+				}
+			}
+		})
+
+		inBubble(t, name("tokens, fallbacks, guard errors and messages"), func(t *testing.T) {
+			g := wrapGate(wrap(graph(
+				kahn.Node{ID: "F", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errStep }, Fallback: func(context.Context, error) (any, error) { return "f", nil }},
+				kahn.Node{ID: "M", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Skip("words") }},
+				kahn.Node{ID: "W", When: func(kahn.View) (bool, error) { return false, errStep }, Do: takes(0)},
+				kahn.Node{ID: "T", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+					s.Tokens(3, 4)
+					if _, ok := s.Resumed(); ok {
+						return nil, nil
+					}
+					return nil, kahn.Suspend("", nil, nil)
+				}})), inside)
+			r := pause(t, g, nil).resume(g, nil, map[string]any{path("T"): 1})
+			in := unwrap(r.Result)
+			f, _ := in.Node("F")
+			m, _ := in.Node("M")
+			w, _ := in.Node("W")
+			if !f.Fallback || f.Output != "f" || f.LastErr == nil || m.Skip.Message != "words" || w.GuardErr == nil {
+				t.Errorf("%+v\n%+v\n%+v", f, m, w)
+			}
+			for _, e := range r.find(kahn.EventNodeCompleted, path("T")) {
+				if p := e.Payload.(kahn.NodeCompleted); p.InputTokens != 6 || p.OutputTokens != 8 {
+					t.Errorf("%+v", p)
+				}
+			}
+		})
+	}
+
+	inBubble(t, "a node that was cancelled before a late failure stays cancelled", func(t *testing.T) {
+		stubborn := func(context.Context, *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return nil, errStep }
+		g := graph(kahn.Node{ID: "A", Do: takes(0)}, kahn.Node{ID: "B", Do: func(context.Context, *kahn.Step) (any, error) {
+			time.Sleep(time.Second)
+			return nil, errStep
+		}}, kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded, CancelOnLateFailure: true, Do: stubborn})
+		run, err := kahn.Start(t.Context(), g, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * ms)
+		if err := run.CancelNode("J"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		s := reload(t, run.Snapshot())
+		_, _ = run.Wait()
+		res, _ := kahn.Resume(t.Context(), g, nil, s, nil)
+		if j, _ := res.Node("J"); j.Status != kahn.Cancelled || j.Cause.Kind != kahn.CauseCancelNode {
+			t.Errorf("J is %v %v", j.Status, j.Cause)
+		}
+	})
+
+	inBubble(t, "a failed item counts on", func(t *testing.T) {
+		m := mapped("M", numbers(4), kahn.Map{FailFast: true, ToleratedCount: 1, Limit: 1})
+		var c paths
+		m.Do = c.count(func(_ context.Context, s *kahn.Step) (any, error) {
+			if _, ok := s.Resumed(); !ok && s.Index() == 1 {
+				return nil, kahn.Suspend("", nil, nil)
+			}
+			if s.Index() < 2 {
+				return nil, errStep
+			}
+			return nil, kahn.Suspend("", nil, nil)
+		})
+		g := graph(m)
+		r := pause(t, g, nil)
+		c.n = nil
+		r = r.resume(g, nil, map[string]any{"M[1]": 1})
+		r.expect("M:F", "failed")
+		if got := r.items("M"); got != "F F X X" {
+			t.Errorf("items %s", got)
+		}
+		c.once(t, "M[1]")
+	})
+
+	inBubble(t, "a slot of a map is held by an item that waits", func(t *testing.T) {
+		m := mapped("M", numbers(3), kahn.Map{Limit: 2})
+		m.Sub = graph(gate("g"), after("x", "g"))
+		g := graph(m)
+		r := pause(t, g, takes(0))
+		if got := r.items("M"); got != "suspended suspended ready" {
+			t.Errorf("items %s", got)
+		}
+		r = r.resume(g, takes(0), map[string]any{"M[0]/g": 1})
+		if got := r.items("M"); got != "ok suspended suspended" {
+			t.Errorf("items %s", got)
+		}
+	})
+
+	inBubble(t, "a run that drains", func(t *testing.T) {
+		g := graph(subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "F", Do: func(context.Context, *kahn.Step) (any, error) {
+			time.Sleep(time.Second)
+			return nil, errStep
+		}})
+		slow := func(_ context.Context, s *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return s.ID(), nil }
+		s := crashed(t, g, slow, 2*time.Second, kahn.StopScheduling)
+		res, _ := kahn.Resume(t.Context(), g, neverStep(t), s, nil, kahn.StopScheduling)
+		n, _ := res.Node("S")
+		if n.Status != kahn.Aborted || n.Cause.Kind != kahn.CauseFailFast {
+			t.Errorf("S is %v %v", n.Status, n.Cause)
+		}
+	})
+}
+
+// wrapGate puts a gate beside what is to be looked at, so that the run waits: inside of it if that is a composite.
+func wrapGate(g *kahn.Graph, inside bool) *kahn.Graph {
+	if !inside {
+		return g.Add(gate("waits"))
+	}
+	for _, n := range g.Nodes() {
+		n.Sub.Add(gate("waits"))
+	}
+	return g
+}
