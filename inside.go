@@ -63,10 +63,11 @@ func (x *items) value() any {
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
-	refs    []Ref       // by node
-	at      map[Ref]int // the reverse
-	signals map[Ref]any // for nodes that wait, and gates that were not reached
-	inside  []*held     // of composites, in the order of nodes
+	refs    []Ref          // by node
+	at      map[Ref]int    // the reverse
+	tokens  map[string]Ref // of the steps that wait
+	signals map[Ref]any    // for nodes that wait, and gates that were not reached
+	inside  []*held        // of composites, in the order of nodes
 
 	within *nodeState // the composite whose nodes these are; nil for the outermost run
 	ref    Ref        // of that
@@ -78,7 +79,7 @@ type held struct {
 
 // holdNodes holds nodes against a plan. Those of the outermost run have hashes, which cover what is inside.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
-	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, signals: map[Ref]any{}}
+	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]any{}}
 	for i := range nodes {
 		n := &nodes[i]
 		name := quoteID(prefix + n.ID)
@@ -94,6 +95,9 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		}
 		h.at[ref] = i
 		h.refs = append(h.refs, ref)
+		if n.Status == Suspended && !p.facts[ref].is(factGate) {
+			h.tokens[n.Wait.Token] = ref
+		}
 		if !p.facts[ref].is(factComposite) {
 			n.Inside = nil // it is mocked
 			continue
@@ -165,10 +169,8 @@ func (h *held) early(signals []signalState) {
 // find finds the node that a signal is for: by its path, or by a token that is not the id of a node. Paths lead to where a
 // nested run has begun.
 func (h *held) find(name string) (*held, Ref, bool) {
-	for i, ref := range h.refs {
-		if n := &h.nodes[i]; n.Status == Suspended && n.Wait.Token == name && !h.plan.facts[ref].is(factGate) {
-			return h, ref, true
-		}
+	if ref, ok := h.tokens[name]; ok {
+		return h, ref, true
 	}
 	if ref, ok := h.plan.Ref(name); ok {
 		return h, ref, true
@@ -194,10 +196,8 @@ func (h *held) findToken(token string) (*held, Ref, bool) {
 		if !in.continues() {
 			continue
 		}
-		for i, ref := range in.refs {
-			if n := &in.nodes[i]; n.Status == Suspended && n.Wait.Token == token && n.ID != token && !in.plan.facts[ref].is(factGate) {
-				return in, ref, true
-			}
+		if ref, ok := in.tokens[token]; ok && in.plan.nodes[ref].ID != token {
+			return in, ref, true
 		}
 		if x, ref, ok := in.findToken(token); ok {
 			return x, ref, true

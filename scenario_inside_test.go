@@ -679,3 +679,55 @@ func wrapGate(g *kahn.Graph, inside bool) *kahn.Graph {
 	}
 	return g
 }
+
+func TestBadInsidesAreRefused(t *testing.T) {
+	m := mapped("M", numbers(2), kahn.Map{})
+	m.Sub = graph(gate("g"))
+	g := graph(m, subgraph("S", graph(gate("g"))), kahn.Node{ID: "L", Sub: graph(gate("g")), Loop: &kahn.Loop{While: whileLess(2), MaxIterations: 2}})
+	res, err := kahn.Execute(t.Context(), g, neverStep(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(res.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	type node = map[string]any
+	for name, change := range map[string]func(m, s, l node){
+		"an item too many":     func(m, _, _ node) { m["items"] = 3 },
+		"a negative number":    func(m, _, _ node) { m["items"] = -1 },
+		"items of a sub-graph": func(_, s, _ node) { s["items"] = 1 },
+		"a sub-graph iterates": func(_, s, _ node) { s["iteration"] = 1 },
+		"a loop does not":      func(_, _, l node) { delete(l, "iteration") },
+		"another node":         func(_, s, _ node) { s["nodes"].([]any)[0].(node)["id"] = "h" },
+		"twice":                func(_, s, _ node) { s["nodes"] = append(s["nodes"].([]any), s["nodes"].([]any)[0]) },
+		"waits for nothing": func(m, _, _ node) {
+			delete(m["nodes"].([]any)[1].(node)["inside"].(node)["nodes"].([]any)[0].(node), "wait")
+		},
+	} {
+		var doc struct {
+			Nodes []node `json:"nodes"`
+		}
+		var whole node
+		if err := errors.Join(json.Unmarshal(data, &doc), json.Unmarshal(data, &whole)); err != nil {
+			t.Fatal(err)
+		}
+		change(doc.Nodes[0]["inside"].(node), doc.Nodes[1]["inside"].(node), doc.Nodes[2]["inside"].(node))
+		whole["nodes"] = doc.Nodes
+		changed, _ := json.Marshal(whole)
+		s := new(kahn.Snapshot)
+		if err := s.UnmarshalJSON(changed); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := kahn.Resume(t.Context(), g, neverStep(t), s, nil); res != nil || !errors.Is(err, kahn.ErrBadValue) && !errors.Is(err, kahn.ErrGraphChanged) {
+			t.Errorf("%s: %v, %v", name, res, err)
+		}
+	}
+	s := new(kahn.Snapshot)
+	if err := s.UnmarshalJSON(data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kahn.Resume(t.Context(), g, neverStep(t), s, nil); err != nil {
+		t.Error(err)
+	}
+}
