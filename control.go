@@ -75,7 +75,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		r.stopCauses[kind] = cause
 	}
 	if r.st.stopped == CauseNone {
-		r.stopManner = manner
+		r.stopManner, r.stopOrigin = manner, origin
 	}
 	r.st.stop(kind, origin, manner)
 	if manner == stopDraining && r.plan.composite {

@@ -626,7 +626,7 @@ func (r *Run) lose(tx *transaction, err error) {
 
 // lost makes the failure of the store what has stopped the run.
 func (r *Run) lost(err error) {
-	r.st.stopped = CauseStoreError
+	r.st.stopped, r.stopOrigin = CauseStoreError, noRef
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
 

@@ -243,6 +243,7 @@ type Run struct {
 	deadline   *alarm                   // of the run
 	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	stopManner stopManner               // of the first stop
+	stopOrigin Ref                      // the node that it goes back to, or noRef
 	cancelled  bool                     // Cancel was called or the caller's context ended
 	verdict    verdict
 	endOutput  any

@@ -357,7 +357,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 	}
 	if stop != nil {
 		r.restoreStop(stop)
-		s.stop(stop.Kind, noRef, r.stopManner)
+		s.stop(stop.Kind, r.stopOrigin, r.stopManner)
 		for ref := range r.extras {
 			if statusOf(s.words[ref]).Terminal() {
 				r.disarmNode(ref)
@@ -388,6 +388,10 @@ func (r *Run) restoreStop(stop *stopState) {
 	r.st.stopped = stop.Kind
 	if r.stopManner = stopAsking; stop.Drain {
 		r.stopManner = stopDraining
+	}
+	r.stopOrigin = noRef
+	if origin, ok := r.plan.Ref(stop.Origin); ok {
+		r.stopOrigin = origin
 	}
 	r.stopCauses = map[CauseKind]*stopCause{stop.Kind: {cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}}
 }

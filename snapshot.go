@@ -532,7 +532,11 @@ func (r *Run) stopState() *stopState {
 	if r.st.stopped == CauseNone {
 		return nil
 	}
-	return &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stopped))}
+	stop := &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stopped))}
+	if r.stopOrigin != noRef {
+		stop.Origin = r.plan.nodes[r.stopOrigin].ID
+	}
+	return stop
 }
 
 // fileHeader is what a snapshot holds beside the nodes, with the lock held.

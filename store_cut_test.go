@@ -83,42 +83,47 @@ func TestStoreAtEveryWrite(t *testing.T) {
 	cuts := 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCutter(uint64(1000+seed), seed%3)
-			whole := new(journal)
-			c.more = []kahn.Option{kahn.WithStore(whole), kahn.RunID("r")}
-			_, want := c.run(t, nil, false)
-			checkEvents(t, c.g, c.res, c.events)
-			for writes := range whole.writes {
-				store := whole.replay(t, "r", writes)
-				before, err := store.Load(t.Context(), "r")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if before.Status.Terminal() {
-					continue // a deltas' count that came late
-				}
-				c.more = []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
-				_, got := c.run(t, nil, false)
-				if !reflect.DeepEqual(got, want) {
-					t.Errorf("seed %d, after %d writes: \ngot  %v\nwant %v", seed, writes, got, want)
-				}
-				if err := kahntest.CheckEvents(c.g, c.res, c.events); err != nil {
-					t.Errorf("seed %d, after %d writes: %v\n%s", seed, writes, err, eventText(c.events))
-				}
-				if again := c.repeatedKey(before); again != "" {
-					t.Errorf("seed %d, after %d writes: %s was performed again", seed, writes, again)
-				}
-				if t.Failed() {
-					return
-				}
-				cuts++
-			}
+			cuts += newCutter(uint64(1000+seed), seed%3).everyWrite(t, fmt.Sprint("seed ", seed))
 		})
 		if t.Failed() {
 			return
 		}
 	}
 	t.Logf("%d graphs, %d cuts", graphs, cuts)
+}
+
+// everyWrite goes on after every write of a run.
+func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
+	whole := new(journal)
+	c.more = []kahn.Option{kahn.WithStore(whole), kahn.RunID("r")}
+	_, want := c.run(t, nil, false)
+	checkEvents(t, c.g, c.res, c.events)
+	for writes := range whole.writes {
+		store := whole.replay(t, "r", writes)
+		before, err := store.Load(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before.Status.Terminal() {
+			continue // a deltas' count that came late
+		}
+		c.more = []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
+		_, got := c.run(t, nil, false)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s, after %d writes: \ngot  %v\nwant %v", name, writes, got, want)
+		}
+		if err := kahntest.CheckEvents(c.g, c.res, c.events); err != nil {
+			t.Errorf("%s, after %d writes: %v\n%s", name, writes, err, eventText(c.events))
+		}
+		if again := c.repeatedKey(before); again != "" {
+			t.Errorf("%s, after %d writes: %s was performed again", name, writes, again)
+		}
+		if t.Failed() {
+			break
+		}
+		cuts++
+	}
+	return cuts
 }
 
 // repeatedKey names a node that was called although it had ended in a store. What is inside of a composite that is retried may

@@ -569,7 +569,7 @@ func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
 func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	cause, known := c.at(e.Parent)
 	if !known && e.Parent != 0 {
-		if n.id != 0 && !(n.again && n.inline()) {
+		if stopped := e.Type == kahn.EventNodeAborted || e.Type == kahn.EventNodeCancelled; n.id != 0 && !(n.again && n.inline()) && !stopped {
 			return fmt.Errorf("its node's last event is %d", n.id)
 		}
 		return nil
