@@ -18,7 +18,7 @@ func TestDefaultsAreShared(t *testing.T) {
 	var inner, g kahn.Graph
 	inner.Add(kahn.Node{ID: "x"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"x"}})
 	g.Add(kahn.Node{ID: "sub", Sub: &inner},
-		kahn.Node{ID: "map", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []any{1, 2}}},
+		kahn.Node{ID: "map", Map: &kahn.Map{Over: "list", Limit: 1}, Params: map[string]any{"list": []any{1, 2}}},
 		kahn.Node{ID: "fails", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, ContinueOnFail: true},
 		kahn.Node{ID: "after", After: []string{"fails"}})
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
