@@ -171,7 +171,11 @@ func TestCrashChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "done"), data, 0o600); err != nil {
+	done := filepath.Join(dir, "done")
+	if err := os.WriteFile(done+".part", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(done+".part", done); err != nil { // there as a whole, or not at all
 		t.Fatal(err)
 	}
 }
