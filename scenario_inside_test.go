@@ -396,6 +396,9 @@ func TestScenarioInside(t *testing.T) {
 			if n.Status != x.want || n.Cause.Kind != x.kind || res.Status != x.run {
 				t.Errorf("S is %v %v, the run %v", n.Status, n.Cause, res.Status)
 			}
+			if n.Sub.CancelRequested != (x.want == kahn.Cancelled) {
+				t.Errorf("cancel requested inside: %v", n.Sub.CancelRequested)
+			}
 			c.once(t, "S/c")
 		})
 	}
