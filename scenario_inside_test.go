@@ -403,6 +403,31 @@ func TestScenarioInside(t *testing.T) {
 		})
 	}
 
+	inBubble(t, "a composite that was asked to stop is not retried", func(t *testing.T) {
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "x" {
+				return nil, errStep
+			}
+			time.Sleep(time.Second)
+			return nil, nil
+		}
+		g := graph(kahn.Node{ID: "S", Sub: graph(after("x"), after("y")), Retry: kahn.RetryStandard()})
+		run, err := kahn.Start(t.Context(), g, step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * ms)
+		if err := run.CancelNode("S"); err != nil {
+			t.Error(err)
+		}
+		s := reload(t, run.Snapshot())
+		_, _ = run.Wait()
+		res, _ := kahn.Resume(t.Context(), g, neverStep(t), s, nil)
+		if n, _ := res.Node("S"); n.Status != kahn.Cancelled || n.Attempts != 1 {
+			t.Errorf("S is %v after %d attempts", n.Status, n.Attempts)
+		}
+	})
+
 	inBubble(t, "a map that was stopped by its items", func(t *testing.T) {
 		m := mapped("M", numbers(3), kahn.Map{FailFast: true, Limit: 2})
 		m.Do = func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -648,8 +673,11 @@ func TestScenarioResumeInside(t *testing.T) {
 		m.Sub = graph(gate("g"), after("x", "g"))
 		g := graph(m)
 		r := pause(t, g, takes(0))
-		if got := r.items("M"); got != "suspended suspended ready" {
-			t.Errorf("items %s", got)
+		for range 2 {
+			if got := r.items("M"); got != "suspended suspended ready" {
+				t.Errorf("items %s", got)
+			}
+			r = r.resume(g, takes(0), nil)
 		}
 		r = r.resume(g, takes(0), map[string]any{"M[0]/g": 1})
 		if got := r.items("M"); got != "ok suspended suspended" {
