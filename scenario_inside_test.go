@@ -685,19 +685,21 @@ func TestScenarioResumeInside(t *testing.T) {
 		}
 	})
 
-	inBubble(t, "a run that drains", func(t *testing.T) {
-		g := graph(subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "F", Do: func(context.Context, *kahn.Step) (any, error) {
-			time.Sleep(time.Second)
-			return nil, errStep
-		}})
-		slow := func(_ context.Context, s *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return s.ID(), nil }
-		s := crashed(t, g, slow, 2*time.Second, kahn.StopScheduling)
-		res, _ := kahn.Resume(t.Context(), g, neverStep(t), s, nil, kahn.StopScheduling)
-		n, _ := res.Node("S")
-		if n.Status != kahn.Aborted || n.Cause.Kind != kahn.CauseFailFast {
-			t.Errorf("S is %v %v", n.Status, n.Cause)
-		}
-	})
+	for mode, origins := range map[kahn.FailureMode][]string{kahn.StopScheduling: nil, kahn.AbortRunning: {"F"}} {
+		inBubble(t, fmt.Sprint("a run that is stopped by a failure: ", mode), func(t *testing.T) {
+			g := graph(subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "F", Do: func(context.Context, *kahn.Step) (any, error) {
+				time.Sleep(time.Second)
+				return nil, errStep
+			}})
+			slow := func(_ context.Context, s *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return s.ID(), nil }
+			s := crashed(t, g, slow, 2*time.Second, mode)
+			res, _ := kahn.Resume(t.Context(), g, neverStep(t), s, nil, mode)
+			n, _ := res.Node("S")
+			if n.Status != kahn.Aborted || n.Cause.Kind != kahn.CauseFailFast || !slices.Equal(n.Cause.Origins, origins) {
+				t.Errorf("S is %v %v", n.Status, n.Cause)
+			}
+		})
+	}
 }
 
 // wrapGate puts a gate beside what is to be looked at, so that the run waits: inside of it if that is a composite.
