@@ -594,6 +594,18 @@ func TestScenarioResumeInside(t *testing.T) {
 			}
 		})
 
+		inBubble(t, name("the branch that was taken, for who has yet to decide"), func(t *testing.T) {
+			taken := func(label string) []kahn.Edge { return []kahn.Edge{{From: "?", Label: label}, {From: "G"}} }
+			g := wrap(graph(kahn.Node{ID: "?", Test: func(kahn.View) (any, error) { return "b", nil }}, gate("G"),
+				kahn.Node{ID: "X", In: taken("a"), Join: kahn.NoneSkipped}, kahn.Node{ID: "Y", In: taken("b")}))
+			r := pause(t, g, neverStep(t)).resume(g, takes(0), map[string]any{path("G"): 1})
+			for id, want := range map[string]kahn.Status{"X": kahn.Skipped, "Y": kahn.Completed} {
+				if n, _ := unwrap(r.Result).Node(id); n.Status != want {
+					t.Errorf("%s is %v %v", id, n.Status, n.Skip)
+				}
+			}
+		})
+
 		inBubble(t, name("tokens, fallbacks, guard errors and messages"), func(t *testing.T) {
 			g := wrapGate(wrap(graph(
 				kahn.Node{ID: "F", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errStep }, Fallback: func(context.Context, error) (any, error) { return "f", nil }},
