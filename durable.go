@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -104,8 +106,11 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 			continue
 		}
 		var n nodeState
-		if err := json.Unmarshal(s.Record, &n); err != nil || n.Hash != "" && n.ID != key {
+		if err := json.Unmarshal(s.Record, &n); err != nil {
 			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
+		}
+		if n.Hash != "" && n.ID != key {
+			return nil, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
 		}
 		file.LastEvent = max(file.LastEvent, n.Event)
 		if n.Hash == "" { // it is inside of a composite
@@ -121,7 +126,13 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 		return -1
 	}
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return order(a) - order(b) })
-	fillIn(r.plan, file.Nodes, records, func(id string) string { return id })
+	f := filler{records: records, items: map[string]int{}}
+	for key := range records {
+		if of, index, ok := itemKey(key); ok {
+			f.items[of] = max(f.items[of], index+1)
+		}
+	}
+	f.fillIn(r.plan, file.Nodes, func(id string) string { return id })
 	signals := r.cfg.signals
 	r.cfg.from, r.cfg.redrive = &Snapshot{file: file}, false
 	r.cfg.signals = signals
@@ -138,8 +149,23 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	return r.restoration()
 }
 
-// fillIn puts records into the composites that they are inside of. Those of former attempts and iterations stay where they are.
-func fillIn(p *Plan, nodes []nodeState, records map[string]nodeState, key func(id string) string) {
+// filler puts records into the composites that they are inside of. Those of former attempts and iterations stay where they are.
+type filler struct {
+	records map[string]nodeState
+	items   map[string]int // by the key of a map: above the index of every item that has a record
+}
+
+// itemKey splits the key of an item.
+func itemKey(key string) (of string, index int, ok bool) {
+	at := strings.LastIndexByte(key, '[')
+	if at < 0 || !strings.HasSuffix(key, "]") {
+		return "", 0, false
+	}
+	index, err := strconv.Atoi(key[at+1 : len(key)-1])
+	return key[:at], index, err == nil && index >= 0 && index < maxNodes
+}
+
+func (f *filler) fillIn(p *Plan, nodes []nodeState, key func(id string) string) {
 	for i := range nodes {
 		n := &nodes[i]
 		ref, ok := p.Ref(n.ID)
@@ -149,15 +175,15 @@ func fillIn(p *Plan, nodes []nodeState, records map[string]nodeState, key func(i
 		inner, prefix := p.sub(ref), n.keyInside(key(n.ID))
 		inside := func(id string) string { return prefix + id }
 		if p.nodes[ref].Map != nil {
-			inner = p.items[ref].repeated(n.ID, min(max(n.Inside.Items, 0), maxNodes))
+			inner = p.items[ref].repeated(n.ID, min(max(n.Inside.Items, 0), f.items[prefix]))
 			inside = func(id string) string { return prefix + id[len(n.ID):] }
 		}
 		for _, ref := range inner.declared {
-			if record, ok := records[inside(inner.nodes[ref].ID)]; ok {
+			if record, ok := f.records[inside(inner.nodes[ref].ID)]; ok {
 				n.Inside.Nodes = append(n.Inside.Nodes, record)
 			}
 		}
-		fillIn(inner, n.Inside.Nodes, records, inside)
+		f.fillIn(inner, n.Inside.Nodes, inside)
 	}
 }
 

@@ -57,3 +57,9 @@ func (s *State) ObservedNodes() int { return len(s.obs.nodes) }
 
 // SharedConfig returns a copy of what runs without options share.
 func SharedConfig() any { return byDefault }
+
+// TolerateBugs lets transitions that are not in the table be warnings, as they are outside of tests, until it is undone.
+func TolerateBugs() (undo func()) {
+	panicOnBug = false
+	return func() { panicOnBug = true }
+}

@@ -93,6 +93,9 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		if n.Status == Suspended && n.Wait == nil {
 			return nil, fmt.Errorf("%w: snapshot: node %s waits for nothing", ErrBadValue, name)
 		}
+		if !n.sound(p, ref) {
+			return nil, fmt.Errorf("%w: snapshot: what is said of node %s, which is %v", ErrBadValue, name, n.Status)
+		}
 		h.at[ref] = i
 		h.refs = append(h.refs, ref)
 		if n.Status == Suspended && !p.facts[ref].is(factGate) {
@@ -111,6 +114,34 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		}
 	}
 	return h, nil
+}
+
+// maxStored bounds the counters of a snapshot, so that they can go on counting.
+const maxStored = 1 << 30
+
+// sound reports whether what a snapshot says of a node fits together so far that a word can be made of it: files may have been
+// written by others.
+func (n *nodeState) sound(p *Plan, ref Ref) bool {
+	for _, count := range []int32{n.Attempts, n.Started, n.Entries, n.Settled, n.Decided} {
+		if count < 0 || count > maxStored {
+			return false
+		}
+	}
+	deciders := len(p.in.row(ref))
+	if n.Skip == SkipNullPropagation {
+		deciders = len(p.nodes[ref].Ports)
+	}
+	stopped := n.Status == Failed || n.Status == Aborted || n.Status == Cancelled
+	switch {
+	case n.By < 0 || n.By > deciders || n.TimedOut > timeoutOverall || n.Checking && n.Status != Idle:
+		return false
+	case (n.Status == Skipped) != (n.Skip != SkipNone):
+		return false
+	case n.Skip == SkipSuperseded:
+		_, known := p.Ref(n.Origin)
+		return known
+	}
+	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // one that runs may be about to stop
 }
 
 // holdInside is holdNodes for what is inside of a composite, if there is something.
@@ -136,6 +167,9 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 	inner := p.sub(ref)
 	if node.Map != nil {
 		if list == nil {
+			if in.Items > len(in.Nodes) { // all items of a map that has ended have
+				return nil, fmt.Errorf("%w: snapshot: node %s has %d items", ErrBadValue, quoteID(prefix+n.ID), in.Items)
+			}
 			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
 		}
 		inner = list.plan

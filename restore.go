@@ -12,9 +12,9 @@ import (
 // attempted again: at least once is what can be promised, and [Step.IdempotencyKey] is the same. Neither guards nor
 // conditions that have answered are asked again. Attempts, event ids and delta indices go on counting.
 //
-// A composite that was running goes on in the same attempt, with what is inside of it as with the run: finished items of a map
-// are not performed again, a loop goes on at its iteration. As for any node OverallTimeout has gone on counting and Timeout begins
-// anew.
+// A composite that was running goes on in the same attempt, with what is inside of it as with the run: finished items of a
+// map are not performed again, a loop goes on at its iteration. As for any node OverallTimeout has gone on counting and
+// Timeout begins anew.
 //
 // signals answers nodes that wait, by id, inside composites by path, or by token, a part of them or none; it may also answer
 // gates that the run has not reached, inside composites if these have begun. Deadlines of gates are those of the first wait; one
@@ -23,15 +23,17 @@ import (
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
 // unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
 // [ErrUnknownGate] or [ErrAnswered], two for the same node one that matches [ErrDuplicateGate], a snapshot of a run that is
-// over one that matches [ErrFinished]. Nothing was run then. Apart from this, Resume is [Execute] with the option [From].
+// over one that matches [ErrFinished], and one that says what no run can have come to one that matches [ErrBadValue]. Nothing
+// was run then. Apart from this, Resume is [Execute] with the option [From].
 func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals map[string]any, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), From(s, signals))...)
 }
 
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
 // or were cancelled, and everything that follows them. What else has completed is reused. The nodes start anew: attempts
-// count from 1, guards and conditions are asked again, and composites begin anew with all that is inside. Names are those of the
-// outermost graph; one that it does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is [Execute] with the option [Redriven].
+// count from 1, guards and conditions are asked again, and composites begin anew with all that is inside. Names are those of
+// the outermost graph; one that it does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is
+// [Execute] with the option [Redriven].
 func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), Redriven(s, nodes...))...)
 }

@@ -1,0 +1,222 @@
+package kahn_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestHostileSnapshots goes on from snapshots into which somebody has written: values that are missing, out of range, or
+// contradict each other. Such a snapshot is refused, or the run ends; nothing panics, hangs or takes memory without bound.
+func TestHostileSnapshots(t *testing.T) {
+	defer kahn.TolerateBugs()()
+	tried, refused := 0, 0
+	for seed := range uint64(18) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCutter(seed, int(seed%3))
+			snapshots, _ := c.run(t, nil, true)
+			c.cut = nil
+			r := rand.New(rand.NewPCG(seed, 1))
+			for i := range 4 * len(snapshots) {
+				data := forge(t, r, snapshots[i%len(snapshots)])
+				tried++
+				s := new(kahn.Snapshot)
+				if err := json.Unmarshal(data, s); err != nil {
+					require.ErrorIs(t, err, kahn.ErrBadValue)
+					refused++
+				} else if !goOnHostile(t, c, data, kahn.From(s, nil)) {
+					refused++
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d snapshots, %d refused", tried, refused)
+	require.Greater(t, tried-refused, 100)
+	require.Greater(t, refused, 100)
+}
+
+// forgedStore is a store with a record into which somebody has written.
+type forgedStore struct {
+	*journal
+	node   string // "" for the run's own record
+	record json.RawMessage
+}
+
+func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+	lease, stored, err := f.journal.Acquire(ctx, run, owner, ttl)
+	if err != nil {
+		return lease, stored, err
+	}
+	if f.node == "" {
+		stored.Record = f.record
+	} else {
+		n := stored.Nodes[f.node]
+		n.Record = f.record
+		stored.Nodes[f.node] = n
+	}
+	return lease, stored, nil
+}
+
+// TestHostileStores is the same for what is in a store.
+func TestHostileStores(t *testing.T) {
+	defer kahn.TolerateBugs()()
+	tried, refused := 0, 0
+	for seed := range uint64(18) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCutter(seed, int(seed%3))
+			whole := new(journal)
+			c.more = []kahn.Option{kahn.WithStore(whole), kahn.RunID("r")}
+			c.run(t, nil, false)
+			r := rand.New(rand.NewPCG(seed, 2))
+			for range 60 {
+				store := &forgedStore{journal: whole.replay(t, "r", r.IntN(len(whole.writes)))}
+				stored, err := store.Load(t.Context(), "r")
+				require.NoError(t, err)
+				if stored.Status.Terminal() || stored.Record == nil {
+					continue
+				}
+				store.record = stored.Record
+				if nodes := slices.Sorted(maps.Keys(stored.Nodes)); len(nodes) > 0 && r.IntN(8) > 0 {
+					store.node = nodes[r.IntN(len(nodes))]
+					store.record = stored.Nodes[store.node].Record
+				}
+				if store.record == nil {
+					continue
+				}
+				store.record = forge(t, r, store.record)
+				tried++
+				if !goOnHostile(t, c, []byte(store.node+": "+string(store.record)), kahn.WithStore(store), kahn.RunID("r")) {
+					refused++
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d stored runs, %d refused", tried, refused)
+	require.Greater(t, tried-refused, 100)
+	require.Greater(t, refused, 100)
+}
+
+// goOnHostile reports whether the run went on. data is what was forged.
+func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool {
+	defer func() {
+		if p := recover(); p != nil {
+			t.Errorf("%s", data)
+			panic(p)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	run, err := kahn.Start(ctx, c.g, c.step, append(slices.Clone(c.opts), opts...)...)
+	if err != nil {
+		return false
+	}
+	for range 20 {
+		time.Sleep(time.Second)
+		for _, w := range run.Waiting() {
+			_ = run.Signal(w.Node, true) // what waits under a forged name may not be found
+		}
+	}
+	run.Cancel()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	select {
+	case <-run.Done():
+		res, _ := run.Wait()
+		_, err := json.Marshal(res.Snapshot())
+		require.NoError(t, err, "%s", data)
+	default:
+		t.Errorf("hangs: %s", data)
+	}
+	return true
+}
+
+// forge changes one to three places of a snapshot.
+func forge(t *testing.T, r *rand.Rand, data []byte) []byte {
+	pick := func(list ...any) any { return list[r.IntN(len(list))] }
+	number := func() any { return pick(-1, 0, 1, 7, 1<<30, 1<<31-1, -1<<31) }
+	var file any
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	require.NoError(t, d.Decode(&file))
+	for range 1 + r.IntN(3) {
+		places := placesOf(file)
+		place := places[r.IntN(len(places))]
+		if n, ok := place.value.(map[string]any); ok && n["id"] != nil && r.IntN(2) == 0 {
+			switch r.IntN(7) {
+			case 0:
+				n["status"] = pick("ready", "running", "retrying", "suspended", "completed", "failed", "aborted", "cancelled", "skipped", "idle")
+			case 1:
+				n[pick("checking", "reached", "substituted", "propagated", "tolerated", "bypass", "dormant", "draining", "abandoned", "memoized").(string)] = true
+			case 2:
+				n["cause"] = pick("step_error", "timeout", "cancel_run", "run_timeout", "superseded", "upstream_failure", "ctx")
+			case 3:
+				n[pick("by", "settled", "decided", "attempts", "started", "entries", "timed_out", "timeout").(string)] = number()
+			case 4:
+				n["status"], n["by"] = "skipped", number()
+				n["skip"] = pick("annotation", "condition_branch", "null_propagation", "upstream_skipped", "superseded", "rule_unsatisfied")
+			case 5:
+				n["origin"] = pick("n0", "n1", "nowhere")
+			case 6:
+				n["labels"] = []string{"true", "false", "other"}
+			}
+			continue
+		}
+		switch place.value.(type) {
+		case json.Number:
+			place.set(number())
+		case string:
+			place.set(pick("", "n0", "2020-01-01T00:00:00Z", "9999-01-01T00:00:00Z", "failed", "running"))
+		default:
+			place.set(nil)
+		}
+		if r.IntN(4) == 0 {
+			other, err := json.Marshal(places[r.IntN(len(places))].value)
+			require.NoError(t, err)
+			place.set(json.RawMessage(other))
+		}
+	}
+	data, err := json.Marshal(file)
+	require.NoError(t, err)
+	return data
+}
+
+// jsonPlace is a value in a document, and how to put another one in its place.
+type jsonPlace struct {
+	value any
+	set   func(any)
+}
+
+// placesOf lists what a document holds, but for what identifies the graph and the version.
+func placesOf(doc any) (places []jsonPlace) {
+	switch doc := doc.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(doc)) {
+			if key != "hash" && key != "version" {
+				places = append(places, jsonPlace{doc[key], func(v any) { doc[key] = v }})
+				places = append(places, placesOf(doc[key])...)
+			}
+		}
+	case []any:
+		for i := range doc {
+			places = append(places, jsonPlace{doc[i], func(v any) { doc[i] = v }})
+			places = append(places, placesOf(doc[i])...)
+		}
+	}
+	return places
+}
