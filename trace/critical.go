@@ -66,7 +66,8 @@ func analyse(p *kahn.Plan, t *timeline) *analysis {
 	}
 	if last >= 0 {
 		a.path = append(a.path, a.descend(last))
-		for b := a.binds[a.path[0]]; b.node >= 0; b = a.binds[b.node] {
+		// A path is never longer than there are nodes; in events that are not in order it could be a circle.
+		for b := a.binds[a.path[0]]; b.node >= 0 && len(a.path) < len(a.nodes); b = a.binds[b.node] {
 			a.path = append(a.path, b.node)
 		}
 	}

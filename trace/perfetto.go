@@ -32,7 +32,11 @@ type micros time.Duration
 
 // MarshalJSON encodes a number with three decimals.
 func (m micros) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, "%d.%03d", m/1000, m%1000), nil
+	sign := ""
+	if m < 0 { // the clock of another life of the run may be behind
+		sign, m = "-", -m
+	}
+	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil
 }
 
 // The tracks. Lanes of slots follow one after the other, and then those of attempts without a slot.
