@@ -32,7 +32,8 @@ type Codec interface {
 // size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number and
 // json.RawMessage; lists, and maps by string, of any of these; [Outputs] and [EndVerdict]; and the types registered here, by
 // their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that it
-// matches; [*NodeError] and [*UpstreamError], which steps get from failed predecessors, keep their fields too. A value of any other type is an error that names it: nothing is written that would come back as something else.
+// matches; [*NodeError] and [*UpstreamError], which steps get from failed predecessors, keep their fields too. A value of
+// any other type is an error that names it: nothing is written that would come back as something else.
 //
 // The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
 // bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict

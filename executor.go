@@ -17,10 +17,10 @@ import (
 // step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Steps run on goroutines of
 // their own, as many as are ready unless [Limit] is given. When ctx ends, the run is cancelled.
 //
-// The error is nil for a completed run. A run that failed or was cancelled returns its Result and a [*RunError]. A graph
-// that does not compile, a nil ctx or graph, a missing step or input and a bad option return a nil Result and an error that
-// matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput], [ErrNoModerator] or [ErrBadOption];
-// nothing was run then.
+// The error is nil for a run that completed, and for one that is suspended, see [Gate]. A run that failed or was cancelled
+// returns its Result and a [*RunError]. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
+// option return a nil Result and an error that matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep],
+// [ErrMissingInput], [ErrNoModerator] or [ErrBadOption]; nothing was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -74,7 +74,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 	return r.Wait()
 }
 
-// run begins a run, or finds the one of its key, see Idempotent. Somebody may come to read its events only if the caller hands it out.
+// run begins a run, or finds the one of its key, see Idempotent. Somebody may come to read its events only if the caller
+// hands it out.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
@@ -189,11 +190,11 @@ func (r *Run) origin() (from *restoration, err error) {
 }
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
-//
-// Everything below is guarded by st.mu unless it says otherwise. The lock is never held while user code runs. There is no
-// scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical section
-// and performs that itself; for what else is ready it starts one more worker, which does the same.
 type Run struct {
+	// Everything below is guarded by st.mu unless it says otherwise. The lock is never held while user code runs. There is no
+	// scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical section
+	// and performs that itself; for what else is ready it starts one more worker, which does the same.
+
 	plan  *Plan           // immutable, as are step, ctx, base, cfg and start
 	step  StepFunc        // wrapped in the middleware
 	ctx   context.Context // the caller's

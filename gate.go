@@ -136,7 +136,8 @@ func (r *Run) answer(ref Ref, value any) answer {
 }
 
 // Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
-// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is reached; it does not wait then.
+// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
+// reached; it does not wait then.
 //
 // The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
 // gate nor one that a step waits under is refused with [ErrUnknownGate], a node that was stopped or skipped with

@@ -16,8 +16,8 @@ import (
 // A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; its parameters and upstream values are those of the
 // node, and the item and the index are parameters too, named "item" and "index". A nested run has them as root inputs. The
 // node's Retry, Timeout and Priority, and for a step Groups and Key, apply to each item, everything else to the node as a
-// whole: guards and ports before the list is looked at, OverallTimeout, Fallback and ContinueOnFail to what comes of it. The run sees one node;
-// the items are in NodeResult.Sub.
+// whole: guards and ports before the list is looked at, OverallTimeout, Fallback and ContinueOnFail to what comes of it. The
+// run sees one node; the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. Null, or no value at all, is an empty list, unless
 	// a required port makes it skip the node; anything else fails the node with [CauseContractInput]. An empty list is mapped

@@ -21,8 +21,8 @@ import (
 //		Assertions: []kahn.Assertion{kahn.AssertStatus("notify", kahn.Completed)},
 //	})
 //
-// Result.Test then tells what became of each node and of each assertion. With Limit(1) two such runs of a graph without
-// composites have the same events, but for ids and times.
+// Result.Test then tells what became of each node and of each assertion. With Limit(1) two such runs have the same events,
+// but for the ids of the runs and times.
 //
 // A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x"; what
 // is said of it holds for every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does not have
@@ -35,8 +35,8 @@ type Test struct {
 	// Mocks. A gate named here waits; any other gate without a mock completes with the output {"approved": true, "auto": true}
 	// and takes the branch labelled "approved".
 	Unmock []string
-	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and composites are
-	// real then, and the nodes inside of composites are looked at one by one. Default: [MissingReal].
+	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
+	// composites are real then, and the nodes inside of composites are looked at one by one. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged when the run is over, or suspended, in this order. They do not change what the run came to.
 	Assertions []Assertion

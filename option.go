@@ -261,8 +261,8 @@ func (m StopMode) manner() stopManner {
 
 // Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost
 // a goroutine each and nothing else. A negative limit is an error that matches [ErrBadOption]. Conditions with a Go test
-// are evaluated outside the limit; under Limit(1) nothing is started meanwhile, so that the order of starts depends on
-// nothing but the graph and what its steps return. Composites are an exception: what they come to is found out meanwhile.
+// are evaluated outside the limit; under Limit(1) nothing is started meanwhile, inside of composites neither, so that the
+// order of events depends on nothing but the graph, what its steps return and when, and what comes from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -297,10 +297,10 @@ func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
-// OnEvent adds a sink: it is called with every event of the run, in order, on a goroutine of its own, so that it can
-// neither delay the run nor be called twice at the same time. Execute returns after the sink has seen the last event, or
-// when CancelGrace, at least a second, has passed since the run's end. A sink that panics is disabled; that, and one that is still busy then,
-// is reported in Result.Warnings.
+// OnEvent adds a sink: it is called with every event of the run, in order, on a goroutine of its own, so that it can neither
+// delay the run nor be called twice at the same time. Execute returns after the sink has seen the last event, or when
+// CancelGrace, at least a second, has passed since the run's end. A sink that panics is disabled; that, and one that is
+// still busy then, is reported in Result.Warnings.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {
