@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,9 +119,10 @@ type cursor struct {
 }
 
 func cursorOf(r *http.Request) (cursor, error) {
-	if query := r.URL.Query(); query.Has("afterEventId") {
-		n, err := strconv.ParseUint(query.Get("afterEventId"), 10, 64)
-		if err != nil {
+	// A query that cannot be read may have a cursor in it, and to read on from the beginning is not what was asked for.
+	if query, err := url.ParseQuery(r.URL.RawQuery); err != nil || query.Has("afterEventId") {
+		n, bad := strconv.ParseUint(query.Get("afterEventId"), 10, 64)
+		if err != nil || bad != nil {
 			return cursor{}, &StatusError{Code: http.StatusBadRequest, Message: "afterEventId is not the id of an event"}
 		}
 		return cursor{after: n}, nil

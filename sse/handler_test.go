@@ -65,6 +65,8 @@ func TestCursor(t *testing.T) {
 		{"260 a negative header is ignored", all, "", "-1", 200, "1 2 3 4 5 6 7 8 9 10 11"},
 		{"260 a malformed query", all, "?afterEventId=abc", "", 400, ""},
 		{"260 also with a good header", all, "?afterEventId=abc", "3", 400, ""},
+		{"260 a query that cannot be read", all, "?afterEventId=3;x", "", 400, ""},
+		{"260 also where there is no cursor", all, "?%zz", "3", 400, ""},
 		{"260 a negative query", all, "?afterEventId=-1", "", 400, ""},
 		{"260 an empty query", all, "?afterEventId=", "", 400, ""},
 		{"260 a query out of range", all, "?afterEventId=18446744073709551616", "", 400, ""},
