@@ -237,13 +237,19 @@ func (d *durable) show(l *eventLog) {
 	}
 }
 
-// changeStatus makes the transaction that is last in line change the status of the run.
+// changeStatus makes the transaction that is last in line change the status of the run. The event of a change that does not
+// end the run is no node's: the record of the run counts it, so that the next life does not give its id again.
 func (d *durable) changeStatus(r *Run, status RunStatus) {
 	if d.failed != nil {
 		return
 	}
+	d.stale = d.stale || !status.Terminal()
 	if n := len(d.outbox); n > 0 && d.outbox[n-1].commit != nil {
-		d.outbox[n-1].commit.Status = status
+		tx := d.outbox[n-1]
+		if tx.commit.Status = status; d.stale {
+			file := r.fileHeader()
+			tx.header, d.stale = &file, false
+		}
 		return
 	}
 	tx := &transaction{commit: &Commit{Status: status}}
@@ -261,6 +267,16 @@ func (r *Run) commitPending() {
 		d.add(r, nil)
 	}
 	if !d.writing && len(d.outbox) > 0 {
+		d.writing = true
+		r.workers++
+		go r.commit()
+	}
+}
+
+// settleLease gives the run back that has ended with nothing to write, as one does that is left while it waits. The lock is
+// held, and nobody writes.
+func (r *Run) settleLease() {
+	if d := r.durable; !d.writing && d.failed == nil {
 		d.writing = true
 		r.workers++
 		go r.commit()

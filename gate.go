@@ -413,6 +413,9 @@ func (r *Run) rest(now int64) {
 	if r.log != nil {
 		r.log.close()
 	}
+	if r.durable != nil {
+		r.settleLease()
+	}
 }
 
 // wake tells that a run that was suspended goes on.

@@ -43,7 +43,7 @@ func (comp *composite) state() *insideState {
 		in.Collected = append(in.Collected, stored{value: v})
 	}
 	if c.items != nil {
-		in.Items, in.AbortRun = c.items.len(), c.items.abort
+		in.Items, in.AbortRun = len(c.plan.nodes), c.items.abort // a map that has ended knows its list no more
 	}
 	if c.concluded {
 		in.Ended = c.timeAt(c.ended)

@@ -130,6 +130,7 @@ type streamChecker struct {
 	graphs map[*kahn.Graph]map[string]*decl
 	wave   int // the tier that is open, in waves mode; -1 before the first
 	waves  bool
+	tiers  bool // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
 	open   bool
 }
 
@@ -165,6 +166,7 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	default:
 		return fmt.Errorf("it does not begin with %s, nor with what resumes a run", kahn.EventRunStarted)
 	}
+	c.tiers = c.waves || c.part // a life in which nothing but the inside of composites went on has no wave
 	last := events[len(events)-1]
 	if res.Status == kahn.RunSuspended {
 		if p, ok := last.Payload.(kahn.RunStatusChanged); !ok || p.To != kahn.RunSuspended {
@@ -612,10 +614,10 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 		root = true
 	}
 	switch {
-	case n.within != "" && cause.Path == n.within && cause.Type == kahn.EventNodeStarted && (root || c.waves):
+	case n.within != "" && cause.Path == n.within && cause.Type == kahn.EventNodeStarted && (root || c.tiers):
 	case cause.Type == kahn.EventRunStarted && n.within == "" && root && (!c.waves || e.Type == kahn.EventNodeSkipped):
 	case cause.Type == kahn.EventWaveStarted && n.within == "" && c.waves:
-	case resumes(cause) && (root || c.waves): // that begins, or that has been judged, anew
+	case resumes(cause) && (root || c.tiers): // that begins, or that has been judged, anew
 	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
 	default:
 		return fmt.Errorf("led to by %v", cause)
