@@ -155,7 +155,7 @@ func TestBlackBoxResume(t *testing.T) {
 			}
 		}
 		snapshot := reload(t, r.Snapshot())
-		time.Sleep(begin.Add(75 * time.Minute).Sub(time.Now()))
+		time.Sleep(time.Until(begin.Add(75 * time.Minute)))
 		rec := newRecorder()
 		run, err := kahn.Start(t.Context(), g, step, kahn.Limit(1), kahn.From(snapshot, nil), kahn.OnEvent(rec.add))
 		if err != nil {

@@ -144,6 +144,9 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	} else if stopping && c.Cause == CauseTimeout {
 		c.Cause = CauseStepError // the deadline that it saw is the stop
 	}
+	if x != nil && x.behind && c.Status == Failed {
+		c.noRetry = NoRetryAbandoned
+	}
 	if c.suspend != nil {
 		if stopping {
 			c.suspend = nil

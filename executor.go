@@ -334,6 +334,7 @@ type extra struct {
 	timedOut  timeoutScope   // of the current attempt
 	timeout   time.Duration  // that passed
 	abandoned bool
+	behind    bool       // an attempt inside of the composite was abandoned
 	deltas    int        // emitted so far, over all attempts
 	tokens    [2]int     // input and output, reported over all attempts
 	comp      *composite // of a composite that has begun

@@ -64,7 +64,7 @@ type NoRetry uint8
 // The reasons. The zero value is that of a node that has not failed.
 const (
 	_                NoRetry = iota
-	NoRetryAbandoned         // the attempt ignored the end of its context: two copies would overlap
+	NoRetryAbandoned         // the attempt, or one inside of the composite, ignored the end of its context: two copies would overlap
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error is marked by [Permanent] or [AbortRun]
 	NoRetryStopping          // the node, or the run, is being stopped

@@ -164,6 +164,9 @@ func (r *Run) abandon(step *Step, now int64) {
 	if r.outer != nil {
 		root := r.tree.root
 		root.abandonedInside = append(root.abandonedInside, r.path(ref))
+		for c := r; c.outer != nil; c = c.outer { // another attempt of any of them would overlap with what was left behind
+			c.outer.extra(c.within.ref).behind = true
+		}
 	}
 	r.workers--
 	switch inline := r.plan.facts[ref].is(factInline); {
