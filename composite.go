@@ -310,6 +310,9 @@ func (r *Run) plant() {
 func (r *Run) enter() {
 	s := &r.st
 	s.turn.run = r
+	if o := r.outer; o != nil {
+		s.turn.lends = o.st.turn.lends || o.items != nil && o.st.limit > 0
+	}
 	r.shareGroups()
 	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
 		return // the items of such a map hold slots of the map alone

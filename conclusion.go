@@ -101,11 +101,13 @@ func (w *worker) failure(res attemptResult) conclusion {
 
 // draw draws the random number for the delay before another attempt, if there may be one. It is user code, and so is
 // called before it is known, under the lock, whether there is one.
-func (w *worker) draw(res attemptResult, c *conclusion) error {
+func (w *worker) draw(res attemptResult, c *conclusion) {
 	if w.run.retryOf(w.task.Ref).MaxAttempts <= int(w.step.attempt) || res.kind == CauseGoexit {
-		return nil
+		return
 	}
-	return w.protect(func() error { c.random = w.run.random(); return nil })
+	if err := w.protect(func() error { c.random = w.run.random(); return nil }); err != nil {
+		*c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: NoRetryCause}
+	}
 }
 
 // random draws from the run's source. What a host's source says is forced into [0, 1].

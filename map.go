@@ -23,7 +23,8 @@ type Map struct {
 	// a required port makes it skip the node; anything else fails the node with [CauseContractInput]. An empty list is mapped
 	// to an empty list.
 	Over string
-	// Limit bounds how many items are performed at the same time. Zero means no limit but that of the run.
+	// Limit bounds how many items are performed at the same time. A suspended item is not being performed; one that consists of
+	// a Sub goes on at once when its signal comes, even above the limit. Zero means no limit but that of the run.
 	Limit int
 	// ToleratedCount and ToleratedPercent say how many items may fail, by number and in percent of all. If both are zero none
 	// may; if both are set neither may be exceeded. Then the node fails with [CauseMapItems] and a [*MapError]. Tolerated

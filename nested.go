@@ -364,6 +364,7 @@ func (r *Run) putAside() {
 	for _, c := range r.children() {
 		c.putAside()
 		c.concluded, c.verdict = true, verdict{status: RunSuspended}
+		c.st.changes = nil // what is ready again since the snapshot, in a run that has rested on: the log has ended
 		for ref, x := range c.extras {
 			c.disarmNode(ref)
 			c.disarm(&x.overall)

@@ -17,6 +17,7 @@ type treeGen struct {
 	rng      *rand.Rand
 	inline   bool          // with guards, conditions and gates
 	timeless bool          // without retries and timeouts
+	waits    bool          // with more gates, some of which have a timeout
 	tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
 	fine     bool          // delays and timeouts that hardly ever end at the same instant
 }
@@ -45,8 +46,11 @@ func (x treeGen) inlined(n *kahn.Node) {
 			*n = kahn.Node{ID: n.ID, In: n.In, Test: func(kahn.View) (any, error) { return pass, nil }}
 		}
 	case 4:
-		if x.rng.IntN(8) == 0 {
+		if x.waits || x.rng.IntN(8) == 0 {
 			*n = kahn.Node{ID: n.ID, In: n.In, Kind: kahn.KindGate}
+		}
+		if x.waits && !x.timeless && x.rng.IntN(2) == 0 {
+			n.Gate = &kahn.Gate{Timeout: x.delay(100), OnTimeout: kahn.GateTimeout(x.rng.IntN(2))}
 		}
 	}
 }
@@ -68,7 +72,7 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 			n.Timeout = x.delay(60)
 		}
 		n.ContinueOnFail = rng.IntN(5) == 0
-		n.Cleanup = rng.IntN(10) == 0
+		n.Cleanup = rng.IntN(10) == 0 && !x.waits // a stopped run has nothing left that waits
 		if rng.IntN(4) == 0 && depth > 0 {
 			n.Groups = []string{"g"}
 		}

@@ -66,6 +66,9 @@ func TestLimitOneOrder(t *testing.T) {
 		{name: "fake time", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: treeGen{inline: true, fine: true}},
 		{name: "equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: treeGen{inline: true, tick: 10 * ms}},
 		{name: "no time", gen: treeGen{inline: true, timeless: true}},
+		{name: "waits", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: treeGen{inline: true, fine: true, waits: true}},
+		{name: "waits, equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: treeGen{inline: true, tick: 10 * ms, waits: true}},
+		{name: "waits, no time", gen: treeGen{inline: true, timeless: true, waits: true}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for seed := range seeds {
@@ -111,6 +114,11 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 			return nil, errStep
 		case 2:
 			return nil, kahn.Skip("no")
+		case 5:
+			if row.gen.waits {
+				time.Sleep(d)
+				return nil, kahn.Suspend("", nil, nil)
+			}
 		case 3, 4:
 			if d > 0 {
 				return takes(d)(ctx, s)
@@ -267,5 +275,31 @@ func TestWaitingForSlotIsNotSuspended(t *testing.T) {
 			}
 			checkEvents(t, g, res, rec.all())
 		})
+	}
+}
+
+// TestLimitOneTimedOutDraws has the time of a nested run pass: its end is no failure until the timeout is taken into account,
+// and the number for the delay is drawn all the same.
+func TestLimitOneTimedOutDraws(t *testing.T) {
+	for name, do := range map[string]kahn.StepFunc{
+		"stops":     func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"completes": func(ctx context.Context, _ *kahn.Step) (any, error) { time.Sleep(10 * ms); return nil, nil },
+	} {
+		for _, sub := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", nested ", sub), func(t *testing.T) {
+				n := kahn.Node{ID: "S", Timeout: 10 * ms, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 64 * ms, Jitter: kahn.JitterFull}}
+				if n.Do = do; sub {
+					n.Do, n.Sub = nil, graph(kahn.Node{ID: "X", Do: do}, gate("G"))
+				}
+				again(t, graph(n), nil, func(r trial) {
+					r.expect("S:F", "failed")
+					for _, e := range r.events {
+						if p, ok := e.Payload.(kahn.Retried); ok && p.Delay != 48*ms {
+							r.t.Error("a delay of", p.Delay)
+						}
+					}
+				}, kahn.Random(func() float64 { return 0.75 }))
+			})
+		}
 	}
 }

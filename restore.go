@@ -400,15 +400,15 @@ func (s *State) continueComposite(r Ref, n *nodeState) {
 			s.origin[r] = o
 		}
 	}
-	if !s.plan.facts[r].is(factInline) { // an item, which holds a slot of its map
-		s.running++
-		s.acquire(r)
-	}
 	if n.Dormant {
 		s.words[r] |= wordDormant
 		s.fallAsleep()
-	} else {
-		s.busy++
+		return
+	}
+	s.busy++
+	if !s.plan.facts[r].is(factInline) { // an item, which holds a slot of its map while it does not wait
+		s.running++
+		s.acquire(r)
 	}
 }
 

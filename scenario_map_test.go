@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -112,6 +113,40 @@ func TestScenarioMap(t *testing.T) {
 			r.cause("M", kahn.CauseContractInput)
 			if !errors.Is(r.err, kahn.ErrType) {
 				t.Errorf("%v", r.err)
+			}
+		})
+	}
+
+	for _, sub := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("242 an item that waits lets the others go on, nested %v", sub), func(t *testing.T) {
+			n := kahn.Node{ID: "M", Map: &kahn.Map{Over: "items", Limit: 1}, Params: map[string]any{"items": []int{1, 2, 3}}}
+			do := func(_ context.Context, s *kahn.Step) (any, error) {
+				if _, ok := s.Resumed(); s.Index() == 0 && !ok {
+					return nil, kahn.Suspend("token", nil, nil)
+				}
+				return s.Index(), nil
+			}
+			if n.Do = do; sub {
+				n.Do, n.Sub = nil, graph(kahn.Node{ID: "x", Do: do})
+			}
+			r := tryControlled(t, t.Context(), graph(n), nil, func(run *kahn.Run) {
+				synctest.Wait()
+				if run.Status() != kahn.RunSuspended {
+					t.Error(run.Status())
+				}
+				if err := run.Signal("token", nil); err != nil {
+					t.Error(err)
+				}
+			})
+			r.expect("M:ok", "completed")
+			order := ""
+			for _, e := range r.events {
+				if path, ok := strings.CutPrefix(e.Path, "M["); ok && e.Type == kahn.EventNodeCompleted && strings.HasSuffix(path, "]") {
+					order += path + " "
+				}
+			}
+			if order != "1] 2] 0] " {
+				t.Errorf("items ended in the order %s\n%s", order, eventText(r.events))
 			}
 		})
 	}

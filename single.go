@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
+	"slices"
 	"sync/atomic"
 )
 
@@ -13,8 +14,9 @@ import (
 //     that are due first: those of equal time in the order of arming, and all of them before what a step does at that time.
 //   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: else it would be chance what
 //     comes first.
-//   - A gate that has its answer is reached at once: what follows from it may need no slot, and so comes before what does. One
-//     that is going to wait is reached when nothing can be started any more.
+//   - A gate that has its answer is reached at once: what follows from it may need no slot, and so comes before what does. So
+//     does what follows when the item of a map waits, that the next one begins, and so the gates inside of items are reached at
+//     once too, if the map has a limit. Others that are going to wait are reached when nothing can be started any more.
 //   - See also Run.alone, and for runs with composites tree.
 //
 // All of it is guarded by the lock, but for next.
@@ -123,16 +125,22 @@ func (r *Run) rung(a *alarm, now int64) {
 	}
 }
 
-// reachAnswered reaches the gates, of a run with one slot, that are not going to wait, with the lock held.
-func (r *Run) reachAnswered(now int64) {
+// reachEarly reaches the gates, of a run with one slot, that something else may follow from, with the lock held: those that are
+// not going to wait, and those whose wait lets another item of a map begin.
+func (r *Run) reachEarly(now int64) {
 	s := &r.st
+	reached := false
 	for i := 0; i < len(s.gates); i++ {
 		ref := s.gates[i]
 		if statusOf(s.words[ref]) != Ready {
 			continue
 		}
-		if _, answered := r.signals[ref]; answered || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
-			r.reachGate(ref, now) // which may add others to the list; this one is passed over from now on
+		if _, answered := r.signals[ref]; answered || s.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
+			r.reachGate(ref, now) // which may add others to the list
+			reached = true
 		}
+	}
+	if reached { // lest the run seem to have something left to do
+		s.gates = slices.DeleteFunc(s.gates, func(ref Ref) bool { return statusOf(s.words[ref]) != Ready })
 	}
 }

@@ -44,6 +44,9 @@ func (s *State) sleep(r Ref) {
 	was := s.words[r]
 	s.words[r] = was | wordDormant
 	s.busy--
+	if !s.plan.facts[r].is(factInline) { // an item of a map, which holds no slot of its while it waits
+		s.running--
+	}
 	s.fallAsleep()
 	s.log(r, was, Suspended)
 }
@@ -54,6 +57,9 @@ func (s *State) rouse(r Ref) {
 	s.log(r, was, Ready)
 	s.words[r] = was&^wordDormant + 1
 	s.busy++
+	if !s.plan.facts[r].is(factInline) {
+		s.running++ // at once, even above the limit: what is inside goes on already
+	}
 	s.awake()
 	s.log(r, was, Running)
 }

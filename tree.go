@@ -45,6 +45,7 @@ type turn struct {
 	index    int  // in the queue plus one; 0 means that it is not in there
 	gated    bool // it is among the tree's
 	slotless bool // in a tree with one slot: its best node needs none
+	lends    bool // it is inside an item of a map with a limit, to which the item's slot goes back while it waits
 	priority int
 	rank     int64
 	order    []int32 // of the composites that the run is in, each followed by the run's number
@@ -80,7 +81,7 @@ func (t *tree) attend(now int64) {
 		r.touched = false
 		t.ending = append(t.ending, r.endings()...)
 		if t.limit == 1 && len(r.st.gates) > 0 {
-			r.reachAnswered(now)
+			r.reachEarly(now)
 		}
 		r.flush(now)
 		t.queue(&r.st)
@@ -147,6 +148,9 @@ func (w *worker) takeTurn() (Task, bool) {
 
 // queue puts a run into its place among those that wait for a slot, or with one slot for anything.
 func (t *tree) queue(s *State) {
+	if s.hold != holdNothing {
+		s.passOver() // what is held wants nothing
+	}
 	wants := s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
 	switch {
 	case t.limit == 1:

@@ -217,7 +217,7 @@ func (w *worker) take() bool {
 		t, ok = w.takeTurn()
 	} else {
 		if r.single != nil && len(s.gates) > 0 {
-			r.reachAnswered(w.now)
+			r.reachEarly(w.now)
 		}
 		for t, ok = s.next(); ok && t.Gate; t, ok = s.next() {
 			r.reachGate(t.Ref, w.now)
@@ -439,20 +439,27 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
-	if c.Status == Failed || step.ended() != nil || r.single.due(w.now) {
-		if err := w.draw(res, &c); err != nil {
-			c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: NoRetryCause}
-		}
+	drawn := c.Status == Failed
+	if drawn {
+		w.draw(res, &c)
 	}
 	var cause *stopCause // of the caller's context, whose end the step may have seen before the run did
 	if r.detach != nil && r.ctx.Err() != nil {
 		cause = r.callerCause()
 	}
-	r.lock()
-	r.ringDue(w.now)
-	if r.current(ref) != step {
-		r.st.mu.Unlock() // abandoned: its place was given up for it
-		return false
+	for {
+		r.lock()
+		r.ringDue(w.now)
+		if r.current(ref) != step {
+			r.st.mu.Unlock() // abandoned: its place was given up for it
+			return false
+		}
+		if x := r.extras[ref]; drawn || x == nil || x.timedOut == timeoutNone {
+			break
+		}
+		r.st.mu.Unlock() // it has failed, whatever it says
+		w.draw(res, &c)
+		drawn = true
 	}
 	if cause != nil {
 		if r.outer == nil {
