@@ -134,7 +134,11 @@ func (t Types) Encode(value any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(form)
+	data, err := json.Marshal(form)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
+	}
+	return data, nil
 }
 
 // form is a value of any type as package json writes it, with the name of its type unless JSON tells it.

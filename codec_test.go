@@ -53,6 +53,12 @@ func TestTypesGiveBackWhatWasWritten(t *testing.T) {
 			t.Errorf("%T: %s, %v", v, data, err)
 		}
 	}
+	type loop struct{ Next *loop } // known by name, and package json refuses it
+	circle := new(loop)
+	circle.Next = circle
+	if data, err := (kahn.Types{"loop": circle}).Encode([]any{circle}); !errors.Is(err, kahn.ErrNotEncodable) {
+		t.Errorf("a circle: %s, %v", data, err)
+	}
 	if _, err := (kahn.Types)(nil).Encode(order{}); !errors.Is(err, kahn.ErrNotEncodable) {
 		t.Error(err)
 	}

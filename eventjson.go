@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -351,8 +352,17 @@ func foreignJSON(v any) (data json.RawMessage) {
 		}
 	}()
 	data, _ = json.Marshal(v)
+	if len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) {
+		return nil // too deep to be a part of an event
+	}
 	return data
 }
+
+// maxJSONDepth is how deep a document may be that package json reads.
+const maxJSONDepth = 10_000
+
+// The levels of an event around a value.
+var jsonOpen, jsonClose = []byte("[["), []byte("]]")
 
 func foreignValue(data json.RawMessage) (v any, err error) {
 	if data == nil {

@@ -237,6 +237,36 @@ func TestUnknownEvents(t *testing.T) {
 	}
 }
 
+// What steps emit may contain itself, or be deeper than package json reads.
+func TestEventsWithHostileValues(t *testing.T) {
+	self, list, deep := map[string]any{}, []any{nil}, any("bottom")
+	self["self"], list[0] = self, list
+	for range 10_000 {
+		deep = []any{deep}
+	}
+	for text, v := range map[string]any{"<map[string]interface {}>": self, "<[]interface {}>": list, "<func()>": func() {}} {
+		for _, e := range []kahn.Event{
+			{ID: 1, Type: kahn.EventNodeDelta, Node: "a", Path: "a", Payload: kahn.Delta{Index: 1, Chunk: v}},
+			{ID: 1, Type: kahn.EventNodeSuspended, Node: "a", Path: "a", Payload: kahn.NodeSuspended{Info: v}},
+		} {
+			if got := e.String(); !strings.Contains(got, text) {
+				t.Errorf("%q does not name %s", got, text)
+			}
+			data, err := json.Marshal(e)
+			if shown, _ := json.Marshal(text); err != nil || !bytes.Contains(data, shown) {
+				t.Errorf("%s: %v, expected %s", data, err, text)
+			}
+		}
+	}
+	for levels := range 5 { // fewer than 10,000: the bound is met somewhere here
+		data, err := json.Marshal(kahn.Event{Type: kahn.EventNodeDelta, Node: "a", Payload: kahn.Delta{Chunk: deep}})
+		if err != nil || !json.Valid(data) {
+			t.Errorf("%d levels less: %v", levels, err)
+		}
+		deep = deep.([]any)[0]
+	}
+}
+
 func FuzzEventJSON(f *testing.F) {
 	for _, line := range exampleEvents(f) {
 		f.Add(line)

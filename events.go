@@ -72,7 +72,8 @@ type Event struct {
 	Payload any
 }
 
-// String renders the event as one line without its time, for logs and tests.
+// String renders the event as one line without its time, for logs and tests. Of values of user code, lists, maps and structs
+// are named by their type alone, and others shortened to about a kilobyte.
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {
@@ -81,10 +82,22 @@ func (e Event) String() string {
 	if e.Attempt > 1 {
 		text += fmt.Sprintf(" #%d", e.Attempt)
 	}
-	if e.Payload != nil {
-		text += fmt.Sprintf(" %+v", e.Payload)
+	payload := e.Payload
+	switch p := payload.(type) { // what user code gave may contain itself: package fmt would never return
+	case nil:
+		return text
+	case Delta:
+		if p.Chunk != nil {
+			p.Chunk = valueText(p.Chunk)
+		}
+		payload = p
+	case NodeSuspended:
+		if p.Info != nil {
+			p.Info = valueText(p.Info)
+		}
+		payload = p
 	}
-	return text
+	return text + fmt.Sprintf(" %+v", payload)
 }
 
 // RunStarted is the payload of run.started.
