@@ -96,13 +96,10 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	p = r.plan
-	if step == nil && len(p.stepless) > 0 {
-		return nil, false, fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep,
-			quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)
-	}
-	if r.cfg.moderator == nil && len(p.moderated) > 0 {
-		return nil, false, fmt.Errorf("%w: node %s and %d more ask for one", ErrNoModerator, quoteID(p.nodes[p.moderated[0]].ID), len(p.moderated)-1)
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the store may know what it was fired with
+		if err := r.checkPerformers(step); err != nil {
+			return nil, false, err
+		}
 	}
 	if err := r.wrap(); err != nil {
 		return nil, false, err
@@ -110,7 +107,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
-	from, err := r.origin()
+	from, err := r.origin(step)
 	if err != nil {
 		return nil, false, err
 	}
@@ -145,6 +142,18 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	return r, false, nil
 }
 
+// checkPerformers reports what the nodes of the run lack in order to be performed. step is the host's, without middleware.
+func (r *Run) checkPerformers(step StepFunc) error {
+	p := r.plan
+	if step == nil && len(p.stepless) > 0 {
+		return fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep, quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)
+	}
+	if r.cfg.moderator == nil && len(p.moderated) > 0 {
+		return fmt.Errorf("%w: node %s and %d more ask for one", ErrNoModerator, quoteID(p.nodes[p.moderated[0]].ID), len(p.moderated)-1)
+	}
+	return nil
+}
+
 // choosePlan replaces the plan by that of what a trigger leads to, and in test mode by one with mocks.
 func (r *Run) choosePlan() error {
 	if err := r.fire(); err != nil {
@@ -168,10 +177,13 @@ func (r *Run) discard() {
 
 // origin is where the run goes on from, or nil if it starts anew. Everything else that may keep it from running was looked
 // at before: this takes the lease of a run that has a store.
-func (r *Run) origin() (from *restoration, err error) {
+func (r *Run) origin(step StepFunc) (from *restoration, err error) {
 	switch {
 	case r.cfg.store != nil:
 		from, err = r.acquire()
+		if err == nil {
+			err = r.checkPerformers(step)
+		}
 	case r.cfg.from != nil:
 		from, err = r.restoration()
 	}

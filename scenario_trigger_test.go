@@ -231,4 +231,32 @@ func TestFiredGoesOn(t *testing.T) {
 			ended(t, res, err)
 		})
 	}
+	inBubble(t, "what was pruned needs no step function", func(t *testing.T) {
+		own := func(context.Context, *kahn.Step) (any, error) { return "own", nil }
+		g := graph(trigger("T1"), trigger("T2"), gate("G", "T1"), kahn.Node{ID: "A", After: []string{"G"}, Do: own}, after("B", "T2"))
+		store := new(kahn.MemoryStore)
+		execute := func(id string, opts ...kahn.Option) (*kahn.Result, error) {
+			return kahn.Execute(t.Context(), g, nil, append(opts, kahn.WithStore(store), kahn.RunID(id))...)
+		}
+		if _, err := execute("anew"); !errors.Is(err, kahn.ErrNoStep) {
+			t.Error(err)
+		}
+		pass := func(next kahn.StepFunc) kahn.StepFunc { return next }
+		if _, err := execute("anew", kahn.Use(pass)); !errors.Is(err, kahn.ErrNoStep) {
+			t.Error(err)
+		}
+		if _, err := execute("anew", kahn.Fire("T2", nil)); !errors.Is(err, kahn.ErrNoStep) {
+			t.Error(err)
+		}
+		for _, id := range []string{"r", "anew"} { // the refusals have left nothing behind
+			if res, err := execute(id, kahn.Fire("T1", nil)); err != nil || res.Status != kahn.RunSuspended {
+				t.Fatal(err)
+			}
+			res, err := execute(id, kahn.Signals(signals))
+			if err != nil {
+				t.Fatal(err)
+			}
+			trial{res, t, err, nil}.expect("T1:ok G:ok A:ok", "completed")
+		}
+	})
 }
