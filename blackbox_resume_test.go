@@ -140,6 +140,34 @@ func TestBlackBoxResume(t *testing.T) {
 		})
 	}
 
+	for name, opts := range map[string][]kahn.Option{
+		"stop": {kahn.SuspendStop}, "stop, limit 1": {kahn.SuspendStop, kahn.Limit(1)}, "waves": {kahn.Waves}, "waves, limit 2": {kahn.Waves, kahn.Limit(2)},
+	} {
+		inBubble(t, "the same when nothing new is started while something waits, "+name, func(t *testing.T) {
+			tests := 0
+			g := matryoshka(&tests)
+			g.Add(after("P"), kahn.Node{ID: "Q", After: []string{"P"}}, kahn.Node{ID: "E", Kind: kahn.KindEnd})
+			var c paths
+			var k keys
+			step := k.record(c.count(takes(10 * ms)))
+			r := pause(t, g, step, opts...)
+			lives := 1
+			for ; r.Status == kahn.RunSuspended && lives < 20; lives++ { // one answer a life
+				r = r.resume(g, step, map[string]any{r.Waiting[len(r.Waiting)-1].Node: lives}, opts...)
+			}
+			r.expect("S:ok A:ok P:ok Q:ok E:ok", "completed")
+			if len(c.n) != 20 || tests != 2 || lives != 7 {
+				t.Errorf("%d paths, %d tests, %d lives", len(c.n), tests, lives)
+			}
+			for path, n := range c.n {
+				if n != 1 {
+					t.Errorf("%s was called %d times", path, n)
+				}
+			}
+			k.check(t)
+		})
+	}
+
 	inBubble(t, "deadlines of gates in items go on while the run is left", func(t *testing.T) {
 		item := graph(after("x"), kahn.Node{ID: "g", Kind: kahn.KindGate, After: []string{"x"}, Gate: &kahn.Gate{Timeout: time.Hour}}, after("y", "g"))
 		m := mapped("M", numbers(3), kahn.Map{ToleratedCount: 2})
@@ -479,6 +507,63 @@ func TestBlackBoxLives(t *testing.T) {
 		for _, id := range []string{"working", "pending"} {
 			counted[id].once(t, "M[0]/x", "M[0]/y", "M[1]/x", "M[1]/y", "M[2]/x", "M[2]/y", "M[3]/x", "M[3]/y", "A")
 		}
+	})
+
+	inBubble(t, "an answer for an iteration that has not begun is refused or kept, and never lost", func(t *testing.T) {
+		sub := graph(after("x"), gate("g", "x"), after("y", "g"))
+		g := graph(kahn.Node{ID: "L", Sub: sub, Loop: &kahn.Loop{MaxIterations: 2, While: whileLess(2)}})
+		run, err := kahn.Start(t.Context(), g, takes(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms)
+		if err := run.Signal("L#1/g", "early"); err != nil {
+			t.Errorf("a gate of an iteration that has begun: %v", err)
+		}
+		ahead := run.Signal("L#2/g", "ahead")
+		time.Sleep(time.Minute)
+		switch waiting := waitIDs(run.Waiting()); {
+		case errors.Is(ahead, kahn.ErrUnknownGate) && slices.Equal(waiting, []string{"L#2/g"}):
+			if err := run.Signal("L#2/g", "now"); err != nil {
+				t.Error(err)
+			}
+		case ahead != nil || len(waiting) > 0:
+			t.Errorf("%v, and waits for %v", ahead, waiting)
+		}
+		if err := run.Signal("L#1/g", "again"); err == nil {
+			t.Error("an iteration that is over takes an answer")
+		}
+		res, err := run.Wait()
+		trial{res, t, err, nil}.expect("L:ok", "completed")
+	})
+
+	inBubble(t, "one snapshot that is resumed three times at once under one key goes on once", func(t *testing.T) {
+		store := new(kahn.IdempotencyStore)
+		var c paths
+		g := graph(subgraph("S", graph(after("x"), gate("g", "x"), after("y", "g"))))
+		step := c.count(takes(time.Second))
+		key, err := kahn.IdempotencyKey("w", map[string]any{"n": 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := kahn.Execute(t.Context(), g, step, kahn.Idempotent(store, key))
+		if err != nil || res.Status != kahn.RunSuspended {
+			t.Fatal(res.Status, err)
+		}
+		id, snapshot := res.ID(), reload(t, res.Snapshot())
+		results := make(chan *kahn.Result, 3)
+		for range 3 {
+			go func() {
+				res, _ := kahn.Resume(t.Context(), g, step, snapshot, map[string]any{"S/g": "yes"}, kahn.Idempotent(store, key))
+				results <- res
+			}()
+		}
+		for range 3 {
+			if res := <-results; res == nil || res.Status != kahn.RunCompleted || res.ID() != id || res.Output != "y" {
+				t.Errorf("%+v", res)
+			}
+		}
+		c.once(t, "S/x", "S/y")
 	})
 
 	for _, lost := range []bool{false, true} {
