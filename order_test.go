@@ -303,3 +303,32 @@ func TestLimitOneTimedOutDraws(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitOneAcrossTree has nodes of two nested runs contend: what is first is so in the whole tree, as if the graphs were one.
+func TestLimitOneAcrossTree(t *testing.T) {
+	never := func(kahn.View) (bool, error) { return false, nil }
+	for _, row := range []struct {
+		name   string
+		s1, s2 *kahn.Graph
+		want   string
+	}{
+		{"priority", graph(kahn.Node{ID: "a", Priority: 1}), graph(kahn.Node{ID: "x", Priority: 2}, after("y", "x")), "S1 S2 S2/x S1/a S2/y "},
+		{"the longest path", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x"), after("z", "y")), "S1 S2 S2/x S1/a S2/y S1/b S2/z "},
+		{"declaration", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x")), "S1 S2 S1/a S2/x S1/b S2/y "},
+		// What needs no slot comes at once, and so before another nested run begins.
+		{"guards", graph(kahn.Node{ID: "a", When: never}), graph(kahn.Node{ID: "x", When: never}), "S1 S1/a S2 S2/x "},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			r := try(t, graph(subgraph("S1", row.s1), subgraph("S2", row.s2)), takes(ms), kahn.Limit(1))
+			order := ""
+			for _, e := range r.events {
+				if e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeSkipped && strings.Contains(e.Path, "/") {
+					order += e.Path + " "
+				}
+			}
+			if order != row.want {
+				t.Errorf("begun in the order %s, not %s", order, row.want)
+			}
+		})
+	}
+}
