@@ -71,7 +71,8 @@ func (r *Run) EventRange() (first, last uint64) {
 }
 
 // GapError tells a reader of events that it is too late: of the events that it has not seen, the log keeps those from First
-// on. Reading may go on with Events(ctx, First-1).
+// on. Reading may go on with Events(ctx, First-1). If After is not below First the reader has seen events that are not the
+// run's any more: they were lost in a crash. What the log has begins with First.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
 	First uint64 // the first event that is kept
@@ -79,6 +80,9 @@ type GapError struct {
 
 // Error names the ids that are missing.
 func (e *GapError) Error() string {
+	if e.After >= e.First {
+		return fmt.Sprintf("event %d has not happened", e.After)
+	}
 	return fmt.Sprintf("events %d to %d are no longer kept", e.After+1, e.First-1)
 }
 

@@ -151,6 +151,11 @@ func readable(src Source, after, first, last uint64) error {
 	if first > 0 && after < first-1 {
 		return &kahn.GapError{After: after, First: first}
 	}
+	// An event that is yet to come cannot have been seen: a crash has taken it, and its id will be another one's. A run that
+	// has ended, or was left, may be known here by an earlier life of it.
+	if after > last && src.Status() == kahn.RunRunning {
+		return &kahn.GapError{After: after, First: first}
+	}
 	return nil
 }
 

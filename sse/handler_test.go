@@ -94,6 +94,32 @@ func TestCursor(t *testing.T) {
 	}
 }
 
+// TestResetAhead: who has seen what a crash has taken is told to begin again, lest it miss what now has the ids.
+func TestResetAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		run := start(t, chain(1), func(context.Context, *kahn.Step) (any, error) { <-release; return nil, nil })
+		synctest.Wait()
+		h := &sse.Handler{Find: sse.Fixed(run)}
+		_, last := run.EventRange()
+		for _, accept := range []string{"application/json", "text/event-stream"} { // the latter has no end if it is a stream
+			var body struct{ After, First uint64 }
+			a := ask(t, h, "GET", fmt.Sprintf("/?afterEventId=%d", last+1), "Accept", accept)
+			if err := json.Unmarshal([]byte(a.body), &body); err != nil || a.code != 410 || body.After != last+1 || body.First != 1 {
+				t.Errorf("%s: %d %s", accept, a.code, a.body)
+				break
+			}
+		}
+		if a := ask(t, h, "GET", fmt.Sprintf("/?afterEventId=%d", last), "Accept", "application/json"); a.code != 200 {
+			t.Errorf("the last event: %d %s", a.code, a.body)
+		}
+		close(release)
+		if _, err := run.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestReset(t *testing.T) {
 	h := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing, kahn.Retain(4)))}
 	var body struct {

@@ -32,7 +32,8 @@
 //
 // The client has missed something for good. It resets: it drops what it has made of the events so far, learns in the host's
 // own way where the run stands, and goes on with afterEventId = first - 1. An EventSource does not tell the status; a page
-// whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json.
+// whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json. A cursor above the last
+// event of a run that is under way gets the same answer: a crash has taken what the client saw last, see [kahn.RunRecovered].
 //
 // # Without streaming
 //
