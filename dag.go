@@ -181,7 +181,8 @@ type Node struct {
 	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
 	// context that the stop does not cancel.
 	Cleanup bool
-	// Critical stops the whole run when this node fails: unfinished nodes are aborted.
+	// Critical stops the whole run when this node fails: unfinished nodes are aborted. Inside a sub-graph or a loop that is
+	// the nested run; see [AbortRun].
 	Critical bool
 
 	// Memo is the version of what the step does, for a node whose output depends on nothing but that, its Config and its

@@ -309,6 +309,9 @@ func (e *permanentError) Unwrap() error { return e.err }
 
 // AbortRun wraps an error that, returned by a step, fails its node and aborts the rest of the run, whatever the run's
 // failure mode. It is not retried. It returns nil for a nil error.
+//
+// Inside a sub-graph or a loop the run is the nested one: it ends, and its composite fails like any other node, to be retried
+// or handled as the graph around it says. An item of a map of steps aborts the run that the map is in.
 func AbortRun(err error) error {
 	if err == nil {
 		return nil
