@@ -14,6 +14,9 @@
 // Elsewhere it writes a line for everything that happens to a node, and every 30 seconds one that tells what is still
 // running.
 //
+// Of a run that goes on from a snapshot or a store it shows what happens from then on: [2/?], since the events of that life do
+// not tell how many nodes there are. Give it the events of the lives before, and it counts on from there.
+//
 // It cannot delay a run: events come on a goroutine of the run's own, and are written on another. Between two frames the
 // terminal is as it was found, with the cursor below the picture, visible; a process that is interrupted, panics or is
 // killed leaves nothing to be restored.
