@@ -52,9 +52,14 @@ func (r *Run) CancelNode(id string) error {
 // control runs f with the lock held, unless the run has ended, and follows up on what f did.
 func (r *Run) control(f func(now int64)) {
 	r.st.mu.Lock()
-	r.timers++
+	ended := r.concluded
+	if !ended {
+		r.timers++ // the run does not end before f
+	}
 	r.st.mu.Unlock()
-	r.callback(f)
+	if !ended {
+		r.callback(f)
+	}
 }
 
 // stop stops the whole run. The first cause stands.
