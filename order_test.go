@@ -59,7 +59,7 @@ type orderRow struct {
 // and by how long its steps take.
 func TestLimitOneOrder(t *testing.T) {
 	seeds, times := uint64(100), 8
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		seeds, times = 25, 5
 	}
 	for _, row := range []orderRow{

@@ -163,7 +163,10 @@ func (w *wrapper) Unwrap() error { return w.err }
 
 // Messages of any size do not make the error of the run, or of a node, unreadable.
 func TestHugeErrors(t *testing.T) {
-	const size = 10 << 20
+	size := 10 << 20
+	if raceEnabled {
+		size = 1 << 20
+	}
 	huge := strings.Repeat("x", size)
 	bounded := func(t *testing.T, err error, most int) {
 		t.Helper()

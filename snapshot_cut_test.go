@@ -26,7 +26,7 @@ import (
 func TestSnapshotAtEveryCut(t *testing.T) {
 	graphs := 300
 	if raceEnabled {
-		graphs = 60
+		graphs = 24
 	}
 	cuts := 0
 	for seed := range graphs {

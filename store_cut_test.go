@@ -78,7 +78,7 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 func TestStoreAtEveryWrite(t *testing.T) {
 	graphs := 150
 	if raceEnabled {
-		graphs = 30
+		graphs = 15
 	}
 	cuts := 0
 	for seed := range graphs {
