@@ -24,7 +24,9 @@ type Effect struct {
 // effect was made in comes first.
 //
 // Made with the Writer of an effect, it belongs to that: it is disposed of, in the reverse order of making, before the owner
-// runs again and when it is disposed of. What an owned effect reads is not a dependency of its owner.
+// runs again and when it is disposed of. What an owned effect reads is not a dependency of its owner. One that is made in a
+// cleanup is disposed of when the cleanups have returned; while its owner is being disposed of it is refused with
+// [ErrDisposed], as everywhere in a scope that was disposed of.
 //
 // If the first run panics the effect is nil and the error is a [*PanicError], and the effect depends on nothing. Made from
 // outside, the error also joins those of effects that the first run has caused to run. Later panics are errors of whoever
@@ -41,11 +43,12 @@ func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 }
 
 func (sc *Scope) newEffect(f func(Writer)) (*Effect, error) {
-	if sc.disposed.Load() {
+	owner := sc.owner()
+	if sc.disposed.Load() || owner.flags&flagTorn != 0 {
 		return nil, ErrDisposed
 	}
 	e := &Effect{f: f}
-	e.adopt(sc)
+	e.adopt(sc, owner)
 	ok := false
 	defer func() {
 		if !ok {
@@ -62,13 +65,17 @@ func (sc *Scope) newEffect(f func(Writer)) (*Effect, error) {
 	return e, nil
 }
 
-// adopt makes the effect the last child of the effect that is running, or of the root.
-func (e *Effect) adopt(sc *Scope) {
-	e.scope, e.effect = sc, e
-	e.parent = &sc.root
+// owner returns the effect that is running, or whose cleanup is, else the root.
+func (sc *Scope) owner() *Effect {
 	if sc.active != nil && sc.active.effect != nil {
-		e.parent = sc.active.effect
+		return sc.active.effect
 	}
+	return &sc.root
+}
+
+// adopt makes the effect the last child of its owner.
+func (e *Effect) adopt(sc *Scope, owner *Effect) {
+	e.scope, e.effect, e.parent = sc, e, owner
 	e.prev = e.parent.lastChild
 	if e.prev != nil {
 		e.prev.next = e
@@ -122,7 +129,7 @@ func (e *Effect) dropChildren() {
 	}
 }
 
-// cleanUp calls the cleanups of the last run and reports whether one panicked.
+// cleanUp calls the cleanups of the last run, disposes of the effects that they have made, and reports whether one panicked.
 func (e *Effect) cleanUp() (failed bool) {
 	for len(e.cleanups) > 0 {
 		last := len(e.cleanups) - 1
@@ -134,6 +141,7 @@ func (e *Effect) cleanUp() (failed bool) {
 			failed = true
 		}
 	}
+	e.dropChildren()
 	return failed
 }
 
@@ -241,8 +249,7 @@ func listen(n *node) *Effect {
 		e.flags = flagTorn
 		return e
 	}
-	e.adopt(sc)
-	e.parent = &sc.root
+	e.adopt(sc, &sc.root)
 	if n.computed != nil {
 		n.refresh()
 	}

@@ -474,6 +474,44 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, []string{"grandchild 2", "child 2", "grandchild 1", "child 1", "grandchild 0", "child 0", "parent"}, order)
 	})
 
+	t.Run("an effect made in a cleanup does not outlive it", func(t *testing.T) {
+		sc := new(kahn.Scope)
+		again, s := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0)
+		made, cleaned := 0, 0
+		var errs []error
+		var body func(w kahn.Writer)
+		body = func(w kahn.Writer) {
+			again.Get(w)
+			w.OnCleanup(func(w kahn.Writer) {
+				_, err := kahn.NewEffect(w, func(w kahn.Writer) {
+					s.Get(w)
+					made++
+					w.OnCleanup(func(w kahn.Writer) {
+						cleaned++
+						_, err := kahn.NewEffect(w, body)
+						errs = append(errs, err)
+					})
+				})
+				errs = append(errs, err)
+			})
+		}
+		e := effect(t, sc, body)
+		require.NoError(t, again.Store(1))
+		require.Equal(t, []int{1, 1}, []int{made, cleaned}, "the owner lives on: the effect ran, and ended before the owner ran again")
+		require.Len(t, errs, 2)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], kahn.ErrDisposed, "the effect of the cleanup was being disposed of itself")
+		require.NoError(t, s.Store(1))
+		require.Equal(t, 1, made)
+		e.Dispose()
+		require.Equal(t, 1, made)
+		require.Len(t, errs, 3)
+		require.ErrorIs(t, errs[2], kahn.ErrDisposed)
+		require.NoError(t, s.Store(2))
+		require.Equal(t, 1, made, "nothing of a disposed effect runs")
+		require.NoError(t, sc.Err())
+	})
+
 	t.Run("56 nested batches", func(t *testing.T) {
 		sc := new(kahn.Scope)
 		s := kahn.NewSignal(sc, 0)
