@@ -221,7 +221,9 @@ func (c *compiler) resolveEdges() {
 		case OnAlways:
 			r.flags |= arcAlways
 		}
-		if e.Label != "" && to != c.end { // the label of an edge into the end node is no branch
+		// A label on an edge into the end node is a branch like any other. One that a plain step's output cannot name is
+		// ignored there, as is one on an edge that does not wait for success.
+		if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(&c.g.nodes[from])) {
 			r.flags |= arcLabelled
 		}
 		if e.DataOnly {

@@ -245,7 +245,9 @@ type Edge struct {
 	On On
 	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any. The two upstream kinds count as one.
 	Causes []CauseKind
-	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches.
+	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches. On an
+	// edge into the end node it is a branch to be taken like any other, and then delivers nothing when it is not; but the
+	// end node runs all the same.
 	Label string
 	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is
 	// the whole value unless the output has a port of that name.

@@ -151,8 +151,8 @@ func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 	switch d {
 	case DeliverOutput:
 		label := e.Label
-		if to == r.plan.end {
-			label = ""
+		if e.flags&arcLabelled == 0 {
+			label = "" // of an edge into the end node that is no branch
 		}
 		return portOf(r.records[e.from].value, e.Key, label)
 	case DeliverError:

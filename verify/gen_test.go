@@ -65,7 +65,7 @@ func drawGraph(t *rapid.T, n int) *graph {
 	}
 	for _, node := range g.nodes {
 		node.routes = conditions[node.id] && !node.test && !g.condition(node)
-		labelled := slices.ContainsFunc(g.out(node.id), func(e *edge) bool { return e.label != "" && e.to != "Z" })
+		labelled := slices.ContainsFunc(g.out(node.id), func(e *edge) bool { return e.label != "" })
 		node.nomatch = node.nomatch && labelled
 		drawInputs(t, g, node)
 	}

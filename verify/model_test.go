@@ -149,14 +149,6 @@ func (g *graph) out(id string) (out []*edge) {
 	return out
 }
 
-// label is the label that the edge waits for. Those of edges into the end node are ignored.
-func (g *graph) label(e *edge) string {
-	if g.node(e.to).end {
-		return ""
-	}
-	return e.label
-}
-
 // condition reports whether the node's outcome is the label of a branch.
 func (g *graph) condition(n *node) bool {
 	return n.test || n.routes || slices.ContainsFunc(g.out(n.id), func(e *edge) bool { return e.label != "" })
@@ -283,7 +275,7 @@ func predict(g *graph) *prediction {
 // resolve is the table of edge classes, row by row; the first row that fits decides.
 func (p *prediction) resolve(e *edge) class {
 	src, f := p.g.node(e.from), p.fates[e.from]
-	label := p.g.label(e)
+	label := e.label
 	broken := f.status == "F" || f.status == "X"
 	switch {
 	case e.data:
@@ -647,7 +639,7 @@ func (p *prediction) run(n *node, f *fate) *fate {
 	}
 	if condition {
 		taken, matched := p.match(n)
-		labelled := slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool { return p.g.label(e) != "" })
+		labelled := slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool { return e.label != "" })
 		if !matched && labelled && n.nomatch {
 			return p.broken(n, f, "no_branch_match")
 		}
@@ -666,8 +658,8 @@ var aliases = [][]string{{"true", "yes"}, {"false", "no"}}
 func (p *prediction) match(n *node) (taken []string, matched bool) {
 	var offered []string
 	for _, e := range p.g.out(n.id) {
-		if label := p.g.label(e); label != "" {
-			offered = append(offered, label)
+		if e.label != "" {
+			offered = append(offered, e.label)
 		}
 	}
 	for _, label := range n.labels {

@@ -1,0 +1,64 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// TestBranchIntoTheEnd: a label on an edge into the end node is one of the branches among which a condition chooses. The
+// end node runs whatever was chosen; only what it is given depends on it.
+func TestBranchIntoTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		output any
+		want   string
+		value  string // what the end node gets from the condition over the labelled edge
+	}{
+		{true, "A:ok B:S/br Z:ok", "true"},
+		{"yes", "A:ok B:S/br Z:ok", "yes"},
+		{false, "A:ok B:ok Z:ok", "nothing"},
+		{"else", "A:ok B:ok Z:ok", "nothing"},
+		{kahn.Outputs{"label": "x", "true": "port"}, "A:ok B:ok Z:ok", "nothing"},
+		{kahn.Outputs{"label": "true", "true": "port"}, "A:ok B:S/br Z:ok", "port"},
+	} {
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			inBubble(t, fmt.Sprint(test.output, mode), func(t *testing.T) {
+				value := "not run"
+				g := graph(kahn.Node{ID: "A", Routes: true, Do: func(context.Context, *kahn.Step) (any, error) { return test.output, nil }},
+					kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", Label: "default"}}, Do: nop},
+					kahn.Node{ID: "Z", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "A", Label: "true", Param: "a"}},
+						Do: func(_ context.Context, s *kahn.Step) (any, error) {
+							value = "nothing"
+							if v, ok := s.Param("a"); ok {
+								value = fmt.Sprint(v)
+							}
+							return nil, nil
+						}})
+				r := try(t, g, nil, mode)
+				kahntest.RequireStatuses(t, r.Result, test.want)
+				if value != test.value {
+					t.Errorf("the end node was given %s, expected %s", value, test.value)
+				}
+			})
+		}
+	}
+	// A label that only leads to the end node is a match, and one that a plain step's output cannot name is no branch.
+	inBubble(t, "is a match", func(t *testing.T) {
+		yes := func(context.Context, *kahn.Step) (any, error) { return true, nil }
+		end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "A", Label: "true", Param: "a"}, {From: "P", Label: "x", Param: "p"}},
+			Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				for _, name := range []string{"a", "p"} {
+					if v, _ := s.Param(name); v != true {
+						t.Errorf("parameter %s is %v", name, v)
+					}
+				}
+				return nil, nil
+			}}
+		r := try(t, graph(kahn.Node{ID: "A", Routes: true, NoMatch: kahn.NoMatchFail, Do: yes}, kahn.Node{ID: "P", Do: yes}, end), nil)
+		kahntest.RequireStatuses(t, r.Result, "A:ok P:ok Z:ok")
+	})
+}
