@@ -226,7 +226,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	}
 	delay = max(policy.delay(int(step.attempt), c.random), c.hint)
 	ready := saturatingAdd(now, int64(delay))
-	if n.OverallTimeout > 0 && ready >= r.records[ref].start+int64(n.OverallTimeout) {
+	if n.OverallTimeout > 0 && ready >= saturatingAdd(r.records[ref].start, int64(n.OverallTimeout)) {
 		return 0, NoRetryDeadline
 	}
 	if r.bound > 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {

@@ -492,8 +492,8 @@ func (r *Run) continueOverall(ref Ref, now int64) {
 		return
 	}
 	if x := r.extra(ref); x.overall == nil {
-		left := time.Duration(r.records[ref].start-now) + n.OverallTimeout
-		x.overall = r.after(left, func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
+		left := saturatingAdd(saturatingAdd(r.records[ref].start, int64(n.OverallTimeout)), -now)
+		x.overall = r.after(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 	}
 }
 

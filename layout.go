@@ -503,11 +503,16 @@ func (p *Plan) join(r Ref, g int32) {
 	p.groups[g].members = append(p.groups[g].members, r)
 }
 
+// saturatingAdd adds times and durations: a sum that does not fit is the largest or the smallest number.
 func saturatingAdd(a, b int64) int64 {
-	if a > math.MaxInt64-b {
+	sum := a + b
+	switch {
+	case b > 0 && sum < a:
 		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
 	}
-	return a + b
+	return sum
 }
 
 // initialWords precomputes the state of a run that has not begun.

@@ -16,7 +16,7 @@ type line struct {
 
 // slots are those of a group or a key. In a tree of runs those of keys, and of groups that nested runs refer to, are common.
 type slots struct {
-	limit, used int32
+	limit, used int
 	waiting     []waiting // in a tree of runs: those whose lines are not empty, or were not
 }
 
@@ -43,7 +43,7 @@ func makeLimits(p *Plan, keyLimit int) limits {
 		if l.groups == nil {
 			l.groups = make([]line, len(p.groups))
 		}
-		l.groups[i].slots = &slots{limit: int32(limit)}
+		l.groups[i].slots = &slots{limit: limit}
 		l.active = true
 	}
 	return l

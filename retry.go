@@ -208,7 +208,7 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
 	}
-	d := float64(r.InitialDelay) * math.Pow(r.Multiplier, float64(k-1))
+	d := min(float64(r.InitialDelay)*math.Pow(r.Multiplier, float64(k-1)), math.MaxInt64) // an infinity times a u of zero is no number
 	if r.MaxDelay > 0 {
 		d = min(d, float64(r.MaxDelay))
 	}
@@ -218,7 +218,7 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	case JitterFull:
 		d *= u
 	}
-	if d >= math.MaxInt64 { // also the infinity that a large exponent gives
+	if d >= math.MaxInt64 {
 		return math.MaxInt64
 	}
 	return time.Duration(d)

@@ -99,13 +99,13 @@ func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 	}
 	if timeout > 0 {
 		x := r.extra(step.ref)
-		step.own().deadline = now + int64(timeout)
+		step.own().deadline = saturatingAdd(now, int64(timeout))
 		x.attempt = r.after(timeout, func(now int64) {
 			r.timeOut(step, x, timeoutAttempt, timeout, now)
 		})
 	}
 	if n.OverallTimeout > 0 {
-		end := r.records[step.ref].start + int64(n.OverallTimeout)
+		end := saturatingAdd(r.records[step.ref].start, int64(n.OverallTimeout))
 		if x := step.own(); x.deadline == 0 || end < x.deadline {
 			x.deadline = end
 		}
