@@ -129,6 +129,9 @@ func (w *worker) merge(n *Node, p *param, flags stepFlags) (value any, ok bool, 
 	}
 	err = w.protect(func() (err error) {
 		if p.fn != nil {
+			for i := range in {
+				in[i].Value = r.clone(in[i].Value)
+			}
 			value, err = p.fn(in)
 		} else {
 			value, err = mergeValues(p.strategy, n.MergeJSON, in, keys)

@@ -142,7 +142,7 @@ func (e *GraphError) Error() string {
 	}
 	for _, p := range e.Problems {
 		b.WriteString(sep)
-		b.WriteString(p.Error())
+		b.WriteString(errorText(p))
 	}
 	if e.More > 0 {
 		fmt.Fprintf(&b, "\n\tand %d more", e.More)

@@ -249,13 +249,33 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
 		return rec.ended // in a critical section such things follow from the one node that it settles
 	}
-	var parent uint64
+	var latest, failure uint64
 	for _, i := range sources {
-		if source := rec.latest[r.plan.edges[i].from]; source.end {
-			parent = max(parent, source.id)
+		edge := &r.plan.edges[i]
+		source := rec.latest[edge.from]
+		if !source.end {
+			continue
+		}
+		latest = max(latest, source.id)
+		if e.kind.followsFailure(w) && !edge.DataOnly && r.st.isF(edge) {
+			failure = max(failure, source.id)
 		}
 	}
-	return cmp.Or(parent, rec.first)
+	return cmp.Or(failure, latest, rec.first)
+}
+
+// followsFailure reports whether an event of a node with the given word is there because predecessors have failed. Others may
+// have ended in the same critical section: they are bystanders.
+func (k eventKind) followsFailure(w uint64) bool {
+	switch k {
+	case evNodeBlocked:
+		return true
+	case evNodeAborted, evNodeCancelled, evNodeFailed:
+		return isUpstream(kindOf(w))
+	case evNodeSkipped:
+		return SkipKind(kindOf(w)) == SkipParentFailure
+	}
+	return false
 }
 
 // transition completes the entry of a transition, or says that there is none to be logged. What it tells of other nodes is

@@ -110,6 +110,30 @@ func TestScenarioEvents(t *testing.T) {
 		}
 	})
 
+	inBubble(t, "254 a bystander of a failure leads to nothing", func(t *testing.T) {
+		slow := func(kahn.View) (bool, error) { time.Sleep(time.Second); return true, nil }
+		aside := kahn.Node{ID: "aside", After: []string{"bad"}, OnUpstreamFailure: kahn.UpstreamSkip}
+		in := []kahn.Edge{{From: "ok"}, {From: "bad"}, {From: "aside", DataOnly: true}}
+		r := try(t, graph(after("ok"), kahn.Node{ID: "bad", Do: fails(ms)}, aside,
+			kahn.Node{ID: "late", In: in, Join: kahn.AnySucceeded, CancelOnLateFailure: true, When: slow},
+			kahn.Node{ID: "blocked", In: in},
+			kahn.Node{ID: "skipped", In: in, OnUpstreamFailure: kahn.UpstreamSkip},
+			kahn.Node{ID: "failed", In: in, OnUpstreamFailure: kahn.UpstreamPropagate},
+		), nothing)
+		r.expect("ok:ok bad:F aside:S/pf late:X blocked:X skipped:S/pf failed:F", "failed")
+		failed := r.find(kahn.EventNodeFailed, "bad")[0].ID
+		for _, id := range []string{"late", "blocked", "skipped", "failed"} {
+			for _, e := range r.events {
+				if e.Node == id { // its first event
+					if e.Parent != failed {
+						t.Errorf("%v was led to by %d, expected %d\n%s", e, e.Parent, failed, eventText(r.events))
+					}
+					break
+				}
+			}
+		}
+	})
+
 	inBubble(t, "256 what a step says after its end is dropped", func(t *testing.T) {
 		var late *kahn.Step
 		r := try(t, graph(after("A"), after("B", "A")), func(_ context.Context, s *kahn.Step) (any, error) {

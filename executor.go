@@ -80,7 +80,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if ctx == nil {
 		return nil, false, ErrNoContext
 	}
-	if p == nil {
+	if !p.isCompiled() {
 		return nil, false, ErrNoGraph
 	}
 	cfg, err := configure(opts, readable)

@@ -449,22 +449,24 @@ func (r *Run) attemptOf(ref Ref, started int32) int32 {
 
 // Resumed returns the value of the signal that ended the node's wait. ok is false if the step was not suspended before.
 func (s *Step) Resumed() (value any, ok bool) {
+	_, signal, ok := s.resumption()
+	return s.run.clone(signal), ok
+}
+
+// resumption returns what a step that was suspended has left for itself, and the signal that has come.
+func (s *Step) resumption() (saved, signal any, signalled bool) {
 	s.run.st.mu.Lock()
 	defer s.run.st.mu.Unlock()
 	if x := s.run.extras[s.ref]; x != nil {
-		return x.signal, x.signalled
+		return x.saved, x.signal, x.signalled
 	}
-	return nil, false
+	return nil, nil, false
 }
 
 // SavedState returns the state that the step gave to [Suspend], or nil.
 func (s *Step) SavedState() any {
-	s.run.st.mu.Lock()
-	defer s.run.st.mu.Unlock()
-	if x := s.run.extras[s.ref]; x != nil {
-		return x.saved
-	}
-	return nil
+	saved, _, _ := s.resumption()
+	return s.run.clone(saved)
 }
 
 // checkGate validates what belongs to a gate alone.

@@ -47,7 +47,7 @@ func (m *Memo) apply(c *config) error {
 
 // through performs an attempt of a node that is memoized: it finds the output, or perform makes it.
 func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
-	if _, resumed := s.Resumed(); resumed {
+	if _, _, resumed := s.resumption(); resumed {
 		return perform()
 	}
 	key, err := s.memoKey()

@@ -374,8 +374,10 @@ func RePanic() Option {
 	return optionFunc(func(c *config) error { c.rePanic = true; return nil })
 }
 
-// CloneInputs is applied to every value before it is handed to a step, so that steps may change what they are given.
-// Without it values are shared between steps, which must not change them.
+// CloneInputs copies values before user code of the graph gets them, so that it may change what it is given: parameters, upstream
+// values, items, root inputs, the trigger's payload, the value of a signal, the state of a step that was suspended, the
+// outputs that a [View] shows, and the contributions to a registered merge. Without it values are shared between steps, which
+// must not change them. A nil function copies nothing.
 func CloneInputs(clone func(any) any) Option {
 	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
 }

@@ -12,7 +12,7 @@ import (
 type Ref int32
 
 // Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy; what
-// happens to the graph afterwards does not reach it.
+// happens to the graph afterwards does not reach it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is none.
 type Plan struct {
 	name     string
 	nodes    []Node   // by Ref
@@ -207,6 +207,9 @@ type group struct {
 }
 
 type needsInput struct{ node, port string }
+
+// isCompiled reports whether the plan was made by Compile.
+func (p *Plan) isCompiled() bool { return p != nil && len(p.tiers) > 0 }
 
 // Len returns the number of nodes.
 func (p *Plan) Len() int { return len(p.nodes) }

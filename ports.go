@@ -286,7 +286,7 @@ func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool)
 }
 
 func (r *Run) clone(v any) any {
-	if r.cfg.cloneInputs == nil {
+	if r.cfg.cloneInputs == nil || v == nil {
 		return v
 	}
 	return r.cfg.cloneInputs(v)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Result is what a run came to.
+// Result is what a run came to. The zero value is that of a run without nodes, of no plan and no id.
 type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that is not over: see Waiting.
 	Status RunStatus
@@ -81,11 +81,27 @@ type NodeResult struct {
 	LastErr error
 }
 
-// ID returns the id of the run.
-func (r *Result) ID() string { return r.run.ID() }
+// performed is the run that the result is of, or for the zero value one without nodes.
+func (r *Result) performed() *Run {
+	if r.run == nil {
+		return &Run{plan: &Plan{end: noRef}}
+	}
+	return r.run
+}
 
-// Plan returns the plan that was executed.
+// ID returns the id of the run.
+func (r *Result) ID() string {
+	if r.run == nil {
+		return ""
+	}
+	return r.run.ID()
+}
+
+// Plan returns the plan that was executed, nil for the zero Result.
 func (r *Result) Plan() *Plan {
+	if r.run == nil {
+		return nil
+	}
 	if tested := r.run.plan.tested; tested != nil {
 		return tested
 	}
@@ -93,11 +109,11 @@ func (r *Result) Plan() *Plan {
 }
 
 // Len returns the number of nodes.
-func (r *Result) Len() int { return len(r.run.plan.nodes) }
+func (r *Result) Len() int { return len(r.performed().plan.nodes) }
 
 // Node returns the result of one node, and whether there is one of this id.
 func (r *Result) Node(id string) (NodeResult, bool) {
-	ref, ok := r.run.plan.Ref(id)
+	ref, ok := r.performed().plan.Ref(id)
 	if !ok {
 		return NodeResult{}, false
 	}
@@ -107,7 +123,7 @@ func (r *Result) Node(id string) (NodeResult, bool) {
 // Nodes yields the results of all nodes in the order of their declaration.
 func (r *Result) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
-		for _, ref := range r.run.plan.declared {
+		for _, ref := range r.performed().plan.declared {
 			if !yield(r.node(ref)) {
 				return
 			}
@@ -117,7 +133,7 @@ func (r *Result) Nodes() iter.Seq[NodeResult] {
 
 // Count returns the number of nodes with the given status.
 func (r *Result) Count(status Status) (n int) {
-	for _, w := range r.run.st.words {
+	for _, w := range r.performed().st.words {
 		if statusOf(w) == status {
 			n++
 		}
@@ -139,7 +155,7 @@ func Output[T any](r *Result, id string) (T, error) {
 // estimate returns how long the nodes of a plan took in this run, by id.
 func (r *Result) estimate(p *Plan) func(Ref) int64 {
 	return func(ref Ref) int64 {
-		if old, ok := r.run.plan.ids[p.nodes[ref].ID]; ok {
+		if old, ok := r.performed().plan.ids[p.nodes[ref].ID]; ok {
 			if rec := &r.run.records[old]; rec.attempts > 0 {
 				return rec.end - rec.start
 			}

@@ -117,6 +117,9 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // elsewhere from the snapshots of their Results, pending ones included. It returns when all have ended. When ctx ends first,
 // those that have not are cancelled, and Shutdown waits for that and returns the cause of ctx's end.
 func (rn *Runner) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNoContext
+	}
 	rn.mu.Lock()
 	rn.closed = true
 	rn.queue = nil

@@ -24,7 +24,7 @@ var eventLevels = map[EventType]slog.Level{
 //
 // The message is the event's type, or for node.log what the step said. The time is the event's. Failures are logged as
 // errors; what is stopped, retried, late or refused as warnings; ends, skips and suspensions as information; the rest is
-// for debugging. What the logger's handler does not enable costs next to nothing.
+// for debugging. A nil logger is [slog.Default]. What the logger's handler does not enable costs next to nothing.
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node
 // node (its path), attempt and tier; and, as far as the event has them and they say something, cause, error, origins,
@@ -32,6 +32,9 @@ var eventLevels = map[EventType]slog.Level{
 // index (of a delta, whose content is not logged), phase, errors, token, deadline, status, degraded, total, failed, from,
 // to, waiting, nodes and mode.
 func LogEvents(logger *slog.Logger) func(Event) {
+	if logger == nil {
+		logger = slog.Default()
+	}
 	handler := logger.Handler()
 	return func(e Event) {
 		level, message := eventLevels[e.Type], string(e.Type)

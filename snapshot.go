@@ -570,7 +570,12 @@ func (r *Run) fileHeader() snapshotFile {
 }
 
 // Snapshot returns what is left of a run that is over: to be resumed if it is suspended, else to be redriven.
-func (r *Result) Snapshot() *Snapshot { return r.run.Snapshot() }
+func (r *Result) Snapshot() *Snapshot {
+	if r.run == nil {
+		return nil
+	}
+	return r.run.Snapshot()
+}
 
 // nodeState is what a snapshot holds of a node whose join has decided, with the lock held. The nodes inside of a composite
 // are left out.

@@ -193,7 +193,7 @@ func NewState(p *Plan, opts ...Option) (*State, error) {
 	if err := c.apply(opts); err != nil {
 		return nil, err
 	}
-	if p == nil {
+	if !p.isCompiled() {
 		return nil, ErrNoGraph
 	}
 	s := &State{}

@@ -29,13 +29,14 @@ func (v View) Config() any { return v.node().Config }
 
 // Root returns a root input.
 func (v View) Root(name string) (value any, ok bool) {
-	return v.run.input(name)
+	value, ok = v.run.input(name)
+	return v.run.clone(value), ok
 }
 
 // Trigger returns the payload that the run was fired with. ok is false for a run that no trigger fired.
 func (v View) Trigger() (payload any, ok bool) {
 	if f := v.run.cfg.fired; f != nil {
-		return f.payload, true
+		return v.run.clone(f.payload), true
 	}
 	return nil, false
 }
@@ -64,11 +65,12 @@ func (v View) Output(id string) any {
 		return nil
 	}
 	v.run.st.mu.Lock()
-	defer v.run.st.mu.Unlock()
-	if statusOf(v.run.st.words[r]) != Completed {
+	completed := statusOf(v.run.st.words[r]) == Completed
+	v.run.st.mu.Unlock()
+	if !completed {
 		return nil
 	}
-	return v.run.records[r].value
+	return v.run.clone(v.run.records[r].value)
 }
 
 // Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError].

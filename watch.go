@@ -19,10 +19,13 @@ func (r *Run) State() *State { return &r.st }
 // WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns it. No status
 // that the node comes to after the call is missed, however briefly.
 //
-// The error matches [ErrUnknownNode], [ErrTransition] if the node is terminal in another status and so will never get there,
+// The error matches [ErrNoContext], [ErrUnknownNode], [ErrTransition] if the node is terminal in another status and so will never get there,
 // or [ErrFinished] if the run has ended without the node being terminal; or it is the cause of ctx's end. The status
 // is then the one that the node was last seen in.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
+	if ctx == nil {
+		return Idle, ErrNoContext
+	}
 	ref, ok := r.plan.Ref(node)
 	if !ok {
 		return Idle, fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(node))
@@ -106,9 +109,12 @@ func (w *waiter) note(status Status) bool {
 
 // Watch yields the status of every node as it is now, in topological order, and then the newest status of each node whose
 // status has changed, until the run has ended and its last statuses were yielded, or ctx ends. A slow consumer misses
-// statuses in between, never the last, and holds nobody up.
+// statuses in between, never the last, and holds nobody up. A nil ctx yields nothing.
 func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
+		if ctx == nil {
+			return
+		}
 		s := &r.st
 		n := len(s.words)
 		w := &watcher{changed: ordset.Make(n), wake: make(chan struct{}, 1)}
