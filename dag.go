@@ -87,6 +87,8 @@ type Group struct {
 	Name string
 	// Limit bounds how many members run at the same time. Zero means no limit.
 	Limit int
+	// Rate bounds how often attempts of members start. The zero value means no bound.
+	Rate Rate
 	// CancelOnFailure stops the unfinished members when one of them fails for good: they are aborted with the cause
 	// sibling_failure.
 	CancelOnFailure bool
@@ -205,7 +207,8 @@ type Node struct {
 
 	// Groups names the groups that the node belongs to.
 	Groups []string
-	// Key is the node's concurrency key: the run's KeyLimit bounds how many nodes of one key run at the same time.
+	// Key is the node's concurrency key: the run's KeyLimit bounds how many nodes of one key run at the same time, its KeyRate
+	// how often they start.
 	Key string
 
 	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.

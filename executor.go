@@ -254,6 +254,8 @@ type Run struct {
 
 	detach     func() bool              // takes the run off the caller's context
 	deadline   *alarm                   // of the run
+	tokenDue   *alarm                   // for the next token that a node waits for; the outermost run's
+	tokenAt    int64                    // when it falls due
 	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	stopManner stopManner               // of the first stop
 	stopOrigin Ref                      // the node that it goes back to, or noRef
@@ -480,6 +482,9 @@ func (r *Run) dispatch(now int64) {
 	if r.durable != nil {
 		r.commitPending()
 	}
+	if r.tree == nil && r.st.limits.rates != nil { // else the tree does
+		r.awaitToken(now)
+	}
 	if r.st.asleep > 0 || r.leaving {
 		r.rest(now)
 	}
@@ -516,6 +521,7 @@ func (r *Run) sumUp(now int64) {
 	r.flush(now)
 	r.judge()
 	r.disarm(&r.deadline)
+	r.disarm(&r.tokenDue)
 	if r.timers > 0 { // a node that backs off may have become terminal as a loser
 		r.disarmAll()
 	}

@@ -373,6 +373,9 @@ func (r *Run) rest(now int64) {
 	if r.leaving && r.childAtWork() {
 		return
 	}
+	if r.outer == nil && s.limits.rates != nil && s.waitsForSlot() { // for a token
+		return
+	}
 	if r.outer != nil {
 		switch d := r.durable; {
 		case d != nil && (d.writing || len(d.outbox) > 0): // which may make something ready
@@ -401,6 +404,7 @@ func (r *Run) rest(now int64) {
 	r.concluded, r.ended = true, now
 	r.verdict = verdict{status: RunSuspended}
 	r.disarm(&r.deadline)
+	r.disarm(&r.tokenDue)
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
 		r.disarm(&x.overall)

@@ -458,6 +458,9 @@ func (c *compiler) group() {
 		if _, taken := byName[g.Name]; taken || g.Name == "" || g.Limit < 0 {
 			c.add("group %s: %w: unnamed, declared twice, or with a negative limit", quoteID(g.Name), ErrBadValue)
 		}
+		if err := g.Rate.validate(); err != nil {
+			c.add("group %s: %w", quoteID(g.Name), err)
+		}
 		byName[g.Name] = int32(len(p.groups))
 		p.groups = append(p.groups, group{Group: g})
 	}

@@ -1,23 +1,43 @@
 package kahn
 
-// limits are the slots of groups and keys. A ready node takes all its slots or none: one that lacks a slot waits in the
-// line of the group that lacks it and holds nobody else back. A slot that becomes free goes to the best node of the line.
+import (
+	"iter"
+	"time"
+)
+
+// limits are the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none: one that
+// lacks something waits in the line of the group that lacks it and holds nobody else back. A slot that becomes free, and a token
+// that falls due, goes to the best node of the line.
 type limits struct {
-	groups []line // by group; nil if the run has no group that limits
-	active bool   // there are slots to take and to return besides those of the run's own limit
+	groups []line // by group, and last that of the whole run if there is one; nil if the run has nothing of the kind
+	whole  bool   // the last line is that of the whole run
+	active bool   // there is something to take and to return besides the slots of the run's own limit
+	rates  *rates // nil without rates; common to a tree of runs
 }
 
-// line is where the nodes of a run wait that lack a slot of a group.
+// rates are what the buckets of a run, and of those nested in it, have in common.
+type rates struct {
+	now     int64   // the run's clock as the coordinator last told it
+	awaited awaited // buckets for whose next token a node waits
+}
+
+// line is where the nodes of a run wait that lack a slot or a token of a group.
 type line struct {
 	*slots         // nil: no limit
 	nodes  []int32 // schedule positions, a binary heap; nodes that were stopped are passed over
 	listed bool    // the run is in waiting
 }
 
-// slots are those of a group or a key. In a tree of runs those of keys, and of groups that nested runs refer to, are common.
+// slots are the slots and the tokens of a group, a key or a whole run. In a tree of runs those of keys, of the whole run, and of
+// groups that nested runs refer to, are common.
 type slots struct {
-	limit, used int
-	waiting     []waiting // in a tree of runs: those whose lines are not empty, or were not
+	limit   int // 0 means no limit
+	used    int
+	bucket  *bucket   // nil without a rate
+	waiting []waiting // lines that are not empty, or were not
+
+	due   int64 // when the next token falls due, while it is awaited
+	index int   // among the awaited plus one; 0 means that it is not
 }
 
 type waiting struct {
@@ -25,40 +45,69 @@ type waiting struct {
 	g int32
 }
 
-func (x *slots) full() bool { return x != nil && x.used >= x.limit }
-
-func makeLimits(p *Plan, keyLimit int) limits {
+// makeLimits makes the lines of a run. Those that a tree has in common are replaced by shareGroups.
+func makeLimits(p *Plan, c *config) limits {
 	var l limits
-	if p.member == nil && !p.composite {
-		return l // groups without members
-	}
-	for i, g := range p.groups {
-		limit := g.Limit
+	rated := c.startRate != Rate{}
+	for i := range p.groups {
+		g := &p.groups[i]
+		limit, rate := g.Limit, g.Rate
 		if g.key {
-			limit = keyLimit
+			limit, rate = c.keyLimit, c.keyRate
 		}
-		if limit == 0 {
+		if limit == 0 && rate == (Rate{}) || p.member == nil && !p.composite { // no limit, or no members
 			continue
 		}
-		if l.groups == nil {
-			l.groups = make([]line, len(p.groups))
-		}
-		l.groups[i].slots = &slots{limit: limit}
-		l.active = true
+		l.make(p)
+		l.groups[i].slots = &slots{limit: limit, bucket: newBucket(rate, 0)}
+		rated = rated || rate != Rate{}
+	}
+	if c.startRate != (Rate{}) {
+		l.make(p)
+		l.whole = true
+		l.groups = append(l.groups, line{slots: &slots{bucket: newBucket(c.startRate, 0)}})
+	}
+	if rated {
+		l.rates = &rates{}
 	}
 	return l
 }
 
-// acquire takes the slots of a ready node, or puts it in line for one that it lacks.
+func (l *limits) make(p *Plan) {
+	if l.groups == nil {
+		l.groups = make([]line, len(p.groups), len(p.groups)+1)
+		l.active = true
+	}
+}
+
+// lacks reports whether there is no slot, or no token for who needs one. If it is the token the bucket is awaited.
+func (l *limits) lacks(x *slots, token bool) bool {
+	switch {
+	case x == nil:
+		return false
+	case x.limit > 0 && x.used >= x.limit:
+		return true
+	case x.bucket == nil || !token || x.bucket.tokens(l.rates.now) > 0:
+		return false
+	}
+	l.rates.awaited.add(x)
+	return true
+}
+
+// takesToken reports whether the start of a ready node is the start of a step.
+func (s *State) takesToken(r Ref) bool { return !s.plan.facts[r].is(factComposite | factMocked) }
+
+// acquire takes the slots and tokens of a ready node, or puts it in line for one that it lacks.
 func (s *State) acquire(r Ref) bool {
-	if !s.limits.active {
+	l := &s.limits
+	if !l.active {
 		return true
 	}
-	members := s.members(r)
-	for _, g := range members {
-		if x := &s.limits.groups[g]; x.full() {
+	token := s.takesToken(r)
+	for g := range s.lines(r) {
+		if x := &l.groups[g]; l.lacks(x.slots, token) {
 			x.push(s.pos[r])
-			if !x.listed && s.turn.run != nil {
+			if !x.listed {
 				x.listed = true
 				x.waiting = append(x.waiting, waiting{s, g})
 			}
@@ -66,9 +115,15 @@ func (s *State) acquire(r Ref) bool {
 			return false
 		}
 	}
-	for _, g := range members {
-		if x := &s.limits.groups[g]; x.slots != nil {
-			x.used++
+	for g := range s.lines(r) {
+		x := &l.groups[g]
+		if x.slots == nil {
+			continue
+		}
+		x.used++
+		if x.bucket != nil && token {
+			x.bucket.take()
+			s.offer(g) // more tokens may have come at once
 		}
 	}
 	if s.tree != nil {
@@ -77,12 +132,24 @@ func (s *State) acquire(r Ref) bool {
 	return true
 }
 
-// members returns the groups of a node, if the run has any that limits.
-func (s *State) members(r Ref) []int32 {
-	if s.limits.groups == nil || s.plan.member == nil {
-		return nil
+// lines yields the lines that a ready node has to pass: those of its groups and its key, and that of the whole run. A composite,
+// which is ready as the item of a map, is no start of a step: what it consists of passes the run's line.
+func (s *State) lines(r Ref) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		if s.limits.groups == nil {
+			return
+		}
+		if s.plan.member != nil {
+			for _, g := range s.plan.member[r] {
+				if !yield(g) {
+					return
+				}
+			}
+		}
+		if s.limits.whole && !s.plan.facts[r].is(factComposite) {
+			yield(int32(len(s.limits.groups) - 1))
+		}
 	}
-	return s.plan.member[r]
 }
 
 // release returns the slots of a node.
@@ -93,7 +160,7 @@ func (s *State) release(r Ref) {
 	if s.tree != nil {
 		s.tree.used--
 	}
-	for _, g := range s.members(r) {
+	for g := range s.lines(r) {
 		if x := &s.limits.groups[g]; x.slots != nil {
 			x.used--
 			s.offer(g)
@@ -101,24 +168,46 @@ func (s *State) release(r Ref) {
 	}
 }
 
+// refund returns the tokens of a node that runs and turned out not to need them.
+func (s *State) refund(r Ref) {
+	if s.limits.rates == nil || !s.takesToken(r) {
+		return
+	}
+	for g := range s.lines(r) {
+		if x := &s.limits.groups[g]; x.slots != nil && x.bucket != nil {
+			x.bucket.put()
+			s.offer(g)
+		}
+	}
+}
+
 // decline passes on the slots that a node may have been offered, and will not take.
 func (s *State) decline(r Ref) {
-	for _, g := range s.members(r) {
+	for g := range s.lines(r) {
 		s.offer(g)
 	}
 }
 
-// offer makes the best waiting node of a group that has a free slot contend again: of this run, else of the one that has
-// waited longest.
+// offer makes the best node contend again that waits in the line of a group from which something can be had: of this run, else
+// of the one that has waited longest.
 func (s *State) offer(g int32) {
 	x := s.limits.groups[g].slots
-	if x == nil || s.offerOwn(g) {
-		return
+	if x != nil && s.offerOwn(g) == lineEmpty {
+		x.offer()
 	}
-	for len(x.waiting) > 0 && !x.full() {
+}
+
+// offer makes the best node contend again of the run that has waited longest.
+func (x *slots) offer() {
+	for len(x.waiting) > 0 {
 		w := x.waiting[0]
-		if w.s.offerOwn(w.g) {
-			w.s.turn.run.tree.touch(w.s.turn.run)
+		switch w.s.offerOwn(w.g) {
+		case lineMoved:
+			if r := w.s.turn.run; r != nil {
+				r.tree.touch(r)
+			}
+			return
+		case lineStuck:
 			return
 		}
 		w.s.limits.groups[w.g].listed = false
@@ -126,17 +215,70 @@ func (s *State) offer(g int32) {
 	}
 }
 
+// lineState is the answer to an offer.
+type lineState uint8
+
+const (
+	lineEmpty lineState = iota // nobody waits
+	lineMoved                  // a node contends again
+	lineStuck                  // nothing is to be had
+)
+
 // offerOwn is offer for the nodes of this run.
-func (s *State) offerOwn(g int32) bool {
+func (s *State) offerOwn(g int32) lineState {
 	x := &s.limits.groups[g]
-	for len(x.nodes) > 0 && !x.full() {
+	for len(x.nodes) > 0 {
+		r := s.at[x.nodes[0]]
+		waits := statusOf(s.words[r]) == Ready
+		if waits && s.limits.lacks(x.slots, s.takesToken(r)) {
+			return lineStuck
+		}
 		pos := x.pop()
-		if statusOf(s.words[s.at[pos]]) == Ready {
+		if waits {
 			s.ready.Insert(int(pos))
-			return true
+			return lineMoved
 		}
 	}
-	return false
+	return lineEmpty
+}
+
+// Advance tells the State what time it is since the beginning of the run, for rates alone: tokens that have fallen due by now go to
+// the nodes that wait for one. A time before the last one changes nothing. A coordinator of a plan with rates calls it before Next,
+// and again at [State.NextToken].
+func (s *State) Advance(now time.Duration) error {
+	if err := s.drive(); err != nil {
+		return err
+	}
+	defer s.unlock()
+	s.setTime(int64(now))
+	return nil
+}
+
+// setTime is Advance with the lock held.
+func (s *State) setTime(now int64) {
+	q := s.limits.rates
+	if q == nil {
+		return
+	}
+	q.now = max(q.now, now)
+	for x, ok := q.awaited.next(q.now); ok; x, ok = q.awaited.next(q.now) {
+		x.offer()
+	}
+}
+
+// NextToken returns when the next token falls due that a ready node waits for. ok is false if none waits for one.
+func (s *State) NextToken() (at time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due, ok := s.nextToken()
+	return time.Duration(due), ok
+}
+
+func (s *State) nextToken() (due int64, ok bool) {
+	if q := s.limits.rates; q != nil && len(q.awaited) > 0 {
+		return q.awaited[0].due, true
+	}
+	return 0, false
 }
 
 func (x *line) push(pos int32) {
@@ -190,27 +332,32 @@ func (s *State) waitsForSlot() bool {
 	return false
 }
 
-// shareGroups makes the slots of keys, and of groups that a graph around this one declares, those of the tree.
+// shareGroups makes what a tree has in common that of this run: the slots and rates of keys, of the whole run, and of groups that a
+// graph around this one declares.
 func (r *Run) shareGroups() {
-	l := &r.st.limits
+	l, t := &r.st.limits, r.tree
+	if r.outer != nil {
+		l.rates = t.root.st.limits.rates
+	} else if l.rates == nil {
+		l.rates = &rates{} // for those of nested runs
+	}
 	for i := range r.plan.groups {
 		g := &r.plan.groups[i]
 		switch {
 		case g.key && l.groups != nil && l.groups[i].slots != nil:
-			if known := r.tree.keys[g.Name]; known != nil {
+			if known := t.keys[g.Name]; known != nil {
 				l.groups[i].slots = known
 			}
-			r.tree.keys[g.Name] = l.groups[i].slots
+			t.keys[g.Name] = l.groups[i].slots
 		case g.inherited:
-			common := r.outer.slotsOf(g.Name)
-			if common == nil {
-				continue
+			if common := r.outer.slotsOf(g.Name); common != nil {
+				l.make(r.plan)
+				l.groups[i].slots = common
 			}
-			if l.groups == nil {
-				l.groups = make([]line, len(r.plan.groups))
-			}
-			l.groups[i].slots, l.active = common, true
 		}
+	}
+	if root := &t.root.st.limits; l.whole && root.whole {
+		l.groups[len(l.groups)-1].slots = root.groups[len(root.groups)-1].slots
 	}
 }
 

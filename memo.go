@@ -64,6 +64,7 @@ func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
 		if ok {
 			s.run.st.mu.Lock()
 			s.run.extra(s.ref).memoized = true
+			s.run.st.refund(s.ref)
 			s.run.st.mu.Unlock()
 			return attemptResult{value: value}
 		}

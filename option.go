@@ -39,6 +39,8 @@ type config struct {
 	allowChange    bool
 	limit          int
 	keyLimit       int
+	startRate      Rate
+	keyRate        Rate
 	estimates      *Result
 	inputs         map[string]any
 	fired          *fired
@@ -282,6 +284,25 @@ func KeyLimit(n int) Option {
 		c.keyLimit = n
 		return nil
 	})
+}
+
+// StartRate bounds how often attempts start, in the whole run and whatever is nested in it. A rate that is not positive, or whose
+// burst cannot be counted, is an error that matches [ErrBadOption].
+func StartRate(r Rate) Option {
+	return optionFunc(func(c *config) error { return rate(&c.startRate, "StartRate", r) })
+}
+
+// KeyRate bounds how often attempts of nodes with the same Key start. Errors are those of StartRate.
+func KeyRate(r Rate) Option {
+	return optionFunc(func(c *config) error { return rate(&c.keyRate, "KeyRate", r) })
+}
+
+func rate(field *Rate, name string, r Rate) error {
+	if err := r.validate(); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBadOption, name, err)
+	}
+	*field = r
+	return nil
 }
 
 // Estimates orders ready nodes of equal priority by the longest remaining path as the durations of an earlier run have it,

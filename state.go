@@ -221,7 +221,7 @@ func (s *State) init(p *Plan, c *config) {
 	if c.estimates != nil {
 		_, s.pos, s.at = p.order(c.estimates.estimate(p))
 	}
-	s.limits = makeLimits(p, c.keyLimit)
+	s.limits = makeLimits(p, c)
 	s.ready = ordset.Make(n)
 	if p.wide > 0 {
 		s.wide = make([]wide, p.wide)

@@ -82,6 +82,26 @@ func (r *Run) disarm(t **alarm) {
 	*t = nil
 }
 
+// awaitToken arms the alarm for the next token that a node of the run, or of one nested in it, waits for. It is called with the
+// lock held before that is released.
+func (r *Run) awaitToken(now int64) {
+	due, ok := r.st.nextToken()
+	switch {
+	case r.tokenDue != nil && ok && r.tokenAt == due:
+		return
+	case r.tokenDue != nil:
+		r.disarm(&r.tokenDue)
+	}
+	if !ok || r.concluded {
+		return
+	}
+	r.tokenAt = due
+	r.tokenDue = r.after(time.Duration(due-now), func(now int64) {
+		r.tokenDue = nil
+		r.st.setTime(max(now, due))
+	})
+}
+
 func (r *Run) armGrace(step *Step, x *extra) {
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
 		r.abandon(step, now)

@@ -63,6 +63,7 @@ func (t *tree) touch(r *Run) {
 // settle sees to every run that was touched, and hands the free slots out.
 func (t *tree) settle(now int64) {
 	t.attend(now)
+	t.root.awaitToken(now)
 	if t.limit == 1 {
 		t.pass(now)
 		return

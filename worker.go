@@ -211,6 +211,7 @@ func (w *worker) take() bool {
 	if r.durable != nil {
 		r.flush(w.now) // what has happened is written before the start of what is next
 	}
+	s.setTime(w.now)
 	var t Task
 	ordered, ok := r.tree != nil && r.tree.limit == 1, false
 	if ordered {
@@ -251,7 +252,7 @@ func (w *worker) take() bool {
 		}
 		r.reachGate(g.Ref, w.now)
 	}
-	if s.noted || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil {
+	if s.noted || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil || s.limits.rates != nil {
 		r.release(w.now)
 		return true
 	}

@@ -508,7 +508,10 @@ func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 		name: key,
 		read: func(d *decoder, v *Value, to *T) { r.read(d, v, at(to)) },
 		show: func(e *encoder, from *T) (Value, bool) {
-			return r.show(e, at(from)), !reflect.ValueOf(at(from)).Elem().IsZero()
+			if reflect.ValueOf(at(from)).Elem().IsZero() {
+				return Value{}, false
+			}
+			return r.show(e, at(from)), true
 		},
 	}
 }

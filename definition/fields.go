@@ -28,6 +28,7 @@ var (
 	nodeRecord     record[node]
 	defaultsRecord record[kahn.Defaults]
 	groupRecord    record[kahn.Group]
+	rateRecord     record[kahn.Rate]
 	mapRecord      record[kahn.Map]
 	loopRecord     record[kahn.Loop]
 	gateRecord     record[kahn.Gate]
@@ -64,7 +65,13 @@ func init() {
 	groupRecord = record[kahn.Group]{required: []string{"name"}, fields: []field[kahn.Group]{
 		name("name", func(g *kahn.Group) *string { return &g.Name }),
 		count("limit", func(g *kahn.Group) *int { return &g.Limit }),
+		inner("rate", &rateRecord, func(g *kahn.Group) *kahn.Rate { return &g.Rate }),
 		flag("cancel_on_failure", func(g *kahn.Group) *bool { return &g.CancelOnFailure }),
+	}}
+	rateRecord = record[kahn.Rate]{required: []string{"starts", "per"}, fields: []field[kahn.Rate]{
+		count("starts", func(r *kahn.Rate) *int { return &r.Starts }),
+		duration("per", func(r *kahn.Rate) *time.Duration { return &r.Per }),
+		count("burst", func(r *kahn.Rate) *int { return &r.Burst }),
 	}}
 	nodeRecord = record[node]{required: []string{"id"}, code: []string{"Do", "Test", "When", "Fallback"}, fields: []field[node]{
 		id("id", func(n *node) *string { return &n.ID }),

@@ -19,7 +19,7 @@ import (
 
 // The structs whose fields a document has to hold.
 var structs = []any{
-	kahn.Graph{}, kahn.Defaults{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{},
+	kahn.Graph{}, kahn.Defaults{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
 }
 
 // The exceptions: fields that are no data, and that Encode refuses, by struct; fields that belong to the host, as its step
@@ -248,6 +248,7 @@ func TestSchemaHasEveryField(t *testing.T) {
 	check("map", defs["map"], fieldNames(&mapRecord), mapRecord.required)
 	check("loop", defs["loop"], fieldNames(&loopRecord), loopRecord.required)
 	check("gate", defs["gate"], fieldNames(&gateRecord), gateRecord.required)
+	check("rate", defs["rate"], fieldNames(&rateRecord), rateRecord.required)
 	check("port", defs["port"], fieldNames(&portRecord), portRecord.required)
 	check("retry", defs["retry"], fieldNames(&retryRecord), retryRecord.required)
 	check("edge", defs["edge"], fieldNames(&edgeRecord), edgeRecord.required)

@@ -1,0 +1,155 @@
+package kahn
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Rate bounds how often attempts start: Starts in each interval Per, a first attempt and a retry alike. It is a token bucket: a
+// token comes every Per/Starts, the bucket holds at most Burst of them and is full at the start of a run's life, and each attempt
+// takes one when it starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
+//
+// An attempt that lacks a token waits as one that lacks a slot of [Limit] does: it holds nothing, and only OverallTimeout and the
+// run's [Timeout] run meanwhile. What does not call a step takes no token: gates, triggers, conditions with a Test, composites,
+// mocked nodes, and nodes whose output comes from a [Memo].
+type Rate struct {
+	// Starts is how many attempts may start in each interval.
+	Starts int
+	// Per is the length of the interval.
+	Per time.Duration
+	// Burst is how many tokens can be saved up. Zero means 1: attempts start evenly spaced.
+	Burst int
+}
+
+// String returns the rate as "10 per 1s, burst 5", and "no rate" for the zero value.
+func (r Rate) String() string {
+	if r == (Rate{}) {
+		return "no rate"
+	}
+	return fmt.Sprintf("%d per %v, burst %d", r.Starts, r.Per, max(r.Burst, 1))
+}
+
+// validate refuses a rate at which nothing would ever start, or whose bucket cannot be counted in an int64.
+func (r Rate) validate() error {
+	switch {
+	case r == Rate{}:
+		return nil
+	case r.Starts <= 0 || r.Per <= 0 || r.Burst < 0:
+		return fmt.Errorf("%w: rate of %d starts per %v with a burst of %d: Starts and Per must be positive, Burst must not be negative", ErrBadValue, r.Starts, r.Per, r.Burst)
+	}
+	gain, cost := r.parts()
+	if burst := int64(max(r.Burst, 1)); burst > (math.MaxInt64-gain)/cost {
+		return fmt.Errorf("%w: rate of %v: the burst is longer than %v", ErrBadValue, r, time.Duration(math.MaxInt64))
+	}
+	return nil
+}
+
+// parts are the units that a bucket counts in, so that it needs no fractions: each nanosecond brings gain of them, and a token
+// is worth cost.
+func (r Rate) parts() (gain, cost int64) {
+	a, b := int64(r.Starts), int64(r.Per)
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return int64(r.Starts) / a, int64(r.Per) / a
+}
+
+// bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; one that runs backwards is taken to stand.
+type bucket struct {
+	gain, cost int64
+	size       int64 // parts that it holds at most
+	level      int64 // parts in it at the time at
+	at         int64
+}
+
+// newBucket returns a full bucket, nil for the zero Rate.
+func newBucket(r Rate, now int64) *bucket {
+	if r == (Rate{}) {
+		return nil
+	}
+	gain, cost := r.parts()
+	size := cost * int64(max(r.Burst, 1))
+	return &bucket{gain: gain, cost: cost, size: size, level: size, at: now}
+}
+
+func (b *bucket) refill(now int64) {
+	if now <= b.at {
+		return
+	}
+	if passed := now - b.at; passed > (b.size-b.level)/b.gain {
+		b.level = b.size
+	} else {
+		b.level += passed * b.gain
+	}
+	b.at = now
+}
+
+// tokens returns how many tokens are in the bucket.
+func (b *bucket) tokens(now int64) int64 {
+	b.refill(now)
+	return b.level / b.cost
+}
+
+// take takes a token, which must be there.
+func (b *bucket) take() { b.level -= b.cost }
+
+// put returns a token that was not needed.
+func (b *bucket) put() { b.level = min(b.level+b.cost, b.size) }
+
+// full reports whether a new bucket would be no different.
+func (b *bucket) full(now int64) bool {
+	b.refill(now)
+	return b.level == b.size
+}
+
+// due returns when the bucket holds a token, if none is taken.
+func (b *bucket) due() int64 {
+	if b.level >= b.cost {
+		return b.at
+	}
+	return saturatingAdd(b.at, (b.cost-b.level+b.gain-1)/b.gain)
+}
+
+// awaited are the buckets that lack a token which something waits for, by the time when it is due.
+type awaited []*slots
+
+func (q *awaited) add(x *slots) {
+	if x.index > 0 {
+		return
+	}
+	x.due = x.bucket.due()
+	heap.Push(q, x)
+}
+
+// next takes out the first bucket that is due by now.
+func (q *awaited) next(now int64) (*slots, bool) {
+	if len(*q) == 0 || (*q)[0].due > now {
+		return nil, false
+	}
+	return heap.Pop(q).(*slots), true
+}
+
+func (q awaited) Len() int           { return len(q) }
+func (q awaited) Less(i, j int) bool { return q[i].due < q[j].due }
+
+func (q awaited) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i+1, j+1
+}
+
+func (q *awaited) Push(x any) {
+	s := x.(*slots)
+	*q = append(*q, s)
+	s.index = len(*q)
+}
+
+func (q *awaited) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	x.index = 0
+	return x
+}

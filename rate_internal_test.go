@@ -1,0 +1,46 @@
+package kahn
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// The bucket against rational numbers: after any sequence of times and takes it holds exactly the tokens that the definition says.
+func TestBucketIsExact(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		rate := Rate{Starts: 1 + rnd.IntN(50), Per: time.Duration(1 + rnd.Int64N(1000)), Burst: rnd.IntN(5)}
+		if err := rate.validate(); err != nil {
+			t.Fatal(err)
+		}
+		size := big.NewRat(int64(max(rate.Burst, 1)), 1)
+		level, at := new(big.Rat).Set(size), int64(0)
+		b := newBucket(rate, 0)
+		for range 40 {
+			now := at + rnd.Int64N(60)
+			level.Add(level, big.NewRat((now-at)*int64(rate.Starts), int64(rate.Per)))
+			if level.Cmp(size) > 0 {
+				level.Set(size)
+			}
+			at = now
+			whole := new(big.Int).Quo(level.Num(), level.Denom()).Int64()
+			if got := b.tokens(now); got != whole {
+				t.Fatalf("%v at %d: %d tokens, expected %v", rate, now, got, level)
+			}
+			if whole > 0 && rnd.IntN(2) == 0 {
+				b.take()
+				level.Sub(level, big.NewRat(1, 1))
+			}
+			if due := b.due(); level.Cmp(big.NewRat(1, 1)) < 0 {
+				// At due there is a token, one nanosecond before there is none.
+				missing := new(big.Rat).Sub(big.NewRat(1, 1), level)
+				missing.Mul(missing, big.NewRat(int64(rate.Per), int64(rate.Starts)))
+				if got := big.NewRat(due-at, 1); got.Cmp(missing) < 0 || got.Sub(got, missing).Cmp(big.NewRat(1, 1)) >= 0 {
+					t.Fatalf("%v at %d with %v: due at %d", rate, at, level, due)
+				}
+			}
+		}
+	}
+}
