@@ -155,19 +155,19 @@ func (p *payloadJSON) encode(e *Event) error {
 	case RunStarted:
 		p.Workflow, p.TotalNodes, p.Mode, p.Test = &e.Workflow, &v.TotalNodes, &v.Mode, &v.Test
 	case RunStatusChanged:
-		p.From, p.To, p.Waiting = &v.From, &v.To, list(v.Waiting)
+		p.From, p.To, p.Waiting = &v.From, &v.To, listOf(v.Waiting)
 	case RunRecovered:
 		p.FromEvent = &v.From
 	case RunEnded:
 		p.Status, p.Degraded, p.Cause, p.ByEnd, p.TotalSteps = &v.Status, &v.Degraded, v.Cause, true, &v.TotalSteps
-		p.FailedSteps, p.Failed, p.Duration = &v.FailedSteps, list(v.Failed), (*durationJSON)(&v.Duration)
+		p.FailedSteps, p.Failed, p.Duration = &v.FailedSteps, listOf(v.Failed), (*durationJSON)(&v.Duration)
 		if v.Timeout != 0 {
 			p.RunTimeout = (*durationJSON)(&v.Timeout)
 		}
 	case Heartbeat:
 		p.LastEvent = &v.Last
 	case Wave:
-		p.Tier, p.Nodes = &v.Tier, list(v.Nodes)
+		p.Tier, p.Nodes = &v.Tier, listOf(v.Nodes)
 	case Delta:
 		p.DeltaIndex = &v.Index
 		if text, ok := v.Chunk.(string); ok {
@@ -178,9 +178,9 @@ func (p *payloadJSON) encode(e *Event) error {
 	case LogRecord:
 		p.Level, p.Message = strings.ToLower(v.Level.String()), &v.Message
 	case ContractViolated:
-		p.Phase, p.Errors = v.Phase.String(), list(v.Errors)
+		p.Phase, p.Errors = v.Phase.String(), listOf(v.Errors)
 	case ModerationFlagged:
-		p.Phase, p.Errors = v.Phase.String(), list(v.Errors)
+		p.Phase, p.Errors = v.Phase.String(), listOf(v.Errors)
 	case TimedOut:
 		p.Timeout, p.Scope = (*durationJSON)(&v.Timeout), "attempt"
 		if v.Overall {
@@ -189,7 +189,7 @@ func (p *payloadJSON) encode(e *Event) error {
 	case Retried:
 		p.Cause, p.Delay, p.Error = v.Cause, (*durationJSON)(&v.Delay), text(v.Err)
 	case NodeBlocked:
-		p.Origins, p.Policy = list(v.Origins), &v.Policy
+		p.Origins, p.Policy = listOf(v.Origins), &v.Policy
 	case NodeSuspended:
 		p.Token, p.Info = &v.Token, foreignJSON(v.Info)
 		if !v.Deadline.IsZero() {
@@ -207,7 +207,7 @@ func (p *payloadJSON) encode(e *Event) error {
 			p.Labels = v.Labels
 		}
 	case NodeEnded:
-		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, list(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
+		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, listOf(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
 		p.NoRetry = v.NoRetry
 		message := v.message()
 		p.ErrorMessage = &message
@@ -372,8 +372,8 @@ func foreignValue(data json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-// list makes an empty list of none.
-func list(names []string) *[]string {
+// listOf makes an empty list of none.
+func listOf(names []string) *[]string {
 	if names == nil {
 		names = []string{}
 	}

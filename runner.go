@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -25,13 +26,14 @@ type Runner struct {
 
 	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
 	entries   map[string]*runnerEntry
-	arrived   []*runnerEntry // in the order of arrival
-	ended     int            // of the arrived ones
-	queue     []*runnerEntry // pending, in the order of arrival
+	arrived   list.List // of *runnerEntry, as are the next two: all, in the order of arrival
+	ended     list.List // those that have ended, in the order of their ends
+	queue     list.List // those that are pending, in the order of arrival
 	active    int
 	closed    bool
 	due       []*runnerEntry // to be begun, by the launcher
 	launching bool           // there is one
+	steps     int64          // entries looked at, to show that the work is linear
 }
 
 // runnerEntry is a run in the registry.
@@ -41,6 +43,8 @@ type runnerEntry struct {
 	at     time.Time
 	state  runnerState
 	detach func() bool // of a pending run from its caller's context
+
+	inArrived, inEnded, inQueue *list.Element // its places; nil where it is not
 }
 
 // runnerState is where a run stands with its Runner.
@@ -102,10 +106,13 @@ func (rn *Runner) Run(id string) (*Run, bool) {
 // Runs yields the runs that are live or remembered, with the times of their arrival, in the order of it.
 func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	rn.mu.Lock()
-	list := slices.Clone(rn.arrived)
+	all := make([]*runnerEntry, 0, rn.arrived.Len())
+	for e := range entriesOf(&rn.arrived) {
+		all = append(all, e)
+	}
 	rn.mu.Unlock()
 	return func(yield func(*Run, time.Time) bool) {
-		for _, e := range list {
+		for _, e := range all {
 			if !yield(e.run, e.at) {
 				return
 			}
@@ -122,7 +129,10 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 	}
 	rn.mu.Lock()
 	rn.closed = true
-	rn.queue = nil
+	for e := range entriesOf(&rn.queue) {
+		e.inQueue = nil
+	}
+	rn.queue.Init()
 	live := rn.live()
 	rn.mu.Unlock()
 	for _, run := range live {
@@ -148,7 +158,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 
 // live returns the runs that have not ended, with the lock held.
 func (rn *Runner) live() (runs []*Run) {
-	for _, e := range rn.arrived {
+	for e := range entriesOf(&rn.arrived) {
 		if e.state != forgotten {
 			runs = append(runs, e.run)
 		}
@@ -175,14 +185,14 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 		rn.entries = map[string]*runnerEntry{}
 	}
 	rn.entries[id] = e
-	rn.arrived = append(rn.arrived, e)
+	e.inArrived = rn.arrived.PushBack(e)
 	if rn.MaxRuns <= 0 || rn.active < rn.MaxRuns {
 		e.state = active
 		rn.active++
 		return true, nil
 	}
 	r.pending = true // nobody else has the run yet
-	rn.queue = append(rn.queue, e)
+	e.inQueue = rn.queue.PushBack(e)
 	e.detach = context.AfterFunc(r.ctx, func() {
 		cause := r.callerCause()
 		r.control(func(int64) {
@@ -217,8 +227,8 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 			e.detach()
 		}
 		e.state = forgotten
-		rn.ended++
-		rn.queue = slices.DeleteFunc(rn.queue, func(q *runnerEntry) bool { return q == e })
+		e.inEnded = rn.ended.PushBack(e)
+		rn.unqueue(e)
 		rn.trim()
 	}
 	if after := e.state == active; after && !before {
@@ -226,9 +236,9 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 	} else if before && !after {
 		rn.active--
 	}
-	for len(rn.queue) > 0 && rn.active < rn.MaxRuns {
-		next := rn.queue[0]
-		rn.queue = rn.queue[1:]
+	for rn.queue.Len() > 0 && rn.active < rn.MaxRuns {
+		next := rn.queue.Front().Value.(*runnerEntry)
+		rn.unqueue(next)
 		next.state = active
 		rn.active++
 		next.detach()
@@ -262,19 +272,38 @@ func (rn *Runner) trim() {
 	if history == 0 {
 		history = defaultHistory
 	}
-	for rn.ended > max(history, 0) {
-		i := slices.IndexFunc(rn.arrived, func(e *runnerEntry) bool { return e.state == forgotten })
-		rn.forget(rn.arrived[i])
+	for rn.ended.Len() > max(history, 0) {
+		rn.forget(rn.ended.Front().Value.(*runnerEntry))
 	}
 }
 
 // forget takes an ended run out of the registry.
 func (rn *Runner) forget(e *runnerEntry) {
-	rn.ended--
+	rn.steps++
 	if id := e.run.ID(); rn.entries[id] == e {
 		delete(rn.entries, id)
 	}
-	rn.arrived = slices.DeleteFunc(rn.arrived, func(x *runnerEntry) bool { return x == e })
+	rn.ended.Remove(e.inEnded)
+	rn.arrived.Remove(e.inArrived)
+}
+
+// unqueue takes a run out of those that are pending, if it is one.
+func (rn *Runner) unqueue(e *runnerEntry) {
+	rn.steps++
+	if e.inQueue != nil {
+		rn.queue.Remove(e.inQueue)
+		e.inQueue = nil
+	}
+}
+
+func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
+	return func(yield func(*runnerEntry) bool) {
+		for x := l.Front(); x != nil; x = x.Next() {
+			if !yield(x.Value.(*runnerEntry)) {
+				return
+			}
+		}
+	}
 }
 
 // openUnbegun announces a pending run that will end without having begun.
