@@ -122,6 +122,8 @@ type compiler struct {
 	depth int32 // number of tiers
 
 	lowered map[int32]*lowered // by index of declaration
+
+	inputNames map[string]bool // Graph.Inputs, once somebody has asked
 }
 
 func (c *compiler) checkDefaults() {

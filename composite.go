@@ -205,7 +205,7 @@ func (c *compiler) nest() {
 		for _, need := range sub.inputs {
 			switch {
 			case c.isItem || c.provides(r, need.port):
-			case len(n.Ports) == 0 && len(p.in.row(r)) == 0 && slices.Contains(c.g.Inputs, need.port):
+			case len(n.Ports) == 0 && len(p.in.row(r)) == 0 && c.declares(need.port):
 				p.inputs = append(p.inputs, needsInput{n.ID + "/" + need.node, need.port})
 			case !c.isPruned:
 				c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(need.port))
@@ -282,7 +282,8 @@ func (c *compiler) provides(r Ref, name string) bool {
 	if in == nil {
 		return false
 	}
-	return in.ports[name] != nil || slices.ContainsFunc(in.params, func(p param) bool { return p.name == name })
+	fed, _ := in.param(name)
+	return fed != nil || in.ports[name] != nil
 }
 
 // instanceInput reports whether the composite gives each of its runs an input of this name.

@@ -13,6 +13,25 @@ func (s *State) EdgeVisits() int64 { return s.visits }
 // EdgeVisits counts the edges that the run visited.
 func (r *Result) EdgeVisits() int64 { return r.run.st.visits }
 
+// AncestrySteps counts the edges that were visited to find out which nodes are ancestors of which.
+func (p *Plan) AncestrySteps() int64 { return p.ancestry.steps.Load() }
+
+// IsAncestor reports whether a path leads from a to r.
+func (p *Plan) IsAncestor(a, r Ref) bool { return p.isAncestor(a, r) }
+
+// ParamSteps counts the parameters that are looked at to find one of a node's.
+func (p *Plan) ParamSteps(r Ref, name string) int {
+	_, steps := p.data[r].param(name)
+	return steps
+}
+
+// Steps counts the entries that the Runner has looked at.
+func (rn *Runner) Steps() int64 {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	return rn.steps
+}
+
 // Leftovers names what a run that is over still holds: slots, goroutines, timers, nodes that wait. It is empty if all was
 // returned.
 func (r *Run) Leftovers() string {

@@ -12,7 +12,7 @@ func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &Plan{
 		name: c.g.Name, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
-		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{},
+		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{}, ancestry: &ancestry{},
 	}
 	c.p = p
 	for _, t := range c.tier {
@@ -216,50 +216,85 @@ func (p *Plan) handles(e *edge) bool {
 
 // shield marks the edges f -> t for which t has a direct in-edge from an error boundary c that f is an ancestor of: c
 // judges that failure, not t.
-//
-// For each boundary c it looks backwards from c for the other predecessors of c's successors. The search stays above the
-// tier of the lowest candidate, so that on graphs where conditions judge their neighbourhood it is linear in all.
 func (c *compiler) shield() {
 	p := c.p
-	var stack []Ref
-	visited := make([]Ref, len(p.nodes)) // by Ref: the last boundary that visited it plus one
-	successors := make([]Ref, 0, 8)
+	x := shielding{p: p}
 	for r := range p.nodes {
-		b := Ref(r)
-		if p.facts[b].join != Boundary {
-			continue
-		}
-		lowest := b
-		successors = successors[:0]
-		for _, i := range c.outOf.row(Ref(p.decl[b])) {
-			to := p.edges[i].to
-			successors = append(successors, to)
-			for _, j := range p.in.row(to) {
-				lowest = min(lowest, p.edges[j].from)
+		row := p.in.row(Ref(r))
+		x.boundaries = x.boundaries[:0]
+		for _, i := range row {
+			if from := p.edges[i].from; p.facts[from].join == Boundary {
+				x.boundaries = append(x.boundaries, from)
 			}
 		}
-		if lowest == b {
+		if len(x.boundaries) == 0 || len(row) == 1 || Ref(r) == p.end {
 			continue
 		}
-		stack = append(stack[:0], b)
-		for len(stack) > 0 {
-			at := stack[len(stack)-1]
-			stack = stack[:len(stack)-1]
-			for _, i := range p.in.row(at) {
-				if from := p.edges[i].from; from >= lowest && visited[from] != b+1 {
-					visited[from] = b + 1
-					stack = append(stack, from)
-				}
-			}
+		judged := x.judged
+		if len(x.boundaries)*len(row) > len(p.edges) {
+			judged = x.above(Ref(r), row)
 		}
-		for _, to := range successors {
-			for _, j := range p.in.row(to) {
-				if e := &p.edges[j]; visited[e.from] == b+1 {
-					e.flags |= arcShielded
-				}
+		for _, i := range row {
+			if e := &p.edges[i]; judged(e.from) {
+				e.flags |= arcShielded
 			}
 		}
 	}
+}
+
+// shielding finds out which predecessors of a node one of its boundaries judges. A node with few boundaries asks for each
+// pair; for one with many, one search upwards from all of them takes less.
+type shielding struct {
+	p          *Plan
+	boundaries []Ref
+	found      map[[2]Ref]bool // what searches for pairs have found
+	visited    []Ref           // by Ref: the last node for which a search has visited it, plus one
+}
+
+// judged reports whether f is an ancestor of a boundary.
+func (x *shielding) judged(f Ref) bool {
+	for _, b := range x.boundaries {
+		is, sure := x.p.judgeAncestor(f, b)
+		if !sure { // many nodes may ask the same
+			pair := [2]Ref{f, b}
+			if is, sure = x.found[pair]; !sure {
+				if x.found == nil {
+					x.found = map[[2]Ref]bool{}
+				}
+				is = x.p.ancestry.search(x.p, f, b)
+				x.found[pair] = is
+			}
+		}
+		if is {
+			return true
+		}
+	}
+	return false
+}
+
+// above searches the ancestors of all boundaries of r, no further down than r's lowest predecessor.
+func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
+	p := x.p
+	if x.visited == nil {
+		x.visited = make([]Ref, len(p.nodes))
+	}
+	lowest := r
+	for _, i := range row {
+		lowest = min(lowest, p.edges[i].from)
+	}
+	stack := x.boundaries
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		p.ancestry.steps.Add(int64(len(p.in.row(at))))
+		for _, i := range p.in.row(at) {
+			if from := p.edges[i].from; from >= lowest && x.visited[from] != r+1 {
+				x.visited[from] = r + 1
+				stack = append(stack, from)
+			}
+		}
+	}
+	return func(f Ref) bool { return x.visited[f] == r+1 }
 }
 
 // bindInputs groups the edges of each parameter, settles their merge strategy, and finds required ports that nothing
@@ -359,6 +394,9 @@ func (c *compiler) inputsOf(r Ref) *inputs {
 	for i := range in.params {
 		c.mergeGroup(n, &in.params[i])
 	}
+	if len(in.params) > manyEdges {
+		in.byName = byName
+	}
 	return in
 }
 
@@ -403,10 +441,10 @@ func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
 	if v, ok := n.Params[port.Name]; ok && !isNull(v) {
 		return
 	}
-	if slices.ContainsFunc(in.params, func(g param) bool { return g.name == port.Name }) {
+	if fed, _ := in.param(port.Name); fed != nil {
 		return
 	}
-	if slices.Contains(c.g.Inputs, port.Name) {
+	if c.declares(port.Name) {
 		c.p.inputs = append(c.p.inputs, needsInput{n.ID, port.Name})
 		return
 	}
@@ -415,6 +453,17 @@ func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
 	}
 	c.add("node %s: %w: %s has neither an edge nor a static value, a default or a root input", quoteID(n.ID),
 		ErrUnboundPort, quoteID(port.Name))
+}
+
+// declares reports whether the graph has a root input of this name.
+func (c *compiler) declares(input string) bool {
+	if c.inputNames == nil {
+		c.inputNames = make(map[string]bool, len(c.g.Inputs))
+		for _, name := range c.g.Inputs {
+			c.inputNames[name] = true
+		}
+	}
+	return c.inputNames[input]
 }
 
 // schedule computes the longest remaining paths and the order in which ready nodes are taken.

@@ -66,6 +66,7 @@ type Plan struct {
 	doubles []*double // by Ref
 
 	*planHash
+	ancestry *ancestry // shared by a plan and its copies, too
 }
 
 // planHash is shared by a plan and its copies. The items of a map have none.
@@ -185,9 +186,27 @@ type inputs struct {
 	ports  map[string]*Port
 	// bySource holds the in-edges by source, then declaration, of a node that has too many to look through.
 	bySource []int32
+	// byName holds the indices into params, of a node that has too many to look through; else it is nil.
+	byName map[string]int
 }
 
-const manyEdges = 16
+const manyEdges = 16 // or parameters
+
+// param finds a parameter that edges deliver to; nil if there is none of this name. steps counts the parameters looked at.
+func (in *inputs) param(name string) (p *param, steps int) {
+	if in.byName != nil {
+		if i, ok := in.byName[name]; ok {
+			p = &in.params[i]
+		}
+		return p, 1
+	}
+	for i := range in.params {
+		if in.params[i].name == name {
+			return &in.params[i], i + 1
+		}
+	}
+	return nil, len(in.params)
+}
 
 // param is one parameter that edges deliver to.
 type param struct {

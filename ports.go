@@ -199,11 +199,7 @@ func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string
 	var port *Port
 	if in != nil {
 		port = in.ports[name]
-		for i := range in.params {
-			p := &in.params[i]
-			if p.name != name || p.strategy != MergeLast {
-				continue // a merged parameter is in merged if anything was delivered
-			}
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else it is in merged if anything was delivered
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := r.delivered(ref, flags, p.edges[j]); ok {
 					return v, true

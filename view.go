@@ -96,34 +96,15 @@ func (v View) RunStatus() RunStatus {
 	return status
 }
 
-// ancestor looks a node up. It searches backwards, no further down than the node looked for can be.
+// ancestor looks a node up. It takes no time that grows with the graph where ancestry knows the answer at once.
 func (v View) ancestor(id string) (Ref, bool) {
 	p := v.run.plan
 	target, ok := p.ids[id]
 	if !ok || target >= v.ref {
 		return noRef, false
 	}
-	if v.ref == p.end || v.ref == everyNode {
+	if v.ref == p.end || v.ref == everyNode || len(p.edgesFrom(v.ref, target)) > 0 || p.isAncestor(target, v.ref) {
 		return target, true
-	}
-	if len(p.edgesFrom(v.ref, target)) > 0 {
-		return target, true
-	}
-	seen := map[Ref]bool{}
-	stack := []Ref{v.ref}
-	for len(stack) > 0 {
-		at := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, i := range p.in.row(at) {
-			from := p.edges[i].from
-			if from == target {
-				return target, true
-			}
-			if from > target && !seen[from] {
-				seen[from] = true
-				stack = append(stack, from)
-			}
-		}
 	}
 	return noRef, false
 }
