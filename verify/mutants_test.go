@@ -2,17 +2,15 @@ package verify
 
 import (
 	"context"
-	"encoding/json"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
 // mutant is a bug that is planted in kahn to see whether TestProperty finds it.
@@ -97,16 +95,22 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		planted := slices.ContainsFunc(mutants, func(m mutant) bool { return m.area == area })
 		assert.True(t, planted, "no bug is planted in the area %q", area)
 	}
+	bugs := make([]plant.Bug, len(mutants))
+	for i, m := range mutants {
+		bugs[i] = plant.Bug{File: m.file, Old: m.old, New: m.new}
+	}
+	binary := filepath.Join(t.TempDir(), "property.test")
+	require.NoError(t, plant.Build(t.Context(), "..", ".", bugs, binary))
 	sound := t.Run("control", func(t *testing.T) {
-		output, err := runProperty(t, nil)
+		output, err := runProperty(t, binary, -1)
 		require.NoError(t, err, "TestProperty fails without a planted bug:\n%s", output)
 	})
 	if !sound {
 		return // it would fail with any bug, found or not
 	}
-	for _, m := range mutants {
+	for i, m := range mutants {
 		t.Run(m.area+"/"+m.name, func(t *testing.T) {
-			output, err := runProperty(t, &m)
+			output, err := runProperty(t, binary, i)
 			require.Error(t, err, "TestProperty passes with the bug planted:\n%s", output)
 			require.Contains(t, output, "--- FAIL: TestProperty", "it is another failure than that of the property")
 			require.Contains(t, output, disagreement, "it is another failure than that of the property")
@@ -114,39 +118,12 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-// runProperty builds the tests with the bug planted and runs the property on a few hundred graphs, always the same ones.
-func runProperty(t *testing.T, m *mutant) (output string, err error) {
+// runProperty runs the property on a few hundred graphs, always the same ones, with one of the bugs at work.
+func runProperty(t *testing.T, binary string, bug int) (output string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "property.test")
-	args := []string{"test", "-c", "-ldflags=-s -w", "-o", binary}
-	if m != nil {
-		args = append(args, "-overlay", m.overlay(t, dir))
-	}
-	build := exec.CommandContext(ctx, "go", append(args, ".")...)
-	build.Env = append(os.Environ(), "GOWORK=off") // the module must build by itself
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "a planted bug has to compile: %s", text)
-	run := exec.CommandContext(ctx, binary, "-test.run=^TestProperty$", "-test.timeout=1m",
+	run := plant.Command(ctx, binary, ".", bug, "-test.run=^TestProperty$", "-test.timeout=1m",
 		"-rapid.checks=400", "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s")
-	text, err = run.CombinedOutput()
+	text, err := run.CombinedOutput()
 	return string(text), err
-}
-
-// overlay writes the broken copy of the file, and the description by which the go command takes it for the original.
-func (m *mutant) overlay(t *testing.T, dir string) string {
-	original, err := filepath.Abs(filepath.Join("..", m.file))
-	require.NoError(t, err)
-	source, err := os.ReadFile(original)
-	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(source), m.old), "the text to replace must occur once in %s: %s", m.file, m.old)
-	require.NotEqual(t, m.old, m.new)
-	broken := filepath.Join(dir, filepath.Base(m.file))
-	require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o600))
-	description, err := json.Marshal(map[string]any{"Replace": map[string]string{original: broken}})
-	require.NoError(t, err)
-	file := filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(file, description, 0o600))
-	return file
 }

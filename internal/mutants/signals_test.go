@@ -1,35 +1,34 @@
-// Signalmutants is the negative control of the tests of the reactive layer: it plants bugs in it, one at a time, with
-// go test -overlay, and checks that the subtests of the lines that each is to break do fail. Every line has a bug.
-//
-//	go run ./internal/signalmutants        # from the root of the repository
-//	go run ./internal/signalmutants cap    # the bugs whose name contains "cap"
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// mutant is a bug, and the lines that it must break: the numbers with which the names of the subtests begin.
-type mutant struct {
+// signalBug is a bug in the reactive layer, and the lines of its conformance list that the bug must break: the numbers with
+// which the names of the subtests begin. Every line has a bug.
+type signalBug struct {
 	lines []int
 	name  string
-	file  string // of the root package
+	file  string
 	old   string // occurs exactly once in the file
 	new   string
 }
 
 const lastLine = 72
 
-var mutants = []mutant{
+var signalBugs = []signalBug{
 	{
 		lines: []int{1, 60}, name: "a commit stays behind", file: "scope.go",
 		old: `sc.committed.Store(sc.clock)`,
@@ -137,8 +136,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{35}, name: "Try hides the error", file: "computed.go",
-		old: "\treturn c.value, c.err\n}\n\nfunc",
-		new: "\treturn c.value, nil\n}\n\nfunc",
+		old: "return c.value, c.err",
+		new: "return c.value, nil",
 	},
 	{
 		lines: []int{36}, name: "an error forgets its dependencies", file: "computed.go",
@@ -172,8 +171,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{42, 43}, name: "no cleanup at the end", file: "effect.go",
-		old: "\te.dropChildren()\n\te.cleanUp()\n}",
-		new: "\te.dropChildren()\n}",
+		old: "\t\te.wakeUp()\n\t}\n\te.dropChildren()\n\te.cleanUp()\n",
+		new: "\t\te.wakeUp()\n\t}\n\te.dropChildren()\n",
 	},
 	{
 		lines: []int{44}, name: "what is disposed of stays subscribed", file: "effect.go",
@@ -187,8 +186,8 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{46}, name: "a notified effect runs in any case", file: "effect.go",
-		old: "func (e *Effect) outdated() bool {\n",
-		new: "func (e *Effect) outdated() bool {\n\tif e != nil {\n\t\treturn true\n\t}\n",
+		old: "\t\tif l.version != l.source.version {\n\t\t\treturn true\n\t\t}\n\t}\n\treturn false",
+		new: "\t\tif l.version != l.source.version {\n\t\t\treturn true\n\t\t}\n\t}\n\treturn true",
 	},
 	{
 		lines: []int{48}, name: "a failed first run stays", file: "effect.go",
@@ -207,13 +206,13 @@ var mutants = []mutant{
 	},
 	{
 		lines: []int{51}, name: "a lower cap", file: "scope.go",
-		old: `maxRounds = 100 `,
-		new: `maxRounds = 5 `,
+		old: `sc.rounds > maxRounds`,
+		new: `sc.rounds > 5`,
 	},
 	{
 		lines: []int{52}, name: "a higher cap", file: "scope.go",
-		old: `maxRounds = 100 `,
-		new: `maxRounds = 1000 `,
+		old: `sc.rounds > maxRounds`,
+		new: `sc.rounds > 1000`,
 	},
 	{
 		lines: []int{53}, name: "Dispose does not mark", file: "effect.go",
@@ -302,159 +301,25 @@ var mutants = []mutant{
 	},
 }
 
-func main() {
-	if err := run(strings.Join(os.Args[1:], " ")); err != nil {
-		fmt.Fprintln(os.Stderr, "signalmutants:", err)
-		os.Exit(1)
-	}
-}
-
-func run(only string) error {
-	root, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "signalmutants")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	problems := make([]error, len(mutants))
-	for line := 1; line <= lastLine; line++ {
-		if !slices.ContainsFunc(mutants, func(m mutant) bool { return slices.Contains(m.lines, line) }) {
-			return fmt.Errorf("no bug is planted for line %d", line)
-		}
-	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, runtime.NumCPU())
-	for i := range mutants {
-		m := &mutants[i]
-		if !strings.Contains(m.name, only) {
-			continue
-		}
-		wg.Go(func() {
-			slots <- struct{}{}
-			problems[i] = m.try(root, filepath.Join(dir, fmt.Sprint(i)))
-			fmt.Printf("%-60s lines %v: %s\n", m.name, m.lines, map[bool]string{true: "found", false: "NOT FOUND"}[problems[i] == nil])
-			<-slots
-		})
-	}
-	wg.Wait()
-	if err := computedsDoNotWrite(root, dir); err != nil {
-		return err
-	}
-	for i, err := range problems {
-		if err != nil {
-			return fmt.Errorf("%s: %w", mutants[i].name, err)
-		}
-	}
-	return nil
-}
-
-// core are the files that the reactive layer consists of: with a stub for the little that it uses of the rest they are a
-// package, which compiles in a fraction of the time.
-var core = []string{"doc.go", "scope.go", "depend.go", "signal.go", "computed.go", "effect.go", "signal_test.go", "signal_effect_test.go",
-	"signal_concurrent_test.go"}
-
-const stub = `package kahn
-
-import (
-	"errors"
-	"fmt"
-	"runtime/debug"
-)
-
-var ErrCycle = errors.New("cycle")
-
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprint("panic: ", e.Value) }
-
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
-
-func newPanicError(v any) *PanicError { return &PanicError{v, debug.Stack()} }
-`
-
 var failedLine = regexp.MustCompile(`--- FAIL: Test\w+/(\d+)_`)
 
-// try builds the tests with the bug planted and runs those of its lines.
-func (m *mutant) try(root, dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+const signalTests = "^Test(Signals|Effects|SignalsFromManyGoroutines|ObservedState)$"
+
+func everySignalLineHasABug(t *testing.T) {
+	for line := 1; line <= lastLine; line++ {
+		planted := slices.ContainsFunc(signalBugs, func(b signalBug) bool { return slices.Contains(b.lines, line) })
+		assert.True(t, planted, "no bug is planted for line %d", line)
 	}
-	overlay, err := m.plant(root, dir)
-	if err != nil {
-		return err
-	}
-	binary := filepath.Join(dir, "signals.test")
-	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".")
-	build.Dir = root
-	if text, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("a planted bug has to compile: %s", text)
-	}
-	defer os.Remove(binary)
-	for _, line := range m.lines {
-		test := exec.Command(binary, "-test.timeout=10s",
-			fmt.Sprintf("-test.run=^Test(Signals|Effects|SignalsFromManyGoroutines|ObservedState)$/^%d_", line))
-		test.Dir = root
-		text, err := test.CombinedOutput()
-		if err == nil {
-			return fmt.Errorf("line %d passes", line)
-		}
-		if f := failedLine.FindSubmatch(text); f == nil || string(f[1]) != fmt.Sprint(line) {
-			return fmt.Errorf("line %d: it is another failure: %.500s", line, text)
-		}
-	}
-	return nil
 }
 
-// plant writes the broken copy of the file, and the description by which the go command takes it for the original. Where
-// the core is all that is needed, everything else is taken out.
-func (m *mutant) plant(root, dir string) (overlay string, err error) {
-	original := filepath.Join(root, m.file)
-	source, err := os.ReadFile(original)
-	if err != nil {
-		return "", err
+// mustBeFound runs the tests of the lines that the bug must break.
+func (b signalBug) mustBeFound(t *testing.T, binary string, bug int) {
+	for _, line := range b.lines {
+		text, err := plant.Command(t.Context(), binary, root, bug, "-test.timeout=20s", fmt.Sprintf("-test.run=%s/^%d_", signalTests, line)).CombinedOutput()
+		assert.Error(t, err, "line %d passes", line)
+		f := failedLine.FindSubmatch(text)
+		assert.True(t, f != nil && string(f[1]) == fmt.Sprint(line), "line %d: it is another failure: %.500s", line, text)
 	}
-	if n := strings.Count(string(source), m.old); n != 1 {
-		return "", fmt.Errorf("the text to replace occurs %d times in %s: %s", n, m.file, m.old)
-	}
-	replace := map[string]string{}
-	write := func(path, text string) {
-		file := filepath.Join(dir, filepath.Base(path))
-		if e := os.WriteFile(file, []byte(text), 0o600); e != nil {
-			err = e
-		}
-		replace[path] = file
-	}
-	if slices.Contains(core, m.file) {
-		files, err := filepath.Glob(filepath.Join(root, "*.go"))
-		if err != nil {
-			return "", err
-		}
-		for _, file := range files {
-			if !slices.Contains(core, filepath.Base(file)) {
-				replace[file] = "" // not there
-			}
-		}
-		write(filepath.Join(root, "stub_for_signals.go"), stub)
-	}
-	write(original, strings.Replace(string(source), m.old, m.new, 1))
-	text, e := json.Marshal(map[string]any{"Replace": replace})
-	if e != nil {
-		return "", e
-	}
-	overlay = filepath.Join(dir, "overlay.json")
-	if e := os.WriteFile(overlay, text, 0o600); e != nil {
-		return "", e
-	}
-	return overlay, err
 }
 
 const program = `package main
@@ -469,23 +334,19 @@ func main() {
 }
 `
 
-// computedsDoNotWrite compiles what must not compile, line 37, and what differs from it in the tracker alone.
-func computedsDoNotWrite(root, dir string) error {
-	build := func(source string) ([]byte, error) {
-		file := filepath.Join(dir, "main.go")
-		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-			return nil, err
-		}
+// TestComputedsDoNotWrite compiles what must not compile, line 37, and what differs from it in the tracker alone.
+func TestComputedsDoNotWrite(t *testing.T) {
+	build := func(source string) (string, error) {
+		file := filepath.Join(t.TempDir(), "main.go")
+		require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
 		cmd := exec.Command("go", "build", "-o", os.DevNull, file)
 		cmd.Dir = root
-		return cmd.CombinedOutput()
+		text, err := cmd.CombinedOutput()
+		return string(text), err
 	}
-	if text, err := build(program); err != nil {
-		return fmt.Errorf("%w: %s", err, text)
-	}
-	text, err := build(strings.Replace(program, "return s.Get(r)", "s.Set(r, 2); return 0", 1))
-	if err == nil || !strings.Contains(string(text), "does not implement kahn.Writer") {
-		return fmt.Errorf("line 37: a computed that writes compiles, or fails otherwise: %s", text)
-	}
-	return nil
+	text, err := build(program)
+	require.NoError(t, err, text)
+	text, err = build(strings.Replace(program, "return s.Get(r)", "s.Set(r, 2); return 0", 1))
+	require.Error(t, err)
+	require.Contains(t, text, "does not implement kahn.Writer")
 }

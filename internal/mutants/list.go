@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/plant"
+)
+
+// entry is a mutant in a list, and what the list says about it.
+type entry struct {
+	plant.Bug
+	note string
+}
+
+// readList reads a list of mutants. An entry is a paragraph:
+//
+//	stop.go State.askToStop
+//	- the line, or lines, as they are, without what they are indented by
+//	+ what stands there instead; nothing if they are deleted
+//	a note, of one line or more
+//
+// "#2" behind the function means the second place in it where the lines occur. Lines that begin with # are comments.
+func readList(name string) ([]entry, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var list []entry
+	var e *entry
+	scanner := bufio.NewScanner(f)
+	for number := 1; scanner.Scan(); number++ {
+		line := scanner.Text()
+		sign, rest, _ := strings.Cut(line, " ")
+		switch {
+		case strings.HasPrefix(line, "#"):
+		case line == "":
+			e = nil
+		case e == nil:
+			list = append(list, entry{})
+			e = &list[len(list)-1]
+			words := strings.Fields(line)
+			if len(words) == 3 {
+				if _, err := fmt.Sscanf(words[2], "#%d", &e.Nth); err != nil {
+					return nil, fmt.Errorf("%s:%d: %w", name, number, err)
+				}
+				e.Nth--
+			}
+			if len(words) < 2 || len(words) > 3 {
+				return nil, fmt.Errorf("%s:%d: a file and a function are expected", name, number)
+			}
+			e.File, e.Func = words[0], words[1]
+		case sign == "-":
+			e.Old = join(e.Old, rest)
+		case sign == "+":
+			e.New = join(e.New, rest)
+		default:
+			e.note = join(e.note, line)
+		}
+	}
+	return list, scanner.Err()
+}
+
+func join(text, line string) string {
+	if text == "" {
+		return line
+	}
+	return text + "\n" + line
+}
+
+// format writes a mutant as readList reads it. Lines lose their indentation.
+func format(b plant.Bug) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s %s", b.File, b.Func)
+	if b.Nth > 0 {
+		fmt.Fprintf(&s, " #%d", b.Nth+1)
+	}
+	s.WriteByte('\n')
+	for line := range strings.Lines(b.Old) {
+		fmt.Fprintf(&s, "- %s\n", strings.TrimSpace(line))
+	}
+	if b.New != "" {
+		for line := range strings.Lines(b.New) {
+			fmt.Fprintf(&s, "+ %s\n", strings.TrimSpace(line))
+		}
+	}
+	return s.String()
+}
+
+// find gives every entry of a list the mutant that it means. It is an error if there is none: the code has changed, and
+// the entry has to change with it, or to go.
+func find(list []entry, mutants []mutant) error {
+	known := map[string]plant.Bug{}
+	for _, m := range mutants {
+		known[format(m.Bug)] = m.Bug
+	}
+	for i, e := range list {
+		b, ok := known[format(e.Bug)]
+		if !ok {
+			return fmt.Errorf("no such mutant:\n%s", format(e.Bug))
+		}
+		if e.note == "" {
+			return fmt.Errorf("nothing is said about\n%s", format(e.Bug))
+		}
+		list[i].Bug = b
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+// Mutants measures what the tests of the root package notice: it makes small changes to the core, one at a time, and looks
+// whether a test fails.
+//
+//	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
+//	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
+//	go run ./internal/mutants -for 5m        # for as long as that; the next call goes on
+//	go run ./internal/mutants -list -only 'stop.go State.stop'
+//
+// A mutant is killed if a test fails, or does not end. Whoever survives shows that a test is missing, or is equivalent to
+// the original: what it does cannot be told from outside. Such mutants are listed in equivalent.txt, with the reason.
+//
+// What must always be noticed is in mustkill.txt and a test of this package.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/plant"
+)
+
+func main() {
+	var j job
+	user, err := os.UserCacheDir()
+	if err != nil {
+		user = os.TempDir()
+	}
+	flag.StringVar(&j.root, "root", ".", "the root of the repository")
+	flag.StringVar(&j.cache, "cache", filepath.Join(user, "kahn", "mutants.json"), "where results are kept")
+	flag.IntVar(&j.n, "n", 180, "how many mutants")
+	flag.Int64Var(&j.seed, "seed", 1, "chooses the mutants")
+	flag.StringVar(&j.only, "only", "", "only mutants whose text in the list contains this")
+	flag.DurationVar(&j.limit, "for", 0, "stop after so long; 0 means when all is done")
+	list := flag.Bool("list", false, "print all mutants, and try none")
+	flag.Parse()
+	if *list {
+		mutants, err := generateAll(j.root)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "mutants:", err)
+			os.Exit(1)
+		}
+		for _, m := range mutants {
+			if text := format(m.Bug); strings.Contains(text, j.only) {
+				fmt.Println(text)
+			}
+		}
+		return
+	}
+	report, err := j.run(context.Background(), os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+	fmt.Print(report)
+}
+
+type job struct {
+	root, cache, only string
+	n                 int
+	seed              int64
+	limit             time.Duration
+}
+
+// report is the result of a job.
+type report struct {
+	files     []string
+	counts    map[string]*count
+	survivors []string
+	left      int // not tried for lack of time
+}
+
+type count struct{ mutants, equivalent, killed int }
+
+// rate is the share of the mutants killed among those that are not equivalent.
+func (r *report) rate() float64 {
+	killed, real := 0, 0
+	for _, c := range r.counts {
+		killed += c.killed
+		real += c.mutants - c.equivalent
+	}
+	return float64(killed) / float64(max(real, 1))
+}
+
+func (r *report) String() string {
+	var s strings.Builder
+	for _, survivor := range r.survivors {
+		fmt.Fprintf(&s, "%s\n", survivor)
+	}
+	var all count
+	line := func(name string, c count) {
+		real := c.mutants - c.equivalent
+		fmt.Fprintf(&s, "%-16s%8d%12d%8d%10d%9.1f %%\n", name, c.mutants, c.equivalent, c.killed, real-c.killed, 100*float64(c.killed)/float64(max(real, 1)))
+	}
+	fmt.Fprintf(&s, "%-16s%8s%12s%8s%10s%11s\n", "file", "mutants", "equivalent", "killed", "survived", "killed")
+	for _, file := range r.files {
+		c := *r.counts[file]
+		line(file, c)
+		all = count{all.mutants + c.mutants, all.equivalent + c.equivalent, all.killed + c.killed}
+	}
+	line("all", all)
+	if r.left > 0 {
+		fmt.Fprintf(&s, "%d were not tried for lack of time; another call goes on\n", r.left)
+	}
+	return s.String()
+}
+
+func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
+	if j.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, j.limit)
+		defer cancel()
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if j.root, err = filepath.Abs(j.root); err != nil {
+		return nil, err
+	}
+	all, err := generateAll(j.root)
+	if err != nil {
+		return nil, err
+	}
+	equivalent, err := readList(filepath.Join(j.root, "internal", "mutants", "equivalent.txt"))
+	if err != nil {
+		return nil, err
+	}
+	if err := find(equivalent, all); err != nil {
+		return nil, fmt.Errorf("equivalent.txt: %w", err)
+	}
+	reason := map[plant.Bug]string{}
+	for _, e := range equivalent {
+		reason[e.Bug] = e.note
+	}
+	chosen, binary, err := j.choose(ctx, all, dir)
+	if err != nil {
+		return nil, err
+	}
+	c, err := openCache(j.cache)
+	if err != nil {
+		return nil, err
+	}
+	source, err := hash(j.root)
+	if err != nil {
+		return nil, err
+	}
+	if c.Source != source {
+		fmt.Fprintln(progress, "the tests, without a bug")
+		if c.Suite, err = measure(ctx, j.root, dir, c.Suite); err != nil {
+			return nil, err
+		}
+		c.Source = source
+		if err := c.save(); err != nil {
+			return nil, err
+		}
+	}
+	r := &report{counts: map[string]*count{}}
+	for i, m := range chosen {
+		key := format(m.Bug)
+		if r.counts[m.File] == nil {
+			r.counts[m.File] = &count{}
+			r.files = append(r.files, m.File)
+		}
+		n := r.counts[m.File]
+		if _, ok := reason[m.Bug]; ok {
+			n.mutants++
+			n.equivalent++
+			continue
+		}
+		v := c.Verdicts[key]
+		if v.Source != source {
+			began := time.Now()
+			if v = c.Suite.try(ctx, j.root, binary, i, m, v); ctx.Err() != nil {
+				r.left++
+				continue
+			}
+			v.Source = source
+			c.Verdicts[key] = v
+			if err := c.save(); err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(progress, "%d/%d %s:%d %s: %s %s (%.1fs)\n", i+1, len(chosen), m.File, m.line, m.Func, v.How, v.Killer, time.Since(began).Seconds())
+		}
+		n.mutants++
+		if v.Killed {
+			n.killed++
+		} else {
+			r.survivors = append(r.survivors, fmt.Sprintf("# line %d: %s\n%s", m.line, v.How, key))
+		}
+	}
+	slices.Sort(r.files)
+	return r, nil
+}
+
+// choose takes the mutants that the seed chooses, and compiles the tests with them. The choice depends on the text of each
+// mutant alone, so that a change of the code elsewhere does not make another sample.
+func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, string, error) {
+	rank := func(m mutant) string {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", j.seed, format(m.Bug)))
+		return string(sum[:])
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !strings.Contains(format(m.Bug), j.only) })
+	slices.SortFunc(all, func(a, b mutant) int { return strings.Compare(rank(a), rank(b)) })
+	binary := filepath.Join(dir, "mutants.test")
+	for {
+		chosen := all[:min(j.n, len(all))]
+		bugs := make([]plant.Bug, len(chosen))
+		for i, m := range chosen {
+			bugs[i] = m.Bug
+		}
+		err := plant.Build(ctx, j.root, j.root, bugs, binary)
+		var broken *plant.CompileError
+		if !errors.As(err, &broken) {
+			return chosen, binary, err
+		}
+		for _, i := range slices.Backward(broken.Bugs) { // others take their places
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+}
+
+// hash is of everything that the result of a test may depend on.
+func hash(root string) (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		folder, _, within := strings.Cut(filepath.ToSlash(rel), "/")
+		switch {
+		case rel == filepath.Join("internal", "mutants") || rel == filepath.Join("internal", "plant"):
+			return fs.SkipDir
+		case entry.IsDir() && rel != "." && !slices.Contains([]string{"internal", "kahntest", "storetest", "testdata"}, folder):
+			return fs.SkipDir
+		case entry.IsDir() || !within && filepath.Ext(name) != ".go":
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		fmt.Fprintf(sum, "%s %d\n%s", rel, len(text), text)
+		return err
+	})
+	return fmt.Sprintf("%x", sum.Sum(nil)), err
+}

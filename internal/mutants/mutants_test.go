@@ -1,0 +1,182 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/plant"
+)
+
+const root = "../.."
+
+// lists reads both lists and holds them against the code.
+func lists(t *testing.T) (mustKill, equivalent []entry) {
+	all, err := generateAll(root)
+	require.NoError(t, err)
+	read := func(name string) []entry {
+		list, err := readList(name)
+		require.NoError(t, err)
+		require.NoError(t, find(list, all), "%s: change the entry as the code has changed, or take it out", name)
+		return list
+	}
+	return read("mustkill.txt"), read("equivalent.txt")
+}
+
+func TestLists(t *testing.T) {
+	t.Parallel()
+	mustKill, equivalent := lists(t)
+	seen := map[plant.Bug]bool{}
+	for _, list := range [][]entry{mustKill, equivalent} {
+		for _, e := range list {
+			assert.False(t, seen[e.Bug], "listed twice:\n%s", format(e.Bug))
+			seen[e.Bug] = true
+		}
+	}
+}
+
+// TestPlantedBugs is the negative control of the tests of the core and of the reactive layer: a mutant of mustkill.txt must
+// be noticed by the tests that its note names, a bug in the signals by each of its lines.
+func TestPlantedBugs(t *testing.T) {
+	t.Parallel()
+	everySignalLineHasABug(t)
+	_, err := hash(root) // reads all that the result depends on: so the go command does not show an old one
+	require.NoError(t, err)
+	mustKill, _ := lists(t)
+	var bugs []plant.Bug
+	for _, e := range mustKill {
+		bugs = append(bugs, e.Bug)
+	}
+	for _, b := range signalBugs {
+		bugs = append(bugs, plant.Bug{File: b.file, Old: b.old, New: b.new})
+	}
+	binary := filepath.Join(t.TempDir(), "root.test")
+	require.NoError(t, plant.Build(t.Context(), root, root, bugs, binary))
+	tests := []string{signalTests}
+	for _, e := range mustKill {
+		tests = append(tests, e.tests())
+	}
+	text, err := plant.Command(t.Context(), binary, root, -1, "-test.run="+strings.Join(tests, "|")).CombinedOutput()
+	require.NoError(t, err, "without a bug: %s", text)
+	for i, e := range mustKill {
+		t.Run(e.File+" "+e.Func, func(t *testing.T) {
+			t.Parallel()
+			text, err := plant.Command(t.Context(), binary, root, i, "-test.timeout=20s", "-test.failfast", "-test.run="+e.tests()).CombinedOutput()
+			require.Error(t, err, "%s passes with\n%s", e.tests(), format(e.Bug))
+			require.Regexp(t, "--- FAIL|panic: |fatal error: ", string(text))
+		})
+	}
+	for i, b := range signalBugs {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			b.mustBeFound(t, binary, len(mustKill)+i)
+		})
+	}
+}
+
+// tests is the expression for the tests that must notice the mutant: the first line of the note.
+func (e entry) tests() string {
+	first, _, _ := strings.Cut(e.note, "\n")
+	return first
+}
+
+// TestSample measures a part of the sample that the program measures.
+func TestSample(t *testing.T) {
+	if os.Getenv("KAHN_LONG") == "" {
+		return // it takes minutes
+	}
+	j := job{root: root, cache: filepath.Join(t.TempDir(), "mutants.json"), n: 40, seed: 1}
+	r, err := j.run(t.Context(), io.Discard)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, r.rate(), 0.9, "%v", r)
+}
+
+const code = `package kahn
+
+func f(a, b bool, n int) (sum int) {
+	if a && b { // both
+		return 1
+	}
+	for i := 0; i < n; i++ {
+		sum++
+		sum++
+	}
+	return sum
+}
+`
+
+// The mutants of a function, each by the whole line. What is there twice is told apart.
+func TestGenerate(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))
+	mutants, err := generate(dir, "a.go")
+	require.NoError(t, err)
+	var texts []string
+	for _, m := range mutants {
+		texts = append(texts, strings.TrimPrefix(format(m.Bug), "a.go "))
+	}
+	require.Equal(t, []string{
+		"f\n- if a && b {\n+ if a || b {\n",
+		"f\n- if a && b {\n+ if a {\n",
+		"f\n- if a && b {\n+ if b {\n",
+		"f\n- return 1\n+ return 2\n",
+		"f\n- return 1\n+ return 0\n",
+		"f\n- for i := 0; i < n; i++ {\n+ for i := 1; i < n; i++ {\n",
+		"f\n- for i := 0; i < n; i++ {\n+ for i := 0; i <= n; i++ {\n",
+		"f\n- for i := 0; i < n; i++ {\n+ for i := 0; i >= n; i++ {\n",
+		"f\n- for i := 0; i < n; i++ {\n+ for i := 0; i < n; i-- {\n",
+		"f\n- for i := 0; i < n; i++ {\n+ for i := 0; i < n;  {\n",
+		"f\n- sum++\n+ sum--\n",
+		"f\n- sum++\n",
+		"f #2\n- sum++\n+ sum--\n",
+		"f #2\n- sum++\n",
+	}, texts)
+	require.Equal(t, []int{4, 4, 4, 5, 5, 7, 7, 7, 7, 7, 8, 8, 9, 9}, lines(mutants))
+}
+
+func lines(mutants []mutant) (lines []int) {
+	for _, m := range mutants {
+		lines = append(lines, m.line)
+	}
+	return lines
+}
+
+// A list that does not fit the code is refused.
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))
+	mutants, err := generate(dir, "a.go")
+	require.NoError(t, err)
+	for text, ok := range map[string]bool{
+		"# a comment\na.go f #2\n- sum++\n+ sum--\nthe reason":      true,
+		"a.go f\n- if a && b {\n+ if b {\nthe\nreason\n\n# comment": true,
+		"a.go f #2\n- sum++\n+ sum--\n":                             false, // no reason
+		"a.go f #3\n- sum++\n+ sum--\nthe reason":                   false,
+		"a.go g\n- sum++\n+ sum--\nthe reason":                      false,
+		"b.go f\n- sum++\n+ sum--\nthe reason":                      false,
+		"a.go f\n- sum++\n+ sum += 2\nthe reason":                   false,
+		"a.go f\n- sum--\n+ sum++\nthe reason":                      false,
+	} {
+		name := filepath.Join(dir, "list.txt")
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		list, err := readList(name)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		if err = find(list, mutants); ok {
+			assert.NoError(t, err, text)
+		} else {
+			assert.Error(t, err, text)
+		}
+	}
+	for _, text := range []string{"a.go\n- sum++\n", "a.go f 2\n- sum++\n", "a.go f #2 #3\n- sum++\n"} {
+		name := filepath.Join(dir, "list.txt")
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		_, err := readList(name)
+		assert.Error(t, err, text)
+	}
+}

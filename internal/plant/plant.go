@@ -1,0 +1,282 @@
+// Package plant compiles tests with bugs planted in the code that they test. All bugs of a list are in one binary, beside
+// the code as it is, and an environment variable switches on one of them: so a list is compiled once, whatever its length.
+// The repository is not touched: the go command reads the broken files through an overlay.
+package plant
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bug is a piece of text in a function of the root package, and what stands there instead while the bug is at work.
+type Bug struct {
+	File string
+	Func string // a function, or a method as Type.Method; may be empty if Old occurs once in the file
+	Old  string
+	New  string
+	Nth  int // which occurrence of Old in the function, from 0
+}
+
+func (b Bug) String() string {
+	old := b.Old
+	if b.Nth > 0 {
+		old += fmt.Sprintf(" (occurrence %d)", b.Nth+1)
+	}
+	return fmt.Sprintf("%s: %s: %q instead of %q", b.File, b.Func, b.New, old)
+}
+
+// variable is the environment variable that holds the number of the bug that is at work, counted from 1.
+const variable = "KAHN_PLANTED_BUG"
+
+// The file that the overlay adds to the root package.
+const (
+	switchFile   = "planted_bug.go"
+	switchSource = `package kahn
+
+import (
+	"os"
+	"strconv"
+)
+
+var plantedBug, _ = strconv.Atoi(os.Getenv("` + variable + `"))
+`
+)
+
+// CompileError tells which bugs do not compile.
+type CompileError struct {
+	Bugs []int // indices into the list
+	Text string
+}
+
+func (e *CompileError) Error() string {
+	return fmt.Sprintf("%d of the planted bugs do not compile:\n%s", len(e.Bugs), e.Text)
+}
+
+// Build compiles the tests of the package in the folder pkg, with all bugs planted in the root package of the repository
+// in the folder root, into the file binary. The error is a *CompileError if it is for certain bugs that they do not compile.
+func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, flags ...string) error {
+	dir, err := os.MkdirTemp("", "plant")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	root, err = filepath.Abs(root)
+	if err != nil {
+		return err
+	}
+	files := map[string][]int{}
+	for i, b := range bugs {
+		files[b.File] = append(files[b.File], i)
+	}
+	replace := map[string]string{}
+	write := func(name, text string) {
+		broken := filepath.Join(dir, name)
+		err = errors.Join(err, os.WriteFile(broken, []byte(text), 0o600))
+		replace[filepath.Join(root, name)] = broken
+	}
+	lines := map[string][]int{} // by file: the bug that each line belongs to, or -1
+	for name, planted := range files {
+		source, e := os.ReadFile(filepath.Join(root, name))
+		if e != nil {
+			return e
+		}
+		text, e := plantAll(string(source), bugs, planted)
+		if e != nil {
+			return e
+		}
+		lines[name] = text.owner
+		write(name, text.String())
+	}
+	if len(bugs) > 0 {
+		write(switchFile, switchSource)
+	}
+	description, e := json.Marshal(map[string]any{"Replace": replace})
+	overlay := filepath.Join(dir, "overlay.json")
+	if err = errors.Join(err, e, os.WriteFile(overlay, description, 0o600)); err != nil {
+		return err
+	}
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-gcflags=" + modulePath + "=-e", "-overlay", overlay, "-o", binary}, flags...)
+	build := exec.CommandContext(ctx, "go", append(args, ".")...)
+	build.Dir = pkg
+	build.Env = append(os.Environ(), "GOWORK=off") // every module must build by itself
+	text, err := build.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if broken := blame(string(text), lines); len(broken) > 0 {
+		return &CompileError{broken, string(text)}
+	}
+	return fmt.Errorf("%w: %s", err, text)
+}
+
+const modulePath = "github.com/seed-c794f7ef/kahn"
+
+var place = regexp.MustCompile(`(?m)(\w+\.go):(\d+):\d+: `)
+
+// blame finds the bugs that the compiler complains about.
+func blame(text string, lines map[string][]int) []int {
+	var broken []int
+	for _, m := range place.FindAllStringSubmatch(text, -1) {
+		owner := lines[m[1]]
+		if line, _ := strconv.Atoi(m[2]); line <= len(owner) && owner[line-1] >= 0 {
+			broken = append(broken, owner[line-1])
+		}
+	}
+	slices.Sort(broken)
+	return slices.Compact(broken)
+}
+
+// Command runs the binary in the folder of its package with the bug of this index at work, or none if it is negative. It
+// gets 12 GB of address space at most, since a bug may make a loop that allocates without an end.
+func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
+	cmd.Dir = pkg
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, bug+1))
+	return cmd
+}
+
+// text is a file under construction that knows whom each of its lines belongs to.
+type text struct {
+	strings.Builder
+	owner []int
+}
+
+func (t *text) write(s string, owner int) {
+	if len(t.owner) == 0 {
+		t.owner = []int{-1}
+	}
+	t.WriteString(s)
+	for range strings.Count(s, "\n") {
+		t.owner[len(t.owner)-1] = max(t.owner[len(t.owner)-1], owner)
+		t.owner = append(t.owner, owner)
+	}
+}
+
+// plantAll puts in front of the body of each function that has bugs one broken copy of the body for each. A copy that is at
+// work ends the function, so that defer, recover and results mean what they mean in the original.
+func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	out, done := new(text), 0
+	offset := func(p token.Pos) int { return fset.Position(p).Offset }
+	found := map[int]bool{}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Body == nil {
+			continue
+		}
+		open, end := offset(f.Body.Lbrace)+1, offset(f.Body.Rbrace)
+		body := source[open:end]
+		for _, i := range planted {
+			b := bugs[i]
+			if b.Func != "" && b.Func != FuncName(f) || b.Func == "" && !strings.Contains(body, b.Old) {
+				continue
+			}
+			if b.Func == "" && strings.Count(source, b.Old) != 1 {
+				return nil, fmt.Errorf("the text to replace must occur once in the file: %v", b)
+			}
+			at := Find(body, b.Old, b.Nth)
+			if at < 0 {
+				return nil, fmt.Errorf("the text to replace is not there: %v", b)
+			}
+			broken, err := ownLabels(body[:at]+b.New+body[at+len(b.Old):], strconv.Itoa(i))
+			if err != nil {
+				return nil, fmt.Errorf("%w: %v", err, b)
+			}
+			found[i] = true
+			out.write(source[done:open], -1)
+			done = open
+			leave := ""
+			if f.Type.Results == nil {
+				leave = "return\n"
+			}
+			out.write(fmt.Sprintf("\nif plantedBug == %d {%s\n%s}\n", i+1, broken, leave), i)
+		}
+	}
+	out.write(source[done:], -1)
+	for _, i := range planted {
+		if !found[i] {
+			return nil, fmt.Errorf("no such function, or the text to replace is not within one: %v", bugs[i])
+		}
+	}
+	return out, nil
+}
+
+// Find returns where the text occurs for the nth time, from 0, or -1.
+func Find(source, text string, nth int) int {
+	at := -1
+	for ; nth >= 0; nth-- {
+		next := strings.Index(source[at+1:], text)
+		if next < 0 {
+			return -1
+		}
+		at += 1 + next
+	}
+	return at
+}
+
+// FuncName names a function or, as Type.Method, a method.
+func FuncName(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return f.Name.Name
+	}
+	t := f.Recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.Name + "." + f.Name.Name
+		default:
+			return f.Name.Name
+		}
+	}
+}
+
+// ownLabels gives the labels of a body a suffix, since each may occur once in a function.
+func ownLabels(body, suffix string) (string, error) {
+	const before = "package p\nfunc f() {"
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "", before+body+"}", parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	var ends []int
+	ast.Inspect(file, func(n ast.Node) bool {
+		var label *ast.Ident
+		switch n := n.(type) {
+		case *ast.LabeledStmt:
+			label = n.Label
+		case *ast.BranchStmt:
+			label = n.Label
+		}
+		if label != nil {
+			ends = append(ends, fset.Position(label.End()).Offset-len(before))
+		}
+		return true
+	})
+	slices.Sort(ends)
+	for _, at := range slices.Backward(ends) {
+		body = body[:at] + "_" + suffix + body[at:]
+	}
+	return body, nil
+}

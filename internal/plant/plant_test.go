@@ -1,0 +1,139 @@
+package plant
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const sound = `package kahn
+
+type list[T any] struct{ items []T }
+
+func (l *list[T]) push(x T) { l.items = append(l.items, x) }
+
+func safely(f func()) (err any) {
+	defer func() { err = recover() }()
+	f()
+	return nil
+}
+
+func rescue(err *any) {
+	*err = recover()
+}
+
+func firstRow(rows [][]int, x int) (row int) {
+	row = -1
+rows:
+	for i, r := range rows {
+		for _, y := range r {
+			if y == x {
+				row = i
+				break rows
+			}
+			if y < 0 {
+				continue rows
+			}
+		}
+	}
+	return row
+}
+`
+
+const soundTest = `package kahn
+
+import "testing"
+
+func TestPush(t *testing.T) {
+	l := &list[int]{}
+	l.push(7)
+	if len(l.items) != 1 {
+		t.Fatal("nothing was pushed")
+	}
+}
+
+func TestRescue(t *testing.T) {
+	var err any
+	func() {
+		defer rescue(&err)
+		panic("help")
+	}()
+	if err != "help" {
+		t.Fatal(err)
+	}
+}
+
+func TestFirstRow(t *testing.T) {
+	if row := firstRow([][]int{{-1, 3}, {3}, {3}}, 3); row != 1 {
+		t.Fatal(row)
+	}
+}
+`
+
+// module writes a module with a root package of its own.
+func module(t *testing.T) string {
+	root := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module " + modulePath + "\n\ngo 1.25.0\n", "a.go": sound, "a_test.go": soundTest} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
+	}
+	return root
+}
+
+// Each bug is at work alone, breaks its own test and no other, and without one nothing is broken.
+func TestBuild(t *testing.T) {
+	root := module(t)
+	bugs := []Bug{
+		{File: "a.go", Func: "list.push", Old: "l.items = append(l.items, x)", New: ""},
+		{File: "a.go", Func: "rescue", Old: "recover()", New: `"lost"`},
+		{File: "a.go", Func: "firstRow", Old: "continue rows", New: "break rows"},
+		{File: "a.go", Old: "row = i", New: "row = i + 1"},
+	}
+	breaks := []string{"TestPush", "TestRescue", "TestFirstRow", "TestFirstRow"}
+	binary := filepath.Join(t.TempDir(), "a.test")
+	require.NoError(t, Build(t.Context(), root, root, bugs, binary))
+	for i := -1; i < len(bugs); i++ {
+		for _, name := range []string{"TestPush", "TestRescue", "TestFirstRow"} {
+			text, err := Command(t.Context(), binary, root, i, "-test.run=^"+name+"$").CombinedOutput()
+			if i >= 0 && breaks[i] == name {
+				assert.Error(t, err, "%s passes with %v", name, bugs[i])
+				assert.Contains(t, string(text), "--- FAIL: "+name)
+			} else {
+				assert.NoError(t, err, "%s with bug %d: %s", name, i, text)
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, "a.go"))
+	require.NoError(t, err)
+	assert.Equal(t, sound, string(text), "the repository is touched")
+}
+
+func TestBugsThatDoNotCompile(t *testing.T) {
+	root := module(t)
+	err := Build(t.Context(), root, root, []Bug{
+		{File: "a.go", Func: "firstRow", Old: "row = -1", New: "line := -1"},
+		{File: "a.go", Func: "firstRow", Old: "row = -1", New: "row = -2"},
+		{File: "a.go", Func: "list.push", Old: "append(l.items, x)", New: "x"},
+	}, filepath.Join(t.TempDir(), "a.test"))
+	var broken *CompileError
+	require.True(t, errors.As(err, &broken), "%v", err)
+	assert.Equal(t, []int{0, 2}, broken.Bugs)
+}
+
+func TestBugsThatAreNowhere(t *testing.T) {
+	root := module(t)
+	for _, b := range []Bug{
+		{File: "a.go", Func: "pop", Old: "row = -1", New: ""},
+		{File: "a.go", Func: "firstRow", Old: "row = 7", New: ""},
+		{File: "a.go", Func: "firstRow", Old: "row = -1", New: "", Nth: 1},
+		{File: "a.go", Old: "recover()", New: ""}, // twice
+		{File: "a.go", Old: "type list[T any]", New: ""},
+		{File: "a.go", Func: "firstRow", Old: "row = -1", New: "}"},
+		{File: "b.go", Func: "firstRow", Old: "row = -1", New: ""},
+	} {
+		assert.Error(t, Build(t.Context(), root, root, []Bug{b}, filepath.Join(t.TempDir(), "a.test")), "%v", b)
+	}
+}
