@@ -167,6 +167,7 @@ func (r *Run) choosePlan() error {
 
 // discard gives up a run that was prepared and will not begin.
 func (r *Run) discard() {
+	r.leavePool()
 	if r.log != nil {
 		r.log.close()
 	}
@@ -254,6 +255,7 @@ type Run struct {
 
 	detach     func() bool              // takes the run off the caller's context
 	deadline   *alarm                   // of the run
+	pooled     []*slots                 // what the run shares with others of its Runner; the outermost run's
 	tokenDue   *alarm                   // for the next token that a node waits for; the outermost run's
 	tokenAt    int64                    // when it falls due
 	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
@@ -390,6 +392,7 @@ func (r *Run) prepare(x *restoration) {
 	if r.plan.composite {
 		r.plant()
 	}
+	r.joinPool()
 	r.records = make([]record, len(r.plan.nodes))
 	if len(r.cfg.sinks) > 0 || len(r.cfg.observers) > 0 || r.cfg.retain > 0 || r.durable != nil {
 		var last uint64
@@ -522,6 +525,7 @@ func (r *Run) sumUp(now int64) {
 	r.judge()
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
+	r.leavePool()
 	if r.timers > 0 { // a node that backs off may have become terminal as a loser
 		r.disarmAll()
 	}

@@ -82,3 +82,22 @@ func TolerateBugs() (undo func()) {
 	panicOnBug = false
 	return func() { panicOnBug = true }
 }
+
+// Shared tells what the runs of the Runner hold of what they share: slots in use, claims that wait, and keys that are known once
+// those that nobody uses were removed.
+func (rn *Runner) Shared() (used, claims, keys int) {
+	p := rn.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep()
+	count := func(x *share) {
+		used, claims = used+x.used, claims+len(x.queue)
+	}
+	if p.whole != nil {
+		count(p.whole)
+	}
+	for _, x := range p.keys {
+		count(x)
+	}
+	return used, claims, len(p.keys)
+}

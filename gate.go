@@ -373,7 +373,7 @@ func (r *Run) rest(now int64) {
 	if r.leaving && r.childAtWork() {
 		return
 	}
-	if r.outer == nil && s.limits.rates != nil && s.waitsForSlot() { // for a token
+	if r.outer == nil && (s.limits.rates != nil || s.limits.pool != nil) && s.waitsForSlot() { // for a token
 		return
 	}
 	if r.outer != nil {
@@ -405,6 +405,7 @@ func (r *Run) rest(now int64) {
 	r.verdict = verdict{status: RunSuspended}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
+	r.leavePool()
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
 		r.disarm(&x.overall)

@@ -13,12 +13,13 @@ type limits struct {
 	whole  bool   // the last line is that of the whole run
 	active bool   // there is something to take and to return besides the slots of the run's own limit
 	rates  *rates // nil without rates; common to a tree of runs
+	pool   *pool  // what the run shares with others, or nil
 }
 
 // rates are what the buckets of a run, and of those nested in it, have in common.
 type rates struct {
-	now     int64   // the run's clock as the coordinator last told it
-	awaited awaited // buckets for whose next token a node waits
+	now     int64           // the run's clock as the coordinator last told it
+	awaited awaited[*slots] // buckets for whose next token a node waits
 }
 
 // line is where the nodes of a run wait that lack a slot or a token of a group.
@@ -34,10 +35,9 @@ type slots struct {
 	limit   int // 0 means no limit
 	used    int
 	bucket  *bucket   // nil without a rate
+	share   *share    // what other runs of a Runner have a share in, or nil
 	waiting []waiting // lines that are not empty, or were not
-
-	due   int64 // when the next token falls due, while it is awaited
-	index int   // among the awaited plus one; 0 means that it is not
+	appointment
 }
 
 type waiting struct {
@@ -47,7 +47,7 @@ type waiting struct {
 
 // makeLimits makes the lines of a run. Those that a tree has in common are replaced by shareGroups.
 func makeLimits(p *Plan, c *config) limits {
-	var l limits
+	l := limits{pool: c.pool}
 	rated := c.startRate != Rate{}
 	for i := range p.groups {
 		g := &p.groups[i]
@@ -55,14 +55,14 @@ func makeLimits(p *Plan, c *config) limits {
 		if g.key {
 			limit, rate = c.keyLimit, c.keyRate
 		}
-		if limit == 0 && rate == (Rate{}) || p.member == nil && !p.composite { // no limit, or no members
+		if limit == 0 && rate == (Rate{}) && !(g.key && c.pool.boundsKeys()) || p.member == nil && !p.composite { // no limit, or no members
 			continue
 		}
 		l.make(p)
 		l.groups[i].slots = &slots{limit: limit, bucket: newBucket(rate, 0)}
 		rated = rated || rate != Rate{}
 	}
-	if c.startRate != (Rate{}) {
+	if c.startRate != (Rate{}) || c.pool != nil && c.pool.whole != nil {
 		l.make(p)
 		l.whole = true
 		l.groups = append(l.groups, line{slots: &slots{bucket: newBucket(c.startRate, 0)}})
@@ -80,18 +80,20 @@ func (l *limits) make(p *Plan) {
 	}
 }
 
-// lacks reports whether there is no slot, or no token for who needs one. If it is the token the bucket is awaited.
-func (l *limits) lacks(x *slots, token bool) bool {
+// lacks reports whether there is no slot, or no token for who needs one. What is lacking is awaited then.
+func (s *State) lacks(x *slots, token bool) bool {
 	switch {
 	case x == nil:
 		return false
 	case x.limit > 0 && x.used >= x.limit:
 		return true
-	case x.bucket == nil || !token || x.bucket.tokens(l.rates.now) > 0:
-		return false
+	case x.bucket != nil && token && x.bucket.tokens(s.limits.rates.now) == 0:
+		if due, ok := x.bucket.next(); ok {
+			s.limits.rates.awaited.add(x, due)
+		}
+		return true
 	}
-	l.rates.awaited.add(x)
-	return true
+	return x.share != nil && x.share.lacks(s.host.outermost(), x, token)
 }
 
 // takesToken reports whether the start of a ready node is the start of a step.
@@ -103,15 +105,16 @@ func (s *State) acquire(r Ref) bool {
 	if !l.active {
 		return true
 	}
+	defer l.lockPool()()
 	token := s.takesToken(r)
 	for g := range s.lines(r) {
-		if x := &l.groups[g]; l.lacks(x.slots, token) {
+		if x := &l.groups[g]; s.lacks(x.slots, token) {
 			x.push(s.pos[r])
 			if !x.listed {
 				x.listed = true
 				x.waiting = append(x.waiting, waiting{s, g})
 			}
-			s.decline(r)
+			s.passOn(r)
 			return false
 		}
 	}
@@ -123,7 +126,12 @@ func (s *State) acquire(r Ref) bool {
 		x.used++
 		if x.bucket != nil && token {
 			x.bucket.take()
-			s.offer(g) // more tokens may have come at once
+		}
+		if x.share != nil {
+			x.share.take(s.host.outermost(), token)
+		}
+		if x.bucket != nil || x.share != nil {
+			s.offer(g) // more may have come at once
 		}
 	}
 	if s.tree != nil {
@@ -160,9 +168,14 @@ func (s *State) release(r Ref) {
 	if s.tree != nil {
 		s.tree.used--
 	}
+	defer s.limits.lockPool()()
 	for g := range s.lines(r) {
 		if x := &s.limits.groups[g]; x.slots != nil {
 			x.used--
+			if x.share != nil {
+				x.share.used--
+				x.share.call()
+			}
 			s.offer(g)
 		}
 	}
@@ -170,35 +183,65 @@ func (s *State) release(r Ref) {
 
 // refund returns the tokens of a node that runs and turned out not to need them.
 func (s *State) refund(r Ref) {
-	if s.limits.rates == nil || !s.takesToken(r) {
+	if !s.limits.active || !s.takesToken(r) {
 		return
 	}
+	defer s.limits.lockPool()()
 	for g := range s.lines(r) {
-		if x := &s.limits.groups[g]; x.slots != nil && x.bucket != nil {
-			x.bucket.put()
-			s.offer(g)
+		x := &s.limits.groups[g]
+		if x.slots == nil {
+			continue
 		}
+		if x.bucket != nil {
+			x.bucket.put()
+		}
+		if x.share != nil && x.share.bucket != nil {
+			x.share.bucket.put()
+			x.share.call()
+		}
+		s.offer(g)
 	}
 }
 
 // decline passes on the slots that a node may have been offered, and will not take.
 func (s *State) decline(r Ref) {
+	if s.limits.active {
+		defer s.limits.lockPool()()
+		s.passOn(r)
+	}
+}
+
+// passOn is decline with the pool locked.
+func (s *State) passOn(r Ref) {
 	for g := range s.lines(r) {
 		s.offer(g)
 	}
+}
+
+// lockPool locks what the run shares with others, if it does, and returns what unlocks it.
+func (l *limits) lockPool() (unlock func()) {
+	if l.pool == nil {
+		return func() {}
+	}
+	l.pool.mu.Lock()
+	return l.pool.mu.Unlock
 }
 
 // offer makes the best node contend again that waits in the line of a group from which something can be had: of this run, else
 // of the one that has waited longest.
 func (s *State) offer(g int32) {
 	x := s.limits.groups[g].slots
-	if x != nil && s.offerOwn(g) == lineEmpty {
-		x.offer()
+	if x == nil || s.offerOwn(g) != lineEmpty {
+		return
+	}
+	if x.offer() == nil && x.share != nil && len(x.waiting) == 0 {
+		x.share.drop(s.host.outermost())
 	}
 }
 
-// offer makes the best node contend again of the run that has waited longest.
-func (x *slots) offer() {
+// offer makes the best node contend again of the run that has waited longest. It returns the state of that run, nil if there is
+// none.
+func (x *slots) offer() *State {
 	for len(x.waiting) > 0 {
 		w := x.waiting[0]
 		switch w.s.offerOwn(w.g) {
@@ -206,13 +249,14 @@ func (x *slots) offer() {
 			if r := w.s.turn.run; r != nil {
 				r.tree.touch(r)
 			}
-			return
+			return w.s
 		case lineStuck:
-			return
+			return nil
 		}
 		w.s.limits.groups[w.g].listed = false
 		x.waiting = x.waiting[1:]
 	}
+	return nil
 }
 
 // lineState is the answer to an offer.
@@ -230,7 +274,7 @@ func (s *State) offerOwn(g int32) lineState {
 	for len(x.nodes) > 0 {
 		r := s.at[x.nodes[0]]
 		waits := statusOf(s.words[r]) == Ready
-		if waits && s.limits.lacks(x.slots, s.takesToken(r)) {
+		if waits && s.lacks(x.slots, s.takesToken(r)) {
 			return lineStuck
 		}
 		pos := x.pop()
@@ -261,6 +305,10 @@ func (s *State) setTime(now int64) {
 		return
 	}
 	q.now = max(q.now, now)
+	if len(q.awaited) == 0 {
+		return
+	}
+	defer s.limits.lockPool()()
 	for x, ok := q.awaited.next(q.now); ok; x, ok = q.awaited.next(q.now) {
 		x.offer()
 	}
@@ -336,6 +384,7 @@ func (s *State) waitsForSlot() bool {
 // graph around this one declares.
 func (r *Run) shareGroups() {
 	l, t := &r.st.limits, r.tree
+	l.pool = t.root.st.limits.pool
 	if r.outer != nil {
 		l.rates = t.root.st.limits.rates
 	} else if l.rates == nil {
@@ -347,6 +396,9 @@ func (r *Run) shareGroups() {
 		case g.key && l.groups != nil && l.groups[i].slots != nil:
 			if known := t.keys[g.Name]; known != nil {
 				l.groups[i].slots = known
+			}
+			if t.keys[g.Name] == nil && l.pool.boundsKeys() {
+				t.root.shareKey(l.groups[i].slots, g.Name)
 			}
 			t.keys[g.Name] = l.groups[i].slots
 		case g.inherited:

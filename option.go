@@ -40,6 +40,7 @@ type config struct {
 	limit          int
 	keyLimit       int
 	startRate      Rate
+	pool           *pool // what the run shares with others, nil if that is nothing
 	keyRate        Rate
 	estimates      *Result
 	inputs         map[string]any

@@ -104,52 +104,65 @@ func (b *bucket) full(now int64) bool {
 	return b.level == b.size
 }
 
-// due returns when the bucket holds a token, if none is taken.
-func (b *bucket) due() int64 {
-	if b.level >= b.cost {
-		return b.at
+// next returns when the bucket holds one token more than now, if none is taken. ok is false if it is full.
+func (b *bucket) next() (at int64, ok bool) {
+	missing := b.cost - b.level%b.cost
+	if missing > b.size-b.level {
+		return 0, false
 	}
-	return saturatingAdd(b.at, (b.cost-b.level+b.gain-1)/b.gain)
+	return saturatingAdd(b.at, (missing-1)/b.gain+1), true
 }
 
-// awaited are the buckets that lack a token which something waits for, by the time when it is due.
-type awaited []*slots
+// awaited are the holders of buckets for whose next token something waits, by the time when it falls due.
+type awaited[T dated] []T
 
-func (q *awaited) add(x *slots) {
-	if x.index > 0 {
-		return
+type dated interface{ date() *appointment }
+
+// appointment is the place of a holder among the awaited.
+type appointment struct {
+	due   int64
+	index int // plus one; 0 means that it is not there
+}
+
+func (a *appointment) date() *appointment { return a }
+
+// add reports whether x is the first now, and was not there before.
+func (q *awaited[T]) add(x T, due int64) (first bool) {
+	a := x.date()
+	if a.index > 0 {
+		return false
 	}
-	x.due = x.bucket.due()
+	a.due = due
 	heap.Push(q, x)
+	return a.index == 1
 }
 
-// next takes out the first bucket that is due by now.
-func (q *awaited) next(now int64) (*slots, bool) {
-	if len(*q) == 0 || (*q)[0].due > now {
-		return nil, false
+// next takes out the first that is due by now.
+func (q *awaited[T]) next(now int64) (x T, ok bool) {
+	if len(*q) == 0 || (*q)[0].date().due > now {
+		return x, false
 	}
-	return heap.Pop(q).(*slots), true
+	return heap.Pop(q).(T), true
 }
 
-func (q awaited) Len() int           { return len(q) }
-func (q awaited) Less(i, j int) bool { return q[i].due < q[j].due }
+func (q awaited[T]) Len() int           { return len(q) }
+func (q awaited[T]) Less(i, j int) bool { return q[i].date().due < q[j].date().due }
 
-func (q awaited) Swap(i, j int) {
+func (q awaited[T]) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i+1, j+1
+	q[i].date().index, q[j].date().index = i+1, j+1
 }
 
-func (q *awaited) Push(x any) {
-	s := x.(*slots)
-	*q = append(*q, s)
-	s.index = len(*q)
+func (q *awaited[T]) Push(x any) {
+	*q = append(*q, x.(T))
+	x.(T).date().index = len(*q)
 }
 
-func (q *awaited) Pop() any {
+func (q *awaited[T]) Pop() any {
 	last := len(*q) - 1
 	x := (*q)[last]
-	(*q)[last] = nil
+	clear((*q)[last:])
 	*q = (*q)[:last]
-	x.index = 0
+	x.date().index = 0
 	return x
 }

@@ -33,7 +33,7 @@ func TestBucketIsExact(t *testing.T) {
 				b.take()
 				level.Sub(level, big.NewRat(1, 1))
 			}
-			if due := b.due(); level.Cmp(big.NewRat(1, 1)) < 0 {
+			if due, _ := b.next(); level.Cmp(big.NewRat(1, 1)) < 0 {
 				// At due there is a token, one nanosecond before there is none.
 				missing := new(big.Rat).Sub(big.NewRat(1, 1), level)
 				missing.Mul(missing, big.NewRat(int64(rate.Per), int64(rate.Starts)))

@@ -23,6 +23,18 @@ type Runner struct {
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
+	// Limit bounds how many steps of all runs together run at the same time, and Rate how often they start. They are for steps
+	// what [Limit] and [StartRate] are in one run; a run may have such bounds of its own besides. A run that lacks a slot or a
+	// token takes its turn after the runs that have waited longer.
+	Limit int
+	Rate  Rate
+	// KeyLimit and KeyRate are the same for the nodes of one Key in all runs.
+	KeyLimit int
+	KeyRate  Rate
+
+	pooling sync.Once
+	pool    *pool // what the runs share, nil if that is nothing
+	badPool error // why Limit, Rate, KeyLimit or KeyRate cannot be
 
 	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
 	entries   map[string]*runnerEntry
@@ -81,7 +93,12 @@ func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Op
 // options are those of a run under the Runner.
 func (rn *Runner) options(opts []Option) []Option {
 	all := append(slices.Clone(rn.Options), opts...)
-	return append(all, optionFunc(func(c *config) error { c.runner = rn; return nil }))
+	return append(all, optionFunc(func(c *config) (err error) {
+		c.runner = rn
+		rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
+		c.pool = rn.pool
+		return rn.badPool
+	}))
 }
 
 // Execute is Start and [Run.Wait]. Unlike [Execute] it waits for a suspended run to go on: the registry has it.

@@ -1,0 +1,295 @@
+package kahn_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// census counts, over several runs, what runs at once and when it started.
+type census struct {
+	mu      sync.Mutex
+	begin   time.Time
+	running map[string]int
+	most    map[string]int
+	starts  map[string][]time.Duration
+	order   []string
+}
+
+func newCensus() *census {
+	return &census{begin: time.Now(), running: map[string]int{}, most: map[string]int{}, starts: map[string][]time.Duration{}}
+}
+
+// step takes d, and is counted under "" and the names that bounds returns.
+func (x *census) step(run string, d time.Duration, bounds func(*kahn.Step) []string) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		names := []string{""}
+		if bounds != nil {
+			names = append(names, bounds(s)...)
+		}
+		x.mu.Lock()
+		x.order = append(x.order, fmt.Sprintf("%s.%s@%v", run, s.Path(), time.Since(x.begin)))
+		for _, name := range names {
+			x.running[name]++
+			x.most[name] = max(x.most[name], x.running[name])
+			x.starts[name] = append(x.starts[name], time.Since(x.begin))
+		}
+		x.mu.Unlock()
+		defer func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			for _, name := range names {
+				x.running[name]--
+			}
+		}()
+		return takes(d)(ctx, s)
+	}
+}
+
+// idle expects that nothing is held of what the runs of a Runner share.
+func idle(t *testing.T, rn *kahn.Runner) {
+	t.Helper()
+	synctest.Wait()
+	if used, claims, _ := rn.Shared(); used != 0 || claims != 0 {
+		t.Errorf("%d slots in use and %d claims, with no run left", used, claims)
+	}
+}
+
+func TestRunnerLimits(t *testing.T) {
+	four := func() *kahn.Graph { return graph(after("A"), after("B"), after("C"), after("D")) }
+	start := func(t *testing.T, rn *kahn.Runner, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
+		t.Helper()
+		run, err := rn.Start(t.Context(), g, step, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	completed := func(t *testing.T, runs ...*kahn.Run) {
+		t.Helper()
+		for _, run := range runs {
+			if res, err := run.Wait(); err != nil || res.Status != kahn.RunCompleted {
+				t.Errorf("%v %v", res.Status, err)
+			}
+		}
+	}
+	inBubble(t, "the limit is that of all runs together, and they take turns", func(t *testing.T) {
+		rn, x := &kahn.Runner{Limit: 1}, newCensus()
+		a := start(t, rn, four(), x.step("a", time.Second, nil))
+		synctest.Wait()
+		b := start(t, rn, four(), x.step("b", time.Second, nil))
+		completed(t, a, b)
+		if got := strings.Join(x.order, " "); got != "a.A@0s a.B@1s b.A@2s a.C@3s b.B@4s a.D@5s b.C@6s b.D@7s" { // B of a has waited longer than A of b
+			t.Error(got)
+		}
+		idle(t, rn)
+	})
+	inBubble(t, "a rate and a burst", func(t *testing.T) {
+		rn, x := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Second, Burst: 2}}, newCensus()
+		a := start(t, rn, four(), x.step("a", 0, nil))
+		synctest.Wait()
+		b := start(t, rn, four(), x.step("b", 0, nil))
+		completed(t, a, b)
+		if got := strings.Join(x.order, " "); got != "a.A@0s a.B@0s a.C@1s b.A@2s a.D@3s b.B@4s b.C@5s b.D@6s" {
+			t.Error(got)
+		}
+		idle(t, rn)
+	})
+	inBubble(t, "keys, also inside of composites", func(t *testing.T) {
+		rn, x := &kahn.Runner{KeyLimit: 1, KeyRate: kahn.Rate{Starts: 1, Per: 3 * time.Second, Burst: 9}}, newCensus()
+		keyed := func(id string) kahn.Node { return kahn.Node{ID: id, Key: "k"} }
+		bounds := func(s *kahn.Step) []string {
+			if s.ID() == "free" {
+				return nil
+			}
+			return []string{"k"}
+		}
+		inner := graph(kahn.Node{ID: "S", Sub: graph(keyed("x"), keyed("y"))}, keyed("A"), after("free"))
+		runs := []*kahn.Run{start(t, rn, inner, x.step("a", time.Second, bounds)), start(t, rn, graph(keyed("A"), keyed("B")), x.step("b", time.Second, bounds))}
+		completed(t, runs...)
+		if x.most["k"] != 1 || len(x.starts["k"]) != 5 || time.Since(x.begin) != 5*time.Second {
+			t.Errorf("at most %d at once, %d starts, %v", x.most["k"], len(x.starts["k"]), time.Since(x.begin))
+		}
+		idle(t, rn)
+		if _, _, keys := rn.Shared(); keys != 1 {
+			t.Errorf("%d keys, though its bucket is not full", keys)
+		}
+		time.Sleep(time.Minute)
+		if _, _, keys := rn.Shared(); keys != 0 {
+			t.Errorf("%d keys that nobody uses", keys)
+		}
+	})
+	inBubble(t, "a run that ends while it waits leaves the queue", func(t *testing.T) {
+		for name, end := range map[string]func(*kahn.Run){
+			"cancel": (*kahn.Run).Cancel,
+			"leave":  (*kahn.Run).Leave,
+			"abort":  func(run *kahn.Run) { run.AbortAll(nil) },
+			"node":   func(run *kahn.Run) { _ = run.CancelNode("A") },
+		} {
+			rn, x := &kahn.Runner{Limit: 1}, newCensus()
+			a := start(t, rn, graph(after("A"), after("B", "A")), x.step("a", time.Second, nil))
+			synctest.Wait()
+			b := start(t, rn, graph(after("A")), x.step("b", time.Second, nil))
+			c := start(t, rn, graph(after("A")), x.step("c", time.Second, nil))
+			synctest.Wait()
+			end(b)
+			if _, err := b.Wait(); time.Since(x.begin) != 0 {
+				t.Errorf("%s: b ended after %v: %v", name, time.Since(x.begin), err)
+			}
+			completed(t, a, c)
+			if got := strings.Join(x.order, " "); got != "a.A@0s c.A@1s a.B@2s" {
+				t.Errorf("%s: %s", name, got)
+			}
+			idle(t, rn)
+		}
+	})
+	inBubble(t, "a run that cannot use its turn passes it on", func(t *testing.T) {
+		// b waits for two slots of its own limit and the Runner's; while x holds its own, c has the Runner's.
+		rn, x := &kahn.Runner{Limit: 2}, newCensus()
+		a := start(t, rn, graph(after("A")), x.step("a", 2*time.Second, nil))
+		b := start(t, rn, graph(after("A"), after("B")), x.step("b", 10*time.Second, nil), kahn.Limit(1))
+		synctest.Wait()
+		c := start(t, rn, graph(after("A")), x.step("c", time.Second, nil))
+		completed(t, a, b, c)
+		if !slices.Contains(x.order, "c.A@2s") || !slices.Contains(x.order, "b.B@10s") {
+			t.Error(x.order)
+		}
+		idle(t, rn)
+	})
+	inBubble(t, "waiting for a slot of others is no rest, and a step that waits holds none", func(t *testing.T) {
+		rn, x := &kahn.Runner{Limit: 1}, newCensus()
+		a := start(t, rn, graph(kahn.Node{ID: "g", Kind: kahn.KindGate}, after("A")), x.step("a", time.Second, nil))
+		b := start(t, rn, graph(after("A")), x.step("b", time.Second, nil))
+		time.Sleep(500 * ms)
+		if a.Status() != kahn.RunRunning || b.Status() != kahn.RunRunning {
+			t.Errorf("a is %v, b %v", a.Status(), b.Status())
+		}
+		time.Sleep(2 * time.Second)
+		if a.Status() != kahn.RunSuspended {
+			t.Errorf("a is %v", a.Status())
+		}
+		if err := a.Signal("g", true); err != nil {
+			t.Fatal(err)
+		}
+		completed(t, a, b)
+		idle(t, rn)
+	})
+	for name, rn := range map[string]*kahn.Runner{
+		"Limit": {Limit: -1}, "KeyLimit": {KeyLimit: -1}, "Rate": {Rate: kahn.Rate{Starts: 1}}, "KeyRate": {KeyRate: kahn.Rate{Per: 1}},
+	} {
+		if _, err := rn.Execute(t.Context(), four(), nop); !errors.Is(err, kahn.ErrBadOption) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Random runs, with bounds of their own, that share random bounds, some of them cancelled or left: nothing is ever exceeded, every
+// slot is returned, and every run ends.
+func TestRandomRunnerLimits(t *testing.T) {
+	rounds := 300
+	if os.Getenv("KAHN_LONG") != "" {
+		rounds = 10_000
+	}
+	for seed := range rounds {
+		synctest.Test(t, func(t *testing.T) { randomRunner(t, uint64(seed)) })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func randomRunner(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 11))
+	rate := func() kahn.Rate {
+		if rnd.IntN(2) == 0 {
+			return kahn.Rate{}
+		}
+		return kahn.Rate{Starts: 1 + rnd.IntN(9), Per: time.Duration(1+rnd.IntN(1000)) * ms, Burst: rnd.IntN(4)}
+	}
+	rn := &kahn.Runner{Limit: rnd.IntN(4), Rate: rate(), KeyLimit: rnd.IntN(3), KeyRate: rate(), MaxRuns: rnd.IntN(4)}
+	if rn.Limit+rn.KeyLimit == 0 && rn.Rate == rn.KeyRate {
+		rn.Limit = 1
+	}
+	x := newCensus()
+	var build func(depth int) *kahn.Graph
+	build = func(depth int) *kahn.Graph {
+		g := new(kahn.Graph)
+		for i := range 1 + rnd.IntN(6) {
+			n := kahn.Node{ID: fmt.Sprint("n", i), Priority: rnd.IntN(2)}
+			if i > 0 && rnd.IntN(2) == 0 {
+				n.After = []string{fmt.Sprint("n", rnd.IntN(i))}
+			}
+			if rnd.IntN(2) == 0 {
+				n.Key = fmt.Sprint("k", rnd.IntN(2))
+			}
+			if depth == 0 && rnd.IntN(4) == 0 {
+				n.Sub, n.Key = build(1), ""
+			}
+			g.Add(n)
+		}
+		return g
+	}
+	var runs []*kahn.Run
+	for i := range 1 + rnd.IntN(5) {
+		g := build(0)
+		keys := map[string]string{}
+		for _, n := range g.Nodes() {
+			keys[n.ID] = n.Key
+			if n.Sub != nil {
+				for _, in := range n.Sub.Nodes() {
+					keys[n.ID+"/"+in.ID] = in.Key
+				}
+			}
+		}
+		run, err := rn.Start(t.Context(), g, x.step(fmt.Sprint(i), time.Duration(rnd.IntN(300))*ms, func(s *kahn.Step) []string {
+			if k := keys[s.Path()]; k != "" {
+				return []string{k}
+			}
+			return nil
+		}), kahn.Limit(rnd.IntN(3)), kahn.StartRate(rate()), kahn.KeyLimit(rnd.IntN(3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+		if rnd.IntN(2) == 0 {
+			time.Sleep(time.Duration(rnd.IntN(500)) * ms)
+		}
+		if rnd.IntN(4) == 0 {
+			[]func(){run.Cancel, run.Leave}[rnd.IntN(2)]()
+		}
+	}
+	for _, run := range runs {
+		_, _ = run.Wait()
+	}
+	for name, bound := range map[string]struct {
+		limit int
+		rate  kahn.Rate
+	}{"": {rn.Limit, rn.Rate}, "k0": {rn.KeyLimit, rn.KeyRate}, "k1": {rn.KeyLimit, rn.KeyRate}} {
+		if bound.limit > 0 && x.most[name] > bound.limit {
+			t.Errorf("%d of %q at once, limit %d", x.most[name], name, bound.limit)
+		}
+		if times := x.starts[name]; bound.rate != (kahn.Rate{}) {
+			slices.Sort(times)
+			for i := range times {
+				for j := i; j < len(times); j++ {
+					allowed := cmp.Or(bound.rate.Burst, 1) + int(int64(times[j]-times[i])*int64(bound.rate.Starts)/int64(bound.rate.Per))
+					if j-i+1 > allowed {
+						t.Errorf("%q, %v: %d starts within %v, %d allowed", name, bound.rate, j-i+1, times[j]-times[i], allowed)
+					}
+				}
+			}
+		}
+	}
+	idle(t, rn)
+}
