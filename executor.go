@@ -135,8 +135,11 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	case other != r:
 		r.discard()
 		return other, true, nil
-	case !now:
-		return r, false, nil // pending
+	case !now: // pending
+		if ctx.Done() != nil {
+			r.followCaller()
+		}
+		return r, false, nil
 	}
 	r.begin(from, 0)
 	return r, false, nil
@@ -253,7 +256,8 @@ type Run struct {
 	ending          []stopOrder   // attempts whose contexts end when the lock is released
 	done            chan struct{} // closed when concluded, workers and timers are 0
 
-	detach     func() bool              // takes the run off the caller's context
+	followed   bool                     // the end of the caller's context is going to stop the run
+	unfollow   func() bool              // ends that, until it was called; of the outermost run
 	deadline   *alarm                   // of the run
 	pooled     []*slots                 // what the run shares with others of its Runner; the outermost run's
 	tokenDue   *alarm                   // for the next token that a node waits for; the outermost run's
@@ -265,6 +269,7 @@ type Run struct {
 	verdict    verdict
 	endOutput  any
 
+	mayEnd    bool           // the caller's context may end; fixed when the run begins
 	careful   bool           // something beside the result has a say in what an attempt comes to; fixed when the run begins
 	epoch     int            // 1, and one more with each redrive
 	unheld    bool           // the caller has no hold of the Run: when it is suspended that is its end
@@ -414,18 +419,29 @@ func (r *Run) begin(x *restoration, now int64) {
 	if r.ctx.Err() != nil {
 		ended = r.callerCause()
 	}
-	r.careful = r.cfg.checkValues || r.ctx.Done() != nil || r.single != nil
-	if r.ctx.Done() != nil {
+	mayEnd := r.ctx.Done() != nil // asked without the lock, as everything is that is the caller's
+	r.careful = r.cfg.checkValues || mayEnd || r.single != nil
+	if r.mayEnd = mayEnd; mayEnd {
 		r.base = context.WithoutCancel(r.ctx)
 	}
 	if x != nil {
 		x.held.revive(r)
 	}
+	if !r.open(x, ended, now) {
+		return
+	}
+	if mayEnd && ended == nil {
+		r.followCaller()
+	}
+}
+
+// open is the part of begin that takes the lock. It reports whether the run had not ended before.
+func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if r.concluded {
-		return
+		s.mu.Unlock()
+		return false
 	}
 	r.pending, r.began = false, now
 	if r.cfg.timeout > 0 {
@@ -442,33 +458,37 @@ func (r *Run) begin(x *restoration, now int64) {
 	if r.durable != nil {
 		r.startRenewal()
 	}
-	if r.ctx.Done() != nil {
-		if ended != nil {
-			r.stopForContext(ended)
-		} else {
-			r.timers++
-			r.detach = context.AfterFunc(r.ctx, func() {
-				cause := r.callerCause()
-				r.callback(func(int64) { r.stopForContext(cause) })
-			})
-		}
+	if r.mayEnd && ended != nil {
+		r.stopForContext(ended)
 	}
 	if r.cfg.timeout > 0 && !r.st.done() {
 		r.deadline = r.after(r.cfg.timeout, func(int64) {
 			r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
 		})
 	}
-	r.followUp(now)
+	r.release(now)
+	return true
 }
 
-// followUp is dispatch for a run whose tree, if it is part of one, has not been seen to.
-func (r *Run) followUp(now int64) {
-	if r.tree != nil {
-		r.tree.touch(r)
-		r.tree.settle(now)
+// followCaller lets the end of the caller's context stop the run, which does not end before it has left that context again.
+// To follow a context and to leave it may call its methods, so neither happens under the lock.
+func (r *Run) followCaller() {
+	s := &r.st
+	s.mu.Lock()
+	if r.followed || r.concluded {
+		s.mu.Unlock()
 		return
 	}
-	r.dispatch(now)
+	r.followed = true
+	r.timers++
+	s.mu.Unlock()
+	unfollow := context.AfterFunc(r.ctx, func() {
+		cause := r.callerCause()
+		r.callback(func(int64) { r.stopForContext(cause) })
+	})
+	s.mu.Lock()
+	r.unfollow = unfollow
+	r.release(r.now()) // it may have ended meanwhile
 }
 
 // now is the run's clock: nanoseconds since its start, monotonic.
@@ -529,9 +549,6 @@ func (r *Run) sumUp(now int64) {
 	if r.timers > 0 { // a node that backs off may have become terminal as a loser
 		r.disarmAll()
 	}
-	if r.detach != nil && r.detach() {
-		r.timers--
-	}
 	if r.outer != nil {
 		r.outer.childEnded(r)
 	} else if r.log != nil {
@@ -548,7 +565,8 @@ func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
 	r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
 }
 
-// release writes the log, sees to what is left to do, releases the lock, and ends the contexts that are to end.
+// release writes the log, dispatches what is left to do, releases the lock, ends the contexts that are to end, and leaves the
+// caller's context if the run has ended.
 func (r *Run) release(now int64) {
 	var ending []stopOrder
 	if r.tree != nil {
@@ -560,12 +578,20 @@ func (r *Run) release(now int64) {
 		r.flush(now)
 		r.dispatch(now)
 	}
-	if root := r.root(); root.st.obs != nil {
+	root := r.root()
+	if root.st.obs != nil {
 		root.bringSignals()
+	}
+	var unfollow func() bool
+	if root.concluded {
+		unfollow, root.unfollow = root.unfollow, nil
 	}
 	r.st.mu.Unlock()
 	for _, o := range ending {
 		o.step.end(o.cause)
+	}
+	if unfollow != nil && unfollow() { // else it has ended: the callback is on its way
+		root.callback(func(int64) {})
 	}
 }
 

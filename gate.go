@@ -412,9 +412,6 @@ func (r *Run) rest(now int64) {
 		r.disarm(&x.gate)
 	}
 	r.putAside()
-	if r.detach != nil && r.detach() {
-		r.timers--
-	}
 	if r.log != nil {
 		r.log.close()
 	}

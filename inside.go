@@ -295,9 +295,6 @@ func (h *held) revive(r *Run) {
 		default:
 			c = r.subRun(step)
 		}
-		if r.ctx.Done() != nil {
-			c.detach = func() bool { return false } // see nested
-		}
 		in.revive(c)
 	}
 }

@@ -79,13 +79,10 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	}
 	cfg := *r.tree.root.cfg
 	c := &Run{
-		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: &cfg, start: r.start, log: r.log,
+		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, mayEnd: r.mayEnd, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: &cfg, start: r.start, log: r.log,
 		single: r.single, tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
 	}
 	c.limitTo(step)
-	if r.detach != nil {
-		c.detach = func() bool { return false } // the caller's context may end; only the root has a hold on it
-	}
 	// What remains is inherited.
 	c.cfg.inputs, c.cfg.limit, c.cfg.timeout, c.cfg.estimates, c.cfg.sinks = nil, 0, 0, nil, nil
 	c.st.turn.order = append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)

@@ -36,6 +36,25 @@ type hitJSON struct{ hit func() }
 
 func (h hitJSON) MarshalJSON() ([]byte, error) { h.hit(); return []byte("{}"), nil }
 
+// hitError calls hit from one of its methods.
+type hitError struct {
+	method string
+	hit    func()
+}
+
+func (e *hitError) on(method string) {
+	if e.method == method {
+		e.hit()
+	}
+}
+
+func (e *hitError) Error() string   { e.on("Error"); return "hit" }
+func (e *hitError) Unwrap() error   { e.on("Unwrap"); return nil }
+func (e *hitError) Is(error) bool   { e.on("Is"); return false }
+func (e *hitError) As(any) bool     { e.on("As"); return false }
+func (e *hitError) Timeout() bool   { e.on("Timeout"); return false }
+func (e *hitError) Temporary() bool { return false }
+
 func hitModerator(hit func()) moderator {
 	return func(context.Context, kahn.Phase, *kahn.Step, any) error { hit(); return nil }
 }

@@ -50,11 +50,10 @@ type Runner struct {
 
 // runnerEntry is a run in the registry.
 type runnerEntry struct {
-	run    *Run
-	from   *restoration // for a pending run
-	at     time.Time
-	state  runnerState
-	detach func() bool // of a pending run from its caller's context
+	run   *Run
+	from  *restoration // for a pending run
+	at    time.Time
+	state runnerState
 
 	inArrived, inEnded, inQueue *list.Element // its places; nil where it is not
 }
@@ -210,14 +209,6 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	}
 	r.pending = true // nobody else has the run yet
 	e.inQueue = rn.queue.PushBack(e)
-	e.detach = context.AfterFunc(r.ctx, func() {
-		cause := r.callerCause()
-		r.control(func(int64) {
-			if r.pending {
-				r.stopForContext(cause)
-			}
-		})
-	})
 	return false, nil
 }
 
@@ -240,9 +231,6 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 		if e.state == forgotten {
 			return
 		}
-		if e.detach != nil {
-			e.detach()
-		}
 		e.state = forgotten
 		e.inEnded = rn.ended.PushBack(e)
 		rn.unqueue(e)
@@ -258,7 +246,6 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 		rn.unqueue(next)
 		next.state = active
 		rn.active++
-		next.detach()
 		rn.due = append(rn.due, next)
 	}
 	if len(rn.due) > 0 && !rn.launching {

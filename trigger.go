@@ -76,7 +76,7 @@ type prunes struct {
 	source *Graph // as it was compiled, and with what in force
 	force  *force
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards plans
 	plans map[pruneKey]*Plan
 }
 
@@ -93,12 +93,32 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 		return nil, fmt.Errorf("%w: %s", ErrUnknownTrigger, quoteID(trigger))
 	}
 	x := p.prunes
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	key := pruneKey{r, mode}
-	if q := x.plans[key]; q != nil {
+	x.mu.Lock()
+	q := x.plans[key]
+	x.mu.Unlock()
+	if q != nil {
 		return q, nil
 	}
+	q, err := p.prune(r, mode)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if first := x.plans[key]; first != nil { // somebody else was faster: one plan for all
+		return first, nil
+	}
+	if x.plans == nil {
+		x.plans = map[pruneKey]*Plan{}
+	}
+	x.plans[key] = q
+	return q, nil
+}
+
+// prune makes the plan of what runs when a trigger fires. It calls the evaluator and the schema compiler, and so holds no lock.
+func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
+	x := p.prunes
 	active := p.reach(r, mode)
 	g := &Graph{
 		Name: x.source.Name, Defaults: x.source.Defaults, Inputs: x.source.Inputs, Groups: x.source.Groups,
@@ -128,10 +148,6 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	q.inputs = slices.DeleteFunc(q.inputs, func(need needsInput) bool { return !slices.Contains(p.inputs, need) })
 	q.pruned = pruned
 	q.warnings = p.prunedInputs(r, active)
-	if x.plans == nil {
-		x.plans = map[pruneKey]*Plan{}
-	}
-	x.plans[key] = q
 	return q, nil
 }
 

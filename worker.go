@@ -445,7 +445,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.draw(res, &c)
 	}
 	var cause *stopCause // of the caller's context, whose end the step may have seen before the run did
-	if r.detach != nil && r.ctx.Err() != nil {
+	if r.mayEnd && r.ctx.Err() != nil {
 		cause = r.callerCause()
 	}
 	for {
