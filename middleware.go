@@ -20,7 +20,7 @@ type Middleware func(next StepFunc) StepFunc
 //		}
 //	}
 //
-// It may pass a context on that it derives from its own, return without calling next, or change what next returns: the
+// It may pass a context on that it derives from its own, which is then that of the Step, too; return without calling next, or change what next returns: the
 // result is that of the attempt. A Middleware that is nil, panics or returns nil is an error that matches [ErrBadOption].
 //
 // What has no attempt, being skipped or stopped before its start, no middleware sees: see [OnNode].
@@ -100,7 +100,8 @@ func (r *Run) wrap() error {
 		return step(ctx, s)
 	}
 	for i := len(r.cfg.middleware) - 1; i >= 0; i-- {
-		next := wrapped
+		inner := wrapped
+		next := func(ctx context.Context, s *Step) (any, error) { return inner(ctx, s.under(ctx)) }
 		err := contain(func() error {
 			if wrapped = r.cfg.middleware[i](next); wrapped == nil {
 				return errors.New("it returned nil")

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +19,60 @@ import (
 
 func TestMiddleware(t *testing.T) {
 	type key struct{}
+	type other struct{}
+
+	inBubble(t, "what it hands on is the Step", func(t *testing.T) {
+		errOwn := errors.New("of the middleware")
+		hand := func(f func(ctx context.Context) context.Context) kahn.Option {
+			return kahn.Use(func(next kahn.StepFunc) kahn.StepFunc {
+				return func(ctx context.Context, s *kahn.Step) (any, error) { return next(f(ctx), s) }
+			})
+		}
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.Value(key{}) != "outer" || s.Value(other{}) != "inner" || ctx.Value(key{}) != "outer" {
+				t.Errorf("values %v, %v, %v", s.Value(key{}), s.Value(other{}), ctx.Value(key{}))
+			}
+			if d, ok := s.Deadline(); !ok || time.Until(d) != time.Second {
+				t.Errorf("the deadline is %v, %v", d, ok)
+			}
+			s.Emit("piece")
+			s.Log(slog.LevelInfo, "word")
+			s.Tokens(1, 2)
+			<-s.Done()
+			if s.Err() != ctx.Err() || context.Cause(s) != context.Cause(ctx) {
+				t.Errorf("%v and %v, %v and %v", s.Err(), ctx.Err(), context.Cause(s), context.Cause(ctx))
+			}
+			if s.ID() == "B" {
+				return nil, s.Err()
+			}
+			return context.Cause(s).Error(), nil
+		}
+		opts := []kahn.Option{
+			hand(func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, "outer") }),
+			hand(func(ctx context.Context) context.Context { return ctx }),
+			hand(func(ctx context.Context) context.Context {
+				ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, other{}, "inner"), time.Second, errOwn)
+				_ = cancel // the deadline passes
+				return ctx
+			}),
+		}
+		r := try(t, graph(after("A")), step, opts...)
+		r.expect("A:ok", "completed")
+		if r.node("A").Output != errOwn.Error() || r.Duration != time.Second {
+			t.Errorf("%v after %v", r.node("A").Output, r.Duration)
+		}
+		r.count(kahn.EventNodeDelta, "A", 1)
+		r.count(kahn.EventNodeLog, "A", 1)
+		if p := r.find(kahn.EventNodeCompleted, "A")[0].Payload.(kahn.NodeCompleted); p.InputTokens != 1 || p.OutputTokens != 2 {
+			t.Errorf("tokens %d, %d", p.InputTokens, p.OutputTokens)
+		}
+		// A stop of the run reaches what the middleware derived.
+		stopped := tryControlled(t, t.Context(), graph(after("B")), step, func(run *kahn.Run) { time.AfterFunc(ms, run.Cancel) }, opts...)
+		stopped.expect("B:C", "cancelled")
+		if stopped.Duration != ms {
+			t.Errorf("stopped after %v", stopped.Duration)
+		}
+	})
 
 	inBubble(t, "around every attempt, the first outermost, made once", func(t *testing.T) {
 		var mu sync.Mutex

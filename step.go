@@ -63,7 +63,41 @@ const (
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
+	handed   *handedContext            // of a Step that middleware has given another context; fixed when it is made
 	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
+}
+
+// handedContext is the context of a Step that is a stand-in for another: what middleware has derived from that one.
+type handedContext struct {
+	context.Context
+	attempt *Step // which the run knows
+}
+
+// under returns a Step of the same attempt whose context is ctx: for what a middleware calls next, so that a step which
+// uses its Step as a context has the one that the middleware handed on.
+func (s *Step) under(ctx context.Context) *Step {
+	if own, is := ctx.(*Step); ctx == nil || is && own == s {
+		return s
+	}
+	to := &Step{run: s.run, ref: s.ref, attempt: s.attempt, flags: s.flags}
+	to.ctx.Store(&attemptContext{handed: &handedContext{ctx, s.known()}})
+	return to
+}
+
+// handed returns the context that middleware has given the Step, or nil.
+func (s *Step) handed() *handedContext {
+	if x := s.ctx.Load(); x != nil {
+		return x.handed
+	}
+	return nil
+}
+
+// known returns the Step that the run knows the attempt by.
+func (s *Step) known() *Step {
+	if h := s.handed(); h != nil {
+		return h.attempt
+	}
+	return s
 }
 
 // stepFlags is fixed before the step is called.
@@ -236,17 +270,20 @@ func (s *Step) View() View {
 
 // Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if
 // nobody listens or the attempt has ended.
-func (s *Step) Emit(chunk any) { s.run.emit(s, chunk) }
+func (s *Step) Emit(chunk any) { s.run.emit(s.known(), chunk) }
 
 // Log publishes a message as an event node.log. Nothing happens if nobody listens or the attempt has ended.
-func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s, level, message) }
+func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s.known(), level, message) }
 
 // Tokens adds to the tokens that the node has used, over all its attempts, for its event node.completed. Nothing happens if
 // nobody listens or the attempt has ended.
-func (s *Step) Tokens(input, output int) { s.run.countTokens(s, input, output) }
+func (s *Step) Tokens(input, output int) { s.run.countTokens(s.known(), input, output) }
 
 // Deadline implements context.Context: the earliest of the deadlines of the attempt, the node, the run and the caller.
 func (s *Step) Deadline() (deadline time.Time, ok bool) {
+	if h := s.handed(); h != nil {
+		return h.Deadline()
+	}
 	earlier := func(d time.Time) {
 		if !ok || d.Before(deadline) {
 			deadline, ok = d, true
@@ -267,11 +304,19 @@ func (s *Step) Deadline() (deadline time.Time, ok bool) {
 }
 
 // Done implements context.Context.
-func (s *Step) Done() <-chan struct{} { return s.context().Done() }
+func (s *Step) Done() <-chan struct{} {
+	if h := s.handed(); h != nil {
+		return h.Done()
+	}
+	return s.context().Done()
+}
 
 // Err implements context.Context: [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran
 // out of time, else [context.Canceled]; context.Cause tells the reasons apart.
 func (s *Step) Err() error {
+	if h := s.handed(); h != nil {
+		return h.Err()
+	}
 	stop := s.ended()
 	if stop == nil {
 		return nil
@@ -282,8 +327,12 @@ func (s *Step) Err() error {
 	return stop.is
 }
 
-// Value implements context.Context with the values of the context that was passed to Execute.
+// Value implements context.Context with the values of the context that was passed to Execute, or of the one that middleware
+// handed on.
 func (s *Step) Value(key any) any {
+	if h := s.handed(); h != nil {
+		return h.Value(key)
+	}
 	// context.Cause and the derived contexts of package context find the cancellation of a parent through Value, so an
 	// attempt that was stopped, or that has a context, must answer with it.
 	if s.ended() != nil || s.live() != nil {
