@@ -150,6 +150,10 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		c.noRetry = NoRetryAbandoned
 	}
 	if c.suspend != nil {
+		if r.st.words[ref]&wordDraining != 0 { // it was left to finish, and what waits is stopped
+			r.st.words[ref] |= wordStopping
+			stopping = true
+		}
 		if stopping {
 			c.suspend = nil
 		} else if err := r.duplicateToken(ref, c.suspend.token); err != nil {
@@ -182,8 +186,14 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		r.st.noteBug(err)
 	}
 	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
-	x.backoff = r.after(delay, func(int64) {
-		_ = r.st.requeue(token, Retrying) // stale if the node was stopped while it backed off
+	x.backoff = r.after(delay, func(now int64) {
+		if r.st.current(token, Retrying) != nil {
+			return // the node was stopped while it backed off
+		}
+		r.wake(now) // a run that is being left may have come to rest, with a store that has not written it
+		if err := r.st.requeue(token, Retrying); err != nil {
+			r.st.noteBug(err)
+		}
 	})
 	return c, true
 }
@@ -207,6 +217,9 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
+// attemptsCounted is the number of an attempt as the policy of its node counts.
+func (r *Run) attemptsCounted(step *Step) int { return int(step.attempt) }
+
 // grantRetry decides after which delay a failure is retried, or why it is not. A wait that cannot end before the node's or
 // the run's deadline is not begun.
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused NoRetry) {
@@ -219,12 +232,12 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 		return 0, NoRetryNoPolicy
 	case !policy.causes().has(c.Cause):
 		return 0, NoRetryCause
-	case int(step.attempt) >= policy.MaxAttempts:
+	case r.attemptsCounted(step) >= policy.MaxAttempts:
 		return 0, NoRetryAttempts
 	case c.hint > policy.MaxRetryAfter:
 		return 0, NoRetryHint
 	}
-	delay = max(policy.delay(int(step.attempt), c.random), c.hint)
+	delay = max(policy.delay(r.attemptsCounted(step), c.random), c.hint)
 	ready := saturatingAdd(now, int64(delay))
 	if n.OverallTimeout > 0 && ready >= saturatingAdd(r.records[ref].start, int64(n.OverallTimeout)) {
 		return 0, NoRetryDeadline
@@ -256,6 +269,9 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	}
 	if len(r.extras) > 0 {
 		r.disarmNode(ref)
+		if x := r.extras[ref]; x != nil && x.comp != nil {
+			r.groupsFailedInside(ref, x.comp.child)
+		}
 	}
 	if c.Status == Failed {
 		if statusOf(r.st.words[ref]) == Failed {
@@ -276,13 +292,7 @@ func (r *Run) react(ref Ref, abortRun bool) {
 	if r.items != nil {
 		r.itemFailed(ref, abortRun)
 	}
-	if r.plan.member != nil && !f.is(factTolerant) {
-		for _, g := range r.plan.member[ref] {
-			if r.plan.groups[g].CancelOnFailure {
-				r.stopGroup(ref, g)
-			}
-		}
-	}
+	r.membersFailed(ref)
 	manner := r.cfg.stopMode.manner()
 	switch {
 	case r.st.stopped != CauseNone:
@@ -295,24 +305,4 @@ func (r *Run) react(ref Ref, abortRun bool) {
 	}
 	err := fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID))
 	r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, manner)
-}
-
-func (r *Run) stopGroup(ref Ref, g int32) {
-	group := &r.plan.groups[g]
-	err := fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID), quoteID(group.Name))
-	for _, m := range group.members {
-		if statusOf(r.st.words[m]).Terminal() || r.plan.facts[m].is(factCleanup) {
-			continue // a cleanup node, and the end node, is not stopped by anything that fails
-		}
-		x := r.extra(m)
-		if x.stop == nil {
-			x.stop = err
-		}
-		if e := r.st.stopNode(m, CauseSiblingFailure, ref, r.cfg.stopMode.manner()); e != nil {
-			r.st.noteBug(e)
-		}
-		if statusOf(r.st.words[m]).Terminal() {
-			r.disarmNode(m)
-		}
-	}
 }

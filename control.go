@@ -71,7 +71,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		r.openUnbegun(r.now())
 	}
 	r.wake(r.now())
-	r.leaving = false
+	r.stay(r.now())
 	r.outdate() // so that whoever goes on with the run stops it too
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -89,6 +89,24 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	for ref, x := range r.extras {
 		if (x.backoff != nil || x.wait != nil) && statusOf(r.st.words[ref]).Terminal() {
 			r.disarmNode(ref)
+		}
+	}
+	r.boundWaits()
+}
+
+// boundWaits bounds the waits of the cleanup nodes of a run that was stopped: it is to end.
+func (r *Run) boundWaits() {
+	if r.st.stopped == CauseNone || r.st.asleep == 0 {
+		return
+	}
+	for _, ref := range r.plan.declared {
+		x := r.extras[ref]
+		if statusOf(r.st.words[ref]) == Suspended && r.plan.facts[ref].is(factCleanup) && x.gate == nil {
+			x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
+				if statusOf(r.st.words[ref]) == Suspended {
+					r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
+				}
+			})
 		}
 	}
 }

@@ -89,8 +89,9 @@ type Group struct {
 	Limit int
 	// Rate bounds how often attempts of members start. The zero value means no bound.
 	Rate Rate
-	// CancelOnFailure stops the unfinished members when one of them fails for good: they are aborted with the cause
-	// sibling_failure.
+	// CancelOnFailure stops the unfinished members when one of them fails for good, wherever in the sub-graphs they are: they
+	// are aborted with the cause sibling_failure. A composite around the node that failed is not stopped. While it may be
+	// attempted again, the failure concerns only the members inside of it. Of a map the map is the member, not its items.
 	CancelOnFailure bool
 }
 

@@ -268,7 +268,7 @@ func (r *Run) commitPending() {
 	}
 	if !d.writing && len(d.outbox) > 0 {
 		d.writing = true
-		r.workers++
+		r.enlist()
 		go r.commit()
 	}
 }
@@ -278,7 +278,7 @@ func (r *Run) commitPending() {
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing && d.failed == nil {
 		d.writing = true
-		r.workers++
+		r.enlist()
 		go r.commit()
 	}
 }
@@ -293,7 +293,7 @@ func (r *Run) commit() {
 			r.st.mu.Lock()
 			r.storeFailed(tx, fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
 			d.writing = false
-			r.workers--
+			r.dismiss()
 			r.release(r.now())
 		}
 	}()
@@ -329,7 +329,7 @@ func (r *Run) commit() {
 		r.tree.touch(c)
 	}
 	d.idle = nil
-	r.workers--
+	r.dismiss()
 	r.release(r.now())
 }
 
@@ -493,7 +493,8 @@ func (r *Run) storeFailed(tx *transaction, err error) {
 			r.disarmNode(ref)
 		}
 	}
-	r.resting, r.leaving = false, false
+	r.stay(now)
+	r.resting = false
 	r.collectStops()
 	r.flush(now)
 }

@@ -282,6 +282,8 @@ type Run struct {
 	durable   *durable       // the outermost run's; nil without a store
 	warnings  []error
 
+	failedGroups []groupFailure // of those that stop their members, each once: see groupFailed
+
 	idOnce, traceOnce sync.Once
 	id, trace         string
 	result            *Result
@@ -499,7 +501,7 @@ func (r *Run) now() int64 { return int64(time.Since(r.start)) }
 func (r *Run) dispatch(now int64) {
 	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.hasNext() { // else the tree does
 		r.starting = true
-		r.workers++
+		r.enlist()
 		go r.work()
 	}
 	if r.durable != nil {
@@ -512,6 +514,21 @@ func (r *Run) dispatch(now int64) {
 		r.rest(now)
 	}
 	r.conclude(now)
+}
+
+// enlist and dismiss count the goroutines that are at work in a run, and in its tree.
+func (r *Run) enlist() {
+	r.workers++
+	if r.tree != nil {
+		r.tree.workers++
+	}
+}
+
+func (r *Run) dismiss() {
+	r.workers--
+	if r.tree != nil {
+		r.tree.workers--
+	}
 }
 
 // conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.

@@ -291,6 +291,7 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	if err := r.st.suspend(r.st.token(ref)); err != nil {
 		r.st.noteBug(err)
 	}
+	r.boundWaits()
 }
 
 // duplicateToken reports a token under which a signal would not find one node.
@@ -352,8 +353,8 @@ func (r *Run) waitingIDs() (ids []string) {
 
 // Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
 // returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
-// wait for their next attempt. A run that has nothing left to do but to wait for signals ends at once; one that is cancelled
-// meanwhile, or has no node left to start, ends as usual.
+// wait for their next attempt. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
+// is stopped before its last record is written, and one that has no node left to start, ends as usual.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		r.leave()
@@ -367,10 +368,14 @@ func (r *Run) Leave() {
 // the run is suspended, and if nobody holds it, or it is being left, that is its end.
 func (r *Run) rest(now int64) {
 	s := &r.st
-	if r.concluded || r.workers > 0 || s.done() || s.hasNext() || s.busy > 0 && !r.leaving {
+	switch {
+	case r.concluded || r.workers > 0 || s.done() || s.hasNext():
 		return
-	}
-	if r.leaving && r.childAtWork() {
+	case r.leaving && r.outer == nil: // what backs off does not count, nor what is held inside of composites
+		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0) {
+			return
+		}
+	case s.busy > 0 || s.asleep == 0: // a nested run that is held back by its being left does not wait for anything
 		return
 	}
 	if r.outer == nil && (s.limits.rates != nil || s.limits.pool != nil) && s.waitsForSlot() { // for a token
@@ -387,6 +392,9 @@ func (r *Run) rest(now int64) {
 		}
 		return
 	}
+	if r.leaving {
+		r.restAll(now)
+	}
 	if !r.resting {
 		r.resting = true
 		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunRunning, To: RunSuspended, Waiting: r.waitingIDs()}})
@@ -400,6 +408,9 @@ func (r *Run) rest(now int64) {
 			r.cfg.runner.changed(r, rests)
 		}
 		return
+	}
+	if d := r.durable; d != nil && (d.writing || len(d.outbox) > 0) {
+		return // until the last record of this life is written something may stop the run
 	}
 	r.concluded, r.ended = true, now
 	r.verdict = verdict{status: RunSuspended}

@@ -34,7 +34,7 @@ func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
 		Iteration: c.iteration, Degraded: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
-		Cancelled: c.cancelled, Signals: c.earlySignalStates(), First: c.recorder.first,
+		Cancelled: c.cancelled, Signals: c.earlySignalStates(), First: c.recorder.first, Failed: c.failedGroups,
 	}
 	if c.iteration > 1 {
 		in.Previous = store(c.previous)
@@ -326,7 +326,7 @@ func (h *held) installInside(x *extra) {
 	for _, v := range state.Collected {
 		x.comp.before.all = append(x.comp.before.all, v.value)
 	}
-	c.epoch, c.cancelled, c.stoppedBy = r.epoch, state.Cancelled, state.StoppedFor
+	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, state.Failed
 	c.began = int64(state.Began.Sub(r.start))
 	if h.continues() {
 		r.activate(c.within)
@@ -394,6 +394,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 				r.disarmNode(ref)
 			}
 		}
+		r.boundWaits()
 	}
 	for _, in := range h.inside {
 		if !in.begun() {

@@ -3,6 +3,7 @@ package kahn
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Loop performs a node's Sub again and again: one nested run after the other, each a fresh one. After each of them a test
@@ -162,8 +163,8 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	kind := s.stopped
-	if s.words[ref]&wordDraining != 0 && kind == CauseNone {
-		kind = CauseSiblingFailure
+	if w := s.words[ref]; w&wordDraining != 0 && kind == CauseNone {
+		kind = kindOf(w)
 	}
 	if s.words[ref]&wordStopping != 0 || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.facts[ref].is(factCleanup) {
 		s.mu.Unlock()
@@ -175,7 +176,9 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	}
 	w.now = r.now()
 	comp.before = soFar
-	r.beginChild(comp, r.iterationRun(step, comp.child.iteration+1, soFar.last), w.now)
+	next := r.iterationRun(step, comp.child.iteration+1, soFar.last)
+	next.failedGroups = slices.DeleteFunc(slices.Clone(comp.child.failedGroups), func(f groupFailure) bool { return next.plan.declaresGroup(f.Group) })
+	r.beginChild(comp, next, w.now)
 	return c, true
 }
 

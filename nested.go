@@ -106,7 +106,11 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	r.flush(now) // the start of the composite comes before what happens inside
 	r.timers++   // until the child's goroutines have returned
 	r.furnish(c)
+	if r.leaving {
+		c.leave()
+	}
 	c.st.begin()
+	c.stopLateMembers()
 	if c.iteration > 1 {
 		c.outdate()
 	}
@@ -327,6 +331,18 @@ func (r *Run) restInside() {
 	}
 }
 
+// restAll brings all that is nested in a run to rest that is being left: nothing in it is at work.
+func (r *Run) restAll(now int64) {
+	if !r.plan.composite {
+		return
+	}
+	for _, c := range r.children() {
+		c.restAll(now)
+		c.restInside()
+	}
+	r.flush(now)
+}
+
 // wakeOuter is called when a nested run goes on that was at rest.
 func (r *Run) wakeOuter(now int64) {
 	o, ref := r.outer, r.within.ref
@@ -338,19 +354,44 @@ func (r *Run) wakeOuter(now int64) {
 	o.tree.touch(o)
 }
 
-// leave keeps the run, and what is nested in it, from starting anything else.
+// leave keeps the run, and what is nested in it, from starting anything else. A run that was stopped goes on to its end, its
+// cleanup included, and so does what is nested in it. So a run that is being left was not stopped, and the run around it is
+// being left too.
 func (r *Run) leave() {
+	if r.leaving || r.st.stopped != CauseNone {
+		return
+	}
 	r.leaving = true
 	r.st.hold = holdAll
+	if !r.plan.composite {
+		return
+	}
 	for _, c := range r.children() {
 		c.leave()
 		c.tree.touch(c)
 	}
 }
 
-// childAtWork reports whether some nested run has not come to rest.
-func (r *Run) childAtWork() bool {
-	return r.plan.composite && slices.ContainsFunc(r.children(), func(c *Run) bool { return !c.resting })
+// stay undoes leave for the run, and for what is nested in it: a stop wins over leaving.
+func (r *Run) stay(now int64) {
+	if !r.leaving {
+		return
+	}
+	r.leaving = false
+	r.st.lift()
+	if r.st.asleep > 0 && r.st.onSuspend == SuspendStop {
+		r.st.hold = holdFresh
+	}
+	if !r.plan.composite {
+		return
+	}
+	for _, c := range r.children() {
+		c.stay(now)
+		if c.resting && c.canGoOn() {
+			c.wake(now)
+		}
+		c.tree.touch(c)
+	}
 }
 
 // putAside ends the nested runs of a run that ends at rest.

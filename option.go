@@ -226,7 +226,7 @@ type StopMode uint8
 const (
 	// Interrupt, the default, ends the context of running attempts.
 	Interrupt StopMode = iota
-	// Drain lets running attempts finish. They are not retried.
+	// Drain lets running attempts finish. They are not retried, and one that suspends itself is stopped.
 	Drain
 
 	stopModeCount
@@ -381,7 +381,8 @@ func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }
 
-// CleanupTimeout bounds each cleanup node and the end node, from the start of its attempt. Default: 30 s.
+// CleanupTimeout bounds each cleanup node and the end node, from the start of its attempt, and in a run that was stopped the wait
+// of a cleanup node that suspends itself. Default: 30 s.
 func CleanupTimeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cleanupTimeout, "CleanupTimeout", d) })
 }

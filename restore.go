@@ -164,7 +164,7 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 		nodes = append(nodes, x.file.Nodes[i])
 	}
 	x.file.Epoch++
-	x.file.Stop, x.file.Cancelled, x.crashed = nil, false, false
+	x.file.Stop, x.file.Cancelled, x.file.Failed, x.crashed = nil, false, nil, false
 	x.held, err = holdNodes(p, nodes, "", true)
 	return err
 }
@@ -172,7 +172,7 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
 // has run.
 func (r *Run) restore(x *restoration) {
-	r.epoch, r.cancelled = x.file.Epoch, x.file.Cancelled
+	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, x.file.Failed
 	x.held.install()
 	r.restoreRecorder(x)
 	switch {
@@ -388,17 +388,15 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 // continueComposite makes a composite run whose nested run goes on: the attempt is the one that it was in.
 func (s *State) continueComposite(r Ref, n *nodeState) {
 	s.words[r] |= wordRunning | wordReached
-	if n.Draining {
-		s.words[r] |= wordDraining
-	}
-	if n.Cause != CauseNone {
-		s.words[r] |= wordStopping | uint64(n.Cause)<<kindShift
-		if o, ok := s.plan.Ref(n.Origin); ok {
-			if s.origin == nil {
-				s.origin = map[Ref]Ref{}
-			}
-			s.origin[r] = o
+	if n.Cause != CauseNone || n.Draining {
+		flag, origin := wordStopping, noRef
+		if n.Draining {
+			flag = wordDraining
 		}
+		if o, ok := s.plan.Ref(n.Origin); ok {
+			origin = o
+		}
+		s.setStop(r, flag, n.Cause, origin)
 	}
 	if n.Dormant {
 		s.words[r] |= wordDormant

@@ -50,7 +50,8 @@ type snapshotFile struct {
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
 	Signals   []signalState     `json:"signals,omitempty"` // of gates that were not reached
-	Nodes     []nodeState       `json:"nodes"`             // those that are not idle, in the order of declaration
+	Failed    []groupFailure    `json:"failed_groups,omitempty"`
+	Nodes     []nodeState       `json:"nodes"` // those that are not idle, in the order of declaration
 }
 
 // firedState is what the run was fired with.
@@ -81,7 +82,9 @@ type insideState struct {
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
 	Signals    []signalState `json:"signals,omitempty"`
-	Nodes      []nodeState   `json:"nodes,omitempty"`
+	// Failed are the groups whose members were stopped, in the nested run or in the attempt that it belongs to.
+	Failed []groupFailure `json:"failed_groups,omitempty"`
+	Nodes  []nodeState    `json:"nodes,omitempty"`
 }
 
 type stopState struct {
@@ -543,7 +546,7 @@ func (r *Run) stopState() *stopState {
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Signals: r.earlySignalStates(), Mode: r.cfg.mode, Nodes: []nodeState{},
+		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Signals: r.earlySignalStates(), Mode: r.cfg.mode, Failed: r.failedGroups, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded:
@@ -623,7 +626,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 			}
 		}
 	default:
-		if n.Started = int32(w & wordCount); w&wordStopping != 0 {
+		if n.Started = int32(w & wordCount); w&(wordStopping|wordDraining) != 0 {
 			n.Cause = kindOf(w)
 			if origin := s.stopOrigin(ref); Ref(int32(origin)) != noRef {
 				n.Origin = r.plan.nodes[Ref(int32(origin))].ID

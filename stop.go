@@ -89,11 +89,7 @@ func (s *State) stopNode(r Ref, kind CauseKind, origin Ref, manner stopManner) e
 		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
 	}
 	if statusOf(s.words[r]) == Running {
-		if manner == stopDraining && s.words[r]&wordAdmitting == 0 {
-			s.words[r] |= wordDraining
-		} else {
-			s.askToStop(r, kind, origin)
-		}
+		s.stopRunning(r, kind, origin, manner)
 		return nil
 	}
 	s.withdraw(r)
@@ -144,9 +140,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 			continue
 		}
 		if statusOf(w) == Running && manner != stopInstantly {
-			if manner == stopAsking || w&wordAdmitting != 0 { // what is not admitted has not started
-				s.askToStop(r, kind, origin)
-			}
+			s.stopRunning(r, kind, origin, manner)
 			continue
 		}
 		s.withdraw(r)
@@ -164,18 +158,31 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	s.maybeEnd()
 }
 
+// stopRunning asks a running node to stop, or leaves it to finish its attempt, after which there is no other.
+func (s *State) stopRunning(r Ref, kind CauseKind, origin Ref, manner stopManner) {
+	switch w := s.words[r]; {
+	case manner != stopDraining || w&wordAdmitting != 0: // what is not admitted has not started
+		s.askToStop(r, kind, origin)
+	case w&(wordStopping|wordDraining) == 0:
+		s.setStop(r, wordDraining, kind, origin)
+	}
+}
+
 func (s *State) askToStop(r Ref, kind CauseKind, origin Ref) {
 	if s.words[r]&wordStopping != 0 {
 		return // the first cause stands
 	}
-	s.words[r] |= wordStopping | uint64(kind)<<kindShift
+	s.setStop(r, wordStopping, kind, origin)
 	s.stopping = append(s.stopping, r)
-	if origin != noRef {
-		if s.origin == nil {
-			s.origin = map[Ref]Ref{}
-		}
-		s.origin[r] = origin
+}
+
+// setStop notes what a running node is stopped for: wordStopping or wordDraining.
+func (s *State) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
+	s.words[r] = s.words[r]&(1<<kindShift-1) | flag | uint64(kind)<<kindShift
+	if s.origin == nil {
+		s.origin = map[Ref]Ref{}
 	}
+	s.origin[r] = origin
 }
 
 // stopOrigin is what a node that was asked to stop goes back to, as it stands in the word of a terminal node.

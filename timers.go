@@ -161,6 +161,7 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 	if statusOf(w).Terminal() {
 		return
 	}
+	r.wake(now)
 	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
 	rec := &r.records[ref]
 	rec.value, rec.end, rec.noRetry = timeoutAfter(timeout, x.lastErr), now, NoRetryOverall
@@ -188,7 +189,7 @@ func (r *Run) abandon(step *Step, now int64) {
 			c.outer.extra(c.within.ref).behind = true
 		}
 	}
-	r.workers--
+	r.dismiss()
 	switch inline := r.plan.facts[ref].is(factInline); {
 	case r.alone > 0 && inline:
 		r.alone--

@@ -16,6 +16,7 @@ import (
 // comes first has no say in it.
 type tree struct {
 	root    *Run
+	workers int         // goroutines at work in all runs together, abandoned ones not counted
 	limit   int         // slots of all runs together; 0 means no limit
 	used    int         //
 	waiting queue       // runs with a ready node that wants a slot, with one slot all that could go on; the best first; empty without a limit
@@ -64,13 +65,17 @@ func (t *tree) touch(r *Run) {
 func (t *tree) settle(now int64) {
 	t.attend(now)
 	t.root.awaitToken(now)
-	if t.limit == 1 {
+	switch {
+	case t.limit == 1:
 		t.pass(now)
-		return
-	}
 	// A worker that has been started and has not taken its task is the next to have a slot, and sees to the others then.
-	if len(t.waiting) > 0 && t.used < t.limit {
+	case len(t.waiting) > 0 && t.used < t.limit:
 		t.waiting[0].turn.run.dispatch(now)
+	}
+	if t.root.leaving && t.workers == 0 { // not before every run that was touched has started what it has left to do
+		t.root.rest(now)
+		t.touch(t.root)
+		t.attend(now)
 	}
 }
 
@@ -97,7 +102,7 @@ func (t *tree) pass(now int64) {
 		case len(t.waiting) > 0 && t.hasTurn(t.waiting[0]):
 			r := t.waiting[0].turn.run
 			t.coming = true
-			r.workers++
+			r.enlist()
 			go r.work()
 			return
 		case len(t.gated) == 0:

@@ -271,7 +271,7 @@ func (w *worker) take() bool {
 // leave gives up the worker's place and releases the lock.
 func (w *worker) leave() {
 	w.evaluated()
-	w.run.workers--
+	w.run.dismiss()
 	w.run.release(w.now)
 }
 

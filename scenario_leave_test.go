@@ -1,0 +1,492 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// statusAt finds a node by its path.
+func statusAt(res *kahn.Result, path string) kahn.NodeResult {
+	head, rest, deeper := strings.Cut(path, "/")
+	id, _, item := strings.Cut(head, "[")
+	n, _ := res.Node(id)
+	if item {
+		n, _ = n.Sub.Node(head)
+	}
+	if deeper {
+		return statusAt(n.Sub, rest)
+	}
+	return n
+}
+
+// endsWithin waits for a run that was stopped, for some fake time.
+func endsWithin(t *testing.T, run *kahn.Run, d time.Duration) *kahn.Result {
+	t.Helper()
+	select {
+	case <-run.Done():
+	case <-time.After(d):
+		t.Errorf("%v after the stop the run is %v", d, run.Status())
+		run.Leave()
+		run.Cancel()
+		<-run.Done()
+	}
+	res, _ := run.Wait()
+	if left := run.Leftovers(); left != "" && res.Status.Terminal() {
+		t.Errorf("left over: %s", left)
+	}
+	return res
+}
+
+// lingers takes its time after its context has ended.
+func lingers(ctx context.Context, _ *kahn.Step) (any, error) {
+	<-ctx.Done()
+	time.Sleep(100 * ms)
+	return nil, ctx.Err()
+}
+
+func TestScenarioStopWinsOverLeave(t *testing.T) {
+	stops := map[string]func(*kahn.Run){"Cancel": (*kahn.Run).Cancel, "AbortAll": func(r *kahn.Run) { r.AbortAll(errHost) }}
+	for name, stop := range stops {
+		for _, first := range []string{"CancelNode", "Timeout", "nothing"} {
+			inBubble(t, fmt.Sprintf("%s of a run that is being left, %s before", name, first), func(t *testing.T) {
+				cleaned := 0
+				sub := graph(kahn.Node{ID: "x", Do: lingers}, kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: func(context.Context, *kahn.Step) (any, error) {
+					cleaned++
+					return nil, nil
+				}})
+				n := subgraph("S", sub)
+				if first == "Timeout" {
+					n.Timeout = ms
+				}
+				run, err := kahn.Start(t.Context(), graph(n, subgraph("T", graph(n))), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * ms)
+				if first == "CancelNode" {
+					if err := run.CancelNode("S"); err != nil {
+						t.Error(err)
+					}
+				}
+				run.Leave()
+				time.Sleep(ms)
+				stop(run)
+				run.Leave() // too late
+				if res := endsWithin(t, run, 200*ms); !res.Status.Terminal() || cleaned != 2 {
+					t.Errorf("%v, cleaned up %d times", res.Status, cleaned)
+				}
+			})
+		}
+		inBubble(t, name+" of a run that is being left while a cleanup composite runs", func(t *testing.T) {
+			sub := graph(kahn.Node{ID: "y1", Do: takes(100 * ms)}, kahn.Node{ID: "y2", After: []string{"y1"}, Do: takes(0)})
+			clean := subgraph("C", sub)
+			clean.Cleanup, clean.After = true, []string{"a"}
+			run, err := kahn.Start(t.Context(), graph(after("a"), clean, gate("g")), takes(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * ms)
+			run.Leave()
+			time.Sleep(ms)
+			stop(run)
+			res := endsWithin(t, run, 200*ms)
+			if n, _ := res.Node("C"); n.Status != kahn.Completed {
+				t.Errorf("C is %v", n.Status)
+			}
+		})
+	}
+	for how, node := range map[string]kahn.Node{
+		"before the stop": {ID: "c", Cleanup: true},
+		"after the stop":  {ID: "c", Cleanup: true, After: []string{"a"}},
+	} {
+		inBubble(t, "a cleanup node that waits is bounded, "+how, func(t *testing.T) {
+			node.Do = func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
+			run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: lingers}, node), nil, kahn.CleanupTimeout(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * ms)
+			run.Cancel()
+			res := endsWithin(t, run, 1100*ms+100*ms)
+			if n, _ := res.Node("c"); n.Status != kahn.Failed || n.Cause.Kind != kahn.CauseTimeout {
+				t.Errorf("c is %v %v", n.Status, n.Cause)
+			}
+		})
+	}
+}
+
+func TestScenarioLeave(t *testing.T) {
+	inBubble(t, "a node that backs off inside of a composite", func(t *testing.T) {
+		sub := graph(kahn.Node{ID: "x", Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: 50 * ms, MaxDelay: time.Hour, Jitter: kahn.JitterNone}, OverallTimeout: 200 * ms, Do: always(errStep)})
+		rec := newRecorder()
+		run, err := kahn.Start(t.Context(), graph(subgraph("S", sub), kahn.Node{ID: "L", Do: takes(time.Second)}), nil, kahn.OnEvent(rec.add))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms)
+		run.Leave()
+		time.Sleep(ms)
+		if s, _ := run.NodeStatus("S"); s != kahn.Running {
+			t.Errorf("S is %v, though something in it backs off", s)
+		}
+		res := endsWithin(t, run, time.Hour)
+		if s, _ := res.Node("S"); s.Status != kahn.Failed {
+			t.Errorf("S is %v after the overall timeout inside", s.Status)
+		}
+		checkEvents(t, graph(subgraph("S", sub), after("L")), res, rec.all())
+	})
+	inBubble(t, "no iteration and no item is begun", func(t *testing.T) {
+		var c calls
+		loop := subgraph("L", graph(after("x")))
+		loop.Loop = &kahn.Loop{While: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 5, OnLimit: kahn.LoopStop}
+		g := graph(loop, mapped("M", numbers(5), kahn.Map{Limit: 1}))
+		run, err := kahn.Start(t.Context(), g, c.count(takes(20*ms)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * ms)
+		run.Leave()
+		res := endsWithin(t, run, 20*ms)
+		if c.of("x") != 2 || c.of("M") != 2 || res.Status != kahn.RunSuspended {
+			t.Errorf("%v after %d iterations and %d items", res.Status, c.of("x"), c.of("M"))
+		}
+		res, err = kahn.Resume(t.Context(), g, c.count(takes(20*ms)), res.Snapshot(), nil)
+		if err != nil || c.of("x") != 5 || c.of("M") != 5 {
+			t.Errorf("%v, %v after %d iterations and %d items", res.Status, err, c.of("x"), c.of("M"))
+		}
+	})
+	inBubble(t, "a node that times out while it waits wakes the run", func(t *testing.T) {
+		waits := kahn.Node{ID: "w", OverallTimeout: time.Second, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }}
+		for _, g := range []*kahn.Graph{graph(waits, kahn.Node{ID: "A", In: []kahn.Edge{{From: "w", On: kahn.OnFailure}}}),
+			graph(subgraph("S", graph(waits)), kahn.Node{ID: "A", In: []kahn.Edge{{From: "S", On: kahn.OnFailure}}})} {
+			r := tryControlled(t, t.Context(), g, takes(time.Second), func(run *kahn.Run) {
+				time.Sleep(1500 * ms)
+				if s := run.Status(); s != kahn.RunRunning {
+					t.Errorf("the run is %v while a step runs", s)
+				}
+			})
+			if r.Status != kahn.RunCompleted {
+				t.Errorf("%v: %v", r.Status, r.err)
+			}
+		}
+	})
+}
+
+// TestStopEndsRun: after a stop, at any depth, before and after any Leave, a run ends within CancelGrace and CleanupTimeout.
+func TestStopEndsRun(t *testing.T) {
+	n := uint64(400)
+	if testing.Short() {
+		n = 100
+	}
+	const grace, cleanup = 20 * ms, 150 * ms
+	for seed := range n {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(31, seed))
+			g := treeGen{rng: rng, inline: true, waits: true, cleanups: true}.tree(2)
+			opts := []kahn.Option{kahn.Limit(rng.IntN(3)), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)), kahn.FailureMode(rng.IntN(3)),
+				kahn.StopMode(rng.IntN(2)), kahn.SuspendMode(1 + rng.IntN(2)), kahn.CancelGrace(grace), kahn.CleanupTimeout(cleanup), kahn.Random(func() float64 { return 0.5 })}
+			run, err := kahn.Start(t.Context(), g, randomStep(rng.Uint64()), opts...)
+			if err != nil {
+				t.Fatal(seed, err)
+			}
+			for range rng.IntN(6) {
+				time.Sleep(time.Duration(rng.IntN(40)) * ms)
+				switch rng.IntN(4) {
+				case 0:
+					_ = run.CancelNode(fmt.Sprint("n", rng.IntN(4)))
+				case 1:
+					if rng.IntN(3) == 0 {
+						run.Leave()
+					}
+				default:
+					if w := run.Waiting(); len(w) > 0 {
+						_ = run.Signal(w[rng.IntN(len(w))].Token, rng.IntN(3) > 0)
+					}
+				}
+			}
+			stop := run.Cancel
+			if rng.IntN(2) == 0 {
+				stop = func() { run.AbortAll(errHost) }
+			}
+			left := run.Status() == kahn.RunSuspended // it may have been left before
+			stop()
+			if rng.IntN(2) == 0 {
+				run.Leave()
+			}
+			// Attempts that are left to finish take up to 70 ms, and cleanup nodes follow one another.
+			res := endsWithin(t, run, 100*ms+grace+8*cleanup)
+			if !res.Status.Terminal() && !left {
+				t.Errorf("it is %v", res.Status)
+			}
+			if t.Failed() {
+				t.Errorf("seed %d", seed)
+			}
+			time.Sleep(time.Second) // what was abandoned returns
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// randomStep makes a step whose attempts take their time, fail, skip or suspend themselves, or ignore their context, as the salt
+// and their path have it.
+func randomStep(salt uint64) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		path := s.Path()
+		h := rand.New(rand.NewPCG(salt, uint64(len(path)*31+s.Attempt())+uint64(s.Index()+1)*7+uint64(path[len(path)-1])))
+		d := time.Duration(h.IntN(40)) * ms
+		switch h.IntN(12) {
+		case 0:
+			time.Sleep(d + 30*ms) // whatever its context says
+			return nil, ctx.Err()
+		case 1:
+			time.Sleep(d)
+			return nil, errStep
+		case 2:
+			return nil, kahn.Skip("no")
+		case 3, 4:
+			if _, ok := s.Resumed(); !ok {
+				if _, err := takes(d)(ctx, s); err != nil {
+					return nil, err
+				}
+				return nil, kahn.Suspend("", nil, nil)
+			}
+		}
+		return takes(d)(ctx, s)
+	}
+}
+
+func TestScenarioDrainingStepSuspends(t *testing.T) {
+	for how, want := range map[string]kahn.CauseKind{
+		"Cancel": kahn.CauseCancelRun, "AbortAll": kahn.CauseAbortAll, "StopScheduling": kahn.CauseFailFast, "sibling": kahn.CauseSiblingFailure,
+	} {
+		for _, deep := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("%s, deep %v", how, deep), func(t *testing.T) {
+				waits := kahn.Node{ID: "w", Do: func(context.Context, *kahn.Step) (any, error) {
+					time.Sleep(time.Second)
+					return nil, kahn.Suspend("", nil, nil)
+				}}
+				fails := kahn.Node{ID: "f", Do: takes(ms)}
+				opts := []kahn.Option{kahn.Drain}
+				switch how {
+				case "StopScheduling":
+					opts = []kahn.Option{kahn.StopScheduling}
+					fails.Do = always(errStep)
+				case "sibling":
+					waits.Groups, fails.Groups = []string{"g"}, []string{"g"}
+					fails.Do = always(errStep)
+				}
+				g := graph(waits, fails)
+				if deep {
+					inner := subgraph("S", graph(waits))
+					if inner.Groups = waits.Groups; how == "sibling" {
+						inner.Sub = graph(kahn.Node{ID: "w", Do: waits.Do})
+					}
+					g = graph(inner, fails)
+				}
+				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+				run, err := kahn.Start(t.Context(), g, nil, opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * ms)
+				switch how {
+				case "Cancel":
+					run.Cancel()
+				case "AbortAll":
+					run.AbortAll(errHost)
+				}
+				res := endsWithin(t, run, time.Second)
+				id := "w"
+				if deep {
+					id = "S"
+				}
+				if n, _ := res.Node(id); n.Cause.Kind != want {
+					t.Errorf("%s is %v %v", id, n.Status, n.Cause)
+				}
+				if how != "Cancel" && res.Status != kahn.RunFailed {
+					t.Errorf("the run is %v", res.Status)
+				}
+			})
+		}
+	}
+	inBubble(t, "Execute", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "w", Do: func(context.Context, *kahn.Step) (any, error) {
+			time.Sleep(time.Second)
+			return nil, kahn.Suspend("", nil, nil)
+		}}, kahn.Node{ID: "f", Do: always(errStep)})
+		if res, err := kahn.Execute(t.Context(), g, nil, kahn.StopScheduling); !errors.Is(err, errStep) || res.Status != kahn.RunFailed {
+			t.Errorf("%v, %v", res.Status, err)
+		}
+	})
+}
+
+// TestScenarioGroupsInside: CancelOnFailure concerns the members at every depth.
+func TestScenarioGroupsInside(t *testing.T) {
+	in := func(n kahn.Node) kahn.Node { n.Groups = []string{"g"}; return n }
+	fails := func(id string) kahn.Node {
+		return kahn.Node{ID: id, Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(5 * ms); return nil, errStep }}
+	}
+	slow := func(id string) kahn.Node { return kahn.Node{ID: id, Do: takes(50 * ms)} }
+	caught := func(id string) kahn.Node {
+		return kahn.Node{ID: id, In: []kahn.Edge{{From: "f", On: kahn.OnFailure}}, Do: takes(0)}
+	}
+	for _, row := range []struct {
+		name  string
+		nodes []kahn.Node
+		want  string // of paths
+	}{
+		{"from outside to inside", []kahn.Node{in(fails("f")), subgraph("S", graph(in(slow("x")), slow("y")))}, "f:F S:F S/x:X S/y:ok"},
+		{"from inside to outside", []kahn.Node{in(slow("x")), subgraph("S", graph(in(fails("f")), caught("c")))}, "x:X S:ok S/f:F S/c:ok"},
+		{"across", []kahn.Node{subgraph("S", graph(in(fails("f")), caught("c"))), subgraph("T", graph(subgraph("U", graph(in(slow("x"))))))}, "S:ok S/f:F T:F T/U:F T/U/x:X"},
+		{"a composite that is a member", []kahn.Node{in(fails("f")), in(subgraph("S", graph(slow("x"))))}, "f:F S:X S/x:X"},
+		{"not a composite around it", []kahn.Node{in(subgraph("S", graph(in(fails("f")), caught("c"), in(slow("x")), slow("y"))))}, "S:F S/f:F S/c:ok S/x:X S/y:ok"},
+		{"a member that has not begun", []kahn.Node{in(fails("f")), slow("a"), func() kahn.Node {
+			n := subgraph("S", graph(in(slow("x")), slow("y")))
+			n.After = []string{"a"}
+			return n
+		}()}, "f:F a:ok S:F S/x:X S/y:ok"},
+		{"a group of its own", []kahn.Node{in(fails("f")), func() kahn.Node {
+			sub := graph(in(slow("x")))
+			sub.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+			return subgraph("S", sub)
+		}()}, "f:F S:ok S/x:ok"},
+		{"an item is no member, the map is", []kahn.Node{in(slow("x")), func() kahn.Node {
+			n := in(mapped("M", numbers(2), kahn.Map{ToleratedCount: 1}))
+			n.Do = func(ctx context.Context, s *kahn.Step) (any, error) {
+				if s.Index() == 0 {
+					return nil, errStep
+				}
+				return takes(10*ms)(ctx, s)
+			}
+			return n
+		}()}, "x:ok M:ok M[0]:F M[1]:ok"},
+		{"a map that fails", []kahn.Node{in(slow("x")), func() kahn.Node {
+			n := in(mapped("M", numbers(2), kahn.Map{}))
+			n.Do = always(errStep)
+			return n
+		}()}, "x:X M:F M[0]:F M[1]:F"},
+		{"a map that is stopped", []kahn.Node{in(fails("f")), func() kahn.Node {
+			n := in(mapped("M", numbers(2), kahn.Map{}))
+			n.Do = takes(20 * ms)
+			return n
+		}()}, "f:F M:X M[0]:X M[1]:X"},
+	} {
+		for _, mode := range []kahn.StopMode{kahn.Interrupt, kahn.Drain} {
+			inBubble(t, fmt.Sprintf("%s, %v", row.name, mode), func(t *testing.T) {
+				g := graph(row.nodes...)
+				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+				rec := newRecorder()
+				res, _ := kahn.Execute(t.Context(), g, nil, mode, kahn.OnEvent(rec.add))
+				if err := kahntest.CheckEvents(g, res, rec.all()); err != nil {
+					t.Error(err)
+				}
+				want := row.want
+				if mode == kahn.Drain { // a running leaf is left to finish
+					return
+				}
+				for _, w := range strings.Fields(want) {
+					path, status, _ := strings.Cut(w, ":")
+					if got := statusAt(res, path); got.Status.String()[:1] != map[string]string{"ok": "c", "F": "f", "X": "a"}[status] ||
+						status == "X" && got.Cause.Kind != kahn.CauseSiblingFailure && got.Cause.Kind != kahn.CauseAbortAll {
+						t.Errorf("%s is %v %v, not %s", path, got.Status, got.Cause.Kind, status)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestScenarioGroupsAttemptedAgain: a failure inside of a composite that is attempted again is one of that attempt.
+func TestScenarioGroupsAttemptedAgain(t *testing.T) {
+	for _, attempts := range []int{2, 3} { // the first two fail
+		for _, deep := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("%d attempts, deep %v", attempts, deep), func(t *testing.T) {
+				calls := 0
+				f := kahn.Node{ID: "f", Groups: []string{"g"}, Do: func(context.Context, *kahn.Step) (any, error) {
+					time.Sleep(5 * ms)
+					if calls++; calls < 3 {
+						return nil, errStep
+					}
+					return nil, nil
+				}}
+				x := kahn.Node{ID: "x", Groups: []string{"g"}, Do: takes(20 * ms)}
+				s := subgraph("S", graph(f, x))
+				if deep {
+					s = subgraph("S", graph(subgraph("T", graph(f)), x))
+				}
+				s.Retry = kahn.Retry{MaxAttempts: attempts, InitialDelay: ms, Jitter: kahn.JitterNone}
+				y := kahn.Node{ID: "y", Groups: []string{"g"}, Do: takes(200 * ms)}
+				late := subgraph("L", graph(kahn.Node{ID: "z", Groups: []string{"g"}, Do: takes(0)}, after("a")), "S")
+				late.Join = kahn.AllDone
+				g := graph(s, y, late)
+				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+				res, _ := kahn.Execute(t.Context(), g, takes(0))
+				want := map[string]kahn.Status{"S": kahn.Completed, "S/x": kahn.Completed, "y": kahn.Completed, "L/z": kahn.Completed, "L/a": kahn.Completed}
+				if attempts == 2 {
+					want = map[string]kahn.Status{"S": kahn.Failed, "S/x": kahn.Aborted, "y": kahn.Aborted, "L/z": kahn.Aborted, "L/a": kahn.Completed}
+				}
+				for path, status := range want {
+					if n := statusAt(res, path); n.Status != status {
+						t.Errorf("%s is %v %v, not %v", path, n.Status, n.Cause, status)
+					}
+				}
+			})
+		}
+	}
+	inBubble(t, "a failure that the attempt survives is for good when the composite has ended", func(t *testing.T) {
+		f := kahn.Node{ID: "f", Groups: []string{"g"}, Do: always(errStep)}
+		s := subgraph("S", graph(f, kahn.Node{ID: "c", In: []kahn.Edge{{From: "f", On: kahn.OnFailure}}, Do: takes(50 * ms)}))
+		s.Retry = kahn.Retry{MaxAttempts: 2}
+		g := graph(s, kahn.Node{ID: "y", Groups: []string{"g"}, Do: takes(200 * ms)})
+		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+		rec := newRecorder()
+		res, _ := kahn.Execute(t.Context(), g, nil, kahn.OnEvent(rec.add))
+		if n := statusAt(res, "y"); n.Status != kahn.Aborted || n.Duration != 50*ms || statusAt(res, "S").Status != kahn.Completed {
+			t.Errorf("y is %v after %v", n.Status, n.Duration)
+		}
+		checkEvents(t, g, res, rec.all())
+	})
+	inBubble(t, "the iterations of a loop, and lives", func(t *testing.T) {
+		f := kahn.Node{ID: "f", Groups: []string{"g"}, Do: always(errStep)}
+		loop := subgraph("L", graph(f, kahn.Node{ID: "c", In: []kahn.Edge{{From: "f", On: kahn.OnFailure}}}, gate("q", "c"), kahn.Node{ID: "x", Groups: []string{"g"}, After: []string{"q"}}))
+		loop.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 5}
+		loop.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: ms}
+		g := graph(loop, kahn.Node{ID: "y", Groups: []string{"g"}, After: []string{"L"}}, gate("p"))
+		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+		res, err := kahn.Execute(t.Context(), g, takes(0))
+		if err != nil || statusAt(res, "L").Sub == nil {
+			t.Fatal(res, err)
+		}
+		for i := 0; res.Status == kahn.RunSuspended && i < 9; i++ {
+			signals := map[string]any{}
+			for _, w := range res.Waiting {
+				if w.Node != "p" || len(res.Waiting) == 1 {
+					signals[w.Token] = true
+				}
+			}
+			data, err := res.Snapshot().MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := new(kahn.Snapshot)
+			if err := s.UnmarshalJSON(data); err != nil {
+				t.Fatal(err)
+			}
+			res, _ = kahn.Resume(t.Context(), g, takes(0), s, signals)
+		}
+		if l, y := statusAt(res, "L"), statusAt(res, "y"); l.Status != kahn.Failed || l.Attempts != 2 || y.Status != kahn.Aborted || res.Status != kahn.RunFailed {
+			t.Errorf("%v: L is %v after %d attempts, y is %v", res.Status, l.Status, l.Attempts, y.Status)
+		}
+	})
+}
