@@ -134,6 +134,9 @@ func (c *compiler) checkDefaults() {
 	if err := d.Retry.validate(); err != nil {
 		c.add("Defaults: %w", err)
 	}
+	if d.Timeout < 0 && d.Timeout != NoTimeout {
+		c.add("Defaults: %w: Timeout %v is negative", ErrBadValue, d.Timeout)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.g.merges)) {
 		if c.g.merges[name] == nil {
 			c.add("%w: merge strategy %s is nil or registered twice", ErrBadValue, quoteID(name))
@@ -320,7 +323,7 @@ func (c *compiler) checkNode(i int) {
 		name string
 		d    time.Duration
 	}{{"Timeout", n.Timeout}, {"OverallTimeout", n.OverallTimeout}, {"Estimate", n.Estimate}} {
-		if d.d < 0 {
+		if d.d < 0 && (d.name != "Timeout" || d.d != NoTimeout) {
 			bad(ErrBadValue, "%s %v is negative", d.name, d.d)
 		}
 	}

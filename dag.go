@@ -80,7 +80,13 @@ type Defaults struct {
 	OnUpstreamFailure UpstreamPolicy
 	GuardErrors       GuardPolicy
 	Retry             Retry
+	// Timeout bounds each attempt of a step. Composites and conditions with a test are not steps. A node that is to have none has
+	// [NoTimeout].
+	Timeout time.Duration
 }
+
+// NoTimeout is the Timeout of a node whose attempts are not bounded although the Defaults of its graph have a Timeout.
+const NoTimeout time.Duration = -1
 
 // Group is a set of nodes with a limit, or a fate, of their own.
 type Group struct {
@@ -125,7 +131,7 @@ type Node struct {
 	// Sub makes the node a sub-graph: it is performed by a nested run of Sub, whose root inputs are the node's parameters.
 	//
 	// The node completes when that run does, with the run's output: that of the graph's end node, else of its only leaf,
-	// else a map of the outputs of its leaves, by id. It fails with [CauseSubrun] when the run fails; a retry is a fresh
+	// else a map of the outputs of its leaves, by id; if every node of Sub was skipped it is skipped, too. It fails with [CauseSubrun] when the run fails; a retry is a fresh
 	// run. The nested run has the options and the limits of the outer one, and its nodes take the slots, not this node.
 	// Only the Retry of the node itself applies to it, no default. With Map or Loop, Sub is performed for each item or
 	// iteration.
@@ -194,7 +200,7 @@ type Node struct {
 
 	// Retry is the node's retry policy. The zero value uses the defaults of the graph, then of the run, then one attempt.
 	Retry Retry
-	// Timeout bounds each attempt, from its start. Zero means no bound.
+	// Timeout bounds each attempt, from its start. Zero means that of the graph's Defaults, and no bound if they have none.
 	Timeout time.Duration
 	// OverallTimeout bounds the node from its first start to its end, waiting between attempts included. Zero means no
 	// bound.
@@ -431,10 +437,11 @@ func (d Defaults) or(outer *Defaults) Defaults {
 	if d.Retry.isZero() {
 		d.Retry = outer.Retry
 	}
+	d.Timeout = cmp.Or(d.Timeout, outer.Timeout)
 	return d
 }
 
 func sameDefaults(a, b Defaults) bool {
-	return a.SkipMode == b.SkipMode && a.OnUpstreamFailure == b.OnUpstreamFailure && a.GuardErrors == b.GuardErrors &&
+	return a.SkipMode == b.SkipMode && a.OnUpstreamFailure == b.OnUpstreamFailure && a.GuardErrors == b.GuardErrors && a.Timeout == b.Timeout &&
 		a.Retry.equal(b.Retry)
 }

@@ -73,6 +73,9 @@ func (c *compiler) resolve(r Ref) {
 	if !n.Retry.isZero() {
 		n.Retry = n.Retry.withDefaults()
 	}
+	if n.Timeout == 0 && n.ownStep() {
+		n.Timeout = d.Timeout
+	}
 	set := func(flag factFlags, on bool) {
 		if on {
 			f.flags |= flag

@@ -53,6 +53,8 @@ type MapError struct {
 	Failed int
 	// Errs are the errors of the items that failed, each a [*NodeError], in the order of the list.
 	Errs []error
+	// Indexes are the places of these items in the list.
+	Indexes []int
 }
 
 // Error names the numbers and the first error.
@@ -244,37 +246,27 @@ func (w *worker) ofItems(c *Run) conclusion {
 	if kind := c.stoppedBy; kind != CauseNone && c.verdict.status != RunCompleted {
 		return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: c.outcome().err}
 	}
-	out := make([]any, 0, x.len())
+	out := make([]any, 0, len(c.st.words))
 	degraded := false
-	var errs []error
 	for i, word := range c.st.words {
-		switch statusOf(word) {
-		case Completed:
+		switch {
+		case statusOf(word) == Completed:
 			out = append(out, c.records[i].value)
 			degraded = degraded || word&wordTolerated != 0
-			continue
-		case Failed, Cancelled:
-			errs = append(errs, c.nodeError(Ref(i)))
-		}
-		if !x.m.Compact {
+		case !x.m.Compact:
 			out = append(out, nil)
 		}
 	}
-	if x.abort || x.m.exceeded(len(errs), x.len()) {
-		e := &MapError{Results: make([]any, x.len()), Failed: len(errs), Errs: errs}
-		for i, word := range c.st.words {
-			if statusOf(word) == Completed {
-				e.Results[i] = c.records[i].value
-			}
-		}
-		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseMapItems}, err: e, noRetry: NoRetryCause, abortRun: x.abort}
+	failed := c.failedItems()
+	if failed != nil && (x.abort || x.m.exceeded(failed.Failed, x.len())) {
+		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseMapItems}, err: failed, noRetry: NoRetryCause, abortRun: x.abort}
 	}
 	done := w.conclude(attemptResult{value: out})
-	done.Degraded = done.Status == Completed && (degraded || len(errs) > 0)
+	done.Degraded = done.Status == Completed && (degraded || failed != nil)
 	return done
 }
 
-// checkMap validates a map.
+// check validates a map.
 func (m *Map) check(bad func(kind error, format string, args ...any)) {
 	switch {
 	case m.Over == "":

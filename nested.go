@@ -192,6 +192,9 @@ func (w *worker) returned() bool {
 // ofChild is what a composite comes to by the run of its sub-graph.
 func (w *worker) ofChild(c *Run) conclusion {
 	v := &c.verdict
+	if v.status == RunCompleted && c.st.allSkipped() {
+		return conclusion{Outcome: Outcome{Status: Skipped}, skip: "every node of its graph was skipped"}
+	}
 	if v.status == RunCompleted {
 		done := w.conclude(attemptResult{value: c.output()})
 		done.Degraded = v.degraded && done.Status == Completed
@@ -206,6 +209,11 @@ func (w *worker) ofChild(c *Run) conclusion {
 		return conclusion{Outcome: Outcome{Status: Cancelled, Cause: CauseExternal}, err: err}
 	}
 	return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: err}
+}
+
+// allSkipped reports whether there are nodes, and all of them were skipped.
+func (s *State) allSkipped() bool {
+	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
 }
 
 // outcome is the Result of a run that has ended.

@@ -309,6 +309,65 @@ func (p *Plan) Tiers() [][]string {
 	return tiers
 }
 
+// Ancestors returns the ids of all nodes from which a path of edges of any kind leads to the node, in the order of declaration; nil
+// for an unknown id. The end node follows all others. It takes time linear in the graph.
+func (p *Plan) Ancestors(id string) []string {
+	r, ok := p.Ref(id)
+	switch {
+	case !ok:
+		return nil
+	case r == p.end:
+		return p.idsOf(func(n Ref) bool { return n != r })
+	}
+	return p.reachable(r, func(r Ref, visit func(Ref)) {
+		for _, i := range p.in.row(r) {
+			visit(p.edges[i].from)
+		}
+	})
+}
+
+// Descendants returns the ids of all nodes to which a path leads from the node, in the order of declaration, the end node among them;
+// nil for an unknown id. It takes time linear in the graph.
+func (p *Plan) Descendants(id string) []string {
+	r, ok := p.Ref(id)
+	if !ok {
+		return nil
+	}
+	return p.reachable(r, func(r Ref, visit func(Ref)) {
+		for _, a := range p.outOf(r) {
+			visit(a.to)
+		}
+		if p.end != noRef && r != p.end {
+			visit(p.end)
+		}
+	})
+}
+
+func (p *Plan) reachable(from Ref, neighbours func(Ref, func(Ref))) []string {
+	seen := make([]bool, len(p.nodes))
+	work := []Ref{from}
+	for len(work) > 0 {
+		r := work[len(work)-1]
+		work = work[:len(work)-1]
+		neighbours(r, func(n Ref) {
+			if !seen[n] {
+				seen[n] = true
+				work = append(work, n)
+			}
+		})
+	}
+	return p.idsOf(func(r Ref) bool { return seen[r] })
+}
+
+func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
+	for _, r := range p.declared {
+		if in(r) {
+			ids = append(ids, p.nodes[r].ID)
+		}
+	}
+	return ids
+}
+
 // CriticalPath returns the ids along the longest path by Estimate, without what follows that is not estimated to take any
 // time; by the number of nodes where none is estimated.
 func (p *Plan) CriticalPath() []string {

@@ -243,7 +243,8 @@ func (s *Step) UpstreamAll() map[string]any {
 	return m
 }
 
-// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil.
+// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. Of a map that completed although
+// some of its items failed it is the [*MapError] that tells which.
 func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
 
 // Root returns a root input of the run. Inside a composite that is a parameter of the composite.
@@ -421,6 +422,13 @@ func Param[T any](s *Step, name string) (T, error) {
 func Upstream[T any](s *Step, id string) (T, error) {
 	v, ok := s.Upstream(id)
 	return typed[T](v, ok, "upstream", id)
+}
+
+// Root returns a root input as a T. It is exact: a value of another type is an error that matches [ErrType], a missing or null one
+// an error that matches [ErrNoValue].
+func Root[T any](s *Step, name string) (T, error) {
+	v, ok := s.Root(name)
+	return typed[T](v, ok, "root input", name)
 }
 
 func typed[T any](v any, ok bool, what, name string) (T, error) {

@@ -110,7 +110,7 @@ func (r *Run) armGrace(step *Step, x *extra) {
 
 // armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
 func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
-	timeout := n.Timeout
+	timeout := max(n.Timeout, 0)  // of NoTimeout
 	if fallback || n.Map != nil { // of a map it is the timeout of each item
 		timeout = 0
 	}

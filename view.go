@@ -73,7 +73,8 @@ func (v View) Output(id string) any {
 	return v.run.clone(v.run.records[r].value)
 }
 
-// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError].
+// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]; and that
+// of a map that completed although some of its items failed: a [*MapError].
 func (v View) Err(id string) error {
 	r, ok := v.ancestor(id)
 	if !ok {
@@ -81,6 +82,11 @@ func (v View) Err(id string) error {
 	}
 	v.run.st.mu.Lock()
 	defer v.run.st.mu.Unlock()
+	if items := v.run.endedItems(r); items != nil {
+		if failed := items.failedItems(); failed != nil {
+			return failed
+		}
+	}
 	return v.run.nodeError(r)
 }
 

@@ -1,0 +1,93 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+)
+
+// UpstreamItems returns what the edge from a map delivered as a []T: the output of item i at place i, and the zero T where an item
+// has none. errs says why: it is nil if no item failed, and else as long as the list, with the errors of the items that did. It works
+// for a map that failed, too, if the edge brings its error.
+//
+// Under Map.Compact the list of a map of which no item failed has only the outputs that there are. An element of another type is an
+// error that matches [ErrType], and a node that delivered nothing one that matches [ErrNoValue].
+func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
+	v, ok := s.Upstream(id)
+	return typedItems[T](v, ok, s.UpstreamErr(id), "upstream", id)
+}
+
+// OutputItems is UpstreamItems for the output of a map in a Result. An unknown id is an error that matches [ErrUnknownNode].
+func OutputItems[T any](r *Result, id string) (list []T, errs []error, err error) {
+	n, ok := r.Node(id)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
+	}
+	failed := n.Err
+	ref, _ := r.performed().plan.Ref(id)
+	if items := r.performed().endedItems(ref); items != nil {
+		if e := items.failedItems(); e != nil {
+			failed = e
+		}
+	}
+	return typedItems[T](n.Output, n.Status == Completed, failed, "output of", id)
+}
+
+func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T, errs []error, err error) {
+	values, is := v.([]any)
+	var e *MapError
+	switch {
+	case errors.As(failed, &e):
+		values, errs = e.Results, make([]error, len(e.Results))
+		for i, place := range e.Indexes {
+			errs[place] = e.Errs[i]
+		}
+	case !ok || v == nil:
+		return nil, nil, fmt.Errorf("%s %s: %w", what, quoteID(id), ErrNoValue)
+	case !is:
+		return nil, nil, fmt.Errorf("%s %s: %w: %T instead of the list that a map returns", what, quoteID(id), ErrType, v)
+	}
+	list = make([]T, len(values))
+	for i, value := range values {
+		if value == nil {
+			continue
+		}
+		if list[i], is = value.(T); !is {
+			return nil, nil, fmt.Errorf("%s %s: item %d: %w: %T instead of %T", what, quoteID(id), i, ErrType, value, list[i])
+		}
+	}
+	return list, errs, nil
+}
+
+// endedItems returns the run of the items of a map that has completed with their outputs, or nil.
+func (r *Run) endedItems(ref Ref) *Run {
+	if r.plan.nodes[ref].Map == nil || statusOf(r.st.words[ref]) != Completed || r.records[ref].fallback {
+		return nil
+	}
+	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child.items != nil {
+		return x.comp.child
+	}
+	return nil
+}
+
+// failedItems returns what failed in the run of a map's items, which has ended; nil if nothing did.
+func (r *Run) failedItems() *MapError {
+	var e *MapError
+	for i, word := range r.st.words {
+		if status := statusOf(word); status == Failed || status == Cancelled {
+			if e == nil {
+				e = &MapError{Results: make([]any, len(r.st.words))}
+			}
+			e.Errs, e.Indexes = append(e.Errs, r.nodeError(Ref(i))), append(e.Indexes, i)
+		}
+	}
+	if e == nil {
+		return nil
+	}
+	e.Failed = len(e.Errs)
+	for i, word := range r.st.words {
+		if statusOf(word) == Completed {
+			e.Results[i] = r.records[i].value
+		}
+	}
+	return e
+}
