@@ -50,6 +50,9 @@ func (r *Run) Leftovers() string {
 			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
 		}
 	}
+	if q := r.single; q != nil && q.Len() > 0 {
+		left = append(left, fmt.Sprintf("%d alarms", q.Len()))
+	}
 	for i, x := range s.limits.groups {
 		if x.slots != nil && x.used != 0 {
 			left = append(left, fmt.Sprintf("%d slots of group or key %d", x.used, i))

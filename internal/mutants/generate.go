@@ -17,7 +17,7 @@ import (
 // core are the files that decide what happens to a node and to a run.
 var core = []string{
 	"state.go", "settle.go", "stop.go", "suspend.go", "join.go", "runstatus.go", "restore.go",
-	"worker.go", "conclusion.go", "nested.go", "tree.go", "single.go", "timers.go", "limits.go",
+	"worker.go", "conclusion.go", "nested.go", "tree.go", "single.go", "timers.go", "limits.go", "group.go",
 }
 
 // mutant is a bug that was made from the code, and where.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -97,15 +98,16 @@ func find(list []entry, mutants []mutant) error {
 	for _, m := range mutants {
 		known[format(m.Bug)] = m.Bug
 	}
+	var errs []error
 	for i, e := range list {
 		b, ok := known[format(e.Bug)]
 		if !ok {
-			return fmt.Errorf("no such mutant:\n%s", format(e.Bug))
+			errs = append(errs, fmt.Errorf("no such mutant:\n%s", format(e.Bug)))
 		}
 		if e.note == "" {
-			return fmt.Errorf("nothing is said about\n%s", format(e.Bug))
+			errs = append(errs, fmt.Errorf("nothing is said about\n%s", format(e.Bug)))
 		}
 		list[i].Bug = b
 	}
-	return nil
+	return errors.Join(errs...)
 }

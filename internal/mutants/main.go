@@ -41,6 +41,7 @@ func main() {
 	flag.Int64Var(&j.seed, "seed", 1, "chooses the mutants")
 	flag.StringVar(&j.only, "only", "", "only mutants whose text in the list contains this")
 	flag.DurationVar(&j.limit, "for", 0, "stop after so long; 0 means when all is done")
+	flag.DurationVar(&j.slow, "slow", 0, "leave out tests that take longer than this; 0 means none")
 	list := flag.Bool("list", false, "print all mutants, and try none")
 	flag.Parse()
 	if *list {
@@ -68,7 +69,7 @@ type job struct {
 	root, cache, only string
 	n                 int
 	seed              int64
-	limit             time.Duration
+	limit, slow       time.Duration
 }
 
 // report is the result of a job.
@@ -165,6 +166,8 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 			return nil, err
 		}
 	}
+	quick := c.Suite.without(j.slow)
+	source += fmt.Sprint(" without those above ", j.slow)
 	r := &report{counts: map[string]*count{}}
 	for i, m := range chosen {
 		key := format(m.Bug)
@@ -181,7 +184,7 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 		v := c.Verdicts[key]
 		if v.Source != source {
 			began := time.Now()
-			if v = c.Suite.try(ctx, j.root, binary, i, m, v); ctx.Err() != nil {
+			if v = quick.try(ctx, j.root, binary, i, m, v); ctx.Err() != nil {
 				r.left++
 				continue
 			}

@@ -142,6 +142,14 @@ type verdict struct {
 	Source string // the hash of the code and tests for which this was found
 }
 
+// without leaves out the tests that take longer than slow, if that is not zero.
+func (s *suite) without(slow time.Duration) *suite {
+	if slow == 0 {
+		return s
+	}
+	return &suite{slices.DeleteFunc(slices.Clone(s.Groups), func(g group) bool { return len(g.Tests) == 1 && g.Seconds > slow.Seconds() })}
+}
+
 // try runs the tests that can notice a mutant until one fails. The test that was the first to fail last time is the first.
 func (s *suite) try(ctx context.Context, root, binary string, bug int, m mutant, last verdict) verdict {
 	v := verdict{How: "covered by no test"}
@@ -155,7 +163,8 @@ func (s *suite) try(ctx context.Context, root, binary string, bug int, m mutant,
 		}
 		r := g.run(ctx, root, binary, bug, 1)
 		if r.timedOut && len(g.Tests) > 1 { // it does not end, or the machine is slow: the test by itself, with more time
-			if r = (&group{Tests: []string{r.test}, Seconds: g.Seconds}).run(ctx, root, binary, bug, 4); !r.failed {
+			alone := &group{Tests: []string{r.test}, Seconds: moderate}
+			if r = alone.run(ctx, root, binary, bug, 3); !r.failed {
 				r = g.run(ctx, root, binary, bug, 10)
 			}
 		}

@@ -1,0 +1,600 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// What follows from the end of a node, where few other tests look: without anybody who listens, in the line of a group, between
+// two attempts, for what is told of a failure.
+
+// TestEndWithoutListeners: the end node comes after everything else also when nobody listens to events, plain nodes
+// follow one another without a look at the rest.
+func TestEndWithoutListeners(t *testing.T) {
+	for name, nodes := range map[string][]kahn.Node{
+		"one":    {after("A")},
+		"chain":  {after("A"), after("B", "A"), after("C", "B")},
+		"fan":    {after("A"), after("B", "A"), after("C", "A"), after("D", "B", "C")},
+		"apart":  {after("A"), after("B"), after("C")},
+		"nobody": {},
+	} {
+		for _, limit := range []int{0, 1, 2} {
+			for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+				inBubble(t, fmt.Sprintf("%s, limit %d, %v", name, limit, mode), func(t *testing.T) {
+					end := kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }}
+					var c calls
+					res, err := kahn.Execute(t.Context(), graph(append(slices.Clone(nodes), end)...), c.count(takes(ms)), kahn.Limit(limit), mode)
+					if err != nil || res.Status != kahn.RunCompleted || res.Output != "end" {
+						t.Fatalf("%v with output %v, %v", res.Status, res.Output, err)
+					}
+					last, _ := res.Node("end")
+					for n := range res.Nodes() {
+						if n.Status != kahn.Completed || n.ID != "end" && (n.Start.Add(n.Duration).After(last.Start) || c.of(n.ID) != 1) {
+							t.Errorf("%s is %v, began at %v and took %v, the end began at %v", n.ID, n.Status, n.Start, n.Duration, last.Start)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestLineOfAGroup: a slot that becomes free goes to the best of those that wait for it by then, whatever order they came in, and
+// to nobody who has stopped waiting.
+func TestLineOfAGroup(t *testing.T) {
+	for seed := range uint64(20) {
+		inBubble(t, fmt.Sprint("seed ", seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			const n = 12
+			g := graph(kahn.Node{ID: "holder", Priority: 1000, Groups: []string{"g"}, Do: takes(100 * ms)})
+			g.Groups = []kahn.Group{{Name: "g", Limit: 1}}
+			var want []string
+			priorities := map[string]int{}
+			for i, arrival := range random.Perm(n) {
+				id := fmt.Sprint("m", i)
+				priorities[id] = random.IntN(n)
+				g.Add(kahn.Node{ID: "before_" + id, Do: takes(time.Duration(1+arrival) * ms)},
+					kahn.Node{ID: id, After: []string{"before_" + id}, Groups: []string{"g"}, Priority: priorities[id], Do: takes(ms)})
+				want = append(want, id)
+			}
+			gone := want[random.IntN(n)]
+			slices.SortStableFunc(want, func(a, b string) int { return priorities[b] - priorities[a] })
+			want = slices.DeleteFunc(want, func(id string) bool { return id == gone })
+			r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
+				time.Sleep(50 * ms)
+				if err := run.CancelNode(gone); err != nil {
+					t.Error(err)
+				}
+			})
+			var got []string
+			for _, id := range strings.Fields(r.started()) {
+				if _, ok := priorities[id]; ok {
+					got = append(got, id)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("started %v, expected %v", got, want)
+			}
+			if want := (100 + n - 1) * ms; r.Duration != want {
+				t.Errorf("the run took %v, expected %v: one after the other", r.Duration, want)
+			}
+		})
+	}
+}
+
+// TestContinueOnFailBetweenAttempts: the failure of a node is forgiven also if it does not come from an attempt.
+func TestContinueOnFailBetweenAttempts(t *testing.T) {
+	follows := func(t *testing.T, r trial, kind kahn.CauseKind) {
+		t.Helper()
+		r.cause("X", kind)
+		if r.err != nil {
+			t.Errorf("error %v", r.err)
+		}
+	}
+	next := kahn.Node{ID: "N", After: []string{"X"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		if v, ok := s.Upstream("X"); ok {
+			t.Errorf("X has delivered %v", v)
+		}
+		return nil, nil
+	}}
+
+	inBubble(t, "a merge that breaks", func(t *testing.T) {
+		broken := kahn.Node{ID: "X", ContinueOnFail: true, In: []kahn.Edge{{From: "A", Param: "p", Merge: "broken"}, {From: "B", Param: "p", Merge: "broken"}}, Do: neverStep(t)}
+		merge := func([]kahn.Contribution) (any, error) { return nil, errStep }
+		r := try(t, graph(after("A"), after("B"), broken, next).RegisterMerge("broken", merge), takes(0))
+		r.expect("A:ok B:ok X:F N:ok", "completed+d")
+		follows(t, r, kahn.CauseMergeError)
+		broken.ContinueOnFail = false
+		r = try(t, graph(after("A"), after("B"), broken, next).RegisterMerge("broken", merge), takes(0))
+		r.expect("A:ok B:ok X:F N:X", "failed")
+	})
+	inBubble(t, "a guard that cannot decide", func(t *testing.T) {
+		guarded := kahn.Node{ID: "X", ContinueOnFail: true, GuardErrors: kahn.GuardFail, When: func(kahn.View) (bool, error) { return false, errStep }, Do: neverStep(t)}
+		r := try(t, graph(guarded, next), nil)
+		r.expect("X:F N:ok", "completed+d")
+		follows(t, r, kahn.CauseConditionError)
+	})
+	inBubble(t, "no time left while it waits for a slot", func(t *testing.T) {
+		r := try(t, graph(
+			kahn.Node{ID: "X", ContinueOnFail: true, Priority: 1, OverallTimeout: 50 * ms, Retry: thrice(10 * ms), Do: always(errStep)},
+			kahn.Node{ID: "L", Do: takes(time.Second)}, next,
+		), nil, kahn.Limit(1))
+		r.expect("X:F L:ok N:ok", "completed+d")
+		follows(t, r, kahn.CauseTimeout)
+		if at := r.at(kahn.EventNodeFailed, "X"); at != 50*ms {
+			t.Errorf("X failed at %v", at)
+		}
+	})
+	inBubble(t, "no time left while it is suspended", func(t *testing.T) {
+		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "X", ContinueOnFail: true, OverallTimeout: 50 * ms, Do: suspends}, next), nil, nil)
+		r.expect("X:F N:ok", "completed+d")
+		follows(t, r, kahn.CauseTimeout)
+	})
+}
+
+// thrice is a policy of three attempts with the same delay before each.
+func thrice(d time.Duration) kahn.Retry {
+	return kahn.Retry{MaxAttempts: 3, InitialDelay: d, MaxDelay: d, Jitter: kahn.JitterNone}
+}
+
+// suspends is a step that waits for a signal.
+func suspends(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
+
+// TestFailFastBetweenAttempts: a node that runs out of time outside of an attempt has failed as much as any other.
+func TestFailFastBetweenAttempts(t *testing.T) {
+	late := kahn.Node{ID: "X", Priority: 1, OverallTimeout: 50 * ms, Retry: thrice(10 * ms), Do: always(errStep)}
+	inBubble(t, "what runs is stopped", func(t *testing.T) {
+		r := try(t, graph(late, kahn.Node{ID: "L", Do: untilStopped}, after("N", "L")), neverStep(t), kahn.Limit(1), kahn.AbortRunning)
+		r.expect("X:F L:X N:X", "failed")
+		r.cause("X", kahn.CauseTimeout)
+		r.cause("L", kahn.CauseFailFast)
+		if r.Duration != 50*ms {
+			t.Errorf("the run took %v", r.Duration)
+		}
+	})
+	inBubble(t, "nothing is started any more", func(t *testing.T) {
+		r := try(t, graph(late, kahn.Node{ID: "L", Do: takes(time.Second)}, after("N", "L")), neverStep(t), kahn.Limit(1), kahn.StopScheduling)
+		r.expect("X:F L:ok N:X", "failed")
+		r.cause("N", kahn.CauseFailFast)
+	})
+	inBubble(t, "its group is stopped", func(t *testing.T) {
+		member := late
+		member.Groups = []string{"g"}
+		g := graph(member, kahn.Node{ID: "L", Groups: []string{"g"}, Do: untilStopped}, kahn.Node{ID: "B", After: []string{"L"}, Join: kahn.AllDone})
+		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+		r := try(t, g, takes(0), kahn.Limit(1))
+		r.expect("X:F L:X B:ok", "failed")
+		r.cause("L", kahn.CauseSiblingFailure)
+	})
+	inBubble(t, "without a word about failures nothing is stopped", func(t *testing.T) {
+		r := try(t, graph(late, kahn.Node{ID: "L", Do: takes(time.Second)}, after("N", "L")), takes(0), kahn.Limit(1))
+		r.expect("X:F L:ok N:ok", "failed")
+	})
+}
+
+// TestTimersOfStoppedMembers: a run does not wait for the timers of members that fell with their group.
+func TestTimersOfStoppedMembers(t *testing.T) {
+	for _, limit := range []int{0, 1} {
+		for _, mode := range []kahn.StopMode{kahn.Interrupt, kahn.Drain} {
+			inBubble(t, fmt.Sprintf("limit %d, %v", limit, mode), func(t *testing.T) {
+				in := []string{"g"}
+				g := graph(
+					kahn.Node{ID: "R", Groups: in, Priority: 2, Retry: thrice(time.Hour), OverallTimeout: 5 * time.Hour, Timeout: time.Hour, Do: always(errStep)},
+					kahn.Node{ID: "S", Groups: in, Priority: 1, OverallTimeout: time.Hour, Do: suspends},
+					kahn.Node{ID: "F", Groups: in, Do: fails(10 * ms)},
+					kahn.Node{ID: "G", Groups: in, Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}},
+				)
+				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+				begin := time.Now()
+				var left *kahn.Run
+				r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) { left = run }, kahn.Limit(limit), mode)
+				r.expect("R:X S:X F:F G:X", "failed")
+				if took := time.Since(begin); r.Duration != 10*ms || took != 10*ms {
+					t.Errorf("the run took %v, Wait %v", r.Duration, took)
+				}
+				if text := left.Leftovers(); text != "" {
+					t.Errorf("left: %s", text)
+				}
+			})
+		}
+	}
+}
+
+// TestTokenOfAStoppedMember: what waited and fell with its group waits no more. Its token is free for somebody else.
+func TestTokenOfAStoppedMember(t *testing.T) {
+	waits := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("ticket", nil, nil) }
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(
+			kahn.Node{ID: "S", Groups: []string{"g"}, Do: waits}, kahn.Node{ID: "F", Groups: []string{"g"}, Do: fails(10 * ms)},
+			kahn.Node{ID: "L", Do: takes(20 * ms)}, kahn.Node{ID: "T", After: []string{"L"}, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+				if v, ok := s.Resumed(); ok {
+					return v, nil
+				}
+				return waits(ctx, s)
+			}},
+		)
+		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+		r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
+			time.Sleep(15 * ms)
+			if waiting := run.Waiting(); len(waiting) != 0 {
+				t.Errorf("after F has failed: %v", waiting)
+			}
+			if err := run.Signal("ticket", "early"); !errors.Is(err, kahn.ErrUnknownGate) {
+				t.Errorf("nobody waits, and the answer to a signal is %v", err)
+			}
+			time.Sleep(15 * ms)
+			if err := run.Signal("ticket", "yes"); err != nil {
+				t.Error(err)
+			}
+		})
+		r.expect("S:X F:F L:ok T:ok", "failed")
+		if v := r.node("T").Output; v != "yes" {
+			t.Errorf("T has %v", v)
+		}
+	})
+}
+
+// TestStateHoldsBackAndGoesOn: with SuspendStop nothing new starts while something waits, and all of it when nothing waits any more.
+func TestStateHoldsBackAndGoesOn(t *testing.T) {
+	g := graph(kahn.Node{ID: "S", Priority: 2}, kahn.Node{ID: "T", Priority: 1}, after("A"), after("B"))
+	plan, st := stateOf(t, g, kahn.SuspendStop)
+	begin := func(want string) kahn.Task {
+		t.Helper()
+		task, ok := st.Next()
+		if !ok || plan.ID(task.Ref) != want {
+			t.Fatalf("%v, %v, expected %s", task, ok, want)
+		}
+		return task
+	}
+	nothing := func() {
+		t.Helper()
+		if task, ok := st.Next(); ok {
+			t.Fatalf("%s is handed out", plan.ID(task.Ref))
+		}
+	}
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, x := begin("S"), begin("T")
+	do(st.Suspend(s.Token))
+	nothing()
+	do(st.Suspend(x.Token))
+	do(st.Resume(s.Token))
+	s = begin("S") // it was begun before
+	nothing()
+	do(st.Settle(s.Token, completed))
+	nothing() // T still waits
+	do(st.Resume(x.Token))
+	x = begin("T")
+	a, b := begin("A"), begin("B")
+	for _, task := range []kahn.Task{x, a, b} {
+		do(st.Settle(task.Token, completed))
+	}
+	if status, _ := st.RunStatus(kahn.StatusEscaped); status != kahn.RunCompleted {
+		t.Errorf("the run is %v", status)
+	}
+}
+
+// TestAlarmsOfOneSlot: what a node with one slot no longer needs does not ring, and is not kept.
+func TestAlarmsOfOneSlot(t *testing.T) {
+	inBubble(t, "timeouts of what ended in time", func(t *testing.T) {
+		var left *kahn.Run
+		r := tryControlled(t, t.Context(), graph(
+			kahn.Node{ID: "A", Priority: 3, Timeout: 10 * ms, OverallTimeout: 25 * ms, Do: takes(5 * ms)},
+			kahn.Node{ID: "B", Priority: 2, Timeout: 40 * ms, Retry: thrice(2 * ms), Do: script(errStep, errStep)},
+			kahn.Node{ID: "C", Priority: 1, Timeout: 25 * ms, Do: takes(20 * ms)},
+			kahn.Node{ID: "D", Timeout: 15 * ms, Do: takes(20 * ms)},
+		), nil, func(run *kahn.Run) { left = run }, kahn.Limit(1))
+		r.expect("A:ok B:ok C:ok D:F", "failed")
+		for _, id := range []string{"A", "B", "C"} {
+			r.count(kahn.EventNodeTimedOut, id, 0)
+		}
+		if took := r.at(kahn.EventNodeFailed, "D") - r.at(kahn.EventNodeStarted, "D"); took != 15*ms {
+			t.Errorf("D failed %v after its start", took)
+		}
+		if text := left.Leftovers(); text != "" {
+			t.Errorf("left: %s", text)
+		}
+	})
+}
+
+// TestParentFailureNamesAFailure: of the predecessors the first one is named that failed, not one whose end means nothing to the
+// join.
+func TestParentFailureNamesAFailure(t *testing.T) {
+	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+		inBubble(t, mode.String(), func(t *testing.T) {
+			r := try(t, graph(
+				kahn.Node{ID: "data", Do: fails(ms)}, kahn.Node{ID: "good", Do: takes(ms)}, kahn.Node{ID: "first", Do: fails(20 * ms)}, kahn.Node{ID: "second", Do: fails(10 * ms)},
+				kahn.Node{ID: "T", OnUpstreamFailure: kahn.UpstreamSkip, In: []kahn.Edge{{From: "data", DataOnly: true}, {From: "good"}, {From: "first"}, {From: "second"}}},
+			), neverStep(t), mode)
+			r.expect("data:F good:ok first:F second:F T:S/pf", "failed")
+			if skip := r.node("T").Skip; skip.Kind != kahn.SkipParentFailure || skip.Node != "first" {
+				t.Errorf("T is skipped by %v", skip)
+			}
+		})
+	}
+}
+
+// TestDegradedVerdict: a run that the end node calls completed is degraded by what was handled, one that it calls failed is not.
+func TestDegradedVerdict(t *testing.T) {
+	says := func(v any) kahn.Node {
+		return kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: func(context.Context, *kahn.Step) (any, error) { return v, nil }}
+	}
+	escapes := []kahn.Node{{ID: "A", Do: always(errStep)}}
+	caught := []kahn.Node{{ID: "C", Do: always(errStep)}, {ID: "H", In: []kahn.Edge{{From: "C", On: kahn.OnFailure}}}}
+	tolerated := []kahn.Node{{ID: "C", ContinueOnFail: true, Do: always(errStep)}, after("H")}
+	skipped := []kahn.Node{{ID: "C", Do: always(errStep)}, {ID: "H", After: []string{"C"}, OnUpstreamFailure: kahn.UpstreamSkip}}
+	completed, failed, open := kahn.EndVerdict{Status: kahn.RunCompleted}, kahn.EndVerdict{Status: kahn.RunFailed}, kahn.EndVerdict{}
+	for _, x := range []struct {
+		name    string
+		nodes   []kahn.Node
+		verdict any
+		run     string
+	}{
+		{"nothing failed", []kahn.Node{after("A")}, completed, "completed"},
+		{"nothing failed, called failed", []kahn.Node{after("A")}, failed, "failed"},
+		{"excused", escapes, completed, "completed"},
+		{"nothing said", escapes, "", "failed"},
+		{"an open verdict", escapes, open, "failed"},
+		{"caught", caught, completed, "completed+d"},
+		{"caught, nothing said", caught, "", "completed+d"},
+		{"caught, an open verdict", caught, open, "completed+d"},
+		{"caught, called failed", caught, failed, "failed"},
+		{"tolerated", tolerated, completed, "completed+d"},
+		{"tolerated, called failed", tolerated, failed, "failed"},
+		{"one excused, one caught", slices.Concat(escapes, caught), completed, "completed+d"},
+		{"one excused, one tolerated", slices.Concat(escapes, tolerated), completed, "completed+d"},
+		{"one excused, one stepped aside for", slices.Concat(escapes, skipped), completed, "completed+d"},
+	} {
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			inBubble(t, fmt.Sprintf("%s, %v", x.name, mode), func(t *testing.T) {
+				r := try(t, graph(append(slices.Clone(x.nodes), says(x.verdict))...), takes(0), mode)
+				status := r.Status.String()
+				if r.Degraded {
+					status += "+d"
+				}
+				if status != x.run {
+					t.Errorf("%s, expected %s", status, x.run)
+				}
+			})
+		}
+	}
+	inBubble(t, "an end node that fails", func(t *testing.T) {
+		r := try(t, graph(append(slices.Clone(caught), kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: always(errStep)})...), takes(0))
+		r.expect("C:F H:ok Z:F", "failed")
+		if r.Cause.Kind != kahn.CauseEndFailed {
+			t.Errorf("cause %v", r.Cause)
+		}
+	})
+}
+
+// TestMixedOrigins: what goes back to a failure and to a request is a victim of the failure, and counts as one; what goes back to
+// requests alone does not.
+func TestMixedOrigins(t *testing.T) {
+	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+		for _, first := range []string{"F", "C"} { // who ends first
+			inBubble(t, fmt.Sprintf("%v, %s first", mode, first), func(t *testing.T) {
+				early, late := ms, 20*ms
+				if first == "C" {
+					early, late = late, ms
+				}
+				g := graph(
+					kahn.Node{ID: "F", Do: fails(early)}, kahn.Node{ID: "C", Do: untilStopped}, kahn.Node{ID: "D", Do: untilStopped},
+					after("mixed", "C", "F"), after("below", "mixed"), after("asked", "D", "C"), after("both", "asked", "below"),
+					kahn.Node{ID: "passed", After: []string{"asked"}, OnUpstreamFailure: kahn.UpstreamPropagate},
+					after("last", "passed"),
+				)
+				cancel := func(run *kahn.Run) {
+					time.Sleep(late)
+					for _, id := range []string{"C", "D"} {
+						if err := run.CancelNode(id); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				r := tryControlled(t, t.Context(), g, neverStep(t), cancel, mode)
+				r.expect("F:F C:C D:C mixed:X below:X asked:X both:X passed:F last:X", "failed")
+				for id, want := range map[string]string{
+					"mixed": "upstream_failure [F C]", "below": "upstream_failure [F C]", "asked": "upstream_cancelled [C D]",
+					"both": "upstream_failure [F C D]", "passed": "upstream_cancelled [C D]", "last": "upstream_cancelled [C D]",
+				} {
+					if c := r.node(id).Cause; fmt.Sprint(c.Kind, " ", c.Origins) != want {
+						t.Errorf("%s goes back to %v %v, expected %s", id, c.Kind, c.Origins, want)
+					}
+				}
+			})
+		}
+	}
+	// The leaf alone decides, since it consumes what is before it: its class is that of its origins.
+	for name, failed := range map[string]bool{"failed": true, "cancelled": false} {
+		for _, rule := range []kahn.StatusRule{kahn.StatusEscaped, kahn.StatusStrict} {
+			inBubble(t, fmt.Sprintf("%s by %v", name, rule), func(t *testing.T) {
+				other := kahn.Node{ID: "A", Do: untilStopped}
+				if failed {
+					other.Do = fails(ms)
+				}
+				r := tryControlled(t, t.Context(), graph(other, kahn.Node{ID: "B", Do: untilStopped}, after("J", "B", "A")), neverStep(t), func(run *kahn.Run) {
+					time.Sleep(10 * ms)
+					for _, id := range []string{"A", "B"}[map[bool]int{true: 1}[failed]:] {
+						if err := run.CancelNode(id); err != nil {
+							t.Error(err)
+						}
+					}
+				}, rule)
+				if r.Status.String() != name {
+					t.Errorf("the run is %v", r.Status)
+				}
+			})
+		}
+	}
+}
+
+// TestStatusAfterStoreError: a run whose store broke has failed, whatever its nodes and its end node would have made of it.
+func TestStatusAfterStoreError(t *testing.T) {
+	for _, last := range []string{"B", "Z"} {
+		inBubble(t, "the end of "+last+" is not written", func(t *testing.T) { statusAfterStoreError(t, last) })
+	}
+}
+
+func statusAfterStoreError(t *testing.T, last string) {
+	broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+		if c.Completed.Node == last {
+			return kahn.ErrFenced
+		}
+		return nil
+	}}
+	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: func(context.Context, *kahn.Step) (any, error) {
+		if last == "B" {
+			t.Error("the end node was started")
+		}
+		return kahn.EndVerdict{Status: kahn.RunCompleted}, nil
+	}}
+	r := try(t, graph(
+		kahn.Node{ID: "A", ContinueOnFail: true, Do: always(errStep)},
+		kahn.Node{ID: "B", After: []string{"A"}, Do: takes(ms)},
+		kahn.Node{ID: "H", In: []kahn.Edge{{From: "B", On: kahn.OnFailure}}, Do: neverStep(t)}, end,
+	), nil, kahn.WithStore(broken), kahn.RunID("one"))
+	if r.Status != kahn.RunFailed || r.Degraded || r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, kahn.ErrStore) {
+		t.Errorf("%v, degraded %v, %v, %v", r.Status, r.Degraded, r.Cause, r.err)
+	}
+	if z := r.node("Z"); z.Status == kahn.Completed {
+		t.Errorf("the end node is %v", z.Status)
+	}
+}
+
+// TestChosenBranchAfterResume: a branch that was chosen before the run was left is the branch that is taken after.
+func TestChosenBranchAfterResume(t *testing.T) {
+	for _, label := range []string{"left", "right"} {
+		inBubble(t, label, func(t *testing.T) {
+			g := graph(
+				kahn.Node{ID: "C", Routes: true, Do: func(context.Context, *kahn.Step) (any, error) { return label, nil }},
+				gate("G"),
+				kahn.Node{ID: "L", In: []kahn.Edge{{From: "C", Label: "left"}, {From: "G", DataOnly: true}}},
+				kahn.Node{ID: "R", In: []kahn.Edge{{From: "C", Label: "right"}, {From: "G", DataOnly: true}}},
+			)
+			r := pause(t, g, takes(0)).resume(g, takes(0), map[string]any{"G": "yes"})
+			r.expect(map[string]string{"left": "C:ok G:ok L:ok R:S/br", "right": "C:ok G:ok L:S/br R:ok"}[label], "completed")
+		})
+	}
+}
+
+// TestLeavesRule: the status by leaves at its edges. Without a cancelled node a run whose leaves are not good has failed, and an end
+// node that fails does not make a cancelled run a failed one.
+func TestLeavesRule(t *testing.T) {
+	stop := func(f func(*kahn.Run)) func(*kahn.Run) {
+		return func(run *kahn.Run) {
+			time.Sleep(ms)
+			f(run)
+		}
+	}
+	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: takes(0)}
+	broken := kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: always(errStep)}
+	abort := func(run *kahn.Run) { run.AbortAll(errStep) }
+	running, queued := kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")
+	for _, x := range []struct {
+		name   string
+		nodes  []kahn.Node
+		host   func(*kahn.Run)
+		expect string
+		run    string
+	}{
+		{"aborted", []kahn.Node{running, queued}, stop(abort), "A:X B:X", "failed"},
+		{"aborted, with an end", []kahn.Node{running, queued, end}, stop(abort), "A:X B:X Z:ok", "failed"},
+		{"cancelled", []kahn.Node{running, queued}, stop((*kahn.Run).Cancel), "A:C B:C", "cancelled"},
+		{"cancelled, with an end", []kahn.Node{running, queued, end}, stop((*kahn.Run).Cancel), "A:C B:C Z:ok", "cancelled"},
+		{"cancelled, with an end that fails", []kahn.Node{running, queued, broken}, stop((*kahn.Run).Cancel), "A:C B:C Z:F", "cancelled"},
+		{"completed, with an end that fails", []kahn.Node{{ID: "A", Do: takes(0)}, broken}, nil, "A:ok Z:F", "failed"},
+		{"a failure before a good leaf", []kahn.Node{{ID: "A", Do: always(errStep)}, {ID: "B", After: []string{"A"}, Join: kahn.AllDone}, end}, nil, "A:F B:ok Z:ok", "completed+d"},
+		{"a failure beside a cancellation", []kahn.Node{{ID: "F", Do: always(errStep)}, running}, stop((*kahn.Run).Cancel), "F:F A:C", "failed"},
+	} {
+		inBubble(t, x.name, func(t *testing.T) {
+			r := tryControlled(t, t.Context(), graph(x.nodes...), takes(0), x.host, kahn.StatusLeaves)
+			r.expect(x.expect, x.run)
+		})
+	}
+}
+
+// TestEndThatHandlesFailures: an end node with HandlesFailure handles what leads to it, and nothing else.
+func TestEndThatHandlesFailures(t *testing.T) {
+	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, HandlesFailure: true}
+	breaks := kahn.Node{ID: "A", Do: always(errStep)}
+	disabled := kahn.Node{ID: "D", After: []string{"A"}, Disabled: true}
+	toEnd := func(e kahn.Edge) kahn.Node {
+		z := end
+		z.In = []kahn.Edge{e}
+		return z
+	}
+	for _, x := range []struct {
+		name   string
+		nodes  []kahn.Node
+		expect string
+		run    string
+	}{
+		{"a leaf", []kahn.Node{breaks, end}, "A:F Z:ok", "completed+d"},
+		{"a victim that is a leaf", []kahn.Node{breaks, after("B", "A"), end}, "A:F B:X Z:ok", "completed+d"},
+		{"a failure behind a node that is disabled", []kahn.Node{breaks, disabled, end}, "A:F D:S/ann Z:ok", "failed"},
+		{"an edge of its own", []kahn.Node{breaks, disabled, toEnd(kahn.Edge{From: "A"})}, "A:F D:S/ann Z:ok", "completed+d"},
+		{"a catch edge of its own", []kahn.Node{breaks, disabled, toEnd(kahn.Edge{From: "A", On: kahn.OnFailure})}, "A:F D:S/ann Z:ok", "completed+d"},
+		{"an edge that takes whatever comes", []kahn.Node{breaks, disabled, toEnd(kahn.Edge{From: "A", On: kahn.OnAlways})}, "A:F D:S/ann Z:ok", "failed"},
+		{"an edge for data", []kahn.Node{breaks, disabled, toEnd(kahn.Edge{From: "A", DataOnly: true})}, "A:F D:S/ann Z:ok", "failed"},
+		{"another node's edge", []kahn.Node{breaks, disabled, after("E"), toEnd(kahn.Edge{From: "E"})}, "A:F D:S/ann E:ok Z:ok", "failed"},
+	} {
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			inBubble(t, fmt.Sprintf("%s, %v", x.name, mode), func(t *testing.T) {
+				try(t, graph(x.nodes...), takes(0), mode).expect(x.expect, x.run)
+			})
+		}
+	}
+}
+
+// TestLoserOfSeveralJoins: what feeds only decided joins is a loser if any of them stops its losers, whichever comes first.
+func TestLoserOfSeveralJoins(t *testing.T) {
+	for _, order := range [][]string{{"J", "K"}, {"K", "J"}} {
+		inBubble(t, strings.Join(order, " "), func(t *testing.T) {
+			g := graph(kahn.Node{ID: "A", Do: takes(ms)}, kahn.Node{ID: "B", Do: untilStopped})
+			for _, id := range order {
+				g.Add(kahn.Node{ID: id, After: []string{"A", "B"}, Join: kahn.AnySucceeded, CancelLosers: id == "J", Do: takes(ms)})
+			}
+			r := try(t, g, nil)
+			r.expect("A:ok B:C "+order[0]+":ok "+order[1]+":ok", "completed")
+			r.cause("B", kahn.CauseSuperseded)
+		})
+	}
+}
+
+// TestSettleNext: a coordinator drives a State with one call a node, and a call that is refused hands out nothing.
+func TestSettleNext(t *testing.T) {
+	plan, st := stateOf(t, graph(after("A"), after("B", "A"), after("C", "B")))
+	task, ok := st.Next()
+	for _, id := range []string{"A", "B", "C"} {
+		if !ok || plan.ID(task.Ref) != id {
+			t.Fatalf("%v, %v, expected %s", task, ok, id)
+		}
+		stale := kahn.Token{Ref: task.Ref, Attempt: task.Attempt + 1}
+		if other, ok, err := st.SettleNext(stale, completed); ok || other != (kahn.Task{}) || !errors.Is(err, kahn.ErrStale) {
+			t.Errorf("a stale token: %v, %v, %v", other, ok, err)
+		}
+		var err error
+		before := task
+		if task, ok, err = st.SettleNext(task.Token, completed); err != nil {
+			t.Fatal(err)
+		}
+		if st.Status(before.Ref) != kahn.Completed {
+			t.Errorf("%s is %v", id, st.Status(before.Ref))
+		}
+	}
+	if ok || !st.Done() {
+		t.Errorf("at the end there is %v, %v", task, ok)
+	}
+}
