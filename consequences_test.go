@@ -598,3 +598,59 @@ func TestSettleNext(t *testing.T) {
 		t.Errorf("at the end there is %v, %v", task, ok)
 	}
 }
+
+// TestOriginOfAStoppedMember: what fell with its group goes back to the node that failed, for whoever asks, and so does what
+// depends on it; a node that goes back to the same failure in two ways names it once.
+func TestOriginOfAStoppedMember(t *testing.T) {
+	var asked error
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(
+			kahn.Node{ID: "F", Groups: []string{"g"}, Do: fails(10 * ms)}, kahn.Node{ID: "M", Groups: []string{"g"}, Do: untilStopped},
+			after("N", "M"), after("both", "M", "F"),
+			kahn.Node{ID: "O", After: []string{"N", "both"}, Join: kahn.AllDone, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				asked = errors.Join(s.UpstreamErr("N"), s.UpstreamErr("both"))
+				return nil, nil
+			}},
+		)
+		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+		r := try(t, g, neverStep(t))
+		r.expect("F:F M:X N:X both:X O:ok", "failed")
+		r.cause("M", kahn.CauseSiblingFailure)
+		for _, id := range []string{"M", "N", "both"} {
+			if o := r.node(id).Cause.Origins; !slices.Equal(o, []string{"F"}) {
+				t.Errorf("%s goes back to %v", id, o)
+			}
+		}
+		for _, err := range asked.(interface{ Unwrap() []error }).Unwrap() {
+			var upstream *kahn.UpstreamError
+			if !errors.As(err, &upstream) || !slices.Equal(upstream.Origins, []string{"F"}) || upstream.Kind != kahn.CauseUpstreamFailure {
+				t.Errorf("O was told %v", err)
+			}
+		}
+	})
+}
+
+// TestAbandonedCondition: with one slot nothing begins while a condition is evaluated. One that was abandoned holds up nobody.
+func TestAbandonedCondition(t *testing.T) {
+	for _, nested := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("nested ", nested), func(t *testing.T) {
+			block := make(chan struct{})
+			defer close(block)
+			stuck := graph(
+				kahn.Node{ID: "I", Test: func(kahn.View) (any, error) { <-block; return true, nil }},
+				kahn.Node{ID: "K", After: []string{"I"}, Cleanup: true},
+			)
+			want := "I:C K:ok"
+			if nested {
+				stuck, want = graph(subgraph("S", stuck), kahn.Node{ID: "Z", After: []string{"S"}, Cleanup: true}), "S:C Z:ok"
+			}
+			var c paths
+			r := tryControlled(t, t.Context(), stuck, c.count(takes(ms)), soon((*kahn.Run).Cancel), kahn.Limit(1), kahn.CancelGrace(time.Second))
+			r.expect(want, "cancelled")
+			c.once(t, map[bool][]string{false: {"K"}, true: {"S/K", "Z"}}[nested]...)
+			if len(r.Abandoned) != 1 || r.Duration > 2*time.Second {
+				t.Errorf("abandoned %v, after %v", r.Abandoned, r.Duration)
+			}
+		})
+	}
+}
