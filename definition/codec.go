@@ -284,18 +284,28 @@ func factor[T any](key string, at func(*T) *float64) field[T] {
 
 // duration is a field that holds a duration that is not negative, such as "1m30s".
 func duration[T any](key string, at func(*T) *time.Duration) field[T] {
-	return timeField(key, false, at)
+	return timeField(key, times{}, at)
 }
 
 // delay is a duration that may be negative, which means none: "none" is one nanosecond less than nothing.
-func delay[T any](key string, at func(*T) *time.Duration) field[T] { return timeField(key, true, at) }
+func delay[T any](key string, at func(*T) *time.Duration) field[T] {
+	return timeField(key, times{none: true, negative: true}, at)
+}
+
+// bound is a duration or "none".
+func bound[T any](key string, at func(*T) *time.Duration) field[T] {
+	return timeField(key, times{none: true}, at)
+}
+
+// times says what a field takes beside durations that are not negative.
+type times struct{ none, negative bool }
 
 const (
 	noDelay     = time.Duration(-1)
 	noDelayText = "none"
 )
 
-func timeField[T any](key string, negative bool, at func(*T) *time.Duration) field[T] {
+func timeField[T any](key string, takes times, at func(*T) *time.Duration) field[T] {
 	return field[T]{
 		name: key,
 		read: func(d *decoder, v *Value, to *T) {
@@ -306,7 +316,7 @@ func timeField[T any](key string, negative bool, at func(*T) *time.Duration) fie
 			if !d.expect(v, Text) {
 				return
 			}
-			if negative && v.Text == noDelayText {
+			if takes.none && v.Text == noDelayText {
 				*at(to) = noDelay
 				return
 			}
@@ -314,7 +324,7 @@ func timeField[T any](key string, negative bool, at func(*T) *time.Duration) fie
 			switch {
 			case err != nil:
 				d.add(v.At, ErrValue, `expected a duration such as "30s" or "1h15m", got %s`, quote(v.Text))
-			case strings.HasPrefix(v.Text, "-") && !negative:
+			case strings.HasPrefix(v.Text, "-") && !takes.negative:
 				d.add(v.At, ErrValue, "must not be negative")
 			default:
 				*at(to) = t
@@ -322,7 +332,7 @@ func timeField[T any](key string, negative bool, at func(*T) *time.Duration) fie
 		},
 		show: func(e *encoder, from *T) (Value, bool) {
 			t := *at(from)
-			if t < 0 && !negative {
+			if t < 0 && !takes.negative && (!takes.none || t != noDelay) {
 				e.add(Position{}, ErrValue, "%v: must not be negative", t)
 			}
 			return Value{Type: Text, Text: durationText(t)}, t != 0

@@ -61,7 +61,7 @@ func init() {
 		enum("on_upstream_failure", func(d *kahn.Defaults) *kahn.UpstreamPolicy { return &d.OnUpstreamFailure }),
 		enum("guard_errors", func(d *kahn.Defaults) *kahn.GuardPolicy { return &d.GuardErrors }),
 		inner("retry", &retryRecord, func(d *kahn.Defaults) *kahn.Retry { return &d.Retry }),
-		delay("timeout", func(d *kahn.Defaults) *time.Duration { return &d.Timeout }),
+		bound("timeout", func(d *kahn.Defaults) *time.Duration { return &d.Timeout }),
 	}}
 	groupRecord = record[kahn.Group]{required: []string{"name"}, fields: []field[kahn.Group]{
 		name("name", func(g *kahn.Group) *string { return &g.Name }),
@@ -109,7 +109,7 @@ func init() {
 		flag("critical", func(n *node) *bool { return &n.Critical }),
 
 		inner("retry", &retryRecord, func(n *node) *kahn.Retry { return &n.Retry }),
-		delay("timeout", func(n *node) *time.Duration { return &n.Timeout }),
+		bound("timeout", func(n *node) *time.Duration { return &n.Timeout }),
 		duration("overall_timeout", func(n *node) *time.Duration { return &n.OverallTimeout }),
 		integer("priority", func(n *node) *int { return &n.Priority }),
 		duration("estimate", func(n *node) *time.Duration { return &n.Estimate }),

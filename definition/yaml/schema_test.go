@@ -124,7 +124,7 @@ func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 		"duration as a number":    `{"version": 1, "nodes": [{"id": "a", "timeout": 30}]}`,
 		"duration without a unit": `{"version": 1, "nodes": [{"id": "a", "timeout": "30"}]}`,
 		"negative duration":       `{"version": 1, "nodes": [{"id": "a", "timeout": "-1s"}]}`,
-		"no duration":             `{"version": 1, "nodes": [{"id": "a", "timeout": "none"}]}`,
+		"no duration":             `{"version": 1, "nodes": [{"id": "a", "overall_timeout": "none"}]}`,
 		"unknown join":            `{"version": 1, "nodes": [{"id": "a", "join": "at_least(x)"}]}`,
 		"empty join":              `{"version": 1, "nodes": [{"id": "a", "join": ""}]}`,
 		"null as a default":       `{"version": 1, "nodes": [{"id": "a", "default": null}]}`,
