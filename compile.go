@@ -90,6 +90,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.number()
 	c.adjacency()
 	c.shield()
+	c.findSides()
 	c.bindInputs()
 	c.nest()
 	c.schedule()

@@ -37,6 +37,11 @@ type Labeler interface {
 // If returns a condition whose branches are labelled "true" and "false". It is an error boundary: its test may look at
 // the results of its ancestors, failed ones included, and handles their failure by completing.
 //
+// What is on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch
+// is taken: an edge that would make a label pointless brings data only.
+//
+//	g.Add(kahn.Node{ID: "store", In: []kahn.Edge{{From: "any?", Label: "true"}, {From: "fetch", Param: "rows"}}})
+//
 // A continuation that should run whichever branch was taken, or if there is no "false" branch, follows both the end of
 // the branch and, by a plain edge, the condition:
 //
@@ -51,7 +56,8 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 }
 
 // Switch returns a condition whose branch is the label that choose returns, or the branch labelled "default". Like [If]
-// it is an error boundary.
+// it is an error boundary, and a node on one of its branches may take data from any other node and still runs only if that
+// branch is taken.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {

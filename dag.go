@@ -247,6 +247,11 @@ type Port struct {
 }
 
 // Edge says that node To follows node From, and what it takes from it.
+//
+// An edge that would make a label pointless brings data only: if To has other in-edges with labels or On failure, a plain edge
+// delays To, blocks it when From fails, and delivers, but is no reason for To to run. It is one if it is another way in: if
+// another label, or the success or failure, of a node that To is routed by leads to it. See the package documentation;
+// [PlanEdge] tells the two apart.
 type Edge struct {
 	From string
 	// To is filled in for edges that stand in Node.In.

@@ -38,6 +38,18 @@
 // [Waves] mode, under every [Limit], and in any order of completion, unless the host asks for work to be stopped early with
 // a [FailureMode].
 //
+// # Branches and data
+//
+// An edge that would make a label pointless brings data only. A node with a labelled in-edge, or a catch edge, is on a branch
+// and runs for its sake: in "fetch; if there are rows: store(rows)" and "refund(order) if charge failed" the plain edges that
+// bring the rows and the order delay the node, and block it if their source fails, but they do not make it run. Such a plain
+// edge is a side edge, and [Plan.Edges] tells which ones are. A plain edge that is another way in is none: it comes from
+// another exit of what the node is routed by, as when "if x: prepare; then go on" leads to one node from both branches. Join
+// rules other than [AllSucceeded] and [Boundary] were asked for and count every edge.
+//
+// One node further down a branch nothing is special: if T follows X and A, by plain edges, and X is on a branch that was not
+// taken, T runs with A alone. [SkipStrict], or a required port that X feeds, says otherwise.
+//
 // # Failure
 //
 // Failed means that a node broke; aborted, that it was stopped by a failure elsewhere; cancelled, that somebody asked;

@@ -61,6 +61,55 @@ func ExampleIf() {
 	// alert completed
 }
 
+// What is on a branch takes its data from wherever they are, and runs only if the branch is taken.
+func ExampleIf_data() {
+	g := func(rows ...string) *kahn.Graph {
+		return new(kahn.Graph).Add(
+			kahn.Node{ID: "fetch", Do: func(context.Context, *kahn.Step) (any, error) { return rows, nil }},
+			kahn.If("any?", func(v kahn.View) (bool, error) { return len(v.Output("fetch").([]string)) > 0, nil }, "fetch"),
+			kahn.Node{ID: "store", In: []kahn.Edge{{From: "any?", Label: "true"}, {From: "fetch", Param: "rows"}},
+				Do: func(_ context.Context, s *kahn.Step) (any, error) {
+					rows, err := kahn.Param[[]string](s, "rows")
+					return len(rows), err
+				}},
+			kahn.Node{ID: "alert", In: []kahn.Edge{{From: "any?", Label: "false"}}, Do: nothing},
+		)
+	}
+	for _, graph := range []*kahn.Graph{g("a", "b"), g()} {
+		res, err := kahn.Execute(context.Background(), graph, nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		store, _ := res.Node("store")
+		alert, _ := res.Node("alert")
+		fmt.Println("store", store.Status, store.Output, "- alert", alert.Status)
+	}
+	// Output:
+	// store completed 2 - alert skipped
+	// store skipped <nil> - alert completed
+}
+
+// A catch edge is a branch too: the order is there for a refund, and nothing is refunded unless the charge fails.
+func ExampleEdge_refund() {
+	refund := func(charge error) kahn.Status {
+		var g kahn.Graph
+		g.Add(
+			kahn.Node{ID: "order", Do: nothing},
+			kahn.Node{ID: "charge", After: []string{"order"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, charge }},
+			kahn.Node{ID: "refund", In: []kahn.Edge{{From: "order", Param: "order"}, {From: "charge", On: kahn.OnFailure}}, Do: nothing},
+		)
+		res, err := kahn.Execute(context.Background(), &g, nil)
+		if err != nil {
+			fmt.Println(err)
+		}
+		n, _ := res.Node("refund")
+		return n.Status
+	}
+	fmt.Println(refund(nil), refund(errors.New("declined")))
+	// Output: skipped completed
+}
+
 // Without anything that handles it, a failure aborts what depends on it, and nothing else.
 func ExampleRunError() {
 	broken := errors.New("disk full")

@@ -104,3 +104,15 @@ func (rn *Runner) Shared() (used, claims, keys int) {
 	}
 	return used, claims, len(p.keys)
 }
+
+// SideSteps counts the edges that were visited to find the side edges.
+func (p *Plan) SideSteps() int64 { return p.sideSteps }
+
+// Standings tells, edge by edge, which are side edges ("side") and which count only if no router of their target was asked
+// ("spare").
+func (p *Plan) Standings() (list []string) {
+	for i := range p.edges {
+		list = append(list, [...]string{"", "side", "spare"}[p.edges[i].standing])
+	}
+	return list
+}

@@ -13,13 +13,14 @@ import (
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
 // source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes
 // over the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's
-// trigger rules where it has the rule.
+// trigger rules where it has the rule. A side edge brings data only, see [PlanEdge]: the two rules that are defaults do not
+// run a node for its sake, the others count every edge.
 type Join uint32
 
 // The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
 const (
 	joinDefault   Join = iota
-	AllSucceeded       // no F and at least one S; an F blocks the node early
+	AllSucceeded       // no F and at least one S that is not of a side edge; an F blocks the node early
 	AnySucceeded       // one S, early
 	joinAtLeast        // k S, early; an F blocks the node as soon as k can no longer be reached
 	AllDone            // all edges resolved, whatever their class; observes failures, does not handle them
@@ -30,7 +31,7 @@ const (
 	NoneSkipped        // all edges resolved, none N or X
 	AllSkipped         // all edges N or X; observes failures
 	OneDone            // one S or F, early
-	Boundary           // all edges resolved, at least one S or F: for conditions that judge failures
+	Boundary           // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
 
 	joinCount
 )

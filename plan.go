@@ -14,36 +14,37 @@ type Ref int32
 // Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy; what
 // happens to the graph afterwards does not reach it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is none.
 type Plan struct {
-	name     string
-	nodes    []Node   // by Ref
-	names    []string // their ids: nodes are large, and in a run of many each look at one is a look at cold memory
-	facts    []facts
-	ids      map[string]Ref
-	declared []Ref   // the Refs in order of declaration
-	decl     []int32 // by Ref: the index of declaration
-	edges    []edge  // in order of declaration, the implicit edges into the end node last
-	in       csr     // by Ref: indices into edges, in order of declaration
-	out      []int32 // by Ref, one more than nodes: where the node's arcs start
-	arcs     []arc   // the out-edges, by target, then declaration; edges into the end node have none
-	tiers    []int32 // by tier, one more than tiers: the first Ref of the tier
-	rank     []int64 // by Ref: the longest remaining path, itself included
-	pos      []int32 // by Ref: the place in schedule order (priority, rank, declaration)
-	at       []Ref   // the inverse of pos
-	words    []uint64
-	routers  []*router    // see facts.router
-	filters  []causeSet   // what filtered catch edges let through; the first lets everything through
-	data     []*inputs    // by Ref: nil for a node without parameters
-	inputs   []needsInput // required ports that only a root input can feed
-	disabled []Ref
-	leaves   []Ref // nodes that nothing but the end node follows
-	labels   int   // number of (condition, label) pairs
-	wide     int   // number of nodes with facts.wide >= 0
-	early    bool  // some node has an early rule
-	end      Ref   // the end node, or noRef
-	stepless []Ref
-	losers   bool      // some node has CancelLosers
-	groups   []group   // the declared groups, then one for each key
-	member   [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
+	name      string
+	nodes     []Node   // by Ref
+	names     []string // their ids: nodes are large, and in a run of many each look at one is a look at cold memory
+	facts     []facts
+	ids       map[string]Ref
+	declared  []Ref   // the Refs in order of declaration
+	decl      []int32 // by Ref: the index of declaration
+	edges     []edge  // in order of declaration, the implicit edges into the end node last
+	in        csr     // by Ref: indices into edges, in order of declaration
+	out       []int32 // by Ref, one more than nodes: where the node's arcs start
+	arcs      []arc   // the out-edges, by target, then declaration; edges into the end node have none
+	tiers     []int32 // by tier, one more than tiers: the first Ref of the tier
+	rank      []int64 // by Ref: the longest remaining path, itself included
+	pos       []int32 // by Ref: the place in schedule order (priority, rank, declaration)
+	at        []Ref   // the inverse of pos
+	words     []uint64
+	routers   []*router    // see facts.router
+	filters   []causeSet   // what filtered catch edges let through; the first lets everything through
+	data      []*inputs    // by Ref: nil for a node without parameters
+	inputs    []needsInput // required ports that only a root input can feed
+	disabled  []Ref
+	leaves    []Ref // nodes that nothing but the end node follows
+	labels    int   // number of (condition, label) pairs
+	wide      int   // number of nodes with facts.wide >= 0
+	early     bool  // some node has an early rule
+	end       Ref   // the end node, or noRef
+	stepless  []Ref
+	sideSteps int64     // edges visited to find the side edges, to show what that costs
+	losers    bool      // some node has CancelLosers
+	groups    []group   // the declared groups, then one for each key
+	member    [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
 
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract
@@ -114,6 +115,7 @@ const (
 	factComposite // performed by the engine, as nested runs
 	factMocked    // performed by its mock: see Test
 	factOnce      // a mock that is not asked again
+	factBranch    // some of its in-edges are side edges, or count only if none of its routers was asked
 	factForks     // when it completes, not all of its out-edges are satisfied, or some are counted elsewhere than in the word
 )
 
@@ -124,6 +126,7 @@ type edge struct {
 	*Edge
 	from, to Ref
 	flags    uint8
+	standing standing
 	label    int32 // labelled: the plan-wide number of the (condition, label) pair; On failure: the filter; else -1
 }
 
@@ -141,10 +144,11 @@ const (
 	arcShielded                   // a boundary judges the failure
 	arcPort                       // feeds a required port of a node with an early rule
 	arcWide                       // its target keeps counters beside its word
+	arcSide                       // its success is no reason for its target to run: see side.go
 
 	arcBits = 8
 	// arcSpecial are the flags that matter when the source completed.
-	arcSpecial = uint32(arcFailure | arcLabelled | arcData | arcPort | arcWide)
+	arcSpecial = uint32(arcFailure | arcLabelled | arcData | arcPort | arcWide | arcSide)
 )
 
 func (a arc) is(flag uint8) bool { return a.facts&uint32(flag) != 0 }
@@ -271,12 +275,22 @@ func (p *Plan) Declared() iter.Seq2[Ref, string] {
 	}
 }
 
+// PlanEdge is an edge of a plan.
+type PlanEdge struct {
+	Edge
+	// Side says that the edge brings data only, since it would otherwise make a label, or a catch edge, of its target
+	// pointless: see [Edge]. Join rules other than [AllSucceeded] and [Boundary] count it all the same. A plain edge that
+	// counts only if nothing that the target is routed by was reached is no side edge. Side follows from the graph and is
+	// written down nowhere.
+	Side bool
+}
+
 // Edges yields all edges in the order of their declaration, and after them the implicit ones into the end node. Those of
 // Node.After and Node.In are among them.
-func (p *Plan) Edges() iter.Seq[Edge] {
-	return func(yield func(Edge) bool) {
+func (p *Plan) Edges() iter.Seq[PlanEdge] {
+	return func(yield func(PlanEdge) bool) {
 		for i := range p.edges {
-			if !yield(*p.edges[i].Edge) {
+			if e := &p.edges[i]; !yield(PlanEdge{Edge: *e.Edge, Side: e.standing == standsBy}) {
 				return
 			}
 		}

@@ -155,6 +155,9 @@ func (s *State) visitSlow(r Ref, arcs []arc) {
 					w |= wordBypass
 				}
 			}
+			if a.is(arcSide) && (class == seenS || class == seenF && f.join == Boundary) {
+				class = 0 // it says nothing about whether the target runs
+			}
 			w |= uint64(class) << seenShift
 			if f.wide >= 0 {
 				if class == seenS {
@@ -250,7 +253,11 @@ func (s *State) judge(r Ref) (terminal bool) {
 		x := &s.wide[f.wide]
 		c.s, c.other, c.portOpen = x.s, x.other, x.ports > 0
 	}
-	switch d := decide(f.join, f.mode, f.policy, c); d {
+	d := decide(f.join, f.mode, f.policy, c)
+	if f.is(factBranch) && (d == decideSkip || d == decideSubstitute) {
+		d = s.onBranch(r, f, d)
+	}
+	switch d {
 	case undecided:
 		return false
 	case decideSkip:

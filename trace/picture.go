@@ -93,7 +93,7 @@ func draw(p *kahn.Plan, res *kahn.Result) picture {
 		pic.boxes = append(pic.boxes, b)
 	}
 	for e := range p.Edges() {
-		pic.lines = append(pic.lines, line{names[e.From], names[e.To], styleOf(e), edgeText(e)})
+		pic.lines = append(pic.lines, line{names[e.From], names[e.To], styleOf(e), edgeText(e.Edge)})
 	}
 	return pic
 }
@@ -135,9 +135,9 @@ func outcome(r kahn.NodeResult) string {
 	return clean(text)
 }
 
-func styleOf(e kahn.Edge) style {
+func styleOf(e kahn.PlanEdge) style {
 	switch {
-	case e.DataOnly:
+	case e.DataOnly, e.Side:
 		return styleData
 	case e.On == kahn.OnFailure:
 		return styleFailure

@@ -46,6 +46,23 @@ func TestPictures(t *testing.T) {
 	golden(t, "testdata/gallery-run.dot", trace.DOT(res.Plan(), res))
 }
 
+// TestSideEdgesAreDotted: an edge that brings data only is drawn like one, whether the graph says so or Compile has found out.
+func TestSideEdgesAreDotted(t *testing.T) {
+	g := new(kahn.Graph)
+	for _, n := range gallery().Nodes() {
+		g.Add(n)
+	}
+	g.Name, g.Groups = "gallery", gallery().Groups
+	for _, e := range gallery().Edges() {
+		e.DataOnly = false
+		g.Connect(e)
+	}
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	golden(t, "testdata/gallery.mmd", trace.Mermaid(plan, nil))
+	golden(t, "testdata/gallery.dot", trace.DOT(plan, nil))
+}
+
 // hostile are ids that mean something in one of the notations, or that break a label in two.
 func hostile() (ids []string) {
 	for c := ' '; c <= '~'; c++ {
