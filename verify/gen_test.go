@@ -61,6 +61,11 @@ func drawGraph(t *rapid.T, n int) *graph {
 		// Whether an error boundary without successors shields edges into an end node that handles failures is left open.
 		z.flip = chance(t, 2, "flip") && !slices.ContainsFunc(g.nodes, func(n *node) bool { return n.rule() == "bnd" })
 		drawEdges(t, g, z, conditions)
+		for _, m := range g.nodes {
+			if conditions[m.id] && chance(t, 4, "ends the run") {
+				g.connect(&edge{from: m.id, to: z.id, label: pick(t, "label", edgeLabels...)})
+			}
+		}
 		g.nodes = append(g.nodes, z)
 	}
 	for _, node := range g.nodes {
@@ -186,9 +191,40 @@ func drawEdges(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 		if conditions[e.from] && !e.data && e.on == 0 && chance(t, 12, "labelled") {
 			e.label = pick(t, "label", edgeLabels...)
 		}
-		if !slices.ContainsFunc(g.edges, func(o *edge) bool { return sameEdge(e, o) }) {
-			g.edges = append(g.edges, e)
+		g.connect(e)
+	}
+	if chance(t, 5, "branch") {
+		drawBranch(t, g, n, conditions)
+	}
+}
+
+// drawBranch puts the node on a branch, with plain edges from what lies around it: from the node that routes, from before
+// and from behind it.
+func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
+	from := rapid.SampledFrom(g.nodes).Draw(t, "router").id
+	switch {
+	case !conditions[from] || chance(t, 3, "caught"):
+		g.connect(&edge{from: from, to: n.id, on: '!'})
+	default:
+		g.connect(&edge{from: from, to: n.id, label: pick(t, "label", edgeLabels...)})
+	}
+	p := &prediction{g: g}
+	p.findAncestors()
+	var around []string
+	for _, m := range g.nodes {
+		if m.id == from || p.ancestors[from][m.id] || p.ancestors[m.id][from] {
+			around = append(around, m.id)
 		}
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "beside") {
+		g.connect(&edge{from: rapid.SampledFrom(around).Draw(t, "source"), to: n.id})
+	}
+}
+
+// connect adds the edge unless there is one that says the same.
+func (g *graph) connect(e *edge) {
+	if !slices.ContainsFunc(g.edges, func(o *edge) bool { return sameEdge(e, o) }) {
+		g.edges = append(g.edges, e)
 	}
 }
 

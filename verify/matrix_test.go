@@ -2,6 +2,8 @@ package verify
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,25 +12,40 @@ import (
 
 const matrixFile = "../testdata/matrix.txt"
 
+// matrixFiles are the conformance matrix and the files in its format that the environment variable KAHN_MATRIX names,
+// separated by colons, relative to the root of the repository.
+func matrixFiles() []string {
+	files := []string{matrixFile}
+	for _, file := range filepath.SplitList(os.Getenv("KAHN_MATRIX")) {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join("..", file)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
 // The model is only worth something if it agrees with the matrix, which was written down before either of them.
 func TestModelAgreesWithMatrix(t *testing.T) {
-	rows, err := matrix(matrixFile)
-	require.NoError(t, err)
-	require.NotEmpty(t, rows)
-	for _, r := range rows {
-		t.Run(fmt.Sprint("line ", r.line), func(t *testing.T) {
-			p := predict(r.g)
-			got := map[string]string{}
-			for id, f := range p.fates {
-				got[id] = f.short()
-			}
-			assert.Equal(t, r.statuses, got, "%v", r.g)
-			assert.Equal(t, r.run, p.status["escaped"], "%v", r.g)
-			assert.Equal(t, r.degraded, p.degraded["escaped"], "degraded of %v", r.g)
-			for rule, want := range r.others {
-				assert.Equal(t, want, p.status[rule], "%s status of %v", rule, r.g)
-			}
-		})
+	for _, file := range matrixFiles() {
+		rows, err := matrix(file)
+		require.NoError(t, err)
+		require.NotEmpty(t, rows)
+		for _, r := range rows {
+			t.Run(fmt.Sprintf("%s:%d", file, r.line), func(t *testing.T) {
+				p := predict(r.g)
+				got := map[string]string{}
+				for id, f := range p.fates {
+					got[id] = f.short()
+				}
+				assert.Equal(t, r.statuses, got, "%v", r.g)
+				assert.Equal(t, r.run, p.status["escaped"], "%v", r.g)
+				assert.Equal(t, r.degraded, p.degraded["escaped"], "degraded of %v", r.g)
+				for rule, want := range r.others {
+					assert.Equal(t, want, p.status[rule], "%s status of %v", rule, r.g)
+				}
+			})
+		}
 	}
 }
 

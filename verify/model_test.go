@@ -367,6 +367,9 @@ func (p *prediction) decide(n *node) *fate {
 		case "prop":
 			return &fate{status: "F", cause: cause, origins: origins}
 		case "def":
+			if p.noDefaults(n) {
+				return p.skip(n)
+			}
 			f.subst = true
 		}
 	}
@@ -423,7 +426,7 @@ func (p *prediction) join(n *node) string {
 		if n.skip == "strict" && u > 0 && f == 0 {
 			return "skip"
 		}
-		return choose(f == 0 && s > 0, f == 0)
+		return choose(f == 0 && p.countReasons(n, satisfied) > 0, f == 0)
 	case "any", "done1":
 		return choose(s > 0, f == 0)
 	case "k":
@@ -440,8 +443,10 @@ func (p *prediction) join(n *node) string {
 		return choose(u == 0, true)
 	case "allskip":
 		return choose(u == total, true)
-	case "1done", "bnd":
+	case "1done":
 		return choose(s+f > 0, true)
+	case "bnd":
+		return choose(p.countReasons(n, satisfied)+p.countReasons(n, failure) > 0, true)
 	}
 	panic("the model does not know the rule " + n.rule())
 }

@@ -94,7 +94,7 @@ func TestLargeGraphs(t *testing.T) {
 
 // Every row of the matrix, and every graph that was once a problem, in every way there is.
 func TestKnownGraphs(t *testing.T) {
-	for _, file := range []string{matrixFile, "testdata/graphs.txt"} {
+	for _, file := range append(matrixFiles(), "testdata/graphs.txt") {
 		rows, err := matrix(file)
 		require.NoError(t, err)
 		for _, r := range rows {

@@ -10,7 +10,7 @@ import (
 // A property that holds for every graph says nothing about what no graph contains: everything in this list has to come
 // up, again and again.
 func TestGeneratorReachesEverything(t *testing.T) {
-	const graphsTried, atLeast = 3000, 5
+	const graphsTried, atLeast = 4000, 5
 	seen := map[string]int{}
 	for seed := range graphsTried {
 		note(predict(graphs.Example(seed)), func(what string) { seen[what]++ })
@@ -27,6 +27,9 @@ func TestGeneratorReachesEverything(t *testing.T) {
 		"edge shielded", "edge caught", "edge not caught", "edge always", "edge tolerated", "edge routed away", "edge data",
 		"skip ann", "skip br", "skip up", "skip when", "skip null", "skip pf", "skip rule", "skip self",
 		"routing root", "bypass root",
+		"edge way in", "edge earlier way in, no router asked", "edge earlier way in, a router asked", "edge side S", "edge side F",
+		"all skip for side edges", "bnd skip for side edges", "all run by a way in", "no defaults",
+		"label into the end taken", "label into the end not taken", "default hidden by a label into the end",
 		"cause step_error", "cause panic", "cause goexit", "cause condition_error", "cause merge_error",
 		"cause no_branch_match", "cause upstream_failure", "cause upstream_cancelled", "cause external",
 		"propagated from a cancellation", "several origins", "fallback", "retried", "default label", "two branches",
@@ -70,6 +73,7 @@ func noteNode(p *prediction, n *node, at map[string]moment, saw func(bool, strin
 		return
 	}
 	join := p.join(n)
+	noteBranch(p, n, join, saw)
 	in := p.g.in(n.id)
 	last := 0
 	for _, e := range in {
@@ -113,4 +117,34 @@ func noteNode(p *prediction, n *node, at map[string]moment, saw func(bool, strin
 	saw(len(f.taken) > 1, "two branches")
 	saw(n.flip && f.ready && !n.observer() && p.count(n, failure) > 0, "handled by a flip")
 	saw(n.flip && f.ready && n.observer() && p.count(n, failure) > 0, "unhandled by a flip")
+}
+
+// noteBranch says what is seen of nodes that are on a branch.
+func noteBranch(p *prediction, n *node, join string, saw func(bool, string)) {
+	for _, e := range p.g.in(n.id) {
+		standing, c := p.standing(e), p.seen(n, e)
+		side := p.side(n, e)
+		saw(standing == wayIn, "edge way in")
+		saw(standing == earlierWayIn && !side, "edge earlier way in, no router asked")
+		saw(standing == earlierWayIn && side, "edge earlier way in, a router asked")
+		saw(side && c == satisfied, "edge side S")
+		saw(side && c == failure, "edge side F")
+		saw(c == satisfied && !side && standing != regular && n.rule() == "all" && join == "run" &&
+			p.countReasons(n, satisfied) == 1, "all run by a way in")
+	}
+	s, f := p.count(n, satisfied), p.count(n, failure)
+	saw(join == "skip" && n.rule() == "all" && n.skip != "strict" && s > 0, "all skip for side edges")
+	saw(join == "skip" && n.rule() == "bnd" && s+f > 0, "bnd skip for side edges")
+	saw(join == "blocked" && n.up == "def" && p.noDefaults(n), "no defaults")
+	for _, e := range p.g.out(n.id) {
+		if e.label == "" || !p.g.node(e.to).end || p.fates[n.id].status != "ok" {
+			continue
+		}
+		taken := slices.Contains(p.fates[n.id].taken, e.label)
+		alone := !slices.ContainsFunc(p.g.out(n.id), func(o *edge) bool { return o.label == e.label && o.to != e.to })
+		saw(taken, "label into the end taken")
+		saw(!taken, "label into the end not taken")
+		saw(taken && alone && slices.ContainsFunc(p.g.out(n.id), func(o *edge) bool { return o.label == "default" && e.label != "default" }),
+			"default hidden by a label into the end")
+	}
 }
