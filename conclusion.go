@@ -102,7 +102,13 @@ func (w *worker) failure(res attemptResult) conclusion {
 // draw draws the random number for the delay before another attempt, if there may be one. It is user code, and so is
 // called before it is known, under the lock, whether there is one.
 func (w *worker) draw(res attemptResult, c *conclusion) {
-	if w.run.retryOf(w.task.Ref).MaxAttempts <= int(w.step.attempt) || res.kind == CauseGoexit {
+	most, counted := w.run.retryOf(w.task.Ref).MaxAttempts, int(w.step.attempt)
+	if most > 1 && counted >= most {
+		w.run.lock()
+		counted = w.run.attemptsCounted(w.step)
+		w.run.st.mu.Unlock()
+	}
+	if counted >= most || res.kind == CauseGoexit {
 		return
 	}
 	if err := w.protect(func() error { c.random = w.run.random(); return nil }); err != nil {
@@ -134,9 +140,13 @@ func (r *Run) retryOf(ref Ref) Retry {
 }
 
 // amend applies to a conclusion what is known only under the lock: whether the attempt had timed out, whether the node was
-// asked to stop, and whether the failure is retried, which it then is.
-func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, retried bool) {
+// asked to stop, and whether it goes on with another attempt: if the failure is retried, or the attempt was cut short.
+func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
+	if r.cutShort(step, x, &c) {
+		r.giveBack(step, x, now)
+		return c, true
+	}
 	stopping := r.st.words[ref]&wordStopping != 0
 	if x != nil && x.timedOut != timeoutNone {
 		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
@@ -217,8 +227,13 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// attemptsCounted is the number of an attempt as the policy of its node counts.
-func (r *Run) attemptsCounted(step *Step) int { return int(step.attempt) }
+// attemptsCounted is the number of an attempt as the policy of its node counts: without those that were cut short.
+func (r *Run) attemptsCounted(step *Step) int {
+	if x := r.extras[step.ref]; x != nil {
+		return int(step.attempt - x.cut)
+	}
+	return int(step.attempt)
+}
 
 // grantRetry decides after which delay a failure is retried, or why it is not. A wait that cannot end before the node's or
 // the run's deadline is not begun.

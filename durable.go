@@ -273,10 +273,10 @@ func (r *Run) commitPending() {
 	}
 }
 
-// settleLease gives the run back that has ended with nothing to write, as one does that is left while it waits. The lock is
-// held, and nobody writes.
+// settleLease gives back the run that has ended with nothing to write: one that was left, or whose store has failed. The lock is
+// held.
 func (r *Run) settleLease() {
-	if d := r.durable; !d.writing && d.failed == nil {
+	if d := r.durable; !d.writing {
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -300,9 +300,13 @@ func (r *Run) commit() {
 	for {
 		r.st.mu.Lock()
 		if len(d.outbox) == 0 {
-			if r.concluded && d.failed == nil {
+			if r.concluded {
+				var until time.Time
+				if d.failed != nil {
+					until = d.expires
+				}
 				r.st.mu.Unlock()
-				err := r.releaseLease()
+				err := r.releaseLease(until)
 				r.st.mu.Lock()
 				if err != nil {
 					r.warnings = append(r.warnings, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err))
@@ -602,11 +606,18 @@ func (r *Run) renew() {
 	r.release(r.now())
 }
 
-// releaseLease gives the run back when it is over. The lock is not held.
-func (r *Run) releaseLease() error {
+// releaseLease gives the run back when it is over. A store that does not answer until the lease has run out is not waited for any
+// longer than that, if it heeds its context; the zero time means no bound. The lock is not held.
+func (r *Run) releaseLease(until time.Time) error {
 	d := r.durable
 	if d.renewal != nil {
 		d.renewal.Stop()
 	}
-	return guarded(func() error { return d.store.Release(context.WithoutCancel(r.ctx), d.lease) })
+	ctx := context.WithoutCancel(r.ctx)
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	return guarded(func() error { return d.store.Release(ctx, d.lease) })
 }

@@ -165,6 +165,8 @@ func (r *Run) flush(now int64) {
 	for _, c := range s.changes {
 		e := entry{ref: c.ref, at: now, run: r}
 		switch {
+		case c.quiet:
+			continue
 		case c.wave != 0 && r.outer != nil:
 			continue // the tiers of a nested run are its own affair
 		case c.wave > 0:

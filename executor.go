@@ -175,7 +175,7 @@ func (r *Run) discard() {
 		r.log.close()
 	}
 	if r.durable != nil {
-		_ = r.releaseLease() // else it runs out
+		_ = r.releaseLease(time.Time{}) // else it runs out
 	}
 }
 
@@ -200,7 +200,7 @@ func (r *Run) origin(step StepFunc) (from *restoration, err error) {
 		}
 	}
 	if err != nil && r.durable != nil {
-		_ = r.releaseLease() // else it runs out
+		_ = r.releaseLease(time.Time{}) // else it runs out
 	}
 	return from, err
 }
@@ -369,6 +369,8 @@ type extra struct {
 	signalled bool
 	memoized  bool  // the output is that of an earlier run
 	reentries int32 // how often the step was entered again in the same attempt
+	left      bool  // the current attempt was interrupted because the run is being left
+	cut       int32 // attempts that came to nothing for that reason: they do not count
 
 	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }
@@ -573,7 +575,9 @@ func (r *Run) sumUp(now int64) {
 	}
 	if r.durable != nil && r.outer == nil {
 		r.durable.changeStatus(r, r.verdict.status)
-		r.commitPending()
+		if r.commitPending(); r.durable.failed != nil {
+			r.settleLease()
+		}
 	}
 }
 

@@ -64,7 +64,11 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 			c.noRetry = NoRetryOverall
 		}
 	}
-	r.settle(step, c, w.now)
+	if x := r.extras[step.ref]; c.Status == Failed && r.cutShort(step, x, &c) {
+		r.giveBack(step, x, w.now)
+	} else {
+		r.settle(step, c, w.now)
+	}
 	ok := false
 	if goOn {
 		ok = w.take()

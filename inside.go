@@ -122,7 +122,7 @@ const maxStored = 1 << 30
 // sound reports whether what a snapshot says of a node fits together so far that a word can be made of it: files may have been
 // written by others.
 func (n *nodeState) sound(p *Plan, ref Ref) bool {
-	for _, count := range []int32{n.Attempts, n.Started, n.Entries, n.Settled, n.Decided} {
+	for _, count := range []int32{n.Attempts, n.Cut, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
 			return false
 		}

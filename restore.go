@@ -228,12 +228,12 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && n.Tokens == [2]int{} && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 {
+		n.Saved == nil && n.Signal == nil && n.Tokens == [2]int{} && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
-	x.tokens = n.Tokens
+	x.tokens, x.cut = n.Tokens, n.Cut
 	x.abandoned, x.memoized, x.skip, x.reentries = n.Abandoned, n.Memoized, n.Message, reentries
 	r.reentered = r.reentered || reentries > 0
 	for _, e := range n.Errs {
@@ -359,6 +359,9 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 		case nodes[i].Inside != nil && nodes[i].Status == Running:
 			s.continueComposite(r, &nodes[i])
 		default:
+			if n := &nodes[i]; n.Started > 0 && n.Attempts == 0 && s.plan.facts[r].is(factAdmit) {
+				s.words[r] |= wordAdmitting // its inputs were being judged
+			}
 			s.makeReady(r)
 		}
 	}

@@ -23,6 +23,10 @@ type Runner struct {
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
+	// CancelOnShutdown makes Shutdown cancel what is still running when its context ends, instead of interrupting it: cleanup
+	// nodes run, and the run is over. It is for hosts that keep neither stores nor snapshots, whose runs cannot go on anywhere;
+	// a run with a store would be cancelled there, too, for good.
+	CancelOnShutdown bool
 	// Limit bounds how many steps of all runs together run at the same time, and Rate how often they start. They are for steps
 	// what [Limit] and [StartRate] are in one run; a run may have such bounds of its own besides. A run that lacks a slot or a
 	// token takes its turn after the runs that have waited longer.
@@ -137,8 +141,16 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 }
 
 // Shutdown ends the Runner: no run is begun any more, and the live ones are left, see [Run.Leave], so that they can go on
-// elsewhere from the snapshots of their Results, pending ones included. It returns when all have ended. When ctx ends first,
-// those that have not are cancelled, and Shutdown waits for that and returns the cause of ctx's end.
+// elsewhere from their stores or from the snapshots of their Results, pending ones included. It returns when all have ended.
+//
+// When ctx ends first, what still runs is interrupted: the contexts of attempts end with the cause [ErrLeft]. A node whose step
+// returns an error then is ready again when the run goes on, and the attempt does not count against MaxAttempts; what a step
+// completes all the same is kept. A step that ignores its context for longer than [CancelGrace] is left behind and named in
+// Result.Abandoned: stop the process before the run goes on, or two attempts overlap. Neither cleanup nodes nor the end node are
+// run, since the run is not over. Shutdown waits for all that and returns the cause of ctx's end.
+//
+// A run that was stopped, or is stopped meanwhile, is not left: it ends as usual, with its cleanup. What it was to finish first,
+// see [Drain], is interrupted when ctx ends.
 func (rn *Runner) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -164,7 +176,11 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 		if err == nil {
 			err = bounded(context.Cause(ctx))
 			for _, run := range live {
-				run.Cancel()
+				if rn.CancelOnShutdown {
+					run.Cancel()
+				} else {
+					run.interrupt()
+				}
 			}
 		}
 		<-run.Done()

@@ -188,8 +188,8 @@ func TestRunner(t *testing.T) {
 		}
 	})
 
-	inBubble(t, "shutdown that takes too long cancels", func(t *testing.T) {
-		rn := new(kahn.Runner)
+	inBubble(t, "shutdown that takes too long cancels, where the host wants it", func(t *testing.T) {
+		rn := &kahn.Runner{CancelOnShutdown: true}
 		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -125,6 +125,7 @@ type nodeState struct {
 	Settled  int32    `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided  int32    `json:"decided,omitempty"`
 	Attempts int32    `json:"attempts,omitempty"` // as people count
+	Cut      int32    `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
 	Started  int32    `json:"started,omitempty"`  // as the state machine counts: re-entries are starts
 	Entries  int32    `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
 	// Start and End are those of the record, as times: the clock of another process is another one.
@@ -644,7 +645,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	}
 	if x := r.extras[ref]; x != nil {
 		if !n.Status.Terminal() {
-			n.Entries = x.reentries
+			n.Entries, n.Cut = x.reentries, x.cut
 		}
 		r.extraState(&n, x)
 		r.compositeState(&n, ref, x)

@@ -131,6 +131,7 @@ type change struct {
 	attempt int32 // attempts begun by then, unless the node is terminal
 	status  Status
 	blocked bool // the join was blocked: the policy's answer follows
+	quiet   bool // no event tells of it
 	wave    int8 // +1: the tier ref starts, -1: it has completed
 }
 
@@ -164,7 +165,7 @@ const (
 	wordPropagated  uint64 = 1 << 47 // failed because of its predecessors, without running
 	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
 	wordDraining    uint64 = 1 << 49 // running, to be left alone but not retried
-	wordAdmitting   uint64 = 1 << 50 // holds a slot while its inputs are judged: Ready to everybody but the coordinator
+	wordAdmitting   uint64 = 1 << 50 // running: holds a slot while its inputs are judged, Ready to everybody but the coordinator; ready: that was cut short
 	wordPlain       uint64 = 1 << 51 // see factPlain; undecided to running
 	wordBlocked     uint64 = 1 << 52 // the join was blocked
 	wordObserved    uint64 = 1 << 53 // it has signals
@@ -298,7 +299,7 @@ func (s *State) status(r Ref) Status {
 func started(w uint64) bool {
 	switch status := statusOf(w); {
 	case status == Ready:
-		return w&wordCount != 0 // it is to be tried again
+		return w&wordCount != 0 && w&wordAdmitting == 0 // it is to be tried again
 	case status > Ready:
 		return w&wordAdmitting == 0
 	}
@@ -371,7 +372,7 @@ func (s *State) start(r Ref) Task {
 	w := was&^wordStatus | wordRunning
 	w++ // the attempt
 	s.busy++
-	if s.admits && w&wordCount == 1 && s.plan.facts[r].is(factAdmit) {
+	if s.admits && (w&wordCount == 1 || was&wordAdmitting != 0) && s.plan.facts[r].is(factAdmit) {
 		s.words[r] = w | wordAdmitting
 	} else {
 		s.words[r] = w

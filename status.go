@@ -67,12 +67,12 @@ func (s *Status) UnmarshalText(text []byte) error {
 // never Failed on the way to a retry: Failed is terminal. A terminal status has no successor.
 //
 // Ready may become Skipped and Running may become Skipped for different reasons: the former when a node is superseded
-// before it started, the latter when its step skips itself.
+// before it started, the latter when its step skips itself. Running becomes Ready again when the run is left.
 var transitions = [statusCount]uint16{
 	Idle:      bits(Waiting, Ready, Skipped, Aborted, Failed, Cancelled),
 	Waiting:   bits(Ready, Skipped, Aborted, Failed, Cancelled),
 	Ready:     bits(Running, Completed, Failed, Aborted, Cancelled, Suspended, Skipped),
-	Running:   bits(Completed, Failed, Retrying, Suspended, Skipped, Aborted, Cancelled),
+	Running:   bits(Ready, Completed, Failed, Retrying, Suspended, Skipped, Aborted, Cancelled),
 	Retrying:  bits(Ready, Failed, Aborted, Cancelled),
 	Suspended: bits(Ready, Completed, Failed, Aborted, Cancelled),
 }

@@ -18,7 +18,7 @@ func TestTransitionTable(t *testing.T) {
 		I: {W, R, S, X, F, C},
 		W: {R, S, X, F, C},
 		R: {N, ok, F, X, C, U, S},
-		N: {ok, F, Y, U, S, X, C},
+		N: {R, ok, F, Y, U, S, X, C},
 		Y: {R, F, X, C},
 		U: {R, ok, F, X, C},
 	}

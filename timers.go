@@ -103,6 +103,9 @@ func (r *Run) awaitToken(now int64) {
 }
 
 func (r *Run) armGrace(step *Step, x *extra) {
+	if x.grace != nil {
+		return // it was interrupted, and is stopped now
+	}
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
 		r.abandon(step, now)
 	})
@@ -180,7 +183,9 @@ func (r *Run) abandon(step *Step, now int64) {
 		return
 	}
 	x := r.extra(ref)
-	x.abandoned = true
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
+	left := r.leaving && r.cutShort(step, x, &c) // it begins anew when this process, and the attempt with it, is gone
+	x.abandoned = !left
 	r.abandoned = append(r.abandoned, ref)
 	if r.outer != nil {
 		root := r.tree.root
@@ -196,7 +201,10 @@ func (r *Run) abandon(step *Step, now int64) {
 	case r.tree != nil && r.tree.alone > 0 && (inline || r.st.tree == nil):
 		r.tree.alone--
 	}
-	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
+	if left {
+		r.giveBack(step, x, now)
+		return
+	}
 	if x.timedOut != timeoutNone {
 		c.Cause, c.err = CauseTimeout, timeoutAfter(x.timeout, errAbandoned)
 	}

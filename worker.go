@@ -125,7 +125,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		r.lock()
 		rec := &r.records[ref]
-		if r.current(ref) != step || s.words[ref]&wordStopping != 0 {
+		if r.current(ref) != step || s.words[ref]&wordStopping != 0 || s.hold == holdAll {
 			s.mu.Unlock()
 			return w.finishPlain(value, err)
 		}

@@ -409,7 +409,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return fmt.Errorf("%s does not run", n.within)
 	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
 		return c.passing(e, n)
-	case !mayFollow(e, n):
+	case !mayFollow(e, n, c.mayBeLeft(i)):
 		return fmt.Errorf("after %q", n.last)
 	}
 	if err := c.parent(e, n); err != nil {
@@ -508,10 +508,23 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeTimedOut)
 }
 
+// mayBeLeft reports whether the run was left after an event, or was stopped in the course of that.
+func (c *streamChecker) mayBeLeft(i int) bool {
+	for _, e := range c.events[i:] {
+		if p, ok := e.Payload.(kahn.RunStatusChanged); ok && p.To == kahn.RunSuspended {
+			return true
+		}
+		if p, ok := e.Payload.(kahn.RunEnded); ok && p.Status != kahn.RunCompleted {
+			return true
+		}
+	}
+	return false
+}
+
 // mayFollow reports whether the event may come next in its node's life. A gate waits, and completes, without a start, and
 // what is evaluated inline starts without having been queued; nothing else does. The mocks of these, and of composites, are
-// evaluated inline.
-func mayFollow(e kahn.Event, n *nodeLife) bool {
+// evaluated inline. left tells whether the run may have been left at the time.
+func mayFollow(e kahn.Event, n *nodeLife, left bool) bool {
 	fresh := n.last == "" || n.last == kahn.EventNodeBlocked
 	switch e.Type {
 	case kahn.EventNodeAborted, kahn.EventNodeCancelled:
@@ -528,6 +541,9 @@ func mayFollow(e kahn.Event, n *nodeLife) bool {
 	case kahn.EventNodeQueued:
 		if n.inline() {
 			return false
+		}
+		if left && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.refused()) {
+			return true // the attempt was interrupted
 		}
 	case kahn.EventNodeStarted:
 		if fresh && !n.inline() {

@@ -1,0 +1,280 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// lives goes on with a run, from life to life, from snapshots as JSON or from a store.
+type lives struct {
+	t      *testing.T
+	g      *kahn.Graph
+	step   kahn.StepFunc
+	opts   []kahn.Option
+	store  kahn.Store
+	runner *kahn.Runner // of the life
+	last   *kahn.Snapshot
+	events []kahn.Event
+}
+
+// next is the next life. A Runner shuts it down after a time, without any patience, unless act does something else or the time is 0.
+func (l *lives) next(after time.Duration, act func(*kahn.Run)) (*kahn.Result, error) {
+	l.t.Helper()
+	rn := new(kahn.Runner)
+	l.runner = rn
+	rec := newRecorder()
+	opts := append(slices.Clone(l.opts), kahn.OnEvent(rec.add), kahn.RunID("r"))
+	switch {
+	case l.store != nil:
+		opts = append(opts, kahn.WithStore(l.store))
+	case l.last != nil:
+		opts = append(opts, kahn.From(l.last, nil))
+	}
+	run, err := rn.Start(l.t.Context(), l.g, l.step, opts...)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if after > 0 {
+		time.Sleep(after)
+		synctest.Wait()
+		if act != nil {
+			act(run)
+		} else {
+			shutDown(l.t, rn)
+		}
+	}
+	res, err := run.Wait()
+	if left := run.Leftovers(); left != "" && res.Status.Terminal() {
+		l.t.Errorf("left over: %s", left)
+	}
+	data, jsonErr := json.Marshal(res.Snapshot())
+	if l.last = new(kahn.Snapshot); jsonErr != nil || json.Unmarshal(data, l.last) != nil {
+		l.t.Fatal(jsonErr)
+	}
+	l.events = append(l.events, rec.all()...)
+	if err := kahntest.CheckEvents(l.g, res, l.events); err != nil {
+		l.t.Errorf("%v\n%s", err, eventText(l.events))
+	}
+	return res, err
+}
+
+func shutDown(t *testing.T, rn *kahn.Runner) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := rn.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestScenarioShutdown(t *testing.T) {
+	each := func(name string, f func(t *testing.T, store kahn.Store)) {
+		inBubble(t, name+", from snapshots", func(t *testing.T) { f(t, nil) })
+		inBubble(t, name+", from a store", func(t *testing.T) { f(t, new(kahn.MemoryStore)) })
+	}
+	each("an attempt that is interrupted does not count", func(t *testing.T, store kahn.Store) {
+		var causes []error
+		var attempts []int
+		calls := 0
+		work := func(ctx context.Context, s *kahn.Step) (any, error) {
+			attempts = append(attempts, s.Attempt())
+			switch calls++; calls {
+			case 1, 2:
+				<-ctx.Done()
+				causes = append(causes, context.Cause(ctx))
+				return nil, ctx.Err()
+			case 3:
+				return nil, errStep
+			}
+			return "done", nil
+		}
+		cleaned := 0
+		g := graph(kahn.Node{ID: "A", Do: work, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: ms}}, after("B", "A"),
+			kahn.Node{ID: "c", Cleanup: true, After: []string{"A"}, Do: func(context.Context, *kahn.Step) (any, error) { cleaned++; return nil, nil }},
+			kahn.Node{ID: "end", Kind: kahn.KindEnd})
+		l := &lives{t: t, g: g, step: takes(0), store: store}
+		for range 2 {
+			res, err := l.next(10*ms, nil)
+			if n, _ := res.Node("A"); err != nil || res.Status != kahn.RunSuspended || n.Status != kahn.Ready || len(res.Abandoned) > 0 || cleaned > 0 || res.CancelRequested {
+				t.Fatalf("%v, %v, A is %v, abandoned %v, cleaned up %d times", res.Status, err, n.Status, res.Abandoned, cleaned)
+			}
+		}
+		res, err := l.next(0, nil)
+		if n, _ := res.Node("A"); err != nil || n.Output != "done" || n.Attempts != 4 || cleaned != 1 || !slices.Equal(attempts, []int{1, 2, 3, 4}) {
+			t.Errorf("%v, A is %v after attempts %v", err, n.Status, attempts)
+		}
+		for _, cause := range causes {
+			if cause != kahn.ErrLeft {
+				t.Errorf("interrupted by %v", cause)
+			}
+		}
+	})
+	each("what is inside of composites", func(t *testing.T, store kahn.Store) {
+		var c calls
+		slow := c.count(func(ctx context.Context, s *kahn.Step) (any, error) { return takes(100*ms)(ctx, s) })
+		loop := subgraph("L", graph(subgraph("S", graph(after("x")))))
+		loop.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 2}
+		m := mapped("M", []any{1.0, 2.0}, kahn.Map{})
+		l := &lives{t: t, g: graph(loop, m, subgraph("F", graph(gate("g"), after("y", "g")))), step: slow, store: store}
+		res, err := l.next(150*ms, nil) // in the second iteration
+		if err != nil || res.Status != kahn.RunSuspended || c.of("x") != 2 || c.of("M") != 2 {
+			t.Fatalf("%v, %v, %d and %d calls", res, err, c.of("x"), c.of("M"))
+		}
+		res, err = l.next(150*ms, func(run *kahn.Run) {
+			if err := run.Signal("F/g", true); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil || c.of("x") != 3 || c.of("M") != 2 || c.of("y") != 1 || res.Status != kahn.RunCompleted {
+			t.Errorf("%v, %v, %d and %d calls", res.Status, err, c.of("x"), c.of("M"))
+		}
+	})
+	each("a success that arrives anyway is kept", func(t *testing.T, store kahn.Store) {
+		var c calls
+		l := &lives{t: t, g: graph(after("A"), after("B", "A")), store: store, step: c.count(func(context.Context, *kahn.Step) (any, error) {
+			time.Sleep(20 * ms)
+			return "kept", nil
+		})}
+		res, err := l.next(10*ms, nil)
+		if n, _ := res.Node("A"); err != nil || n.Output != "kept" || c.of("B") != 0 || res.Duration != 20*ms {
+			t.Errorf("%v: A is %v, the run ended after %v", err, n.Status, res.Duration)
+		}
+		if _, err = l.next(0, nil); err != nil || c.of("A") != 1 || c.of("B") != 1 {
+			t.Errorf("%v: %d calls of A, %d of B", err, c.of("A"), c.of("B"))
+		}
+	})
+	each("one that ignores its context is left behind", func(t *testing.T, store kahn.Store) {
+		calls := 0
+		stuck := func(context.Context, *kahn.Step) (any, error) {
+			if calls++; calls == 1 {
+				time.Sleep(time.Hour)
+				return "too late", nil
+			}
+			return "again", nil
+		}
+		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: stuck}, subgraph("S", graph(after("x")))), step: takes(0), store: store}
+		res, err := l.next(10*ms, nil)
+		if err != nil || !slices.Equal(res.Abandoned, []string{"A"}) || res.Duration != 10*ms+5*time.Second {
+			t.Errorf("%v: abandoned %v after %v", err, res.Abandoned, res.Duration)
+		}
+		res, err = l.next(0, nil)
+		if n, _ := res.Node("A"); err != nil || n.Output != "again" || n.Abandoned {
+			t.Errorf("%v: %+v", err, n)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+	each("a judge of inputs is asked again", func(t *testing.T, store kahn.Store) {
+		judged := 0
+		judge := moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+			if judged++; judged == 1 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		var c calls
+		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), step: c.count(takes(0)), store: store, opts: []kahn.Option{kahn.Moderate(judge)}}
+		if res, err := l.next(10*ms, nil); err != nil || res.Status != kahn.RunSuspended || c.of("A") != 0 {
+			t.Fatalf("%v, %v", res.Status, err)
+		}
+		res, err := l.next(0, nil)
+		if n, _ := res.Node("A"); err != nil || judged != 2 || n.Attempts != 1 || c.of("A") != 1 {
+			t.Errorf("%v: judged %d times, %d attempts", err, judged, n.Attempts)
+		}
+	})
+	for _, deep := range []bool{false, true} {
+		each(fmt.Sprintf("a stop wins over an interruption, deep %v", deep), func(t *testing.T, store kahn.Store) {
+			g := graph(kahn.Node{ID: "A", Do: lingers}, kahn.Node{ID: "c", Cleanup: true, After: []string{"A"}, Do: takes(0)})
+			if deep {
+				g = graph(subgraph("S", g), kahn.Node{ID: "c", Cleanup: true, After: []string{"S"}, Do: takes(0)})
+			}
+			l := &lives{t: t, g: g, store: store}
+			res, _ := l.next(10*ms, func(run *kahn.Run) {
+				go shutDown(t, l.runner)
+				time.Sleep(10 * ms)
+				run.Cancel()
+			})
+			if n, _ := res.Node("c"); res.Status != kahn.RunCancelled || n.Status != kahn.Completed {
+				t.Errorf("%v, c is %v", res.Status, n.Status)
+			}
+		})
+	}
+	inBubble(t, "what a stopped run was to finish is interrupted", func(t *testing.T) {
+		for _, deep := range []bool{false, true} {
+			g := graph(kahn.Node{ID: "A", Do: untilStopped}, kahn.Node{ID: "c", Cleanup: true, After: []string{"A"}, Do: takes(10 * ms)})
+			if deep {
+				g = graph(subgraph("S", g))
+			}
+			rn := new(kahn.Runner)
+			run, err := rn.Start(t.Context(), g, nil, kahn.Drain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(ms)
+			run.Cancel()
+			shutDown(t, rn)
+			res, _ := run.Wait()
+			if deep {
+				n, _ := res.Node("S")
+				res = n.Sub
+			}
+			a, _ := res.Node("A")
+			c, _ := res.Node("c")
+			if a.Cause.Kind != kahn.CauseCancelRun || c.Status != kahn.Completed || res.Status != kahn.RunCancelled {
+				t.Errorf("%v: A is %v, c is %v", res.Status, a.Status, c.Status)
+			}
+		}
+	})
+	inBubble(t, "until the last record of the life is written a stop wins", func(t *testing.T) {
+		store := &slowStore{Store: new(kahn.MemoryStore), takes: 50 * ms}
+		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: takes(30 * ms)}, gate("B", "A")), store: store}
+		res, _ := l.next(60*ms, func(run *kahn.Run) { // A ends at 80 ms, the gate is reached at 130 ms, and the status is written from 180 ms on
+			run.Leave()
+			time.Sleep(140 * ms)
+			if s := run.Status(); s != kahn.RunSuspended {
+				t.Errorf("it is %v", s)
+			}
+			run.Cancel()
+		})
+		if res.Status != kahn.RunCancelled {
+			t.Errorf("it is %v", res.Status)
+		}
+	})
+	inBubble(t, "a run whose store has failed gives its lease back", func(t *testing.T) {
+		store := &slowStore{Store: new(kahn.MemoryStore)}
+		var c calls
+		g := graph(after("A"), after("B", "A"))
+		fails := c.count(func(_ context.Context, s *kahn.Step) (any, error) { store.broken = s.ID() == "A"; return nil, nil })
+		if _, err := kahn.Execute(t.Context(), g, fails, kahn.RunID("r"), kahn.WithStore(store)); !errors.Is(err, kahn.ErrStore) {
+			t.Fatal(err)
+		}
+		store.broken = false
+		if res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.RunID("r"), kahn.WithStore(store)); err != nil || c.of("A") != 2 || c.of("B") != 1 {
+			t.Errorf("%v, %v: %d calls of A, %d of B", res, err, c.of("A"), c.of("B"))
+		}
+	})
+}
+
+// slowStore is a store whose commits take their time, or fail.
+type slowStore struct {
+	kahn.Store
+	takes  time.Duration
+	broken bool
+}
+
+func (s *slowStore) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	time.Sleep(s.takes)
+	if s.broken {
+		return 0, errHost
+	}
+	return s.Store.Commit(ctx, lease, c)
+}
