@@ -305,7 +305,7 @@ func TestEncodeRefusesWhatIsNotData(t *testing.T) {
 		"broken text":        {kahn.Node{ID: "n", Label: "\xff"}, ErrEncoding, "$.nodes[0].label"},
 		"broken text inside": {kahn.Node{ID: "n", Config: map[string]any{"\xff": 1}}, ErrEncoding, `$.nodes[0].config["\xff"]`},
 		"no such value":      {kahn.Node{ID: "n", Join: 99}, ErrValue, "$.nodes[0].join"},
-		"negative duration":  {kahn.Node{ID: "n", Timeout: -1}, ErrValue, "$.nodes[0].timeout"},
+		"negative duration":  {kahn.Node{ID: "n", Timeout: -2}, ErrValue, "$.nodes[0].timeout"},
 		"negative count":     {kahn.Node{ID: "n", Retry: kahn.Retry{MaxAttempts: -1}}, ErrValue, "$.nodes[0].retry.max_attempts"},
 		"cause that is none": {kahn.Node{ID: "n", Retry: kahn.Retry{RetryOn: []kahn.CauseKind{0}}}, ErrValue, "$.nodes[0].retry.retry_on"},
 		"unknown node":       {kahn.Node{ID: "n", After: []string{"m"}}, ErrReference, "$.nodes[0].after[0].from"},
