@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 )
@@ -100,8 +101,11 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		return res
 	}
 	value, _ := r.assembled(ref, flags, m.Over, res.merged)
-	if res.items, res.err = r.plan.itemsOf(ref, value); res.err != nil {
+	if res.items, res.err = r.plan.itemsOf(ref, value, w.protect); res.err != nil {
 		res.verdict.Fail = CauseContractInput
+		if p := (*PanicError)(nil); errors.As(res.err, &p) {
+			res.verdict.Fail = CausePanic
+		}
 		return res
 	}
 	if r.cfg.checkValues { // the list goes into snapshots

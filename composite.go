@@ -142,7 +142,7 @@ func (c *compiler) checkComposite(i int, bad func(kind error, format string, arg
 		bad(ErrBadValue, "it has both a Do and a Sub")
 	}
 	if n.Map != nil {
-		n.Map.check(bad)
+		n.Map.check(n, bad)
 	}
 	if n.Loop != nil {
 		n.Loop.check(n, bad)

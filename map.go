@@ -1,12 +1,15 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Map performs a node once for each item of a list: its Do, or the host's step function, or a nested run of its Sub. The
@@ -33,6 +36,14 @@ type Map struct {
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more have failed than are tolerated.
 	FailFast bool
+	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] that is a bound for each
+	// host, tenant or account that the items name. An empty key is none. It is for maps of steps; what a Sub consists of has keys
+	// of its own. It is called once for each item before any of them begins, and again when a run goes on from a snapshot; a
+	// panic fails the node.
+	Key func(item any) string `json:"-"`
+	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit the longest begins
+	// first. It is called as Key is.
+	Estimate func(item any) time.Duration `json:"-"`
 	// Compact drops items that failed or skipped themselves from the output, in which they are null otherwise.
 	Compact bool
 }
@@ -101,8 +112,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf looks at what a map is to be performed over.
-func (p *Plan) itemsOf(ref Ref, value any) (*items, error) {
+// itemsOf looks at what a map is to be performed over. The functions of the map are called by protect.
+func (p *Plan) itemsOf(ref Ref, value any, protect func(func() error) error) (*items, error) {
 	n := &p.nodes[ref]
 	x := &items{m: n.Map}
 	if !isNull(value) {
@@ -115,7 +126,59 @@ func (p *Plan) itemsOf(ref Ref, value any) (*items, error) {
 		}
 	}
 	x.plan = p.items[ref].repeated(n.ID, x.len())
-	return x, nil
+	if n.Map.Key == nil && n.Map.Estimate == nil {
+		return x, nil
+	}
+	return x, protect(func() error {
+		x.distinguish()
+		return nil
+	})
+}
+
+// contained calls user code outside of a worker.
+func contained(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = newPanicError(p)
+		}
+	}()
+	return f()
+}
+
+// distinguish gives the items the keys and estimates that the map's functions take from them.
+func (x *items) distinguish() {
+	p, n := x.plan, x.len()
+	if x.m.Key != nil {
+		groups, members := slices.Clone(p.groups), map[string][]int32{}
+		common := []int32(nil)
+		if p.member != nil && n > 0 {
+			common = p.member[0]
+		}
+		p.member = make([][]int32, n)
+		for i := range n {
+			key := x.m.Key(x.at(i))
+			if _, known := members[key]; !known {
+				members[key] = common
+				if key != "" {
+					members[key] = append(slices.Clip(common), int32(len(groups)))
+					groups = append(groups, group{Group: Group{Name: key}, key: true})
+				}
+			}
+			p.nodes[i].Key, p.member[i] = key, members[key]
+		}
+		p.groups = groups
+	}
+	if x.m.Estimate != nil {
+		for i := range n {
+			p.nodes[i].Estimate = max(x.m.Estimate(x.at(i)), 0)
+			p.rank[i] = int64(p.nodes[i].Estimate)
+		}
+		p.at, p.pos = slices.Clone(p.declared), make([]int32, n)
+		slices.SortStableFunc(p.at, func(a, b Ref) int { return cmp.Compare(p.rank[b], p.rank[a]) })
+		for i, r := range p.at {
+			p.pos[r] = int32(i)
+		}
+	}
 }
 
 // itemNode is what a map does for each of its items, as a node.
@@ -267,10 +330,14 @@ func (w *worker) ofItems(c *Run) conclusion {
 }
 
 // check validates a map.
-func (m *Map) check(bad func(kind error, format string, args ...any)) {
+func (m *Map) check(n *Node, bad func(kind error, format string, args ...any)) {
 	switch {
 	case m.Over == "":
 		bad(ErrBadValue, "a map without the parameter that it goes over")
+	case m.Key != nil && n.Sub != nil:
+		bad(ErrBadValue, "Map.Key is for maps of steps: what a Sub consists of has keys of its own")
+	case m.Key != nil && n.Key != "":
+		bad(ErrBadValue, "it has both a Key and a Map.Key")
 	case m.Limit < 0, m.ToleratedCount < 0, m.ToleratedPercent < 0, m.ToleratedPercent > 100, math.IsNaN(m.ToleratedPercent):
 		bad(ErrBadValue, "Map: Limit %d, ToleratedCount %d, ToleratedPercent %v", m.Limit, m.ToleratedCount, m.ToleratedPercent)
 	}

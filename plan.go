@@ -439,6 +439,7 @@ func (p *Plan) Portable() error {
 		}{
 			{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil},
 			{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
+			{"Map.Key", n.Map != nil && n.Map.Key != nil}, {"Map.Estimate", n.Map != nil && n.Map.Estimate != nil},
 			{"Loop.While", n.Loop != nil && n.Loop.While != nil}, {"Loop.Until", n.Loop != nil && n.Loop.Until != nil},
 		} {
 			if f.set {

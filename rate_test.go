@@ -171,6 +171,19 @@ func TestRates(t *testing.T) {
 	})
 }
 
+// expectSorted is expectStarts without the order of what starts at the same time.
+func (r trial) expectSorted(want string) {
+	r.t.Helper()
+	sorted := func(text string) string {
+		list := strings.Fields(text)
+		slices.Sort(list)
+		return strings.Join(list, " ")
+	}
+	if got := sorted(r.starts()); got != sorted(want) {
+		r.t.Errorf("starts\n%s\nexpected\n%s\n%s", got, sorted(want), eventText(r.events))
+	}
+}
+
 func TestRateProblems(t *testing.T) {
 	for name, rate := range map[string]kahn.Rate{
 		"no starts":       {Per: time.Second},

@@ -125,7 +125,7 @@ func init() {
 		contract("output_schema", func(n *node) *any { return &n.OutputSchema }),
 		enum("moderation", func(n *node) *kahn.Moderation { return &n.Moderation }),
 	}}
-	mapRecord = record[kahn.Map]{required: []string{"over"}, fields: []field[kahn.Map]{
+	mapRecord = record[kahn.Map]{required: []string{"over"}, code: []string{"Key", "Estimate"}, fields: []field[kahn.Map]{
 		name("over", func(m *kahn.Map) *string { return &m.Over }),
 		count("limit", func(m *kahn.Map) *int { return &m.Limit }),
 		count("tolerated_count", func(m *kahn.Map) *int { return &m.ToleratedCount }),
