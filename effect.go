@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"sync/atomic"
 )
@@ -25,8 +26,8 @@ type Effect struct {
 //
 // Made with the Writer of an effect, it belongs to that: it is disposed of, in the reverse order of making, before the owner
 // runs again and when it is disposed of. What an owned effect reads is not a dependency of its owner. One that is made in a
-// cleanup is disposed of when the cleanups have returned; while its owner is being disposed of it is refused with
-// [ErrDisposed], as everywhere in a scope that was disposed of.
+// cleanup is disposed of when that has returned; while its owner is being disposed of it is refused with [ErrDisposed], as
+// everywhere in a scope that was disposed of.
 //
 // If the first run panics the effect is nil and the error is a [*PanicError], and the effect depends on nothing. Made from
 // outside, the error also joins those of effects that the first run has caused to run. Later panics are errors of whoever
@@ -35,16 +36,16 @@ func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {
 		sc.proveWriting((*writeTracker)(at))
-		return sc.newEffect(f)
+		return sc.newEffect(at.effect, f)
 	}
 	sc.mu.Lock()
 	defer sc.leave(&err)
-	return sc.newEffect(f)
+	return sc.newEffect(nil, f)
 }
 
-func (sc *Scope) newEffect(f func(Writer)) (*Effect, error) {
-	owner := sc.owner()
-	if sc.disposed.Load() || owner.flags&flagTorn != 0 {
+// newEffect makes an effect that belongs to owner, which is nil outside of effects.
+func (sc *Scope) newEffect(owner *Effect, f func(Writer)) (*Effect, error) {
+	if sc.disposed.Load() || owner != nil && owner.flags&flagTorn != 0 {
 		return nil, ErrDisposed
 	}
 	e := &Effect{f: f}
@@ -65,17 +66,12 @@ func (sc *Scope) newEffect(f func(Writer)) (*Effect, error) {
 	return e, nil
 }
 
-// owner returns the effect that is running, or whose cleanup is, else the root.
-func (sc *Scope) owner() *Effect {
-	if sc.active != nil && sc.active.effect != nil {
-		return sc.active.effect
-	}
-	return &sc.root
-}
-
-// adopt makes the effect the last child of its owner.
+// adopt makes the effect the last child of its owner, or of the root.
 func (e *Effect) adopt(sc *Scope, owner *Effect) {
-	e.scope, e.effect, e.parent = sc, e, owner
+	e.scope, e.effect = sc, e
+	if e.parent = owner; owner == nil {
+		e.parent = &sc.root
+	}
 	e.prev = e.parent.lastChild
 	if e.prev != nil {
 		e.prev.next = e
@@ -86,24 +82,45 @@ func (e *Effect) adopt(sc *Scope, owner *Effect) {
 // Dispose ends the effect: its cleanup is called, and then neither runs again. It may be called from anywhere, any number
 // of times, and does not wait for callbacks: when one is running, its own or another one, the cleanup is called after it.
 func (e *Effect) Dispose() {
-	if e.doomed.Swap(true) {
-		return
+	if !e.doomed.Load() {
+		e.doom()
+		e.scope.serve()
 	}
+}
+
+// doom leaves it to the holder of the lock to tear the effect down.
+func (e *Effect) doom() {
 	sc := e.scope
+	e.doomed.Store(true)
 	sc.askMu.Lock()
 	sc.doomed = append(sc.doomed, e)
 	sc.askMu.Unlock()
 	sc.asked.Store(true)
-	sc.serve()
 }
 
-// tearDown disposes of the effect and of what it owns.
+// tearDown disposes of the effect and of what it owns. If a cleanup ends the goroutine, the effect stays with its owner, and
+// the next call goes on where this one has stopped.
 func (e *Effect) tearDown() {
-	if e.flags&flagTorn != 0 {
+	if e.flags&flagTorn == 0 {
+		e.flags |= flagTorn
+		e.doomed.Store(true)
+		for l := e.deps; l != nil; l = l.nextDep {
+			e.scope.detach(l)
+		}
+		e.deps = nil
+		if e.wake != nil {
+			e.wakeUp()
+		}
+	}
+	e.clear()
+	e.quit()
+}
+
+// quit takes the effect from its owner's list.
+func (e *Effect) quit() {
+	if e.parent == nil {
 		return
 	}
-	e.flags |= flagTorn
-	e.doomed.Store(true)
 	if e.next != nil {
 		e.next.prev = e.prev
 	} else {
@@ -112,15 +129,7 @@ func (e *Effect) tearDown() {
 	if e.prev != nil {
 		e.prev.next = e.next
 	}
-	for l := e.deps; l != nil; l = l.nextDep {
-		e.scope.detach(l)
-	}
-	e.deps = nil
-	if e.wake != nil {
-		e.wakeUp()
-	}
-	e.dropChildren()
-	e.cleanUp()
+	e.parent, e.prev, e.next = nil, nil, nil
 }
 
 func (e *Effect) dropChildren() {
@@ -129,20 +138,42 @@ func (e *Effect) dropChildren() {
 	}
 }
 
-// cleanUp calls the cleanups of the last run, disposes of the effects that they have made, and reports whether one panicked.
-func (e *Effect) cleanUp() (failed bool) {
-	for len(e.cleanups) > 0 {
+// clear disposes of what the last run has left: the effects that it has made, then its cleanups, and whatever these have made
+// in turn. It reports whether a cleanup failed.
+func (e *Effect) clear() (failed bool) {
+	e.dropChildren()
+	for left := len(e.cleanups) + maxRounds; len(e.cleanups) > 0; left-- {
+		if left == 0 {
+			clear(e.cleanups)
+			e.cleanups = e.cleanups[:0]
+			e.scope.errs = append(e.scope.errs, fmt.Errorf("%w: %d cleanups of cleanups", ErrEffectLoop, maxRounds))
+			return true
+		}
 		last := len(e.cleanups) - 1
 		f := e.cleanups[last]
 		e.cleanups[last] = nil
 		e.cleanups = e.cleanups[:last]
-		if err := e.call(f); err != nil {
+		if err := e.cleanUp(f); err != nil {
 			e.scope.errs = append(e.scope.errs, err)
 			failed = true
 		}
+		e.dropChildren()
 	}
-	e.dropChildren()
 	return failed
+}
+
+// cleanUp calls a cleanup and returns its panic as an error. If it ends the goroutine, the effect is disposed of by whoever
+// holds the lock next.
+func (e *Effect) cleanUp(f func(Writer)) error {
+	returned := false
+	defer func() {
+		if !returned {
+			e.doom()
+		}
+	}()
+	err := e.call(f)
+	returned = true
+	return err
 }
 
 // oldestQueued returns the outermost of the effect and those that it belongs to that is to run.
@@ -172,16 +203,12 @@ func (e *Effect) rerun() {
 	if !e.outdated() {
 		return
 	}
-	e.dropChildren()
-	if e.cleanUp() {
-		e.tearDown()
-		return
-	}
-	if e.doomed.Load() {
-		e.tearDown()
-		return
-	}
 	e.scope.running = e
+	if failed := e.clear(); failed || e.doomed.Load() {
+		e.scope.running = nil
+		e.tearDown()
+		return
+	}
 	outer := e.begin()
 	e.f((*writeTracker)(&e.node))
 	e.end(outer)
@@ -224,8 +251,7 @@ func (e *Effect) abort(v any, outer *node) (err error) {
 		err = caught(v)
 	}
 	e.end(outer)
-	e.dropChildren()
-	e.cleanUp()
+	e.clear()
 	return err
 }
 
@@ -249,7 +275,7 @@ func listen(n *node) *Effect {
 		e.flags = flagTorn
 		return e
 	}
-	e.adopt(sc, &sc.root)
+	e.adopt(sc, nil)
 	if n.computed != nil {
 		n.refresh()
 	}

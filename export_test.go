@@ -77,6 +77,26 @@ func (s *State) Observed() bool { return s.obs != nil }
 // ObservedNodes counts the nodes that have signals.
 func (s *State) ObservedNodes() int { return len(s.obs.nodes) }
 
+// KeepChanges makes a State that is driven by hand keep its transitions, as that of a Run with a log does.
+func KeepChanges(s *State) { s.logged, s.noted = true, true }
+
+// Change is a transition: of a node to a status, or of its join to blocked.
+type Change struct {
+	Ref     Ref
+	To      Status
+	Blocked bool
+}
+
+// Changes returns the transitions since KeepChanges.
+func Changes(s *State) (changes []Change) {
+	for _, c := range s.changes {
+		if c.wave == 0 {
+			changes = append(changes, Change{c.ref, c.status, c.blocked})
+		}
+	}
+	return changes
+}
+
 // SharedConfig returns a copy of what runs without options share.
 func SharedConfig() any { return byDefault }
 

@@ -7,10 +7,13 @@ var ErrDriven = errors.New("the state is driven by a run")
 
 // observers are the signals of a State. They exist once the first is asked for.
 //
-// The State's words are the truth. Transitions of observed nodes are noted under the State's lock; when that is released
-// they are brought into the signals' scope, all that were noted by then at once, by whoever holds the scope's lock or else
-// gets it. The order of locks is: scope, then State. So an effect may call the State, and who drives the State waits for no
-// effect.
+// The State's words are the truth. Transitions of observed nodes are noted under the State's lock. When that is released,
+// the holder of the scope's lock, or else whoever gets it next, brings all that was noted into the signals' scope at once. The
+// order of locks is: scope, then State. So an effect may call the State, and who drives the State waits for no effect.
+//
+// The signals lag behind the words from the first transition that one of them should show (pending) to the next bring. The
+// point between two transitions that they show meanwhile is the shown point. A signal that is made in between shows that
+// point too: undo holds what the words were then.
 //
 // Everything is guarded by the State's lock unless it says otherwise.
 type observers struct {
@@ -21,7 +24,7 @@ type observers struct {
 
 	pending bool           // something was noted that is not in the scope
 	dirty   []*nodeSignals // nodes of which that is so
-	undo    []undo         // transitions since pending, for signals that are made in the meantime
+	undo    map[Ref]uint64 // the words at the shown point of the nodes that have changed since; empty unless pending
 
 	work      *Value[int] // how often something came up to be handed out
 	workCount int
@@ -40,7 +43,7 @@ type observers struct {
 
 	endFeeds map[Ref]bool // the predecessors of the end node
 
-	bringing []brought // guarded by the scope's lock
+	changed []*node // signals that bring has set; guarded by the scope's lock
 
 	flushing bool          // a goroutine of the Run brings in what was noted
 	idle     chan struct{} // closed when it has
@@ -54,23 +57,12 @@ type nodeSignals struct {
 	blocked *Value[bool]
 	waiting bool // a predecessor has started
 	dirty   bool
-	shown   nodeView // as brought in
 }
 
 // nodeView is what can be observed of a node.
 type nodeView struct {
 	status         Status
 	ready, blocked bool
-}
-
-type brought struct {
-	signals nodeSignals
-	view    nodeView
-}
-
-type undo struct {
-	ref Ref
-	was uint64
 }
 
 // StatusSignal returns the status of a node as a signal. Like the other signals of a State it is made when it is first asked
@@ -88,7 +80,7 @@ func (s *State) StatusSignal(r Ref) *Value[Status] {
 	if n.status == nil {
 		s.obs.feed(n)
 		s.obs.compare(n)
-		n.status = valueOf(&s.obs.scope, n.shown.status)
+		n.status = valueOf(&s.obs.scope, s.obs.shownView(n.ref).status)
 	}
 	return n.status
 }
@@ -100,7 +92,7 @@ func (s *State) ReadySignal(r Ref) *Value[bool] {
 	defer s.mu.Unlock()
 	n := s.observe(r)
 	if n.ready == nil {
-		n.ready = valueOf(&s.obs.scope, n.shown.ready)
+		n.ready = valueOf(&s.obs.scope, s.obs.shownView(n.ref).ready)
 	}
 	return n.ready
 }
@@ -113,7 +105,7 @@ func (s *State) BlockedSignal(r Ref) *Value[bool] {
 	defer s.mu.Unlock()
 	n := s.observe(r)
 	if n.blocked == nil {
-		n.blocked = valueOf(&s.obs.scope, n.shown.blocked)
+		n.blocked = valueOf(&s.obs.scope, s.obs.shownView(n.ref).blocked)
 	}
 	return n.blocked
 }
@@ -124,6 +116,9 @@ func (s *State) RunStatusSignal() *Value[RunStatus] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.observers()
+	if o.closed {
+		o.shown = s.runStatusNow()
+	}
 	if o.run == nil {
 		o.run = valueOf(&o.scope, o.shown)
 	}
@@ -142,7 +137,7 @@ func (s *State) CountSignal(status Status) *Value[int] {
 		o.census()
 		n := 0
 		for r := range s.words {
-			if o.viewBefore(Ref(r)).status == status {
+			if o.shownView(Ref(r)).status == status {
 				n++
 			}
 		}
@@ -162,13 +157,7 @@ func (s *State) Scope() *Scope {
 // Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
 // [Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
 // State itself goes on.
-func (s *State) Dispose() {
-	s.mu.Lock()
-	o := s.observers()
-	o.closed, o.pending, o.dirty = true, false, nil
-	s.mu.Unlock()
-	o.scope.Dispose()
-}
+func (s *State) Dispose() { s.Scope().Dispose() }
 
 func valueOf[T comparable](sc *Scope, x T) *Value[T] {
 	v := &Value[T]{}
@@ -179,7 +168,7 @@ func valueOf[T comparable](sc *Scope, x T) *Value[T] {
 // observers returns what there is of signals, and makes it first.
 func (s *State) observers() *observers {
 	if s.obs == nil {
-		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}}
+		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}, undo: map[Ref]uint64{}}
 		o.scope.feed = o.bring
 		o.lastRun = s.runStatusNow()
 		o.shown = o.lastRun
@@ -202,7 +191,7 @@ func (s *State) observe(r Ref) *nodeSignals {
 	}
 	n := o.nodes[r]
 	if n == nil {
-		n = &nodeSignals{ref: r, shown: o.viewBefore(r)}
+		n = &nodeSignals{ref: r}
 		o.nodes[r] = n
 		o.mark(r)
 		o.compare(n)
@@ -210,10 +199,10 @@ func (s *State) observe(r Ref) *nodeSignals {
 	return n
 }
 
-// compare notes if a node has changed since what the signals show, those that were there before it was observed.
+// compare makes a node dirty that has changed since the shown point, before anybody observed it.
 func (o *observers) compare(n *nodeSignals) {
-	if o.pending && n.ref != noRef && o.view(n) != n.shown {
-		o.soil(n)
+	if o.pending && n.ref != noRef && o.view(n) != o.shownView(n.ref) {
+		o.markDirty(n)
 	}
 }
 
@@ -224,7 +213,7 @@ func (o *observers) mark(r Ref) {
 	}
 }
 
-// feed sees to it that the node learns when it is Waiting, which no transition of its own tells.
+// feed marks the predecessors of an idle node, so that the first to start makes it Waiting: that is no transition of its own.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
 	if n.ref == noRef || statusOf(s.words[n.ref]) != Idle {
@@ -251,24 +240,26 @@ func (o *observers) view(n *nodeSignals) nodeView {
 
 func viewOf(w uint64) nodeView {
 	v := nodeView{status: statusOf(w), ready: w&wordReached != 0, blocked: w&wordBlocked != 0}
-	if w&wordAdmitting != 0 {
+	switch {
+	case w&wordAdmitting != 0:
 		v.status = Ready
+	case w&wordDormant != 0:
+		v.status = Suspended
 	}
 	return v
 }
 
-// viewBefore is what could be observed of a node before what is pending.
-func (o *observers) viewBefore(r Ref) nodeView {
-	v := viewOf(o.before(r))
+// shownView is what can be observed of a node at the shown point.
+func (o *observers) shownView(r Ref) nodeView {
+	if r == noRef {
+		return nodeView{}
+	}
+	v := viewOf(o.shownWord(r))
 	if v.status != Idle {
 		return v
 	}
-	if len(o.undo) == 0 {
-		v.status = o.st.status(r)
-		return v
-	}
 	for _, i := range o.st.plan.in.row(r) {
-		if started(o.before(o.st.plan.edges[i].from)) {
+		if started(o.shownWord(o.st.plan.edges[i].from)) {
 			v.status = Waiting
 			break
 		}
@@ -276,39 +267,40 @@ func (o *observers) viewBefore(r Ref) nodeView {
 	return v
 }
 
-func (o *observers) before(r Ref) uint64 {
-	for _, u := range o.undo {
-		if u.ref == r {
-			return u.was
-		}
+func (o *observers) shownWord(r Ref) uint64 {
+	if was, ok := o.undo[r]; ok {
+		return was
 	}
 	return o.st.words[r]
 }
 
-// note takes down a transition, after it has happened.
+// note takes down that the node's word has changed. Whatever the change makes pending is known before the word is kept in undo:
+// of the transition that makes the signals lag behind, undo must have the word too.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && len(o.watchers) == 0 && len(o.waiters) == 0 {
 		return
 	}
 	s := o.st
 	w := s.words[r]
-	if was&wordObserved != 0 {
+	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node has no mark; a store that failed changes it yet
 		if n := o.nodes[r]; n != nil {
-			o.soil(n)
+			o.markDirty(n)
 		}
 	}
 	if status := s.runStatusNow(); status != o.lastRun {
 		o.lastRun = status
 		o.pend()
 	}
-	if o.pending {
-		o.undo = append(o.undo, undo{r, was})
-	}
-	if o.last != nil {
-		o.count(r, viewOf(w).status)
+	if to := viewOf(w).status; o.last != nil && to != Idle { // else its join was blocked, and it may be Waiting
+		o.count(r, to)
 	}
 	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
 		o.start(r)
+	}
+	if o.pending {
+		if _, kept := o.undo[r]; !kept {
+			o.undo[r] = was
+		}
 	}
 }
 
@@ -336,13 +328,13 @@ func (o *observers) await(r Ref) {
 	if w&wordObserved != 0 {
 		if n := o.nodes[r]; n.status != nil && !n.waiting {
 			n.waiting = true
-			o.soil(n)
+			o.markDirty(n)
 		}
 	}
 }
 
-// soil notes that what the signals of a node show is not true any more.
-func (o *observers) soil(n *nodeSignals) {
+// markDirty notes that the signals of a node do not show its present state.
+func (o *observers) markDirty(n *nodeSignals) {
 	if !n.dirty && !o.closed {
 		n.dirty = true
 		o.dirty = append(o.dirty, n)
@@ -388,52 +380,53 @@ func (o *observers) count(r Ref, to Status) {
 	}
 }
 
-// bring brings what was noted into the scope, whose lock is held.
-func (o *observers) bring() bool {
-	s := o.st
-	s.mu.Lock()
-	if !o.pending || o.closed {
-		s.mu.Unlock()
-		return false
+// bring brings what was noted into the scope, whose lock is held. The values are set and committed under the State's lock too,
+// so that a signal that is made at the same time shows either what they show before or what they show after. Nobody waits for
+// the State's lock while dependents are notified: there may be many.
+func (o *observers) bring() {
+	o.scope.commit() // what callbacks have written: not under the State's lock, since an equality may be the host's
+	o.st.mu.Lock()
+	if o.scope.disposed.Load() {
+		o.closed, o.pending, o.dirty, o.undo = true, false, nil, nil
 	}
+	if o.pending {
+		o.show()
+		o.scope.commit()
+	}
+	o.st.mu.Unlock()
+	for _, n := range o.changed {
+		o.scope.notify(n)
+	}
+	clear(o.changed)
+	o.changed = o.changed[:0]
+}
+
+// show makes the shown point the one that the State is at.
+func (o *observers) show() {
 	o.pending = false
 	for _, n := range o.dirty {
-		n.dirty, n.shown = false, o.view(n)
-		o.bringing = append(o.bringing, brought{*n, n.shown})
+		n.dirty = false
+		v := o.view(n)
+		bringValue(o, n.status, v.status)
+		bringValue(o, n.ready, v.ready)
+		bringValue(o, n.blocked, v.blocked)
 	}
 	clear(o.dirty)
-	o.dirty, o.undo = o.dirty[:0], o.undo[:0]
+	o.dirty = o.dirty[:0]
+	clear(o.undo)
 	o.shown = o.lastRun
-	run, status, counters, counts := o.run, o.shown, o.counters, o.counts
-	work, workCount := o.work, o.workCount
-	s.mu.Unlock()
+	bringValue(o, o.run, o.shown)
+	bringValue(o, o.work, o.workCount)
+	for status, counter := range o.counters {
+		bringValue(o, counter, o.counts[status])
+	}
+}
 
-	for i := range o.bringing {
-		b := &o.bringing[i]
-		if b.signals.status != nil {
-			b.signals.status.set(b.view.status)
-		}
-		if b.signals.ready != nil {
-			b.signals.ready.set(b.view.ready)
-		}
-		if b.signals.blocked != nil {
-			b.signals.blocked.set(b.view.blocked)
-		}
+// bringValue sets a signal, unless nobody has asked for it.
+func bringValue[T any](o *observers, v *Value[T], x T) {
+	if v != nil && v.write(x) {
+		o.changed = append(o.changed, &v.node)
 	}
-	clear(o.bringing)
-	o.bringing = o.bringing[:0]
-	if run != nil {
-		run.set(status)
-	}
-	if work != nil {
-		work.set(workCount)
-	}
-	for status, counter := range counters {
-		if counter != nil {
-			counter.set(counts[status])
-		}
-	}
-	return true
 }
 
 // runStatusNow is the status of the run as far as the State knows it, or the Run whose State it is.

@@ -31,13 +31,14 @@ type Scope struct {
 
 	queue   []*Effect // effects that may have to run, from head
 	head    int
-	running *Effect // of the queue, whose function runs
-	round   int     // the queue's length when the current round began
-	rounds  int     // since the queue was last empty
-	hooks   []*node // signals that have gained their first subscriber or lost their last
-	stack   []check // see refresh
-	work    []*link // see notify and attach
-	errs    []error // of callbacks since the lock was taken
+	running *Effect   // of the queue, whose function runs
+	round   int       // the queue's length when the current round began
+	rounds  int       // since the queue was last empty
+	leaving []*Effect // effects that are being disposed of
+	hooks   []*node   // signals that have gained their first subscriber or lost their last
+	stack   []check   // see refresh
+	work    []*link   // see notify and attach
+	errs    []error   // of callbacks since the lock was taken
 
 	root     Effect      // the parent of effects that have none
 	asked    atomic.Bool // something is to be done by whoever holds the lock, see serve
@@ -48,7 +49,7 @@ type Scope struct {
 	late   []error    // errors that nobody could be told
 	lost   int        // more of these
 
-	feed func() bool // brings in changes from elsewhere; reports whether there were any. May be nil
+	feed func() // brings in changes from elsewhere, or learns that the scope was disposed of. May be nil
 }
 
 const (
@@ -276,15 +277,24 @@ func (sc *Scope) run() (done bool) {
 		if done {
 			return
 		}
-		var v any
-		if e := sc.running; e != nil {
-			v, sc.running = recover(), nil
+		goexit := true // of the callback, or of a cleanup that is called here
+		defer func() {
+			if goexit {
+				sc.flush()
+			}
+		}()
+		switch e := sc.running; {
+		case e == nil:
+		case e.flags&flagRunning == 0: // a cleanup before its next run has ended the goroutine
+			sc.running = nil
+			e.doom()
+		default:
+			v := recover()
+			sc.running = nil
 			if err := e.abort(v, nil); err != nil {
 				sc.errs = append(sc.errs, err)
 			}
-		}
-		if v == nil {
-			sc.flush()
+			goexit = v == nil
 		}
 	}()
 	sc.active, sc.stack = nil, sc.stack[:0]
@@ -337,15 +347,17 @@ func (sc *Scope) giveUp() {
 func (sc *Scope) takeOrders() {
 	sc.asked.Store(false)
 	sc.askMu.Lock()
-	doomed := sc.doomed
-	sc.doomed = nil
+	sc.leaving = append(sc.leaving, sc.doomed...)
+	clear(sc.doomed)
+	sc.doomed = sc.doomed[:0]
 	sc.askMu.Unlock()
 	if sc.disposed.Load() {
 		sc.root.dropChildren()
-		return
 	}
-	for _, e := range doomed {
-		e.tearDown()
+	for len(sc.leaving) > 0 { // an effect leaves the list when it is gone: a cleanup may end the goroutine
+		sc.leaving[0].tearDown()
+		sc.leaving[0] = nil
+		sc.leaving = sc.leaving[1:]
 	}
 	if sc.feed != nil {
 		sc.feed()

@@ -352,9 +352,13 @@ func (s *State) supersede(r Ref) {
 }
 
 func (s *State) blocked(r Ref) {
+	was := s.words[r]
 	s.words[r] |= wordBlocked
 	if s.logged {
 		s.changes = append(s.changes, change{ref: r, blocked: true})
+	}
+	if s.obs != nil {
+		s.obs.note(r, was)
 	}
 }
 

@@ -91,8 +91,15 @@ func (s *Signal[T]) Set(w Writer, v T) {
 
 // set is called with the lock held.
 func (v *Value[T]) set(x T) {
+	if v.write(x) && v.subs != nil {
+		v.scope.notify(&v.node)
+	}
+}
+
+// write is set but for the notification of dependents. It reports whether there is something to notify them of.
+func (v *Value[T]) write(x T) bool {
 	if v.equal(v.cell.current(), x) {
-		return
+		return false
 	}
 	sc := v.scope
 	sc.clock++
@@ -107,9 +114,7 @@ func (v *Value[T]) set(x T) {
 		}
 	}
 	v.version = sc.clock
-	if v.subs != nil {
-		sc.notify(&v.node)
-	}
+	return true
 }
 
 // revertible is a Value of any type.

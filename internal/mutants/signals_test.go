@@ -151,8 +151,8 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{38}, name: "Goexit stops the others", file: "scope.go",
-		old: "\t\tif v == nil {\n",
-		new: "\t\tif v == nil && false {\n",
+		old: "\t\t\tif goexit {\n",
+		new: "\t\t\tif goexit && false {\n",
 	},
 	{
 		lines: []int{39}, name: "the first run waits", file: "effect.go",
@@ -161,18 +161,18 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{40, 47, 64}, name: "effects run at each write", file: "signal.go",
-		old: "\t\tsc.notify(&v.node)\n",
-		new: "\t\tsc.notify(&v.node)\n\t\tfor _, e := range sc.queue[sc.head:] {\n\t\t\te.rerun()\n\t\t}\n",
+		old: "\t\tv.scope.notify(&v.node)\n",
+		new: "\t\tv.scope.notify(&v.node)\n\t\tfor _, e := range v.scope.queue[v.scope.head:] {\n\t\t\te.rerun()\n\t\t}\n",
 	},
 	{
 		lines: []int{41}, name: "no cleanup before a run", file: "effect.go",
-		old: "\tif e.cleanUp() {\n",
-		new: "\tif false {\n",
+		old: `if failed := e.clear(); failed || e.doomed.Load() {`,
+		new: `if e.doomed.Load() {`,
 	},
 	{
 		lines: []int{42, 43}, name: "no cleanup at the end", file: "effect.go",
-		old: "\t\te.wakeUp()\n\t}\n\te.dropChildren()\n\te.cleanUp()\n",
-		new: "\t\te.wakeUp()\n\t}\n\te.dropChildren()\n",
+		old: "\te.clear()\n\te.quit()\n",
+		new: "\te.dropChildren()\n\te.quit()\n",
 	},
 	{
 		lines: []int{44}, name: "what is disposed of stays subscribed", file: "effect.go",
@@ -181,8 +181,8 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{45}, name: "a cleanup's Dispose does not keep the body from running", file: "effect.go",
-		old: "\tif e.doomed.Load() {\n\t\te.tearDown()\n\t\treturn\n\t}\n",
-		new: ``,
+		old: `failed || e.doomed.Load()`,
+		new: `failed`,
 	},
 	{
 		lines: []int{46}, name: "a notified effect runs in any case", file: "effect.go",
@@ -196,13 +196,13 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{49}, name: "a failed run is not cleaned up", file: "effect.go",
-		old: "\te.end(outer)\n\te.dropChildren()\n\te.cleanUp()\n",
+		old: "\te.end(outer)\n\te.clear()\n",
 		new: "\te.end(outer)\n",
 	},
 	{
 		lines: []int{50}, name: "a failed cleanup is passed over", file: "effect.go",
-		old: "\tif e.cleanUp() {\n\t\te.tearDown()\n\t\treturn\n\t}\n",
-		new: "\te.cleanUp()\n",
+		old: `if failed := e.clear(); failed || e.doomed.Load() {`,
+		new: `if e.clear(); e.doomed.Load() {`,
 	},
 	{
 		lines: []int{51}, name: "a lower cap", file: "scope.go",
@@ -216,8 +216,8 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{53}, name: "Dispose does not mark", file: "effect.go",
-		old: `	if e.doomed.Swap(true) {`,
-		new: `	if e.doomed.Load() {`,
+		old: "\tsc := e.scope\n\te.doomed.Store(true)\n",
+		new: "\tsc := e.scope\n",
 	},
 	{
 		lines: []int{54}, name: "a child reads for its parent", file: "depend.go",
@@ -226,8 +226,8 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{55}, name: "cleaned up before its children", file: "effect.go",
-		old: "\te.dropChildren()\n\tif e.cleanUp() {",
-		new: "\tfailed := e.cleanUp()\n\te.dropChildren()\n\tif failed {",
+		old: "\te.dropChildren()\n\tfor left :=",
+		new: "\tdefer e.dropChildren()\n\tfor left :=",
 	},
 	{
 		lines: []int{56}, name: "a nested batch flushes", file: "scope.go",
@@ -261,8 +261,8 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{65}, name: "a write is seen at once", file: "signal.go",
-		old: "\tv.version = sc.clock\n\tif v.subs",
-		new: "\tv.version = sc.clock\n\tdefer sc.committed.Store(sc.clock)\n\tif v.subs",
+		old: "\tv.version = sc.clock\n\treturn true\n",
+		new: "\tv.version = sc.clock\n\tsc.committed.Store(sc.clock)\n\treturn true\n",
 	},
 	{
 		lines: []int{66}, name: "a cancelled wait succeeds", file: "effect.go",
@@ -281,8 +281,8 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{69}, name: "readiness is not told", file: "observe.go",
-		old: "\t\t\tb.signals.ready.set(b.view.ready)\n",
-		new: "\t\t\t_ = b.view.ready\n",
+		old: "\t\tbringValue(o, n.ready, v.ready)\n",
+		new: ``,
 	},
 	{
 		lines: []int{70}, name: "every start visits its edges", file: "observe.go",
@@ -291,8 +291,8 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{71}, name: "a count is not told", file: "observe.go",
-		old: `			counter.set(counts[status])`,
-		new: `			counter.set(counts[status] - 1)`,
+		old: `bringValue(o, counter, o.counts[status])`,
+		new: `bringValue(o, counter, o.counts[status]-1)`,
 	},
 	{
 		lines: []int{72}, name: "links are not reused", file: "depend.go",
