@@ -163,7 +163,7 @@ func TestFrames(t *testing.T) {
 	run := finished(t, chain(1), nothing)
 	a := ask(t, &sse.Handler{Find: sse.Fixed(run), Retry: 1500 * ms}, "GET", "/")
 	var want strings.Builder
-	want.WriteString("retry: 1500\n\n")
+	want.WriteString("retry: 1500\n")
 	for e := range run.Events(t.Context(), 0) {
 		data, err := json.Marshal(e)
 		if err != nil {
@@ -173,6 +173,49 @@ func TestFrames(t *testing.T) {
 	}
 	if a.body != want.String() {
 		t.Errorf("got\n%s\nexpected\n%s", a.body, &want)
+	}
+}
+
+// TestNoEmptyEvents reads streams as clients do that deliver an event for every block of lines with a field in it.
+func TestNoEmptyEvents(t *testing.T) {
+	withheld := func(_ *http.Request, e kahn.Event) (kahn.Event, bool) { return e, e.Type != kahn.EventHeartbeat }
+	for name, h := range map[string]*sse.Handler{
+		"events":               {Retry: 1500 * ms},
+		"heartbeats":           {Retry: 1500 * ms, Heartbeat: 20 * time.Second},
+		"heartbeats withheld":  {Retry: 1500 * ms, Heartbeat: 20 * time.Second, Redact: withheld},
+		"no retry":             {Heartbeat: 20 * time.Second, Redact: withheld},
+		"none but heartbeats":  {Retry: 1500 * ms, Heartbeat: 20 * time.Second},
+		"nothing for a minute": {Retry: 1500 * ms, Heartbeat: 20 * time.Second, Redact: withheld},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			run := start(t, chain(1), takes(time.Minute))
+			h.Find = sse.Fixed(run)
+			target := "/"
+			if name == "none but heartbeats" || name == "nothing for a minute" { // before the first event
+				synctest.Wait()
+				target = "/?afterEventId=3"
+			}
+			body := ask(t, h, "GET", target).body
+			events := 0
+			for block := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
+				fields := map[string]bool{}
+				for line := range strings.SplitSeq(block, "\n") {
+					if field, _, ok := strings.Cut(line, ":"); ok && field != "" {
+						fields[field] = true
+					}
+				}
+				if !fields["event"] || !fields["data"] {
+					t.Errorf("an event without type or data: %q", block)
+				}
+				events++
+			}
+			if events < 2 {
+				t.Errorf("%d events in %q", events, body)
+			}
+			if h.Retry > 0 != strings.HasPrefix(body, "retry: 1500\n") {
+				t.Errorf("it begins with %.20q", body)
+			}
+		})
 	}
 }
 
@@ -277,7 +320,7 @@ func TestRedactHeartbeat(t *testing.T) {
 			Find: sse.Fixed(start(t, chain(1), takes(time.Minute))), Heartbeat: 45 * time.Second,
 			Redact: func(_ *http.Request, e kahn.Event) (kahn.Event, bool) { return e, false },
 		}
-		if a := ask(t, h, "GET", "/"); a.body != "id: 1\n\nid: 2\n\nid: 3\n\n:\n\nid: 4\n\nid: 5\n\n" {
+		if a := ask(t, h, "GET", "/"); a.body != "id: 1\n\nid: 2\n\nid: 3\n\n:\nid: 4\n\nid: 5\n\n" {
 			t.Errorf("%q", a.body)
 		}
 	})

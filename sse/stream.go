@@ -51,7 +51,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	// The server ends the response after this function: that, too, the client has to take in time.
 	defer s.deadline()
 	if h.Retry > 0 {
-		fmt.Fprintf(&s.buf, "retry: %d\n\n", h.Retry.Milliseconds())
+		// The field is part of the first event: some clients take fields without data, ended by an empty line, for an event.
+		fmt.Fprintf(&s.buf, "retry: %d\n", h.Retry.Milliseconds())
 		if s.write() != nil || s.flush() != nil {
 			return
 		}
@@ -195,7 +196,7 @@ func (s *stream) sendHeartbeat(src Source) error {
 	if data := s.h.render(s.r, beat); data != nil {
 		fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", kahn.EventHeartbeat, data)
 	} else {
-		s.buf.WriteString(":\n\n") // a comment
+		s.buf.WriteString(":\n") // a comment, which no empty line follows: it would end what the retry field has begun
 	}
 	if err := s.write(); err != nil {
 		return err
