@@ -36,6 +36,26 @@ func TestLivesAfterLives(t *testing.T) {
 	}
 }
 
+// TestLivesOfDifferentModes: a run that began in one mode may go on in the other, and the events of all lives are one stream.
+func TestLivesOfDifferentModes(t *testing.T) {
+	t.Parallel()
+	graphs := 15
+	if long() {
+		graphs = 3000
+	}
+	for seed := range graphs {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(seed), 9))
+			c := newCutter(uint64(5000+seed), seed%3)
+			c.modes = r
+			c.livesAfterLives(t, r, fmt.Sprint("seed ", 5000+seed))
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
 func (c *cutter) livesAfterLives(t *testing.T, r *rand.Rand, name string) {
 	snapshots, want := c.run(t, nil, true)
 	whole := c.events
@@ -44,6 +64,9 @@ func (c *cutter) livesAfterLives(t *testing.T, r *rand.Rand, name string) {
 		s := new(kahn.Snapshot)
 		if err := json.Unmarshal(data, s); err != nil {
 			t.Fatal(err)
+		}
+		if c.modes != nil {
+			c.more = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[c.modes.IntN(2)]}
 		}
 		var got outcome
 		snapshots, got = c.run(t, s, true)

@@ -122,6 +122,7 @@ func TestCompositesAtEveryCut(t *testing.T) {
 // cutter is a random graph whose nodes come to the same whatever interrupts them. No two nodes have the same id, whatever
 // graph they are in.
 type cutter struct {
+	modes    *rand.Rand // draws the mode of each life, if there is one
 	g        *kahn.Graph
 	broken   map[string]bool // never succeeds
 	flaky    map[string]int  // fails that many attempts first

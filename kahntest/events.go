@@ -94,6 +94,7 @@ type nodeLife struct {
 	terminal  kahn.Status
 	unseen    bool // what came before is not in the stream, which begins with a resumption
 	again     bool // the run was resumed since the last event: it may be queued, and begun, again
+	unbound   bool // it began in a life without waves, or may have: it goes on outside its wave
 	assumed   bool // unseen, and it has ended, or something would not have followed from that
 }
 
@@ -132,6 +133,7 @@ type streamChecker struct {
 	waves  bool
 	tiers  bool // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
 	open   bool
+	midway bool // which tier is open was not told: the stream begins with a resumption, or the mode has changed
 }
 
 // CheckEvents holds the events of a run that is over, or suspended, against what every stream of events must satisfy: ids
@@ -162,10 +164,11 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 		c.waves = first.Payload.(kahn.RunStarted).Mode == kahn.Waves
 	case resumes(first):
 		c.part = true
-		c.waves = slices.ContainsFunc(events, func(e kahn.Event) bool { return e.Type == kahn.EventWaveStarted || e.Type == kahn.EventWaveCompleted })
+		c.waves = c.wavesAfter(0)
 	default:
 		return fmt.Errorf("it does not begin with %s, nor with what resumes a run", kahn.EventRunStarted)
 	}
+	c.midway = c.part
 	c.tiers = c.waves || c.part // a life in which nothing but the inside of composites went on has no wave
 	last := events[len(events)-1]
 	if res.Status == kahn.RunSuspended {
@@ -217,8 +220,30 @@ func resumes(e kahn.Event) bool {
 	return e.Type == kahn.EventRunRecovered
 }
 
-// resumed prepares for what a resumption may repeat: what had not ended is queued and begun again.
-func (c *streamChecker) resumed() {
+// wavesAfter reports whether the life that begins with an event has waves. A life in waves mode in which nothing happens outside
+// of composites has none, as one in eager mode.
+func (c *streamChecker) wavesAfter(i int) bool {
+	for _, e := range c.events[i+1:] {
+		switch {
+		case e.Type == kahn.EventWaveStarted || e.Type == kahn.EventWaveCompleted:
+			return true
+		case resumes(e):
+			return false
+		}
+	}
+	return false
+}
+
+// resumed prepares for what a resumption may repeat: what had not ended is queued and begun again. The run may go on in
+// another mode.
+func (c *streamChecker) resumed(i int) {
+	if waves := c.wavesAfter(i); waves != c.waves {
+		c.waves, c.wave, c.open = waves, -1, false
+		c.midway, c.tiers = true, true
+		for _, n := range c.nodes {
+			n.unbound = waves && n.last != ""
+		}
+	}
 	for _, n := range c.nodes {
 		n.again = n.terminal == kahn.Idle
 	}
@@ -355,7 +380,7 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 		c.wave, c.open = -1, false // a new epoch
 	}
 	if resumes(e) {
-		c.resumed()
+		c.resumed(i)
 	}
 	if e.Node == "" {
 		return nil
@@ -376,7 +401,7 @@ func redrives(e kahn.Event) bool {
 // waveEvent checks that waves do not overlap and come in order, and that all nodes of one have ended when it is over.
 func (c *streamChecker) waveEvent(e kahn.Event, p kahn.Wave) error {
 	start := e.Type == kahn.EventWaveStarted
-	if c.part && c.wave < 0 && !start {
+	if c.midway && c.wave < 0 && !start {
 		c.wave, c.open = p.Tier, true // it was open when the stream began
 	}
 	if !c.waves || c.open == start || start && p.Tier <= c.wave || !start && p.Tier != c.wave {
@@ -430,10 +455,8 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			}
 			n.attempt, n.reentered = attempt, false
 		}
-		if c.part && c.waves && c.wave < 0 && n.within == "" {
-			c.wave, c.open = e.Tier, true // as above
-		}
-		if c.waves && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
+		told := c.wave >= 0 || !c.midway
+		if c.waves && told && !n.unbound && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
 			return fmt.Errorf("outside its wave")
 		}
 	case kahn.EventNodeSuspended:
@@ -486,7 +509,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 
 // firstSeen takes from the first event of a node, in a stream that begins with a resumption, what was to be known before.
 func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
-	n.unseen = false
+	n.unseen, n.unbound = false, true
 	switch e.Type {
 	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
 		n.attempt = e.Attempt - 1
