@@ -21,7 +21,9 @@ func (w *worker) check() bool {
 	if w.task.returned {
 		return w.returned()
 	}
+	w.phase = phaseUser
 	res := w.evaluate()
+	w.phase = phaseEngine
 	w.now = w.run.now()
 	w.run.lock()
 	w.run.ringDue(w.now)

@@ -28,6 +28,7 @@ func (w *worker) beginFallback(failed conclusion) {
 // fallback performs the fallback that has begun.
 func (w *worker) fallback() bool {
 	r, ref, failed := w.run, w.task.Ref, w.failed
+	w.phase = phaseUser
 	var value any
 	err := w.protect(func() (err error) {
 		value, err = r.plan.nodes[ref].Fallback(w.step, failed.err)
@@ -45,6 +46,7 @@ func (w *worker) fallback() bool {
 			c.noRetry = failed.noRetry // why the fallback was asked
 		}
 	}
+	w.phase = phaseEngine
 	return w.finishFallback(c, true)
 }
 

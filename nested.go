@@ -171,6 +171,7 @@ func (w *worker) returned() bool {
 	}
 	comp, halted := x.comp, r.st.words[ref]&wordStopping != 0
 	r.st.mu.Unlock()
+	w.phase = phaseUser
 	var c conclusion
 	switch n := &r.plan.nodes[ref]; {
 	case n.Map != nil:
@@ -179,6 +180,7 @@ func (w *worker) returned() bool {
 		var more bool
 		var soFar iterations
 		if c, soFar, more = w.ofIteration(comp); more {
+			w.phase = phaseEngine
 			if c, more = w.iterate(comp, soFar); more {
 				return w.take()
 			}
@@ -186,6 +188,7 @@ func (w *worker) returned() bool {
 	default:
 		c = w.ofChild(comp.child)
 	}
+	w.phase = phaseEngine
 	return w.finishAs(c, attemptResult{}, true)
 }
 

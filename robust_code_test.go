@@ -190,6 +190,42 @@ func hostiles() []hostile {
 	}
 }
 
+// hostileMethods lists the methods of errors and values that user code has returned. After a panic in one of them the host would
+// meet it again, so this is about ending the goroutine, and about locks.
+func hostileMethods() []hostile {
+	only := func(x kahn.Node) *kahn.Graph {
+		x.ID = "X"
+		return graph(x, after("Y", "X"), after("Z"))
+	}
+	const lost, ok = "X:F Y:X Z:ok", "X:ok Y:ok Z:ok"
+	const lostMerge = "A:ok B:ok X:F Y:X Z:ok"
+	return []hostile{
+		{"Unwrap of an error", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Do: always(&hitError{"Unwrap", hit})}), nil
+		}, lost, kahn.CauseStepError, lost, lost},
+		{"Unwrap of a panic", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Do: func(context.Context, *kahn.Step) (any, error) { panic(&hitError{"Unwrap", hit}) }}), nil
+		}, lost, kahn.CausePanic, lost, lost},
+		{"Unwrap of a guard's error", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{When: func(kahn.View) (bool, error) { return false, &hitError{"Unwrap", hit} }}), nil
+		}, ok, kahn.CauseNone, lost, ok},
+		{"Error of a guard's error", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{When: func(kahn.View) (bool, error) { return false, &hitError{"Error", hit} }}), nil
+		}, ok, kahn.CauseNone, lost, ok},
+		{"Unwrap of a merge's error", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B"}, kahn.Node{ID: "X", In: into("A", "B"), Merge: "m"}, after("Y", "X"), after("Z"))
+			g.RegisterMerge("m", func([]kahn.Contribution) (any, error) { return nil, &hitError{"Unwrap", hit} })
+			return g, nil
+		}, lostMerge, kahn.CauseMergeError, lostMerge, lostMerge},
+		{"Unwrap of a Fallback's error", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Do: always(errStep), Fallback: func(context.Context, error) (any, error) { return nil, &hitError{"Unwrap", hit} }}), nil
+		}, lost, kahn.CauseStepError, lost, lost},
+		{"Marshaler of an output", func(hit func()) (*kahn.Graph, []kahn.Option) {
+			return only(kahn.Node{Do: yields(0, hitJSON{hit})}), []kahn.Option{kahn.Encoding(kahn.Types{"hit": hitJSON{}})}
+		}, lost, kahn.CauseStoreError, lost, ""},
+	}
+}
+
 // runHostile runs hostile code under a few limits and modes, with and without somebody who listens.
 func runHostile(t *testing.T, h hostile, hit func(), want string) (runs []trial) {
 	t.Helper()
@@ -250,7 +286,7 @@ func TestPanicEverywhere(t *testing.T) {
 }
 
 func TestGoexitEverywhere(t *testing.T) {
-	for _, h := range hostiles() {
+	for _, h := range append(hostiles(), hostileMethods()...) {
 		inBubble(t, h.name, func(t *testing.T) {
 			for _, r := range runHostile(t, h, runtime.Goexit, h.goexit) {
 				switch {
@@ -286,7 +322,7 @@ func TestHostilesAtPeace(t *testing.T) {
 // User code of every kind may talk to its own run: it is never called with a lock held. (Wait from inside a run would wait
 // for itself, and is the one thing that it must not do.)
 func TestRunMethodsFromUserCode(t *testing.T) {
-	for _, h := range hostiles() {
+	for _, h := range append(hostiles(), hostileMethods()...) {
 		for name, request := range map[string]func(*kahn.Run){
 			"Cancel":     (*kahn.Run).Cancel,
 			"AbortAll":   func(run *kahn.Run) { run.AbortAll(errHost) },
@@ -310,8 +346,12 @@ func TestRunMethodsFromUserCode(t *testing.T) {
 					run = self
 					close(started)
 				}, opts...)
-				if name == "status" {
-					r.expect(h.fine, "completed")
+				if name == "status" && h.fine != "" {
+					run := "completed"
+					if strings.Contains(h.fine, ":F") {
+						run = "failed"
+					}
+					r.expect(h.fine, run)
 				}
 			})
 		}

@@ -25,8 +25,8 @@ type phase uint8
 
 const (
 	phaseEngine phase = iota
-	phaseUser
-	phaseCrash // RePanic: the panic is on its way out, hands off
+	phaseUser         // also while the engine asks the methods of errors and values that user code has returned
+	phaseCrash        // RePanic: the panic is on its way out, hands off
 )
 
 // lock takes the run's lock for a worker. One that finds it taken lets who holds it go on for a while, since two that settle
@@ -395,8 +395,9 @@ func (w *worker) panicked(v any) error {
 		w.phase = phaseCrash
 		panic(v)
 	}
+	err := newPanicError(v) // which asks the value, if it is an error, what it wraps
 	w.phase = phaseEngine
-	return newPanicError(v)
+	return err
 }
 
 func newPanicError(v any) *PanicError {
@@ -408,32 +409,35 @@ func newPanicError(v any) *PanicError {
 
 // protect calls user code outside an attempt and returns its panic as an error.
 func (w *worker) protect(f func() error) error {
-	err := w.recovering(f)
-	if w.phase == phaseUser { // see work
-		w.phase = phaseEngine
+	was := w.phase
+	err, returned := w.recovering(f)
+	if !returned { // see work
 		err = newPanicError(nil)
 	}
+	w.phase = was
 	return err
 }
 
-func (w *worker) recovering(f func() error) (err error) {
+func (w *worker) recovering(f func() error) (err error, returned bool) {
 	w.phase = phaseUser
 	defer func() {
-		if w.phase == phaseUser {
+		if !returned {
 			if v := recover(); v != nil {
-				err = w.panicked(v)
+				err, returned = w.panicked(v), true
 			}
 		}
 	}()
 	err = f()
-	w.phase = phaseEngine
-	return err
+	return err, true
 }
 
 // finish settles an attempt and, if the worker goes on, takes its next task, in one critical section. It reports whether
 // there is a next task.
 func (w *worker) finish(res attemptResult, goOn bool) bool {
-	return w.finishAs(w.conclude(res), res, goOn)
+	w.phase = phaseUser
+	c := w.conclude(res)
+	w.phase = phaseEngine
+	return w.finishAs(c, res, goOn)
 }
 
 // finishAs is finish for a result whose meaning is known.
