@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 )
 
 // checkResult is what a check found.
@@ -26,9 +27,77 @@ func (w *worker) check() bool {
 	w.phase = phaseEngine
 	w.now = w.run.now()
 	w.run.lock()
+	if !w.endCheck() {
+		w.run.st.mu.Unlock()
+		return false
+	}
 	w.run.ringDue(w.now)
 	w.run.settleCheck(w.task.Token, res, w.now)
 	return w.take()
+}
+
+// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: its node is settled when it is stopped,
+// and the worker is waited for as long as CancelGrace says.
+type evaluation struct {
+	alone     bool        // see Run.alone
+	abandoned bool        // the worker's place was given up for it
+	grace     *time.Timer // armed when the node is stopped
+}
+
+// beginCheck and endCheck are called with the lock held. endCheck reports whether the worker still has its place.
+func (w *worker) beginCheck() {
+	w.checking = &evaluation{alone: w.alone}
+	if w.run.checks == nil {
+		w.run.checks = map[Ref]*evaluation{}
+	}
+	w.run.checks[w.task.Ref] = w.checking
+}
+
+func (w *worker) endCheck() bool {
+	r, e := w.run, w.checking
+	w.checking = nil
+	if e.abandoned {
+		return false
+	}
+	delete(r.checks, w.task.Ref)
+	if e.grace != nil && e.grace.Stop() {
+		r.timers--
+	}
+	return true
+}
+
+// armCheckGrace bounds how long a check of a node that was stopped is waited for. It is no alarm: it rings also when everything
+// else has ended.
+func (r *Run) armCheckGrace(ref Ref) {
+	e := r.checks[ref]
+	if e == nil || e.grace != nil {
+		return
+	}
+	r.timers++
+	e.grace = time.AfterFunc(r.cfg.cancelGrace, func() {
+		now := r.now()
+		r.st.mu.Lock()
+		r.timers--
+		if r.checks[ref] == e {
+			r.abandonCheck(ref, e)
+		}
+		r.release(now)
+	})
+}
+
+// abandonCheck gives up on a check that does not return. Its verdict will be dropped.
+func (r *Run) abandonCheck(ref Ref, e *evaluation) {
+	e.abandoned = true
+	delete(r.checks, ref)
+	r.leftBehind(ref)
+	r.dismiss()
+	switch {
+	case !e.alone:
+	case r.tree != nil:
+		r.tree.alone--
+	default:
+		r.alone--
+	}
 }
 
 // evaluate asks, in this order, the guard, the merges and the required ports.

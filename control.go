@@ -135,6 +135,10 @@ func (r *Run) stopError(kind CauseKind) error {
 
 // collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
 func (r *Run) collectStops() {
+	for _, ref := range r.st.unchecked {
+		r.armCheckGrace(ref)
+	}
+	r.st.unchecked = r.st.unchecked[:0]
 	for len(r.st.stopping) > 0 {
 		t, ok := r.st.nextStop()
 		if !ok {

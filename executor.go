@@ -250,7 +250,8 @@ type Run struct {
 	starting        bool // one of them has not taken its first task yet: it will look for more
 	timers          int  // callbacks that are armed or running
 	ended           int64
-	concluded       bool // every node is terminal, the verdict is in
+	concluded       bool                // every node is terminal, the verdict is in
+	checks          map[Ref]*evaluation // that workers perform
 	abandoned       []Ref
 	abandonedInside []string      // the paths of those in nested runs
 	ending          []stopOrder   // attempts whose contexts end when the lock is released

@@ -199,7 +199,9 @@ func (s *State) withdraw(r Ref) {
 	w := s.words[r]
 	switch {
 	case w&wordChecking != 0:
-		s.inline.Remove(int(r))
+		if !s.inline.Remove(int(r)) && s.host != nil { // somebody is at it, for nothing
+			s.unchecked = append(s.unchecked, r)
+		}
 		s.busy--
 	case statusOf(w) == Ready:
 		if !s.inline.Remove(int(r)) && s.ready.Remove(int(s.pos[r])) {

@@ -41,7 +41,8 @@ func (s *stress) checkRun(returned time.Time) {
 	var abandoned, bad []string
 	for n := range res.Nodes() {
 		counts[n.Status]++
-		if n.Abandoned {
+		guard := s.find(n.ID).guardFor // one that was left behind is named, too, and is no attempt of the node
+		if n.Abandoned || guard >= s.grace && slices.Contains(res.Abandoned, n.ID) {
 			abandoned = append(abandoned, n.ID)
 		}
 		kind := s.find(n.ID).Kind

@@ -172,6 +172,10 @@ func (s *stress) guardOf(n *stressNode) {
 		s.inert = false
 	}
 	n.When = func(kahn.View) (bool, error) {
+		s.inside.Add(1)
+		defer s.inside.Done()
+		n.guarding.Store(true)
+		defer n.guarding.Store(false)
 		time.Sleep(n.guardFor)
 		_, err := s.conclude(n.guard, 0, errFault, nil)
 		return n.guard != endFalse, err

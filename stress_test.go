@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,6 +124,7 @@ type stressNode struct {
 	acts     []attemptAct // of its attempts; the last one goes on for ever
 	fallback attemptAct
 	guard    ending
+	guarding atomic.Bool // its guard has not returned
 	guardFor time.Duration
 
 	active      bool // an attempt, or its fallback, is in the node's function
@@ -569,7 +571,7 @@ func (s *stress) leftBehind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range s.nodes {
-		if n.active && !slices.Contains(s.res.Abandoned, n.ID) {
+		if (n.active || n.guarding.Load()) && !slices.Contains(s.res.Abandoned, n.ID) {
 			s.problem("%s is still at work, and was not abandoned", n.ID)
 		}
 	}

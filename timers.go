@@ -186,14 +186,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
 	left := r.leaving && r.cutShort(step, x, &c) // it begins anew when this process, and the attempt with it, is gone
 	x.abandoned = !left
-	r.abandoned = append(r.abandoned, ref)
-	if r.outer != nil {
-		root := r.tree.root
-		root.abandonedInside = append(root.abandonedInside, r.path(ref))
-		for c := r; c.outer != nil; c = c.outer { // another attempt of any of them would overlap with what was left behind
-			c.outer.extra(c.within.ref).behind = true
-		}
-	}
+	r.leftBehind(ref)
 	r.dismiss()
 	switch inline := r.plan.facts[ref].is(factInline); {
 	case r.alone > 0 && inline:
@@ -209,6 +202,19 @@ func (r *Run) abandon(step *Step, now int64) {
 		c.Cause, c.err = CauseTimeout, timeoutAfter(x.timeout, errAbandoned)
 	}
 	r.settle(step, c, now)
+}
+
+// leftBehind remembers a node whose goroutine is not waited for.
+func (r *Run) leftBehind(ref Ref) {
+	r.abandoned = append(r.abandoned, ref)
+	if r.outer == nil {
+		return
+	}
+	root := r.tree.root
+	root.abandonedInside = append(root.abandonedInside, r.path(ref))
+	for c := r; c.outer != nil; c = c.outer { // another attempt of any of them would overlap with what was left behind
+		c.outer.extra(c.within.ref).behind = true
+	}
 }
 
 // disarmNode stops the timers of a node that is terminal or whose attempt has returned.

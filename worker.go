@@ -17,7 +17,8 @@ type worker struct {
 	now      int64        // the clock, read once for each completion: the end of one step is the start of the next
 	recorded *transaction // of the task's start, under a store
 	phase    phase
-	alone    bool // see Run.alone; guarded by the run's lock
+	alone    bool        // see Run.alone; guarded by the run's lock
+	checking *evaluation // of a task that is a check, else nil
 }
 
 // phase tells whether the worker is in user code, for the case that this code ends the goroutine.
@@ -193,6 +194,10 @@ func (w *worker) exit() {
 		return
 	}
 	w.run.st.mu.Lock()
+	if !w.endCheck() {
+		w.run.st.mu.Unlock()
+		return
+	}
 	w.run.ringDue(w.now)
 	w.run.settleCheck(w.task.Token, checkResult{verdict: CheckVerdict{Fail: CauseGoexit}, err: ErrGoexit}, w.now)
 	w.leave()
@@ -239,6 +244,9 @@ func (w *worker) take() bool {
 		w.alone = true
 		r.alone++
 	}
+	if t.Check && !t.returned {
+		w.beginCheck()
+	}
 	if !t.Check {
 		w.begin(t)
 		if r.durable != nil {
@@ -252,7 +260,7 @@ func (w *worker) take() bool {
 		}
 		r.reachGate(g.Ref, w.now)
 	}
-	if s.noted || len(s.stopping) > 0 || len(r.ending) > 0 || s.left == 0 || r.tree != nil || s.limits.rates != nil {
+	if s.noted || len(s.stopping) > 0 || len(r.ending) > 0 || len(s.unchecked) > 0 || s.left == 0 || r.tree != nil || s.limits.rates != nil {
 		r.release(w.now)
 		return true
 	}
