@@ -37,7 +37,7 @@ func main() {
 	}
 	flag.StringVar(&j.root, "root", ".", "the root of the repository")
 	flag.StringVar(&j.cache, "cache", filepath.Join(user, "kahn", "mutants.json"), "where results are kept")
-	flag.IntVar(&j.n, "n", 180, "how many mutants")
+	flag.IntVar(&j.n, "n", 150, "how many mutants")
 	flag.Int64Var(&j.seed, "seed", 1, "chooses the mutants")
 	flag.StringVar(&j.only, "only", "", "only mutants whose text in the list contains this")
 	flag.DurationVar(&j.limit, "for", 0, "stop after so long; 0 means when all is done")
@@ -156,9 +156,12 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.slow > 0 {
+		source += fmt.Sprint(" without tests above ", j.slow)
+	}
 	if c.Source != source {
 		fmt.Fprintln(progress, "the tests, without a bug")
-		if c.Suite, err = measure(ctx, j.root, dir, c.Suite); err != nil {
+		if c.Suite, err = measure(ctx, j.root, dir, c.Suite, j.slow); err != nil {
 			return nil, err
 		}
 		c.Source = source
@@ -166,8 +169,6 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 			return nil, err
 		}
 	}
-	quick := c.Suite.without(j.slow)
-	source += fmt.Sprint(" without those above ", j.slow)
 	r := &report{counts: map[string]*count{}}
 	for i, m := range chosen {
 		key := format(m.Bug)
@@ -184,7 +185,7 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 		v := c.Verdicts[key]
 		if v.Source != source {
 			began := time.Now()
-			if v = quick.try(ctx, j.root, binary, i, m, v); ctx.Err() != nil {
+			if v = c.Suite.try(ctx, j.root, binary, i, m, v); ctx.Err() != nil {
 				r.left++
 				continue
 			}

@@ -36,8 +36,9 @@ const (
 )
 
 // measure runs all tests one group after the other, without a bug, to know what they take and cover. What they took when
-// they were measured before tells which group they belong to.
-func measure(ctx context.Context, root, dir string, before *suite) (*suite, error) {
+// they were measured before tells which group they belong to. Tests that take longer than slow, if that is not zero, are
+// left out: they cover nothing.
+func measure(ctx context.Context, root, dir string, before *suite, slow time.Duration) (*suite, error) {
 	binary := filepath.Join(dir, "cover.test")
 	if err := plant.Build(ctx, root, root, nil, binary, "-cover", "-coverpkg=."); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func measure(ctx context.Context, root, dir string, before *suite) (*suite, erro
 	}
 	for i := range s.Groups {
 		g := &s.Groups[i]
-		if len(g.Tests) == 0 {
+		if len(g.Tests) == 0 || len(g.Tests) == 1 && slow > 0 && g.Seconds > slow.Seconds() {
 			continue
 		}
 		profile := filepath.Join(dir, "profile")
@@ -140,14 +141,6 @@ type verdict struct {
 	Killer string // the test that failed first, if one is named
 	How    string // "failed", "timed out", "covered by no test" ...
 	Source string // the hash of the code and tests for which this was found
-}
-
-// without leaves out the tests that take longer than slow, if that is not zero.
-func (s *suite) without(slow time.Duration) *suite {
-	if slow == 0 {
-		return s
-	}
-	return &suite{slices.DeleteFunc(slices.Clone(s.Groups), func(g group) bool { return len(g.Tests) == 1 && g.Seconds > slow.Seconds() })}
 }
 
 // try runs the tests that can notice a mutant until one fails. The test that was the first to fail last time is the first.
