@@ -616,6 +616,9 @@ func TestOriginOfAStoppedMember(t *testing.T) {
 		r := try(t, g, neverStep(t))
 		r.expect("F:F M:X N:X both:X O:ok", "failed")
 		r.cause("M", kahn.CauseSiblingFailure)
+		if err := r.node("M").Err; !errors.Is(err, kahn.ErrAborted) || !strings.Contains(err.Error(), `"F"`) || !strings.Contains(err.Error(), `"g"`) {
+			t.Errorf("M has %v", err)
+		}
 		for _, id := range []string{"M", "N", "both"} {
 			if o := r.node(id).Cause.Origins; !slices.Equal(o, []string{"F"}) {
 				t.Errorf("%s goes back to %v", id, o)
@@ -653,4 +656,28 @@ func TestAbandonedCondition(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTimesAfterResume: what happens when a run goes on happens at that time.
+func TestTimesAfterResume(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(gate("G"), after("B", "G"), after("C", "B"))
+		first := pause(t, g, neverStep(t))
+		time.Sleep(time.Hour)
+		begin := time.Now()
+		r := first.resume(g, takes(5*ms), map[string]any{"G": "yes"})
+		r.expect("G:ok B:ok C:ok", "completed")
+		for _, e := range r.events[len(first.events):] {
+			want := begin
+			switch {
+			case e.Type == kahn.EventNodeCompleted && e.Node == "B", e.Node == "C" && e.Type != kahn.EventNodeCompleted:
+				want = begin.Add(5 * ms)
+			case e.Node == "C" || e.Type == kahn.EventRunCompleted:
+				want = begin.Add(10 * ms)
+			}
+			if !e.Time.Equal(want) {
+				t.Errorf("%v is %v after the run went on, expected %v", e, e.Time.Sub(begin), want.Sub(begin))
+			}
+		}
+	})
 }

@@ -84,12 +84,12 @@ type count struct{ mutants, equivalent, killed int }
 
 // rate is the share of the mutants killed among those that are not equivalent.
 func (r *report) rate() float64 {
-	killed, real := 0, 0
+	killed, judged := 0, 0
 	for _, c := range r.counts {
 		killed += c.killed
-		real += c.mutants - c.equivalent
+		judged += c.mutants - c.equivalent
 	}
-	return float64(killed) / float64(max(real, 1))
+	return float64(killed) / float64(max(judged, 1))
 }
 
 func (r *report) String() string {
@@ -99,8 +99,8 @@ func (r *report) String() string {
 	}
 	var all count
 	line := func(name string, c count) {
-		real := c.mutants - c.equivalent
-		fmt.Fprintf(&s, "%-16s%8d%12d%8d%10d%9.1f %%\n", name, c.mutants, c.equivalent, c.killed, real-c.killed, 100*float64(c.killed)/float64(max(real, 1)))
+		judged := c.mutants - c.equivalent
+		fmt.Fprintf(&s, "%-16s%8d%12d%8d%10d%9.1f %%\n", name, c.mutants, c.equivalent, c.killed, judged-c.killed, 100*float64(c.killed)/float64(max(judged, 1)))
 	}
 	fmt.Fprintf(&s, "%-16s%8s%12s%8s%10s%11s\n", "file", "mutants", "equivalent", "killed", "survived", "killed")
 	for _, file := range r.files {
