@@ -230,7 +230,7 @@ func TestBadGraphs(t *testing.T) {
 		{"port declared twice", node(func(n *kahn.Node) { n.Ports = []kahn.Port{{Name: "p"}, {Name: "p"}} }), kahn.ErrBadValue, `"N" "p"`},
 		{"port without a name", node(func(n *kahn.Node) { n.Ports = []kahn.Port{{}} }), kahn.ErrBadValue, `"N"`},
 		{"Do and Test", node(func(n *kahn.Node) { n.Do, n.Test = nop, func(kahn.View) (any, error) { return nil, nil } }), kahn.ErrBadValue, `"N" Do Test`},
-		{"negative Timeout", node(func(n *kahn.Node) { n.Timeout = -1 }), kahn.ErrBadValue, `"N" Timeout`},
+		{"negative Timeout", node(func(n *kahn.Node) { n.Timeout = -2 }), kahn.ErrBadValue, `"N" Timeout`},
 		{"negative OverallTimeout", node(func(n *kahn.Node) { n.OverallTimeout = -1 }), kahn.ErrBadValue, `"N" OverallTimeout`},
 		{"negative Estimate", node(func(n *kahn.Node) { n.Estimate = -1 }), kahn.ErrBadValue, `"N" Estimate`},
 		{"negative MaxAttempts", node(func(n *kahn.Node) { n.Retry.MaxAttempts = -1 }), kahn.ErrBadValue, `"N" MaxAttempts`},

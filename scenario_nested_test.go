@@ -368,7 +368,7 @@ func TestScenarioSubGraphStop(t *testing.T) {
 }
 
 func TestCompileSubGraphs(t *testing.T) {
-	inside := graph(after("x", "nowhere"), kahn.Node{ID: "y", Timeout: -1})
+	inside := graph(after("x", "nowhere"), kahn.Node{ID: "y", Timeout: -2})
 	outer := graph(subgraph("S", graph(subgraph("T", inside))), subgraph("U", inside), after("S/T"), after("bad", "bad"))
 	_, err := outer.Compile()
 	var all *kahn.GraphError
