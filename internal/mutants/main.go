@@ -77,7 +77,8 @@ type report struct {
 	files     []string
 	counts    map[string]*count
 	survivors []string
-	left      int // not tried for lack of time
+	left      int      // not tried for lack of time
+	broken    []string // tests that fail without a bug
 }
 
 type count struct{ mutants, equivalent, killed int }
@@ -109,6 +110,9 @@ func (r *report) String() string {
 		all = count{all.mutants + c.mutants, all.equivalent + c.equivalent, all.killed + c.killed}
 	}
 	line("all", all)
+	if len(r.broken) > 0 {
+		fmt.Fprintf(&s, "these tests fail without a mutant and were left out: %s\n", strings.Join(r.broken, ", "))
+	}
 	if r.left > 0 {
 		fmt.Fprintf(&s, "%d were not tried for lack of time; another call goes on\n", r.left)
 	}
@@ -169,7 +173,7 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 			return nil, err
 		}
 	}
-	r := &report{counts: map[string]*count{}}
+	r := &report{counts: map[string]*count{}, broken: c.Suite.Broken}
 	for i, m := range chosen {
 		key := format(m.Bug)
 		if r.counts[m.File] == nil {

@@ -21,6 +21,7 @@ import (
 // suite is the tests of the root package, in groups: first those that take next to nothing, last each of the slow ones.
 type suite struct {
 	Groups []group
+	Broken []string // tests that are left out, since they fail without a bug
 }
 
 type group struct {
@@ -85,8 +86,27 @@ func measure(ctx context.Context, root, dir string, before *suite, slow time.Dur
 			continue
 		}
 		profile := filepath.Join(dir, "profile")
-		if text, err := run(plant.Command(ctx, binary, root, -1, "-test.run="+g.pattern(), "-test.coverprofile="+profile)); err != nil {
-			return nil, fmt.Errorf("the tests fail without a bug: %w\n%s", err, tail(text))
+		for {
+			text, err := run(plant.Command(ctx, binary, root, -1, "-test.run="+g.pattern(), "-test.coverprofile="+profile))
+			if err == nil {
+				break
+			}
+			failed := failedTest.FindAllStringSubmatch(text, -1)
+			if failed == nil {
+				return nil, fmt.Errorf("the tests fail without a bug: %w\n%s", err, tail(text))
+			}
+			for _, m := range failed {
+				s.Broken = append(s.Broken, m[1])
+				if i := slices.Index(g.Tests, m[1]); i >= 0 {
+					g.Tests, g.Times = slices.Delete(g.Tests, i, i+1), slices.Delete(g.Times, i, i+1)
+				}
+			}
+			if len(g.Tests) == 0 {
+				break
+			}
+		}
+		if len(g.Tests) == 0 {
+			continue
 		}
 		if g.Covered, err = readProfile(profile); err != nil {
 			return nil, err
@@ -98,11 +118,11 @@ func measure(ctx context.Context, root, dir string, before *suite, slow time.Dur
 // times runs all tests once and tells what each took.
 func times(ctx context.Context, binary, root string) (*suite, error) {
 	text, err := run(plant.Command(ctx, binary, root, -1, "-test.v"))
-	if err != nil {
-		return nil, fmt.Errorf("the tests fail without a bug: %w\n%s", err, tail(text))
+	if err != nil && ctx.Err() != nil {
+		return nil, err
 	}
 	var g group
-	for _, m := range regexp.MustCompile(`(?m)^--- PASS: (\w+) \(([0-9.]+)s\)`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^--- \w+: (\w+) \(([0-9.]+)s\)`).FindAllStringSubmatch(text, -1) {
 		seconds, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			return nil, err
