@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // field describes one field of a document's object: how it is read into a T, and how it is shown. Both directions stand
@@ -73,23 +74,17 @@ func (r *record[T]) find(name string) int {
 	return -1
 }
 
-// suggest names the field that somebody may have meant who is used to another spelling.
+// suggest names the field that somebody may have meant.
 func (r *record[T]) suggest(name string) string {
-	if len(name) > 40 {
-		return ""
-	}
-	name = fold(name)
+	names := make([]string, len(r.fields))
 	for i := range r.fields {
-		if fold(r.fields[i].name) == name {
-			return "; did you mean " + quote(r.fields[i].name) + "?"
-		}
+		names[i] = r.fields[i].name
+	}
+	if meant, ok := nearest.Name(name, names); ok {
+		return "; did you mean " + quote(meant) + "?"
 	}
 	return ""
 }
-
-func fold(name string) string { return strings.ToLower(separators.Replace(name)) }
-
-var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
 // show shows an object.
 func (r *record[T]) show(e *encoder, from *T) Value {

@@ -1,0 +1,79 @@
+// Package nearest finds the name that somebody meant who wrote another one: "did you mean ...?".
+package nearest
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	maxRunes = 64 // longer names are not compared
+	maxSlips = 3
+)
+
+// Name returns the choice that is nearest to what was written, and false if none is near. Upper and lower case and the
+// separators "_", "-", and " " do not count. Beyond that, one slip is allowed for every three letters, at most three: a
+// letter too many, a missing one, a wrong one, or two neighbours in the wrong order. Of equally near choices the first one
+// wins. A choice that was written correctly is no slip: the result is then false.
+func Name(written string, choices []string) (string, bool) {
+	if utf8.RuneCountInString(written) > maxRunes {
+		return "", false
+	}
+	folded := fold(written)
+	best, at := maxSlips+1, -1
+	for i, choice := range choices {
+		if choice == written {
+			return "", false
+		}
+		if utf8.RuneCountInString(choice) > maxRunes {
+			continue
+		}
+		c := fold(choice)
+		allowed := min(max(len(folded), len(c))/3, maxSlips, best-1)
+		if d := distance(folded, c, allowed); d <= allowed && len(c) > 0 {
+			best, at = d, i
+		}
+	}
+	if at < 0 {
+		return "", false
+	}
+	return choices[at], true
+}
+
+var separators = strings.NewReplacer("_", "", "-", "", " ", "")
+
+func fold(name string) []rune { return []rune(strings.ToLower(separators.Replace(name))) }
+
+// distance is the number of slips that lie between a and b (the optimal string alignment distance), or more than allowed
+// if there are more.
+func distance(a, b []rune, allowed int) int {
+	if len(a)-len(b) > allowed || len(b)-len(a) > allowed {
+		return allowed + 1
+	}
+	var rows [3][maxRunes + 1]int // before last, last, this
+	before, last, this := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		this[0] = i
+		least := i
+		for j := 1; j <= len(b); j++ {
+			d := last[j-1]
+			if a[i-1] != b[j-1] {
+				d++
+			}
+			d = min(d, last[j]+1, this[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, before[j-2]+1)
+			}
+			this[j] = d
+			least = min(least, d)
+		}
+		if least > allowed {
+			return allowed + 1 // no later row holds less: a swap costs no less than the row that it passes over
+		}
+		before, last, this = last, this, before
+	}
+	return last[len(b)]
+}
