@@ -13,13 +13,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// mutant is a bug that is planted in kahn to see whether TestProperty finds it.
+// mutant is a bug that is planted in kahn to see whether the tests find it.
 type mutant struct {
 	area string
 	name string
 	file string // in the root package
 	old  string // occurs exactly once in the file
 	new  string
+	// larger says that it takes more than three nodes, a port or a context to show: TestSmallScope cannot find it.
+	larger bool
 }
 
 // Each of these areas of the engine must have a planted bug.
@@ -38,7 +40,7 @@ var engineMutants = []mutant{
 	},
 	{
 		area: "join counts", name: "an early rule does not wait for its required ports", file: "join.go",
-		old: "return satisfied && (done || !c.portOpen)", new: "return satisfied",
+		old: "return satisfied && (done || !c.portOpen)", new: "return satisfied", larger: true,
 	},
 	{
 		area: "skip reason", name: "the first edge is to blame, dead or not", file: "settle.go",
@@ -55,7 +57,7 @@ var engineMutants = []mutant{
 	{
 		area: "shielded edges", name: "only direct predecessors of the boundary are shielded", file: "layout.go",
 		old: "if from := p.edges[i].from; from >= lowest && visited[from] != b+1 {",
-		new: "if from := p.edges[i].from; at == b && visited[from] != b+1 {",
+		new: "if from := p.edges[i].from; at == b && visited[from] != b+1 {", larger: true,
 	},
 	{
 		area: "run status", name: "stepping aside does not handle", file: "runstatus.go",
@@ -80,15 +82,16 @@ var engineMutants = []mutant{
 var surfaceMutants = []mutant{
 	{
 		area: "options", name: "every status rule is StatusEscaped", file: "option.go",
-		old: "c.statusRule = r", new: "c.statusRule = StatusEscaped",
+		old: "c.statusRule = r", new: "c.statusRule = StatusEscaped", larger: true,
 	},
 	{
 		area: "errors", name: "a call aborted outside is a failure", file: "errors.go",
-		old: "f.external || e == ErrCallAborted", new: "f.external",
+		old: "f.external || e == ErrCallAborted", new: "f.external", larger: true,
 	},
 }
 
-// TestPlantedBugsAreFound is the negative control of TestProperty: it must fail for every planted bug, and pass without.
+// TestPlantedBugsAreFound is the negative control of TestProperty and TestSmallScope: they must fail for every planted bug,
+// and pass without.
 func TestPlantedBugsAreFound(t *testing.T) {
 	mutants := slices.Concat(engineMutants, surfaceMutants)
 	for _, area := range areas {
@@ -99,30 +102,40 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for i, m := range mutants {
 		bugs[i] = plant.Bug{File: m.file, Old: m.old, New: m.new}
 	}
-	binary := filepath.Join(t.TempDir(), "property.test")
+	binary := filepath.Join(t.TempDir(), "verify.test")
 	require.NoError(t, plant.Build(t.Context(), "..", ".", bugs, binary))
 	sound := t.Run("control", func(t *testing.T) {
-		output, err := runProperty(t, binary, -1)
-		require.NoError(t, err, "TestProperty fails without a planted bug:\n%s", output)
+		for _, test := range []string{"TestProperty", "TestSmallScope"} {
+			output, err := runPlanted(t, binary, -1, test)
+			require.NoError(t, err, "%s fails without a planted bug:\n%s", test, output)
+		}
 	})
 	if !sound {
 		return // it would fail with any bug, found or not
 	}
 	for i, m := range mutants {
 		t.Run(m.area+"/"+m.name, func(t *testing.T) {
-			output, err := runProperty(t, binary, i)
-			require.Error(t, err, "TestProperty passes with the bug planted:\n%s", output)
-			require.Contains(t, output, "--- FAIL: TestProperty", "it is another failure than that of the property")
-			require.Contains(t, output, disagreement, "it is another failure than that of the property")
+			requireFound(t, binary, i, "TestProperty")
+			if !m.larger {
+				requireFound(t, binary, i, "TestSmallScope")
+			}
 		})
 	}
 }
 
-// runProperty runs the property on a few hundred graphs, always the same ones, with one of the bugs at work.
-func runProperty(t *testing.T, binary string, bug int) (output string, err error) {
+// requireFound demands that the test tells of a disagreement when the bug is at work.
+func requireFound(t *testing.T, binary string, bug int, test string) {
+	output, err := runPlanted(t, binary, bug, test)
+	require.Error(t, err, "%s passes with the bug planted:\n%s", test, output)
+	require.Contains(t, output, "--- FAIL: "+test, "it is another failure than that of the test")
+	require.Contains(t, output, disagreement, "it is another failure than that of the test")
+}
+
+// runPlanted runs one test, a property on a few hundred graphs, always the same ones, with one of the bugs at work.
+func runPlanted(t *testing.T, binary string, bug int, test string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	run := plant.Command(ctx, binary, ".", bug, "-test.run=^TestProperty$", "-test.timeout=1m",
+	run := plant.Command(ctx, binary, ".", bug, "-test.run=^"+test+"$", "-test.timeout=1m",
 		"-rapid.checks=400", "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s")
 	text, err := run.CombinedOutput()
 	return string(text), err
