@@ -71,6 +71,9 @@ func (r *Run) Leftovers() string {
 	return strings.Join(left, ", ")
 }
 
+// StaleCount returns how many outcomes were refused because their token was not current.
+func (s *State) StaleCount() int { return s.staleCount }
+
 // Observed reports whether the State has signals.
 func (s *State) Observed() bool { return s.obs != nil }
 

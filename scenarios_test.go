@@ -2,6 +2,7 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -254,6 +255,13 @@ func TestScenarioScheduling(t *testing.T) {
 			if e.Type == kahn.EventNodeStarted && e.Tier != map[string]int{"A": 0, "B": 0, "C": 1, "D": 1}[e.Node] {
 				t.Errorf("%v is of tier %d", e, e.Tier)
 			}
+			data, err := json.Marshal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := fmt.Sprintf(`"wave":%d,`, e.Tier); e.Type == kahn.EventNodeStarted && !strings.Contains(string(data), text) {
+				t.Errorf("%s lacks %s", data, text)
+			}
 		}
 		want := []string{"wave.started 0 [A B]", "wave.completed 0 [A B]", "wave.started 1 [C D]", "wave.completed 1 [C D]"}
 		if !slices.Equal(waves, want) {
@@ -379,6 +387,7 @@ func TestScenarioScheduling(t *testing.T) {
 		}
 		done := kahn.Outcome{Status: kahn.Completed}
 		begun := map[string]int{}
+		stale := 0
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
 			begun[p.ID(task.Ref)]++
 			if err := st.Settle(task.Token, done); err != nil {
@@ -387,6 +396,9 @@ func TestScenarioScheduling(t *testing.T) {
 			for _, late := range []kahn.Outcome{done, {Status: kahn.Failed, Cause: kahn.CauseStepError}} {
 				if err := st.Settle(task.Token, late); !errors.Is(err, kahn.ErrStale) {
 					t.Errorf("the second %v of %s: %v", late.Status, p.ID(task.Ref), err)
+				}
+				if stale++; st.StaleCount() != stale {
+					t.Errorf("%d stale outcomes were counted, expected %d", st.StaleCount(), stale)
 				}
 			}
 		}

@@ -18,14 +18,19 @@ import (
 )
 
 // checks is how many graphs a property is tried on unless the flag -rapid.checks or its environment variable says so.
-const checks = "3000"
+func checks() string {
+	if long() {
+		return "30000"
+	}
+	return "3000"
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := os.Getenv("RAPID_CHECKS") != ""
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
 	if !given {
-		if err := flag.Set("rapid.checks", checks); err != nil {
+		if err := flag.Set("rapid.checks", checks()); err != nil {
 			panic(err)
 		}
 	}
