@@ -28,6 +28,23 @@ type smallNodeVerdict struct {
 	origins [3]byte // the names, in the order in which they are told
 }
 
+// String is what a person compares.
+func (v smallVerdict) String() string {
+	var b strings.Builder
+	for i, n := range v.nodes {
+		fmt.Fprintf(&b, "%c %v", 'A'+i, n.status)
+		if n.skip.Kind != kahn.SkipNone {
+			fmt.Fprintf(&b, " (%v)", n.skip)
+		}
+		if n.cause != kahn.CauseNone {
+			fmt.Fprintf(&b, " (%v, origins %q)", n.cause, strings.Trim(string(n.origins[:]), "\x00"))
+		}
+		b.WriteString(", ")
+	}
+	fmt.Fprintf(&b, "run by status rule %v, degraded %v", v.run, v.degraded)
+	return b.String()
+}
+
 var statusRules = [3]kahn.StatusRule{kahn.StatusEscaped, kahn.StatusLeaves, kahn.StatusStrict}
 
 // smallPlan drives one graph through all its runs.
@@ -228,7 +245,7 @@ func (p *prediction) verdict() (v smallVerdict) {
 // judge compares a run with the model.
 func (s *smallPlan) judge(run smallRun, st *kahn.State, want *smallVerdict) error {
 	if got := s.verdict(st); got != *want {
-		return fmt.Errorf("%s: %s\n\tkahn says %+v\n\tthe model says %+v", disagreement, s.describe(run), got, *want)
+		return fmt.Errorf("%s: %s\n\tkahn says      %v\n\tthe model says %v", disagreement, s.describe(run), got, *want)
 	}
 	return nil
 }
