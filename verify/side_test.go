@@ -1,0 +1,138 @@
+package verify
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// branchyGraph has n nodes, most of them on branches, with plain edges from near and far.
+func branchyGraph(rng *rand.Rand, n int) *graph {
+	g := &graph{}
+	near := 1 + rng.IntN(n)       // how far edges reach
+	far := rng.IntN(4)            // how many of sixteen reach further
+	routing := 2 + rng.IntN(12)   // how many of sixteen nodes are on a branch
+	conditions := 4 + rng.IntN(9) // how many of sixteen nodes have labels
+	routes := make([]bool, n)
+	for i := range n {
+		to := &node{id: nodeName(i)}
+		routes[i] = rng.IntN(16) < conditions
+		to.routes = routes[i]
+		g.nodes = append(g.nodes, to)
+		if i == 0 {
+			continue
+		}
+		source := func() int {
+			if rng.IntN(16) < far {
+				return rng.IntN(i)
+			}
+			return i - 1 - rng.IntN(min(near, i))
+		}
+		if rng.IntN(16) < routing {
+			for range 1 + rng.IntN(3)/2 {
+				from := source()
+				e := &edge{from: nodeName(from), to: to.id, on: '!'}
+				if routes[from] && rng.IntN(4) > 0 {
+					e.on, e.label = 0, edgeLabels[rng.IntN(3)]
+				}
+				g.connect(e)
+			}
+		}
+		for range rng.IntN(4) {
+			e := &edge{from: nodeName(source()), to: to.id}
+			switch rng.IntN(12) {
+			case 0:
+				e.on = '*'
+			case 1:
+				e.data = true
+			}
+			g.connect(e)
+		}
+	}
+	for _, n := range g.nodes {
+		n.routes = n.routes && !g.condition(n)
+	}
+	return g
+}
+
+// TestSideEdges: a plan tells the side edges that the definition gives, in graphs of all sizes.
+func TestSideEdges(t *testing.T) {
+	t.Parallel()
+	graphs := 400
+	if long() {
+		graphs = 20_000
+	}
+	rng := rand.New(rand.NewPCG(seed(t), 1))
+	found := [earlierWayIn + 2]int{}
+	for i := range graphs {
+		n := 2 + rng.IntN(30)
+		if i%50 == 0 {
+			n = 100 + rng.IntN(150)
+		}
+		g := branchyGraph(rng, n)
+		plan, err := (&host{g: g, p: &prediction{g: g}}).build().Compile()
+		require.NoError(t, err)
+		p := &prediction{g: g}
+		p.findAncestors()
+		var want, got []string
+		for _, e := range g.edges {
+			standing := p.standing(e)
+			found[standing]++
+			if standing == sideEdge {
+				want = append(want, e.String())
+			}
+		}
+		for e := range plan.Edges() {
+			if e.Side {
+				got = append(got, fmt.Sprintf("%s>%s", e.From, e.To))
+			}
+		}
+		require.Equal(t, want, got, "graph %d, side edges of %v", i, g)
+	}
+	for standing, n := range found {
+		require.Greater(t, n, graphs/10, "edges of the standing %d", standing)
+	}
+}
+
+// Large graphs with many branches, performed by a State: side edges and what is not known before the run.
+func TestLargeBranches(t *testing.T) {
+	t.Parallel()
+	graphs := 6
+	if long() {
+		graphs = 300
+	}
+	rng := rand.New(rand.NewPCG(seed(t), 2))
+	for i := range graphs {
+		g := branchyGraph(rng, 60+rng.IntN(120))
+		for _, n := range g.nodes {
+			drawOutcome(rng, g, n)
+		}
+		w := way{kahn.Mode(i % 2), rng.IntN(3), statusRules[rng.IntN(3)]}
+		require.NoError(t, check(t, g, w), "graph %d, %v: %v", i, w, g)
+	}
+}
+
+// drawOutcome draws what a node does, and how it decides.
+func drawOutcome(rng *rand.Rand, g *graph, n *node) {
+	n.ms = rng.IntN(5)
+	switch rng.IntN(12) {
+	case 0:
+		n.outcome = "err"
+	case 1:
+		n.outcome = "skip"
+	case 2:
+		n.cof, n.outcome = true, "err"
+	}
+	if n.outcome == "" && g.condition(n) {
+		n.outcome, n.labels = "label", outcomeLabels[rng.IntN(len(outcomeLabels))]
+	}
+	if rng.IntN(4) == 0 {
+		n.join = []string{"bnd", "any", "nofail", "done1"}[rng.IntN(4)]
+	}
+	n.skip = []string{"", "", "", "sat", "strict"}[rng.IntN(5)]
+	n.up = []string{"", "", "skip", "def"}[rng.IntN(4)]
+}
