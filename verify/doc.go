@@ -1,10 +1,15 @@
 // Package verify checks kahn against a second opinion: a model of the execution semantics that was written without a look
 // at kahn's own implementation of them. It holds nothing but tests.
 //
-// The model (model_test.go, model_status_test.go) is naive on purpose. It knows no time, no concurrency and no early decisions: it walks a tiny
-// graph of its own in topological order and computes what every node must come to. That is enough, since final statuses
-// must not depend on timing. Random graphs are then run by kahn in fake time, in both modes and under several limits, and
-// everything that a Result tells is compared. A second, smaller model (timing_test.go) says when each node must start.
+// The model (model_test.go, model_side_test.go, model_status_test.go) is naive on purpose. It knows no time, no concurrency
+// and no early decisions: it walks a tiny graph of its own in topological order and computes the fate of every node. That is
+// enough, since final statuses must not depend on timing. Random graphs are then run by kahn in fake time, in both modes and
+// under several limits, and everything that a Result tells is compared. A second, smaller model (timing_test.go) says when
+// each node must start.
+//
+// Beside random graphs there are all small ones (smallscope_test.go, smalldrive_test.go): every graph of three nodes with
+// every kind of edge, join rule, skip mode, upstream policy and outcome, and every order in which its nodes can end. They
+// drive a State by hand, which takes a microsecond, so that all of them can be tried; by default a sample is.
 //
 // Graphs are written and printed in the notation of the conformance matrix, extended for what the matrix does not need;
 // see notation_test.go. A graph that once failed is kept in testdata/graphs.txt and run in every way there is.
