@@ -98,20 +98,24 @@ func TestSideEdges(t *testing.T) {
 	}
 }
 
-// Large graphs with many branches, performed by a State: side edges and what is not known before the run.
-func TestLargeBranches(t *testing.T) {
+// TestBranches: graphs with many branches, as runs. They show what is not known before: whether a router was asked.
+func TestBranches(t *testing.T) {
 	t.Parallel()
-	graphs := 6
+	graphs := 600
 	if long() {
-		graphs = 300
+		graphs = 60_000
 	}
 	rng := rand.New(rand.NewPCG(seed(t), 2))
 	for i := range graphs {
-		g := branchyGraph(rng, 60+rng.IntN(120))
+		n := 4 + rng.IntN(8)
+		if i%100 == 0 {
+			n = 60 + rng.IntN(120)
+		}
+		g := branchyGraph(rng, n)
 		for _, n := range g.nodes {
 			drawOutcome(rng, g, n)
 		}
-		w := way{kahn.Mode(i % 2), rng.IntN(3), statusRules[rng.IntN(3)]}
+		w := way{kahn.Mode(rng.IntN(2)), rng.IntN(3), statusRules[rng.IntN(3)]}
 		require.NoError(t, check(t, g, w), "graph %d, %v: %v", i, w, g)
 	}
 }
@@ -120,7 +124,7 @@ func TestLargeBranches(t *testing.T) {
 func drawOutcome(rng *rand.Rand, g *graph, n *node) {
 	n.ms = rng.IntN(5)
 	switch rng.IntN(12) {
-	case 0:
+	case 0, 3:
 		n.outcome = "err"
 	case 1:
 		n.outcome = "skip"
@@ -131,8 +135,8 @@ func drawOutcome(rng *rand.Rand, g *graph, n *node) {
 		n.outcome, n.labels = "label", outcomeLabels[rng.IntN(len(outcomeLabels))]
 	}
 	if rng.IntN(4) == 0 {
-		n.join = []string{"bnd", "any", "nofail", "done1"}[rng.IntN(4)]
+		n.join = []string{"bnd", "bnd", "any", "nofail", "done1"}[rng.IntN(5)]
 	}
 	n.skip = []string{"", "", "", "sat", "strict"}[rng.IntN(5)]
-	n.up = []string{"", "", "skip", "def"}[rng.IntN(4)]
+	n.up = []string{"", "skip", "def", "def"}[rng.IntN(4)]
 }
