@@ -25,7 +25,9 @@ type mutant struct {
 }
 
 // Each of these areas of the engine must have a planted bug.
-var areas = []string{"join counts", "skip reason", "shielded edges", "run status", "class of an aborted node"}
+var areas = []string{
+	"join counts", "skip reason", "shielded edges", "side edges", "labels into the end", "run status", "class of an aborted node",
+}
 
 // engineMutants are the bugs planted in what implements the semantics, at least one for each area. They stand apart
 // because who writes the model does not look into these files.
@@ -58,6 +60,34 @@ var engineMutants = []mutant{
 		area: "shielded edges", name: "only direct predecessors of the boundary are shielded", file: "layout.go",
 		old: "if from := p.edges[i].from; from >= lowest && visited[from] != b+1 {",
 		new: "if from := p.edges[i].from; at == b && visited[from] != b+1 {", larger: true,
+	},
+	{
+		area: "side edges", name: "data keep a node alive whose branch was not taken", file: "settle.go",
+		old: "(class == seenS || class == seenF && f.join == Boundary)", new: "class == seenF && f.join == Boundary",
+	},
+	{
+		area: "side edges", name: "a boundary judges what failed beside its branch", file: "settle.go",
+		old: "(class == seenS || class == seenF && f.join == Boundary)", new: "class == seenS",
+	},
+	{
+		area: "side edges", name: "success is a way out of a label", file: "side.go",
+		old: "counts &^= m.hangs", new: "counts &^= 0",
+	},
+	{
+		area: "side edges", name: "an exit counts that leads to a router", file: "side.go",
+		old: "counts := m.above &^ b.leads[x]", new: "counts := m.above",
+	},
+	{
+		area: "side edges", name: "an earlier way in counts whoever was asked", file: "side.go",
+		old: "\tif asked {", new: "\tif asked && r < 0 {",
+	},
+	{
+		area: "side edges", name: "defaults for a branch that was not taken", file: "side.go",
+		old: "case d == decideSubstitute && side&seenF != 0", new: "case d == decideSubstitute && side&seenF > seenF",
+	},
+	{
+		area: "labels into the end", name: "they are no branches", file: "compile.go", larger: true,
+		old: "(to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(&c.g.nodes[from]))", new: "to != c.end",
 	},
 	{
 		area: "run status", name: "stepping aside does not handle", file: "runstatus.go",

@@ -42,7 +42,11 @@ func branchyGraph(rng *rand.Rand, n int) *graph {
 				g.connect(e)
 			}
 		}
-		for range rng.IntN(4) {
+		plain := rng.IntN(4)
+		if i >= 100 && rng.IntN(16) == 0 {
+			plain = 30
+		}
+		for range plain {
 			e := &edge{from: nodeName(source()), to: to.id}
 			switch rng.IntN(12) {
 			case 0:
