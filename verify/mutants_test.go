@@ -58,8 +58,8 @@ var engineMutants = []mutant{
 	},
 	{
 		area: "shielded edges", name: "only direct predecessors of the boundary are shielded", file: "layout.go",
-		old: "if from := p.edges[i].from; from >= lowest && visited[from] != b+1 {",
-		new: "if from := p.edges[i].from; at == b && visited[from] != b+1 {", larger: true,
+		old: "if is {\n", larger: true,
+		new: "if is && slices.ContainsFunc(x.p.in.row(b), func(i int32) bool { return x.p.edges[i].from == f }) {\n",
 	},
 	{
 		area: "side edges", name: "data keep a node alive whose branch was not taken", file: "settle.go",
