@@ -166,11 +166,3 @@ func smallCase(edges *graph, options [3]smallNode, backwards bool) *graph {
 	}
 	return g
 }
-
-// countSmallCases says how many combinations of options there are.
-func countSmallCases(graphs []*graph, few bool) (n int) {
-	for _, g := range graphs {
-		n += len(smallNodes(g, "A", few)) * len(smallNodes(g, "B", few)) * len(smallNodes(g, "C", few))
-	}
-	return n
-}
