@@ -186,7 +186,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		return c, false
 	}
 	x = r.extra(ref)
-	x.lastErr, x.errs = c.err, append(x.errs, c.err)
+	x.lastErr, x.errs = c.err, append(x.errs, attemptError{step.attempt, c.err})
 	x.timedOut = timeoutNone
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)

@@ -121,11 +121,14 @@ func (d *durable) add(r *Run, changes []change) {
 		if c.wave != 0 || c.blocked {
 			continue
 		}
+		at := place{r, c.ref}
 		if c.status == Running && !r.plan.facts[c.ref].is(factComposite) {
-			d.started(r, c.ref)
+			if !d.started(r, c.ref) { // its start was written before its inputs were judged
+				seen[c.ref] = true
+				tx.places = append(tx.places, at)
+			}
 			continue
 		}
-		at := place{r, c.ref}
 		if c.status == Ready && statusOf(r.st.words[c.ref]) == Ready { // else it is a composite that goes on
 			tx.ready = append(tx.ready, at)
 		}
@@ -176,15 +179,16 @@ func (d *durable) add(r *Run, changes []change) {
 	d.pushCommit(r.outermost(), tx)
 }
 
-// started completes the record of a start by its event.
-func (d *durable) started(r *Run, ref Ref) {
+// started completes the record of a start by its event, unless it was written already.
+func (d *durable) started(r *Run, ref Ref) bool {
 	for i := len(d.outbox) - 1; i >= 0; i-- {
 		if tx := d.outbox[i]; tx.start != nil && tx.places[0] == (place{r, ref}) {
 			tx.nodes[0].Latest = r.recorder.latest[ref].id
 			tx.nodes[0].Event = tx.nodes[0].Latest
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // told puts an event of a node that tells of no change into the node's record.

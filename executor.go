@@ -349,7 +349,7 @@ func (rec *record) errorOf() error {
 // extra is what a run keeps of the few nodes that need more.
 type extra struct {
 	later     *Step          // of the last attempt or fallback after the first
-	errs      []error        // of the attempts that were retried
+	errs      []attemptError // of the attempts that were retried, in their order
 	lastErr   error          // of the last attempt that was retried, or that a fallback or a stop made up for
 	guardErr  error          // why the guard could not decide
 	merged    map[string]any // the merged parameters, from the check
@@ -374,6 +374,12 @@ type extra struct {
 	cut       int32 // attempts that came to nothing for that reason: they do not count
 
 	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
+}
+
+// attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.
+type attemptError struct {
+	attempt int32 // 0 for one of an earlier life: it precedes all of this one
+	err     error
 }
 
 func (r *Run) extra(ref Ref) *extra {

@@ -113,6 +113,9 @@ func (w *worker) admit() attemptResult {
 	r.records[step.ref].attempts = step.attempt
 	r.st.admitted(step.ref)
 	r.flush(now)
+	if r.durable != nil {
+		r.commitPending()
+	}
 	return attemptResult{}
 }
 

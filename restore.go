@@ -212,7 +212,8 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	rec := &r.records[ref]
 	rec.attempts, rec.fallback = n.Attempts, n.Fallback
 	if !n.Start.IsZero() {
-		rec.start, rec.end = int64(n.Start.Sub(r.start)), int64(n.End.Sub(r.start))
+		rec.start = int64(n.Start.Sub(r.start))
+		rec.end = max(rec.start, int64(n.End.Sub(r.start))) // the first attempt may not have ended
 	}
 	switch {
 	case n.Value != nil:
@@ -228,7 +229,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && n.Tokens == [2]int{} && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 {
+		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 {
 		return
 	}
 	x := r.extra(ref)
@@ -237,7 +238,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	x.abandoned, x.memoized, x.skip, x.reentries = n.Abandoned, n.Memoized, n.Message, reentries
 	r.reentered = r.reentered || reentries > 0
 	for _, e := range n.Errs {
-		x.errs = append(x.errs, e.restore())
+		x.errs = append(x.errs, attemptError{err: e.restore()})
 	}
 	if n.Merged != nil {
 		x.merged = make(map[string]any, len(n.Merged))
@@ -248,8 +249,8 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if n.Saved != nil {
 		x.saved = n.Saved.value
 	}
-	if n.Signal != nil {
-		x.signal, x.signalled = n.Signal.value, true
+	if x.signalled = n.Signalled || n.Signal != nil; n.Signal != nil {
+		x.signal = n.Signal.value
 	}
 	if n.Wait != nil && n.Status == Suspended {
 		x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}

@@ -148,6 +148,8 @@ type nodeState struct {
 	Wait     *waitState        `json:"wait,omitempty"`
 	Saved    *stored           `json:"saved,omitempty"`
 	Signal   *stored           `json:"signal,omitempty"`
+	// Signalled: there was a signal, which in JSON a null one does not show.
+	Signalled bool `json:"signalled,omitempty"`
 
 	// Of a composite. It is running as long as anything inside is to be done: Dormant if that is nothing but to wait.
 	Dormant  bool `json:"dormant,omitempty"`
@@ -656,8 +658,8 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 func (r *Run) extraState(n *nodeState, x *extra) {
 	n.Abandoned, n.Memoized, n.Message, n.Tokens = x.abandoned, x.memoized, x.skip, x.tokens
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
-	for _, err := range x.errs {
-		n.Errs = append(n.Errs, storeError(err))
+	for _, e := range x.errs {
+		n.Errs = append(n.Errs, storeError(e.err))
 	}
 	if x.merged != nil {
 		n.Merged = make(map[string]stored, len(x.merged))
@@ -672,6 +674,6 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 		n.Saved = store(x.saved)
 	}
 	if x.signalled {
-		n.Signal = store(x.signal)
+		n.Signal, n.Signalled = store(x.signal), true
 	}
 }

@@ -275,6 +275,9 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 	s.Emit("delta")
 	time.Sleep(time.Duration(1+(len(s.Path())+s.Index())%3) * ms)
 	c.visit("step " + s.Path())
+	if err := s.LastErr(); err != nil && (s.Attempt() == 1 || err.Error() != errStep.Error()) {
+		return nil, kahn.Permanent(fmt.Errorf("attempt %d is told of %w", s.Attempt(), err))
+	}
 	switch _, resumed := s.Resumed(); {
 	case c.broken[id] && (s.Index() < 0 || s.Index() == 1), s.Attempt() <= c.flaky[id]:
 		return nil, errStep

@@ -1,11 +1,13 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,14 +255,20 @@ func (s *Step) Root(name string) (value any, ok bool) {
 	return s.run.clone(v), ok
 }
 
-// LastErr returns the error of the previous attempt, or nil in the first.
+// LastErr returns the error of the last attempt before this one that returned, or nil if there is none: in the first attempt,
+// and when all attempts before were cut short because the process died.
 func (s *Step) LastErr() error {
-	if s.attempt == 1 {
-		return nil
-	}
 	s.run.st.mu.Lock()
 	defer s.run.st.mu.Unlock()
-	return s.run.extras[s.ref].errs[s.attempt-2]
+	x := s.run.extras[s.ref]
+	if x == nil {
+		return nil
+	}
+	later, _ := slices.BinarySearchFunc(x.errs, s.attempt, func(e attemptError, attempt int32) int { return cmp.Compare(e.attempt, attempt) })
+	if later == 0 {
+		return nil
+	}
+	return x.errs[later-1].err
 }
 
 // View returns a view of the results of the node's ancestors; for the end node, of all results.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +56,10 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range j.writes[:writes] {
+	j.mu.Lock()
+	list := slices.Clone(j.writes[:writes])
+	j.mu.Unlock()
+	for _, w := range list {
 		var a kahn.Applied
 		switch w := w.(type) {
 		case kahn.AttemptStart:

@@ -310,10 +310,10 @@ func (w *worker) begin(t Task) {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
 	}
 	r.activate(step)
-	rec.attempts = step.attempt
-	if t.Attempt == 1 {
+	if rec.attempts == 0 {
 		rec.start = w.now
 	}
+	rec.attempts = step.attempt
 	if word := r.st.words[t.Ref]; word&(wordSubstituted|wordAdmitting) != 0 {
 		if word&wordSubstituted != 0 {
 			step.flags |= stepSubstituted

@@ -1,0 +1,176 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// crash begins a run, lets host go on with it until the process dies, and returns the options with which another process goes on:
+// from a snapshot, or from what a store held then.
+func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host func(*kahn.Run), opts ...kahn.Option) []kahn.Option {
+	t.Helper()
+	j, id := new(journal), kahn.RunID("crash")
+	mine := append(slices.Clone(opts), id)
+	if durable {
+		mine = append(mine, kahn.WithStore(j))
+	}
+	run, err := kahn.Start(t.Context(), g, step, mine...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host(run)
+	opts = append(slices.Clone(opts), id)
+	if durable {
+		opts = append(opts, kahn.WithStore(j.replay(t, "crash", j.len())))
+	} else {
+		opts = append(opts, kahn.From(reload(t, run.Snapshot()), nil))
+	}
+	run.Cancel()
+	_, _ = run.Wait()
+	return opts
+}
+
+func lasting(d time.Duration) func(*kahn.Run) { return func(*kahn.Run) { time.Sleep(d) } }
+
+// TestStepInALaterLife holds what a Step tells against what happened in the lives before its own.
+func TestStepInALaterLife(t *testing.T) {
+	type told struct {
+		attempt int
+		last    string
+		resumed string
+		state   any
+	}
+	tell := func(s *kahn.Step) told {
+		value, ok := s.Resumed()
+		return told{s.Attempt(), fmt.Sprint(s.LastErr()), fmt.Sprintf("%v %t", value, ok), s.SavedState()}
+	}
+	again := kahn.Retry{MaxAttempts: 9, InitialDelay: 10 * ms, Multiplier: 1, Jitter: kahn.JitterNone}
+	first, second := errors.New("first"), errors.New("second")
+	life := func(errs ...error) kahn.StepFunc { // by attempt; what comes after them takes a second
+		return func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.Attempt() <= len(errs) && errs[s.Attempt()-1] != nil {
+				return nil, errs[s.Attempt()-1]
+			}
+			return takes(time.Second)(ctx, s)
+		}
+	}
+	waits := func(ctx context.Context, s *kahn.Step) (any, error) {
+		if _, ok := s.Resumed(); ok {
+			return takes(time.Second)(ctx, s)
+		}
+		return nil, kahn.Suspend("token", nil, "state")
+	}
+	answered := func(value any) func(*kahn.Run) {
+		return func(run *kahn.Run) {
+			time.Sleep(ms)
+			if err := run.Signal("token", value); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(ms)
+		}
+	}
+	for _, row := range []struct {
+		name string
+		life kahn.StepFunc
+		host func(*kahn.Run) // until the crash
+		want told
+	}{
+		{"in the first attempt", life(), lasting(ms), told{2, "<nil>", "<nil> false", nil}},
+		{"in the second", life(first), lasting(20 * ms), told{3, "first", "<nil> false", nil}},
+		{"in the third", life(first, second), lasting(40 * ms), told{4, "second", "<nil> false", nil}},
+		{"in the backoff", life(first, second), lasting(15 * ms), told{3, "second", "<nil> false", nil}},
+		{"after an answer", waits, answered("yes"), told{2, "<nil>", "yes true", "state"}},
+		{"after a null answer", waits, answered(nil), told{2, "<nil>", "<nil> true", "state"}},
+	} {
+		for i, where := range []string{"A", "S/A", "L#1/A", "M[0]", "A", "S/A", "L#1/A", "M[0]"} {
+			durable := i >= 4
+			inBubble(t, fmt.Sprintf("%s of %s, durable %t", row.name, where, durable), func(t *testing.T) {
+				a := kahn.Node{ID: "A", Retry: again}
+				g := map[string]*kahn.Graph{
+					"A": graph(a), "S/A": graph(subgraph("S", graph(a))),
+					"L#1/A": graph(kahn.Node{ID: "L", Sub: graph(a), Loop: &kahn.Loop{MaxIterations: 2, While: whileLess(1)}}),
+					"M[0]":  graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []any{1}}, Retry: again}),
+				}[where]
+				opts := crash(t, g, row.life, durable, row.host)
+				var steps []*kahn.Step
+				var got []told
+				r := try2(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+					if steps, got = append(steps, s), append(got, tell(s)); len(got) < 3 {
+						return nil, fmt.Errorf("later %d", len(got))
+					}
+					return nil, nil
+				}, opts...)
+				if r.Status != kahn.RunCompleted {
+					t.Fatal(r.err)
+				}
+				one, two := row.want, row.want
+				one.attempt, one.last = one.attempt+1, "later 1"
+				two.attempt, two.last = two.attempt+2, "later 2"
+				if want := []told{row.want, one, two}; fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("the attempts were told %v, expected %v", got, want)
+				}
+				for i, s := range steps { // a Step that was kept tells of its own attempt for ever
+					if tell(s) != got[i] {
+						t.Errorf("attempt %d is told %v afterwards, it was %v", s.Attempt(), tell(s), got[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCutAttempt: an attempt that a crash cuts short has no end, and one whose inputs were being judged has not begun.
+func TestCutAttempt(t *testing.T) {
+	inBubble(t, "a node that is cancelled before it is attempted again took no time", func(t *testing.T) {
+		g := graph(after("Z"), after("A", "Z"))
+		opts := crash(t, g, takes(time.Second), false, lasting(1500*ms))
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		res, err := kahn.Execute(ctx, g, neverStep(t), opts...)
+		if n, _ := res.Node("A"); n.Status != kahn.Cancelled || n.Attempts != 1 || n.Duration != 0 {
+			t.Errorf("%v after %d attempts in %v: %v", n.Status, n.Attempts, n.Duration, err)
+		}
+	})
+	for _, durable := range []bool{false, true} {
+		for _, row := range []struct {
+			at      time.Duration // of the crash: the inputs are judged for 10 ms
+			attempt int           // after it
+			judged  int           // again
+			left    time.Duration // of the overall timeout
+		}{
+			{5 * ms, 1, 1, time.Hour - 10*ms},
+			{15 * ms, 2, 0, time.Hour - time.Minute - 15*ms},
+		} {
+			inBubble(t, fmt.Sprintf("a crash after %v, durable %t", row.at, durable), func(t *testing.T) {
+				judged := 0
+				g := graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput, OverallTimeout: time.Hour})
+				moderate := kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error {
+					judged++
+					time.Sleep(10 * ms)
+					return nil
+				}))
+				opts := crash(t, g, takes(time.Second), durable, lasting(row.at), moderate)
+				time.Sleep(time.Minute)
+				judged = 0
+				r := try2(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+					deadline, _ := s.Deadline()
+					if left := time.Until(deadline); s.Attempt() != row.attempt || left != row.left {
+						t.Errorf("attempt %d has %v left, expected %d with %v", s.Attempt(), left, row.attempt, row.left)
+					}
+					return nil, nil
+				}, opts...)
+				r.expect("A:ok", "completed")
+				if judged != row.judged || r.node("A").Attempts != row.attempt {
+					t.Errorf("judged %d times, %d attempts", judged, r.node("A").Attempts)
+				}
+			})
+		}
+	}
+}
