@@ -145,9 +145,13 @@ func (r *Run) answer(ref Ref, value any) answer {
 // end with [ErrFinished].
 func (r *Run) Signal(gate string, value any) error {
 	r.st.mu.Lock()
+	over := r.concluded
 	r, gate = r.waiter(gate)
 	ref, err := r.gateOf(gate)
 	r.st.mu.Unlock()
+	if over {
+		return ErrFinished // nothing waits any more, whatever it is called
+	}
 	if err != nil {
 		return err
 	}

@@ -88,16 +88,23 @@ func shortest(v any) any {
 // IdempotencyStore makes one run of all that are started under one key, see [Idempotent]. The zero value is empty and ready
 // for use, by any number of goroutines. It holds the runs, and so their Results, in memory.
 type IdempotencyStore struct {
-	// RetryFailed lets a key be used again after a run that failed or was cancelled.
+	// RetryFailed lets a key be used again, for the same graph and inputs, after a run that failed or was cancelled.
 	RetryFailed bool
 
 	mu   sync.Mutex // guards runs; a run's own lock may be taken under it, never the other way around
 	runs map[string]idempotent
 }
 
+// idempotent is the run of a key, and what it was started with.
 type idempotent struct {
-	run         *Run
-	fingerprint string
+	run          *Run
+	hash, inputs string
+}
+
+// same reports whether a run may take the place of the key's, or join it: it has the same inputs, and the same graph unless it goes
+// on from the other one and was allowed to change it.
+func (i idempotent) same(r *Run, goesOn bool, inputs string) bool {
+	return i.inputs == inputs && (i.hash == r.plan.Hash() || goesOn && r.cfg.allowChange)
 }
 
 // Idempotent makes the run the one run of its key in the store. If there is one already that is at work, the caller gets that
@@ -129,7 +136,7 @@ func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run,
 	if err != nil {
 		return nil, err
 	}
-	fingerprint := r.plan.Hash() + " " + string(inputs)
+	hash := r.plan.Hash() // user code has a part in it: not under the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := r.cfg.idempotencyKey
@@ -139,9 +146,10 @@ func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run,
 		left := status == RunSuspended && old.run.hasLeft()
 		failed := status == RunFailed || status == RunCancelled
 		switch {
-		case left && goesOn || failed && s.RetryFailed:
-		case old.fingerprint != fingerprint:
+		case left && goesOn:
+		case !old.same(r, goesOn, string(inputs)):
 			return nil, fmt.Errorf("%w: %s", ErrKeyConflict, quoteID(key))
+		case failed && s.RetryFailed:
 		default:
 			return old.run, nil
 		}
@@ -152,7 +160,7 @@ func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run,
 	if s.runs == nil {
 		s.runs = map[string]idempotent{}
 	}
-	s.runs[key] = idempotent{r, fingerprint}
+	s.runs[key] = idempotent{r, hash, string(inputs)}
 	return r, nil
 }
 

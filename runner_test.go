@@ -310,6 +310,48 @@ func TestScenarioIdempotency(t *testing.T) {
 		}
 	})
 
+	inBubble(t, "the key of a failed run is not free for something else", func(t *testing.T) {
+		for _, retry := range []bool{false, true} {
+			store := &kahn.IdempotencyStore{RetryFailed: retry}
+			g, under := graph(after("A"), after("B", "A")), kahn.Idempotent(store, "k")
+			res, err := kahn.Execute(t.Context(), g, fails(0), under, kahn.Inputs(map[string]any{"n": 1}))
+			if err == nil {
+				t.Fatal("the run did not fail")
+			}
+			for _, other := range []func() error{
+				func() error {
+					_, err := kahn.Execute(t.Context(), g, neverStep(t), under, kahn.Inputs(map[string]any{"n": 2}))
+					return err
+				},
+				func() error {
+					_, err := kahn.Execute(t.Context(), graph(after("A")), neverStep(t), under, kahn.Inputs(map[string]any{"n": 1}))
+					return err
+				},
+				func() error { // it may change the graph, but not what the run was about
+					_, err := kahn.Redrive(t.Context(), graph(after("A"), after("B", "A"), after("C", "A")), neverStep(t), res.Snapshot(), nil, under,
+						kahn.AllowGraphChange(), kahn.Inputs(map[string]any{"n": 2}))
+					return err
+				},
+			} {
+				if err := other(); !errors.Is(err, kahn.ErrKeyConflict) {
+					t.Errorf("RetryFailed %v: %v", retry, err)
+				}
+			}
+			if again, err := kahn.Redrive(t.Context(), g, takes(0), res.Snapshot(), nil, under); (err == nil) != retry || retry && again == res {
+				t.Errorf("RetryFailed %v: the redrive came to %v", retry, err)
+			}
+		}
+	})
+
+	inBubble(t, "a failed run goes on under its key with another version of the graph", func(t *testing.T) {
+		under := kahn.Idempotent(&kahn.IdempotencyStore{RetryFailed: true}, "k")
+		res, _ := kahn.Execute(t.Context(), graph(after("A")), fails(0), under)
+		again, err := kahn.Redrive(t.Context(), graph(after("A"), after("B", "A")), takes(0), res.Snapshot(), []string{"A"}, under, kahn.AllowGraphChange())
+		if err != nil || again == res {
+			t.Errorf("%v", err)
+		}
+	})
+
 	inBubble(t, "a run that was left goes on under its key", func(t *testing.T) {
 		store := new(kahn.IdempotencyStore)
 		g := graph(gate("G"), after("B", "G"))
