@@ -19,6 +19,7 @@ type conclusion struct {
 	noRetry  NoRetry       // why it is not to be retried; zero if that is open, or if it has not failed
 	abortRun bool
 	fallback bool // the value is the fallback's
+	memoized bool // the value is that of another run
 }
 
 // conclude works out what a result means, as far as it does without the lock. User code that it needs, for labels or
@@ -32,7 +33,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		}
 	}
 	if res.err == nil {
-		c := conclusion{Outcome: Outcome{Status: Completed}, value: res.value}
+		c := conclusion{Outcome: Outcome{Status: Completed}, value: res.value, memoized: res.memoized}
 		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
 			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
 		}
@@ -270,7 +271,10 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	rec.active, rec.end, rec.fallback, rec.noRetry = activeNone, now, c.fallback, c.noRetry
 	switch {
 	case c.Status == Completed:
-		rec.value = c.value
+		if rec.value = c.value; c.memoized {
+			r.extra(ref).memoized = true
+			r.st.refund(ref)
+		}
 		if ref == r.plan.end {
 			r.endOutput = c.value
 		}

@@ -11,8 +11,8 @@ import (
 
 // Memo gives nodes that ask for it, see [Node.Memo], the output that an earlier run with the same inputs had, without calling
 // their steps. It is an option, and may be shared by any number of runs: of those that want the same output at the same time
-// one calls the step, and the others wait for it, each holding its slot. Only what has completed is kept: after a failure the
-// next one calls.
+// one asks the Cache and calls the step, and the others wait for it, each holding its slot. Only what has completed is kept: after a
+// failure the next one calls.
 //
 // A node that finds its output is not started: its node.completed says Memoized. Inputs that have no JSON form, and a Cache
 // that fails, make the step be called, and are logged with the node. A step that was suspended is called when its signal comes,
@@ -27,7 +27,14 @@ type Memo struct {
 
 	mu      sync.Mutex // guards what follows
 	values  map[string]any
-	flights map[string]chan struct{} // by key: closed when whoever calls the step has returned
+	flights map[string]*flight // by key
+}
+
+// flight is one attempt that looks for an output, or makes it, for all that want it at the same time.
+type flight struct {
+	landed chan struct{} // closed at the end of the flight; what follows is fixed then
+	value  any
+	ok     bool // there is an output
 }
 
 // Cache keeps outputs of nodes by key, a hex SHA-256 of the node's path, its Memo, Kind and Config, and its inputs. Values are
@@ -56,59 +63,68 @@ func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
 		return perform()
 	}
 	for {
-		value, ok, err := m.get(s, key)
-		if err != nil {
-			s.Log(slog.LevelWarn, "memo: "+errorText(err))
-			return perform()
-		}
-		if ok {
-			s.run.st.mu.Lock()
-			s.run.extra(s.ref).memoized = true
-			s.run.st.refund(s.ref)
-			s.run.st.mu.Unlock()
-			return attemptResult{value: value}
-		}
-		flight, first := m.board(key)
+		f, first := m.board(key)
 		if first {
-			return m.perform(s, key, perform)
+			return m.fly(s, key, f, perform)
 		}
 		select {
-		case <-flight:
+		case <-f.landed:
+			if f.ok {
+				return attemptResult{value: f.value, memoized: true}
+			}
 		case <-s.Done():
 			return attemptResult{err: s.Err()}
 		}
 	}
 }
 
-// board returns the flight for a key, and whether the caller is the one to fly.
-func (m *Memo) board(key string) (chan struct{}, bool) {
+// board returns the flight for a key, and whether the caller is the one to fly. It comes before the cache is asked: whoever is
+// told that there is no output is the only one to make it.
+func (m *Memo) board(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if flight, ok := m.flights[key]; ok {
-		return flight, false
+	if f, ok := m.flights[key]; ok {
+		return f, false
 	}
 	if m.flights == nil {
-		m.flights = map[string]chan struct{}{}
+		m.flights = map[string]*flight{}
 	}
-	m.flights[key] = make(chan struct{})
-	return m.flights[key], true
+	f := &flight{landed: make(chan struct{})}
+	m.flights[key] = f
+	return f, true
 }
 
-// perform makes the output and keeps it. The flight has landed also if the step panics or ends its goroutine.
-func (m *Memo) perform(s *Step, key string, perform func() attemptResult) attemptResult {
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		close(m.flights[key])
-		delete(m.flights, key)
-	}()
+// fly finds the output, or makes it and keeps it. The flight lands also if the step panics or ends its goroutine.
+func (m *Memo) fly(s *Step, key string, f *flight, perform func() attemptResult) attemptResult {
+	defer m.land(key, f)
+	value, ok, err := m.get(s, key)
+	switch {
+	case err != nil:
+		m.land(key, f) // the others try for themselves, at the same time
+		s.Log(slog.LevelWarn, "memo: "+errorText(err))
+		return perform()
+	case ok:
+		f.value, f.ok = value, true
+		return attemptResult{value: value, memoized: true}
+	}
 	res := perform()
 	if res.err == nil && s.Err() == nil { // a value after the end of its time is none
+		f.value, f.ok = res.value, true
 		if err := m.put(s, key, res.value); err != nil {
 			s.Log(slog.LevelWarn, "memo: "+errorText(err))
 		}
 	}
 	return res
+}
+
+// land ends a flight, once.
+func (m *Memo) land(key string, f *flight) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.flights[key] == f {
+		delete(m.flights, key)
+		close(f.landed)
+	}
 }
 
 func (m *Memo) get(s *Step, key string) (value any, ok bool, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,35 @@ type brokenCache struct{}
 
 func (brokenCache) Get(context.Context, string) (any, bool, error) { return nil, false, errDisk }
 func (brokenCache) Put(context.Context, string, any) error         { return errDisk }
+
+// slowCache is a map whose nth answer, which is that of the moment of the question, takes a while.
+type slowCache struct {
+	values map[string]any
+	first  any // the first answer, if it is not nil
+	asked  int
+	delays []time.Duration
+	mu     sync.Mutex
+}
+
+func (c *slowCache) Get(_ context.Context, key string) (any, bool, error) {
+	c.mu.Lock()
+	v, ok := c.values[key]
+	if c.asked == 0 && c.first != nil {
+		v, ok = c.first, true
+	}
+	d := c.delays[c.asked]
+	c.asked++
+	c.mu.Unlock()
+	time.Sleep(d)
+	return v, ok, nil
+}
+
+func (c *slowCache) Put(_ context.Context, key string, value any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.values[key] = value
+	return nil
+}
 
 func TestScenarioMemo(t *testing.T) {
 	memoized := func(step kahn.StepFunc, extra ...kahn.Node) *kahn.Graph {
@@ -127,6 +157,34 @@ func TestScenarioMemo(t *testing.T) {
 		}
 		if res, _ := second.Wait(); res.Status != kahn.RunCompleted || res.Duration != 2*time.Second || c.of("A") != 2 {
 			t.Errorf("the second is %v after %v, %d calls", res.Status, res.Duration, c.of("A"))
+		}
+	})
+
+	inBubble(t, "one call, however long the cache takes to answer", func(t *testing.T) {
+		var c calls
+		cache := &slowCache{values: map[string]any{}, delays: []time.Duration{0, 20 * ms}}
+		memo := &kahn.Memo{Cache: cache}
+		g := memoized(c.count(takes(10 * ms)))
+		first, _ := kahn.Start(t.Context(), g, takes(0), memo)
+		time.Sleep(ms)
+		r := try(t, g, takes(0), memo)
+		r.expect("A:ok B:ok", "completed")
+		if n := r.node("A"); c.of("A") != 1 || !n.Memoized || n.Output != "A" || r.Duration != 9*ms || cache.asked != 1 {
+			t.Errorf("%d calls, the cache was asked %d times: %+v after %v", c.of("A"), cache.asked, n, r.Duration)
+		}
+		_, _ = first.Wait()
+	})
+
+	inBubble(t, "a cache that answers too late has not answered", func(t *testing.T) {
+		for _, grace := range []time.Duration{5 * ms, time.Minute} { // the attempt is abandoned, or not
+			memo := &kahn.Memo{Cache: &slowCache{first: "late", delays: []time.Duration{time.Second}}}
+			r := try(t, graph(kahn.Node{ID: "A", Memo: "1", Timeout: 5 * ms, Do: neverStep(t)}), nil, memo, kahn.CancelGrace(grace))
+			r.expect("A:F", "failed")
+			before := fmt.Sprintf("%+v", r.node("A"))
+			time.Sleep(time.Minute)
+			if n := fmt.Sprintf("%+v", r.node("A")); n != before {
+				t.Errorf("after the end %s, which was %s", n, before)
+			}
 		}
 	})
 

@@ -337,6 +337,8 @@ type attemptResult struct {
 	value any
 	err   error
 	kind  CauseKind // of err, where it is known without a look at err
+
+	memoized bool // the value is that of another run
 }
 
 // attempt calls the user's function.
