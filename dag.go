@@ -200,7 +200,7 @@ type Node struct {
 
 	// Retry is the node's retry policy. The zero value uses the defaults of the graph, then of the run, then one attempt.
 	Retry Retry
-	// Timeout bounds each attempt, from its start. Zero means that of the graph's Defaults, and no bound if they have none.
+	// Timeout bounds each attempt, from the call of its step. Zero means that of the graph's Defaults, and no bound if they have none.
 	Timeout time.Duration
 	// OverallTimeout bounds the node from its first start to its end, waiting between attempts included. Zero means no
 	// bound.

@@ -29,14 +29,15 @@ type durable struct {
 	lease    Lease
 	sequence uint64 // of the last commit that was put into the outbox
 	outbox   []*transaction
-	writing  bool // there is a committer
+	writing  bool         // there is a committer
+	current  *transaction // that the store has been given and has not answered; nil if there is none
 	failed   error
 	stale    bool            // the store's record of the run itself is to be replaced
 	outdated []place         // composites whose records are to be replaced, though their statuses have not changed
 	open     map[place]int32 // attempts whose start was recorded and whose end was not
 	idle     []*Run          // nested runs that may come to rest when the outbox is empty
 	renewal  *time.Timer
-	expires  time.Time // of the lease, as far as this process knows
+	expires  time.Time // of the lease, at the earliest: it was asked for leaseTime before
 }
 
 // place is a node of one of the runs of a tree.
@@ -68,6 +69,7 @@ func (r *Run) acquire() (*restoration, error) {
 	d := &durable{store: r.cfg.store, open: map[place]int32{}}
 	owner := uuid.NewString()
 	var stored *StoredRun
+	asked := time.Now()
 	err := guarded(func() (err error) {
 		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), owner, leaseTime)
 		return err
@@ -75,7 +77,7 @@ func (r *Run) acquire() (*restoration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	r.durable, d.expires = d, time.Now().Add(leaseTime)
+	r.durable, d.expires = d, asked.Add(leaseTime)
 	if stored == nil || stored.Sequence == 0 {
 		d.stale = true
 		return nil, nil
@@ -291,11 +293,10 @@ func (r *Run) settleLease() {
 func (r *Run) commit() {
 	d := r.durable
 	finished := false
-	var tx *transaction
 	defer func() { // the store has called runtime.Goexit
 		if !finished {
 			r.st.mu.Lock()
-			r.storeFailed(tx, fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
+			r.storeFailed(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
 			d.writing = false
 			r.dismiss()
 			r.release(r.now())
@@ -318,17 +319,18 @@ func (r *Run) commit() {
 			}
 			break
 		}
-		tx = d.outbox[0]
-		d.outbox = d.outbox[1:]
+		tx := d.outbox[0]
+		d.current, d.outbox = tx, d.outbox[1:]
 		r.st.mu.Unlock()
 		err := r.write(tx)
 		r.st.mu.Lock()
 		switch {
 		case err != nil:
-			r.storeFailed(tx, err)
-		default:
+			r.storeFailed(err)
+		case d.failed == nil: // else it came too late
 			r.written(tx)
 		}
+		d.current = nil
 		r.release(r.now())
 	}
 	finished = true
@@ -438,10 +440,15 @@ func (r *Run) encode(tx *transaction) error {
 	return nil
 }
 
+// recordsStart reports whether the start of an attempt that begins now is written before its step is called.
+func (r *Run) recordsStart(ref Ref) bool {
+	return r.durable != nil && r.durable.failed == nil && !r.plan.facts[ref].is(factInline)
+}
+
 // record puts the start of an attempt into the outbox. The worker waits for it before it calls the step.
 func (w *worker) record(t Task) {
 	r := w.run
-	if w.recorded = nil; r.plan.facts[t.Ref].is(factInline) || r.durable.failed != nil {
+	if w.recorded = nil; !r.recordsStart(t.Ref) {
 		return
 	}
 	if r.durable.stale { // by deltas, which come before the start
@@ -456,18 +463,43 @@ func (w *worker) record(t Task) {
 	r.durable.push(w.recorded)
 }
 
-// awaitRecord waits until the start of the attempt is durable.
-func (w *worker) awaitRecord() error {
-	tx := w.recorded
+// errNotCalled is the result of an attempt that was stopped while its start was written.
+var errNotCalled = errors.New("stopped before its step was called")
+
+// awaitRecord waits until the start of the attempt is durable, and lets its timeout begin. A result with an error means that the
+// step is not to be called: the store has failed, the lease has run out meanwhile, or the attempt was stopped.
+func (w *worker) awaitRecord() attemptResult {
+	r, step, tx := w.run, w.step, w.recorded
 	w.recorded = nil
 	<-tx.done
-	w.now = w.run.now()
-	return tx.err
+	w.now = r.now()
+	if tx.err != nil {
+		return attemptResult{err: tx.err, kind: CauseStoreError}
+	}
+	r.st.mu.Lock()
+	d, x := r.durable, r.extras[step.ref]
+	if d.failed == nil && !time.Now().Before(d.expires) {
+		root := r.outermost()
+		root.storeFailed(fmt.Errorf("%w: %w: its time is up", ErrStore, ErrFenced))
+		defer root.release(w.now)
+	} else {
+		defer r.st.mu.Unlock()
+	}
+	switch {
+	case d.failed != nil:
+		return attemptResult{err: d.failed, kind: CauseStoreError}
+	case r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone:
+		return attemptResult{err: errNotCalled, kind: CauseStepError} // what it comes to is found where the attempt ends
+	}
+	if r.plan.facts[step.ref].is(factTimed) {
+		r.armTimeout(&r.plan.nodes[step.ref], step, false, w.now)
+	}
+	return attemptResult{}
 }
 
-// storeFailed ends the run where its store has left it: nothing that was not written has happened. tx is the transaction
-// that failed, or nil. The lock is held.
-func (r *Run) storeFailed(tx *transaction, err error) {
+// storeFailed ends the run where its store has left it: nothing that was not written has happened. What the store has not
+// answered yet counts as not written. The lock is held.
+func (r *Run) storeFailed(err error) {
 	d, s, now := r.durable, &r.st, r.now()
 	if d.failed != nil {
 		return
@@ -477,8 +509,8 @@ func (r *Run) storeFailed(tx *transaction, err error) {
 		c.flush(now)
 	}
 	lost := d.outbox
-	if tx != nil {
-		lost = append([]*transaction{tx}, lost...)
+	if d.current != nil {
+		lost = append([]*transaction{d.current}, lost...)
 	}
 	d.failed, d.outbox, d.outdated = err, nil, nil
 	r.retract(runs)
@@ -594,16 +626,17 @@ func (r *Run) renew() {
 	}
 	r.timers++
 	r.st.mu.Unlock()
+	asked := time.Now()
 	err := guarded(func() error { return d.store.Renew(context.WithoutCancel(r.ctx), d.lease, leaseTime) })
 	r.st.mu.Lock()
 	r.timers--
 	switch now := time.Now(); {
 	case r.concluded || d.failed != nil:
 	case err == nil:
-		d.expires = now.Add(leaseTime)
+		d.expires = asked.Add(leaseTime)
 		d.renewal.Reset(leaseTime / 3)
 	case errors.Is(err, ErrFenced) || now.After(d.expires):
-		r.storeFailed(nil, fmt.Errorf("%w: %w", ErrStore, err))
+		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
 	default:
 		d.renewal.Reset(time.Second)
 	}

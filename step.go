@@ -288,6 +288,14 @@ func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s.known(), 
 // nobody listens or the attempt has ended.
 func (s *Step) Tokens(input, output int) { s.run.countTokens(s.known(), input, output) }
 
+// endBy makes t, in ns since the run's start, the deadline of the attempt if it is the earliest so far. The step has not been
+// called yet.
+func (s *Step) endBy(t int64) {
+	if x := s.own(); x.deadline == 0 || t < x.deadline {
+		x.deadline = t
+	}
+}
+
 // Deadline implements context.Context: the earliest of the deadlines of the attempt, the node, the run and the caller.
 func (s *Step) Deadline() (deadline time.Time, ok bool) {
 	if h := s.handed(); h != nil {

@@ -113,6 +113,12 @@ func (r *Run) armGrace(step *Step, x *extra) {
 
 // armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
 func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
+	r.armTimeout(n, step, fallback, now)
+	r.armOverall(n, step, fallback)
+}
+
+// armTimeout arms the timeout of an attempt whose step is about to be called.
+func (r *Run) armTimeout(n *Node, step *Step, fallback bool, now int64) {
 	timeout := max(n.Timeout, 0)  // of NoTimeout
 	if fallback || n.Map != nil { // of a map it is the timeout of each item
 		timeout = 0
@@ -122,21 +128,23 @@ func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
 	}
 	if timeout > 0 {
 		x := r.extra(step.ref)
-		step.own().deadline = saturatingAdd(now, int64(timeout))
+		step.endBy(saturatingAdd(now, int64(timeout)))
 		x.attempt = r.after(timeout, func(now int64) {
 			r.timeOut(step, x, timeoutAttempt, timeout, now)
 		})
 	}
-	if n.OverallTimeout > 0 {
-		end := saturatingAdd(r.records[step.ref].start, int64(n.OverallTimeout))
-		if x := step.own(); x.deadline == 0 || end < x.deadline {
-			x.deadline = end
-		}
-		if x := r.extra(step.ref); x.overall == nil && !fallback {
-			x.overall = r.after(n.OverallTimeout, func(now int64) {
-				r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
-			})
-		}
+}
+
+// armOverall arms the timeout of all attempts of a node, unless one before has.
+func (r *Run) armOverall(n *Node, step *Step, fallback bool) {
+	if n.OverallTimeout == 0 {
+		return
+	}
+	step.endBy(saturatingAdd(r.records[step.ref].start, int64(n.OverallTimeout)))
+	if x := r.extra(step.ref); x.overall == nil && !fallback {
+		x.overall = r.after(n.OverallTimeout, func(now int64) {
+			r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
+		})
 	}
 }
 

@@ -328,7 +328,11 @@ func (w *worker) begin(t Task) {
 		step.flags |= stepDetached
 	}
 	if f.is(factTimed) {
-		r.armTimeouts(&r.plan.nodes[t.Ref], step, false, w.now)
+		n := &r.plan.nodes[t.Ref]
+		if !r.recordsStart(t.Ref) { // else the timeout begins when the start is written
+			r.armTimeout(n, step, false, w.now)
+		}
+		r.armOverall(n, step, false)
 	}
 }
 
@@ -345,8 +349,8 @@ type attemptResult struct {
 func (w *worker) attempt() (res attemptResult) {
 	n := &w.run.plan.nodes[w.task.Ref]
 	if w.recorded != nil {
-		if err := w.awaitRecord(); err != nil {
-			return attemptResult{err: err, kind: CauseStoreError}
+		if res = w.awaitRecord(); res.err != nil {
+			return res
 		}
 	}
 	w.phase = phaseUser
