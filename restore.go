@@ -61,8 +61,9 @@ func Redriven(s *Snapshot, nodes ...string) Option {
 }
 
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
-// nodes that were idle: every other node must be there, with the same in-edges, and be the same in all that [Plan.Hash] covers, a
-// composite with all that is inside of it.
+// nodes that were idle or, under [Redrive], are to run again: every other node must be there, with the same in-edges, and be the same
+// in all that [Plan.Hash] covers, a composite with all that is inside of it. A node that is to run again must be there. Anything else
+// is an error that matches [ErrGraphChanged].
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
@@ -100,11 +101,11 @@ func (r *Run) restoration() (*restoration, error) {
 			c.inputs[name] = v.value
 		}
 	}
-	if x.held, err = holdNodes(p, file.Nodes, "", true); err != nil {
-		return nil, err
-	}
 	if c.redrive {
 		return x, x.redrive(p, c.redriven)
+	}
+	if x.held, err = holdNodes(p, file.Nodes, "", true); err != nil {
+		return nil, err
 	}
 	x.held.early(file.Signals)
 	for _, name := range slices.Sorted(maps.Keys(c.signals)) {
@@ -132,7 +133,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// redrive forgets the nodes that are to run again.
+// redrive forgets the nodes that are to run again, and holds the others against the plan. Nothing of a forgotten one is held against
+// it: it may be another node by now.
 func (x *restoration) redrive(p *Plan, names []string) (err error) {
 	again := make([]bool, len(p.nodes))
 	for _, name := range names {
@@ -142,12 +144,20 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 		}
 		again[ref] = true
 	}
-	if len(names) == 0 {
-		for i, ref := range x.held.refs {
-			switch x.file.Nodes[i].Status {
-			case Failed, Aborted, Cancelled:
-				again[ref] = true
-			}
+	refs := make([]Ref, len(x.file.Nodes))
+	seen := make([]bool, len(p.nodes))
+	for i := range x.file.Nodes {
+		n := &x.file.Nodes[i]
+		ref, ok := p.Ref(n.ID)
+		switch {
+		case !ok:
+			return fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(n.ID), n.Status)
+		case seen[ref]:
+			return fmt.Errorf("%w: snapshot: node %s is there twice", ErrBadValue, quoteID(n.ID))
+		}
+		refs[i], seen[ref] = ref, true
+		if bad := n.Status == Failed || n.Status == Aborted || n.Status == Cancelled; bad && len(names) == 0 {
+			again[ref] = true
 		}
 	}
 	for r := range again { // predecessors come first
@@ -155,17 +165,17 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 			again[r] = again[r] || again[p.edges[i].from]
 		}
 	}
-	var nodes []nodeState
-	for i, ref := range x.held.refs {
+	var kept []nodeState
+	for i, ref := range refs {
 		if again[ref] || ref == p.end {
 			x.invalid, x.invalidLatest = append(x.invalid, ref), append(x.invalidLatest, x.file.Nodes[i].Latest)
 			continue
 		}
-		nodes = append(nodes, x.file.Nodes[i])
+		kept = append(kept, x.file.Nodes[i])
 	}
 	x.file.Epoch++
 	x.file.Stop, x.file.Cancelled, x.file.Failed, x.crashed = nil, false, nil, false
-	x.held, err = holdNodes(p, nodes, "", true)
+	x.held, err = holdNodes(p, kept, "", true)
 	return err
 }
 
