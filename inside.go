@@ -438,16 +438,12 @@ func (h *held) each(f func(h *held)) {
 	}
 }
 
-// continueWaits arms the deadlines of the gates that wait, ends the waits whose deadline has passed, and then delivers the
-// signals, in the order of declaration. Timeouts over all attempts go on counting while a node does not run.
+// continueWaits ends what is overdue, arms the deadlines of what is not, and then delivers the signals, in the order of
+// declaration. Timeouts over all attempts have gone on counting while a node did not run.
 func (h *held) continueWaits(now int64) {
-	h.each(func(h *held) { h.run.expireGates(now) })
+	h.settleOverdue(now)
+	h.each(func(h *held) { h.run.armWaits(now) })
 	h.each(func(h *held) { h.run.deliver(h.answers, now) })
-	h.each(func(h *held) {
-		for _, ref := range h.run.plan.declared {
-			h.run.continueOverall(ref, now)
-		}
-	})
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
 	for _, in := range slices.Backward(inner[1:]) {
@@ -457,17 +453,69 @@ func (h *held) continueWaits(now int64) {
 	}
 }
 
-func (r *Run) expireGates(now int64) {
-	at := r.timeAt(now)
-	for _, ref := range r.plan.declared {
-		x := r.extras[ref]
-		if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || statusOf(r.st.words[ref]) != Suspended {
+// overdue is a deadline that has passed while the run was away.
+type overdue struct {
+	run  *Run
+	ref  Ref
+	due  int64 // on the run's clock
+	gate bool  // the wait of a gate; else the time for all attempts of a node
+}
+
+// settleOverdue ends what is overdue, in the order in which it was due and then of declaration, outer runs first: before any signal
+// is delivered and any step is called.
+func (h *held) settleOverdue(now int64) {
+	var list []overdue
+	h.each(func(h *held) {
+		for _, ref := range h.run.plan.declared {
+			if due, gate, ok := h.run.dueAt(ref); ok && due <= now {
+				list = append(list, overdue{h.run, ref, due, gate})
+			}
+		}
+	})
+	slices.SortStableFunc(list, func(a, b overdue) int { return cmp.Compare(a.due, b.due) })
+	for _, o := range list {
+		if _, _, ok := o.run.dueAt(o.ref); !ok {
+			continue // an earlier one has ended it
+		}
+		if o.gate {
+			o.run.gateTimedOut(o.ref, now)
 			continue
 		}
-		if left := x.wait.Deadline.Sub(at); left > 0 {
-			r.armGate(ref, x, left)
-		} else {
-			r.gateTimedOut(ref, now)
+		x := o.run.extra(o.ref)
+		o.run.disarm(&x.overall)
+		o.run.overallTimeOut(o.ref, x, o.run.plan.nodes[o.ref].OverallTimeout, now)
+	}
+}
+
+// dueAt tells when the wait of a gate, or all the attempts of a node that has begun, are to end.
+func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
+	status, x := statusOf(r.st.words[ref]), r.extras[ref]
+	if status.Terminal() {
+		return 0, false, false
+	}
+	if r.plan.facts[ref].is(factGate) {
+		if status != Suspended || x.wait.Deadline.IsZero() {
+			return 0, true, false
+		}
+		return int64(x.wait.Deadline.Sub(r.start)), true, true
+	}
+	timeout := r.plan.nodes[ref].OverallTimeout
+	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.words[ref]&wordStopping != 0 {
+		return 0, false, false
+	}
+	return saturatingAdd(r.records[ref].start, int64(timeout)), false, true
+}
+
+// armWaits arms the deadlines of a run that goes on.
+func (r *Run) armWaits(now int64) {
+	for _, ref := range r.plan.declared {
+		due, gate, ok := r.dueAt(ref)
+		switch {
+		case !ok:
+		case gate:
+			r.armGate(ref, r.extras[ref], time.Duration(due-now))
+		default:
+			r.continueOverall(ref, now)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (r *Run) armOverall(n *Node, step *Step, fallback bool) {
 
 // timeOut ends an attempt that has taken too long; what it may still return is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
-	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 {
+	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x.timedOut >= scope {
 		return
 	}
 	if x.timedOut == timeoutNone {
