@@ -1,0 +1,97 @@
+// Package release tests how a release is made.
+package release
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	core    = "github.com/seed-c794f7ef/kahn"
+	version = "v0.0.1-played"
+)
+
+// uses are the modules of a release, each with what a user may write.
+var uses = map[string]string{
+	"":                "import \"github.com/seed-c794f7ef/kahn\"\n\nvar _ kahn.Graph\n",
+	"expression":      "import _ \"github.com/seed-c794f7ef/kahn/expression\"\n",
+	"schema":          "import _ \"github.com/seed-c794f7ef/kahn/schema\"\n",
+	"progress":        "import _ \"github.com/seed-c794f7ef/kahn/progress\"\n",
+	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
+}
+
+// TestRelease plays a release of the last commit into a proxy in the file system, and builds for each module a program of
+// somebody who requires it alone.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	clone, proxy := filepath.Join(dir, "clone"), filepath.Join(dir, "proxy")
+	run(t, ".", "git", "clone", "-q", "--no-tags", strings.TrimSpace(run(t, ".", "git", "rev-parse", "--show-toplevel")), clone)
+	run(t, clone, "git", "config", "user.name", "release")
+	run(t, clone, "git", "config", "user.email", "release@localhost")
+	tags := strings.Fields(run(t, clone, "bash", "internal/release/release.sh", version))
+	require.Len(t, tags, len(uses))
+	require.Equal(t, version, tags[0], "the core comes first")
+	for _, tag := range tags {
+		publish(t, clone, proxy, strings.TrimSuffix(strings.TrimSuffix(tag, version), "/"))
+	}
+	_, err := exec.Command("bash", filepath.Join(clone, "internal/release/release.sh"), version).Output()
+	require.Error(t, err, "the tags exist")
+
+	env := map[string]string{}
+	require.NoError(t, json.Unmarshal([]byte(run(t, ".", "go", "env", "-json", "GOPROXY", "GOMODCACHE")), &env))
+	proxies := "file://" + proxy + ",file://" + filepath.Join(env["GOMODCACHE"], "cache", "download") + "," + env["GOPROXY"]
+	for module, text := range uses {
+		user := filepath.Join(dir, "user", module)
+		require.NoError(t, os.MkdirAll(user, 0o700))
+		write(t, filepath.Join(user, "main.go"), "package main\n\n"+text+"\nfunc main() {}\n")
+		write(t, filepath.Join(user, "go.mod"), "module user.example\n\ngo 1.25.0\n\nrequire "+path(module)+" "+version+"\n")
+		cmd := exec.Command("go", "build", "-modcacherw", "-o", os.DevNull, ".")
+		cmd.Dir = user
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GONOSUMDB="+core+",*", "GOPROXY="+proxies,
+			"GOMODCACHE="+filepath.Join(dir, "modules"))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", path(module), out)
+	}
+}
+
+// path is the path of the module in a directory.
+func path(module string) string { return strings.TrimSuffix(core+"/"+module, "/") }
+
+// publish puts a module into the proxy, as it is at its tag.
+func publish(t *testing.T, clone, proxy, module string) {
+	at := filepath.Join(proxy, filepath.FromSlash(path(module)), "@v")
+	require.NoError(t, os.MkdirAll(at, 0o700))
+	tag := strings.TrimPrefix(module+"/"+version, "/")
+	write(t, filepath.Join(at, "list"), version+"\n")
+	write(t, filepath.Join(at, version+".info"), `{"Version":"`+version+`","Time":"2000-01-01T00:00:00Z"}`)
+	write(t, filepath.Join(at, version+".mod"), run(t, clone, "git", "show", tag+":"+strings.TrimPrefix(module+"/go.mod", "/")))
+	args := []string{"archive", "--format=zip", "--prefix=" + path(module) + "@" + version + "/", "-o", filepath.Join(at, version+".zip"), tag + ":" + module, "--", "."}
+	for file := range strings.FieldsSeq(run(t, clone, "git", "ls-tree", "-r", "--name-only", tag+":"+module)) {
+		if inner, ok := strings.CutSuffix(file, "/go.mod"); ok { // a module of its own is no part of this one
+			args = append(args, ":(exclude)"+inner)
+		}
+	}
+	run(t, clone, "git", args...)
+}
+
+func write(t *testing.T, file, text string) {
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+}
+
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	var failure strings.Builder
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %v: %s", name, args, &failure)
+	return string(out)
+}
