@@ -597,6 +597,16 @@ func TestSettleNext(t *testing.T) {
 	if ok || !st.Done() {
 		t.Errorf("at the end there is %v, %v", task, ok)
 	}
+	run, err := kahn.Start(t.Context(), graph(after("A")), takes(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if task, ok, err := run.State().SettleNext(kahn.Token{Attempt: 1}, completed); ok || task != (kahn.Task{}) || !errors.Is(err, kahn.ErrDriven) {
+		t.Errorf("of a Run: %v, %v, %v", task, ok, err)
+	}
+	if _, err := run.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestOriginOfAStoppedMember: what fell with its group goes back to the node that failed, for whoever asks, and so does what
@@ -680,4 +690,67 @@ func TestTimesAfterResume(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLeftAtEveryDepth: a run that was left while it had something ready rests as a whole: what is inside of composites too, at any
+// depth, and the next life does the rest.
+func TestLeftAtEveryDepth(t *testing.T) {
+	for _, limit := range []int{0, 1} {
+		inBubble(t, fmt.Sprint("limit ", limit), func(t *testing.T) {
+			g := graph(subgraph("S", graph(subgraph("T", graph(subgraph("U", graph(after("x"), after("y", "x"))))))), after("Z", "S"))
+			var c paths
+			run, err := kahn.Start(t.Context(), g, c.count(takes(10*ms)), kahn.Limit(limit))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * ms)
+			run.Leave()
+			res, err := run.Wait()
+			if err != nil || res.Status != kahn.RunSuspended || res.Duration != 10*ms {
+				t.Fatalf("%v after %v, %v", res.Status, res.Duration, err)
+			}
+			c.once(t, "S/T/U/x")
+			for _, path := range []string{"S", "S/T", "S/T/U"} {
+				if n := statusAt(res, path); n.Status != kahn.Suspended {
+					t.Errorf("%s is %v", path, n.Status)
+				}
+			}
+			c.n = nil
+			res, err = kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.From(reload(t, res.Snapshot()), nil))
+			if err != nil || res.Status != kahn.RunCompleted {
+				t.Errorf("%v, %v", res.Status, err)
+			}
+			c.once(t, "S/T/U/y", "Z")
+		})
+	}
+}
+
+// TestAtLeastIsEnough: k successes are enough for AtLeast(k), and k-1 are not, whatever becomes of the rest.
+func TestAtLeastIsEnough(t *testing.T) {
+	for k := 1; k <= 3; k++ {
+		for good := 0; good <= 3; good++ {
+			for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+				inBubble(t, fmt.Sprintf("%d of 3 where %d are wanted, %v", good, k, mode), func(t *testing.T) {
+					g, want, ids := new(kahn.Graph), "", []string{"A", "B", "C"}
+					for i, id := range ids {
+						step, status := takes(ms), "ok"
+						if i >= good {
+							step, status = fails(100*ms), "F"
+						}
+						g.Add(kahn.Node{ID: id, Do: step})
+						want += id + ":" + status + " "
+					}
+					join, run := "J:X", "failed"
+					if good >= k {
+						join, run = "J:ok", map[bool]string{true: "completed", false: "completed+d"}[good == 3]
+					}
+					r := try(t, g.Add(kahn.Node{ID: "J", After: ids, Join: kahn.AtLeast(k), Do: takes(ms)}), nil, mode)
+					r.expect(want+join, run)
+					if good >= k && mode == kahn.Eager && r.at(kahn.EventNodeStarted, "J") != ms {
+						t.Errorf("J began at %v", r.at(kahn.EventNodeStarted, "J"))
+					}
+				})
+			}
+		}
+	}
 }
