@@ -607,6 +607,7 @@ func (s *State) overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
+	s.origins = nil // what was final is not
 	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
 }

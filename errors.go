@@ -205,7 +205,7 @@ func (e *NodeError) Unwrap() error { return e.Err }
 type UpstreamError struct {
 	Node    string
 	Kind    CauseKind
-	Origins []string // in declaration order
+	Origins []string // in declaration order; errors may share the slice, which must not be modified
 }
 
 // Error names the node, the kind of cause and the first origins.

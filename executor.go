@@ -289,9 +289,6 @@ type Run struct {
 	id, trace         string
 	result            *Result
 	resMu             sync.Mutex // guards result
-
-	indexOnce sync.Once
-	index     *originIndex // for the Result, made when it is first asked for
 }
 
 // record is what a run keeps of every node. It is written under the lock, and never again once the node is terminal: like

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -237,4 +238,137 @@ func TestGrowthOfPending(t *testing.T) {
 		require.Equal(t, want, order)
 		return rn.Steps()
 	})
+}
+
+// failedComb is a chain of n victims, each of which has a failure of its own, too.
+func failedComb(t *testing.T, n int) *kahn.Result {
+	g := &kahn.Graph{}
+	for i := range n {
+		v := kahn.Node{ID: fmt.Sprint("v", i), After: []string{fmt.Sprint("f", i)}}
+		if i > 0 {
+			v.After = append(v.After, fmt.Sprint("v", i-1))
+		}
+		g.Add(kahn.Node{ID: fmt.Sprint("f", i)}, v)
+	}
+	res, err := kahn.Execute(t.Context(), g, always(errStep))
+	require.ErrorIs(t, err, errStep)
+	require.Equal(t, n, res.Count(kahn.Aborted))
+	return res
+}
+
+// TestGrowthOfOrigins asks for the origins of the last of many victims, and for those of all when they go back to the same.
+func TestGrowthOfOrigins(t *testing.T) {
+	t.Parallel()
+	grows(t, 250, func(n int) int64 {
+		res := failedComb(t, n)
+		before := res.EdgeVisits()
+		first, _ := res.Node("v0")
+		require.Equal(t, []string{"f0"}, first.Cause.Origins)
+		require.LessOrEqual(t, res.EdgeVisits()-before, int64(2), "the origins of other nodes were looked for")
+		last, _ := res.Node(fmt.Sprint("v", n-1))
+		require.Len(t, last.Cause.Origins, n)
+		for i, id := range last.Cause.Origins {
+			require.Equal(t, fmt.Sprint("f", i), id)
+		}
+		for i := range n {
+			node, _ := res.Node(fmt.Sprint("v", i))
+			require.Equal(t, last.Cause.Origins[:i+1], node.Cause.Origins)
+		}
+		return res.EdgeVisits() - before
+	})
+	grows(t, 250, func(n int) int64 { // n failures, one node that joins them, a chain of n victims
+		g := &kahn.Graph{}
+		join := kahn.Node{ID: "v0"}
+		for i := range n {
+			g.Add(kahn.Node{ID: fmt.Sprint("f", i)})
+			join.After = append(join.After, fmt.Sprint("f", i))
+		}
+		g.Add(join)
+		for i := range n {
+			g.Add(kahn.Node{ID: fmt.Sprint("v", i+1), After: []string{fmt.Sprint("v", i)}})
+		}
+		res, err := kahn.Execute(t.Context(), g, always(errStep))
+		require.ErrorIs(t, err, errStep)
+		before := res.EdgeVisits()
+		for node := range res.Nodes() {
+			if node.Status == kahn.Aborted {
+				require.Len(t, node.Cause.Origins, n)
+			}
+		}
+		return res.EdgeVisits() - before
+	})
+}
+
+// TestGrowthOfVictimsErrors: observers of every victim of a cascade ask for the errors of these, while the run goes on; in the
+// second graph something at work precedes all victims, so that they may yet come to have more origins.
+func TestGrowthOfVictimsErrors(t *testing.T) {
+	t.Parallel()
+	for _, pending := range []bool{false, true} {
+		grows(t, 250, func(n int) int64 {
+			g := &kahn.Graph{}
+			asked := make(chan struct{}, n)
+			if pending {
+				g.Add(kahn.Node{ID: "slow", Do: func(context.Context, *kahn.Step) (any, error) {
+					for range n {
+						<-asked
+					}
+					return nil, errStep
+				}})
+			}
+			for i := range n {
+				a := kahn.Node{ID: fmt.Sprint("n", i)}
+				if i > 0 {
+					a.After = []string{fmt.Sprint("n", i-1)}
+					if pending {
+						a.After = append(a.After, "slow")
+					}
+				}
+				g.Add(a, kahn.Node{ID: fmt.Sprint("o", i), In: []kahn.Edge{{From: a.ID, On: kahn.OnAlways}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+					err, _ := s.Upstream(a.ID)
+					asked <- struct{}{}
+					return err, nil
+				}})
+			}
+			res, err := kahn.Execute(t.Context(), g, always(errStep), kahn.Limit(2))
+			require.ErrorIs(t, err, errStep)
+			for i := 1; i < n; i++ {
+				got, err := kahn.Output[*kahn.UpstreamError](res, fmt.Sprint("o", i))
+				require.NoError(t, err)
+				require.Equal(t, []string{"n0"}, got.Origins)
+			}
+			visits := res.EdgeVisits()
+			last, _ := res.Node(fmt.Sprint("n", n-1))
+			want := []string{"n0"}
+			if pending {
+				want = []string{"slow", "n0"}
+			}
+			require.Equal(t, want, last.Cause.Origins)
+			return visits
+		})
+	}
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what the first one has finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestMemoryOfOrigins bounds what is kept when somebody asks for one node of a comb, and for all.
+func TestMemoryOfOrigins(t *testing.T) {
+	n := 4000
+	res := failedComb(t, n)
+	before := heap()
+	res.Node("v0")
+	one := heap() - before
+	for node := range res.Nodes() {
+		_ = node.Cause.Origins
+	}
+	all := heap() - before
+	runtime.KeepAlive(res)
+	require.Less(t, one, int64(100*n), "one node")
+	require.Less(t, all, int64(400*n), "all nodes")
 }

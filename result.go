@@ -190,7 +190,8 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 	return res
 }
 
-// node gathers a node's result. The run is over: nothing changes any more, and no lock is needed.
+// node gathers a node's result. The run is over: nothing changes any more, and the lock is needed for the origins only, which
+// are worked out when somebody asks.
 func (r *Result) node(ref Ref) NodeResult {
 	run := r.run
 	s, n := &run.st, &run.plan.nodes[ref]
@@ -202,12 +203,13 @@ func (r *Result) node(ref Ref) NodeResult {
 		res.Status = s.status(ref)
 		return res
 	}
-	run.indexOnce.Do(func() { run.index = s.indexOrigins() })
-	x := run.index
-	res.Cause.Kind = s.causeKind(ref, x.byRequest[ref])
+	s.mu.Lock()
+	origins, byRequest := s.originsOf(ref)
+	res.Cause.Kind = s.causeKind(ref, byRequest)
 	if res.Cause.Kind != CauseContext && res.Cause.Kind != CauseCancelRun { // these go back to no node
-		res.Cause.Origins = run.names(x.sets[x.set[ref]])
+		res.Cause.Origins = s.originNames(origins)
 	}
+	s.mu.Unlock()
 	if s.victim(ref) {
 		res.Err = &UpstreamError{Node: n.ID, Kind: res.Cause.Kind, Origins: res.Cause.Origins}
 	} else {
@@ -261,12 +263,12 @@ func (r *Run) nodeError(ref Ref) error {
 	default:
 		return nil
 	}
-	origins, byRequest := s.origins(ref)
+	origins, byRequest := s.originsOf(ref)
 	kind := CauseUpstreamFailure
 	if byRequest {
 		kind = CauseUpstreamCancelled
 	}
-	return &UpstreamError{Node: n.ID, Kind: kind, Origins: r.names(origins)}
+	return &UpstreamError{Node: n.ID, Kind: kind, Origins: s.originNames(origins)}
 }
 
 // makeResult is called once, when the run is over.

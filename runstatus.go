@@ -2,7 +2,6 @@ package kahn
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 )
 
@@ -67,8 +66,8 @@ func (s *State) Cause(r Ref) (CauseKind, []Ref) {
 	if w := s.words[r]; !statusOf(w).Terminal() || statusOf(w) == Completed || statusOf(w) == Skipped {
 		return CauseNone, nil
 	}
-	origins, byRequest := s.origins(r)
-	return s.causeKind(r, byRequest), origins
+	origins, byRequest := s.originsOf(r)
+	return s.causeKind(r, byRequest), s.written(origins)
 }
 
 // bad reports whether a terminal node counts against the run: it failed without being forgiven, was aborted, or was
@@ -233,112 +232,6 @@ func (s *State) isF(e *edge) bool {
 func (s *State) victim(r Ref) bool {
 	w := s.words[r]
 	return statusOf(w) == Aborted && isUpstream(kindOf(w)) || w&wordPropagated != 0 && statusOf(w) == Failed
-}
-
-// origins returns the nodes that a bad node goes back to, in the order of declaration, and whether all of them were stopped
-// by a request. It looks at all edges that resolved to F by now.
-func (s *State) origins(r Ref) (origins []Ref, byRequest bool) {
-	byRequest = true
-	seen := map[Ref]bool{r: true}
-	stack := []Ref{r}
-	for len(stack) > 0 {
-		at := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		w := s.words[at]
-		if !s.victim(at) {
-			origin := at
-			if statusOf(w) == Aborted {
-				if origin = Ref(int32(uint32(w))); origin != at && origin != noRef && seen[origin] {
-					origin = noRef // found already
-				}
-			}
-			if origin != noRef {
-				seen[origin] = true
-				origins = append(origins, origin)
-			}
-			byRequest = byRequest && statusOf(w) == Cancelled
-			continue
-		}
-		for _, i := range s.plan.in.row(at) {
-			if e := &s.plan.edges[i]; !e.DataOnly && !seen[e.from] && s.isF(e) {
-				seen[e.from] = true
-				stack = append(stack, e.from)
-			}
-		}
-	}
-	return s.inDeclaration(origins), byRequest
-}
-
-// originIndex holds the origins of all bad nodes of a run that is over. Nodes with the same origins share one list, so that
-// what a cascade of a million nodes goes back to is found, and kept, once.
-type originIndex struct {
-	set       []int32 // by Ref: index into sets, or -1
-	byRequest []bool  // by Ref: all origins were stopped by a request
-	sets      [][]Ref // each in the order of declaration
-}
-
-func (s *State) indexOrigins() *originIndex {
-	x := &originIndex{set: make([]int32, len(s.words)), byRequest: make([]bool, len(s.words)), sets: [][]Ref{nil}}
-	single := map[Ref]int32{noRef: 0}
-	of := func(r Ref) int32 {
-		id, ok := single[r]
-		if !ok {
-			id = int32(len(x.sets))
-			x.sets = append(x.sets, []Ref{r})
-			single[r] = id
-		}
-		return id
-	}
-	unions := map[string]int32{} // by content
-	var ids []int32
-	for i, w := range s.words { // predecessors come first
-		r := Ref(i)
-		x.set[r] = -1
-		if statusOf(w) < Failed || statusOf(w) == Skipped {
-			continue
-		}
-		if !s.victim(r) {
-			x.set[r], x.byRequest[r] = of(s.originOf(r)), statusOf(w) == Cancelled
-			continue
-		}
-		x.byRequest[r] = true
-		ids = ids[:0]
-		for _, j := range s.plan.in.row(r) {
-			if e := &s.plan.edges[j]; !e.DataOnly && s.isF(e) {
-				x.byRequest[r] = x.byRequest[r] && x.byRequest[e.from]
-				ids = append(ids, x.set[e.from])
-			}
-		}
-		slices.Sort(ids)
-		ids = slices.Compact(ids)
-		if len(ids) == 1 {
-			x.set[r] = ids[0]
-			continue
-		}
-		var all []Ref
-		for _, id := range ids {
-			all = append(all, x.sets[id]...)
-		}
-		all = s.inDeclaration(all)
-		key := make([]byte, 0, 4*len(all))
-		for _, o := range all {
-			key = binary.LittleEndian.AppendUint32(key, uint32(o))
-		}
-		id, ok := unions[string(key)]
-		if !ok {
-			id = int32(len(x.sets))
-			x.sets = append(x.sets, all)
-			unions[string(key)] = id
-		}
-		x.set[r] = id
-	}
-	return x
-}
-
-// inDeclaration sorts Refs by declaration and drops duplicates, in place.
-func (s *State) inDeclaration(refs []Ref) []Ref {
-	slices.SortFunc(refs, func(a, b Ref) int { return int(s.plan.decl[a] - s.plan.decl[b]) })
-	return slices.Compact(refs)
 }
 
 // causeKind is the kind of cause of a bad node, once everything is terminal: of a victim it depends on all that failed,

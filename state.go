@@ -60,6 +60,7 @@ type State struct {
 	unchecked []Ref       // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
 	stopping  []Ref       // running nodes that were asked to stop and that NextStop has not handed out
 	origin    map[Ref]Ref // of running nodes that were asked to stop: what they go back to, if that is a node
+	origins   *originSets // nil until somebody asks
 	late      []Ref       // nodes whose predecessor failed after their join was decided, and that do not go on then
 
 	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
