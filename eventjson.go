@@ -47,6 +47,7 @@ type payloadJSON struct {
 	From        *RunStatus    `json:"from,omitempty"`
 	To          *RunStatus    `json:"to,omitempty"`
 	Waiting     *[]string     `json:"waiting,omitempty"`
+	AllWaiting  *int          `json:"totalWaiting,omitempty"`
 	FromEvent   *uint64       `json:"fromEventId,omitempty"`
 	LastEvent   *uint64       `json:"lastEventId,omitempty"`
 	Status      *RunStatus    `json:"status,omitempty"`
@@ -155,7 +156,7 @@ func (p *payloadJSON) encode(e *Event) error {
 	case RunStarted:
 		p.Workflow, p.TotalNodes, p.Mode, p.Test = &e.Workflow, &v.TotalNodes, &v.Mode, &v.Test
 	case RunStatusChanged:
-		p.From, p.To, p.Waiting = &v.From, &v.To, listOf(v.Waiting)
+		p.From, p.To, p.Waiting, p.AllWaiting = &v.From, &v.To, listOf(v.Waiting), &v.TotalWaiting
 	case RunRecovered:
 		p.FromEvent = &v.From
 	case RunEnded:
@@ -274,7 +275,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case EventRunStarted:
 		e.Payload = RunStarted{TotalNodes: value(p.TotalNodes), Mode: value(p.Mode), Test: value(p.Test)}
 	case EventRunStatus:
-		e.Payload = RunStatusChanged{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting)}
+		e.Payload = RunStatusChanged{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting), TotalWaiting: value(p.AllWaiting)}
 	case EventRunRecovered:
 		e.Payload = RunRecovered{From: value(p.FromEvent)}
 	case EventRunCompleted, EventRunFailed, EventRunCancelled, EventRunTimedOut:

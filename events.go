@@ -110,7 +110,11 @@ type RunStarted struct {
 // RunStatusChanged is the payload of run.status.changed: nothing is left to do until a signal comes, or one has come.
 type RunStatusChanged struct {
 	From, To RunStatus
-	Waiting  []string // the nodes that wait, in the order of declaration
+	// Waiting are the nodes, by path and in the order of declaration, that have begun to wait since the last event of this
+	// type, or since the run's start, and wait still. After a crash it may name nodes that an event before the crash named.
+	Waiting []string
+	// TotalWaiting counts all nodes that wait, the one included whose signal lets the run go on. Run.Waiting lists them.
+	TotalWaiting int
 }
 
 // RunRecovered is the payload of run.recovered: the run goes on after a crash. What was shown after event From, which may be

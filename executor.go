@@ -277,6 +277,7 @@ type Run struct {
 	leaving   bool           // Leave was called
 	resting   bool           // suspended, nothing left to do
 	pending   bool           // the Runner has not let it begin
+	waits     waits          // of the outermost run
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet

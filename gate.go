@@ -348,13 +348,6 @@ func (r *Run) waiting() (list []Wait) {
 	return list
 }
 
-func (r *Run) waitingIDs() (ids []string) {
-	for _, w := range r.waiting() {
-		ids = append(ids, w.Node)
-	}
-	return ids
-}
-
 // Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
 // returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
 // wait for their next attempt. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
@@ -401,7 +394,7 @@ func (r *Run) rest(now int64) {
 	}
 	if !r.resting {
 		r.resting = true
-		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunRunning, To: RunSuspended, Waiting: r.waitingIDs()}})
+		r.tellStatus(RunRunning, RunSuspended, now)
 		if r.durable != nil {
 			r.durable.changeStatus(r, RunSuspended)
 			r.commitPending()
@@ -447,7 +440,7 @@ func (r *Run) wake(now int64) {
 		if r.cfg.runner != nil {
 			r.cfg.runner.changed(r, wakes)
 		}
-		r.event(entry{kind: evRunStatus, at: now, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.waitingIDs()}})
+		r.tellStatus(RunSuspended, RunRunning, now)
 		if r.durable != nil {
 			r.durable.changeStatus(r, RunRunning)
 		}

@@ -372,3 +372,51 @@ func TestMemoryOfOrigins(t *testing.T) {
 	require.Less(t, one, int64(100*n), "one node")
 	require.Less(t, all, int64(400*n), "all nodes")
 }
+
+// gates are n gates that are all reached at once.
+func gates(n int) *kahn.Graph {
+	g := &kahn.Graph{}
+	for i := range n {
+		g.Add(gate(fmt.Sprint("g", i)))
+	}
+	return g
+}
+
+// TestGrowthOfStatusChanges answers many gates one after the other: each change of the run's status names what is new, and
+// counts what waits.
+func TestGrowthOfStatusChanges(t *testing.T) {
+	t.Parallel()
+	grows(t, 50, func(n int) int64 {
+		sub := (&kahn.Graph{}).Add(gate("x"), kahn.Node{ID: "y", After: []string{"x"}})
+		g := gates(n).Add(kahn.Node{ID: "S", Sub: sub})
+		rec := newRecorder()
+		run, err := kahn.Start(t.Context(), g, nothing, kahn.OnEvent(rec.add))
+		require.NoError(t, err)
+		answers := []string{"S/x"}
+		for i := range n {
+			answers = append(answers, fmt.Sprint("g", i))
+		}
+		for _, name := range answers {
+			for run.Status() != kahn.RunSuspended {
+				runtime.Gosched()
+			}
+			require.NoError(t, run.Signal(name, true))
+		}
+		res, err := run.Wait()
+		require.NoError(t, err)
+		checkEvents(t, g, res, rec.all())
+		named, first := int64(0), true
+		for _, e := range rec.all() {
+			if p, ok := e.Payload.(kahn.RunStatusChanged); ok {
+				named += int64(len(p.Waiting))
+				if first {
+					require.Equal(t, append(answers[1:], "S/x"), p.Waiting, "in the order of declaration")
+					require.Equal(t, n+1, p.TotalWaiting)
+					first = false
+				}
+			}
+		}
+		require.Equal(t, int64(n+1), named, "each gate is named once")
+		return named
+	})
+}

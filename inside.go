@@ -438,6 +438,18 @@ func (h *held) each(f func(h *held)) {
 	}
 }
 
+// waiting counts the nodes that wait.
+func (h *held) waiting() (n int) {
+	h.each(func(h *held) {
+		for i := range h.nodes {
+			if h.nodes[i].Status == Suspended {
+				n++
+			}
+		}
+	})
+	return n
+}
+
 // continueWaits ends what is overdue, arms the deadlines of what is not, and then delivers the signals, in the order of
 // declaration. Timeouts over all attempts have gone on counting while a node did not run.
 func (h *held) continueWaits(now int64) {

@@ -187,16 +187,19 @@ func (r *Run) restore(x *restoration) {
 	r.restoreRecorder(x)
 	switch {
 	case r.cfg.redrive:
-		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: x.file.Status, To: RunRunning}})
+		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting()}})
 		for _, ref := range x.invalid {
 			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: NodeInvalidated{Reason: "redrive"}})
 		}
 	case x.crashed:
 		r.event(entry{kind: evRunRecovered, arg: RunRecovered{From: x.file.LastEvent}})
 	default:
-		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, Waiting: r.cfg.from.Waiting()}})
+		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
 	x.held.resume(x.file.Stop, x.file.Mode == Waves && !r.cfg.redrive)
+	if !x.crashed {
+		r.waits.began = nil // an event of the life before has told of them
+	}
 	r.flush(0)
 }
 
@@ -367,6 +370,7 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 		case nodes[i].Status == Suspended:
 			s.words[r] |= uint64(Suspended) << statusShift
 			s.fallAsleep()
+			s.host.beganToWait(r)
 		case nodes[i].Inside != nil && nodes[i].Status == Running:
 			s.continueComposite(r, &nodes[i])
 		default:

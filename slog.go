@@ -64,7 +64,8 @@ func payloadAttrs(payload any) []slog.Attr {
 	case RunStarted:
 		return []slog.Attr{slog.Int("total", p.TotalNodes), slog.String("mode", p.Mode.String())}
 	case RunStatusChanged:
-		return []slog.Attr{slog.String("from", p.From.String()), slog.String("to", p.To.String()), slog.Any("waiting", p.Waiting)}
+		return []slog.Attr{slog.String("from", p.From.String()), slog.String("to", p.To.String()), slog.Any("waiting", p.Waiting),
+			slog.Int("total_waiting", p.TotalWaiting)}
 	case RunEnded:
 		return some(
 			slog.String("status", p.Status.String()), slog.Bool("degraded", p.Degraded), slog.String("cause", p.Cause.String()),

@@ -213,5 +213,8 @@ func (s *State) withdraw(r Ref) {
 		s.busy--
 	case statusOf(w) == Suspended:
 		s.awake()
+		if s.host != nil {
+			s.host.endedWait()
+		}
 	}
 }

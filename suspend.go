@@ -27,6 +27,9 @@ func (s *State) suspend(t Token) error {
 	s.withdraw(t.Ref)
 	s.setStatus(t.Ref, Suspended)
 	s.fallAsleep()
+	if s.host != nil {
+		s.host.beganToWait(t.Ref)
+	}
 	return nil
 }
 

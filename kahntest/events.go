@@ -127,6 +127,9 @@ type streamChecker struct {
 	events []kahn.Event
 	nodes  map[string]*nodeLife // by path
 	deltas map[string]int       // by path; they outlive everything
+	waits  map[string]bool      // by path: the nodes that wait
+	untold map[string]bool      // those that no change of the run's status has named
+	crash  bool                 // the run has crashed: what a change has named before may be lost
 	part   bool                 // the stream begins with a resumption
 	graphs map[*kahn.Graph]map[string]*decl
 	wave   int // the tier that is open, in waves mode; -1 before the first
@@ -154,6 +157,7 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	}
 	c := streamChecker{
 		g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, deltas: map[string]int{},
+		waits: map[string]bool{}, untold: map[string]bool{},
 		graphs: map[*kahn.Graph]map[string]*decl{}, wave: -1,
 	}
 	if len(events) < 2 {
@@ -375,6 +379,11 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 		if i > 0 && p.From != e.ID-1 {
 			return fmt.Errorf("it goes on after event %d", p.From)
 		}
+		c.crash = true
+	case kahn.RunStatusChanged:
+		if err := c.statusChanged(p); err != nil {
+			return err
+		}
 	}
 	if redrives(e) || e.Type == kahn.EventNodeInvalidated {
 		c.wave, c.open = -1, false // a new epoch
@@ -389,7 +398,41 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 	if err != nil {
 		return err
 	}
-	return c.nodeEvent(i, e, n)
+	if err := c.nodeEvent(i, e, n); err != nil {
+		return err
+	}
+	switch p := e.Payload.(type) {
+	case kahn.NodeSuspended:
+		if p.Token != "" { // else it is a composite in which nodes wait, or one that was answered at once
+			c.waits[e.Path], c.untold[e.Path] = true, true
+		}
+	case kahn.Delta, kahn.LogRecord:
+	default:
+		delete(c.waits, e.Path)
+		delete(c.untold, e.Path)
+	}
+	return nil
+}
+
+// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last one, and
+// counts all that wait.
+func (c *streamChecker) statusChanged(p kahn.RunStatusChanged) error {
+	if c.part {
+		return nil
+	}
+	for _, path := range p.Waiting {
+		if !c.waits[path] || !c.untold[path] && !c.crash {
+			return fmt.Errorf("%s does not wait, or was named before", path)
+		}
+		delete(c.untold, path)
+	}
+	for path := range c.untold {
+		return fmt.Errorf("%s waits, and is not named", path)
+	}
+	if p.TotalWaiting != len(c.waits) {
+		return fmt.Errorf("%d nodes wait", len(c.waits))
+	}
+	return nil
 }
 
 // redrives reports whether the event begins a new epoch of a run that was over, or suspended.

@@ -1,0 +1,71 @@
+package kahn
+
+import (
+	"cmp"
+	"slices"
+)
+
+// waits is what an outermost run tells of the nodes that wait for signals, in it and in what is nested in it. It is guarded by
+// the run's lock. The events that tell of it name a node once, when it has begun to wait: so all of them together are no
+// longer than the list of waits.
+type waits struct {
+	total int
+	began []place // since the last event that told of it; some may have ended
+}
+
+// beganToWait takes note that a node of the run waits.
+func (r *Run) beganToWait(ref Ref) {
+	if r.log == nil {
+		return
+	}
+	x := &r.outermost().waits
+	x.total++
+	x.began = append(x.began, place{r, ref})
+	if len(x.began) > 2*x.total+64 { // a run that never rests tells of nothing
+		x.began = stillWaiting(x.began)
+	}
+}
+
+func (r *Run) endedWait() {
+	if r.log != nil {
+		r.outermost().waits.total--
+	}
+}
+
+// stillWaiting leaves each place once whose node waits, in the order of declaration.
+func stillWaiting(places []place) []place {
+	places = slices.DeleteFunc(places, func(at place) bool { return statusOf(at.run.st.words[at.ref]) != Suspended })
+	slices.SortFunc(places, place.compare)
+	return slices.Compact(places)
+}
+
+// compare orders places by declaration, as if the graphs were one.
+func (at place) compare(other place) int {
+	a, b := at.run.st.turn.order, other.run.st.turn.order
+	both := min(len(a), len(b))
+	if c := slices.Compare(a[:both], b[:both]); c != 0 {
+		return c
+	}
+	next := func(order []int32, at place) int32 {
+		if len(order) > both {
+			return order[both]
+		}
+		return at.run.plan.decl[at.ref]
+	}
+	return cmp.Or(cmp.Compare(next(a, at), next(b, other)), cmp.Compare(len(a), len(b)))
+}
+
+// tellStatus logs that the status of the run, which is an outermost one, has changed.
+func (r *Run) tellStatus(from, to RunStatus, now int64) {
+	if r.log == nil {
+		return
+	}
+	x := &r.waits
+	changed := RunStatusChanged{From: from, To: to, TotalWaiting: x.total}
+	for _, at := range stillWaiting(x.began) {
+		changed.Waiting = append(changed.Waiting, at.run.path(at.ref))
+	}
+	clear(x.began)
+	x.began = x.began[:0]
+	r.event(entry{kind: evRunStatus, at: now, arg: changed})
+}
