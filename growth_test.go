@@ -420,3 +420,23 @@ func TestGrowthOfStatusChanges(t *testing.T) {
 		return named
 	})
 }
+
+// TestMemoryOfContexts bounds what a Result keeps of attempts that have used their contexts.
+func TestMemoryOfContexts(t *testing.T) {
+	g := &kahn.Graph{}
+	n := 4000
+	for i := range n {
+		g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
+	}
+	p := compiled(t, g)
+	before := heap()
+	res, err := p.Execute(t.Context(), func(ctx context.Context, s *kahn.Step) (any, error) {
+		child, cancel := context.WithCancel(ctx)
+		defer cancel()
+		return nil, child.Err()
+	}, kahn.Limit(2))
+	require.NoError(t, err)
+	kept := heap() - before
+	runtime.KeepAlive(res)
+	require.Less(t, kept, int64(250*n), "a Step and a little for each node")
+}

@@ -405,12 +405,13 @@ func (s *Step) context() *liveContext {
 	return live
 }
 
-// returned ends the attempt's context, unless it has ended before, because its step has returned. It is called without the
-// run's lock.
+// returned ends the attempt's context, unless it has ended before, because its step has returned, and lets go of it: the
+// Result keeps the Step. It is called without the run's lock.
 func (s *Step) returned() {
-	if s.state.CompareAndSwap(stepActive, stepReturned) {
-		if live := s.live(); live != nil {
-			live.end(attemptEnded)
+	s.state.CompareAndSwap(stepActive, stepReturned)
+	if x := s.ctx.Load(); x != nil {
+		if live := x.live.Swap(nil); live != nil {
+			live.end(s.ended()) // whoever stops the attempt at the same time does not find it any more
 		}
 	}
 }
