@@ -107,10 +107,18 @@ type logLine struct {
 	rest    uint8 // where the rest of the entry is, from 1 on; 0 for an entry of the log's run without arg
 }
 
-// logRest is what does not fit into a line.
+// logRest is what does not fit into a line. It does not keep a nested run: there may be many of these, one after the other.
 type logRest struct {
-	arg any
-	run *Run
+	arg   any
+	scope *eventScope // of a nested run; nil for the log's own
+	run   *Run        // of the scope, until all observers have seen the entry; for them alone, and nil if there are none
+}
+
+// eventScope is what events tell of the run that their nodes belong to. It is immutable.
+type eventScope struct {
+	plan   *Plan
+	prefix string // of the nodes' paths
+	epoch  int
 }
 
 // block is a part of a log, and as a copy of its fields what a reader gets of it: what they show never changes or moves.
@@ -120,10 +128,17 @@ type block struct {
 	run   *Run // of the entries without a rest
 }
 
-func (b *block) append(e *entry) {
+func (b *block) append(e *entry, observed bool) {
 	l := logLine{at: e.at, ref: e.ref, back: e.back, attempt: e.attempt, kind: e.kind}
-	if e.arg != nil || e.run != b.run {
-		b.rests = append(b.rests, logRest{e.arg, e.run})
+	if nested := e.run != b.run; nested || e.arg != nil {
+		rest := logRest{arg: e.arg}
+		if nested {
+			rest.scope = e.run.scope
+			if observed && e.kind.endsNode() {
+				rest.run = e.run
+			}
+		}
+		b.rests = append(b.rests, rest)
 		l.rest = uint8(len(b.rests))
 	}
 	b.lines = append(b.lines, l)
@@ -139,14 +154,30 @@ func (b *block) removeLast() {
 	b.lines = b.lines[:n]
 }
 
-// entry is what append was given.
-func (b *block) entry(i int) entry {
-	l := &b.lines[i]
-	e := entry{kind: l.kind, attempt: l.attempt, ref: l.ref, back: l.back, at: l.at, run: b.run}
-	if l.rest > 0 {
-		e.arg, e.run = b.rests[l.rest-1].arg, b.rests[l.rest-1].run
+// scope is that of the run that the entry is about.
+func (b *block) scope(i int) *eventScope {
+	if l := &b.lines[i]; l.rest > 0 {
+		if s := b.rests[l.rest-1].scope; s != nil {
+			return s
+		}
 	}
-	return e
+	return b.run.scope
+}
+
+// end returns what an observer is told of: the node that the entry ended, and the payload of its end.
+func (b *block) end(i int) (r *Run, ref Ref, arg any, ok bool) {
+	l := &b.lines[i]
+	if !l.kind.endsNode() {
+		return nil, noRef, nil, false
+	}
+	r = b.run
+	if l.rest > 0 {
+		rest := &b.rests[l.rest-1]
+		if arg = rest.arg; rest.scope != nil {
+			r = rest.run
+		}
+	}
+	return r, l.ref, arg, true
 }
 
 // eventLog is the append-only log of a run. It is written in the critical sections that change the run's state; readers
@@ -164,6 +195,9 @@ type eventLog struct {
 	closed bool          // there will be no more
 	more   chan struct{} // closed when there is more; nil if nobody waits for that
 	sinks  []*sink
+
+	observers int    // of the sinks: the last ones
+	released  uint64 // the id of the last entry that keeps no nested run any more
 
 	waited sync.Once // the grace is granted once, however often the host waits
 }
@@ -196,7 +230,9 @@ func newEventLog(r *Run, last uint64) *eventLog {
 	}
 	for _, f := range r.cfg.observers {
 		l.attach(observe(f), last)
+		l.observers++
 	}
+	l.released = last
 	return l
 }
 
@@ -229,7 +265,7 @@ func (l *eventLog) append(e *entry) {
 		l.blocks = append(l.blocks, block{lines: make([]logLine, 0, blockSize), run: l.run})
 		n = len(l.blocks)
 	}
-	l.blocks[n-1].append(e)
+	l.blocks[n-1].append(e, l.observers > 0)
 	l.last++
 	if l.hides {
 		l.hidden++
@@ -261,8 +297,29 @@ func (l *eventLog) retract() uint64 {
 	return l.last
 }
 
+// release lets go of the nested runs in blocks that every observer has left.
+func (l *eventLog) release() {
+	if l.observers == 0 {
+		return
+	}
+	seen := l.last
+	for _, k := range l.sinks[len(l.sinks)-l.observers:] {
+		if k.err == nil {
+			seen = min(seen, k.next-1)
+		}
+	}
+	for l.released = max(l.released, l.base); l.released+blockSize < seen; { // the last block that it has taken from it may still read
+		rests := l.blocks[(l.released-l.base)/blockSize].rests
+		for i := range rests {
+			rests[i].run = nil
+		}
+		l.released += blockSize
+	}
+}
+
 // trim lets go of blocks that no reader may have and every sink has taken.
 func (l *eventLog) trim() {
+	l.release()
 	keep := l.first()
 	for _, k := range l.sinks {
 		if k.err == nil {

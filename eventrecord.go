@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -114,7 +113,9 @@ func (rec *recorder) note(id uint64, e *entry) {
 // retract forgets the events that the log hides, and remembers those that it is left with, for the given runs.
 func (r *Run) retract(runs []*Run) {
 	left := r.log.retract()
+	of := make(map[*eventScope]*Run, len(runs))
 	for _, r := range runs {
+		of[r.scope] = r
 		rec := &r.recorder
 		if rec.first > left {
 			rec.first = 0
@@ -129,8 +130,8 @@ func (r *Run) retract(runs []*Run) {
 		b := &r.log.blocks[i]
 		for i := range b.lines {
 			id++
-			if e := b.entry(i); slices.Contains(runs, e.run) {
-				e.run.recorder.note(id, &e)
+			if in := of[b.scope(i)]; in != nil {
+				in.recorder.note(id, &entry{kind: b.lines[i].kind, ref: b.lines[i].ref})
 			}
 		}
 	}
@@ -308,12 +309,22 @@ func (r *Run) transition(e *entry, c change) bool {
 		e.arg = wait
 		return true
 	case Completed:
-		if x := r.extras[c.ref]; x != nil && (rec.fallback || x.memoized || x.tokens != [2]int{}) {
-			done := NodeCompleted{Fallback: rec.fallback, Memoized: x.memoized && !rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
+		x := r.extras[c.ref]
+		special := x != nil && (rec.fallback || x.memoized || x.tokens != [2]int{})
+		var done NodeCompleted
+		if special {
+			done = NodeCompleted{Fallback: rec.fallback, Memoized: x.memoized && !rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
 			if rec.fallback {
 				done.Err = x.lastErr
 			}
 			e.arg = done
+		}
+		if r.outer != nil { // the log outlives the run
+			if done = r.completed(c.ref, done); special || len(done.Labels) > 0 {
+				e.arg = done
+			} else {
+				e.arg = done.Duration
+			}
 		}
 	case Failed, Aborted, Cancelled:
 		ended := NodeEnded{Cause: kindOf(r.st.words[c.ref])}
@@ -445,10 +456,11 @@ func (r *Run) eventMaker() *eventMaker {
 // locks, and reads nothing of the run that may still change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
-	r, arg := b.run, any(nil)
+	scope, arg := b.scope(i), any(nil)
 	if e.rest > 0 {
-		arg, r = b.rests[e.rest-1].arg, b.rests[e.rest-1].run
+		arg = b.rests[e.rest-1].arg
 	}
+	p := scope.plan
 	if e.at != m.at {
 		m.at, m.head.Time = e.at, m.start.Add(time.Duration(e.at))
 	}
@@ -457,25 +469,41 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 		ev.Parent = id - uint64(e.back)
 	}
 	if e.kind.ofNode() {
-		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = r.plan.names[e.ref], r.path(e.ref), int(e.attempt), r.plan.Tier(e.ref), r.epoch
+		name := p.names[e.ref]
+		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = name, name, int(e.attempt), p.Tier(e.ref), scope.epoch
+		if scope.prefix != "" {
+			ev.Path = scope.prefix + name
+		}
 	} else {
 		ev.Node, ev.Path, ev.Attempt, ev.Tier, ev.Epoch = "", "", 0, 0, 0
 	}
 	switch e.kind {
 	case evRunStarted:
-		arg = RunStarted{TotalNodes: len(r.plan.nodes), Mode: r.cfg.mode, Test: r.cfg.test != nil}
+		arg = RunStarted{TotalNodes: len(p.nodes), Mode: b.run.cfg.mode, Test: b.run.cfg.test != nil}
 	case evWaveStarted, evWaveCompleted:
 		wave := Wave{Tier: int(e.ref)}
-		for ref := r.plan.tiers[e.ref]; ref < r.plan.tiers[e.ref+1]; ref++ {
-			wave.Nodes = append(wave.Nodes, r.plan.nodes[ref].ID)
+		for ref := p.tiers[e.ref]; ref < p.tiers[e.ref+1]; ref++ {
+			wave.Nodes = append(wave.Nodes, p.ID(Ref(ref)))
 		}
 		arg = wave
 	case evNodeBlocked:
 		origins, _ := arg.([]Ref)
-		arg = NodeBlocked{Origins: r.names(origins), Policy: r.plan.facts[e.ref].policy}
+		blocked := NodeBlocked{Policy: p.facts[e.ref].policy}
+		for _, ref := range origins {
+			blocked.Origins = append(blocked.Origins, p.ID(ref))
+		}
+		arg = blocked
 	case evNodeCompleted:
-		done, _ := arg.(NodeCompleted)
-		arg = r.completed(e.ref, done)
+		switch done := arg.(type) {
+		case time.Duration:
+			arg = NodeCompleted{Duration: done}
+		case NodeCompleted:
+			if scope == b.run.scope {
+				arg = b.run.completed(e.ref, done)
+			}
+		default:
+			arg = b.run.completed(e.ref, NodeCompleted{})
+		}
 	}
 	ev.Payload = arg
 }

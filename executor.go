@@ -229,21 +229,22 @@ type Run struct {
 	task     *trace.Task // in the execution trace; nil without the option RuntimeTrace
 
 	// A run with composites, and the runs nested in it, form a tree. They have one lock, one log and one clock.
-	tree      *tree     // nil for a run without composites that is not nested
-	outer     *Run      // nil for a run that is not nested
-	within    *Step     // the attempt of the composite that the run is a part of
-	prefix    string    // of the paths of the run's nodes
-	keys      string    // of their keys in the store, see key
-	began     int64     // ns since start, which is the outermost run's
-	bound     int64     // when the run's time is up, ns since start; 0 means never
-	remaining int64     // the longest path of the tree that remains after the run
-	stoppedBy CauseKind // what the composite was stopped for, if it was
-	single    *single   // nil but for runs with one slot; the outermost run's
-	items     *items    // of a map, of whose items this is the run
-	iteration int       // of a loop, from 1, of which this is the run; else 0
-	previous  any       // what the iteration before came to
-	touched   bool      // see tree
-	left      bool      // concluded, and its goroutines have returned
+	tree      *tree       // nil for a run without composites that is not nested
+	outer     *Run        // nil for a run that is not nested
+	within    *Step       // the attempt of the composite that the run is a part of
+	prefix    string      // of the paths of the run's nodes
+	scope     *eventScope // nil without a log
+	keys      string      // of their keys in the store, see key
+	began     int64       // ns since start, which is the outermost run's
+	bound     int64       // when the run's time is up, ns since start; 0 means never
+	remaining int64       // the longest path of the tree that remains after the run
+	stoppedBy CauseKind   // what the composite was stopped for, if it was
+	single    *single     // nil but for runs with one slot; the outermost run's
+	items     *items      // of a map, of whose items this is the run
+	iteration int         // of a loop, from 1, of which this is the run; else 0
+	previous  any         // what the iteration before came to
+	touched   bool        // see tree
+	left      bool        // concluded, and its goroutines have returned
 
 	workers         int  // goroutines in work, abandoned ones not counted
 	alone           int  // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, or the order would be chance
@@ -413,6 +414,7 @@ func (r *Run) prepare(x *restoration) {
 		if x != nil {
 			last = x.file.LastEvent
 		}
+		r.scope = &eventScope{r.plan, "", r.epoch}
 		r.log, r.recorder.latest = newEventLog(r, last), make([]latest, len(r.plan.nodes))
 		if r.durable != nil {
 			r.log.hides, r.st.parks = true, true

@@ -440,3 +440,33 @@ func TestMemoryOfContexts(t *testing.T) {
 	runtime.KeepAlive(res)
 	require.Less(t, kept, int64(250*n), "a Step and a little for each node")
 }
+
+// TestMemoryOfLog bounds what the default log keeps of the iterations of a loop: their events, and not their runs.
+func TestMemoryOfLog(t *testing.T) {
+	const n = 4000
+	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nop})
+	g := graph(kahn.Node{ID: "L", Sub: sub, Loop: &kahn.Loop{
+		While: func(v kahn.View) (bool, error) { return v.Iteration() < n, nil }, MaxIterations: n,
+	}})
+	for name, opts := range map[string][]kahn.Option{
+		"plain": nil, "observed": {kahn.OnNode(func(kahn.NodeResult) {})},
+	} {
+		before := heap()
+		run, err := kahn.Start(t.Context(), g, nil, opts...)
+		require.NoError(t, err)
+		_, err = run.Wait()
+		require.NoError(t, err)
+		kept := heap() - before
+		i := 0
+		for e, err := range run.Events(t.Context(), 0) {
+			require.NoError(t, err)
+			if e.Type == kahn.EventNodeCompleted && e.Node == "x" {
+				i++
+				require.Equal(t, fmt.Sprintf("L#%d/x", i), e.Path)
+			}
+		}
+		require.Equal(t, n, i)
+		require.Less(t, kept, int64(800*n), "%s: %d bytes an iteration", name, kept/n)
+		t.Log(name, kept/n, "bytes an iteration")
+	}
+}

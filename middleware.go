@@ -57,8 +57,8 @@ func OnNode(observer func(NodeResult)) Option {
 func observe(observer func(NodeResult)) func(uint64, block) {
 	return func(_ uint64, b block) {
 		for i := range b.lines {
-			if e := b.entry(i); e.kind.endsNode() {
-				observer(e.run.endOf(e.ref, e.arg))
+			if r, ref, arg, ok := b.end(i); ok {
+				observer(r.endOf(ref, arg))
 			}
 		}
 	}

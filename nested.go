@@ -126,6 +126,7 @@ func (r *Run) furnish(c *Run) {
 	c.st.host = c
 	c.st.parks = r.st.parks
 	if c.st.logged = r.st.logged; c.st.logged {
+		c.scope = &eventScope{c.plan, c.prefix, c.epoch}
 		c.st.noted = true
 		start := r.recorder.latest[c.within.ref].id
 		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.nodes))}

@@ -183,6 +183,9 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 // has run.
 func (r *Run) restore(x *restoration) {
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, x.file.Failed
+	if r.log != nil {
+		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
+	}
 	x.held.install()
 	r.restoreRecorder(x)
 	switch {
