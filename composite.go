@@ -303,7 +303,7 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 
 // plant makes the run the root of a tree.
 func (r *Run) plant() {
-	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}}
+	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
 	r.enter()
 }
 

@@ -35,7 +35,6 @@ type durable struct {
 	stale    bool            // the store's record of the run itself is to be replaced
 	outdated []place         // composites whose records are to be replaced, though their statuses have not changed
 	open     map[place]int32 // attempts whose start was recorded and whose end was not
-	idle     []*Run          // nested runs that may come to rest when the outbox is empty
 	renewal  *time.Timer
 	expires  time.Time // of the lease, at the earliest: it was asked for leaseTime before
 }
@@ -133,6 +132,7 @@ func (d *durable) add(r *Run, changes []change) {
 		}
 		if c.status == Ready && statusOf(r.st.words[c.ref]) == Ready { // else it is a composite that goes on
 			tx.ready = append(tx.ready, at)
+			r.unwritten++
 		}
 		if c.status.Terminal() {
 			for _, a := range r.plan.outOf(c.ref) {
@@ -335,10 +335,6 @@ func (r *Run) commit() {
 	}
 	finished = true
 	d.writing = false
-	for _, c := range d.idle {
-		r.tree.touch(c)
-	}
-	d.idle = nil
 	r.dismiss()
 	r.release(r.now())
 }
@@ -349,14 +345,16 @@ func (r *Run) written(tx *transaction) {
 		r.log.publish(tx.show)
 	}
 	for _, at := range tx.ready {
+		at.run.unwritten--
 		if s := &at.run.st; statusOf(s.words[at.ref]) == Ready {
 			s.queue(at.ref)
-			if r.tree != nil {
-				r.tree.touch(at.run)
-			}
+		}
+		if r.tree != nil {
+			r.tree.touch(at.run)
 		}
 	}
 	if tx.ended != nil {
+		tx.ended.outer.unwritten--
 		tx.ended.returnTo()
 	}
 	if tx.start != nil {
@@ -548,7 +546,11 @@ func (r *Run) lose(tx *transaction, err error) {
 		at.run.records[at.ref].attempts-- // it was not begun
 		return
 	}
+	for _, at := range tx.ready {
+		at.run.unwritten--
+	}
 	if c := tx.ended; c != nil { // it has come to something else
+		c.outer.unwritten--
 		c.stoppedBy = CauseStoreError
 		c.lost(err)
 		c.judge()

@@ -244,6 +244,7 @@ type Run struct {
 	iteration int         // of a loop, from 1, of which this is the run; else 0
 	previous  any         // what the iteration before came to
 	touched   bool        // see tree
+	unwritten int         // ready nodes, and nested runs that have ended, that wait for their store
 	left      bool        // concluded, and its goroutines have returned
 
 	workers         int  // goroutines in work, abandoned ones not counted
@@ -576,6 +577,9 @@ func (r *Run) sumUp(now int64) {
 		r.disarmAll()
 	}
 	if r.outer != nil {
+		if r.tree.nested[r.prefix] == r {
+			delete(r.tree.nested, r.prefix)
+		}
 		r.outer.childEnded(r)
 	} else if r.log != nil {
 		r.logEnd(now)

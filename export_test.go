@@ -139,3 +139,10 @@ func (p *Plan) Standings() (list []string) {
 	}
 	return list
 }
+
+// TreeSteps counts how often nested runs were looked at.
+func (r *Run) TreeSteps() int64 {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	return r.tree.steps
+}

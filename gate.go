@@ -2,7 +2,6 @@ package kahn
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -289,6 +288,7 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 		r.tokens = map[string]Ref{}
 	}
 	r.tokens[x.wait.Token] = ref
+	r.tree.addToken(x.wait.Token, r)
 	r.records[ref].active, r.records[ref].end = activeNone, now
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
@@ -316,7 +316,10 @@ func (r *Run) duplicateToken(ref Ref, token string) error {
 func (r *Run) endWait(x *extra) {
 	r.disarm(&x.gate)
 	if x.wait != nil {
-		delete(r.tokens, x.wait.Token)
+		if _, ok := r.tokens[x.wait.Token]; ok {
+			delete(r.tokens, x.wait.Token)
+			r.tree.dropToken(x.wait.Token, r)
+		}
 		x.wait = nil
 	}
 }
@@ -379,12 +382,7 @@ func (r *Run) rest(now int64) {
 		return
 	}
 	if r.outer != nil {
-		switch d := r.durable; {
-		case d != nil && (d.writing || len(d.outbox) > 0): // which may make something ready
-			if !slices.Contains(d.idle, r) {
-				d.idle = append(d.idle, r)
-			}
-		case !s.waitsForSlot():
+		if r.unwritten == 0 && !s.waitsForSlot() {
 			r.restInside()
 		}
 		return

@@ -470,3 +470,52 @@ func TestMemoryOfLog(t *testing.T) {
 		t.Log(name, kept/n, "bytes an iteration")
 	}
 }
+
+// TestGrowthOfNestedWaits has many nested runs come to rest at gates, with a store and without, and answers them: sub-graphs,
+// items of maps, and steps that wait under tokens of their own.
+func TestGrowthOfNestedWaits(t *testing.T) {
+	t.Parallel()
+	asks := func(_ context.Context, s *kahn.Step) (any, error) {
+		if v, ok := s.Resumed(); ok {
+			return v, nil
+		}
+		return nil, kahn.Suspend("token of "+s.Path(), nil, nil)
+	}
+	sub := (&kahn.Graph{}).Add(gate("g"), kahn.Node{ID: "s", Do: asks})
+	for _, durable := range []bool{false, true} {
+		grows(t, 20, func(n int) int64 {
+			g := &kahn.Graph{}
+			var answers []string
+			for i := range n {
+				id := fmt.Sprint("n", i)
+				g.Add(kahn.Node{ID: id, Sub: sub})
+				answers = append(answers, id+"/g", "token of "+id+"/s")
+			}
+			g.Add(kahn.Node{ID: "m", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": make([]int, n)}, Do: asks},
+				kahn.Node{ID: "k", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": make([]int, n)}, Sub: sub})
+			for i := range n {
+				answers = append(answers, fmt.Sprintf("m[%d]", i), fmt.Sprintf("k[%d]/s", i), fmt.Sprintf("k[%d]/g", i))
+			}
+			rec := newRecorder()
+			opts := []kahn.Option{kahn.OnEvent(rec.add)}
+			if durable {
+				opts = append(opts, kahn.WithStore(&kahn.MemoryStore{}))
+			}
+			run, err := kahn.Start(t.Context(), g, nothing, opts...)
+			require.NoError(t, err)
+			for run.Status() != kahn.RunSuspended {
+				runtime.Gosched()
+			}
+			require.Len(t, run.Waiting(), len(answers))
+			require.ErrorIs(t, run.Signal("n0/h", true), kahn.ErrUnknownGate)
+			require.ErrorIs(t, run.Signal(fmt.Sprintf("m[%d]", n), true), kahn.ErrUnknownGate)
+			for _, name := range answers {
+				require.NoError(t, run.Signal(name, true), name)
+			}
+			res, err := run.Wait()
+			require.NoError(t, err)
+			checkEvents(t, g, res, rec.all())
+			return run.TreeSteps()
+		})
+	}
+}

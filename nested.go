@@ -125,6 +125,9 @@ func (r *Run) furnish(c *Run) {
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c
 	c.st.parks = r.st.parks
+	if c.items == nil { // whose run goes by the prefix of the run around it
+		c.tree.nested[c.prefix] = c
+	}
 	if c.st.logged = r.st.logged; c.st.logged {
 		c.scope = &eventScope{c.plan, c.prefix, c.epoch}
 		c.st.noted = true
@@ -140,6 +143,7 @@ func (r *Run) furnish(c *Run) {
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.push(&transaction{ended: c})
+		r.unwritten++
 		r.tree.touch(r.tree.root)
 		return
 	}
@@ -424,26 +428,60 @@ func (r *Run) putAside() {
 	}
 }
 
-// waiter finds the run in which a node waits that goes by a path, or under a token of its own, and what it goes by there.
+// waiter finds the run in which a node waits that goes by a path, or under a token of its own, and what it goes by there. It
+// is called for an outermost run. It looks up what the parts of the path name, and not at all runs.
 func (r *Run) waiter(gate string) (*Run, string) {
-	if _, err := r.gateOf(gate); err == nil || !r.plan.composite {
+	if r.tree == nil || r.waitsUnder(gate) {
 		return r, gate
 	}
-	for _, c := range r.children() {
-		name, inside := gate, c.items != nil // an item goes by the same name in the run of the items
-		if !inside {
-			name, inside = strings.CutPrefix(gate, c.prefix[len(r.prefix):])
+	if in := r.itemsOf(gate); in != nil {
+		return in, gate
+	}
+	for i, c := range []byte(gate) {
+		if c != '/' {
+			continue
 		}
-		if inside {
-			if in, name := c.waiter(name); in.waitsUnder(name) {
-				return in, name
+		in, name := r.tree.nested[gate[:i+1]], gate[i+1:]
+		r.tree.steps++
+		switch {
+		case in == nil || in.concluded:
+		case in.waitsUnder(name):
+			return in, name
+		default:
+			if items := in.itemsOf(name); items != nil {
+				return items, name
 			}
 		}
-		if in := c.withToken(gate); in != nil {
-			return in, gate
+	}
+	var first *Run
+	for _, in := range r.tree.tokens[gate] {
+		r.tree.steps++
+		if _, is := in.plan.Ref(gate); !is && (first == nil || slices.Compare(in.st.turn.order, first.st.turn.order) < 0) {
+			first = in
 		}
 	}
+	if first != nil {
+		return first, gate
+	}
 	return r, gate
+}
+
+// itemsOf finds the run of a map's items, if the name is that of one that waits: an item goes by the same name there.
+func (r *Run) itemsOf(name string) *Run {
+	i := strings.LastIndexByte(name, '[')
+	if i < 0 {
+		return nil
+	}
+	ref, ok := r.plan.Ref(name[:i])
+	if !ok {
+		return nil
+	}
+	if x := r.extras[ref]; x != nil && x.comp != nil {
+		if c := x.comp.child; c.items != nil && !c.concluded && c.waitsUnder(name) {
+			return c
+		}
+	}
+	return nil
 }
 
 func (r *Run) waitsUnder(gate string) bool {
@@ -451,17 +489,23 @@ func (r *Run) waitsUnder(gate string) bool {
 	return err == nil
 }
 
-// withToken finds the run of a step that waits under a token that is not the id of a node.
-func (r *Run) withToken(token string) *Run {
-	if _, ok := r.tokens[token]; ok {
-		if _, is := r.plan.Ref(token); !is {
-			return r
+// addToken notes that a step of a run waits under a token.
+func (t *tree) addToken(token string, r *Run) {
+	if t != nil && r.outer != nil {
+		if t.tokens == nil {
+			t.tokens = map[string][]*Run{}
 		}
+		t.tokens[token] = append(t.tokens[token], r)
 	}
-	for _, c := range r.children() {
-		if in := c.withToken(token); in != nil {
-			return in
-		}
+}
+
+func (t *tree) dropToken(token string, r *Run) {
+	if t == nil || r.outer == nil {
+		return
 	}
-	return nil
+	if rest := slices.DeleteFunc(t.tokens[token], func(in *Run) bool { return in == r }); len(rest) > 0 {
+		t.tokens[token] = rest
+	} else {
+		delete(t.tokens, token)
+	}
 }

@@ -275,6 +275,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 				r.tokens = map[string]Ref{}
 			}
 			r.tokens[x.wait.Token] = ref
+			r.tree.addToken(x.wait.Token, r)
 		}
 	}
 }

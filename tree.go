@@ -23,7 +23,10 @@ type tree struct {
 	touched []*Run      // to be seen to before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*slots
-	deltas  map[string]int // how many the nodes of nested runs have emitted, over all attempts of theirs and of their composites, by path
+	nested  map[string]*Run   // those that have not ended, by the prefix of the paths in them; without those of items
+	tokens  map[string][]*Run // runs that are nested in which a step waits, by its token
+	steps   int64             // runs looked at, to show that the work is linear
+	deltas  map[string]int    // how many the nodes of nested runs have emitted, over all attempts of theirs and of their composites, by path
 
 	// Of a tree with one slot.
 	alone  int    // workers that evaluate something without a slot, see Run.alone
@@ -84,6 +87,7 @@ func (t *tree) attend(now int64) {
 	for len(t.touched) > 0 {
 		r := t.touched[len(t.touched)-1]
 		t.touched = t.touched[:len(t.touched)-1]
+		t.steps++
 		r.touched = false
 		t.ending = append(t.ending, r.endings()...)
 		if t.limit == 1 && len(r.st.gates) > 0 {
