@@ -348,6 +348,41 @@ func TestGrowthOfVictimsErrors(t *testing.T) {
 	}
 }
 
+// TestGrowthOfLosers: many early decisions over one slow ancestry, the last of which cancels losers.
+func TestGrowthOfLosers(t *testing.T) {
+	t.Parallel()
+	grows(t, 100, func(n int) int64 {
+		g := &kahn.Graph{}
+		blocked := make(chan struct{})
+		g.Add(kahn.Node{ID: "f"})
+		for i := range n {
+			s := kahn.Node{ID: fmt.Sprint("s", i)}
+			if i == 0 {
+				s.Do = func(ctx context.Context, _ *kahn.Step) (any, error) {
+					<-blocked
+					return nil, nil
+				}
+			} else {
+				s.After = []string{fmt.Sprint("s", i-1)}
+			}
+			g.Add(s, kahn.Node{ID: fmt.Sprint("any", i), After: []string{"f", s.ID}, Join: kahn.AnySucceeded, CancelLosers: i == n-1, Do: func(context.Context, *kahn.Step) (any, error) {
+				if i == n-1 {
+					close(blocked)
+				}
+				return nil, nil
+			}})
+		}
+		p := compiled(t, g)
+		res, err := p.Execute(t.Context(), nothing, kahn.Limit(2))
+		require.NoError(t, err)
+		require.Equal(t, 2*n+1, res.Count(kahn.Completed)+res.Count(kahn.Skipped))
+		require.Equal(t, n-1, res.Count(kahn.Skipped))
+		last, _ := res.Node(fmt.Sprint("s", n-1))
+		require.Equal(t, kahn.SkipSuperseded, last.Skip.Kind)
+		return res.EdgeVisits()
+	})
+}
+
 // heap is how many bytes are in use.
 func heap() int64 {
 	runtime.GC()

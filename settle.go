@@ -300,43 +300,25 @@ func (s *State) judge(r Ref) (terminal bool) {
 }
 
 // supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, one at least
-// of which has CancelLosers. It looks at r's unfinished ancestors, in reverse topological order, so that a node is looked at
-// after all that could wait for it.
+// of which has CancelLosers. It looks at r's unfinished predecessors, and at those of losers, in reverse topological order, so
+// that a node is looked at after all that could wait for it. Nodes that are decided stay so: the out-edges of a node are looked
+// at once, however many decisions there are.
 func (s *State) supersede(r Ref) {
-	var unfinished []Ref
-	seen := map[Ref]bool{r: true}
-	stack := []Ref{r}
-	for len(stack) > 0 {
-		at := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, i := range s.plan.in.row(at) {
-			from := s.plan.edges[i].from
-			if !seen[from] && !statusOf(s.words[from]).Terminal() {
-				seen[from] = true
-				unfinished = append(unfinished, from)
-				stack = append(stack, from)
-			}
-		}
+	if s.wanted == nil {
+		s.wanted = make([]int32, len(s.words))
+		s.candidates = ordset.Make(len(s.words))
 	}
-	slices.Sort(unfinished)
-	slices.Reverse(unfinished)
-	loser := map[Ref]bool{}
-	for _, x := range unfinished {
-		lost, wanted := false, false
-		for _, a := range s.plan.outOf(x) {
-			switch {
-			case loser[a.to]:
-				lost = true
-			case s.words[a.to]&wordDecided != 0:
-				lost = lost || s.plan.facts[a.to].is(factCancelLosers)
-			default:
-				wanted = true
-			}
+	last := len(s.words) - 1
+	s.addCandidates(r)
+	for i, ok := s.candidates.PopMin(); ok; i, ok = s.candidates.PopMin() {
+		x := Ref(last - i)
+		arcs := s.plan.outOf(x)
+		for ; int(s.wanted[x]) < len(arcs) && s.words[arcs[s.wanted[x]].to]&wordDecided != 0; s.wanted[x]++ {
+			s.visits++
 		}
-		if wanted || !lost || s.plan.facts[x].is(factCleanup) {
+		if int(s.wanted[x]) < len(arcs) || s.plan.facts[x].is(factCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
 			continue
 		}
-		loser[x] = true
 		switch statusOf(s.words[x]) {
 		case Running:
 			s.askToStop(x, CauseSuperseded, r)
@@ -348,7 +330,34 @@ func (s *State) supersede(r Ref) {
 			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
 		}
 		// Its edges lead to decided nodes and to losers: nobody is left to be told.
+		s.addCandidates(x)
 	}
+}
+
+// addCandidates adds the unfinished predecessors of a node to those that may be losers.
+func (s *State) addCandidates(r Ref) {
+	row := s.plan.in.row(r)
+	s.visits += int64(len(row))
+	for _, i := range row {
+		if from := s.plan.edges[i].from; !statusOf(s.words[from]).Terminal() {
+			s.candidates.Insert(len(s.words) - 1 - int(from))
+		}
+	}
+}
+
+// leadsToLoss reports whether an edge leads to a node that cancels losers, or to a loser. The node is decided.
+func (s *State) leadsToLoss(a arc) bool {
+	if s.plan.facts[a.to].is(factCancelLosers) {
+		return true
+	}
+	w := s.words[a.to]
+	switch statusOf(w) {
+	case Skipped:
+		return SkipKind(kindOf(w)) == SkipSuperseded
+	case Cancelled:
+		return kindOf(w) == CauseSuperseded
+	}
+	return w&wordStopping != 0 && kindOf(w) == CauseSuperseded
 }
 
 func (s *State) blocked(r Ref) {

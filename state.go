@@ -56,12 +56,14 @@ type State struct {
 	tree      *tree // of runs under a common limit, which this one is a part of; limit is set then; else nil
 	turn      turn
 
-	stopped   CauseKind   // why the whole run was stopped, or CauseNone
-	unchecked []Ref       // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
-	stopping  []Ref       // running nodes that were asked to stop and that NextStop has not handed out
-	origin    map[Ref]Ref // of running nodes that were asked to stop: what they go back to, if that is a node
-	origins   *originSets // nil until somebody asks
-	late      []Ref       // nodes whose predecessor failed after their join was decided, and that do not go on then
+	stopped    CauseKind   // why the whole run was stopped, or CauseNone
+	unchecked  []Ref       // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
+	stopping   []Ref       // running nodes that were asked to stop and that NextStop has not handed out
+	origin     map[Ref]Ref // of running nodes that were asked to stop: what they go back to, if that is a node
+	origins    *originSets // nil until somebody asks
+	wanted     []int32     // by Ref: how many of a node's arcs are known to lead to decided nodes; nil until losers are looked for
+	candidates ordset.Set  // for losers, by Ref from the last; empty between calls
+	late       []Ref       // nodes whose predecessor failed after their join was decided, and that do not go on then
 
 	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
 	clock     int32
