@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Codec turns the values of a run, outputs and inputs and what waits are about, into JSON and back, for snapshots and
@@ -115,12 +117,12 @@ func (t Types) typeOf(name string) (reflect.Type, bool) {
 	if zero, ok := t[name]; ok && zero != nil {
 		return reflect.TypeOf(zero), true
 	}
-	if elem, ok := strings.CutPrefix(name, listPrefix); ok && len(name) <= maxErrorText {
+	if elem, ok := strings.CutPrefix(name, listPrefix); ok && len(name) <= foreign.MaxText {
 		if typ, ok := t.typeOf(elem); ok {
 			return reflect.SliceOf(typ), true
 		}
 	}
-	if elem, ok := strings.CutPrefix(name, mapPrefix); ok && len(name) <= maxErrorText {
+	if elem, ok := strings.CutPrefix(name, mapPrefix); ok && len(name) <= foreign.MaxText {
 		if typ, ok := t.typeOf(elem); ok {
 			return reflect.MapOf(reflect.TypeFor[string](), typ), true
 		}

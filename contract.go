@@ -3,6 +3,8 @@ package kahn
 import (
 	"fmt"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Contract judges the inputs or the output of a node: see Node.InputSchema and Node.OutputSchema. It may be used by any
@@ -72,7 +74,7 @@ func (e *ContractError) Error() string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(e.Violations)-most))
 			break
 		}
-		parts = append(parts, shorten(v.String()))
+		parts = append(parts, foreign.Shorten(v.String()))
 	}
 	return fmt.Sprintf("%v_contract_violation: %s", e.Phase, strings.Join(parts, "; "))
 }

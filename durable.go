@@ -101,14 +101,7 @@ func (r *Run) outdate() {
 }
 
 // guarded calls the store, and returns its panic as an error.
-func guarded(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
-	return bounded(f())
-}
+func guarded(f func() error) error { return bounded(contain(f)) }
 
 // add puts what changed in a run into the outbox, with the lock held.
 func (d *durable) add(r *Run, changes []change) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Errors of Compile, each wrapped with the names of the nodes concerned. A [*GraphError] joins them.
@@ -181,9 +183,6 @@ func (e *CycleError) Error() string {
 // Is reports whether target is [ErrCycle].
 func (e *CycleError) Is(target error) bool { return target == ErrCycle }
 
-// quoteID renders an id in a message: bounded, and quoted so that no id can forge the text around it.
-func quoteID(id string) string { return fmt.Sprintf("%.60q", id) }
-
 // NodeError is the failure of one node. It unwraps to the error of its step.
 type NodeError struct {
 	Node    string
@@ -348,46 +347,23 @@ type skipError struct{ message string }
 
 func (e *skipError) Error() string { return "skipped: " + e.message }
 
-// The rest of this file makes foreign errors safe to handle. A user's error may be a typed nil pointer whose methods
-// panic, may hold a message of any size, and may wrap itself, so that errors.Is and errors.As never return.
+// The rest of this file is how the engine handles the errors and functions of user code: see package foreign.
 
-// maxErrorNodes bounds how much of a tree of wrapped errors is looked at: far more than people wrap and join, and still
-// a matter of a millisecond for an error that never ends.
-const maxErrorNodes = 1 << 16
+func quoteID(id string) string   { return foreign.Quote(id) }
+func errorText(err error) string { return foreign.ErrorText(err) }
+func valueText(v any) string     { return foreign.ValueText(v) }
 
-// walkError calls visit for err and what it wraps, depth first, until visit returns false. It reports whether the tree
-// was bounded, and it survives methods that panic. Cancelled contexts' errors and the like have no tree: the fast path.
+// walkError is foreign.Walk until visit returns false.
 func walkError(err error, visit func(error) bool) (bounded bool) {
-	defer func() {
-		if recover() != nil {
-			bounded = true // an Unwrap that panics ends its own branch; the rest is not needed for safety
-		}
-	}()
-	stack := append(make([]error, 0, 8), err)
-	for seen := 0; len(stack) > 0; seen++ {
-		if seen == maxErrorNodes {
-			return false
-		}
-		e := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		if e == nil {
-			continue
-		}
+	return foreign.Walk(err, func(e error) foreign.Next {
 		if !visit(e) {
-			return true
+			return foreign.Stop
 		}
-		switch w := e.(type) {
-		case *RunError: // of a nested run, which has looked at its errors; what they say was said to that run
-		case interface{ Unwrap() error }:
-			stack = append(stack, w.Unwrap())
-		case interface{ Unwrap() []error }:
-			children := w.Unwrap()
-			for i := len(children) - 1; i >= 0; i-- {
-				stack = append(stack, children[i])
-			}
+		if _, ok := e.(*RunError); ok { // of a nested run, which has looked at its errors; what they say was said to that run
+			return foreign.Pass
 		}
-	}
-	return true
+		return foreign.Descend
+	})
 }
 
 // errorFacts is what the engine wants to know of an error that user code returned.
@@ -441,46 +417,14 @@ func bounded(err error) error {
 	return err
 }
 
-const maxErrorText = 1000
+// contain calls user code outside of a worker, and returns its panic as an error. A Goexit ends the goroutine of the caller.
+func contain(f func() error) error { return foreign.Contain(f, panicError) }
 
-// errorText renders an error of user code: bounded, and surviving an Error method that panics.
-func errorText(err error) (text string) {
-	if err == nil {
-		return "<nil>"
-	}
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("<%T>", err)
-		}
-	}()
-	return shorten(err.Error())
-}
+func panicError(v any) error { return newPanicError(v) }
 
-// valueText renders a value of user code. Composite values are named by their type alone: they may contain themselves,
-// and package fmt would never return.
-func valueText(v any) (text string) {
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("<%T>", v)
-		}
-	}()
-	switch v := v.(type) {
-	case error:
-		return errorText(v)
-	case fmt.Stringer:
-		return shorten(v.String())
+func newPanicError(v any) *PanicError {
+	if err, ok := v.(error); ok && inspectError(err).cyclic {
+		v = fmt.Sprintf("%T: %v", v, ErrCyclicError)
 	}
-	switch reflect.ValueOf(v).Kind() {
-	case reflect.Invalid, reflect.Bool, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
-		return shorten(fmt.Sprint(v))
-	}
-	return fmt.Sprintf("<%T>", v)
-}
-
-func shorten(text string) string {
-	if len(text) <= maxErrorText {
-		return text
-	}
-	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:maxErrorText], ""), len(text))
+	return &PanicError{Value: v, Stack: debug.Stack()}
 }

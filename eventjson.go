@@ -347,14 +347,12 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 // foreignJSON encodes a value of user code, whose methods may panic and which may not be expressible; then its text stands
 // in for it.
 func foreignJSON(v any) (data json.RawMessage) {
-	defer func() {
-		if recover() != nil || data == nil {
-			data, _ = json.Marshal(valueText(v)) // a string can be encoded
-		}
-	}()
-	data, _ = json.Marshal(v)
-	if len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) {
-		return nil // too deep to be a part of an event
+	err := contain(func() (err error) {
+		data, err = json.Marshal(v)
+		return err
+	})
+	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) { // too deep to be a part of an event
+		data, _ = json.Marshal(valueText(v)) // a string can be encoded
 	}
 	return data
 }

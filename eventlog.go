@@ -395,19 +395,21 @@ func (l *eventLog) read(next uint64) (batch block, more <-chan struct{}) {
 
 // feed hands events to a sink until the run has ended, or the sink has panicked.
 func (l *eventLog) feed(k *sink) {
-	ok := false
+	err := fmt.Errorf("event sink: %w", ErrGoexit)
 	defer func() {
-		if !ok {
-			err := fmt.Errorf("event sink: %w", ErrGoexit)
-			if v := recover(); v != nil {
-				err = fmt.Errorf("event sink disabled: %w", newPanicError(v))
-			}
+		if err != nil {
 			l.mu.Lock()
 			k.err = err
 			l.mu.Unlock()
 		}
 		close(k.done)
 	}()
+	if err = contain(func() error { l.feedAll(k); return nil }); err != nil {
+		err = fmt.Errorf("event sink disabled: %w", err)
+	}
+}
+
+func (l *eventLog) feedAll(k *sink) {
 	for {
 		next := k.next // which nobody else writes
 		batch, more := l.take(k)
@@ -416,7 +418,6 @@ func (l *eventLog) feed(k *sink) {
 			<-more
 			continue
 		case len(batch.lines) == 0:
-			ok = true
 			return
 		}
 		k.f(next, batch)

@@ -141,16 +141,3 @@ func (c *compiler) parse(n *Node, field, text string) (e Expression, err error) 
 	}
 	return e, nil
 }
-
-// contain calls user code and returns its panic as an error. Unlike a worker's protect it leaves a Goexit to whoever is above.
-func contain(f func() error) (err error) {
-	ok := false
-	defer func() {
-		if !ok { // also after panic(nil), of which recover does not tell under GODEBUG=panicnil=1
-			err = newPanicError(recover())
-		}
-	}()
-	err = f()
-	ok = true
-	return err
-}

@@ -61,19 +61,21 @@ func hashedForm(v reflect.Value) (text string) {
 	if v.Kind() == reflect.Func {
 		return "func"
 	}
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("<%v>", v.Type())
-		}
-	}()
-	data, err := json.Marshal(v.Interface())
-	if err != nil {
-		if text, ok := hashedStruct(v); ok {
-			return text
-		}
-		return fmt.Sprintf("<%T>", v.Interface())
+	err := contain(func() error {
+		data, err := json.Marshal(v.Interface())
+		text = string(data)
+		return err
+	})
+	if err == nil {
+		return text
 	}
-	return string(data)
+	if _, ok := err.(*PanicError); ok {
+		return fmt.Sprintf("<%v>", v.Type())
+	}
+	if text, ok := hashedStruct(v); ok {
+		return text
+	}
+	return fmt.Sprintf("<%T>", v.Interface())
 }
 
 // hashedStruct is hashedForm for a struct with functions in it, or a pointer to one.

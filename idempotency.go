@@ -30,13 +30,12 @@ func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 }
 
 // canonical is the JSON form of a value that is the same for the same value. It calls user code.
-func canonical(v any) (data []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(p))
-		}
-	}()
-	text, err := json.Marshal(v)
+func canonical(v any) ([]byte, error) {
+	var text []byte
+	err := contain(func() (err error) {
+		text, err = json.Marshal(v)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
 	}

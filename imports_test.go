@@ -49,9 +49,14 @@ func checkImport(dir, imported string) error {
 	return nil
 }
 
+// skipped reports whether a folder holds no code of the library: programs that use it, hidden folders and data.
+func skipped(file, name string) bool {
+	hidden := file != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_"))
+	return hidden || name == "testdata" || name == "node_modules" || slices.Contains([]string{"examples", "bench", "verify"}, file)
+}
+
 // Imports point one way: programs, sub-packages, root, internal.
 func TestImports(t *testing.T) {
-	hosts := []string{"examples", "bench", "verify"}
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -59,8 +64,7 @@ func TestImports(t *testing.T) {
 		}
 		name := entry.Name()
 		if entry.IsDir() {
-			hidden := file != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_"))
-			if hidden || name == "testdata" || name == "node_modules" || slices.Contains(hosts, file) {
+			if skipped(file, name) {
 				return fs.SkipDir
 			}
 			return nil

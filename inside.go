@@ -153,7 +153,7 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 		if n.List != nil {
 			value = n.List.value
 		}
-		if list, err = p.itemsOf(ref, value, contained); err != nil {
+		if list, err = p.itemsOf(ref, value, contain); err != nil {
 			return nil, fmt.Errorf("snapshot: node %s: %w", quoteID(prefix+n.ID), err)
 		}
 	}

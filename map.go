@@ -135,16 +135,6 @@ func (p *Plan) itemsOf(ref Ref, value any, protect func(func() error) error) (*i
 	})
 }
 
-// contained calls user code outside of a worker.
-func contained(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
-	return f()
-}
-
 // distinguish gives the items the keys and estimates that the map's functions take from them.
 func (x *items) distinguish() {
 	p, n := x.plan, x.len()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // The two sides of a step are judged in mirrored order: what goes in is held against the contract and then shown to the
@@ -43,7 +45,7 @@ func (e *ModerationError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("moderation of the %v failed: %s", e.Phase, errorText(e.Err))
 	}
-	return shorten(fmt.Sprintf("%v flagged: %s", e.Phase, strings.Join(e.Reasons, "; ")))
+	return foreign.Shorten(fmt.Sprintf("%v flagged: %s", e.Phase, strings.Join(e.Reasons, "; ")))
 }
 
 // Unwrap returns Err.
@@ -162,7 +164,7 @@ func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptRes
 	r.refused(step, evContractViolated, func(*extra) any {
 		violated := ContractViolated{Phase: phase}
 		for _, v := range violations {
-			violated.Errors = append(violated.Errors, shorten(v.String()))
+			violated.Errors = append(violated.Errors, foreign.Shorten(v.String()))
 		}
 		return violated
 	})

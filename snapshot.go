@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Snapshot is a run as it stood at one moment: what every node that is not idle had come to, its attempts, outputs, errors,
@@ -453,12 +455,10 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	if codec == nil {
 		codec = Types(nil)
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(p))
-		}
-	}()
-	data, err = codec.Encode(v)
+	err = foreign.Contain(func() (err error) {
+		data, err = codec.Encode(v)
+		return err
+	}, func(v any) error { return fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(v)) })
 	if err == nil && !json.Valid(data) {
 		err = fmt.Errorf("%w: the codec has written no JSON", ErrNotEncodable)
 	}
@@ -470,12 +470,10 @@ func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
 	if codec == nil {
 		codec = Types(nil)
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
-	v, err = codec.Decode(data)
+	err = contain(func() (err error) {
+		v, err = codec.Decode(data)
+		return err
+	})
 	return v, bounded(err)
 }
 

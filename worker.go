@@ -2,9 +2,9 @@ package kahn
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
-	"runtime/debug"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // worker is a goroutine that performs steps, one after the other, until there is nothing left to do.
@@ -414,35 +414,13 @@ func (w *worker) panicked(v any) error {
 	return err
 }
 
-func newPanicError(v any) *PanicError {
-	if err, ok := v.(error); ok && inspectError(err).cyclic {
-		v = fmt.Sprintf("%T: %v", v, ErrCyclicError)
-	}
-	return &PanicError{Value: v, Stack: debug.Stack()}
-}
-
-// protect calls user code outside an attempt and returns its panic as an error.
+// protect calls user code outside an attempt and returns its panic as an error. Its Goexit is left to exit.
 func (w *worker) protect(f func() error) error {
 	was := w.phase
-	err, returned := w.recovering(f)
-	if !returned { // see work
-		err = newPanicError(nil)
-	}
+	w.phase = phaseUser
+	err := foreign.Contain(f, w.panicked)
 	w.phase = was
 	return err
-}
-
-func (w *worker) recovering(f func() error) (err error, returned bool) {
-	w.phase = phaseUser
-	defer func() {
-		if !returned {
-			if v := recover(); v != nil {
-				err, returned = w.panicked(v), true
-			}
-		}
-	}()
-	err = f()
-	return err, true
 }
 
 // finish settles an attempt and, if the worker goes on, takes its next task, in one critical section. It reports whether

@@ -1,0 +1,29 @@
+// Package foreign is the wall between the engine and code that is not its own: functions that the host hands in, and the
+// methods of its errors and values. Such a function may panic or end its goroutine. Such an error may be a typed nil pointer
+// whose methods panic, may have a message of any size, and may wrap itself, so that errors.Is never returns.
+package foreign
+
+// Contain calls f and returns its error, or what panicked makes of the value of its panic. It calls panicked while the
+// stack still shows where the panic began, and a panic of panicked itself goes on.
+//
+// runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So a caller holds no lock, and
+// what must happen afterwards is deferred.
+func Contain(f func() error, panicked func(value any) error) error {
+	err, returned := contained(f, panicked)
+	if !returned { // not Goexit, after which nobody gets here: under GODEBUG=panicnil=1 recover does not tell of panic(nil)
+		err = panicked(nil)
+	}
+	return err
+}
+
+func contained(f func() error, panicked func(any) error) (err error, returned bool) {
+	defer func() {
+		if !returned {
+			if v := recover(); v != nil {
+				err, returned = panicked(v), true
+			}
+		}
+	}()
+	err = f()
+	return err, true
+}

@@ -1,0 +1,60 @@
+package foreign
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// MaxText is the length in bytes to which texts are shortened.
+const MaxText = 1000
+
+// Quote renders an id in a message: bounded, and quoted so that no id can forge the text around it.
+func Quote(id string) string { return fmt.Sprintf("%.60q", id) }
+
+// ErrorText renders an error: bounded, and surviving an Error method that panics.
+func ErrorText(err error) (text string) {
+	if err == nil {
+		return "<nil>"
+	}
+	return textOf(err, err.Error)
+}
+
+// ValueText renders a value. Composite values are named by their type alone: they may contain themselves, and package fmt
+// would never return.
+func ValueText(v any) string {
+	switch v := v.(type) {
+	case error:
+		return ErrorText(v)
+	case fmt.Stringer:
+		return textOf(v, v.String)
+	}
+	switch reflect.ValueOf(v).Kind() {
+	case reflect.Invalid, reflect.Bool, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+		return Shorten(fmt.Sprint(v))
+	}
+	return typeName(v)
+}
+
+// textOf is what a method of v renders, or the type of v if the method panics.
+func textOf(v any, render func() string) (text string) {
+	_ = Contain(func() error {
+		text = Shorten(render())
+		return nil
+	}, func(any) error {
+		text = typeName(v)
+		return nil
+	})
+	return text
+}
+
+func typeName(v any) string { return fmt.Sprintf("<%T>", v) }
+
+// Shorten cuts a text off at MaxText bytes, and says how long it was.
+func Shorten(text string) string {
+	if len(text) <= MaxText {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:MaxText], ""), len(text))
+}
