@@ -27,7 +27,7 @@ type conclusion struct {
 func (w *worker) conclude(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, f := &w.run.plan.nodes[ref], &w.run.plan.facts[ref]
-	if res.err == nil && f.is(factJudge) {
+	if res.err == nil && f.is(factJudge) && !res.judged {
 		if refused := w.judgeOutput(res.value); refused.err != nil {
 			return w.failure(refused)
 		}

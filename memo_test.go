@@ -52,6 +52,20 @@ func TestScenarioMemo(t *testing.T) {
 		return graph(append([]kahn.Node{{ID: "A", Memo: "v1", Do: step}, after("B", "A")}, extra...)...)
 	}
 
+	inBubble(t, "what the contract refuses is not kept", func(t *testing.T) {
+		var c calls
+		memo := new(kahn.Memo)
+		numbered := func(_ context.Context, s *kahn.Step) (any, error) { return s.Attempt(), nil }
+		g := graph(kahn.Node{ID: "A", Memo: "v1", OutputSchema: wants(2), Do: c.count(numbered),
+			Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: ms, RetryOn: []kahn.CauseKind{kahn.CauseContractOutput}}})
+		for range 2 {
+			r := try(t, g, nil, memo)
+			r.expect("A:ok", "completed")
+			if out := r.node("A").Output; out != 2 || c.of("A") != 2 {
+				t.Errorf("output %v after %d calls", out, c.of("A"))
+			}
+		}
+	})
 	inBubble(t, "228 a hit is not a call", func(t *testing.T) {
 		var c calls
 		memo := new(kahn.Memo)

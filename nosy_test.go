@@ -92,7 +92,7 @@ type nosyTexts struct{ *nosy }
 
 func (x nosyTexts) Parse(string) (kahn.Expression, error) {
 	x.look()
-	return nosyText{x.nosy}, nil
+	return nosyText(x), nil
 }
 
 type nosyText struct{ *nosy }

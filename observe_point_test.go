@@ -206,8 +206,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 		var now []*sight // by somebody outside, when nothing went on
 		var nowAt []int  // after how many transitions
 		var sights []*sight
-		var callback func(w kahn.Writer)
-		callback = func(w kahn.Writer) {
+		callback := func(w kahn.Writer) {
 			sights = append(sights, look(rng, st, w, n, 1+rng.IntN(12), func() {
 				if rng.IntN(5) == 0 {
 					h.drive()

@@ -343,6 +343,7 @@ type attemptResult struct {
 	kind  CauseKind // of err, where it is known without a look at err
 
 	memoized bool // the value is that of another run
+	judged   bool // the value has passed the node's contract and the moderator
 }
 
 // attempt calls the user's function.
@@ -368,9 +369,24 @@ func (w *worker) attempt() (res attemptResult) {
 // own is attempt for a node that has more to it than the host's step function.
 func (w *worker) own(n *Node) (res attemptResult) {
 	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil {
-		return m.through(w.step, func() attemptResult { return w.performOwn(n) })
+		return m.through(w.step, func() attemptResult { return w.performForKeeps(n) })
 	}
 	return w.performOwn(n)
+}
+
+// performForKeeps is performOwn for a memo, which keeps no output that is going to be refused.
+func (w *worker) performForKeeps(n *Node) attemptResult {
+	res := w.performOwn(n)
+	if res.err != nil || !w.run.plan.facts[w.task.Ref].is(factJudge) {
+		return res
+	}
+	refused := w.judgeOutput(res.value)
+	w.phase = phaseUser // so is the cache
+	if refused.err != nil {
+		return refused
+	}
+	res.judged = true
+	return res
 }
 
 // performOwn is own for what is to be performed indeed.
