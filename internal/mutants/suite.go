@@ -177,8 +177,11 @@ func (s *suite) try(ctx context.Context, root, binary string, bug int, m mutant,
 		r := g.run(ctx, root, binary, bug, 1)
 		if r.timedOut && len(g.Tests) > 1 { // it does not end, or the machine is slow: the test by itself, with more time
 			alone := &group{Tests: []string{r.test}, Seconds: moderate}
-			if r = alone.run(ctx, root, binary, bug, 3); !r.failed {
-				r = g.run(ctx, root, binary, bug, 10)
+			if r.test != "" {
+				r = alone.run(ctx, root, binary, bug, 3)
+			}
+			if r.test == "" || !r.failed {
+				r = g.run(ctx, root, binary, bug, 4)
 			}
 		}
 		switch {
