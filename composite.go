@@ -196,17 +196,19 @@ func (c *compiler) nest() {
 			p.subs = map[Ref]*Plan{}
 		}
 		p.subs[r] = sub
-		if len(sub.stepless) > 0 {
+		if len(sub.stepless) > 0 && !n.Disabled {
 			p.stepless = append(p.stepless, r)
 		}
-		if len(sub.moderated) > 0 {
+		if len(sub.moderated) > 0 && !n.Disabled {
 			p.moderated = append(p.moderated, r)
 		}
 		for _, need := range sub.inputs {
 			switch {
 			case c.isItem || c.provides(r, need.port):
 			case len(n.Ports) == 0 && len(p.in.row(r)) == 0 && c.declares(need.port):
-				p.inputs = append(p.inputs, needsInput{n.ID + "/" + need.node, need.port})
+				if !n.Disabled {
+					p.inputs = append(p.inputs, needsInput{n.ID + "/" + need.node, need.port})
+				}
 			case !c.isPruned:
 				c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(need.port))
 			}

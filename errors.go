@@ -12,6 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
+// The texts of this package's errors do not name the package: many of them stand in the middle of another one, and whoever prints
+// an error knows where it comes from.
+
 // Errors of Compile, each wrapped with the names of the nodes concerned. A [*GraphError] joins them.
 var (
 	ErrCycle         = errors.New("cycle")
@@ -134,7 +137,7 @@ type GraphError struct {
 // Error lists the problems, one a line.
 func (e *GraphError) Error() string {
 	var b strings.Builder
-	b.WriteString("kahn: invalid graph")
+	b.WriteString("invalid graph")
 	if e.Graph != "" {
 		b.WriteString(" " + quoteID(e.Graph))
 	}
@@ -193,7 +196,8 @@ type NodeError struct {
 
 // Error names the node, the kind of failure and the cause, shortened to about a kilobyte.
 func (e *NodeError) Error() string {
-	return fmt.Sprintf("node %s: %v: %s", quoteID(e.Node), e.Kind, errorText(e.Err))
+	kind := e.Kind.String() + ": "
+	return "node " + quoteID(e.Node) + ": " + kind + strings.TrimPrefix(errorText(e.Err), kind) // a panic says itself that it is one
 }
 
 // Unwrap returns the error of the step.
@@ -267,7 +271,7 @@ type RunError struct {
 func (e *RunError) Error() string {
 	const most = 10
 	var b strings.Builder
-	b.WriteString("kahn: run")
+	b.WriteString("run")
 	if e.Graph != "" {
 		fmt.Fprintf(&b, " of %s", quoteID(e.Graph))
 	}

@@ -69,7 +69,7 @@ func ExampleModerate() {
 	step := func(context.Context, *kahn.Step) (any, error) { return "the password is swordfish", nil }
 	_, err := kahn.Execute(context.Background(), &g, step, kahn.Moderate(wordList{"password"}))
 	fmt.Println(err)
-	// Output: kahn: run failed: node "answer": moderation: output flagged: password
+	// Output: run failed: node "answer": moderation: output flagged: password
 }
 
 // positive is a contract in Go. Contracts as JSON Schema are in the module kahn/schema.

@@ -125,7 +125,7 @@ func ExampleRunError() {
 		fmt.Println(n.ID, n.Status, n.Cause.Origins)
 	}
 	// Output:
-	// kahn: run failed: node "dump": step_error: disk full true
+	// run failed: node "dump": step_error: disk full true
 	// dump failed [dump]
 	// upload aborted [dump]
 	// report completed []

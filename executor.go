@@ -20,7 +20,7 @@ import (
 // The error is nil for a run that completed, and for one that is suspended, see [Gate]. A run that failed or was cancelled
 // returns its Result and a [*RunError]. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
 // option return a nil Result and an error that matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep],
-// [ErrMissingInput], [ErrNoModerator] or [ErrBadOption]; nothing was run then.
+// [ErrMissingInput], [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or [ErrBadOption]; nothing was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -149,12 +149,28 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 func (r *Run) checkPerformers(step StepFunc) error {
 	p := r.plan
 	if step == nil && len(p.stepless) > 0 {
-		return fmt.Errorf("%w: node %s and %d more have none of their own", ErrNoStep, quoteID(p.nodes[p.stepless[0]].ID), len(p.stepless)-1)
+		return fmt.Errorf("%w: %s needs one", ErrNoStep, p.some(p.stepless))
 	}
 	if r.cfg.moderator == nil && len(p.moderated) > 0 {
-		return fmt.Errorf("%w: node %s and %d more ask for one", ErrNoModerator, quoteID(p.nodes[p.moderated[0]].ID), len(p.moderated)-1)
+		return fmt.Errorf("%w: %s asks for one", ErrNoModerator, p.some(p.moderated))
+	}
+	if r.cfg.kinds != nil {
+		var kinds []string
+		if err := contain(func() error { kinds = r.cfg.kinds.Kinds(); return nil }); err != nil {
+			return fmt.Errorf("%w: Kinds: %w", ErrBadOption, err)
+		}
+		return p.checkKinds(kinds, r.cfg.test)
 	}
 	return nil
+}
+
+// some names the first of several nodes.
+func (p *Plan) some(nodes []Ref) string {
+	text := "node " + quoteID(p.nodes[nodes[0]].ID)
+	if len(nodes) > 1 {
+		text += fmt.Sprintf(", the first of %d,", len(nodes))
+	}
+	return text
 }
 
 // choosePlan replaces the plan by that of what a trigger leads to, and in test mode by one with mocks.

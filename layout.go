@@ -112,13 +112,13 @@ func (c *compiler) resolve(r Ref) {
 	if n.Disabled {
 		c.p.disabled = append(c.p.disabled, r)
 	}
-	if n.Moderation != ModerateNone {
+	if n.Moderation != ModerateNone && !n.Disabled {
 		c.p.moderated = append(c.p.moderated, r)
 	}
 	if trigger && c.p.prunes == nil && !c.isPruned {
 		c.p.prunes = &prunes{source: c.source(), force: c.force}
 	}
-	if n.Do == nil && n.ownStep() {
+	if n.Do == nil && n.ownStep() && !n.Disabled {
 		c.p.stepless = append(c.p.stepless, r)
 	}
 }
@@ -448,6 +448,9 @@ func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
 		return
 	}
 	if c.declares(port.Name) {
+		if n.Disabled {
+			return
+		}
 		c.p.inputs = append(c.p.inputs, needsInput{n.ID, port.Name})
 		return
 	}

@@ -62,6 +62,7 @@ type config struct {
 	middleware     []Middleware
 	observers      []func(NodeResult)
 	test           *testMode
+	kinds          KindLister
 }
 
 const (

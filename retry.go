@@ -19,7 +19,7 @@ type Retry struct {
 	InitialDelay time.Duration
 	// Multiplier is the factor from one delay to the next. Zero means 2.
 	Multiplier float64
-	// MaxDelay caps the delay before jitter. Zero means 8 s, a negative value no cap.
+	// MaxDelay caps the delay before jitter. Zero means 8 s, or InitialDelay if that is longer; a negative value means no cap.
 	MaxDelay time.Duration
 	// Jitter spreads the delays of nodes that failed together. Default: [JitterHalf].
 	Jitter Jitter
@@ -157,7 +157,7 @@ func (r Retry) withDefaults() Retry {
 		r.Multiplier = defaultMultiplier
 	}
 	if r.MaxDelay == 0 {
-		r.MaxDelay = defaultMaxDelay
+		r.MaxDelay = max(defaultMaxDelay, r.InitialDelay)
 	}
 	if r.Jitter == jitterDefault {
 		r.Jitter = JitterHalf

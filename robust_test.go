@@ -115,7 +115,7 @@ func TestNilStep(t *testing.T) {
 			t.Errorf("Execute: %v", err)
 		}
 	})
-	inBubble(t, "also of a node that is disabled, and of the end node", func(t *testing.T) {
+	inBubble(t, "also of the end node and of cleanup nodes", func(t *testing.T) {
 		for _, n := range []kahn.Node{{ID: "A", Kind: kahn.KindEnd}, {ID: "A", Cleanup: true}} {
 			if _, err := kahn.Execute(t.Context(), graph(n), nil); !errors.Is(err, kahn.ErrNoStep) {
 				t.Errorf("Execute: %v", err)

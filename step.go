@@ -23,20 +23,6 @@ type StepFunc func(ctx context.Context, s *Step) (any, error)
 // FallbackFunc produces a node's output after its step failed for good with err.
 type FallbackFunc func(ctx context.Context, err error) (any, error)
 
-// Mux dispatches on the Kind of a node. Its Step method is the StepFunc of a host whose graphs are data:
-//
-//	kahn.Execute(ctx, g, kahn.Mux{"http": doHTTP, "sql": doSQL}.Step)
-type Mux map[string]StepFunc
-
-// Step performs s with the function for its Kind. A kind that is missing, or nil, fails the node with an error that
-// matches [ErrUnknownKind] and is not retried.
-func (m Mux) Step(ctx context.Context, s *Step) (any, error) {
-	if fn := m[s.Kind()]; fn != nil {
-		return fn(ctx, s)
-	}
-	return nil, Permanent(fmt.Errorf("%w: %s", ErrUnknownKind, quoteID(s.Kind())))
-}
-
 // Step is one attempt of one node, as the function that performs it sees it. It is also the attempt's context.
 //
 // A Step belongs to its attempt alone: it may be kept after the function has returned, but its context has ended then. Its

@@ -31,27 +31,8 @@ func load(file string, steps kahn.Mux) (*kahn.Graph, error) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true
 	g.Schemas = schema.Compiler{}
-	if _, err := g.Compile(); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if err := known(g, steps); err != nil {
+	if err := steps.Check(g); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return g, nil
-}
-
-// known checks that there is a step for the kind of every node that needs one.
-func known(g *kahn.Graph, steps kahn.Mux) error {
-	for _, n := range g.Nodes() {
-		switch {
-		case n.Sub != nil:
-			if err := known(n.Sub, steps); err != nil {
-				return err
-			}
-		case n.TestExpr != "" || n.Kind == kahn.KindGate || n.Kind == kahn.KindTrigger: // the engine does it
-		case steps[n.Kind] == nil:
-			return fmt.Errorf("node %.60q: there is no kind %.60q", n.ID, n.Kind)
-		}
-	}
-	return nil
 }

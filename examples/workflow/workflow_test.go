@@ -137,8 +137,8 @@ func TestBadDefinitions(t *testing.T) {
 		"not YAML":        {"a.yaml", "version: 1\nnodes: [\n", "line 3, column 1"},
 		"not JSON":        {"a.json", "version: 1\n", "line 1, column 1"},
 		"unknown field":   {"a.yml", "version: 1\nnodes:\n  - {id: a, Kind: exec}\n", `line 3, column 13: $.nodes[0].Kind: node "a": unknown field "Kind"; did you mean "kind"?`},
-		"unknown kind":    {"a.json", `{"version": 1, "nodes": [{"id": "a", "kind": "shell"}]}`, `there is no kind "shell"`},
-		"inside":          {"a.json", `{"version": 1, "nodes": [{"id": "a", "graph": {"nodes": [{"id": "b"}]}}]}`, `node "b": there is no kind ""`},
+		"unknown kind":    {"a.json", `{"version": 1, "nodes": [{"id": "a", "kind": "shell"}]}`, `node "a": unknown kind: "shell" (there is "checksum", "exec", `},
+		"inside":          {"a.json", `{"version": 1, "nodes": [{"id": "a", "graph": {"nodes": [{"id": "b"}]}}]}`, `node "a/b": unknown kind: "" (there is `},
 		"a cycle":         {"a.json", `{"version": 1, "nodes": [{"id": "a", "kind": "sleep", "next": "b"}, {"id": "b", "kind": "sleep", "next": "a"}]}`, "cycle"},
 		"malformed guard": {"a.yaml", "version: 1\nnodes: [{id: a, kind: sleep, when: '((('}]\n", "node \"a\""},
 	} {

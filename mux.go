@@ -1,0 +1,149 @@
+package kahn
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
+)
+
+// Mux dispatches on the Kind of a node. Its Step method is the StepFunc of a host whose graphs are data:
+//
+//	steps := kahn.Mux{"http": doHTTP, "sql": doSQL}
+//	kahn.Execute(ctx, g, steps.Step, kahn.Kinds(steps))
+//
+// With the option [Kinds] a run is refused if the graph has a node of another kind. Without it such a node fails when its turn
+// comes.
+type Mux map[string]StepFunc
+
+// Step performs s with the function for its Kind. A kind that is missing, or nil, fails the node with an error that
+// matches [ErrUnknownKind] and is not retried.
+func (m Mux) Step(ctx context.Context, s *Step) (any, error) {
+	if fn := m[s.Kind()]; fn != nil {
+		return fn(ctx, s)
+	}
+	return nil, Permanent(unknownKind(s.Kind(), m.Kinds()))
+}
+
+// Kinds returns the kinds that have a function, sorted.
+func (m Mux) Kinds() []string {
+	kinds := make([]string, 0, len(m))
+	for _, kind := range slices.Sorted(maps.Keys(m)) {
+		if m[kind] != nil {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// Check compiles the graph and reports the nodes, those of nested graphs included, whose Kind has no function although they
+// need one: each is a problem of the [*GraphError] that is returned, and matches [ErrUnknownKind]. The error is also that of
+// [Graph.Compile].
+func (m Mux) Check(g *Graph) error {
+	p, err := g.compiled()
+	if err != nil {
+		return err
+	}
+	return p.checkKinds(m.Kinds(), nil)
+}
+
+// KindLister is what knows the kinds of nodes that it can perform. A [Mux] is one.
+type KindLister interface {
+	// Kinds returns the kinds, each once.
+	Kinds() []string
+}
+
+// Kinds tells which kinds of nodes the run's step function can perform. A graph in which another node needs that function,
+// at any depth, is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, those that the engine performs,
+// disabled ones, and in test mode mocked ones need no kind. A nil lister is an error that matches [ErrBadOption].
+func Kinds(of KindLister) Option {
+	return optionFunc(func(c *config) error {
+		if of == nil {
+			return fmt.Errorf("%w: Kinds(nil)", ErrBadOption)
+		}
+		c.kinds = of
+		return nil
+	})
+}
+
+// checkKinds reports the nodes that need the host's step function and whose kind is none of its kinds. What test mode mocks
+// needs none.
+func (p *Plan) checkKinds(kinds []string, t *testMode) error {
+	known := make(map[string]bool, len(kinds))
+	for _, kind := range kinds {
+		known[kind] = true
+	}
+	ps := problems{graph: p.name}
+	seen := map[*Plan]bool{} // a graph that is used in several places is looked at once
+	var look func(p *Plan, t *testMode, within *double, prefix string)
+	look = func(p *Plan, t *testMode, within *double, prefix string) {
+		needy := p.stepless
+		if t != nil {
+			needy = t.left(p, within, func(p *Plan) []Ref { return p.stepless })
+		} else if seen[p] {
+			return
+		} else {
+			seen[p] = true
+		}
+		for _, r := range needy {
+			n := &p.nodes[r]
+			path := prefix + n.ID
+			if p.itemOf != "" {
+				path = strings.TrimSuffix(prefix, "/") + "[]"
+			}
+			inner := p.sub(r)
+			if n.Map != nil && n.Sub != nil {
+				inner = p.items[r]
+			}
+			if inner == nil {
+				if !known[n.Kind] {
+					ps.add("node %s: %w", quoteID(path), unknownKind(n.Kind, kinds))
+				}
+				continue
+			}
+			inside, d := t, (*double)(nil)
+			if t != nil {
+				if d = t.double(p, r, within); !t.names(d) {
+					inside, d = nil, nil // everything in it is real
+				}
+			}
+			look(inner, inside, d, path+"/")
+		}
+	}
+	look(p, t, nil, "")
+	return ps.err()
+}
+
+func unknownKind(kind string, kinds []string) error {
+	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
+}
+
+// instead is the part of a message that names what could have been written: the nearest of the choices, and all of them as far as
+// people read.
+func instead(written string, choices []string) string {
+	const most = 20
+	var b strings.Builder
+	if meant, ok := nearest.Name(written, choices); ok {
+		b.WriteString("; did you mean " + quoteID(meant) + "?")
+	}
+	for i, choice := range choices {
+		switch i {
+		case 0:
+			b.WriteString(" (there is ")
+		case most:
+			fmt.Fprintf(&b, " and %d more)", len(choices)-most)
+			return b.String()
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteID(choice))
+	}
+	if len(choices) == 0 {
+		return " (there are none)"
+	}
+	b.WriteByte(')')
+	return b.String()
+}
