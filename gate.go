@@ -372,8 +372,8 @@ func (r *Run) rest(now int64) {
 	case r.concluded || r.workers > 0 || s.done() || s.hasNext():
 		return
 	case r.leaving && r.outer == nil: // what backs off does not count, nor what is held inside of composites
-		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0) {
-			return
+		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
+			return // with one slot, what can be done is done when the tree passes the turn on
 		}
 	case s.busy > 0 || s.asleep == 0: // a nested run that is held back by its being left does not wait for anything
 		return

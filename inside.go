@@ -463,6 +463,16 @@ func (h *held) continueWaits(now int64) {
 			in.run.wake(now)
 		}
 	}
+	for _, in := range inner[1:] {
+		if !in.run.resting {
+			continue
+		}
+		for i := range in.run.st.changes { // what is ready is held, and has been queued before
+			if c := &in.run.st.changes[i]; c.status == Ready {
+				c.quiet = true
+			}
+		}
+	}
 }
 
 // overdue is a deadline that has passed while the run was away.

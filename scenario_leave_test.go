@@ -164,6 +164,72 @@ func TestScenarioLeave(t *testing.T) {
 			t.Errorf("%v, %v after %d iterations and %d items", res.Status, err, c.of("x"), c.of("M"))
 		}
 	})
+	inBubble(t, "with one slot, what ends inside meanwhile has its turn before the run rests", func(t *testing.T) {
+		waits := gate("w")
+		waits.Gate = &kahn.Gate{Timeout: 50 * ms, OnTimeout: kahn.GateLabel}
+		for path, n := range map[string]kahn.Node{
+			"S":   subgraph("S", graph(subgraph("T", graph(waits)))),
+			"S/v": subgraph("S", graph(waits, gate("v", "w"))),
+		} {
+			l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: lingers}, n, after("B", "S")), step: takes(0), opts: []kahn.Option{kahn.Limit(1)}}
+			want := kahn.Completed
+			if path == "S/v" {
+				want = kahn.Suspended
+			}
+			res, err := l.next(10*ms, nil) // nothing is begun until A returns, and the gate w times out before
+			if n := statusAt(res, path); err != nil || res.Status != kahn.RunSuspended || n.Status != want {
+				t.Errorf("%v, %v, %s is %v", res.Status, err, path, n.Status)
+			}
+		}
+	})
+	inBubble(t, "the cleanup inside of a composite that has timed out waits", func(t *testing.T) {
+		asks := kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if _, ok := s.Resumed(); !ok {
+				return nil, kahn.Suspend("", nil, nil)
+			}
+			return nil, nil
+		}}
+		n := subgraph("S", graph(kahn.Node{ID: "x", Do: untilStopped}, asks))
+		n.Timeout = 10 * ms
+		l := &lives{t: t, g: graph(n), step: takes(0)}
+		if res, err := l.next(20*ms, (*kahn.Run).Leave); err != nil || res.Status != kahn.RunSuspended {
+			t.Fatalf("%v, %v", res.Status, err)
+		}
+		res, _ := l.next(10*ms, func(run *kahn.Run) {
+			if err := run.Signal("S/c", true); err != nil {
+				t.Error(err)
+			}
+		})
+		if s, c := statusAt(res, "S"), statusAt(res, "S/c"); s.Cause.Kind != kahn.CauseTimeout || c.Status != kahn.Completed {
+			t.Errorf("S is %v %v, c is %v", s.Status, s.Cause, c.Status)
+		}
+	})
+	inBubble(t, "what is held inside of a suspended composite is queued once", func(t *testing.T) {
+		var c calls
+		l := &lives{t: t, g: graph(subgraph("S", graph(gate("w"), after("A"), after("B", "A")))), step: c.count(takes(20 * ms)), opts: []kahn.Option{kahn.SuspendStop}}
+		for range 2 {
+			if res, err := l.next(30*ms, (*kahn.Run).Leave); err != nil || res.Status != kahn.RunSuspended || c.of("A") != 1 || c.of("B") != 0 {
+				t.Errorf("%v, %v after %d calls of A, %d of B", res.Status, err, c.of("A"), c.of("B"))
+			}
+		}
+		res, err := l.next(30*ms, func(run *kahn.Run) {
+			if err := run.Signal("S/w", true); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil || res.Status != kahn.RunCompleted || c.of("B") != 1 {
+			t.Errorf("%v, %v after %d calls of B", res.Status, err, c.of("B"))
+		}
+		queued := 0
+		for _, e := range l.events {
+			if e.Type == kahn.EventNodeQueued && e.Path == "S/B" {
+				queued++
+			}
+		}
+		if queued != 1 {
+			t.Errorf("B was queued %d times", queued)
+		}
+	})
 	inBubble(t, "a node that times out while it waits wakes the run", func(t *testing.T) {
 		waits := kahn.Node{ID: "w", OverallTimeout: time.Second, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }}
 		for _, g := range []*kahn.Graph{graph(waits, kahn.Node{ID: "A", In: []kahn.Edge{{From: "w", On: kahn.OnFailure}}}),

@@ -477,7 +477,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return fmt.Errorf("%s does not run", n.within)
 	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
 		return c.passing(e, n)
-	case !mayFollow(e, n, c.mayBeLeft(i)):
+	case !mayFollow(e, n, c.mayBeLeft(i, n)):
 		return fmt.Errorf("after %q", n.last)
 	}
 	if err := c.parent(e, n); err != nil {
@@ -503,7 +503,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			return fmt.Errorf("outside its wave")
 		}
 	case kahn.EventNodeSuspended:
-		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked
+		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.last == kahn.EventNodeTimedOut
 		if n.last == kahn.EventNodeQueued {
 			attempt = e.Attempt // a gate's
 		}
@@ -574,8 +574,12 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeTimedOut)
 }
 
-// mayBeLeft reports whether the run was left after an event, or was stopped in the course of that.
-func (c *streamChecker) mayBeLeft(i int) bool {
+// mayBeLeft reports whether the run may have been left, and a node of it interrupted, before an event: it was suspended afterwards,
+// or stopped while it was being left. Of a stop that concerned nothing but cleanup no event tells, and the run completes.
+func (c *streamChecker) mayBeLeft(i int, n *nodeLife) bool {
+	if c.cleansUp(n) {
+		return true
+	}
 	for _, e := range c.events[i:] {
 		if p, ok := e.Payload.(kahn.RunStatusChanged); ok && p.To == kahn.RunSuspended {
 			return true
@@ -585,6 +589,14 @@ func (c *streamChecker) mayBeLeft(i int) bool {
 		}
 	}
 	return false
+}
+
+// cleansUp reports whether a node is a cleanup node or inside of one.
+func (c *streamChecker) cleansUp(n *nodeLife) bool {
+	for n != nil && !n.Cleanup && n.within != "" {
+		n = c.nodes[n.within]
+	}
+	return n != nil && n.Cleanup
 }
 
 // mayFollow reports whether the event may come next in its node's life. A gate waits, and completes, without a start, and
@@ -622,6 +634,9 @@ func mayFollow(e kahn.Event, n *nodeLife, left bool) bool {
 	case kahn.EventNodeSuspended, kahn.EventNodeCompleted:
 		if fresh {
 			return n.isGate()
+		}
+		if n.last == kahn.EventNodeTimedOut && e.Type == kahn.EventNodeSuspended {
+			return n.Sub != nil // a cleanup node inside waits
 		}
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
