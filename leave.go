@@ -52,9 +52,14 @@ func (r *Run) interruptAttempts() {
 }
 
 // cutShort reports whether an attempt that was interrupted, because the run is being left, has come to nothing for that reason.
-// What the step has completed is kept, and so is a wait, and a stop of the node that has come meanwhile.
+// What the step has completed is kept, and so is a wait, and a stop of the node that has come meanwhile. A stop that was to let
+// the attempt finish has come too late for that, and stops the node like any other.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 || c.suspend != nil {
+		return false
+	}
+	if r.st.words[step.ref]&wordDraining != 0 {
+		r.st.words[step.ref] |= wordStopping
 		return false
 	}
 	const returned = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)

@@ -208,6 +208,77 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 		})
 	}
+	each("a stop that lets running steps finish wins, too", func(t *testing.T, store kahn.Store) {
+		for _, stubborn := range []bool{false, true} { // it outlives its grace
+			for _, deep := range []bool{false, true} {
+				calls := 0
+				a := kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+					calls++
+					return lingers(ctx, s)
+				}}
+				g := graph(a, kahn.Node{ID: "c", Cleanup: true, After: []string{"A"}, Do: takes(0)})
+				if deep {
+					g = graph(subgraph("S", g))
+				}
+				l := &lives{t: t, g: g, opts: []kahn.Option{kahn.Drain}}
+				if store != nil {
+					l.store = new(kahn.MemoryStore)
+				}
+				if stubborn {
+					l.opts = append(l.opts, kahn.CancelGrace(50*ms))
+				}
+				res, _ := l.next(10*ms, func(run *kahn.Run) {
+					go shutDown(t, l.runner)
+					time.Sleep(10 * ms)
+					run.Cancel()
+				})
+				if deep {
+					n, _ := res.Node("S")
+					res = n.Sub
+				}
+				n, _ := res.Node("A")
+				if c, _ := res.Node("c"); n.Cause.Kind != kahn.CauseCancelRun || n.Abandoned != stubborn || calls != 1 || c.Status != kahn.Completed || res.Status != kahn.RunCancelled {
+					t.Errorf("stubborn %v, deep %v: %v, A is %v %v after %d calls, c is %v", stubborn, deep, res.Status, n.Status, n.Cause, calls, c.Status)
+				}
+				time.Sleep(time.Second)
+			}
+		}
+	})
+	each("a cleanup node that was interrupted begins again when the run is stopped", func(t *testing.T, store kahn.Store) {
+		for _, shape := range []string{"plain", "composite", "loop", "map"} {
+			calls := 0
+			lingersOnce := func(ctx context.Context, s *kahn.Step) (any, error) {
+				if calls++; calls == 1 {
+					return lingers(ctx, s)
+				}
+				return nil, nil
+			}
+			c := kahn.Node{ID: "c", Do: lingersOnce}
+			switch shape {
+			case "composite", "loop":
+				c = subgraph("c", graph(kahn.Node{ID: "x", Do: lingersOnce}))
+				if shape == "loop" {
+					c.Loop = &kahn.Loop{Until: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 2}
+				}
+			case "map":
+				c = mapped("c", numbers(1), kahn.Map{})
+				c.Do = lingersOnce
+			}
+			c.Cleanup, c.After = true, []string{"A"}
+			l := &lives{t: t, g: graph(after("A"), c), step: takes(0)}
+			if store != nil {
+				l.store = new(kahn.MemoryStore)
+			}
+			res, err := l.next(10*ms, func(run *kahn.Run) {
+				go shutDown(t, l.runner)
+				time.Sleep(10 * ms)
+				run.Cancel() // which finds nothing to stop
+			})
+			if err != nil || res.Status != kahn.RunCompleted || calls != 2 {
+				t.Errorf("%s: %v, %v after %d calls", shape, res.Status, err, calls)
+			}
+		}
+	})
 	inBubble(t, "what a stopped run was to finish is interrupted", func(t *testing.T) {
 		for _, deep := range []bool{false, true} {
 			g := graph(kahn.Node{ID: "A", Do: untilStopped}, kahn.Node{ID: "c", Cleanup: true, After: []string{"A"}, Do: takes(10 * ms)})

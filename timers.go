@@ -192,7 +192,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	}
 	x := r.extra(ref)
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
-	left := r.leaving && r.cutShort(step, x, &c) // it begins anew when this process, and the attempt with it, is gone
+	left := r.cutShort(step, x, &c) && r.leaving // it begins anew when this process, and the attempt with it, is gone
 	x.abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
