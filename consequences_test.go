@@ -754,3 +754,20 @@ func TestAtLeastIsEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsOfTheirOwn: groups that two graphs declare by the same name are two groups.
+func TestGroupsOfTheirOwn(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		limited := func() *kahn.Graph {
+			g := graph(kahn.Node{ID: "x", Groups: []string{"g"}}, kahn.Node{ID: "y", Groups: []string{"g"}})
+			g.Groups = []kahn.Group{{Name: "g", Limit: 1}}
+			return g
+		}
+		g := limited().Add(subgraph("S", limited()), subgraph("T", limited()))
+		r := try(t, g, takes(10*ms))
+		r.expect("x:ok y:ok S:ok T:ok", "completed")
+		if r.Duration != 20*ms {
+			t.Errorf("the run took %v: three times two after each other, side by side", r.Duration)
+		}
+	})
+}
