@@ -36,12 +36,12 @@ func (w *worker) check() bool {
 	return w.take()
 }
 
-// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: its node is settled when it is stopped,
-// and the worker is waited for as long as CancelGrace says.
+// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: when its node is stopped, which settles
+// the node, or the run is left, the worker is waited for as long as CancelGrace says.
 type evaluation struct {
 	alone     bool        // see Run.alone
 	abandoned bool        // the worker's place was given up for it
-	grace     *time.Timer // armed when the node is stopped
+	grace     *time.Timer // armed when the node is stopped or the run is left
 }
 
 // beginCheck and endCheck are called with the lock held. endCheck reports whether the worker still has its place.
@@ -51,6 +51,9 @@ func (w *worker) beginCheck() {
 		w.run.checks = map[Ref]*evaluation{}
 	}
 	w.run.checks[w.task.Ref] = w.checking
+	if w.run.leaving {
+		w.run.armCheckGrace(w.task.Ref)
+	}
 }
 
 func (w *worker) endCheck() bool {
@@ -66,8 +69,8 @@ func (w *worker) endCheck() bool {
 	return true
 }
 
-// armCheckGrace bounds how long a check of a node that was stopped is waited for. It is no alarm: it rings also when everything
-// else has ended.
+// armCheckGrace bounds how long a check is waited for whose node was stopped, or whose run is being left. It is no alarm: it rings
+// also when everything else has ended.
 func (r *Run) armCheckGrace(ref Ref) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil {
@@ -78,14 +81,41 @@ func (r *Run) armCheckGrace(ref Ref) {
 		now := r.now()
 		r.st.mu.Lock()
 		r.timers--
-		if r.checks[ref] == e {
+		if r.checks[ref] == e && (r.leaving || r.st.words[ref]&wordChecking == 0) { // else the run is not left after all
 			r.abandonCheck(ref, e)
 		}
 		r.release(now)
 	})
 }
 
-// abandonCheck gives up on a check that does not return. Its verdict will be dropped.
+// leaveChecks bounds the checks of a run that is being left. A step is left to finish, since its work would be lost; a check
+// is performed again when the run goes on.
+func (r *Run) leaveChecks() {
+	for ref := range r.checks {
+		r.armCheckGrace(ref)
+	}
+}
+
+// resumeChecks is the reverse of leaveChecks, for a run that is not left after all: nodes whose checks were abandoned are
+// checked again.
+func (r *Run) resumeChecks() {
+	for ref, e := range r.checks {
+		if e.grace != nil && r.st.words[ref]&wordChecking != 0 {
+			if e.grace.Stop() {
+				r.timers--
+			}
+			e.grace = nil
+		}
+	}
+	for _, ref := range r.abandoned {
+		if r.st.words[ref]&wordChecking != 0 && r.checks[ref] == nil {
+			r.st.evaluateInline(ref)
+		}
+	}
+}
+
+// abandonCheck gives up on a check that does not return. Its verdict will be dropped. A node that was not stopped stays in
+// need of a check, which nobody performs while the run is being left.
 func (r *Run) abandonCheck(ref Ref, e *evaluation) {
 	e.abandoned = true
 	delete(r.checks, ref)

@@ -79,3 +79,100 @@ func TestChecksThatDoNotReturn(t *testing.T) {
 		}
 	})
 }
+
+// A guard or a merge that does not return does not hold a run that is left: it is left behind after the grace, and asked again
+// when the run goes on.
+func TestChecksThatHoldALeave(t *testing.T) {
+	t.Parallel()
+	leave := func(run *kahn.Run) { run.Leave() }
+	for _, c := range []struct {
+		what   string
+		nested bool
+		limit  int
+		act    func(*kahn.Run) // nil is a Shutdown without patience
+		store  bool
+	}{
+		{"guard", false, 0, leave, false},
+		{"guard", false, 1, nil, false},
+		{"guard", true, 0, nil, true},
+		{"guard", true, 1, leave, true},
+		{"merge", false, 1, leave, true},
+		{"merge", true, 0, nil, false},
+	} {
+		inBubble(t, fmt.Sprintf("%s, nested %v, limit %d, shutdown %v, store %v", c.what, c.nested, c.limit, c.act == nil, c.store), func(t *testing.T) {
+			release, asked := make(chan struct{}), 0
+			ask := func() {
+				if asked++; asked == 1 {
+					<-release
+				}
+			}
+			g := graph(after("A"), after("B"), after("C", "X"))
+			x := kahn.Node{ID: "X", In: []kahn.Edge{{From: "A", Param: "p"}, {From: "B", Param: "p"}}}
+			if c.what == "guard" {
+				x.When = func(kahn.View) (bool, error) { ask(); return true, nil }
+			} else {
+				x.Merge = "stuck"
+				g.RegisterMerge("stuck", func([]kahn.Contribution) (any, error) { ask(); return 1, nil })
+			}
+			g.Add(x)
+			stuck := "X"
+			if c.nested {
+				g, stuck = graph(subgraph("S", g)), "S/X"
+			}
+			l := &lives{t: t, g: g, step: takes(ms), opts: []kahn.Option{kahn.Limit(c.limit), kahn.CancelGrace(100 * ms)}}
+			if c.store {
+				l.store = new(kahn.MemoryStore)
+			}
+			began := time.Now()
+			res, _ := l.next(10*ms, c.act)
+			if res.Status != kahn.RunSuspended || !slices.Equal(res.Abandoned, []string{stuck}) {
+				t.Errorf("%v, abandoned are %q", res.Status, res.Abandoned)
+			}
+			if took := time.Since(began); took > 120*ms {
+				t.Errorf("left after %v", took)
+			}
+			res, err := l.next(0, nil)
+			if err != nil || res.Status != kahn.RunCompleted || len(res.Abandoned) > 0 || asked != 2 {
+				t.Errorf("%v, %v, abandoned are %q, asked %d times", res.Status, err, res.Abandoned, asked)
+			}
+			close(release)
+			synctest.Wait()
+		})
+	}
+	inBubble(t, "one that returns in time is heard", func(t *testing.T) {
+		x := kahn.Node{ID: "X", When: func(kahn.View) (bool, error) { time.Sleep(50 * ms); return false, nil }}
+		l := &lives{t: t, g: graph(x, after("A", "X")), step: takes(ms), opts: []kahn.Option{kahn.CancelGrace(100 * ms)}}
+		if res, err := l.next(10*ms, leave); err != nil || res.Status != kahn.RunCompleted || len(res.Abandoned) > 0 {
+			t.Errorf("%v, %v, abandoned are %q", res.Status, err, res.Abandoned)
+		}
+	})
+	for _, c := range []struct {
+		name      string
+		after     time.Duration // of the stop
+		asked     int
+		abandoned []string
+	}{
+		{"a check that the grace has not ended goes on when the run is stopped instead", 50 * ms, 1, nil},
+		{"a check that was left behind is performed again when the run is stopped instead", 110 * ms, 2, []string{"X"}},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			asked := 0
+			x := kahn.Node{ID: "X", Cleanup: true, When: func(kahn.View) (bool, error) {
+				if asked++; asked == 1 {
+					time.Sleep(200 * ms)
+				}
+				return true, nil
+			}}
+			r := tryControlled(t, t.Context(), graph(x, kahn.Node{ID: "W", Do: takes(150 * ms)}), takes(ms), func(run *kahn.Run) {
+				time.Sleep(10 * ms)
+				run.Leave()
+				time.Sleep(c.after)
+				run.Cancel()
+			}, kahn.CancelGrace(100*ms))
+			time.Sleep(200 * ms) // for what was left behind
+			if n := r.node("X"); n.Status != kahn.Completed || asked != c.asked || !slices.Equal(r.Abandoned, c.abandoned) {
+				t.Errorf("X is %v, asked %d times, abandoned are %q", n.Status, asked, r.Abandoned)
+			}
+		})
+	}
+}

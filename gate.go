@@ -353,7 +353,8 @@ func (r *Run) waiting() (list []Wait) {
 
 // Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
 // returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
-// wait for their next attempt. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
+// wait for their next attempt. A guard or merge that does not return within [CancelGrace] is left behind, and its node is named
+// in Result.Abandoned; it is asked again when the run goes on. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
 // is stopped before its last record is written, and one that has no node left to start, ends as usual.
 func (r *Run) Leave() {
 	r.control(func(int64) {

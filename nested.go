@@ -379,6 +379,7 @@ func (r *Run) leave() {
 	}
 	r.leaving = true
 	r.st.hold = holdAll
+	r.leaveChecks()
 	if !r.plan.composite {
 		return
 	}
@@ -394,6 +395,7 @@ func (r *Run) stay(now int64) {
 		return
 	}
 	r.leaving = false
+	r.resumeChecks()
 	r.st.lift()
 	if r.st.asleep > 0 && r.st.onSuspend == SuspendStop {
 		r.st.hold = holdFresh

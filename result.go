@@ -30,8 +30,8 @@ type Result struct {
 	// Warnings are problems that did not change the outcome: sinks that panicked or got stuck, triggers that are unknown or
 	// leave out what feeds the nodes that they lead to.
 	Warnings []error
-	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context. Their
-	// goroutines are still at work.
+	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
+	// guards or merges did not return when they were stopped or the run was left. Their goroutines are still at work.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait

@@ -146,7 +146,7 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // When ctx ends first, what still runs is interrupted: the contexts of attempts end with the cause [ErrLeft]. A node whose step
 // returns an error then is ready again when the run goes on, and the attempt does not count against MaxAttempts; what a step
 // completes all the same is kept. A step that ignores its context for longer than [CancelGrace] is left behind and named in
-// Result.Abandoned: stop the process before the run goes on, or two attempts overlap. Neither cleanup nodes nor the end node are
+// Result.Abandoned, like a guard or merge that does not return: stop the process before the run goes on, or two attempts overlap. Neither cleanup nodes nor the end node are
 // run, since the run is not over. Shutdown waits for all that and returns the cause of ctx's end.
 //
 // A run that was stopped, or is stopped meanwhile, is not left: it ends as usual, with its cleanup. What it was to finish first,
