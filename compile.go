@@ -89,6 +89,9 @@ func (c *compiler) compile() (*Plan, *problems) {
 	}
 	c.number()
 	c.adjacency()
+	if !c.isPruned {
+		c.checkChoices()
+	}
 	c.shield()
 	c.findSides()
 	c.bindInputs()
@@ -341,6 +344,15 @@ func (c *compiler) checkNode(i int) {
 		bad(ErrBadValue, "it has both a When and a WhenExpr")
 	}
 	c.checkGate(n, bad)
+	switch {
+	case len(n.Choices) > 0 && isGate(n):
+		bad(ErrBadValue, "the choices of a gate are declared in Gate")
+	case len(n.Choices) > 0 && !isRouter(n):
+		bad(ErrBadValue, "it has Choices, but its output is not a label (set Routes, or kind %q)", KindCondition)
+	}
+	if text := badChoices(n.Choices); text != "" {
+		bad(ErrBadValue, "%s", text)
+	}
 	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n) || n.Sub != nil || n.Map != nil) {
 		bad(ErrBadValue, "Memo is for steps: the outputs of conditions, gates, triggers, composites and the end node depend on more than inputs")
 	}

@@ -47,6 +47,11 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		}
 		kind := CauseConditionError
 		err := w.protect(func() error {
+			if f.is(factMocked) && isGate(n) { // else the answer was judged when it came
+				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
+					return err
+				}
+			}
 			var matched bool
 			if c.Route, matched = w.run.plan.Route(ref, res.value); !matched && n.NoMatch == NoMatchFail {
 				kind = CauseNoBranchMatch

@@ -34,7 +34,8 @@ type Labeler interface {
 	BranchLabels() []string
 }
 
-// If returns a condition whose branches are labelled "true" and "false". It is an error boundary: its test may look at
+// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; another label is a problem of
+// Compile. It is an error boundary: its test may look at
 // the results of its ancestors, failed ones included, and handles their failure by completing.
 //
 // What is on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch
@@ -48,7 +49,7 @@ type Labeler interface {
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "go on", After: []string{"split", "big?"}})
 func If(id string, test func(View) (bool, error), after ...string) Node {
-	n := Node{ID: id, After: after}
+	n := Node{ID: id, After: after, Choices: []string{boolLabel(true), boolLabel(false)}}
 	if test != nil {
 		n.Test = func(v View) (any, error) { return test(v) }
 	}
@@ -57,7 +58,7 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 
 // Switch returns a condition whose branch is the label that choose returns, or the branch labelled "default". Like [If]
 // it is an error boundary, and a node on one of its branches may take data from any other node and still runs only if that
-// branch is taken.
+// branch is taken. Set the Choices of the node to have Compile check the labels of its edges.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {
@@ -184,6 +185,10 @@ var (
 		"approved": true, "approve": true, "true": true, "yes": true,
 		"rejected": false, "reject": false, "false": false, "no": false,
 	}
+
+	// The same words in the order in which people are told of them.
+	aliasWords     = []string{"true", "yes", "false", "no"}
+	gateAliasWords = []string{"approved", "approve", "true", "yes", "rejected", "reject", "false", "no"}
 )
 
 // router matches labels against the labelled out-edges of one condition. It is part of the plan and immutable.

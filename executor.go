@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/trace"
 	"sync"
@@ -180,6 +181,7 @@ func (r *Run) choosePlan() error {
 	}
 	if t := r.cfg.test; t != nil {
 		r.plan = t.plan(r.plan, nil)
+		return errors.Join(t.checkGates(r.plan, nil)...)
 	}
 	return nil
 }

@@ -9,6 +9,11 @@ import (
 // from outside. What the signal brings is the gate's output, and routes like that of a condition; beside the spellings of
 // true and false, approve, approved, reject and rejected match each other.
 //
+// A gate takes its choices only: Choices if it declares some, else the labels of its out-edges; and where one of these is
+// approved, approve, true, yes, rejected, reject, false or no, in any case, all of these words. Any other answer is refused with
+// a [*ChoiceError], and the gate waits on. A choice without an edge takes no branch. A gate with an edge labelled "default", and
+// one with neither Choices nor labelled edges, takes anything.
+//
 // While a node waits it holds neither a slot nor a goroutine. [Execute] goes on with everything that does not depend on it
 // and returns, when nothing else is left to do, a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run]
 // that was begun with [Start] lives on until [Run.Signal] answers, or until [Run.Leave].
@@ -18,6 +23,8 @@ type Gate struct {
 	Timeout time.Duration
 	// OnTimeout tells what happens then. Default: [GateFail].
 	OnTimeout GateTimeout
+	// Choices declares the answers that the gate takes. Default: the labels of its out-edges.
+	Choices []string `json:",omitempty"`
 }
 
 // GateTimeout tells what happens to a gate whose time is up.
@@ -26,7 +33,7 @@ type GateTimeout uint8
 // What happens to a gate whose time is up.
 const (
 	GateFail  GateTimeout = iota // it fails, with the cause gate_timeout
-	GateLabel                    // it completes with the output "timeout", which is also its label
+	GateLabel                    // it completes with the output "timeout", which is also its label: if it has labelled edges, one is "timeout" or "default"
 
 	gateTimeoutCount
 )
@@ -121,15 +128,27 @@ func isGate(n *Node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
 
-// answer is what a signal means for a gate, worked out without the lock: labels may be user code.
+// answer is what a signal means for a node, worked out without the lock: labels may be user code.
 type answer struct {
-	Outcome
-	signal any // what came
-	value  any // of a completed gate
-	err    error
+	Outcome     // of a gate
+	signal  any // what came
+	value   any // of a completed gate
+	err     error
 }
 
-func (r *Run) answer(ref Ref, value any) answer {
+// answer judges a signal. What is no choice of a gate is refused.
+func (r *Run) answer(ref Ref, value any) (answer, error) {
+	if !r.plan.facts[ref].is(factGate) {
+		return answer{signal: value}, nil
+	}
+	if err := r.plan.refuse(ref, r.path(ref), value); err != nil {
+		return answer{}, err
+	}
+	return r.gateOutcome(ref, value), nil
+}
+
+// gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
+func (r *Run) gateOutcome(ref Ref, value any) answer {
 	c := (&worker{run: r, task: Task{Token: Token{Ref: ref}}}).conclude(attemptResult{value: value})
 	return answer{c.Outcome, value, c.value, c.err}
 }
@@ -139,7 +158,8 @@ func (r *Run) answer(ref Ref, value any) answer {
 // reached; it does not wait then.
 //
 // The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
-// gate nor one that a step waits under is refused with [ErrUnknownGate], a node that was stopped or skipped with
+// gate nor one that a step waits under is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
+// [*ChoiceError], a node that was stopped or skipped with
 // [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
 // end with [ErrFinished].
 func (r *Run) Signal(gate string, value any) error {
@@ -159,9 +179,9 @@ func (r *Run) Signal(gate string, value any) error {
 			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
 		}
 	}
-	a := answer{signal: value}
-	if r.plan.facts[ref].is(factGate) {
-		a = r.answer(ref, value)
+	a, err := r.answer(ref, value)
+	if err != nil {
+		return err
 	}
 	err = ErrFinished
 	r.control(func(now int64) { err = r.signal(ref, a, now) })
@@ -249,7 +269,7 @@ func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 func (r *Run) gateTimedOut(ref Ref, now int64) {
 	r.wake(now)
 	if g := r.plan.nodes[ref].Gate; g.OnTimeout == GateLabel {
-		r.settleGate(ref, r.answer(ref, timeoutLabel), now) // no user code has a say in the labels of a string
+		r.settleGate(ref, r.gateOutcome(ref, timeoutLabel), now) // the label of a string needs no user code
 		return
 	}
 	err := fmt.Errorf("%w: no signal within %v", ErrTimeout, r.plan.nodes[ref].Gate.Timeout)
@@ -491,5 +511,10 @@ func (c *compiler) checkGate(n *Node, bad func(kind error, format string, args .
 	}
 	if n.Gate != nil && (n.Gate.Timeout < 0 || n.Gate.OnTimeout >= gateTimeoutCount) {
 		bad(ErrBadValue, "Gate: %v, %v", n.Gate.Timeout, n.Gate.OnTimeout)
+	}
+	if n.Gate != nil {
+		if text := badChoices(n.Gate.Choices); text != "" {
+			bad(ErrBadValue, "Gate.%s", text)
+		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Hash identifies the graph for snapshots: the hex SHA-256 of all that has a say in what a run of it comes to. It covers
 // nodes, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of
 // Go functions, which cannot be compared. It leaves out what only says when and how often things are done: Retry, Timeout,
-// OverallTimeout, Priority, Estimate, Groups and Key.
+// OverallTimeout, Priority, Estimate, Groups and Key; and the Choices of a condition, which are for Compile.
 func (p *Plan) Hash() string {
 	p.hashOnce.Do(func() {
 		p.hashes = make([]string, len(p.nodes))
@@ -28,7 +28,7 @@ func (p *Plan) Hash() string {
 
 // unhashed are the fields of a Node that do not belong to what it is; After and In are empty in a plan, and Sub has a plan
 // of its own.
-var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key"}
+var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key", "Choices"}
 
 // hashNode identifies a node with its in-edges and the defaults that it got.
 func (p *Plan) hashNode(ref Ref) string {

@@ -75,6 +75,7 @@ type held struct {
 
 	run     *Run // that goes on; nil until it is made
 	answers map[Ref]answer
+	refused []error // of signals that the snapshot had accepted for gates of another version of the graph
 }
 
 // holdNodes holds nodes against a plan. Those of the outermost run have hashes, which cover what is inside.
@@ -261,6 +262,11 @@ func (h *held) answer(name string, value any) error {
 	if _, twice := in.signals[ref]; twice {
 		return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(name))
 	}
+	if gate {
+		if err := in.plan.refuse(ref, name, value); err != nil {
+			return err
+		}
+	}
 	in.signals[ref] = value
 	return nil
 }
@@ -268,7 +274,8 @@ func (h *held) answer(name string, value any) error {
 // revive makes the nested runs, and works out what the signals mean, which may be user code: without the lock, and so it
 // leaves the run itself alone.
 func (h *held) revive(r *Run) {
-	h.run, h.answers = r, r.answers(h.signals)
+	h.run = r
+	h.answers, h.refused = r.answers(h.signals)
 	for _, in := range h.inside {
 		if !in.begun() {
 			continue
@@ -455,7 +462,7 @@ func (h *held) waiting() (n int) {
 func (h *held) continueWaits(now int64) {
 	h.settleOverdue(now)
 	h.each(func(h *held) { h.run.armWaits(now) })
-	h.each(func(h *held) { h.run.deliver(h.answers, now) })
+	h.each(func(h *held) { h.run.deliver(h.answers, h.refused, now) })
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
 	for _, in := range slices.Backward(inner[1:]) {
@@ -542,11 +549,15 @@ func (r *Run) armWaits(now int64) {
 	}
 }
 
-func (r *Run) deliver(answers map[Ref]answer, now int64) {
+// deliver delivers signals, and warns of those that were refused.
+func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
+	root := r.outermost()
+	for _, err := range refused {
+		root.warnings = append(root.warnings, fmt.Errorf("signal: %w", err))
+	}
 	for _, ref := range r.plan.declared {
 		if a, ok := answers[ref]; ok {
 			if err := r.signal(ref, a, now); err != nil {
-				root := r.outermost()
 				root.warnings = append(root.warnings, fmt.Errorf("signal for node %s: %w", quoteID(r.path(ref)), err))
 			}
 		}

@@ -33,7 +33,8 @@ type Test struct {
 	Mocks map[string]Mock
 	// Unmock names nodes that are real, with everything inside of them that has no mock of its own. It takes precedence over
 	// Mocks. A gate named here waits; any other gate without a mock completes with the output {"approved": true, "auto": true}
-	// and takes the branch labelled "approved".
+	// and takes the branch labelled "approved". If "approved" is none of its choices it needs a mock: an error before the run that
+	// matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
 	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
 	// composites are real then, and the nodes inside of composites are looked at one by one. Default: [MissingReal].
@@ -44,7 +45,8 @@ type Test struct {
 
 // Mock is what a node comes to in test mode: a Value, an Err, or what Do says. The zero Mock completes the node with a null
 // output. At most one of the fields may be set; the rest of the graph sees what it would see of a step. The value of a
-// condition or a gate is the label of its branch.
+// condition or a gate is the label of its branch. One that is none of the choices of a [Gate] is an error before the run, a
+// [*ChoiceError] that matches [ErrBadOption].
 //
 // The node is not started, and no node.started is published, but node.mocked. A mock is asked once: its failure is not retried.
 // A Sequence is asked for each attempt.
@@ -86,7 +88,8 @@ func (m *OnMissing) UnmarshalText(text []byte) error {
 	return enumParse(m, missingNames[:], text, "on missing")
 }
 
-// ErrNoMock fails a node that has no mock under [MissingFail].
+// ErrNoMock fails a node that has no mock under [MissingFail]. Before a run it refuses a gate without a mock that does not take
+// "approved".
 var ErrNoMock = errors.New("no mock")
 
 // A gate that nobody mocks completes in test mode as if it had been approved.
@@ -297,6 +300,39 @@ func (t *testMode) double(p *Plan, r Ref, within *double) *double {
 	return d
 }
 
+// checkGates refuses what cannot answer a gate: a mocked value that is no choice, and "approved" if that is none. What the Do of a
+// mock returns is judged when it is known.
+func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
+	for _, r := range p.declared {
+		n, d := &p.nodes[r], t.double(p, r, within)
+		switch {
+		case n.Disabled:
+		case isGate(n) && d.mock != nil:
+			mocks := d.mock.Sequence
+			if len(mocks) == 0 {
+				mocks = []Mock{*d.mock}
+			}
+			for _, m := range mocks {
+				if m.Err != nil || m.Do != nil {
+					continue
+				}
+				if err := p.refuse(r, d.path, m.Value); err != nil {
+					bad = append(bad, fmt.Errorf("%w: Test.Mocks: %w", ErrBadOption, err))
+				}
+			}
+		case isGate(n) && d.role == TestAuto:
+			if err := p.refuse(r, d.path, autoLabel); err != nil {
+				bad = append(bad, fmt.Errorf("%w: Test.Mocks: %w for gate %s: %w", ErrBadOption, ErrNoMock, quoteID(d.path), err))
+			}
+		case d.mock == nil && n.Map != nil && p.items[r] != nil:
+			bad = append(bad, t.checkGates(p.items[r], d)...)
+		case d.mock == nil && n.Map == nil && p.sub(r) != nil:
+			bad = append(bad, t.checkGates(p.sub(r), d)...)
+		}
+	}
+	return bad
+}
+
 // perform is an attempt of a mocked node.
 func (m *Mock) perform(n *Node, step *Step) (res attemptResult) {
 	if len(m.Sequence) > 0 {
@@ -313,7 +349,7 @@ func (m *Mock) perform(n *Node, step *Step) (res attemptResult) {
 
 // approve answers a gate that nobody mocks.
 func (r *Run) approve(ref Ref) answer {
-	a := r.answer(ref, autoLabel) // no user code has a say in the labels of a string
+	a := r.gateOutcome(ref, autoLabel) // the label of a string needs no user code
 	if a.Status == Completed {
 		a.value = autoOutput()
 	}

@@ -53,6 +53,7 @@ type Plan struct {
 	prunes   *prunes  // nil if there are no triggers
 	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
 	warnings []error
+	whole    *Plan // that this one was pruned from; nil if it was not
 
 	composite bool          // some node is a composite
 	subs      map[Ref]*Plan // what the Sub of a composite compiled to

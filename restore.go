@@ -22,7 +22,7 @@ import (
 //
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
 // unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
-// [ErrUnknownGate] or [ErrAnswered], two for the same node one that matches [ErrDuplicateGate], a snapshot of a run that is
+// [ErrUnknownGate] or [ErrAnswered], one that is none of the choices of a [Gate] a [*ChoiceError], two for the same node one that matches [ErrDuplicateGate], a snapshot of a run that is
 // over one that matches [ErrFinished], and one that says what no run can have come to one that matches [ErrBadValue]. Nothing
 // was run then. Apart from this, Resume is [Execute] with the option [From].
 func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals map[string]any, opts ...Option) (*Result, error) {
@@ -121,15 +121,18 @@ func (r *Run) earlySignals() error {
 	if len(r.cfg.signals) == 0 {
 		return nil
 	}
-	early := map[Ref]any{}
+	r.signals = map[Ref]answer{}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
 		if !ok || !r.plan.facts[ref].is(factGate) {
 			return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
 		}
-		early[ref] = r.cfg.signals[name]
+		a, err := r.answer(ref, r.cfg.signals[name])
+		if err != nil {
+			return err
+		}
+		r.signals[ref] = a
 	}
-	r.signals = r.answers(early)
 	return nil
 }
 
@@ -280,17 +283,19 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	}
 }
 
-// answers works out what the signals mean, without the lock: labels may be user code.
-func (r *Run) answers(signals map[Ref]any) map[Ref]answer {
-	answers := make(map[Ref]answer, len(signals))
-	for ref, value := range signals {
-		a := answer{signal: value}
-		if r.plan.facts[ref].is(factGate) {
-			a = r.answer(ref, value)
+// answers works out what the signals mean, without the lock: labels may be user code. refused are the errors of those that are no
+// choices, in the order of declaration.
+func (r *Run) answers(signals map[Ref]any) (answers map[Ref]answer, refused []error) {
+	answers = make(map[Ref]answer, len(signals))
+	for _, ref := range slices.Sorted(maps.Keys(signals)) {
+		a, err := r.answer(ref, signals[ref])
+		if err != nil {
+			refused = append(refused, err)
+			continue
 		}
 		answers[ref] = a
 	}
-	return answers
+	return answers, refused
 }
 
 // restoreWord restores the state of a node whose join has decided.

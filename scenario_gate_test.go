@@ -89,7 +89,7 @@ func TestScenarioGates(t *testing.T) {
 		want  string
 	}{
 		{false, "G:ok P:S/br R:ok"}, {true, "G:ok P:ok R:S/br"}, {"Approved", "G:ok P:ok R:S/br"}, {"no", "G:ok P:S/br R:ok"},
-		{map[string]any{"branch": "reject"}, "G:ok P:S/br R:ok"}, {"perhaps", "G:ok P:S/br R:S/br"},
+		{map[string]any{"branch": "reject"}, "G:ok P:S/br R:ok"}, {" Yes ", "G:ok P:ok R:S/br"},
 	} {
 		inBubble(t, fmt.Sprintf("214 the answer %v routes", row.value), func(t *testing.T) {
 			g := graph(gate("G"), branch("P", "G", "approve"), branch("R", "G", "reject"))

@@ -146,7 +146,7 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 		return nil, err
 	}
 	q.inputs = slices.DeleteFunc(q.inputs, func(need needsInput) bool { return !slices.Contains(p.inputs, need) })
-	q.pruned = pruned
+	q.pruned, q.whole = pruned, p
 	q.warnings = p.prunedInputs(r, active)
 	return q, nil
 }

@@ -89,6 +89,7 @@ func init() {
 		prose("test", func(n *node) *string { return &n.TestExpr }),
 		flag("routes", func(n *node) *bool { return &n.Routes }),
 		enum("no_match", func(n *node) *kahn.NoMatch { return &n.NoMatch }),
+		names("choices", func(n *node) *[]string { return &n.Choices }),
 		subgraph("graph", func(n *node) **kahn.Graph { return &n.Sub }),
 		optional("map", &mapRecord, func(n *node) **kahn.Map { return &n.Map }),
 		optional("loop", &loopRecord, func(n *node) **kahn.Loop { return &n.Loop }),
@@ -142,6 +143,7 @@ func init() {
 	gateRecord = record[kahn.Gate]{fields: []field[kahn.Gate]{
 		duration("timeout", func(g *kahn.Gate) *time.Duration { return &g.Timeout }),
 		enum("on_timeout", func(g *kahn.Gate) *kahn.GateTimeout { return &g.OnTimeout }),
+		names("choices", func(g *kahn.Gate) *[]string { return &g.Choices }),
 	}}
 	portRecord = record[kahn.Port]{required: []string{"name"}, fields: []field[kahn.Port]{
 		name("name", func(p *kahn.Port) *string { return &p.Name }),

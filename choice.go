@@ -1,0 +1,194 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
+)
+
+// ErrChoice answers a signal for a gate that does not offer the answer as a choice. The error is a [*ChoiceError].
+var ErrChoice = errors.New("no such choice")
+
+// ChoiceError says that an answer is none of the choices of a gate. It matches [ErrChoice].
+type ChoiceError struct {
+	// Node is the path of the gate.
+	Node string
+	// Answer is the label of the answer, or, if it has none, the answer as text, shortened to about a kilobyte.
+	Answer string
+	// Choices are the choices of the gate: as declared, or the labels of its edges in the order of declaration, then the words
+	// that mean the same as one of them or the opposite. See [Gate].
+	Choices []string
+}
+
+// Error names the gate and the answer, lists the choices, and suggests one if the answer looks like a slip.
+func (e *ChoiceError) Error() string {
+	return fmt.Sprintf("node %s: %v: %s; choose one of %s%s", quoteID(e.Node), ErrChoice, quoteID(e.Answer), quoteList(e.Choices),
+		didYouMean(e.Answer, e.Choices))
+}
+
+// Is reports whether target is [ErrChoice].
+func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
+
+// didYouMean is the end of a message about a name that is none of the choices: a suggestion, if one of them is near.
+func didYouMean(name string, choices []string) string {
+	if meant, ok := nearest.Name(name, choices); ok {
+		return "; did you mean " + quoteID(meant) + "?"
+	}
+	return ""
+}
+
+// quoteList renders names in a message, the first of them if they are many.
+func quoteList(names []string) string {
+	const most = 20
+	var b strings.Builder
+	for i, name := range names {
+		switch {
+		case i == most:
+			fmt.Fprintf(&b, ", and %d more", len(names)-most)
+			return b.String()
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteID(name))
+	}
+	return b.String()
+}
+
+// choices are the answers that are expected of a gate or a condition: the declared ones, else the labels of its out-edges, and
+// where one of these is in an alias class all words of both classes. Nil: any. A choice need not have an edge: it takes no
+// branch then.
+func (p *Plan) choices(ref Ref) []string {
+	if p.whole != nil { // a trigger may have left edges out whose labels are choices all the same
+		p, ref = p.whole, p.whole.ids[p.nodes[ref].ID]
+	}
+	n, list := &p.nodes[ref], []string(nil)
+	if f := &p.facts[ref]; f.router >= 0 {
+		router := p.routers[f.router]
+		if router.fallback >= 0 {
+			return nil
+		}
+		list = router.labels
+	}
+	if declared := n.declaredChoices(); len(declared) > 0 {
+		list = declared
+	}
+	return withAliases(list, n.Kind == KindGate)
+}
+
+// declaredChoices are the choices that the node itself lists.
+func (n *Node) declaredChoices() []string {
+	if isGate(n) {
+		if n.Gate == nil {
+			return nil
+		}
+		return n.Gate.Choices
+	}
+	return n.Choices
+}
+
+// withAliases adds to labels, where one of them is in an alias class, all words of both classes.
+func withAliases(labels []string, gate bool) []string {
+	words, classes := aliasWords, aliases
+	if gate {
+		words, classes = gateAliasWords, gateAliases
+	}
+	if !slices.ContainsFunc(labels, func(label string) bool { return isAlias(classes, label) }) {
+		return labels
+	}
+	list := slices.Clone(labels)
+	for _, word := range words {
+		if !slices.Contains(list, word) {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+func isAlias(classes map[string]bool, label string) bool {
+	_, ok := classes[strings.ToLower(label)]
+	return ok
+}
+
+// isChoice reports whether an answer with the given labels is one of the choices, which have their aliases.
+func isChoice(labels, choices []string, gate bool) bool {
+	classes := aliases
+	if gate {
+		classes = gateAliases
+	}
+	for _, label := range labels {
+		if !slices.Contains(choices, label) && !(isAlias(classes, label) && slices.Contains(choices, strings.ToLower(label))) {
+			return false
+		}
+	}
+	return len(labels) > 0
+}
+
+// refuse returns a [*ChoiceError] if the answer is no choice of the gate, which the error names by path. A Labeler is user code;
+// if it panics nothing is said here: that fails the gate.
+func (p *Plan) refuse(ref Ref, path string, answer any) error {
+	choices := p.choices(ref)
+	if choices == nil {
+		return nil
+	}
+	var labels []string
+	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, p.nodes[ref].Kind == KindGate) {
+		return nil
+	}
+	text := strings.Join(labels, ", ")
+	if len(labels) == 0 {
+		text = valueText(answer)
+	}
+	return &ChoiceError{Node: path, Answer: foreign.Shorten(text), Choices: slices.Clone(choices)}
+}
+
+// checkChoices reports what of the choices of a node does not fit the labels of its out-edges.
+func (c *compiler) checkChoices() {
+	p := c.p
+	for _, ref := range p.declared {
+		n, f := &p.nodes[ref], &p.facts[ref]
+		if g := n.Gate; isGate(n) && g != nil && g.OnTimeout == GateLabel && f.router >= 0 {
+			router := p.routers[f.router]
+			if _, ok := router.byLabel[timeoutLabel]; !ok && router.fallback < 0 {
+				c.add("node %s: %w: the gate answers %q when its time is up, but no edge has this label, nor %q; its labels are %s",
+					quoteID(n.ID), ErrBadValue, timeoutLabel, defaultLabel, quoteList(router.labels))
+			}
+		}
+	}
+	for i := range p.edges {
+		e := &p.edges[i]
+		if e.flags&arcLabelled == 0 || e.Label == defaultLabel {
+			continue
+		}
+		n := &p.nodes[e.from]
+		declared := n.declaredChoices()
+		if len(declared) == 0 || isGate(n) && n.Gate.OnTimeout == GateLabel && e.Label == timeoutLabel {
+			continue
+		}
+		gate := n.Kind == KindGate
+		if choices := withAliases(declared, gate); !isChoice([]string{e.Label}, choices, gate) {
+			c.add("edge %s -> %s: %w: the label %s can never match: the choices of %s are %s%s", quoteID(e.From), quoteID(e.To), ErrBadEdge,
+				quoteID(e.Label), quoteID(e.From), quoteList(choices), didYouMean(e.Label, choices))
+		}
+	}
+}
+
+// badChoices reports what is wrong with a list of choices itself, or "".
+func badChoices(choices []string) string {
+	seen := make(map[string]bool, len(choices))
+	for _, choice := range choices {
+		switch {
+		case choice == "" || strings.TrimSpace(choice) != choice:
+			return fmt.Sprintf("Choices: %s is empty or has space around it", quoteID(choice))
+		case choice == defaultLabel:
+			return fmt.Sprintf("Choices: %q is the branch of all other answers, and no answer", defaultLabel)
+		case seen[choice]:
+			return fmt.Sprintf("Choices: %s is declared twice", quoteID(choice))
+		}
+		seen[choice] = true
+	}
+	return ""
+}
