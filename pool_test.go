@@ -1,7 +1,6 @@
 package kahn_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -280,15 +279,7 @@ func randomRunner(t *testing.T, seed uint64) {
 			t.Errorf("%d of %q at once, limit %d", x.most[name], name, bound.limit)
 		}
 		if times := x.starts[name]; bound.rate != (kahn.Rate{}) {
-			slices.Sort(times)
-			for i := range times {
-				for j := i; j < len(times); j++ {
-					allowed := cmp.Or(bound.rate.Burst, 1) + int(int64(times[j]-times[i])*int64(bound.rate.Starts)/int64(bound.rate.Per))
-					if j-i+1 > allowed {
-						t.Errorf("%q, %v: %d starts within %v, %d allowed", name, bound.rate, j-i+1, times[j]-times[i], allowed)
-					}
-				}
-			}
+			withinRate(t, name, bound.rate, times)
 		}
 	}
 	idle(t, rn)

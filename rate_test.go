@@ -370,14 +370,20 @@ func randomRates(t *testing.T, seed uint64) {
 		if rate == (kahn.Rate{}) {
 			continue
 		}
-		slices.Sort(times)
-		burst := cmp.Or(rate.Burst, 1)
-		for i := range times { // every window that begins with a start
-			for j := i; j < len(times); j++ {
-				allowed := burst + int(int64(times[j]-times[i])*int64(rate.Starts)/int64(rate.Per))
-				if j-i+1 > allowed {
-					t.Errorf("%q, %v: %d starts within %v, %d allowed", bound, rate, j-i+1, times[j]-times[i], allowed)
-				}
+		withinRate(t, bound, rate, times)
+	}
+}
+
+// withinRate expects that no window in which something started, at the given times, holds more starts than the rate allows.
+func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duration) {
+	t.Helper()
+	slices.Sort(times)
+	burst := cmp.Or(rate.Burst, 1)
+	for i := range times { // every window that begins with a start
+		for j := i; j < len(times); j++ {
+			allowed := burst + int(int64(times[j]-times[i])*int64(rate.Starts)/int64(rate.Per))
+			if j-i+1 > allowed {
+				t.Errorf("%q, %v: %d starts within %v, %d allowed", bound, rate, j-i+1, times[j]-times[i], allowed)
 			}
 		}
 	}
