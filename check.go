@@ -137,9 +137,10 @@ func (w *worker) evaluate() (res checkResult) {
 	if n.When != nil {
 		pass := true
 		err := w.protect(func() (err error) {
-			pass, err = n.When(View{run: r, ref: ref})
+			pass, err = n.When(View{run: r, ref: ref, judge: true})
 			return err
 		})
+		err = r.slip(ref, err)
 		if err != nil {
 			err = bounded(err)
 			res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)

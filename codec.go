@@ -173,7 +173,7 @@ func (t Types) form(value any, depth int) (any, error) {
 		return tag("error", formOfError(err)), nil
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w: type %v is not registered", ErrNotEncodable, typ)
+		return nil, fmt.Errorf("%w: type %v is not registered; see Types and the option Encoding", ErrNotEncodable, typ)
 	}
 	form, err := t.formOf(reflect.ValueOf(value), depth)
 	return tag(name, form), err

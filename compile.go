@@ -96,6 +96,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.findSides()
 	c.bindInputs()
 	c.nest()
+	c.checkTexts()
 	c.schedule()
 	c.group()
 	c.initialWords()

@@ -268,6 +268,9 @@ func (c *compiler) nestLoop(r Ref) {
 		if parsed, err = c.parse(&p.nodes[r], "UntilExpr", loop.UntilExpr); err != nil {
 			c.addErr(err)
 		}
+		if checker, ok := parsed.(Checker); ok && c.subs[p.decl[r]] != nil {
+			c.checkText(&p.nodes[r], fieldChecker{"UntilExpr", checker}, c.subs[p.decl[r]], everyNode)
+		}
 	}
 	if p.loops == nil {
 		p.loops = map[Ref]func(View) (bool, error){}

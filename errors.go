@@ -53,6 +53,9 @@ var (
 	ErrType = errors.New("wrong type")
 	// ErrNoValue is returned where there is no value: the node did not complete, or the edge delivered nothing.
 	ErrNoValue = errors.New("no value")
+	// ErrNotAncestor answers a guard or a condition that asks its [View], by something other than [View.Has], for a node that is
+	// none of the ancestors.
+	ErrNotAncestor = errors.New("not an ancestor")
 	// ErrUnknownKind is what [Mux] fails a node with whose Kind it does not have.
 	ErrUnknownKind = errors.New("unknown kind")
 	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge.
@@ -100,7 +103,7 @@ var sentinels = map[string]error{
 	"timeout": ErrTimeout, "run_timeout": ErrRunTimeout, "cancelled": ErrCancelled, "node_stopped": ErrNodeStopped,
 	"aborted": ErrAborted, "superseded": ErrSuperseded, "late_failure": ErrLateFailure, "goexit": ErrGoexit,
 	"no_match": ErrNoMatch, "call_aborted": ErrCallAborted, "unknown_kind": ErrUnknownKind, "type": ErrType,
-	"no_value": ErrNoValue, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
+	"no_value": ErrNoValue, "not_ancestor": ErrNotAncestor, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
 	"not_encodable": ErrNotEncodable, "duplicate_gate": ErrDuplicateGate, "cyclic": ErrCyclicError,
 	"deadline": context.DeadlineExceeded, "canceled": context.Canceled,
 }

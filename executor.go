@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/trace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -303,6 +304,8 @@ type Run struct {
 	signals   map[Ref]answer // of gates that were not reached yet
 	durable   *durable       // the outermost run's; nil without a store
 	warnings  []error
+	slips     map[Ref]error // see noteSlip
+	slipped   atomic.Bool   // there was one; not guarded
 
 	failedGroups []groupFailure // of those that stop their members, each once: see groupFailed
 

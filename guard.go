@@ -24,6 +24,15 @@ type Expression interface {
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
+// Checker is implemented by an [Expression] that can tell before anything runs what is wrong with it in its place. Compile asks it
+// for guards if the graph has StrictGuards, and for conditions and the tests of loops always.
+type Checker interface {
+	// Check returns what is wrong, or nil. ancestor returns nil for the id of a node that the expression will see, and an
+	// error that matches [ErrNotAncestor] for any other one. An expression that only asks whether there is a node, as by
+	// [View.Has], need not ask for it here.
+	Check(ancestor func(id string) error) error
+}
+
 // evaluationTimeout is the time that an expression has. A worker is kept busy by it, and no stop interrupts it.
 const evaluationTimeout = time.Second
 
@@ -69,6 +78,49 @@ type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
 	input, output Contract
+	checkers      []fieldChecker
+}
+
+// fieldChecker is the Checker of a text, with the field that it stands in.
+type fieldChecker struct {
+	field string
+	Checker
+}
+
+// look adds the Checker of an expression, if it has one.
+func (l *lowered) look(field string, e Expression) {
+	if checker, ok := e.(Checker); ok {
+		l.checkers = append(l.checkers, fieldChecker{field, checker})
+	}
+}
+
+// checkTexts asks guards and conditions about the nodes that they name, once it is known what leads where. In what a trigger left of
+// a graph nodes may be missing that are there when another one fires.
+func (c *compiler) checkTexts() {
+	if c.isPruned {
+		return
+	}
+	for _, r := range c.p.declared {
+		if l := c.lowered[c.p.decl[r]]; l != nil {
+			for _, checker := range l.checkers {
+				c.checkText(&c.p.nodes[r], checker, c.p, r)
+			}
+		}
+	}
+}
+
+func (c *compiler) checkText(n *Node, checker fieldChecker, p *Plan, r Ref) {
+	err := contain(func() error {
+		return checker.Check(func(id string) error {
+			if _, ok := p.sees(r, id); ok {
+				return nil
+			}
+			return p.notAncestor(r, id)
+		})
+	})
+	if err != nil {
+		c.add("node %s: %s: %w: %w", quoteID(n.ID), checker.field, ErrBadExpression, bounded(err))
+	}
 }
 
 // plant puts the functions and contracts into the plan.
@@ -98,6 +150,9 @@ func (c *compiler) lower(i int) {
 	if n.WhenExpr != "" {
 		switch e, err := c.parse(n, "WhenExpr", n.WhenExpr); {
 		case e != nil:
+			if c.g.StrictGuards {
+				l.look("WhenExpr", e)
+			}
 			l.when = func(v View) (bool, error) {
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
@@ -114,6 +169,7 @@ func (c *compiler) lower(i int) {
 		if err != nil {
 			c.addErr(err)
 		}
+		l.look("TestExpr", e)
 		l.test = func(v View) (any, error) { return evaluate(e, v) }
 	}
 	l.input = c.contract(n, "InputSchema", n.InputSchema)

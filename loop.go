@@ -132,9 +132,10 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	soFar = comp.before.with(child, n.Loop.Collect)
 	again := false
 	err := w.protect(func() (err error) {
-		again, err = r.plan.loops[ref](View{run: child, ref: everyNode})
+		again, err = r.plan.loops[ref](View{run: child, ref: everyNode, judge: true})
 		return err
 	})
+	err = child.slip(everyNode, err)
 	switch {
 	case err != nil:
 		return w.failure(attemptResult{err: bounded(err), kind: CauseConditionError}), soFar, false

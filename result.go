@@ -149,7 +149,7 @@ func Output[T any](r *Result, id string) (T, error) {
 	if !ok {
 		return *new(T), fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
 	}
-	return typed[T](n.Output, n.Status == Completed, "output of", id)
+	return typed[T](n.Output, n.Status == Completed, "output of", id, func() string { return "it is " + n.Status.String() })
 }
 
 // estimate returns how long the nodes of a plan took in this run, by id.

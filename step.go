@@ -412,35 +412,3 @@ func (s *Step) end(cause *stopCause) {
 		}
 	}
 }
-
-// Param returns a parameter as a T. It is exact: a value of another type is an error that matches [ErrType], a missing or
-// null one an error that matches [ErrNoValue].
-func Param[T any](s *Step, name string) (T, error) {
-	v, ok := s.Param(name)
-	return typed[T](v, ok, "parameter", name)
-}
-
-// Upstream returns what the edge from a node delivered as a T. It is exact: a value of another type is an error that
-// matches [ErrType], a missing or null one an error that matches [ErrNoValue].
-func Upstream[T any](s *Step, id string) (T, error) {
-	v, ok := s.Upstream(id)
-	return typed[T](v, ok, "upstream", id)
-}
-
-// Root returns a root input as a T. It is exact: a value of another type is an error that matches [ErrType], a missing or null one
-// an error that matches [ErrNoValue].
-func Root[T any](s *Step, name string) (T, error) {
-	v, ok := s.Root(name)
-	return typed[T](v, ok, "root input", name)
-}
-
-func typed[T any](v any, ok bool, what, name string) (T, error) {
-	t, is := v.(T)
-	switch {
-	case is:
-		return t, nil
-	case !ok || v == nil:
-		return t, fmt.Errorf("%s %s: %w", what, quoteID(name), ErrNoValue)
-	}
-	return t, fmt.Errorf("%s %s: %w: %T instead of %T", what, quoteID(name), ErrType, v, *new(T))
-}

@@ -1,13 +1,22 @@
 package kahn
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"slices"
+)
 
 // View is what a guard, a condition or a step may see of the run: the node itself, root inputs, and the results of its
-// ancestors. Asked for any other node it says [Idle], nil and nil. An ancestor that still runs, possible only behind an
-// early join, shows its current status.
+// ancestors. An ancestor that still runs, possible only behind an early join, shows its current status.
+//
+// Asked for the status, the output or the error of any other node it says [Idle], nil and nil, and the guard or condition that
+// asked fails with [ErrNotAncestor]: a guard as its GuardErrors say, a condition and the test of a loop with
+// [CauseConditionError]. To ask without an error there is [View.Has]. A node that a trigger has left out of the run is no
+// mistake, and the View of a [Step] only says [Idle], nil and nil.
 type View struct {
-	run *Run
-	ref Ref
+	run   *Run
+	ref   Ref
+	judge bool // of a guard, a condition or the test of a loop
 }
 
 // ID returns the id of the node that looks.
@@ -49,7 +58,7 @@ func (v View) Has(id string) bool {
 
 // Status returns the status of an ancestor.
 func (v View) Status(id string) Status {
-	r, ok := v.ancestor(id)
+	r, ok := v.ask(id)
 	if !ok {
 		return Idle
 	}
@@ -60,7 +69,7 @@ func (v View) Status(id string) Status {
 
 // Output returns the output of an ancestor, or nil if it has not completed.
 func (v View) Output(id string) any {
-	r, ok := v.ancestor(id)
+	r, ok := v.ask(id)
 	if !ok {
 		return nil
 	}
@@ -76,7 +85,7 @@ func (v View) Output(id string) any {
 // Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]; and that
 // of a map that completed although some of its items failed: a [*MapError].
 func (v View) Err(id string) error {
-	r, ok := v.ancestor(id)
+	r, ok := v.ask(id)
 	if !ok {
 		return nil
 	}
@@ -102,15 +111,86 @@ func (v View) RunStatus() RunStatus {
 	return status
 }
 
-// ancestor looks a node up. It takes no time that grows with the graph where ancestry knows the answer at once.
-func (v View) ancestor(id string) (Ref, bool) {
-	p := v.run.plan
+// ancestor looks a node up that the one that looks may see.
+func (v View) ancestor(id string) (Ref, bool) { return v.run.plan.sees(v.ref, id) }
+
+// sees looks a node up that another one may see. It takes no time that grows with the graph where ancestry knows the answer at
+// once.
+func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 	target, ok := p.ids[id]
-	if !ok || target >= v.ref {
+	if !ok || target >= r {
 		return noRef, false
 	}
-	if v.ref == p.end || v.ref == everyNode || len(p.edgesFrom(v.ref, target)) > 0 || p.isAncestor(target, v.ref) {
+	if r == p.end || r == everyNode || len(p.edgesFrom(r, target)) > 0 || p.isAncestor(target, r) {
 		return target, true
 	}
 	return noRef, false
+}
+
+// ask is ancestor for who expects that there is one.
+func (v View) ask(id string) (Ref, bool) {
+	r, ok := v.ancestor(id)
+	if !ok && v.judge {
+		v.run.noteSlip(v.ref, id)
+	}
+	return r, ok
+}
+
+// noteSlip keeps, for who has called the guard or the condition of a node, that it asked for a node that is no ancestor: the first
+// such question.
+func (r *Run) noteSlip(ref Ref, id string) {
+	if slices.Contains(r.plan.pruned, id) {
+		return
+	}
+	err := r.plan.notAncestor(ref, id)
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	if r.slips == nil {
+		r.slips = map[Ref]error{}
+	}
+	if r.slips[ref] == nil {
+		r.slips[ref] = err
+	}
+	r.slipped.Store(true)
+}
+
+// slip returns, once, what noteSlip has kept for a node, together with the error of the guard or the condition itself.
+func (r *Run) slip(ref Ref, err error) error {
+	if !r.slipped.Load() {
+		return err
+	}
+	r.st.mu.Lock()
+	slip := r.slips[ref]
+	delete(r.slips, ref)
+	r.st.mu.Unlock()
+	switch {
+	case slip == nil:
+		return err
+	case err == nil:
+		return slip
+	}
+	return fmt.Errorf("%w: %w", slip, err)
+}
+
+// notAncestor is the error of asking for a node that is none of the ancestors of another one. The nearest ancestors are where it looks for
+// what was meant: not many, so that a slip in a large graph costs no more than one in a small one.
+func (p *Plan) notAncestor(r Ref, id string) error {
+	const most = 50
+	var near []string
+	if r == everyNode || r == p.end {
+		for _, n := range p.nodes[:min(len(p.nodes), most)] {
+			near = append(near, n.ID)
+		}
+		return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
+	}
+	seen, queue := map[Ref]bool{}, []Ref{r}
+	for head := 0; head < len(queue) && len(near) < most; head++ {
+		for _, i := range p.in.row(queue[head]) {
+			if from := p.edges[i].from; !seen[from] && len(near) < most {
+				seen[from] = true
+				queue, near = append(queue, from), append(near, p.nodes[from].ID)
+			}
+		}
+	}
+	return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
 }

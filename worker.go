@@ -408,8 +408,9 @@ func (w *worker) performOwn(n *Node) (res attemptResult) {
 	case n.Kind == KindTrigger:
 		res.value = r.payload()
 	case n.Test != nil:
-		if res.value, res.err = n.Test(View{run: r, ref: step.ref}); res.err != nil {
-			res.kind = CauseConditionError
+		res.value, res.err = n.Test(View{run: r, ref: step.ref, judge: true})
+		if res.err = r.slip(step.ref, res.err); res.err != nil {
+			res.value, res.kind = nil, CauseConditionError
 		}
 	case n.Do != nil && !r.wrapped:
 		res.value, res.err = n.Do(step, step)

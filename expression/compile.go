@@ -19,8 +19,11 @@ import (
 type part func(*evaluation) (any, error)
 
 type compiler struct {
-	source file.Source
-	parts  int
+	source  file.Source
+	parts   int
+	hoping  int      // the depth of calls of exists, which may ask for what is not there
+	nodes   []string // that the text asks for otherwise
+	strange []error  // statuses compared with texts that are no status
 }
 
 func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
@@ -162,6 +165,8 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	if !ok {
 		return nil, c.errorf(n, "operator %s is not supported", n.Operator)
 	}
+	c.checkStatuses(n.Left, n.Right)
+	c.checkStatuses(n.Right, n.Left)
 	return func(e *evaluation) (any, error) {
 		a, err := left(e)
 		if err != nil {
@@ -229,6 +234,10 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) (part, error) 
 		default:
 			return nil, c.errorf(n, "exists takes a path")
 		}
+	}
+	if name == "exists" {
+		c.hoping++
+		defer func() { c.hoping-- }()
 	}
 	x, err := c.compile(args[0])
 	if err != nil {
@@ -335,6 +344,9 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 		id, err := literal("the id of a node")
 		if err != nil {
 			return nil, err
+		}
+		if c.hoping == 0 {
+			c.nodes = append(c.nodes, id)
 		}
 		what, err := literal("output, status or error")
 		if err != nil {

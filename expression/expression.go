@@ -2,7 +2,7 @@
 // needs:
 //
 //	g.Evaluator = expression.Evaluator{}
-//	g.StrictGuards = true // a text that cannot be read is found by Compile
+//	g.StrictGuards = true // a text that cannot be read, or asks for a node that it will not see, is found by Compile
 //
 //	kahn.Node{ID: "open-pr", After: []string{"classify"}, WhenExpr: `$nodes.classify.output.score > 0.8`}
 //
@@ -103,7 +103,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &expression{run}, nil
+	return &expression{run, c.nodes, c.strange}, nil
 }
 
 // unbrace turns double braces into parentheses of the same width, so that positions stay what they are. What stands in
@@ -132,7 +132,11 @@ func unbrace(text string) string {
 	return string(b)
 }
 
-type expression struct{ run part }
+type expression struct {
+	run     part
+	nodes   []string // that the text asks for, other than by exists
+	strange []error  // see checkStatuses
+}
 
 // Evaluate implements [kahn.Expression].
 func (e *expression) Evaluate(ctx context.Context, v kahn.View) (any, error) {

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -17,7 +18,12 @@ func (s *state) line(e kahn.Event) string {
 		return fmt.Sprintf("%s in %s", s.summary(), seconds(payload.Duration))
 	case kahn.Retried:
 		return fmt.Sprintf("%s: attempt %d failed, the next one in %s: %v: %s",
-			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, errorText(payload.Err))
+			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, causeless(payload.Cause, payload.Err))
+	case kahn.LogRecord:
+		if e.Attempt > 0 || payload.Level < slog.LevelWarn {
+			return "" // a step's own log is the host's
+		}
+		return path(e) + ": " + payload.Message // such as a guard that could not decide and let its node run
 	case kahn.NodeCompleted:
 		text := fmt.Sprintf("%s: completed in %s", path(e), seconds(payload.Duration))
 		if len(payload.Labels) > 0 {

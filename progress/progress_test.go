@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -122,6 +123,39 @@ func TestPlainLog(t *testing.T) {
 		}
 	})
 	golden(t, "testdata/plain.txt", log.String())
+}
+
+// A guard that could not decide, and let its node run, has a line; what steps log has none. A panic is called one once.
+func TestPlainLogOfGuards(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		var g kahn.Graph
+		g.Add(kahn.Node{ID: "A"}, kahn.Node{ID: "B", After: []string{"A"}, When: func(v kahn.View) (bool, error) { return v.Output("C") == nil, nil }})
+		p := New(&log, Plain)
+		sink, checked := watched(t, &g, p.Event)
+		res, _ := kahn.Execute(t.Context(), &g, func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Log(slog.LevelWarn, "own")
+			if s.ID() == "B" {
+				panic("oh")
+			}
+			return nil, nil
+		}, kahn.OnEvent(sink))
+		checked(res)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	want := `00:00 run started: 2 nodes
+00:00 A: started
+00:00 A: completed in 0.000s
+00:00 B: guard could not decide: not an ancestor: "C" (there is "A")
+00:00 B: started
+00:00 B: failed after 0.000s: panic: oh
+00:00 [2/2] run failed: 1 failed in 0.000s
+`
+	if log.String() != want {
+		t.Errorf("got\n%s", log.String())
+	}
 }
 
 func golden(t *testing.T, file, got string) {

@@ -155,9 +155,14 @@ func describe(e kahn.NodeEnded) string {
 		text += ", left behind"
 	}
 	if e.Err != nil {
-		text += ": " + errorText(e.Err)
+		text += ": " + causeless(e.Cause, e.Err)
 	}
 	return text
+}
+
+// causeless is errorText for a text that the cause already stands in front of: a panic says itself that it is one.
+func causeless(cause kahn.CauseKind, err error) string {
+	return strings.TrimPrefix(errorText(err), cause.String()+": ")
 }
 
 // errorText is the text of a step's error, without what names the node. A user's error is rendered by a NodeError, which

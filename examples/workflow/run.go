@@ -154,6 +154,9 @@ func (h *host) print(e kahn.Event) {
 // report says what became of the run, and of every node that did not complete.
 func report(w io.Writer, res *kahn.Result) {
 	for n := range res.Nodes() {
+		if n.GuardErr != nil {
+			fmt.Fprintf(w, "%s: guard could not decide: %v\n", n.ID, n.GuardErr)
+		}
 		switch n.Status {
 		case kahn.Completed, kahn.Idle, kahn.Waiting:
 		case kahn.Skipped:

@@ -1,0 +1,87 @@
+package kahn
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Param returns a parameter of the step as a T. It is exact: a value of another type is an error that matches [ErrType], no
+// value one that matches [ErrNoValue] and says why there is none: the node has no such parameter, nothing was delivered, or it is
+// null.
+func Param[T any](s *Step, name string) (T, error) {
+	v, ok := s.Param(name)
+	return typed[T](v, ok, "parameter", name, func() string { return s.noParam(name) })
+}
+
+// Upstream returns what the edge from a node delivered as a T. Errors are those of [Param].
+func Upstream[T any](s *Step, id string) (T, error) {
+	v, ok := s.Upstream(id)
+	return typed[T](v, ok, "upstream", id, func() string { return s.noUpstream(id) })
+}
+
+// Root returns a root input as a T. Errors are those of [Param].
+func Root[T any](s *Step, name string) (T, error) {
+	v, ok := s.Root(name)
+	return typed[T](v, ok, "root input", name, func() string { return s.noRoot(name) })
+}
+
+// typed returns v as a T. missing says why there is no value.
+func typed[T any](v any, ok bool, what, name string, missing func() string) (T, error) {
+	t, is := v.(T)
+	switch {
+	case is && ok:
+		return t, nil
+	case !ok:
+		return t, fmt.Errorf("%s %s: %w: %s", what, quoteID(name), ErrNoValue, missing())
+	case v == nil:
+		return t, fmt.Errorf("%s %s: %w: it is null", what, quoteID(name), ErrNoValue)
+	}
+	return t, fmt.Errorf("%s %s: %w: %T instead of %T", what, quoteID(name), ErrType, v, *new(T))
+}
+
+// noParam says why the step has no value for a parameter.
+func (s *Step) noParam(name string) string {
+	var names []string
+	s.run.eachParam(s.ref, func(name string) { names = append(names, name) })
+	if slices.Contains(names, name) {
+		return "nothing was delivered"
+	}
+	slices.Sort(names)
+	return "the node has no such parameter" + instead(name, slices.Compact(names))
+}
+
+// noUpstream says why nothing has come from a node.
+func (s *Step) noUpstream(id string) string {
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	p := r.plan
+	var sources []string
+	for _, i := range p.in.row(ref) {
+		e := &p.edges[i]
+		if e.From != id {
+			sources = append(sources, e.From)
+			continue
+		}
+		r.st.mu.Lock()
+		status := r.st.status(e.from)
+		r.st.mu.Unlock()
+		switch {
+		case status != Completed:
+			return fmt.Sprintf("it is %v", status)
+		case e.On == OnFailure:
+			return "it completed, and the edge is for its failure"
+		case e.Key != "":
+			return fmt.Sprintf("its output has no %s", quoteID(e.Key))
+		}
+		return "it completed, but the edge delivered nothing" // its branch was not taken, or the join was decided before
+	}
+	slices.Sort(sources)
+	return "no edge from it leads to this node" + instead(id, slices.Compact(sources))
+}
+
+// noRoot says why there is no root input of a name.
+func (s *Step) noRoot(name string) string {
+	var names []string
+	s.run.eachInput(func(name string) { names = append(names, name) })
+	slices.Sort(names)
+	return "the run has no such input" + instead(name, slices.Compact(names))
+}
