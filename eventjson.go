@@ -79,6 +79,9 @@ type payloadJSON struct {
 	Token        *string         `json:"token,omitempty"`
 	Info         json.RawMessage `json:"info,omitempty"`
 	Deadline     *time.Time      `json:"deadline,omitempty"`
+	Value        json.RawMessage `json:"value,omitempty"`
+	Actor        string          `json:"actor,omitempty"`
+	Comment      string          `json:"comment,omitempty"`
 	Reason       json.RawMessage `json:"reason,omitempty"`
 	Label        *string         `json:"label,omitempty"`
 	Labels       []string        `json:"labels,omitempty"`
@@ -197,6 +200,8 @@ func (p *payloadJSON) encode(e *Event) error {
 			v.Deadline = v.Deadline.UTC()
 			p.Deadline = &v.Deadline
 		}
+	case NodeSignalled:
+		p.Value, p.Actor, p.Comment = foreignJSON(v.Value), v.Actor, v.Comment
 	case NodeInvalidated:
 		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
 	case NodeCompleted:
@@ -318,6 +323,10 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		suspended := NodeSuspended{Token: value(p.Token), Deadline: value(p.Deadline)}
 		suspended.Info, err = foreignValue(p.Info)
 		e.Payload = suspended
+	case EventNodeSignalled:
+		signalled := NodeSignalled{Actor: p.Actor, Comment: p.Comment}
+		signalled.Value, err = foreignValue(p.Value)
+		e.Payload = signalled
 	case EventNodeInvalidated:
 		var reason string
 		err = json.Unmarshal(p.Reason, &reason)

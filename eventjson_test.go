@@ -128,6 +128,7 @@ func TestEventDecoding(t *testing.T) {
 		kahn.EventNodeSuspended: kahn.NodeSuspended{
 			Token: "approve", Info: map[string]any{"ask": "Ship it?"}, Deadline: time.Date(2026, 1, 3, 3, 4, 7, 0, time.UTC),
 		},
+		kahn.EventNodeSignalled: kahn.NodeSignalled{Value: map[string]any{"branch": "approved"}, Actor: "ann@example.com", Comment: "Looks good."},
 		kahn.EventRunTimedOut: kahn.RunEnded{
 			Status: kahn.RunFailed, Cause: kahn.CauseRunTimeout, TotalSteps: 8, Failed: []string{}, Duration: 26 * time.Second,
 			Timeout: 25999500 * time.Microsecond,
@@ -183,7 +184,7 @@ func TestEventsOfForeignMatter(t *testing.T) {
 	cyclic := map[string]any{}
 	cyclic["self"] = cyclic
 	for _, chunk := range []any{cyclic, panics{}, math.NaN(), make(chan int), func() {}, nil, "\xff", []byte("bytes"), 1 << 60} {
-		for _, payload := range []any{kahn.Delta{Index: 1, Chunk: chunk}, kahn.NodeSuspended{Info: chunk}} {
+		for _, payload := range []any{kahn.Delta{Index: 1, Chunk: chunk}, kahn.NodeSuspended{Info: chunk}, kahn.NodeSignalled{Value: chunk}} {
 			e := kahn.Event{ID: 1, Type: kahn.EventNodeDelta, Node: "A", Path: "A", Payload: payload}
 			data, err := json.Marshal(e)
 			if err != nil {
@@ -248,6 +249,7 @@ func TestEventsWithHostileValues(t *testing.T) {
 		for _, e := range []kahn.Event{
 			{ID: 1, Type: kahn.EventNodeDelta, Node: "a", Path: "a", Payload: kahn.Delta{Index: 1, Chunk: v}},
 			{ID: 1, Type: kahn.EventNodeSuspended, Node: "a", Path: "a", Payload: kahn.NodeSuspended{Info: v}},
+			{ID: 1, Type: kahn.EventNodeSignalled, Node: "a", Path: "a", Payload: kahn.NodeSignalled{Value: v}},
 		} {
 			if got := e.String(); !strings.Contains(got, text) {
 				t.Errorf("%q does not name %s", got, text)
@@ -315,7 +317,7 @@ func TestEngineNames(t *testing.T) {
 		"node_retried": kahn.EventNodeRetried, "node_complete": kahn.EventNodeCompleted, "node_completed": kahn.EventNodeCompleted,
 		"step.exit": kahn.EventNodeCompleted, "node_failed": kahn.EventNodeFailed, "step_failed": kahn.EventNodeFailed,
 		"node_cancelled": kahn.EventNodeCancelled, "node_skipped": kahn.EventNodeSkipped, "timed_out": kahn.EventNodeTimedOut,
-		"node_waiting": kahn.EventNodeSuspended, "node_mocked": kahn.EventNodeMocked,
+		"node_waiting": kahn.EventNodeSuspended, "node_signalled": kahn.EventNodeSignalled, "node_mocked": kahn.EventNodeMocked,
 		"moderation_flagged": kahn.EventModerationFlagged, "contract_violated": kahn.EventContractViolated,
 	} {
 		if got, ok := kahn.ParseEventType(name); !ok || got != kind {

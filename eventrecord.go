@@ -33,6 +33,7 @@ const (
 	evNodeRetried
 	evNodeBlocked
 	evNodeSuspended
+	evNodeSignalled
 	evNodeMocked
 	evNodeInvalidated
 	evNodeCompleted // from here on the ends of nodes
@@ -49,7 +50,7 @@ var eventTypes = [...]EventType{
 	evNodeQueued: EventNodeQueued, evNodeStarted: EventNodeStarted, evNodeDelta: EventNodeDelta, evNodeLog: EventNodeLog,
 	evContractViolated: EventContractViolated, evModerationFlagged: EventModerationFlagged,
 	evNodeTimedOut: EventNodeTimedOut, evNodeRetried: EventNodeRetried, evNodeBlocked: EventNodeBlocked,
-	evNodeSuspended: EventNodeSuspended, evNodeMocked: EventNodeMocked, evNodeInvalidated: EventNodeInvalidated,
+	evNodeSuspended: EventNodeSuspended, evNodeSignalled: EventNodeSignalled, evNodeMocked: EventNodeMocked, evNodeInvalidated: EventNodeInvalidated,
 	evNodeCompleted: EventNodeCompleted, evNodeFailed: EventNodeFailed, evNodeAborted: EventNodeAborted,
 	evNodeCancelled: EventNodeCancelled, evNodeSkipped: EventNodeSkipped,
 }
@@ -147,7 +148,7 @@ func (r *Run) event(e entry) {
 	r.log.mu.Lock()
 	r.append(&e, 0)
 	r.log.unlock()
-	if d := r.durable; d != nil {
+	if d := r.durable; d != nil && e.kind != evNodeSignalled { // which is written with what follows from it
 		if e.kind.ofNode() && !e.kind.passing() {
 			d.told(r, e.ref)
 		}

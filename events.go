@@ -33,6 +33,7 @@ const (
 	EventNodeRetried       EventType = "node.retried"       // Retried
 	EventNodeBlocked       EventType = "node.blocked"       // NodeBlocked
 	EventNodeSuspended     EventType = "node.suspended"     // NodeSuspended
+	EventNodeSignalled     EventType = "node.signalled"     // NodeSignalled
 	EventNodeMocked        EventType = "node.mocked"        // none
 	EventNodeInvalidated   EventType = "node.invalidated"   // NodeInvalidated
 	EventNodeCompleted     EventType = "node.completed"     // NodeCompleted
@@ -94,6 +95,11 @@ func (e Event) String() string {
 	case NodeSuspended:
 		if p.Info != nil {
 			p.Info = valueText(p.Info)
+		}
+		payload = p
+	case NodeSignalled:
+		if p.Value != nil {
+			p.Value = valueText(p.Value)
 		}
 		payload = p
 	}
@@ -200,6 +206,13 @@ type NodeSuspended struct {
 	Deadline time.Time // zero if there is none
 }
 
+// NodeSignalled is the payload of node.signalled: a signal has answered the node. It comes directly before node.completed of a gate,
+// and before node.queued of a step that goes on. Actor and Comment are empty unless the signal was a [Decision].
+type NodeSignalled struct {
+	Value          any
+	Actor, Comment string
+}
+
 // NodeInvalidated is the payload of node.invalidated: the node has ended and is to run again.
 type NodeInvalidated struct {
 	Reason string // "redrive"
@@ -255,6 +268,7 @@ var engineNames = map[EventType][]string{
 	EventNodeRetried:       {"node_retried", "node_retry"},
 	EventNodeBlocked:       {"node_blocked"},
 	EventNodeSuspended:     {"node_waiting", "node_suspended"},
+	EventNodeSignalled:     {"node_signalled"},
 	EventNodeMocked:        {"node_mocked"},
 	EventNodeInvalidated:   {"node_invalidated"},
 	EventNodeCompleted:     {"node_completed", "node_complete", "step.exit"},

@@ -385,14 +385,13 @@ type extra struct {
 	comp      *composite // of a composite that has begun
 	items     *items     // of a map, from the check
 
-	wait      *Wait // of a suspended node
-	saved     any   // what the step gave to Suspend
-	signal    any   // what came, if signalled
-	signalled bool
-	memoized  bool  // the output is that of an earlier run
-	reentries int32 // how often the step was entered again in the same attempt
-	left      bool  // the current attempt was interrupted because the run is being left
-	cut       int32 // attempts that came to nothing for that reason: they do not count
+	wait      *Wait     // of a suspended node
+	saved     any       // what the step gave to Suspend
+	decision  *Decision // what came, nil if nothing has
+	memoized  bool      // the output is that of an earlier run
+	reentries int32     // how often the step was entered again in the same attempt
+	left      bool      // the current attempt was interrupted because the run is being left
+	cut       int32     // attempts that came to nothing for that reason: they do not count
 
 	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }

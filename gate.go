@@ -123,6 +123,30 @@ type Wait struct {
 	Deadline time.Time
 }
 
+// Decision is a signal that tells who has decided, and why. The Value is what any other signal brings: it routes, and it is what the
+// gate's dependents, or the step that goes on, receive. All of it is kept in [NodeResult] and told by the event node.signalled.
+type Decision struct {
+	Value any
+	// Actor names who has decided.
+	Actor string
+	// Comment is what they had to say.
+	Comment string
+}
+
+// decisionOf is a signal as a Decision.
+func decisionOf(signal any) Decision {
+	switch d := signal.(type) {
+	case Decision:
+		return d
+	case *Decision:
+		if d != nil {
+			return *d
+		}
+		return Decision{}
+	}
+	return Decision{Value: signal}
+}
+
 // isGate reports whether the node is completed by a signal.
 func isGate(n *Node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
@@ -130,32 +154,33 @@ func isGate(n *Node) bool {
 
 // answer is what a signal means for a node, worked out without the lock: labels may be user code.
 type answer struct {
-	Outcome     // of a gate
-	signal  any // what came
-	value   any // of a completed gate
-	err     error
+	Outcome            // of a gate
+	decision *Decision // what came; nil if nobody has answered
+	value    any       // of a completed gate
+	err      error
 }
 
 // answer judges a signal. What is no choice of a gate is refused.
-func (r *Run) answer(ref Ref, value any) (answer, error) {
-	if !r.plan.facts[ref].is(factGate) {
-		return answer{signal: value}, nil
+func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
+	if r.plan.facts[ref].is(factGate) {
+		if err := r.plan.refuse(ref, r.path(ref), d.Value); err != nil {
+			return answer{}, err
+		}
+		a = r.gateOutcome(ref, d.Value)
 	}
-	if err := r.plan.refuse(ref, r.path(ref), value); err != nil {
-		return answer{}, err
-	}
-	return r.gateOutcome(ref, value), nil
+	a.decision = &d
+	return a, nil
 }
 
 // gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
 func (r *Run) gateOutcome(ref Ref, value any) answer {
 	c := (&worker{run: r, task: Task{Token: Token{Ref: ref}}}).conclude(attemptResult{value: value})
-	return answer{c.Outcome, value, c.value, c.err}
+	return answer{Outcome: c.Outcome, value: c.value, err: c.err}
 }
 
 // Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
 // is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
-// reached; it does not wait then.
+// reached; it does not wait then. A value that is a [Decision] tells who has answered, too.
 //
 // The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
 // gate nor one that a step waits under is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
@@ -174,12 +199,13 @@ func (r *Run) Signal(gate string, value any) error {
 	if err != nil {
 		return err
 	}
+	d := decisionOf(value)
 	if r.cfg.checkValues {
-		if _, err := encodeValue(r.cfg.codec, value); err != nil {
+		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
 			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
 		}
 	}
-	a, err := r.answer(ref, value)
+	a, err := r.answer(ref, d)
 	if err != nil {
 		return err
 	}
@@ -195,7 +221,7 @@ func (r *Run) gateOf(gate string) (Ref, error) {
 	}
 	ref, ok := r.plan.Ref(gate)
 	if !ok || !r.plan.facts[ref].is(factGate) && statusOf(r.st.words[ref]) != Suspended {
-		if x := r.extras[ref]; ok && x != nil && x.signalled {
+		if x := r.extras[ref]; ok && x != nil && x.decision != nil {
 			return ref, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
 		}
 		return noRef, fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(gate))
@@ -215,10 +241,11 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 			return nil
 		}
 		x := r.extras[ref]
-		x.signal, x.signalled = a.signal, true
+		r.signalled(ref, a.decision, now)
 		x.reentries++
 		r.reentered = true
 		r.endWait(x)
+		defer r.flushSignalled(now)
 		return r.st.requeue(r.st.token(ref), Suspended)
 	case status == Completed || early || !gate:
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.nodes[ref].ID))
@@ -233,6 +260,19 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		r.durable.add(r, nil)
 	}
 	return nil
+}
+
+// signalled keeps and tells what has answered a node, before what follows from it. The caller flushes that at once, with
+// flushSignalled, so that nothing comes between the two, in the log as in a store.
+func (r *Run) signalled(ref Ref, d *Decision, now int64) {
+	r.extra(ref).decision = d
+	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: NodeSignalled{Value: d.Value, Actor: d.Actor, Comment: d.Comment}})
+}
+
+func (r *Run) flushSignalled(now int64) {
+	if r.log != nil {
+		r.flush(now)
+	}
 }
 
 // reachGate does with a gate that was reached what there is to do: it has its answer, or it waits.
@@ -283,11 +323,17 @@ func (r *Run) settleGate(ref Ref, a answer, now int64) {
 	if rec.value = a.value; a.Status != Completed {
 		rec.value = a.err
 	}
+	if a.decision != nil {
+		r.signalled(ref, a.decision, now)
+	}
 	if x := r.extras[ref]; x != nil {
 		r.endWait(x)
 	}
 	if err := r.st.settle(Token{Ref: ref}, a.Outcome); err != nil {
 		r.st.noteBug(err)
+	}
+	if a.decision != nil {
+		r.flushSignalled(now)
 	}
 	if a.Status == Failed {
 		r.react(ref, false)
@@ -303,7 +349,7 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	if e.token == "" {
 		x.wait.Token = id
 	}
-	x.saved, x.signal, x.signalled = e.state, nil, false
+	x.saved, x.decision = e.state, nil
 	if r.tokens == nil {
 		r.tokens = map[string]Ref{}
 	}
@@ -478,23 +524,26 @@ func (r *Run) attemptOf(ref Ref, started int32) int32 {
 
 // Resumed returns the value of the signal that ended the node's wait. ok is false if the step was not suspended before.
 func (s *Step) Resumed() (value any, ok bool) {
-	_, signal, ok := s.resumption()
-	return s.run.clone(signal), ok
+	_, d := s.resumption()
+	if d == nil {
+		return nil, false
+	}
+	return s.run.clone(d.Value), true
 }
 
-// resumption returns what a step that was suspended has left for itself, and the signal that has come.
-func (s *Step) resumption() (saved, signal any, signalled bool) {
+// resumption returns what a step that was suspended has left for itself, and the signal that has come, or nil.
+func (s *Step) resumption() (saved any, d *Decision) {
 	s.run.st.mu.Lock()
 	defer s.run.st.mu.Unlock()
 	if x := s.run.extras[s.ref]; x != nil {
-		return x.saved, x.signal, x.signalled
+		return x.saved, x.decision
 	}
-	return nil, nil, false
+	return nil, nil
 }
 
 // SavedState returns the state that the step gave to [Suspend], or nil.
 func (s *Step) SavedState() any {
-	saved, _, _ := s.resumption()
+	saved, _ := s.resumption()
 	return s.run.clone(saved)
 }
 

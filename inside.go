@@ -63,11 +63,11 @@ func (x *items) value() any {
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
-	refs    []Ref          // by node
-	at      map[Ref]int    // the reverse
-	tokens  map[string]Ref // of the steps that wait
-	signals map[Ref]any    // for nodes that wait, and gates that were not reached
-	inside  []*held        // of composites, in the order of nodes
+	refs    []Ref            // by node
+	at      map[Ref]int      // the reverse
+	tokens  map[string]Ref   // of the steps that wait
+	signals map[Ref]Decision // for nodes that wait, and gates that were not reached
+	inside  []*held          // of composites, in the order of nodes
 
 	within *nodeState // the composite whose nodes these are; nil for the outermost run
 	ref    Ref        // of that
@@ -80,7 +80,7 @@ type held struct {
 
 // holdNodes holds nodes against a plan. Those of the outermost run have hashes, which cover what is inside.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
-	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]any{}}
+	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]Decision{}}
 	for i := range nodes {
 		n := &nodes[i]
 		name := quoteID(prefix + n.ID)
@@ -196,7 +196,7 @@ func (h *held) continues() bool { return h.begun() && h.within.Status == Running
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		if ref, ok := h.plan.Ref(s.Node); ok && h.plan.facts[ref].is(factGate) {
-			h.signals[ref] = s.Value.value
+			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment}
 		}
 	}
 }
@@ -262,12 +262,13 @@ func (h *held) answer(name string, value any) error {
 	if _, twice := in.signals[ref]; twice {
 		return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(name))
 	}
+	d := decisionOf(value)
 	if gate {
-		if err := in.plan.refuse(ref, name, value); err != nil {
+		if err := in.plan.refuse(ref, name, d.Value); err != nil {
 			return err
 		}
 	}
-	in.signals[ref] = value
+	in.signals[ref] = d
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (m *Memo) apply(c *config) error {
 
 // through performs an attempt of a node that is memoized: it finds the output, or perform makes it.
 func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
-	if _, _, resumed := s.resumption(); resumed {
+	if _, d := s.resumption(); d != nil {
 		return perform()
 	}
 	key, err := s.memoKey()

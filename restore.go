@@ -127,7 +127,7 @@ func (r *Run) earlySignals() error {
 		if !ok || !r.plan.facts[ref].is(factGate) {
 			return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
 		}
-		a, err := r.answer(ref, r.cfg.signals[name])
+		a, err := r.answer(ref, decisionOf(r.cfg.signals[name]))
 		if err != nil {
 			return err
 		}
@@ -268,8 +268,11 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if n.Saved != nil {
 		x.saved = n.Saved.value
 	}
-	if x.signalled = n.Signalled || n.Signal != nil; n.Signal != nil {
-		x.signal = n.Signal.value
+	if n.Signalled || n.Signal != nil {
+		x.decision = &Decision{Actor: n.Actor, Comment: n.Comment}
+		if n.Signal != nil {
+			x.decision.Value = n.Signal.value
+		}
 	}
 	if n.Wait != nil && n.Status == Suspended {
 		x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}
@@ -285,7 +288,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 
 // answers works out what the signals mean, without the lock: labels may be user code. refused are the errors of those that are no
 // choices, in the order of declaration.
-func (r *Run) answers(signals map[Ref]any) (answers map[Ref]answer, refused []error) {
+func (r *Run) answers(signals map[Ref]Decision) (answers map[Ref]answer, refused []error) {
 	answers = make(map[Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {
 		a, err := r.answer(ref, signals[ref])

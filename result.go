@@ -72,6 +72,9 @@ type NodeResult struct {
 	Tolerated bool
 	// Abandoned is true if the last attempt ignored the end of its context and was left behind.
 	Abandoned bool
+	// Decision is what answered a gate, or the last wait of a step: the value of the signal, who sent it, and their comment. Nil if no
+	// signal has, as when the time of a gate was up.
+	Decision *Decision
 	// GuardErr is why the guard could not decide.
 	GuardErr error
 	// Sub is what the nested run of a composite came to, the last one if there were several: nil for any other node, and for a
@@ -179,6 +182,7 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 	}
 	if x := r.extras[ref]; x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
+		res.Decision = clonePtr(x.decision)
 		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
 		if x.comp != nil {
 			res.Sub = x.comp.child.outcome()

@@ -13,7 +13,7 @@ var eventLevels = map[EventType]slog.Level{
 	EventWaveCompleted: slog.LevelDebug, EventNodeQueued: slog.LevelDebug, EventNodeStarted: slog.LevelDebug,
 	EventNodeDelta: slog.LevelDebug, EventContractViolated: slog.LevelWarn, EventModerationFlagged: slog.LevelWarn,
 	EventNodeTimedOut: slog.LevelWarn, EventNodeRetried: slog.LevelWarn, EventNodeBlocked: slog.LevelDebug,
-	EventNodeSuspended: slog.LevelInfo, EventNodeMocked: slog.LevelDebug, EventNodeInvalidated: slog.LevelInfo,
+	EventNodeSuspended: slog.LevelInfo, EventNodeSignalled: slog.LevelInfo, EventNodeMocked: slog.LevelDebug, EventNodeInvalidated: slog.LevelInfo,
 	EventNodeCompleted: slog.LevelInfo, EventNodeFailed: slog.LevelError, EventNodeAborted: slog.LevelWarn,
 	EventNodeCancelled: slog.LevelWarn, EventNodeSkipped: slog.LevelInfo,
 }
@@ -23,13 +23,13 @@ var eventLevels = map[EventType]slog.Level{
 //	kahn.Execute(ctx, g, step, kahn.OnEvent(kahn.LogEvents(slog.Default())))
 //
 // The message is the event's type, or for node.log what the step said. The time is the event's. Failures are logged as
-// errors; what is stopped, retried, late or refused as warnings; ends, skips and suspensions as information; the rest is
+// errors; what is stopped, retried, late or refused as warnings; ends, skips, suspensions and answers as information; the rest is
 // for debugging. A nil logger is [slog.Default]. What the logger's handler does not enable costs next to nothing.
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node
 // node (its path), attempt and tier; and, as far as the event has them and they say something, cause, error, origins,
 // duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, input_tokens, output_tokens,
-// index (of a delta, whose content is not logged), phase, errors, token, deadline, status, degraded, total, failed, from,
+// index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, status, degraded, total, failed, from,
 // to, waiting, nodes and mode.
 func LogEvents(logger *slog.Logger) func(Event) {
 	if logger == nil {
@@ -95,6 +95,8 @@ func payloadAttrs(payload any) []slog.Attr {
 			attrs = append(attrs, slog.Time("deadline", p.Deadline))
 		}
 		return attrs
+	case NodeSignalled:
+		return some(slog.String("actor", p.Actor), slog.String("comment", p.Comment))
 	case NodeInvalidated:
 		return []slog.Attr{slog.String("reason", p.Reason)}
 	case NodeCompleted:

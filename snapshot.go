@@ -97,8 +97,10 @@ type stopState struct {
 }
 
 type signalState struct {
-	Node  string `json:"node"`
-	Value stored `json:"value"`
+	Node    string `json:"node"`
+	Value   stored `json:"value"`
+	Actor   string `json:"actor,omitempty"`
+	Comment string `json:"comment,omitempty"`
 }
 
 // nodeState is what a snapshot holds of a node.
@@ -151,7 +153,9 @@ type nodeState struct {
 	Saved    *stored           `json:"saved,omitempty"`
 	Signal   *stored           `json:"signal,omitempty"`
 	// Signalled: there was a signal, which in JSON a null one does not show.
-	Signalled bool `json:"signalled,omitempty"`
+	Signalled bool   `json:"signalled,omitempty"`
+	Actor     string `json:"actor,omitempty"` // of the signal, and its comment
+	Comment   string `json:"comment,omitempty"`
 
 	// Of a composite. It is running as long as anything inside is to be done: Dormant if that is nothing but to wait.
 	Dormant  bool `json:"dormant,omitempty"`
@@ -525,7 +529,8 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	}
 	for _, ref := range r.plan.declared {
 		if a, ok := r.signals[ref]; ok {
-			list = append(list, signalState{r.plan.nodes[ref].ID, *store(a.signal)})
+			d := a.decision
+			list = append(list, signalState{Node: r.plan.nodes[ref].ID, Value: *store(d.Value), Actor: d.Actor, Comment: d.Comment})
 		}
 	}
 	return list
@@ -671,7 +676,7 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 	if x.saved != nil {
 		n.Saved = store(x.saved)
 	}
-	if x.signalled {
-		n.Signal, n.Signalled = store(x.signal), true
+	if d := x.decision; d != nil {
+		n.Signal, n.Signalled, n.Actor, n.Comment = store(d.Value), true, d.Actor, d.Comment
 	}
 }

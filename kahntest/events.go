@@ -21,7 +21,7 @@ var (
 	nodeEvents = map[kahn.EventType][]kahn.EventType{
 		"": {
 			kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeBlocked, kahn.EventNodeSkipped, kahn.EventNodeMocked,
-			kahn.EventNodeFailed, kahn.EventContractViolated, kahn.EventModerationFlagged,
+			kahn.EventNodeFailed, kahn.EventContractViolated, kahn.EventModerationFlagged, kahn.EventNodeSignalled,
 		},
 		kahn.EventNodeQueued: {
 			kahn.EventNodeStarted, kahn.EventNodeSuspended, kahn.EventNodeMocked, kahn.EventNodeSkipped, kahn.EventNodeTimedOut,
@@ -44,10 +44,12 @@ var (
 			kahn.EventModerationFlagged,
 		},
 		kahn.EventNodeRetried: {kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeTimedOut},
-		kahn.EventNodeBlocked: {kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeSkipped, kahn.EventNodeFailed},
+		kahn.EventNodeBlocked: {kahn.EventNodeSignalled, kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeSkipped, kahn.EventNodeFailed},
 		kahn.EventNodeSuspended: {
 			kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventNodeFailed,
+			kahn.EventNodeSignalled,
 		},
+		kahn.EventNodeSignalled: {kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeCompleted, kahn.EventNodeFailed},
 		kahn.EventNodeMocked: {
 			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
 			kahn.EventNodeSkipped,
@@ -526,6 +528,13 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		if p := e.Payload.(kahn.NodeCompleted); n.refused() && !p.Fallback {
 			return fmt.Errorf("after %q", n.last)
 		}
+	case kahn.EventNodeSignalled:
+		if n.last != kahn.EventNodeSuspended { // a gate that was answered before it was reached
+			attempt = e.Attempt
+		}
+		if next := c.events[min(i+1, len(c.events)-1)]; next.Path != e.Path {
+			return fmt.Errorf("it is not followed by what the node does")
+		}
 	case kahn.EventNodeBlocked:
 		next := c.events[min(i+1, len(c.events)-1)]
 		policy := e.Payload.(kahn.NodeBlocked).Policy
@@ -560,6 +569,8 @@ func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
 		if n.attempt = e.Attempt; !n.isGate() {
 			n.last = kahn.EventNodeStarted // a composite that goes on
 		}
+	case kahn.EventNodeSignalled:
+		n.attempt, n.reentered = e.Attempt, !n.isGate()
 	default:
 		n.attempt = e.Attempt
 	}
@@ -631,7 +642,7 @@ func mayFollow(e kahn.Event, n *nodeLife, left bool) bool {
 		if n.last != kahn.EventNodeQueued && !n.inline() && !n.isGate() && n.Sub == nil && n.Map == nil {
 			return false
 		}
-	case kahn.EventNodeSuspended, kahn.EventNodeCompleted:
+	case kahn.EventNodeSuspended, kahn.EventNodeSignalled, kahn.EventNodeCompleted:
 		if fresh {
 			return n.isGate()
 		}

@@ -45,6 +45,15 @@ func (s *state) line(e kahn.Event) string {
 			text += " until " + clock(payload.Deadline.Sub(s.start))
 		}
 		return text
+	case kahn.NodeSignalled:
+		text := path(e) + ": answered"
+		if payload.Actor != "" {
+			text += fmt.Sprintf(" by %.60q", payload.Actor)
+		}
+		if payload.Comment != "" {
+			text += fmt.Sprintf(": %.200q", payload.Comment)
+		}
+		return text
 	case kahn.NodeSkipped:
 		return fmt.Sprintf("%s: skipped: %v", path(e), payload.Reason)
 	}

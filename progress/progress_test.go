@@ -187,7 +187,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		if err := run.Signal("approve", "yes"); err != nil {
+		if err := run.Signal("approve", kahn.Decision{Value: "yes", Actor: "ann", Comment: "go on"}); err != nil {
 			t.Fatal(err)
 		}
 		res, _ := run.Wait()
@@ -204,6 +204,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 		"00:01 sub/in: completed in 1.000s",
 		"00:01 sub: completed in 1.000s",
 		"00:01 approve: suspended until 1:00:01",
+		"00:03 approve: answered by \"ann\": \"go on\"",
 		"00:03 approve: completed in 0.000s",
 		"00:03 done: started",
 		"00:04 done: completed in 1.000s",

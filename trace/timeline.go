@@ -143,7 +143,8 @@ func (r *reader) read(e kahn.Event, at time.Duration) {
 		}
 	}
 	status, ends := endStatus[e.Type]
-	if e.Node == "" || !ends && e.Type != kahn.EventNodeQueued && e.Type != kahn.EventNodeStarted && e.Type != kahn.EventNodeBlocked {
+	if e.Node == "" || !ends && e.Type != kahn.EventNodeQueued && e.Type != kahn.EventNodeStarted && e.Type != kahn.EventNodeBlocked &&
+		e.Type != kahn.EventNodeSignalled {
 		return
 	}
 	id := r.node(e)

@@ -1,0 +1,197 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// next expects that an event directly follows another one, of the same node.
+func (r trial) next(node string, kind, after kahn.EventType) kahn.Event {
+	r.t.Helper()
+	for i, e := range r.events {
+		if e.Path == node && e.Type == kind {
+			if i == 0 || r.events[i-1].Type != after || r.events[i-1].Path != node {
+				r.t.Errorf("%v comes after %v", e, r.events[max(i-1, 0)])
+			}
+			return r.events[i-1]
+		}
+	}
+	r.t.Errorf("no %s of %s\n%s", kind, node, eventText(r.events))
+	return kahn.Event{}
+}
+
+// decided expects what a node's result and the payload of node.signalled keep of a decision.
+func (r trial) decided(node, id string, n kahn.NodeResult, want kahn.Decision) {
+	r.t.Helper()
+	if n.Decision == nil || fmt.Sprint(*n.Decision) != fmt.Sprint(want) {
+		r.t.Errorf("%s keeps %v, expected %v", node, n.Decision, want)
+	}
+	signalled := r.find(kahn.EventNodeSignalled, node)
+	if len(signalled) != 1 {
+		r.t.Fatalf("%d times node.signalled of %s\n%s", len(signalled), node, eventText(r.events))
+	}
+	if p := signalled[0].Payload.(kahn.NodeSignalled); fmt.Sprint(p) != fmt.Sprint(want) {
+		r.t.Errorf("%s tells %v, expected %v", node, p, want)
+	}
+}
+
+func TestDecision(t *testing.T) {
+	ann := kahn.Decision{Value: "approve", Actor: "ann@example.com", Comment: "Looks good."}
+	g := asked(nil, "approved", "rejected")
+
+	for name, signal := range map[string]any{"a value": ann, "a pointer": &ann} {
+		inBubble(t, "a gate that waits takes "+name, func(t *testing.T) {
+			r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) {
+				synctest.Wait()
+				if err := run.Signal("G", kahn.Decision{Value: "aprove", Actor: "ann"}); !errors.Is(err, kahn.ErrChoice) {
+					t.Error(err)
+				}
+				if err := run.Signal("G", signal); err != nil {
+					t.Error(err)
+				}
+			})
+			r.expect("G:ok on approved:ok on rejected:S/br", "completed")
+			if out := r.node("G").Output; out != "approve" {
+				t.Errorf("the output is %v", out)
+			}
+			r.decided("G", "G", r.node("G"), ann)
+			r.next("G", kahn.EventNodeCompleted, kahn.EventNodeSignalled)
+		})
+	}
+
+	inBubble(t, "early, and a plain value", func(t *testing.T) {
+		g := graph(after("A"), gate("G", "A"), gate("H", "A"), after("B", "G", "H"))
+		r := try(t, g, takes(ms), kahn.Signals(map[string]any{"G": kahn.Decision{Value: 1, Actor: "bob"}, "H": nil}))
+		r.expect("A:ok G:ok H:ok B:ok", "completed")
+		r.decided("G", "G", r.node("G"), kahn.Decision{Value: 1, Actor: "bob"})
+		r.decided("H", "H", r.node("H"), kahn.Decision{})
+		r.next("G", kahn.EventNodeCompleted, kahn.EventNodeSignalled)
+		r.next("H", kahn.EventNodeCompleted, kahn.EventNodeSignalled)
+	})
+
+	inBubble(t, "a step goes on", func(t *testing.T) {
+		waits := func(_ context.Context, s *kahn.Step) (any, error) {
+			if v, ok := s.Resumed(); ok {
+				return v, nil
+			}
+			return nil, kahn.Suspend("ticket", nil, nil)
+		}
+		for _, c := range []struct {
+			g    *kahn.Graph
+			path string
+		}{{graph(after("A")), "A"}, {graph(subgraph("S", graph(after("A")))), "S/A"}} {
+			r := tryControlled(t, t.Context(), c.g, waits, func(run *kahn.Run) {
+				synctest.Wait()
+				if err := run.Signal("ticket", kahn.Decision{Value: 7, Actor: "bob", Comment: "seven"}); err != nil {
+					t.Error(err)
+				}
+			})
+			n := r.node(c.path[:1])
+			if n.Sub != nil {
+				n, _ = n.Sub.Node("A")
+			}
+			if n.Output != 7 {
+				t.Errorf("the step was answered %v", n.Output)
+			}
+			r.decided(c.path, "A", n, kahn.Decision{Value: 7, Actor: "bob", Comment: "seven"})
+			signalled := r.find(kahn.EventNodeSignalled, c.path)[0]
+			if queued := r.events[signalled.ID]; queued.Type != kahn.EventNodeQueued || queued.Path != c.path || queued.Parent != signalled.ID {
+				t.Errorf("%v is followed by %v", signalled, queued)
+			}
+		}
+	})
+
+	inBubble(t, "nobody has decided", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour, OnTimeout: kahn.GateLabel}}, after("B", "G"))
+		for _, r := range []trial{try(t, graph(after("A"), gate("G", "A")), takes(0), kahn.Test{}), tryControlled(t, t.Context(), g, takes(0), func(*kahn.Run) {})} {
+			if d := r.node("G").Decision; d != nil {
+				t.Errorf("%v", d)
+			}
+			r.count(kahn.EventNodeSignalled, "G", 0)
+		}
+	})
+
+	inBubble(t, "snapshots and stores keep it", func(t *testing.T) {
+		// G is answered while A waits, which goes on in another life with its own answer; H is answered early.
+		g := graph(gate("G"), gate("W"), gate("H", "W"), after("B", "H"))
+		store := new(kahn.MemoryStore)
+		for name, first := range map[string][]kahn.Option{"snapshot": nil, "store": {kahn.WithStore(store), kahn.RunID("r")}} {
+			run, err := kahn.Start(t.Context(), g, neverStep(t), first...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for id, d := range map[string]kahn.Decision{"G": ann, "H": {Value: "h", Actor: "bob", Comment: "early"}} {
+				if err := run.Signal(id, d); err != nil {
+					t.Error(err)
+				}
+			}
+			run.Leave()
+			left, err := run.Wait()
+			if err != nil || left.Status != kahn.RunSuspended {
+				t.Fatalf("%s: %v, %v", name, left.Status, err)
+			}
+			opts := []kahn.Option{kahn.From(reload(t, left.Snapshot()), map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}})}
+			if first != nil {
+				opts = append(first, kahn.Signals(map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}}))
+			}
+			rec := newRecorder()
+			res, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.OnEvent(rec.add))...)
+			if err != nil || res.Status != kahn.RunCompleted {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for id, want := range map[string]kahn.Decision{"G": ann, "H": {Value: "h", Actor: "bob", Comment: "early"}, "W": {Value: true, Actor: "eve"}} {
+				if n, _ := res.Node(id); n.Decision == nil || *n.Decision != want {
+					t.Errorf("%s: %s keeps %v, expected %v", name, id, n.Decision, want)
+				}
+			}
+			told := map[string]string{}
+			for _, e := range rec.all() {
+				if p, ok := e.Payload.(kahn.NodeSignalled); ok {
+					told[e.Path] = p.Actor
+				}
+			}
+			if fmt.Sprint(told) != "map[H:bob W:eve]" && name == "snapshot" {
+				t.Errorf("%s: %v", name, told)
+			}
+		}
+	})
+
+	inBubble(t, "a value that cannot be encoded is refused", func(t *testing.T) {
+		run, err := kahn.Start(t.Context(), graph(gate("G")), neverStep(t), kahn.WithStore(new(kahn.MemoryStore)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := run.Signal("G", kahn.Decision{Value: make(chan int)}); !errors.Is(err, kahn.ErrNotEncodable) {
+			t.Error(err)
+		}
+		if err := run.Signal("G", kahn.Decision{Value: "yes", Actor: "ann"}); err != nil {
+			t.Error(err)
+		}
+		if _, err := run.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	inBubble(t, "as JSON", func(t *testing.T) {
+		e := kahn.Event{ID: 1, Type: kahn.EventNodeSignalled, Node: "G", Path: "G", Epoch: 1, Payload: kahn.NodeSignalled{Value: nil}}
+		data, err := json.Marshal(e)
+		var payload struct {
+			Payload map[string]any `json:"payload"`
+		}
+		if err := errors.Join(err, json.Unmarshal(data, &payload)); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := payload.Payload["value"]; !ok || payload.Payload["actor"] != nil {
+			t.Errorf("%s", data)
+		}
+	})
+}
