@@ -19,7 +19,7 @@ func (w *worker) beginFallback(failed conclusion) {
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	x.lastErr, x.timedOut = failed.err, timeoutNone
-	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags}
+	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags | stepFallback}
 	r.activate(step)
 	w.step, w.failed = step, &failed
 	r.armTimeouts(&r.plan.nodes[old.ref], step, true, w.now)

@@ -41,7 +41,9 @@ func (r *Run) interruptAttempts() {
 		case x != nil && x.comp != nil && !x.comp.child.concluded:
 			x.comp.child.interruptAttempts()
 			r.tree.touch(x.comp.child)
-		case step != nil && (x == nil || x.comp == nil || !x.comp.working) && (x == nil || x.timedOut == timeoutNone && !x.left):
+		case step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0:
+			// What the nested run came to is about to be found out.
+		case x == nil || x.timedOut == timeoutNone && !x.left:
 			x = r.extra(ref)
 			x.left = true
 			r.disarm(&x.attempt)
@@ -66,7 +68,8 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if r.st.words[step.ref]&wordAdmitting != 0 {
 		return true // who judges the inputs may have been interrupted, whatever the verdict
 	}
-	return c.Status == Failed && returned.has(c.Cause) || c.Status == Cancelled
+	// A fallback that fails leaves the cause of the failure before it.
+	return c.Status == Failed && (returned.has(c.Cause) || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
 
 // giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.

@@ -244,8 +244,49 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 		}
 	})
+	each("a loop whose iteration has just ended is not interrupted", func(t *testing.T, store kahn.Store) {
+		rn := new(kahn.Runner)
+		loop := subgraph("L", graph(after("x"), gate("w", "x")))
+		loop.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil }, MaxIterations: 3}
+		slow := &slowStore{Store: new(kahn.MemoryStore), takes: 10 * ms}
+		opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(20 * ms)}
+		if store != nil {
+			opts = append(opts, kahn.WithStore(slow)) // what an iteration came to is looked at when its record is written
+		}
+		run, err := rn.Start(t.Context(), graph(loop), takes(0), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * ms)
+		if err := run.Signal("L#1/w", true); err != nil {
+			t.Error(err)
+		}
+		shutDown(t, rn)
+		res := endsWithin(t, run, time.Second)
+		if n, _ := res.Node("L"); res.Status != kahn.RunSuspended || n.Attempts != 1 || len(res.Abandoned) > 0 {
+			t.Errorf("%v, L is %v after %d attempts, abandoned %v", res.Status, n.Status, n.Attempts, res.Abandoned)
+		}
+	})
+	each("the fallback of a composite", func(t *testing.T, store kahn.Store) {
+		calls := 0
+		n := subgraph("S", graph(kahn.Node{ID: "x", Do: always(errStep)}))
+		n.Fallback = func(ctx context.Context, _ error) (any, error) {
+			if calls++; calls == 1 {
+				return lingers(ctx, nil)
+			}
+			return "made up", nil
+		}
+		l := &lives{t: t, g: graph(n), step: takes(0), store: store}
+		if res, err := l.next(10*ms, nil); err != nil || res.Status != kahn.RunSuspended || len(res.Abandoned) > 0 {
+			t.Errorf("%v, %v, abandoned %v", res.Status, err, res.Abandoned)
+		}
+		res, err := l.next(0, nil)
+		if s, _ := res.Node("S"); err != nil || s.Output != "made up" || calls != 2 || s.Attempts != 2 {
+			t.Errorf("%v: S is %v, %v after %d calls", err, s.Status, s.Output, calls)
+		}
+	})
 	each("a cleanup node that was interrupted begins again when the run is stopped", func(t *testing.T, store kahn.Store) {
-		for _, shape := range []string{"plain", "composite", "loop", "map"} {
+		for _, shape := range []string{"plain", "end", "composite", "loop", "map"} {
 			calls := 0
 			lingersOnce := func(ctx context.Context, s *kahn.Step) (any, error) {
 				if calls++; calls == 1 {
@@ -264,7 +305,9 @@ func TestScenarioShutdown(t *testing.T) {
 				c = mapped("c", numbers(1), kahn.Map{})
 				c.Do = lingersOnce
 			}
-			c.Cleanup, c.After = true, []string{"A"}
+			if c.Cleanup, c.After = true, []string{"A"}; shape == "end" {
+				c = kahn.Node{ID: "c", Kind: kahn.KindEnd, Do: lingersOnce}
+			}
 			l := &lives{t: t, g: graph(after("A"), c), step: takes(0)}
 			if store != nil {
 				l.store = new(kahn.MemoryStore)

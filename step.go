@@ -95,6 +95,7 @@ const (
 	stepSubstituted stepFlags = 1 << iota // what failed upstream delivers defaults
 	stepDetached                          // a stop of the run does not reach it: cleanup and end
 	stepAdmitting                         // its inputs are to be judged before it starts
+	stepFallback                          // it is that of a fallback
 )
 
 // liveContext is the context that an attempt has once somebody asks for it: a cancelable context under a parent, the

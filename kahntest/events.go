@@ -479,7 +479,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return fmt.Errorf("%s does not run", n.within)
 	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
 		return c.passing(e, n)
-	case !mayFollow(e, n, c.mayBeLeft(i, n)):
+	case !mayFollow(e, n) && !c.interrupted(i, e, n):
 		return fmt.Errorf("after %q", n.last)
 	}
 	if err := c.parent(e, n); err != nil {
@@ -585,35 +585,41 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeTimedOut)
 }
 
-// mayBeLeft reports whether the run may have been left, and a node of it interrupted, before an event: it was suspended afterwards,
-// or stopped while it was being left. Of a stop that concerned nothing but cleanup no event tells, and the run completes.
-func (c *streamChecker) mayBeLeft(i int, n *nodeLife) bool {
-	if c.cleansUp(n) {
-		return true
+// interrupted reports whether a node is queued because its attempt was interrupted: the run is being left. The node begins again
+// in another life of the run, or is stopped. Cleanup, which a stop leaves alone, begins again in the same life if the run was
+// stopped meanwhile; of a stop that concerned nothing else no event tells.
+func (c *streamChecker) interrupted(i int, e kahn.Event, n *nodeLife) bool {
+	began := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.refused()
+	if e.Type != kahn.EventNodeQueued || !began || n.inline() {
+		return false
 	}
-	for _, e := range c.events[i:] {
-		if p, ok := e.Payload.(kahn.RunStatusChanged); ok && p.To == kahn.RunSuspended {
+	composite := n.Sub != nil || n.Map != nil && !n.item
+	if composite || c.cleansUp(n) {
+		return true // a composite begins at once, and what is inside of it is held
+	}
+	for _, later := range c.events[i+1:] {
+		if p, ok := later.Payload.(kahn.RunStatusChanged); ok && p.To == kahn.RunSuspended || later.Type == kahn.EventRunRecovered {
 			return true
 		}
-		if p, ok := e.Payload.(kahn.RunEnded); ok && p.Status != kahn.RunCompleted {
-			return true
+		if later.Path == e.Path && (later.Type == kahn.EventNodeStarted || later.Type == kahn.EventNodeMocked) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// cleansUp reports whether a node is a cleanup node or inside of one.
+// cleansUp reports whether a node is a cleanup node or an end node, or is inside of one.
 func (c *streamChecker) cleansUp(n *nodeLife) bool {
-	for n != nil && !n.Cleanup && n.within != "" {
+	for n != nil && !n.Cleanup && n.Kind != kahn.KindEnd && n.within != "" {
 		n = c.nodes[n.within]
 	}
-	return n != nil && n.Cleanup
+	return n != nil && (n.Cleanup || n.Kind == kahn.KindEnd)
 }
 
 // mayFollow reports whether the event may come next in its node's life. A gate waits, and completes, without a start, and
 // what is evaluated inline starts without having been queued; nothing else does. The mocks of these, and of composites, are
-// evaluated inline. left tells whether the run may have been left at the time.
-func mayFollow(e kahn.Event, n *nodeLife, left bool) bool {
+// evaluated inline.
+func mayFollow(e kahn.Event, n *nodeLife) bool {
 	fresh := n.last == "" || n.last == kahn.EventNodeBlocked
 	switch e.Type {
 	case kahn.EventNodeAborted, kahn.EventNodeCancelled:
@@ -630,9 +636,6 @@ func mayFollow(e kahn.Event, n *nodeLife, left bool) bool {
 	case kahn.EventNodeQueued:
 		if n.inline() {
 			return false
-		}
-		if left && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.refused()) {
-			return true // the attempt was interrupted
 		}
 	case kahn.EventNodeStarted:
 		if fresh && !n.inline() {
