@@ -270,7 +270,8 @@ type Edge struct {
 	// end node runs all the same.
 	Label string
 	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is
-	// the whole value unless the output has a port of that name.
+	// the whole value unless the output has a port of that name. A key that the output does not have as it is written is a
+	// path, as in "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names.
 	Key string
 	// Param names the parameter of To that receives the value. Without it the value is only found under From's id.
 	Param string

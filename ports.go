@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 	"reflect"
+	"strings"
 )
 
 // Outputs is an output with several ports. An edge takes the port that its Key names; the port "output" stands for the
@@ -47,7 +48,42 @@ func portOf(output any, key, label string) (value any, ok bool) {
 		}
 		return output, true
 	}
-	return lookup(output, key)
+	return follow(output, key)
+}
+
+// follow finds a key or else, at its dots, a path into maps and the exported fields of structs. On the way, too, a key that is there
+// as it is written comes first.
+func follow(output any, path string) (any, bool) {
+	for {
+		if v, ok := lookup(output, path); ok {
+			return v, true
+		}
+		name, rest, more := strings.Cut(path, ".")
+		v, ok := member(output, name)
+		if !ok || !more {
+			return v, ok
+		}
+		output, path = v, rest
+	}
+}
+
+// member is lookup that also finds exported fields of structs: by their JSON names, or else by their Go names in any case.
+func member(output any, name string) (any, bool) {
+	if v, ok := lookup(output, name); ok {
+		return v, true
+	}
+	s := indirect(reflect.ValueOf(output))
+	switch s.Kind() {
+	case reflect.Struct:
+		if field, ok := structField(s, name); ok {
+			return field.Interface(), true
+		}
+	case reflect.Map: // behind a pointer
+		if s.CanInterface() && reflect.TypeOf(output).Kind() == reflect.Pointer {
+			return lookup(s.Interface(), name)
+		}
+	}
+	return nil, false
 }
 
 // lookup finds a key in a map with string keys.
