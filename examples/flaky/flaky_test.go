@@ -17,6 +17,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
+func TestArguments(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := command([]string{"-fast"}, &out, &errs); code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), `"-fast"`) {
+		t.Errorf("exit code %d, %q, %q", code, &out, &errs)
+	}
+}
+
 // noneLeft checks that f leaves no goroutine behind.
 func noneLeft(t *testing.T, f func()) {
 	t.Helper()

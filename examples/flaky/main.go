@@ -5,7 +5,7 @@
 //
 // Nothing has to be set up, and nothing leaves the machine: the program starts the server itself, and is done in less
 // than four seconds. It checks its own promises (statuses, attempts, delays and what the server has seen), and exits with
-// 0 if all were kept, else with 1 and a list of those that were broken.
+// 0 if all were kept, else with 1 and a list of those that were broken. It takes no arguments.
 //
 //	$ go run ./examples/flaky
 //	  0.000 s  run      page started, 10 nodes
@@ -91,10 +91,20 @@ import (
 )
 
 func main() {
-	if err := run(os.Stdout); err != nil {
-		fmt.Fprintf(os.Stderr, "flaky: %v\n", err)
-		os.Exit(1)
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// command is the program without the process around it. It returns the exit code.
+func command(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 {
+		fmt.Fprintf(stderr, "flaky: unexpected argument %q; there are none\n", args[0])
+		return 2
 	}
+	if err := run(stdout); err != nil {
+		fmt.Fprintf(stderr, "flaky: %v\n", err)
+		return 1
+	}
+	return 0
 }
 
 // run is the program without the process around it. It returns the promises that were broken.

@@ -313,4 +313,9 @@ func TestTrace(t *testing.T) {
 	code, _, stderr := gocheck(t, "-C", module(t, good), "-trace", filepath.Join(t.TempDir(), "missing", "trace.json"), "./...")
 	wantCode(t, code, exitUsage)
 	wantText(t, stderr, "no such file")
+
+	// That is found before anything else is looked at.
+	code, _, stderr = gocheck(t, "-C", filepath.Join(t.TempDir(), "nowhere"), "-trace", filepath.Join(t.TempDir(), "missing", "trace.json"), "./...")
+	wantCode(t, code, exitUsage)
+	wantText(t, stderr, "trace.json")
 }

@@ -111,6 +111,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		mode = kahn.Waves
 	}
 
+	var timelineFile *os.File
+	if *timeline != "" { // found out before the work; what is in the file stays until there is something new
+		var err error
+		if timelineFile, err = os.OpenFile(*timeline, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
+			fmt.Fprintln(stderr, "gocheck:", err)
+			return exitUsage
+		}
+		defer timelineFile.Close()
+	}
 	packages, err := list(ctx, *dir, flags.Args(), stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "gocheck:", err)
@@ -135,7 +144,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	if *timeline != "" {
-		if err := writeTrace(*timeline, result, recorder.Events()); err != nil {
+		if err := writeTrace(timelineFile, result, recorder.Events()); err != nil {
 			fmt.Fprintln(stderr, "gocheck:", err)
 			return exitUsage
 		}
@@ -160,10 +169,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-func writeTrace(name string, result *kahn.Result, events []kahn.Event) error {
-	file, err := os.Create(name)
-	if err != nil {
-		return err
+func writeTrace(file *os.File, result *kahn.Result, events []kahn.Event) error {
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := file.Truncate(0); err != nil {
+			return err
+		}
 	}
 	return errors.Join(trace.WritePerfetto(file, result, events), file.Close())
 }

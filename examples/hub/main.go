@@ -8,6 +8,7 @@
 // Nothing has to be set up. The program checks its own promises, and exits with 0 if all were kept.
 //
 //	$ go run ./examples/hub
+//	A hub starts the calls of a graph's nodes by itself. thumbs is made to fail for good: publish cannot go on, and audit is aborted.
 //	fetch    start call fetch#1
 //	fetch    completed
 //	parse    start call parse#1
@@ -15,9 +16,11 @@
 //	audit    abort call audit#1
 //	...
 //	run      failed; 7 calls, 5 answers that came twice or too late
+//	As it should be: every node has ended as expected, and no answer that came twice or too late has changed anything.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -27,12 +30,30 @@ import (
 )
 
 func main() {
-	seed := flag.Uint64("seed", 1, "of the order in which calls are answered")
-	flag.Parse()
-	if err := run(os.Stdout, *seed); err != nil {
-		fmt.Fprintln(os.Stderr, "hub:", err)
-		os.Exit(1)
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// command is the program without the process around it. It returns the exit code.
+func command(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("hub", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	seed := flags.Uint64("seed", 1, "of the order in which calls are answered")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return 2
 	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "hub: unexpected argument %q\n", flags.Arg(0))
+		return 2
+	}
+	fmt.Fprintln(stdout, "A hub starts the calls of a graph's nodes by itself. thumbs is made to fail for good: publish cannot go on, and audit is aborted.")
+	if err := run(stdout, *seed); err != nil {
+		fmt.Fprintln(stderr, "hub:", err)
+		return 1
+	}
+	fmt.Fprintln(stdout, "As it should be: every node has ended as expected, and no answer that came twice or too late has changed anything.")
+	return 0
 }
 
 // job is what the hub coordinates: the thumbnails fail for good, and take their publication with them.

@@ -36,6 +36,10 @@ func main() {
 	addr := flag.String("addr", "localhost:8080", "where to listen")
 	checking := flag.Bool("check", false, "start a run, follow it with a client, and leave")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "live: unexpected argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error

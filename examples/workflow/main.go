@@ -95,6 +95,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stderr, "workflow:", err)
 		return exitUsage
 	}
+	if err := namesOf(g).check(h.answers, inputs); err != nil {
+		fmt.Fprintln(stderr, "workflow:", err)
+		return exitUsage
+	}
 	root := map[string]any{"here": filepath.Dir(file)}
 	maps.Copy(root, inputs)
 	h.opts = []kahn.Option{kahn.Inputs(root), kahn.Limit(*limit), kahn.Timeout(*timeout)}

@@ -151,6 +151,17 @@ func TestBadDefinitions(t *testing.T) {
 		})
 	}
 	expect(t, exitUsage, "usage", "")
+	expect(t, exitUsage, `-answer: there is no gate "aprove"; gates are approve`, "", "-answer", "aprove=yes", "definitions/approval.yaml")
+	expect(t, exitUsage, `-input: there is no input "redaer"; inputs are out, reader`, "", "-input", "redaer=x", "definitions/approval.yaml")
+	expect(t, exitUsage, `flag provided but not defined: -inptu`, "", "-inptu", "out=x", "definitions/approval.yaml")
+	inside := file(t, "inside.yaml", `version: 1
+nodes:
+  - {id: g, graph: {nodes: [{id: ok, kind: gate}]}}
+  - {id: t, kind: template, config: {text: hello}, when: "$inputs.name == 'x'"}
+`)
+	expect(t, exitUsage, `gates are g/ok`, "", "-answer", "g/okay=yes", inside)
+	expect(t, exitUsage, `inputs are name`, "", "-input", "nmae=yes", inside)
+	expect(t, exitCompleted, `run completed`, "", "-answer", "g/ok=yes", "-input", "name=x", inside)
 	expect(t, exitUsage, "expected name=value", "", "-input", "x", "definitions/survey.json")
 }
 

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// names are what the flags -answer and -input may name.
+type names struct {
+	gates, inputs map[string]bool
+}
+
+var (
+	inTemplate   = regexp.MustCompile("\\binput (?:\"([^\"]+)\"|`([^`]+)`)") // in a config
+	inParam      = regexp.MustCompile("\\bparam (?:\"([^\"]+)\"|`([^`]+)`)")
+	inExpression = regexp.MustCompile(`\binputs(?:\.(\w+)|\[['"]([^'"]+)['"]\])`) // in a guard or a condition
+	numbers      = regexp.MustCompile(`\[\d+\]|#\d+`)                             // of items and iterations, in the path of a gate
+)
+
+// namesOf looks a graph through.
+func namesOf(g *kahn.Graph) names {
+	n := names{map[string]bool{}, map[string]bool{}}
+	n.look(g, "")
+	return n
+}
+
+func (n names) look(g *kahn.Graph, prefix string) {
+	for _, name := range g.Inputs {
+		n.inputs[name] = true
+	}
+	fed := map[string]bool{} // the others take parameters from the inputs
+	for _, e := range g.Edges() {
+		fed[e.To] = true
+	}
+	for _, node := range g.Nodes() {
+		if node.Kind == kahn.KindGate {
+			n.gates[prefix+node.ID] = true
+		}
+		n.find(inTemplate, node.Config)
+		if !fed[node.ID] {
+			n.find(inParam, node.Config)
+			if node.Kind == "jq" {
+				n.inputs["input"] = true // its parameter
+			}
+		}
+		for _, port := range node.Ports {
+			n.inputs[port.Name] = true
+		}
+		n.find(inExpression, node.WhenExpr)
+		n.find(inExpression, node.TestExpr)
+		if node.Loop != nil {
+			n.find(inExpression, node.Loop.UntilExpr)
+		}
+		if node.Sub != nil {
+			n.look(node.Sub, prefix+node.ID+"/")
+		}
+	}
+}
+
+// find adds the inputs that the texts in a value name.
+func (n names) find(pattern *regexp.Regexp, v any) {
+	switch v := v.(type) {
+	case string:
+		for _, found := range pattern.FindAllStringSubmatch(v, -1) {
+			n.inputs[found[1]+found[2]] = true
+		}
+	case []any:
+		for _, item := range v {
+			n.find(pattern, item)
+		}
+	case map[string]any:
+		for _, item := range v {
+			n.find(pattern, item)
+		}
+	}
+}
+
+// check refuses answers and inputs that the graph has no use for.
+func (n names) check(answers, inputs pairs) error {
+	for _, gate := range slices.Sorted(maps.Keys(answers)) {
+		if !n.gates[numbers.ReplaceAllString(gate, "")] {
+			return fmt.Errorf("-answer: there is no gate %q%s", gate, choices("gates are", n.gates))
+		}
+	}
+	for _, input := range slices.Sorted(maps.Keys(inputs)) {
+		if !n.inputs[input] {
+			return fmt.Errorf("-input: there is no input %q%s", input, choices("inputs are", n.inputs))
+		}
+	}
+	return nil
+}
+
+func choices(are string, of map[string]bool) string {
+	if len(of) == 0 {
+		return ": the definition has none"
+	}
+	return "; " + are + " " + strings.Join(slices.Sorted(maps.Keys(of)), ", ")
+}
