@@ -75,7 +75,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 	if facts.permanent || facts.abortRun {
 		c.noRetry = NoRetryPermanent
 	}
-	if facts.cyclic {
+	if facts.unsafe {
 		c.err = bounded(res.err)
 	}
 	switch {

@@ -111,10 +111,10 @@ func (r *Run) boundWaits() {
 	}
 }
 
-// callerCause is why the caller's context ended. It asks the caller's code, and so is called without the lock.
-func (r *Run) callerCause() *stopCause {
-	cause := &stopCause{bounded(context.Cause(r.ctx)), context.Canceled}
-	if r.ctx.Err() == context.DeadlineExceeded {
+// callerCause is why a context of the caller has ended. It asks the caller's code, and so is called without the lock.
+func callerCause(ctx context.Context) *stopCause {
+	cause := &stopCause{bounded(context.Cause(ctx)), context.Canceled}
+	if ctx.Err() == context.DeadlineExceeded {
 		cause.is = context.DeadlineExceeded
 	}
 	return cause

@@ -361,7 +361,7 @@ func errorText(err error) string { return foreign.ErrorText(err) }
 func valueText(v any) string     { return foreign.ValueText(v) }
 
 // walkError is foreign.Walk until visit returns false.
-func walkError(err error, visit func(error) bool) (bounded bool) {
+func walkError(err error, visit func(error) bool) foreign.Shape {
 	return foreign.Walk(err, func(e error) foreign.Next {
 		if !visit(e) {
 			return foreign.Stop
@@ -382,11 +382,11 @@ type errorFacts struct {
 	abortRun  bool
 	external  bool
 	deadline  bool
-	cyclic    bool
+	unsafe    bool // to be bounded before it is handed on
 }
 
 func inspectError(err error) (f errorFacts) {
-	f.cyclic = !walkError(err, func(e error) bool {
+	shape := walkError(err, func(e error) bool {
 		switch e := e.(type) {
 		case *skipError:
 			if f.skip == nil {
@@ -412,16 +412,33 @@ func inspectError(err error) (f errorFacts) {
 		}
 		return true
 	})
+	f.unsafe = shape != foreign.Sound || !renders(err)
 	return f
 }
 
-// bounded returns err, or a stand-in for an error whose chain never ends: nothing that the engine hands on may trap
-// errors.Is.
+// bounded returns err, or a stand-in for an error whose chain never ends or whose methods panic: nothing that the engine hands
+// on may trap errors.Is.
 func bounded(err error) error {
-	if err != nil && !walkError(err, func(error) bool { return true }) {
+	if err == nil {
+		return nil
+	}
+	switch shape := walkError(err, func(error) bool { return true }); {
+	case shape == foreign.Endless:
 		return fmt.Errorf("%T: %w", err, ErrCyclicError)
+	case shape == foreign.Rude || !renders(err):
+		return foreign.Shield(err)
 	}
 	return err
+}
+
+// renders reports whether an error has a text. Those of the engine have, and are not rendered to find that out: they hold the
+// errors of nested runs.
+func renders(err error) bool {
+	switch err.(type) {
+	case nil, *RunError, *NodeError, *MapError, *PanicError:
+		return true
+	}
+	return foreign.Renders(err)
 }
 
 // contain calls user code outside of a worker, and returns its panic as an error. A Goexit ends the goroutine of the caller.
@@ -430,8 +447,8 @@ func contain(f func() error) error { return foreign.Contain(f, panicError) }
 func panicError(v any) error { return newPanicError(v) }
 
 func newPanicError(v any) *PanicError {
-	if err, ok := v.(error); ok && inspectError(err).cyclic {
-		v = fmt.Sprintf("%T: %v", v, ErrCyclicError)
+	if err, ok := v.(error); ok {
+		v = bounded(err)
 	}
 	return &PanicError{Value: v, Stack: debug.Stack()}
 }

@@ -85,6 +85,9 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !p.isCompiled() {
 		return nil, false, ErrNoGraph
 	}
+	if _, _, err := askCaller(ctx); err != nil {
+		return nil, false, err
+	}
 	cfg, err := configure(opts, readable)
 	if err != nil {
 		return nil, false, err
@@ -280,6 +283,7 @@ type Run struct {
 
 	followed   bool                     // the end of the caller's context is going to stop the run
 	unfollow   func() bool              // ends that, until it was called; of the outermost run
+	unfollowed atomic.Bool              // nothing more comes of it
 	deadline   *alarm                   // of the run
 	pooled     []*slots                 // what the run shares with others of its Runner; the outermost run's
 	tokenDue   *alarm                   // for the next token that a node waits for; the outermost run's
@@ -447,24 +451,38 @@ func (r *Run) prepare(x *restoration) {
 // begin begins the run, or goes on with the one that was restored, at the given time of its clock. A run that was pending may
 // have been cancelled meanwhile; it has ended then.
 func (r *Run) begin(x *restoration, now int64) {
-	var ended *stopCause
-	if r.ctx.Err() != nil {
-		ended = r.callerCause()
+	mayEnd, ended := true, &stopCause{ErrGoexit, context.Canceled}
+	defer func() { // also if a method of the caller's context ends the goroutine: the run is to end all the same
+		r.careful = r.cfg.checkValues || mayEnd || r.single != nil
+		if r.mayEnd = mayEnd; mayEnd {
+			r.base = context.WithoutCancel(r.ctx)
+		}
+		if x != nil {
+			x.held.revive(r)
+		}
+		if r.open(x, ended, now) && mayEnd && ended == nil {
+			r.followCaller()
+		}
+	}()
+	var err error
+	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // it was asked before and could tell
+		mayEnd, ended = true, &stopCause{err, context.Canceled}
 	}
-	mayEnd := r.ctx.Done() != nil // asked without the lock, as everything is that is the caller's
-	r.careful = r.cfg.checkValues || mayEnd || r.single != nil
-	if r.mayEnd = mayEnd; mayEnd {
-		r.base = context.WithoutCancel(r.ctx)
+}
+
+// askCaller asks the caller's context whether it may end, and why it has ended if it has. It is user code, and so is called
+// without the lock.
+func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
+	err = contain(func() error {
+		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {
+			ended = callerCause(ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		return false, nil, fmt.Errorf("kahn: the context: %w", err)
 	}
-	if x != nil {
-		x.held.revive(r)
-	}
-	if !r.open(x, ended, now) {
-		return
-	}
-	if mayEnd && ended == nil {
-		r.followCaller()
-	}
+	return mayEnd, ended, nil
 }
 
 // open is the part of begin that takes the lock. It reports whether the run had not ended before.
@@ -514,13 +532,40 @@ func (r *Run) followCaller() {
 	r.followed = true
 	r.timers++
 	s.mu.Unlock()
-	unfollow := context.AfterFunc(r.ctx, func() {
-		cause := r.callerCause()
-		r.callback(func(int64) { r.stopForContext(cause) })
+	var unfollow func() bool
+	cause := &stopCause{ErrGoexit, context.Canceled}
+	defer func() {
+		if unfollow == nil {
+			r.endFollow(func(int64) { r.stopForContext(cause) })
+			return
+		}
+		s.mu.Lock()
+		r.unfollow = unfollow
+		r.release(r.now()) // it may have ended meanwhile
+	}()
+	err := contain(func() error {
+		unfollow = context.AfterFunc(r.ctx, r.callerEnded)
+		return nil
 	})
-	s.mu.Lock()
-	r.unfollow = unfollow
-	r.release(r.now()) // it may have ended meanwhile
+	if err != nil {
+		cause = &stopCause{err, context.Canceled}
+	}
+}
+
+// callerEnded is called, on a goroutine of its own, when the caller's context has ended.
+func (r *Run) callerEnded() {
+	cause := &stopCause{ErrGoexit, context.Canceled}
+	defer func() { r.endFollow(func(int64) { r.stopForContext(cause) }) }()
+	if err := contain(func() error { cause = callerCause(r.ctx); return nil }); err != nil {
+		cause = &stopCause{err, context.Canceled}
+	}
+}
+
+// endFollow is the last that a run that follows its caller's context does about it, once.
+func (r *Run) endFollow(f func(now int64)) {
+	if r.unfollowed.CompareAndSwap(false, true) {
+		r.callback(f)
+	}
 }
 
 // now is the run's clock: nanoseconds since its start, monotonic.
@@ -642,9 +687,23 @@ func (r *Run) release(now int64) {
 	for _, o := range ending {
 		o.step.end(o.cause)
 	}
-	if unfollow != nil && unfollow() { // else it has ended: the callback is on its way
-		root.callback(func(int64) {})
+	if unfollow != nil {
+		root.leaveCaller(unfollow)
 	}
+}
+
+// leaveCaller stops following the caller's context. If that has ended, callerEnded is on its way.
+func (r *Run) leaveCaller(unfollow func() bool) {
+	left := true // also if it panics or ends the goroutine
+	defer func() {
+		if left {
+			r.endFollow(func(int64) {})
+		}
+	}()
+	_ = contain(func() error { // a panic says nothing about a run that has ended
+		left = unfollow()
+		return nil
+	})
 }
 
 func newRunID() string {

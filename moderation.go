@@ -200,21 +200,18 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 		return attemptResult{}
 	}
 	var flag *flagError
-	cyclic := !walkError(err, func(e error) bool {
+	walkError(err, func(e error) bool {
 		f, ok := e.(*flagError)
 		if ok {
 			flag = f
 		}
 		return !ok
 	})
-	switch {
-	case flag != nil:
+	if flag != nil {
 		r.refused(step, evModerationFlagged, func(*extra) any { return ModerationFlagged{Phase: phase, Errors: flag.reasons} })
 		return attemptResult{err: &ModerationError{Phase: phase, Reasons: flag.reasons}, kind: CauseModeration}
-	case cyclic:
-		err = bounded(err)
 	}
-	refused := attemptResult{err: &ModerationError{Phase: phase, Err: err}, kind: CauseModeration}
+	refused := attemptResult{err: &ModerationError{Phase: phase, Err: bounded(err)}, kind: CauseModeration}
 	if step.ended() != nil { // it was kept from judging, by the stop
 		refused.kind = CauseStepError
 	}

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"context"
 	"errors"
 	"runtime"
 
@@ -119,9 +120,10 @@ func (w *worker) performPlain() (more bool) {
 		}
 		w.phase = phaseUser
 		value, err := do(step, step)
+		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // the caller's context is user code, too
 		w.phase = phaseEngine
 		w.now = r.now()
-		if err != nil || r.careful && (r.cfg.checkValues || r.ctx.Err() != nil || r.single.due(w.now)) {
+		if err != nil || special || r.careful && r.single.due(w.now) {
 			return w.finishPlain(value, err)
 		}
 		r.lock()
@@ -457,9 +459,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	if drawn {
 		w.draw(res, &c)
 	}
-	var cause *stopCause // of the caller's context, whose end the step may have seen before the run did
-	if r.mayEnd && r.ctx.Err() != nil {
-		cause = r.callerCause()
+	var cause *stopCause  // of the caller's context, whose end the step may have seen before the run did
+	if r.mayEnd && goOn { // else the goroutine is ending, perhaps by what this asks
+		cause = w.callerCause()
 	}
 	for {
 		r.lock()
@@ -508,6 +510,20 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	}
 	step.returned()
 	return ok
+}
+
+// callerCause is why the caller's context has ended, nil if it has not. One that panics is as good as ended.
+func (w *worker) callerCause() (cause *stopCause) {
+	err := w.protect(func() error {
+		if w.run.ctx.Err() != nil {
+			cause = callerCause(w.run.ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		cause = &stopCause{err, context.Canceled}
+	}
+	return cause
 }
 
 var errAbandoned = errors.New("abandoned: the step ignored its context")

@@ -47,7 +47,7 @@ func TestWalk(t *testing.T) {
 	a, b, c, d := errors.New("a"), errors.New("b"), errors.New("c"), errors.New("d")
 	err := tree{a, tree{b, nil, c}, d}
 	visited := func(next func(error) foreign.Next) (texts []string) {
-		require.True(t, foreign.Walk(err, func(e error) foreign.Next {
+		require.Equal(t, foreign.Sound, foreign.Walk(err, func(e error) foreign.Next {
 			texts = append(texts, e.Error())
 			return next(e)
 		}))
@@ -68,9 +68,44 @@ func TestWalk(t *testing.T) {
 	}))
 
 	all := func(error) foreign.Next { return foreign.Descend }
-	require.True(t, foreign.Walk(nil, all))
-	require.True(t, foreign.Walk((*nilError)(nil), all))
-	require.False(t, foreign.Walk(ringError{}, all))
+	require.Equal(t, foreign.Sound, foreign.Walk(nil, all))
+	require.Equal(t, foreign.Rude, foreign.Walk((*nilError)(nil), all))
+	require.Equal(t, foreign.Endless, foreign.Walk(ringError{}, all))
+	require.Equal(t, foreign.Sound, foreign.Walk(foreign.Shield((*nilError)(nil)), all))
+}
+
+type rudeError struct{}
+
+func (rudeError) Error() string { panic("Error") }
+func (rudeError) Is(error) bool { panic("Is") }
+func (rudeError) As(any) bool   { panic("As") }
+
+func TestShield(t *testing.T) {
+	a := errors.New("a")
+	s := foreign.Shield(tree{rudeError{}, a, (*nilError)(nil), errors.New("behind it")})
+	require.Same(t, s, foreign.Shield(s))
+	require.Equal(t, "tree", s.Error())
+	require.ErrorIs(t, s, a)
+	require.NotErrorIs(t, s, errors.New("b"))
+	require.NotErrorIs(t, s, tree{}) // which cannot be compared
+	var (
+		found *nilError
+		ring  ringError
+	)
+	require.ErrorAs(t, s, &found)
+	require.Nil(t, found)
+	require.False(t, errors.As(s, &ring))
+	require.False(t, foreign.Renders(rudeError{}))
+	require.True(t, foreign.Renders(s))
+
+	stopped := 0
+	require.Equal(t, foreign.Sound, foreign.Walk(tree{s, a}, func(e error) foreign.Next {
+		if stopped++; e == a {
+			return foreign.Stop
+		}
+		return foreign.Descend
+	}))
+	require.Equal(t, 4, stopped) // the tree, the one behind the shield, and two in it
 }
 
 func TestTexts(t *testing.T) {

@@ -13,27 +13,46 @@ const (
 	Stop                // nowhere: the walk has found what it looks for
 )
 
-// Walk calls visit for err and what it wraps, depth first. It reports whether the tree has an end, as far as the walk goes.
-// An Unwrap that panics ends the walk.
-func Walk(err error, visit func(error) Next) (bounded bool) {
+// Shape is what a walk has found out about a tree of errors, as far as it went.
+type Shape uint8
+
+const (
+	Sound   Shape = iota
+	Endless       // the tree has no end
+	Rude          // an Unwrap panicked, which ended the walk
+)
+
+// Walk calls visit for err and what it wraps, depth first. What is behind a shield is visited like anything else.
+func Walk(err error, visit func(error) Next) Shape {
+	shape, _ := walk(err, visit)
+	return shape
+}
+
+func walk(err error, visit func(error) Next) (shape Shape, stopped bool) {
 	defer func() {
 		if recover() != nil {
-			bounded = true
+			shape = Rude
 		}
 	}()
 	stack := append(make([]error, 0, 8), err)
 	for seen := 0; len(stack) > 0; seen++ {
 		if seen == maxErrors {
-			return false
+			return Endless, false
 		}
 		e := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		if e == nil {
 			continue
 		}
+		if s, ok := e.(*shield); ok {
+			if _, stopped := walk(s.err, visit); stopped {
+				return Sound, true
+			}
+			continue
+		}
 		switch visit(e) {
 		case Stop:
-			return true
+			return Sound, true
 		case Pass:
 			continue
 		}
@@ -47,5 +66,5 @@ func Walk(err error, visit func(error) Next) (bounded bool) {
 			}
 		}
 	}
-	return true
+	return Sound, false
 }

@@ -1,0 +1,65 @@
+package foreign
+
+import "reflect"
+
+// shield stands before an error whose methods panic. errors.Is and errors.As find what they would find behind it, as far as
+// that can be reached, and survive what they meet.
+type shield struct{ err error }
+
+// Shield returns an error with the text of err and what it matches, none of whose methods panics.
+func Shield(err error) error {
+	if s, ok := err.(*shield); ok {
+		return s
+	}
+	return &shield{err}
+}
+
+// Renders reports whether the Error method of err returns.
+func Renders(err error) (ok bool) {
+	_ = Contain(func() error {
+		_ = err.Error()
+		ok = true
+		return nil
+	}, func(any) error { return nil })
+	return ok
+}
+
+func (s *shield) Error() string { return ErrorText(s.err) }
+
+func (s *shield) Is(target error) bool {
+	return s.find(func(err error) bool {
+		if reflect.TypeOf(target).Comparable() && err == target {
+			return true
+		}
+		x, ok := err.(interface{ Is(error) bool })
+		return ok && x.Is(target)
+	})
+}
+
+// As is called by errors.As, which has seen that target is a pointer to an interface or to a type that is an error.
+func (s *shield) As(target any) bool {
+	to := reflect.ValueOf(target).Elem()
+	return s.find(func(err error) bool {
+		if v := reflect.ValueOf(err); v.Type().AssignableTo(to.Type()) {
+			to.Set(v)
+			return true
+		}
+		x, ok := err.(interface{ As(any) bool })
+		return ok && x.As(target)
+	})
+}
+
+// find reports whether match returns true for an error behind the shield.
+func (s *shield) find(match func(error) bool) (found bool) {
+	Walk(s.err, func(err error) Next {
+		_ = Contain(func() error {
+			found = match(err)
+			return nil
+		}, func(any) error { return nil })
+		if found {
+			return Stop
+		}
+		return Descend
+	})
+	return found
+}
