@@ -3,6 +3,7 @@ package kahn_test
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,9 +101,10 @@ func TestChecksThatHoldALeave(t *testing.T) {
 		{"merge", true, 0, nil, false},
 	} {
 		inBubble(t, fmt.Sprintf("%s, nested %v, limit %d, shutdown %v, store %v", c.what, c.nested, c.limit, c.act == nil, c.store), func(t *testing.T) {
-			release, asked := make(chan struct{}), 0
+			release := make(chan struct{})
+			var asked atomic.Int32
 			ask := func() {
-				if asked++; asked == 1 {
+				if asked.Add(1) == 1 {
 					<-release
 				}
 			}
@@ -132,8 +134,8 @@ func TestChecksThatHoldALeave(t *testing.T) {
 				t.Errorf("left after %v", took)
 			}
 			res, err := l.next(0, nil)
-			if err != nil || res.Status != kahn.RunCompleted || len(res.Abandoned) > 0 || asked != 2 {
-				t.Errorf("%v, %v, abandoned are %q, asked %d times", res.Status, err, res.Abandoned, asked)
+			if err != nil || res.Status != kahn.RunCompleted || len(res.Abandoned) > 0 || asked.Load() != 2 {
+				t.Errorf("%v, %v, abandoned are %q, asked %d times", res.Status, err, res.Abandoned, asked.Load())
 			}
 			close(release)
 			synctest.Wait()
@@ -149,16 +151,16 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		after     time.Duration // of the stop
-		asked     int
+		asked     int32
 		abandoned []string
 	}{
 		{"a check that the grace has not ended goes on when the run is stopped instead", 50 * ms, 1, nil},
 		{"a check that was left behind is performed again when the run is stopped instead", 110 * ms, 2, []string{"X"}},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
-			asked := 0
+			var asked atomic.Int32
 			x := kahn.Node{ID: "X", Cleanup: true, When: func(kahn.View) (bool, error) {
-				if asked++; asked == 1 {
+				if asked.Add(1) == 1 {
 					time.Sleep(200 * ms)
 				}
 				return true, nil
@@ -170,8 +172,8 @@ func TestChecksThatHoldALeave(t *testing.T) {
 				run.Cancel()
 			}, kahn.CancelGrace(100*ms))
 			time.Sleep(200 * ms) // for what was left behind
-			if n := r.node("X"); n.Status != kahn.Completed || asked != c.asked || !slices.Equal(r.Abandoned, c.abandoned) {
-				t.Errorf("X is %v, asked %d times, abandoned are %q", n.Status, asked, r.Abandoned)
+			if n := r.node("X"); n.Status != kahn.Completed || asked.Load() != c.asked || !slices.Equal(r.Abandoned, c.abandoned) {
+				t.Errorf("X is %v, asked %d times, abandoned are %q", n.Status, asked.Load(), r.Abandoned)
 			}
 		})
 	}
