@@ -9,6 +9,7 @@ require (
 	github.com/seed-c794f7ef/kahn/expression v0.0.0
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
 	github.com/seed-c794f7ef/kahn/schema v0.0.0
+	golang.org/x/term v0.44.0
 )
 
 require (
@@ -19,7 +20,6 @@ require (
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.46.0 // indirect
-	golang.org/x/term v0.44.0 // indirect
 	golang.org/x/text v0.14.0 // indirect
 )
 

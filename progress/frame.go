@@ -76,15 +76,20 @@ const (
 // screen is what is on the terminal: the cursor is at the beginning of the line below the last frame.
 type screen struct{ lines int }
 
-// draw returns what replaces the last frame by another. It leaves the terminal as it found it: the picture can be abandoned
-// after any frame.
-func (s *screen) draw(rows []row, height int, coloured bool) []byte {
+// draw returns what replaces the last frame by another, below lines that stay. It leaves the terminal as it found it: the
+// picture can be abandoned after any frame.
+func (s *screen) draw(lines []byte, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
-	b.WriteString(hideCursor + wrapOff)
+	b.WriteString(hideCursor)
 	if up := min(s.lines, height-1); up > 0 { // the terminal may have become smaller
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
 	b.WriteString("\r")
+	if len(lines) > 0 { // they are wrapped by the terminal, which scrolls as far as need be
+		b.WriteString(clearBelow)
+		b.Write(bytes.ReplaceAll(lines, []byte("\n"), []byte("\r\n")))
+	}
+	b.WriteString(wrapOff)
 	for _, r := range rows {
 		// The line is cleared first: after a full line the cursor is on its last character, not behind it.
 		b.WriteString(clearLine)

@@ -89,7 +89,7 @@ func TestFrameFitsAnyWidth(t *testing.T) {
 		}
 		var screen screen
 		if width > 0 {
-			v.interpret(string(screen.draw(s.frame(now, width, 30), 30, true))) // complains about what does not fit
+			v.interpret(string(screen.draw(nil, s.frame(now, width, 30), 30, true))) // complains about what does not fit
 		} else if got := strings.TrimSpace(text(s.frame(now, width, 30))); got != "" {
 			t.Errorf("%q for no columns at all", got)
 		}

@@ -17,6 +17,8 @@
 // Of a run that goes on from a snapshot or a store it shows what happens from then on: [2/?], since the events of that life do
 // not tell how many nodes there are. Give it the events of the lives before, and it counts on from there.
 //
+// A Progress is an io.Writer, too: what a host says beside the run goes above the picture.
+//
 // It cannot delay a run: events come on a goroutine of the run's own, and are written on another. Between two frames the
 // terminal is as it was found, with the cursor below the picture, visible; a process that is interrupted, panics or is
 // killed leaves nothing to be restored.
@@ -89,16 +91,19 @@ type Progress struct {
 
 	mu      sync.Mutex // guards the fields below
 	run     state
-	lines   bytes.Buffer // not written yet
+	lines   bytes.Buffer // not written yet, each cleaned and ended
+	partial []byte       // a line of Write that has not ended
 	started bool
 	closed  bool
 
 	wake chan struct{} // has room for one: there are lines, or it is time to end
 	done chan struct{} // closed when the painter has returned
-	err  error         // of w, once done is closed
+	rest sync.Once     // what is written after done is closed
+	err  error         // of w, once rest is done
 }
 
-// New returns a Progress that writes to w. Nothing else should write to the same terminal until the run has ended.
+// New returns a Progress that writes to w. Nothing else should write to the same terminal until the run has ended: see
+// [Progress.Write].
 func New(w io.Writer, mode Mode) *Progress {
 	p := &Progress{w: w, mode: mode, fd: -1, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if file, ok := w.(interface{ Fd() uintptr }); ok {
@@ -140,9 +145,57 @@ func (p *Progress) Event(e kahn.Event) {
 		p.started = true
 		go p.paint()
 	}
-	if p.run.over || p.lines.Len() > 0 {
+	p.wakeUp()
+}
+
+// wakeUp has the painter go to work if there is something to be done at once, with the lock held. On a terminal lines come with
+// the next frame.
+func (p *Progress) wakeUp() {
+	if p.run.over || p.mode != TTY && p.lines.Len() > 0 {
 		p.signal()
 	}
+}
+
+// maxLine is the length in bytes at which a line of Write is broken.
+const maxLine = 1 << 16
+
+// Write shows what a host has to say beside the run: whole lines, above the picture on a terminal and between the other lines in a
+// log, where each is an object {"output": "..."} in JSON. A line that has not ended waits for its end, or for Close; one that a
+// single call writes is never torn. Escape sequences and the like are spelled out, as in the names of nodes. It waits for
+// nobody, and its error matches [os.ErrClosed] after Close, else it is nil.
+func (p *Progress) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return 0, fmt.Errorf("progress: %w", os.ErrClosed)
+	}
+	p.partial = append(p.partial, text...)
+	for {
+		i := bytes.IndexByte(p.partial, '\n')
+		switch {
+		case i >= 0:
+			p.output(p.partial[:i])
+			p.partial = p.partial[i+1:]
+			continue
+		case len(p.partial) >= maxLine:
+			p.output(p.partial)
+			p.partial = nil
+		}
+		break
+	}
+	p.wakeUp()
+	return len(text), nil
+}
+
+// output appends a line of the host's to what is to be written, with the lock held.
+func (p *Progress) output(line []byte) {
+	text := string(bytes.TrimSuffix(line, []byte("\r")))
+	if p.mode != JSON {
+		p.lines.WriteString(clean(text) + "\n")
+		return
+	}
+	data, _ := json.Marshal(map[string]string{"output": text}) // strings can be encoded
+	p.lines.Write(append(data, '\n'))
 }
 
 // writeLine appends a line to what is to be written, with the lock held.
@@ -154,14 +207,18 @@ func (p *Progress) writeLine(now time.Time, line string) {
 // writer. It waits for the writer. Closing again is harmless.
 func (p *Progress) Close() error {
 	p.mu.Lock()
+	if !p.closed && len(p.partial) > 0 {
+		p.output(p.partial)
+		p.partial = nil
+	}
 	p.closed = true
 	started := p.started
 	p.mu.Unlock()
-	if !started {
-		return nil
+	if started {
+		p.signal()
+		<-p.done
 	}
-	p.signal()
-	<-p.done
+	p.rest.Do(func() { p.write(p.lines.Bytes()) }) // what came after the run, or without one: nobody adds to it any more
 	return p.err
 }
 
@@ -195,7 +252,8 @@ func (p *Progress) paint() {
 		var out []byte
 		switch {
 		case p.mode == TTY:
-			out = screen.draw(p.run.frame(time.Now(), width, height), height, p.red)
+			out = screen.draw(p.lines.Bytes(), p.run.frame(time.Now(), width, height), height, p.red)
+			p.lines.Reset()
 		default:
 			if p.mode == Plain && ticked && !last {
 				now := time.Now()

@@ -446,3 +446,93 @@ func (c counted) Write(p []byte) (int, error) {
 	defer func() { c.frames <- struct{}{} }()
 	return c.File.Write(p)
 }
+
+// What a host writes beside the run stays above the picture, whole, however wide it is and however much there is of it.
+func TestOutputAboveThePicture(t *testing.T) {
+	t.Setenv("CI", "")
+	t.Setenv("TERM", "xterm")
+	v := newTerminal(t, 20, 12)
+	synctest.Test(t, func(t *testing.T) {
+		p := New(v.tty, Auto)
+		go func() {
+			time.Sleep(120 * time.Millisecond)
+			synctest.Wait()
+			v.snapshot("before")
+			fmt.Fprintln(p, "one")
+			fmt.Fprint(p, "two\r\nthr")
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			v.snapshot("two lines and a half")
+			fmt.Fprint(p, "ee\x1b[2J\n"+strings.Repeat("x", 20)+"\n"+strings.Repeat("日", 11)+"\n")
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			v.snapshot("wide lines")
+		}()
+		g := new(kahn.Graph).Add(kahn.Node{ID: "A"})
+		sink, checked := watched(t, g, p.Event)
+		res, err := kahn.Execute(context.Background(), g, func(context.Context, *kahn.Step) (any, error) {
+			time.Sleep(time.Second)
+			return nil, nil
+		}, kahn.OnEvent(sink))
+		if err != nil {
+			t.Error(err)
+		}
+		checked(res)
+		synctest.Wait() // for the last picture, which stays
+		fmt.Fprint(p, "last")
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if n, err := fmt.Fprint(p, "late"); n != 0 || !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
+	v.close()
+	wide := "one\ntwo\nthree\\x1b[2J\nxxxxxxxxxxxxxxxxxxxx\n日日日日日日日日日日\n日\n"
+	for name, want := range map[string]string{
+		"before":               "[0/1] 1 runni… 00:00\n=> A            0.1s\n",
+		"two lines and a half": "one\ntwo\n[0/1] 1 runni… 00:00\n=> A            0.2s\n",
+		"wide lines":           wide + "[0/1] 1 runni… 00:00\n=> A            0.3s\n",
+	} {
+		if got := v.snapshots[name]; got != want {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+	if got := v.String(); !strings.HasPrefix(got, wide+"[1/1]") || !strings.HasSuffix(got, "\nlast\n") {
+		t.Errorf("at the end:\n%s", got)
+	}
+	if err := v.atRest(); err != nil {
+		t.Error(err)
+	}
+}
+
+// In a log the lines are between the others, and nothing is torn when many write.
+func TestOutputInALog(t *testing.T) {
+	for mode, format := range map[Mode]string{Plain: "%s\n", JSON: "{\"output\":\"%s\"}\n", TTY: "%s\n"} {
+		var out bytes.Buffer
+		p := New(&out, mode)
+		g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "B"}, kahn.Node{ID: "C"})
+		sink, checked := watched(t, g, p.Event)
+		res, err := kahn.Execute(context.Background(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+			for i := range 100 {
+				fmt.Fprintf(p, "%s says %d\n", s.ID(), i)
+			}
+			return nil, nil
+		}, kahn.OnEvent(sink))
+		if err != nil {
+			t.Error(err)
+		}
+		checked(res)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		got := strings.ReplaceAll(out.String(), "\r\n", "\n")
+		for _, id := range []string{"A", "B", "C"} {
+			for i := range 100 {
+				if line := fmt.Sprintf(format, fmt.Sprintf("%s says %d", id, i)); strings.Count(got, line) != 1 {
+					t.Fatalf("%v: not one %q in\n%s", mode, line, got)
+				}
+			}
+		}
+	}
+}

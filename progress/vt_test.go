@@ -166,6 +166,10 @@ func (v *terminal) print(r rune, text string) {
 	if r >= 0x1100 && r <= 0x115f || r >= 0x2e80 && r <= 0xd7a3 || r >= 0xff00 && r <= 0xff60 || r >= 0x1f300 && r <= 0x1faff {
 		width = 2
 	}
+	if v.col+width > v.width && !v.noWrap {
+		v.print('\r', "\r")
+		v.print('\n', "\n")
+	}
 	if v.col+width > v.width {
 		v.t.Errorf("%q does not fit into the line any more", r)
 		return

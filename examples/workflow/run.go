@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/progress"
 )
@@ -61,7 +63,11 @@ func (h *host) leg(ctx context.Context, g *kahn.Graph, step kahn.StepFunc, from 
 	defer display.Close() // a display that fails is no reason to stop
 	opts := append(h.opts[:len(h.opts):len(h.opts)], kahn.OnEvent(display.Event))
 	if h.verbose {
-		opts = append(opts, kahn.OnEvent(h.print))
+		w := h.stdout
+		if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+			w = display // else the picture, which is on the same terminal as a rule, is drawn over it
+		}
+		opts = append(opts, kahn.OnEvent(func(e kahn.Event) { show(w, e) }))
 	}
 	if from == nil {
 		return kahn.Execute(ctx, g, step, opts...)
@@ -144,10 +150,10 @@ func (h *host) forget() error {
 	return nil
 }
 
-// print shows what a step streams.
-func (h *host) print(e kahn.Event) {
+// show writes what a step streams.
+func show(w io.Writer, e kahn.Event) {
 	if d, ok := e.Payload.(kahn.Delta); ok {
-		fmt.Fprintf(h.stdout, "%s | %v\n", e.Path, d.Chunk)
+		fmt.Fprintf(w, "%s | %v\n", e.Path, d.Chunk)
 	}
 }
 
