@@ -336,3 +336,58 @@ func TestChoicesAndHash(t *testing.T) {
 	c.Gate, d.Gate = &kahn.Gate{}, &kahn.Gate{Choices: []string{"red"}}
 	require.NotEqual(t, hash(c), hash(d), "the choices of a gate decide what it takes")
 }
+
+// A condition, or a step with Routes, whose answer meets no edge is warned of, once for each node; an answer that is a choice is not.
+func TestAnswerMeetsNoEdge(t *testing.T) {
+	answers := func(answer any) kahn.Node {
+		return kahn.Node{ID: "?", Test: func(kahn.View) (any, error) { return answer, nil }}
+	}
+	routes := kahn.Node{ID: "?", Routes: true, Do: yields(0, "gren")}
+	declared := answers("blue")
+	declared.Choices = []string{"red", "green", "blue"}
+	fails := answers("gren")
+	fails.NoMatch = kahn.NoMatchFail
+	const warning = `no branch matches: node "?": no such choice: "gren"; choose one of "red", "green"; did you mean "green"?`
+	for _, row := range []struct {
+		name   string
+		node   kahn.Node
+		labels []string
+		want   string
+	}{
+		{"a Test", answers("gren"), []string{"red", "green"}, warning},
+		{"a step", routes, []string{"red", "green"}, warning},
+		{"nothing", answers(nil), []string{"red"}, `no branch matches: node "?": no such choice: "<nil>"; choose one of "red"`},
+		{"a default", answers("gren"), []string{"red", "default"}, ""},
+		{"a declared choice", declared, []string{"red", "green"}, ""},
+		{"an If without an else", kahn.If("?", func(kahn.View) (bool, error) { return false, nil }), []string{"true"}, ""},
+		{"a bool without an else", answers(false), []string{"yes"}, ""},
+		{"NoMatchFail", fails, []string{"red", "green"}, ""},
+		{"no labels", answers("gren"), nil, ""},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			nodes := []kahn.Node{row.node}
+			for _, label := range row.labels {
+				nodes = append(nodes, branch("on "+label, "?", label))
+			}
+			r := try(t, graph(nodes...), takes(0))
+			var logged []string
+			for _, e := range r.find(kahn.EventNodeLog, "?") {
+				logged = append(logged, e.Payload.(kahn.LogRecord).Message)
+			}
+			switch {
+			case row.want == "" && len(r.Warnings)+len(logged) > 0:
+				t.Errorf("%v, %v", r.Warnings, logged)
+			case row.want != "" && (len(r.Warnings) != 1 || r.Warnings[0].Error() != row.want || !errors.Is(r.Warnings[0], kahn.ErrNoMatch) ||
+				len(logged) != 1 || logged[0] != row.want):
+				t.Errorf("%v, %q", r.Warnings, logged)
+			}
+		})
+	}
+	inBubble(t, "once for all items", func(t *testing.T) {
+		body := graph(answers("gren"), branch("on", "?", "green"))
+		r := try(t, graph(kahn.Node{ID: "M", Sub: body, Map: &kahn.Map{Over: "n"}, Params: map[string]any{"n": []int{1, 2, 3}}}), takes(0))
+		if len(r.Warnings) != 1 {
+			t.Errorf("%v", r.Warnings)
+		}
+	})
+}

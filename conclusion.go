@@ -3,6 +3,7 @@ package kahn
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 )
@@ -12,6 +13,7 @@ type conclusion struct {
 	Outcome
 	value    any   // of a completed node
 	err      error // of any other
+	warning  error // of a condition that has answered what is none of its choices
 	skip     string
 	suspend  *suspendError // what the step wants to wait for
 	random   float64       // in [0, 1), for the delay before another attempt
@@ -56,6 +58,11 @@ func (w *worker) conclude(res attemptResult) conclusion {
 			if c.Route, matched = w.run.plan.Route(ref, res.value); !matched && n.NoMatch == NoMatchFail {
 				kind = CauseNoBranchMatch
 				return fmt.Errorf("%w: output %s", ErrNoMatch, valueText(res.value))
+			}
+			if !matched && !isGate(n) {
+				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
+					c.warning = fmt.Errorf("%w: %w", ErrNoMatch, err)
+				}
 			}
 			return nil
 		})
@@ -276,6 +283,9 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	rec.active, rec.end, rec.fallback, rec.noRetry = activeNone, now, c.fallback, c.noRetry
 	switch {
 	case c.Status == Completed:
+		if c.warning != nil {
+			r.warnOfAnswer(ref, c.warning, now)
+		}
 		if rec.value = c.value; c.memoized {
 			r.extra(ref).memoized = true
 			r.st.refund(ref)
@@ -305,6 +315,20 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 			rec.value = nil
 		}
 	}
+}
+
+// warnOfAnswer warns, once for a node of the graph, of a condition whose answer met no edge.
+func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
+	root, branches := r.outermost(), r.plan.routers[r.plan.facts[ref].router]
+	if root.warned[branches] {
+		return
+	}
+	if root.warned == nil {
+		root.warned = map[*router]bool{}
+	}
+	root.warned[branches] = true
+	root.warnings = append(root.warnings, err)
+	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
 // react does what a node's failure is to do beyond its descendants: stop its group, or the run.

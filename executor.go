@@ -308,8 +308,9 @@ type Run struct {
 	signals   map[Ref]answer // of gates that were not reached yet
 	durable   *durable       // the outermost run's; nil without a store
 	warnings  []error
-	slips     map[Ref]error // see noteSlip
-	slipped   atomic.Bool   // there was one; not guarded
+	warned    map[*router]bool // of the outermost run: the conditions, anywhere, of whose answers it has warned
+	slips     map[Ref]error    // see noteSlip
+	slipped   atomic.Bool      // there was one; not guarded
 
 	failedGroups []groupFailure // of those that stop their members, each once: see groupFailed
 

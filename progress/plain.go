@@ -20,7 +20,8 @@ func (s *state) line(e kahn.Event) string {
 		return fmt.Sprintf("%s: attempt %d failed, the next one in %s: %v: %s",
 			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, causeless(payload.Cause, payload.Err))
 	case kahn.LogRecord:
-		if e.Attempt > 0 || payload.Level < slog.LevelWarn {
+		astray := strings.HasPrefix(payload.Message, kahn.ErrNoMatch.Error()) // the engine's word on the answer of a condition
+		if e.Attempt > 0 && !astray || payload.Level < slog.LevelWarn {
 			return "" // a step's own log is the host's
 		}
 		return path(e) + ": " + payload.Message // such as a guard that could not decide and let its node run
