@@ -146,6 +146,18 @@ func TestRates(t *testing.T) {
 			t.Fatalf("%v %v after %v", res.Status, err, res.Duration)
 		}
 	})
+	inBubble(t, "no alarm is left when a token falls due as a step returns", func(t *testing.T) {
+		for range 50 { // it is chance who comes first at that instant
+			g := graph(after("P"), kahn.Node{ID: "A", Groups: []string{"g"}}, kahn.Node{ID: "B", Groups: []string{"g"}},
+				kahn.Node{ID: "C", Groups: []string{"h"}}, kahn.Node{ID: "D", Groups: []string{"h"}})
+			g.Groups = []kahn.Group{{Name: "g", Rate: perSecond(1, 1)}, {Name: "h", Rate: kahn.Rate{Starts: 1, Per: time.Hour}}}
+			begin := time.Now()
+			tryLeft(t, g, takes(time.Second), 1500*ms)
+			if took := time.Since(begin); took != 2*time.Second {
+				t.Fatalf("the run was left at 1.5s, and ended after %v", took)
+			}
+		}
+	})
 	inBubble(t, "gates, conditions, composites and mocks take no token", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "T", Test: func(kahn.View) (any, error) { return true, nil }},
 			kahn.Node{ID: "S", Sub: graph(after("x"), after("y"))}, after("M"), after("Z", "G", "T", "S", "M"))
@@ -169,6 +181,20 @@ func TestRates(t *testing.T) {
 		g.Groups[0].Rate = kahn.Rate{Starts: 1000, Per: time.Second}
 		try(t, g, nop, one, kahn.KeyRate(kahn.Rate{Starts: 1, Per: time.Minute})).expectStarts("S@0s T@0s S/x@0s A@1ms S/y@1m0s T/x@2m0s T/y@3m0s")
 	})
+}
+
+// tryLeft leaves a run some time after its start.
+func tryLeft(t *testing.T, g *kahn.Graph, step kahn.StepFunc, after time.Duration, opts ...kahn.Option) {
+	t.Helper()
+	run, err := kahn.Start(t.Context(), g, step, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(after)
+	run.Leave()
+	if res, err := run.Wait(); err != nil || res.Status != kahn.RunSuspended {
+		t.Errorf("%v %v", res.Status, err)
+	}
 }
 
 // expectSorted is expectStarts without the order of what starts at the same time.

@@ -96,8 +96,7 @@ func (r *Run) awaitToken(now int64) {
 		return
 	}
 	r.tokenAt = due
-	r.tokenDue = r.after(time.Duration(due-now), func(now int64) {
-		r.tokenDue = nil
+	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // when it has rung, the next token is due later
 		r.st.setTime(max(now, due))
 	})
 }
