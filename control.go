@@ -86,12 +86,26 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	if manner == stopDraining && r.plan.composite {
 		r.drainChildren(kind, cause)
 	}
+	if r.plan.composite {
+		r.hurryInside()
+	}
 	for ref, x := range r.extras {
 		if (x.backoff != nil || x.wait != nil) && statusOf(r.st.words[ref]).Terminal() {
 			r.disarmNode(ref)
 		}
 	}
 	r.boundWaits()
+}
+
+// hurryInside lets the cleanup composites of a run that is being stopped hurry too.
+func (r *Run) hurryInside() {
+	for _, c := range r.children() {
+		if r.st.stopped == CauseNone || r.plan.facts[c.within.ref].is(factCleanup) {
+			c.st.hurry()
+			c.hurryInside()
+			r.tree.touch(c)
+		}
+	}
 }
 
 // boundWaits bounds the waits of the cleanup nodes of a run that was stopped: it is to end.

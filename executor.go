@@ -286,6 +286,7 @@ type Run struct {
 	unfollowed atomic.Bool              // nothing more comes of it
 	deadline   *alarm                   // of the run
 	pooled     []*slots                 // what the run shares with others of its Runner; the outermost run's
+	heard      []*claim                 // turns that have come and were not used yet; the outermost run's
 	tokenDue   *alarm                   // for the next token that a node waits for; the outermost run's
 	tokenAt    int64                    // when it falls due
 	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
@@ -677,6 +678,7 @@ func (r *Run) release(now int64) {
 		r.dispatch(now)
 	}
 	root := r.root()
+	root.yieldTurns()
 	if root.st.obs != nil {
 		root.bringSignals()
 	}

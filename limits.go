@@ -93,11 +93,50 @@ func (s *State) lacks(x *slots, token bool) bool {
 		}
 		return true
 	}
-	return x.share != nil && x.share.lacks(s.host.outermost(), x, token)
+	return x.share != nil && !s.hurries() && x.share.lacks(s.host.outermost(), x, token)
 }
 
-// takesToken reports whether the start of a ready node is the start of a step.
-func (s *State) takesToken(r Ref) bool { return !s.plan.facts[r].is(factComposite | factMocked) }
+// takesToken reports whether the start of a ready node is the start of a step that has to wait for a token.
+func (s *State) takesToken(r Ref) bool {
+	return !s.plan.facts[r].is(factComposite|factMocked) && !s.hurries()
+}
+
+// hurries reports whether the run, or one around it, is being stopped. What still starts then, cleanup nodes and the end node, takes
+// no token and waits for no slot that other runs hold: how long the run takes to stop is bounded by its own options.
+func (s *State) hurries() bool {
+	if s.stopped != CauseNone {
+		return true
+	}
+	if s.host != nil {
+		for r := s.host.outer; r != nil; r = r.outer {
+			if r.st.stopped != CauseNone {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hurry makes all nodes contend that wait in line, once the run hurries.
+func (s *State) hurry() {
+	if !s.limits.active {
+		return
+	}
+	defer s.limits.lockPool()()
+	for g := range s.limits.groups {
+		x := &s.limits.groups[g]
+		if len(x.nodes) == 0 {
+			continue
+		}
+		for _, pos := range x.nodes {
+			if statusOf(s.words[s.at[pos]]) == Ready {
+				s.ready.Insert(int(pos))
+			}
+		}
+		x.nodes = nil
+		s.offer(int32(g)) // to other runs: this one gives up its turn
+	}
+}
 
 // acquire takes the slots and tokens of a ready node, or puts it in line for one that it lacks.
 func (s *State) acquire(r Ref) bool {

@@ -43,6 +43,8 @@ type claim struct {
 	run   *Run   // the outermost
 	lines *slots // in which its nodes wait
 	state claimState
+	share *share
+	at    *State // whose node contends, once it was heard
 }
 
 type claimState uint8
@@ -142,7 +144,7 @@ func (x *share) lacks(r *Run, lines *slots, token bool) bool {
 	switch {
 	case place < 0:
 		r.timers++
-		x.queue = append(x.queue, &claim{run: r, lines: lines})
+		x.queue = append(x.queue, &claim{run: r, lines: lines, share: x})
 	case x.queue[place].state == claimHeard: // somebody else was faster: wait for the next call
 		r.timers++
 		x.queue[place].state = claimWaits
@@ -236,19 +238,40 @@ func (r *Run) shareKey(lines *slots, key string) {
 	r.pooled = append(r.pooled, lines)
 }
 
-// claimed lets the run's nodes contend for what its claim has brought, with the run's lock held. A run that cannot use it now, since
-// its own limits are in the way, gives its turn to the next.
+// claimed lets the run's nodes contend for what its claim has brought, with the run's lock held.
 func (r *Run) claimed(x *share, c *claim) {
-	p := x.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	x.pool.mu.Lock()
+	defer x.pool.mu.Unlock()
 	if !slices.Contains(x.queue, c) {
 		return
 	}
 	c.state = claimHeard
-	if s := c.lines.offer(); s == nil || !s.hasNext() {
+	switch c.at = c.lines.offer(); {
+	case c.state == claimWaits: // there is nothing after all
+	case c.at == nil:
 		x.drop(r)
+	default:
+		r.heard = append(r.heard, c)
 	}
+}
+
+// yieldTurns is called with the run's lock held before that is released. A run that cannot use its turn now, since its own limits
+// are in the way, gives it to the next.
+func (r *Run) yieldTurns() {
+	if len(r.heard) == 0 || r.st.limits.pool == nil {
+		return
+	}
+	defer r.st.limits.lockPool()()
+	r.heard = slices.DeleteFunc(r.heard, func(c *claim) bool {
+		switch {
+		case c.state != claimHeard || !slices.Contains(c.share.queue, c):
+			return true
+		case c.at.hasNext():
+			return false
+		}
+		c.share.drop(r)
+		return true
+	})
 }
 
 // leavePool gives back what the run has in common with others, when it ends.
@@ -267,5 +290,5 @@ func (r *Run) leavePool() {
 		x.refs--
 		x.drop(r)
 	}
-	r.pooled = nil
+	r.pooled, r.heard = nil, nil
 }

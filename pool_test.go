@@ -184,6 +184,47 @@ func TestRunnerLimits(t *testing.T) {
 		completed(t, a, b)
 		idle(t, rn)
 	})
+	inBubble(t, "a turn that a better node of the run makes useless goes to the next run", func(t *testing.T) {
+		// When the key becomes free, Y takes the only slot of b: the key is c's.
+		for range 50 { // it is chance who comes first at that instant
+			rn, x := &kahn.Runner{KeyLimit: 1}, newCensus()
+			keyed := kahn.Node{ID: "X", Key: "k"}
+			a := start(t, rn, graph(keyed), x.step("a", time.Second, nil))
+			synctest.Wait()
+			y := kahn.Node{ID: "Y", Priority: 1, After: []string{"G"}, Do: takes(time.Hour)}
+			b := start(t, rn, graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, keyed, y), x.step("b", time.Second, nil), kahn.Limit(1))
+			synctest.Wait()
+			c := start(t, rn, graph(keyed), x.step("c", time.Second, nil))
+			time.Sleep(time.Second)
+			if err := b.Signal("G", true); err != nil {
+				t.Fatal(err)
+			}
+			completed(t, c)
+			if took := time.Since(x.begin); took > 3*time.Second {
+				t.Fatalf("c waited until %v: %v", took, x.order)
+			}
+			completed(t, a, b)
+			idle(t, rn)
+		}
+	})
+	inBubble(t, "a run whose turn is taken by the cleanup of another one has the next", func(t *testing.T) {
+		for range 50 {
+			rn, x := &kahn.Runner{Limit: 1}, newCensus()
+			a := start(t, rn, graph(after("A")), x.step("a", time.Second, nil))
+			synctest.Wait()
+			b := start(t, rn, graph(after("A")), x.step("b", time.Second, nil))
+			synctest.Wait()
+			c := start(t, rn, graph(after("A"), kahn.Node{ID: "C", Cleanup: true}), x.step("c", time.Second, nil))
+			time.Sleep(time.Second)
+			c.Cancel()
+			completed(t, a, b)
+			if took := time.Since(x.begin); took > 3*time.Second {
+				t.Fatalf("b ended after %v: %v", took, x.order)
+			}
+			_, _ = c.Wait()
+			idle(t, rn)
+		}
+	})
 	for name, rn := range map[string]*kahn.Runner{
 		"Limit": {Limit: -1}, "KeyLimit": {KeyLimit: -1}, "Rate": {Rate: kahn.Rate{Starts: 1}}, "KeyRate": {KeyRate: kahn.Rate{Per: 1}},
 	} {

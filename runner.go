@@ -29,7 +29,8 @@ type Runner struct {
 	CancelOnShutdown bool
 	// Limit bounds how many steps of all runs together run at the same time, and Rate how often they start. They are for steps
 	// what [Limit] and [StartRate] are in one run; a run may have such bounds of its own besides. A run that lacks a slot or a
-	// token takes its turn after the runs that have waited longer.
+	// token takes its turn after the runs that have waited longer. The cleanup nodes and the end node of a run that is being
+	// stopped do not wait for other runs: they start above these bounds, and those of KeyLimit and KeyRate.
 	Limit int
 	Rate  Rate
 	// KeyLimit and KeyRate are the same for the nodes of one Key in all runs.

@@ -147,6 +147,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 		s.finish(r, kind.stopStatus(), bits)
 		s.work = append(s.work, r)
 	}
+	s.hurry()
 	s.visitAll()
 	if s.mode == Waves {
 		if s.pending == 0 {
