@@ -54,47 +54,49 @@ func TestRunner(t *testing.T) {
 		}
 	})
 
-	inBubble(t, "a pending run is cancelled without a call", func(t *testing.T) {
-		rn := &kahn.Runner{MaxRuns: 1}
-		first, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: takes(time.Second)}), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := graph(after("A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"A"}}, kahn.Node{ID: "Z", Kind: kahn.KindEnd})
-		for name, stop := range map[string]func(run *kahn.Run, cancel func()){
-			"Cancel":  func(run *kahn.Run, _ func()) { run.Cancel() },
-			"context": func(_ *kahn.Run, cancel func()) { cancel() },
-		} {
-			ctx, cancel := context.WithCancel(t.Context())
-			rec := newRecorder()
-			run, err := rn.Start(ctx, g, neverStep(t), kahn.OnEvent(rec.add))
+	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+		inBubble(t, fmt.Sprintf("a pending run is cancelled without a call, %v", mode), func(t *testing.T) {
+			rn := &kahn.Runner{MaxRuns: 1}
+			first, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: takes(time.Second)}), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := run.CancelNode("A"); !errors.Is(err, kahn.ErrTransition) {
-				t.Errorf("CancelNode: %v", err)
+			g := graph(after("A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"A"}}, kahn.Node{ID: "Z", Kind: kahn.KindEnd})
+			for name, stop := range map[string]func(run *kahn.Run, cancel func()){
+				"Cancel":  func(run *kahn.Run, _ func()) { run.Cancel() },
+				"context": func(_ *kahn.Run, cancel func()) { cancel() },
+			} {
+				ctx, cancel := context.WithCancel(t.Context())
+				rec := newRecorder()
+				run, err := rn.Start(ctx, g, neverStep(t), mode, kahn.OnEvent(rec.add))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := run.CancelNode("A"); !errors.Is(err, kahn.ErrTransition) {
+					t.Errorf("CancelNode: %v", err)
+				}
+				stop(run, cancel)
+				res, err := run.Wait()
+				cancel()
+				r := trial{res, t, err, rec.all()}
+				checkEvents(t, g, res, r.events)
+				r.expect("A:C K:C Z:C", "cancelled")
+				if r.events[0].Type != kahn.EventRunStarted || r.last() != kahn.EventRunCancelled {
+					t.Errorf("%s:\n%s", name, eventText(r.events))
+				}
 			}
-			stop(run, cancel)
+			run, err := rn.Start(t.Context(), g, neverStep(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			run.AbortAll(errStep)
 			res, err := run.Wait()
-			cancel()
-			r := trial{res, t, err, rec.all()}
-			checkEvents(t, g, res, r.events)
-			r.expect("A:C K:C Z:C", "cancelled")
-			if r.events[0].Type != kahn.EventRunStarted || r.last() != kahn.EventRunCancelled {
-				t.Errorf("%s:\n%s", name, eventText(r.events))
+			trial{res, t, err, nil}.expect("A:X K:X Z:X", "failed")
+			if _, err := first.Wait(); err != nil {
+				t.Error(err)
 			}
-		}
-		run, err := rn.Start(t.Context(), g, neverStep(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		run.AbortAll(errStep)
-		res, err := run.Wait()
-		trial{res, t, err, nil}.expect("A:X K:X Z:X", "failed")
-		if _, err := first.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
+		})
+	}
 
 	inBubble(t, "a suspended run does not count", func(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}

@@ -521,7 +521,7 @@ func (s *State) enterTier() (end bool) {
 // openTier judges the joins of the nodes of the tier.
 func (s *State) openTier() (end bool) {
 	lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
-	if lo == s.plan.end {
+	if lo == s.plan.end && !statusOf(s.words[lo]).Terminal() { // it is terminal in a run that ends without having begun
 		s.pending = 1
 		s.maybeEnd()
 		return true
