@@ -133,7 +133,7 @@ func (r *Run) abandonCheck(ref Ref, e *evaluation) {
 // evaluate asks, in this order, the guard, the merges and the required ports.
 func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
-	n := &r.plan.nodes[ref]
+	n := r.plan.node(ref)
 	if n.When != nil {
 		pass := true
 		err := w.protect(func() (err error) {
@@ -198,7 +198,7 @@ func (w *worker) evaluate() (res checkResult) {
 // checkItems looks, after everything else, at what a map is to be performed over.
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
-	m := r.plan.nodes[ref].Map
+	m := r.plan.node(ref).Map
 	if m == nil || !r.plan.facts[ref].is(factComposite) { // it is mocked
 		return res
 	}
@@ -225,7 +225,7 @@ func (w *worker) merge(n *Node, p *param, flags stepFlags) (value any, ok bool, 
 	var keys []string
 	for i, e := range p.edges {
 		if v, ok := r.delivered(ref, flags, e); ok {
-			source := &r.plan.nodes[r.plan.edges[e].from]
+			source := r.plan.node(r.plan.edges[e].from)
 			in = append(in, Contribution{From: source.ID, Label: source.Label, Value: v})
 			keys = append(keys, p.keys[i])
 		}

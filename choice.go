@@ -63,9 +63,9 @@ func quoteList(names []string) string {
 // branch then.
 func (p *Plan) choices(ref Ref) []string {
 	if p.whole != nil { // a trigger may have left edges out whose labels are choices all the same
-		p, ref = p.whole, p.whole.ids[p.nodes[ref].ID]
+		p, ref = p.whole, p.whole.ids[p.names[ref]]
 	}
-	n, list := &p.nodes[ref], []string(nil)
+	n, list := p.node(ref), []string(nil)
 	if f := &p.facts[ref]; f.router >= 0 {
 		router := p.routers[f.router]
 		if router.fallback >= 0 {
@@ -135,7 +135,7 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 		return nil
 	}
 	var labels []string
-	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, p.nodes[ref].Kind == KindGate) {
+	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, p.node(ref).Kind == KindGate) {
 		return nil
 	}
 	text := strings.Join(labels, ", ")
@@ -149,7 +149,7 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 func (c *compiler) checkChoices() {
 	p := c.p
 	for _, ref := range p.declared {
-		n, f := &p.nodes[ref], &p.facts[ref]
+		n, f := p.node(ref), &p.facts[ref]
 		if g := n.Gate; isGate(n) && g != nil && g.OnTimeout == GateLabel && f.router >= 0 {
 			router := p.routers[f.router]
 			if _, ok := router.byLabel[timeoutLabel]; !ok && router.fallback < 0 {
@@ -163,7 +163,7 @@ func (c *compiler) checkChoices() {
 		if e.flags&arcLabelled == 0 || e.Label == defaultLabel {
 			continue
 		}
-		n := &p.nodes[e.from]
+		n := p.node(e.from)
 		declared := n.declaredChoices()
 		if len(declared) == 0 || isGate(n) && n.Gate.OnTimeout == GateLabel && e.Label == timeoutLabel {
 			continue

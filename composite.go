@@ -177,7 +177,7 @@ func (c *compiler) checkPaths() {
 func (c *compiler) nest() {
 	p := c.p
 	for _, r := range p.declared {
-		n := &p.nodes[r]
+		n := p.node(r)
 		if !n.composite() {
 			continue
 		}
@@ -228,7 +228,7 @@ func (c *compiler) nestItems(r Ref) {
 		p.items = map[Ref]*Plan{}
 	}
 	if p.items[r] = plan; plan != nil {
-		plan.itemOf = p.nodes[r].ID
+		plan.itemOf = p.names[r]
 	}
 }
 
@@ -239,7 +239,7 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 		return
 	}
 	for _, r := range p.declared {
-		n := &p.nodes[r]
+		n := p.node(r)
 		inner := p.subs[r]
 		if n.Map != nil {
 			inner = p.items[r]
@@ -261,15 +261,15 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 
 func (c *compiler) nestLoop(r Ref) {
 	p := c.p
-	loop := p.nodes[r].Loop
+	loop := p.node(r).Loop
 	var parsed Expression
 	if loop.UntilExpr != "" {
 		var err error
-		if parsed, err = c.parse(&p.nodes[r], "UntilExpr", loop.UntilExpr); err != nil {
+		if parsed, err = c.parse(p.node(r), "UntilExpr", loop.UntilExpr); err != nil {
 			c.addErr(err)
 		}
 		if checker, ok := parsed.(Checker); ok && c.subs[p.decl[r]] != nil {
-			c.checkText(&p.nodes[r], fieldChecker{"UntilExpr", checker}, c.subs[p.decl[r]], everyNode)
+			c.checkText(p.node(r), fieldChecker{"UntilExpr", checker}, c.subs[p.decl[r]], everyNode)
 		}
 	}
 	if p.loops == nil {
@@ -280,7 +280,7 @@ func (c *compiler) nestLoop(r Ref) {
 
 // provides reports whether the run of a composite's sub-graph has a root input of the given name.
 func (c *compiler) provides(r Ref, name string) bool {
-	n, in := &c.p.nodes[r], c.p.data[r]
+	n, in := c.p.node(r), c.p.data[r]
 	if _, ok := n.Params[name]; ok || n.instanceInput(name) {
 		return true
 	}

@@ -28,7 +28,7 @@ type conclusion struct {
 // random numbers, runs here.
 func (w *worker) conclude(res attemptResult) conclusion {
 	ref := w.task.Ref
-	n, f := &w.run.plan.nodes[ref], &w.run.plan.facts[ref]
+	n, f := w.run.plan.node(ref), &w.run.plan.facts[ref]
 	if res.err == nil && f.is(factJudge) && !res.judged {
 		if refused := w.judgeOutput(res.value); refused.err != nil {
 			return w.failure(refused)
@@ -146,7 +146,7 @@ func (r *Run) retryOf(ref Ref) Retry {
 	if f.is(factOnce) {
 		return Retry{}
 	}
-	if policy := r.plan.nodes[ref].Retry; policy.MaxAttempts != 0 || f.is(factComposite) {
+	if policy := r.plan.node(ref).Retry; policy.MaxAttempts != 0 || f.is(factComposite) {
 		return policy // a composite has no default: what it consists of has
 	}
 	return r.cfg.defaultRetry
@@ -252,7 +252,7 @@ func (r *Run) attemptsCounted(step *Step) int {
 // the run's deadline is not begun.
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused NoRetry) {
 	ref := step.ref
-	n, policy := &r.plan.nodes[ref], r.retryOf(ref)
+	n, policy := r.plan.node(ref), r.retryOf(ref)
 	switch {
 	case !r.st.mayRetry(ref):
 		return 0, NoRetryStopping
@@ -351,6 +351,6 @@ func (r *Run) react(ref Ref, abortRun bool) {
 	case r.cfg.onFailure == StopScheduling:
 		manner = stopDraining
 	}
-	err := fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID))
+	err := fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.names[ref]))
 	r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, manner)
 }

@@ -483,7 +483,7 @@ func (w *worker) awaitRecord() attemptResult {
 		return attemptResult{err: errNotCalled, kind: CauseStepError} // what it comes to is found where the attempt ends
 	}
 	if r.plan.facts[step.ref].is(factTimed) {
-		r.armTimeout(&r.plan.nodes[step.ref], step, false, w.now)
+		r.armTimeout(r.plan.node(step.ref), step, false, w.now)
 	}
 	return attemptResult{}
 }

@@ -397,7 +397,7 @@ func (r *Run) deltas() map[string]int {
 	counts := map[string]int{}
 	for ref, x := range r.extras {
 		if x.deltas > 0 {
-			counts[r.plan.nodes[ref].ID] = x.deltas
+			counts[r.plan.names[ref]] = x.deltas
 		}
 	}
 	if r.tree != nil {
@@ -480,7 +480,7 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	}
 	switch e.kind {
 	case evRunStarted:
-		arg = RunStarted{TotalNodes: len(p.nodes), Mode: b.run.cfg.mode, Test: b.run.cfg.test != nil}
+		arg = RunStarted{TotalNodes: len(p.names), Mode: b.run.cfg.mode, Test: b.run.cfg.test != nil}
 	case evWaveStarted, evWaveCompleted:
 		wave := Wave{Tier: int(e.ref)}
 		for ref := p.tiers[e.ref]; ref < p.tiers[e.ref+1]; ref++ {
@@ -528,7 +528,7 @@ func (r *Run) completed(ref Ref, done NodeCompleted) NodeCompleted {
 func (r *Run) endedPayload() RunEnded {
 	p := RunEnded{
 		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
-		TotalSteps: len(r.plan.nodes), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended),
+		TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended),
 	}
 	if p.Cause == CauseRunTimeout {
 		p.Timeout = r.cfg.timeout
@@ -538,7 +538,7 @@ func (r *Run) endedPayload() RunEnded {
 	}
 	for _, ref := range r.plan.declared {
 		if statusOf(r.st.words[ref]) == Failed && ref != r.plan.end {
-			p.Failed = append(p.Failed, r.plan.nodes[ref].ID)
+			p.Failed = append(p.Failed, r.plan.names[ref])
 		}
 	}
 	return p

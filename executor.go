@@ -171,7 +171,7 @@ func (r *Run) checkPerformers(step StepFunc) error {
 
 // some names the first of several nodes.
 func (p *Plan) some(nodes []Ref) string {
-	text := "node " + quoteID(p.nodes[nodes[0]].ID)
+	text := "node " + quoteID(p.names[nodes[0]])
 	if len(nodes) > 1 {
 		text += fmt.Sprintf(", the first of %d,", len(nodes))
 	}
@@ -435,14 +435,14 @@ func (r *Run) prepare(x *restoration) {
 		r.plant()
 	}
 	r.joinPool()
-	r.records = make([]record, len(r.plan.nodes))
+	r.records = make([]record, len(r.plan.names))
 	if len(r.cfg.sinks) > 0 || len(r.cfg.observers) > 0 || r.cfg.retain > 0 || r.durable != nil {
 		var last uint64
 		if x != nil {
 			last = x.file.LastEvent
 		}
 		r.scope = &eventScope{r.plan, "", r.epoch}
-		r.log, r.recorder.latest = newEventLog(r, last), make([]latest, len(r.plan.nodes))
+		r.log, r.recorder.latest = newEventLog(r, last), make([]latest, len(r.plan.names))
 		if r.durable != nil {
 			r.log.hides, r.st.parks = true, true
 		}

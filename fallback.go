@@ -8,7 +8,7 @@ import (
 // for inputs that were refused.
 func (r *Run) wantsFallback(ref Ref, c conclusion) bool {
 	x := r.extras[ref]
-	return r.plan.nodes[ref].Fallback != nil && r.st.words[ref]&(wordStopping|wordAdmitting) == 0 && (x == nil || x.timedOut != timeoutOverall)
+	return r.plan.node(ref).Fallback != nil && r.st.words[ref]&(wordStopping|wordAdmitting) == 0 && (x == nil || x.timedOut != timeoutOverall)
 }
 
 // beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,
@@ -22,7 +22,7 @@ func (w *worker) beginFallback(failed conclusion) {
 	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags | stepFallback}
 	r.activate(step)
 	w.step, w.failed = step, &failed
-	r.armTimeouts(&r.plan.nodes[old.ref], step, true, w.now)
+	r.armTimeouts(r.plan.node(old.ref), step, true, w.now)
 }
 
 // fallback performs the fallback that has begun.
@@ -31,7 +31,7 @@ func (w *worker) fallback() bool {
 	w.phase = phaseUser
 	var value any
 	err := w.protect(func() (err error) {
-		value, err = r.plan.nodes[ref].Fallback(w.step, failed.err)
+		value, err = r.plan.node(ref).Fallback(w.step, failed.err)
 		return err
 	})
 	w.now = r.now()

@@ -248,9 +248,9 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		defer r.flushSignalled(now)
 		return r.st.requeue(r.st.token(ref), Suspended)
 	case status == Completed || early || !gate:
-		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.nodes[ref].ID))
+		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))
 	case status.Terminal():
-		return &TransitionError{Node: r.plan.nodes[ref].ID, From: status, To: Completed}
+		return &TransitionError{Node: r.plan.names[ref], From: status, To: Completed}
 	}
 	if r.signals == nil {
 		r.signals = map[Ref]answer{}
@@ -287,8 +287,8 @@ func (r *Run) reachGate(ref Ref, now int64) {
 		return
 	}
 	x := r.extra(ref)
-	x.wait = &Wait{Node: r.plan.nodes[ref].ID, Token: r.path(ref), Since: r.timeAt(now)}
-	if g := r.plan.nodes[ref].Gate; g != nil && g.Timeout > 0 {
+	x.wait = &Wait{Node: r.plan.names[ref], Token: r.path(ref), Since: r.timeAt(now)}
+	if g := r.plan.node(ref).Gate; g != nil && g.Timeout > 0 {
 		x.wait.Deadline = x.wait.Since.Add(g.Timeout)
 		r.armGate(ref, x, g.Timeout)
 	}
@@ -308,11 +308,11 @@ func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 // gateTimedOut ends the wait of a gate whose time is up.
 func (r *Run) gateTimedOut(ref Ref, now int64) {
 	r.wake(now)
-	if g := r.plan.nodes[ref].Gate; g.OnTimeout == GateLabel {
+	if g := r.plan.node(ref).Gate; g.OnTimeout == GateLabel {
 		r.settleGate(ref, r.gateOutcome(ref, timeoutLabel), now) // the label of a string needs no user code
 		return
 	}
-	err := fmt.Errorf("%w: no signal within %v", ErrTimeout, r.plan.nodes[ref].Gate.Timeout)
+	err := fmt.Errorf("%w: no signal within %v", ErrTimeout, r.plan.node(ref).Gate.Timeout)
 	r.settleGate(ref, answer{Outcome: Outcome{Status: Failed, Cause: CauseGateTimeout}, err: err}, now)
 }
 
@@ -344,7 +344,7 @@ func (r *Run) settleGate(ref Ref, a answer, now int64) {
 func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
-	id := r.plan.nodes[ref].ID
+	id := r.plan.names[ref]
 	x.wait = &Wait{Node: id, Token: e.token, Info: e.info, Since: r.timeAt(now)}
 	if e.token == "" {
 		x.wait.Token = id
@@ -367,10 +367,10 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 // duplicateToken reports a token under which a signal would not find one node.
 func (r *Run) duplicateToken(ref Ref, token string) error {
 	if token == "" {
-		token = r.plan.nodes[ref].ID
+		token = r.plan.names[ref]
 	}
 	if other, ok := r.tokens[token]; ok && other != ref {
-		return fmt.Errorf("%w: node %s waits for %s already", ErrDuplicateGate, quoteID(r.plan.nodes[other].ID), quoteID(token))
+		return fmt.Errorf("%w: node %s waits for %s already", ErrDuplicateGate, quoteID(r.plan.names[other]), quoteID(token))
 	}
 	if other, ok := r.plan.Ref(token); ok && other != ref {
 		return fmt.Errorf("%w: %s is another node", ErrDuplicateGate, quoteID(token))

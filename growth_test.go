@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -552,5 +553,64 @@ func TestGrowthOfNestedWaits(t *testing.T) {
 			checkEvents(t, g, res, rec.all())
 			return run.TreeSteps()
 		})
+	}
+}
+
+// TestMemoryOfItems bounds what the Result of a map keeps for each item: of a step, and of a nested run of one node.
+func TestMemoryOfItems(t *testing.T) {
+	const n = 4000
+	for name, c := range map[string]struct {
+		node  kahn.Node
+		bound int64
+	}{
+		"steps": {kahn.Node{Do: nop}, 300},
+		"runs":  {kahn.Node{Sub: (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nop})}, 2900},
+	} {
+		node := c.node
+		node.ID, node.Map, node.Params = "M", &kahn.Map{Over: "items"}, map[string]any{"items": make([]struct{}, n)}
+		p := compiled(t, graph(node))
+		before := heap()
+		res, err := p.Execute(t.Context(), nil, kahn.Limit(2))
+		require.NoError(t, err)
+		kept := heap() - before
+		require.Equal(t, n, items(t, res, "M").Count(kahn.Completed))
+		runtime.KeepAlive(p)
+		t.Log(name, kept/n, "bytes an item")
+		require.Less(t, kept, c.bound*n, "%s: %d bytes an item", name, kept/n)
+	}
+}
+
+func items(t *testing.T, res *kahn.Result, id string) *kahn.Result {
+	t.Helper()
+	node, ok := res.Node(id)
+	require.True(t, ok)
+	require.NotNil(t, node.Sub)
+	return node.Sub
+}
+
+// TestNodesOfItems: the items of a map share what they are declared as, but for what is an item's own.
+func TestNodesOfItems(t *testing.T) {
+	t.Parallel()
+	g := graph(kahn.Node{ID: "M", Kind: "k", Do: nop, Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{
+		Over: "items", Key: func(item any) string { return fmt.Sprint("key", item) },
+		Estimate: func(item any) time.Duration { return time.Duration(item.(int)) * time.Second },
+	}}, kahn.Node{ID: "N", Do: nop, Estimate: time.Hour, Key: "all", Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{Over: "items"}})
+	res, err := kahn.Execute(t.Context(), g, nil)
+	require.NoError(t, err)
+	own, common := items(t, res, "M").Plan(), items(t, res, "N").Plan()
+	require.Equal(t, 3, own.Len())
+	require.Equal(t, own.Hash(), items(t, res, "M").Plan().Hash())
+	require.NotEqual(t, own.Hash(), common.Hash())
+	for i, item := range []int{3, 1, 2} {
+		node := own.Node(kahn.Ref(i))
+		require.Equal(t, fmt.Sprintf("M[%d]", i), node.ID)
+		require.Equal(t, node.ID, own.ID(kahn.Ref(i)))
+		require.Equal(t, "k", node.Kind)
+		require.Equal(t, fmt.Sprint("key", item), node.Key)
+		require.Equal(t, time.Duration(item)*time.Second, node.Estimate)
+		node = common.Node(kahn.Ref(i))
+		require.Equal(t, fmt.Sprintf("N[%d]", i), node.ID)
+		require.Equal(t, "all", node.Key)
+		require.Equal(t, time.Hour, node.Estimate)
 	}
 }

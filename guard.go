@@ -103,7 +103,7 @@ func (c *compiler) checkTexts() {
 	for _, r := range c.p.declared {
 		if l := c.lowered[c.p.decl[r]]; l != nil {
 			for _, checker := range l.checkers {
-				c.checkText(&c.p.nodes[r], checker, c.p, r)
+				c.checkText(c.p.node(r), checker, c.p, r)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func (c *compiler) checkText(n *Node, checker fieldChecker, p *Plan, r Ref) {
 
 // plant puts the functions and contracts into the plan.
 func (l *lowered) plant(p *Plan, r Ref) {
-	n := &p.nodes[r]
+	n := p.node(r)
 	if l.when != nil {
 		n.When = l.when
 	}

@@ -15,7 +15,7 @@ import (
 // OverallTimeout, Priority, Estimate, Groups and Key; and the Choices of a condition, which are for Compile.
 func (p *Plan) Hash() string {
 	p.hashOnce.Do(func() {
-		p.hashes = make([]string, len(p.nodes))
+		p.hashes = make([]string, len(p.names))
 		all := sha256.New()
 		for _, ref := range p.declared {
 			p.hashes[ref] = p.hashNode(ref)
@@ -35,13 +35,13 @@ func (p *Plan) hashNode(ref Ref) string {
 	h := sha256.New()
 	f := &p.facts[ref]
 	fmt.Fprintf(h, "%v %v %v\n", f.join, f.mode, f.policy)
-	n := reflect.ValueOf(&p.nodes[ref]).Elem()
+	n := reflect.ValueOf(p.node(ref)).Elem()
 	for i := range n.NumField() {
 		if name := n.Type().Field(i).Name; !n.Field(i).IsZero() && !slices.Contains(unhashed, name) {
 			fmt.Fprintf(h, "%s=%s\n", name, hashedForm(n.Field(i)))
 		}
 	}
-	if sub := p.subs[ref]; sub != nil {
+	if sub := p.sub(ref); sub != nil {
 		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())
 	}
 	for _, i := range p.in.row(ref) {

@@ -43,7 +43,7 @@ func (comp *composite) state() *insideState {
 		in.Collected = append(in.Collected, stored{value: v})
 	}
 	if c.items != nil {
-		in.Items, in.AbortRun = len(c.plan.nodes), c.items.abort // a map that has ended knows its list no more
+		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended knows its list no more
 	}
 	if c.concluded {
 		in.Ended = c.timeAt(c.ended)
@@ -130,7 +130,7 @@ func (n *nodeState) sound(p *Plan, ref Ref) bool {
 	}
 	deciders := len(p.in.row(ref))
 	if n.Skip == SkipNullPropagation {
-		deciders = len(p.nodes[ref].Ports)
+		deciders = len(p.node(ref).Ports)
 	}
 	stopped := n.Status == Failed || n.Status == Aborted || n.Status == Cancelled
 	switch {
@@ -147,7 +147,7 @@ func (n *nodeState) sound(p *Plan, ref Ref) bool {
 
 // holdInside is holdNodes for what is inside of a composite, if there is something.
 func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err error) {
-	node := &p.nodes[ref]
+	node := p.node(ref)
 	var list *items
 	if node.Map != nil && !n.Checking && !n.Status.Terminal() {
 		var value any
@@ -175,7 +175,7 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 		}
 		inner = list.plan
 	}
-	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.nodes)) || (in.Iteration > 0) != (node.Loop != nil); bad {
+	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.names)) || (in.Iteration > 0) != (node.Loop != nil); bad {
 		return nil, fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	if h, err = holdNodes(inner, in.Nodes, n.prefixInside(prefix), false); err != nil {
@@ -231,7 +231,7 @@ func (h *held) findToken(token string) (*held, Ref, bool) {
 		if !in.continues() {
 			continue
 		}
-		if ref, ok := in.tokens[token]; ok && in.plan.nodes[ref].ID != token {
+		if ref, ok := in.tokens[token]; ok && in.plan.names[ref] != token {
 			return in, ref, true
 		}
 		if x, ref, ok := in.findToken(token); ok {
@@ -290,7 +290,7 @@ func (h *held) revive(r *Run) {
 			step.flags |= stepDetached
 		}
 		var c *Run
-		switch node := &r.plan.nodes[in.ref]; {
+		switch node := r.plan.node(in.ref); {
 		case node.Map != nil:
 			c = r.itemsRun(step, in.list)
 			in.list.abort = n.Inside.AbortRun
@@ -343,7 +343,7 @@ func (h *held) installInside(x *extra) {
 		if n.TimedOut == timeoutNone && n.Cause == CauseNone {
 			now := r.now()
 			r.continueOverall(h.ref, now)
-			r.armTimeouts(&r.plan.nodes[h.ref], c.within, false, now)
+			r.armTimeouts(r.plan.node(h.ref), c.within, false, now)
 		}
 	}
 	c.limitTo(c.within)
@@ -513,7 +513,7 @@ func (h *held) settleOverdue(now int64) {
 		}
 		x := o.run.extra(o.ref)
 		o.run.disarm(&x.overall)
-		o.run.overallTimeOut(o.ref, x, o.run.plan.nodes[o.ref].OverallTimeout, now)
+		o.run.overallTimeOut(o.ref, x, o.run.plan.node(o.ref).OverallTimeout, now)
 	}
 }
 
@@ -529,7 +529,7 @@ func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
 		}
 		return int64(x.wait.Deadline.Sub(r.start)), true, true
 	}
-	timeout := r.plan.nodes[ref].OverallTimeout
+	timeout := r.plan.node(ref).OverallTimeout
 	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.words[ref]&wordStopping != 0 {
 		return 0, false, false
 	}
@@ -567,7 +567,7 @@ func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
 
 // continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
 func (r *Run) continueOverall(ref Ref, now int64) {
-	n := &r.plan.nodes[ref]
+	n := r.plan.node(ref)
 	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || statusOf(r.st.words[ref]).Terminal() {
 		return
 	}

@@ -60,7 +60,7 @@ func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T,
 
 // endedItems returns the run of the items of a map that has completed with their outputs, or nil.
 func (r *Run) endedItems(ref Ref) *Run {
-	if r.plan.nodes[ref].Map == nil || statusOf(r.st.words[ref]) != Completed || r.records[ref].fallback {
+	if r.plan.node(ref).Map == nil || statusOf(r.st.words[ref]) != Completed || r.records[ref].fallback {
 		return nil
 	}
 	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child.items != nil {

@@ -31,7 +31,7 @@ func (c *compiler) number() {
 			l.plant(p, r)
 		}
 		p.names[r] = p.nodes[r].ID
-		p.ids[p.nodes[r].ID] = r
+		p.ids[p.names[r]] = r
 		p.facts[r].tier = c.tier[i]
 		if int32(i) == c.end {
 			p.end = r
@@ -50,7 +50,7 @@ func (c *compiler) number() {
 
 // resolve works out the node's facts from its fields and the graph's defaults.
 func (c *compiler) resolve(r Ref) {
-	n, f, d := &c.p.nodes[r], &c.p.facts[r], &c.force.Defaults
+	n, f, d := c.p.node(r), &c.p.facts[r], &c.force.Defaults
 	f.wide, f.router = -1, -1
 	f.join = n.Join
 	isEnd := r == c.p.end
@@ -140,7 +140,7 @@ func (c *compiler) adjacency() {
 		if e.flags&arcLabelled != 0 {
 			if f.router < 0 {
 				f.router = int32(len(p.routers))
-				p.routers = append(p.routers, newRouter(p.nodes[e.from].Kind == KindGate))
+				p.routers = append(p.routers, newRouter(p.node(e.from).Kind == KindGate))
 			}
 			e.label = p.routers[f.router].add(e.Label)
 		}
@@ -360,7 +360,7 @@ func (c *compiler) bindInputs() {
 
 func (c *compiler) inputsOf(r Ref) *inputs {
 	p := c.p
-	n := &p.nodes[r]
+	n := p.node(r)
 	var in *inputs
 	var byName map[string]int
 	for _, i := range p.in.row(r) {
@@ -411,7 +411,7 @@ func (c *compiler) mergeGroup(n *Node, g *param) {
 	labels := make(map[string]int, len(g.edges))
 	for _, i := range g.edges {
 		e := &c.p.edges[i]
-		labels[c.p.nodes[e.from].Label]++
+		labels[c.p.node(e.from).Label]++
 		if e.Merge == "" {
 			continue
 		}
@@ -428,7 +428,7 @@ func (c *compiler) mergeGroup(n *Node, g *param) {
 	}
 	g.fn = c.g.merges[g.strategy]
 	for _, i := range g.edges {
-		source := &c.p.nodes[c.p.edges[i].from]
+		source := c.p.node(c.p.edges[i].from)
 		key := source.Label
 		if key == "" || labels[key] > 1 {
 			key = source.ID
@@ -478,7 +478,7 @@ func (c *compiler) schedule() {
 	estimated := slices.ContainsFunc(p.nodes, func(n Node) bool { return n.Estimate > 0 })
 	p.rank, p.pos, p.at = p.order(func(r Ref) int64 {
 		if estimated {
-			return int64(p.nodes[r].Estimate)
+			return int64(p.node(r).Estimate)
 		}
 		return 1
 	})
@@ -497,7 +497,7 @@ func (p *Plan) order(own func(Ref) int64) (rank []int64, pos []int32, at []Ref) 
 		rank[r] = saturatingAdd(longest, own(r))
 	}
 	slices.SortStableFunc(at, func(a, b Ref) int {
-		return cmp.Or(cmp.Compare(p.nodes[b].Priority, p.nodes[a].Priority), cmp.Compare(rank[b], rank[a]))
+		return cmp.Or(cmp.Compare(p.node(b).Priority, p.node(a).Priority), cmp.Compare(rank[b], rank[a]))
 	})
 	for i, r := range at {
 		pos[r] = int32(i)
@@ -521,7 +521,7 @@ func (c *compiler) group() {
 	}
 	byKey := map[string]int32{}
 	for _, r := range p.declared {
-		n := &p.nodes[r]
+		n := p.node(r)
 		if len(n.Groups) == 0 && n.Key == "" {
 			continue
 		}

@@ -125,7 +125,7 @@ func (it iterations) with(c *Run, collect bool) iterations {
 // and so far what it goes on from.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
-	n := &r.plan.nodes[ref]
+	n := r.plan.node(ref)
 	if child.verdict.status != RunCompleted {
 		return w.ofChild(child), soFar, false
 	}

@@ -114,7 +114,7 @@ func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
 // itemsOf looks at what a map is to be performed over. The functions of the map are called by protect.
 func (p *Plan) itemsOf(ref Ref, value any, protect func(func() error) error) (*items, error) {
-	n := &p.nodes[ref]
+	n := p.node(ref)
 	x := &items{m: n.Map}
 	if !isNull(value) {
 		x.list = reflect.ValueOf(value)
@@ -144,7 +144,7 @@ func (x *items) distinguish() {
 		if p.member != nil && n > 0 {
 			common = p.member[0]
 		}
-		p.member = make([][]int32, n)
+		p.member, p.keys = make([][]int32, n), make([]string, n)
 		for i := range n {
 			key := x.m.Key(x.at(i))
 			if _, known := members[key]; !known {
@@ -154,14 +154,15 @@ func (x *items) distinguish() {
 					groups = append(groups, group{Group: Group{Name: key}, key: true})
 				}
 			}
-			p.nodes[i].Key, p.member[i] = key, members[key]
+			p.keys[i], p.member[i] = key, members[key]
 		}
 		p.groups = groups
 	}
 	if x.m.Estimate != nil {
+		p.estimates = make([]time.Duration, n)
 		for i := range n {
-			p.nodes[i].Estimate = max(x.m.Estimate(x.at(i)), 0)
-			p.rank[i] = int64(p.nodes[i].Estimate)
+			p.estimates[i] = max(x.m.Estimate(x.at(i)), 0)
+			p.rank[i] = int64(p.estimates[i])
 		}
 		p.at, p.pos = slices.Clone(p.declared), make([]int32, n)
 		slices.SortStableFunc(p.at, func(a, b Ref) int { return cmp.Compare(p.rank[b], p.rank[a]) })
@@ -183,27 +184,26 @@ func itemNode(n *Node) Node {
 	return item
 }
 
-// repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on.
+// repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on. They share the Node, see node.
 func (p *Plan) repeated(id string, n int) *Plan {
+	zeros := make([]int32, n+1) // no edges
 	q := &Plan{
-		name: p.name, itemOf: id, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
-		in: csr{start: make([]int32, n+1)}, out: make([]int32, n+1), tiers: []int32{0, int32(n)}, rank: make([]int64, n),
+		name: p.name, itemOf: id, nodes: p.nodes, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
+		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, rank: make([]int64, n),
 		words: make([]uint64, n), data: make([]*inputs, n), end: noRef, routers: p.routers, filters: p.filters,
-		composite: p.composite, body: p.subs[0], groups: p.groups,
+		composite: p.composite, body: p.subs[0], groups: p.groups, planHash: &planHash{},
 	}
 	if p.member != nil {
 		q.member = make([][]int32, n)
 	}
+	item := p.facts[0]
+	if item.is(factComposite) { // it holds a slot of the map, and none of the run
+		item.flags &^= factInline
+	}
 	for i := range n {
-		q.nodes[i], q.facts[i], q.declared[i], q.decl[i] = p.nodes[0], p.facts[0], Ref(i), int32(i)
-		q.nodes[i].ID = id + "[" + strconv.Itoa(i) + "]"
-		q.names[i] = q.nodes[i].ID
+		q.facts[i], q.declared[i], q.decl[i] = item, Ref(i), int32(i)
+		q.names[i] = id + "[" + strconv.Itoa(i) + "]"
 		q.rank[i], q.words[i] = p.rank[0], p.words[0]
-		// An item that is a composite holds a slot of the map, and none of the run.
-		q.facts[i].flags &^= factInline
-		if p.facts[0].is(factInline) && !p.facts[0].is(factComposite) {
-			q.facts[i].flags |= factInline
-		}
 		if p.member != nil {
 			q.member[i] = p.member[0]
 		}
@@ -219,7 +219,7 @@ func (p *Plan) item(id string) (Ref, bool) {
 		return noRef, false
 	}
 	i, err := strconv.Atoi(strings.TrimSuffix(digits, "]"))
-	if err != nil || i < 0 || i >= len(p.nodes) || p.nodes[i].ID != id {
+	if err != nil || i < 0 || i >= len(p.names) || p.names[i] != id {
 		return noRef, false
 	}
 	return Ref(i), true
@@ -272,10 +272,12 @@ const (
 // itemsRun makes the run of a map's items.
 func (r *Run) itemsRun(step *Step, x *items) *Run {
 	c := r.nested(step, x.plan, r.prefix, 0)
-	c.items, c.cfg.limit = x, x.m.Limit
+	cfg := *c.cfg
+	cfg.limit = x.m.Limit
+	cfg.onFailure, cfg.statusRule = Continue, StatusEscaped // an item is not a node whose failure concerns a run
+	c.items, c.cfg = x, &cfg
 	c.setKeys()
 	x.failed, x.abort = 0, false
-	c.cfg.onFailure, c.cfg.statusRule = Continue, StatusEscaped // an item is not a node whose failure concerns a run
 	return c
 }
 
@@ -288,7 +290,7 @@ func (r *Run) itemFailed(ref Ref, abortRun bool) {
 		r.outdate()
 	}
 	if x.m.FailFast && r.st.stopped == CauseNone && x.m.exceeded(x.failed, x.len()) {
-		err := fmt.Errorf("%w: %s failed", ErrAborted, quoteID(r.plan.nodes[ref].ID))
+		err := fmt.Errorf("%w: %s failed", ErrAborted, quoteID(r.plan.names[ref]))
 		r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	}
 }

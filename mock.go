@@ -187,7 +187,7 @@ func (p *Plan) has(path string, numbered bool) bool {
 		return true
 	}
 	for _, r := range p.declared {
-		n := &p.nodes[r]
+		n := p.node(r)
 		rest, found := strings.CutPrefix(path, n.ID)
 		if !found || !n.composite() {
 			continue
@@ -212,8 +212,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
 	q.facts, q.words = slices.Clone(p.facts), slices.Clone(p.words)
-	q.doubles = make([]*double, len(p.nodes))
-	for r := range q.nodes {
+	q.doubles = make([]*double, len(p.names))
+	for r := range q.names {
 		d := t.double(p, Ref(r), within)
 		q.doubles[r] = d
 		f := &q.facts[r]
@@ -242,7 +242,7 @@ func (t *testMode) left(p *Plan, within *double, of func(*Plan) []Ref) (left []R
 			continue
 		}
 		inner := p.sub(r)
-		if p.nodes[r].Map != nil {
+		if p.node(r).Map != nil {
 			inner = p.items[r]
 		}
 		switch {
@@ -268,7 +268,7 @@ func (t *testMode) names(d *double) bool {
 
 // double finds out what becomes of a node.
 func (t *testMode) double(p *Plan, r Ref, within *double) *double {
-	n := &p.nodes[r]
+	n := p.node(r)
 	path := within.inside() + n.ID
 	if p.itemOf != "" {
 		path = within.path + "[]"
@@ -304,7 +304,7 @@ func (t *testMode) double(p *Plan, r Ref, within *double) *double {
 // mock returns is judged when it is known.
 func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	for _, r := range p.declared {
-		n, d := &p.nodes[r], t.double(p, r, within)
+		n, d := p.node(r), t.double(p, r, within)
 		switch {
 		case n.Disabled:
 		case isGate(n) && d.mock != nil:

@@ -89,7 +89,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode) error {
 			seen[p] = true
 		}
 		for _, r := range needy {
-			n := &p.nodes[r]
+			n := p.node(r)
 			path := prefix + n.ID
 			if p.itemOf != "" {
 				path = strings.TrimSuffix(prefix, "/") + "[]"

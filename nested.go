@@ -54,7 +54,7 @@ func (r *Run) beginComposite(step *Step, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{}
 	var child *Run
-	switch n := &r.plan.nodes[step.ref]; {
+	switch n := r.plan.node(step.ref); {
 	case n.Map != nil:
 		child = r.itemsRun(step, x.items)
 	case n.Loop != nil:
@@ -77,16 +77,23 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
-	cfg := *r.tree.root.cfg
 	c := &Run{
-		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, mayEnd: r.mayEnd, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: &cfg, start: r.start, log: r.log,
+		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, mayEnd: r.mayEnd, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.tree.config(), start: r.start, log: r.log,
 		single: r.single, tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
 	}
 	c.limitTo(step)
-	// What remains is inherited.
-	c.cfg.inputs, c.cfg.limit, c.cfg.timeout, c.cfg.estimates, c.cfg.sinks = nil, 0, 0, nil, nil
 	c.st.turn.order = append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)
 	return c
+}
+
+// config is that of the nested runs, which share it: the outermost run's without what concerns that one alone.
+func (t *tree) config() *config {
+	if t.cfg == nil {
+		cfg := *t.root.cfg
+		cfg.inputs, cfg.limit, cfg.timeout, cfg.estimates, cfg.sinks = nil, 0, 0, nil, nil
+		t.cfg = &cfg
+	}
+	return t.cfg
 }
 
 // limitTo bounds a nested run by what bounds its composite's attempt.
@@ -132,9 +139,9 @@ func (r *Run) furnish(c *Run) {
 		c.scope = &eventScope{c.plan, c.prefix, c.epoch}
 		c.st.noted = true
 		start := r.recorder.latest[c.within.ref].id
-		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.nodes))}
+		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.names))}
 	}
-	c.records = make([]record, len(c.plan.nodes))
+	c.records = make([]record, len(c.plan.names))
 	c.enter()
 }
 
@@ -178,7 +185,7 @@ func (w *worker) returned() bool {
 	r.st.mu.Unlock()
 	w.phase = phaseUser
 	var c conclusion
-	switch n := &r.plan.nodes[ref]; {
+	switch n := r.plan.node(ref); {
 	case n.Map != nil:
 		c = w.ofItems(comp.child)
 	case n.Loop != nil && !halted:

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
@@ -15,8 +16,8 @@ type Ref int32
 // happens to the graph afterwards does not reach it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is none.
 type Plan struct {
 	name      string
-	nodes     []Node   // by Ref
-	names     []string // their ids: nodes are large, and in a run of many each look at one is a look at cold memory
+	nodes     []Node   // by Ref, but for the items of a map, which share one: see node
+	names     []string // by Ref: their ids: nodes are large, and in a run of many each look at one is a look at cold memory
 	facts     []facts
 	ids       map[string]Ref
 	declared  []Ref   // the Refs in order of declaration
@@ -59,9 +60,11 @@ type Plan struct {
 	subs      map[Ref]*Plan // what the Sub of a composite compiled to
 	items     map[Ref]*Plan // what a map does for each item, a plan of one node
 	loops     map[Ref]func(View) (bool, error)
-	itemOf    string   // of the items of a map: the id of the map, and nothing is in ids
-	body      *Plan    // of such: the plan of the map's Sub, if it has one
-	lacks     []string // groups that a graph around this one has to declare
+	itemOf    string          // of the items of a map: the id of the map, and nothing is in ids
+	body      *Plan           // of such: the plan of the map's Sub, if it has one
+	keys      []string        // of such: by Ref, what Map.Key returned; nil without one
+	estimates []time.Duration // of such: by Ref, what Map.Estimate returned; nil without one
+	lacks     []string        // groups that a graph around this one has to declare
 
 	// Of a plan that a run in test mode goes by, see testMode.
 	tested  *Plan     // what it is a copy of
@@ -71,7 +74,7 @@ type Plan struct {
 	ancestry *ancestry // shared by a plan and its copies, too
 }
 
-// planHash is shared by a plan and its copies. The items of a map have none.
+// planHash is shared by a plan and its copies.
 type planHash struct {
 	hashOnce sync.Once // guards what follows
 	hash     string
@@ -236,7 +239,7 @@ type needsInput struct{ node, port string }
 func (p *Plan) isCompiled() bool { return p != nil && len(p.tiers) > 0 }
 
 // Len returns the number of nodes.
-func (p *Plan) Len() int { return len(p.nodes) }
+func (p *Plan) Len() int { return len(p.names) }
 
 // Name returns the name of the graph.
 func (p *Plan) Name() string { return p.name }
@@ -251,11 +254,18 @@ func (p *Plan) Ref(id string) (Ref, bool) {
 }
 
 // ID returns the id of a node. It panics if r is out of range.
-func (p *Plan) ID(r Ref) string { return p.nodes[r].ID }
+func (p *Plan) ID(r Ref) string { return p.names[r] }
 
 // Node returns a copy of the node, with After and In empty. It panics if r is out of range.
 func (p *Plan) Node(r Ref) Node {
-	n := p.nodes[r]
+	n := *p.node(r)
+	n.ID = p.names[r]
+	if p.keys != nil {
+		n.Key = p.keys[r]
+	}
+	if p.estimates != nil {
+		n.Estimate = p.estimates[r]
+	}
 	if n.WhenExpr != "" {
 		n.When = nil // what it was lowered to
 	}
@@ -265,11 +275,19 @@ func (p *Plan) Node(r Ref) Node {
 	return n
 }
 
+// node returns what a node is declared as. The items of a map are declared alike: what differs is in names, keys and estimates.
+func (p *Plan) node(r Ref) *Node {
+	if p.itemOf != "" {
+		r = 0
+	}
+	return &p.nodes[r]
+}
+
 // Declared yields all nodes in the order of their declaration.
 func (p *Plan) Declared() iter.Seq2[Ref, string] {
 	return func(yield func(Ref, string) bool) {
 		for _, r := range p.declared {
-			if !yield(r, p.nodes[r].ID) {
+			if !yield(r, p.names[r]) {
 				return
 			}
 		}
@@ -318,7 +336,7 @@ func (p *Plan) Tiers() [][]string {
 	tiers := make([][]string, len(p.tiers)-1)
 	for t := range tiers {
 		for r := p.tiers[t]; r < p.tiers[t+1]; r++ {
-			tiers[t] = append(tiers[t], p.nodes[r].ID)
+			tiers[t] = append(tiers[t], p.names[r])
 		}
 	}
 	return tiers
@@ -377,7 +395,7 @@ func (p *Plan) reachable(from Ref, neighbours func(Ref, func(Ref))) []string {
 func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
 	for _, r := range p.declared {
 		if in(r) {
-			ids = append(ids, p.nodes[r].ID)
+			ids = append(ids, p.names[r])
 		}
 	}
 	return ids
@@ -394,7 +412,7 @@ func (p *Plan) CriticalPath() []string {
 	}
 	var path []string
 	for best != noRef {
-		path = append(path, p.nodes[best].ID)
+		path = append(path, p.names[best])
 		next := noRef
 		for _, a := range p.outOf(best) {
 			if p.rank[a.to] > 0 && (next == noRef || p.rank[a.to] > p.rank[next]) {

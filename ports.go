@@ -199,7 +199,7 @@ func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 		if e.Default != nil {
 			return e.Default, true
 		}
-		if n := &r.plan.nodes[to]; n.Default != nil {
+		if n := r.plan.node(to); n.Default != nil {
 			return n.Default, true
 		}
 		return "", true
@@ -228,7 +228,7 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 
 // assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
 func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
-	n, in := &r.plan.nodes[ref], r.plan.data[ref]
+	n, in := r.plan.node(ref), r.plan.data[ref]
 	if v, ok := merged[name]; ok {
 		return v, true
 	}
@@ -281,7 +281,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 		f(inputIndex)
 		r, ref, _ = r.home(ref, 0)
 	}
-	n, in := &r.plan.nodes[ref], r.plan.data[ref]
+	n, in := r.plan.node(ref), r.plan.data[ref]
 	if in != nil {
 		for i := range in.params {
 			f(in.params[i].name)

@@ -139,7 +139,7 @@ func (r *Run) earlySignals() error {
 // redrive forgets the nodes that are to run again, and holds the others against the plan. Nothing of a forgotten one is held against
 // it: it may be another node by now.
 func (x *restoration) redrive(p *Plan, names []string) (err error) {
-	again := make([]bool, len(p.nodes))
+	again := make([]bool, len(p.names))
 	for _, name := range names {
 		ref, ok := p.Ref(name)
 		if !ok {
@@ -148,7 +148,7 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 		again[ref] = true
 	}
 	refs := make([]Ref, len(x.file.Nodes))
-	seen := make([]bool, len(p.nodes))
+	seen := make([]bool, len(p.names))
 	for i := range x.file.Nodes {
 		n := &x.file.Nodes[i]
 		ref, ok := p.Ref(n.ID)

@@ -113,7 +113,7 @@ func (r *Result) Plan() *Plan {
 }
 
 // Len returns the number of nodes.
-func (r *Result) Len() int { return len(r.performed().plan.nodes) }
+func (r *Result) Len() int { return len(r.performed().plan.names) }
 
 // Node returns the result of one node, and whether there is one of this id.
 func (r *Result) Node(id string) (NodeResult, bool) {
@@ -159,21 +159,21 @@ func Output[T any](r *Result, id string) (T, error) {
 // estimate returns how long the nodes of a plan took in this run, by id.
 func (r *Result) estimate(p *Plan) func(Ref) int64 {
 	return func(ref Ref) int64 {
-		if old, ok := r.performed().plan.ids[p.nodes[ref].ID]; ok {
+		if old, ok := r.performed().plan.ids[p.names[ref]]; ok {
 			if rec := &r.run.records[old]; rec.attempts > 0 {
 				return rec.end - rec.start
 			}
 		}
-		return int64(p.nodes[ref].Estimate)
+		return int64(p.node(ref).Estimate)
 	}
 }
 
 // nodeResult gathers what is known of a node once it is terminal, but for the cause. The lock is needed unless the run is
 // over.
 func (r *Run) nodeResult(ref Ref) NodeResult {
-	rec, n, w := &r.records[ref], &r.plan.nodes[ref], r.st.words[ref]
+	rec, w := &r.records[ref], r.st.words[ref]
 	res := NodeResult{
-		ID: n.ID, Kind: n.Kind, Tier: r.plan.Tier(ref), Status: statusOf(w), Attempts: int(rec.attempts),
+		ID: r.plan.names[ref], Kind: r.plan.node(ref).Kind, Tier: r.plan.Tier(ref), Status: statusOf(w), Attempts: int(rec.attempts),
 		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Skip: r.skipReason(ref),
 		Mocked: rec.attempts > 0 && r.plan.facts[ref].is(factMocked),
 	}
@@ -199,7 +199,7 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 // are worked out when somebody asks.
 func (r *Result) node(ref Ref) NodeResult {
 	run := r.run
-	s, n := &run.st, &run.plan.nodes[ref]
+	s := &run.st
 	res := run.nodeResult(ref)
 	if res.Status == Completed || res.Status == Skipped {
 		return res
@@ -216,7 +216,7 @@ func (r *Result) node(ref Ref) NodeResult {
 	}
 	s.mu.Unlock()
 	if s.victim(ref) {
-		res.Err = &UpstreamError{Node: n.ID, Kind: res.Cause.Kind, Origins: res.Cause.Origins}
+		res.Err = &UpstreamError{Node: res.ID, Kind: res.Cause.Kind, Origins: res.Cause.Origins}
 	} else {
 		res.Err = run.nodeError(ref)
 	}
@@ -227,7 +227,7 @@ func (r *Result) node(ref Ref) NodeResult {
 func (r *Run) names(refs []Ref) []string {
 	var names []string
 	for _, ref := range refs {
-		names = append(names, r.plan.nodes[ref].ID)
+		names = append(names, r.plan.names[ref])
 	}
 	return names
 }
@@ -244,17 +244,17 @@ func (r *Run) skipReason(ref Ref) SkipReason {
 // nodeError is the error of a terminal node that did not complete and was not skipped, else nil. It reads words and
 // records of terminal nodes only, and extras: the lock is needed unless the run is over or the node failed by itself.
 func (r *Run) nodeError(ref Ref) error {
-	s, rec, n := &r.st, &r.records[ref], &r.plan.nodes[ref]
+	s, rec, id := &r.st, &r.records[ref], r.plan.names[ref]
 	w := s.words[ref]
 	switch statusOf(w) {
 	case Failed:
 		if w&wordPropagated == 0 {
-			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kindOf(w), Err: rec.errorOf()}
+			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: kindOf(w), Err: rec.errorOf()}
 		}
 	case Cancelled, Aborted:
 		switch kind := kindOf(w); {
 		case kind == CauseExternal:
-			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kind, Err: rec.errorOf()}
+			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: kind, Err: rec.errorOf()}
 		case !isUpstream(kind):
 			err := r.stopError(kind)
 			switch x := r.extras[ref]; {
@@ -263,7 +263,7 @@ func (r *Run) nodeError(ref Ref) error {
 			case err == nil && x != nil:
 				err = x.stop
 			}
-			return &NodeError{Node: n.ID, Attempt: int(rec.attempts), Kind: kind, Err: err}
+			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: kind, Err: err}
 		}
 	default:
 		return nil
@@ -273,7 +273,7 @@ func (r *Run) nodeError(ref Ref) error {
 	if byRequest {
 		kind = CauseUpstreamCancelled
 	}
-	return &UpstreamError{Node: n.ID, Kind: kind, Origins: s.originNames(origins)}
+	return &UpstreamError{Node: id, Kind: kind, Origins: s.originNames(origins)}
 }
 
 // makeResult is called once, when the run is over.
@@ -343,7 +343,7 @@ func (r *Run) output() any {
 	outputs := make(map[string]any, len(r.plan.leaves))
 	for _, ref := range r.plan.leaves {
 		if statusOf(r.st.words[ref]) == Completed {
-			outputs[r.plan.nodes[ref].ID] = r.records[ref].value
+			outputs[r.plan.names[ref]] = r.records[ref].value
 		}
 	}
 	return outputs

@@ -258,10 +258,10 @@ func (s *State) reason(r Ref) SkipReason {
 	arg := uint32(w)
 	switch reason.Kind {
 	case SkipWhenGuard:
-		reason.Expression = cmp.Or(p.nodes[r].WhenExpr, "func")
+		reason.Expression = cmp.Or(p.node(r).WhenExpr, "func")
 	case SkipConditionBranch, SkipUpstreamSkipped:
 		if arg != noEdge {
-			reason.Node = p.nodes[p.edges[arg].from].ID
+			reason.Node = p.names[p.edges[arg].from]
 			if reason.Kind == SkipConditionBranch {
 				reason.Label = p.edges[arg].Label
 			}
@@ -269,18 +269,18 @@ func (s *State) reason(r Ref) SkipReason {
 	case SkipRuleUnsatisfied:
 		reason.Rule = p.facts[r].join.String()
 	case SkipSuperseded:
-		reason.Node = p.nodes[arg].ID
+		reason.Node = p.names[arg]
 	case SkipNullPropagation:
-		reason.Port = p.nodes[r].Ports[arg].Name
+		reason.Port = p.node(r).Ports[arg].Name
 		for _, i := range p.in.row(r) {
 			if p.edges[i].Param == reason.Port {
-				reason.Node = p.nodes[p.edges[i].from].ID
+				reason.Node = p.names[p.edges[i].from]
 			}
 		}
 	case SkipParentFailure:
 		for _, i := range p.in.row(r) {
 			if e := &p.edges[i]; !e.DataOnly && s.isF(e) {
-				reason.Node = p.nodes[e.from].ID
+				reason.Node = p.names[e.from]
 				break
 			}
 		}

@@ -299,24 +299,29 @@ func (s *State) judge(r Ref) (terminal bool) {
 	}
 }
 
+// loserSearch is what the search for losers keeps between decisions.
+type loserSearch struct {
+	wanted     []int32    // by Ref: how many of a node's arcs are known to lead to decided nodes
+	candidates ordset.Set // by Ref from the last; empty between calls
+}
+
 // supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, one at least
 // of which has CancelLosers. It looks at r's unfinished predecessors, and at those of losers, in reverse topological order, so
 // that a node is looked at after all that could wait for it. Nodes that are decided stay so: the out-edges of a node are looked
 // at once, however many decisions there are.
 func (s *State) supersede(r Ref) {
-	if s.wanted == nil {
-		s.wanted = make([]int32, len(s.words))
-		s.candidates = ordset.Make(len(s.words))
+	if s.losers == nil {
+		s.losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
 	}
-	last := len(s.words) - 1
+	last, wanted := len(s.words)-1, s.losers.wanted
 	s.addCandidates(r)
-	for i, ok := s.candidates.PopMin(); ok; i, ok = s.candidates.PopMin() {
+	for i, ok := s.losers.candidates.PopMin(); ok; i, ok = s.losers.candidates.PopMin() {
 		x := Ref(last - i)
 		arcs := s.plan.outOf(x)
-		for ; int(s.wanted[x]) < len(arcs) && s.words[arcs[s.wanted[x]].to]&wordDecided != 0; s.wanted[x]++ {
+		for ; int(wanted[x]) < len(arcs) && s.words[arcs[wanted[x]].to]&wordDecided != 0; wanted[x]++ {
 			s.visits++
 		}
-		if int(s.wanted[x]) < len(arcs) || s.plan.facts[x].is(factCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
+		if int(wanted[x]) < len(arcs) || s.plan.facts[x].is(factCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
 			continue
 		}
 		switch statusOf(s.words[x]) {
@@ -340,7 +345,7 @@ func (s *State) addCandidates(r Ref) {
 	s.visits += int64(len(row))
 	for _, i := range row {
 		if from := s.plan.edges[i].from; !statusOf(s.words[from]).Terminal() {
-			s.candidates.Insert(len(s.words) - 1 - int(from))
+			s.losers.candidates.Insert(len(s.words) - 1 - int(from))
 		}
 	}
 }

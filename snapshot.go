@@ -530,7 +530,7 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	for _, ref := range r.plan.declared {
 		if a, ok := r.signals[ref]; ok {
 			d := a.decision
-			list = append(list, signalState{Node: r.plan.nodes[ref].ID, Value: *store(d.Value), Actor: d.Actor, Comment: d.Comment})
+			list = append(list, signalState{Node: r.plan.names[ref], Value: *store(d.Value), Actor: d.Actor, Comment: d.Comment})
 		}
 	}
 	return list
@@ -543,7 +543,7 @@ func (r *Run) stopState() *stopState {
 	}
 	stop := &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stopped))}
 	if r.stopOrigin != noRef {
-		stop.Origin = r.plan.nodes[r.stopOrigin].ID
+		stop.Origin = r.plan.names[r.stopOrigin]
 	}
 	return stop
 }
@@ -591,7 +591,7 @@ func (r *Result) Snapshot() *Snapshot {
 func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	s, rec, f := &r.st, &r.records[ref], &r.plan.facts[ref]
 	n := nodeState{
-		ID: r.plan.nodes[ref].ID, Status: statusOf(w), Checking: w&wordChecking != 0,
+		ID: r.plan.names[ref], Status: statusOf(w), Checking: w&wordChecking != 0,
 		Reached: w&wordReached != 0, Substituted: w&wordSubstituted != 0, Propagated: w&wordPropagated != 0,
 		Tolerated: w&wordTolerated != 0, Bypass: w&wordBypass != 0, Attempts: rec.attempts, Fallback: rec.fallback,
 	}
@@ -610,7 +610,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 		n.Skip = SkipKind(kindOf(w))
 		switch n.Skip {
 		case SkipSuperseded:
-			n.Origin = r.plan.nodes[arg].ID
+			n.Origin = r.plan.names[arg]
 		case SkipConditionBranch, SkipUpstreamSkipped:
 			if arg != noEdge {
 				n.By = r.plan.edgePosition(ref, int32(arg)) + 1
@@ -621,7 +621,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	case Failed, Aborted, Cancelled:
 		n.Cause = kindOf(w)
 		if origin := Ref(int32(arg)); origin != noRef && (n.Status != Failed || n.Propagated) {
-			n.Origin = r.plan.nodes[origin].ID
+			n.Origin = r.plan.names[origin]
 		}
 	case Completed:
 		if f.router >= 0 {
@@ -635,7 +635,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 		if n.Started = int32(w & wordCount); w&(wordStopping|wordDraining) != 0 {
 			n.Cause = kindOf(w)
 			if origin := s.stopOrigin(ref); Ref(int32(origin)) != noRef {
-				n.Origin = r.plan.nodes[Ref(int32(origin))].ID
+				n.Origin = r.plan.names[Ref(int32(origin))]
 			}
 		}
 	}

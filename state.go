@@ -56,14 +56,13 @@ type State struct {
 	tree      *tree // of runs under a common limit, which this one is a part of; limit is set then; else nil
 	turn      turn
 
-	stopped    CauseKind   // why the whole run was stopped, or CauseNone
-	unchecked  []Ref       // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
-	stopping   []Ref       // running nodes that were asked to stop and that NextStop has not handed out
-	origin     map[Ref]Ref // of running nodes that were asked to stop: what they go back to, if that is a node
-	origins    *originSets // nil until somebody asks
-	wanted     []int32     // by Ref: how many of a node's arcs are known to lead to decided nodes; nil until losers are looked for
-	candidates ordset.Set  // for losers, by Ref from the last; empty between calls
-	late       []Ref       // nodes whose predecessor failed after their join was decided, and that do not go on then
+	stopped   CauseKind    // why the whole run was stopped, or CauseNone
+	unchecked []Ref        // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
+	stopping  []Ref        // running nodes that were asked to stop and that NextStop has not handed out
+	origin    map[Ref]Ref  // of running nodes that were asked to stop: what they go back to, if that is a node
+	origins   *originSets  // nil until somebody asks
+	losers    *loserSearch // nil until losers are looked for
+	late      []Ref        // nodes whose predecessor failed after their join was decided, and that do not go on then
 
 	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
 	clock     int32
@@ -208,7 +207,7 @@ func NewState(p *Plan, opts ...Option) (*State, error) {
 }
 
 func (s *State) init(p *Plan, c *config) {
-	n := len(p.nodes)
+	n := len(p.names)
 	s.mu = &s.own
 	s.plan, s.mode, s.limit, s.left, s.tier, s.rule = p, c.mode, c.limit, n, -1, c.statusRule
 	if p.end != noRef {
@@ -647,7 +646,7 @@ func (s *State) checked(t Token, v CheckVerdict) error {
 		}
 	case v.Fail == CauseNone && v.Skip == SkipWhenGuard:
 		bits = uint64(SkipWhenGuard)<<kindShift | wordBypass | noEdge
-	case v.Fail == CauseNone && v.Skip == SkipNullPropagation && v.Port >= 0 && v.Port < len(s.plan.nodes[r].Ports):
+	case v.Fail == CauseNone && v.Skip == SkipNullPropagation && v.Port >= 0 && v.Port < len(s.plan.node(r).Ports):
 		bits = uint64(SkipNullPropagation)<<kindShift | wordBypass | uint64(v.Port)
 	case v != (CheckVerdict{}):
 		return fmt.Errorf("%w: node %s: verdict %+v", ErrBadValue, quoteID(s.plan.ID(r)), v)

@@ -165,12 +165,12 @@ type stopCause struct{ err, is error }
 // attemptEnded is the cause of a context whose attempt has returned.
 var attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 
-func (s *Step) node() *Node { return &s.run.plan.nodes[s.ref] }
+func (s *Step) node() *Node { return s.run.plan.node(s.ref) }
 
 // ID returns the id of the node; of an item that of the map.
 func (s *Step) ID() string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
-	return r.plan.nodes[ref].ID
+	return r.plan.names[ref]
 }
 
 // Path returns what the node goes by in events: its id, or inside a composite its path, such as "S/x" for node x of

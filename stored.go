@@ -96,12 +96,12 @@ func (f *filler) fillIn(p *Plan, nodes []nodeState, key func(id string) string) 
 		}
 		inner, prefix := p.sub(ref), n.keyInside(key(n.ID))
 		inside := func(id string) string { return prefix + id }
-		if p.nodes[ref].Map != nil {
+		if p.node(ref).Map != nil {
 			inner = p.items[ref].repeated(n.ID, min(max(n.Inside.Items, 0), f.items[prefix]))
 			inside = func(id string) string { return prefix + id[len(n.ID):] }
 		}
 		for _, ref := range inner.declared {
-			if record, ok := f.records[inside(inner.nodes[ref].ID)]; ok {
+			if record, ok := f.records[inside(inner.names[ref])]; ok {
 				n.Inside.Nodes = append(n.Inside.Nodes, record)
 			}
 		}
@@ -130,7 +130,7 @@ func keyInside(key string, attempt int32, iteration int, items bool) string {
 
 // key is what a node goes by in the store: its path, with the attempts of composites after the first.
 func (r *Run) key(ref Ref) string {
-	id := r.plan.nodes[ref].ID
+	id := r.plan.names[ref]
 	switch {
 	case r.outer == nil:
 		return id

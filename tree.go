@@ -16,6 +16,7 @@ import (
 // comes first has no say in it.
 type tree struct {
 	root    *Run
+	cfg     *config     // of the nested runs; nil before the first one
 	workers int         // goroutines at work in all runs together, abandoned ones not counted
 	limit   int         // slots of all runs together; 0 means no limit
 	used    int         //
@@ -193,7 +194,7 @@ func (x *turn) update(s *State) {
 	if pos, ok := s.ready.Min(); ok {
 		ref := s.at[pos]
 		x.slotless = s.tree == nil
-		x.priority, x.rank = s.plan.nodes[ref].Priority, saturatingAdd(s.plan.rank[ref], x.run.remaining)
+		x.priority, x.rank = s.plan.node(ref).Priority, saturatingAdd(s.plan.rank[ref], x.run.remaining)
 		x.node = s.plan.decl[ref]
 	}
 }

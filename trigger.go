@@ -89,7 +89,7 @@ type pruneKey struct {
 // plan is made once. The error matches [ErrUnknownTrigger].
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	r, ok := p.ids[trigger]
-	if !ok || p.nodes[r].Kind != KindTrigger {
+	if !ok || p.node(r).Kind != KindTrigger {
 		return nil, fmt.Errorf("%w: %s", ErrUnknownTrigger, quoteID(trigger))
 	}
 	x := p.prunes
@@ -139,7 +139,7 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 	}
 	n := nesting{forces: []*force{x.force}, plans: map[nestedKey]*Plan{}}
 	for ref, sub := range p.subs {
-		n.plans[nestedKey{p.nodes[ref].Sub, x.force}] = sub // it is not compiled again: the graph may be another one by now
+		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // it is not compiled again: the graph may be another one by now
 	}
 	q, ps := n.compilePruned(g)
 	if err := ps.err(); err != nil {
@@ -189,7 +189,7 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 			at := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
 			for _, i := range p.in.row(at) {
-				if from := p.edges[i].from; p.nodes[from].Kind != KindTrigger {
+				if from := p.edges[i].from; p.node(from).Kind != KindTrigger {
 					visit(from)
 				}
 			}
@@ -214,7 +214,7 @@ func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 		e := &p.edges[i]
 		if e.to != p.end && active[e.to] && !active[e.from] && plain[e.from] {
 			warnings = append(warnings, fmt.Errorf("%w: if %s fires, %s runs without %s", ErrPrunedInput,
-				quoteID(p.nodes[trigger].ID), quoteID(p.nodes[e.to].ID), quoteID(p.nodes[e.from].ID)))
+				quoteID(p.names[trigger]), quoteID(p.names[e.to]), quoteID(p.names[e.from])))
 		}
 	}
 	return warnings
@@ -228,7 +228,7 @@ func (p *Plan) Warnings() []error {
 		return warnings
 	}
 	for _, r := range p.declared {
-		if p.nodes[r].Kind == KindTrigger {
+		if p.node(r).Kind == KindTrigger {
 			warnings = append(warnings, p.prunedInputs(r, p.reach(r, PruneForward))...)
 		}
 	}

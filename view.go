@@ -28,9 +28,9 @@ const everyNode Ref = math.MaxInt32
 // node is the node that looks.
 func (v View) node() *Node {
 	if v.ref == everyNode {
-		return &v.run.outer.plan.nodes[v.run.within.ref]
+		return v.run.outer.plan.node(v.run.within.ref)
 	}
-	return &v.run.plan.nodes[v.ref]
+	return v.run.plan.node(v.ref)
 }
 
 // Config returns the Config of the node that looks.
@@ -188,7 +188,7 @@ func (p *Plan) notAncestor(r Ref, id string) error {
 		for _, i := range p.in.row(queue[head]) {
 			if from := p.edges[i].from; !seen[from] && len(near) < most {
 				seen[from] = true
-				queue, near = append(queue, from), append(near, p.nodes[from].ID)
+				queue, near = append(queue, from), append(near, p.names[from])
 			}
 		}
 	}

@@ -99,7 +99,7 @@ func (w *worker) perform() (more bool) {
 // crashed is finish for an attempt that has panicked.
 func (w *worker) crashed() (more bool) {
 	res := attemptResult{err: w.caught, kind: CausePanic}
-	if w.run.plan.nodes[w.task.Ref].Test != nil {
+	if w.run.plan.node(w.task.Ref).Test != nil {
 		res.kind = CauseConditionError
 	}
 	w.caught, w.now = nil, w.run.now()
@@ -116,7 +116,7 @@ func (w *worker) performPlain() (more bool) {
 		ref := step.ref
 		do := r.step
 		if r.plan.facts[ref].is(factOwn) && !r.wrapped {
-			do = r.plan.nodes[ref].Do
+			do = r.plan.node(ref).Do
 		}
 		w.phase = phaseUser
 		value, err := do(step, step)
@@ -330,7 +330,7 @@ func (w *worker) begin(t Task) {
 		step.flags |= stepDetached
 	}
 	if f.is(factTimed) {
-		n := &r.plan.nodes[t.Ref]
+		n := r.plan.node(t.Ref)
 		if !r.recordsStart(t.Ref) { // else the timeout begins when the start is written
 			r.armTimeout(n, step, false, w.now)
 		}
@@ -350,7 +350,7 @@ type attemptResult struct {
 
 // attempt calls the user's function.
 func (w *worker) attempt() (res attemptResult) {
-	n := &w.run.plan.nodes[w.task.Ref]
+	n := w.run.plan.node(w.task.Ref)
 	if w.recorded != nil {
 		if res = w.awaitRecord(); res.err != nil {
 			return res
