@@ -14,6 +14,8 @@ type Effect struct {
 	wake     chan struct{} // instead of f: who waits here is to look for himself
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
+	flush    uint64      // in which it has run last
+	reruns   int         // in that one
 
 	parent     *Effect // whose run has made it, or the scope's root
 	lastChild  *Effect
@@ -201,6 +203,13 @@ func (e *Effect) rerun() {
 		return
 	}
 	if !e.outdated() {
+		return
+	}
+	if e.flush != e.scope.flushes {
+		e.flush, e.reruns = e.scope.flushes, 0
+	}
+	if e.reruns++; e.reruns > maxRounds {
+		e.scope.giveUp()
 		return
 	}
 	e.scope.running = e

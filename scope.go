@@ -34,6 +34,7 @@ type Scope struct {
 	running *Effect   // of the queue, whose function runs
 	round   int       // the queue's length when the current round began
 	rounds  int       // since the queue was last empty
+	flushes uint64    // how often it was
 	leaving []*Effect // effects that are being disposed of
 	hooks   []*node   // signals that have gained their first subscriber or lost their last
 	stack   []check   // see refresh
@@ -53,8 +54,9 @@ type Scope struct {
 }
 
 const (
-	maxRounds = 100 // of effects that cause each other to run
-	maxLate   = 16  // errors that are kept for Err
+	maxRounds = 100     // how often effects that cause each other to run let one of them run
+	maxChain  = 1 << 20 // how many rounds they have without such a one: effects that go on making new ones
+	maxLate   = 16      // errors that are kept for Err
 )
 
 // Errors of the reactive layer.
@@ -303,7 +305,7 @@ func (sc *Scope) run() (done bool) {
 		sc.callHooks()
 		for sc.head < len(sc.queue) {
 			if sc.head >= sc.round {
-				if sc.rounds++; sc.rounds > maxRounds {
+				if sc.rounds++; sc.rounds > maxChain {
 					sc.giveUp()
 					break
 				}
@@ -322,7 +324,7 @@ func (sc *Scope) run() (done bool) {
 		clear(sc.queue)
 		sc.queue, sc.head, sc.round = sc.queue[:0], 0, 0
 		if sc.asked.Load() {
-			sc.rounds = 0
+			sc.rest()
 			sc.takeOrders()
 			continue
 		}
@@ -330,8 +332,14 @@ func (sc *Scope) run() (done bool) {
 			break
 		}
 	}
-	sc.rounds = 0
+	sc.rest()
 	return true
+}
+
+// rest begins a new count of how often effects run.
+func (sc *Scope) rest() {
+	sc.rounds = 0
+	sc.flushes++
 }
 
 // giveUp takes everything off a queue that will not become empty.
@@ -339,8 +347,9 @@ func (sc *Scope) giveUp() {
 	for _, e := range sc.queue[sc.head:] {
 		e.flags &^= flagNotified
 	}
-	sc.errs = append(sc.errs, fmt.Errorf("%w: %d rounds", ErrEffectLoop, maxRounds))
-	sc.head, sc.rounds = len(sc.queue), 0
+	sc.errs = append(sc.errs, fmt.Errorf("%w: one of them ran %d times", ErrEffectLoop, maxRounds))
+	sc.head = len(sc.queue)
+	sc.rest()
 }
 
 // takeOrders disposes of what is to be disposed of, and brings in what the feed has.

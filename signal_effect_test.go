@@ -421,6 +421,21 @@ func TestEffects(t *testing.T) {
 			require.Equal(t, []int{before, -1}, p.seen)
 		}
 	})
+	t.Run("a long chain of effects is no loop", func(t *testing.T) {
+		const length = 1000
+		sc := new(kahn.Scope)
+		signals := make([]*kahn.Signal[int], length+1)
+		for i := range signals {
+			signals[i] = kahn.NewSignal(sc, 0)
+		}
+		for i := range length {
+			effect(t, sc, func(w kahn.Writer) { signals[i+1].Set(w, signals[i].Get(w)) })
+		}
+		for x := range 3 {
+			require.NoError(t, signals[0].Store(x))
+			require.Equal(t, x, signals[length].Load())
+		}
+	})
 	t.Run("53 triggered then disposed in one batch", func(t *testing.T) {
 		sc := new(kahn.Scope)
 		s := kahn.NewSignal(sc, 0)
