@@ -225,6 +225,12 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 	}
 	switch how := rng.IntN(4); {
 	case last:
+		if rng.IntN(2) == 0 { // a stop comes while the run is being left
+			leave()
+			pause := time.Duration(1+rng.IntN(20)) * ms
+			did("%v", pause)
+			time.Sleep(pause)
+		}
 		stop()
 		if rng.IntN(3) == 0 {
 			leave()
@@ -241,11 +247,11 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 }
 
 // livesEnd waits for a run that was asked to end: attempts take up to 70 ms, and cleanup nodes, each of which takes up to 170 ms,
-// follow one another.
+// follow one another, at every depth, and may be attempted again.
 func livesEnd(run *kahn.Run) (res *kahn.Result, problem string) {
 	select {
 	case <-run.Done():
-	case <-time.After(2 * time.Second):
+	case <-time.After(5 * time.Second):
 		return nil, fmt.Sprintf("it has not ended, and is %v, waiting %v", run.Status(), run.Waiting())
 	}
 	res, _ = run.Wait()

@@ -18,7 +18,7 @@ type treeGen struct {
 	inline   bool          // with guards, conditions and gates
 	timeless bool          // without retries and timeouts
 	waits    bool          // with more gates, some of which have a timeout
-	cleanups bool          // with cleanup nodes even so
+	cleanups bool          // with cleanup nodes even so, and more of them
 	tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
 	fine     bool          // delays and timeouts that hardly ever end at the same instant
 }
@@ -73,7 +73,8 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 			n.Timeout = x.delay(60)
 		}
 		n.ContinueOnFail = rng.IntN(5) == 0
-		n.Cleanup = rng.IntN(10) == 0 && (!x.waits || x.cleanups) // a stopped run has nothing left that waits
+		c := rng.IntN(10)
+		n.Cleanup = c == 0 && !x.waits || c < 3 && x.cleanups // else a stopped run has nothing left that waits
 		if rng.IntN(4) == 0 && depth > 0 {
 			n.Groups = []string{"g"}
 		}
