@@ -482,7 +482,7 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 		return nil
 	})
 	if err != nil {
-		return false, nil, fmt.Errorf("kahn: the context: %w", err)
+		return false, nil, fmt.Errorf("the context: %w", err)
 	}
 	return mayEnd, ended, nil
 }
