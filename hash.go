@@ -6,24 +6,68 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
+	"strings"
 )
 
 // Hash identifies the graph for snapshots: the hex SHA-256 of all that has a say in what a run of it comes to. It covers
 // nodes, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of
 // Go functions, which cannot be compared. It leaves out what only says when and how often things are done: Retry, Timeout,
 // OverallTimeout, Priority, Estimate, Groups and Key; and the Choices of a condition, which are for Compile.
+//
+// It calls the MarshalJSON methods of what it covers. One of them that asks for the Hash that it is a part of gets "".
 func (p *Plan) Hash() string {
-	p.hashOnce.Do(func() {
-		p.hashes = make([]string, len(p.names))
-		all := sha256.New()
-		for _, ref := range p.declared {
-			p.hashes[ref] = p.hashNode(ref)
-			fmt.Fprintln(all, p.hashes[ref])
+	if h := p.hashed.Load(); h != nil {
+		return h.whole
+	}
+	if p.hashing.Load() > 0 && isHashing() {
+		return ""
+	}
+	// User code may end the goroutine, and so there is no lock: who comes at the same time works the same out.
+	p.hashing.Add(1)
+	defer p.hashing.Add(-1)
+	h := &hashes{nodes: make([]string, len(p.names))}
+	all := sha256.New()
+	for _, ref := range p.declared {
+		h.nodes[ref] = p.hashNode(ref)
+		fmt.Fprintln(all, h.nodes[ref])
+	}
+	h.whole = hex.EncodeToString(all.Sum(nil))
+	p.hashed.CompareAndSwap(nil, h)
+	return h.whole
+}
+
+// hashes are the hash of a plan and those of its nodes, by Ref.
+type hashes struct {
+	whole string
+	nodes []string
+}
+
+// nodeHash is the hash of a node of a plan that has been hashed; "" within its own making.
+func (p *Plan) nodeHash(ref Ref) string {
+	if h := p.hashed.Load(); h != nil {
+		return h.nodes[ref]
+	}
+	return ""
+}
+
+// isHashing reports whether the goroutine is in user code that hashedForm has called.
+func isHashing() bool {
+	var pcs [256]uintptr
+	for skip := 0; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs[:])
+		if n == 0 {
+			return false
 		}
-		p.hash = hex.EncodeToString(all.Sum(nil))
-	})
-	return p.hash
+		frames := runtime.CallersFrames(pcs[:n])
+		for more := true; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); strings.HasSuffix(f.Function, "/kahn.hashedForm") {
+				return true
+			}
+		}
+	}
 }
 
 // unhashed are the fields of a Node that do not belong to what it is; After and In are empty in a plan, and Sub has a plan

@@ -85,7 +85,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		n := &nodes[i]
 		name := quoteID(prefix + n.ID)
 		ref, ok := p.Ref(n.ID)
-		if !ok || outermost && n.Hash != p.hashes[ref] {
+		if !ok || outermost && n.Hash != p.nodeHash(ref) {
 			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, name, n.Status)
 		}
 		if _, twice := h.at[ref]; twice || n.Status >= statusCount || n.Status == Waiting || n.Status == Idle && !n.Checking {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -76,9 +76,8 @@ type Plan struct {
 
 // planHash is shared by a plan and its copies.
 type planHash struct {
-	hashOnce sync.Once // guards what follows
-	hash     string
-	hashes   []string // by Ref
+	hashed  atomic.Pointer[hashes] // nil until they are made
+	hashing atomic.Int32           // goroutines that make them
 }
 
 const noRef Ref = -1

@@ -87,7 +87,7 @@ func (r *Run) restoration() (*restoration, error) {
 	}
 	x := &restoration{file: file, crashed: file.Status == RunRunning}
 	if file.Hash != p.Hash() && !c.allowChange {
-		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.hash)
+		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.Hash())
 	}
 	if file.Status.Terminal() && !c.redrive {
 		return nil, fmt.Errorf("%w: %v", ErrFinished, file.Status)

@@ -596,7 +596,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 		Tolerated: w&wordTolerated != 0, Bypass: w&wordBypass != 0, Attempts: rec.attempts, Fallback: rec.fallback,
 	}
 	if r.outer == nil {
-		n.Hash = r.plan.hashes[ref]
+		n.Hash = r.plan.nodeHash(ref)
 	}
 	if s.settledAt != nil {
 		n.Settled, n.Decided = s.settledAt[ref], s.decidedAt[ref]
