@@ -29,11 +29,14 @@ type durable struct {
 	lease    Lease
 	sequence uint64 // of the last commit that was put into the outbox
 	outbox   []*transaction
-	writing  bool         // there is a committer
-	current  *transaction // that the store has been given and has not answered; nil if there is none
+	starts   map[place]*transaction // those in the outbox, by node the last
+	writing  bool                   // there is a committer
+	current  *transaction           // that the store has been given and has not answered; nil if there is none
 	failed   error
 	stale    bool            // the store's record of the run itself is to be replaced
 	outdated []place         // composites whose records are to be replaced, though their statuses have not changed
+	listed   map[place]bool  // those in outdated
+	steps    int64           // entries of the outbox and of outdated looked at, to show that the work is linear
 	open     map[place]int32 // attempts whose start was recorded and whose end was not
 	renewal  *time.Timer
 	expires  time.Time // of the lease, at the earliest: it was asked for leaseTime before
@@ -65,7 +68,7 @@ func (r *Run) acquire() (*restoration, error) {
 		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both", ErrBadOption)
 	}
 	r.plan.Hash() // user code has a part in it: not under the lock, later
-	d := &durable{store: r.cfg.store, open: map[place]int32{}}
+	d := &durable{store: r.cfg.store, open: map[place]int32{}, starts: map[place]*transaction{}, listed: map[place]bool{}}
 	owner := uuid.NewString()
 	var stored *StoredRun
 	asked := time.Now()
@@ -93,7 +96,9 @@ func (r *Run) outdate() {
 	case r.outer == nil:
 		d.stale = true
 	default:
-		if p := (place{r.outer, r.within.ref}); !slices.Contains(d.outdated, p) {
+		d.steps++
+		if p := (place{r.outer, r.within.ref}); !d.listed[p] {
+			d.listed[p] = true
 			d.outdated = append(d.outdated, p)
 		}
 		r.tree.touch(r.tree.root)
@@ -142,6 +147,7 @@ func (d *durable) add(r *Run, changes []change) {
 		}
 	}
 	for _, at := range d.outdated {
+		delete(d.listed, at)
 		if at.run != r || !seen[at.ref] {
 			tx.places = append(tx.places, at)
 		}
@@ -176,14 +182,14 @@ func (d *durable) add(r *Run, changes []change) {
 
 // started completes the record of a start by its event, unless it was written already.
 func (d *durable) started(r *Run, ref Ref) bool {
-	for i := len(d.outbox) - 1; i >= 0; i-- {
-		if tx := d.outbox[i]; tx.start != nil && tx.places[0] == (place{r, ref}) {
-			tx.nodes[0].Latest = r.recorder.latest[ref].id
-			tx.nodes[0].Event = tx.nodes[0].Latest
-			return true
-		}
+	d.steps++
+	tx := d.starts[place{r, ref}]
+	if tx == nil {
+		return false
 	}
-	return false
+	tx.nodes[0].Latest = r.recorder.latest[ref].id
+	tx.nodes[0].Event = tx.nodes[0].Latest
+	return true
 }
 
 // told puts an event of a node that tells of no change into the node's record.
@@ -220,6 +226,19 @@ func (d *durable) pushCommit(r *Run, tx *transaction) {
 
 func (d *durable) push(tx *transaction) {
 	d.outbox = append(d.outbox, tx)
+	if tx.start != nil {
+		d.starts[tx.places[0]] = tx
+	}
+}
+
+// pop takes the first transaction out of the outbox.
+func (d *durable) pop() *transaction {
+	tx := d.outbox[0]
+	d.outbox = d.outbox[1:]
+	if tx.start != nil && d.starts[tx.places[0]] == tx {
+		delete(d.starts, tx.places[0])
+	}
+	return tx
 }
 
 // show shows the events that tell of no change, after those that do.
@@ -312,8 +331,8 @@ func (r *Run) commit() {
 			}
 			break
 		}
-		tx := d.outbox[0]
-		d.current, d.outbox = tx, d.outbox[1:]
+		tx := d.pop()
+		d.current = tx
 		r.st.mu.Unlock()
 		err := r.write(tx)
 		r.st.mu.Lock()
@@ -504,6 +523,8 @@ func (r *Run) storeFailed(err error) {
 		lost = append([]*transaction{d.current}, lost...)
 	}
 	d.failed, d.outbox, d.outdated = err, nil, nil
+	clear(d.starts)
+	clear(d.listed)
 	r.retract(runs)
 	for _, c := range runs {
 		c.st.parks, c.st.closed = false, true

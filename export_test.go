@@ -146,3 +146,10 @@ func (r *Run) TreeSteps() int64 {
 	defer r.st.mu.Unlock()
 	return r.tree.steps
 }
+
+// OutboxSteps counts the entries of the outbox that were looked at.
+func (r *Run) OutboxSteps() int64 {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	return r.durable.steps
+}

@@ -96,6 +96,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 		origin = at.ref
 	}
 	if g := r.plan.groupNamed(f.Group); g != nil && r.items == nil {
+		r.st.visits += int64(len(g.members))
 		for _, m := range g.members {
 			if statusOf(r.st.words[m]).Terminal() || r.plan.facts[m].is(factCleanup) || m == around {
 				continue // a cleanup node, and the end node, is not stopped by anything that fails

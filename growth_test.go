@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -613,4 +614,99 @@ func TestNodesOfItems(t *testing.T) {
 		require.Equal(t, "all", node.Key)
 		require.Equal(t, time.Hour, node.Estimate)
 	}
+}
+
+// mutedStore writes no start before it is let go.
+type mutedStore struct {
+	kahn.Store
+	held chan struct{}
+}
+
+func (s mutedStore) StartAttempt(ctx context.Context, lease kahn.Lease, start kahn.AttemptStart) (kahn.Applied, error) {
+	<-s.held
+	return s.Store.StartAttempt(ctx, lease, start)
+}
+
+// TestGrowthOfOutbox has many attempts begin while the store does not answer.
+func TestGrowthOfOutbox(t *testing.T) {
+	t.Parallel()
+	grows(t, 50, func(n int) (steps int64) {
+		synctest.Test(t, func(t *testing.T) {
+			g := &kahn.Graph{}
+			for i := range n {
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
+			}
+			rec, store := newRecorder(), mutedStore{&kahn.MemoryStore{}, make(chan struct{})}
+			run, err := kahn.Start(t.Context(), g, nothing, kahn.WithStore(store), kahn.OnEvent(rec.add))
+			require.NoError(t, err)
+			synctest.Wait()
+			close(store.held)
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, n, res.Count(kahn.Completed))
+			checkEvents(t, g, res, rec.all())
+			steps = run.OutboxSteps()
+		})
+		return steps
+	})
+}
+
+// TestGrowthOfLeaving leaves a run while steps are at work in many nested runs; these end one after the other.
+func TestGrowthOfLeaving(t *testing.T) {
+	t.Parallel()
+	grows(t, 30, func(n int) (steps int64) {
+		synctest.Test(t, func(t *testing.T) {
+			begun, g := make(chan struct{}), &kahn.Graph{}
+			sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) {
+				<-begun
+				return nil, nil
+			}}, kahn.Node{ID: "y", After: []string{"x"}, Do: nop})
+			for i := range n {
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i), Sub: sub})
+			}
+			rec := newRecorder()
+			run, err := kahn.Start(t.Context(), g, nil, kahn.OnEvent(rec.add))
+			require.NoError(t, err)
+			synctest.Wait()
+			run.Leave()
+			for range n {
+				begun <- struct{}{}
+			}
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunSuspended, res.Status)
+			checkEvents(t, g, res, rec.all())
+			steps = run.TreeSteps()
+		})
+		return steps
+	})
+}
+
+// TestGrowthOfGroupFailures: all members of a group that stops them fail, and the stop lets them finish.
+func TestGrowthOfGroupFailures(t *testing.T) {
+	t.Parallel()
+	grows(t, 50, func(n int) (visits int64) {
+		synctest.Test(t, func(t *testing.T) {
+			begun, g := make(chan struct{}), &kahn.Graph{}
+			g.Groups = []kahn.Group{{Name: "G", CancelOnFailure: true}}
+			sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x"})
+			for i := range n {
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i), Groups: []string{"G"}}, kahn.Node{ID: fmt.Sprint("s", i), Groups: []string{"G"}, Sub: sub})
+			}
+			rec := newRecorder()
+			run, err := kahn.Start(t.Context(), g, func(context.Context, *kahn.Step) (any, error) {
+				<-begun
+				return nil, errStep
+			}, kahn.Drain, kahn.OnEvent(rec.add))
+			require.NoError(t, err)
+			synctest.Wait()
+			close(begun)
+			res, err := run.Wait()
+			require.ErrorIs(t, err, errStep)
+			require.Equal(t, 2*n, res.Count(kahn.Failed))
+			checkEvents(t, g, res, rec.all())
+			visits = res.EdgeVisits() + run.TreeSteps()
+		})
+		return visits
+	})
 }

@@ -338,6 +338,9 @@ func (r *Run) children() []*Run {
 		}
 	}
 	slices.Sort(refs)
+	if r.tree.steps += int64(len(r.extras)); len(refs) == 0 {
+		return nil
+	}
 	list := make([]*Run, len(refs))
 	for i, ref := range refs {
 		list[i] = r.extras[ref].comp.child

@@ -82,7 +82,7 @@ type State struct {
 	tolerated  int // own failures under ContinueOnFail, and composites inside of which failures were handled
 	staleCount int
 	bug        error // a transition that the table does not know, see check
-	visits     int64 // edges visited, to show that the work is linear
+	visits     int64 // edges and members of groups visited, to show that the work is linear
 }
 
 // Token names one attempt of one node, or with Attempt 0 its check. An outcome is accepted only with the current token of
