@@ -2,7 +2,6 @@ package kahntest
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,33 +57,119 @@ var (
 )
 
 // place finds the node that an event is about: the graph that it stands in, the path up to it, and its id there. Of an item
-// "M[2]" that is the map.
-func place(g *kahn.Graph, path string) (in *kahn.Graph, prefix, id string, ok bool) {
-	for _, n := range g.Nodes() {
-		if n.ID == path {
-			return g, "", n.ID, true
-		}
-		rest, found := strings.CutPrefix(path, n.ID)
-		if !found || rest == "" || !strings.ContainsRune("/[#", rune(rest[0])) {
+// "M[2]" that is the map. It looks the parts of the path up, and not at all nodes.
+func (c *streamChecker) place(g *kahn.Graph, path string) (in *kahn.Graph, prefix, id string, ok bool) {
+	nodes := c.decls(g)
+	if nodes[path] != nil {
+		return g, "", path, true
+	}
+	for i := 1; i < len(path); i++ {
+		n := nodes[path[:i]]
+		if n == nil || !strings.ContainsRune("/[#", rune(path[i])) {
 			continue
 		}
-		item, inner, deeper := strings.Cut(rest, "/")
+		item, inner, deeper := strings.Cut(path[i:], "/")
 		switch {
-		case !deeper && rest[0] == '[':
+		case !deeper && path[i] == '[':
 			return g, "", n.ID, true
 		case deeper && n.Sub != nil:
-			in, prefix, id, ok = place(n.Sub, inner)
+			in, prefix, id, ok = c.place(n.Sub, inner)
 			return in, n.ID + item + "/" + prefix, id, ok
 		}
 	}
 	return nil, "", "", false
 }
 
-// inside reports whether a path is that of a node inside a composite.
-func inside(path, composite string) bool {
-	rest, ok := strings.CutPrefix(path, composite)
-	return ok && rest != "" && strings.ContainsRune("/[#", rune(rest[0]))
+// decls are the nodes of a graph by id.
+func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
+	if known := c.graphs[g]; known != nil {
+		return known
+	}
+	nodes := map[string]*decl{}
+	c.graphs[g] = nodes
+	for _, n := range g.Nodes() {
+		nodes[n.ID] = &decl{Node: n}
+	}
+	for _, e := range g.Edges() {
+		if g == c.g && slices.Contains(c.pruned, e.From) {
+			continue
+		}
+		nodes[e.To].sources = append(nodes[e.To].sources, e.From)
+	}
+	return nodes
 }
+
+// around is the path of the composite that a node is inside of, or "", for the path of the node, and the prefix and the id that
+// place has found.
+func around(path, prefix, id string) string {
+	if strings.HasPrefix(path, prefix+id+"[") {
+		return prefix + id // of an item
+	}
+	within := strings.TrimSuffix(prefix, "/")
+	if at := strings.LastIndexByte(within, '#'); at > strings.LastIndexByte(within, '/') {
+		within = within[:at] // an iteration has no events of its own
+	}
+	return within
+}
+
+// interior is what was seen inside of a composite, but for what is inside of composites in there.
+type interior struct {
+	nodes      []string // paths
+	composites []string // paths of those that have an interior
+	last       int      // of a loop: the number of its last iteration
+}
+
+// interior finds or makes the interior of a composite, which is part of that of the composite around it.
+func (c *streamChecker) interior(path string) *interior {
+	in := c.inside[path]
+	if in == nil {
+		in = &interior{}
+		c.inside[path] = in
+		if _, prefix, id, _ := c.place(c.g, path); prefix != "" || id != path {
+			outer := c.interior(around(path, prefix, id))
+			outer.composites = append(outer.composites, path)
+		}
+	}
+	return in
+}
+
+// forget forgets what was seen inside of a composite.
+func (c *streamChecker) forget(path string) {
+	in := c.inside[path]
+	if in == nil {
+		return
+	}
+	for _, node := range in.nodes {
+		delete(c.nodes, node)
+	}
+	for _, inner := range in.composites {
+		c.forget(inner)
+		delete(c.inside, inner)
+	}
+	*in = interior{}
+}
+
+// unended returns a node inside of a composite that has begun, and has not ended.
+func (c *streamChecker) unended(composite string) (path string, ok bool) {
+	in := c.inside[composite]
+	if in == nil {
+		return "", false
+	}
+	for _, path := range in.nodes {
+		if n := c.nodes[path]; n.terminal == kahn.Idle && n.last != "" && !c.again(n) {
+			return path, true
+		}
+	}
+	for _, inner := range in.composites {
+		if path, ok := c.unended(inner); ok {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// again reports whether the run was resumed since the last event of a node that has not ended: it may be queued, and begun, again.
+func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
 // nodeLife is what has been seen of a node.
 type nodeLife struct {
@@ -95,7 +180,7 @@ type nodeLife struct {
 	reentered bool           // the next start is of the same attempt: it was suspended
 	terminal  kahn.Status
 	unseen    bool // what came before is not in the stream, which begins with a resumption
-	again     bool // the run was resumed since the last event: it may be queued, and begun, again
+	resumed   int  // how often the run had been resumed at the last event
 	unbound   bool // it began in a life without waves, or may have: it goes on outside its wave
 	assumed   bool // unseen, and it has ended, or something would not have followed from that
 }
@@ -124,21 +209,23 @@ func (d *decl) early() bool {
 
 // streamChecker goes through the events of one run.
 type streamChecker struct {
-	g      *kahn.Graph
-	pruned []string // nodes that are no part of the run
-	events []kahn.Event
-	nodes  map[string]*nodeLife // by path
-	deltas map[string]int       // by path; they outlive everything
-	waits  map[string]bool      // by path: the nodes that wait
-	untold map[string]bool      // those that no change of the run's status has named
-	crash  bool                 // the run has crashed: what a change has named before may be lost
-	part   bool                 // the stream begins with a resumption
-	graphs map[*kahn.Graph]map[string]*decl
-	wave   int // the tier that is open, in waves mode; -1 before the first
-	waves  bool
-	tiers  bool // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
-	open   bool
-	midway bool // which tier is open was not told: the stream begins with a resumption, or the mode has changed
+	g           *kahn.Graph
+	pruned      []string // nodes that are no part of the run
+	events      []kahn.Event
+	nodes       map[string]*nodeLife // by path
+	deltas      map[string]int       // by path; they outlive everything
+	waits       map[string]bool      // by path: the nodes that wait
+	untold      map[string]bool      // those that no change of the run's status has named
+	crash       bool                 // the run has crashed: what a change has named before may be lost
+	part        bool                 // the stream begins with a resumption
+	graphs      map[*kahn.Graph]map[string]*decl
+	inside      map[string]*interior // by the path of the composite
+	resumptions int
+	wave        int // the tier that is open, in waves mode; -1 before the first
+	waves       bool
+	tiers       bool // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
+	open        bool
+	midway      bool // which tier is open was not told: the stream begins with a resumption, or the mode has changed
 }
 
 // CheckEvents holds the events of a run that is over, or suspended, against what every stream of events must satisfy: ids
@@ -160,7 +247,7 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	c := streamChecker{
 		g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, deltas: map[string]int{},
 		waits: map[string]bool{}, untold: map[string]bool{},
-		graphs: map[*kahn.Graph]map[string]*decl{}, wave: -1,
+		graphs: map[*kahn.Graph]map[string]*decl{}, inside: map[string]*interior{}, wave: -1,
 	}
 	if len(events) < 2 {
 		return fmt.Errorf("it has %d events", len(events))
@@ -250,9 +337,7 @@ func (c *streamChecker) resumed(i int) {
 			n.unbound = waves && n.last != ""
 		}
 	}
-	for _, n := range c.nodes {
-		n.again = n.terminal == kahn.Idle
-	}
+	c.resumptions++
 }
 
 // event returns an earlier event of the stream, or false if it is from before the stream began.
@@ -288,22 +373,20 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 
 // prefixInside is what the paths of a composite's nodes begin with: of a loop those of its last iteration.
 func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
-	in, _, _, _ := place(c.g, prefix+r.ID)
-	for _, n := range in.Nodes() {
-		switch {
-		case n.ID != r.ID:
-		case n.Map != nil:
-			return prefix // the id of an item has that of the map in it
-		case n.Loop != nil:
-			last := 0
-			for path := range c.nodes {
-				rest, _ := strings.CutPrefix(path, prefix+r.ID+"#")
-				number, _, _ := strings.Cut(rest, "/")
-				k, _ := strconv.Atoi(number)
-				last = max(last, k)
-			}
-			return fmt.Sprintf("%s%s#%d/", prefix, r.ID, last)
+	in, _, id, ok := c.place(c.g, prefix+r.ID)
+	if !ok {
+		return prefix + r.ID + "/"
+	}
+	switch n := c.decls(in)[id]; {
+	case id != r.ID: // an item
+	case n.Map != nil:
+		return prefix // the id of an item has that of the map in it
+	case n.Loop != nil:
+		last := 0
+		if in := c.inside[prefix+r.ID]; in != nil {
+			last = in.last
 		}
+		return fmt.Sprintf("%s%s#%d/", prefix, r.ID, last)
 	}
 	return prefix + r.ID + "/"
 }
@@ -315,40 +398,28 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 	}
 	in, prefix, id, ok := c.g, "", path, true
 	if strings.ContainsAny(path, "/[#") {
-		in, prefix, id, ok = place(c.g, path)
+		in, prefix, id, ok = c.place(c.g, path)
 	}
-	if c.graphs[in] == nil && ok {
-		c.graphs[in] = map[string]*decl{}
-		for _, n := range in.Nodes() {
-			c.graphs[in][n.ID] = &decl{Node: n}
-		}
-		for _, e := range in.Edges() {
-			if in == c.g && slices.Contains(c.pruned, e.From) {
-				continue
-			}
-			d := c.graphs[in][e.To]
-			d.sources = append(d.sources, e.From)
-		}
-	}
-	if !ok || c.graphs[in][id] == nil {
+	if !ok || c.decls(in)[id] == nil {
 		return nil, fmt.Errorf("no such node")
 	}
-	n := &nodeLife{decl: c.graphs[in][id], unseen: c.part}
+	n := &nodeLife{decl: c.decls(in)[id], unseen: c.part, resumed: c.resumptions}
 	if item := strings.HasPrefix(path, prefix+id+"["); prefix != "" || item {
 		d := *n.decl
 		d.item, d.sources = item, nil
-		d.within = strings.TrimSuffix(prefix, "/")
-		if at := strings.LastIndexByte(d.within, '#'); at > strings.LastIndexByte(d.within, '/') {
-			d.within = d.within[:at] // an iteration has no events of its own
-		}
-		if item {
-			d.within = prefix + id
-		} else {
+		d.within = around(path, prefix, id)
+		if !item {
 			for _, from := range n.sources {
 				d.sources = append(d.sources, prefix+from)
 			}
 		}
 		n.decl = &d
+		inside := c.interior(d.within)
+		inside.nodes = append(inside.nodes, path)
+		if number, iteration := strings.CutPrefix(strings.TrimSuffix(prefix, "/"), d.within+"#"); iteration {
+			k, _ := strconv.Atoi(number)
+			inside.last = max(inside.last, k)
+		}
 	}
 	c.nodes[path] = n
 	return n, nil
@@ -471,7 +542,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		if parent, known := c.at(e.Parent); e.Parent == 0 || known && parent.ID != n.id && !(c.part && n.unseen && resumes(parent)) {
 			return fmt.Errorf("its node's last event is %d", n.id)
 		}
-		*n = nodeLife{decl: n.decl}
+		*n = nodeLife{decl: n.decl, resumed: c.resumptions}
 		return nil
 	case n.terminal != kahn.Idle || n.assumed:
 		return fmt.Errorf("after the node's end")
@@ -479,7 +550,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return fmt.Errorf("%s does not run", n.within)
 	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
 		return c.passing(e, n)
-	case !mayFollow(e, n) && !c.interrupted(i, e, n):
+	case !mayFollow(e, n, c.again(n)) && !c.interrupted(i, e, n):
 		return fmt.Errorf("after %q", n.last)
 	}
 	if err := c.parent(e, n); err != nil {
@@ -491,12 +562,12 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	attempt := n.attempt
 	switch e.Type {
 	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
-		if !n.reentered && !(n.again && n.inline() && e.Attempt == attempt) { // a store does not hear of inline starts
+		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // a store does not hear of inline starts
 			attempt++
 		}
 		if e.Type != kahn.EventNodeQueued {
 			if !n.reentered { // else what is inside goes on
-				maps.DeleteFunc(c.nodes, func(path string, _ *nodeLife) bool { return inside(path, e.Path) })
+				c.forget(e.Path)
 			}
 			n.attempt, n.reentered = attempt, false
 		}
@@ -548,12 +619,10 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	if err := c.sourcesEnded(e, n); err != nil {
 		return err
 	}
-	n.last, n.id, n.terminal, n.again = e.Type, e.ID, nodeTerminal[e.Type], false
+	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried {
-		for path, inner := range c.nodes {
-			if inside(path, e.Path) && inner.terminal == kahn.Idle && inner.last != "" && !inner.again {
-				return fmt.Errorf("before the end of %s", path)
-			}
+		if path, ok := c.unended(e.Path); ok {
+			return fmt.Errorf("before the end of %s", path)
 		}
 	}
 	return nil
@@ -618,8 +687,8 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 
 // mayFollow reports whether the event may come next in its node's life. A gate waits, and completes, without a start, and
 // what is evaluated inline starts without having been queued; nothing else does. The mocks of these, and of composites, are
-// evaluated inline.
-func mayFollow(e kahn.Event, n *nodeLife) bool {
+// evaluated inline. again tells whether the run was resumed since the node's last event.
+func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == kahn.EventNodeBlocked
 	switch e.Type {
 	case kahn.EventNodeAborted, kahn.EventNodeCancelled:
@@ -628,8 +697,8 @@ func mayFollow(e kahn.Event, n *nodeLife) bool {
 	switch {
 	case n.unseen:
 		return true
-	case n.again && n.inline() && (e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked),
-		n.again && !n.inline() && e.Type == kahn.EventNodeQueued:
+	case again && n.inline() && (e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked),
+		again && !n.inline() && e.Type == kahn.EventNodeQueued:
 		return true
 	}
 	switch e.Type {
@@ -682,7 +751,7 @@ func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
 func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	cause, known := c.at(e.Parent)
 	if !known && e.Parent != 0 {
-		if stopped := e.Type == kahn.EventNodeAborted || e.Type == kahn.EventNodeCancelled; n.id != 0 && !(n.again && n.inline()) && !stopped {
+		if stopped := e.Type == kahn.EventNodeAborted || e.Type == kahn.EventNodeCancelled; n.id != 0 && !(c.again(n) && n.inline()) && !stopped {
 			return fmt.Errorf("its node's last event is %d", n.id)
 		}
 		return nil
@@ -714,7 +783,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	if n.id != 0 && e.Parent == n.id {
 		return nil
 	}
-	if n.id != 0 && !(n.again && n.inline()) { // of which a store knows nothing until it has ended
+	if n.id != 0 && !(c.again(n) && n.inline()) { // of which a store knows nothing until it has ended
 		return fmt.Errorf("its node's last event is %d", n.id)
 	}
 	if e.Parent == 0 {
