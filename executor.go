@@ -303,6 +303,8 @@ type Run struct {
 	leaving   bool           // Leave was called
 	resting   bool           // suspended, nothing left to do
 	pending   bool           // the Runner has not let it begin
+	opened    bool           // it has begun, or was announced in order to end
+	from      *restoration   // what it is to go on with, until it is opened
 	waits     waits          // of the outermost run
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
@@ -448,6 +450,11 @@ func (r *Run) prepare(x *restoration) {
 		}
 		r.st.logged, r.st.noted = true, true
 	}
+	if x != nil { // now, since a run that is pending may be left before it begins
+		r.mayEnd, r.careful, r.base = true, true, context.WithoutCancel(r.ctx)
+		x.held.revive(r)
+		r.from = x
+	}
 }
 
 // begin begins the run, or goes on with the one that was restored, at the given time of its clock. A run that was pending may
@@ -458,9 +465,6 @@ func (r *Run) begin(x *restoration, now int64) {
 		r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 		if r.mayEnd = mayEnd; mayEnd {
 			r.base = context.WithoutCancel(r.ctx)
-		}
-		if x != nil {
-			x.held.revive(r)
 		}
 		if r.open(x, ended, now) && mayEnd && ended == nil {
 			r.followCaller()
@@ -491,11 +495,11 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.mu.Lock()
-	if r.concluded {
+	if r.concluded || r.opened { // it has ended, or is about to, without having begun
 		s.mu.Unlock()
 		return false
 	}
-	r.pending, r.began = false, now
+	r.pending, r.opened, r.began, r.from = false, true, now, nil
 	if r.cfg.timeout > 0 {
 		r.bound = saturatingAdd(now, int64(r.cfg.timeout))
 	}

@@ -424,10 +424,10 @@ func (r *Run) waiting() (list []Wait) {
 // is stopped before its last record is written, and one that has no node left to start, ends as usual.
 func (r *Run) Leave() {
 	r.control(func(int64) {
-		r.leave()
 		if r.pending {
 			r.openUnbegun(r.now())
 		}
+		r.leave()
 	})
 }
 

@@ -12,10 +12,10 @@ var ErrLeft = errors.New("the run is being left")
 // stopped is not left; what it has left to finish is interrupted.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
-		r.leave()
 		if r.pending {
 			r.openUnbegun(now)
 		}
+		r.leave()
 		r.interruptAttempts()
 	})
 }

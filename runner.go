@@ -327,10 +327,17 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 	}
 }
 
-// openUnbegun announces a pending run that will end without having begun.
+// openUnbegun announces a pending run that will end without having begun. One that was to go on keeps what it has come to.
 func (r *Run) openUnbegun(now int64) {
-	r.pending, r.st.closed, r.began = false, true, now
-	r.event(entry{kind: evRunStarted, at: now})
+	x := r.from
+	r.pending, r.opened, r.began, r.from = false, true, now, nil
+	if x != nil {
+		r.restore(x)
+		x.held.continueWaits(now)
+	} else {
+		r.event(entry{kind: evRunStarted, at: now})
+	}
+	r.st.closed = true
 }
 
 // Errors of a Runner.

@@ -1,0 +1,88 @@
+package kahn_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// A run that is to go on, and is left or stopped while it is pending, keeps what its earlier lives have come to.
+func TestPendingRunThatGoesOn(t *testing.T) {
+	for name, store := range map[string]kahn.Store{"snapshot": nil, "store": new(kahn.MemoryStore)} {
+		for _, cancel := range []bool{false, true} {
+			inBubble(t, name, func(t *testing.T) {
+				if store != nil {
+					store = new(kahn.MemoryStore)
+				}
+				var mu sync.Mutex
+				var calls []string
+				step := func(ctx context.Context, s *kahn.Step) (any, error) {
+					mu.Lock()
+					calls = append(calls, s.ID())
+					mu.Unlock()
+					return takes(time.Second)(ctx, s)
+				}
+				g := graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}})
+				rn := &kahn.Runner{MaxRuns: 1}
+				var last *kahn.Snapshot
+				var whole []kahn.Event
+				begin := func() (*kahn.Run, func() *kahn.Result) {
+					rec := newRecorder()
+					opts := []kahn.Option{kahn.RunID("r"), kahn.OnEvent(rec.add)}
+					if store != nil {
+						opts = append(opts, kahn.WithStore(store))
+					} else if last != nil {
+						opts = append(opts, kahn.From(last, nil))
+					}
+					run, err := rn.Start(t.Context(), g, step, opts...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return run, func() *kahn.Result {
+						res, _ := run.Wait()
+						last = res.Snapshot()
+						whole = append(whole, rec.all()...)
+						checkEvents(t, g, res, whole)
+						return res
+					}
+				}
+				run, wait := begin()
+				time.Sleep(500 * ms)
+				run.Leave()
+				wait()
+				other, err := rn.Start(t.Context(), graph(after("O")), takes(time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				run, wait = begin()
+				if run.Status() != kahn.RunPending {
+					t.Fatalf("it is %v", run.Status())
+				}
+				if cancel {
+					run.Cancel()
+				} else {
+					run.Leave()
+				}
+				res := wait()
+				if a, _ := res.Node("A"); a.Status != kahn.Completed {
+					t.Errorf("A is %v, the run %v", a.Status, res.Status)
+				}
+				other.Cancel()
+				_, _ = other.Wait()
+				if !cancel {
+					_, wait = begin()
+					wait()
+				}
+				if got := strings.Join(calls, " "); !cancel && got != "A B K" || cancel && got != "A" {
+					t.Errorf("calls %s\n%s", got, eventText(whole))
+				}
+			})
+		}
+	}
+}
