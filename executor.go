@@ -323,105 +323,6 @@ type Run struct {
 	resMu             sync.Mutex // guards result
 }
 
-// record is what a run keeps of every node. It is written under the lock, and never again once the node is terminal: like
-// the State's word of a terminal node it may then be read without.
-type record struct {
-	first    Step  // the first attempt; later ones and fallbacks have Steps of their own
-	value    any   // completed: the output; failed: the error
-	start    int64 // of the first attempt, in ns since the run's start
-	end      int64 // of the last attempt
-	attempts int32
-	active   activeStep // which is the current attempt's, while it runs; no pointer, see attemptContext
-	fallback bool
-	noRetry  NoRetry // of a failed node whose attempt failed
-}
-
-type activeStep uint8
-
-const (
-	activeNone activeStep = iota
-	activeFirst
-	activeLater // the one in extra
-)
-
-// current returns the Step of the node's current attempt, while it runs; else nil.
-func (r *Run) current(ref Ref) *Step {
-	rec := &r.records[ref]
-	if rec.active == activeFirst {
-		return &rec.first
-	}
-	return r.later(ref)
-}
-
-func (r *Run) later(ref Ref) *Step {
-	if r.records[ref].active == activeLater {
-		return r.extras[ref].later
-	}
-	return nil
-}
-
-// activate makes a Step that of its node's current attempt.
-func (r *Run) activate(step *Step) {
-	rec := &r.records[step.ref]
-	if rec.active = activeFirst; step != &rec.first {
-		rec.active = activeLater
-		r.extra(step.ref).later = step
-	}
-}
-
-// errorOf returns the error that a terminal node's own failure left, or nil.
-func (rec *record) errorOf() error {
-	err, _ := rec.value.(error)
-	return err
-}
-
-// extra is what a run keeps of the few nodes that need more.
-type extra struct {
-	later     *Step          // of the last attempt or fallback after the first
-	errs      []attemptError // of the attempts that were retried, in their order
-	lastErr   error          // of the last attempt that was retried, or that a fallback or a stop made up for
-	guardErr  error          // why the guard could not decide
-	merged    map[string]any // the merged parameters, from the check
-	skip      string         // the words of a step that skipped itself
-	stop      error          // what a node that was stopped by itself was stopped for
-	timedOut  timeoutScope   // of the current attempt
-	timeout   time.Duration  // that passed
-	abandoned bool
-	behind    bool       // an attempt inside of the composite was abandoned
-	deltas    int        // emitted so far, over all attempts
-	tokens    [2]int     // input and output, reported over all attempts
-	comp      *composite // of a composite that has begun
-	items     *items     // of a map, from the check
-
-	wait      *Wait     // of a suspended node
-	saved     any       // what the step gave to Suspend
-	decision  *Decision // what came, nil if nothing has
-	memoized  bool      // the output is that of an earlier run
-	reentries int32     // how often the step was entered again in the same attempt
-	left      bool      // the current attempt was interrupted because the run is being left
-	cut       int32     // attempts that came to nothing for that reason: they do not count
-
-	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
-}
-
-// attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.
-type attemptError struct {
-	attempt int32 // 0 for one of an earlier life: it precedes all of this one
-	err     error
-}
-
-func (r *Run) extra(ref Ref) *extra {
-	x := r.extras[ref]
-	if x == nil {
-		if r.extras == nil {
-			r.extras = map[Ref]*extra{}
-		}
-		x = &extra{}
-		r.extras[ref] = x
-	}
-	return x
-}
-
 // prepare makes what a run that has not begun needs to be looked at, and to be cancelled.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
@@ -476,21 +377,6 @@ func (r *Run) begin(x *restoration, now int64) {
 	}
 }
 
-// askCaller asks the caller's context whether it may end, and why it has ended if it has. It is user code, and so is called
-// without the lock.
-func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
-	err = contain(func() error {
-		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {
-			ended = callerCause(ctx)
-		}
-		return nil
-	})
-	if err != nil {
-		return false, nil, fmt.Errorf("the context: %w", err)
-	}
-	return mayEnd, ended, nil
-}
-
 // open is the part of begin that takes the lock. It reports whether the run had not ended before.
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
@@ -526,58 +412,10 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
-// followCaller lets the end of the caller's context stop the run, which does not end before it has left that context again.
-// To follow a context and to leave it may call its methods, so neither happens under the lock.
-func (r *Run) followCaller() {
-	s := &r.st
-	s.mu.Lock()
-	if r.followed || r.concluded {
-		s.mu.Unlock()
-		return
-	}
-	r.followed = true
-	r.timers++
-	s.mu.Unlock()
-	var unfollow func() bool
-	cause := &stopCause{ErrGoexit, context.Canceled}
-	defer func() {
-		if unfollow == nil {
-			r.endFollow(func(int64) { r.stopForContext(cause) })
-			return
-		}
-		s.mu.Lock()
-		r.unfollow = unfollow
-		r.release(r.now()) // it may have ended meanwhile
-	}()
-	err := contain(func() error {
-		unfollow = context.AfterFunc(r.ctx, r.callerEnded)
-		return nil
-	})
-	if err != nil {
-		cause = &stopCause{err, context.Canceled}
-	}
-}
-
-// callerEnded is called, on a goroutine of its own, when the caller's context has ended.
-func (r *Run) callerEnded() {
-	cause := &stopCause{ErrGoexit, context.Canceled}
-	defer func() { r.endFollow(func(int64) { r.stopForContext(cause) }) }()
-	if err := contain(func() error { cause = callerCause(r.ctx); return nil }); err != nil {
-		cause = &stopCause{err, context.Canceled}
-	}
-}
-
-// endFollow is the last that a run that follows its caller's context does about it, once.
-func (r *Run) endFollow(f func(now int64)) {
-	if r.unfollowed.CompareAndSwap(false, true) {
-		r.callback(f)
-	}
-}
-
 // now is the run's clock: nanoseconds since its start, monotonic.
 func (r *Run) now() int64 { return int64(time.Since(r.start)) }
 
-// dispatch sees to it that what can be done is being done. It is called with the lock held after every change that no
+// dispatch starts a worker if there is work and none is on its way. It is called with the lock held after every change that no
 // worker follows up on.
 func (r *Run) dispatch(now int64) {
 	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.hasNext() { // else the tree does
@@ -697,20 +535,6 @@ func (r *Run) release(now int64) {
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
 	}
-}
-
-// leaveCaller stops following the caller's context. If that has ended, callerEnded is on its way.
-func (r *Run) leaveCaller(unfollow func() bool) {
-	left := true // also if it panics or ends the goroutine
-	defer func() {
-		if left {
-			r.endFollow(func(int64) {})
-		}
-	}()
-	_ = contain(func() error { // a panic says nothing about a run that has ended
-		left = unfollow()
-		return nil
-	})
 }
 
 func newRunID() string {

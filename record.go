@@ -1,0 +1,102 @@
+package kahn
+
+import "time"
+
+// record is what a run keeps of every node. It is written under the lock, and never again once the node is terminal: like
+// the State's word of a terminal node it may then be read without.
+type record struct {
+	first    Step  // the first attempt; later ones and fallbacks have Steps of their own
+	value    any   // completed: the output; failed: the error
+	start    int64 // of the first attempt, in ns since the run's start
+	end      int64 // of the last attempt
+	attempts int32
+	active   activeStep // which is the current attempt's, while it runs; no pointer, see attemptContext
+	fallback bool
+	noRetry  NoRetry // of a failed node whose attempt failed
+}
+
+type activeStep uint8
+
+const (
+	activeNone activeStep = iota
+	activeFirst
+	activeLater // the one in extra
+)
+
+// current returns the Step of the node's current attempt, while it runs; else nil.
+func (r *Run) current(ref Ref) *Step {
+	rec := &r.records[ref]
+	if rec.active == activeFirst {
+		return &rec.first
+	}
+	return r.later(ref)
+}
+
+func (r *Run) later(ref Ref) *Step {
+	if r.records[ref].active == activeLater {
+		return r.extras[ref].later
+	}
+	return nil
+}
+
+// activate makes a Step that of its node's current attempt.
+func (r *Run) activate(step *Step) {
+	rec := &r.records[step.ref]
+	if rec.active = activeFirst; step != &rec.first {
+		rec.active = activeLater
+		r.extra(step.ref).later = step
+	}
+}
+
+// errorOf returns the error that a terminal node's own failure left, or nil.
+func (rec *record) errorOf() error {
+	err, _ := rec.value.(error)
+	return err
+}
+
+// extra is what a run keeps of the few nodes that need more.
+type extra struct {
+	later     *Step          // of the last attempt or fallback after the first
+	errs      []attemptError // of the attempts that were retried, in their order
+	lastErr   error          // of the last attempt that was retried, or that a fallback or a stop made up for
+	guardErr  error          // why the guard could not decide
+	merged    map[string]any // the merged parameters, from the check
+	skip      string         // the words of a step that skipped itself
+	stop      error          // what a node that was stopped by itself was stopped for
+	timedOut  timeoutScope   // of the current attempt
+	timeout   time.Duration  // that passed
+	abandoned bool
+	behind    bool       // an attempt inside of the composite was abandoned
+	deltas    int        // emitted so far, over all attempts
+	tokens    [2]int     // input and output, reported over all attempts
+	comp      *composite // of a composite that has begun
+	items     *items     // of a map, from the check
+
+	wait      *Wait     // of a suspended node
+	saved     any       // what the step gave to Suspend
+	decision  *Decision // what came, nil if nothing has
+	memoized  bool      // the output is that of an earlier run
+	reentries int32     // how often the step was entered again in the same attempt
+	left      bool      // the current attempt was interrupted because the run is being left
+	cut       int32     // attempts that came to nothing for that reason: they do not count
+
+	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
+}
+
+// attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.
+type attemptError struct {
+	attempt int32 // 0 for one of an earlier life: it precedes all of this one
+	err     error
+}
+
+func (r *Run) extra(ref Ref) *extra {
+	x := r.extras[ref]
+	if x == nil {
+		if r.extras == nil {
+			r.extras = map[Ref]*extra{}
+		}
+		x = &extra{}
+		r.extras[ref] = x
+	}
+	return x
+}
