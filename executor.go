@@ -85,9 +85,6 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !p.isCompiled() {
 		return nil, false, ErrNoGraph
 	}
-	if _, _, err := askCaller(ctx); err != nil {
-		return nil, false, err
-	}
 	cfg, err := configure(opts, readable)
 	if err != nil {
 		return nil, false, err
@@ -111,6 +108,9 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	}
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
+	}
+	if _, _, err := askCaller(ctx); err != nil { // before the store is given a context that cannot tell
+		return nil, false, err
 	}
 	from, err := r.origin(step)
 	if err != nil {

@@ -3,6 +3,7 @@ package kahn_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -466,16 +467,19 @@ func TestMemoryOfContexts(t *testing.T) {
 		g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
 	}
 	p := compiled(t, g)
-	before := heap()
-	res, err := p.Execute(t.Context(), func(ctx context.Context, s *kahn.Step) (any, error) {
-		child, cancel := context.WithCancel(ctx)
-		defer cancel()
-		return nil, child.Err()
-	}, kahn.Limit(2))
-	require.NoError(t, err)
-	kept := heap() - before
-	runtime.KeepAlive(res)
-	require.Less(t, kept, int64(250*n), "a Step and a little for each node")
+	least := int64(math.MaxInt64)
+	for range 3 {
+		before := heap()
+		res, err := p.Execute(t.Context(), func(ctx context.Context, s *kahn.Step) (any, error) {
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return nil, child.Err()
+		}, kahn.Limit(2))
+		require.NoError(t, err)
+		least = min(least, heap()-before)
+		runtime.KeepAlive(res)
+	}
+	require.Less(t, least, int64(250*n), "a Step and a little for each node")
 }
 
 // TestMemoryOfLog bounds what the default log keeps of the iterations of a loop: their events, and not their runs.
@@ -488,23 +492,26 @@ func TestMemoryOfLog(t *testing.T) {
 	for name, opts := range map[string][]kahn.Option{
 		"plain": nil, "observed": {kahn.OnNode(func(kahn.NodeResult) {})},
 	} {
-		before := heap()
-		run, err := kahn.Start(t.Context(), g, nil, opts...)
-		require.NoError(t, err)
-		_, err = run.Wait()
-		require.NoError(t, err)
-		kept := heap() - before
-		i := 0
-		for e, err := range run.Events(t.Context(), 0) {
+		least := int64(math.MaxInt64) // the heap is the process's: what else is going on only adds to it
+		for range 3 {
+			before := heap()
+			run, err := kahn.Start(t.Context(), g, nil, opts...)
 			require.NoError(t, err)
-			if e.Type == kahn.EventNodeCompleted && e.Node == "x" {
-				i++
-				require.Equal(t, fmt.Sprintf("L#%d/x", i), e.Path)
+			_, err = run.Wait()
+			require.NoError(t, err)
+			least = min(least, heap()-before)
+			i := 0
+			for e, err := range run.Events(t.Context(), 0) {
+				require.NoError(t, err)
+				if e.Type == kahn.EventNodeCompleted && e.Node == "x" {
+					i++
+					require.Equal(t, fmt.Sprintf("L#%d/x", i), e.Path)
+				}
 			}
+			require.Equal(t, n, i)
 		}
-		require.Equal(t, n, i)
-		require.Less(t, kept, int64(800*n), "%s: %d bytes an iteration", name, kept/n)
-		t.Log(name, kept/n, "bytes an iteration")
+		require.Less(t, least, int64(800*n), "%s: %d bytes an iteration", name, least/n)
+		t.Log(name, least/n, "bytes an iteration")
 	}
 }
 
@@ -570,14 +577,17 @@ func TestMemoryOfItems(t *testing.T) {
 		node := c.node
 		node.ID, node.Map, node.Params = "M", &kahn.Map{Over: "items"}, map[string]any{"items": make([]struct{}, n)}
 		p := compiled(t, graph(node))
-		before := heap()
-		res, err := p.Execute(t.Context(), nil, kahn.Limit(2))
-		require.NoError(t, err)
-		kept := heap() - before
-		require.Equal(t, n, items(t, res, "M").Count(kahn.Completed))
+		least := int64(math.MaxInt64)
+		for range 3 {
+			before := heap()
+			res, err := p.Execute(t.Context(), nil, kahn.Limit(2))
+			require.NoError(t, err)
+			least = min(least, heap()-before)
+			require.Equal(t, n, items(t, res, "M").Count(kahn.Completed))
+		}
 		runtime.KeepAlive(p)
-		t.Log(name, kept/n, "bytes an item")
-		require.Less(t, kept, c.bound*n, "%s: %d bytes an item", name, kept/n)
+		t.Log(name, least/n, "bytes an item")
+		require.Less(t, least, c.bound*n, "%s: %d bytes an item", name, least/n)
 	}
 }
 

@@ -204,10 +204,11 @@ func Example_runner() {
 	// 6 run.status.changed
 	// run 42 is suspended, 6 events
 	// 7 run.status.changed
-	// 8 node.completed
-	// 9 node.queued
-	// 10 node.started
-	// 11 node.completed
-	// 12 run.completed
-	// run 42 is completed, 12 events
+	// 8 node.signalled
+	// 9 node.completed
+	// 10 node.queued
+	// 11 node.started
+	// 12 node.completed
+	// 13 run.completed
+	// run 42 is completed, 13 events
 }

@@ -205,14 +205,14 @@ var signalBugs = []signalBug{
 		new: `if e.clear(); e.doomed.Load() {`,
 	},
 	{
-		lines: []int{51}, name: "a lower cap", file: "scope.go",
-		old: `sc.rounds > maxRounds`,
-		new: `sc.rounds > 5`,
+		lines: []int{51}, name: "a lower cap", file: "effect.go",
+		old: `e.reruns > maxRounds`,
+		new: `e.reruns > 5`,
 	},
 	{
-		lines: []int{52}, name: "a higher cap", file: "scope.go",
-		old: `sc.rounds > maxRounds`,
-		new: `sc.rounds > 1000`,
+		lines: []int{52}, name: "a higher cap", file: "effect.go",
+		old: `e.reruns > maxRounds`,
+		new: `e.reruns > 1000`,
 	},
 	{
 		lines: []int{53}, name: "Dispose does not mark", file: "effect.go",
