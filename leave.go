@@ -24,6 +24,7 @@ func (r *Run) interruptAttempts() {
 	if r.st.stopped != CauseNone {
 		if r.stopManner == stopDraining {
 			r.stopManner = stopAsking
+			r.wake(r.now()) // the stop lifts the hold, and what was held goes on
 			r.outdate()
 			r.st.stop(r.st.stopped, r.stopOrigin, stopAsking)
 		}

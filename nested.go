@@ -357,12 +357,14 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings all that is nested in a run to rest that is being left: nothing in it is at work.
+// restAll brings all that is nested in a run to rest that is being left: nothing in it is at work. What was stopped was not held
+// before, and is now: an item that comes to rest gives its slot back, which nobody is to take any more.
 func (r *Run) restAll(now int64) {
 	if !r.plan.composite {
 		return
 	}
 	for _, c := range r.children() {
+		c.leaving, c.st.hold = true, holdAll
 		c.restAll(now)
 		c.restInside()
 	}
