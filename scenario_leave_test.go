@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,9 +59,9 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 	for name, stop := range stops {
 		for _, first := range []string{"CancelNode", "Timeout", "nothing"} {
 			inBubble(t, fmt.Sprintf("%s of a run that is being left, %s before", name, first), func(t *testing.T) {
-				cleaned := 0
+				var cleaned atomic.Int32
 				sub := graph(kahn.Node{ID: "x", Do: lingers}, kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: func(context.Context, *kahn.Step) (any, error) {
-					cleaned++
+					cleaned.Add(1)
 					return nil, nil
 				}})
 				n := subgraph("S", sub)
@@ -81,8 +82,8 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 				time.Sleep(ms)
 				stop(run)
 				run.Leave() // too late
-				if res := endsWithin(t, run, 200*ms); !res.Status.Terminal() || cleaned != 2 {
-					t.Errorf("%v, cleaned up %d times", res.Status, cleaned)
+				if res := endsWithin(t, run, 200*ms); !res.Status.Terminal() || cleaned.Load() != 2 {
+					t.Errorf("%v, cleaned up %d times", res.Status, cleaned.Load())
 				}
 			})
 		}
