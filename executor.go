@@ -264,7 +264,7 @@ type Run struct {
 	single    *single     // nil but for runs with one slot; the outermost run's
 	items     *items      // of a map, of whose items this is the run
 	iteration int         // of a loop, from 1, of which this is the run; else 0
-	previous  any         // what the iteration before came to
+	previous  any         // the output of the iteration before
 	touched   bool        // see tree
 	unwritten int         // ready nodes, and nested runs that have ended, that wait for their store
 	left      bool        // concluded, and its goroutines have returned

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Result is what a run came to. The zero value is that of a run without nodes, of no plan and no id.
+// Result is the outcome of a run. The zero value is that of a run without nodes, of no plan and no id.
 type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that is not over: see Waiting.
 	Status RunStatus

@@ -3,7 +3,7 @@
 // whose methods panic, may have a message of any size, and may wrap itself, so that errors.Is never returns.
 package foreign
 
-// Contain calls f and returns its error, or what panicked makes of the value of its panic. It calls panicked while the
+// Contain calls f and returns its error, or, if f panics, the error that panicked returns for the value. It calls panicked while the
 // stack still shows where the panic began, and a panic of panicked itself goes on.
 //
 // runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So a caller holds no lock, and
