@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
@@ -229,6 +231,55 @@ func confirmed(events []kahn.Event) []kahn.Event {
 		}
 	}
 	return events
+}
+
+// TestCheckerOfTheLastLife: a step that was answered in an earlier life is queued, and is cancelled, or left again, before it goes
+// on. Of the last life alone the checker cannot know which attempt it was queued for until the node's next event tells.
+func TestCheckerOfTheLastLife(t *testing.T) {
+	for _, cancel := range []bool{false, true} {
+		inBubble(t, "", func(t *testing.T) {
+			g := graph(after("A"), after("O"))
+			step := func(ctx context.Context, s *kahn.Step) (any, error) {
+				if _, resumed := s.Resumed(); s.ID() == "A" && !resumed {
+					return nil, kahn.Suspend("", nil, nil)
+				}
+				return takes(time.Second)(ctx, s)
+			}
+			rn := &kahn.Runner{Limit: 1}
+			r := pause(t, g, step)
+			other, err := rn.Start(t.Context(), graph(after("X")), takes(time.Hour)) // which has the slot
+			require.NoError(t, err)
+			synctest.Wait()
+			life := func(signals map[string]any, act func(run *kahn.Run)) []kahn.Event {
+				rec := newRecorder()
+				run, err := rn.Start(t.Context(), g, step, kahn.From(reload(t, r.Snapshot()), signals), kahn.OnEvent(rec.add))
+				require.NoError(t, err)
+				synctest.Wait()
+				act(run)
+				r.Result, _ = run.Wait()
+				r.events = append(r.events, rec.all()...)
+				checkEvents(t, g, r.Result, r.events)
+				return rec.all()
+			}
+			life(map[string]any{"A": 1}, (*kahn.Run).Leave)
+			last := life(nil, func(run *kahn.Run) {
+				if cancel {
+					require.NoError(t, run.CancelNode("A"))
+				}
+				run.Leave()
+			})
+			require.Equal(t, 1, r.node("A").Attempts)
+			checkEvents(t, g, r.Result, last)
+			if cancel {
+				i := slices.IndexFunc(last, func(e kahn.Event) bool { return e.Type == kahn.EventNodeCancelled })
+				require.Equal(t, "A", last[i].Path)
+				last[i].Attempt = 2
+				require.Error(t, kahntest.CheckEvents(g, r.Result, last))
+			}
+			other.Cancel()
+			_, _ = other.Wait()
+		})
+	}
 }
 
 // TestCheckerAtSeams breaks the seams between the lives of a run, in ways that the checker of events has to find.

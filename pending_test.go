@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 )
 
@@ -82,6 +84,47 @@ func TestPendingRunThatGoesOn(t *testing.T) {
 				if got := strings.Join(calls, " "); !cancel && got != "A B K" || cancel && got != "A" {
 					t.Errorf("calls %s\n%s", got, eventText(whole))
 				}
+			})
+		}
+	}
+}
+
+// A run that was left before it began is in no wave when it goes on, whatever its mode was.
+func TestPendingRunThatGoesOnInWaves(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			inBubble(t, "", func(t *testing.T) {
+				g := graph(after("A"), after("B", "A"))
+				rn := &kahn.Runner{MaxRuns: 1}
+				opts := []kahn.Option{kahn.RunID("r")}
+				if stored {
+					opts = append(opts, kahn.WithStore(new(kahn.MemoryStore)))
+				}
+				other, err := rn.Start(t.Context(), graph(after("O")), takes(time.Hour))
+				require.NoError(t, err)
+				first, second := newRecorder(), newRecorder()
+				run, err := rn.Start(t.Context(), g, takes(ms), append(opts, mode, kahn.OnEvent(first.add))...)
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunPending, run.Status())
+				run.Leave()
+				res, err := run.Wait()
+				require.NoError(t, err)
+				checkEvents(t, g, res, first.all())
+				if opts = append(opts, kahn.Waves, kahn.OnEvent(second.add)); !stored {
+					opts = append(opts, kahn.From(reload(t, res.Snapshot()), nil))
+				}
+				res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
+				require.NoError(t, err)
+				checkEvents(t, g, res, append(first.all(), second.all()...))
+				waves := 0
+				for _, e := range second.all() {
+					if e.Type == kahn.EventWaveStarted {
+						waves++
+					}
+				}
+				require.Equal(t, 2, waves, eventText(second.all()))
+				other.Cancel()
+				_, _ = other.Wait()
 			})
 		}
 	}

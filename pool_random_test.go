@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // Random runs of all kinds of nodes share random bounds and have some of their own; the host cancels, leaves, signals and resumes
@@ -131,6 +132,9 @@ func randomSharedStops(t *testing.T, seed uint64) {
 		opts  []kahn.Option
 		rec   *recorder
 		store kahn.Store
+
+		events    []kahn.Event // of the lives before
+		abandoned bool         // an attempt of one of them was: the next may overlap with it
 	}
 	var lives []*life
 	begin := func(l *life, opts ...kahn.Option) {
@@ -145,6 +149,17 @@ func randomSharedStops(t *testing.T, seed uint64) {
 		res, err := l.run.Wait()
 		if left := l.run.Leftovers(); left != "" && res.Status.Terminal() {
 			t.Errorf("left over of a run that is %v: %s, %v", res.Status, left, err)
+		}
+		last := l.rec.all()
+		if len(last) == 0 { // it was waited for before
+			return res
+		}
+		l.events, l.rec = append(l.events, last...), newRecorder()
+		l.abandoned = l.abandoned || len(res.Abandoned) > 0
+		for what, events := range map[string][]kahn.Event{"all lives": l.events, "the last life": last} {
+			if err := kahntest.CheckEvents(l.g, res, events); err != nil && !l.abandoned {
+				t.Errorf("%s: %v\n%s", what, err, eventText(events))
+			}
 		}
 		return res
 	}

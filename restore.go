@@ -202,7 +202,9 @@ func (r *Run) restore(x *restoration) {
 	default:
 		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
-	x.held.resume(x.file.Stop, x.file.Mode == Waves && !r.cfg.redrive)
+	// To begin a wave decides its nodes: a run that was left before it began has none that are decided, and is in no wave.
+	inWave := x.file.Mode == Waves && len(x.file.Nodes) > 0
+	x.held.resume(x.file.Stop, inWave && !r.cfg.redrive)
 	if !x.crashed {
 		r.waits.began = nil // an event of the life before has told of them
 	}
