@@ -335,7 +335,7 @@ func TestBlackBoxSlots(t *testing.T) {
 			x.ID, x.Memo = "x", "v1"
 			x.Ports = []kahn.Port{{Name: "item", Required: true}}
 			m.Sub = graph(x)
-			m.Sub.Inputs = []string{"item"}
+			m.Sub.Inputs = inputs("item")
 			return graph(subgraph("S", graph(m)))
 		}
 		g := build(kahn.Node{})

@@ -76,6 +76,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	n.within = append(n.within, g)
 	defer func() { n.within = n.within[:len(n.within)-1] }()
 	c.checkDefaults()
+	c.indexInputs()
 	c.indexNodes()
 	c.resolveEdges()
 	for i := range g.nodes {
@@ -128,7 +129,8 @@ type compiler struct {
 
 	lowered map[int32]*lowered // by index of declaration
 
-	inputNames map[string]bool // Graph.Inputs, once somebody has asked
+	inputs     []Input // Graph.Inputs
+	inputIndex map[string]int
 }
 
 func (c *compiler) checkDefaults() {
@@ -224,6 +226,9 @@ func (c *compiler) resolveEdges() {
 		}
 		if e.Merge != "" && !c.knownMerge(e.Merge) {
 			c.add("edge %s: %w: no merge strategy %s", name(), ErrBadValue, quoteID(e.Merge))
+		}
+		if outputs := c.g.nodes[from].Outputs; e.On != OnFailure && !hasOutput(outputs, e.Key) {
+			c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", name(), ErrBadEdge, quoteID(e.Key), quoteID(e.From), instead(e.Key, outputs))
 		}
 		switch e.On {
 		case OnFailure:
@@ -375,6 +380,13 @@ func (c *compiler) checkNode(i int) {
 			bad(ErrBadValue, "port %s is unnamed or declared twice", quoteID(p.Name))
 		}
 		ports[p.Name] = true
+	}
+	outputs := make(map[string]bool, len(n.Outputs))
+	for _, name := range n.Outputs {
+		if name == "" || outputs[name] {
+			bad(ErrBadValue, "output %s is unnamed or declared twice", quoteID(name))
+		}
+		outputs[name] = true
 	}
 	control := 0
 	for _, e := range c.into.row(Ref(i)) {

@@ -202,16 +202,8 @@ func (c *compiler) nest() {
 		if len(sub.moderated) > 0 && !n.Disabled {
 			p.moderated = append(p.moderated, r)
 		}
-		for _, need := range sub.inputs {
-			switch {
-			case c.isItem || c.provides(r, need.port):
-			case len(n.Ports) == 0 && len(p.in.row(r)) == 0 && c.declares(need.port):
-				if !n.Disabled {
-					p.inputs = append(p.inputs, needsInput{n.ID + "/" + need.node, need.port})
-				}
-			case !c.isPruned:
-				c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(need.port))
-			}
+		if !c.isItem {
+			c.checkInputsOf(r, sub)
 		}
 	}
 }
@@ -276,19 +268,6 @@ func (c *compiler) nestLoop(r Ref) {
 		p.loops = map[Ref]func(View) (bool, error){}
 	}
 	p.loops[r] = loop.again(parsed)
-}
-
-// provides reports whether the run of a composite's sub-graph has a root input of the given name.
-func (c *compiler) provides(r Ref, name string) bool {
-	n, in := c.p.node(r), c.p.data[r]
-	if _, ok := n.Params[name]; ok || n.instanceInput(name) {
-		return true
-	}
-	if in == nil {
-		return false
-	}
-	fed, _ := in.param(name)
-	return fed != nil || in.ports[name] != nil
 }
 
 // instanceInput reports whether the composite gives each of its runs an input of this name.

@@ -33,9 +33,11 @@ type Graph struct {
 	Name string
 	// Defaults apply to every node that does not say otherwise.
 	Defaults Defaults
-	// Inputs names the root inputs that a run of this graph is given. It needs to be set only where a required port has
-	// no other source: such a port is bound to the root input of its own name.
-	Inputs []string
+	// Inputs declares the root inputs of a run of this graph. Where it is set, a run is refused, with an [*InputError], that is
+	// given another input or lacks one, and a composite whose parameters are not the inputs of its graph is a problem of Compile.
+	// Without it a run takes any inputs, but a required port needs another source: only a declared input is bound to the port of
+	// its own name.
+	Inputs []Input
 	// Groups declare the groups that nodes may name.
 	Groups []Group
 	// Evaluator reads the texts of guards and conditions. It is needed where a node has a WhenExpr or a TestExpr.
@@ -67,7 +69,7 @@ type Graph struct {
 type settings struct {
 	name         string
 	defaults     Defaults
-	inputs       []string
+	inputs       []Input
 	groups       []Group
 	evaluator    Evaluator
 	strictGuards bool
@@ -88,6 +90,15 @@ type Defaults struct {
 
 // NoTimeout is the Timeout of a node whose attempts are not bounded although the Defaults of its graph have a Timeout.
 const NoTimeout time.Duration = -1
+
+// Input declares a root input of a graph.
+type Input struct {
+	Name string
+	// Optional allows a run to lack the input.
+	Optional bool
+	// Default is the value of the input in a run that lacks it. An input with a Default need not be Optional. Nil: there is none.
+	Default any
+}
 
 // Group is a set of nodes with a limit, or a fate, of their own.
 type Group struct {
@@ -228,6 +239,9 @@ type Node struct {
 	// Merge is the strategy for edges that share a Param, where no edge names its own: [MergeLast] (the default),
 	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
+	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. An edge
+	// whose Key is neither one of them, nor a path into one, nor "output", is then a problem of Compile. Nil: any Key will do.
+	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
 
@@ -271,7 +285,8 @@ type Edge struct {
 	Label string
 	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is
 	// the whole value unless the output has a port of that name. A key that the output does not have as it is written is a
-	// path, as in "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names.
+	// path, as in "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names. If From
+	// declares Outputs, the Key has to be one of them or a path into one.
 	Key string
 	// Param names the parameter of To that receives the value. Without it the value is only found under From's id.
 	Param string
@@ -395,7 +410,7 @@ func (g *Graph) changed() {
 //
 // Every problem is reported at once, in a [*GraphError] that errors.Is and errors.As search: it matches, as the case may
 // be, [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin],
-// [ErrBadEnd], [ErrMergeConflict], [ErrUnboundPort], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] and [ErrBadSchema].
+// [ErrBadEnd], [ErrMergeConflict], [ErrUnboundPort], [ErrUnknownInput], [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] and [ErrBadSchema].
 func (g *Graph) Compile() (*Plan, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -431,7 +446,7 @@ func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 
 // of reports whether these are still the settings of the graph.
 func (s *settings) of(g *Graph) bool {
-	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.Equal(s.inputs, g.Inputs) && slices.Equal(s.groups, g.Groups) &&
+	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.EqualFunc(s.inputs, g.Inputs, sameInput) && slices.Equal(s.groups, g.Groups) &&
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
 }
 

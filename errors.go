@@ -39,6 +39,7 @@ var (
 	ErrNoContext    = errors.New("no context")
 	ErrNoStep       = errors.New("no step function")
 	ErrMissingInput = errors.New("missing root input")
+	ErrUnknownInput = errors.New("unknown root input")
 	ErrBadOption    = errors.New("bad option")
 	ErrNoModerator  = errors.New("no moderator")
 )

@@ -22,7 +22,7 @@ import (
 // The error is nil for a run that completed, and for one that is suspended, see [Gate]. A run that failed or was cancelled
 // returns its Result and a [*RunError]. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
 // option return a nil Result and an error that matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep],
-// [ErrMissingInput], [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or [ErrBadOption]; nothing was run then.
+// [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or [ErrBadOption]; nothing was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -204,6 +204,7 @@ func (r *Run) discard() {
 // origin is where the run goes on from, or nil if it starts anew. Everything else that may keep it from running was looked
 // at before: this takes the lease of a run that has a store.
 func (r *Run) origin(step StepFunc) (from *restoration, err error) {
+	given := r.cfg.inputs
 	switch {
 	case r.cfg.store != nil:
 		from, err = r.acquire()
@@ -216,10 +217,8 @@ func (r *Run) origin(step StepFunc) (from *restoration, err error) {
 	if err == nil && from == nil {
 		err = r.earlySignals()
 	}
-	for _, need := range r.plan.inputs {
-		if _, ok := r.cfg.inputs[need.port]; !ok && err == nil {
-			err = fmt.Errorf("%w: %s, for a required port of node %s", ErrMissingInput, quoteID(need.port), quoteID(need.node))
-		}
+	if err == nil {
+		err = r.plan.checkInputs(given, r.cfg.inputs)
 	}
 	if err != nil && r.durable != nil {
 		_ = r.releaseLease(time.Time{}) // else it runs out

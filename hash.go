@@ -12,9 +12,9 @@ import (
 )
 
 // Hash identifies the graph for snapshots: the hex SHA-256 of all that has a say in what a run of it comes to. It covers
-// nodes, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of
+// nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of
 // Go functions, which cannot be compared. It leaves out what only says when and how often things are done: Retry, Timeout,
-// OverallTimeout, Priority, Estimate, Groups and Key; and the Choices of a condition, which are for Compile.
+// OverallTimeout, Priority, Estimate, Groups and Key; and the Choices of a condition and the Outputs of a node, which are for Compile.
 //
 // It calls the MarshalJSON methods of what it covers. One of them that asks for the Hash that it is a part of gets "".
 func (p *Plan) Hash() string {
@@ -29,6 +29,11 @@ func (p *Plan) Hash() string {
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}
 	all := sha256.New()
+	for i := range p.inputs {
+		if in := &p.inputs[i]; in.Default != nil {
+			fmt.Fprintf(all, "Input %q=%s\n", in.Name, hashedForm(reflect.ValueOf(in.Default)))
+		}
+	}
 	for _, ref := range p.declared {
 		h.nodes[ref] = p.hashNode(ref)
 		fmt.Fprintln(all, h.nodes[ref])
@@ -72,7 +77,7 @@ func isHashing() bool {
 
 // unhashed are the fields of a Node that do not belong to what it is; After and In are empty in a plan, and Sub has a plan
 // of its own.
-var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key", "Choices"}
+var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs"}
 
 // hashNode identifies a node with its in-edges and the defaults that it got.
 func (p *Plan) hashNode(ref Ref) string {

@@ -11,7 +11,7 @@ import (
 func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &Plan{
-		name: c.g.Name, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
+		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
 		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{}, ancestry: &ancestry{},
 	}
 	c.p = p
@@ -447,29 +447,11 @@ func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
 	if fed, _ := in.param(port.Name); fed != nil {
 		return
 	}
-	if c.declares(port.Name) {
-		if n.Disabled {
-			return
-		}
-		c.p.inputs = append(c.p.inputs, needsInput{n.ID, port.Name})
-		return
-	}
-	if c.isPruned {
+	if c.p.input(port.Name) != nil || c.isPruned {
 		return
 	}
 	c.add("node %s: %w: %s has neither an edge nor a static value, a default or a root input", quoteID(n.ID),
 		ErrUnboundPort, quoteID(port.Name))
-}
-
-// declares reports whether the graph has a root input of this name.
-func (c *compiler) declares(input string) bool {
-	if c.inputNames == nil {
-		c.inputNames = make(map[string]bool, len(c.g.Inputs))
-		for _, name := range c.g.Inputs {
-			c.inputNames[name] = true
-		}
-	}
-	return c.inputNames[input]
 }
 
 // schedule computes the longest remaining paths and the order in which ready nodes are taken.

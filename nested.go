@@ -297,8 +297,19 @@ func (r *Run) spread() {
 	r.collectStops()
 }
 
-// input returns a root input of the run. Those of a nested run are the parameters of its composite.
+// input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the parameters of
+// its composite.
 func (r *Run) input(name string) (value any, ok bool) {
+	if value, ok = r.given(name); ok {
+		return value, true
+	}
+	if in := r.plan.input(name); in != nil && in.Default != nil {
+		return in.Default, true
+	}
+	return nil, false
+}
+
+func (r *Run) given(name string) (value any, ok bool) {
 	if value, ok = r.cfg.inputs[name]; ok || r.outer == nil {
 		return value, ok
 	}
@@ -317,6 +328,9 @@ func (r *Run) input(name string) (value any, ok bool) {
 func (r *Run) eachInput(f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)
+	}
+	for i := range r.plan.inputs {
+		f(r.plan.inputs[i].Name)
 	}
 	if r.outer != nil {
 		r.outer.eachParam(r.within.ref, f)

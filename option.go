@@ -314,8 +314,8 @@ func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
 
-// Inputs provides the run's root inputs: the values of ports and parameters that nothing else feeds. The map is read, not
-// copied.
+// Inputs provides the run's root inputs: the values of ports and parameters that nothing else feeds. A graph that declares its
+// Inputs takes those only, see [InputError]. The map is read, not copied.
 func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }

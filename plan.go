@@ -15,37 +15,38 @@ type Ref int32
 // Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy; what
 // happens to the graph afterwards does not reach it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is none.
 type Plan struct {
-	name      string
-	nodes     []Node   // by Ref, but for the items of a map, which share one: see node
-	names     []string // by Ref: their ids: nodes are large, and in a run of many each look at one is a look at cold memory
-	facts     []facts
-	ids       map[string]Ref
-	declared  []Ref   // the Refs in order of declaration
-	decl      []int32 // by Ref: the index of declaration
-	edges     []edge  // in order of declaration, the implicit edges into the end node last
-	in        csr     // by Ref: indices into edges, in order of declaration
-	out       []int32 // by Ref, one more than nodes: where the node's arcs start
-	arcs      []arc   // the out-edges, by target, then declaration; edges into the end node have none
-	tiers     []int32 // by tier, one more than tiers: the first Ref of the tier
-	rank      []int64 // by Ref: the longest remaining path, itself included
-	pos       []int32 // by Ref: the place in schedule order (priority, rank, declaration)
-	at        []Ref   // the inverse of pos
-	words     []uint64
-	routers   []*router    // see facts.router
-	filters   []causeSet   // what filtered catch edges let through; the first lets everything through
-	data      []*inputs    // by Ref: nil for a node without parameters
-	inputs    []needsInput // required ports that only a root input can feed
-	disabled  []Ref
-	leaves    []Ref // nodes that nothing but the end node follows
-	labels    int   // number of (condition, label) pairs
-	wide      int   // number of nodes with facts.wide >= 0
-	early     bool  // some node has an early rule
-	end       Ref   // the end node, or noRef
-	stepless  []Ref
-	sideSteps int64     // edges visited to find the side edges, to show what that costs
-	losers    bool      // some node has CancelLosers
-	groups    []group   // the declared groups, then one for each key
-	member    [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
+	name       string
+	nodes      []Node   // by Ref, but for the items of a map, which share one: see node
+	names      []string // by Ref: their ids: nodes are large, and in a run of many each look at one is a look at cold memory
+	facts      []facts
+	ids        map[string]Ref
+	declared   []Ref   // the Refs in order of declaration
+	decl       []int32 // by Ref: the index of declaration
+	edges      []edge  // in order of declaration, the implicit edges into the end node last
+	in         csr     // by Ref: indices into edges, in order of declaration
+	out        []int32 // by Ref, one more than nodes: where the node's arcs start
+	arcs       []arc   // the out-edges, by target, then declaration; edges into the end node have none
+	tiers      []int32 // by tier, one more than tiers: the first Ref of the tier
+	rank       []int64 // by Ref: the longest remaining path, itself included
+	pos        []int32 // by Ref: the place in schedule order (priority, rank, declaration)
+	at         []Ref   // the inverse of pos
+	words      []uint64
+	routers    []*router      // see facts.router
+	filters    []causeSet     // what filtered catch edges let through; the first lets everything through
+	data       []*inputs      // by Ref: nil for a node without parameters
+	inputs     []Input        // Graph.Inputs
+	inputIndex map[string]int // by name
+	disabled   []Ref
+	leaves     []Ref // nodes that nothing but the end node follows
+	labels     int   // number of (condition, label) pairs
+	wide       int   // number of nodes with facts.wide >= 0
+	early      bool  // some node has an early rule
+	end        Ref   // the end node, or noRef
+	stepless   []Ref
+	sideSteps  int64     // edges visited to find the side edges, to show what that costs
+	losers     bool      // some node has CancelLosers
+	groups     []group   // the declared groups, then one for each key
+	member     [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
 
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract
@@ -231,8 +232,6 @@ type group struct {
 	inherited bool // a graph around this one declares it
 	members   []Ref
 }
-
-type needsInput struct{ node, port string }
 
 // isCompiled reports whether the plan was made by Compile.
 func (p *Plan) isCompiled() bool { return p != nil && len(p.tiers) > 0 }

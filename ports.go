@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -49,6 +50,14 @@ func portOf(output any, key, label string) (value any, ok bool) {
 		return output, true
 	}
 	return follow(output, key)
+}
+
+// hasOutput reports whether a key may be that of an edge from a node that declares the given ports: any, if it declares none.
+func hasOutput(ports []string, key string) bool {
+	if len(ports) == 0 || key == "" || key == outputKey || slices.Contains(ports, key) {
+		return true
+	}
+	return slices.ContainsFunc(ports, func(port string) bool { return strings.HasPrefix(key, port+".") })
 }
 
 // follow finds a key or else, at its dots, a path into maps and the exported fields of structs. On the way, too, a key that is there

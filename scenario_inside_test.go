@@ -117,7 +117,7 @@ func TestScenarioInside(t *testing.T) {
 
 	inBubble(t, "242 the items stay what they were", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}})
-		g.Inputs = []string{"list"}
+		g.Inputs = inputs("list")
 		step := func(ctx context.Context, s *kahn.Step) (any, error) {
 			if _, ok := s.Resumed(); !ok {
 				return nil, kahn.Suspend("", nil, nil)

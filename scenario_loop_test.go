@@ -47,7 +47,7 @@ func TestScenarioLoop(t *testing.T) {
 			factor, _ := kahn.Param[int](s, "factor")
 			return previous * factor * s.Iteration(), err
 		}})
-		child.Inputs = []string{"factor"}
+		child.Inputs = inputs("factor")
 		r := try(t, graph(kahn.Node{ID: "L", Sub: child, Params: map[string]any{"factor": 2},
 			Loop: &kahn.Loop{Until: func(v kahn.View) (bool, error) {
 				factor, ok := v.Root("factor")

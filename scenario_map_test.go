@@ -346,7 +346,7 @@ func TestScenarioMap(t *testing.T) {
 		child := graph(
 			kahn.Node{ID: "x", Ports: []kahn.Port{{Name: "item", Required: true}, {Name: "index"}, {Name: "k"}}},
 			kahn.Node{ID: "y", After: []string{"x"}})
-		child.Inputs = []string{"item"}
+		child.Inputs = append(inputs("item"), kahn.Input{Name: "k", Optional: true})
 		m := mapped("M", []string{"a", "b", "c"}, kahn.Map{ToleratedCount: 1})
 		m.Sub, m.Params["k"] = child, "K"
 		r := try(t, graph(m), func(_ context.Context, s *kahn.Step) (any, error) {

@@ -135,7 +135,7 @@ func TestScenarioSubGraph(t *testing.T) {
 		child := graph(kahn.Node{ID: "x", Ports: []kahn.Port{{Name: "rows", Required: true}, {Name: "n"}, {Name: "other", Default: "d"}},
 			Do: func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }},
 			kahn.Node{ID: "free", Do: func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }})
-		child.Inputs = []string{"rows"}
+		child.Inputs = append(inputs("rows"), kahn.Input{Name: "n", Optional: true})
 		between := graph(kahn.Node{ID: "in", Sub: child})
 		between.Inputs = child.Inputs
 		r := try(t, graph(after("A"), kahn.Node{ID: "S", Sub: between, In: []kahn.Edge{{From: "A", Param: "rows"}},
@@ -417,12 +417,12 @@ func TestCompileSubGraphs(t *testing.T) {
 	}
 
 	needy := graph(kahn.Node{ID: "x", Ports: []kahn.Port{{Name: "rows", Required: true}}})
-	needy.Inputs = []string{"rows"}
+	needy.Inputs = inputs("rows")
 	if _, err := graph(subgraph("S", needy)).Compile(); !errors.Is(err, kahn.ErrUnboundPort) {
 		t.Errorf("%v", err)
 	}
 	passes := graph(subgraph("S", needy))
-	passes.Inputs = []string{"rows"}
+	passes.Inputs = inputs("rows")
 	if _, err := kahn.Execute(t.Context(), passes, takes(0)); !errors.Is(err, kahn.ErrMissingInput) {
 		t.Errorf("%v", err)
 	}

@@ -75,7 +75,7 @@ func TestScenarioTrigger(t *testing.T) {
 	})
 	inBubble(t, "252 a required port whose edge is pruned", func(t *testing.T) {
 		g := graph(trigger("T1"), after("R"), kahn.Node{ID: "A", After: []string{"T1"}, In: []kahn.Edge{{From: "R", Param: "r"}}, Ports: []kahn.Port{{Name: "r", Required: true}}})
-		g.Inputs = []string{"r"}
+		g.Inputs = []kahn.Input{{Name: "r", Optional: true}}
 		try(t, g, takes(0), kahn.Fire("T1", nil)).expect("T1:ok A:S/null", "completed")
 	})
 	inBubble(t, "252 the closure leaves other triggers out", func(t *testing.T) {

@@ -167,6 +167,14 @@ func (r trial) last() kahn.EventType { return r.events[len(r.events)-1].Type }
 // graph builds a graph from the given nodes.
 func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
 
+// inputs declares inputs that a run must be given.
+func inputs(names ...string) (list []kahn.Input) {
+	for _, name := range names {
+		list = append(list, kahn.Input{Name: name})
+	}
+	return list
+}
+
 // after is a node without properties that follows others.
 func after(id string, sources ...string) kahn.Node { return kahn.Node{ID: id, After: sources} }
 

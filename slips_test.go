@@ -172,7 +172,7 @@ func TestErrorTexts(t *testing.T) {
 	inBubble(t, "a disabled node asks for nothing", func(t *testing.T) {
 		off := kahn.Node{ID: "A", Disabled: true, Moderation: kahn.ModerateOutput, Ports: []kahn.Port{{Name: "p", Required: true}}}
 		g := graph(off, kahn.Node{ID: "S", Disabled: true, Sub: graph(after("x"))})
-		g.Inputs = []string{"p"}
+		g.Inputs = []kahn.Input{{Name: "p", Optional: true}}
 		try(t, g, nil).expect("A:S/ann S:S/ann", "completed")
 	})
 }

@@ -145,7 +145,6 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 	if err := ps.err(); err != nil {
 		return nil, err
 	}
-	q.inputs = slices.DeleteFunc(q.inputs, func(need needsInput) bool { return !slices.Contains(p.inputs, need) })
 	q.pruned, q.whole = pruned, p
 	q.warnings = p.prunedInputs(r, active)
 	return q, nil

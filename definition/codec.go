@@ -195,6 +195,37 @@ func names[T any](key string, at func(*T) *[]string) field[T] {
 	}
 }
 
+// inputList is the list of a graph's root inputs, each a name or an object.
+func inputList(key string) field[graph] {
+	at := func(g *graph) *[]kahn.Input { return &g.Inputs }
+	f := many(key, &inputRecord, at)
+	f.read = func(d *decoder, v *Value, to *graph) {
+		d.list(v, func(item *Value) {
+			var in kahn.Input
+			switch item.Type {
+			case Text:
+				inputRecord.fields[inputRecord.find("name")].read(d, item, &in)
+			case Object:
+				inputRecord.read(d, item, &in)
+			default:
+				d.add(item.At, ErrType, "expected the name of an input or an object, got %s", item.describe())
+			}
+			*at(to) = append(*at(to), in)
+		})
+	}
+	show := f.show
+	f.show = func(e *encoder, from *graph) (Value, bool) {
+		v, ok := show(e, from)
+		for i := range v.Items {
+			if object := &v.Items[i]; len(object.Items) == 1 { // nothing but its name
+				*object = Value{Type: Text, Text: object.Items[0].Text}
+			}
+		}
+		return v, ok
+	}
+	return f
+}
+
 // prose is a field that holds text of any kind.
 func prose[T any](key string, at func(*T) *string) field[T] {
 	return checked(key, at, func(s string, _ Limits) (ErrorKind, string) {

@@ -87,6 +87,27 @@ func TestSpellingsCompileToTheSamePlan(t *testing.T) {
 	require.NotEqual(t, other, steps, "the order of fan-in is a part of the plan")
 }
 
+// A root input is a name or an object.
+func TestInputs(t *testing.T) {
+	g := decode(t, `{"version": 1, "inputs": ["a", {"name": "b"}, {"optional": true, "name": "c"}, {"name": "d", "default": [1, null]}]}`)
+	require.Equal(t, []kahn.Input{{Name: "a"}, {Name: "b"}, {Name: "c", Optional: true}, {Name: "d", Default: []any{int64(1), nil}}}, g.Inputs)
+	require.Equal(t, g.Inputs, decode(t, encode(t, g)).Inputs)
+	require.Equal(t, "{\"version\": 1, \"inputs\": [\"a\"]}\n", encode(t, &kahn.Graph{Inputs: []kahn.Input{{Name: "a"}}}))
+	for text, want := range map[string]string{
+		`[1]`:                              `expected the name of an input or an object, got the number 1`,
+		`[""]`:                             `$.inputs[0]`,
+		`[{"optional": true}]`:             `the field "name" is missing`,
+		`[{"name": "a", "defualt": 1}]`:    `unknown field "defualt"; did you mean "default"?`,
+		`[{"name": "a", "default": null}]`: `null is the same as nothing here`,
+		`{"a": true}`:                      `expected a list`,
+	} {
+		_, err := definition.Decode([]byte(`{"version": 1, "inputs": `+text+`}`), definition.Limits{})
+		require.ErrorContains(t, err, want, text)
+	}
+	_, err := definition.Load([]byte(`{"version": 1, "inputs": ["rows", "rows"]}`), definition.Limits{}, nil)
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+}
+
 // The order of keys means nothing: a tool may sort them.
 func TestOrderOfKeys(t *testing.T) {
 	one := decode(t, `{"version": 1, "name": "x", "nodes": [{"id": "a", "routes": true, "branches": {"z": "b", "a": "b"}}, {"id": "b"}]}`)

@@ -19,6 +19,8 @@
 // nothing. [Schema] lists them all. One name differs: [kahn.Edge].On is "outcome", since YAML readers of the older kind
 // take a bare on for true.
 //
+// A root input is its name, or an object with "name", "optional" and "default".
+//
 // Durations are texts with a unit, such as "30s"; a delay may be "none". Config, params and defaults hold any JSON. Their
 // integers come as int64, or as [encoding/json.Number] if they are beyond it, so none loses a digit; other numbers come
 // as float64.

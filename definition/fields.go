@@ -27,6 +27,7 @@ var (
 	graphRecord    record[graph]
 	nodeRecord     record[node]
 	defaultsRecord record[kahn.Defaults]
+	inputRecord    record[kahn.Input]
 	groupRecord    record[kahn.Group]
 	rateRecord     record[kahn.Rate]
 	mapRecord      record[kahn.Map]
@@ -45,7 +46,7 @@ func init() {
 		name("name", func(g *graph) *string { return &g.Name }),
 		inner("defaults", &defaultsRecord, func(g *graph) *kahn.Defaults { return &g.Defaults }),
 		flag("strict_guards", func(g *graph) *bool { return &g.StrictGuards }),
-		names("inputs", func(g *graph) *[]string { return &g.Inputs }),
+		inputList("inputs"),
 		many("groups", &groupRecord, func(g *graph) *[]kahn.Group { return &g.Groups }),
 		nodeList("nodes"),
 		edgeList("edges"),
@@ -62,6 +63,11 @@ func init() {
 		enum("guard_errors", func(d *kahn.Defaults) *kahn.GuardPolicy { return &d.GuardErrors }),
 		inner("retry", &retryRecord, func(d *kahn.Defaults) *kahn.Retry { return &d.Retry }),
 		bound("timeout", func(d *kahn.Defaults) *time.Duration { return &d.Timeout }),
+	}}
+	inputRecord = record[kahn.Input]{required: []string{"name"}, fields: []field[kahn.Input]{
+		name("name", func(in *kahn.Input) *string { return &in.Name }),
+		flag("optional", func(in *kahn.Input) *bool { return &in.Optional }),
+		data("default", func(in *kahn.Input) *any { return &in.Default }),
 	}}
 	groupRecord = record[kahn.Group]{required: []string{"name"}, fields: []field[kahn.Group]{
 		name("name", func(g *kahn.Group) *string { return &g.Name }),
@@ -119,6 +125,7 @@ func init() {
 		name("memo", func(n *node) *string { return &n.Memo }),
 
 		many("ports", &portRecord, func(n *node) *[]kahn.Port { return &n.Ports }),
+		names("outputs", func(n *node) *[]string { return &n.Outputs }),
 		name("merge", func(n *node) *string { return &n.Merge }),
 		flag("merge_json", func(n *node) *bool { return &n.MergeJSON }),
 

@@ -19,7 +19,7 @@ import (
 
 // The structs whose fields a document has to hold.
 var structs = []any{
-	kahn.Graph{}, kahn.Defaults{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
+	kahn.Graph{}, kahn.Defaults{}, kahn.Input{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
 }
 
 // The exceptions: fields that are no data, and that Encode refuses, by struct; fields that belong to the host, as its step
@@ -243,6 +243,7 @@ func TestSchemaHasEveryField(t *testing.T) {
 	check("document", s, fieldNames(&documentRecord), documentRecord.required)
 	check("graph", defs["graph"], fieldNames(&graphRecord), graphRecord.required)
 	check("defaults", defs["defaults"], fieldNames(&defaultsRecord), defaultsRecord.required)
+	check("input", defs["input"], fieldNames(&inputRecord), inputRecord.required)
 	check("group", defs["group"], fieldNames(&groupRecord), groupRecord.required)
 	check("node", defs["node"], fieldNames(&nodeRecord), nodeRecord.required)
 	check("map", defs["map"], fieldNames(&mapRecord), mapRecord.required)

@@ -91,9 +91,17 @@ var errGuard = errors.New("guard broke")
 
 const skipMessage = "not today"
 
+// declared declares inputs in the order of their names.
+func declared(inputs map[string]any) (list []kahn.Input) {
+	for _, name := range slices.Sorted(maps.Keys(inputs)) {
+		list = append(list, kahn.Input{Name: name})
+	}
+	return list
+}
+
 // build makes the graph that kahn executes.
 func (h *host) build() *kahn.Graph {
-	g := &kahn.Graph{Name: "verify", Inputs: slices.Sorted(maps.Keys(rootInputs)), Defaults: kahn.Defaults{
+	g := &kahn.Graph{Name: "verify", Inputs: declared(rootInputs), Defaults: kahn.Defaults{
 		SkipMode: skipModes[h.g.defaults.skip], OnUpstreamFailure: policies[h.g.defaults.up],
 		GuardErrors: guardPolicies[h.g.defaults.guardErr],
 	}}

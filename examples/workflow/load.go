@@ -31,6 +31,9 @@ func load(file string, steps kahn.Mux) (*kahn.Graph, error) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true
 	g.Schemas = schema.Compiler{}
+	if len(g.Inputs) > 0 { // else a run takes any
+		g.Inputs = append(g.Inputs, kahn.Input{Name: "here"})
+	}
 	if err := steps.Check(g); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -30,8 +30,8 @@ func namesOf(g *kahn.Graph) names {
 }
 
 func (n names) look(g *kahn.Graph, prefix string) {
-	for _, name := range g.Inputs {
-		n.inputs[name] = true
+	for _, in := range g.Inputs {
+		n.inputs[in.Name] = true
 	}
 	fed := map[string]bool{} // the others take parameters from the inputs
 	for _, e := range g.Edges() {
