@@ -94,7 +94,7 @@ func TestInputs(t *testing.T) {
 	require.Equal(t, g.Inputs, decode(t, encode(t, g)).Inputs)
 	require.Equal(t, "{\"version\": 1, \"inputs\": [\"a\"]}\n", encode(t, &kahn.Graph{Inputs: []kahn.Input{{Name: "a"}}}))
 	for text, want := range map[string]string{
-		`[1]`:                              `expected the name of an input or an object, got the number 1`,
+		`[1]`:                              `expected the name of an input or an object, got 1`,
 		`[""]`:                             `$.inputs[0]`,
 		`[{"optional": true}]`:             `the field "name" is missing`,
 		`[{"name": "a", "defualt": 1}]`:    `unknown field "defualt"; did you mean "default"?`,
