@@ -7,20 +7,32 @@ import (
 
 // Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup
 // nodes and the end node still run. Cancelling a run that has ended does nothing.
-func (r *Run) Cancel() {
+func (r *Run) Cancel() { r.CancelBy(Request{}) }
+
+// CancelBy is Cancel with the word of who asks for it. The first request to stop a run stands, also if it said nothing.
+func (r *Run) CancelBy(q Request) {
+	q = q.bounded()
 	r.control(func(int64) {
 		r.cancelled = true
+		r.ask(q)
 		r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 	})
 }
 
 // AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
 // err, or with [ErrAborted] if it is nil.
-func (r *Run) AbortAll(err error) {
+func (r *Run) AbortAll(err error) { r.AbortAllBy(err, Request{}) }
+
+// AbortAllBy is AbortAll with the word of who asks for it. The first request to stop a run stands, also if it said nothing.
+func (r *Run) AbortAllBy(err error, q Request) {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
 	}
-	r.control(func(int64) { r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner()) })
+	q = q.bounded()
+	r.control(func(int64) {
+		r.ask(q)
+		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
+	})
 }
 
 // CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],

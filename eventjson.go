@@ -93,6 +93,7 @@ type payloadJSON struct {
 	ErrorMessage *string         `json:"error_message,omitempty"`
 	Abandoned    bool            `json:"abandoned,omitempty"`
 	NoRetry      NoRetry         `json:"no_retry,omitempty"`
+	Request      *Request        `json:"request,omitempty"`
 }
 
 // durationJSON is a duration in milliseconds, with a fraction.
@@ -159,12 +160,13 @@ func (p *payloadJSON) encode(e *Event) error {
 	case RunStarted:
 		p.Workflow, p.TotalNodes, p.Mode, p.Test = &e.Workflow, &v.TotalNodes, &v.Mode, &v.Test
 	case RunStatusChanged:
-		p.From, p.To, p.Waiting, p.AllWaiting = &v.From, &v.To, listOf(v.Waiting), &v.TotalWaiting
+		p.From, p.To, p.Waiting, p.AllWaiting, p.Request = &v.From, &v.To, listOf(v.Waiting), &v.TotalWaiting, v.Request.said()
 	case RunRecovered:
 		p.FromEvent = &v.From
 	case RunEnded:
 		p.Status, p.Degraded, p.Cause, p.ByEnd, p.TotalSteps = &v.Status, &v.Degraded, v.Cause, true, &v.TotalSteps
 		p.FailedSteps, p.Failed, p.Duration = &v.FailedSteps, listOf(v.Failed), (*durationJSON)(&v.Duration)
+		p.Request = v.Request.said()
 		if v.Timeout != 0 {
 			p.RunTimeout = (*durationJSON)(&v.Timeout)
 		}
@@ -204,6 +206,7 @@ func (p *payloadJSON) encode(e *Event) error {
 		p.Value, p.Actor, p.Comment = foreignJSON(v.Value), v.Actor, v.Comment
 	case NodeInvalidated:
 		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
+		p.Request = v.Request.said()
 	case NodeCompleted:
 		p.Duration, p.Memoized, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, &v.Fallback
 		p.InputTokens, p.OutputTokens, p.ErrorMessage = v.InputTokens, v.OutputTokens, text(v.Err)
@@ -214,7 +217,7 @@ func (p *payloadJSON) encode(e *Event) error {
 		}
 	case NodeEnded:
 		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, listOf(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
-		p.NoRetry = v.NoRetry
+		p.NoRetry, p.Request = v.NoRetry, v.Request.said()
 		message := v.message()
 		p.ErrorMessage = &message
 		if e.Type == EventNodeFailed {
@@ -280,14 +283,14 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case EventRunStarted:
 		e.Payload = RunStarted{TotalNodes: value(p.TotalNodes), Mode: value(p.Mode), Test: value(p.Test)}
 	case EventRunStatus:
-		e.Payload = RunStatusChanged{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting), TotalWaiting: value(p.AllWaiting)}
+		e.Payload = RunStatusChanged{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting), TotalWaiting: value(p.AllWaiting), Request: value(p.Request)}
 	case EventRunRecovered:
 		e.Payload = RunRecovered{From: value(p.FromEvent)}
 	case EventRunCompleted, EventRunFailed, EventRunCancelled, EventRunTimedOut:
 		e.Payload = RunEnded{
 			Status: value(p.Status), Degraded: value(p.Degraded), Cause: p.Cause, TotalSteps: value(p.TotalSteps),
 			FailedSteps: value(p.FailedSteps), Failed: value(p.Failed), Duration: time.Duration(value(p.Duration)),
-			Timeout: time.Duration(value(p.RunTimeout)),
+			Timeout: time.Duration(value(p.RunTimeout)), Request: value(p.Request),
 		}
 	case EventHeartbeat:
 		e.Payload = Heartbeat{Last: value(p.LastEvent)}
@@ -330,7 +333,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case EventNodeInvalidated:
 		var reason string
 		err = json.Unmarshal(p.Reason, &reason)
-		e.Payload = NodeInvalidated{Reason: reason}
+		e.Payload = NodeInvalidated{Reason: reason, Request: value(p.Request)}
 	case EventNodeCompleted:
 		done := NodeCompleted{
 			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized),
@@ -343,7 +346,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case EventNodeFailed, EventNodeAborted, EventNodeCancelled:
 		e.Payload = NodeEnded{
 			Cause: p.Cause, Origins: value(p.Origins), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration)),
-			Abandoned: p.Abandoned, NoRetry: p.NoRetry,
+			Abandoned: p.Abandoned, NoRetry: p.NoRetry, Request: value(p.Request),
 		}
 	case EventNodeSkipped:
 		var reason SkipReason

@@ -329,6 +329,7 @@ func (r *Run) transition(e *entry, c change) bool {
 		}
 	case Failed, Aborted, Cancelled:
 		ended := NodeEnded{Cause: kindOf(r.st.words[c.ref])}
+		ended.Request = r.requestFor(ended.Cause)
 		if isUpstream(ended.Cause) {
 			ended.Origins = r.names(r.st.knownOrigins(c.ref))
 		} else {
@@ -528,7 +529,7 @@ func (r *Run) completed(ref Ref, done NodeCompleted) NodeCompleted {
 func (r *Run) endedPayload() RunEnded {
 	p := RunEnded{
 		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
-		TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended),
+		TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended), Request: value(r.asked),
 	}
 	if p.Cause == CauseRunTimeout {
 		p.Timeout = r.cfg.timeout

@@ -121,6 +121,8 @@ type RunStatusChanged struct {
 	Waiting []string
 	// TotalWaiting counts all nodes that wait, the one included whose signal lets the run go on. Run.Waiting lists them.
 	TotalWaiting int
+	// Request is what was said of the redrive that the event tells of, see [RedrivenBy].
+	Request Request
 }
 
 // RunRecovered is the payload of run.recovered: the run goes on after a crash. What was shown after event From, which may be
@@ -141,6 +143,7 @@ type RunEnded struct {
 	Failed      []string // their ids, in the order of declaration
 	Duration    time.Duration
 	Timeout     time.Duration // the run's timeout, for run.timed_out
+	Request     Request       // what was said of the first request to stop the run, see Result.StopRequest
 }
 
 // Heartbeat is the payload of heartbeat, which tells a reader that the run is alive.
@@ -215,7 +218,8 @@ type NodeSignalled struct {
 
 // NodeInvalidated is the payload of node.invalidated: the node has ended and is to run again.
 type NodeInvalidated struct {
-	Reason string // "redrive"
+	Reason  string  // "redrive"
+	Request Request // what was said of the redrive, see [RedrivenBy]
 }
 
 // NodeCompleted is the payload of node.completed.
@@ -238,6 +242,7 @@ type NodeEnded struct {
 	Duration  time.Duration
 	Abandoned bool    // the step ignored the end of its context and was left behind
 	NoRetry   NoRetry // of node.failed: why there is no other attempt
+	Request   Request // of node.aborted and node.cancelled: what was said of the stop of the run that ended the node
 }
 
 // NodeSkipped is the payload of node.skipped.

@@ -292,6 +292,8 @@ type Run struct {
 	stopManner stopManner               // of the first stop
 	stopOrigin Ref                      // the node that it goes back to, or noRef
 	cancelled  bool                     // Cancel was called or the caller's context ended
+	asked      *Request                 // of the first who asked for a stop, nil if nobody did; the outermost run's
+	redrivenBy *Request                 // of who asked for the redrive that began the epoch, if there was one; the outermost run's
 	verdict    verdict
 	endOutput  any
 

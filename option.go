@@ -36,6 +36,7 @@ type config struct {
 	signals        map[string]any
 	redrive        bool
 	redriven       []string
+	redrivenBy     *Request
 	allowChange    bool
 	limit          int
 	keyLimit       int
@@ -88,6 +89,9 @@ func configure(opts []Option, readable bool) (*config, error) {
 	c := byDefault[1]
 	if err := c.apply(opts); err != nil {
 		return nil, err
+	}
+	if c.redrivenBy != nil && !c.redrive {
+		return nil, fmt.Errorf("%w: RedrivenBy is for a run that is redriven", ErrBadOption)
 	}
 	if !readable {
 		c.retain = 0

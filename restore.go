@@ -60,6 +60,16 @@ func Redriven(s *Snapshot, nodes ...string) Option {
 	})
 }
 
+// RedrivenBy tells who asks for a redrive, and why. The Result, the event run.status.changed that begins the new epoch, and the events
+// node.invalidated carry it. A run that is not redriven is refused with an error that matches [ErrBadOption].
+func RedrivenBy(q Request) Option {
+	return optionFunc(func(c *config) error {
+		q := q.bounded()
+		c.redrivenBy = &q
+		return nil
+	})
+}
+
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
 // nodes that were idle or, under [Redrive], are to run again: every other node must be there, with the same in-edges, and be the same
 // in all that [Plan.Hash] covers, a composite with all that is inside of it. A node that is to run again must be there. Anything else
@@ -177,7 +187,7 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 		kept = append(kept, x.file.Nodes[i])
 	}
 	x.file.Epoch++
-	x.file.Stop, x.file.Cancelled, x.file.Failed, x.crashed = nil, false, nil, false
+	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.crashed = nil, nil, false, nil, false
 	x.held, err = holdNodes(p, kept, "", true)
 	return err
 }
@@ -186,6 +196,12 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 // has run.
 func (r *Run) restore(x *restoration) {
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, x.file.Failed
+	if x.file.Asked != nil { // else somebody may have asked while the run was pending
+		r.asked = boundedRequest(x.file.Asked)
+	}
+	if r.redrivenBy = boundedRequest(x.file.Redriven); r.cfg.redrive {
+		r.redrivenBy = r.cfg.redrivenBy
+	}
 	if r.log != nil {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
@@ -193,9 +209,10 @@ func (r *Run) restore(x *restoration) {
 	r.restoreRecorder(x)
 	switch {
 	case r.cfg.redrive:
-		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting()}})
+		said := value(r.redrivenBy)
+		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})
 		for _, ref := range x.invalid {
-			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: NodeInvalidated{Reason: "redrive"}})
+			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: NodeInvalidated{Reason: "redrive", Request: said}})
 		}
 	case x.crashed:
 		r.event(entry{kind: evRunRecovered, arg: RunRecovered{From: x.file.LastEvent}})

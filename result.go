@@ -18,6 +18,9 @@ type Result struct {
 	Cause Cause
 	// CancelRequested is true if somebody asked the run to stop, whether or not anything was left to stop.
 	CancelRequested bool
+	// StopRequest is what the first who asked for the run to stop said of it, see [Run.CancelBy] and [Run.AbortAllBy], whether or not
+	// anything was left to stop; RedriveRequest is the same of the redrive that began this epoch of the run, see [RedrivenBy].
+	StopRequest, RedriveRequest Request
 	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
 	// leaves that completed, by id.
 	Output any
@@ -283,6 +286,7 @@ func (r *Run) makeResult() *Result {
 		Status: v.status, Degraded: v.degraded, CancelRequested: r.cancelled, Output: r.output(), Start: r.start.Add(time.Duration(r.began)),
 		Duration: time.Duration(r.ended - r.began), Abandoned: append(r.names(r.abandoned), r.abandonedInside...), run: r,
 	}
+	res.StopRequest, res.RedriveRequest = value(r.asked), value(r.redrivenBy)
 	slices.Sort(res.Abandoned)
 	res.Warnings, res.Pruned = slices.Clone(r.warnings), slices.Clone(r.plan.pruned)
 	if r.log != nil && r.outer == nil {

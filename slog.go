@@ -29,7 +29,7 @@ var eventLevels = map[EventType]slog.Level{
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node
 // node (its path), attempt and tier; and, as far as the event has them and they say something, cause, error, origins,
 // duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, input_tokens, output_tokens,
-// index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, status, degraded, total, failed, from,
+// index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from,
 // to, waiting, nodes and mode.
 func LogEvents(logger *slog.Logger) func(Event) {
 	if logger == nil {
@@ -64,13 +64,14 @@ func payloadAttrs(payload any) []slog.Attr {
 	case RunStarted:
 		return []slog.Attr{slog.Int("total", p.TotalNodes), slog.String("mode", p.Mode.String())}
 	case RunStatusChanged:
-		return []slog.Attr{slog.String("from", p.From.String()), slog.String("to", p.To.String()), slog.Any("waiting", p.Waiting),
+		attrs := []slog.Attr{slog.String("from", p.From.String()), slog.String("to", p.To.String()), slog.Any("waiting", p.Waiting),
 			slog.Int("total_waiting", p.TotalWaiting)}
+		return append(attrs, p.Request.attrs()...)
 	case RunEnded:
-		return some(
+		return append(some(
 			slog.String("status", p.Status.String()), slog.Bool("degraded", p.Degraded), slog.String("cause", p.Cause.String()),
 			slog.Int("total", p.TotalSteps), names("failed", p.Failed), slog.Duration("duration", p.Duration), slog.Duration("timeout", p.Timeout),
-		)
+		), p.Request.attrs()...)
 	case Wave:
 		return []slog.Attr{slog.Int("tier", p.Tier), slog.Int("nodes", len(p.Nodes))}
 	case Delta:
@@ -98,7 +99,7 @@ func payloadAttrs(payload any) []slog.Attr {
 	case NodeSignalled:
 		return some(slog.String("actor", p.Actor), slog.String("comment", p.Comment))
 	case NodeInvalidated:
-		return []slog.Attr{slog.String("reason", p.Reason)}
+		return append([]slog.Attr{slog.String("reason", p.Reason)}, p.Request.attrs()...)
 	case NodeCompleted:
 		return some(
 			slog.Duration("duration", p.Duration), names("labels", p.Labels), slog.Bool("fallback", p.Fallback),
@@ -110,10 +111,10 @@ func payloadAttrs(payload any) []slog.Attr {
 		if p.Err != nil {
 			err = slog.String("error", p.message())
 		}
-		return some(
+		return append(some(
 			slog.String("cause", p.Cause.String()), err, names("origins", p.Origins), slog.Duration("duration", p.Duration),
 			slog.Bool("abandoned", p.Abandoned), slog.String("no_retry", p.NoRetry.String()),
-		)
+		), p.Request.attrs()...)
 	case NodeSkipped:
 		return []slog.Attr{slog.String("reason", p.Reason.String())}
 	}
@@ -149,6 +150,10 @@ func some(attrs ...slog.Attr) []slog.Attr {
 		kept = append(kept, a)
 	}
 	return kept
+}
+
+func (q Request) attrs() []slog.Attr {
+	return some(slog.String("actor", q.Actor), slog.String("request_reason", q.Reason))
 }
 
 func names(key string, list []string) slog.Attr {

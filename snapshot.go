@@ -49,6 +49,8 @@ type snapshotFile struct {
 	Deltas    map[string]int    `json:"deltas,omitempty"`    // how many each node has emitted, by path
 	Cancelled bool              `json:"cancelled,omitempty"` // somebody has asked for the run to stop
 	Stop      *stopState        `json:"stop,omitempty"`      // what has stopped the run
+	Asked     *Request          `json:"stop_request,omitempty"`
+	Redriven  *Request          `json:"redrive_request,omitempty"`
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
 	Signals   []signalState     `json:"signals,omitempty"` // of gates that were not reached
@@ -552,7 +554,7 @@ func (r *Run) stopState() *stopState {
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Signals: r.earlySignalStates(), Mode: r.cfg.mode, Failed: r.failedGroups, Nodes: []nodeState{},
+		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, Failed: r.failedGroups, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded:

@@ -125,6 +125,37 @@ func TestPlainLog(t *testing.T) {
 	golden(t, "testdata/plain.txt", log.String())
 }
 
+// Who has stopped a run, and why, is told with what it stopped and with its end.
+func TestPlainLogOfStops(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		var g kahn.Graph
+		g.Add(kahn.Node{ID: "A"})
+		p := New(&log, Plain)
+		sink, checked := watched(t, &g, p.Event)
+		run, err := kahn.Start(t.Context(), &g, func(ctx context.Context, _ *kahn.Step) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, kahn.OnEvent(sink))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		run.CancelBy(kahn.Request{Actor: "ann", Reason: "wrong\x1b[2J\ninput"})
+		res, _ := run.Wait()
+		checked(res)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	by := `by "ann" because "wrong\x1b[2J\ninput"`
+	want := "00:00 run started: 1 nodes\n00:00 A: started\n00:00 A: cancelled after 0.000s: cancel_run " + by + ": run cancelled\n" +
+		"00:00 [1/1] run cancelled, stop asked for " + by + ": 1 cancelled in 0.000s\n"
+	if log.String() != want {
+		t.Errorf("got\n%s", log.String())
+	}
+}
+
 // A guard that could not decide, and let its node run, has a line; what steps log has none. A panic is called one once.
 func TestPlainLogOfGuards(t *testing.T) {
 	var log bytes.Buffer

@@ -130,6 +130,9 @@ func (s *state) summary() string {
 		if s.ended.Degraded {
 			text += " (degraded)"
 		}
+		if by := s.ended.Request.String(); by != "" {
+			text += ", stop asked for " + by
+		}
 		sep = ": "
 	}
 	for _, status := range shown {
@@ -150,6 +153,9 @@ func describe(e kahn.NodeEnded) string {
 		if more := len(e.Origins) - most; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
+	}
+	if by := e.Request.String(); by != "" {
+		text += " " + by
 	}
 	if e.Abandoned {
 		text += ", left behind"

@@ -10,11 +10,15 @@ import (
 // Report tells what a run was about: where its time went, what failed because of what, and why nodes did not run. It is
 // made to be encoded as JSON; times are in nanoseconds, and those that name a moment count from the run's start.
 type Report struct {
-	Workflow string              `json:"workflow,omitempty"`
-	RunID    string              `json:"run_id"`
-	Status   kahn.RunStatus      `json:"status"`
-	Degraded bool                `json:"degraded,omitempty"`
-	Cause    string              `json:"cause,omitempty"` // why the run as a whole was stopped
+	Workflow string         `json:"workflow,omitempty"`
+	RunID    string         `json:"run_id"`
+	Status   kahn.RunStatus `json:"status"`
+	Degraded bool           `json:"degraded,omitempty"`
+	Cause    string         `json:"cause,omitempty"` // why the run as a whole was stopped
+	// StopRequest is what was said of the request to stop the run, RedriveRequest of that to redrive it; nil if nothing was.
+	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
+	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
+
 	Start    time.Time           `json:"start"`
 	Duration time.Duration       `json:"duration_ns"`
 	Statuses map[kahn.Status]int `json:"statuses"` // how many nodes came to which
@@ -76,6 +80,14 @@ type Failure struct {
 	Error   string   `json:"error,omitempty"` // of an origin, shortened to about a kilobyte
 }
 
+// said is a request, or nil if it says nothing.
+func said(q kahn.Request) *kahn.Request {
+	if q == (kahn.Request{}) {
+		return nil
+	}
+	return &q
+}
+
 // NewReport makes the report of a run. events are the run's events, in order; deltas and logs may be missing: see
 // [Recorder].
 func NewReport(res *kahn.Result, events []kahn.Event) *Report {
@@ -88,6 +100,7 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 	if res.Cause.Kind != kahn.CauseNone {
 		r.Cause = res.Cause.Kind.String()
 	}
+	r.StopRequest, r.RedriveRequest = said(res.StopRequest), said(res.RedriveRequest)
 	for i := range a.spans {
 		s := &a.spans[i]
 		if !a.nodes[s.node].composite { // its time is that of what is inside

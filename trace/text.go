@@ -28,6 +28,12 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(out, " (%s)", r.Cause)
 	}
 	fmt.Fprintf(out, " in %s\n", seconds(r.Duration))
+	if r.StopRequest != nil {
+		fmt.Fprintf(out, "stop asked for %v\n", r.StopRequest)
+	}
+	if r.RedriveRequest != nil {
+		fmt.Fprintf(out, "redrive asked for %v\n", r.RedriveRequest)
+	}
 	var counts []string
 	for s := kahn.Idle; s <= kahn.Skipped; s++ {
 		if n := r.Statuses[s]; n > 0 {

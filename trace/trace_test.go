@@ -644,3 +644,36 @@ func TestRecorder(t *testing.T) {
 		kahn.EventRunStarted, kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeCompleted, kahn.EventRunCompleted,
 	}), types)
 }
+
+// A report tells who has asked for the stop of the run and for its redrive, and why.
+func TestReportOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g kahn.Graph
+		g.Add(kahn.Node{ID: "A"})
+		step := func(ctx context.Context, _ *kahn.Step) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		var s *kahn.Snapshot
+		for _, opts := range [][]kahn.Option{{}, {kahn.RedrivenBy(kahn.Request{Reason: "again"})}} {
+			if s != nil {
+				opts = append(opts, kahn.Redriven(s))
+			}
+			run, err := kahn.Start(t.Context(), &g, step, opts...)
+			require.NoError(t, err)
+			run.CancelBy(kahn.Request{Actor: "ann"})
+			res, _ := run.Wait()
+			s = res.Snapshot()
+			r := trace.NewReport(res, nil)
+			var text strings.Builder
+			require.NoError(t, r.WriteText(&text))
+			require.Contains(t, text.String(), "\nstop asked for by \"ann\"\n")
+			require.Equal(t, &kahn.Request{Actor: "ann"}, r.StopRequest)
+			if len(opts) == 0 {
+				require.Nil(t, r.RedriveRequest)
+				continue
+			}
+			require.Contains(t, text.String(), "\nredrive asked for because \"again\"\n")
+		}
+	})
+}

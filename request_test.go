@@ -1,0 +1,259 @@
+package kahn_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// stops expects that the events which tell of the stop of a run carry a request, and others none.
+func (r trial) stops(want kahn.Request, nodes ...string) {
+	r.t.Helper()
+	if r.StopRequest != want {
+		r.t.Errorf("the result says %v, expected %v", r.StopRequest, want)
+	}
+	stopped := map[string]bool{}
+	for _, id := range nodes {
+		stopped[id] = true
+	}
+	for _, e := range r.events {
+		switch p := e.Payload.(type) {
+		case kahn.NodeEnded:
+			expected := kahn.Request{}
+			if stopped[e.Path] {
+				expected = want
+				delete(stopped, e.Path)
+			}
+			if p.Request != expected {
+				r.t.Errorf("%v, expected %v", e, expected)
+			}
+		case kahn.RunEnded:
+			if p.Request != want {
+				r.t.Errorf("%v, expected %v", e, want)
+			}
+		}
+	}
+	for id := range stopped {
+		r.t.Errorf("nothing tells of the stop of %s\n%s", id, eventText(r.events))
+	}
+}
+
+func TestStopRequest(t *testing.T) {
+	ann := kahn.Request{Actor: "ann@example.com", Reason: "wrong input"}
+	bob := kahn.Request{Actor: "bob", Reason: "out of budget"}
+	// A runs, B waits for it; inside of S one runs and one waits; D has failed before.
+	g := graph(after("A"), after("B", "A"), subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "D", Do: fails(0)})
+	inside := []string{"A", "B", "S", "S/x", "S/y"}
+
+	inBubble(t, "cancel", func(t *testing.T) {
+		for _, opts := range [][]kahn.Option{{}, {kahn.Limit(3)}, {kahn.Waves}} {
+			r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) {
+				run.CancelBy(ann)
+				run.CancelBy(bob)
+				run.AbortAllBy(errStep, bob)
+			}), opts...)
+			r.expect("A:C B:C S:C D:F", "failed") // the failure of D came first
+			r.stops(ann, inside...)
+			if !r.CancelRequested {
+				t.Error("nobody has asked")
+			}
+		}
+	})
+	inBubble(t, "abort", func(t *testing.T) {
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.AbortAllBy(errStep, bob) }))
+		r.expect("A:X B:X S:X D:F", "failed")
+		r.stops(bob, inside...)
+		if !errors.Is(r.err, errStep) {
+			t.Error(r.err)
+		}
+	})
+	inBubble(t, "the first request stands, also if it said nothing", func(t *testing.T) {
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.Cancel(); run.CancelBy(ann) }))
+		r.stops(kahn.Request{})
+	})
+	inBubble(t, "a node that is stopped inside of a run that goes on is not ended by a request for the run", func(t *testing.T) {
+		g := graph(after("A"), subgraph("S", graph(after("x"), subgraph("T", graph(after("y"))))))
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) {
+			if err := run.CancelNode("S"); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			run.CancelBy(ann)
+		}))
+		r.expect("A:C S:C", "cancelled")
+		r.stops(ann, "A")
+	})
+	inBubble(t, "neither is one whose time was up before", func(t *testing.T) {
+		g := graph(after("A"), kahn.Node{ID: "Z", Do: takes(10 * ms), Cleanup: true, After: []string{"A"}})
+		r := tryControlled(t, t.Context(), g, untilStopped, func(run *kahn.Run) { time.Sleep(15 * ms); run.CancelBy(ann) }, kahn.Timeout(10*ms))
+		r.expect("A:X Z:ok", "failed")
+		r.stops(ann) // kept, though it has stopped nothing
+	})
+	inBubble(t, "a pending run", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		first, err := rn.Start(t.Context(), graph(after("A")), takes(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := newRecorder()
+		run, err := rn.Start(t.Context(), graph(after("A")), neverStep(t), kahn.OnEvent(rec.add))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.CancelBy(ann)
+		res, err := run.Wait()
+		r := trial{res, t, err, rec.all()}
+		r.expect("A:C", "cancelled")
+		r.stops(ann, "A")
+		_, _ = first.Wait()
+	})
+	inBubble(t, "texts are bounded and valid", func(t *testing.T) {
+		r := tryControlled(t, t.Context(), graph(after("A")), untilStopped, soon(func(run *kahn.Run) {
+			run.CancelBy(kahn.Request{Actor: "\xff", Reason: strings.Repeat("ä", 5000)})
+		}))
+		got := r.StopRequest
+		if len(got.Reason) > 1100 || !strings.HasPrefix(got.Reason, "ää") || !utf8.ValidString(got.Actor+got.Reason) || got.Actor == "" {
+			t.Errorf("%d bytes: %v", len(got.Reason), got)
+		}
+		r.stops(got, "A")
+	})
+}
+
+// What was said of a stop is there in the next life of a run that had not ended when its process did.
+func TestStopRequestSurvives(t *testing.T) {
+	ann := kahn.Request{Actor: "ann", Reason: "wrong input"}
+	g := graph(after("A"), subgraph("S", graph(after("x"))))
+	for name, stored := range map[string]bool{"snapshot": false, "store": true} {
+		inBubble(t, name, func(t *testing.T) {
+			var opts []kahn.Option
+			store := new(journal)
+			if stored {
+				opts = []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
+			}
+			// The steps take their time to stop; the snapshot, or the copy of the store, is taken meanwhile.
+			slow := func(ctx context.Context, _ *kahn.Step) (any, error) {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				return nil, ctx.Err()
+			}
+			rec := newRecorder()
+			run, err := kahn.Start(t.Context(), g, slow, append(opts, kahn.OnEvent(rec.add))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			run.CancelBy(ann)
+			synctest.Wait()
+			seen := rec.all()
+			snapshot := run.Snapshot()
+			if stored {
+				opts = []kahn.Option{kahn.WithStore(store.replay(t, "r", store.len())), kahn.RunID("r")}
+			} else {
+				opts = []kahn.Option{kahn.From(reload(t, snapshot), nil)}
+			}
+			_, _ = run.Wait()
+			again := newRecorder()
+			res, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.OnEvent(again.add))...)
+			if res == nil {
+				t.Fatal(err)
+			}
+			from := again.all()[0].Payload.(kahn.RunRecovered).From
+			r := trial{res, t, err, append(seen[:from:from], again.all()...)}
+			checkEvents(t, g, res, r.events)
+			r.expect("A:C S:C", "cancelled")
+			r.stops(ann, "A", "S", "S/x")
+		})
+	}
+}
+
+func TestRedriveRequest(t *testing.T) {
+	ann, bob := kahn.Request{Actor: "ann", Reason: "the disk was full"}, kahn.Request{Actor: "bob", Reason: "stop it"}
+	g := graph(after("A"), gate("G", "A"), after("B", "G"))
+	inBubble(t, "redrive, resume, stop, redrive", func(t *testing.T) {
+		r := try(t, g, breaks("A"))
+		r.expect("A:F G:X B:X", "failed")
+		r = r.goOn(g, takes(0), []kahn.Option{kahn.RedrivenBy(ann), kahn.Redriven(reload(t, r.Snapshot()))})
+		r.expect("A:ok G:suspended B:waiting", "suspended")
+		told := map[kahn.EventType]int{}
+		for _, e := range r.events {
+			var got kahn.Request
+			switch p := e.Payload.(type) {
+			case kahn.RunStatusChanged:
+				if got = p.Request; p.To == kahn.RunSuspended && got == (kahn.Request{}) {
+					continue
+				}
+			case kahn.NodeInvalidated:
+				got = p.Request
+			default:
+				continue
+			}
+			told[e.Type]++
+			if got != ann {
+				t.Errorf("%v", e)
+			}
+		}
+		if told[kahn.EventRunStatus] != 1 || told[kahn.EventNodeInvalidated] != 3 {
+			t.Errorf("%v\n%s", told, eventText(r.events))
+		}
+		if r.RedriveRequest != ann || r.StopRequest != (kahn.Request{}) {
+			t.Errorf("the result says %v, %v", r.RedriveRequest, r.StopRequest)
+		}
+		r = r.resume(g, untilStopped, map[string]any{"G": 1}, kahn.Timeout(time.Second)) // the epoch goes on
+		r.expect("A:ok G:ok B:X", "failed")
+		if r.RedriveRequest != ann {
+			t.Errorf("the next life says %v", r.RedriveRequest)
+		}
+		r = r.redrive(g, takes(0)) // another epoch, of which nobody has said anything
+		r.expect("A:ok G:ok B:ok", "completed")
+		if r.RedriveRequest != (kahn.Request{}) {
+			t.Errorf("the next epoch says %v", r.RedriveRequest)
+		}
+	})
+	inBubble(t, "what was said of the stop of an epoch is not said of the next", func(t *testing.T) {
+		g := graph(after("A"))
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.CancelBy(bob) }))
+		r = r.goOn(g, takes(0), []kahn.Option{kahn.Redriven(reload(t, r.Snapshot())), kahn.RedrivenBy(ann)})
+		r.expect("A:ok", "completed")
+		if r.StopRequest != (kahn.Request{}) || r.RedriveRequest != ann || r.CancelRequested {
+			t.Errorf("%v, %v, %v", r.StopRequest, r.RedriveRequest, r.CancelRequested)
+		}
+	})
+	inBubble(t, "it is for a redrive", func(t *testing.T) {
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.RedrivenBy(ann)); !errors.Is(err, kahn.ErrBadOption) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRequestTexts(t *testing.T) {
+	for want, q := range map[string]kahn.Request{
+		``:                             {},
+		`by "ann"`:                     {Actor: "ann"},
+		`because "no\nmoney"`:          {Reason: "no\nmoney"},
+		`by "a b" because "it is bad"`: {Actor: "a b", Reason: "it is bad"},
+	} {
+		if got := q.String(); got != want {
+			t.Errorf("%s, expected %s", got, want)
+		}
+	}
+	inBubble(t, "logs", func(t *testing.T) {
+		var out bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&out, nil))
+		tryControlled(t, t.Context(), graph(after("A")), untilStopped, soon(func(run *kahn.Run) { run.CancelBy(kahn.Request{Actor: "ann", Reason: "wrong"}) }),
+			kahn.OnEvent(kahn.LogEvents(logger)))
+		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+			told := strings.Contains(line, "actor=ann request_reason=wrong")
+			if ended := strings.Contains(line, "cancelled"); told != ended {
+				t.Error(line)
+			}
+		}
+	})
+}
