@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,7 +141,7 @@ func TestDecision(t *testing.T) {
 			}
 			opts := []kahn.Option{kahn.From(reload(t, left.Snapshot()), map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}})}
 			if first != nil {
-				opts = append(first, kahn.Signals(map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}}))
+				opts = append(slices.Clone(first), kahn.Signals(map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}}))
 			}
 			rec := newRecorder()
 			res, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.OnEvent(rec.add))...)

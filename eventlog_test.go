@@ -94,7 +94,10 @@ func TestEventReaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for e := range run.Events(t.Context(), 0) {
+		for e, err := range run.Events(t.Context(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			if e.ID == 3 {
 				break
 			}

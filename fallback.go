@@ -6,7 +6,7 @@ import (
 
 // wantsFallback reports whether the node's fallback has a say: not for a node that was stopped, nor when its time is up, nor
 // for inputs that were refused.
-func (r *Run) wantsFallback(ref Ref, c conclusion) bool {
+func (r *Run) wantsFallback(ref Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && r.st.words[ref]&(wordStopping|wordAdmitting) == 0 && (x == nil || x.timedOut != timeoutOverall)
 }

@@ -57,7 +57,7 @@ func readMatrix(file string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	var rows []row
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 1<<20)

@@ -263,7 +263,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 			}
 		}
 		require.NoError(t, st.Scope().Err())
-		changes := append(initial, kahn.Changes(st)...)
+		changes := slices.Concat(initial, kahn.Changes(st))
 		all := points(plan, st, changes)[len(initial):]
 		for _, s := range sights {
 			require.True(t, slices.ContainsFunc(all, func(p point) bool { return p.shows(s) }), "seed %d: %s was never so", seed, s)

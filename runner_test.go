@@ -235,7 +235,9 @@ func TestRunner(t *testing.T) {
 			t.Error(err)
 		}
 		live.Cancel()
-		live.Wait()
+		if _, err := live.Wait(); !errors.Is(err, kahn.ErrCancelled) {
+			t.Error(err)
+		}
 	})
 
 	inBubble(t, "many runs", func(t *testing.T) {
@@ -251,7 +253,9 @@ func TestRunner(t *testing.T) {
 			}
 		}
 		for run := range rn.Runs() {
-			run.Wait()
+			if _, err := run.Wait(); err != nil {
+				t.Error(err)
+			}
 		}
 		if took := time.Since(begin); took != 60*time.Second {
 			t.Errorf("90 runs of 2 s, three at a time, took %v", took)

@@ -176,7 +176,9 @@ func TestScenarioResume(t *testing.T) {
 		s := run.Snapshot()
 		seen := rec.all()
 		run.Cancel() // the process dies
-		run.Wait()
+		if _, err := run.Wait(); err == nil {
+			t.Error("a run that was cancelled has no error")
+		}
 		attempt := 0
 		res, err := kahn.Resume(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "A" {

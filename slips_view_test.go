@@ -15,7 +15,7 @@ func TestViewOfNoAncestor(t *testing.T) {
 	ask := map[string]func(kahn.View, string){
 		"Status": func(v kahn.View, id string) { v.Status(id) },
 		"Output": func(v kahn.View, id string) { v.Output(id) },
-		"Err":    func(v kahn.View, id string) { v.Err(id) },
+		"Err":    func(v kahn.View, id string) { _ = v.Err(id) },
 	}
 	asking := func(f func(kahn.View, string), id string) func(kahn.View) (bool, error) {
 		return func(v kahn.View) (bool, error) { f(v, id); return false, nil }

@@ -494,7 +494,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	case retried:
 	case c.suspend != nil:
 		r.suspend(step, c.suspend, w.now)
-	case c.Status == Failed && goOn && r.wantsFallback(ref, c):
+	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
 		r.st.mu.Unlock()
 		step.returned()

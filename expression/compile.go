@@ -28,7 +28,7 @@ type compiler struct {
 
 func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 	at := file.Error{Location: n.Location()}
-	at.Bind(c.source)
+	_ = at.Bind(c.source) // which returns at
 	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
 }
 

@@ -16,8 +16,7 @@ func Example() {
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
 	p := progress.New(os.Stderr, progress.Auto)
-	defer p.Close()
 	res, err := kahn.Execute(context.Background(), &g, step, kahn.OnEvent(p.Event))
-	fmt.Println(res.Status, err)
-	// Output: completed <nil>
+	fmt.Println(res.Status, err, p.Close())
+	// Output: completed <nil> <nil>
 }

@@ -46,7 +46,7 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 	}
 	go func() {
 		defer close(v.done)
-		defer master.Close()
+		defer func() { _ = master.Close() }() // it was only read
 		all, err := readAll(master)
 		if err != nil {
 			t.Error(err)
@@ -73,7 +73,7 @@ func (v *terminal) snapshot(name string) {
 
 // close closes the program's side and waits for everything to be shown.
 func (v *terminal) close() {
-	v.tty.Close()
+	_ = v.tty.Close() // a second time, perhaps
 	<-v.done
 }
 

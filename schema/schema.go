@@ -208,7 +208,7 @@ func (j *judge) check(v any) (err error) {
 	defer func() {
 		switch p := recover(); p {
 		case nil:
-		case error(errCostly):
+		case errCostly:
 			err = errCostly
 		default:
 			panic(p)

@@ -330,7 +330,10 @@ func TestClientLeaves(t *testing.T) {
 			served++
 		})})
 		c := &sse.Client{URL: "http://memory/", HTTP: client}
-		for e := range c.Events(t.Context(), 0) {
+		for e, err := range c.Events(t.Context(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			if e.ID == 2 {
 				break
 			}
@@ -400,7 +403,10 @@ func TestClientAgainstHandler(t *testing.T) {
 				}
 				got = append(got, e)
 			}
-			for e := range run.Events(t.Context(), 0) {
+			for e, err := range run.Events(t.Context(), 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
 				data, err := json.Marshal(e)
 				if err != nil {
 					t.Fatal(err)

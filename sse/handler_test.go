@@ -164,7 +164,10 @@ func TestFrames(t *testing.T) {
 	a := ask(t, &sse.Handler{Find: sse.Fixed(run), Retry: 1500 * ms}, "GET", "/")
 	var want strings.Builder
 	want.WriteString("retry: 1500\n")
-	for e := range run.Events(t.Context(), 0) {
+	for e, err := range run.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		data, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
@@ -515,7 +518,7 @@ func TestBounds(t *testing.T) {
 		_, client := serve(t, &http.Server{Handler: h})
 		open := func(user string, code int) func() {
 			t.Helper()
-			resp, err := client.Get("http://memory/?user=" + user)
+			resp, err := client.Get("http://memory/?user=" + user) //nolint:bodyclose // the caller closes it with the function returned
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -81,7 +81,9 @@ func TestParseDoesNotWait(t *testing.T) {
 		if err != nil || string(m.data) != "x" {
 			t.Errorf("%q: %q, %v", text, m.data, err)
 		}
-		w.Close()
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

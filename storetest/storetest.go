@@ -118,8 +118,8 @@ func completion() kahn.Commit {
 }
 
 // completed is begun with the end of a's first attempt.
-func completed(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error) {
-	lease, err := begun(ctx, s, run)
+func completed(ctx context.Context, s kahn.Store) (kahn.Lease, error) {
+	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return lease, err
 	}
@@ -132,15 +132,15 @@ func completed(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error
 }
 
 // unchanged calls f and reports whether the run is afterwards what it was before.
-func unchanged(ctx context.Context, s kahn.Store, run string, f func() error) error {
-	before, err := s.Load(ctx, run)
+func unchanged(ctx context.Context, s kahn.Store, f func() error) error {
+	before, err := s.Load(ctx, "r")
 	if err != nil {
 		return err
 	}
 	if err := f(); err != nil {
 		return err
 	}
-	after, err := s.Load(ctx, run)
+	after, err := s.Load(ctx, "r")
 	if err != nil {
 		return err
 	}
@@ -223,15 +223,15 @@ func oneOwner(ctx context.Context, s kahn.Store) error {
 }
 
 // takeOver acquires the run for another owner as soon as the lease that somebody has runs out.
-func takeOver(ctx context.Context, s kahn.Store, run, owner string) (kahn.Lease, *kahn.StoredRun, error) {
+func takeOver(ctx context.Context, s kahn.Store, owner string) (kahn.Lease, error) {
 	for range 5000 {
-		lease, r, err := s.Acquire(ctx, run, owner, ttl)
+		lease, _, err := s.Acquire(ctx, "r", owner, ttl)
 		if !errors.Is(err, kahn.ErrLeased) {
-			return lease, r, err
+			return lease, err
 		}
 		time.Sleep(time.Millisecond) // a store may go by the clock of its server
 	}
-	return kahn.Lease{}, nil, errors.New("the lease does not run out")
+	return kahn.Lease{}, errors.New("the lease does not run out")
 }
 
 func leaseExpires(ctx context.Context, s kahn.Store) error {
@@ -239,7 +239,7 @@ func leaseExpires(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	second, _, err := takeOver(ctx, s, "r", "two")
+	second, err := takeOver(ctx, s, "two")
 	if err != nil || second.Epoch <= first.Epoch {
 		return fmt.Errorf("%+v after %+v, %w", second, first, err)
 	}
@@ -292,10 +292,10 @@ func fenced(ctx context.Context, s kahn.Store) error {
 	if err := s.Renew(ctx, lease, time.Millisecond); err != nil {
 		return err
 	}
-	if _, _, err := takeOver(ctx, s, "r", "other"); err != nil {
+	if _, err := takeOver(ctx, s, "other"); err != nil {
 		return err
 	}
-	return unchanged(ctx, s, "r", func() error {
+	return unchanged(ctx, s, func() error {
 		_, start := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 1})
 		_, commit := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
 		return errors.Join(expectError("StartAttempt", start, kahn.ErrFenced), expectError("Commit", commit, kahn.ErrFenced),
@@ -358,7 +358,7 @@ func commitSequence(ctx context.Context, s kahn.Store) error {
 }
 
 func commitStored(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -383,7 +383,7 @@ func commitStored(ctx context.Context, s kahn.Store) error {
 }
 
 func duplicateCommit(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -391,7 +391,7 @@ func duplicateCommit(ctx context.Context, s kahn.Store) error {
 	if err := expect("the start of b", start, err, kahn.AppliedNow); err != nil {
 		return err
 	}
-	return unchanged(ctx, s, "r", func() error { // b is not queued again, c not counted again
+	return unchanged(ctx, s, func() error { // b is not queued again, c not counted again
 		got, err := s.Commit(ctx, lease, completion())
 		return expect("the completion again", got, err, kahn.Duplicate)
 	})
@@ -408,7 +408,7 @@ func completionToken(ctx context.Context, s kahn.Store) error {
 			return err
 		}
 	}
-	return unchanged(ctx, s, "r", func() error {
+	return unchanged(ctx, s, func() error {
 		old, err1 := s.Commit(ctx, lease, completion())
 		future := completion()
 		future.Completed.Attempt = 3
@@ -418,11 +418,11 @@ func completionToken(ctx context.Context, s kahn.Store) error {
 }
 
 func completionOnce(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
-	return unchanged(ctx, s, "r", func() error {
+	return unchanged(ctx, s, func() error {
 		again := completion()
 		again.Sequence, again.Nodes = 3, nil
 		got, err := s.Commit(ctx, lease, again)
@@ -431,11 +431,11 @@ func completionOnce(ctx context.Context, s kahn.Store) error {
 }
 
 func terminalNode(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
-	return unchanged(ctx, s, "r", func() error {
+	return unchanged(ctx, s, func() error {
 		got, err1 := s.Commit(ctx, lease, kahn.Commit{Sequence: 3, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}, {Node: "a", Record: record("again")}}})
 		start, err2 := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 2})
 		return errors.Join(expect("a commit that changes a", got, err1, kahn.Conflict), expect("another attempt of a", start, err2, kahn.Conflict))
@@ -443,7 +443,7 @@ func terminalNode(ctx context.Context, s kahn.Store) error {
 }
 
 func readinessCounts(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -460,7 +460,7 @@ func overflow() kahn.Commit {
 }
 
 func readinessOverflow(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -473,11 +473,11 @@ func readinessOverflow(ctx context.Context, s kahn.Store) error {
 }
 
 func refusedCommit(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
-	err = unchanged(ctx, s, "r", func() error {
+	err = unchanged(ctx, s, func() error {
 		if _, err := s.Commit(ctx, lease, overflow()); err == nil {
 			return errors.New("the commit was not refused")
 		}
@@ -493,7 +493,7 @@ func refusedCommit(ctx context.Context, s kahn.Store) error {
 }
 
 func endedRun(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s, "r")
+	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -502,7 +502,7 @@ func endedRun(ctx context.Context, s kahn.Store) error {
 	if err := expect("the end", got, err, kahn.AppliedNow); err != nil {
 		return err
 	}
-	err = unchanged(ctx, s, "r", func() error {
+	err = unchanged(ctx, s, func() error {
 		again, err1 := s.Commit(ctx, lease, end)
 		more, err2 := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Status: kahn.RunFailed})
 		start, err3 := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "c", Attempt: 1})
@@ -520,7 +520,7 @@ func endedRun(ctx context.Context, s kahn.Store) error {
 }
 
 func runsApart(ctx context.Context, s kahn.Store) error {
-	if _, err := completed(ctx, s, "r"); err != nil {
+	if _, err := completed(ctx, s); err != nil {
 		return err
 	}
 	if _, err := begun(ctx, s, "other"); err != nil {
@@ -531,10 +531,10 @@ func runsApart(ctx context.Context, s kahn.Store) error {
 }
 
 func loadedCopy(ctx context.Context, s kahn.Store) error {
-	if _, err := completed(ctx, s, "r"); err != nil {
+	if _, err := completed(ctx, s); err != nil {
 		return err
 	}
-	return unchanged(ctx, s, "r", func() error {
+	return unchanged(ctx, s, func() error {
 		r, err := s.Load(ctx, "r")
 		if err != nil {
 			return err
@@ -606,7 +606,7 @@ func cancelledContext(ctx context.Context, s kahn.Store) error {
 	}
 	dead, cancel := context.WithCancel(ctx)
 	cancel()
-	return unchanged(ctx, s, "r", func() error {
+	return unchanged(ctx, s, func() error {
 		_, err1 := s.StartAttempt(dead, lease, kahn.AttemptStart{Node: "a", Attempt: 1})
 		_, err2 := s.Commit(dead, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
 		if err1 == nil || err2 == nil {

@@ -84,7 +84,9 @@ func ExampleNewReport() {
 			fmt.Printf("%s did not run: %s\n", n.ID, n.Why)
 		}
 	}
-	report.WriteText(io.Discard) // or os.Stdout
+	if err := report.WriteText(io.Discard); err != nil { // or os.Stdout
+		fmt.Println(err)
+	}
 	// Output:
 	// build
 	// test

@@ -534,6 +534,12 @@ func TestWhy(t *testing.T) {
 	}, got)
 }
 
+func cancelNode(t *testing.T, r *kahn.Run, id string) {
+	if err := r.CancelNode(id); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhyOfStoppedRuns(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -544,8 +550,8 @@ func TestWhyOfStoppedRuns(t *testing.T) {
 	}{
 		"cancel":  {"the run was cancelled", (*kahn.Run).Cancel, nil},
 		"abort":   {"the run was aborted", func(r *kahn.Run) { r.AbortAll(nil) }, nil},
-		"node":    {"it was cancelled", func(r *kahn.Run) { r.CancelNode("b") }, nil},
-		"pred":    {"a cancellation upstream: a", func(r *kahn.Run) { r.CancelNode("a") }, nil},
+		"node":    {"it was cancelled", func(r *kahn.Run) { cancelNode(t, r, "b") }, nil},
+		"pred":    {"a cancellation upstream: a", func(r *kahn.Run) { cancelNode(t, r, "a") }, nil},
 		"timeout": {"the run took too long", func(*kahn.Run) {}, []kahn.Option{kahn.Timeout(time.Second)}},
 		"context": {"the caller's context ended", func(*kahn.Run) { cancel() }, nil},
 	} {

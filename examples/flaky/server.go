@@ -153,8 +153,11 @@ func serve(h http.Handler) (url string, stop func(), err error) {
 		return "", nil, err
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // it ends because it is shut down
+	}()
 	return "http://" + listener.Addr().String(), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

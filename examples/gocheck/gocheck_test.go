@@ -289,7 +289,7 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	timeline, err := chrometrace.Read(file)
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "gocheck:", err)
 			return exitUsage
 		}
-		defer timelineFile.Close()
+		defer func() { _ = timelineFile.Close() }() // what was written has been closed by writeTrace
 	}
 	packages, err := list(ctx, *dir, flags.Args(), stderr)
 	if err != nil {
@@ -137,8 +137,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		opts = append(opts, kahn.OnEvent(recorder.Event))
 	}
 	result, err := kahn.Execute(ctx, g, newChecker().check, opts...)
-	display.Close()    // a display that fails is no reason to withhold the report
-	if result == nil { // nothing was run: a bad option, or a graph with a cycle
+	_ = display.Close() // a display that fails is no reason to withhold the report
+	if result == nil {  // nothing was run: a bad option, or a graph with a cycle
 		fmt.Fprintln(stderr, "gocheck:", err)
 		return exitUsage
 	}

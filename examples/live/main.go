@@ -49,7 +49,8 @@ func main() {
 		err = listen(ctx, *addr)
 	}
 	if err != nil {
-		log.Fatal(err)
+		stop()
+		log.Fatal(err) //nolint:gocritic // stop has been called
 	}
 }
 

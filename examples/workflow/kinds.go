@@ -51,7 +51,7 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	return limited(f)
 }
 
@@ -98,7 +98,7 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 		}
 		h := sha256.New()
 		_, err = io.Copy(h, f)
-		f.Close()
+		_ = f.Close() // it was only read
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ func load(file string, steps kahn.Mux) (*kahn.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	read := definition.Read
 	if ext := filepath.Ext(file); ext == ".yaml" || ext == ".yml" {
 		read = yaml.Read

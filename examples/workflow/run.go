@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +61,8 @@ func (h *host) execute(ctx context.Context, g *kahn.Graph, step kahn.StepFunc) (
 // leg is one run from its beginning, or from a snapshot, to its end or the next wait.
 func (h *host) leg(ctx context.Context, g *kahn.Graph, step kahn.StepFunc, from *kahn.Snapshot, signals map[string]any) (*kahn.Result, error) {
 	display := progress.New(h.stderr, h.show)
-	defer display.Close() // a display that fails is no reason to stop
-	opts := append(h.opts[:len(h.opts):len(h.opts)], kahn.OnEvent(display.Event))
+	defer func() { _ = display.Close() }() // a display that fails is no reason to stop
+	opts := slices.Concat(h.opts, []kahn.Option{kahn.OnEvent(display.Event)})
 	if h.verbose {
 		w := h.stdout
 		if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {

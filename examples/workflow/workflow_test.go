@@ -204,7 +204,7 @@ func TestHTTP(t *testing.T) {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(http.StatusTooManyRequests)
 		case "/large":
-			w.Write(make([]byte, maxText+1))
+			_, _ = w.Write(make([]byte, maxText+1)) // the client hangs up
 		default:
 			http.NotFound(w, r)
 		}

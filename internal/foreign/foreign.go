@@ -9,21 +9,21 @@ package foreign
 // runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So a caller holds no lock, and
 // what must happen afterwards is deferred.
 func Contain(f func() error, panicked func(value any) error) error {
-	err, returned := contained(f, panicked)
+	returned, err := contained(f, panicked)
 	if !returned { // not Goexit, after which nobody gets here: under GODEBUG=panicnil=1 recover does not tell of panic(nil)
 		err = panicked(nil)
 	}
 	return err
 }
 
-func contained(f func() error, panicked func(any) error) (err error, returned bool) {
+func contained(f func() error, panicked func(any) error) (returned bool, err error) {
 	defer func() {
 		if !returned {
 			if v := recover(); v != nil {
-				err, returned = panicked(v), true
+				returned, err = true, panicked(v)
 			}
 		}
 	}()
 	err = f()
-	return err, true
+	return true, err
 }

@@ -7,6 +7,7 @@ const maxErrors = 1 << 16
 // Next is how a walk goes on after an error.
 type Next uint8
 
+// What visit answers.
 const (
 	Descend Next = iota // to what the error wraps
 	Pass                // to the next error, without what this one wraps
@@ -16,10 +17,11 @@ const (
 // Shape is what a walk has found out about a tree of errors, as far as it went.
 type Shape uint8
 
+// What a walk finds.
 const (
-	Sound   Shape = iota
-	Endless       // the tree has no end
-	Rude          // an Unwrap panicked, which ended the walk
+	Sound   Shape = iota // nothing is wrong
+	Endless              // the tree has no end
+	Rude                 // an Unwrap panicked, which ended the walk
 )
 
 // Walk calls visit for err and what it wraps, depth first. What is behind a shield is visited like anything else.

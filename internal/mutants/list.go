@@ -29,7 +29,7 @@ func readList(name string) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	var list []entry
 	var e *entry
 	scanner := bufio.NewScanner(f)

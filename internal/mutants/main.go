@@ -129,7 +129,7 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
 	if j.root, err = filepath.Abs(j.root); err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
 	root, err = filepath.Abs(root)
 	if err != nil {
 		return err
