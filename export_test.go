@@ -117,7 +117,7 @@ func (rn *Runner) Shared() (used, claims, keys int) {
 	defer p.mu.Unlock()
 	p.sweep()
 	count := func(x *share) {
-		used, claims = used+x.used, claims+len(x.queue)
+		used, claims = used+x.used, claims+len(x.waiting[0])+len(x.waiting[1])+x.promised[0]+x.promised[1]
 	}
 	if p.whole != nil {
 		count(p.whole)
@@ -126,6 +126,20 @@ func (rn *Runner) Shared() (used, claims, keys int) {
 		count(x)
 	}
 	return used, claims, len(p.keys)
+}
+
+// SharedSteps counts the claims that were looked at.
+func (rn *Runner) SharedSteps() int64 {
+	rn.pool.mu.Lock()
+	defer rn.pool.mu.Unlock()
+	return rn.pool.steps
+}
+
+// Rings reports whether the timer is armed that rings when a token falls due. It disarms it.
+func (rn *Runner) Rings() bool {
+	rn.pool.mu.Lock()
+	defer rn.pool.mu.Unlock()
+	return rn.pool.timer != nil && rn.pool.timer.Stop()
 }
 
 // SideSteps counts the edges that were visited to find the side edges.

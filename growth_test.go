@@ -243,6 +243,41 @@ func TestGrowthOfPending(t *testing.T) {
 	})
 }
 
+// TestGrowthOfClaims: runs wait for what they share, are cancelled while they wait, and take their turns.
+func TestGrowthOfClaims(t *testing.T) {
+	t.Parallel()
+	for name, share := range map[string]func(rn *kahn.Runner, n int){
+		"one slot":   func(rn *kahn.Runner, _ int) { rn.Limit = 1 },
+		"many slots": func(rn *kahn.Runner, n int) { rn.Limit = n / 10 },
+		"a key":      func(rn *kahn.Runner, _ int) { rn.KeyLimit = 1 },
+	} {
+		grows(t, 100, func(n int) (steps int64) {
+			synctest.Test(t, func(t *testing.T) {
+				rn := new(kahn.Runner)
+				share(rn, n)
+				var runs []*kahn.Run
+				for range n {
+					run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Key: "k"}), takes(time.Second), kahn.Retain(0))
+					require.NoError(t, err)
+					runs = append(runs, run)
+				}
+				synctest.Wait()
+				for i, run := range runs {
+					if i%3 == 1 {
+						run.Cancel()
+					}
+				}
+				for _, run := range runs {
+					_, _ = run.Wait()
+				}
+				steps = rn.SharedSteps()
+				t.Log(name, n, steps)
+			})
+			return steps
+		})
+	}
+}
+
 // failedComb is a chain of n victims, each of which has a failure of its own, too.
 func failedComb(t *testing.T, n int) *kahn.Result {
 	g := &kahn.Graph{}

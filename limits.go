@@ -14,6 +14,8 @@ type limits struct {
 	active bool   // there is something to take and to return besides the slots of the run's own limit
 	rates  *rates // nil without rates; common to a tree of runs
 	pool   *pool  // what the run shares with others, or nil
+
+	exempt map[Ref]bool // running nodes that took no token because the run hurries
 }
 
 // rates are what the buckets of a run, and of those nested in it, have in common.
@@ -36,6 +38,7 @@ type slots struct {
 	used    int
 	bucket  *bucket   // nil without a rate
 	share   *share    // what other runs of a Runner have a share in, or nil
+	claim   *claim    // of the run on that, or nil
 	waiting []waiting // lines that are not empty, or were not
 	appointment
 }
@@ -167,11 +170,17 @@ func (s *State) acquire(r Ref) bool {
 			x.bucket.take()
 		}
 		if x.share != nil {
-			x.share.take(s.host.outermost(), token)
+			x.share.take(x.slots, token)
 		}
 		if x.bucket != nil || x.share != nil {
 			s.offer(g) // more may have come at once
 		}
+	}
+	if !token && !s.plan.facts[r].is(factComposite|factMocked) {
+		if l.exempt == nil {
+			l.exempt = map[Ref]bool{}
+		}
+		l.exempt[r] = true
 	}
 	if s.tree != nil {
 		s.tree.used++
@@ -207,6 +216,7 @@ func (s *State) release(r Ref) {
 	if s.tree != nil {
 		s.tree.used--
 	}
+	delete(s.limits.exempt, r)
 	defer s.limits.lockPool()()
 	for g := range s.lines(r) {
 		if x := &s.limits.groups[g]; x.slots != nil {
@@ -220,9 +230,9 @@ func (s *State) release(r Ref) {
 	}
 }
 
-// refund returns the tokens of a node that runs and turned out not to need them.
+// refund returns the tokens of a node that runs and turned out not to need them: its inputs were refused, or it calls no step.
 func (s *State) refund(r Ref) {
-	if !s.limits.active || !s.takesToken(r) {
+	if !s.limits.active || s.limits.exempt[r] || s.plan.facts[r].is(factComposite|factMocked) {
 		return
 	}
 	defer s.limits.lockPool()()
@@ -274,7 +284,7 @@ func (s *State) offer(g int32) {
 		return
 	}
 	if x.offer() == nil && x.share != nil && len(x.waiting) == 0 {
-		x.share.drop(s.host.outermost())
+		x.share.drop(x)
 	}
 }
 

@@ -1,8 +1,8 @@
 package kahn
 
 import (
+	"container/heap"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -25,26 +25,33 @@ type pool struct {
 	swept   int // how many keys were left when those that nobody uses were last removed
 	awaited awaited[*share]
 	timer   *time.Timer // for the first of the awaited
+	steps   int64       // claims looked at, to show that the work is linear
 }
 
-// share is one thing that the runs of a Runner share: their slots, and those of one key.
+// share is one thing that the runs of a Runner share: their slots, and those of one key. What is free is promised to the claims that
+// have waited longest; a run that has no claim takes only what is promised to nobody.
 type share struct {
-	pool   *pool
-	limit  int // 0 means no limit
-	used   int
-	bucket *bucket // nil without a rate
-	queue  []*claim
-	refs   int // runs that may use the key
+	pool     *pool
+	limit    int // 0 means no limit
+	used     int
+	bucket   *bucket   // nil without a rate
+	waiting  [2]claims // by whether they need a token
+	promised [2]int    // claims that were called back, and have neither taken anything nor been dropped; by the same
+	arrivals uint64
+	refs     int // runs that may use the key
 	appointment
 }
 
-// claim is the place of a run in the queue of a share.
+// claim is the place of a run among those that wait for a share. It is found by the lines in which the nodes of the run wait.
 type claim struct {
-	run   *Run   // the outermost
-	lines *slots // in which its nodes wait
-	state claimState
-	share *share
-	at    *State // whose node contends, once it was heard
+	run     *Run   // the outermost
+	lines   *slots // in which its nodes wait
+	share   *share
+	arrival uint64 // the order of those that wait
+	token   bool   // the best of its nodes needs a token, too
+	state   claimState
+	index   int    // among those that wait
+	at      *State // whose node contends, once it was heard
 }
 
 type claimState uint8
@@ -53,6 +60,7 @@ const (
 	claimWaits  claimState = iota // it counts as one of the run's timers
 	claimCalled                   // a goroutine is on its way to the run, and still counts
 	claimHeard                    // the run has heard of it, and is about to take or to drop it
+	claimDone
 )
 
 // makePool returns what the runs of the Runner share, nil if that is nothing.
@@ -114,87 +122,149 @@ func (p *pool) sweep() {
 	p.swept = len(p.keys)
 }
 
-// free returns how many starts are possible now.
-func (x *share) free(token bool) int {
-	free := math.MaxInt
-	if x.limit > 0 {
-		free = x.limit - x.used
+// needs is the index of the claims that need a token, or of those that do not. Without a rate none does.
+func (x *share) needs(token bool) int {
+	if token && x.bucket != nil {
+		return 1
 	}
-	if x.bucket != nil && token {
-		free = min(free, int(min(x.bucket.tokens(x.pool.now()), math.MaxInt)))
-	}
-	return free
+	return 0
 }
 
-func (x *share) claimOf(r *Run) int {
-	return slices.IndexFunc(x.queue, func(c *claim) bool { return c.run == r })
+// slotFree and tokenFree report whether there is a slot, and a token, beside those that are promised.
+func (x *share) slotFree() bool { return x.limit == 0 || x.used+x.promised[0]+x.promised[1] < x.limit }
+
+func (x *share) tokenFree() bool {
+	return x.bucket == nil || x.bucket.tokens(x.pool.now()) > int64(x.promised[1])
 }
 
-// lacks reports whether a run has to wait, and if so puts it into the queue: nothing is to be had, or those that have waited longer
-// come first.
+// lacks reports whether a run has to wait, and if so sees to it that it has a claim: nothing is to be had, or those that have waited
+// longer come first.
 func (x *share) lacks(r *Run, lines *slots, token bool) bool {
-	place := x.claimOf(r)
-	ahead := place
-	if place < 0 {
-		ahead = len(x.queue)
-	}
-	if x.free(token) > ahead {
-		return false
-	}
+	token = x.needs(token) > 0
+	x.call() // what has become free since the last time is for those that wait
+	c := lines.claim
 	switch {
-	case place < 0:
+	case c == nil:
+		if x.slotFree() && (!token || x.tokenFree()) {
+			return false
+		}
+		x.arrivals++
+		c = &claim{run: r, lines: lines, share: x, arrival: x.arrivals}
+		lines.claim = c
 		r.timers++
-		x.queue = append(x.queue, &claim{run: r, lines: lines, share: x})
-	case x.queue[place].state == claimHeard: // somebody else was faster: wait for the next call
-		r.timers++
-		x.queue[place].state = claimWaits
+	case c.state == claimWaits:
+		if c.token == token {
+			return true
+		}
+		heap.Remove(&x.waiting[x.needs(c.token)], c.index) // another of its nodes is the best now
+	default:
+		x.promised[x.needs(c.token)]--
+		free := (x.limit == 0 || x.used < x.limit) && (!token || x.tokenFree())
+		if free {
+			c.token = token
+		}
+		if free || c.state == claimCalled { // which finds out when it is heard
+			x.promised[x.needs(c.token)]++
+			return !free
+		}
+		r.timers++ // a run that is being stopped has taken it, and did not wait
 	}
+	c.state, c.token = claimWaits, token
+	heap.Push(&x.waiting[x.needs(token)], c)
 	x.call()
-	return true
+	return c.state == claimWaits
 }
 
 // take takes a slot and a token for a run, which then has to ask again.
-func (x *share) take(r *Run, token bool) {
+func (x *share) take(lines *slots, token bool) {
 	x.used++
 	if x.bucket != nil && token {
 		x.bucket.take()
 	}
-	x.drop(r)
+	x.drop(lines)
 }
 
-// drop takes a run out of the queue.
-func (x *share) drop(r *Run) {
-	if i := x.claimOf(r); i >= 0 {
-		if x.queue[i].state == claimWaits {
-			r.timers--
+// drop ends the claim of a run.
+func (x *share) drop(lines *slots) {
+	if c := lines.claim; c != nil {
+		if c.state == claimWaits {
+			c.run.timers--
+			heap.Remove(&x.waiting[x.needs(c.token)], c.index)
+		} else {
+			x.promised[x.needs(c.token)]--
 		}
-		x.queue = slices.Delete(x.queue, i, i+1)
+		c.state, lines.claim = claimDone, nil
 	}
 	x.call()
 }
 
-// call calls back the runs whose turn has come, and sees when the next token falls due if others wait for one.
+// call calls back the runs whose turn has come. If others wait for a token it sees when the next one falls due, else nobody rings.
 func (x *share) call() {
-	free := x.free(true)
-	for i, c := range x.queue {
-		if i >= free {
-			break
-		}
-		if c.state == claimWaits {
-			c.state = claimCalled
-			go c.run.callback(func(int64) { c.run.claimed(x, c) })
-		}
+	for c := x.next(); c != nil; c = x.next() {
+		heap.Remove(&x.waiting[x.needs(c.token)], c.index)
+		c.state = claimCalled
+		x.promised[x.needs(c.token)]++
+		go c.run.callback(func(int64) { c.run.claimed(x, c) })
 	}
-	if x.bucket != nil && len(x.queue) > free {
-		if due, ok := x.bucket.next(); ok && x.pool.awaited.add(x, due) {
-			x.pool.arm()
+	p := x.pool
+	if len(x.waiting[1]) > 0 && !x.tokenFree() {
+		if due, ok := x.bucket.next(); ok && p.awaited.add(x, due) {
+			p.arm()
 		}
+	} else if x.index > 0 {
+		heap.Remove(&p.awaited, x.index-1)
+		p.arm()
 	}
 }
 
-// arm sets the timer for the first of the awaited.
+// next returns the claim that has waited longest of those that could have what they need, or nil.
+func (x *share) next() (c *claim) {
+	if !x.slotFree() {
+		return nil
+	}
+	if q := x.waiting[0]; len(q) > 0 {
+		c = q[0]
+	}
+	if q := x.waiting[1]; len(q) > 0 && (c == nil || q[0].arrival < c.arrival) && x.tokenFree() {
+		c = q[0]
+	}
+	return c
+}
+
+// claims is a heap of claims that wait, by their arrival.
+type claims []*claim
+
+func (q claims) Len() int { return len(q) }
+
+func (q claims) Less(i, j int) bool {
+	q[i].share.pool.steps++
+	return q[i].arrival < q[j].arrival
+}
+
+func (q claims) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+func (q *claims) Push(x any) {
+	x.(*claim).index = len(*q)
+	*q = append(*q, x.(*claim))
+}
+
+func (q *claims) Pop() any {
+	last := len(*q) - 1
+	c := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return c
+}
+
+// arm sets the timer for the first of the awaited, if there is one.
 func (p *pool) arm() {
 	if len(p.awaited) == 0 {
+		if p.timer != nil {
+			p.timer.Stop() // one that has fired finds nothing left to do
+		}
 		return
 	}
 	wait := time.Duration(p.awaited[0].due - p.now())
@@ -242,14 +312,14 @@ func (r *Run) shareKey(lines *slots, key string) {
 func (r *Run) claimed(x *share, c *claim) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
-	if !slices.Contains(x.queue, c) {
+	if c.state != claimCalled {
 		return
 	}
 	c.state = claimHeard
 	switch c.at = c.lines.offer(); {
-	case c.state == claimWaits: // there is nothing after all
+	case c.state != claimHeard: // there is nothing after all
 	case c.at == nil:
-		x.drop(r)
+		x.drop(c.lines)
 	default:
 		r.heard = append(r.heard, c)
 	}
@@ -264,12 +334,12 @@ func (r *Run) yieldTurns() {
 	defer r.st.limits.lockPool()()
 	r.heard = slices.DeleteFunc(r.heard, func(c *claim) bool {
 		switch {
-		case c.state != claimHeard || !slices.Contains(c.share.queue, c):
+		case c.state != claimHeard:
 			return true
 		case c.at.hasNext():
 			return false
 		}
-		c.share.drop(r)
+		c.share.drop(c.lines)
 		return true
 	})
 }
@@ -288,7 +358,7 @@ func (r *Run) leavePool() {
 		x.used -= lines.used
 		lines.used, lines.share = 0, nil
 		x.refs--
-		x.drop(r)
+		x.drop(lines)
 	}
 	r.pooled, r.heard = nil, nil
 }

@@ -225,6 +225,65 @@ func TestRunnerLimits(t *testing.T) {
 			idle(t, rn)
 		}
 	})
+	inBubble(t, "what lacks a slot waits for no token that it does not need", func(t *testing.T) {
+		// A takes the only token of the hour; X is mocked and needs none, but waits for the slot of A.
+		rn := &kahn.Runner{Limit: 1, Rate: kahn.Rate{Starts: 1, Per: time.Hour}}
+		begin := time.Now()
+		a := start(t, rn, graph(after("A")), takes(time.Second))
+		synctest.Wait()
+		late := start(t, rn, graph(after("L")), takes(time.Second)) // which needs a token, has waited longer, and holds nobody back
+		synctest.Wait()
+		b := start(t, rn, graph(after("X")), nil, kahn.Test{Mocks: map[string]kahn.Mock{"X": {}}})
+		completed(t, a, b)
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("it took %v", took)
+		}
+		completed(t, late)
+		if took := time.Since(begin); took != time.Hour+time.Second {
+			t.Errorf("the run that needs a token took %v", took)
+		}
+		idle(t, rn)
+	})
+	inBubble(t, "a node whose inputs are refused, or whose run is stopped meanwhile, takes no token", func(t *testing.T) {
+		for _, stop := range []bool{false, true} {
+			rn, begin := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Hour}}, time.Now()
+			slow := moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+				if _, err := takes(time.Second)(ctx, nil); err != nil {
+					return err
+				}
+				return kahn.Flag("spam")
+			})
+			a := start(t, rn, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), nop, kahn.Moderate(slow))
+			synctest.Wait()
+			b := start(t, rn, graph(after("B")), nop)
+			if stop {
+				time.Sleep(500 * ms)
+				a.Cancel()
+			}
+			if res, _ := a.Wait(); res.Count(kahn.Completed) > 0 {
+				t.Error("A was not refused")
+			}
+			completed(t, b)
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("B started after %v, stop %v", took, stop)
+			}
+			idle(t, rn)
+		}
+	})
+	inBubble(t, "nobody rings when no run is left", func(t *testing.T) {
+		rn := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Hour}, KeyRate: kahn.Rate{Starts: 1, Per: time.Minute}}
+		run := start(t, rn, graph(kahn.Node{ID: "A", Key: "k"}, kahn.Node{ID: "B", Key: "k"}), nop)
+		synctest.Wait()
+		if status, _ := run.NodeStatus("B"); status != kahn.Ready {
+			t.Errorf("B is %v", status)
+		}
+		run.Cancel()
+		_, _ = run.Wait()
+		if rn.Rings() {
+			t.Error("the timer is armed")
+		}
+		idle(t, rn)
+	})
 	for name, rn := range map[string]*kahn.Runner{
 		"Limit": {Limit: -1}, "KeyLimit": {KeyLimit: -1}, "Rate": {Rate: kahn.Rate{Starts: 1}}, "KeyRate": {KeyRate: kahn.Rate{Per: 1}},
 	} {

@@ -13,7 +13,7 @@ import (
 //
 // An attempt that lacks a token waits as one that lacks a slot of [Limit] does: it holds nothing, and only OverallTimeout and the
 // run's [Timeout] run meanwhile. What does not call a step takes no token: gates, triggers, conditions with a Test, composites,
-// mocked nodes, and nodes whose output comes from a [Memo]. Neither do the cleanup nodes and the end node of a run that is being
+// mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. Neither do the cleanup nodes and the end node of a run that is being
 // stopped, for such a run is to end soon.
 type Rate struct {
 	// Starts is how many attempts may start in each interval.

@@ -172,6 +172,10 @@ func TestRates(t *testing.T) {
 		r := try(t, g, nop, option, memo)
 		r.expectStarts("B@0s C@1s")
 	})
+	inBubble(t, "what is refused takes no token", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "A", InputSchema: wants(0), Priority: 1, ContinueOnFail: true}, after("B"), after("C"))
+		try(t, g, nop, kahn.StartRate(perSecond(1, 1)), kahn.Limit(1)).expectStarts("B@0s C@1s")
+	})
 	inBubble(t, "at any depth", func(t *testing.T) {
 		inner := graph(kahn.Node{ID: "x", Groups: []string{"g"}, Key: "k"}, kahn.Node{ID: "y", Key: "k"})
 		g := graph(kahn.Node{ID: "S", Sub: inner, Priority: 1}, kahn.Node{ID: "T", Sub: inner}, kahn.Node{ID: "A", Groups: []string{"g"}})

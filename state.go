@@ -568,6 +568,9 @@ func (s *State) token(r Ref) Token { return Token{r, int32(s.words[r] & wordCoun
 func (s *State) leaveRunning(r Ref) {
 	s.busy--
 	if !s.plan.facts[r].is(factInline) {
+		if s.words[r]&wordAdmitting != 0 { // it has not started
+			s.refund(r)
+		}
 		s.running--
 		s.release(r)
 	}
