@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // ErrNoSlot: a ready node cannot begin yet, because of a limit or because the run is on hold.
@@ -42,13 +44,13 @@ func (s *State) Begin(r Ref) (Task, error) {
 // WorkSignal returns, as a signal, how often something has come up for Next to hand out: it changes whenever Next has had
 // nothing and has something now, be it a ready node, a slot that became free, or a check. An effect that reads it and
 // calls Next until there is nothing starts everything that can be started.
-func (s *State) WorkSignal() *Value[int] {
+func (s *State) WorkSignal() *reactive.Value[int] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.observers()
 	if o.work == nil {
 		o.hadWork = s.hasNext()
-		o.work = valueOf(&o.scope, 0)
+		o.work = reactive.NewValue(&o.source, 0)
 	}
 	return o.work
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // react runs the scenario to its end like drive, but nobody polls: an effect takes what there is to do whenever something has
@@ -22,7 +23,7 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 	seen := map[kahn.Ref]kahn.Status{}
 	for r := range plan.Declared() {
 		status, ready := st.StatusSignal(r), st.ReadySignal(r)
-		_, err := kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 			seen[r] = status.Get(w)
 			if seen[r] == kahn.Running && !ready.Get(w) {
 				t.Errorf("%s runs and was never ready", plan.ID(r))
@@ -30,7 +31,7 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 		})
 		require.NoError(t, err)
 	}
-	_, err = kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+	_, err = reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 		work.Get(w)
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
 			if !task.Check {

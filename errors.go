@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -84,7 +83,7 @@ var (
 	// ErrFinished answers a request to a run that has ended.
 	ErrFinished = errors.New("the run has ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
-	ErrCyclicError = errors.New("error wraps itself")
+	ErrCyclicError = foreign.ErrCyclicError
 )
 
 // Causes that context.Cause reports for the context of an attempt that the engine stopped. A caller's context that ended
@@ -233,20 +232,10 @@ func (e *UpstreamError) Error() string {
 	return text
 }
 
-// PanicError is a recovered panic of user code.
-type PanicError struct {
-	Value any
-	Stack []byte // the stack of the panicking goroutine, as runtime/debug.Stack gives it
-}
-
-// Error renders the panic value, shortened to about a kilobyte, without the stack.
-func (e *PanicError) Error() string { return "panic: " + valueText(e.Value) }
-
-// Unwrap returns the panic value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
+// PanicError is a recovered panic of user code: the value, in the field Value, and the Stack of the goroutine that panicked, as
+// runtime/debug.Stack returns it. Its text is that of the value, shortened to about a kilobyte, without the stack. It unwraps to
+// the value if that is an error.
+type PanicError = foreign.PanicError
 
 // TransitionError answers a call that the status of a node does not allow. It matches [ErrTransition].
 type TransitionError struct {
@@ -367,11 +356,16 @@ func walkError(err error, visit func(error) bool) foreign.Shape {
 		if !visit(e) {
 			return foreign.Stop
 		}
-		if _, ok := e.(*RunError); ok { // of a nested run, which has looked at its errors; what they say was said to that run
-			return foreign.Pass
-		}
-		return foreign.Descend
+		return descend(e)
 	})
+}
+
+// descend passes the errors of a nested run: that run has looked at them, and what they say was said to it.
+func descend(err error) foreign.Next {
+	if _, ok := err.(*RunError); ok {
+		return foreign.Pass
+	}
+	return foreign.Descend
 }
 
 // errorFacts is what the engine wants to know of an error that user code returned.
@@ -420,16 +414,7 @@ func inspectError(err error) (f errorFacts) {
 // bounded returns err, or a stand-in for an error whose chain never ends or whose methods panic: nothing that the engine hands
 // on may trap errors.Is.
 func bounded(err error) error {
-	if err == nil {
-		return nil
-	}
-	switch shape := walkError(err, func(error) bool { return true }); {
-	case shape == foreign.Endless:
-		return fmt.Errorf("%T: %w", err, ErrCyclicError)
-	case shape == foreign.Rude || !renders(err):
-		return foreign.Shield(err)
-	}
-	return err
+	return foreign.Bounded(err, descend, renders)
 }
 
 // renders reports whether an error has a text. Those of the engine have, and are not rendered to find that out: they hold the
@@ -451,5 +436,5 @@ func newPanicError(v any) *PanicError {
 	if err, ok := v.(error); ok {
 		v = bounded(err)
 	}
-	return &PanicError{Value: v, Stack: debug.Stack()}
+	return foreign.NewPanicError(v)
 }

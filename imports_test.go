@@ -17,6 +17,9 @@ import (
 
 const modulePath = "github.com/seed-c794f7ef/kahn"
 
+// below are the packages that the root package builds on. They import nothing of the module but internal packages.
+var below = []string{modulePath + "/reactive"}
+
 // checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import imported.
 // Programs that use the library (examples, bench, verify) are not asked.
 func checkImport(dir, imported string) error {
@@ -30,13 +33,15 @@ func checkImport(dir, imported string) error {
 	case dir == ".":
 		host, _, _ := strings.Cut(imported, "/")
 		standard := !strings.Contains(host, ".")
-		if !standard && !internal && imported != "github.com/google/uuid" && !within("golang.org/x/sync") {
-			return fmt.Errorf("the root package imports only the standard library, uuid, x/sync and internal packages, not %s", imported)
+		if !standard && !internal && !slices.Contains(below, imported) && imported != "github.com/google/uuid" && !within("golang.org/x/sync") {
+			return fmt.Errorf("the root package imports only the standard library, uuid, x/sync, internal packages and what is below it, not %s", imported)
 		}
 	case !own || internal:
+	case slices.Contains(below, modulePath+"/"+dir):
+		return fmt.Errorf("package %s is below the root package and imports %s", dir, imported)
 	case top == "internal":
 		return fmt.Errorf("internal package %s imports %s", dir, imported)
-	case imported == modulePath:
+	case imported == modulePath || slices.Contains(below, imported):
 	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
 		// The formats build on the definition, not the other way round.
 		if dir == "definition/yaml" && imported == modulePath+"/definition" || within(modulePath+"/definition/internal") {
@@ -91,7 +96,7 @@ func TestImports(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/ordset",
-		"kahntest", "progress", "schema", "sse", "storetest", "trace"} {
+		"kahntest", "progress", "reactive", "schema", "sse", "storetest", "trace"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}
 }
@@ -105,7 +110,12 @@ func TestCheckImport(t *testing.T) {
 		{".", "github.com/google/uuid", true},
 		{".", "golang.org/x/sync/errgroup", true},
 		{".", modulePath + "/internal/ordset", true},
+		{".", modulePath + "/reactive", true},
 		{".", modulePath + "/trace", false},
+		{"reactive", modulePath + "/internal/foreign", true},
+		{"reactive", modulePath, false},
+		{"reactive", modulePath + "/sse", false},
+		{"progress", modulePath + "/reactive", true},
 		{".", modulePath + "/definition/internal/source", false},
 		{".", "golang.org/x/sys/unix", false},
 		{".", "golang.org/x/synctrap", false},

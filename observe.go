@@ -1,24 +1,27 @@
 package kahn
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/seed-c794f7ef/kahn/reactive"
+)
 
 // ErrDriven: the State belongs to a Run, which alone drives it.
 var ErrDriven = errors.New("the state is driven by a run")
 
 // observers are the signals of a State. They exist once the first is asked for.
 //
-// The State's words are the truth. Transitions of observed nodes are noted under the State's lock. When that is released,
-// the holder of the scope's lock, or else whoever gets it next, brings all that was noted into the signals' scope at once. The
-// order of locks is: scope, then State. So an effect may call the State, and who drives the State waits for no effect.
+// The State's words are the truth. Transitions of observed nodes are noted under the State's lock and announced to the source of
+// the signals, which publishes all of them at once when that lock has been released.
 //
-// The signals lag behind the words from the first transition that one of them should show (pending) to the next bring. The
+// The signals lag behind the words from the first transition that one of them should show (pending) to the next publication. The
 // point between two transitions that they show meanwhile is the shown point. A signal that is made in between shows that
 // point too: undo holds what the words were then.
 //
 // Everything is guarded by the State's lock unless it says otherwise.
 type observers struct {
 	st     *State
-	scope  Scope
+	source reactive.Source
 	nodes  map[Ref]*nodeSignals
 	closed bool // disposed of: nothing is noted any more
 
@@ -26,24 +29,22 @@ type observers struct {
 	dirty   []*nodeSignals // nodes of which that is so
 	undo    map[Ref]uint64 // the words at the shown point of the nodes that have changed since; empty unless pending
 
-	work      *Value[int] // how often something came up to be handed out
+	work      *reactive.Value[int] // how often something came up to be handed out
 	workCount int
 	hadWork   bool
 
-	run     *Value[RunStatus]
+	run     *reactive.Value[RunStatus]
 	lastRun RunStatus // as noted
 	shown   RunStatus // as brought in
 
 	// Of all nodes, if somebody wants to know: the status of each, and how many are in each status.
 	last     []Status
 	counts   [statusCount]int
-	counters [statusCount]*Value[int]
+	counters [statusCount]*reactive.Value[int]
 	watchers []*watcher
 	waiters  map[Ref][]*waiter
 
 	endFeeds map[Ref]bool // the predecessors of the end node
-
-	changed []*node // signals that bring has set; guarded by the scope's lock
 
 	flushing bool          // a goroutine of the Run brings in what was noted
 	idle     chan struct{} // closed when it has
@@ -52,9 +53,9 @@ type observers struct {
 // nodeSignals are the signals of one node.
 type nodeSignals struct {
 	ref     Ref
-	status  *Value[Status] // nil until asked for, as are the others
-	ready   *Value[bool]
-	blocked *Value[bool]
+	status  *reactive.Value[Status] // nil until asked for, as are the others
+	ready   *reactive.Value[bool]
+	blocked *reactive.Value[bool]
 	waiting bool // a predecessor has started
 	dirty   bool
 }
@@ -69,30 +70,30 @@ type nodeView struct {
 // for, at any time and on any goroutine, and is the same ever after. A Ref that is not of the plan has a signal that stays
 // [Idle].
 //
-// The signals of a State belong to one [Scope]. They show the State as it was at some point between two transitions: effects
+// The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two transitions: effects
 // and computeds never see a combination of values that never was. A node that passes through several statuses in one
 // call shows the last. Effects run before the call of the State that caused them returns, unless a callback of the scope
 // is running: then when that has returned. Those of a [Run] run on a goroutine of their own.
-func (s *State) StatusSignal(r Ref) *Value[Status] {
+func (s *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.observe(r)
 	if n.status == nil {
 		s.obs.feed(n)
 		s.obs.compare(n)
-		n.status = valueOf(&s.obs.scope, s.obs.shownView(n.ref).status)
+		n.status = reactive.NewValue(&s.obs.source, s.obs.shownView(n.ref).status)
 	}
 	return n.status
 }
 
 // ReadySignal returns whether the node was ever ready, as a signal: its join is satisfied, and every check before its start
 // has passed. It stays true from then on.
-func (s *State) ReadySignal(r Ref) *Value[bool] {
+func (s *State) ReadySignal(r Ref) *reactive.Value[bool] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.observe(r)
 	if n.ready == nil {
-		n.ready = valueOf(&s.obs.scope, s.obs.shownView(n.ref).ready)
+		n.ready = reactive.NewValue(&s.obs.source, s.obs.shownView(n.ref).ready)
 	}
 	return n.ready
 }
@@ -100,19 +101,19 @@ func (s *State) ReadySignal(r Ref) *Value[bool] {
 // BlockedSignal returns whether the node's join was made impossible by failed, aborted or cancelled predecessors, as a signal.
 // It stays true from then on. What becomes of the node is its [UpstreamPolicy]'s to say; under [UpstreamSubstitute] it
 // may yet become ready.
-func (s *State) BlockedSignal(r Ref) *Value[bool] {
+func (s *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.observe(r)
 	if n.blocked == nil {
-		n.blocked = valueOf(&s.obs.scope, s.obs.shownView(n.ref).blocked)
+		n.blocked = reactive.NewValue(&s.obs.source, s.obs.shownView(n.ref).blocked)
 	}
 	return n.blocked
 }
 
 // RunStatusSignal returns the status of the run as a signal: that of [Run.Status], or of [State.RunStatus] by the rule that
 // NewState was given.
-func (s *State) RunStatusSignal() *Value[RunStatus] {
+func (s *State) RunStatusSignal() *reactive.Value[RunStatus] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.observers()
@@ -120,18 +121,18 @@ func (s *State) RunStatusSignal() *Value[RunStatus] {
 		o.shown = s.runStatusNow()
 	}
 	if o.run == nil {
-		o.run = valueOf(&o.scope, o.shown)
+		o.run = reactive.NewValue(&o.source, o.shown)
 	}
 	return o.run
 }
 
 // CountSignal returns the number of nodes in a status, the end node included, as a signal.
-func (s *State) CountSignal(status Status) *Value[int] {
+func (s *State) CountSignal(status Status) *reactive.Value[int] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.observers()
 	if status >= statusCount {
-		return valueOf(&o.scope, 0)
+		return reactive.NewValue(&o.source, 0)
 	}
 	if o.counters[status] == nil {
 		o.census()
@@ -141,35 +142,29 @@ func (s *State) CountSignal(status Status) *Value[int] {
 				n++
 			}
 		}
-		o.counters[status] = valueOf(&o.scope, n)
+		o.counters[status] = reactive.NewValue(&o.source, n)
 	}
 	return o.counters[status]
 }
 
 // Scope returns the scope of the State's signals, for effects on them and for signals and computeds that go with them. Errors
-// of effects that run because of the State are kept for [Scope.Err]; a Run adds them to [Result.Warnings].
-func (s *State) Scope() *Scope {
+// of effects that run because of the State are kept for [reactive.Scope.Err]; a Run adds them to [Result.Warnings].
+func (s *State) Scope() *reactive.Scope {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &s.observers().scope
+	return s.observers().source.Scope()
 }
 
 // Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
-// [Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
+// [reactive.Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
 // State itself goes on.
 func (s *State) Dispose() { s.Scope().Dispose() }
-
-func valueOf[T comparable](sc *Scope, x T) *Value[T] {
-	v := &Value[T]{}
-	v.init(sc, x, func(a, b T) bool { return a == b })
-	return v
-}
 
 // observers returns what there is of signals, and makes it first.
 func (s *State) observers() *observers {
 	if s.obs == nil {
 		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}, undo: map[Ref]uint64{}}
-		o.scope.feed = o.bring
+		o.source.Init(o.publish)
 		o.lastRun = s.runStatusNow()
 		o.shown = o.lastRun
 		if end := s.plan.end; end != noRef {
@@ -345,7 +340,7 @@ func (o *observers) markDirty(n *nodeSignals) {
 func (o *observers) pend() {
 	if !o.pending && !o.closed {
 		o.pending = true
-		o.scope.asked.Store(true)
+		o.source.Announce()
 	}
 }
 
@@ -380,52 +375,38 @@ func (o *observers) count(r Ref, to Status) {
 	}
 }
 
-// bring brings what was noted into the scope, whose lock is held. The values are set and committed under the State's lock too,
-// so that a signal that is made at the same time shows either what they show before or what they show after. Nobody waits for
-// the State's lock while dependents are notified: there may be many.
-func (o *observers) bring() {
-	o.scope.commit() // what callbacks have written: not under the State's lock, since an equality may be the host's
+// publish brings what was noted into the signals. The values are committed under the State's lock, so that a signal that is made at
+// the same time shows either what they show before or what they show after.
+func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
-	if o.scope.disposed.Load() {
+	defer o.st.mu.Unlock()
+	if p.Disposed() {
 		o.closed, o.pending, o.dirty, o.undo = true, false, nil, nil
 	}
 	if o.pending {
-		o.show()
-		o.scope.commit()
+		o.show(p)
+		p.Commit()
 	}
-	o.st.mu.Unlock()
-	for _, n := range o.changed {
-		o.scope.notify(n)
-	}
-	clear(o.changed)
-	o.changed = o.changed[:0]
 }
 
 // show makes the shown point the one that the State is at.
-func (o *observers) show() {
+func (o *observers) show(p *reactive.Publication) {
 	o.pending = false
 	for _, n := range o.dirty {
 		n.dirty = false
 		v := o.view(n)
-		bringValue(o, n.status, v.status)
-		bringValue(o, n.ready, v.ready)
-		bringValue(o, n.blocked, v.blocked)
+		reactive.Publish(p, n.status, v.status)
+		reactive.Publish(p, n.ready, v.ready)
+		reactive.Publish(p, n.blocked, v.blocked)
 	}
 	clear(o.dirty)
 	o.dirty = o.dirty[:0]
 	clear(o.undo)
 	o.shown = o.lastRun
-	bringValue(o, o.run, o.shown)
-	bringValue(o, o.work, o.workCount)
+	reactive.Publish(p, o.run, o.shown)
+	reactive.Publish(p, o.work, o.workCount)
 	for status, counter := range o.counters {
-		bringValue(o, counter, o.counts[status])
-	}
-}
-
-// bringValue sets a signal, unless nobody has asked for it.
-func bringValue[T any](o *observers, v *Value[T], x T) {
-	if v != nil && v.write(x) {
-		o.changed = append(o.changed, &v.node)
+		reactive.Publish(p, counter, o.counts[status])
 	}
 }
 
@@ -461,7 +442,7 @@ func (s *State) unlock() {
 		o.noteWork()
 	}
 	s.mu.Unlock()
-	if o != nil && o.scope.asked.Load() {
-		o.scope.serve()
+	if o != nil {
+		o.source.Deliver()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // A sight is what somebody has read of a State's signals. What was not read is nil, or missing.
@@ -91,7 +92,7 @@ func (p *point) shows(s *sight) bool {
 }
 
 // look reads signals of the State in random order, each with a chance of one in every; between them something may happen.
-func look(rng *rand.Rand, st *kahn.State, r kahn.Reader, n, every int, between func()) *sight {
+func look(rng *rand.Rand, st *kahn.State, r reactive.Reader, n, every int, between func()) *sight {
 	s := &sight{nodes: make([]nodeSight, n), counts: map[kahn.Status]int{}}
 	reads := []func(){func() { x := st.RunStatusSignal().Get(r); s.run = &x }}
 	for i := range n {
@@ -206,7 +207,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 		var now []*sight // by somebody outside, when nothing went on
 		var nowAt []int  // after how many transitions
 		var sights []*sight
-		callback := func(w kahn.Writer) {
+		callback := func(w reactive.Writer) {
 			sights = append(sights, look(rng, st, w, n, 1+rng.IntN(12), func() {
 				if rng.IntN(5) == 0 {
 					h.drive()
@@ -223,33 +224,33 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 				initial = append(initial, kahn.Change{Ref: r, To: kahn.Ready})
 			}
 		}
-		var effects []*kahn.Effect
+		var effects []*reactive.Effect
 		for step := 0; !st.Done() && !disposed && step < 2000; step++ {
 			switch rng.IntN(12) {
 			case 0:
-				e, err := kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+				e, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 					callback(w)
 					if rng.IntN(4) == 0 {
 						w.OnCleanup(callback)
 					}
 					if rng.IntN(6) == 0 {
-						_, _ = kahn.NewEffect(w, callback)
+						_, _ = reactive.NewEffect(w, callback)
 					}
 				})
 				require.NoError(t, err)
 				effects = append(effects, e)
 			case 1:
-				_ = kahn.Batch(st.Scope(), callback)
+				_ = reactive.Batch(st.Scope(), callback)
 			case 4:
-				_ = kahn.Batch(st.Scope(), func(w kahn.Writer) {
+				_ = reactive.Batch(st.Scope(), func(w reactive.Writer) {
 					now, nowAt = append(now, look(rng, st, w, n, 1+rng.IntN(12), func() {})), append(nowAt, len(kahn.Changes(st)))
 				})
 			case 2:
-				seen := kahn.NewComputed(st.Scope(), func(r kahn.Reader) int {
+				seen := reactive.NewComputed(st.Scope(), func(r reactive.Reader) int {
 					sights = append(sights, look(rng, st, r, n, 4, func() {}))
 					return len(sights)
 				})
-				effects = append(effects, effect(t, st.Scope(), func(w kahn.Writer) { seen.Get(w) }))
+				effects = append(effects, effect(t, st.Scope(), func(w reactive.Writer) { seen.Get(w) }))
 			case 3:
 				if len(effects) > 3 {
 					effects[rng.IntN(len(effects))].Dispose()
@@ -297,7 +298,7 @@ func TestCountsInTheMiddle(t *testing.T) {
 	_, st := stateOf(t, &g)
 	ready := st.CountSignal(kahn.Ready)
 	var seen []map[kahn.Status]int
-	effect(t, st.Scope(), func(w kahn.Writer) {
+	effect(t, st.Scope(), func(w reactive.Writer) {
 		if len(seen) == 0 {
 			_, ok := st.Next()
 			require.True(t, ok)
@@ -323,7 +324,7 @@ func TestScopeOfAStateDisposed(t *testing.T) {
 		synctest.Wait()
 		st := run.State()
 		status := st.StatusSignal(0)
-		effect(t, st.Scope(), func(w kahn.Writer) { status.Get(w) })
+		effect(t, st.Scope(), func(w reactive.Writer) { status.Get(w) })
 		st.Scope().Dispose()
 		close(release)
 		res, err := run.Wait()

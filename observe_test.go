@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // randomGraph returns n nodes with up to three predecessors each, all with the default rule.
@@ -34,13 +35,13 @@ func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 }
 
 // naive are the computeds that one writes first: over the statuses of all predecessors.
-func naive(plan *kahn.Plan, st *kahn.State, r kahn.Ref) (ready, blocked *kahn.Computed[bool]) {
-	var preds []*kahn.Value[kahn.Status]
+func naive(plan *kahn.Plan, st *kahn.State, r kahn.Ref) (ready, blocked *reactive.Computed[bool]) {
+	var preds []*reactive.Value[kahn.Status]
 	for e := range st.Inputs(r) {
 		p, _ := plan.Ref(e.From)
 		preds = append(preds, st.StatusSignal(p))
 	}
-	ready = kahn.NewComputed(st.Scope(), func(r kahn.Reader) bool {
+	ready = reactive.NewComputed(st.Scope(), func(r reactive.Reader) bool {
 		some := len(preds) == 0
 		for _, p := range preds {
 			status := p.Get(r)
@@ -51,8 +52,8 @@ func naive(plan *kahn.Plan, st *kahn.State, r kahn.Ref) (ready, blocked *kahn.Co
 		}
 		return some // a node whose inputs were all skipped is skipped
 	})
-	blocked = kahn.NewComputed(st.Scope(), func(r kahn.Reader) bool {
-		return slices.ContainsFunc(preds, func(p *kahn.Value[kahn.Status]) bool {
+	blocked = reactive.NewComputed(st.Scope(), func(r reactive.Reader) bool {
+		return slices.ContainsFunc(preds, func(p *reactive.Value[kahn.Status]) bool {
 			status := p.Get(r)
 			return status == kahn.Failed || status == kahn.Aborted || status == kahn.Cancelled
 		})
@@ -87,7 +88,7 @@ func TestObservedState(t *testing.T) {
 			for r := range plan.Declared() {
 				ready, blocked := st.ReadySignal(r), st.BlockedSignal(r)
 				naiveReady, naiveBlocked := naive(plan, st, r)
-				effect(t, st.Scope(), func(w kahn.Writer) {
+				effect(t, st.Scope(), func(w reactive.Writer) {
 					got := [2]bool{ready.Get(w), blocked.Get(w)}
 					if want := [2]bool{naiveReady.Get(w), naiveBlocked.Get(w)}; got != want {
 						t.Errorf("seed %d, node %s: ready, blocked %v, naively %v", seed, plan.ID(r), got, want)
@@ -123,8 +124,8 @@ func TestObservedState(t *testing.T) {
 				g.Add(kahn.Node{ID: "join"})
 				plan, st := stateOf(t, &g)
 				join := ref(t, plan, "join")
-				_, ready := observe(t, st.Scope(), st.ReadySignal(join))
-				_, blocked := observe(t, st.Scope(), st.BlockedSignal(join))
+				ready := observe(t, st, st.ReadySignal(join))
+				blocked := observe(t, st, st.BlockedSignal(join))
 				before := st.EdgeVisits()
 				for i := range d {
 					task, ok := st.Next()
@@ -137,11 +138,11 @@ func TestObservedState(t *testing.T) {
 				}
 				require.Equal(t, int64(d), st.EdgeVisits()-before)
 				if fail < 0 {
-					require.Equal(t, []bool{false, true}, ready.seen)
-					require.Equal(t, []bool{false}, blocked.seen)
+					require.Equal(t, []bool{false, true}, *ready)
+					require.Equal(t, []bool{false}, *blocked)
 				} else {
-					require.Equal(t, []bool{false}, ready.seen)
-					require.Equal(t, []bool{false, true}, blocked.seen)
+					require.Equal(t, []bool{false}, *ready)
+					require.Equal(t, []bool{false, true}, *blocked)
 				}
 				status := st.StatusSignal(join)
 				require.Equal(t, st.Status(join), status.Load())
@@ -211,7 +212,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 	a, b, c := ref(t, plan, "n0"), ref(t, plan, "n1"), ref(t, plan, "n2")
 	status := st.StatusSignal(a)
 	var seen []string
-	effect(t, st.Scope(), func(w kahn.Writer) {
+	effect(t, st.Scope(), func(w reactive.Writer) {
 		if status.Get(w) == kahn.Running { // the State moves on inside the effect
 			require.NoError(t, st.Settle(kahn.Token{Ref: a, Attempt: 1}, completed))
 			task, ok := st.Next()
@@ -230,7 +231,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 	plan, st = stateOf(t, chainGraph(3)) // the same with signals that are made when the State has moved on
 	a, b, c = ref(t, plan, "n0"), ref(t, plan, "n1"), ref(t, plan, "n2")
 	status, seen = st.StatusSignal(a), nil
-	effect(t, st.Scope(), func(w kahn.Writer) {
+	effect(t, st.Scope(), func(w reactive.Writer) {
 		if status.Get(w) != kahn.Running {
 			return
 		}
@@ -239,7 +240,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 		require.True(t, ok)
 		seen = append(seen, fmt.Sprint(status.Get(w), st.StatusSignal(b).Get(w), st.ReadySignal(b).Get(w), st.StatusSignal(c).Get(w),
 			st.CountSignal(kahn.Running).Get(w), st.CountSignal(kahn.Completed).Get(w)))
-		effect(t, w, func(w kahn.Writer) {
+		effect(t, w, func(w reactive.Writer) {
 			seen = append(seen, fmt.Sprint(st.StatusSignal(b).Get(w), st.StatusSignal(c).Get(w)))
 		})
 	})
@@ -257,7 +258,7 @@ func TestEffectsDriveAChain(t *testing.T) {
 	const n = 20_000
 	plan, st := stateOf(t, chainGraph(n))
 	for r := range plan.Declared() {
-		effect(t, st.Scope(), func(w kahn.Writer) {
+		effect(t, st.Scope(), func(w reactive.Writer) {
 			if st.ReadySignal(r).Get(w) {
 				task, ok := st.Next()
 				if !ok || task.Ref != r {
@@ -279,7 +280,7 @@ func TestStateDispose(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	a := ref(t, plan, "n0")
 	status, runs := st.StatusSignal(a), 0
-	effect(t, st.Scope(), func(w kahn.Writer) {
+	effect(t, st.Scope(), func(w reactive.Writer) {
 		runs++
 		if status.Get(w) == kahn.Running {
 			st.Dispose()
@@ -294,8 +295,8 @@ func TestStateDispose(t *testing.T) {
 	require.Equal(t, kahn.Running, status.Load())
 	require.Equal(t, kahn.Completed, st.Status(a))
 	require.True(t, st.Done())
-	_, err := kahn.NewEffect(st.Scope(), func(kahn.Writer) {})
-	require.ErrorIs(t, err, kahn.ErrDisposed)
+	_, err := reactive.NewEffect(st.Scope(), func(reactive.Writer) {})
+	require.ErrorIs(t, err, reactive.ErrDisposed)
 	require.Equal(t, kahn.Aborted, st.StatusSignal(ref(t, plan, "n2")).Load(), "what is asked for later shows what is then")
 }
 
@@ -333,7 +334,7 @@ func TestObservedRun(t *testing.T) {
 		require.False(t, ok)
 		st.AbortAll()
 		for r, id := range plan.Declared() {
-			effect(t, st.Scope(), func(w kahn.Writer) {
+			effect(t, st.Scope(), func(w reactive.Writer) {
 				if status := st.StatusSignal(r).Get(w); status < kahn.Running {
 					return
 				}
@@ -350,7 +351,7 @@ func TestObservedRun(t *testing.T) {
 		for range 3 {
 			wg.Go(func() {
 				for {
-					e, err := kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+					e, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 						sum := 0
 						for status := kahn.Idle; status <= kahn.Aborted; status++ {
 							sum += st.CountSignal(status).Get(w)
@@ -359,7 +360,7 @@ func TestObservedRun(t *testing.T) {
 							t.Errorf("%d nodes", sum)
 						}
 					})
-					if errors.Is(err, kahn.ErrDisposed) {
+					if errors.Is(err, reactive.ErrDisposed) {
 						return
 					}
 					e.Dispose()
@@ -406,18 +407,18 @@ func TestEffectsOfARun(t *testing.T) {
 			require.NoError(t, err)
 			st := run.State()
 			goexits := 0
-			effect(t, st.Scope(), func(w kahn.Writer) {
+			effect(t, st.Scope(), func(w reactive.Writer) {
 				if st.StatusSignal(0).Get(w) == kahn.Completed {
 					panic(errTest)
 				}
 			})
-			effect(t, st.Scope(), func(w kahn.Writer) {
+			effect(t, st.Scope(), func(w reactive.Writer) {
 				if st.StatusSignal(0).Get(w) == kahn.Completed {
 					goexits++
 					runtime.Goexit()
 				}
 			})
-			effect(t, st.Scope(), func(w kahn.Writer) {
+			effect(t, st.Scope(), func(w reactive.Writer) {
 				if st.RunStatusSignal().Get(w).Terminal() && stuck {
 					<-release
 				}
@@ -439,3 +440,20 @@ func TestEffectsOfARun(t *testing.T) {
 		}
 	})
 }
+
+func effect(t testing.TB, in reactive.Owner, f func(reactive.Writer)) *reactive.Effect {
+	t.Helper()
+	e, err := reactive.NewEffect(in, f)
+	require.NoError(t, err)
+	return e
+}
+
+// observe makes an effect that writes down every value of v.
+func observe(t testing.TB, st *kahn.State, v *reactive.Value[bool]) *[]bool {
+	t.Helper()
+	seen := new([]bool)
+	effect(t, st.Scope(), func(w reactive.Writer) { *seen = append(*seen, v.Get(w)) })
+	return seen
+}
+
+var errTest = errors.New("test")

@@ -214,8 +214,7 @@ func (r *Run) flushSignals() {
 		}
 	}()
 	for more := true; more; {
-		o.scope.mu.Lock()
-		o.scope.answer()
+		o.source.DeliverAll()
 		s.mu.Lock()
 		if more = o.pending; !more {
 			o.flushing = false
@@ -243,10 +242,10 @@ func (r *Run) observed(grace time.Duration) error {
 		select {
 		case <-idle:
 		case <-timer.C:
-			return errors.Join(o.scope.Err(), errStuckEffect)
+			return errors.Join(o.source.Scope().Err(), errStuckEffect)
 		}
 	}
-	return o.scope.Err()
+	return o.source.Scope().Err()
 }
 
 var errStuckEffect = errors.New("effects: still busy after the run's end and its grace")

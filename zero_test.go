@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // Zero values that a host can make are of use, or are refused with an error.
@@ -16,7 +17,7 @@ func TestZeroValues(t *testing.T) {
 		&kahn.Result{}, &kahn.NodeResult{}, &kahn.Snapshot{}, &kahn.Graph{}, &kahn.Event{}, &kahn.Runner{}, &kahn.Cause{}, &kahn.SkipReason{},
 		&kahn.IdempotencyStore{}, &kahn.NodeError{}, &kahn.RunError{}, &kahn.UpstreamError{}, &kahn.PanicError{}, &kahn.GraphError{},
 		&kahn.CycleError{}, &kahn.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &kahn.GapError{},
-		&kahn.AssertionError{}, &kahn.TestSummary{}, &kahn.Scope{}, kahn.Retry{}, kahn.Join(0), kahn.Violation{},
+		&kahn.AssertionError{}, &kahn.TestSummary{}, &reactive.Scope{}, kahn.Retry{}, kahn.Join(0), kahn.Violation{},
 		&kahn.GraphError{Problems: []error{nil}}, &kahn.RunError{Errs: []error{nil}}, &kahn.MapError{Errs: []error{nil}},
 	} {
 		rv := reflect.ValueOf(v)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // signals measures the reactive layer: what a node costs in a State that is driven by hand, when nobody observes it and when
@@ -53,16 +54,16 @@ func signals(out io.Writer, rounds int, target time.Duration) error {
 			})/float64(w*h))
 		}
 	}
-	sc := new(kahn.Scope)
-	s := kahn.NewSignal(sc, 0)
-	c := kahn.NewComputed(sc, func(r kahn.Reader) int { return s.Get(r) + 1 })
+	sc := new(reactive.Scope)
+	s := reactive.NewSignal(sc, 0)
+	c := reactive.NewComputed(sc, func(r reactive.Reader) int { return s.Get(r) + 1 })
 	row("Store, no observers", timed(target, func(n int) {
 		for i := range n {
 			_ = s.Store(-i)
 		}
 	}))
 	row("Set in a batch, no observers", timed(target, func(n int) {
-		_ = kahn.Batch(sc, func(w kahn.Writer) {
+		_ = reactive.Batch(sc, func(w reactive.Writer) {
 			for i := range n {
 				s.Set(w, i)
 			}
@@ -103,16 +104,16 @@ func timed(target time.Duration, f func(n int)) float64 {
 }
 
 // grid is w chains of h computeds from one signal, with an effect at the end of each.
-func grid(w, h int) (*kahn.Signal[int], error) {
-	sc := new(kahn.Scope)
-	source := kahn.NewSignal(sc, 0)
+func grid(w, h int) (*reactive.Signal[int], error) {
+	sc := new(reactive.Scope)
+	source := reactive.NewSignal(sc, 0)
 	for range w {
-		last := kahn.NewComputed(sc, func(r kahn.Reader) int { return source.Get(r) + 1 })
+		last := reactive.NewComputed(sc, func(r reactive.Reader) int { return source.Get(r) + 1 })
 		for range h - 1 {
 			from := last
-			last = kahn.NewComputed(sc, func(r kahn.Reader) int { return from.Get(r) + 1 })
+			last = reactive.NewComputed(sc, func(r reactive.Reader) int { return from.Get(r) + 1 })
 		}
-		if _, err := kahn.NewEffect(sc, func(w kahn.Writer) { last.Get(w) }); err != nil {
+		if _, err := reactive.NewEffect(sc, func(w reactive.Writer) { last.Get(w) }); err != nil {
 			return nil, err
 		}
 	}
@@ -143,7 +144,7 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 		if observed {
 			for ref := range plan.Declared() {
 				ready := st.ReadySignal(ref)
-				if _, err := kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+				if _, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 					if ready.Get(w) {
 						flips++
 					}
@@ -170,14 +171,14 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 func naiveRun(s *shape, observed bool) (func() error, error) {
 	in := s.predecessors()
 	return func() error {
-		sc := new(kahn.Scope)
-		status := make([]*kahn.Signal[kahn.Status], s.n)
-		ready := make([]*kahn.Computed[bool], s.n)
+		sc := new(reactive.Scope)
+		status := make([]*reactive.Signal[kahn.Status], s.n)
+		ready := make([]*reactive.Computed[bool], s.n)
 		var queue []int
 		for i := range s.n {
-			status[i] = kahn.NewSignal(sc, kahn.Idle)
+			status[i] = reactive.NewSignal(sc, kahn.Idle)
 			preds := in.row(i)
-			ready[i] = kahn.NewComputed(sc, func(r kahn.Reader) bool {
+			ready[i] = reactive.NewComputed(sc, func(r reactive.Reader) bool {
 				for _, p := range preds {
 					if st := status[p].Get(r); st != kahn.Completed && st != kahn.Skipped {
 						return false
@@ -188,7 +189,7 @@ func naiveRun(s *shape, observed bool) (func() error, error) {
 			if !observed {
 				continue
 			}
-			if _, err := kahn.NewEffect(sc, func(w kahn.Writer) {
+			if _, err := reactive.NewEffect(sc, func(w reactive.Writer) {
 				if ready[i].Get(w) {
 					queue = append(queue, i)
 				}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // hub drives a State by its signals. Its effects run inside the calls of deliver, on the goroutine of coordinate, so that it
@@ -46,7 +47,7 @@ func (h *hub) coordinate() error {
 	if err := h.abortInVain("publish", "audit"); err != nil {
 		return err
 	}
-	if _, err := h.st.RunStatusSignal().Subscribe(h.st.Scope(), func(_ kahn.Writer, s kahn.RunStatus) { h.ended = s }); err != nil {
+	if _, err := h.st.RunStatusSignal().Subscribe(h.st.Scope(), func(_ reactive.Writer, s kahn.RunStatus) { h.ended = s }); err != nil {
 		return err
 	}
 	for !h.ended.Terminal() {
@@ -62,7 +63,7 @@ func (h *hub) coordinate() error {
 // observe makes the effect that turns the status of a node into what is to be done with its call.
 func (h *hub) observe(ref kahn.Ref) error {
 	id, status := h.plan.ID(ref), h.st.StatusSignal(ref)
-	_, err := kahn.NewEffect(h.st.Scope(), func(w kahn.Writer) {
+	_, err := reactive.NewEffect(h.st.Scope(), func(w reactive.Writer) {
 		s := status.Get(w)
 		switch s.CallAction() {
 		case kahn.CallStart:
@@ -90,7 +91,7 @@ func (h *hub) observe(ref kahn.Ref) error {
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)
-	_, err := h.st.BlockedSignal(b).Subscribe(h.st.Scope(), func(_ kahn.Writer, is bool) {
+	_, err := h.st.BlockedSignal(b).Subscribe(h.st.Scope(), func(_ reactive.Writer, is bool) {
 		if is && !h.st.Status(x).Terminal() {
 			if err := h.st.AbortNode(x, kahn.CauseAbortAll); err != nil {
 				panic(err) // the effect's error

@@ -55,18 +55,24 @@ func TestPlantedBugs(t *testing.T) {
 	for _, b := range signalBugs {
 		bugs = append(bugs, plant.Bug{File: b.file, Old: b.old, New: b.new})
 	}
-	binary := filepath.Join(t.TempDir(), "root.test")
-	require.NoError(t, plant.Build(t.Context(), root, root, bugs, binary))
-	tests := []string{signalTests}
+	folder := filepath.Join(root, "reactive")
+	inRoot, inReactive := filepath.Join(t.TempDir(), "root.test"), filepath.Join(t.TempDir(), "reactive.test")
+	require.NoError(t, plant.Build(t.Context(), root, root, bugs, inRoot))
+	require.NoError(t, plant.Build(t.Context(), root, folder, bugs, inReactive))
+	passes := func(binary, pkg, tests string) {
+		text, err := plant.Command(t.Context(), binary, pkg, -1, "-test.run="+tests).CombinedOutput()
+		require.NoError(t, err, "without a bug: %s", text)
+	}
+	tests := []string{observedTests}
 	for _, e := range mustKill {
 		tests = append(tests, e.tests())
 	}
-	text, err := plant.Command(t.Context(), binary, root, -1, "-test.run="+strings.Join(tests, "|")).CombinedOutput()
-	require.NoError(t, err, "without a bug: %s", text)
+	passes(inRoot, root, strings.Join(tests, "|"))
+	passes(inReactive, folder, reactiveTests)
 	for i, e := range mustKill {
 		t.Run(e.File+" "+e.Func, func(t *testing.T) {
 			t.Parallel()
-			text, err := plant.Command(t.Context(), binary, root, i, "-test.timeout=20s", "-test.failfast", "-test.run="+e.tests()).CombinedOutput()
+			text, err := plant.Command(t.Context(), inRoot, root, i, "-test.timeout=20s", "-test.failfast", "-test.run="+e.tests()).CombinedOutput()
 			require.Error(t, err, "%s passes with\n%s", e.tests(), format(e.Bug))
 			require.Regexp(t, "--- FAIL|panic: |fatal error: ", string(text))
 		})
@@ -74,7 +80,11 @@ func TestPlantedBugs(t *testing.T) {
 	for i, b := range signalBugs {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			b.mustBeFound(t, binary, len(mustKill)+i)
+			if b.within() {
+				b.mustBeFound(t, inReactive, folder, reactiveTests, len(mustKill)+i)
+			} else {
+				b.mustBeFound(t, inRoot, root, observedTests, len(mustKill)+i)
+			}
 		})
 	}
 }

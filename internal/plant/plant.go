@@ -13,6 +13,7 @@ import (
 	"go/token"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,9 +21,9 @@ import (
 	"strings"
 )
 
-// Bug is a piece of text in a function of the root package, and what stands there instead while the bug is at work.
+// Bug is a piece of text in a function, and what stands there instead while the bug is at work.
 type Bug struct {
-	File string
+	File string // from the root of the repository: in the root package or in one of its module
 	Func string // a function, or a method as Type.Method; may be empty if Old occurs once in the file
 	Old  string
 	New  string
@@ -40,10 +41,10 @@ func (b Bug) String() string {
 // variable is the environment variable that holds the number of the bug that is at work, counted from 1.
 const variable = "KAHN_PLANTED_BUG"
 
-// The file that the overlay adds to the root package.
+// The file that the overlay adds to a package.
 const (
 	switchFile   = "planted_bug.go"
-	switchSource = `package kahn
+	switchSource = `package %s
 
 import (
 	"os"
@@ -64,8 +65,8 @@ func (e *CompileError) Error() string {
 	return fmt.Sprintf("%d of the planted bugs do not compile:\n%s", len(e.Bugs), e.Text)
 }
 
-// Build compiles the tests of the package in the folder pkg, with all bugs planted in the root package of the repository
-// in the folder root, into the file binary. The error is a *CompileError if it is for certain bugs that they do not compile.
+// Build compiles the tests of the package in the folder pkg, with all bugs planted in the repository in the
+// folder root, into the file binary. The error is a *CompileError if it is for certain bugs that they do not compile.
 func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "plant")
 	if err != nil {
@@ -82,11 +83,12 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 	}
 	replace := map[string]string{}
 	write := func(name, text string) {
-		broken := filepath.Join(dir, name)
+		broken := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		err = errors.Join(err, os.WriteFile(broken, []byte(text), 0o600))
 		replace[filepath.Join(root, name)] = broken
 	}
-	lines := map[string][]int{} // by file: the bug that each line belongs to, or -1
+	lines := map[string][]int{}     // by file: the bug that each line belongs to, or -1
+	packages := map[string]string{} // by folder: its package
 	for name, planted := range files {
 		source, e := os.ReadFile(filepath.Join(root, name))
 		if e != nil {
@@ -96,11 +98,12 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		if e != nil {
 			return e
 		}
-		lines[name] = text.owner
+		lines[path.Base(name)] = text.owner
 		write(name, text.String())
+		packages[path.Dir(name)] = text.pkg
 	}
-	if len(bugs) > 0 {
-		write(switchFile, switchSource)
+	for dir, name := range packages {
+		write(path.Join(dir, switchFile), fmt.Sprintf(switchSource, name))
 	}
 	description, e := json.Marshal(map[string]any{"Replace": replace})
 	overlay := filepath.Join(dir, "overlay.json")
@@ -151,6 +154,7 @@ func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *
 type text struct {
 	strings.Builder
 	owner []int
+	pkg   string
 }
 
 func (t *text) write(s string, owner int) {
@@ -172,7 +176,7 @@ func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, done := new(text), 0
+	out, done := &text{pkg: file.Name.Name}, 0
 	offset := func(p token.Pos) int { return fset.Position(p).Offset }
 	found := map[int]bool{}
 	for _, d := range file.Decls {

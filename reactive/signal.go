@@ -1,4 +1,4 @@
-package kahn
+package reactive
 
 import (
 	"context"
@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Value is a value that changes and can be observed. A [Signal] is one that its holder can set; those of a [State] are set by
-// the run.
+// Value is a value that changes and can be observed. A [Signal] is one that its holder can set; those of a [Source] are set
+// by what it shows.
 //
 // Load is for the outside; Get and Peek are for callbacks, which have a tracker.
 type Value[T any] struct {

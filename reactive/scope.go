@@ -1,10 +1,12 @@
-package kahn
+package reactive
 
 import (
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Scope holds signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be
@@ -59,8 +61,10 @@ const (
 	maxLate   = 16      // errors that are kept for Err
 )
 
-// Errors of the reactive layer.
+// Errors of this package.
 var (
+	// ErrCycle: a computed depends on itself.
+	ErrCycle = errors.New("cycle")
 	// ErrEffectLoop: effects keep changing what they depend on.
 	ErrEffectLoop = errors.New("effects do not come to rest")
 	// ErrDisposed: the scope or the effect has been disposed of.
@@ -193,7 +197,7 @@ func (sc *Scope) Dispose() {
 }
 
 // Err returns and forgets the errors of effects that no caller was told: those of effects that ran because of a
-// [State], and of cleanups after a Dispose. It keeps a handful.
+// [Source], and of cleanups after a Dispose. It keeps a handful.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
@@ -415,6 +419,10 @@ func (sc *Scope) callHooks() {
 	}
 }
 
+// PanicError is the error of a callback that has panicked: the value, in the field Value, and the Stack of its goroutine, as
+// runtime/debug.Stack returns it. It unwraps to the value if that is an error.
+type PanicError = foreign.PanicError
+
 // caught turns what a callback panicked with into an error. What passes through several callbacks stays what it was.
 func caught(v any) error {
 	switch v := v.(type) {
@@ -423,5 +431,8 @@ func caught(v any) error {
 	case *misuse:
 		return v
 	}
-	return newPanicError(v)
+	if err, ok := v.(error); ok {
+		v = foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
+	}
+	return foreign.NewPanicError(v)
 }

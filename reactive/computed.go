@@ -1,4 +1,4 @@
-package kahn
+package reactive
 
 import (
 	"context"

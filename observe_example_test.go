@@ -4,28 +4,8 @@ import (
 	"fmt"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
-
-// Signals, a computed and an effect, on their own.
-func ExampleScope() {
-	sc := new(kahn.Scope)
-	price, count := kahn.NewSignal(sc, 3), kahn.NewSignal(sc, 2)
-	total := kahn.NewComputed(sc, func(r kahn.Reader) int { return price.Get(r) * count.Get(r) })
-	shown, err := kahn.NewEffect(sc, func(w kahn.Writer) { fmt.Println("total", total.Get(w)) })
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = kahn.Batch(sc, func(w kahn.Writer) {
-		price.Set(w, 4)
-		count.Set(w, 5)
-	})
-	shown.Dispose()
-	_ = price.Store(100)
-	// Output:
-	// total 6
-	// total 20
-}
 
 // A coordinator of its own: effects on the status of nodes begin them, and a failure cascades before the call that reports it
 // returns.
@@ -50,7 +30,7 @@ func ExampleState_StatusSignal() {
 	var calls []kahn.Task // on their way
 	for ref, id := range plan.Declared() {
 		status := st.StatusSignal(ref)
-		_, err := kahn.NewEffect(st.Scope(), func(w kahn.Writer) {
+		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 			switch status.Get(w).CallAction() {
 			case kahn.CallStart:
 				if task, err := st.Begin(ref); err == nil {

@@ -1,4 +1,4 @@
-package kahn_test
+package reactive_test
 
 import (
 	"errors"
@@ -10,28 +10,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // TestEffects goes on with the list of TestSignals.
 func TestEffects(t *testing.T) {
 	t.Run("30 self-cycle", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		var c *kahn.Computed[int]
-		c = kahn.NewComputed(sc, func(r kahn.Reader) int { return c.Get(r) + 1 })
+		sc := new(reactive.Scope)
+		var c *reactive.Computed[int]
+		c = reactive.NewComputed(sc, func(r reactive.Reader) int { return c.Get(r) + 1 })
 		withTimeout(t, func() {
 			_, err := c.Load()
-			require.ErrorIs(t, err, kahn.ErrCycle)
-			_, err = kahn.NewEffect(sc, func(w kahn.Writer) { c.Get(w) })
-			require.ErrorIs(t, err, kahn.ErrCycle)
+			require.ErrorIs(t, err, reactive.ErrCycle)
+			_, err = reactive.NewEffect(sc, func(w reactive.Writer) { c.Get(w) })
+			require.ErrorIs(t, err, reactive.ErrCycle)
 		})
 	})
 	t.Run("31 cycle of four", func(t *testing.T) {
 		for _, peek := range []bool{false, true} {
-			sc := new(kahn.Scope)
-			var ring [4]*kahn.Computed[int]
+			sc := new(reactive.Scope)
+			var ring [4]*reactive.Computed[int]
 			for i := range ring {
-				ring[i] = kahn.NewComputed(sc, func(r kahn.Reader) int {
+				ring[i] = reactive.NewComputed(sc, func(r reactive.Reader) int {
 					if next := ring[(i+1)%4]; peek {
 						return next.Peek(r)
 					} else {
@@ -42,17 +42,17 @@ func TestEffects(t *testing.T) {
 			withTimeout(t, func() {
 				for _, c := range ring {
 					_, err := c.Load()
-					require.ErrorIs(t, err, kahn.ErrCycle)
+					require.ErrorIs(t, err, reactive.ErrCycle)
 				}
 			})
 		}
 	})
 	t.Run("32 recovered cycle is no dependency", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
 		calls := 0
-		var c *kahn.Computed[int]
-		c = kahn.NewComputed(sc, func(r kahn.Reader) int {
+		var c *reactive.Computed[int]
+		c = reactive.NewComputed(sc, func(r reactive.Reader) int {
 			calls++
 			func() {
 				defer func() { _ = recover() }()
@@ -66,16 +66,16 @@ func TestEffects(t *testing.T) {
 			require.Equal(t, []int{1, 2}, seen.seen)
 			require.Equal(t, 2, calls)
 			seen.n = 0
-			other := kahn.NewSignal(sc, 0)
+			other := reactive.NewSignal(sc, 0)
 			require.NoError(t, other.Store(1))
 			require.Equal(t, 2, load(t, c))
 			require.Equal(t, 2, calls)
 		})
 	})
 	t.Run("33 panic is cached", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s, other := kahn.NewSignal(sc, 1), kahn.NewSignal(sc, 1)
-		c, p := computed(sc, func(r kahn.Reader) int { s.Get(r); panic("no") })
+		sc := new(reactive.Scope)
+		s, other := reactive.NewSignal(sc, 1), reactive.NewSignal(sc, 1)
+		c, p := computed(sc, func(r reactive.Reader) int { s.Get(r); panic("no") })
 		_, err1 := c.Load()
 		_, err2 := c.Load()
 		require.Error(t, err1)
@@ -90,12 +90,12 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, 2, p.n)
 	})
 	t.Run("34 panic values survive", func(t *testing.T) {
-		sc := new(kahn.Scope)
+		sc := new(reactive.Scope)
 		for _, value := range []any{"text", 42, fmt.Errorf("wrapped: %w", errTest), nil} {
-			c := kahn.NewComputed(sc, func(kahn.Reader) int { panicHere(value); return 0 })
-			d, _ := computed(sc, func(r kahn.Reader) int { return c.Get(r) })
+			c := reactive.NewComputed(sc, func(reactive.Reader) int { panicHere(value); return 0 })
+			d, _ := computed(sc, func(r reactive.Reader) int { return c.Get(r) })
 			_, err := d.Load()
-			var pe *kahn.PanicError
+			var pe *reactive.PanicError
 			require.ErrorAs(t, err, &pe)
 			if value == nil {
 				require.IsType(t, new(runtime.PanicNilError), pe.Value)
@@ -108,19 +108,19 @@ func TestEffects(t *testing.T) {
 		}
 	})
 	t.Run("35 outer computed recovers", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
-		inner, _ := computed(sc, func(r kahn.Reader) int {
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
+		inner, _ := computed(sc, func(r reactive.Reader) int {
 			if s.Get(r) == 0 {
 				panic(errTest)
 			}
 			return s.Get(r)
 		})
-		tries, _ := computed(sc, func(r kahn.Reader) string {
+		tries, _ := computed(sc, func(r reactive.Reader) string {
 			v, err := inner.Try(r)
 			return fmt.Sprint(v, errors.Is(err, errTest))
 		})
-		recovers := kahn.NewComputed(sc, func(r kahn.Reader) (v int) {
+		recovers := reactive.NewComputed(sc, func(r reactive.Reader) (v int) {
 			defer func() {
 				if recover() != nil {
 					v = -1
@@ -136,15 +136,15 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, "5 false", load(t, tries))
 	})
 	t.Run("36 heals when the source changes", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
-		c, _ := computed(sc, func(r kahn.Reader) int {
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
+		c, _ := computed(sc, func(r reactive.Reader) int {
 			if v := s.Get(r); v != 2 {
 				return v
 			}
 			panic(errTest)
 		})
-		d, _ := computed(sc, func(r kahn.Reader) int { return c.Get(r) * 10 })
+		d, _ := computed(sc, func(r reactive.Reader) int { return c.Get(r) * 10 })
 		_, seen := observe(t, sc, d)
 		require.ErrorIs(t, s.Store(2), errTest)
 		_, err := d.Load()
@@ -155,20 +155,20 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, []int{10, 10, 30}, seen.seen, "an error came between the two tens")
 	})
 	t.Run("37 writing inside a computed", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
-		_, err := kahn.NewEffect(sc, func(w kahn.Writer) {
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
+		_, err := reactive.NewEffect(sc, func(w reactive.Writer) {
 			// The compiler refuses s.Set(r, 2), see the planted bugs. A writer from around the computed is caught here.
-			kahn.NewComputed(sc, func(r kahn.Reader) int { s.Set(w, 2); return 0 }).Get(w)
+			reactive.NewComputed(sc, func(r reactive.Reader) int { s.Set(w, 2); return 0 }).Get(w)
 		})
-		require.ErrorIs(t, err, kahn.ErrTracker)
+		require.ErrorIs(t, err, reactive.ErrTracker)
 		require.Equal(t, 1, s.Load())
 	})
 	t.Run("38 Goexit releases the lock", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		exit := atomic.Bool{}
-		c, _ := computed(sc, func(r kahn.Reader) int {
+		c, _ := computed(sc, func(r reactive.Reader) int {
 			v := s.Get(r)
 			if exit.Load() {
 				runtime.Goexit()
@@ -177,7 +177,7 @@ func TestEffects(t *testing.T) {
 		})
 		_, before := observe(t, sc, s)
 		effects := 0
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			s.Get(w)
 			effects++
 			if exit.Load() {
@@ -192,9 +192,9 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, []int{0, 1}, after.seen, "the others run nevertheless")
 		require.Equal(t, 2, effects)
 		withTimeout(t, func() { _, _ = c.Load() })
-		withTimeout(t, func() { _ = kahn.Batch(sc, func(w kahn.Writer) { s.Set(w, 2); runtime.Goexit() }) })
+		withTimeout(t, func() { _ = reactive.Batch(sc, func(w reactive.Writer) { s.Set(w, 2); runtime.Goexit() }) })
 		withTimeout(t, func() {
-			_, _ = kahn.NewEffect(sc, func(w kahn.Writer) { s.Get(w); runtime.Goexit() })
+			_, _ = reactive.NewEffect(sc, func(w reactive.Writer) { s.Get(w); runtime.Goexit() })
 		})
 		exit.Store(false)
 		withTimeout(t, func() {
@@ -206,9 +206,9 @@ func TestEffects(t *testing.T) {
 	})
 
 	t.Run("39 first run is immediate", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) {
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) {
 			s.Set(w, 2)
 			_, p := observe(t, w, s)
 			require.Equal(t, []int{2}, p.seen)
@@ -219,23 +219,23 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, []int{3}, p.seen)
 	})
 	t.Run("40 once per batch", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		a, b := kahn.NewSignal(sc, 1), kahn.NewSignal(sc, 1)
-		sum, _ := computed(sc, func(r kahn.Reader) int { return a.Get(r) + b.Get(r) })
+		sc := new(reactive.Scope)
+		a, b := reactive.NewSignal(sc, 1), reactive.NewSignal(sc, 1)
+		sum, _ := computed(sc, func(r reactive.Reader) int { return a.Get(r) + b.Get(r) })
 		var p probe[int]
-		effect(t, sc, func(w kahn.Writer) { p.see(a.Get(w) + b.Get(w) + sum.Get(w)) })
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) { a.Set(w, 2); b.Set(w, 3); a.Set(w, 4) }))
+		effect(t, sc, func(w reactive.Writer) { p.see(a.Get(w) + b.Get(w) + sum.Get(w)) })
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) { a.Set(w, 2); b.Set(w, 3); a.Set(w, 4) }))
 		require.Equal(t, []int{4, 14}, p.seen)
 	})
 	t.Run("41 cleanup precedes the next run", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
 		var order []string
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			v := s.Get(w)
 			order = append(order, fmt.Sprint("run ", v))
 			if v < 3 {
-				w.OnCleanup(func(kahn.Writer) { order = append(order, fmt.Sprint("clean ", v)) })
+				w.OnCleanup(func(reactive.Writer) { order = append(order, fmt.Sprint("clean ", v)) })
 			}
 		})
 		for v := 2; v < 5; v++ {
@@ -244,10 +244,10 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, "run 1,clean 1,run 2,clean 2,run 3,run 4", strings.Join(order, ","))
 	})
 	t.Run("42 cleanup on dispose once", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
 		cleaned := 0
-		e := effect(t, sc, func(w kahn.Writer) { s.Get(w); w.OnCleanup(func(kahn.Writer) { cleaned++ }) })
+		e := effect(t, sc, func(w reactive.Writer) { s.Get(w); w.OnCleanup(func(reactive.Writer) { cleaned++ }) })
 		require.Zero(t, cleaned)
 		e.Dispose()
 		require.Equal(t, 1, cleaned)
@@ -256,13 +256,13 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, 1, cleaned)
 	})
 	t.Run("43 dispose while running", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		var order []string
-		var e *kahn.Effect
-		e = effect(t, sc, func(w kahn.Writer) {
+		var e *reactive.Effect
+		e = effect(t, sc, func(w reactive.Writer) {
 			v := s.Get(w)
-			w.OnCleanup(func(kahn.Writer) { order = append(order, fmt.Sprint("clean ", v)) })
+			w.OnCleanup(func(reactive.Writer) { order = append(order, fmt.Sprint("clean ", v)) })
 			if v == 1 {
 				e.Dispose()
 			}
@@ -273,12 +273,12 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, "end 0,clean 0,end 1,clean 1", strings.Join(order, ","))
 	})
 	t.Run("44 reads after a self-dispose", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		after, on, off := watched(sc)
 		runs := 0
-		var e *kahn.Effect
-		e = effect(t, sc, func(w kahn.Writer) {
+		var e *reactive.Effect
+		e = effect(t, sc, func(w reactive.Writer) {
 			runs++
 			if s.Get(w) == 1 {
 				e.Dispose()
@@ -292,42 +292,42 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, 2, runs)
 	})
 	t.Run("45 a cleanup that disposes", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		runs := 0
-		var e *kahn.Effect
-		e = effect(t, sc, func(w kahn.Writer) {
+		var e *reactive.Effect
+		e = effect(t, sc, func(w reactive.Writer) {
 			s.Get(w)
 			runs++
-			w.OnCleanup(func(kahn.Writer) { e.Dispose() })
+			w.OnCleanup(func(reactive.Writer) { e.Dispose() })
 		})
 		require.NoError(t, s.Store(1))
 		require.NoError(t, s.Store(2))
 		require.Equal(t, 1, runs)
 	})
 	t.Run("46 a cleanup that writes a dependency", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s, dep := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s, dep := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0)
 		var p probe[int]
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			s.Get(w)
 			p.see(dep.Get(w))
-			w.OnCleanup(func(w kahn.Writer) { dep.Set(w, dep.Peek(w)+1) })
+			w.OnCleanup(func(w reactive.Writer) { dep.Set(w, dep.Peek(w)+1) })
 		})
 		require.NoError(t, s.Store(1))
 		require.Equal(t, []int{0, 1}, p.seen)
 	})
 	t.Run("47 cleanup is batched and untracked", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s, a, b, read := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s, a, b, read := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0)
 		runs := 0
-		e := effect(t, sc, func(w kahn.Writer) {
+		e := effect(t, sc, func(w reactive.Writer) {
 			runs++
 			s.Get(w)
-			w.OnCleanup(func(w kahn.Writer) { a.Set(w, runs); b.Set(w, runs); read.Get(w) })
+			w.OnCleanup(func(w reactive.Writer) { a.Set(w, runs); b.Set(w, runs); read.Get(w) })
 		})
 		var pairs [][2]int
-		effect(t, sc, func(w kahn.Writer) { pairs = append(pairs, [2]int{a.Get(w), b.Get(w)}) })
+		effect(t, sc, func(w reactive.Writer) { pairs = append(pairs, [2]int{a.Get(w), b.Get(w)}) })
 		require.NoError(t, s.Store(1))
 		require.NoError(t, read.Store(1))
 		require.Equal(t, 2, runs)
@@ -335,10 +335,10 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, [][2]int{{0, 0}, {1, 1}, {2, 2}}, pairs)
 	})
 	t.Run("48 panic in the first run", func(t *testing.T) {
-		sc := new(kahn.Scope)
+		sc := new(reactive.Scope)
 		s, on, off := watched(sc)
 		runs := 0
-		e, err := kahn.NewEffect(sc, func(w kahn.Writer) { runs++; s.Get(w); panic(errTest) })
+		e, err := reactive.NewEffect(sc, func(w reactive.Writer) { runs++; s.Get(w); panic(errTest) })
 		require.Nil(t, e)
 		require.ErrorIs(t, err, errTest)
 		require.NoError(t, s.Store(1))
@@ -346,12 +346,12 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, *on, *off)
 	})
 	t.Run("49 a later panic", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		var order []string
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			v := s.Get(w)
-			w.OnCleanup(func(kahn.Writer) { order = append(order, fmt.Sprint("clean ", v)) })
+			w.OnCleanup(func(reactive.Writer) { order = append(order, fmt.Sprint("clean ", v)) })
 			if v == 1 {
 				panic(errTest)
 			}
@@ -363,28 +363,28 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, "run 0,clean 0,clean 1,run 2", strings.Join(order, ","))
 	})
 	t.Run("50 a panic in a cleanup disposes", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		runs, cleaned := 0, 0
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			s.Get(w)
 			runs++
-			w.OnCleanup(func(kahn.Writer) { cleaned++ })
-			w.OnCleanup(func(kahn.Writer) { panic(errTest) })
+			w.OnCleanup(func(reactive.Writer) { cleaned++ })
+			w.OnCleanup(func(reactive.Writer) { panic(errTest) })
 		})
 		require.ErrorIs(t, s.Store(1), errTest)
 		require.NoError(t, s.Store(2))
 		require.Equal(t, []int{1, 1}, []int{runs, cleaned})
-		e := effect(t, sc, func(w kahn.Writer) { w.OnCleanup(func(kahn.Writer) { panic(errTest) }) })
+		e := effect(t, sc, func(w reactive.Writer) { w.OnCleanup(func(reactive.Writer) { panic(errTest) }) })
 		e.Dispose()
 		require.ErrorIs(t, sc.Err(), errTest, "Dispose has nobody to tell")
 		require.NoError(t, sc.Err())
 	})
 	t.Run("51 self-writing effect converges", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		runs := 0
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			runs++
 			if v := s.Get(w); v%10 != 0 || v == 0 {
 				s.Set(w, v+1)
@@ -397,11 +397,11 @@ func TestEffects(t *testing.T) {
 	})
 	t.Run("52 endless loop hits the cap", func(t *testing.T) {
 		for _, through := range []bool{false, true} {
-			sc := new(kahn.Scope)
-			s, go_ := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, false)
-			c, _ := computed(sc, func(r kahn.Reader) int { return s.Get(r) * 2 })
+			sc := new(reactive.Scope)
+			s, go_ := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, false)
+			c, _ := computed(sc, func(r reactive.Reader) int { return s.Get(r) * 2 })
 			runs := 0
-			effect(t, sc, func(w kahn.Writer) {
+			effect(t, sc, func(w reactive.Writer) {
 				if !go_.Get(w) {
 					return
 				}
@@ -412,7 +412,7 @@ func TestEffects(t *testing.T) {
 					s.Set(w, s.Get(w)+1)
 				}
 			})
-			withTimeout(t, func() { require.ErrorIs(t, go_.Store(true), kahn.ErrEffectLoop) })
+			withTimeout(t, func() { require.ErrorIs(t, go_.Store(true), reactive.ErrEffectLoop) })
 			require.Equal(t, 100, runs)
 			require.NoError(t, go_.Store(false))
 			_, p := observe(t, sc, s)
@@ -423,13 +423,13 @@ func TestEffects(t *testing.T) {
 	})
 	t.Run("a long chain of effects is no loop", func(t *testing.T) {
 		const length = 1000
-		sc := new(kahn.Scope)
-		signals := make([]*kahn.Signal[int], length+1)
+		sc := new(reactive.Scope)
+		signals := make([]*reactive.Signal[int], length+1)
 		for i := range signals {
-			signals[i] = kahn.NewSignal(sc, 0)
+			signals[i] = reactive.NewSignal(sc, 0)
 		}
 		for i := range length {
-			effect(t, sc, func(w kahn.Writer) { signals[i+1].Set(w, signals[i].Get(w)) })
+			effect(t, sc, func(w reactive.Writer) { signals[i+1].Set(w, signals[i].Get(w)) })
 		}
 		for x := range 3 {
 			require.NoError(t, signals[0].Store(x))
@@ -437,21 +437,21 @@ func TestEffects(t *testing.T) {
 		}
 	})
 	t.Run("53 triggered then disposed in one batch", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		e, p := observe(t, sc, s)
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) { s.Set(w, 1); e.Dispose() }))
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) { s.Set(w, 1); e.Dispose() }))
 		require.NoError(t, s.Store(2))
 		require.Equal(t, []int{0}, p.seen)
 	})
 	t.Run("54 a child's change does not rerun the parent", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		mine, childs := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		mine, childs := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0)
 		parent, child := 0, 0
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			parent++
 			mine.Get(w)
-			effect(t, w, func(w kahn.Writer) { child++; childs.Get(w) })
+			effect(t, w, func(w reactive.Writer) { child++; childs.Get(w) })
 		})
 		require.NoError(t, childs.Store(1))
 		require.Equal(t, []int{1, 2}, []int{parent, child})
@@ -461,22 +461,22 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, []int{2, 4}, []int{parent, child}, "the first child is gone")
 	})
 	t.Run("55 a rerun disposes children in reverse order", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
-		deep, _ := computed(sc, func(r kahn.Reader) int { return s.Get(r) })
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
+		deep, _ := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
 		var order []string
-		note := func(w kahn.Writer, what string) {
-			w.OnCleanup(func(kahn.Writer) { order = append(order, what) })
+		note := func(w reactive.Writer, what string) {
+			w.OnCleanup(func(reactive.Writer) { order = append(order, what) })
 		}
-		e := effect(t, sc, func(w kahn.Writer) {
+		e := effect(t, sc, func(w reactive.Writer) {
 			v := deep.Get(w)
 			note(w, "parent")
 			for i := range 3 {
-				effect(t, w, func(w kahn.Writer) {
+				effect(t, w, func(w reactive.Writer) {
 					order = append(order, fmt.Sprint("run ", v, i))
 					s.Get(w) // notified before its parent is, which runs first nevertheless
 					note(w, fmt.Sprint("child ", i))
-					effect(t, w, func(w kahn.Writer) { note(w, fmt.Sprint("grandchild ", i)) })
+					effect(t, w, func(w reactive.Writer) { note(w, fmt.Sprint("grandchild ", i)) })
 				})
 			}
 		})
@@ -490,20 +490,20 @@ func TestEffects(t *testing.T) {
 	})
 
 	t.Run("an effect made in a cleanup does not outlive it", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		again, s := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		again, s := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0)
 		made, cleaned := 0, 0
 		var errs []error
-		var body func(w kahn.Writer)
-		body = func(w kahn.Writer) {
+		var body func(w reactive.Writer)
+		body = func(w reactive.Writer) {
 			again.Get(w)
-			w.OnCleanup(func(w kahn.Writer) {
-				_, err := kahn.NewEffect(w, func(w kahn.Writer) {
+			w.OnCleanup(func(w reactive.Writer) {
+				_, err := reactive.NewEffect(w, func(w reactive.Writer) {
 					s.Get(w)
 					made++
-					w.OnCleanup(func(w kahn.Writer) {
+					w.OnCleanup(func(w reactive.Writer) {
 						cleaned++
-						_, err := kahn.NewEffect(w, body)
+						_, err := reactive.NewEffect(w, body)
 						errs = append(errs, err)
 					})
 				})
@@ -515,40 +515,40 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, []int{1, 1}, []int{made, cleaned}, "the owner lives on: the effect ran, and ended before the owner ran again")
 		require.Len(t, errs, 2)
 		require.NoError(t, errs[0])
-		require.ErrorIs(t, errs[1], kahn.ErrDisposed, "the effect of the cleanup was being disposed of itself")
+		require.ErrorIs(t, errs[1], reactive.ErrDisposed, "the effect of the cleanup was being disposed of itself")
 		require.NoError(t, s.Store(1))
 		require.Equal(t, 1, made)
 		e.Dispose()
 		require.Equal(t, 1, made)
 		require.Len(t, errs, 3)
-		require.ErrorIs(t, errs[2], kahn.ErrDisposed)
+		require.ErrorIs(t, errs[2], reactive.ErrDisposed)
 		require.NoError(t, s.Store(2))
 		require.Equal(t, 1, made, "nothing of a disposed effect runs")
 		require.NoError(t, sc.Err())
 	})
 
 	t.Run("56 nested batches", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		_, p := observe(t, sc, s)
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) {
-			require.NoError(t, kahn.Batch(w, func(w kahn.Writer) { s.Set(w, 1) }))
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) {
+			require.NoError(t, reactive.Batch(w, func(w reactive.Writer) { s.Set(w, 1) }))
 			require.Equal(t, 1, p.n)
 			s.Set(w, 2)
 		}))
 		require.Equal(t, []int{0, 2}, p.seen)
-		effect(t, sc, func(w kahn.Writer) {
-			require.NoError(t, kahn.Batch(w, func(w kahn.Writer) { s.Set(w, 3) }))
+		effect(t, sc, func(w reactive.Writer) {
+			require.NoError(t, reactive.Batch(w, func(w reactive.Writer) { s.Set(w, 3) }))
 			require.Equal(t, 2, p.n, "an effect is a batch")
 		})
 		require.Equal(t, []int{0, 2, 3}, p.seen)
 	})
 	t.Run("57 reads inside a batch", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
-		c, p := computed(sc, func(r kahn.Reader) int { return s.Get(r) * 10 })
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
+		c, p := computed(sc, func(r reactive.Reader) int { return s.Get(r) * 10 })
 		_, seen := observe(t, sc, c)
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) {
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) {
 			s.Set(w, 2)
 			require.Equal(t, []int{2, 2, 20, 20}, []int{s.Get(w), s.Peek(w), c.Get(w), c.Peek(w)})
 			s.Set(w, 3)
@@ -558,25 +558,25 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, 3, p.n)
 	})
 	t.Run("58 write then revert", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
-		c, _ := computed(sc, func(r kahn.Reader) int { return s.Get(r) })
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
+		c, _ := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
 		_, p := observe(t, sc, s)
 		_, q := observe(t, sc, c)
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) { s.Set(w, 2); s.Set(w, 3); s.Set(w, 1) }))
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) { s.Set(w, 2); s.Set(w, 3); s.Set(w, 1) }))
 		require.Equal(t, []int{1, 1}, []int{p.n, q.n})
 		require.Equal(t, 1, s.Load())
 		require.NoError(t, s.Store(2))
 		require.Equal(t, []int{1, 2}, p.seen)
 	})
 	t.Run("59 read in a reverted batch", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 1)
-		lazy, _ := computed(sc, func(r kahn.Reader) int { return s.Get(r) })
-		live, _ := computed(sc, func(r kahn.Reader) int { return s.Get(r) })
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 1)
+		lazy, _ := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
+		live, _ := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
 		_, p := observe(t, sc, live)
 		require.Equal(t, 1, load(t, lazy))
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) {
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) {
 			s.Set(w, 2)
 			require.Equal(t, []int{2, 2}, []int{lazy.Get(w), live.Get(w)})
 			s.Set(w, 1)
@@ -587,19 +587,19 @@ func TestEffects(t *testing.T) {
 		require.Equal(t, 2, p.seen[len(p.seen)-1])
 	})
 	t.Run("60 a failing callback flushes", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		_, p := observe(t, sc, s)
-		require.ErrorIs(t, kahn.Batch(sc, func(w kahn.Writer) { s.Set(w, 1); panic(errTest) }), errTest)
+		require.ErrorIs(t, reactive.Batch(sc, func(w reactive.Writer) { s.Set(w, 1); panic(errTest) }), errTest)
 		require.Equal(t, []int{0, 1}, p.seen)
 		require.Equal(t, 1, s.Load())
 	})
 	t.Run("61 failing effects do not stop others", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		other := errors.New("other")
 		for _, err := range []error{errTest, other} {
-			effect(t, sc, func(w kahn.Writer) {
+			effect(t, sc, func(w reactive.Writer) {
 				if s.Get(w) == 1 {
 					panic(err)
 				}
@@ -613,28 +613,28 @@ func TestEffects(t *testing.T) {
 		require.NoError(t, s.Store(2), "an error is reported once")
 	})
 	t.Run("62 writes after a batch", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
 		_, p := observe(t, sc, s)
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) { s.Set(w, 1) }))
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) { s.Set(w, 1) }))
 		require.NoError(t, s.Store(2))
 		require.NoError(t, s.Store(3))
 		require.Equal(t, []int{0, 1, 2, 3}, p.seen)
 	})
 	t.Run("63 untracked", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		a, b, c := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0)
+		sc := new(reactive.Scope)
+		a, b, c := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0)
 		runs := 0
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			runs++
-			kahn.Untracked(w, func(w kahn.Writer) {
-				kahn.Untracked(w, func(w kahn.Writer) { b.Get(w) })
+			reactive.Untracked(w, func(w reactive.Writer) {
+				reactive.Untracked(w, func(w reactive.Writer) { b.Get(w) })
 				b.Get(w)
 				c.Set(w, runs)
 			})
 			func() {
 				defer func() { _ = recover() }()
-				kahn.Untracked(w, func(kahn.Writer) { panic("restored nevertheless") })
+				reactive.Untracked(w, func(reactive.Writer) { panic("restored nevertheless") })
 			}()
 			a.Get(w)
 		})
@@ -643,8 +643,8 @@ func TestEffects(t *testing.T) {
 		require.NoError(t, a.Store(1))
 		require.Equal(t, 2, runs)
 		require.Equal(t, 2, c.Load())
-		d, p := computed(sc, func(r kahn.Reader) int {
-			kahn.Untracked(r, func(r kahn.Reader) { a.Get(r) })
+		d, p := computed(sc, func(r reactive.Reader) int {
+			reactive.Untracked(r, func(r reactive.Reader) { a.Get(r) })
 			return b.Get(r)
 		})
 		load(t, d)

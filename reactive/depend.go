@@ -1,4 +1,6 @@
-package kahn
+package reactive
+
+import "github.com/seed-c794f7ef/kahn/internal/foreign"
 
 // node is what signals, computeds and effects have in common: a place in the graph of dependencies. A computed knows what
 // it depends on; what it depends on knows the computed only while something observes it. So an unobserved computed holds
@@ -273,7 +275,7 @@ func (n *node) refresh() {
 			return
 		}
 		if failed.flags&flagValue == 0 { // recover has not told: under GODEBUG=panicnil=1 panic(nil) does that
-			failed.computed.fail(newPanicError(nil))
+			failed.computed.fail(foreign.NewPanicError(nil))
 		}
 		if len(sc.stack) == base {
 			return

@@ -1,4 +1,4 @@
-package kahn_test
+package reactive_test
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // TestSignalsFromManyGoroutines is the part of the list that is about concurrency.
 func TestSignalsFromManyGoroutines(t *testing.T) {
 	t.Run("64 many writers", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		a, b := kahn.NewSignal(sc, 0), kahn.NewSignal(sc, 0)
-		sum, _ := computed(sc, func(r kahn.Reader) int { return a.Get(r) + b.Get(r) })
+		sc := new(reactive.Scope)
+		a, b := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0)
+		sum, _ := computed(sc, func(r reactive.Reader) int { return a.Get(r) + b.Get(r) })
 		var torn atomic.Bool
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			if a.Get(w) != b.Get(w) || sum.Get(w) != 2*a.Get(w) {
 				torn.Store(true)
 			}
@@ -30,14 +30,14 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 		for range writers {
 			wg.Go(func() {
 				for range writes {
-					if err := kahn.Batch(sc, func(w kahn.Writer) { a.Set(w, a.Get(w)+1); b.Set(w, b.Get(w)+1) }); err != nil {
+					if err := reactive.Batch(sc, func(w reactive.Writer) { a.Set(w, a.Get(w)+1); b.Set(w, b.Get(w)+1) }); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 			wg.Go(func() { // observers come and go
 				for range writes / 10 {
-					e, err := kahn.NewEffect(sc, func(w kahn.Writer) {
+					e, err := reactive.NewEffect(sc, func(w reactive.Writer) {
 						if sum.Get(w)%2 != 0 {
 							torn.Store(true)
 						}
@@ -58,11 +58,11 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 		require.Equal(t, []int{writers * writes, writers * writes, 2 * writers * writes}, []int{a.Load(), b.Load(), load(t, sum)})
 	})
 	t.Run("65 Load never sees half a batch", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		a, b := kahn.NewSignal(sc, [4]int{}), kahn.NewSignal(sc, 0)
-		sum := kahn.NewComputed(sc, func(r kahn.Reader) int { return a.Get(r)[3] + b.Get(r) })
+		sc := new(reactive.Scope)
+		a, b := reactive.NewSignal(sc, [4]int{}), reactive.NewSignal(sc, 0)
+		sum := reactive.NewComputed(sc, func(r reactive.Reader) int { return a.Get(r)[3] + b.Get(r) })
 		require.Equal(t, 0, load(t, sum))
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) {
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) {
 			a.Set(w, [4]int{1, 1, 1, 1})
 			require.Equal(t, [4]int{}, a.Load(), "not before it is complete")
 			v, err := sum.Load()
@@ -89,7 +89,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 			})
 		}
 		for i := range batches {
-			require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) { b.Set(w, i+2); a.Set(w, [4]int{i + 2, 0, 0, i + 2}) }))
+			require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) { b.Set(w, i+2); a.Set(w, [4]int{i + 2, 0, 0, i + 2}) }))
 			if i%500 == 0 {
 				runtime.Gosched()
 			}
@@ -99,9 +99,9 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 		require.Equal(t, batches+1, b.Load())
 	})
 	t.Run("66 Wait", func(t *testing.T) {
-		sc := new(kahn.Scope)
+		sc := new(reactive.Scope)
 		s, on, off := watched(sc)
-		c, _ := computed(sc, func(r kahn.Reader) int { return s.Get(r) * 2 })
+		c, _ := computed(sc, func(r reactive.Reader) int { return s.Get(r) * 2 })
 		withTimeout(t, func() {
 			for i := range 2000 { // the write races with the registration
 				go func() {
@@ -136,7 +136,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 		require.Zero(t, v)
 		require.ErrorIs(t, err, errTest)
 		require.Equal(t, *on, *off, "nobody is subscribed any more")
-		broken, _ := computed(sc, func(r kahn.Reader) int {
+		broken, _ := computed(sc, func(r reactive.Reader) int {
 			if s.Get(r) == 1 {
 				panic(errTest)
 			}
@@ -147,12 +147,12 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 		require.ErrorIs(t, err, errTest)
 		go sc.Dispose()
 		_, err = s.Wait(t.Context(), func(v int) bool { return v == 99 })
-		require.ErrorIs(t, err, kahn.ErrDisposed)
+		require.ErrorIs(t, err, reactive.ErrDisposed)
 	})
 	t.Run("67 Changes", func(t *testing.T) {
-		sc := new(kahn.Scope)
+		sc := new(reactive.Scope)
 		s, on, off := watched(sc)
-		c, _ := computed(sc, func(r kahn.Reader) int { return s.Get(r) })
+		c, _ := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
 		const last = 1000
 		var got []int
 		withTimeout(t, func() {
@@ -195,17 +195,17 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 		}
 	})
 	t.Run("68 tracker used after its callback", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
-		var r kahn.Reader
-		var trackers []kahn.Writer
-		c := kahn.NewComputed(sc, func(rr kahn.Reader) int { r = rr; return s.Get(rr) })
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
+		var r reactive.Reader
+		var trackers []reactive.Writer
+		c := reactive.NewComputed(sc, func(rr reactive.Reader) int { r = rr; return s.Get(rr) })
 		load(t, c)
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			trackers = append(trackers, w)
-			w.OnCleanup(func(w kahn.Writer) { trackers = append(trackers, w) })
+			w.OnCleanup(func(w reactive.Writer) { trackers = append(trackers, w) })
 		}).Dispose()
-		require.NoError(t, kahn.Batch(sc, func(w kahn.Writer) { trackers = append(trackers, w) }))
+		require.NoError(t, reactive.Batch(sc, func(w reactive.Writer) { trackers = append(trackers, w) }))
 		require.Len(t, trackers, 3)
 		require.Panics(t, func() { s.Get(r) })
 		require.Panics(t, func() { c.Peek(r) })
@@ -214,29 +214,29 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 			require.Panics(t, func() { s.Peek(w) })
 			require.Panics(t, func() { s.Set(w, 1) })
 			require.Panics(t, func() { c.Get(w) })
-			require.Panics(t, func() { w.OnCleanup(func(kahn.Writer) {}) })
-			require.Panics(t, func() { kahn.Untracked(w, func(kahn.Writer) {}) })
-			require.Panics(t, func() { _ = kahn.Batch(w, func(kahn.Writer) {}) })
-			require.Panics(t, func() { _, _ = kahn.NewEffect(w, func(kahn.Writer) {}) })
+			require.Panics(t, func() { w.OnCleanup(func(reactive.Writer) {}) })
+			require.Panics(t, func() { reactive.Untracked(w, func(reactive.Writer) {}) })
+			require.Panics(t, func() { _ = reactive.Batch(w, func(reactive.Writer) {}) })
+			require.Panics(t, func() { _, _ = reactive.NewEffect(w, func(reactive.Writer) {}) })
 		}
 		require.Zero(t, s.Load())
-		stranger := kahn.NewSignal(new(kahn.Scope), 0)
-		require.ErrorIs(t, kahn.Batch(sc, func(w kahn.Writer) { stranger.Set(w, 1) }), kahn.ErrTracker)
+		stranger := reactive.NewSignal(new(reactive.Scope), 0)
+		require.ErrorIs(t, reactive.Batch(sc, func(w reactive.Writer) { stranger.Set(w, 1) }), reactive.ErrTracker)
 	})
 	t.Run("72 nothing is allocated", func(t *testing.T) {
-		sc := new(kahn.Scope)
-		s := kahn.NewSignal(sc, 0)
-		var last *kahn.Computed[int]
+		sc := new(reactive.Scope)
+		s := reactive.NewSignal(sc, 0)
+		var last *reactive.Computed[int]
 		for range 10 {
 			from := last
-			last = kahn.NewComputed(sc, func(r kahn.Reader) int {
+			last = reactive.NewComputed(sc, func(r reactive.Reader) int {
 				if from == nil {
 					return s.Get(r)
 				}
 				return from.Get(r) + s.Get(r)
 			})
 			at := last
-			effect(t, sc, func(w kahn.Writer) { at.Get(w); s.Get(w) })
+			effect(t, sc, func(w reactive.Writer) { at.Get(w); s.Get(w) })
 		}
 		i := 0
 		require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -251,19 +251,19 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 
 // TestScopeDispose ends everything from wherever it is called.
 func TestScopeDispose(t *testing.T) {
-	sc := new(kahn.Scope)
-	s := kahn.NewSignal(sc, 0)
-	c, p := computed(sc, func(r kahn.Reader) int { return s.Get(r) })
-	never, q := computed(sc, func(r kahn.Reader) int { return s.Get(r) })
+	sc := new(reactive.Scope)
+	s := reactive.NewSignal(sc, 0)
+	c, p := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
+	never, q := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
 	var order []string
 	runs := 0
 	for _, name := range []string{"a", "b"} {
-		effect(t, sc, func(w kahn.Writer) {
+		effect(t, sc, func(w reactive.Writer) {
 			runs++
 			if c.Get(w) == 1 {
 				sc.Dispose()
 			}
-			w.OnCleanup(func(kahn.Writer) { order = append(order, name) })
+			w.OnCleanup(func(reactive.Writer) { order = append(order, name) })
 		})
 	}
 	require.NoError(t, s.Store(1))
@@ -276,22 +276,22 @@ func TestScopeDispose(t *testing.T) {
 	require.Equal(t, 1, load(t, c), "the last value")
 	require.Equal(t, 2, p.n)
 	_, err := never.Load()
-	require.ErrorIs(t, err, kahn.ErrDisposed)
+	require.ErrorIs(t, err, reactive.ErrDisposed)
 	require.Zero(t, q.n)
-	_, err = kahn.NewEffect(sc, func(kahn.Writer) {})
-	require.ErrorIs(t, err, kahn.ErrDisposed)
+	_, err = reactive.NewEffect(sc, func(reactive.Writer) {})
+	require.ErrorIs(t, err, reactive.ErrDisposed)
 	require.Equal(t, []int{2}, slices.Collect(s.Changes(t.Context())))
 }
 
 // TestDeepChains: no recursion over the depth of what is there already.
 func TestDeepChains(t *testing.T) {
 	const depth = 100_000
-	sc := new(kahn.Scope)
-	s := kahn.NewSignal(sc, 0)
-	last := kahn.NewComputed(sc, func(r kahn.Reader) int { return s.Get(r) })
+	sc := new(reactive.Scope)
+	s := reactive.NewSignal(sc, 0)
+	last := reactive.NewComputed(sc, func(r reactive.Reader) int { return s.Get(r) })
 	for range depth {
 		from := last
-		last = kahn.NewComputed(sc, func(r kahn.Reader) int { return from.Get(r) + 1 })
+		last = reactive.NewComputed(sc, func(r reactive.Reader) int { return from.Get(r) + 1 })
 		load(t, last)
 	}
 	e, p := observe(t, sc, last)
@@ -304,12 +304,12 @@ func TestDeepChains(t *testing.T) {
 
 // TestDisposeWaitsForNobody: from another goroutine, while a callback runs.
 func TestDisposeWaitsForNobody(t *testing.T) {
-	sc := new(kahn.Scope)
-	s := kahn.NewSignal(sc, 0)
+	sc := new(reactive.Scope)
+	s := reactive.NewSignal(sc, 0)
 	e, p := observe(t, sc, s)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	go func() {
-		_ = kahn.Batch(sc, func(w kahn.Writer) {
+		_ = reactive.Batch(sc, func(w reactive.Writer) {
 			s.Set(w, 1)
 			close(entered)
 			<-leave

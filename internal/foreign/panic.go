@@ -1,0 +1,43 @@
+package foreign
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// ErrCyclicError stands in for an error whose chain of wrapped errors has no end.
+var ErrCyclicError = errors.New("error wraps itself")
+
+// PanicError is a panic of user code that was recovered. The packages of the API export it under a name of their own.
+type PanicError struct {
+	Value any
+	Stack []byte // the stack of the goroutine that panicked, as runtime/debug.Stack returns it
+}
+
+// Error renders the panic value, shortened to about a kilobyte, without the stack.
+func (e *PanicError) Error() string { return "panic: " + ValueText(e.Value) }
+
+// Unwrap returns the panic value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// NewPanicError returns the error for a panic value, with the stack of the caller. A value that is an error was bounded before.
+func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// Bounded returns err, or a stand-in for an error whose chain has no end or whose methods panic: what the engine hands on must
+// not trap errors.Is. next tells Walk where to go, and renders whether an error has a text, see Renders.
+func Bounded(err error, next func(error) Next, renders func(error) bool) error {
+	if err == nil {
+		return nil
+	}
+	switch shape := Walk(err, next); {
+	case shape == Endless:
+		return fmt.Errorf("%T: %w", err, ErrCyclicError)
+	case shape == Rude || !renders(err):
+		return Shield(err)
+	}
+	return err
+}
