@@ -132,7 +132,7 @@ var signalBugs = []signalBug{
 	{
 		lines: []int{34}, name: "an error is wrapped each time", file: "reactive/scope.go",
 		old: "\tcase *PanicError:\n\t\treturn v\n",
-		new: "\tcase *PanicError:\n\t\treturn newPanicError(v.Error())\n",
+		new: "\tcase *PanicError:\n\t\treturn foreign.NewPanicError(v.Error())\n",
 	},
 	{
 		lines: []int{35}, name: "Try hides the error", file: "reactive/computed.go",
@@ -281,7 +281,7 @@ var signalBugs = []signalBug{
 	},
 	{
 		lines: []int{69}, name: "readiness is not told", file: "observe.go",
-		old: "\t\tbringValue(o, n.ready, v.ready)\n",
+		old: "\t\treactive.Publish(p, n.ready, v.ready)\n",
 		new: ``,
 	},
 	{
