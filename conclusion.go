@@ -270,7 +270,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if n.OverallTimeout > 0 && ready >= saturatingAdd(r.records[ref].start, int64(n.OverallTimeout)) {
 		return 0, NoRetryDeadline
 	}
-	if r.bound > 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {
+	if r.bound != 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {
 		return 0, NoRetryDeadline
 	}
 	return delay, 0

@@ -257,7 +257,7 @@ type Run struct {
 	scope     *eventScope // nil without a log
 	keys      string      // of their keys in the store, see key
 	began     int64       // ns since start, which is the outermost run's
-	bound     int64       // when the run's time is up, ns since start; 0 means never
+	bound     int64       // when the run's time is up, ns since start, which may be before it; 0 means never
 	remaining int64       // the longest path of the tree that remains after the run
 	stoppedBy CauseKind   // what the composite was stopped for, if it was
 	single    *single     // nil but for runs with one slot; the outermost run's
@@ -354,6 +354,7 @@ func (r *Run) prepare(x *restoration) {
 	}
 	if x != nil { // now, since a run that is pending may be left before it begins
 		r.mayEnd, r.careful, r.base = true, true, context.WithoutCancel(r.ctx)
+		r.keepBound(x.file.Deadline)
 		x.held.revive(r)
 		r.from = x
 	}
@@ -387,7 +388,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		return false
 	}
 	r.pending, r.opened, r.began, r.from = false, true, now, nil
-	if r.cfg.timeout > 0 {
+	if r.cfg.timeout > 0 && r.bound == 0 {
 		r.bound = saturatingAdd(now, int64(r.cfg.timeout))
 	}
 	if x != nil {
@@ -404,13 +405,26 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	if r.mayEnd && ended != nil {
 		r.stopForContext(ended)
 	}
-	if r.cfg.timeout > 0 && !r.st.done() {
-		r.deadline = r.after(r.cfg.timeout, func(int64) {
-			r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
-		})
+	if r.bound > now && !r.st.done() {
+		r.deadline = r.after(time.Duration(r.bound-now), func(int64) { r.timeUp() })
 	}
 	r.release(now)
 	return true
+}
+
+// timeUp stops the run because of its Timeout.
+func (r *Run) timeUp() {
+	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
+}
+
+// keepBound keeps the deadline of an earlier life, if there is one and this life has a Timeout, too.
+func (r *Run) keepBound(deadline time.Time) {
+	if r.cfg.timeout <= 0 || deadline.IsZero() {
+		return
+	}
+	if r.bound = int64(deadline.Sub(r.start)); r.bound == 0 {
+		r.bound = -1 // zero means never
+	}
 }
 
 // now is the run's clock: nanoseconds since its start, monotonic.

@@ -486,7 +486,7 @@ func (h *held) continueWaits(now int64) {
 // overdue is a deadline that has passed while the run was away.
 type overdue struct {
 	run  *Run
-	ref  Ref
+	ref  Ref   // noRef for the whole run
 	due  int64 // on the run's clock
 	gate bool  // the wait of a gate; else the time for all attempts of a node
 }
@@ -502,8 +502,16 @@ func (h *held) settleOverdue(now int64) {
 			}
 		}
 	})
+	if r := h.run; r.outer == nil && r.opened && r.bound != 0 && r.bound <= now {
+		list = append(list, overdue{r, noRef, r.bound, false})
+	}
 	slices.SortStableFunc(list, func(a, b overdue) int { return cmp.Compare(a.due, b.due) })
 	for _, o := range list {
+		if o.ref == noRef {
+			o.run.timeUp()
+			h.each(func(h *held) { h.run.collectStops() }) // what is inside is stopped before a signal reaches it, too
+			continue
+		}
 		if _, _, ok := o.run.dueAt(o.ref); !ok {
 			continue // an earlier one has ended it
 		}

@@ -373,8 +373,9 @@ func DefaultRetry(r Retry) Option {
 	})
 }
 
-// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. A
-// deadline of the caller's context is another thing: it is a request to stop, and cancels the run.
+// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. It counts from
+// when the run begins, through all lives that have this option, waits for signals and the time between lives included; [Redrive]
+// begins anew. A deadline of the caller's context is another thing: it is a request to stop, and cancels the run.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }

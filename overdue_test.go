@@ -2,10 +2,14 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -91,4 +95,112 @@ func TestOverdueFirst(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTimeoutOfAllLives: the time of a run goes on while the run is away. When it is up nothing is delivered or called any more.
+func TestTimeoutOfAllLives(t *testing.T) {
+	gated := func() *kahn.Graph {
+		return graph(gate("G"), after("B", "G"), after("A"), kahn.Node{ID: "C", Cleanup: true, After: []string{"A"}})
+	}
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "C" {
+			return nil, nil
+		}
+		return takes(5*time.Hour)(ctx, s)
+	}
+	for prefix, g := range map[string]*kahn.Graph{
+		"":       gated(),
+		"S/":     graph(subgraph("S", gated())),
+		"S/T/":   graph(subgraph("S", graph(subgraph("T", gated())))),
+		"S/T/U/": graph(subgraph("S", graph(subgraph("T", graph(subgraph("U", gated()))))), gate("other")),
+	} {
+		for _, limit := range []int{0, 1, 2} {
+			for _, durable := range []bool{false, true} {
+				for _, away := range []time.Duration{10 * time.Minute, 40 * time.Minute, 3 * time.Hour} {
+					inBubble(t, fmt.Sprintf("%s limit %d, durable %t, away for %v", prefix, limit, durable, away), func(t *testing.T) {
+						begin := time.Now()
+						opts := crash(t, g, step, durable, lasting(20*time.Minute), kahn.Limit(limit), kahn.Timeout(time.Hour))
+						again := time.Since(begin) + away
+						time.Sleep(away)
+						opts = append(opts, kahn.Signals(map[string]any{prefix + "G": 1}))
+						rec := newRecorder()
+						res, err := kahn.Execute(t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
+							if again >= time.Hour && s.ID() != "C" {
+								t.Errorf("%s was called", s.Path())
+							}
+							return step(ctx, s)
+						}, append(opts, kahn.OnEvent(rec.add))...)
+						checkEvents(t, g, res, rec.all())
+						if !errors.Is(err, kahn.ErrRunTimeout) || res.Cause.Kind != kahn.CauseRunTimeout {
+							t.Errorf("%v: %v", res.Cause, err)
+						}
+						if took := time.Since(begin); took != max(again, time.Hour) {
+							t.Errorf("it ended after %v", took)
+						}
+						var answered, cleaned bool
+						for _, e := range rec.all() {
+							answered = answered || e.Type == kahn.EventNodeSignalled
+							cleaned = cleaned || e.Type == kahn.EventNodeCompleted && strings.HasSuffix(e.Path, "C")
+						}
+						if answered != (again < time.Hour) || !cleaned {
+							t.Errorf("answered %t, cleaned up %t\n%s", answered, cleaned, eventText(rec.all()))
+						}
+					})
+				}
+			}
+		}
+	}
+
+	inBubble(t, "what was due before comes first", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "early", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 30 * time.Minute}},
+			kahn.Node{ID: "late", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 90 * time.Minute}})
+		r := pause(t, g, nil, kahn.Timeout(time.Hour))
+		time.Sleep(2 * time.Hour)
+		r = r.resume(g, nil, nil, kahn.Timeout(time.Hour))
+		r.expect("early:F late:X", "failed")
+		r.cause("early", kahn.CauseGateTimeout)
+		r.cause("late", kahn.CauseRunTimeout)
+	})
+	inBubble(t, "without the option, of older snapshots and in a new epoch", func(t *testing.T) {
+		g := graph(gate("G"), after("A", "G"))
+		signal := map[string]any{"G": 1}
+		r := pause(t, g, nop, kahn.Timeout(time.Hour))
+		time.Sleep(2 * time.Hour)
+		r.resume(g, nop, signal).expect("G:ok A:ok", "completed")
+		data, err := json.Marshal(r.Snapshot())
+		require.NoError(t, err)
+		var file map[string]any
+		require.NoError(t, json.Unmarshal(data, &file))
+		require.Contains(t, file, "deadline")
+		delete(file, "deadline")
+		data, err = json.Marshal(file)
+		require.NoError(t, err)
+		var old kahn.Snapshot
+		require.NoError(t, json.Unmarshal(data, &old))
+		begin := time.Now()
+		res, err := kahn.Resume(t.Context(), g, takes(3*time.Hour), &old, signal, kahn.Timeout(time.Hour))
+		require.ErrorIs(t, err, kahn.ErrRunTimeout)
+		require.Equal(t, time.Hour, time.Since(begin))
+		begin = time.Now()
+		_, err = kahn.Redrive(t.Context(), g, takes(3*time.Hour), res.Snapshot(), nil, kahn.Timeout(time.Hour))
+		require.ErrorIs(t, err, kahn.ErrRunTimeout)
+		require.Equal(t, time.Hour, time.Since(begin))
+	})
+	inBubble(t, "left while it is pending", func(t *testing.T) {
+		g := graph(gate("G"), after("A", "G"))
+		r := pause(t, g, nop, kahn.Timeout(time.Hour))
+		rn := &kahn.Runner{MaxRuns: 1}
+		other, err := rn.Start(t.Context(), graph(after("O")), takes(100*time.Hour))
+		require.NoError(t, err)
+		run, err := rn.Start(t.Context(), g, nop, kahn.From(reload(t, r.Snapshot()), nil), kahn.Timeout(time.Hour))
+		require.NoError(t, err)
+		run.Leave()
+		res, err := run.Wait()
+		require.NoError(t, err)
+		time.Sleep(2 * time.Hour)
+		_, err = kahn.Resume(t.Context(), g, nop, reload(t, res.Snapshot()), map[string]any{"G": 1}, kahn.Timeout(time.Hour))
+		require.ErrorIs(t, err, kahn.ErrRunTimeout)
+		other.Cancel()
+		_, _ = other.Wait()
+	})
 }

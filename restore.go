@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Resume goes on with a run from a snapshot: what is terminal stays as it is, what waits waits on unless signals answers it,
@@ -14,7 +15,9 @@ import (
 //
 // A composite that was running goes on in the same attempt, with what is inside of it as with the run: finished items of a
 // map are not performed again, a loop goes on at its iteration. As for any node OverallTimeout has gone on counting and
-// Timeout begins anew.
+// Timeout begins anew. The option [Timeout], if it is given again, ends the run at the deadline of the life in which the run began; one
+// that has passed ends it before any signal arrives. Snapshots of versions that did not keep that deadline load, and Timeout begins
+// anew.
 //
 // signals answers nodes that wait, by id, inside composites by path, or by token, a part of them or none; it may also answer
 // gates that the run has not reached, inside composites if these have begun. Deadlines of gates are those of the first wait; one
@@ -187,7 +190,7 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 		kept = append(kept, x.file.Nodes[i])
 	}
 	x.file.Epoch++
-	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.crashed = nil, nil, false, nil, false
+	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.crashed = nil, nil, false, nil, time.Time{}, false
 	x.held, err = holdNodes(p, kept, "", true)
 	return err
 }

@@ -44,6 +44,7 @@ type snapshotFile struct {
 	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
 	Status    RunStatus         `json:"status"`          // running, if it was taken in the middle
 	Taken     time.Time         `json:"taken"`
+	Deadline  time.Time         `json:"deadline,omitzero"` // of the whole run; files of older versions do not have it
 	Mode      Mode              `json:"mode,omitempty"`
 	LastEvent uint64            `json:"last_event,omitempty"`
 	Deltas    map[string]int    `json:"deltas,omitempty"`    // how many each node has emitted, by path
@@ -561,6 +562,9 @@ func (r *Run) fileHeader() snapshotFile {
 		file.Status = r.verdict.status
 	case r.resting:
 		file.Status = RunSuspended
+	}
+	if r.bound != 0 {
+		file.Deadline = r.timeAt(r.bound)
 	}
 	switch {
 	case r.log != nil:

@@ -297,7 +297,7 @@ func (s *Step) Deadline() (deadline time.Time, ok bool) {
 		earlier(s.run.start.Add(time.Duration(x.deadline)))
 	}
 	if s.flags&stepDetached == 0 {
-		if s.run.bound > 0 {
+		if s.run.bound != 0 {
 			earlier(s.run.start.Add(time.Duration(s.run.bound)))
 		}
 		if d, has := s.run.ctx.Deadline(); has {
