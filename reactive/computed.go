@@ -5,19 +5,19 @@ import (
 	"iter"
 )
 
-// Computed is a value that follows from signals and other computeds by a function. The function is called when the value is
-// asked for and something that it has read has changed, and not before; while nobody observes the computed it subscribes to
-// nothing. The function must depend on nothing else and have no effects.
+// Computed is a value that a function calculates from signals and other computeds. The function is called only when somebody asks
+// for the value and something that it has read has changed. A computed that nobody observes subscribes to nothing. The function
+// must depend on nothing else and have no side effects.
 //
-// A panic of the function is the computed's error until something that it has read changes. A computed that depends on itself
-// has an error that matches [ErrCycle].
+// A panic of the function is the computed's error until something that it has read changes. The error of a computed that depends
+// on itself matches [ErrCycle].
 type Computed[T any] struct {
 	node
 	f     func(Reader) T
 	equal func(a, b T) bool
 	value T
 	err   error
-	cell  cell[outcomeOf[T]] // what Load has last found, for those who ask while it is still true
+	cell  cell[outcomeOf[T]] // the last outcome that Load has returned, for calls that follow before the next change
 }
 
 type outcomeOf[T any] struct {
@@ -26,12 +26,12 @@ type outcomeOf[T any] struct {
 	version uint64
 }
 
-// NewComputed returns a computed. What depends on it is left alone when the function returns the same, by ==, as before.
+// NewComputed returns a computed. Its dependents do not run if the function returns a value that is == to the one before.
 func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
 	return NewComputedFunc(sc, f, func(a, b T) bool { return a == b })
 }
 
-// NewComputedFunc is NewComputed with an equality of its own, called as part of the function.
+// NewComputedFunc is NewComputed with equal in place of ==. equal is called as a part of f.
 func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
 	c := &Computed[T]{f: f, equal: equal}
 	c.scope, c.computed = sc, c
@@ -39,7 +39,7 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 	return c
 }
 
-// Load returns the value or the error. It is for the outside: unless nothing in the scope has changed since the last Load it
+// Load returns the value or the error. It is for code outside of callbacks: unless nothing in the scope has changed since the last Load, it
 // takes the lock. In a scope that was disposed of it returns what there was, without calling the function, or [ErrDisposed].
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
@@ -65,7 +65,7 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 		return x, 0, ErrDisposed
 	}
 	if s := c.cell.slots[c.cell.newest].Load(); s != nil && s.value.version == c.version {
-		s.stamp.Store(sc.clock) // still true
+		s.stamp.Store(sc.clock) // the outcome has not changed
 	} else {
 		c.cell.put(outcomeOf[T]{c.value, c.err, c.version}, noStamp).stamp.Store(sc.clock)
 	}
@@ -136,7 +136,7 @@ func (c *Computed[T]) fail(err error) {
 	c.settled()
 }
 
-// settled notes that the value or the error is that of now.
+// settled notes that the value or the error is up to date.
 func (c *Computed[T]) settled() {
 	c.valid = c.scope.clock
 	c.flags |= flagValue | flagMade

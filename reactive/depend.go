@@ -2,23 +2,23 @@ package reactive
 
 import "github.com/seed-c794f7ef/kahn/internal/foreign"
 
-// node is what signals, computeds and effects have in common: a place in the graph of dependencies. A computed knows what
-// it depends on; what it depends on knows the computed only while something observes it. So an unobserved computed holds
-// no subscription, and can be collected.
+// node is the part that signals, computeds and effects share: a vertex of the graph of dependencies. A computed has links to its
+// sources; the sources have links back only while something observes the computed. So an unobserved computed holds no
+// subscription, and can be collected.
 //
-// What a change touches in every node comes first: it fits into a line of the cache.
+// The fields that a change touches in every node come first: they fit into one cache line.
 type node struct {
 	scope   *Scope
 	flags   nodeFlags
 	mute    int32  // reads are not tracked
 	version uint64 // when the value last changed, by the scope's clock
 	seen    uint64 // the evaluation that has read it last
-	subs    *link  // who is to be notified, in the order of subscription
-	deps    *link  // what the last evaluation has read, in the order of use
-	lastDep *link  // while one is under way: the last one that it has read; the rest of deps is of the one before
+	subs    *link  // the nodes to notify, in the order of subscription
+	deps    *link  // the nodes that the last evaluation has read, in the order of use
+	lastDep *link  // during an evaluation: the last node that it has read; the links after it are of the evaluation before
 	eval    uint64 // its number
 
-	// One of these says what the node is, if it is not a signal or a batch.
+	// At most one is set: neither in a signal or a batch.
 	computed evaluator
 	effect   *Effect
 
@@ -30,14 +30,14 @@ type node struct {
 // evaluator is a Computed of any type.
 type evaluator interface {
 	evaluate()      // calls the function, whose panic passes
-	fail(err error) // takes the error for the outcome
+	fail(err error) // makes the error the outcome
 }
 
 type nodeFlags uint8
 
 const (
 	flagRunning   nodeFlags = 1 << iota // its callback is on the stack
-	flagNotified                        // something that it depends on may have changed; its dependents have been told
+	flagNotified                        // a source may have changed; the node's dependents are notified
 	flagValue                           // a computed has a value, or an error
 	flagHooked                          // it is in Scope.hooks
 	flagTorn                            // an effect has been disposed of
@@ -186,7 +186,7 @@ func (sc *Scope) detach(l *link) {
 		if source.subs == nil {
 			sc.hook(source)
 			if source.flags&(flagNotified|flagValue) == flagValue {
-				source.valid = sc.clock // up to date until now, when it ceases to be told of changes
+				source.valid = sc.clock // up to date until now: from here on it is not notified
 			}
 			source.flags &^= flagNotified
 			work = appendLink(work, source.deps)
@@ -208,7 +208,7 @@ func appendLink(list []*link, l *link) []*link {
 	return append(list, l)
 }
 
-// hook notes that a node has gained its first subscriber or lost its last, if it wants to know.
+// hook notes that a node with OnWatch functions has gained its first subscriber or lost its last one.
 func (sc *Scope) hook(n *node) {
 	if n.watch != nil && n.flags&flagHooked == 0 {
 		n.flags |= flagHooked
@@ -216,7 +216,7 @@ func (sc *Scope) hook(n *node) {
 	}
 }
 
-// notify tells everything that depends on n that it may be out of date, each once, and queues the effects among it.
+// notify marks everything that depends on n as possibly out of date, each node once, and queues the effects among them.
 func (sc *Scope) notify(n *node) {
 	l := n.subs
 	if l == nil {
@@ -240,7 +240,7 @@ func (sc *Scope) notify(n *node) {
 				return
 			}
 			next = work[len(work)-1]
-			work[len(work)-1] = nil // nothing is kept from being collected
+			work[len(work)-1] = nil // do not keep the link alive
 			work = work[:len(work)-1]
 		}
 		l = next
@@ -255,14 +255,14 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is the place that refresh has come to in the dependencies of a computed, while it is busy with one of these.
+// check is a computed that refresh is looking at, and the dependency that it is refreshing at the moment.
 type check struct {
 	n  *node
 	at *link
 }
 
-// refresh brings a computed up to date: it looks at its dependencies in the order of use, each brought up to date before,
-// and evaluates it if one has changed. It does not recurse, except through user code that reads what it has not read before.
+// refresh brings a computed up to date: it refreshes its dependencies in the order of use, and evaluates the computed if one of
+// them has changed. It does not recurse, except through user code that reads a node for the first time.
 func (n *node) refresh() {
 	if n.fresh() {
 		return
@@ -274,7 +274,7 @@ func (n *node) refresh() {
 		if failed == nil {
 			return
 		}
-		if failed.flags&flagValue == 0 { // recover has not told: under GODEBUG=panicnil=1 panic(nil) does that
+		if failed.flags&flagValue == 0 { // panic(nil) under GODEBUG=panicnil=1, of which recover does not tell
 			failed.computed.fail(foreign.NewPanicError(nil))
 		}
 		if len(sc.stack) == base {
@@ -284,9 +284,8 @@ func (n *node) refresh() {
 	}
 }
 
-// climb does the work of refresh, from where it has come to in the dependencies of n. It ends early when a function does
-// not return: the computed has the panic for its error then, or after a Goexit no value. So what guards against panics is
-// set up once, and not for every function.
+// climb does the work of refresh, from dependency l of n on. It ends early when a function does not return: then the computed's
+// error is the panic, or after runtime.Goexit it has no value. So one deferred function guards all evaluations.
 func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
 	outer := sc.active
 	defer func() {

@@ -7,33 +7,33 @@ import (
 	"sync/atomic"
 )
 
-// Effect is a callback that runs now, and again whenever something that it has read has changed.
+// Effect is a callback that runs at once, and again whenever a value that it has read changes.
 type Effect struct {
 	node
 	f        func(Writer)
-	wake     chan struct{} // instead of f: who waits here is to look for himself
+	wake     chan struct{} // in place of f: the waiting goroutine is woken, and looks itself
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
-	flush    uint64      // in which it has run last
-	reruns   int         // in that one
+	flush    uint64      // the flush in which it ran last
+	reruns   int         // how often it ran in that flush
 
-	parent     *Effect // whose run has made it, or the scope's root
+	parent     *Effect // the effect whose run has made it, or the scope's root
 	lastChild  *Effect
 	prev, next *Effect // children of the same parent
 }
 
-// NewEffect runs f at once, and again after every change of what its last run has read with its Writer: once for a batch,
-// with all values up to date. What f writes is a batch. Effects run in no particular order, except that the effect that an
-// effect was made in comes first.
+// NewEffect runs f at once, and again after every change of a value that its last run has read with its Writer: once for a batch,
+// with all values up to date. The writes of one run of f are a batch. Effects run in no particular order, except that an effect
+// runs before the effects that were made in it.
 //
-// Made with the Writer of an effect, it belongs to that: it is disposed of, in the reverse order of making, before the owner
-// runs again and when it is disposed of. What an owned effect reads is not a dependency of its owner. One that is made in a
-// cleanup is disposed of when that has returned; while its owner is being disposed of it is refused with [ErrDisposed], as
-// everywhere in a scope that was disposed of.
+// An effect that is made with the Writer of another effect belongs to that one: it is disposed of before its owner runs again and
+// when its owner is disposed of, in the reverse order of making. Its reads are no dependencies of its owner. An effect that is made
+// in a cleanup is disposed of when the cleanup has returned. While its owner is being disposed of, and in a scope that was disposed
+// of, NewEffect returns [ErrDisposed].
 //
-// If the first run panics the effect is nil and the error is a [*PanicError], and the effect depends on nothing. Made from
-// outside, the error also joins those of effects that the first run has caused to run. Later panics are errors of whoever
-// caused the run, and the effect lives on; but a panic in a cleanup disposes of it.
+// If the first run panics, the effect is nil, the error is a [*PanicError], and nothing remains of the effect. Outside of callbacks
+// the error also joins those of the effects that the first run has caused to run. A later panic is returned by the call that caused
+// the run, and the effect lives on; a panic in a cleanup disposes of the effect.
 func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -81,8 +81,8 @@ func (e *Effect) adopt(sc *Scope, owner *Effect) {
 	e.parent.lastChild = e
 }
 
-// Dispose ends the effect: its cleanup is called, and then neither runs again. It may be called from anywhere, any number
-// of times, and does not wait for callbacks: when one is running, its own or another one, the cleanup is called after it.
+// Dispose ends the effect: its cleanups are called, and f never runs again. It may be called from anywhere, any number of times, and
+// does not wait for callbacks: while one is running, its own or another one, the cleanups are called afterwards.
 func (e *Effect) Dispose() {
 	if !e.doomed.Load() {
 		e.doom()
@@ -90,7 +90,7 @@ func (e *Effect) Dispose() {
 	}
 }
 
-// doom leaves it to the holder of the lock to tear the effect down.
+// doom marks the effect: the holder of the lock tears it down.
 func (e *Effect) doom() {
 	sc := e.scope
 	e.doomed.Store(true)
@@ -100,8 +100,8 @@ func (e *Effect) doom() {
 	sc.asked.Store(true)
 }
 
-// tearDown disposes of the effect and of what it owns. If a cleanup ends the goroutine, the effect stays with its owner, and
-// the next call goes on where this one has stopped.
+// tearDown disposes of the effect and of those that it owns. If a cleanup ends the goroutine, the effect stays in its owner's list,
+// and the next call goes on where this one has stopped.
 func (e *Effect) tearDown() {
 	if e.flags&flagTorn == 0 {
 		e.flags |= flagTorn
@@ -140,8 +140,8 @@ func (e *Effect) dropChildren() {
 	}
 }
 
-// clear disposes of what the last run has left: the effects that it has made, then its cleanups, and whatever these have made
-// in turn. It reports whether a cleanup failed.
+// clear disposes of the effects that the last run has made, calls its cleanups, and disposes of the effects that these make. It
+// reports whether a cleanup failed.
 func (e *Effect) clear() (failed bool) {
 	e.dropChildren()
 	for left := len(e.cleanups) + maxRounds; len(e.cleanups) > 0; left-- {
@@ -164,8 +164,8 @@ func (e *Effect) clear() (failed bool) {
 	return failed
 }
 
-// cleanUp calls a cleanup and returns its panic as an error. If it ends the goroutine, the effect is disposed of by whoever
-// holds the lock next.
+// cleanUp calls a cleanup and returns its panic as an error. If the cleanup ends the goroutine, the next holder of the lock disposes
+// of the effect.
 func (e *Effect) cleanUp(f func(Writer)) error {
 	returned := false
 	defer func() {
@@ -178,7 +178,7 @@ func (e *Effect) cleanUp(f func(Writer)) error {
 	return err
 }
 
-// oldestQueued returns the outermost of the effect and those that it belongs to that is to run.
+// oldestQueued returns the outermost effect that is queued, among e and its owners.
 func (e *Effect) oldestQueued() *Effect {
 	oldest := e
 	for p := e.parent; p != nil; p = p.parent {
@@ -189,7 +189,7 @@ func (e *Effect) oldestQueued() *Effect {
 	return oldest
 }
 
-// rerun runs a notified effect if something that it has read has changed.
+// rerun runs a notified effect if a value that it has read has changed.
 func (e *Effect) rerun() {
 	if e.flags&flagNotified == 0 {
 		return
@@ -254,7 +254,7 @@ func (e *Effect) run() (err error) {
 	return nil
 }
 
-// abort ends a run of the function that did not return, and cleans up after it at once.
+// abort ends a run of f that did not return, and calls its cleanups at once.
 func (e *Effect) abort(v any, outer *node) (err error) {
 	if v != nil {
 		err = caught(v)
@@ -267,11 +267,11 @@ func (e *Effect) abort(v any, outer *node) (err error) {
 func (e *Effect) wakeUp() {
 	select {
 	case e.wake <- struct{}{}:
-	default: // it has been told already
+	default: // a message is waiting already
 	}
 }
 
-// listen returns an effect that wakes its holder, with room for one message, whenever n may have changed.
+// listen returns an effect that sends to its wake channel, which has room for one message, whenever n may have changed.
 func listen(n *node) *Effect {
 	sc := n.scope
 	e := &Effect{wake: make(chan struct{}, 1)}
@@ -301,7 +301,7 @@ func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), p
 	e := listen(n)
 	defer e.Dispose()
 	for {
-		// What was disposed of is seen with the last value.
+		// Read before the value: the last value is seen together with the disposal.
 		disposed := n.scope.disposed.Load()
 		if x, _, err = load(); err != nil || predicate(x) {
 			return x, err

@@ -10,54 +10,54 @@ import (
 )
 
 // Scope holds signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be
-// copied, and what belongs to different Scopes does not mix.
+// copied, and signals of different Scopes must not be mixed in one callback.
 //
-// A Scope has one lock. It is held while a callback of the scope runs, and a callback gets a tracker, a [Reader] or a
-// [Writer], that proves it: what is called with a tracker needs no lock and always sees the newest values. What takes no
-// tracker is for the outside: Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of a computed
-// that is out of date take the lock, and would wait for it forever inside a callback. Load of a signal and Dispose never
+// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof
+// of the lock: a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for
+// code outside of callbacks: Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of a computed
+// that is out of date take the lock, and inside a callback they would wait for it forever. Load of a signal and Dispose never
 // wait.
 //
-// Callbacks run on the goroutine that caused the change, one at a time. They may panic, which becomes an error, and may call
-// runtime.Goexit, which ends that goroutine and leaves the scope usable. They should be short: everybody else waits.
+// Callbacks run on the goroutine that caused the change, one at a time. A callback may panic, which becomes an error, and may call
+// runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short: everybody else waits.
 type Scope struct {
 	mu        sync.Mutex    // guards what follows, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are readings of it
 	done      uint64        // its reading at the last commit
 	committed atomic.Uint64 // the same: what Load may see
 
-	active  *node        // whose callback runs, the innermost one
-	evals   uint64       // callbacks begun so far: each has a number of its own
+	active  *node        // the node whose callback runs, the innermost one
+	evals   uint64       // callbacks begun so far: the number of the next one
 	batch   node         // the tracker of batches
-	written []revertible // signals that were written more than once since the last commit
+	written []revertible // signals written more than once since the last commit
 
 	queue   []*Effect // effects that may have to run, from head
 	head    int
-	running *Effect   // of the queue, whose function runs
+	running *Effect   // the effect of the queue whose function runs
 	round   int       // the queue's length when the current round began
 	rounds  int       // since the queue was last empty
-	flushes uint64    // how often it was
+	flushes uint64    // how often the queue became empty
 	leaving []*Effect // effects that are being disposed of
-	hooks   []*node   // signals that have gained their first subscriber or lost their last
+	hooks   []*node   // signals that gained their first subscriber or lost their last one
 	stack   []check   // see refresh
 	work    []*link   // see notify and attach
 	errs    []error   // of callbacks since the lock was taken
 
 	root     Effect      // the parent of effects that have none
-	asked    atomic.Bool // something is to be done by whoever holds the lock, see serve
+	asked    atomic.Bool // there is work for the holder of the lock, see serve
 	disposed atomic.Bool
 
 	askMu  sync.Mutex // guards what follows; nothing else is locked under it
 	doomed []*Effect  // effects to dispose of
-	late   []error    // errors that nobody could be told
-	lost   int        // more of these
+	late   []error    // errors that no call could return
+	lost   int        // how many more of these were dropped
 
-	feed func() // brings in changes from elsewhere, or learns that the scope was disposed of. May be nil
+	feed func() // of a Source: publishes what is new, or notices that the scope was disposed of; may be nil
 }
 
 const (
 	maxRounds = 100     // how often effects that cause each other to run let one of them run
-	maxChain  = 1 << 20 // how many rounds they have without such a one: effects that go on making new ones
+	maxChain  = 1 << 20 // rounds without such an effect: effects that keep making new effects
 	maxLate   = 16      // errors that are kept for Err
 )
 
@@ -74,7 +74,7 @@ var (
 	ErrTracker = errors.New("tracker misused")
 )
 
-// misuse is what this package panics with in a callback that does what it must not. It becomes the callback's error.
+// misuse is the value this package panics with when a callback breaks a rule. It becomes the callback's error.
 type misuse struct {
 	kind error
 	text string
@@ -83,14 +83,14 @@ type misuse struct {
 func (m *misuse) Error() string { return m.kind.Error() + ": " + m.text }
 func (m *misuse) Unwrap() error { return m.kind }
 
-// Owner is where effects and batches belong: to a [*Scope], from outside of its callbacks, or to the callback whose
-// [Writer] it is.
+// Owner is where an effect or a batch belongs: a [*Scope], outside of its callbacks, or a [Writer], inside the callback that got
+// it.
 type Owner interface {
 	place() (*Scope, *node)
 }
 
-// Reader is the tracker of a computed: it can read. What is read with it, and not peeked at, is what the computed depends
-// on. It is good until its callback returns.
+// Reader is the tracker of a computed: it can read. The computed depends on every value that it reads with Get, not on those that
+// it peeks at. A tracker is valid until its callback returns.
 type Reader interface {
 	tracker() *node
 }
@@ -99,8 +99,8 @@ type Reader interface {
 type Writer interface {
 	Reader
 	Owner
-	// OnCleanup has f called before the effect runs again, and when it is disposed of. Several are called in reverse order,
-	// those of a run that panics at once. Only effects have cleanups: in a batch it panics.
+	// OnCleanup registers f to be called before the effect runs again, and when it is disposed of. Cleanups are called in reverse
+	// order; those of a run that panics are called at once. Only effects have cleanups: in a batch OnCleanup panics.
 	OnCleanup(f func(Writer))
 }
 
@@ -123,7 +123,7 @@ func (t *writeTracker) OnCleanup(f func(Writer)) {
 	e.cleanups = append(e.cleanups, f)
 }
 
-// prove checks that a tracker's callback is running, and so that the lock is held.
+// prove checks that the tracker's callback is running, which means that the lock is held.
 func (sc *Scope) prove(t Reader) {
 	switch t := t.(type) {
 	case *readTracker:
@@ -145,7 +145,7 @@ func (sc *Scope) proveOuter(t Reader) {
 	}
 }
 
-// proveWriting is prove for a writer, which may be borrowed from around a computed.
+// proveWriting is prove for a writer. A computed may have captured the writer of the callback around it: that is refused.
 func (sc *Scope) proveWriting(t Writer) {
 	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
 		return
@@ -156,11 +156,11 @@ func (sc *Scope) proveWriting(t Writer) {
 	}
 }
 
-// Batch calls f and lets effects run when it has returned, once each, with all that f has written. With the Writer of a
-// callback it is part of that callback's batch: effects run when the outermost one ends. Load on other goroutines sees
-// nothing of a batch until f has returned, and then all of it. A write that is reverted before the end has not happened.
+// Batch calls f. When f has returned, the effects that depend on what it wrote run, once each. With the Writer of a callback, Batch is
+// part of that callback's batch: effects run when the outermost one ends. Load on other goroutines sees nothing of a batch until
+// f has returned, and then all of it. A write that is undone before the end of the batch counts as no write.
 //
-// The error joins the panic of f, if there was one, and those of the effects that ran; f's writes stand. A nested Batch
+// The error joins the panic of f, if there was one, and the panics of the effects that ran; f's writes stand. A nested Batch
 // returns nil and lets panics pass.
 func Batch(in Owner, f func(Writer)) (err error) {
 	sc, at := in.place()
@@ -176,8 +176,7 @@ func Batch(in Owner, f func(Writer)) (err error) {
 	return sc.batch.call(f)
 }
 
-// Untracked calls f with what is read not becoming a dependency of the callback that r is the tracker of. A Writer may
-// write.
+// Untracked calls f. Values read in f do not become dependencies of the callback that got r. With a Writer, f may write.
 func Untracked[R Reader](r R, f func(R)) {
 	n := r.tracker()
 	n.scope.prove(r)
@@ -187,17 +186,17 @@ func Untracked[R Reader](r R, f func(R)) {
 	f(r)
 }
 
-// Dispose ends every effect, subscription, Wait and Changes of the scope. Their cleanups are called; after that no callback
-// runs, and signals keep their last values. It may be called from anywhere, any number of times, and does not wait for a
-// callback that is running: inside one it takes effect when that has returned.
+// Dispose ends every effect, subscription, Wait and Changes of the scope and calls their cleanups. After that no callback
+// runs, and signals keep their last values. It may be called from anywhere, any number of times. It does not wait for a running
+// callback: called inside of one, it takes effect when that has returned.
 func (sc *Scope) Dispose() {
 	sc.disposed.Store(true)
 	sc.asked.Store(true)
 	sc.serve()
 }
 
-// Err returns and forgets the errors of effects that no caller was told: those of effects that ran because of a
-// [Source], and of cleanups after a Dispose. It keeps a handful.
+// Err returns, and forgets, the errors of effects that no call has returned: of effects that ran because of a [Source], and of
+// cleanups after a Dispose. The scope keeps the first 16, and counts the others.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
@@ -209,10 +208,9 @@ func (sc *Scope) Err() error {
 	return err
 }
 
-// leave ends a visit to the scope that began with taking its lock: effects run, the lock is released, and errors are
-// added to err.
+// leave ends a call that has taken the scope's lock: it runs effects, releases the lock, and adds their errors to err.
 func (sc *Scope) leave(err *error) {
-	sc.active = nil // a goroutine that ends in a callback leaves it behind
+	sc.active = nil // runtime.Goexit in a callback leaves it set
 	sc.commit()
 	if sc.quiet() {
 		sc.mu.Unlock()
@@ -228,19 +226,19 @@ func (sc *Scope) leave(err *error) {
 	}
 }
 
-// quiet reports whether there is nothing to do but to release the lock.
+// quiet reports whether there is nothing left to do but to release the lock.
 func (sc *Scope) quiet() bool {
 	return len(sc.queue) == 0 && len(sc.hooks) == 0 && len(sc.errs) == 0 && !sc.asked.Load()
 }
 
-// unlock releases the lock and does what was asked for in the meantime.
+// unlock releases the lock and does what others asked for while it was held.
 func (sc *Scope) unlock() {
 	sc.mu.Unlock()
 	sc.serve()
 }
 
-// serve does what was asked for, unless somebody holds the lock, who will do it before going. So nobody waits for a callback,
-// least of all for one that called.
+// serve does what was asked for. If somebody else holds the lock, that goroutine does it before it releases the lock. So nobody waits
+// for a callback, and a callback never waits for itself.
 func (sc *Scope) serve() {
 	for sc.asked.Load() && sc.mu.TryLock() {
 		sc.answer()
@@ -276,14 +274,14 @@ func (sc *Scope) flush() {
 	}
 }
 
-// run is flush until an effect does not return, and so all effects have one guard against that. One that ends the goroutine
-// does not keep the others from running.
+// run is flush until an effect panics or ends the goroutine: all effects share one deferred function. After runtime.Goexit in an
+// effect the others still run.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {
 			return
 		}
-		goexit := true // of the callback, or of a cleanup that is called here
+		goexit := true // in the callback, or in a cleanup called below
 		defer func() {
 			if goexit {
 				sc.flush()
@@ -318,7 +316,7 @@ func (sc *Scope) run() (done bool) {
 			e := sc.queue[sc.head]
 			sc.head++
 			if a := e.oldestQueued(); a != e {
-				a.rerun() // which may dispose of e
+				a.rerun() // may dispose of e
 				sc.commit()
 			}
 			e.rerun()
@@ -340,13 +338,13 @@ func (sc *Scope) run() (done bool) {
 	return true
 }
 
-// rest begins a new count of how often effects run.
+// rest resets the count of how often effects ran.
 func (sc *Scope) rest() {
 	sc.rounds = 0
 	sc.flushes++
 }
 
-// giveUp takes everything off a queue that will not become empty.
+// giveUp clears a queue that would never become empty.
 func (sc *Scope) giveUp() {
 	for _, e := range sc.queue[sc.head:] {
 		e.flags &^= flagNotified
@@ -356,7 +354,7 @@ func (sc *Scope) giveUp() {
 	sc.rest()
 }
 
-// takeOrders disposes of what is to be disposed of, and brings in what the feed has.
+// takeOrders disposes of doomed effects, and has the source publish what is new.
 func (sc *Scope) takeOrders() {
 	sc.asked.Store(false)
 	sc.askMu.Lock()
@@ -393,7 +391,7 @@ func (sc *Scope) commit() {
 	sc.committed.Store(sc.clock)
 }
 
-// callHooks tells signals that have asked for it that somebody watches them, or nobody does any more.
+// callHooks calls the OnWatch functions of signals that have gained their first subscriber or lost their last one.
 func (sc *Scope) callHooks() {
 	for len(sc.hooks) > 0 {
 		n := sc.hooks[len(sc.hooks)-1]
@@ -423,7 +421,7 @@ func (sc *Scope) callHooks() {
 // runtime/debug.Stack returns it. It unwraps to the value if that is an error.
 type PanicError = foreign.PanicError
 
-// caught turns what a callback panicked with into an error. What passes through several callbacks stays what it was.
+// caught turns a panic value into an error. A panic that passes through several callbacks becomes an error once.
 func caught(v any) error {
 	switch v := v.(type) {
 	case *PanicError:

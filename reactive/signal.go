@@ -22,12 +22,12 @@ type Signal[T any] struct {
 	Value[T]
 }
 
-// NewSignal returns a signal with the value v. Writing what it holds already, by ==, changes nothing.
+// NewSignal returns a signal with the value v. Writing a value that is == to the present one changes nothing.
 func NewSignal[T comparable](sc *Scope, v T) *Signal[T] {
 	return NewSignalFunc(sc, v, func(a, b T) bool { return a == b })
 }
 
-// NewSignalFunc is NewSignal with an equality of its own. It is called as a callback of the scope.
+// NewSignalFunc is NewSignal with equal in place of ==. equal is called as a callback of the scope.
 func NewSignalFunc[T any](sc *Scope, v T, equal func(a, b T) bool) *Signal[T] {
 	s := &Signal[T]{}
 	s.init(sc, v, equal)
@@ -39,13 +39,13 @@ func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
 	v.cell.slots[0].Store(&slot[T]{value: x})
 }
 
-// OnWatch has watched called when the signal gets its first subscriber and unwatched when it loses its last, after the
-// change that did it. Either may be nil. It is called before the signal is used.
+// OnWatch registers watched to be called when the signal gets its first subscriber, and unwatched when it loses its last one, after
+// the change that caused it. Either may be nil. Call OnWatch before the signal is used.
 func (s *Signal[T]) OnWatch(watched, unwatched func(Writer)) {
 	s.watch = &watchHooks{watched: watched, unwatched: unwatched}
 }
 
-// Load returns the value. It takes no lock, and may be called anywhere; of a batch it sees nothing until it is complete.
+// Load returns the value. It takes no lock, and may be called anywhere. It sees nothing of a batch until the batch is complete.
 func (v *Value[T]) Load() T {
 	x, _ := v.load()
 	return x
@@ -73,7 +73,7 @@ func (v *Value[T]) Peek(r Reader) T {
 	return v.cell.current()
 }
 
-// Store sets the value and lets effects run before it returns. The error joins theirs. It is for the outside.
+// Store sets the value; effects have run when it returns. The error joins theirs. Store is for code outside of callbacks.
 func (s *Signal[T]) Store(v T) error { return s.store(v) }
 
 func (v *Value[T]) store(x T) (err error) {
@@ -96,7 +96,7 @@ func (v *Value[T]) set(x T) {
 	}
 }
 
-// write is set but for the notification of dependents. It reports whether there is something to notify them of.
+// write is set without notifying dependents. It reports whether the value has changed.
 func (v *Value[T]) write(x T) bool {
 	if v.equal(v.cell.current(), x) {
 		return false
@@ -107,7 +107,7 @@ func (v *Value[T]) write(x T) bool {
 		v.before = v.version
 		v.cell.put(x, sc.clock)
 	} else {
-		v.cell.slots[v.cell.newest].Load().value = x // which nobody has seen yet
+		v.cell.slots[v.cell.newest].Load().value = x // nobody has seen this slot yet
 		if v.flags&flagRewritten == 0 {
 			v.flags |= flagRewritten
 			sc.written = append(sc.written, v)
@@ -120,7 +120,7 @@ func (v *Value[T]) write(x T) bool {
 // revertible is a Value of any type.
 type revertible interface{ revert() }
 
-// revert takes the writes since the last commit back if they have come to nothing. Otherwise they stand.
+// revert undoes the writes since the last commit if the value is equal to the one before them. Otherwise they stand.
 func (v *Value[T]) revert() {
 	v.flags &^= flagRewritten
 	if !v.same() {
@@ -129,20 +129,20 @@ func (v *Value[T]) revert() {
 	v.cell.revert()
 	v.version = v.before
 	sc := v.scope
-	sc.clock++ // who has seen the value in between must look again
+	sc.clock++ // callbacks that saw the value in between must look again
 	sc.notify(&v.node)
 }
 
-// same compares the newest value with the one before. It contains what an equality may do.
+// same compares the newest value with the one before it, and survives an equality that panics.
 func (v *Value[T]) same() (same bool) {
-	defer func() { _ = recover() }() // it has panicked before then, where somebody was told, or it is for others to know
+	defer func() { _ = recover() }() // write has called it on these values before, and has returned that panic
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
-// cell is a value that its writer, who holds a lock, can replace without keeping readers out, who hold none, and without
-// waiting for them. It has two slots: the one that readers are to see, and the one that is being prepared, which they see
-// when the clock of commits has come to its stamp. A slot that is still being read is left to its readers, and a new one
-// takes its place.
+// cell holds a value for one writer, who holds a lock, and many readers, who hold none: the writer never waits for readers, nor
+// readers for the writer. It has two slots: the one that readers see, and the one that the writer prepares. Readers see the second
+// one when the clock of commits reaches its stamp. A slot that is still being read is left to its readers, and a new one takes
+// its place.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until there is something in it
 	newest int8
@@ -150,7 +150,7 @@ type cell[T any] struct {
 
 type slot[T any] struct {
 	stamp   atomic.Uint64
-	readers atomic.Int32 // goroutines that look at value, if the stamp is still what they came for
+	readers atomic.Int32 // goroutines that read value, provided that the stamp is still the one they expect
 	value   T
 }
 
@@ -163,8 +163,8 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// load returns the newest value whose time has come by the clock, its stamp, and what the clock said. If there is none, since
-// none was put or since the clock has moved on in the meantime, the stamp is beyond the clock.
+// load returns the newest value that is stamped at or before the clock, its stamp, and the clock's reading. If there is none, because
+// none was put or because the clock has moved on meanwhile, the stamp is after the reading.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()
@@ -189,8 +189,8 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put prepares the next value, with a stamp that the clock has not come to. What is in its slot is too old for those who come
-// now; those who look at it yet are counted.
+// put prepares the next value, with a stamp that the clock has not reached. New readers do not look at the slot that it takes, and
+// those who still read it are counted.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
@@ -212,21 +212,21 @@ func (c *cell[T]) revert() {
 	c.newest = 1 - c.newest
 }
 
-// Wait returns the value as soon as the predicate holds of it. It may miss values that hold only for a moment, but not
-// that it holds now. The error is the cause of ctx's end, or matches [ErrDisposed]; the value is then the last that was seen.
-// The predicate is called on the caller's goroutine, outside the lock.
+// Wait returns the value as soon as the predicate holds for it. It may miss values that last only for a moment, but never the
+// present one. The error is the cause of ctx's end, or matches [ErrDisposed]; the value is then the last one seen. The predicate is
+// called on the caller's goroutine, without the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }
 
-// Changes yields the value and then, whenever it has changed, the newest, until ctx or the scope ends. A slow consumer
-// misses values in between, never the last, and holds nobody up.
+// Changes yields the value and then, whenever it has changed, the newest one, until ctx or the scope ends. A slow consumer
+// misses values in between, never the last one, and delays nobody.
 func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
 }
 
-// Subscribe calls f with the value, and again after every change, with the Writer of an effect that depends on nothing
-// else. See [NewEffect] for in and the error.
+// Subscribe calls f with the value, and again after every change. w is the Writer of an effect that depends on this value alone. See
+// [NewEffect] for in and the error.
 func (v *Value[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := v.Get(w)
