@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
@@ -138,11 +137,7 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, p.node(ref).Kind == KindGate) {
 		return nil
 	}
-	text := strings.Join(labels, ", ")
-	if len(labels) == 0 {
-		text = valueText(answer)
-	}
-	return &ChoiceError{Node: path, Answer: foreign.Shorten(text), Choices: slices.Clone(choices)}
+	return &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices)}
 }
 
 // checkChoices reports what of the choices of a node does not fit the labels of its out-edges.

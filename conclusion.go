@@ -14,6 +14,7 @@ type conclusion struct {
 	value    any   // of a completed node
 	err      error // of any other
 	warning  error // of a condition that has answered what is none of its choices
+	answer   string // of a condition, if it is not the labels of the branches taken
 	skip     string
 	suspend  *suspendError // what the step wants to wait for
 	random   float64       // in [0, 1), for the delay before another attempt
@@ -54,8 +55,10 @@ func (w *worker) conclude(res attemptResult) conclusion {
 					return err
 				}
 			}
-			var matched bool
-			if c.Route, matched = w.run.plan.Route(ref, res.value); !matched && n.NoMatch == NoMatchFail {
+			labels, router, matched := labelsOf(res.value), w.run.plan.routers[f.router], false
+			c.Route, matched = router.route(labels)
+			c.answer = router.answer(res.value, labels, c.Route)
+			if !matched && n.NoMatch == NoMatchFail {
 				kind = CauseNoBranchMatch
 				return fmt.Errorf("%w: output %s", ErrNoMatch, valueText(res.value))
 			}
@@ -285,6 +288,9 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	case c.Status == Completed:
 		if c.warning != nil {
 			r.warnOfAnswer(ref, c.warning, now)
+		}
+		if c.answer != "" {
+			r.extra(ref).answer = c.answer
 		}
 		if rec.value = c.value; c.memoized {
 			r.extra(ref).memoized = true

@@ -3,6 +3,8 @@ package kahn
 import (
 	"reflect"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
@@ -218,6 +220,38 @@ func (r *router) add(label string) int32 {
 		r.fallback = id
 	}
 	return id
+}
+
+// answer renders an answer with the given labels; "" if the labels of the branches that it takes say the same.
+func (r *router) answer(value any, labels []string, taken []int32) string {
+	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
+		return ""
+	}
+	switch text := answerText(value, labels); text {
+	case r.names(taken):
+		return ""
+	case "":
+		return `""`
+	default:
+		return text
+	}
+}
+
+// answerText renders an answer: its labels, or if it has none its value.
+func answerText(value any, labels []string) string {
+	if len(labels) == 0 {
+		return foreign.Shorten(valueText(value))
+	}
+	return foreign.Shorten(strings.Join(labels, ", "))
+}
+
+// names renders the labels of branches.
+func (r *router) names(ids []int32) string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = r.labels[id]
+	}
+	return strings.Join(list, ", ")
 }
 
 // route returns the ids of the labels that the given ones match: exactly, else by alias class, and if none of them

@@ -117,7 +117,7 @@ func TestEventDecoding(t *testing.T) {
 	}
 	for kind, want := range map[kahn.EventType]any{
 		kahn.EventRunStarted:   kahn.RunStarted{TotalNodes: 9, Mode: kahn.Waves, Test: true},
-		kahn.EventNodeSkipped:  kahn.NodeSkipped{Reason: kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "paid?", Label: "false"}},
+		kahn.EventNodeSkipped:  kahn.NodeSkipped{Reason: kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "paid?", Label: "false", Answer: "true"}},
 		kahn.EventNodeTimedOut: kahn.TimedOut{Timeout: 500 * time.Millisecond},
 		kahn.EventNodeRetried: kahn.Retried{
 			Cause: kahn.CauseContractOutput, Delay: 500 * time.Millisecond, Err: errors.New("output_contract_violation: /amount: missing"),
@@ -150,7 +150,8 @@ func TestSkipReasonJSON(t *testing.T) {
 	}{
 		{kahn.SkipReason{Kind: kahn.SkipAnnotation}, `{"kind":"annotation"}`},
 		{kahn.SkipReason{Kind: kahn.SkipWhenGuard, Expression: "a > b"}, `{"kind":"when_guard","expression":"a \u003e b"}`},
-		{kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "c", Label: "no"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"no"}`},
+		{kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "c", Label: "no", Answer: "yes"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"no","answer":"yes"}`},
+		{kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "c"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"","answer":""}`},
 		{kahn.SkipReason{Kind: kahn.SkipNullPropagation, Node: "a", Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"a","portId":"rows"}`},
 		{kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"","portId":"rows"}`},
 		{kahn.SkipReason{Kind: kahn.SkipUpstreamSkipped, Node: "a"}, `{"kind":"upstream_skipped","sourceNodeId":"a"}`},

@@ -57,7 +57,7 @@ func ExampleIf() {
 	// completed true <nil>
 	// fetch failed
 	// fetched? completed
-	// store skipped condition_branch(fetched? "true")
+	// store skipped condition_branch(fetched? answered "false", not "true")
 	// alert completed
 }
 

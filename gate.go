@@ -157,6 +157,7 @@ type answer struct {
 	Outcome            // of a gate
 	decision *Decision // what came; nil if nobody has answered
 	value    any       // of a completed gate
+	said     string    // see conclusion.answer
 	err      error
 }
 
@@ -175,7 +176,7 @@ func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
 // gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
 func (r *Run) gateOutcome(ref Ref, value any) answer {
 	c := (&worker{run: r, task: Task{Token: Token{Ref: ref}}}).conclude(attemptResult{value: value})
-	return answer{Outcome: c.Outcome, value: c.value, err: c.err}
+	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err}
 }
 
 // Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
@@ -328,6 +329,9 @@ func (r *Run) settleGate(ref Ref, a answer, now int64) {
 	}
 	if x := r.extras[ref]; x != nil {
 		r.endWait(x)
+	}
+	if a.said != "" {
+		r.extra(ref).answer = a.said
 	}
 	if err := r.st.settle(Token{Ref: ref}, a.Outcome); err != nil {
 		r.st.noteBug(err)

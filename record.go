@@ -62,6 +62,7 @@ type extra struct {
 	guardErr  error          // why the guard could not decide
 	merged    map[string]any // the merged parameters, from the check
 	skip      string         // the words of a step that skipped itself
+	answer    string         // of a condition, see conclusion
 	stop      error          // what a node that was stopped by itself was stopped for
 	timedOut  timeoutScope   // of the current attempt
 	timeout   time.Duration  // that passed

@@ -270,13 +270,13 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 {
+		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && n.Answer == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.tokens, x.cut = n.Tokens, n.Cut
-	x.abandoned, x.memoized, x.skip, x.reentries = n.Abandoned, n.Memoized, n.Message, reentries
+	x.abandoned, x.memoized, x.skip, x.answer, x.reentries = n.Abandoned, n.Memoized, n.Message, n.Answer, reentries
 	r.reentered = r.reentered || reentries > 0
 	for _, e := range n.Errs {
 		x.errs = append(x.errs, attemptError{err: e.restore()})

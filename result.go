@@ -235,11 +235,18 @@ func (r *Run) names(refs []Ref) []string {
 	return names
 }
 
-// skipReason is the reason of a skipped node with the words of its step.
+// skipReason is the reason of a skipped node with the words of its step, or the answer of its condition.
 func (r *Run) skipReason(ref Ref) SkipReason {
 	reason := r.st.reason(ref)
-	if x := r.extras[ref]; x != nil && reason.Kind == SkipSelf {
-		reason.Message = x.skip
+	switch reason.Kind {
+	case SkipSelf:
+		if x := r.extras[ref]; x != nil {
+			reason.Message = x.skip
+		}
+	case SkipConditionBranch:
+		if x := r.extras[r.plan.ids[reason.Node]]; x != nil && x.answer != "" && reason.Label != "" {
+			reason.Answer = x.answer
+		}
 	}
 	return reason
 }

@@ -45,7 +45,8 @@ func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	return s.runStatus(rule)
 }
 
-// Skip returns the reason of a skipped node, without the words of a step that skipped itself.
+// Skip returns the reason of a skipped node, without the words of a step that skipped itself. The Answer of a condition is
+// the labels of the branches that it took: a State does not know more.
 func (s *State) Skip(r Ref) SkipReason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,6 +247,22 @@ func (s *State) causeKind(r Ref, byRequest bool) CauseKind {
 	return CauseUpstreamFailure
 }
 
+// branches renders the labels of the branches that a condition has taken.
+func (s *State) branches(r Ref) string {
+	f := &s.plan.facts[r]
+	if f.router < 0 || statusOf(s.words[r]) != Completed {
+		return ""
+	}
+	router := s.plan.routers[f.router]
+	var taken []int32
+	for id := range router.ids {
+		if s.taken[int(f.labels)+id] {
+			taken = append(taken, int32(id))
+		}
+	}
+	return router.names(taken)
+}
+
 // reason works out the full reason of a skip. With now, edges count that have resolved by now; a parent_failure then names
 // the first failed predecessor known.
 func (s *State) reason(r Ref) SkipReason {
@@ -264,6 +281,9 @@ func (s *State) reason(r Ref) SkipReason {
 			reason.Node = p.names[p.edges[arg].from]
 			if reason.Kind == SkipConditionBranch {
 				reason.Label = p.edges[arg].Label
+				if reason.Label != "" {
+					reason.Answer = s.branches(p.edges[arg].from)
+				}
 			}
 		}
 	case SkipRuleUnsatisfied:

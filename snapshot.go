@@ -129,6 +129,7 @@ type nodeState struct {
 	Origin   string   `json:"origin,omitempty"`
 	By       int      `json:"by,omitempty"`
 	Labels   []string `json:"labels,omitempty"`  // the branches taken
+	Answer   string   `json:"answer,omitempty"`  // of a condition, if it is not these labels
 	Settled  int32    `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided  int32    `json:"decided,omitempty"`
 	Attempts int32    `json:"attempts,omitempty"` // as people count
@@ -665,7 +666,7 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 }
 
 func (r *Run) extraState(n *nodeState, x *extra) {
-	n.Abandoned, n.Memoized, n.Message, n.Tokens = x.abandoned, x.memoized, x.skip, x.tokens
+	n.Abandoned, n.Memoized, n.Message, n.Answer, n.Tokens = x.abandoned, x.memoized, x.skip, x.answer, x.tokens
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, e := range x.errs {
 		n.Errs = append(n.Errs, storeError(e.err))

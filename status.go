@@ -259,8 +259,11 @@ type SkipReason struct {
 	// null_propagation (empty when no edge feeds the port), and the successor that made a node superseded. In JSON
 	// conditionNodeId, sourceNodeId and by.
 	Node string
-	// Label is the label of the edge that was not taken, for condition_branch. In JSON label.
+	// Label is the label of the edge that was not taken, for condition_branch; empty if that is a catch edge. In JSON label.
 	Label string
+	// Answer is what the condition answered instead, for condition_branch: its label or labels, separated by ", ", or, if it has none, the
+	// answer as text, shortened to about a kilobyte. It is empty if the condition failed, or if the edge is a catch edge. In JSON answer.
+	Answer string
 	// Port is the required port without a value, for null_propagation. In JSON portId.
 	Port string
 	// Rule is the join rule, for rule_unsatisfied. In JSON rule.
@@ -278,6 +281,7 @@ type skipJSON struct {
 	Source     *string  `json:"sourceNodeId,omitempty"`
 	By         *string  `json:"by,omitempty"`
 	Label      *string  `json:"label,omitempty"`
+	Answer     *string  `json:"answer,omitempty"`
 	Port       *string  `json:"portId,omitempty"`
 	Rule       *string  `json:"rule,omitempty"`
 	Expression *string  `json:"expression,omitempty"`
@@ -290,7 +294,7 @@ func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
 	case SkipWhenGuard:
 		return map[**string]*string{&j.Expression: &r.Expression}
 	case SkipConditionBranch:
-		return map[**string]*string{&j.Condition: &r.Node, &j.Label: &r.Label}
+		return map[**string]*string{&j.Condition: &r.Node, &j.Label: &r.Label, &j.Answer: &r.Answer}
 	case SkipNullPropagation:
 		return map[**string]*string{&j.Source: &r.Node, &j.Port: &r.Port}
 	case SkipUpstreamSkipped, SkipParentFailure:
@@ -329,7 +333,7 @@ func (r *SkipReason) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// String renders the reason for people, for example `condition_branch(ok? "false")`.
+// String renders the reason for people, for example `condition_branch(ok? answered "true", not "false")`.
 func (r SkipReason) String() string {
 	if r.Kind == SkipNone {
 		return ""
@@ -340,8 +344,11 @@ func (r SkipReason) String() string {
 			parts = append(parts, part)
 		}
 	}
-	if r.Label != "" {
-		parts = append(parts, fmt.Sprintf("%q", r.Label))
+	switch {
+	case r.Label != "" && r.Answer != "":
+		parts = append(parts, fmt.Sprintf("answered %q, not %q", r.Answer, r.Label))
+	case r.Label != "":
+		parts = append(parts, fmt.Sprintf("not %q", r.Label))
 	}
 	if len(parts) == 0 {
 		return r.Kind.String()

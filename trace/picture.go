@@ -112,7 +112,7 @@ func shapeOf(n *kahn.Node) shape {
 	return shapeStep
 }
 
-// outcome is a node's status in words, with the reason: "skipped: condition_branch(ok? "false")".
+// outcome is a node's status in words, with the reason: "skipped: condition_branch(ok? answered "true", not "false")".
 func outcome(r kahn.NodeResult) string {
 	text := r.Status.String()
 	switch {

@@ -163,7 +163,7 @@ func TestExportPictures(t *testing.T) {
 			Name: "gallery", Mermaid: trace.Mermaid(gallery.Plan(), gallery), DOT: trace.DOT(gallery.Plan(), gallery),
 			Nodes: map[string]string{
 				"n0": "fetch\ncompleted", "n1": "ok?\ncompleted", "n2": "store\nStore rows\nfailed: step_error",
-				"n3": "alert\nskipped: condition_branch(ok? \"false\")", "n4": "mail\nskipped: condition_branch(fetch)",
+				"n3": "alert\nskipped: condition_branch(ok? answered \"true\", not \"false\")", "n4": "mail\nskipped: condition_branch(fetch)",
 				"n5": "wait\naborted: upstream_failure of store", "n6": "close\ncompleted", "n7": "end\ncompleted",
 			},
 			Edges: [][3]string{

@@ -55,7 +55,10 @@ func skipText(r *kahn.NodeResult) string {
 		if s.Label == "" { // a catch edge
 			return "what " + node + " came to leads elsewhere"
 		}
-		return clean(fmt.Sprintf("%s did not take the branch %q", s.Node, s.Label))
+		if s.Answer == "" {
+			return clean(fmt.Sprintf("%s did not take the branch %q", s.Node, s.Label))
+		}
+		return clean(fmt.Sprintf("%s answered %q, not %q", s.Node, s.Answer, s.Label))
 	case kahn.SkipNullPropagation:
 		if node == "" {
 			return "nothing feeds its required port " + clean(s.Port)

@@ -509,7 +509,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 			diff("status of "+n.id, got.Status, statusWords[f.status])
 			continue // the rest would only repeat it
 		}
-		reason := kahn.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label, Port: f.port}
+		reason := kahn.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label, Answer: f.answer, Port: f.port}
 		switch f.reason {
 		case "rule":
 			reason.Rule = joins[n.rule()].String()

@@ -83,6 +83,22 @@ const (
 // value is all the model needs to know of a value.
 type value byte
 
+// answer is what the condition of an edge that is not taken said, as people read it.
+func (p *prediction) answer(e *edge) string {
+	n, f := p.g.node(e.from), p.fates[e.from]
+	switch {
+	case e.label == "" || f.status != "ok":
+		return ""
+	case f.fallback:
+		return fallbackValue(n.id)
+	case n.outcome == "label":
+		return strings.Join(n.labels, ", ")
+	case n.outcome == "null":
+		return "<nil>"
+	}
+	return "1"
+}
+
 const (
 	missing value = iota
 	null
@@ -95,6 +111,7 @@ type fate struct {
 	reason  string // of a skip: ann br up when null pf rule self
 	source  string // the node that the reason names
 	label   string // the label of the edge not taken, for br
+	answer  string // what the condition said instead, for br
 	port    string // for null
 	routing bool   // the root of the skip is a branch not taken
 
@@ -481,7 +498,7 @@ func (p *prediction) skip(n *node) *fate {
 		}
 	}
 	if e := p.first(n, dead); e != nil {
-		return &fate{status: "S", reason: "br", source: e.from, label: e.label, routing: routing}
+		return &fate{status: "S", reason: "br", source: e.from, label: e.label, answer: p.answer(e), routing: routing}
 	}
 	return &fate{status: "S", reason: "up", source: p.first(n, neutral).from, routing: routing}
 }

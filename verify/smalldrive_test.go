@@ -223,6 +223,9 @@ func (p *prediction) verdict() (v smallVerdict) {
 		n.status = statusWords[f.status]
 		if f.status == "S" {
 			n.skip = kahn.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label}
+			if f.label != "" { // a State knows the branches
+				n.skip.Answer = strings.Join(p.fates[f.source].taken, ", ")
+			}
 			if f.reason == "rule" {
 				n.skip.Rule = node.kahnJoin().String()
 			}
