@@ -11,9 +11,9 @@ import (
 // conclusion is what the result of an attempt means.
 type conclusion struct {
 	Outcome
-	value    any   // of a completed node
-	err      error // of any other
-	warning  error // of a condition that has answered what is none of its choices
+	value    any    // of a completed node
+	err      error  // of any other
+	warning  error  // of a condition that has answered what is none of its choices
 	answer   string // of a condition, if it is not the labels of the branches taken
 	skip     string
 	suspend  *suspendError // what the step wants to wait for

@@ -523,7 +523,7 @@ func TestWhy(t *testing.T) {
 		"after off":     "off was skipped: it is disabled",
 		"after that":    "off was skipped: it is disabled",
 		"guarded":       "its guard said no",
-		"no":            `yes did not take the branch "false"`,
+		"no":            `yes answered "true", not "false"`,
 		"catch":         "what ok came to leads elsewhere",
 		"port":          "its required port p got no value from ok",
 		"victim":        "a failure upstream: bad",
