@@ -114,7 +114,8 @@ func FuzzTypes(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s decodes to %#v: %v", data, v, err)
 		}
-		if back, err := types.Decode(again); err != nil || !reflect.DeepEqual(back, v) {
+		isNaN := !reflect.DeepEqual(v, v) // or holds one: it equals nothing
+		if back, err := types.Decode(again); err != nil || !isNaN && !reflect.DeepEqual(back, v) {
 			t.Fatalf("%#v became %#v, %v", v, back, err)
 		}
 	})
