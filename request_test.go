@@ -81,7 +81,12 @@ func TestStopRequest(t *testing.T) {
 	})
 	inBubble(t, "a node that is stopped inside of a run that goes on is not ended by a request for the run", func(t *testing.T) {
 		g := graph(after("A"), subgraph("S", graph(after("x"), subgraph("T", graph(after("y"))))))
-		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) {
+		slow := func(ctx context.Context, s *kahn.Step) (any, error) { // it ends when both have asked
+			<-ctx.Done()
+			time.Sleep(10 * ms)
+			return nil, ctx.Err()
+		}
+		r := tryControlled(t, t.Context(), g, slow, soon(func(run *kahn.Run) {
 			if err := run.CancelNode("S"); err != nil {
 				t.Error(err)
 			}
