@@ -309,7 +309,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	}
 	if len(r.extras) > 0 {
 		r.disarmNode(ref)
-		if x := r.extras[ref]; x != nil && x.comp != nil {
+		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child != nil {
 			r.groupsFailedInside(ref, x.comp.child)
 		}
 	}

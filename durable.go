@@ -595,7 +595,7 @@ func (r *Run) descendants() (runs []*Run) {
 	}
 	refs := slices.Sorted(maps.Keys(r.extras))
 	for _, ref := range refs {
-		if x := r.extras[ref]; x.comp != nil && !statusOf(r.st.words[ref]).Terminal() {
+		if x := r.extras[ref]; x.comp != nil && x.comp.child != nil && !statusOf(r.st.words[ref]).Terminal() {
 			runs = append(append(runs, x.comp.child), x.comp.child.descendants()...)
 		}
 	}

@@ -64,6 +64,7 @@ type payloadJSON struct {
 	Cause        CauseKind       `json:"cause,omitempty"`
 	Origins      *[]string       `json:"origins,omitempty"`
 	Duration     *durationJSON   `json:"duration_ms,omitempty"`
+	Iteration    *int            `json:"iteration,omitempty"`
 	DeltaIndex   *int            `json:"deltaIndex,omitempty"`
 	Text         *string         `json:"text,omitempty"`
 	Chunk        json.RawMessage `json:"chunk,omitempty"`
@@ -111,10 +112,14 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	ns := math.Round(ms * float64(time.Millisecond))
-	if ns >= math.MaxInt64 || ns <= math.MinInt64 {
+	switch {
+	case ns == math.MaxInt64: // the longest duration, as a float64
+		*d = math.MaxInt64
+	case ns > math.MaxInt64 || ns <= math.MinInt64:
 		return fmt.Errorf("%w: %v ms", ErrBadValue, ms)
+	default:
+		*d = durationJSON(ns)
 	}
-	*d = durationJSON(ns)
 	return nil
 }
 
@@ -196,6 +201,8 @@ func (p *payloadJSON) encode(e *Event) error {
 		p.Cause, p.Delay, p.Error = v.Cause, (*durationJSON)(&v.Delay), text(v.Err)
 	case NodeBlocked:
 		p.Origins, p.Policy = listOf(v.Origins), &v.Policy
+	case NodePaused:
+		p.Iteration, p.Delay = &v.Iteration, (*durationJSON)(&v.Delay)
 	case NodeSuspended:
 		p.Token, p.Info = &v.Token, foreignJSON(v.Info)
 		if !v.Deadline.IsZero() {
@@ -322,6 +329,8 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		e.Payload = Retried{Cause: p.Cause, Delay: time.Duration(value(p.Delay)), Err: textError(p.Error)}
 	case EventNodeBlocked:
 		e.Payload = NodeBlocked{Origins: value(p.Origins), Policy: value(p.Policy)}
+	case EventNodePaused:
+		e.Payload = NodePaused{Iteration: value(p.Iteration), Delay: time.Duration(value(p.Delay))}
 	case EventNodeSuspended:
 		suspended := NodeSuspended{Token: value(p.Token), Deadline: value(p.Deadline)}
 		suspended.Info, err = foreignValue(p.Info)

@@ -32,6 +32,7 @@ const (
 	evNodeTimedOut
 	evNodeRetried
 	evNodeBlocked
+	evNodePaused
 	evNodeSuspended
 	evNodeSignalled
 	evNodeMocked
@@ -50,7 +51,7 @@ var eventTypes = [...]EventType{
 	evNodeQueued: EventNodeQueued, evNodeStarted: EventNodeStarted, evNodeDelta: EventNodeDelta, evNodeLog: EventNodeLog,
 	evContractViolated: EventContractViolated, evModerationFlagged: EventModerationFlagged,
 	evNodeTimedOut: EventNodeTimedOut, evNodeRetried: EventNodeRetried, evNodeBlocked: EventNodeBlocked,
-	evNodeSuspended: EventNodeSuspended, evNodeSignalled: EventNodeSignalled, evNodeMocked: EventNodeMocked, evNodeInvalidated: EventNodeInvalidated,
+	evNodePaused: EventNodePaused, evNodeSuspended: EventNodeSuspended, evNodeSignalled: EventNodeSignalled, evNodeMocked: EventNodeMocked, evNodeInvalidated: EventNodeInvalidated,
 	evNodeCompleted: EventNodeCompleted, evNodeFailed: EventNodeFailed, evNodeAborted: EventNodeAborted,
 	evNodeCancelled: EventNodeCancelled, evNodeSkipped: EventNodeSkipped,
 }

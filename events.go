@@ -32,6 +32,7 @@ const (
 	EventNodeTimedOut      EventType = "node.timed_out"     // TimedOut
 	EventNodeRetried       EventType = "node.retried"       // Retried
 	EventNodeBlocked       EventType = "node.blocked"       // NodeBlocked
+	EventNodePaused        EventType = "node.paused"        // NodePaused
 	EventNodeSuspended     EventType = "node.suspended"     // NodeSuspended
 	EventNodeSignalled     EventType = "node.signalled"     // NodeSignalled
 	EventNodeMocked        EventType = "node.mocked"        // none
@@ -202,6 +203,12 @@ type NodeBlocked struct {
 	Policy  UpstreamPolicy
 }
 
+// NodePaused is the payload of node.paused: an iteration of a loop has ended, and the next one begins after Delay. See Loop.Pause.
+type NodePaused struct {
+	Iteration int // the number of the one that has ended
+	Delay     time.Duration
+}
+
 // NodeSuspended is the payload of node.suspended: the node waits for a signal from outside.
 type NodeSuspended struct {
 	Token    string    // under which the signal is to come
@@ -272,6 +279,7 @@ var engineNames = map[EventType][]string{
 	EventNodeTimedOut:      {"timed_out", "node_timed_out"},
 	EventNodeRetried:       {"node_retried", "node_retry"},
 	EventNodeBlocked:       {"node_blocked"},
+	EventNodePaused:        {"node_paused"},
 	EventNodeSuspended:     {"node_waiting", "node_suspended"},
 	EventNodeSignalled:     {"node_signalled"},
 	EventNodeMocked:        {"node_mocked"},

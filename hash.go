@@ -14,7 +14,7 @@ import (
 // Hash identifies the graph for snapshots: the hex SHA-256 of all that has a say in what a run of it comes to. It covers
 // nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of
 // Go functions, which cannot be compared. It leaves out what only says when and how often things are done: Retry, Timeout,
-// OverallTimeout, Priority, Estimate, Groups and Key; and the Choices of a condition and the Outputs of a node, which are for Compile.
+// OverallTimeout, Priority, Estimate, Groups, Key and the Pause of a loop; and the Choices of a condition and the Outputs of a node, which are for Compile.
 //
 // It calls the MarshalJSON methods of what it covers. One of them that asks for the Hash that it is a part of gets "".
 func (p *Plan) Hash() string {
@@ -86,9 +86,16 @@ func (p *Plan) hashNode(ref Ref) string {
 	fmt.Fprintf(h, "%v %v %v\n", f.join, f.mode, f.policy)
 	n := reflect.ValueOf(p.node(ref)).Elem()
 	for i := range n.NumField() {
-		if name := n.Type().Field(i).Name; !n.Field(i).IsZero() && !slices.Contains(unhashed, name) {
-			fmt.Fprintf(h, "%s=%s\n", name, hashedForm(n.Field(i)))
+		name, field := n.Type().Field(i).Name, n.Field(i)
+		if field.IsZero() || slices.Contains(unhashed, name) {
+			continue
 		}
+		if loop, ok := field.Interface().(*Loop); ok {
+			unpaused := *loop
+			unpaused.Pause = 0
+			field = reflect.ValueOf(&unpaused)
+		}
+		fmt.Fprintf(h, "%s=%s\n", name, hashedForm(field))
 	}
 	if sub := p.sub(ref); sub != nil {
 		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())

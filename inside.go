@@ -20,7 +20,11 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if x.comp == nil {
 		return
 	}
-	n.Inside = x.comp.state()
+	if p := x.comp.pause; p != nil && n.Status == Running {
+		n.Inside = x.comp.stateBetween(p, r.timeAt(p.due))
+	} else if x.comp.child != nil {
+		n.Inside = x.comp.state()
+	}
 	if n.Status != Running {
 		return
 	}
@@ -47,6 +51,15 @@ func (comp *composite) state() *insideState {
 	}
 	if c.concluded {
 		in.Ended = c.timeAt(c.ended)
+	}
+	return in
+}
+
+// stateBetween is state for a loop that pauses before its next iteration.
+func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
+	in := &insideState{Iteration: p.next, Previous: store(comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
+	for _, v := range comp.before.all {
+		in.Collected = append(in.Collected, stored{value: v})
 	}
 	return in
 }
@@ -165,6 +178,12 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 		}
 		return nil, nil
 	}
+	if !in.Due.IsZero() {
+		if node.Loop == nil || n.Status != Running || in.Iteration < 2 || len(in.Nodes) > 0 {
+			return nil, fmt.Errorf("%w: snapshot: node %s pauses", ErrBadValue, quoteID(prefix+n.ID))
+		}
+		return &held{within: n, ref: ref}, nil
+	}
 	inner := p.sub(ref)
 	if node.Map != nil {
 		if list == nil {
@@ -191,6 +210,11 @@ func (h *held) begun() bool { return h.plan != nil }
 
 // continues reports whether the nested run goes on, and is not only what its composite has come to.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
+
+// pauses reports whether the composite is a loop that waits for its next iteration.
+func (h *held) pauses() bool {
+	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
+}
 
 // early takes the signals of a snapshot, for gates that were not reached.
 func (h *held) early(signals []signalState) {
@@ -281,14 +305,7 @@ func (h *held) revive(r *Run) {
 		if !in.begun() {
 			continue
 		}
-		n := in.within
-		step := &Step{run: r, ref: in.ref, attempt: n.Attempts}
-		if n.Substituted {
-			step.flags |= stepSubstituted
-		}
-		if r.plan.facts[in.ref].is(factCleanup) {
-			step.flags |= stepDetached
-		}
+		n, step := in.within, in.step(r)
 		var c *Run
 		switch node := r.plan.node(in.ref); {
 		case node.Map != nil:
@@ -307,6 +324,18 @@ func (h *held) revive(r *Run) {
 	}
 }
 
+// step makes the Step of the attempt that a composite of the run is in.
+func (h *held) step(r *Run) *Step {
+	step := &Step{run: r, ref: h.ref, attempt: h.within.Attempts}
+	if h.within.Substituted {
+		step.flags |= stepSubstituted
+	}
+	if r.plan.facts[h.ref].is(factCleanup) {
+		step.flags |= stepDetached
+	}
+	return step
+}
+
 // install restores the records and the words of the nodes, and of those inside, with the lock held.
 func (h *held) install() {
 	r := h.run
@@ -321,30 +350,58 @@ func (h *held) install() {
 	for _, in := range h.inside {
 		x := r.extra(in.ref)
 		x.items = in.list
-		if in.begun() {
+		switch {
+		case in.begun():
 			in.installInside(x)
+		case in.pauses():
+			in.installPause(r, x)
 		}
+	}
+}
+
+// installPause restores a loop that pauses.
+func (h *held) installPause(r *Run, x *extra) {
+	state := h.within.Inside
+	x.comp = &composite{
+		before: state.iterations(),
+		pause:  &pause{next: state.Iteration, due: int64(state.Due.Sub(r.start)), failed: state.Failed},
+	}
+	h.continueAttempt(r, h.step(r), x)
+}
+
+// iterations is what the iterations of a loop before the current one have come to.
+func (in *insideState) iterations() iterations {
+	before := iterations{degraded: in.Degraded}
+	if in.Previous != nil {
+		before.last = in.Previous.value
+	}
+	for _, v := range in.Collected {
+		before.all = append(before.all, v.value)
+	}
+	return before
+}
+
+// continueAttempt goes on with the attempt of a composite that was running.
+func (h *held) continueAttempt(r *Run, step *Step, x *extra) {
+	n := h.within
+	r.activate(step)
+	x.timedOut, x.timeout = n.TimedOut, n.Timeout
+	if n.TimedOut == timeoutNone && n.Cause == CauseNone {
+		now := r.now()
+		r.continueOverall(h.ref, now)
+		r.armTimeouts(r.plan.node(h.ref), step, false, now)
 	}
 }
 
 func (h *held) installInside(x *extra) {
 	c, n := h.run, h.within
 	r, state := c.outer, n.Inside
-	x.comp = &composite{child: c, before: iterations{degraded: state.Degraded, last: c.previous}}
-	for _, v := range state.Collected {
-		x.comp.before.all = append(x.comp.before.all, v.value)
-	}
+	x.comp = &composite{child: c, before: state.iterations()}
 	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, state.Failed
 	c.began = int64(state.Began.Sub(r.start))
 	if h.continues() {
-		r.activate(c.within)
-		x.timedOut, x.timeout = n.TimedOut, n.Timeout
 		c.resting = n.Dormant
-		if n.TimedOut == timeoutNone && n.Cause == CauseNone {
-			now := r.now()
-			r.continueOverall(h.ref, now)
-			r.armTimeouts(r.plan.node(h.ref), c.within, false, now)
-		}
+		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
 	r.furnish(c)
@@ -554,6 +611,9 @@ func (r *Run) armWaits(now int64) {
 			r.armGate(ref, r.extras[ref], time.Duration(due-now))
 		default:
 			r.continueOverall(ref, now)
+		}
+		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && statusOf(r.st.words[ref]) == Running {
+			r.continuePause(ref, x, now)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (r *Run) endedItems(ref Ref) *Run {
 	if r.plan.node(ref).Map == nil || statusOf(r.st.words[ref]) != Completed || r.records[ref].fallback {
 		return nil
 	}
-	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child.items != nil {
+	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child != nil && x.comp.child.items != nil {
 		return x.comp.child
 	}
 	return nil

@@ -39,7 +39,7 @@ func (r *Run) interruptAttempts() {
 		switch x := r.extras[ref]; {
 		case w&wordDraining != 0:
 			r.st.askToStop(ref, kindOf(w), Ref(int32(r.st.stopOrigin(ref))))
-		case x != nil && x.comp != nil && !x.comp.child.concluded:
+		case x != nil && x.atWork() != nil:
 			x.comp.child.interruptAttempts()
 			r.tree.touch(x.comp.child)
 		case step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Loop performs a node's Sub again and again: one nested run after the other, each a fresh one. After each of them a test
@@ -26,6 +27,10 @@ type Loop struct {
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
+	// Pause is how long the loop waits after an iteration before it begins the next one; zero means not at all. A loop that pauses
+	// holds no slot, and the event node.paused tells of it. Stops and timeouts end the pause at once. It goes on while the run is
+	// not in memory: a run that is resumed waits for what is left of it. What the test has said is not asked again.
+	Pause time.Duration
 }
 
 // LoopLimit tells what happens when a loop has reached its MaxIterations.
@@ -75,6 +80,8 @@ func (l *Loop) check(n *Node, bad func(kind error, format string, args ...any)) 
 		bad(ErrBadValue, "MaxIterations %d: a loop must have a bound", l.MaxIterations)
 	case l.OnLimit >= loopLimitCount:
 		bad(ErrBadValue, "%v", l.OnLimit)
+	case l.Pause < 0:
+		bad(ErrBadValue, "Pause %v is negative", l.Pause)
 	}
 }
 
@@ -154,7 +161,8 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	return c, soFar, false
 }
 
-// iterate begins the next iteration of a loop, unless the loop is to stop: then it says what that makes of it.
+// iterate begins the next iteration of a loop, or the pause before it, unless the loop is to stop: then it says what that makes
+// of it.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
@@ -163,24 +171,98 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		s.mu.Unlock()
 		return c, false
 	}
-	kind := s.stopped
-	if w := s.words[ref]; w&wordDraining != 0 && kind == CauseNone {
-		kind = kindOf(w)
-	}
+	kind := r.stoppedFor(ref)
 	if s.words[ref]&wordStopping != 0 || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.facts[ref].is(factCleanup) {
+		c = r.stoppedLoop(ref)
 		s.mu.Unlock()
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: NoRetryStopping}
-		if kind != CauseNone {
-			c.Outcome = Outcome{Status: kind.stopStatus(), Cause: kind}
-		}
 		return c, false
 	}
 	w.now = r.now()
 	comp.before = soFar
-	next := r.iterationRun(step, comp.child.iteration+1, soFar.last)
-	next.failedGroups = slices.DeleteFunc(slices.Clone(comp.child.failedGroups), func(f groupFailure) bool { return next.plan.declaresGroup(f.Group) })
-	r.beginChild(comp, next, w.now)
+	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups}
+	d := r.plan.node(ref).Loop.Pause
+	if d <= 0 {
+		r.nextIteration(step, comp, p, w.now)
+		return c, true
+	}
+	p.due = saturatingAdd(w.now, int64(d))
+	comp.pause, comp.working = p, false
+	r.event(entry{kind: evNodePaused, ref: ref, attempt: r.records[ref].attempts, at: w.now, arg: NodePaused{Iteration: comp.child.iteration, Delay: d}})
+	r.awaitIteration(ref, w.now)
 	return c, true
+}
+
+// stoppedFor is what a loop of the run is stopped for by the stop of the run, or by one that lets it finish its iteration.
+func (r *Run) stoppedFor(ref Ref) CauseKind {
+	if w := r.st.words[ref]; w&wordDraining != 0 && r.st.stopped == CauseNone {
+		return kindOf(w)
+	}
+	return r.st.stopped
+}
+
+// stoppedLoop is what becomes of a loop that does not go on since it is to stop, with the lock held. Where it is the loop alone that
+// stops, its word, or its timeout, has the last say.
+func (r *Run) stoppedLoop(ref Ref) conclusion {
+	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: NoRetryStopping}
+	if r.extras[ref].timedOut != timeoutNone {
+		c.err = ErrTimeout
+	}
+	if kind := r.stoppedFor(ref); kind != CauseNone {
+		c.Outcome = Outcome{Status: kind.stopStatus(), Cause: kind}
+	}
+	return c
+}
+
+// nextIteration begins the iteration of a loop that comes after a pause, or at once, with the lock held.
+func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
+	next := r.iterationRun(step, p.next, comp.before.last)
+	next.failedGroups = slices.DeleteFunc(slices.Clone(p.failed), func(f groupFailure) bool { return next.plan.declaresGroup(f.Group) })
+	r.beginChild(comp, next, now)
+}
+
+// pause is the time between two iterations of a loop. To the State the loop runs meanwhile, as it does between its attempts'
+// begin and end: it counts as at work, and a stop asks it to stop.
+type pause struct {
+	next   int            // the number of the iteration to come
+	due    int64          // when it begins, ns since the run's start
+	failed []groupFailure // the groups whose members were stopped, in the attempt so far
+	over   bool           // it was interrupted: a worker is to find out what that makes of the loop
+}
+
+// awaitIteration arms the alarm for the next iteration of a loop that pauses.
+func (r *Run) awaitIteration(ref Ref, now int64) {
+	x := r.extras[ref]
+	p := x.comp.pause
+	x.backoff = r.after(time.Duration(p.due-now), func(now int64) {
+		step := r.current(ref)
+		if step == nil || x.comp.pause != p || p.over {
+			return // the loop was stopped while it paused
+		}
+		r.wake(now) // as after a backoff
+		x.comp.pause = nil
+		r.nextIteration(step, x.comp, p, now)
+	})
+}
+
+// interruptPause ends the pause of a loop that is to stop: what becomes of it is found out by a worker, like the end of an
+// iteration.
+func (r *Run) interruptPause(ref Ref, x *extra) {
+	if p := x.comp.pause; !p.over {
+		p.over = true
+		r.disarm(&x.backoff)
+		r.returnedTo(ref)
+	}
+}
+
+// continuePause goes on with the pause of a loop in another life of the run.
+func (r *Run) continuePause(ref Ref, x *extra, now int64) {
+	switch {
+	case x.comp.pause.over:
+	case r.st.words[ref]&(wordStopping|wordDraining) != 0 || x.timedOut != timeoutNone:
+		r.interruptPause(ref, x)
+	default:
+		r.awaitIteration(ref, now)
+	}
 }
 
 // Iteration returns the number of the iteration, from 1, of the innermost loop that the step is inside of; 0 outside of

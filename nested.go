@@ -7,10 +7,19 @@ import (
 
 // composite is what a run keeps of a composite node, from its start on.
 type composite struct {
-	child   *Run // the current, or the last, of the runs that perform it
+	child   *Run // the current, or the last, of the runs that perform it; nil for a loop that pauses since an earlier life
 	working bool // a worker looks at what the child came to
 
 	before iterations // of a loop
+	pause  *pause     // of a loop that waits for its next iteration, or was interrupted doing so; else nil
+}
+
+// atWork returns the run nested in a composite that has not ended, or nil.
+func (x *extra) atWork() *Run {
+	if x.comp == nil || x.comp.child == nil || x.comp.child.concluded {
+		return nil
+	}
+	return x.comp.child
 }
 
 // outermost is the run that this one is nested in, at whatever depth, or the run itself.
@@ -158,9 +167,12 @@ func (r *Run) childEnded(c *Run) {
 }
 
 // returnTo queues the composite of a nested run that has ended.
-func (r *Run) returnTo() {
-	r.outer.st.evaluateInline(r.within.ref)
-	r.tree.touch(r.outer)
+func (r *Run) returnTo() { r.outer.returnedTo(r.within.ref) }
+
+// returnedTo queues a composite for a worker that finds out what it came to.
+func (r *Run) returnedTo(ref Ref) {
+	r.st.evaluateInline(ref)
+	r.tree.touch(r)
 }
 
 // childLeft is called when the goroutines of a nested run that has ended have returned.
@@ -182,6 +194,11 @@ func (w *worker) returned() bool {
 		r.armGrace(w.step, x) // there was nobody to be waited for before
 	}
 	comp, halted := x.comp, r.st.words[ref]&wordStopping != 0
+	if comp.pause != nil { // it was interrupted
+		c := r.stoppedLoop(ref)
+		r.st.mu.Unlock()
+		return w.finishAs(c, attemptResult{}, true)
+	}
 	r.st.mu.Unlock()
 	w.phase = phaseUser
 	var c conclusion
@@ -244,11 +261,13 @@ func (r *Run) outcome() *Result {
 // halt sees to it that an attempt that was asked to stop does so in time: by its grace, or, if nested runs perform it, by
 // stopping these, which keep to the grace themselves.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
-	switch {
+	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
 		r.armGrace(step, x)
-	case !x.comp.child.concluded:
-		x.comp.child.stopFor(kind, cause, stopAsking)
+	case x.comp.pause != nil:
+		r.interruptPause(step.ref, x)
+	case c != nil:
+		c.stopFor(kind, cause, stopAsking)
 	}
 }
 
@@ -283,8 +302,14 @@ func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 }
 
 func (r *Run) drainChild(ref Ref, kind CauseKind, cause *stopCause) {
-	if x := r.extras[ref]; x != nil && x.comp != nil && !x.comp.child.concluded {
-		x.comp.child.stopFor(kind, cause, stopDraining)
+	x := r.extras[ref]
+	if x == nil || x.comp == nil {
+		return
+	}
+	if c := x.atWork(); c != nil {
+		c.stopFor(kind, cause, stopDraining)
+	} else if x.comp.pause != nil && statusOf(r.st.words[ref]) == Running {
+		r.interruptPause(ref, x)
 	}
 }
 
@@ -347,7 +372,7 @@ func (r *Run) eachInput(f func(name string)) {
 func (r *Run) children() []*Run {
 	var refs []Ref
 	for ref, x := range r.extras {
-		if x.comp != nil && !x.comp.child.concluded {
+		if x.atWork() != nil {
 			refs = append(refs, ref)
 		}
 	}
@@ -504,8 +529,8 @@ func (r *Run) itemsOf(name string) *Run {
 	if !ok {
 		return nil
 	}
-	if x := r.extras[ref]; x != nil && x.comp != nil {
-		if c := x.comp.child; c.items != nil && !c.concluded && c.waitsUnder(name) {
+	if x := r.extras[ref]; x != nil {
+		if c := x.atWork(); c != nil && c.items != nil && c.waitsUnder(name) {
 			return c
 		}
 	}

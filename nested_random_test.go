@@ -97,7 +97,7 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 			case 4:
 				times := 1 + rng.IntN(3)
 				n.Sub = x.tree(depth - 1)
-				n.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 1 + rng.IntN(4), OnLimit: kahn.LoopLimit(rng.IntN(2))}
+				n.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 1 + rng.IntN(4), OnLimit: kahn.LoopLimit(rng.IntN(2)), Pause: time.Duration(times-1) * 3 * ms}
 			}
 			n.Params = map[string]any{"items": numbers(rng.IntN(4))}
 		}

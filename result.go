@@ -188,7 +188,7 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
 		res.Decision = clonePtr(x.decision)
 		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
-		if x.comp != nil {
+		if x.comp != nil && x.comp.child != nil {
 			res.Sub = x.comp.child.outcome()
 		}
 	}

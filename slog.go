@@ -13,7 +13,7 @@ var eventLevels = map[EventType]slog.Level{
 	EventWaveCompleted: slog.LevelDebug, EventNodeQueued: slog.LevelDebug, EventNodeStarted: slog.LevelDebug,
 	EventNodeDelta: slog.LevelDebug, EventContractViolated: slog.LevelWarn, EventModerationFlagged: slog.LevelWarn,
 	EventNodeTimedOut: slog.LevelWarn, EventNodeRetried: slog.LevelWarn, EventNodeBlocked: slog.LevelDebug,
-	EventNodeSuspended: slog.LevelInfo, EventNodeSignalled: slog.LevelInfo, EventNodeMocked: slog.LevelDebug, EventNodeInvalidated: slog.LevelInfo,
+	EventNodePaused: slog.LevelDebug, EventNodeSuspended: slog.LevelInfo, EventNodeSignalled: slog.LevelInfo, EventNodeMocked: slog.LevelDebug, EventNodeInvalidated: slog.LevelInfo,
 	EventNodeCompleted: slog.LevelInfo, EventNodeFailed: slog.LevelError, EventNodeAborted: slog.LevelWarn,
 	EventNodeCancelled: slog.LevelWarn, EventNodeSkipped: slog.LevelInfo,
 }
@@ -29,7 +29,7 @@ var eventLevels = map[EventType]slog.Level{
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node
 // node (its path), attempt and tier; and, as far as the event has them and they say something, cause, error, origins,
 // duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, input_tokens, output_tokens,
-// index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from,
+// iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from,
 // to, waiting, nodes and mode.
 func LogEvents(logger *slog.Logger) func(Event) {
 	if logger == nil {
@@ -90,6 +90,8 @@ func payloadAttrs(payload any) []slog.Attr {
 		return some(slog.String("cause", p.Cause.String()), slog.Duration("delay", p.Delay), errorAttr(p.Err))
 	case NodeBlocked:
 		return []slog.Attr{slog.Any("origins", p.Origins), slog.String("policy", p.Policy.String())}
+	case NodePaused:
+		return some(slog.Int("iteration", p.Iteration), slog.Duration("delay", p.Delay))
 	case NodeSuspended:
 		attrs := some(slog.String("token", p.Token))
 		if !p.Deadline.IsZero() {

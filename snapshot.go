@@ -75,6 +75,8 @@ type insideState struct {
 	Previous  *stored  `json:"previous,omitempty"`
 	Collected []stored `json:"collected,omitempty"`
 	Degraded  bool     `json:"degraded,omitempty"`
+	// Due is when that iteration is to begin, if the loop pauses before it.
+	Due time.Time `json:"due,omitzero"`
 	// Of a map: the number of items, and whether one has asked for the end of the run.
 	Items    int  `json:"items,omitempty"`
 	AbortRun bool `json:"abort_run,omitempty"`
@@ -517,7 +519,7 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
 		if w := r.st.words[ref]; w&wordDecided != 0 {
 			n := r.nodeState(ref, w)
-			if n.Inside != nil {
+			if n.Inside != nil && n.Inside.Due.IsZero() {
 				n.Inside.Nodes = r.extras[ref].comp.child.nodeStates()
 			}
 			nodes = append(nodes, n)

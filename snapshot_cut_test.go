@@ -248,6 +248,7 @@ func (c *cutter) composite(r *rand.Rand, n *kahn.Node, depth int) {
 		n.Sub = inner()
 		n.Loop = &kahn.Loop{MaxIterations: 1 + r.IntN(4), OnLimit: kahn.LoopLimit(r.IntN(2)), Collect: r.IntN(2) == 0}
 		n.Loop.While = func(v kahn.View) (bool, error) { c.visit("loop"); return v.Iteration() < times, nil }
+		n.Loop.Pause = time.Duration(times-1) * 3 * ms
 	}
 	switch r.IntN(4) {
 	case 0:

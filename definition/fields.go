@@ -146,6 +146,7 @@ func init() {
 		count("max_iterations", func(l *kahn.Loop) *int { return &l.MaxIterations }),
 		enum("on_limit", func(l *kahn.Loop) *kahn.LoopLimit { return &l.OnLimit }),
 		flag("collect", func(l *kahn.Loop) *bool { return &l.Collect }),
+		duration("pause", func(l *kahn.Loop) *time.Duration { return &l.Pause }),
 	}}
 	gateRecord = record[kahn.Gate]{fields: []field[kahn.Gate]{
 		duration("timeout", func(g *kahn.Gate) *time.Duration { return &g.Timeout }),

@@ -28,7 +28,11 @@ var (
 		},
 		kahn.EventNodeStarted: {
 			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
-			kahn.EventNodeSkipped, kahn.EventContractViolated, kahn.EventModerationFlagged,
+			kahn.EventNodeSkipped, kahn.EventContractViolated, kahn.EventModerationFlagged, kahn.EventNodePaused,
+		},
+		kahn.EventNodePaused: {
+			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
+			kahn.EventNodeSkipped, kahn.EventContractViolated, kahn.EventModerationFlagged, kahn.EventNodePaused,
 		},
 		// What refuses an output, or comes too late for it, leaves room for a fallback, which may be refused in its turn.
 		kahn.EventContractViolated: {
@@ -577,7 +581,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			return fmt.Errorf("outside its wave")
 		}
 	case kahn.EventNodeSuspended:
-		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.last == kahn.EventNodeTimedOut
+		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.last == kahn.EventNodeTimedOut
 		if n.last == kahn.EventNodeQueued {
 			attempt = e.Attempt // a gate's
 		}
@@ -607,6 +611,12 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		if next := c.events[min(i+1, len(c.events)-1)]; next.Path != e.Path {
 			return fmt.Errorf("it is not followed by what the node does")
 		}
+	case kahn.EventNodePaused:
+		in := c.inside[e.Path]
+		p, ok := e.Payload.(kahn.NodePaused)
+		if !ok || n.Loop == nil || p.Delay <= 0 || in != nil && in.last > 0 && p.Iteration != in.last {
+			return fmt.Errorf("it is no pause of a loop after its last iteration")
+		}
 	case kahn.EventNodeBlocked:
 		next := c.events[min(i+1, len(c.events)-1)]
 		policy := e.Payload.(kahn.NodeBlocked).Policy
@@ -625,7 +635,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return err
 	}
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
-	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried {
+	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried || e.Type == kahn.EventNodePaused {
 		if path, ok := c.unended(e.Path); ok {
 			return fmt.Errorf("before the end of %s", path)
 		}
@@ -657,14 +667,14 @@ func (c *streamChecker) running(path string) bool {
 	if c.part && (n == nil || n.unseen) {
 		return true
 	}
-	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeTimedOut)
+	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeTimedOut)
 }
 
 // interrupted reports whether a node is queued because its attempt was interrupted: the run is being left. The node begins again
 // in another life of the run, or is stopped. Cleanup, which a stop leaves alone, begins again in the same life if the run was
 // stopped meanwhile; of a stop that concerned nothing else no event tells.
 func (c *streamChecker) interrupted(i int, e kahn.Event, n *nodeLife) bool {
-	began := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.refused()
+	began := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.refused()
 	if e.Type != kahn.EventNodeQueued || !began || n.inline() {
 		return false
 	}
@@ -733,7 +743,7 @@ func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 
 // passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first one.
 func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
-	running := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodeMocked || n.refused()
+	running := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.refused()
 	if checked := n.last == "" || n.last == kahn.EventNodeBlocked || n.last == kahn.EventNodeQueued; !running && (e.Type != kahn.EventNodeLog || !checked) {
 		return fmt.Errorf("after %q", n.last)
 	}
@@ -800,7 +810,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 		root = true
 	}
 	switch {
-	case n.within != "" && cause.Path == n.within && cause.Type == kahn.EventNodeStarted && (root || c.tiers):
+	case n.within != "" && cause.Path == n.within && (cause.Type == kahn.EventNodeStarted || cause.Type == kahn.EventNodePaused) && (root || c.tiers):
 	case cause.Type == kahn.EventRunStarted && n.within == "" && root && (!c.waves || e.Type == kahn.EventNodeSkipped):
 	case cause.Type == kahn.EventWaveStarted && n.within == "" && c.waves:
 	case resumes(cause) && (root || c.tiers): // that begins, or that has been judged, anew

@@ -40,6 +40,8 @@ func (s *state) line(e kahn.Event) string {
 			text += " after " + seconds(payload.Duration)
 		}
 		return text + ": " + describe(payload)
+	case kahn.NodePaused:
+		return fmt.Sprintf("%s: iteration %d has ended, the next one in %s", path(e), payload.Iteration, seconds(payload.Delay))
 	case kahn.NodeSuspended:
 		text := path(e) + ": suspended"
 		if !payload.Deadline.IsZero() {
