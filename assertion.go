@@ -149,7 +149,21 @@ func at(value any, place string) (any, error) {
 }
 
 // judge judges an assertion.
-func (t *testMode) judge(a Assertion, res *Result) error {
+func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
+	err := error(ErrGoexit) // unless it returns
+	defer func() {
+		if err == nil {
+			s.Passed++
+			return
+		}
+		s.Failed++
+		s.Failures = append(s.Failures, &AssertionError{Node: a.node, Want: a.want, Err: bounded(err)})
+	}()
+	err = t.hold(a, res)
+}
+
+// hold holds one assertion against the result. Its methods are user code.
+func (t *testMode) hold(a Assertion, res *Result) error {
 	nodes := res.instances(a.node)
 	if len(nodes) == 0 { // what it is inside of was not begun
 		nodes = []NodeResult{{ID: a.node}}
@@ -160,7 +174,7 @@ func (t *testMode) judge(a Assertion, res *Result) error {
 			calls = int(d.calls.Load())
 		}
 		if err := contain(func() error { return a.check(n, calls) }); err != nil {
-			return &AssertionError{Node: a.node, Want: a.want, Err: bounded(err)}
+			return err
 		}
 	}
 	return nil

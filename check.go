@@ -37,11 +37,13 @@ func (w *worker) check() bool {
 }
 
 // evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: when its node is stopped, which settles
-// the node, or the run is left, the worker is waited for as long as CancelGrace says.
+// the node, or the run is left, the worker is waited for as long as CancelGrace says. The checks of cleanup nodes in a run that is
+// being stopped have CleanupTimeout.
 type evaluation struct {
 	alone     bool        // see Run.alone
 	abandoned bool        // the worker's place was given up for it
-	grace     *time.Timer // armed when the node is stopped or the run is left
+	grace     *time.Timer // armed when the node is stopped or the run is left, or is to clean up
+	cleanup   bool        // it is armed for the latter
 }
 
 // beginCheck and endCheck are called with the lock held. endCheck reports whether the worker still has its place.
@@ -51,8 +53,11 @@ func (w *worker) beginCheck() {
 		w.run.checks = map[Ref]*evaluation{}
 	}
 	w.run.checks[w.task.Ref] = w.checking
-	if w.run.leaving {
+	switch {
+	case w.run.leaving:
 		w.run.armCheckGrace(w.task.Ref)
+	case w.run.st.hurries():
+		w.run.armCheck(w.task.Ref, true)
 	}
 }
 
@@ -71,21 +76,43 @@ func (w *worker) endCheck() bool {
 
 // armCheckGrace bounds how long a check is waited for whose node was stopped, or whose run is being left. It is no alarm: it rings
 // also when everything else has ended.
-func (r *Run) armCheckGrace(ref Ref) {
+func (r *Run) armCheckGrace(ref Ref) { r.armCheck(ref, false) }
+
+func (r *Run) armCheck(ref Ref, cleanup bool) {
 	e := r.checks[ref]
-	if e == nil || e.grace != nil {
+	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
 		return
 	}
+	if e.grace != nil && e.grace.Stop() { // a cleanup node that is stopped itself
+		r.timers--
+	}
+	d := r.cfg.cancelGrace
+	if e.cleanup = cleanup; cleanup {
+		d = r.cfg.cleanupTimeout
+	}
 	r.timers++
-	e.grace = time.AfterFunc(r.cfg.cancelGrace, func() {
+	e.grace = time.AfterFunc(d, func() {
 		now := r.now()
 		r.st.mu.Lock()
 		r.timers--
-		if r.checks[ref] == e && (r.leaving || r.st.words[ref]&wordChecking == 0) { // else the run is not left after all
+		stopped := r.st.words[ref]&wordChecking == 0
+		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // else the run is not left after all
 			r.abandonCheck(ref, e)
+			if cleanup && !stopped {
+				r.settleCheck(Token{Ref: ref}, checkResult{verdict: CheckVerdict{Fail: CauseTimeout}, err: timeoutAfter(d, errAbandoned)}, now)
+			}
 		}
 		r.release(now)
 	})
+}
+
+// boundChecks bounds the checks of the cleanup nodes of a run that was stopped: it is to end.
+func (r *Run) boundChecks() {
+	for ref := range r.checks {
+		if r.st.words[ref]&wordChecking != 0 {
+			r.armCheck(ref, true)
+		}
+	}
 }
 
 // leaveChecks bounds the checks of a run that is being left. A step is left to finish, since its work would be lost; a check

@@ -1,12 +1,15 @@
 package kahn_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -176,5 +179,184 @@ func TestChecksThatHoldALeave(t *testing.T) {
 				t.Errorf("X is %v, asked %d times, abandoned are %q", n.Status, asked.Load(), r.Abandoned)
 			}
 		})
+	}
+}
+
+// The guard or merge of a cleanup node, in a run that is being stopped, has the time that the node has.
+func TestCleanupChecksThatDoNotReturn(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"guard", "merge"} {
+		for name, after := range map[string]string{"asked before the stop": "A", "asked after it": "B"} {
+			for _, limit := range []int{0, 1} {
+				for _, around := range []string{"", "S", "K"} {
+					inBubble(t, fmt.Sprintf("%s, %s, limit %d, in %q", what, name, limit, around), func(t *testing.T) {
+						release := make(chan struct{})
+						defer close(release)
+						stuck := kahn.Node{ID: "X", Cleanup: true, After: []string{after}}
+						g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B", Do: untilStopped})
+						if what == "guard" {
+							stuck.When = func(kahn.View) (bool, error) { <-release; return true, nil }
+						} else {
+							stuck.In, stuck.Merge = []kahn.Edge{{From: after, Param: "p"}, {From: "A", Param: "p", On: kahn.OnAlways}}, "stuck"
+							g.RegisterMerge("stuck", func([]kahn.Contribution) (any, error) { <-release; return 1, nil })
+							if after == "B" {
+								stuck.In[0].On = kahn.OnAlways
+							}
+							stuck.After = nil
+						}
+						g.Add(stuck, kahn.Node{ID: "end", Kind: kahn.KindEnd})
+						path := "X"
+						if around != "" {
+							s := subgraph(around, g)
+							s.Cleanup = around == "K"
+							g, path = graph(s, kahn.Node{ID: "O", Do: untilStopped}), around+"/X"
+						}
+						r := tryControlled(t, t.Context(), g, takes(ms), func(run *kahn.Run) {
+							time.Sleep(10 * ms)
+							run.Cancel()
+						}, kahn.Limit(limit), kahn.CancelGrace(100*ms), kahn.CleanupTimeout(300*ms))
+						if !slices.Equal(r.Abandoned, []string{path}) {
+							t.Errorf("abandoned are %q", r.Abandoned)
+						}
+						if r.Duration > 850*ms {
+							t.Errorf("the run took %v", r.Duration)
+						}
+						for _, e := range r.events {
+							if p, ok := e.Payload.(kahn.NodeEnded); ok && e.Path == path && around != "K" && p.Cause != kahn.CauseTimeout {
+								t.Errorf("%v", e)
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// The test of a loop that does not return does not hold a run that is being left: it is asked again when the run goes on.
+func TestLoopTestThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []bool{false, true} {
+		for _, limit := range []int{0, 1} {
+			for _, nested := range []bool{false, true} {
+				for _, end := range []string{"leave", "shut down", "cancel", "return"} {
+					inBubble(t, fmt.Sprintf("stored %v, limit %d, nested %v, %s", stored, limit, nested, end), func(t *testing.T) {
+						release := make(chan struct{})
+						var asked, calls atomic.Int32
+						loop := kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) { calls.Add(1); return nil, nil }}),
+							Loop: &kahn.Loop{MaxIterations: 5, While: func(kahn.View) (bool, error) {
+								n := asked.Add(1)
+								if n == 2 {
+									<-release
+								}
+								return n < 3, nil
+							}}}
+						g, path := graph(loop, kahn.Node{ID: "O", After: []string{"P"}}, kahn.Node{ID: "P", Priority: -1, Do: takes(600 * ms)}), "L"
+						if nested {
+							g, path = graph(subgraph("S", g)), "S/L"
+						}
+						rn, rec := new(kahn.Runner), newRecorder()
+						opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(limit), kahn.CancelGrace(100 * ms), kahn.CleanupTimeout(300 * ms)}
+						if stored {
+							opts = append(opts, kahn.WithStore(new(kahn.MemoryStore)))
+						}
+						run, err := rn.Start(t.Context(), g, takes(ms), append(opts, kahn.OnEvent(rec.add))...)
+						require.NoError(t, err)
+						for asked.Load() < 2 { // and P runs, unless there is one slot
+							time.Sleep(50 * ms)
+						}
+						begin := time.Now()
+						switch end {
+						case "shut down":
+							ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
+							defer cancel()
+							_ = rn.Shutdown(ctx)
+						case "return":
+							run.Leave()
+							time.Sleep(50 * ms)
+							close(release)
+						default:
+							run.Leave()
+						}
+						if end == "cancel" {
+							time.Sleep(150 * ms)
+							run.Cancel()
+						}
+						res, _ := run.Wait()
+						if took := time.Since(begin); took > 800*ms {
+							t.Errorf("it ended after %v", took)
+						}
+						checkEvents(t, g, res, rec.all())
+						if want := end != "return"; slices.Contains(res.Abandoned, path) != want {
+							t.Errorf("abandoned are %q", res.Abandoned)
+						}
+						if left := run.Leftovers(); left != "" && res.Status.Terminal() {
+							t.Error(left)
+						}
+						if end != "return" {
+							close(release)
+							synctest.Wait()
+						}
+						if res.Status.Terminal() {
+							return
+						}
+						again := newRecorder()
+						if opts = append(opts, kahn.OnEvent(again.add)); !stored {
+							opts = append(opts, kahn.From(reload(t, res.Snapshot()), nil))
+						}
+						res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
+						require.NoError(t, err)
+						checkEvents(t, g, res, append(rec.all(), again.all()...))
+						want := asked.Load()
+						if end != "return" {
+							want-- // what was left behind was asked again
+						}
+						if got := calls.Load(); got != want {
+							t.Errorf("%d iterations, %d tests", got, asked.Load())
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// What a run in SuspendStop mode has left to do when it is stopped is cleanup: one that waits holds nothing back.
+func TestCleanupThatWaitsHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	for _, around := range []string{"", "S", "K"} {
+		for _, early := range []bool{false, true} { // whether it waits when the stop comes
+			inBubble(t, fmt.Sprintf("in %q, early %v", around, early), func(t *testing.T) {
+				started := time.Duration(-1)
+				begin := time.Now()
+				waits := kahn.Node{ID: "W", Cleanup: true, Do: func(context.Context, *kahn.Step) (any, error) {
+					return nil, kahn.Suspend("", nil, nil)
+				}}
+				if !early {
+					waits.After = []string{"A"}
+				}
+				other := kahn.Node{ID: "C", Cleanup: true, After: []string{"B"}, Do: func(context.Context, *kahn.Step) (any, error) {
+					started = time.Since(begin)
+					return nil, nil
+				}}
+				slow := func(context.Context, *kahn.Step) (any, error) { time.Sleep(100 * ms); return nil, errStep }
+				g := graph(kahn.Node{ID: "A", Do: untilStopped}, waits, kahn.Node{ID: "B", Do: slow}, other)
+				if around == "K" {
+					g = graph(kahn.Node{ID: "A"}, waits, kahn.Node{ID: "B", Do: slow}, other)
+				}
+				if around != "" {
+					s := subgraph(around, g)
+					s.Cleanup = around == "K"
+					g = graph(s, kahn.Node{ID: "O", Do: untilStopped})
+				}
+				r := tryControlled(t, t.Context(), g, takes(ms), func(run *kahn.Run) {
+					time.Sleep(10 * ms)
+					run.Cancel()
+				}, kahn.SuspendStop, kahn.CleanupTimeout(time.Hour))
+				if started != 100*ms {
+					t.Errorf("C started after %v\n%s", started, eventText(r.events))
+				}
+			})
+		}
 	}
 }

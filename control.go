@@ -107,6 +107,9 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		}
 	}
 	r.boundWaits()
+	if r.st.stopped != CauseNone {
+		r.boundChecks()
+	}
 }
 
 // hurryInside lets the cleanup composites of a run that is being stopped hurry too.
@@ -114,6 +117,13 @@ func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.stopped == CauseNone || r.plan.facts[c.within.ref].is(factCleanup) {
 			c.st.hurry()
+			c.boundChecks()
+			if c.st.hold == holdFresh {
+				c.st.lift()
+				if c.resting && c.canGoOn() {
+					c.wake(r.now())
+				}
+			}
 			c.hurryInside()
 			r.tree.touch(c)
 		}

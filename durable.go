@@ -548,6 +548,12 @@ func (r *Run) storeFailed(err error) {
 	r.stay(now)
 	r.resting = false
 	r.collectStops()
+	for _, c := range runs[1:] { // those that were being stopped already are not asked again, and were to clean up
+		if !c.concluded {
+			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, stopAsking)
+			c.collectStops()
+		}
+	}
 	r.flush(now)
 }
 

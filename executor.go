@@ -593,7 +593,7 @@ func (r *Run) Wait() (*Result, error) {
 	res := r.result
 	r.resMu.Unlock()
 	if t := r.cfg.test; t != nil {
-		t.judged.Do(func() { res.Test = t.summarize(res) })
+		res = t.complete(res, max(r.cfg.cancelGrace, minSinkGrace))
 	}
 	return res, res.err
 }

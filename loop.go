@@ -178,6 +178,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	w.now = r.now()
+	r.disarm(&r.extras[ref].grace) // the run is being left, and the test has returned in time
 	comp.before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups}
 	d := r.plan.node(ref).Loop.Pause

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Test runs the graph in test mode: nodes are replaced by mocks, gates do not wait, and assertions are judged when the run is
@@ -141,7 +142,37 @@ func (m Mock) validate() error {
 type testMode struct {
 	Test
 	doubles map[string]*double // by path; made with the plans, under the lock once the run has begun
-	judged  sync.Once          // makes Result.Test
+
+	mu       sync.Mutex    // guards what follows
+	judged   chan struct{} // closed when Result.Test is made; nil if nobody has begun to
+	unjudged *Result       // a copy without it
+}
+
+// complete makes the Test of a Result, once. Assertions are user code and may wait for the run that they judge: who comes meanwhile
+// waits as long as the grace, and gets the Result without it then.
+func (t *testMode) complete(res *Result, grace time.Duration) *Result {
+	t.mu.Lock()
+	judged, first := t.judged, t.judged == nil
+	if first {
+		judged = make(chan struct{})
+		early := *res
+		t.judged, t.unjudged = judged, &early
+	}
+	t.mu.Unlock()
+	if first {
+		defer close(judged) // also if an assertion ends the goroutine
+		res.Test = &TestSummary{}
+		t.summarize(res.Test, res)
+		return res
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-judged:
+		return res
+	case <-timer.C:
+		return t.unjudged
+	}
 }
 
 // double is what test mode makes of the node, or nodes, of one path.
@@ -420,8 +451,7 @@ func (s *TestSummary) Node(path string) (TestNode, bool) {
 func (s *TestSummary) Err() error { return errors.Join(s.Failures...) }
 
 // summarize judges a run that is over. Assertions are user code: it is called without a lock.
-func (t *testMode) summarize(res *Result) *TestSummary {
-	s := &TestSummary{}
+func (t *testMode) summarize(s *TestSummary, res *Result) {
 	at := map[*double]int{}
 	var visit func(res *Result)
 	visit = func(res *Result) {
@@ -447,13 +477,8 @@ func (t *testMode) summarize(res *Result) *TestSummary {
 		}
 	}
 	for _, a := range t.Assertions {
-		if err := t.judge(a, res); err != nil {
-			s.Failures = append(s.Failures, err)
-		}
+		t.judge(s, a, res)
 	}
-	s.Failed = len(s.Failures)
-	s.Passed = len(t.Assertions) - s.Failed
-	return s
 }
 
 func (d *double) outcome(n *NodeResult) TestOutcome {

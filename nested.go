@@ -9,6 +9,7 @@ import (
 type composite struct {
 	child   *Run // the current, or the last, of the runs that perform it; nil for a loop that pauses since an earlier life
 	working bool // a worker looks at what the child came to
+	put     bool // that was given up because the run is being left: somebody is to look again
 
 	before iterations // of a loop
 	pause  *pause     // of a loop that waits for its next iteration, or was interrupted doing so; else nil
@@ -190,6 +191,9 @@ func (w *worker) returned() bool {
 	r.st.mu.Lock()
 	x := r.extras[ref]
 	w.step, x.comp.working = r.current(ref), true
+	if r.leaving {
+		r.armReturnGrace(ref, x)
+	}
 	if x.grace == nil && (r.st.words[ref]&wordStopping != 0 || x.timedOut != timeoutNone) {
 		r.armGrace(w.step, x) // there was nobody to be waited for before
 	}
@@ -431,12 +435,67 @@ func (r *Run) leave() {
 	r.leaving = true
 	r.st.hold = holdAll
 	r.leaveChecks()
+	r.leaveReturns()
 	if !r.plan.composite {
 		return
 	}
 	for _, c := range r.children() {
 		c.leave()
 		c.tree.touch(c)
+	}
+}
+
+// leaveReturns bounds the tests of loops, and whatever else is asked of the host when a nested run has ended, in a run that is being
+// left: it is asked again when the run goes on.
+func (r *Run) leaveReturns() {
+	if !r.plan.composite {
+		return
+	}
+	for ref, x := range r.extras {
+		if x.comp != nil && x.comp.working {
+			r.armReturnGrace(ref, x)
+		}
+	}
+}
+
+func (r *Run) armReturnGrace(ref Ref, x *extra) {
+	step := r.current(ref)
+	if x.grace != nil || step == nil || step.flags&stepFallback != 0 {
+		return
+	}
+	x.grace = r.after(r.cfg.cancelGrace, func(int64) {
+		if r.leaving && r.current(ref) == step && x.comp.working {
+			r.abandonReturn(step, x)
+		}
+	})
+}
+
+// abandonReturn gives up on a worker that looks at what a nested run has come to, and leaves the composite as it was before.
+func (r *Run) abandonReturn(step *Step, x *extra) {
+	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // what the worker finds is of another one
+	x.grace = nil
+	x.comp.working, x.comp.put = false, true
+	r.leftBehind(step.ref)
+	r.dismiss()
+	if r.tree.limit == 1 && r.tree.alone > 0 {
+		r.tree.alone--
+	}
+}
+
+// resumeReturns is the reverse of leaveReturns, for a run that is not left after all.
+func (r *Run) resumeReturns() {
+	if !r.plan.composite {
+		return
+	}
+	for ref, x := range r.extras {
+		switch {
+		case x.comp == nil:
+		case x.comp.put:
+			x.comp.put = false
+			r.st.evaluateInline(ref)
+		case x.comp.working && x.timedOut == timeoutNone && r.st.words[ref]&wordStopping == 0:
+			r.disarm(&x.grace) // a stop gives it its own
+		}
 	}
 }
 
@@ -447,6 +506,7 @@ func (r *Run) stay(now int64) {
 	}
 	r.leaving = false
 	r.resumeChecks()
+	r.resumeReturns()
 	r.st.lift()
 	if r.st.asleep > 0 && r.st.onSuspend == SuspendStop {
 		r.st.hold = holdFresh

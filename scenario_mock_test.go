@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -543,4 +544,47 @@ func ExampleTest() {
 	// charge mocked
 	// ship skipped
 	// apologize mocked
+}
+
+// TestAssertionThatWaits: assertions are user code. One that waits for its own run, or ends its goroutine, hangs nobody.
+func TestAssertionThatWaits(t *testing.T) {
+	inBubble(t, "for its run", func(t *testing.T) {
+		var run *kahn.Run
+		asked := 0
+		waits := kahn.Assert("A", "to wait", func(kahn.NodeResult) error {
+			asked++
+			res, err := run.Wait()
+			if err != nil || res.Test != nil || res.Count(kahn.Completed) != 1 {
+				t.Errorf("inside it is %v, %v", res.Test, err)
+			}
+			return errStep
+		})
+		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.Test{Assertions: []kahn.Assertion{waits, kahn.AssertStatus("A", kahn.Completed)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = run.Wait() }()
+		_, _ = run.Wait()
+		for range 2 {
+			synctest.Wait()
+			if res, _ := run.Wait(); res.Test.Failed != 1 || res.Test.Passed != 1 || !errors.Is(res.Test.Err(), errStep) {
+				t.Errorf("%+v", res.Test)
+			}
+		}
+		if asked != 1 {
+			t.Errorf("it was asked %d times", asked)
+		}
+	})
+	inBubble(t, "for nothing", func(t *testing.T) {
+		ends := kahn.Assert("A", "to end", func(kahn.NodeResult) error { runtime.Goexit(); return nil })
+		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.Test{Assertions: []kahn.Assertion{ends}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = run.Wait() }()
+		synctest.Wait()
+		if res, _ := run.Wait(); res.Test.Failed != 1 || !errors.Is(res.Test.Err(), kahn.ErrGoexit) {
+			t.Errorf("%+v", res.Test)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package kahn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -143,4 +144,49 @@ func (c *cutter) repeatedKey(r *kahn.StoredRun) string {
 		}
 	}
 	return ""
+}
+
+// A store that fails ends the cleanup, too, of a run that is being stopped already, at every depth: nothing would be written of it.
+func TestStoreFailureEndsCleanup(t *testing.T) {
+	for _, depth := range []int{0, 1, 2} {
+		for _, cleanup := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("depth %d, cleanup %v", depth, cleanup), func(t *testing.T) {
+				begin := time.Now()
+				store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(kahn.Commit) error {
+					if time.Since(begin) > 1100*ms {
+						return kahn.ErrFenced
+					}
+					return nil
+				}}
+				slow := func(context.Context, *kahn.Step) (any, error) { time.Sleep(2 * time.Second); return nil, errStep }
+				g := graph(kahn.Node{ID: "A", Cleanup: cleanup, Do: slow}, kahn.Node{ID: "C", Cleanup: true, After: []string{"A"}})
+				for range depth {
+					g = graph(subgraph("S", g))
+				}
+				g.Add(kahn.Node{ID: "K", Cleanup: true, After: []string{"O"}}, kahn.Node{ID: "O", Do: untilStopped})
+				rec := newRecorder()
+				run, err := kahn.Start(t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
+					if s.ID() == "C" {
+						t.Errorf("%s was called", s.Path())
+					}
+					return takes(200*ms)(ctx, s)
+				}, kahn.RunID("r"), kahn.WithStore(store), kahn.OnEvent(rec.add))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				run.Cancel()
+				_, err = run.Wait()
+				if !errors.Is(err, kahn.ErrStore) {
+					t.Error(err)
+				}
+				if took := time.Since(begin); took > 3*time.Second {
+					t.Errorf("it ended after %v", took)
+				}
+				if left := run.Leftovers(); left != "" {
+					t.Error(left)
+				}
+			})
+		}
+	}
 }

@@ -36,7 +36,7 @@ func (s *State) suspend(t Token) error {
 // fallAsleep counts a node that is suspended.
 func (s *State) fallAsleep() {
 	s.asleep++
-	if s.onSuspend == SuspendStop {
+	if s.onSuspend == SuspendStop && !s.hurries() { // else nothing but cleanup is left, of which nothing is held back
 		s.hold = max(s.hold, holdFresh)
 	}
 }
