@@ -14,9 +14,10 @@ type row struct {
 	failed bool
 }
 
-// frame is the picture of the run: the header, the failures, and the steps that are running, longest first. It has at most
-// width columns, and leaves one of height lines for the cursor. Failures and running steps have each a half of the lines,
-// and what the other half does not need. The last frame of a run is not drawn over and shows all failures.
+// frame is the picture of the run: the header, the failures, the warnings, and the steps that are running, longest first. It has at
+// most width columns, and leaves one of height lines for the cursor. Failures and running steps have each a half of the lines, and
+// what the other half does not need; warnings have one line of the latter half if that has another, and what both leave. The last frame of a run is not drawn over
+// and shows all failures and warnings.
 func (s *state) frame(now time.Time, width, height int) []row {
 	if s.over {
 		now = s.now
@@ -36,6 +37,21 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	}
 	if failed > shown && space > 0 {
 		rows = append(rows, row{fit(fmt.Sprintf("... and %d more failed", failed-shown), width), true})
+	}
+
+	space = lines - (len(rows) - 1)
+	if running > 0 {
+		space = max(space-running, min(space-1, 1), 0)
+	}
+	if s.over {
+		space = s.warning
+	}
+	shown = min(share(s.warning, space), len(s.warned))
+	for _, w := range s.warned[:shown] {
+		rows = append(rows, row{text: fit("WARNING "+clean(w.id)+": "+clean(w.text), width)})
+	}
+	if s.warning > shown && space > 0 {
+		rows = append(rows, row{text: fit(fmt.Sprintf("... and %d more warnings", s.warning-shown), width)})
 	}
 
 	space = lines - (len(rows) - 1)

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,46 @@ func TestFrameFitsTheHeight(t *testing.T) {
 		if !strings.HasSuffix(header, "… 01:01") || rest != test.want {
 			t.Errorf("%d failed, %d running, %d lines:\n%s", test.failed, test.running, test.height, got)
 		}
+	}
+}
+
+// Warnings of the engine are shown between failures and running steps, and all of them in the last frame. A step's own are not.
+func TestFrameShowsWarnings(t *testing.T) {
+	for _, test := range []struct {
+		warnings, running, height int
+		want                      string
+	}{
+		{1, 0, 5, "WARNING w0: …\n"},
+		{3, 0, 4, "WARNING w0: …\n... and 2 mo…\n"},
+		{3, 1, 5, "WARNING w0: …\n... and 2 mo…\n=> r0 1m01s\n"},
+		{3, 9, 5, "... and 3 mo…\n=> r0 1m01s\n... and 8 mo…\n"},
+		{3, 9, 3, "... and 9 mo…\n"},
+		{3, 9, 2, ""},
+	} {
+		s, now := crowd(0, test.running)
+		warn(s, test.warnings)
+		got := text(s.frame(now, 13, test.height))
+		_, rest, _ := strings.Cut(got, "\n")
+		if rest = strings.ReplaceAll(rest, "   ", " "); rest != test.want {
+			t.Errorf("%d warnings, %d running, %d lines:\n%s", test.warnings, test.running, test.height, got)
+		}
+	}
+	s, now := crowd(1, 0)
+	warn(s, maxFailures+2)
+	s.event(kahn.Event{Type: kahn.EventNodeLog, Node: "own", Attempt: 1, Payload: kahn.LogRecord{Level: slog.LevelWarn, Message: "a step's own"}})
+	s.event(kahn.Event{Type: kahn.EventNodeLog, Node: "?", Attempt: 1, Payload: kahn.LogRecord{Level: slog.LevelWarn, Message: kahn.ErrNoMatch.Error() + ": x"}})
+	s.event(kahn.Event{Type: kahn.EventRunFailed, Time: now, Payload: kahn.RunEnded{Status: kahn.RunFailed}})
+	rows := s.frame(now, 80, 5)
+	if len(rows) != 3+maxFailures || rows[1].text != "FAILED f0: panic" || rows[2].text != "WARNING w0: guard could not decide" ||
+		rows[len(rows)-1].text != "... and 3 more warnings" {
+		t.Errorf("%d lines:\n%s", len(rows), text(rows))
+	}
+}
+
+// warn adds warnings of so many guards.
+func warn(s *state, n int) {
+	for i := range n {
+		s.event(kahn.Event{Type: kahn.EventNodeLog, Node: fmt.Sprintf("w%d", i), Payload: kahn.LogRecord{Level: slog.LevelWarn, Message: "guard could not decide"}})
 	}
 }
 

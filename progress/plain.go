@@ -20,11 +20,10 @@ func (s *state) line(e kahn.Event) string {
 		return fmt.Sprintf("%s: attempt %d failed, the next one in %s: %v: %s",
 			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, causeless(payload.Cause, payload.Err))
 	case kahn.LogRecord:
-		astray := strings.HasPrefix(payload.Message, kahn.ErrNoMatch.Error()) // the engine's word on the answer of a condition
-		if e.Attempt > 0 && !astray || payload.Level < slog.LevelWarn {
+		if !warns(e, payload) {
 			return "" // a step's own log is the host's
 		}
-		return path(e) + ": " + payload.Message // such as a guard that could not decide and let its node run
+		return path(e) + ": " + payload.Message
 	case kahn.NodeCompleted:
 		text := fmt.Sprintf("%s: completed in %s", path(e), seconds(payload.Duration))
 		if len(payload.Labels) > 0 {
@@ -67,6 +66,13 @@ func (s *state) line(e kahn.Event) string {
 		return fmt.Sprintf("%s: attempt %d started", path(e), e.Attempt)
 	}
 	return path(e) + ": started"
+}
+
+// warns reports whether a record is a warning of the engine: of a guard that could not decide and let its node run, or of the answer
+// of a condition that meets no edge.
+func warns(e kahn.Event, r kahn.LogRecord) bool {
+	astray := strings.HasPrefix(r.Message, kahn.ErrNoMatch.Error())
+	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
 }
 
 // reminder tells what is still running.

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// maxFailures is how many failures are kept to be shown. The others are counted.
+// maxFailures is how many failures, and how many warnings, are kept to be shown. The others are counted.
 const maxFailures = 100
 
 // state is what the events of a run have told so far. Each event costs the same, however many nodes there are. Nodes inside
@@ -24,6 +24,8 @@ type state struct {
 	live    map[string]*live      // the nodes that are neither idle nor terminal, by path
 	running list.List             // of *live, in the order in which their attempts began
 	failed  []failure             // the first ones
+	warned  []failure             // the first warnings
+	warning int                   // how many there are
 	over    bool
 	ended   kahn.RunEnded
 }
@@ -59,6 +61,13 @@ func (s *state) event(e kahn.Event) {
 		s.total = payload.TotalNodes
 	case kahn.RunEnded:
 		s.over, s.ended = true, payload
+	case kahn.LogRecord:
+		if !warns(e, payload) {
+			break
+		}
+		if s.warning++; len(s.warned) < maxFailures {
+			s.warned = append(s.warned, failure{path(e), payload.Message})
+		}
 	}
 	status, ok := nodeStatus[e.Type]
 	if !ok {
