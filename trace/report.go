@@ -1,10 +1,12 @@
 package trace
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Report tells what a run was about: where its time went, what failed because of what, and why nodes did not run. It is
@@ -30,6 +32,9 @@ type Report struct {
 	Backoff   time.Duration `json:"backoff_ns"`
 	Retries   int           `json:"retries"`
 	Slots     int           `json:"slots"`
+
+	// Warnings are those of the Result, after what guards could not decide that let their nodes run, each by its node.
+	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step    `json:"critical_path"` // from the run's beginning to the node that ended last
 	Nodes        []Node    `json:"nodes"`         // in the order of declaration, without those inside of composites
@@ -141,8 +146,14 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 		if n.started > 0 {
 			node.Start, node.Duration, node.Slack = n.start, n.end-n.start, a.slack[ref]
 		}
+		if nr.GuardErr != nil && nr.Skip.Kind != kahn.SkipWhenGuard && nr.Cause.Kind != kahn.CauseConditionError {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: guard could not decide: %s", n.path, foreign.ErrorText(nr.GuardErr)))
+		}
 		r.Statuses[nr.Status]++
 		r.Nodes = append(r.Nodes, node)
+	}
+	for _, w := range res.Warnings {
+		r.Warnings = append(r.Warnings, foreign.ErrorText(w))
 	}
 	r.Failures = append(r.Failures, failures(p, results)...)
 	return r

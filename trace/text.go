@@ -34,6 +34,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.RedriveRequest != nil {
 		fmt.Fprintf(out, "redrive asked for %v\n", r.RedriveRequest)
 	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", clean(w))
+	}
 	var counts []string
 	for s := kahn.Idle; s <= kahn.Skipped; s++ {
 		if n := r.Statuses[s]; n > 0 {

@@ -581,6 +581,29 @@ func TestWhyOfStoppedRuns(t *testing.T) {
 }
 
 // A cascade of any depth is a flat list, and a victim has one place even if it has several origins.
+// A report tells of guards that let their nodes run because they could not decide, and of what the Result warns of.
+func TestWarnings(t *testing.T) {
+	broken := func(kahn.View) (bool, error) { return false, errors.New("no idea") }
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "runs", When: broken}, kahn.Node{ID: "skips", When: broken, GuardErrors: kahn.GuardSkip},
+		kahn.Node{ID: "fails", When: broken, GuardErrors: kahn.GuardFail, ContinueOnFail: true},
+		kahn.Switch("?", func(kahn.View) (string, error) { return "gren", nil }), kahn.Node{ID: "on", In: []kahn.Edge{{From: "?", Label: "green"}}},
+	)
+	res, events := play(t, &g, func(context.Context, *kahn.Step) (any, error) { return nil, nil })
+	r := trace.NewReport(res, events)
+	want := []string{
+		"runs: guard could not decide: no idea",
+		`no branch matches: node "?": no such choice: "gren"; choose one of "green"; did you mean "green"?`,
+	}
+	require.Equal(t, want, r.Warnings)
+	var text strings.Builder
+	require.NoError(t, r.WriteText(&text))
+	for _, w := range want {
+		require.Contains(t, text.String(), "\nwarning: "+w+"\n")
+	}
+}
+
 func TestFailures(t *testing.T) {
 	g := &kahn.Graph{}
 	g.Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y"}, kahn.Node{ID: "both", After: []string{"y", "x"}})
