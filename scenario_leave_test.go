@@ -557,3 +557,32 @@ func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestLeaveReachesGates: gates that what runs leads to are reached while the run is being left, with one slot too, at every depth: who
+// reads the Result is told of all that waits.
+func TestLeaveReachesGates(t *testing.T) {
+	inner := func() *kahn.Graph { return graph(after("x"), gate("G", "x"), gate("H", "x")) }
+	for want, g := range map[string]*kahn.Graph{
+		"G H":           inner(),
+		"S/G S/H":       graph(subgraph("S", inner())),
+		"S/T/G S/T/H":   graph(subgraph("S", graph(subgraph("T", inner())))),
+		"M[0]/G M[0]/H": graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Sub: inner(), Params: map[string]any{"list": []int{1}}}),
+	} {
+		for limit := range 3 {
+			inBubble(t, fmt.Sprintf("%s, limit %d", want, limit), func(t *testing.T) {
+				rec := newRecorder()
+				run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.Limit(limit), kahn.OnEvent(rec.add))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(500 * ms)
+				run.Leave()
+				res, err := run.Wait()
+				checkEvents(t, g, res, rec.all())
+				if got := strings.Join(waitIDs(res.Waiting), " "); got != want || res.Status != kahn.RunSuspended || err != nil {
+					t.Errorf("it is %v, %v, and %s wait\n%s", res.Status, err, got, eventText(rec.all()))
+				}
+			})
+		}
+	}
+}
