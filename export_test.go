@@ -167,3 +167,8 @@ func (r *Run) OutboxSteps() int64 {
 	defer r.st.mu.Unlock()
 	return r.durable.steps
 }
+
+// StoreWith returns a store that has a run already.
+func StoreWith(r StoredRun) *MemoryStore {
+	return &MemoryStore{runs: map[string]*memoryRun{r.ID: {StoredRun: r, lease: Lease{Run: r.ID}}}}
+}

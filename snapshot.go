@@ -260,14 +260,22 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
-	if head.Version != snapshotVersion {
-		return fmt.Errorf("%w: snapshot: version %d instead of %d", ErrBadValue, head.Version, snapshotVersion)
+	if err := checkVersion(head.Version); err != nil {
+		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
 	var file snapshotFile
 	if err := json.Unmarshal(data, &file); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
 	s.file, s.codec = file, nil
+	return nil
+}
+
+// checkVersion refuses a form that another version of this package has written and this one does not know.
+func checkVersion(version int) error {
+	if version != snapshotVersion {
+		return fmt.Errorf("version %d is not known: this version of kahn reads %d", version, snapshotVersion)
+	}
 	return nil
 }
 

@@ -17,6 +17,9 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	if err := json.Unmarshal(stored.Record, &file); err != nil {
 		return nil, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
 	}
+	if err := checkVersion(file.Version); err != nil {
+		return nil, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
+	}
 	file.Nodes = nil
 	file.Status = RunRunning
 	if stored.Status == RunSuspended {
