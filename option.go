@@ -37,6 +37,7 @@ type config struct {
 	redrive        bool
 	redriven       []string
 	redrivenBy     *Request
+	keep           bool // of a redrive: what follows the nodes that run again, and has completed or was skipped
 	allowChange    bool
 	limit          int
 	keyLimit       int
@@ -92,6 +93,9 @@ func configure(opts []Option, readable bool) (*config, error) {
 	}
 	if c.redrivenBy != nil && !c.redrive {
 		return nil, fmt.Errorf("%w: RedrivenBy is for a run that is redriven", ErrBadOption)
+	}
+	if c.keep && !c.redrive {
+		return nil, fmt.Errorf("%w: KeepDescendants is for a run that is redriven", ErrBadOption)
 	}
 	if !readable {
 		c.retain = 0

@@ -33,9 +33,9 @@ func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals m
 }
 
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
-// or were cancelled, and everything that follows them. What else has completed is reused. The nodes start anew: attempts
-// count from 1, guards and conditions are asked again, and composites begin anew with all that is inside. Names are those of
-// the outermost graph; one that it does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is
+// or were cancelled, and everything that follows them, or with [KeepDescendants] what of that has neither completed nor was skipped.
+// What else has completed is reused. The nodes start anew: attempts count from 1, guards and conditions are asked again, and
+// composites begin anew with all that is inside. Names are those of the outermost graph; one that it does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is
 // [Execute] with the option [Redriven].
 func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), Redriven(s, nodes...))...)
@@ -61,6 +61,14 @@ func Redriven(s *Snapshot, nodes ...string) Option {
 		c.from, c.signals, c.redrive, c.redriven = s, nil, true, nodes
 		return nil
 	})
+}
+
+// KeepDescendants makes a redrive reset no more than it has to: of the nodes that follow those that are to run again, the ones that have
+// completed or were skipped stay as they are, with their outputs, and only those that failed, were aborted or cancelled, or had not ended
+// run again, too. The end node always does. A kept node has seen nothing of the new epoch: it handles no failure of a node that has run
+// again. A run that is not redriven is refused with an error that matches [ErrBadOption].
+func KeepDescendants() Option {
+	return optionFunc(func(c *config) error { c.keep = true; return nil })
 }
 
 // RedrivenBy tells who asks for a redrive, and why. The Result, the event run.status.changed that begins the new epoch, and the events
@@ -115,7 +123,7 @@ func (r *Run) restoration() (*restoration, error) {
 		}
 	}
 	if c.redrive {
-		return x, x.redrive(p, c.redriven)
+		return x, x.redrive(p, c.redriven, c.keep)
 	}
 	if x.held, err = holdNodes(p, file.Nodes, "", true); err != nil {
 		return nil, err
@@ -151,7 +159,7 @@ func (r *Run) earlySignals() error {
 
 // redrive forgets the nodes that are to run again, and holds the others against the plan. Nothing of a forgotten one is held against
 // it: it may be another node by now.
-func (x *restoration) redrive(p *Plan, names []string) (err error) {
+func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 	again := make([]bool, len(p.names))
 	for _, name := range names {
 		ref, ok := p.Ref(name)
@@ -162,6 +170,7 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 	}
 	refs := make([]Ref, len(x.file.Nodes))
 	seen := make([]bool, len(p.names))
+	stays := make([]bool, len(p.names)) // also if it follows a node that is to run again
 	for i := range x.file.Nodes {
 		n := &x.file.Nodes[i]
 		ref, ok := p.Ref(n.ID)
@@ -175,11 +184,15 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 		if bad := n.Status == Failed || n.Status == Aborted || n.Status == Cancelled; bad && len(names) == 0 {
 			again[ref] = true
 		}
+		stays[ref] = keep && (n.Status == Completed || n.Status == Skipped)
 	}
+	follows := make([]bool, len(p.names))
 	for r := range again { // predecessors come first
 		for _, i := range p.in.row(Ref(r)) {
-			again[r] = again[r] || again[p.edges[i].from]
+			from := p.edges[i].from
+			follows[r] = follows[r] || again[from] || follows[from]
 		}
+		again[r] = again[r] || follows[r] && !stays[r]
 	}
 	var kept []nodeState
 	for i, ref := range refs {
@@ -187,7 +200,11 @@ func (x *restoration) redrive(p *Plan, names []string) (err error) {
 			x.invalid, x.invalidLatest = append(x.invalid, ref), append(x.invalidLatest, x.file.Nodes[i].Latest)
 			continue
 		}
-		kept = append(kept, x.file.Nodes[i])
+		n := x.file.Nodes[i]
+		if keep && n.Epoch == 0 {
+			n.Epoch = x.file.Epoch
+		}
+		kept = append(kept, n)
 	}
 	x.file.Epoch++
 	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.crashed = nil, nil, false, nil, time.Time{}, false
@@ -209,6 +226,7 @@ func (r *Run) restore(x *restoration) {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
 	x.held.install()
+	r.restoreEpochs(x)
 	r.restoreRecorder(x)
 	switch {
 	case r.cfg.redrive:
@@ -229,6 +247,20 @@ func (r *Run) restore(x *restoration) {
 		r.waits.began = nil // an event of the life before has told of them
 	}
 	r.flush(0)
+}
+
+// restoreEpochs tells the State in which epochs the nodes have ended, if that is not the same for all that follow each other.
+func (r *Run) restoreEpochs(x *restoration) {
+	if !slices.ContainsFunc(x.held.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
+		return
+	}
+	s := &r.st
+	s.epochs = slices.Repeat([]int{r.epoch}, len(r.plan.names))
+	for i, ref := range x.held.refs {
+		if n := &x.held.nodes[i]; n.Epoch != 0 {
+			s.epochs[ref] = n.Epoch
+		}
+	}
 }
 
 // restoreRecorder restores what events go on from: the last one of each invalid node, and the number of deltas.

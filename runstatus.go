@@ -174,7 +174,7 @@ func (s *State) consumed(b Ref) bool {
 		if f.join == Boundary {
 			handled = statusOf(t) == Completed
 		}
-		if handled {
+		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // else it ran before, and has not seen this failure
 			return true
 		}
 		if class == seenF && (s.bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {

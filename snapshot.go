@@ -128,16 +128,18 @@ type nodeState struct {
 	Skip  SkipKind  `json:"skip,omitempty"`
 	// Origin is the node that a stop, or a supersession, goes back to. By is the deciding in-edge of a skip, among the
 	// node's in-edges, or its port, from 1.
-	Origin   string   `json:"origin,omitempty"`
-	By       int      `json:"by,omitempty"`
-	Labels   []string `json:"labels,omitempty"`  // the branches taken
-	Answer   string   `json:"answer,omitempty"`  // of a condition, if it is not these labels
-	Settled  int32    `json:"settled,omitempty"` // logical times, for joins that decide early
-	Decided  int32    `json:"decided,omitempty"`
-	Attempts int32    `json:"attempts,omitempty"` // as people count
-	Cut      int32    `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
-	Started  int32    `json:"started,omitempty"`  // as the state machine counts: re-entries are starts
-	Entries  int32    `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
+	Origin string   `json:"origin,omitempty"`
+	By     int      `json:"by,omitempty"`
+	Labels []string `json:"labels,omitempty"` // the branches taken
+	Answer string   `json:"answer,omitempty"` // of a condition, if it is not these labels
+	// Epoch is the one in which the node has ended, or is to, in a run that was redriven with KeepDescendants.
+	Epoch    int   `json:"epoch,omitempty"`
+	Settled  int32 `json:"settled,omitempty"` // logical times, for joins that decide early
+	Decided  int32 `json:"decided,omitempty"`
+	Attempts int32 `json:"attempts,omitempty"` // as people count
+	Cut      int32 `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
+	Started  int32 `json:"started,omitempty"`  // as the state machine counts: re-entries are starts
+	Entries  int32 `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
 	// Start and End are those of the record, as times: the clock of another process is another one.
 	Start     time.Time `json:"start,omitzero"`
 	End       time.Time `json:"end,omitzero"`
@@ -617,6 +619,9 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	}
 	if s.settledAt != nil {
 		n.Settled, n.Decided = s.settledAt[ref], s.decidedAt[ref]
+	}
+	if s.epochs != nil {
+		n.Epoch = s.epochs[ref]
 	}
 	if r.recorder.latest != nil {
 		n.Latest = r.recorder.latest[ref].id

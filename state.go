@@ -63,6 +63,7 @@ type State struct {
 	origins   *originSets  // nil until somebody asks
 	losers    *loserSearch // nil until losers are looked for
 	late      []Ref        // nodes whose predecessor failed after their join was decided, and that do not go on then
+	epochs    []int        // by Ref: in which epoch the node has ended, or is to; nil unless a redrive has kept descendants
 
 	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
 	clock     int32
