@@ -243,6 +243,36 @@ func TestGrowthOfPending(t *testing.T) {
 	})
 }
 
+// TestGrowthOfTokens: steps inside of the items of a map wait under one token; each answer is for the first of them.
+func TestGrowthOfTokens(t *testing.T) {
+	t.Parallel()
+	grows(t, 100, func(n int) (steps int64) {
+		synctest.Test(t, func(t *testing.T) {
+			g := graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)},
+				Sub: graph(kahn.Node{ID: "x", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+					if value, ok := s.Resumed(); ok {
+						return value, nil
+					}
+					return nil, kahn.Suspend("t", nil, nil)
+				}})})
+			run, err := kahn.Start(t.Context(), g, nil, kahn.Retain(0))
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Len(t, run.Waiting(), n)
+			var want []any
+			for i := range n {
+				require.NoError(t, run.Signal("t", i))
+				want = append(want, i)
+			}
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, want, res.Output)
+			steps = run.TreeSteps()
+		})
+		return steps
+	})
+}
+
 // TestGrowthOfClaims: runs wait for what they share, are cancelled while they wait, and take their turns.
 func TestGrowthOfClaims(t *testing.T) {
 	t.Parallel()

@@ -566,15 +566,8 @@ func (r *Run) waiter(gate string) (*Run, string) {
 			}
 		}
 	}
-	var first *Run
-	for _, in := range r.tree.tokens[gate] {
-		r.tree.steps++
-		if _, is := in.plan.Ref(gate); !is && (first == nil || slices.Compare(in.st.turn.order, first.st.turn.order) < 0) {
-			first = in
-		}
-	}
-	if first != nil {
-		return first, gate
+	if in := r.tree.tokens[gate]; len(in) > 0 {
+		return in[0], gate
 	}
 	return r, gate
 }
@@ -602,23 +595,41 @@ func (r *Run) waitsUnder(gate string) bool {
 	return err == nil
 }
 
-// addToken notes that a step of a run waits under a token.
+// addToken notes that a step of a run waits under a token. One that is the id of its node is found by its path alone.
 func (t *tree) addToken(token string, r *Run) {
-	if t != nil && r.outer != nil {
-		if t.tokens == nil {
-			t.tokens = map[string][]*Run{}
-		}
-		t.tokens[token] = append(t.tokens[token], r)
+	if t == nil || r.outer == nil {
+		return
 	}
+	if _, is := r.plan.Ref(token); is {
+		return
+	}
+	if t.tokens == nil {
+		t.tokens = map[string][]*Run{}
+	}
+	t.tokens[token] = slices.Insert(t.tokens[token], t.tokenPlace(token, r), r)
+}
+
+// tokenPlace is the place of a run among those in which a step waits under a token, which are in the order of declaration.
+func (t *tree) tokenPlace(token string, r *Run) int {
+	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
+		t.steps++
+		return slices.Compare(x.st.turn.order, y.st.turn.order)
+	})
+	return i
 }
 
 func (t *tree) dropToken(token string, r *Run) {
 	if t == nil || r.outer == nil {
 		return
 	}
-	if rest := slices.DeleteFunc(t.tokens[token], func(in *Run) bool { return in == r }); len(rest) > 0 {
-		t.tokens[token] = rest
-	} else {
+	list := t.tokens[token]
+	for i := t.tokenPlace(token, r); i < len(list); i++ {
+		if list[i] == r { // it is the first, unless another attempt of its composite has not ended
+			t.tokens[token] = slices.Delete(list, i, i+1)
+			break
+		}
+	}
+	if len(t.tokens[token]) == 0 {
 		delete(t.tokens, token)
 	}
 }
