@@ -189,10 +189,10 @@ func (c *compiler) resolveEdges() {
 		from, okFrom := c.index[e.From]
 		to, okTo := c.index[e.To]
 		if !okFrom {
-			c.add("edge %s: %w: %s", name(), ErrUnknownNode, quoteID(e.From))
+			c.add("edge %s: %w: %s%s", name(), ErrUnknownNode, quoteID(e.From), c.nodeInstead(e.From))
 		}
 		if !okTo {
-			c.add("edge %s: %w: %s", name(), ErrUnknownNode, quoteID(e.To))
+			c.add("edge %s: %w: %s%s", name(), ErrUnknownNode, quoteID(e.To), c.nodeInstead(e.To))
 		}
 		if !okFrom || !okTo {
 			continue
@@ -225,7 +225,7 @@ func (c *compiler) resolveEdges() {
 			}
 		}
 		if e.Merge != "" && !c.knownMerge(e.Merge) {
-			c.add("edge %s: %w: no merge strategy %s", name(), ErrBadValue, quoteID(e.Merge))
+			c.add("edge %s: %w: no merge strategy %s%s", name(), ErrBadValue, quoteID(e.Merge), instead(e.Merge, c.mergeNames()))
 		}
 		if outputs := c.g.nodes[from].Outputs; e.On != OnFailure && !hasOutput(outputs, e.Key) {
 			c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", name(), ErrBadEdge, quoteID(e.Key), quoteID(e.From), instead(e.Key, outputs))
@@ -319,6 +319,23 @@ func (c *compiler) knownMerge(name string) bool {
 	return ok
 }
 
+// mergeNames lists the merge strategies.
+func (c *compiler) mergeNames() []string {
+	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, slices.Sorted(maps.Keys(c.g.merges))...)
+}
+
+// nodeInstead is instead for the id of a node that there is none of.
+func (c *compiler) nodeInstead(id string) string {
+	if len(c.list) == maxProblems {
+		return "" // nobody reads it
+	}
+	names := make([]string, 0, min(len(c.g.nodes), maxCompared))
+	for i := range c.g.nodes[:cap(names)] {
+		names = append(names, c.g.nodes[i].ID)
+	}
+	return instead(id, names)
+}
+
 // checkNode validates what a node says of itself and what it says of its edges.
 func (c *compiler) checkNode(i int) {
 	n := &c.g.nodes[i]
@@ -372,7 +389,7 @@ func (c *compiler) checkNode(i int) {
 		checkTrigger(n, bad)
 	}
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
-		bad(ErrBadValue, "no merge strategy %s", quoteID(n.Merge))
+		bad(ErrBadValue, "no merge strategy %s%s", quoteID(n.Merge), instead(n.Merge, c.mergeNames()))
 	}
 	ports := make(map[string]bool, len(n.Ports))
 	for _, p := range n.Ports {

@@ -245,7 +245,7 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 			case len(c.within) > 1:
 				p.lacks = append(p.lacks, name)
 			default:
-				c.add("node %s: %w: group %s, which its graph names, is not declared", quoteID(n.ID), ErrBadValue, quoteID(name))
+				c.add("node %s: %w: group %s, which its graph names, is not declared%s", quoteID(n.ID), ErrBadValue, quoteID(name), instead(name, c.groupNames()))
 			}
 		}
 	}

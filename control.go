@@ -40,7 +40,7 @@ func (r *Run) AbortAllBy(err error, q Request) {
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
-		return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
+		return r.plan.unknownNode(id)
 	}
 	err := ErrFinished
 	r.control(func(now int64) {

@@ -225,7 +225,7 @@ func (r *Run) gateOf(gate string) (Ref, error) {
 		if x := r.extras[ref]; ok && x != nil && x.decision != nil {
 			return ref, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
 		}
-		return noRef, fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(gate))
+		return noRef, r.plan.unknownGate(gate, func(ref Ref) bool { return statusOf(r.st.words[ref]) == Suspended })
 	}
 	return ref, nil
 }

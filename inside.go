@@ -265,17 +265,25 @@ func (h *held) findToken(token string) (*held, Ref, bool) {
 	return nil, noRef, false
 }
 
+// unknownGate says that nothing waits under a name.
+func (h *held) unknownGate(name string) error {
+	return h.plan.unknownGate(name, func(r Ref) bool {
+		i, known := h.at[r]
+		return known && h.nodes[i].Status == Suspended
+	})
+}
+
 // answer takes a signal for a node, by path or token.
 func (h *held) answer(name string, value any) error {
 	in, ref, ok := h.find(name)
 	if !ok {
-		return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
+		return h.unknownGate(name)
 	}
 	i, known := in.at[ref]
 	gate := in.plan.facts[ref].is(factGate)
 	switch {
 	case !known && !gate:
-		return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
+		return h.unknownGate(name)
 	case known && in.nodes[i].Status.Terminal():
 		return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), in.nodes[i].Status)
 	case in.within != nil && !in.continues():

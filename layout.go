@@ -487,6 +487,15 @@ func (p *Plan) order(own func(Ref) int64) (rank []int64, pos []int32, at []Ref) 
 	return rank, pos, at
 }
 
+// groupNames lists the declared groups.
+func (c *compiler) groupNames() []string {
+	names := make([]string, len(c.g.Groups))
+	for i := range c.g.Groups {
+		names[i] = c.g.Groups[i].Name
+	}
+	return names
+}
+
 // group lists the members of groups and of keys.
 func (c *compiler) group() {
 	p := c.p
@@ -519,7 +528,11 @@ func (c *compiler) group() {
 				p.lacks = append(p.lacks, name)
 			}
 			if !ok || slices.Contains(p.member[r], g) {
-				c.add("node %s: %w: group %s is not declared, or named twice", quoteID(n.ID), ErrBadValue, quoteID(name))
+				rest := " is named twice"
+				if !ok {
+					rest = " is not declared" + instead(name, c.groupNames())
+				}
+				c.add("node %s: %w: group %s%s", quoteID(n.ID), ErrBadValue, quoteID(name), rest)
 				continue
 			}
 			p.join(r, g)

@@ -197,7 +197,7 @@ func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
 		if !p.has(path, numbered) {
-			unknown = append(unknown, fmt.Errorf("%w: Test.%s: %w: %s", ErrBadOption, where, ErrUnknownNode, quoteID(path)))
+			unknown = append(unknown, fmt.Errorf("%w: Test.%s: %w", ErrBadOption, where, p.unknownNode(path)))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(t.Mocks)) {

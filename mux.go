@@ -121,6 +121,41 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
+// maxCompared bounds how many names are compared with one that is not known: a message is not worth more time.
+const maxCompared = 10_000
+
+// choose lists the names of the nodes, in the order of declaration, that a name could have meant, after a prefix.
+func (p *Plan) choose(prefix string, could func(Ref) bool) (names []string) {
+	for _, r := range p.declared {
+		if len(names) == maxCompared {
+			break
+		}
+		if could == nil || could(r) {
+			names = append(names, prefix+p.names[r])
+		}
+	}
+	return names
+}
+
+// unknownNode says that there is no node of an id or a path.
+func (p *Plan) unknownNode(path string) error {
+	prefix, rest := "", path
+	for {
+		composite, inside, ok := strings.Cut(rest, "/")
+		r, known := p.ids[strings.TrimRight(composite, "[]#0123456789")]
+		if !ok || !known || p.sub(r) == nil {
+			return fmt.Errorf("%w: %s%s", ErrUnknownNode, quoteID(path), instead(path, p.choose(prefix, nil)))
+		}
+		p, prefix, rest = p.sub(r), prefix+composite+"/", inside
+	}
+}
+
+// unknownGate says that nothing waits, or will wait, under a name. waits reports which nodes do so that are no gates.
+func (p *Plan) unknownGate(name string, waits func(Ref) bool) error {
+	gates := p.choose("", func(r Ref) bool { return p.facts[r].is(factGate) || waits != nil && waits(r) })
+	return fmt.Errorf("%w: %s%s", ErrUnknownGate, quoteID(name), instead(name, gates))
+}
+
 // instead is the part of a message that names what could have been written: the nearest of the choices, and all of them as far as
 // people read.
 func instead(written string, choices []string) string {

@@ -146,7 +146,7 @@ func (r *Run) earlySignals() error {
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
 		if !ok || !r.plan.facts[ref].is(factGate) {
-			return fmt.Errorf("%w: %s", ErrUnknownGate, quoteID(name))
+			return r.plan.unknownGate(name, nil)
 		}
 		a, err := r.answer(ref, decisionOf(r.cfg.signals[name]))
 		if err != nil {
@@ -164,7 +164,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 	for _, name := range names {
 		ref, ok := p.Ref(name)
 		if !ok {
-			return fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(name))
+			return p.unknownNode(name)
 		}
 		again[ref] = true
 	}

@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -154,7 +153,7 @@ func (r *Result) Count(status Status) (n int) {
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
-		return *new(T), fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(id))
+		return *new(T), r.performed().plan.unknownNode(id)
 	}
 	return typed[T](n.Output, n.Status == Completed, "output of", id, func() string { return "it is " + n.Status.String() })
 }

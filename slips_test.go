@@ -17,26 +17,83 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestSlips shows where a slip is answered, and with which words.
+// TestSlips shows where a slip is answered, and with which words: by Compile, by the call before anything runs, by a signal, by the
+// node that made it, or, where it may be meant, by a warning.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	steps := kahn.Mux{"http": nop, "sql": nop, "unset": nil}
+	compile := func(g *kahn.Graph) error {
+		_, err := g.Compile()
+		return err
+	}
 	execute := func(g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) error {
 		res, err := kahn.Execute(t.Context(), g, step, opts...)
 		require.Nil(t, res, "something was run")
 		return err
 	}
+	run := func(g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *kahn.Result {
+		res, _ := kahn.Execute(t.Context(), g, step, opts...)
+		require.NotNil(t, res)
+		return res
+	}
+	node := func(res *kahn.Result, id string) kahn.NodeResult {
+		n, ok := res.Node(id)
+		require.True(t, ok)
+		return n
+	}
+	warning := func(res *kahn.Result) error {
+		require.Len(t, res.Warnings, 1)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+		return res.Warnings[0]
+	}
 	misspelt := graph(kahn.Node{ID: "A", Kind: "htpp"}, kahn.Node{ID: "B", Kind: "sql", After: []string{"A"}})
+	asksFor := func(read func(kahn.View)) func(kahn.View) (bool, error) {
+		return func(v kahn.View) (bool, error) { read(v); return true, nil }
+	}
+	status := asksFor(func(v kahn.View) { v.Status("fecth") })
+	declares := func(g *kahn.Graph, in ...kahn.Input) *kahn.Graph { g.Inputs = in; return g }
+	strict := graph(after("fetch"), kahn.Node{ID: "B", After: []string{"fetch"}, WhenExpr: "fecth"})
+	strict.Evaluator, strict.StrictGuards = checked(""), true
+	reads := func(read func(*kahn.Step) error) *kahn.Graph {
+		return graph(kahn.Node{ID: "rows", Do: yields(0, nil)}, kahn.Node{ID: "B", In: []kahn.Edge{{From: "rows", Param: "rows"}},
+			Do: func(_ context.Context, s *kahn.Step) (any, error) { return nil, read(s) }})
+	}
+	waits := func(g *kahn.Graph) *kahn.Snapshot {
+		return run(g, neverStep(t)).Snapshot()
+	}
+	_, resumed := kahn.Resume(t.Context(), asked(nil, "go"), neverStep(t), waits(asked(nil, "go")), map[string]any{"g": "go"})
+	_, redriven := kahn.Redrive(t.Context(), graph(after("fetch")), neverStep(t), run(graph(after("fetch")), nop).Snapshot(), []string{"fecth"})
+	_, wrongOutput := kahn.Output[int](run(graph(after("fetch")), nop), "fecth")
+	const gateChoices = `no such choice: "aproved"; choose one of "approved"`
 	for _, slip := range []struct {
 		name string
 		err  error
 		is   error
 		text string
 	}{
+		// Compile.
+		{"an edge from nowhere", compile(graph(after("fetch"), after("B", "fecth"))), kahn.ErrUnknownNode,
+			`edge "fecth" -> "B": unknown node: "fecth"; did you mean "fetch"? (there is "fetch", "B")`},
+		{"an edge label of an If", compile(graph(kahn.If("?", status), branch("B", "?", "ture"))), kahn.ErrBadEdge, `the label "ture" can never match: the choices of "?" are "true", "false", "yes", "no"; did you mean "true"?`},
+		{"the same inside", compile(graph(subgraph("S", graph(kahn.If("?", status), branch("B", "?", "ture"))))), kahn.ErrBadEdge, `in "S": edge "?" -> "B"`},
+		{"a label of a Switch with choices", compile(graph(kahn.Node{ID: "?", Routes: true, Choices: []string{"red"}}, branch("B", "?", "rde"))), kahn.ErrBadEdge, `did you mean "red"?`},
+		{"a text guard under StrictGuards", compile(strict), kahn.ErrNotAncestor, `node "B": WhenExpr: bad expression: not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`},
+		{"the key of an edge", compile(graph(kahn.Node{ID: "A", Outputs: []string{"rows", "header"}}, kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", Key: "haeder"}}})), kahn.ErrBadEdge,
+			`the Key "haeder" names none of the Outputs of "A"; did you mean "header"? (there is "rows", "header")`},
+		{"a parameter of a composite", compile(graph(kahn.Node{ID: "S", Sub: declares(graph(after("x")), kahn.Input{Name: "rows", Optional: true}), Params: map[string]any{"rosw": 1}})),
+			kahn.ErrUnknownInput, `node "S": unknown root input of its graph: "rosw"; did you mean "rows"? (there is "rows")`},
+		{"a composite without an input", compile(graph(kahn.Node{ID: "S", Sub: declares(graph(after("x")), kahn.Input{Name: "rows"})})), kahn.ErrUnboundPort, `nothing provides the input "rows" of its graph`},
+		{"a group", compile(&kahn.Graph{Groups: []kahn.Group{{Name: "database"}}}), nil, ""},
+		{"a misspelt group", compile((&kahn.Graph{Groups: []kahn.Group{{Name: "database"}}}).Add(kahn.Node{ID: "A", Groups: []string{"databse"}})), kahn.ErrBadValue,
+			`group "databse" is not declared; did you mean "database"? (there is "database")`},
+		{"a merge strategy", compile(graph(kahn.Node{ID: "A", Merge: "arary"})), kahn.ErrBadValue, `no merge strategy "arary"; did you mean "array"?`},
+
+		// The call.
 		{"a kind that the Mux lacks, by Check", steps.Check(misspelt), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "htpp"; did you mean "http"? (there is "http", "sql")`},
 		{"by the option Kinds", execute(misspelt, neverStep(t), kahn.Kinds(steps)), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "htpp"; did you mean "http"? (there is "http", "sql")`},
+		{"inside, by the option Kinds", execute(graph(subgraph("S", misspelt)), neverStep(t), kahn.Kinds(steps)), kahn.ErrUnknownKind, `node "S/A": unknown kind: "htpp"`},
 		{"a Mux without functions", kahn.Mux{}.Check(graph(kahn.Node{ID: "A"})), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "" (there are none)`},
 		{"Kinds of nothing", execute(misspelt, nop, kahn.Kinds(nil)), kahn.ErrBadOption, `bad option: Kinds(nil)`},
@@ -44,10 +101,50 @@ func TestSlips(t *testing.T) {
 		{"two", execute(graph(after("A"), after("B")), nil), kahn.ErrNoStep, `no step function: node "A", the first of 2, needs one`},
 		{"a node without a moderator", execute(graph(kahn.Node{ID: "A", Moderation: kahn.ModerateOutput}), nop), kahn.ErrNoModerator,
 			`no moderator: node "A" asks for one`},
+		{"an input that is not declared", execute(declares(graph(after("A")), kahn.Input{Name: "reader"}), neverStep(t), kahn.Inputs(map[string]any{"redaer": 1})), kahn.ErrUnknownInput,
+			`unknown root input: "redaer"; did you mean "reader"? (there is "reader"); missing root input: "reader"`},
+		{"an early answer", execute(asked(nil, "approved"), neverStep(t), kahn.Signals(map[string]any{"G": "aproved"})), kahn.ErrChoice, `node "G": ` + gateChoices},
+		{"an answer in test mode", execute(asked(nil, "approved"), neverStep(t), kahn.Test{Mocks: mocks{"G": {Value: "aproved"}}}), kahn.ErrChoice, gateChoices},
+		{"an early answer for no gate", execute(asked(nil, "approved"), neverStep(t), kahn.Signals(map[string]any{"g": "approved"})), kahn.ErrUnknownGate, `unknown gate: "g"; did you mean "G"? (there is "G")`},
+		{"an answer for no gate", resumed, kahn.ErrUnknownGate, `unknown gate: "g"; did you mean "G"? (there is "G")`},
+		{"a mock of no node", execute(graph(after("fetch")), neverStep(t), kahn.Test{Mocks: mocks{"fecth": {}}}), kahn.ErrUnknownNode, `Test.Mocks: unknown node: "fecth"; did you mean "fetch"? (there is "fetch")`},
+		{"a mock of no node inside", execute(graph(subgraph("S", graph(after("fetch")))), neverStep(t), kahn.Test{Mocks: mocks{"S/fecth": {}}}), kahn.ErrUnknownNode,
+			`unknown node: "S/fecth"; did you mean "S/fetch"? (there is "S/fetch")`},
+		{"a node to redrive", redriven, kahn.ErrUnknownNode, `unknown node: "fecth"; did you mean "fetch"?`},
+		{"the output of no node", wrongOutput, kahn.ErrUnknownNode, `unknown node: "fecth"; did you mean "fetch"?`},
+
+		// The node that made it.
+		{"a condition that asks for no ancestor", node(run(graph(after("fetch"), kahn.If("?", status, "fetch")), nop), "?").Err, kahn.ErrNotAncestor,
+			`node "?": condition_error: not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`},
+		{"a guard that does", node(run(graph(after("fetch"), kahn.Node{ID: "B", After: []string{"fetch"}, When: status}), nop), "B").GuardErr, kahn.ErrNotAncestor,
+			`not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`},
+		{"a parameter", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Param[int](s, "rosw"); return err }), nil), "B").Err, kahn.ErrNoValue,
+			`parameter "rosw": no value: the node has no such parameter; did you mean "rows"? (there is "rows")`},
+		{"a predecessor", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Upstream[int](s, "rosw"); return err }), nil), "B").Err, kahn.ErrNoValue,
+			`upstream "rosw": no value: no edge from it leads to this node; did you mean "rows"? (there is "rows")`},
+		{"a null", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Param[int](s, "rows"); return err }), nil), "B").Err, kahn.ErrNoValue, `parameter "rows": no value: it is null`},
+		{"a root input", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Root[int](s, "redaer"); return err }), nil, kahn.Inputs(map[string]any{"reader": 1})), "B").Err, kahn.ErrNoValue,
+			`root input "redaer": no value: the run has no such input; did you mean "reader"? (there is "reader")`},
+		{"a kind that is met at run time", node(run(misspelt, steps.Step), "A").Err, kahn.ErrUnknownKind, `unknown kind: "htpp"; did you mean "http"?`},
+		{"a panic", node(run(graph(after("A")), func(context.Context, *kahn.Step) (any, error) { panic("oh") }), "A").Err, nil, `node "A": panic: oh`},
+
+		// A warning.
+		{"an answer that meets no edge", warning(run(graph(kahn.Node{ID: "?", Routes: true, Do: yields(0, "gren")}, branch("B", "?", "green")), nop)), kahn.ErrNoMatch,
+			`no branch matches: node "?": no such choice: "gren"; choose one of "green"; did you mean "green"?`},
+		{"a trigger", warning(run(graph(kahn.Node{ID: "nightly", Kind: kahn.KindTrigger}), nil, kahn.Fire("nihgtly", nil))), kahn.ErrUnknownTrigger,
+			`unknown trigger: "nihgtly"; did you mean "nightly"? (there is "nightly")`},
 	} {
 		t.Run(slip.name, func(t *testing.T) {
-			require.ErrorIs(t, slip.err, slip.is)
-			require.EqualError(t, slip.err, slip.text)
+			if slip.text == "" {
+				require.NoError(t, slip.err)
+				return
+			}
+			require.ErrorContains(t, slip.err, slip.text)
+			if slip.is != nil {
+				require.ErrorIs(t, slip.err, slip.is)
+			}
+			require.NotContains(t, slip.err.Error(), "and 0 more")
+			require.NotContains(t, slip.err.Error(), "panic: panic:")
 		})
 	}
 }

@@ -90,7 +90,8 @@ type pruneKey struct {
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	r, ok := p.ids[trigger]
 	if !ok || p.node(r).Kind != KindTrigger {
-		return nil, fmt.Errorf("%w: %s", ErrUnknownTrigger, quoteID(trigger))
+		return nil, fmt.Errorf("%w: %s%s", ErrUnknownTrigger, quoteID(trigger),
+			instead(trigger, p.choose("", func(r Ref) bool { return p.node(r).Kind == KindTrigger })))
 	}
 	x := p.prunes
 	key := pruneKey{r, mode}

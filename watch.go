@@ -28,7 +28,7 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 	}
 	ref, ok := r.plan.Ref(node)
 	if !ok {
-		return Idle, fmt.Errorf("%w: %s", ErrUnknownNode, quoteID(node))
+		return Idle, r.plan.unknownNode(node)
 	}
 	w := &waiter{got: make(chan Status, 1)}
 	for _, status := range statuses {

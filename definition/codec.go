@@ -452,7 +452,11 @@ func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 		}
 	}
 	if p := d.add(v.At, ErrValue, "%s is none of ", quote(v.Text)); p != nil {
-		p.Message += strings.Join(spellings[E](), ", ")
+		names := spellings[E]()
+		p.Message += strings.Join(names, ", ")
+		if meant, ok := nearest.Name(v.Text, names); ok {
+			p.Message += "; did you mean " + quote(meant) + "?"
+		}
 		p.Err = err
 	}
 }

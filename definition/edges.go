@@ -1,10 +1,12 @@
 package definition
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // endpoint is a field that names a node of the graph.
@@ -14,11 +16,23 @@ func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 	show := f.show
 	f.show = func(e *encoder, from *kahn.Edge) (Value, bool) {
 		if id := *at(from); id != "" && !e.ids[id] {
-			e.add(Position{}, ErrReference, "there is no node %s in this graph", quote(id))
+			e.noNode(Position{}, id, e.ids)
 		}
 		return show(e, from)
 	}
 	return f
+}
+
+// noNode reports an id that is none of those of the graph.
+func (r *report) noNode(at Position, id string, ids map[string]bool) {
+	const most = 1000 // they are not compared in larger graphs: a document may have many such mistakes
+	p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id))
+	if p == nil || len(ids) > most {
+		return
+	}
+	if meant, ok := nearest.Name(id, slices.Sorted(maps.Keys(ids))); ok {
+		p.Message += "; did you mean " + quote(meant) + "?"
+	}
 }
 
 // endpoint reads the id of a node that the graph must have.
@@ -26,7 +40,7 @@ func (d *decoder) endpoint(v *Value, to *string) {
 	switch {
 	case !d.expect(v, Text):
 	case !d.ids[v.Text]:
-		d.add(v.At, ErrReference, "there is no node %s in this graph", quote(v.Text))
+		d.noNode(v.At, v.Text, d.ids)
 	default:
 		*to = v.Text
 	}
