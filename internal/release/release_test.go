@@ -3,9 +3,12 @@ package release
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +67,53 @@ func TestRelease(t *testing.T) {
 			"GOMODCACHE="+filepath.Join(dir, "modules"))
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s: %s", path(module), out)
+	}
+}
+
+// What is told of the modules is the same everywhere: the workspace has those that are released and those that are not, the
+// script tags the former, RELEASE.md names both, the README installs the former, and each of them has a list of its API.
+func TestModules(t *testing.T) {
+	t.Parallel()
+	text := func(name string) string {
+		data, err := os.ReadFile(filepath.Join("../..", name))
+		require.NoError(t, err)
+		return string(data)
+	}
+	var work struct{ Use []struct{ DiskPath string } }
+	require.NoError(t, json.Unmarshal([]byte(run(t, "../..", "go", "work", "edit", "-json")), &work))
+	var all []string
+	for _, use := range work.Use {
+		all = append(all, strings.TrimPrefix(strings.TrimPrefix(use.DiskPath, "."), "/"))
+	}
+	slices.Sort(all)
+	code := regexp.MustCompile("`([a-z/]+)`")
+	names := func(sentence string) (list []string) {
+		found := regexp.MustCompile(sentence).FindStringSubmatch(strings.ReplaceAll(text("RELEASE.md"), "\n", " "))
+		require.NotNil(t, found, "RELEASE.md does not say %q", sentence)
+		for _, name := range code.FindAllStringSubmatch(found[1], -1) {
+			list = append(list, name[1])
+		}
+		return list
+	}
+	released := append(names(`The core and the modules (.*?) are released`), "")
+	slices.Sort(released)
+	require.Equal(t, slices.Sorted(maps.Keys(uses)), released)
+	both := append(names(`under one version\. (.*?) are not released`), released...)
+	slices.Sort(both)
+	require.Equal(t, all, both)
+	script := regexp.MustCompile(`(?m)^modules="(.*)"$`).FindStringSubmatch(text("internal/release/release.sh"))
+	require.NotNil(t, script)
+	tagged := append(strings.Fields(script[1]), "")
+	slices.Sort(tagged)
+	require.Equal(t, released, tagged)
+	var installed []string
+	for _, line := range regexp.MustCompile(`(?m)^    go get (\S+)`).FindAllStringSubmatch(text("README.md"), -1) {
+		installed = append(installed, strings.TrimPrefix(strings.TrimPrefix(line[1], core), "/"))
+	}
+	slices.Sort(installed)
+	require.Equal(t, released, installed)
+	for _, module := range released {
+		require.NotEmpty(t, text(filepath.Join(module, "api.txt")))
 	}
 }
 
