@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // names are what the flags -answer and -input may name.
@@ -84,20 +85,26 @@ func (n names) find(pattern *regexp.Regexp, v any) {
 func (n names) check(answers, inputs pairs) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
 		if !n.gates[numbers.ReplaceAllString(gate, "")] {
-			return fmt.Errorf("-answer: there is no gate %q%s", gate, choices("gates are", n.gates))
+			return fmt.Errorf("-answer: there is no gate %q%s", gate, choices(gate, "gates are", n.gates))
 		}
 	}
 	for _, input := range slices.Sorted(maps.Keys(inputs)) {
 		if !n.inputs[input] {
-			return fmt.Errorf("-input: there is no input %q%s", input, choices("inputs are", n.inputs))
+			return fmt.Errorf("-input: there is no input %q%s", input, choices(input, "inputs are", n.inputs))
 		}
 	}
 	return nil
 }
 
-func choices(are string, of map[string]bool) string {
+// choices lists what could have been written, and suggests what may have been meant.
+func choices(written, are string, of map[string]bool) string {
 	if len(of) == 0 {
 		return ": the definition has none"
 	}
-	return "; " + are + " " + strings.Join(slices.Sorted(maps.Keys(of)), ", ")
+	names := slices.Sorted(maps.Keys(of))
+	text := "; " + are + " " + strings.Join(names, ", ")
+	if meant, ok := nearest.Name(written, names); ok {
+		text += fmt.Sprintf("; did you mean %q?", meant)
+	}
+	return text
 }

@@ -152,7 +152,7 @@ func TestBadDefinitions(t *testing.T) {
 	}
 	expect(t, exitUsage, "usage", "")
 	expect(t, exitUsage, `-answer: there is no gate "aprove"; gates are approve`, "", "-answer", "aprove=yes", "definitions/approval.yaml")
-	expect(t, exitUsage, `-input: there is no input "redaer"; inputs are out, reader`, "", "-input", "redaer=x", "definitions/approval.yaml")
+	expect(t, exitUsage, `-input: there is no input "redaer"; inputs are out, reader; did you mean "reader"?`, "", "-input", "redaer=x", "definitions/approval.yaml")
 	expect(t, exitUsage, `flag provided but not defined: -inptu`, "", "-inptu", "out=x", "definitions/approval.yaml")
 	inside := file(t, "inside.yaml", `version: 1
 nodes:
