@@ -193,7 +193,32 @@ const (
 	decideSubstitute // blocked, but the policy is to run with defaults
 )
 
-// decide applies the node's rule to the counts. It is a pure function; state.go acts on the answer.
+// joinRule is what a rule demands of the classes, as sets of them.
+type joinRule struct {
+	early  uint8 // an edge of one of these makes the node ready at once
+	breaks uint8 // an edge of one of these blocks the node at once
+	// When all edges have resolved, and neither has happened:
+	needs  uint8 // the node is ready if there is an edge of one of these (0: nothing is needed)
+	bars   uint8 // and none of one of these
+	blames uint8 // else it is blocked if there is an edge of one of these, else skipped
+}
+
+var joinRules = [joinCount]joinRule{
+	AllSucceeded:  {breaks: seenF, needs: seenS},
+	AnySucceeded:  {early: seenS, needs: seenS, blames: seenF},
+	joinAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // of the classes that atLeast returns
+	AllDone:       {},
+	AllDoneMinOne: {needs: seenS, blames: seenF},
+	OneFailed:     {early: seenF, needs: seenF},
+	AllFailed:     {needs: seenF, bars: seenS | seenN | seenX},
+	NoneFailed:    {breaks: seenF},
+	NoneSkipped:   {bars: seenN | seenX},
+	AllSkipped:    {bars: seenS | seenF},
+	OneDone:       {early: seenS | seenF, needs: seenS | seenF},
+	Boundary:      {needs: seenS | seenF},
+}
+
+// decide applies the node's rule to the counts. It is a pure function; settle.go acts on the answer.
 //
 // An early Ready waits for required ports, since whether they get a value must not depend on timing. A policy of
 // substitution waits for everything: no rule blocks early then.
@@ -207,105 +232,43 @@ func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	if !c.open && c.seen == seenX {
 		return decideSkip // the routing override: every way here was routed past
 	}
-	var (
-		s, f = c.seen&seenS != 0, c.seen&seenF != 0
-		u    = c.seen&(seenN|seenX) != 0
-		done = !c.open
-		d    = undecided
-	)
-	early := func(satisfied bool) bool { return satisfied && (done || !c.portOpen) }
-	switch j.rule() {
-	case AllSucceeded:
-		switch {
-		case f:
-			d = decideBlocked
-		case done && s && (mode != SkipStrict || !u):
-			d = decideReady
-		case done:
-			d = decideSkip
-		}
-	case AnySucceeded:
-		switch {
-		case s:
-			if early(s) {
-				d = decideReady
-			}
-		case done && f:
-			d = decideBlocked
-		case done:
-			d = decideSkip
-		}
-	case joinAtLeast:
-		k := int32(j.k())
-		switch {
-		case c.s >= k:
-			if early(true) {
-				d = decideReady
-			}
-		case c.total-c.other < k && f:
-			d = decideBlocked
-		case done:
-			d = decideSkip
-		}
-	case AllDone:
-		if done {
-			d = decideReady
-		}
-	case AllDoneMinOne:
-		switch {
-		case !done:
-		case s:
-			d = decideReady
-		case f:
-			d = decideBlocked
-		default:
-			d = decideSkip
-		}
-	case OneFailed:
-		switch {
-		case early(f):
-			d = decideReady
-		case done:
-			d = decideSkip
-		}
-	case AllFailed:
-		d = whenDone(done, f && !s && !u)
-	case NoneFailed:
-		switch {
-		case f:
-			d = decideBlocked
-		case done:
-			d = decideReady
-		}
-	case NoneSkipped:
-		d = whenDone(done, !u)
-	case AllSkipped:
-		d = whenDone(done, !s && !f)
-	case OneDone:
-		switch {
-		case early(s || f):
-			d = decideReady
-		case done:
-			d = decideSkip
-		}
-	case Boundary:
-		d = whenDone(done, s || f)
+	rule, seen := joinRules[j.rule()], c.seen
+	switch {
+	case j.rule() == joinAtLeast:
+		seen = c.atLeast(int32(j.k()))
+	case j.rule() == AllSucceeded && mode == SkipStrict:
+		rule.bars = seenN | seenX
 	}
-	if d == decideBlocked && policy == UpstreamSubstitute {
-		if !done {
-			return undecided
+	switch {
+	case seen&rule.breaks != 0:
+		if policy != UpstreamSubstitute {
+			return decideBlocked
 		}
+		if !c.open {
+			return decideSubstitute
+		}
+		return undecided
+	case seen&rule.early != 0 && !c.portOpen:
+		return decideReady
+	case c.open:
+		return undecided
+	case (rule.needs == 0 || seen&rule.needs != 0) && seen&rule.bars == 0:
+		return decideReady
+	case seen&rule.blames == 0:
+		return decideSkip
+	case policy == UpstreamSubstitute:
 		return decideSubstitute
 	}
-	return d
+	return decideBlocked
 }
 
-func whenDone(done, satisfied bool) decision {
+// atLeast returns S if k edges are satisfied, F if too few can be any more and one has failed, and else nothing.
+func (c *counts) atLeast(k int32) uint8 {
 	switch {
-	case !done:
-		return undecided
-	case satisfied:
-		return decideReady
+	case c.s >= k:
+		return seenS
+	case c.total-c.other < k:
+		return c.seen & seenF
 	}
-	return decideSkip
+	return 0
 }

@@ -42,7 +42,7 @@ var engineMutants = []mutant{
 	},
 	{
 		area: "join counts", name: "an early rule does not wait for its required ports", file: "join.go",
-		old: "return satisfied && (done || !c.portOpen)", new: "return satisfied", larger: true,
+		old: "case seen&rule.early != 0 && !c.portOpen:", new: "case seen&rule.early != 0:", larger: true,
 	},
 	{
 		area: "skip reason", name: "the first edge is to blame, dead or not", file: "settle.go",
