@@ -103,6 +103,9 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 		}
 		if x.timeless {
 			n.Retry, n.Timeout = kahn.Retry{}, 0
+			if n.Loop != nil {
+				n.Loop.Pause = 0
+			}
 		}
 		if x.inline {
 			x.inlined(&n)
