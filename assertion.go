@@ -150,7 +150,7 @@ func at(value any, place string) (any, error) {
 
 // judge judges an assertion.
 func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
-	err := error(ErrGoexit) // unless it returns
+	err := ErrGoexit // unless it returns
 	defer func() {
 		if err == nil {
 			s.Passed++

@@ -132,7 +132,7 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 			require.Equal(t, left.status, res.Status)
 			require.Equal(t, left.degraded, res.Degraded)
 			nodes := slices.Collect(res.Nodes())
-			last := nodes[slices.IndexFunc(nodes, func(n kahn.NodeResult) bool { return strings.Contains("publish sum deploy", n.ID) })]
+			last := nodes[slices.IndexFunc(nodes, func(n kahn.NodeResult) bool { return slices.Contains([]string{"publish", "sum", "deploy"}, n.ID) })]
 			require.Equal(t, left.output, fmt.Sprint(last.Output))
 			break
 		}
