@@ -55,6 +55,13 @@ func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 	return c.compile()
 }
 
+// compileInside compiles a graph that a node of this plan expands into.
+func (p *Plan) compileInside(g *Graph) (*Plan, error) {
+	n := nesting{within: []*Graph{nil}} // it is nested in others, and contains none of them
+	inner, ps := n.compile(g, p.force)
+	return inner, ps.err()
+}
+
 // compileItem compiles a graph of one node, which stands for the items of a map: its inputs are those of the map.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}, isItem: true}

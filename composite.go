@@ -285,9 +285,13 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 	return saturatingAdd(longest, r.remaining)
 }
 
-// plant makes the run the root of a tree.
+// plant makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
 func (r *Run) plant() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
+	t, s := r.tree, &r.st
+	t.workers, t.used = r.workers, s.running
+	t.alone, r.alone = r.alone, 0
+	t.coming = t.limit == 1 && r.starting
 	r.enter()
 }
 

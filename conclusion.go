@@ -17,6 +17,7 @@ type conclusion struct {
 	answer   string // of a condition, if it is not the labels of the branches taken
 	skip     string
 	suspend  *suspendError // what the step wants to wait for
+	expand   *expansion    // the graph that the step has returned
 	random   float64       // in [0, 1), for the delay before another attempt
 	hint     time.Duration // what a RateLimited error asked for, or 0
 	noRetry  NoRetry       // why it is not to be retried; zero if that is open, or if it has not failed
@@ -101,6 +102,8 @@ func (w *worker) failure(res attemptResult) conclusion {
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
+	case facts.expand != nil:
+		return w.expansion(facts.expand, c)
 	case res.kind == CauseConditionError:
 	case facts.external && ref != r.plan.end:
 		c.Outcome = Outcome{Status: Cancelled, Cause: CauseExternal}
@@ -175,15 +178,17 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	if x != nil && x.behind && c.Status == Failed {
 		c.noRetry = NoRetryAbandoned
 	}
-	if c.suspend != nil {
-		if r.st.words[ref]&wordDraining != 0 { // it was left to finish, and what waits is stopped
+	if c.suspend != nil || c.expand != nil {
+		if r.st.words[ref]&wordDraining != 0 { // it was left to finish, and what waits, or is to begin, is stopped
 			r.st.words[ref] |= wordStopping
 			stopping = true
 		}
 		if stopping {
-			c.suspend = nil
-		} else if err := r.duplicateToken(ref, c.suspend.token); err != nil {
-			c.suspend, c.err = nil, err
+			c.suspend, c.expand = nil, nil
+		} else if c.suspend != nil {
+			if err := r.duplicateToken(ref, c.suspend.token); err != nil {
+				c.suspend, c.err = nil, err
+			}
 		}
 	}
 	switch {
@@ -204,6 +209,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	x = r.extra(ref)
 	x.lastErr, x.errs = c.err, append(x.errs, attemptError{step.attempt, c.err})
 	x.timedOut = timeoutNone
+	r.contract(x)
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	r.records[ref].active, r.records[ref].end = activeNone, now

@@ -95,10 +95,10 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		r.stopManner, r.stopOrigin = manner, origin
 	}
 	r.st.stop(kind, origin, manner)
-	if manner == stopDraining && r.plan.composite {
+	if manner == stopDraining && r.nests {
 		r.drainChildren(kind, cause)
 	}
-	if r.plan.composite {
+	if r.nests {
 		r.hurryInside()
 	}
 	for ref, x := range r.extras {

@@ -96,12 +96,21 @@ func (r *Run) outdate() {
 	case r.outer == nil:
 		d.stale = true
 	default:
-		d.steps++
-		if p := (place{r.outer, r.within.ref}); !d.listed[p] {
-			d.listed[p] = true
-			d.outdated = append(d.outdated, p)
-		}
+		r.outer.outdated(r.within.ref)
 		r.tree.touch(r.tree.root)
+	}
+}
+
+// outdated has the record of a node replaced with the next commit.
+func (r *Run) outdated(ref Ref) {
+	d := r.durable
+	if d == nil {
+		return
+	}
+	d.steps++
+	if p := (place{r, ref}); !d.listed[p] {
+		d.listed[p] = true
+		d.outdated = append(d.outdated, p)
 	}
 }
 
@@ -121,7 +130,7 @@ func (d *durable) add(r *Run, changes []change) {
 			continue
 		}
 		at := place{r, c.ref}
-		if c.status == Running && !r.plan.facts[c.ref].is(factComposite) {
+		if c.status == Running && !r.performsInside(c.ref) {
 			if !d.started(r, c.ref) { // its start was written before its inputs were judged
 				seen[c.ref] = true
 				tx.places = append(tx.places, at)
@@ -596,7 +605,7 @@ func (r *Run) lost(err error) {
 
 // descendants yields the runs nested in this one whose composites have not ended, the outer ones first.
 func (r *Run) descendants() (runs []*Run) {
-	if !r.plan.composite {
+	if !r.nests {
 		return nil
 	}
 	refs := slices.Sorted(maps.Keys(r.extras))

@@ -372,6 +372,7 @@ func descend(err error) foreign.Next {
 type errorFacts struct {
 	skip      *skipError
 	suspend   *suspendError
+	expand    *expandError
 	rate      *rateLimitedError
 	permanent bool
 	abortRun  bool
@@ -390,6 +391,10 @@ func inspectError(err error) (f errorFacts) {
 		case *suspendError:
 			if f.suspend == nil {
 				f.suspend = e
+			}
+		case *expandError:
+			if f.expand == nil {
+				f.expand = e
 			}
 		case *rateLimitedError:
 			if f.rate == nil {

@@ -420,8 +420,8 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	now := r.now()
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	if r.current(s.ref) != s || kind == evNodeDelta && r.st.words[s.ref]&wordAdmitting != 0 {
-		return // abandoned, or not started
+	if r.current(s.ref) != s || kind == evNodeDelta && (r.st.words[s.ref]&wordAdmitting != 0 || s.flags&stepAgain != 0) {
+		return // abandoned, or not started, or what it says was said in an earlier life
 	}
 	if payload := arg(r.extra(s.ref)); payload != nil {
 		r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: payload})

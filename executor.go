@@ -89,6 +89,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err != nil {
 		return nil, false, err
 	}
+	cfg.performs = step != nil
 	r := &Run{plan: p, step: step, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable, done: make(chan struct{})}
 	if t := r.cfg.test; t != nil {
 		if err := t.validate(p); err != nil {
@@ -99,7 +100,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		return nil, false, err
 	}
 	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the store may know what it was fired with
-		if err := r.checkPerformers(step); err != nil {
+		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}
 	}
@@ -112,7 +113,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if _, _, err := askCaller(ctx); err != nil { // before the store is given a context that cannot tell
 		return nil, false, err
 	}
-	from, err := r.origin(step)
+	from, err := r.origin()
 	if err != nil {
 		return nil, false, err
 	}
@@ -150,21 +151,25 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	return r, false, nil
 }
 
-// checkPerformers reports what the nodes of the run lack in order to be performed. step is the host's, without middleware.
-func (r *Run) checkPerformers(step StepFunc) error {
-	p := r.plan
-	if step == nil && len(p.stepless) > 0 {
-		return fmt.Errorf("%w: %s needs one", ErrNoStep, p.some(p.stepless))
+// checkPerformers reports what the nodes of a plan, that of the run or of a graph that a node is expanded into, lack in order to be
+// performed. within is, in test mode, the double of that node.
+func (r *Run) checkPerformers(p *Plan, within *double) error {
+	stepless, moderated := p.stepless, p.moderated
+	if t := r.cfg.test; t != nil && p.tested == nil {
+		stepless, moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)
 	}
-	if r.cfg.moderator == nil && len(p.moderated) > 0 {
-		return fmt.Errorf("%w: %s asks for one", ErrNoModerator, p.some(p.moderated))
+	if !r.cfg.performs && len(stepless) > 0 {
+		return fmt.Errorf("%w: %s needs one", ErrNoStep, p.some(stepless))
+	}
+	if r.cfg.moderator == nil && len(moderated) > 0 {
+		return fmt.Errorf("%w: %s asks for one", ErrNoModerator, p.some(moderated))
 	}
 	if r.cfg.kinds != nil {
 		var kinds []string
 		if err := contain(func() error { kinds = r.cfg.kinds.Kinds(); return nil }); err != nil {
 			return fmt.Errorf("%w: Kinds: %w", ErrBadOption, err)
 		}
-		return p.checkKinds(kinds, r.cfg.test)
+		return p.checkKinds(kinds, r.cfg.test, within)
 	}
 	return nil
 }
@@ -203,13 +208,13 @@ func (r *Run) discard() {
 
 // origin is where the run goes on from, or nil if it starts anew. Everything else that may keep it from running was looked
 // at before: this takes the lease of a run that has a store.
-func (r *Run) origin(step StepFunc) (from *restoration, err error) {
+func (r *Run) origin() (from *restoration, err error) {
 	given := r.cfg.inputs
 	switch {
 	case r.cfg.store != nil:
 		from, err = r.acquire()
 		if err == nil {
-			err = r.checkPerformers(step)
+			err = r.checkPerformers(r.plan, nil)
 		}
 	case r.cfg.from != nil:
 		from, err = r.restoration()
@@ -250,23 +255,26 @@ type Run struct {
 	task     *trace.Task // in the execution trace; nil without the option RuntimeTrace
 
 	// A run with composites, and the runs nested in it, form a tree. They have one lock, one log and one clock.
-	tree      *tree       // nil for a run without composites that is not nested
-	outer     *Run        // nil for a run that is not nested
-	within    *Step       // the attempt of the composite that the run is a part of
-	prefix    string      // of the paths of the run's nodes
-	scope     *eventScope // nil without a log
-	keys      string      // of their keys in the store, see key
-	began     int64       // ns since start, which is the outermost run's
-	bound     int64       // when the run's time is up, ns since start, which may be before it; 0 means never
-	remaining int64       // the longest path of the tree that remains after the run
-	stoppedBy CauseKind   // what the composite was stopped for, if it was
-	single    *single     // nil but for runs with one slot; the outermost run's
-	items     *items      // of a map, of whose items this is the run
-	iteration int         // of a loop, from 1, of which this is the run; else 0
-	previous  any         // the output of the iteration before
-	touched   bool        // see tree
-	unwritten int         // ready nodes, and nested runs that have ended, that wait for their store
-	left      bool        // concluded, and its goroutines have returned
+	tree       *tree          // nil for a run without composites that is not nested
+	outer      *Run           // nil for a run that is not nested
+	within     *Step          // the attempt of the composite that the run is a part of
+	prefix     string         // of the paths of the run's nodes
+	scope      *eventScope    // nil without a log
+	keys       string         // of their keys in the store, see key
+	began      int64          // ns since start, which is the outermost run's
+	bound      int64          // when the run's time is up, ns since start, which may be before it; 0 means never
+	remaining  int64          // the longest path of the tree that remains after the run
+	stoppedBy  CauseKind      // what the composite was stopped for, if it was
+	single     *single        // nil but for runs with one slot; the outermost run's
+	items      *items         // of a map, of whose items this is the run
+	iteration  int            // of a loop, from 1, of which this is the run; else 0
+	previous   any            // the output of the iteration before
+	touched    bool           // see tree
+	unwritten  int            // ready nodes, and nested runs that have ended, that wait for their store
+	left       bool           // concluded, and its goroutines have returned
+	nests      bool           // some node is a composite, or has been expanded
+	rootInputs map[string]any // of the run of a graph that a node was expanded into, never nil then
+	lends      []string       // groups that graphs around this one declare, and only graphs inside of expanded nodes name
 
 	workers         int  // goroutines in work, abandoned ones not counted
 	alone           int  // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, or the order would be chance
@@ -335,7 +343,7 @@ func (r *Run) prepare(x *restoration) {
 		r.single = &single{}
 		r.single.note()
 	}
-	if r.plan.composite {
+	if r.nests = r.plan.composite; r.nests {
 		r.plant()
 	}
 	r.joinPool()
@@ -356,6 +364,7 @@ func (r *Run) prepare(x *restoration) {
 		r.mayEnd, r.careful, r.base = true, true, context.WithoutCancel(r.ctx)
 		r.keepBound(x.file.Deadline)
 		x.held.revive(r)
+		x.held.judge()
 		r.from = x
 	}
 }

@@ -189,18 +189,22 @@ func (r *Run) gateOutcome(ref Ref, value any) answer {
 // [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
 // end with [ErrFinished].
 func (r *Run) Signal(gate string, value any) error {
+	root := r
 	r.st.mu.Lock()
 	over := r.concluded
 	r, gate = r.waiter(gate)
 	ref, err := r.gateOf(gate)
+	kept := err != nil && len(root.waits.kept) > 0
 	r.st.mu.Unlock()
-	if over {
+	d := decisionOf(value)
+	switch {
+	case over:
 		return ErrFinished // nothing waits any more, whatever it is called
-	}
-	if err != nil {
+	case kept:
+		return root.answerKept(gate, d, err)
+	case err != nil:
 		return err
 	}
-	d := decisionOf(value)
 	if r.cfg.checkValues {
 		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
 			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
@@ -545,7 +549,7 @@ func (s *Step) resumption() (saved any, d *Decision) {
 	return nil, nil
 }
 
-// SavedState returns the state that the step gave to [Suspend], or nil.
+// SavedState returns the state that the step gave to [Suspend] or [Expand], or nil.
 func (s *Step) SavedState() any {
 	saved, _ := s.resumption()
 	return s.run.clone(saved)

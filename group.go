@@ -104,11 +104,11 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 			r.stopMember(m, origin, f.err())
 		}
 	}
-	if !r.plan.composite {
+	if !r.nests {
 		return
 	}
 	for _, c := range r.children() {
-		if c.st.stopped == CauseNone && slices.Contains(c.plan.lacks, f.Group) {
+		if c.st.stopped == CauseNone && (slices.Contains(c.plan.lacks, f.Group) || slices.Contains(c.lends, f.Group)) {
 			c.stopMembers(at, f)
 		}
 	}

@@ -3,6 +3,7 @@ package kahn
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,14 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if x.items != nil && !n.Status.Terminal() {
 		n.List = store(x.items.value())
 	}
-	if x.comp == nil {
+	w := r.st.words[ref]
+	switch {
+	case x.kept != nil:
+		in := *x.kept.Inside
+		in.Nodes = nil
+		n.Inside, n.Dormant = &in, x.kept.Dormant
+		return
+	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && w&wordExpanded == 0: // that was an attempt before
 		return
 	}
 	if p := x.comp.pause; p != nil && n.Status == Running {
@@ -28,7 +36,6 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if n.Status != Running {
 		return
 	}
-	w := r.st.words[ref]
 	n.Dormant, n.Draining = w&wordDormant != 0, w&wordDraining != 0
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
 }
@@ -52,6 +59,12 @@ func (comp *composite) state() *insideState {
 	if c.concluded {
 		in.Ended = c.timeAt(c.ended)
 	}
+	if c.rootInputs != nil {
+		if in.plan = c.plan; c.plan.tested != nil {
+			in.plan = c.plan.tested
+		}
+		in.Expanded = in.plan.Hash()
+	}
 	return in
 }
 
@@ -62,6 +75,14 @@ func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 		in.Collected = append(in.Collected, stored{value: v})
 	}
 	return in
+}
+
+// insideNodes is what a snapshot has of the nodes inside of a composite.
+func (x *extra) insideNodes() []nodeState {
+	if x.kept != nil {
+		return x.kept.Inside.Nodes
+	}
+	return x.comp.child.nodeStates()
 }
 
 // value is the list as the map's parameter gave it.
@@ -76,11 +97,12 @@ func (x *items) value() any {
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
-	refs    []Ref            // by node
-	at      map[Ref]int      // the reverse
-	tokens  map[string]Ref   // of the steps that wait
-	signals map[Ref]Decision // for nodes that wait, and gates that were not reached
-	inside  []*held          // of composites, in the order of nodes
+	refs    []Ref              // by node
+	at      map[Ref]int        // the reverse
+	tokens  map[string]Ref     // of the steps that wait
+	signals map[Ref]Decision   // for nodes that wait, and gates that were not reached
+	inside  []*held            // of composites, in the order of nodes
+	kept    map[int]*nodeState // of expanded nodes whose graphs are not known, by index
 
 	within *nodeState // the composite whose nodes these are; nil for the outermost run
 	ref    Ref        // of that
@@ -93,7 +115,7 @@ type held struct {
 
 // holdNodes holds nodes against a plan. Those of the outermost run have hashes, which cover what is inside.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
-	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]Decision{}}
+	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]Decision{}, kept: map[int]*nodeState{}}
 	for i := range nodes {
 		n := &nodes[i]
 		name := quoteID(prefix + n.ID)
@@ -114,6 +136,18 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		h.refs = append(h.refs, ref)
 		if n.Status == Suspended && !p.facts[ref].is(factGate) {
 			h.tokens[n.Wait.Token] = ref
+		}
+		if n.expanded() {
+			if n.Inside.plan != nil && n.Status.Terminal() {
+				in, err := holdGraph(n.Inside.plan, ref, n, prefix)
+				if err != nil {
+					return nil, err
+				}
+				h.inside = append(h.inside, in)
+			} else if err := h.keep(i, prefix); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if !p.facts[ref].is(factComposite) {
 			n.Inside = nil // it is mocked
@@ -197,12 +231,67 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.names)) || (in.Iteration > 0) != (node.Loop != nil); bad {
 		return nil, fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
-	if h, err = holdNodes(inner, in.Nodes, n.prefixInside(prefix), false); err != nil {
+	if h, err = holdGraph(inner, ref, n, prefix); err == nil {
+		h.list = list
+	}
+	return h, err
+}
+
+// holdGraph is holdInside for a graph that is known.
+func holdGraph(inner *Plan, ref Ref, n *nodeState, prefix string) (*held, error) {
+	in := n.Inside
+	in.Nodes = inner.inOrder(in.Nodes) // a store has none
+	h, err := holdNodes(inner, in.Nodes, n.prefixInside(prefix), false)
+	if err != nil {
 		return nil, err
 	}
-	h.within, h.ref, h.list = n, ref, list
+	h.within, h.ref = n, ref
 	h.early(in.Signals)
 	return h, nil
+}
+
+// inOrder puts nodes into the order of their declaration.
+func (p *Plan) inOrder(nodes []nodeState) []nodeState {
+	type numbered struct{ at, i int32 }
+	order := make([]numbered, len(nodes))
+	for i := range nodes {
+		order[i] = numbered{-1, int32(i)}
+		if ref, ok := p.Ref(nodes[i].ID); ok {
+			order[i].at = p.decl[ref]
+		}
+	}
+	compare := func(a, b numbered) int { return cmp.Compare(a.at, b.at) }
+	if slices.IsSortedFunc(order, compare) {
+		return nodes
+	}
+	slices.SortStableFunc(order, compare)
+	sorted := make([]nodeState, len(nodes))
+	for i, x := range order {
+		sorted[i] = nodes[x.i]
+	}
+	return sorted
+}
+
+// expanded reports whether the node was expanded: its graph is in no snapshot, but for one that was taken in this process.
+func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
+
+// keep keeps what is inside of an expanded node whose graph is not known. If that has not ended the step is to be called again, in
+// the same attempt.
+func (h *held) keep(i int, prefix string) error {
+	n := &h.nodes[i]
+	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
+		return fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
+	}
+	kept := *n
+	h.kept[i], n.Inside = &kept, nil
+	if n.Status == Running {
+		n.Status, n.Entries = Ready, max(n.Entries, n.Started-n.Attempts)+1
+	}
+	if kept.Status == Ready {
+		kept.Status = Running
+	}
+	kept.Draining, n.Dormant = false, false
+	return nil
 }
 
 // begun reports whether there is a nested run.
@@ -216,10 +305,11 @@ func (h *held) pauses() bool {
 	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
 }
 
-// early takes the signals of a snapshot, for gates that were not reached.
+// early takes the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
-		if ref, ok := h.plan.Ref(s.Node); ok && h.plan.facts[ref].is(factGate) {
+		ref, ok := h.plan.Ref(s.Node)
+		if i, known := h.at[ref]; ok && (h.plan.facts[ref].is(factGate) || known && h.nodes[i].Status == Suspended) {
 			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment}
 		}
 	}
@@ -277,6 +367,9 @@ func (h *held) unknownGate(name string) error {
 func (h *held) answer(name string, value any) error {
 	in, ref, ok := h.find(name)
 	if !ok {
+		if err := h.answerKept(name, decisionOf(value)); err != errNotKept {
+			return err
+		}
 		return h.unknownGate(name)
 	}
 	i, known := in.at[ref]
@@ -304,11 +397,63 @@ func (h *held) answer(name string, value any) error {
 	return nil
 }
 
-// revive makes the nested runs, and works out what the signals mean, which may be user code: without the lock, and so it
-// leaves the run itself alone.
+// errNotKept says that a signal is for nothing inside of an expanded node.
+var errNotKept = errors.New("not kept")
+
+// answerKept takes a signal for a node inside of one that was expanded, and whose graph is not known. It is judged when that is.
+func (h *held) answerKept(name string, d Decision) error {
+	for i := range h.nodes {
+		n := h.kept[i]
+		if n == nil || n.Status != Running {
+			continue
+		}
+		if err := n.answer(name, n.prefixInside(""), d); err != errNotKept {
+			return err
+		}
+	}
+	for _, in := range h.inside {
+		if !in.continues() {
+			continue
+		}
+		rest, within := strings.CutPrefix(name, in.within.prefixInside(""))
+		if !within {
+			rest = name // a token, or it is for nothing in there
+		}
+		if err := in.answerKept(rest, d); err != errNotKept {
+			return err
+		}
+	}
+	return errNotKept
+}
+
+// answer takes a signal for a node inside of this one: by its path, whose prefix is given, or by its token.
+func (n *nodeState) answer(name, prefix string, d Decision) error {
+	in := n.Inside
+	for i := range in.Nodes {
+		x := &in.Nodes[i]
+		path := prefix + x.ID
+		waits := x.Status == Suspended
+		switch {
+		case path == name && x.Status.Terminal():
+			return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), x.Status)
+		case waits && (path == name || x.Wait != nil && x.Wait.Token == name):
+			if in.answers(x.ID) {
+				return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
+			}
+			in.Signals = append(in.Signals, signalState{x.ID, *store(d.Value), d.Actor, d.Comment})
+			return nil
+		case x.Inside != nil && x.Status == Running:
+			if err := x.answer(name, x.prefixInside(prefix), d); err != errNotKept {
+				return err
+			}
+		}
+	}
+	return errNotKept
+}
+
+// revive makes the nested runs. It leaves the run itself alone.
 func (h *held) revive(r *Run) {
 	h.run = r
-	h.answers, h.refused = r.answers(h.signals)
 	for _, in := range h.inside {
 		if !in.begun() {
 			continue
@@ -325,8 +470,10 @@ func (h *held) revive(r *Run) {
 				previous = n.Inside.Previous.value
 			}
 			c = r.iterationRun(step, n.Inside.Iteration, previous)
+		case n.expanded():
+			c = r.expandedRun(step, &expansion{plan: in.plan, inputs: map[string]any{}})
 		default:
-			c = r.subRun(step)
+			c = r.subRun(step, r.plan.sub(in.ref))
 		}
 		in.revive(c)
 	}
@@ -344,6 +491,16 @@ func (h *held) step(r *Run) *Step {
 	return step
 }
 
+// judge works out what the signals mean, which may be user code: without the lock.
+func (h *held) judge() {
+	h.answers, h.refused = h.run.answers(h.signals)
+	for _, in := range h.inside {
+		if in.begun() {
+			in.judge()
+		}
+	}
+}
+
 // install restores the records and the words of the nodes, and of those inside, with the lock held.
 func (h *held) install() {
 	r := h.run
@@ -353,6 +510,15 @@ func (h *held) install() {
 		r.st.restoreWord(ref, n)
 		if r.log != nil {
 			r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
+		}
+		if kept := h.kept[i]; kept != nil {
+			r.extra(ref).kept = kept
+			if kept.Status == Running {
+				r.reentered = true
+				r.outdated(ref) // a signal may have been left in it
+				root := r.outermost()
+				root.waits.kept = append(root.waits.kept, keptWaits{place: place{r, ref}})
+			}
 		}
 	}
 	for _, in := range h.inside {
@@ -407,8 +573,8 @@ func (h *held) installInside(x *extra) {
 	x.comp = &composite{child: c, before: state.iterations()}
 	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, state.Failed
 	c.began = int64(state.Began.Sub(r.start))
-	if h.continues() {
-		c.resting = n.Dormant
+	c.resting = h.continues() && n.Dormant
+	if h.continues() && c.rootInputs == nil { // else the attempt is under way
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -518,6 +684,9 @@ func (h *held) waiting() (n int) {
 			if h.nodes[i].Status == Suspended {
 				n++
 			}
+			if kept := h.kept[i]; kept != nil && kept.Status == Running {
+				n += len(kept.Inside.waiting(nil, "", false))
+			}
 		}
 	})
 	return n
@@ -531,13 +700,13 @@ func (h *held) continueWaits(now int64) {
 	h.each(func(h *held) { h.run.deliver(h.answers, h.refused, now) })
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
-	for _, in := range slices.Backward(inner[1:]) {
+	for _, in := range slices.Backward(inner) {
 		if in.run.resting && in.run.canGoOn() {
 			in.run.wake(now)
 		}
 	}
-	for _, in := range inner[1:] {
-		if !in.run.resting {
+	for _, in := range inner {
+		if in.run.outer == nil || !in.run.resting {
 			continue
 		}
 		for i := range in.run.st.changes { // what is ready is held, and has been queued before

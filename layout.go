@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
 // number gives the nodes their Refs, by tier and then by declaration, and resolves what a node leaves to defaults. From
@@ -12,7 +13,7 @@ func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &Plan{
 		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
-		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{}, ancestry: &ancestry{},
+		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{}, ancestry: &ancestry{}, force: c.force,
 	}
 	c.p = p
 	for _, t := range c.tier {
@@ -31,6 +32,7 @@ func (c *compiler) number() {
 			l.plant(p, r)
 		}
 		p.names[r] = p.nodes[r].ID
+		p.slashed = p.slashed || strings.Contains(p.names[r], "/")
 		p.ids[p.names[r]] = r
 		p.facts[r].tier = c.tier[i]
 		if int32(i) == c.end {

@@ -58,7 +58,7 @@ func (r *Run) interruptAttempts() {
 // What the step has completed is kept, and so is a wait, and a stop of the node that has come meanwhile. A stop that was to let
 // the attempt finish has come too late for that, and stops the node like any other.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
-	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 || c.suspend != nil {
+	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 || c.suspend != nil || c.expand != nil {
 		return false
 	}
 	if r.st.words[step.ref]&wordDraining != 0 {
@@ -76,9 +76,9 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 // giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.
 func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
-	admitting := r.st.words[ref]&wordAdmitting != 0
+	quiet := r.st.words[ref]&wordAdmitting != 0 || step.flags&stepAgain != 0
 	x.left = false
-	if admitting { // it has not started: the number is given again
+	if quiet { // it has not started, or has begun in an earlier life: the number is given again
 		x.reentries++
 		r.reentered = true
 	} else {
@@ -90,7 +90,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	if err := r.st.requeue(r.st.token(ref), Running); err != nil {
 		r.st.noteBug(err)
 	}
-	if n := len(r.st.changes); admitting && n > 0 {
-		r.st.changes[n-1].quiet = true // it was Ready to everybody all the time
+	if quiet {
+		r.st.hush(ref) // it was to everybody what it is all the time
 	}
 }

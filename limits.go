@@ -446,7 +446,7 @@ func (r *Run) shareGroups() {
 			if known := t.keys[g.Name]; known != nil {
 				l.groups[i].slots = known
 			}
-			if t.keys[g.Name] == nil && l.pool.boundsKeys() {
+			if t.keys[g.Name] == nil && l.groups[i].share == nil && l.pool.boundsKeys() {
 				t.root.shareKey(l.groups[i].slots, g.Name)
 			}
 			t.keys[g.Name] = l.groups[i].slots
@@ -467,6 +467,12 @@ func (r *Run) slotsOf(name string) *slots {
 	for ; r != nil; r = r.outer {
 		for i := range r.plan.groups {
 			if g := &r.plan.groups[i]; g.Name == name && !g.key && !g.inherited {
+				if r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
+					l := &r.st.limits
+					if l.make(r.plan); l.groups[i].slots == nil {
+						l.groups[i].slots = &slots{limit: g.Limit, bucket: newBucket(g.Rate, 0)}
+					}
+				}
 				if r.st.limits.groups == nil {
 					return nil
 				}

@@ -117,6 +117,17 @@ func (m *Memo) fly(s *Step, key string, f *flight, perform func() attemptResult)
 	return res
 }
 
+// keep keeps the output of a step that was expanded.
+func (m *Memo) keep(s *Step, value any) {
+	key, err := s.memoKey()
+	if err == nil {
+		err = m.put(s, key, value)
+	}
+	if err != nil {
+		s.Log(slog.LevelWarn, "memo: "+errorText(err))
+	}
+}
+
 // land ends a flight, once.
 func (m *Memo) land(key string, f *flight) {
 	m.mu.Lock()

@@ -27,7 +27,8 @@ import (
 //
 // A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x"; what
 // is said of it holds for every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does not have
-// is an error that matches [ErrUnknownNode] and [ErrBadOption].
+// is an error that matches [ErrUnknownNode] and [ErrBadOption]; a step may be expanded into any graph, see [Expand], and so a path that
+// begins with one is taken as it is.
 type Test struct {
 	// Mocks are what nodes are replaced by. A mocked composite does not begin the nodes that it consists of. Neither contracts
 	// nor the moderator judge what a mock is given and returns, and no middleware sees it.
@@ -141,11 +142,10 @@ func (m Mock) validate() error {
 // marked as mocked, so that a run without it has nothing to look at.
 type testMode struct {
 	Test
-	doubles map[string]*double // by path; made with the plans, under the lock once the run has begun
-
-	mu       sync.Mutex    // guards what follows
-	judged   chan struct{} // closed when Result.Test is made; nil if nobody has begun to
-	unjudged *Result       // a copy without it
+	mu       sync.Mutex         // guards what follows
+	doubles  map[string]*double // by path; made with the plans
+	judged   chan struct{}      // closed when Result.Test is made; nil if nobody has begun to
+	unjudged *Result            // a copy without it
 }
 
 // complete makes the Test of a Result, once. Assertions are user code and may wait for the run that they judge: who comes meanwhile
@@ -220,7 +220,7 @@ func (p *Plan) has(path string, numbered bool) bool {
 	for _, r := range p.declared {
 		n := p.node(r)
 		rest, found := strings.CutPrefix(path, n.ID)
-		if !found || !n.composite() {
+		if !found || !n.composite() && !n.ownStep() {
 			continue
 		}
 		if item, after, ok := strings.Cut(rest, "]"); ok && n.Map != nil && strings.HasPrefix(item, "[") {
@@ -231,8 +231,9 @@ func (p *Plan) has(path string, numbered bool) bool {
 				return true
 			}
 		}
-		if inner, ok := strings.CutPrefix(rest, "/"); ok && p.subs[r] != nil && p.subs[r].has(inner, numbered) {
-			return true
+		inner, ok := strings.CutPrefix(rest, "/")
+		if ok && (n.ownStep() && inner != "" || p.subs[r] != nil && p.subs[r].has(inner, numbered)) {
+			return true // a step may be expanded into any graph
 		}
 	}
 	return false
@@ -260,10 +261,12 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 			}
 		}
 	}
-	q.stepless = t.left(p, within, func(p *Plan) []Ref { return p.stepless })
-	q.moderated = t.left(p, within, func(p *Plan) []Ref { return p.moderated })
+	q.stepless, q.moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)
 	return &q
 }
+
+func (p *Plan) needsStep() []Ref      { return p.stepless }
+func (p *Plan) needsModerator() []Ref { return p.moderated }
 
 // left returns which of some nodes, whose list of says who they are or are inside of, test mode leaves real.
 func (t *testMode) left(p *Plan, within *double, of func(*Plan) []Ref) (left []Ref) {
@@ -304,6 +307,8 @@ func (t *testMode) double(p *Plan, r Ref, within *double) *double {
 	if p.itemOf != "" {
 		path = within.path + "[]"
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if d := t.doubles[path]; d != nil {
 		return d
 	}

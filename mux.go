@@ -47,7 +47,7 @@ func (m Mux) Check(g *Graph) error {
 	if err != nil {
 		return err
 	}
-	return p.checkKinds(m.Kinds(), nil)
+	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
 // KindLister is what knows the kinds of nodes that it can perform. A [Mux] is one.
@@ -70,8 +70,8 @@ func Kinds(of KindLister) Option {
 }
 
 // checkKinds reports the nodes that need the host's step function and whose kind is none of its kinds. What test mode mocks
-// needs none.
-func (p *Plan) checkKinds(kinds []string, t *testMode) error {
+// needs none. within is the double of the node that is expanded into the plan, if one is.
+func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
 		known[kind] = true
@@ -82,7 +82,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode) error {
 	look = func(p *Plan, t *testMode, within *double, prefix string) {
 		needy := p.stepless
 		if t != nil {
-			needy = t.left(p, within, func(p *Plan) []Ref { return p.stepless })
+			needy = t.left(p, within, (*Plan).needsStep)
 		} else if seen[p] {
 			return
 		} else {
@@ -113,7 +113,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode) error {
 			look(inner, inside, d, path+"/")
 		}
 	}
-	look(p, t, nil, "")
+	look(p, t, within, "")
 	return ps.err()
 }
 

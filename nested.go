@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// composite is what a run keeps of a composite node, from its start on.
+// composite is what a run keeps of a composite node, from its start on, and of a node that has been expanded.
 type composite struct {
 	child   *Run // the current, or the last, of the runs that perform it; nil for a loop that pauses since an earlier life
 	working bool // a worker looks at what the child came to
@@ -70,14 +70,14 @@ func (r *Run) beginComposite(step *Step, now int64) {
 	case n.Loop != nil:
 		child = r.iterationRun(step, 1, nil)
 	default:
-		child = r.subRun(step)
+		child = r.subRun(step, r.plan.sub(step.ref))
 	}
 	r.beginChild(x.comp, child, now)
 }
 
 // subRun makes the run of a composite's sub-graph.
-func (r *Run) subRun(step *Step) *Run {
-	c := r.nested(step, r.plan.sub(step.ref), r.path(step.ref)+"/", 0)
+func (r *Run) subRun(step *Step, p *Plan) *Run {
+	c := r.nested(step, p, r.path(step.ref)+"/", 0)
 	c.setKeys()
 	return c
 }
@@ -89,7 +89,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	}
 	c := &Run{
 		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, mayEnd: r.mayEnd, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.tree.config(), start: r.start, log: r.log,
-		single: r.single, tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref),
+		single: r.single, tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref), nests: p.composite,
 	}
 	c.limitTo(step)
 	c.st.turn.order = append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)
@@ -128,7 +128,7 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	}
 	c.st.begin()
 	c.stopLateMembers()
-	if c.iteration > 1 {
+	if c.iteration > 1 || c.rootInputs != nil {
 		c.outdate()
 	}
 	c.flush(now)
@@ -234,6 +234,9 @@ func (w *worker) ofChild(c *Run) conclusion {
 	if v.status == RunCompleted {
 		done := w.conclude(attemptResult{value: c.output()})
 		done.Degraded = v.degraded && done.Status == Completed
+		if c.rootInputs != nil && done.Status == Completed {
+			w.keepExpanded(done.value)
+		}
 		return done
 	}
 	err := c.outcome().err
@@ -327,7 +330,7 @@ func (r *Run) spread() {
 }
 
 // input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the parameters of
-// its composite.
+// its composite, or what came with its graph.
 func (r *Run) input(name string) (value any, ok bool) {
 	if value, ok = r.given(name); ok {
 		return value, true
@@ -340,6 +343,10 @@ func (r *Run) input(name string) (value any, ok bool) {
 
 func (r *Run) given(name string) (value any, ok bool) {
 	if value, ok = r.cfg.inputs[name]; ok || r.outer == nil {
+		return value, ok
+	}
+	if r.rootInputs != nil {
+		value, ok = r.rootInputs[name]
 		return value, ok
 	}
 	if r.iteration > 0 {
@@ -361,13 +368,23 @@ func (r *Run) eachInput(f func(name string)) {
 	for i := range r.plan.inputs {
 		f(r.plan.inputs[i].Name)
 	}
-	if r.outer != nil {
+	switch {
+	case r.rootInputs != nil:
+		for name := range r.rootInputs {
+			f(name)
+		}
+	case r.outer != nil:
 		r.outer.eachParam(r.within.ref, f)
 	}
 	if r.iteration > 0 {
 		f(inputIteration)
 		f(inputPrevious)
 	}
+}
+
+// performsInside reports whether nested runs perform a node: it is a composite, or runs and has been expanded.
+func (r *Run) performsInside(ref Ref) bool {
+	return r.plan.facts[ref].is(factComposite) || r.st.isExpanded(ref)
 }
 
 // The rest of this file is about nested runs that can do nothing but wait for a signal.
@@ -403,7 +420,7 @@ func (r *Run) restInside() {
 // restAll brings all that is nested in a run to rest that is being left: nothing in it is at work. What was stopped was not held
 // before, and is now: an item that comes to rest gives its slot back, which nobody is to take any more.
 func (r *Run) restAll(now int64) {
-	if !r.plan.composite {
+	if !r.nests {
 		return
 	}
 	for _, c := range r.children() {
@@ -419,7 +436,9 @@ func (r *Run) wakeOuter(now int64) {
 	o, ref := r.outer, r.within.ref
 	o.wake(now)
 	o.reentered = true
-	o.extra(ref).reentries++
+	if !o.st.isExpanded(ref) {
+		o.extra(ref).reentries++
+	}
 	o.st.rouse(ref)
 	o.flush(now) // before what happens inside
 	o.tree.touch(o)
@@ -436,7 +455,7 @@ func (r *Run) leave() {
 	r.st.hold = holdAll
 	r.leaveChecks()
 	r.leaveReturns()
-	if !r.plan.composite {
+	if !r.nests {
 		return
 	}
 	for _, c := range r.children() {
@@ -448,7 +467,7 @@ func (r *Run) leave() {
 // leaveReturns bounds the tests of loops, and whatever else is asked of the host when a nested run has ended, in a run that is being
 // left: it is asked again when the run goes on.
 func (r *Run) leaveReturns() {
-	if !r.plan.composite {
+	if !r.nests {
 		return
 	}
 	for ref, x := range r.extras {
@@ -484,7 +503,7 @@ func (r *Run) abandonReturn(step *Step, x *extra) {
 
 // resumeReturns is the reverse of leaveReturns, for a run that is not left after all.
 func (r *Run) resumeReturns() {
-	if !r.plan.composite {
+	if !r.nests {
 		return
 	}
 	for ref, x := range r.extras {
@@ -511,7 +530,7 @@ func (r *Run) stay(now int64) {
 	if r.st.asleep > 0 && r.st.onSuspend == SuspendStop {
 		r.st.hold = holdFresh
 	}
-	if !r.plan.composite {
+	if !r.nests {
 		return
 	}
 	for _, c := range r.children() {
@@ -525,7 +544,7 @@ func (r *Run) stay(now int64) {
 
 // putAside ends the nested runs of a run that ends at rest.
 func (r *Run) putAside() {
-	if !r.plan.composite {
+	if !r.nests {
 		return
 	}
 	for _, c := range r.children() {

@@ -65,6 +65,7 @@ type config struct {
 	observers      []func(NodeResult)
 	test           *testMode
 	kinds          KindLister
+	performs       bool // the host has given a step function
 }
 
 const (

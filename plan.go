@@ -55,9 +55,11 @@ type Plan struct {
 	prunes   *prunes  // nil if there are no triggers
 	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
 	warnings []error
-	whole    *Plan // that this one was pruned from; nil if it was not
+	whole    *Plan  // that this one was pruned from; nil if it was not
+	force    *force // what a graph that a node expands into inherits
 
 	composite bool          // some node is a composite
+	slashed   bool          // some id has a slash
 	subs      map[Ref]*Plan // what the Sub of a composite compiled to
 	items     map[Ref]*Plan // what a map does for each item, a plan of one node
 	loops     map[Ref]func(View) (bool, error)

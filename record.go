@@ -70,11 +70,13 @@ type extra struct {
 	behind    bool       // an attempt inside of the composite was abandoned
 	deltas    int        // emitted so far, over all attempts
 	tokens    [2]int     // input and output, reported over all attempts
-	comp      *composite // of a composite that has begun
+	comp      *composite // of a composite that has begun, and of a node that has been expanded
+	kept      *nodeState // of a node that was expanded in an earlier life, as long as its graph is not known: what a snapshot has of it
+	answers   int        // signals that were left in kept
 	items     *items     // of a map, from the check
 
 	wait      *Wait     // of a suspended node
-	saved     any       // what the step gave to Suspend
+	saved     any       // what the step gave to Suspend or Expand
 	decision  *Decision // what came, nil if nothing has
 	memoized  bool      // the output is that of an earlier run
 	reentries int32     // how often the step was entered again in the same attempt

@@ -20,7 +20,8 @@ import (
 // anew.
 //
 // signals answers nodes that wait, by id, inside composites by path, or by token, a part of them or none; it may also answer
-// gates that the run has not reached, inside composites if these have begun. Deadlines of gates are those of the first wait; one
+// gates that the run has not reached, inside composites if these have begun; inside of a node that was expanded it answers only what
+// waits, and an answer is judged when the graph is known. Deadlines of gates are those of the first wait; one
 // that has passed fails its gate before any signal arrives.
 //
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
@@ -243,8 +244,11 @@ func (r *Run) restore(x *restoration) {
 	// To begin a wave decides its nodes: a run that was left before it began has none that are decided, and is in no wave.
 	inWave := x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !r.cfg.redrive)
-	if !x.crashed {
-		r.waits.began = nil // an event of the life before has told of them
+	if !x.crashed { // an event of the life before has told of them
+		r.waits.began = nil
+		for i := range r.waits.kept {
+			r.waits.kept[i].told = true
+		}
 	}
 	r.flush(0)
 }
@@ -274,7 +278,10 @@ func (r *Run) restoreRecorder(x *restoration) {
 	for path, n := range x.file.Deltas {
 		if ref, ok := r.plan.Ref(path); ok {
 			r.extra(ref).deltas = n
-		} else if r.tree != nil {
+		} else {
+			if r.tree == nil { // what was expanded before may be again
+				r.plant()
+			}
 			r.tree.countedDeltas(path, n)
 		}
 	}
@@ -439,6 +446,9 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 			s.host.beganToWait(r)
 		case nodes[i].Inside != nil && nodes[i].Status == Running:
 			s.continueComposite(r, &nodes[i])
+		case s.host.keeps(r): // its step is called again, and has started before
+			s.makeReady(r)
+			s.hush(r)
 		default:
 			if n := &nodes[i]; n.Started > 0 && n.Attempts == 0 && s.plan.facts[r].is(factAdmit) {
 				s.words[r] |= wordAdmitting // its inputs were being judged

@@ -81,7 +81,8 @@ type NodeResult struct {
 	// GuardErr is why the guard could not decide.
 	GuardErr error
 	// Sub is what the nested run of a composite came to, the last one if there were several: nil for any other node, and for a
-	// composite that was not begun. The ids and origins in it are those of the nested graph.
+	// composite that was not begun. The ids and origins in it are those of the nested graph. A node that was expanded is a composite,
+	// see [Expand]; one that had ended when the run went on from a file, or from a store, has none: its graph is not known.
 	Sub *Result
 	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
 	LastErr error

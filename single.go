@@ -39,7 +39,7 @@ func (r *Run) endings() []stopOrder {
 	r.ending = nil
 	if r.single != nil {
 		for _, o := range ending {
-			if f := &o.step.run.plan.facts[o.step.ref]; !f.is(factInline) && !f.is(factComposite) {
+			if in := o.step.run; !in.plan.facts[o.step.ref].is(factInline) && !in.performsInside(o.step.ref) {
 				r.single.interrupted = o.step
 			}
 		}

@@ -17,7 +17,7 @@ import (
 //
 // It holds what is inside of composites as well, however deep: the items of a map, the iteration of a loop with the output of
 // the one before, the nodes of nested runs. Of an attempt that was retried, and of an iteration that another has followed, it
-// holds no nodes.
+// holds no nodes. The graph that a node was expanded into is not in it, see [Expand], but what is inside is.
 //
 // A Snapshot that was taken in this process holds the values themselves. Encoded as JSON it holds them as the run's [Codec]
 // writes them; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the node,
@@ -92,6 +92,10 @@ type insideState struct {
 	// Failed are the groups whose members were stopped, in the nested run or in the attempt that it belongs to.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
+	// Expanded is the hash of the graph that the step of an expanded node has returned.
+	Expanded string `json:"expanded,omitempty"`
+
+	plan *Plan // of that graph, as long as it has not been in a file
 }
 
 type stopState struct {
@@ -292,18 +296,28 @@ func (s *Snapshot) Epoch() int { return s.file.Epoch }
 func (s *Snapshot) Status() RunStatus { return s.file.Status }
 
 // Waiting returns the ids of the nodes that wait for a signal, inside composites the paths, in the order of declaration.
-func (s *Snapshot) Waiting() []string { return waitingNodes(nil, s.file.Nodes, "") }
+func (s *Snapshot) Waiting() []string {
+	return (&insideState{Nodes: s.file.Nodes}).waiting(nil, "", true)
+}
 
-func waitingNodes(paths []string, nodes []nodeState, prefix string) []string {
-	for i := range nodes {
-		switch n := &nodes[i]; {
+// waiting adds the paths of the nodes that wait. unanswered leaves out those that were answered: the signal waits for the graph of a
+// node that was expanded.
+func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
+	for i := range in.Nodes {
+		switch n := &in.Nodes[i]; {
+		case n.Status == Suspended && unanswered && in.answers(n.ID):
 		case n.Status == Suspended:
 			paths = append(paths, prefix+n.ID)
-		case n.Inside != nil:
-			paths = waitingNodes(paths, n.Inside.Nodes, n.prefixInside(prefix))
+		case n.Inside != nil && !n.Status.Terminal():
+			paths = n.Inside.waiting(paths, n.prefixInside(prefix), unanswered)
 		}
 	}
 	return paths
+}
+
+// answers reports whether there is a signal for a node.
+func (in *insideState) answers(id string) bool {
+	return slices.ContainsFunc(in.Signals, func(s signalState) bool { return s.Node == id })
 }
 
 // eachValue calls f for every value of the file, with the name of the node that it belongs to.
@@ -530,7 +544,7 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 		if w := r.st.words[ref]; w&wordDecided != 0 {
 			n := r.nodeState(ref, w)
 			if n.Inside != nil && n.Inside.Due.IsZero() {
-				n.Inside.Nodes = r.extras[ref].comp.child.nodeStates()
+				n.Inside.Nodes = r.extras[ref].insideNodes()
 			}
 			nodes = append(nodes, n)
 		}

@@ -128,8 +128,10 @@ type cutter struct {
 	flaky    map[string]int  // fails that many attempts first
 	suspends map[string]bool
 	early    map[string]bool
-	retried  map[string]bool // composites that begin anew
-	answers  map[string]any  // of gates
+	retried  map[string]bool        // composites that begin anew
+	expands  map[string]*kahn.Graph // what steps return
+	lists    map[string]bool        // maps whose items do
+	answers  map[string]any         // of gates
 	opts     []kahn.Option
 	more     []kahn.Option // of the next runs
 	ids      int
@@ -157,7 +159,7 @@ func newCutter(seed uint64, depth int) *cutter {
 	r := rand.New(rand.NewPCG(seed, 7))
 	c := &cutter{
 		broken: map[string]bool{}, flaky: map[string]int{}, suspends: map[string]bool{}, early: map[string]bool{}, retried: map[string]bool{},
-		answers: map[string]any{},
+		answers: map[string]any{}, expands: map[string]*kahn.Graph{}, lists: map[string]bool{},
 	}
 	c.opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], kahn.SuspendDrain, kahn.Limit(r.IntN(3))}
 	c.g = c.graph(r, 3+r.IntN(9), depth)
@@ -235,11 +237,16 @@ func (c *cutter) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	n.Params = map[string]any{"items": []string{"a", "b", "c"}[:r.IntN(4)]}
 	inner := func() *kahn.Graph { return c.graph(r, 1+r.IntN(4), depth-1) }
 	switch r.IntN(5) {
-	case 0, 1:
+	case 0:
 		n.Sub = inner()
+	case 1:
+		c.expands[n.ID] = inner()
 	case 2:
 		n.Map = &kahn.Map{Over: "items", Limit: r.IntN(3), ToleratedCount: r.IntN(3), Compact: r.IntN(2) == 0}
 		c.suspends[n.ID], c.broken[n.ID] = r.IntN(3) == 0, r.IntN(4) == 0
+		if r.IntN(3) == 0 {
+			c.expands[n.ID], c.lists[n.ID] = inner(), true
+		}
 	case 3:
 		n.Map = &kahn.Map{Over: "items", Limit: r.IntN(3), ToleratedPercent: float64(r.IntN(101))}
 		n.Sub = inner()
@@ -259,6 +266,12 @@ func (c *cutter) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	}
 }
 
+// expanded reports whether the step of the node, or of the item, returns a graph.
+func (c *cutter) expanded(id string) bool {
+	id, _, item := strings.Cut(id, "[")
+	return c.expands[id] != nil && (item || !c.lists[id])
+}
+
 // visit is called from all code of the host: it is a moment for a cut.
 func (c *cutter) visit(what string) {
 	c.mu.Lock()
@@ -276,7 +289,7 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 	s.Emit("delta")
 	time.Sleep(time.Duration(1+(len(s.Path())+s.Index())%3) * ms)
 	c.visit("step " + s.Path())
-	if err := s.LastErr(); err != nil && (s.Attempt() == 1 || err.Error() != errStep.Error()) {
+	if err := s.LastErr(); err != nil && c.expands[id] == nil && (s.Attempt() == 1 || err.Error() != errStep.Error()) {
 		return nil, kahn.Permanent(fmt.Errorf("attempt %d is told of %w", s.Attempt(), err))
 	}
 	switch _, resumed := s.Resumed(); {
@@ -284,6 +297,9 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 		return nil, errStep
 	case c.suspends[id] && !resumed:
 		return nil, kahn.Suspend("token "+s.Path(), nil, 1)
+	}
+	if g := c.expands[id]; g != nil {
+		return nil, kahn.Expand(g, map[string]any{"path": s.Path()}, "state")
 	}
 	if c.early[id] {
 		return "output of " + id, nil // what an early join has seen depends on when it was decided
@@ -385,12 +401,13 @@ func (c *cutter) answer(path string) any {
 func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		attempts := 0
-		if n.Sub != nil { // of a composite: one that goes on is not attempted again
+		inside := n.Sub != nil && !c.expanded(n.ID) // of what has ended in an earlier life nothing is known
+		if inside {                                 // of a composite: one that goes on is not attempted again
 			attempts = n.Attempts
 		}
 		out.Nodes = append(out.Nodes, fmt.Sprint(prefix, n.ID, " ", n.Status, " ", n.Skip, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Tolerated, " ", n.Fallback, " ", attempts))
 		out.Outputs = append(out.Outputs, n.Output)
-		if n.Sub != nil {
+		if inside {
 			out.Nodes = append(out.Nodes, fmt.Sprint(n.Sub.Status, n.Sub.Degraded))
 			out.add(c, n.Sub, prefix+n.ID+" ")
 		}

@@ -154,7 +154,8 @@ type wide struct {
 //	bits 32-35  status
 //	bits 36-39  classes of the resolved control edges: S, N, X, F
 //	bits 40-    flags
-//	bits 56-63  terminal or stopping: CauseKind, for a skipped node SkipKind
+//	bits 56-62  terminal or stopping: CauseKind, for a skipped node SkipKind
+//	bit  63     a flag
 const (
 	wordCount              = 1<<32 - 1
 	statusShift            = 32
@@ -175,7 +176,9 @@ const (
 	wordObserved    uint64 = 1 << 53 // it has signals
 	wordFeeds       uint64 = 1 << 54 // not started, and somebody waits for it to be known that a successor is waiting
 	wordDormant     uint64 = 1 << 55 // a composite all of whose work is suspended: Suspended to everybody but the coordinator
+	wordExpanded    uint64 = 1 << 63 // running: its step has returned a graph, which nested runs perform
 	kindShift              = 56
+	wordKind               = uint64(127) << kindShift
 
 	wordS       = uint64(seenS) << seenShift
 	wordSeen    = uint64(seenS|seenN|seenX|seenF) << seenShift
@@ -189,7 +192,7 @@ const (
 )
 
 func statusOf(w uint64) Status  { return Status(w >> statusShift & 15) }
-func kindOf(w uint64) CauseKind { return CauseKind(w >> kindShift) }
+func kindOf(w uint64) CauseKind { return CauseKind(w & wordKind >> kindShift) }
 
 // NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. Of the options it
 // heeds modes, [Limit] and, for [State.RunStatusSignal], the status rules; for [Fire] there is [Plan.Prune].
@@ -568,11 +571,36 @@ func (s *State) token(r Ref) Token { return Token{r, int32(s.words[r] & wordCoun
 
 func (s *State) leaveRunning(r Ref) {
 	s.busy--
-	if !s.plan.facts[r].is(factInline) {
-		if s.words[r]&wordAdmitting != 0 { // it has not started
-			s.refund(r)
-		}
+	if s.words[r]&wordAdmitting != 0 && !s.plan.facts[r].is(factInline) { // it has not started
+		s.refund(r)
+	}
+	if s.occupies(r) {
 		s.running--
+	}
+	if w := s.words[r]; w&wordExpanded != 0 {
+		s.words[r] = w &^ wordExpanded
+	} else if !s.plan.facts[r].is(factInline) {
+		s.release(r)
+	}
+}
+
+// occupies reports whether a running node counts against the run's own limit: not if the engine evaluates it, nor if it has been
+// expanded, but for the item of a map, which is performed as long as its graph is.
+func (s *State) occupies(r Ref) bool {
+	return !s.plan.facts[r].is(factInline) && (s.words[r]&wordExpanded == 0 || s.plan.itemOf != "")
+}
+
+// isExpanded reports whether a running node has been expanded.
+func (s *State) isExpanded(r Ref) bool { return s.words[r]&wordExpanded != 0 }
+
+// expand takes note that nested runs perform a running node from now on: what its step held is free.
+func (s *State) expand(r Ref) {
+	held := s.occupies(r)
+	s.words[r] |= wordExpanded
+	if held && !s.occupies(r) {
+		s.running--
+	}
+	if held {
 		s.release(r)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // the Step itself. A step that returns nil, nil completes with a null output.
 //
 // An error fails the attempt. [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] are errors that say
-// more. A panic and runtime.Goexit fail the attempt too, and reach nobody else.
+// more; [Suspend] and [Expand] are no failures. A panic and runtime.Goexit fail the attempt too, and reach nobody else.
 type StepFunc func(ctx context.Context, s *Step) (any, error)
 
 // FallbackFunc produces a node's output after its step failed for good with err.
@@ -96,6 +96,7 @@ const (
 	stepDetached                          // a stop of the run does not reach it: cleanup and end
 	stepAdmitting                         // its inputs are to be judged before it starts
 	stepFallback                          // it is that of a fallback
+	stepAgain                             // the step is called for the graph that it has returned in an earlier life of the run
 )
 
 // liveContext is the context that an attempt has once somebody asks for it: a cancelable context under a parent, the

@@ -179,7 +179,7 @@ func (s *State) askToStop(r Ref, kind CauseKind, origin Ref) {
 
 // setStop notes what a running node is stopped for: wordStopping or wordDraining.
 func (s *State) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
-	s.words[r] = s.words[r]&(1<<kindShift-1) | flag | uint64(kind)<<kindShift
+	s.words[r] = s.words[r]&^wordKind | flag | uint64(kind)<<kindShift
 	if s.origin == nil {
 		s.origin = map[Ref]Ref{}
 	}

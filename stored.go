@@ -3,8 +3,8 @@ package kahn
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -51,13 +51,7 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 		return -1
 	}
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return order(a) - order(b) })
-	f := filler{records: records, items: map[string]int{}}
-	for key := range records {
-		if of, index, ok := itemKey(key); ok {
-			f.items[of] = max(f.items[of], index+1)
-		}
-	}
-	f.fillIn(r.plan, file.Nodes, func(id string) string { return id })
+	newFiller(records).fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
 	signals := r.cfg.signals
 	r.cfg.from, r.cfg.redrive = &Snapshot{file: file}, false
 	r.cfg.signals = signals
@@ -74,42 +68,59 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	return r.restoration()
 }
 
-// filler puts records into the composites that they are inside of. Those of former attempts and iterations stay where they are.
+// filler puts records into the composites that they are inside of, of which no plan is needed: a node may have been expanded.
+// Those of former attempts and iterations stay where they are.
 type filler struct {
-	records map[string]nodeState
-	items   map[string]int // by the key of a map: above the index of every item that has a record
+	nodes map[string][]nodeState // by what their keys begin with, up to their ids
+	items map[string][]nodeState // by the keys of their maps
 }
 
-// itemKey splits the key of an item.
-func itemKey(key string) (of string, index int, ok bool) {
-	at := strings.LastIndexByte(key, '[')
-	if at < 0 || !strings.HasSuffix(key, "]") {
-		return "", 0, false
+func newFiller(records map[string]nodeState) *filler {
+	f := &filler{nodes: map[string][]nodeState{}, items: map[string][]nodeState{}}
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		n := records[key]
+		if prefix, ok := strings.CutSuffix(key, n.ID); ok {
+			f.nodes[prefix] = append(f.nodes[prefix], n)
+		}
+		if at := strings.LastIndexByte(key, '['); at >= 0 && strings.HasSuffix(n.ID, key[at:]) {
+			f.items[key[:at]] = append(f.items[key[:at]], n)
+		}
 	}
-	index, err := strconv.Atoi(key[at+1 : len(key)-1])
-	return key[:at], index, err == nil && index >= 0 && index < maxNodes
+	return f
 }
 
-func (f *filler) fillIn(p *Plan, nodes []nodeState, key func(id string) string) {
+// fillIn fills the composites among the nodes of a graph, or the items of a map. key is what a node goes by in the store.
+func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]
-		ref, ok := p.Ref(n.ID)
-		if n.Inside == nil || !ok || !p.facts[ref].is(factComposite) {
+		if n.Inside == nil {
 			continue
 		}
-		inner, prefix := p.sub(ref), n.keyInside(key(n.ID))
-		inside := func(id string) string { return prefix + id }
-		if p.node(ref).Map != nil {
-			inner = p.items[ref].repeated(n.ID, min(max(n.Inside.Items, 0), f.items[prefix]))
-			inside = func(id string) string { return prefix + id[len(n.ID):] }
+		prefix := n.keyInside(key(n))
+		if n.Inside.Items > 0 {
+			n.Inside.Nodes = slices.Clone(f.items[prefix])
+			f.fillIn(n.Inside.Nodes, func(item *nodeState) string { return prefix + item.ID[strings.LastIndexByte(item.ID, '['):] })
+			continue
 		}
-		for _, ref := range inner.declared {
-			if record, ok := f.records[inside(inner.names[ref])]; ok {
-				n.Inside.Nodes = append(n.Inside.Nodes, record)
-			}
-		}
-		f.fillIn(inner, n.Inside.Nodes, inside)
+		n.Inside.Nodes = withoutItems(f.nodes[prefix])
+		f.fillIn(n.Inside.Nodes, func(n *nodeState) string { return prefix + n.ID })
 	}
+}
+
+// withoutItems leaves out the items of the maps among the nodes of a graph: no other node of it has an id like theirs.
+func withoutItems(nodes []nodeState) (list []nodeState) {
+	lists := map[string]bool{}
+	for i := range nodes {
+		if n := &nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
+			lists[n.ID] = true
+		}
+	}
+	for _, n := range nodes {
+		if at := strings.LastIndexByte(n.ID, '['); at < 0 || !lists[n.ID[:at]] {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // keyInside is what the keys of the nodes of a composite begin with, and that of the composite with key. A later attempt

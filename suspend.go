@@ -45,26 +45,42 @@ func (s *State) fallAsleep() {
 // consists of is stopped first.
 func (s *State) sleep(r Ref) {
 	was := s.words[r]
-	s.words[r] = was | wordDormant
-	s.busy--
-	if !s.plan.facts[r].is(factInline) { // an item of a map, which holds no slot of its while it waits
-		s.running--
-	}
-	s.fallAsleep()
+	s.doze(r)
 	s.log(r, was, Suspended)
 }
 
-// rouse lets a composite go on, as a new attempt of the State.
+// doze is sleep without telling anybody.
+func (s *State) doze(r Ref) {
+	s.words[r] |= wordDormant
+	s.busy--
+	if s.occupies(r) { // an item of a map, which holds no slot of its while it waits
+		s.running--
+	}
+	s.fallAsleep()
+}
+
+// rouse lets a composite go on, as a new attempt of the State; a node that was expanded as the same one, the start of which a store
+// was told of.
 func (s *State) rouse(r Ref) {
+	if s.isExpanded(r) {
+		s.words[r]--
+	}
 	was := s.words[r]
 	s.log(r, was, Ready)
 	s.words[r] = was&^wordDormant + 1
 	s.busy++
-	if !s.plan.facts[r].is(factInline) {
+	if s.occupies(r) {
 		s.running++ // at once, even above the limit: what is inside goes on already
 	}
 	s.awake()
 	s.log(r, was, Running)
+}
+
+// hush keeps the change of a node, if it is the last one, from the log.
+func (s *State) hush(r Ref) {
+	if n := len(s.changes); n > 0 && s.changes[n-1].ref == r {
+		s.changes[n-1].quiet = true
+	}
 }
 
 // awake counts a node that is no longer suspended.

@@ -11,6 +11,7 @@ import (
 type waits struct {
 	total int
 	began []place // since the last event that told of it; some may have ended
+	kept  []keptWaits
 }
 
 // beganToWait takes note that a node of the run waits.
@@ -30,6 +31,31 @@ func (r *Run) endedWait() {
 	if r.log != nil {
 		r.outermost().waits.total--
 	}
+}
+
+// keptWaits are the nodes that wait inside of a node that was expanded in an earlier life of the run, until its graph is known.
+type keptWaits struct {
+	place
+	told bool // an event has told of them
+}
+
+func (k *keptWaits) paths() []string {
+	x := k.run.extras[k.ref]
+	if x == nil || x.kept == nil || statusOf(k.run.st.words[k.ref]).Terminal() {
+		return nil
+	}
+	return x.kept.Inside.waiting(nil, x.kept.prefixInside(k.run.prefix), false)
+}
+
+// drop forgets the waits inside of a node whose graph is known again. It reports whether an event has told of them.
+func (x *waits) drop(at place) (told bool) {
+	i := slices.IndexFunc(x.kept, func(k keptWaits) bool { return k.place == at })
+	if i < 0 {
+		return false
+	}
+	told = x.kept[i].told
+	x.kept = slices.Delete(x.kept, i, i+1)
+	return told
 }
 
 // stillWaiting leaves each place once whose node waits, in the order of declaration.
@@ -62,6 +88,13 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	}
 	x := &r.waits
 	changed := RunStatusChanged{From: from, To: to, TotalWaiting: x.total}
+	for i := range x.kept {
+		paths := x.kept[i].paths()
+		if changed.TotalWaiting += len(paths); !x.kept[i].told {
+			x.kept[i].told = true
+			changed.Waiting = append(changed.Waiting, paths...)
+		}
+	}
 	for _, at := range stillWaiting(x.began) {
 		changed.Waiting = append(changed.Waiting, at.run.path(at.ref))
 	}

@@ -87,7 +87,7 @@ func (w *worker) perform() (more bool) {
 		switch {
 		case w.step == nil:
 			more = w.check()
-		case w.recorded == nil && w.run.plan.facts[w.task.Ref].is(factPlain):
+		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.facts[w.task.Ref].is(factPlain):
 			more = w.performPlain()
 		default:
 			more = w.attemptAndFinish()
@@ -111,7 +111,6 @@ func (w *worker) crashed() (more bool) {
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
-	chained := r.tree == nil && r.durable == nil // else there is more to be seen to between two nodes
 	for {
 		ref := step.ref
 		do := r.step
@@ -138,7 +137,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.complete(ref)
 		next, ok := noRef, false
-		if chained && s.obs == nil {
+		if r.tree == nil && r.durable == nil && s.obs == nil { // else there is more to be seen to between two nodes
 			next, ok = s.nextPlain()
 		}
 		if !ok {
@@ -305,11 +304,16 @@ func (w *worker) begin(t Task) {
 	step := &rec.first
 	if step.run != nil {
 		step = &Step{} // no Step is used twice: contexts leak
+		r.forgetExpansion(t.Ref)
 	}
 	w.step = step
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt
 	if r.reentered {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
+		if x := r.extras[t.Ref]; x != nil && x.kept != nil {
+			step.flags |= stepAgain
+			r.st.hush(t.Ref)
+		}
 	}
 	r.activate(step)
 	if rec.attempts == 0 {
@@ -370,7 +374,7 @@ func (w *worker) attempt() (res attemptResult) {
 
 // own is attempt for a node that has more to it than the host's step function.
 func (w *worker) own(n *Node) (res attemptResult) {
-	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil {
+	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil && w.step.flags&stepAgain == 0 {
 		return m.through(w.step, func() attemptResult { return w.performForKeeps(n) })
 	}
 	return w.performOwn(n)
@@ -447,6 +451,9 @@ func (w *worker) protect(f func() error) error {
 func (w *worker) finish(res attemptResult, goOn bool) bool {
 	w.phase = phaseUser
 	c := w.conclude(res)
+	if w.step.flags&stepAgain != 0 {
+		c = w.again(c)
+	}
 	w.phase = phaseEngine
 	return w.finishAs(c, res, goOn)
 }
@@ -470,7 +477,15 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 			r.st.mu.Unlock() // abandoned: its place was given up for it
 			return false
 		}
-		if x := r.extras[ref]; drawn || x == nil || x.timedOut == timeoutNone {
+		x := r.extras[ref]
+		if c.expand != nil && c.expand.outdated(x) { // a signal has come for what is inside
+			r.st.mu.Unlock()
+			w.phase = phaseUser
+			c = w.again(w.conclude(res))
+			w.phase = phaseEngine
+			continue
+		}
+		if drawn || x == nil || x.timedOut == timeoutNone {
 			break
 		}
 		r.st.mu.Unlock() // it has failed, whatever it says
@@ -494,6 +509,8 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	case retried:
 	case c.suspend != nil:
 		r.suspend(step, c.suspend, w.now)
+	case c.expand != nil:
+		r.expand(step, c.expand, w.now)
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
 		r.st.mu.Unlock()

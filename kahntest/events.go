@@ -61,8 +61,14 @@ var (
 )
 
 // place finds the node that an event is about: the graph that it stands in, the path up to it, and its id there. Of an item
-// "M[2]" that is the map. It looks the parts of the path up, and not at all nodes.
-func (c *streamChecker) place(g *kahn.Graph, path string) (in *kahn.Graph, prefix, id string, ok bool) {
+// "M[2]" that is the map. It looks the parts of the path up, and not at all nodes. There is no graph for what is inside of a node that
+// was expanded into one which is not known.
+func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
+	return c.placeIn(c.g, "", path)
+}
+
+// placeIn is place for a path inside of the nodes that the path above leads to, in the graph g.
+func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
 		return g, "", path, true
@@ -77,8 +83,15 @@ func (c *streamChecker) place(g *kahn.Graph, path string) (in *kahn.Graph, prefi
 		case !deeper && path[i] == '[':
 			return g, "", n.ID, true
 		case deeper && n.Sub != nil:
-			in, prefix, id, ok = c.place(n.Sub, inner)
+			in, prefix, id, ok = c.placeIn(n.Sub, above+n.ID+item+"/", inner)
 			return in, n.ID + item + "/" + prefix, id, ok
+		case deeper && n.step():
+			if sub := c.expanded[above+n.ID+item]; sub != nil {
+				in, prefix, id, ok = c.placeIn(sub, above+n.ID+item+"/", inner)
+				return in, n.ID + item + "/" + prefix, id, ok
+			}
+			at := strings.LastIndexByte(path, '/') + 1
+			return nil, path[:at], path[at:], true
 		}
 	}
 	return nil, "", "", false
@@ -129,7 +142,7 @@ func (c *streamChecker) interior(path string) *interior {
 	if in == nil {
 		in = &interior{}
 		c.inside[path] = in
-		if _, prefix, id, _ := c.place(c.g, path); prefix != "" || id != path {
+		if _, prefix, id, _ := c.place(path); prefix != "" || id != path {
 			outer := c.interior(around(path, prefix, id))
 			outer.composites = append(outer.composites, path)
 		}
@@ -145,6 +158,8 @@ func (c *streamChecker) forget(path string) {
 	}
 	for _, node := range in.nodes {
 		delete(c.nodes, node)
+		delete(c.waits, node)
+		delete(c.untold, node)
 	}
 	for _, inner := range in.composites {
 		c.forget(inner)
@@ -172,6 +187,13 @@ func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	return "", false
 }
 
+// quiet reports whether nothing inside of a composite has happened since the run was resumed.
+func (c *streamChecker) quiet(composite string) bool {
+	in := c.inside[composite]
+	return !slices.ContainsFunc(in.nodes, func(path string) bool { return !c.again(c.nodes[path]) }) &&
+		!slices.ContainsFunc(in.composites, func(inner string) bool { return !c.quiet(inner) })
+}
+
 // again reports whether the run was resumed since the last event of a node that has not ended: it may be queued, and begun, again.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
@@ -190,6 +212,9 @@ type nodeLife struct {
 	assumed   bool // unseen, and it has ended, or something would not have followed from that
 }
 
+// guessed reports whether nothing is known of the node's declaration.
+func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
+
 // refused reports whether the attempt's output does not count.
 func (n *nodeLife) refused() bool {
 	return n.last == kahn.EventNodeTimedOut || n.last == kahn.EventContractViolated || n.last == kahn.EventModerationFlagged
@@ -201,9 +226,13 @@ type decl struct {
 	sources []string // of all edges, by path
 	within  string   // the path of the composite that it is inside of, or ""
 	item    bool     // it is an item of a map, declared by the map
+	unknown bool     // it is inside of a node that was expanded into a graph which is not known
 }
 
 func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" || d.Kind == kahn.KindTrigger }
+
+// step reports whether the node is performed by a step, which may return a graph.
+func (d *decl) step() bool { return d.Sub == nil && !d.inline() && !d.isGate() }
 
 func (d *decl) isGate() bool { return d.Kind == kahn.KindGate && d.Do == nil && !d.inline() }
 
@@ -224,7 +253,8 @@ type streamChecker struct {
 	crash       bool                 // the run has crashed: what a change has named before may be lost
 	part        bool                 // the stream begins with a resumption
 	graphs      map[*kahn.Graph]map[string]*decl
-	inside      map[string]*interior // by the path of the composite
+	expanded    map[string]*kahn.Graph // by path: what nodes were expanded into, in their only attempt
+	inside      map[string]*interior   // by the path of the composite
 	resumptions int
 	wave        int // the tier that is open, in waves mode; -1 before the first
 	waves       bool
@@ -252,7 +282,7 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	c := streamChecker{
 		g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, deltas: map[string]int{},
 		waits: map[string]bool{}, untold: map[string]bool{},
-		graphs: map[*kahn.Graph]map[string]*decl{}, inside: map[string]*interior{}, wave: -1,
+		graphs: map[*kahn.Graph]map[string]*decl{}, expanded: map[string]*kahn.Graph{}, inside: map[string]*interior{}, wave: -1,
 	}
 	if len(events) < 2 {
 		return fmt.Errorf("it has %d events", len(events))
@@ -266,6 +296,7 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	default:
 		return fmt.Errorf("it does not begin with %s, nor with what resumes a run", kahn.EventRunStarted)
 	}
+	c.expansions(res, "")
 	c.midway = c.part
 	c.tiers = c.waves || c.part // a life in which nothing but the inside of composites went on has no wave
 	last := events[len(events)-1]
@@ -282,6 +313,29 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 		}
 	}
 	return c.result(res, "")
+}
+
+// expansions finds the graphs that nodes were expanded into. Of a node that was attempted more than once that of the last attempt is
+// in the result: it may be another one than before.
+func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
+	for r := range res.Nodes() {
+		path := prefix + r.ID
+		in, _, id, ok := c.place(path)
+		if r.Sub == nil || !ok || in == nil {
+			continue
+		}
+		if n := c.decls(in)[id]; n.step() && (n.Map == nil || id != r.ID) && r.Attempts == 1 {
+			g := new(kahn.Graph)
+			for ref := range r.Sub.Plan().Declared() {
+				g.Add(r.Sub.Plan().Node(ref))
+			}
+			for e := range r.Sub.Plan().Edges() {
+				g.Connect(e.Edge)
+			}
+			c.expanded[path] = g
+		}
+		c.expansions(r.Sub, c.prefixInside(r, prefix))
+	}
 }
 
 // payloadFits reports whether the payload is of the type that the rest of the checker takes for granted, and whether a failure,
@@ -367,7 +421,7 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 		case n.attempt != r.Attempts && !(n.maybe && n.attempt+1 == r.Attempts):
 			return fmt.Errorf("node %s has %d attempts in the result and %d in the stream", prefix+r.ID, r.Attempts, n.attempt)
 		}
-		if r.Sub != nil {
+		if r.Sub != nil && !n.guessed() {
 			if err := c.result(r.Sub, c.prefixInside(r, prefix)); err != nil {
 				return err
 			}
@@ -378,8 +432,8 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 
 // prefixInside is what the paths of a composite's nodes begin with: of a loop those of its last iteration.
 func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
-	in, _, id, ok := c.place(c.g, prefix+r.ID)
-	if !ok {
+	in, _, id, ok := c.place(prefix + r.ID)
+	if !ok || in == nil {
 		return prefix + r.ID + "/"
 	}
 	switch n := c.decls(in)[id]; {
@@ -403,12 +457,16 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 	}
 	in, prefix, id, ok := c.g, "", path, true
 	if strings.ContainsAny(path, "/[#") {
-		in, prefix, id, ok = c.place(c.g, path)
+		in, prefix, id, ok = c.place(path)
 	}
-	if !ok || c.decls(in)[id] == nil {
+	d := &decl{Node: kahn.Node{ID: id}, unknown: true}
+	if ok && in != nil {
+		d = c.decls(in)[id]
+	}
+	if !ok || d == nil {
 		return nil, fmt.Errorf("no such node")
 	}
-	n := &nodeLife{decl: c.decls(in)[id], unseen: c.part, resumed: c.resumptions}
+	n := &nodeLife{decl: d, unseen: c.part, resumed: c.resumptions}
 	if item := strings.HasPrefix(path, prefix+id+"["); prefix != "" || item {
 		d := *n.decl
 		d.item, d.sources = item, nil
@@ -580,6 +638,8 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		if c.waves && told && !n.unbound && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
 			return fmt.Errorf("outside its wave")
 		}
+	case kahn.EventNodeRetried:
+		n.reentered = false
 	case kahn.EventNodeSuspended:
 		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.last == kahn.EventNodeTimedOut
 		if n.last == kahn.EventNodeQueued {
@@ -628,6 +688,9 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		attempt++
 		n.attempt, n.maybe = attempt, false
 	}
+	if e.Attempt != attempt && n.unknown {
+		n.attempt, attempt = e.Attempt, e.Attempt
+	}
 	if e.Attempt != attempt {
 		return fmt.Errorf("attempt %d, expected %d", e.Attempt, attempt)
 	}
@@ -636,7 +699,9 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	}
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried || e.Type == kahn.EventNodePaused {
-		if path, ok := c.unended(e.Path); ok {
+		if path, ok := c.unended(e.Path); ok && n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
+			c.forget(e.Path) // its step has not returned the graph again
+		} else if ok {
 			return fmt.Errorf("before the end of %s", path)
 		}
 	}
@@ -667,7 +732,7 @@ func (c *streamChecker) running(path string) bool {
 	if c.part && (n == nil || n.unseen) {
 		return true
 	}
-	return n != nil && n.terminal == kahn.Idle && (n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeTimedOut)
+	return n != nil && n.terminal == kahn.Idle && slices.Contains([]kahn.EventType{kahn.EventNodeStarted, kahn.EventNodePaused, kahn.EventNodeMocked, kahn.EventNodeTimedOut}, n.last)
 }
 
 // interrupted reports whether a node is queued because its attempt was interrupted: the run is being left. The node begins again
@@ -711,7 +776,7 @@ func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 		return true
 	}
 	switch {
-	case n.unseen:
+	case n.unseen || n.unknown:
 		return true
 	case again && n.inline() && (e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked),
 		again && !n.inline() && e.Type == kahn.EventNodeQueued:
@@ -735,8 +800,11 @@ func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 			return n.isGate()
 		}
 		if n.last == kahn.EventNodeTimedOut && e.Type == kahn.EventNodeSuspended {
-			return n.Sub != nil // a cleanup node inside waits
+			return n.Sub != nil || n.step() // a cleanup node inside waits
 		}
+	}
+	if n.last == kahn.EventNodeSuspended && again && n.step() && slices.Contains(nodeEvents[kahn.EventNodeStarted], e.Type) {
+		return true // it was expanded, and no event tells that its step was called again
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
@@ -744,6 +812,7 @@ func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 // passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first one.
 func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
 	running := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.refused()
+	running = running || n.step() && n.last == kahn.EventNodeSuspended && c.again(n) && e.Type == kahn.EventNodeLog // it was expanded
 	if checked := n.last == "" || n.last == kahn.EventNodeBlocked || n.last == kahn.EventNodeQueued; !running && (e.Type != kahn.EventNodeLog || !checked) {
 		return fmt.Errorf("after %q", n.last)
 	}
@@ -765,6 +834,9 @@ func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
 // parent checks what led to the event: the node's own last event; for the first one the end of a predecessor, or the start
 // of the wave, of the composite or of the run. A stop may have any reason, or none that is known.
 func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
+	if n.unknown {
+		return nil
+	}
 	cause, known := c.at(e.Parent)
 	if !known && e.Parent != 0 {
 		if stopped := e.Type == kahn.EventNodeAborted || e.Type == kahn.EventNodeCancelled; n.id != 0 && !(c.again(n) && n.inline()) && !stopped {
@@ -810,7 +882,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 		root = true
 	}
 	switch {
-	case n.within != "" && cause.Path == n.within && (cause.Type == kahn.EventNodeStarted || cause.Type == kahn.EventNodePaused) && (root || c.tiers):
+	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == kahn.EventNodeStarted || cause.Type == kahn.EventNodePaused || cause.Type == kahn.EventNodeMocked):
 	case cause.Type == kahn.EventRunStarted && n.within == "" && root && (!c.waves || e.Type == kahn.EventNodeSkipped):
 	case cause.Type == kahn.EventWaveStarted && n.within == "" && c.waves:
 	case resumes(cause) && (root || c.tiers): // that begins, or that has been judged, anew
@@ -824,6 +896,9 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 // sourcesEnded checks that a predecessor's end comes before what follows from it. A join that is not early starts or skips
 // its node after all predecessors have ended; a blocked one has at least one that ended badly.
 func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
+	if n.unknown {
+		return nil
+	}
 	ended := func(path string) kahn.Status {
 		if from := c.nodes[path]; from != nil {
 			return from.terminal

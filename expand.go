@@ -1,0 +1,318 @@
+package kahn
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// maxExpansions bounds how deep nodes may be expanded within one another.
+const maxExpansions = 32
+
+// Expand, returned by a step, makes its node a sub-graph: the graph is performed by a nested run, and the node comes to what that
+// comes to, as with Node.Sub. Events, paths, limits, signals and stops are those of a sub-graph, too. The node's OutputSchema,
+// moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout span the step and the
+// run. What the step held, its slots of the run, of groups and of keys, is free before the nested run begins, but for the item of a
+// map, which counts against Map.Limit until it has ended.
+//
+// inputs are the root inputs of the graph; the node's own parameters are not. The graph is compiled when the step has returned: what
+// happens to it afterwards does not matter. It has the Defaults, the Evaluator and the Schemas of the graph around it where it says
+// nothing itself, and may name its groups.
+//
+// A graph is not a part of a [Snapshot], nor of what a store holds: state is, as with [Suspend]. When the run goes on in another life
+// while the nested run has not ended, the step is called again, in the same attempt and without another event, finds the state with
+// [Step.SavedState], and has to return a graph of the same [Plan.Hash]; what is inside goes on from where it was then. A step that asks a
+// model for a plan puts the plan into the state. A new attempt begins without a state, and may return another graph.
+//
+// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), names a group that no graph
+// around it declares, lacks a root input ([ErrMissingInput]), a step function, a moderator or a kind ([ErrNoStep],
+// [ErrNoModerator], [ErrUnknownKind]), or has nodes whose paths are ids of nodes around it. It fails with [CauseSubrun] if it is inside of 32 nodes that were
+// expanded already, and if the step is called again and returns something else: an error that matches [ErrGraphChanged].
+//
+// Only steps can be expanded, each item of a map of steps for itself: from a Test, a Fallback and the end node this is an error like
+// any other. A node that is asked to stop stops, instead of being expanded; one that is stopped before its step has returned the graph
+// again ends without what is inside.
+func Expand(g *Graph, inputs map[string]any, state any) error {
+	return &expandError{g, maps.Clone(inputs), state}
+}
+
+type expandError struct {
+	graph  *Graph
+	inputs map[string]any
+	state  any
+}
+
+func (e *expandError) Error() string { return "expanded into a graph" }
+
+// expansion is what a node is to be expanded into.
+type expansion struct {
+	plan   *Plan
+	inputs map[string]any // not nil
+	state  any
+
+	// Of a node that goes on being expanded: what a snapshot has of the inside, the nested runs made, and how many signals it has
+	// answered.
+	held    *held
+	answers int
+}
+
+// outdated reports whether a signal has come for what is inside since the expansion was worked out.
+func (e *expansion) outdated(x *extra) bool {
+	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
+}
+
+// expansion works out what it means that a step has returned a graph, which takes user code. failed is what it is otherwise.
+func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
+	r, ref := w.run, w.task.Ref
+	switch {
+	case failed.Cause == CauseConditionError:
+		failed.err = fmt.Errorf("%w: a Test cannot be expanded", ErrBadValue)
+		return failed
+	case ref == r.plan.end:
+		failed.Cause, failed.err = CauseStepError, fmt.Errorf("%w: the end node cannot be expanded", ErrBadEnd)
+		return failed
+	}
+	refuse := func(kind CauseKind, err error) conclusion {
+		failed.Cause, failed.err = kind, bounded(err)
+		return failed
+	}
+	depth := 1
+	for c := r; c != nil; c = c.outer {
+		if c.rootInputs != nil {
+			depth++
+		}
+	}
+	if depth > maxExpansions {
+		return refuse(CauseSubrun, fmt.Errorf("%w: nodes are expanded more than %d deep", ErrBadValue, maxExpansions))
+	}
+	x := &expansion{inputs: e.inputs, state: e.state}
+	if x.inputs == nil {
+		x.inputs = map[string]any{}
+	}
+	if err := w.compileExpansion(x, e.graph); err != nil {
+		return refuse(CauseContractOutput, fmt.Errorf("the graph that the step has returned: %w", err))
+	}
+	if r.cfg.checkValues {
+		if _, err := encodeValue(r.cfg.codec, x.state); err != nil {
+			return refuse(CauseStoreError, fmt.Errorf("state: %w", err))
+		}
+	}
+	if w.step.flags&stepAgain != 0 {
+		if err := w.holdExpansion(x); err != nil {
+			return refuse(CauseSubrun, err)
+		}
+	}
+	failed.Cause, failed.noRetry = CauseStepError, NoRetryCause // if it may not
+	failed.err, failed.expand = e, x
+	return failed
+}
+
+// compileExpansion makes the plan of a graph, and checks that a nested run can perform it.
+func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
+	r, ref := w.run, w.task.Ref
+	if g == nil {
+		return ErrNoGraph
+	}
+	if x.plan, err = r.plan.compileInside(g); err != nil {
+		return err
+	}
+	p := x.plan
+	p.Hash() // user code has a part in it: not under the lock, later
+	for _, name := range p.lacks {
+		if r.declaring(name) == nil {
+			return fmt.Errorf("%w: group %s, which it names, is not declared", ErrBadValue, quoteID(name))
+		}
+	}
+	if err := p.checkInputs(x.inputs, x.inputs); err != nil {
+		return err
+	}
+	if id, ok := r.plan.within(r.plan.names[ref]); ok {
+		return fmt.Errorf("%w: the id of node %s could be taken for the path of a node in it", ErrBadValue, quoteID(id))
+	}
+	var within *double
+	if t := r.cfg.test; t != nil {
+		within = r.plan.doubles[ref]
+		if bad := t.checkGates(p, within); len(bad) > 0 {
+			return bad[0]
+		}
+	}
+	return r.checkPerformers(p, within)
+}
+
+// within returns a node whose id could be taken for the path of one inside of the node with the given id.
+func (p *Plan) within(id string) (other string, ok bool) {
+	if !p.slashed {
+		return "", false
+	}
+	for _, name := range p.names {
+		if rest, ok := strings.CutPrefix(name, id); ok && strings.HasPrefix(rest, "/") {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// declaring returns the nearest run, this one or one around it, whose graph declares a group; nil if there is none.
+func (r *Run) declaring(group string) *Run {
+	for ; r != nil; r = r.outer {
+		if r.plan.declaresGroup(group) {
+			return r
+		}
+	}
+	return nil
+}
+
+// holdExpansion holds what a snapshot has of the inside of the node against the graph that its step has returned again.
+func (w *worker) holdExpansion(x *expansion) error {
+	r, ref := w.run, w.task.Ref
+	r.lock()
+	kept := cloneNodes([]nodeState{*r.extras[ref].kept})
+	x.answers = r.extras[ref].answers
+	r.st.mu.Unlock()
+	if hash := kept[0].Inside.Expanded; x.plan.Hash() != hash {
+		return fmt.Errorf("%w: the step has returned one with the hash %s, and before one with the hash %s", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
+	}
+	h, err := holdGraph(x.plan, ref, &kept[0], r.prefix)
+	if err != nil {
+		return err
+	}
+	r.lock()
+	h.revive(r.expandedRun(w.step, x))
+	r.st.mu.Unlock()
+	h.judge()
+	x.held = h
+	return nil
+}
+
+// again is what an attempt comes to whose step was called for the graph that it had returned before: it fails unless it has.
+func (w *worker) again(c conclusion) conclusion {
+	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
+		return c
+	}
+	return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseSubrun}, err: fmt.Errorf("%w: the step has returned none", ErrGraphChanged)}
+}
+
+// expandedRun makes the run of a graph that a step has returned, with the lock held.
+func (r *Run) expandedRun(step *Step, x *expansion) *Run {
+	if root := r.outermost(); root.tree == nil {
+		root.plant()
+	}
+	c := r.subRun(step, x.plan)
+	c.rootInputs = x.inputs
+	return c
+}
+
+// expand makes a composite of the node of an attempt whose step has returned a graph.
+func (r *Run) expand(step *Step, e *expansion, now int64) {
+	ref := step.ref
+	x := r.extra(ref)
+	x.saved, x.left, r.nests = e.state, false, true
+	r.disarm(&x.grace)
+	for _, name := range e.plan.lacks {
+		for o := r; o != nil && !o.plan.declaresGroup(name); o = o.outer {
+			if !slices.Contains(o.lends, name) {
+				o.lends = append(o.lends, name)
+			}
+		}
+	}
+	if e.held == nil {
+		c := r.expandedRun(step, e)
+		r.st.expand(ref)
+		x.comp = &composite{}
+		r.beginChild(x.comp, c, now)
+		return
+	}
+	r.st.expand(ref)
+	r.goOnExpanded(ref, x, e.held, now)
+}
+
+// goOnExpanded makes the nested runs of an expanded node go on where a snapshot has them.
+func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
+	waits := &r.outermost().waits
+	told := waits.drop(place{r, ref})
+	began, keeping := len(waits.began), len(waits.kept)
+	x.kept = nil
+	r.flush(now)
+	h.installInside(x)
+	if h.within.Dormant {
+		r.st.doze(ref)
+	}
+	r.timers++ // until the child's goroutines have returned
+	h.resume(h.within.Inside.Stop, true)
+	if told { // an event has told of what waits
+		waits.began = waits.began[:min(began, len(waits.began))]
+		for i := keeping; i < len(waits.kept); i++ {
+			waits.kept[i].told = true
+		}
+	}
+	h.continueWaits(now)
+	if r.leaving {
+		h.run.leave()
+	}
+	h.run.stopLateMembers()
+	h.run.outdate()
+	h.each(func(h *held) {
+		h.run.flush(now)
+		r.tree.touch(h.run)
+	})
+}
+
+// isExpansion reports whether a graph is performed that a step has returned.
+func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
+
+// forgetExpansion lets go of what an attempt before this one was expanded into.
+func (r *Run) forgetExpansion(ref Ref) {
+	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.isExpansion() {
+		x.comp = nil
+	}
+}
+
+// contract takes note that an attempt is over, and another one granted: what it was expanded into is not the next one's.
+func (r *Run) contract(x *extra) {
+	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
+		x.kept, x.saved = nil, nil
+	}
+}
+
+// keepExpanded gives the output of an expanded node to the memo, which has seen nothing but the step.
+func (w *worker) keepExpanded(value any) {
+	r := w.run
+	if m := r.cfg.memo; m != nil && r.plan.node(w.task.Ref).Memo != "" && r.cfg.test == nil {
+		m.keep(w.step, value)
+	}
+}
+
+// keeps reports whether a node was expanded in an earlier life of the run, and its graph is not known.
+func (r *Run) keeps(ref Ref) bool {
+	x := r.extras[ref]
+	return x != nil && x.kept != nil
+}
+
+// answerKept leaves a signal with what waits inside of a node whose graph is not known yet. unknown is the error if nothing does.
+func (r *Run) answerKept(gate string, d Decision, unknown error) error {
+	if r.cfg.checkValues {
+		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
+			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+		}
+	}
+	err := ErrFinished
+	r.control(func(int64) {
+		err = unknown
+		for _, k := range r.waits.kept {
+			x := k.run.extras[k.ref]
+			if len(k.paths()) == 0 {
+				continue
+			}
+			kept := cloneNodes([]nodeState{*x.kept}) // a snapshot may have the other
+			if e := kept[0].answer(gate, kept[0].prefixInside(k.run.prefix), d); e != errNotKept {
+				if err = e; e == nil {
+					x.kept, x.answers = &kept[0], x.answers+1
+					k.run.outdated(k.ref)
+				}
+				return
+			}
+		}
+	})
+	return err
+}
