@@ -674,7 +674,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	case kahn.EventNodePaused:
 		in := c.inside[e.Path]
 		p, ok := e.Payload.(kahn.NodePaused)
-		if !ok || n.Loop == nil || p.Delay <= 0 || in != nil && in.last > 0 && p.Iteration != in.last {
+		if !ok || n.Loop == nil && !n.unknown || p.Delay <= 0 || in != nil && in.last > 0 && p.Iteration != in.last {
 			return fmt.Errorf("it is no pause of a loop after its last iteration")
 		}
 	case kahn.EventNodeBlocked:
