@@ -107,9 +107,15 @@ func TestScenarioExpand(t *testing.T) {
 		}
 	})
 	inBubble(t, "a graph that is changed afterwards", func(t *testing.T) {
-		inner := xy()
-		r := tryControlled(t, t.Context(), graph(after("E")), expands(takes(10*ms), expansions{"E": inner}), func(*kahn.Run) {
-			time.Sleep(5 * ms)
+		inner, begun := xy(), make(chan struct{})
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.Path() == "E/x" {
+				close(begun)
+			}
+			return takes(10*ms)(ctx, s)
+		}
+		r := tryControlled(t, t.Context(), graph(after("E")), expands(step, expansions{"E": inner}), func(*kahn.Run) {
+			<-begun
 			inner.Add(after("z", "y"))
 		})
 		if n := r.node("E"); n.Output != "y" || n.Sub.Len() != 2 {
