@@ -506,7 +506,7 @@ func (s *State) complete(r Ref) {
 
 // nextPlain is next if that is to start a plain node for the first time. False says nothing: next may have something to do.
 func (s *State) nextPlain() (Ref, bool) {
-	if s.ready.Len() == 0 || s.inline.Len() > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
+	if s.ready.Len() == 0 || s.inline.Len() > 0 || len(s.gates) > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
 		return noRef, false
 	}
 	i, _ := s.ready.PopMin()
