@@ -122,9 +122,6 @@ func (s *State) hurries() bool {
 
 // hurry makes all nodes contend that wait in line, once the run hurries.
 func (s *State) hurry() {
-	if !s.limits.active {
-		return
-	}
 	defer s.limits.lockPool()()
 	for g := range s.limits.groups {
 		x := &s.limits.groups[g]
@@ -413,9 +410,6 @@ func (x *line) pop() int32 {
 // waitsForSlot reports whether a node, of a run that does nothing at the moment, lacks nothing but a slot that another run
 // of the tree holds.
 func (s *State) waitsForSlot() bool {
-	if s.hold != holdNothing {
-		s.passOver()
-	}
 	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // else its own slots are held by items that wait
 		return true
 	}

@@ -149,14 +149,13 @@ func (r *Run) armOverall(n *Node, step *Step, fallback bool) {
 
 // timeOut ends an attempt that has taken too long; what it may still return is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
-	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x.timedOut >= scope {
+	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x.timedOut == timeoutOverall {
 		return
 	}
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
-	x.timedOut = max(x.timedOut, scope)
-	x.timeout = timeout
+	x.timedOut, x.timeout = scope, timeout
 	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: r.records[step.ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: scope == timeoutOverall}})
 	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
 }

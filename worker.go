@@ -386,9 +386,7 @@ func (w *worker) performForKeeps(n *Node) attemptResult {
 	if res.err != nil || !w.run.plan.facts[w.task.Ref].is(factJudge) {
 		return res
 	}
-	refused := w.judgeOutput(res.value)
-	w.phase = phaseUser // so is the cache
-	if refused.err != nil {
+	if refused := w.judgeOutput(res.value); refused.err != nil {
 		return refused
 	}
 	res.judged = true
