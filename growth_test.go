@@ -416,6 +416,30 @@ func TestGrowthOfVictimsErrors(t *testing.T) {
 	}
 }
 
+// TestVisitsOfLosers: the search for losers counts what it looks at: the edges into a node that was decided early, and those out
+// of a node that may be a loser.
+func TestVisitsOfLosers(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	visits := func(cancelLosers bool) int64 {
+		g := graph(after("a"), after("b"))
+		for i := range n {
+			g.Add(kahn.Node{ID: fmt.Sprint("any", i), After: []string{"a", "b"}, Join: kahn.AnySucceeded, CancelLosers: cancelLosers})
+		}
+		plan, st := stateOf(t, g)
+		var tasks []kahn.Task
+		for task, ok := st.Next(); ok; task, ok = st.Next() {
+			tasks = append(tasks, task)
+		}
+		require.NoError(t, st.Settle(tasks[0].Token, completed))
+		_, stopped := st.NextStop()
+		require.Equal(t, cancelLosers, stopped)
+		require.Equal(t, kahn.Ready, st.Status(ref(t, plan, "any0")))
+		return st.EdgeVisits()
+	}
+	require.GreaterOrEqual(t, visits(true)-visits(false), int64(2*n+n))
+}
+
 // TestGrowthOfLosers: many early decisions over one slow ancestry, the last of which cancels losers.
 func TestGrowthOfLosers(t *testing.T) {
 	t.Parallel()

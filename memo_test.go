@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,12 @@ type brokenCache struct{}
 
 func (brokenCache) Get(context.Context, string) (any, bool, error) { return nil, false, errDisk }
 func (brokenCache) Put(context.Context, string, any) error         { return errDisk }
+
+// crashingCache finds nothing and does not return from Put.
+type crashingCache func()
+
+func (crashingCache) Get(context.Context, string) (any, bool, error) { return nil, false, nil }
+func (c crashingCache) Put(context.Context, string, any) error       { c(); return nil }
 
 // slowCache is a map whose nth answer, which is that of the moment of the question, takes a while.
 type slowCache struct {
@@ -63,6 +70,19 @@ func TestScenarioMemo(t *testing.T) {
 			r.expect("A:ok", "completed")
 			if out := r.node("A").Output; out != 2 || c.of("A") != 2 {
 				t.Errorf("output %v after %d calls", out, c.of("A"))
+			}
+		}
+	})
+	inBubble(t, "a cache that crashes fails the node alone", func(t *testing.T) {
+		for _, judged := range []bool{false, true} {
+			for kind, crash := range map[kahn.CauseKind]func(){kahn.CausePanic: func() { panic("no disk") }, kahn.CauseGoexit: runtime.Goexit} {
+				a := kahn.Node{ID: "A", Memo: "v1"}
+				if judged {
+					a.OutputSchema = wants("A")
+				}
+				r := try(t, graph(a, after("B", "A"), after("C")), takes(ms), &kahn.Memo{Cache: crashingCache(crash)}, kahn.Limit(1))
+				r.expect("A:F B:X C:ok", "failed")
+				r.cause("A", kind)
 			}
 		}
 	})

@@ -176,6 +176,28 @@ func TestRates(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", InputSchema: wants(0), Priority: 1, ContinueOnFail: true}, after("B"), after("C"))
 		try(t, g, nop, kahn.StartRate(perSecond(1, 1)), kahn.Limit(1)).expectStarts("B@0s C@1s")
 	})
+	inBubble(t, "a node that was stopped in line holds back nobody who needs no token", func(t *testing.T) {
+		// X has the slot of g and has taken the token of the hour. A waits for both, the others for the slot alone.
+		in := func(n kahn.Node) kahn.Node { n.Groups = []string{"g"}; return n }
+		items := kahn.Node{ID: "L", Map: &kahn.Map{Over: "list"}, Sub: graph(after("x")), Params: map[string]any{"list": []any{1}}}
+		for _, waits := range []kahn.Node{after("M"), items} {
+			g := graph(in(kahn.Node{ID: "X", Priority: 2}), in(kahn.Node{ID: "A", Priority: 1}), in(waits))
+			g.Groups = []kahn.Group{{Name: "g", Limit: 1, Rate: kahn.Rate{Starts: 1, Per: time.Hour}}}
+			var opts []kahn.Option
+			if waits.ID == "M" {
+				opts = append(opts, kahn.Test{Mocks: map[string]kahn.Mock{"M": {Value: 1}}})
+			}
+			r := tryControlled(t, t.Context(), g, takes(10*ms), func(run *kahn.Run) {
+				time.Sleep(5 * ms)
+				if err := run.CancelNode("A"); err != nil {
+					t.Error(err)
+				}
+			}, opts...)
+			if at := r.at(kahn.EventNodeCompleted, waits.ID); r.node("A").Status != kahn.Cancelled || at > 20*ms {
+				t.Errorf("%s completed after %v\n%s", waits.ID, at, eventText(r.events))
+			}
+		}
+	})
 	inBubble(t, "at any depth", func(t *testing.T) {
 		inner := graph(kahn.Node{ID: "x", Groups: []string{"g"}, Key: "k"}, kahn.Node{ID: "y", Key: "k"})
 		g := graph(kahn.Node{ID: "S", Sub: inner, Priority: 1}, kahn.Node{ID: "T", Sub: inner}, kahn.Node{ID: "A", Groups: []string{"g"}})

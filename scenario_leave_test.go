@@ -105,6 +105,58 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 			}
 		})
 	}
+	inBubble(t, "a cleanup composite that waits goes on waiting", func(t *testing.T) {
+		waits := kahn.Node{ID: "w", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }}
+		for _, composite := range []kahn.Node{subgraph("K", graph(waits)), subgraph("K", graph(subgraph("S", graph(waits))))} {
+			composite.Cleanup = true
+			r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Do: lingers}, composite), nil, func(run *kahn.Run) {
+				time.Sleep(ms)
+				run.Leave()
+				time.Sleep(ms)
+				run.Cancel()
+				time.Sleep(ms)
+				if s, _ := run.NodeStatus("K"); s != kahn.Suspended {
+					t.Errorf("K is %v after the stop", s)
+				}
+			}, kahn.CleanupTimeout(time.Second))
+			r.count(kahn.EventNodeSuspended, "K", 1)
+			if goesOn := r.find(kahn.EventNodeStarted, "K")[1:]; len(goesOn) != 1 || r.since(goesOn[0]) != time.Second {
+				t.Errorf("K goes on before its time is up: %v", goesOn)
+			}
+		}
+	})
+	inBubble(t, "what a signal has reached while the last record was written", func(t *testing.T) {
+		// S has timed out, and its cleanup waits. A ends when the run is being left, and then all that is left is to write that the
+		// run rests.
+		asks := kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if _, ok := s.Resumed(); !ok {
+				return nil, kahn.Suspend("", nil, nil)
+			}
+			return nil, nil
+		}}
+		for name, inner := range map[string]*kahn.Graph{
+			"S/":   graph(kahn.Node{ID: "x", Do: untilStopped}, asks, kahn.Node{ID: "d", Cleanup: true, After: []string{"c"}}),
+			"S/T/": graph(subgraph("T", graph(kahn.Node{ID: "x", Do: untilStopped}, asks, kahn.Node{ID: "d", Cleanup: true, After: []string{"c"}}))),
+		} {
+			s := subgraph("S", inner)
+			s.Timeout = 100 * ms
+			l := &lives{t: t, g: graph(s, kahn.Node{ID: "A", Do: takes(2 * time.Second)}), step: takes(0), store: &slowStore{Store: new(kahn.MemoryStore), takes: 10 * ms}}
+			res, _ := l.next(time.Second, func(run *kahn.Run) {
+				run.Leave()
+				for run.Status() != kahn.RunSuspended {
+					time.Sleep(ms)
+				}
+				if err := run.Signal(name+"c", true); err != nil {
+					t.Error(err)
+				}
+				run.Cancel()
+				endsWithin(t, run, time.Second)
+			})
+			if c, d := statusAt(res, name+"c"), statusAt(res, name+"d"); c.Status != kahn.Completed || d.Status != kahn.Completed || !res.Status.Terminal() {
+				t.Errorf("%v: c is %v, d is %v", res.Status, c.Status, d.Status)
+			}
+		}
+	})
 	for how, node := range map[string]kahn.Node{
 		"before the stop": {ID: "c", Cleanup: true},
 		"after the stop":  {ID: "c", Cleanup: true, After: []string{"a"}},

@@ -41,6 +41,14 @@ func TestScenarioLoop(t *testing.T) {
 			}
 		})
 	}
+	inBubble(t, "248 what a run of a loop is given are the parameters of its first nodes", func(t *testing.T) {
+		child := graph(kahn.Node{ID: "x", Do: func(_ context.Context, s *kahn.Step) (any, error) { return fmt.Sprint(s.Params()), nil }})
+		r := try(t, graph(kahn.Node{ID: "L", Sub: child, Params: map[string]any{"p": "q"}, Loop: &kahn.Loop{Until: never, MaxIterations: 2, OnLimit: kahn.LoopStop, Collect: true}}), nil)
+		first := "map[iteration:1 p:q]"
+		if got, want := fmt.Sprint(r.Output), fmt.Sprintf("[%s map[iteration:2 p:q previous:%s]]", first, first); got != want {
+			t.Errorf("%s, expected %s", got, want)
+		}
+	})
 	inBubble(t, "248 collect, and what the iteration before came to", func(t *testing.T) {
 		child := graph(kahn.Node{ID: "x", Ports: []kahn.Port{{Name: "previous", Default: 1}, {Name: "factor", Required: true}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 			previous, err := kahn.Param[int](s, "previous")

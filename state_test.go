@@ -235,6 +235,58 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.ErrorIs(t, st.CancelNode(a), kahn.ErrTransition)
 }
 
+// TestVerdictsOfChecks: a verdict lets a node go on, skips it or makes it fail. One that makes no sense is refused, and the node
+// waits for another.
+func TestVerdictsOfChecks(t *testing.T) {
+	guard := func(kahn.View) (bool, error) { return true, nil }
+	fails, skips, null := kahn.CheckVerdict{Fail: kahn.CauseMergeError}, kahn.CheckVerdict{Skip: kahn.SkipWhenGuard}, kahn.CheckVerdict{Skip: kahn.SkipNullPropagation}
+	nullOf := func(port int) kahn.CheckVerdict { return kahn.CheckVerdict{Skip: kahn.SkipNullPropagation, Port: port} }
+	for ports, nonsense := range map[int][]kahn.CheckVerdict{
+		0: {null, nullOf(1), nullOf(-1)},
+		2: {nullOf(-1), nullOf(2), nullOf(99), {Port: 1}, {Fail: 200}, {Skip: kahn.SkipSelf}, {Skip: kahn.SkipAnnotation}, {Skip: 200},
+			{Skip: kahn.SkipWhenGuard, Fail: kahn.CausePanic}, {Skip: kahn.SkipNullPropagation, Fail: kahn.CausePanic, Port: 1}},
+	} {
+		n := kahn.Node{ID: "a", When: guard}
+		for i := range ports {
+			n.Ports = append(n.Ports, kahn.Port{Name: fmt.Sprint("p", i)})
+		}
+		for _, c := range []struct {
+			verdict kahn.CheckVerdict
+			status  kahn.Status
+			skip    kahn.SkipReason
+			cause   kahn.CauseKind
+		}{
+			{kahn.CheckVerdict{}, kahn.Ready, kahn.SkipReason{}, kahn.CauseNone},
+			{fails, kahn.Failed, kahn.SkipReason{}, kahn.CauseMergeError},
+			{skips, kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipWhenGuard, Expression: "func"}, kahn.CauseNone},
+			{null, kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "p0"}, kahn.CauseNone},
+			{nullOf(1), kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "p1"}, kahn.CauseNone},
+		} {
+			if ports == 0 && c.verdict.Skip == kahn.SkipNullPropagation {
+				continue
+			}
+			plan, st := stateOf(t, graph(n, after("b", "a")))
+			task, ok := st.Next()
+			require.True(t, ok && task.Check)
+			for _, v := range nonsense {
+				require.ErrorIs(t, st.Checked(task.Token, v), kahn.ErrBadValue, "%d ports, %+v", ports, v)
+				require.Equal(t, kahn.Idle, st.Status(task.Ref))
+			}
+			require.ErrorIs(t, st.Checked(kahn.Token{Ref: task.Ref, Attempt: 1}, c.verdict), kahn.ErrStale)
+			require.ErrorIs(t, st.Checked(kahn.Token{Ref: 99}, c.verdict), kahn.ErrUnknownNode)
+			require.NoError(t, st.Checked(task.Token, c.verdict))
+			require.Equal(t, c.status, st.Status(task.Ref))
+			require.Equal(t, c.skip, st.Skip(task.Ref))
+			kind, _ := st.Cause(task.Ref)
+			require.Equal(t, c.cause, kind)
+			require.ErrorIs(t, st.Checked(task.Token, c.verdict), kahn.ErrStale)
+			require.Equal(t, c.status == kahn.Failed, st.Status(ref(t, plan, "b")) == kahn.Aborted)
+			_, ok = st.Next()
+			require.Equal(t, c.status == kahn.Ready || c.status == kahn.Skipped && st.Status(ref(t, plan, "b")) == kahn.Running, ok)
+		}
+	}
+}
+
 func TestRetryAndSuspendKeepTheAttemptAndFreeTheSlot(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"})
