@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). It is
@@ -24,9 +25,9 @@ func (n *Node) ownStep() bool {
 
 // nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
 type nesting struct {
-	within []*Graph            // being compiled: each is a sub-graph of the one before
-	plans  map[nestedKey]*Plan // nil for a graph that does not compile, which has been reported
-	forces []*force            // those that were met so far, each once
+	within []*Graph              // being compiled: each is a sub-graph of the one before
+	plans  map[nestedKey]*Plan   // nil for a graph that does not compile, which has been reported
+	forces map[forceKey][]*force // those that were met so far, each once
 	seen   []compiledGraph
 }
 
@@ -75,13 +76,40 @@ func (n *nesting) inForce(g *Graph, outer *force) *force {
 			f.schemas = outer.schemas
 		}
 	}
-	for _, known := range n.forces {
+	key := f.key()
+	for _, known := range n.forces[key] {
 		if sameDefaults(known.Defaults, f.Defaults) && same(known.evaluator, f.evaluator) && same(known.schemas, f.schemas) {
 			return known
 		}
 	}
-	n.forces = append(n.forces, &f)
+	if n.forces == nil {
+		n.forces = map[forceKey][]*force{}
+	}
+	n.forces[key] = append(n.forces[key], &f)
 	return &f
+}
+
+// forceKey is the part of a force that can be compared: few forces share one.
+type forceKey struct {
+	skipMode          SkipMode
+	onUpstreamFailure UpstreamPolicy
+	guardErrors       GuardPolicy
+	timeout           time.Duration
+	attempts          int
+	initial, longest  time.Duration
+	multiplier        float64
+	retryOn           causeSet
+}
+
+func (f *force) key() forceKey {
+	k := forceKey{
+		f.SkipMode, f.OnUpstreamFailure, f.GuardErrors, f.Timeout,
+		f.Retry.MaxAttempts, f.Retry.InitialDelay, f.Retry.MaxDelay, f.Retry.Multiplier, 0,
+	}
+	for _, cause := range f.Retry.RetryOn {
+		k.retryOn |= 1 << (cause % 64)
+	}
+	return k
 }
 
 // sub compiles the sub-graph of node i.

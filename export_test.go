@@ -130,6 +130,9 @@ func (rn *Runner) Shared() (used, claims, keys int) {
 
 // SharedSteps counts the claims that were looked at.
 func (rn *Runner) SharedSteps() int64 {
+	if rn.pool == nil {
+		return 0
+	}
 	rn.pool.mu.Lock()
 	defer rn.pool.mu.Unlock()
 	return rn.pool.steps
@@ -137,6 +140,9 @@ func (rn *Runner) SharedSteps() int64 {
 
 // Rings reports whether the timer is armed that rings when a token falls due. It disarms it.
 func (rn *Runner) Rings() bool {
+	if rn.pool == nil {
+		return false
+	}
 	rn.pool.mu.Lock()
 	defer rn.pool.mu.Unlock()
 	return rn.pool.timer != nil && rn.pool.timer.Stop()

@@ -129,11 +129,12 @@ func (c *compiler) resolve(r Ref) {
 // takes effect, and numbers the labels of conditions.
 func (c *compiler) adjacency() {
 	p := c.p
+	filters := map[causeSet]int32{} // by what they let through: their numbers
 	for i := range p.edges {
 		e := &p.edges[i]
 		f := &p.facts[e.from]
 		if e.flags&arcFailure != 0 {
-			e.label = p.filter(e.Causes)
+			e.label = p.filter(e.Causes, filters)
 			f.catch |= p.filters[e.label]
 		}
 		if p.handles(e) {
@@ -175,9 +176,9 @@ func (c *compiler) adjacency() {
 	}
 }
 
-// filter returns the number of the set of causes in filters. Whether a victim goes back to a failure or to a cancellation is
+// filter returns the number of the set of causes in the plan's filters, with known to find it. Whether a victim goes back to a failure or to a cancellation is
 // known only when everything is terminal, too late for an edge: the two kinds are one here.
-func (p *Plan) filter(causes []CauseKind) int32 {
+func (p *Plan) filter(causes []CauseKind, known map[causeSet]int32) int32 {
 	var set causeSet
 	for _, k := range causes {
 		set |= 1 << k
@@ -188,12 +189,13 @@ func (p *Plan) filter(causes []CauseKind) int32 {
 	if len(causes) == 0 {
 		set = math.MaxUint64
 	}
-	i := slices.Index(p.filters, set)
-	if i < 0 {
-		i = len(p.filters)
+	i, ok := known[set]
+	if !ok {
+		i = int32(len(p.filters))
 		p.filters = append(p.filters, set)
+		known[set] = i
 	}
-	return int32(i)
+	return i
 }
 
 // handles reports whether the edge leads to something that is there to handle its source's failure, whatever else

@@ -43,8 +43,11 @@ func (s *stress) checkRun(returned time.Time) {
 	var abandoned, bad []string
 	for n := range res.Nodes() {
 		counts[n.Status]++
-		guard := s.find(n.ID).guardFor // one that was left behind is named, too, and is no attempt of the node
-		if n.Abandoned || guard >= s.grace && slices.Contains(res.Abandoned, n.ID) {
+		guard, patience := s.find(n.ID).guardFor, s.grace // one that was left behind is named, too, and is no attempt of the node
+		if s.find(n.ID).Cleanup {
+			patience = min(patience, s.cleanup)
+		}
+		if n.Abandoned || guard >= patience && slices.Contains(res.Abandoned, n.ID) {
 			abandoned = append(abandoned, n.ID)
 		}
 		kind := s.find(n.ID).Kind

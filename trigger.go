@@ -138,7 +138,7 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 			g.edges = append(g.edges, e)
 		}
 	}
-	n := nesting{forces: []*force{x.force}, plans: map[nestedKey]*Plan{}}
+	n := nesting{forces: map[forceKey][]*force{x.force.key(): {x.force}}, plans: map[nestedKey]*Plan{}}
 	for ref, sub := range p.subs {
 		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // it is not compiled again: the graph may be another one by now
 	}

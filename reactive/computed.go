@@ -40,7 +40,8 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 }
 
 // Load returns the value or the error. It is for code outside of callbacks: unless nothing in the scope has changed since the last Load, it
-// takes the lock. In a scope that was disposed of it returns what there was, without calling the function, or [ErrDisposed].
+// takes the lock, and in a callback of the scope returns an error that matches [ErrTracker]. In a scope that was disposed of it
+// returns what there was, without calling the function, or [ErrDisposed].
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -57,7 +58,9 @@ func (c *Computed[T]) load() (T, uint64, error) {
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
 	var ignored error // there are no effects to run, but for somebody else's, whose errors are not for this caller
-	sc.mu.Lock()
+	if err := sc.lock(); err != nil {
+		return x, 0, err
+	}
 	defer func() { sc.tellLater(ignored) }()
 	defer sc.leave(&ignored)
 	c.pull()

@@ -40,7 +40,9 @@ func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 		sc.proveWriting((*writeTracker)(at))
 		return sc.newEffect(at.effect, f)
 	}
-	sc.mu.Lock()
+	if err := sc.lock(); err != nil {
+		return nil, err
+	}
 	defer sc.leave(&err)
 	return sc.newEffect(nil, f)
 }
@@ -272,17 +274,19 @@ func (e *Effect) wakeUp() {
 }
 
 // listen returns an effect that sends to its wake channel, which has room for one message, whenever n may have changed.
-func listen(n *node) *Effect {
+func listen(n *node) (*Effect, error) {
 	sc := n.scope
 	e := &Effect{wake: make(chan struct{}, 1)}
 	var ignored error
-	sc.mu.Lock()
+	if err := sc.lock(); err != nil {
+		return nil, err
+	}
 	defer func() { sc.tellLater(ignored) }()
 	defer sc.leave(&ignored)
 	if sc.disposed.Load() {
 		e.scope = sc
 		e.flags = flagTorn
-		return e
+		return e, nil
 	}
 	e.adopt(sc, nil)
 	if n.computed != nil {
@@ -290,7 +294,7 @@ func listen(n *node) *Effect {
 	}
 	e.deps = &link{source: n, target: &e.node, version: n.version}
 	sc.attach(e.deps)
-	return e
+	return e, nil
 }
 
 func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), predicate func(T) bool) (T, error) {
@@ -298,7 +302,10 @@ func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), p
 	if err != nil || predicate(x) {
 		return x, err
 	}
-	e := listen(n)
+	e, err := listen(n)
+	if err != nil {
+		return x, err
+	}
 	defer e.Dispose()
 	for {
 		// Read before the value: the last value is seen together with the disposal.
@@ -319,7 +326,10 @@ func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), p
 
 func changes[T any](ctx context.Context, n *node, load func() (T, uint64, error)) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		e := listen(n)
+		e, err := listen(n)
+		if err != nil {
+			return
+		}
 		defer e.Dispose()
 		seen := uint64(noStamp)
 		for ctx.Err() == nil {

@@ -15,8 +15,8 @@ import (
 // A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof
 // of the lock: a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for
 // code outside of callbacks: Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of a computed
-// that is out of date take the lock, and inside a callback they would wait for it forever. Load of a signal and Dispose never
-// wait.
+// that is out of date take the lock. In a callback of the scope they return an error that matches [ErrTracker]; Changes yields
+// nothing. Load of a signal and Dispose never wait.
 //
 // Callbacks run on the goroutine that caused the change, one at a time. A callback may panic, which becomes an error, and may call
 // runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short: everybody else waits.
@@ -70,7 +70,7 @@ var (
 	// ErrDisposed: the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
 	// ErrTracker: a tracker was used where it proves nothing: after its callback returned, with a signal of another scope,
-	// or to write inside a computed.
+	// or to write inside a computed. Or a callback has called what is for code outside of callbacks.
 	ErrTracker = errors.New("tracker misused")
 )
 
@@ -170,7 +170,9 @@ func Batch(in Owner, f func(Writer)) (err error) {
 		f(w)
 		return nil
 	}
-	sc.mu.Lock()
+	if err := sc.lock(); err != nil {
+		return err
+	}
 	defer sc.leave(&err)
 	sc.batch.scope, sc.batch.mute = sc, 1
 	return sc.batch.call(f)

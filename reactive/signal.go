@@ -77,7 +77,9 @@ func (v *Value[T]) Peek(r Reader) T {
 func (s *Signal[T]) Store(v T) error { return s.store(v) }
 
 func (v *Value[T]) store(x T) (err error) {
-	v.scope.mu.Lock()
+	if err := v.scope.lock(); err != nil {
+		return err
+	}
 	defer v.scope.leave(&err)
 	v.set(x)
 	return nil

@@ -1,0 +1,60 @@
+package reactive
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// patience is how long a call inside a callback waits for a lock that its own goroutine may hold.
+const patience = 100 * time.Millisecond
+
+// lock takes the scope's lock for a call from outside of callbacks. Such a call in a callback of the same scope would wait for its
+// own goroutine: lock returns an error instead. A goroutine cannot tell which locks it holds. But only a goroutine that is in a
+// callback, as its stack shows, can wait for itself, and if the lock belongs to another one, that releases it soon.
+func (sc *Scope) lock() error {
+	if sc.mu.TryLock() {
+		return nil
+	}
+	if !inCallback() {
+		sc.mu.Lock()
+		return nil
+	}
+	for waited, pause := time.Duration(0), 10*time.Microsecond; waited < patience; waited, pause = waited+pause, 2*pause {
+		time.Sleep(pause)
+		if sc.mu.TryLock() {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: a callback of the scope calls what waits for the callback; use what takes its tracker: Get, Peek or Try for Load, "+
+		"Set for Store, and the Writer for the scope", ErrTracker)
+}
+
+// inCallback reports whether the goroutine is in a callback of a scope: on its stack a function of this package has called one of
+// another package, which has called this package.
+func inCallback() bool {
+	var (
+		pcs     [64]uintptr
+		outside bool
+	)
+	for skip := 2; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs[:])
+		if n == 0 {
+			return false
+		}
+		frames := runtime.CallersFrames(pcs[:n])
+		for more := true; more; {
+			var f runtime.Frame
+			f, more = frames.Next()
+			within := strings.HasPrefix(f.Function, "github.com/seed-c794f7ef/kahn/reactive.")
+			if within && outside {
+				return true
+			}
+			outside = outside || !within
+		}
+		if n < len(pcs) {
+			return false
+		}
+	}
+}
