@@ -317,7 +317,9 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 func (r *Run) plant() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
 	t, s := r.tree, &r.st
-	t.workers, t.used = r.workers, s.running
+	if t.workers = r.workers; t.limit > 0 {
+		t.used = s.running
+	}
 	t.alone, r.alone = r.alone, 0
 	t.coming = t.limit == 1 && r.starting
 	r.enter()

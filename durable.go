@@ -157,7 +157,7 @@ func (d *durable) add(r *Run, changes []change) {
 	}
 	for _, at := range d.outdated {
 		delete(d.listed, at)
-		if at.run != r || !seen[at.ref] {
+		if ended := statusOf(at.run.st.words[at.ref]).Terminal(); !ended && (at.run != r || !seen[at.ref]) { // else its end is written
 			tx.places = append(tx.places, at)
 		}
 	}

@@ -52,11 +52,20 @@ func TestRandomLives(t *testing.T) {
 			})
 		}
 	})
+	t.Run("expanded", func(t *testing.T) {
+		t.Parallel()
+		for seed := uint64(expandedSeeds); seed < expandedSeeds+count/10 && !t.Failed(); seed++ {
+			randomLives(t, seed, &seen)
+		}
+	})
 	t.Logf("%+v", seen.counts)
 	if !t.Failed() {
 		seen.check(t)
 	}
 }
+
+// expandedSeeds is the first of the seeds whose graphs have nodes that are expanded.
+const expandedSeeds = 1 << 32
 
 // livesSeen counts what has happened, so that the test cannot come to test nothing.
 type livesSeen struct {
@@ -89,7 +98,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 	}()
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(77, seed))
-		g := treeGen{rng: rng, inline: true, waits: true, cleanups: true}.tree(2)
+		g := treeGen{rng: rng, inline: true, waits: true, cleanups: true, expands: seed >= expandedSeeds}.tree(2)
 		g.Groups[0].CancelOnFailure = rng.IntN(2) == 0
 		opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(rng.IntN(3)), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)),
 			kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)), kahn.SuspendMode(1 + rng.IntN(2)),

@@ -20,6 +20,7 @@ type treeGen struct {
 	waits    bool          // with more gates, some of which have a timeout
 	cleanups bool          // with cleanup nodes even so, and more of them
 	tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
+	expands  bool          // steps, too, return graphs
 	fine     bool          // delays and timeouts that hardly ever end at the same instant
 }
 
@@ -56,6 +57,18 @@ func (x treeGen) inlined(n *kahn.Node) {
 	}
 }
 
+// expand makes of a sub-graph one that a step returns.
+func (x treeGen) expand(n *kahn.Node) {
+	g, d := n.Sub, x.delay(20)
+	n.Sub = nil
+	n.Do = func(ctx context.Context, s *kahn.Step) (any, error) {
+		if _, err := takes(d)(ctx, s); err != nil {
+			return nil, err
+		}
+		return nil, kahn.Expand(g, nil, "state")
+	}
+}
+
 func (x treeGen) tree(depth int) *kahn.Graph {
 	g, rng := graph(), x.rng
 	g.Groups = []kahn.Group{{Name: "g", Limit: 1 + rng.IntN(2)}}
@@ -88,12 +101,16 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 		if depth > 0 && kind < 5 {
 			switch kind {
 			case 0, 1:
-				n.Sub = x.tree(depth - 1)
+				if n.Sub = x.tree(depth - 1); x.expands && rng.IntN(2) == 0 {
+					x.expand(&n)
+				}
 			case 2:
 				n.Map = &kahn.Map{Over: "items", Limit: rng.IntN(3), ToleratedCount: rng.IntN(3), FailFast: rng.IntN(2) == 0, Compact: rng.IntN(2) == 0}
 			case 3:
 				n.Map = &kahn.Map{Over: "items", Limit: rng.IntN(3), ToleratedPercent: float64(rng.IntN(101))}
-				n.Sub = x.tree(depth - 1)
+				if n.Sub = x.tree(depth - 1); x.expands && rng.IntN(2) == 0 {
+					x.expand(&n)
+				}
 			case 4:
 				times := 1 + rng.IntN(3)
 				n.Sub = x.tree(depth - 1)

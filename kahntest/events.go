@@ -158,8 +158,6 @@ func (c *streamChecker) forget(path string) {
 	}
 	for _, node := range in.nodes {
 		delete(c.nodes, node)
-		delete(c.waits, node)
-		delete(c.untold, node)
 	}
 	for _, inner := range in.composites {
 		c.forget(inner)
@@ -187,10 +185,22 @@ func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	return "", false
 }
 
+// giveUp forgets that nodes inside of a composite wait.
+func (c *streamChecker) giveUp(composite string) {
+	in := c.inside[composite]
+	for _, path := range in.nodes {
+		delete(c.waits, path)
+		delete(c.untold, path)
+	}
+	for _, inner := range in.composites {
+		c.giveUp(inner)
+	}
+}
+
 // quiet reports whether nothing inside of a composite has happened since the run was resumed.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
-	return !slices.ContainsFunc(in.nodes, func(path string) bool { return !c.again(c.nodes[path]) }) &&
+	return in != nil && !slices.ContainsFunc(in.nodes, func(path string) bool { return !c.again(c.nodes[path]) }) &&
 		!slices.ContainsFunc(in.composites, func(inner string) bool { return !c.quiet(inner) })
 }
 
@@ -699,9 +709,9 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	}
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried || e.Type == kahn.EventNodePaused {
-		if path, ok := c.unended(e.Path); ok && n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
-			c.forget(e.Path) // its step has not returned the graph again
-		} else if ok {
+		if n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
+			c.giveUp(e.Path) // its step has not returned the graph again
+		} else if path, ok := c.unended(e.Path); ok {
 			return fmt.Errorf("before the end of %s", path)
 		}
 	}
