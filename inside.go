@@ -619,6 +619,9 @@ func (h *held) resume(stop *stopState, inWave bool) {
 			if o, ok := r.plan.Ref(n.Origin); ok {
 				origin = o
 			}
+			if h.kept[i] != nil {
+				r.wake(r.now()) // it ends here, whatever waits around it
+			}
 			if err := s.stopNode(ref, n.Cause, origin, stopAsking); err != nil {
 				s.noteBug(err)
 			}
