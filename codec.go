@@ -433,3 +433,30 @@ func (t Types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	}
 	return fmt.Errorf("%w: %T in a list or map of %v", ErrBadValue, x, v.Type())
 }
+
+// encodeValue encodes a value with a codec, which is user code, or with the default one.
+func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
+	if codec == nil {
+		codec = Types(nil)
+	}
+	err = foreign.Contain(func() (err error) {
+		data, err = codec.Encode(v)
+		return err
+	}, func(v any) error { return fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(v)) })
+	if err == nil && !json.Valid(data) {
+		err = fmt.Errorf("%w: the codec has written no JSON", ErrNotEncodable)
+	}
+	return data, bounded(err)
+}
+
+// decodeValue is the reverse of encodeValue.
+func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
+	if codec == nil {
+		codec = Types(nil)
+	}
+	err = contain(func() (err error) {
+		v, err = codec.Decode(data)
+		return err
+	})
+	return v, bounded(err)
+}

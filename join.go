@@ -218,7 +218,7 @@ var joinRules = [joinCount]joinRule{
 	Boundary:      {needs: seenS | seenF},
 }
 
-// decide applies the node's rule to the counts. It is a pure function; settle.go acts on the answer.
+// decide applies the node's rule to the counts. It is a pure function; state_settle.go acts on the answer.
 //
 // An early Ready waits for required ports, since whether they get a value must not depend on timing. A policy of
 // substitution waits for everything: no rule blocks early then.

@@ -3,7 +3,6 @@ package kahn
 import (
 	"bytes"
 	"encoding/json"
-	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -116,69 +115,6 @@ func lookup(output any, key string) (any, bool) {
 		return nil, false
 	}
 	return v.Interface(), true
-}
-
-// Delivery tells what an edge delivers to its target.
-type Delivery uint8
-
-// The deliveries.
-const (
-	DeliverNothing Delivery = iota
-	DeliverOutput           // the source's output, by the edge's key
-	DeliverError            // the source's error, over a catch or always edge
-	DeliverDefault          // the edge's Default, else the target's, else "": the source failed and is substituted
-)
-
-var deliveryNames = [...]string{"nothing", "output", "error", "default"}
-
-// String returns "nothing", "output", "error" or "default".
-func (d Delivery) String() string { return enumName(deliveryNames[:], int(d), "Delivery") }
-
-// Inputs yields the in-edges of a node in the order of declaration, with what each of them delivers now that the node's
-// join is decided: edges that were open then deliver nothing, ever.
-func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
-	return func(yield func(Edge, Delivery) bool) {
-		if s.known(r) != nil {
-			return
-		}
-		for _, i := range s.plan.in.row(r) {
-			s.mu.Lock()
-			d := s.delivery(r, i, s.words[r]&wordSubstituted != 0)
-			s.mu.Unlock()
-			if !yield(*s.plan.edges[i].Edge, d) {
-				return
-			}
-		}
-	}
-}
-
-// delivery works out what an in-edge of a node delivers whose join is decided. It reads the word of the edge's source,
-// which does not change any more if it is terminal: it always is, but for a node with an early rule, for which the lock
-// must be held.
-func (s *State) delivery(to Ref, i int32, substituted bool) Delivery {
-	e := &s.plan.edges[i]
-	f := &s.plan.facts[to]
-	if f.is(factEarly) && (s.settledAt[e.from] == 0 || s.settledAt[e.from] > s.decidedAt[to]) {
-		return DeliverNothing
-	}
-	status := statusOf(s.words[e.from])
-	if e.flags&arcData != 0 {
-		if status == Completed {
-			return DeliverOutput
-		}
-		return DeliverNothing
-	}
-	class, bypass := s.class(e.from, e.arc())
-	switch {
-	case class == seenS && status == Completed:
-		return DeliverOutput
-	case class == seenS && e.flags&(arcFailure|arcAlways) != 0 && status != Cancelled &&
-		(e.flags&arcFailure != 0 || s.words[e.from]&wordTolerated == 0):
-		return DeliverError
-	case class == seenF && substituted, class == seenN && substituted && !(bypass && f.mode == SkipSatisfy):
-		return DeliverDefault
-	}
-	return DeliverNothing
 }
 
 // delivered returns what an in-edge delivers to a node that is being checked, or runs. What the source left behind does

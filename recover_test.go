@@ -17,7 +17,7 @@ import (
 // recovers are the functions outside of internal/foreign that recover from panics, each with the reason why foreign.Contain
 // does not do.
 var recovers = map[string]string{
-	"worker.go perform":              "one deferred function for all attempts of a worker: a call by Contain costs 5 ns a node",
+	"run_worker.go perform":          "one deferred function for all attempts of a worker: a call by Contain costs 5 ns a node",
 	"reactive/depend.go call":        "it restores the tracker in the same deferred function",
 	"reactive/depend.go climb":       "one deferred function for a whole climb, whatever function of it panics",
 	"reactive/effect.go run":         "it restores the tracker whether the function returns, panics or ends the goroutine",

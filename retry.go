@@ -121,11 +121,6 @@ const (
 	retriedByDefault = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
 )
 
-// causeSet is a set of CauseKinds, a bit each.
-type causeSet uint64
-
-func (s causeSet) has(k CauseKind) bool { return s>>k&1 == 1 }
-
 // RetryJittered is a policy of n attempts that wait 500 ms, doubling up to 8 s, with half jitter.
 func RetryJittered(n int) Retry {
 	return Retry{MaxAttempts: n, InitialDelay: defaultInitialDelay, MaxDelay: defaultMaxDelay, Jitter: JitterHalf}

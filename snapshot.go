@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Snapshot is a run as it stood at one moment: what every node that is not idle had come to, its attempts, outputs, errors,
@@ -482,33 +480,6 @@ func (e *storedError) text() *storedError {
 		return e
 	}
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
-}
-
-// encodeValue encodes a value with a codec, which is user code, or with the default one.
-func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
-	if codec == nil {
-		codec = Types(nil)
-	}
-	err = foreign.Contain(func() (err error) {
-		data, err = codec.Encode(v)
-		return err
-	}, func(v any) error { return fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(v)) })
-	if err == nil && !json.Valid(data) {
-		err = fmt.Errorf("%w: the codec has written no JSON", ErrNotEncodable)
-	}
-	return data, bounded(err)
-}
-
-// decodeValue is the reverse of encodeValue.
-func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
-	if codec == nil {
-		codec = Types(nil)
-	}
-	err = contain(func() (err error) {
-		v, err = codec.Decode(data)
-		return err
-	})
-	return v, bounded(err)
 }
 
 // decode reads the values that come from a file, for a run that resumes.

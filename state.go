@@ -421,89 +421,6 @@ func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	return next, ok, nil
 }
 
-func (s *State) settle(t Token, out Outcome) error {
-	if err := s.current(t, s.settledFrom(t.Ref)); err != nil {
-		return err
-	}
-	r, f := t.Ref, &s.plan.facts[t.Ref]
-	w := s.words[r]
-	var bits uint64
-	switch out.Status {
-	case Completed:
-		if f.router >= 0 {
-			for _, id := range out.Route {
-				if id < 0 || int(id) >= len(s.plan.routers[f.router].labels) {
-					return fmt.Errorf("%w: node %s: no label number %d", ErrBadValue, quoteID(s.plan.ID(r)), id)
-				}
-			}
-			for _, id := range out.Route {
-				s.taken[f.labels+id] = true
-			}
-		}
-		if out.Degraded {
-			bits = wordTolerated
-			s.tolerated++
-		}
-	case Failed:
-		if out.Cause == CauseNone || out.Cause >= causeCount {
-			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Cause)
-		}
-		bits = uint64(out.Cause) << kindShift
-		if w&wordStopping != 0 && returnsError.has(out.Cause) {
-			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
-			bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
-			if out.Cause == CauseSuperseded && w&wordAdmitting != 0 { // it has not started
-				out.Status, bits = Skipped, uint64(SkipSuperseded)<<kindShift|s.stopOrigin(r)
-			}
-		} else if f.is(factTolerant) {
-			bits |= wordTolerated
-		}
-	case Aborted, Cancelled:
-		if w&wordStopping != 0 {
-			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
-		}
-		if out.Cause == CauseNone || out.Cause >= causeCount {
-			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Status, out.Cause)
-		}
-		bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
-	case Skipped:
-		if r == s.plan.end {
-			return &TransitionError{Node: s.plan.ID(r), From: Running, To: Skipped}
-		}
-		if statusOf(w) != Running {
-			return &TransitionError{Node: s.plan.ID(r), From: statusOf(w), To: Skipped}
-		}
-		bits = uint64(SkipSelf)<<kindShift | wordBypass | noEdge
-	default:
-		return &TransitionError{Node: s.plan.ID(r), From: Running, To: out.Status}
-	}
-	s.withdraw(r)
-	s.finish(r, out.Status, bits)
-	s.settled(r)
-	return nil
-}
-
-// complete is settle for a plain node that has completed.
-func (s *State) complete(r Ref) {
-	s.busy--
-	s.running--
-	if s.mode == Waves || s.noted || s.settledAt != nil || s.limits.active {
-		s.release(r)
-		s.finish(r, Completed, 0)
-		s.settled(r)
-		return
-	}
-	s.left--
-	s.words[r] = s.words[r]&wordReached | wordDecided | wordDone
-	s.visit(r)
-	if s.touched.Len() > 0 || len(s.late) > 0 {
-		s.cascade()
-	}
-	if s.left == 0 {
-		s.maybeEnd()
-	}
-}
-
 // nextPlain is next if that is to start a plain node for the first time. False says nothing: next may have something to do.
 func (s *State) nextPlain() (Ref, bool) {
 	if s.ready.Len() == 0 || s.inline.Len() > 0 || len(s.gates) > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
@@ -521,28 +438,6 @@ func (s *State) nextPlain() (Ref, bool) {
 	s.busy++
 	s.running++
 	return r, true
-}
-
-// returnsError are the failures that amount to the step having returned: on a node that was asked to stop they mean that
-// it did stop. A panic or a timeout that came first stays what it is.
-const returnsError = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
-
-// settled takes the consequences of one node having become terminal.
-func (s *State) settled(r Ref) {
-	if s.mode == Waves {
-		s.visit(r)
-		if s.pending == 0 {
-			s.advance()
-		}
-		return
-	}
-	s.visit(r)
-	if s.touched.Len() > 0 || len(s.late) > 0 {
-		s.cascade()
-	}
-	if s.left == 0 {
-		s.maybeEnd()
-	}
 }
 
 // known refuses a Ref that is not of this plan.

@@ -414,3 +414,28 @@ func (s *Step) end(cause *stopCause) {
 		}
 	}
 }
+
+// Resumed returns the value of the signal that ended the node's wait. ok is false if the step was not suspended before.
+func (s *Step) Resumed() (value any, ok bool) {
+	_, d := s.resumption()
+	if d == nil {
+		return nil, false
+	}
+	return s.run.clone(d.Value), true
+}
+
+// resumption returns what a step that was suspended has left for itself, and the signal that has come, or nil.
+func (s *Step) resumption() (saved any, d *Decision) {
+	s.run.st.mu.Lock()
+	defer s.run.st.mu.Unlock()
+	if x := s.run.extras[s.ref]; x != nil {
+		return x.saved, x.decision
+	}
+	return nil, nil
+}
+
+// SavedState returns the state that the step gave to [Suspend] or [Expand], or nil.
+func (s *Step) SavedState() any {
+	saved, _ := s.resumption()
+	return s.run.clone(saved)
+}

@@ -4,7 +4,7 @@
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
 //	go run ./internal/mutants -for 5m        # for as long as that; the next call goes on
-//	go run ./internal/mutants -list -only 'stop.go State.stop'
+//	go run ./internal/mutants -list -only 'state_stop.go State.stop'
 //
 // A mutant is killed if a test fails, or does not end. Whoever survives shows that a test is missing, or is equivalent to
 // the original: what it does cannot be told from outside. Such mutants are listed in equivalent.txt, with the reason.

@@ -5,24 +5,6 @@ import (
 	"slices"
 )
 
-// verdict is the status of a run that has ended, as the end step evaluates it.
-type verdict struct {
-	status   RunStatus
-	degraded bool
-	cause    CauseKind // why the whole run was stopped, or CauseEndFailed
-	failed   int       // nodes in status failed, the end node not counted
-}
-
-// EndVerdict, returned by the end node as its output, replaces the status that kahn computed for the run, except that a
-// cancelled run may be called failed but not completed. An end node that returns anything else leaves the computed status
-// alone, and its output is the run's.
-type EndVerdict struct {
-	// Status is RunCompleted or RunFailed. The zero value leaves the computed status.
-	Status RunStatus
-	// Output is the output of the run.
-	Output any
-}
-
 // Done reports whether every node is terminal, the end node included.
 func (s *State) Done() bool {
 	s.mu.Lock()
@@ -218,8 +200,6 @@ func (s *State) requestClasses() func(Ref) bool {
 	return func(r Ref) bool { return requested[r] && statusOf(s.words[r]) != Failed }
 }
 
-func isUpstream(k CauseKind) bool { return k == CauseUpstreamFailure || k == CauseUpstreamCancelled }
-
 // isF reports whether an edge resolved to F.
 func (s *State) isF(e *edge) bool {
 	if !statusOf(s.words[e.from]).Terminal() {
@@ -308,49 +288,6 @@ func (s *State) reason(r Ref) SkipReason {
 	return reason
 }
 
-// judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
-func (r *Run) judge() {
-	s := &r.st
-	status, degraded := s.runStatus(r.cfg.statusRule)
-	v := verdict{status: status, degraded: degraded, cause: s.stopped}
-	for i, w := range s.words {
-		if statusOf(w) == Failed && Ref(i) != r.plan.end {
-			v.failed++
-		}
-	}
-	if s.stopped == CauseStoreError {
-		v.status, v.degraded = RunFailed, false // whatever else there is
-	} else if end := r.plan.end; end != noRef && !s.closed {
-		r.judgeEnd(&v, end)
-	}
-	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {
-		v.cause = CauseNone // what stopped the run came too late to decide anything
-	}
-	r.verdict = v
-}
-
-func (r *Run) judgeEnd(v *verdict, end Ref) {
-	if statusOf(r.st.words[end]) != Completed {
-		v.degraded = false
-		if v.status != RunCancelled {
-			v.status, v.cause = RunFailed, CauseEndFailed
-		}
-		return
-	}
-	said, ok := r.endOutput.(EndVerdict)
-	if !ok || said.Status == RunPending || v.status == RunCancelled && said.Status == RunCompleted {
-		return
-	}
-	if said.Status == RunCompleted && v.status != RunCompleted {
-		// The end node answers for what escaped; the run is degraded only by what was handled.
-		v.degraded = r.st.handledFailures()
-	}
-	if said.Status != RunCompleted {
-		v.degraded = false
-	}
-	v.status = said.Status
-}
-
 // handledFailures reports whether any failure was tolerated or handled.
 func (s *State) handledFailures() bool {
 	if s.tolerated > 0 {
@@ -362,4 +299,22 @@ func (s *State) handledFailures() bool {
 		}
 	}
 	return false
+}
+
+// knownOrigins returns the origins that the failed predecessors of a node name, one each, as known now, in the order of
+// declaration. Unlike origins it looks no further than one edge, so that a cascade stays linear.
+func (s *State) knownOrigins(r Ref) []Ref {
+	var origins []Ref
+	seen := map[Ref]bool{}
+	for _, i := range s.plan.in.row(r) {
+		e := &s.plan.edges[i]
+		if e.DataOnly || !s.isF(e) {
+			continue
+		}
+		if o := s.originOf(e.from); o != noRef && !seen[o] {
+			seen[o] = true
+			origins = append(origins, o)
+		}
+	}
+	return origins
 }

@@ -3,6 +3,7 @@ package kahn
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"slices"
 )
 
@@ -255,4 +256,96 @@ func (q *queue) Pop() any {
 	*q = (*q)[:last]
 	s.turn.index = 0
 	return s
+}
+
+// shareGroups makes what a tree has in common that of this run: the slots and rates of keys, of the whole run, and of groups that a
+// graph around this one declares.
+func (r *Run) shareGroups() {
+	l, t := &r.st.limits, r.tree
+	l.pool = t.root.st.limits.pool
+	if r.outer != nil {
+		l.rates = t.root.st.limits.rates
+	} else if l.rates == nil {
+		l.rates = &rates{} // for those of nested runs
+	}
+	for i := range r.plan.groups {
+		g := &r.plan.groups[i]
+		switch {
+		case g.key && l.groups != nil && l.groups[i].slots != nil:
+			if known := t.keys[g.Name]; known != nil {
+				l.groups[i].slots = known
+			}
+			if t.keys[g.Name] == nil && l.groups[i].share == nil && l.pool.boundsKeys() {
+				t.root.shareKey(l.groups[i].slots, g.Name)
+			}
+			t.keys[g.Name] = l.groups[i].slots
+		case g.inherited:
+			if common := r.outer.slotsOf(g.Name); common != nil {
+				l.make(r.plan)
+				l.groups[i].slots = common
+			}
+		}
+	}
+	if root := &t.root.st.limits; l.whole && root.whole {
+		l.groups[len(l.groups)-1].slots = root.groups[len(root.groups)-1].slots
+	}
+}
+
+// slotsOf returns the slots of a group that the run's graph, or the nearest around it, declares; nil if it has no limit.
+func (r *Run) slotsOf(name string) *slots {
+	for ; r != nil; r = r.outer {
+		for i := range r.plan.groups {
+			if g := &r.plan.groups[i]; g.Name == name && !g.key && !g.inherited {
+				if r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
+					l := &r.st.limits
+					if l.make(r.plan); l.groups[i].slots == nil {
+						l.groups[i].slots = &slots{limit: g.Limit, bucket: newBucket(g.Rate, 0)}
+					}
+				}
+				if r.st.limits.groups == nil {
+					return nil
+				}
+				return r.st.limits.groups[i].slots
+			}
+		}
+	}
+	return nil
+}
+
+// remaining is the longest path of the run, and of what the run is nested in, that remains after a node.
+func (r *Run) remainingAfter(ref Ref) int64 {
+	longest := int64(0)
+	for _, a := range r.plan.outOf(ref) {
+		longest = max(longest, r.plan.rank[a.to])
+	}
+	return saturatingAdd(longest, r.remaining)
+}
+
+// plant makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
+func (r *Run) plant() {
+	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
+	t, s := r.tree, &r.st
+	if t.workers = r.workers; t.limit > 0 {
+		t.used = s.running
+	}
+	t.alone, r.alone = r.alone, 0
+	t.coming = t.limit == 1 && r.starting
+	r.enter()
+}
+
+// enter makes the run's slots, and those of its groups and keys, the tree's.
+func (r *Run) enter() {
+	s := &r.st
+	s.turn.run = r
+	if o := r.outer; o != nil {
+		s.turn.lends = o.st.turn.lends || o.items != nil && o.st.limit > 0
+	}
+	r.shareGroups()
+	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
+		return // the items of such a map hold slots of the map alone
+	}
+	if s.limit == 0 {
+		s.limit = math.MaxInt
+	}
+	s.tree, s.limits.active = r.tree, true
 }

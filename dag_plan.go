@@ -150,7 +150,7 @@ const (
 	arcShielded                   // a boundary judges the failure
 	arcPort                       // feeds a required port of a node with an early rule
 	arcWide                       // its target keeps counters beside its word
-	arcSide                       // its success is no reason for its target to run: see side.go
+	arcSide                       // its success is no reason for its target to run: see dag_side.go
 
 	arcBits = 8
 	// arcSpecial are the flags that matter when the source completed.

@@ -115,32 +115,6 @@ func (r *Run) boundChecks() {
 	}
 }
 
-// leaveChecks bounds the checks of a run that is being left. A step is left to finish, since its work would be lost; a check
-// is performed again when the run goes on.
-func (r *Run) leaveChecks() {
-	for ref := range r.checks {
-		r.armCheckGrace(ref)
-	}
-}
-
-// resumeChecks is the reverse of leaveChecks, for a run that is not left after all: nodes whose checks were abandoned are
-// checked again.
-func (r *Run) resumeChecks() {
-	for ref, e := range r.checks {
-		if e.grace != nil && r.st.words[ref]&wordChecking != 0 {
-			if e.grace.Stop() {
-				r.timers--
-			}
-			e.grace = nil
-		}
-	}
-	for _, ref := range r.abandoned {
-		if r.st.words[ref]&wordChecking != 0 && r.checks[ref] == nil {
-			r.st.evaluateInline(ref)
-		}
-	}
-}
-
 // abandonCheck gives up on a check that does not return. Its verdict will be dropped. A node that was not stopped stays in
 // need of a check, which nobody performs while the run is being left.
 func (r *Run) abandonCheck(ref Ref, e *evaluation) {

@@ -549,3 +549,134 @@ func (s *State) logWave(tier int32, wave int8) {
 		s.changes = append(s.changes, change{ref: Ref(tier), wave: wave})
 	}
 }
+
+func (s *State) settle(t Token, out Outcome) error {
+	if err := s.current(t, s.settledFrom(t.Ref)); err != nil {
+		return err
+	}
+	r, f := t.Ref, &s.plan.facts[t.Ref]
+	w := s.words[r]
+	var bits uint64
+	switch out.Status {
+	case Completed:
+		if f.router >= 0 {
+			for _, id := range out.Route {
+				if id < 0 || int(id) >= len(s.plan.routers[f.router].labels) {
+					return fmt.Errorf("%w: node %s: no label number %d", ErrBadValue, quoteID(s.plan.ID(r)), id)
+				}
+			}
+			for _, id := range out.Route {
+				s.taken[f.labels+id] = true
+			}
+		}
+		if out.Degraded {
+			bits = wordTolerated
+			s.tolerated++
+		}
+	case Failed:
+		if out.Cause == CauseNone || out.Cause >= causeCount {
+			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Cause)
+		}
+		bits = uint64(out.Cause) << kindShift
+		if w&wordStopping != 0 && returnsError.has(out.Cause) {
+			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
+			bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
+			if out.Cause == CauseSuperseded && w&wordAdmitting != 0 { // it has not started
+				out.Status, bits = Skipped, uint64(SkipSuperseded)<<kindShift|s.stopOrigin(r)
+			}
+		} else if f.is(factTolerant) {
+			bits |= wordTolerated
+		}
+	case Aborted, Cancelled:
+		if w&wordStopping != 0 {
+			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
+		}
+		if out.Cause == CauseNone || out.Cause >= causeCount {
+			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Status, out.Cause)
+		}
+		bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
+	case Skipped:
+		if r == s.plan.end {
+			return &TransitionError{Node: s.plan.ID(r), From: Running, To: Skipped}
+		}
+		if statusOf(w) != Running {
+			return &TransitionError{Node: s.plan.ID(r), From: statusOf(w), To: Skipped}
+		}
+		bits = uint64(SkipSelf)<<kindShift | wordBypass | noEdge
+	default:
+		return &TransitionError{Node: s.plan.ID(r), From: Running, To: out.Status}
+	}
+	s.withdraw(r)
+	s.finish(r, out.Status, bits)
+	s.settled(r)
+	return nil
+}
+
+// complete is settle for a plain node that has completed.
+func (s *State) complete(r Ref) {
+	s.busy--
+	s.running--
+	if s.mode == Waves || s.noted || s.settledAt != nil || s.limits.active {
+		s.release(r)
+		s.finish(r, Completed, 0)
+		s.settled(r)
+		return
+	}
+	s.left--
+	s.words[r] = s.words[r]&wordReached | wordDecided | wordDone
+	s.visit(r)
+	if s.touched.Len() > 0 || len(s.late) > 0 {
+		s.cascade()
+	}
+	if s.left == 0 {
+		s.maybeEnd()
+	}
+}
+
+// returnsError are the failures that amount to the step having returned: on a node that was asked to stop they mean that
+// it did stop. A panic or a timeout that came first stays what it is.
+const returnsError = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
+
+// settled takes the consequences of one node having become terminal.
+func (s *State) settled(r Ref) {
+	if s.mode == Waves {
+		s.visit(r)
+		if s.pending == 0 {
+			s.advance()
+		}
+		return
+	}
+	s.visit(r)
+	if s.touched.Len() > 0 || len(s.late) > 0 {
+		s.cascade()
+	}
+	if s.left == 0 {
+		s.maybeEnd()
+	}
+}
+
+// overrule makes a node, whose end was not written, one that a store error ended: failed if it was the node's own end.
+func (s *State) overrule(r Ref, own bool) {
+	w := s.words[r]
+	switch statusOf(w) {
+	case Failed:
+		s.badNodes--
+		if w&wordTolerated != 0 {
+			s.tolerated--
+		}
+	case Aborted:
+		s.badNodes--
+	case Cancelled:
+		s.badNodes--
+		s.cancelled--
+	}
+	origin := noRef
+	to, arg := Aborted, uint64(uint32(origin))
+	if own {
+		to, arg = Failed, 0
+	}
+	s.badNodes++
+	s.origins = nil // what was final is not
+	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
+	s.log(r, w, to)
+}

@@ -2,14 +2,13 @@ package kahn
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 )
 
 // A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). It is
-// performed by runs nested in its own run, see nested.go, and holds no slot: the nodes that it consists of do.
+// performed by runs nested in its own run, see run_nested.go, and holds no slot: the nodes that it consists of do.
 
 // maxNesting bounds how deep sub-graphs may be nested: deeper than people think, and shallow enough for the few places that
 // follow the nesting by recursion.
@@ -302,42 +301,4 @@ func (c *compiler) nestLoop(r Ref) {
 func (n *Node) instanceInput(name string) bool {
 	return n.Map != nil && (name == inputItem || name == inputIndex) ||
 		n.Loop != nil && (name == inputIteration || name == inputPrevious)
-}
-
-// remaining is the longest path of the run, and of what the run is nested in, that remains after a node.
-func (r *Run) remainingAfter(ref Ref) int64 {
-	longest := int64(0)
-	for _, a := range r.plan.outOf(ref) {
-		longest = max(longest, r.plan.rank[a.to])
-	}
-	return saturatingAdd(longest, r.remaining)
-}
-
-// plant makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
-func (r *Run) plant() {
-	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
-	t, s := r.tree, &r.st
-	if t.workers = r.workers; t.limit > 0 {
-		t.used = s.running
-	}
-	t.alone, r.alone = r.alone, 0
-	t.coming = t.limit == 1 && r.starting
-	r.enter()
-}
-
-// enter makes the run's slots, and those of its groups and keys, the tree's.
-func (r *Run) enter() {
-	s := &r.st
-	s.turn.run = r
-	if o := r.outer; o != nil {
-		s.turn.lends = o.st.turn.lends || o.items != nil && o.st.limit > 0
-	}
-	r.shareGroups()
-	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
-		return // the items of such a map hold slots of the map alone
-	}
-	if s.limit == 0 {
-		s.limit = math.MaxInt
-	}
-	s.tree, s.limits.active = r.tree, true
 }

@@ -103,3 +103,11 @@ func (r *Run) extra(ref Ref) *extra {
 	}
 	return x
 }
+
+// attemptOf is the number of an attempt as people count: a step that was suspended is entered again in the same attempt.
+func (r *Run) attemptOf(ref Ref, started int32) int32 {
+	if x := r.extras[ref]; x != nil {
+		return started - x.reentries
+	}
+	return started
+}

@@ -181,14 +181,6 @@ func (w *watcher) note(r Ref) {
 	}
 }
 
-// root is the outermost run of a tree, the only one that can be observed.
-func (r *Run) root() *Run {
-	if r.tree != nil {
-		return r.tree.root
-	}
-	return r
-}
-
 // bringSignals sees to it that what was noted reaches the signals' scope: on a goroutine of its own, since effects are user
 // code, which may be slow or end its goroutine. It is called with the lock held.
 func (r *Run) bringSignals() {

@@ -355,24 +355,6 @@ func (r *Run) transition(e *entry, c change) bool {
 	return true
 }
 
-// knownOrigins returns the origins that the failed predecessors of a node name, one each, as known now, in the order of
-// declaration. Unlike origins it looks no further than one edge, so that a cascade stays linear.
-func (s *State) knownOrigins(r Ref) []Ref {
-	var origins []Ref
-	seen := map[Ref]bool{}
-	for _, i := range s.plan.in.row(r) {
-		e := &s.plan.edges[i]
-		if e.DataOnly || !s.isF(e) {
-			continue
-		}
-		if o := s.originOf(e.from); o != noRef && !seen[o] {
-			seen[o] = true
-			origins = append(origins, o)
-		}
-	}
-	return origins
-}
-
 // emit publishes a delta of a running attempt.
 func (r *Run) emit(s *Step, chunk any) {
 	r.stepEvent(s, evNodeDelta, func(x *extra) any { return Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })

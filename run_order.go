@@ -32,21 +32,6 @@ func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
 }
 
-// endings are the attempts whose contexts are to end.
-func (r *Run) endings() []stopOrder {
-	r.collectStops()
-	ending := r.ending
-	r.ending = nil
-	if r.single != nil {
-		for _, o := range ending {
-			if in := o.step.run; !in.plan.facts[o.step.ref].is(factInline) && !in.performsInside(o.step.ref) {
-				r.single.interrupted = o.step
-			}
-		}
-	}
-	return ending
-}
-
 // alarms are those that are armed, by time and then in the order of arming.
 type alarms struct{ heap []*alarm }
 

@@ -519,3 +519,24 @@ func (c *compiler) findCycle(pending []int32) error {
 	}
 	return &CycleError{} // not reached: start is on a cycle
 }
+
+// checkGate validates what belongs to a gate alone.
+func (c *compiler) checkGate(n *Node, bad func(kind error, format string, args ...any)) {
+	switch {
+	case !isGate(n):
+		if n.Gate != nil {
+			bad(ErrBadValue, "Gate belongs on a node of kind %q without a Do", KindGate)
+		}
+		return
+	case n.Timeout != 0 || n.OverallTimeout != 0 || n.Fallback != nil || !n.Retry.isZero() || n.Cleanup:
+		bad(ErrBadValue, "a gate has no attempts: Timeout, OverallTimeout, Retry, Fallback and Cleanup are not for it; see Gate.Timeout")
+	}
+	if n.Gate != nil && (n.Gate.Timeout < 0 || n.Gate.OnTimeout >= gateTimeoutCount) {
+		bad(ErrBadValue, "Gate: %v, %v", n.Gate.Timeout, n.Gate.OnTimeout)
+	}
+	if n.Gate != nil {
+		if text := badChoices(n.Gate.Choices); text != "" {
+			bad(ErrBadValue, "Gate.%s", text)
+		}
+	}
+}

@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/google/uuid"
 )
 
 // restoreStored makes a restoration of what a store has.
@@ -159,4 +162,30 @@ func (r *Run) setKeys() {
 	if r.durable = r.outer.durable; r.durable != nil {
 		r.keys = keyInside(r.outer.key(r.within.ref), r.within.attempt, r.iteration, r.items != nil)
 	}
+}
+
+// acquire takes the lease of the run, and makes what the store has of it the restoration.
+func (r *Run) acquire() (*restoration, error) {
+	if r.cfg.from != nil {
+		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both", ErrBadOption)
+	}
+	r.plan.Hash() // user code has a part in it: not under the lock, later
+	d := &durable{store: r.cfg.store, open: map[place]int32{}, starts: map[place]*transaction{}, listed: map[place]bool{}}
+	owner := uuid.NewString()
+	var stored *StoredRun
+	asked := time.Now()
+	err := guarded(func() (err error) {
+		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), owner, leaseTime)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	r.durable, d.expires = d, asked.Add(leaseTime)
+	if stored == nil || stored.Sequence == 0 {
+		d.stale = true
+		return nil, nil
+	}
+	d.sequence = stored.Sequence
+	return r.restoreStored(stored)
 }

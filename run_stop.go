@@ -3,6 +3,7 @@ package kahn
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup
@@ -211,4 +212,74 @@ func (r *Run) causeOf(ref Ref) *stopCause {
 type stopOrder struct {
 	step  *Step
 	cause *stopCause
+}
+
+// endings are the attempts whose contexts are to end.
+func (r *Run) endings() []stopOrder {
+	r.collectStops()
+	ending := r.ending
+	r.ending = nil
+	if r.single != nil {
+		for _, o := range ending {
+			if in := o.step.run; !in.plan.facts[o.step.ref].is(factInline) && !in.performsInside(o.step.ref) {
+				r.single.interrupted = o.step
+			}
+		}
+	}
+	return ending
+}
+
+// halt sees to it that an attempt that was asked to stop does so in time: by its grace, or, if nested runs perform it, by
+// stopping these, which keep to the grace themselves.
+func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
+	switch c := x.atWork(); {
+	case x.comp == nil || x.comp.working:
+		r.armGrace(step, x)
+	case x.comp.pause != nil:
+		r.interruptPause(step.ref, x)
+	case c != nil:
+		c.stopFor(kind, cause, stopAsking)
+	}
+}
+
+// stopFor stops a nested run for what its composite is stopped for.
+func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
+	r.wake(r.now())
+	r.stoppedBy = kind
+	switch kind {
+	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
+	default: // what concerned a node concerns all of its run
+		if kind = CauseCancelRun; r.stoppedBy.stopStatus() == Aborted {
+			kind = CauseAbortAll
+		}
+	}
+	r.cancelled = kind.stopStatus() == Cancelled
+	r.stop(kind, noRef, cause, manner)
+	r.tree.touch(r)
+}
+
+// drainChildren passes a stop that lets running steps finish on to the nested runs.
+func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
+	var refs []Ref
+	for ref, x := range r.extras {
+		if x.comp != nil && !r.plan.facts[ref].is(factCleanup) {
+			refs = append(refs, ref)
+		}
+	}
+	slices.Sort(refs)
+	for _, ref := range refs {
+		r.drainChild(ref, kind, cause)
+	}
+}
+
+func (r *Run) drainChild(ref Ref, kind CauseKind, cause *stopCause) {
+	x := r.extras[ref]
+	if x == nil || x.comp == nil {
+		return
+	}
+	if c := x.atWork(); c != nil {
+		c.stopFor(kind, cause, stopDraining)
+	} else if x.comp.pause != nil && statusOf(r.st.words[ref]) == Running {
+		r.interruptPause(ref, x)
+	}
 }

@@ -824,17 +824,3 @@ func (r *Run) continueOverall(ref Ref, now int64) {
 		x.overall = r.after(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 	}
 }
-
-// canGoOn reports whether a run that rested when the snapshot was taken has something to do.
-func (r *Run) canGoOn() bool {
-	s := &r.st
-	if s.busy > 0 || s.done() {
-		return true
-	}
-	for _, w := range s.words {
-		if statusOf(w) == Ready && (s.hold == holdNothing || w&wordCount != 0) {
-			return true
-		}
-	}
-	return false
-}

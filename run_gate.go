@@ -1,0 +1,410 @@
+package kahn
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// answer is what a signal means for a node, worked out without the lock: labels may be user code.
+type answer struct {
+	Outcome            // of a gate
+	decision *Decision // what came; nil if nobody has answered
+	value    any       // of a completed gate
+	said     string    // see conclusion.answer
+	err      error
+}
+
+// answer judges a signal. What is no choice of a gate is refused.
+func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
+	if r.plan.facts[ref].is(factGate) {
+		if err := r.plan.refuse(ref, r.path(ref), d.Value); err != nil {
+			return answer{}, err
+		}
+		a = r.gateOutcome(ref, d.Value)
+	}
+	a.decision = &d
+	return a, nil
+}
+
+// gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
+func (r *Run) gateOutcome(ref Ref, value any) answer {
+	c := (&worker{run: r, task: Task{Token: Token{Ref: ref}}}).conclude(attemptResult{value: value})
+	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err}
+}
+
+// Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
+// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
+// reached; it does not wait then. A value that is a [Decision] tells who has answered, too.
+//
+// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
+// gate nor one that a step waits under is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
+// [*ChoiceError], a node that was stopped or skipped with
+// [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
+// end with [ErrFinished].
+func (r *Run) Signal(gate string, value any) error {
+	root := r
+	r.st.mu.Lock()
+	over := r.concluded
+	r, gate = r.waiter(gate)
+	ref, err := r.gateOf(gate)
+	kept := err != nil && len(root.waits.kept) > 0
+	r.st.mu.Unlock()
+	d := decisionOf(value)
+	switch {
+	case over:
+		return ErrFinished // nothing waits any more, whatever it is called
+	case kept:
+		return root.answerKept(gate, d, err)
+	case err != nil:
+		return err
+	}
+	if r.cfg.checkValues {
+		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
+			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+		}
+	}
+	a, err := r.answer(ref, d)
+	if err != nil {
+		return err
+	}
+	err = ErrFinished
+	r.control(func(now int64) { err = r.signal(ref, a, now) })
+	return err
+}
+
+// gateOf finds the node that a signal is for.
+func (r *Run) gateOf(gate string) (Ref, error) {
+	if ref, ok := r.tokens[gate]; ok {
+		return ref, nil
+	}
+	ref, ok := r.plan.Ref(gate)
+	if !ok || !r.plan.facts[ref].is(factGate) && statusOf(r.st.words[ref]) != Suspended {
+		if x := r.extras[ref]; ok && x != nil && x.decision != nil {
+			return ref, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
+		}
+		return noRef, r.plan.unknownGate(gate, func(ref Ref) bool { return statusOf(r.st.words[ref]) == Suspended })
+	}
+	return ref, nil
+}
+
+// signal takes an answer, with the lock held.
+func (r *Run) signal(ref Ref, a answer, now int64) error {
+	gate := r.plan.facts[ref].is(factGate)
+	_, early := r.signals[ref]
+	switch status := statusOf(r.st.words[ref]); {
+	case status == Suspended:
+		r.wake(now)
+		if gate {
+			r.settleGate(ref, a, now)
+			return nil
+		}
+		x := r.extras[ref]
+		r.signalled(ref, a.decision, now)
+		x.reentries++
+		r.reentered = true
+		r.endWait(x)
+		defer r.flushSignalled(now)
+		return r.st.requeue(r.st.token(ref), Suspended)
+	case status == Completed || early || !gate:
+		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))
+	case status.Terminal():
+		return &TransitionError{Node: r.plan.names[ref], From: status, To: Completed}
+	}
+	if r.signals == nil {
+		r.signals = map[Ref]answer{}
+	}
+	r.signals[ref] = a
+	if r.outdate(); r.durable != nil && r.outer == nil {
+		r.durable.add(r, nil)
+	}
+	return nil
+}
+
+// signalled keeps and tells what has answered a node, before what follows from it. The caller flushes that at once, with
+// flushSignalled, so that nothing comes between the two, in the log as in a store.
+func (r *Run) signalled(ref Ref, d *Decision, now int64) {
+	r.extra(ref).decision = d
+	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: NodeSignalled{Value: d.Value, Actor: d.Actor, Comment: d.Comment}})
+}
+
+func (r *Run) flushSignalled(now int64) {
+	if r.log != nil {
+		r.flush(now)
+	}
+}
+
+// reachGate does with a gate that was reached what there is to do: it has its answer, or it waits.
+func (r *Run) reachGate(ref Ref, now int64) {
+	if a, ok := r.signals[ref]; ok {
+		delete(r.signals, ref)
+		r.settleGate(ref, a, now)
+		return
+	}
+	if r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
+		r.settleGate(ref, r.approve(ref), now)
+		return
+	}
+	x := r.extra(ref)
+	x.wait = &Wait{Node: r.plan.names[ref], Token: r.path(ref), Since: r.timeAt(now)}
+	if g := r.plan.node(ref).Gate; g != nil && g.Timeout > 0 {
+		x.wait.Deadline = x.wait.Since.Add(g.Timeout)
+		r.armGate(ref, x, g.Timeout)
+	}
+	if err := r.st.suspend(Token{Ref: ref}); err != nil {
+		r.st.noteBug(err)
+	}
+}
+
+func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
+	x.gate = r.after(d, func(now int64) {
+		if statusOf(r.st.words[ref]) == Suspended {
+			r.gateTimedOut(ref, now)
+		}
+	})
+}
+
+// gateTimedOut ends the wait of a gate whose time is up.
+func (r *Run) gateTimedOut(ref Ref, now int64) {
+	r.wake(now)
+	if g := r.plan.node(ref).Gate; g.OnTimeout == GateLabel {
+		r.settleGate(ref, r.gateOutcome(ref, timeoutLabel), now) // the label of a string needs no user code
+		return
+	}
+	err := fmt.Errorf("%w: no signal within %v", ErrTimeout, r.plan.node(ref).Gate.Timeout)
+	r.settleGate(ref, answer{Outcome: Outcome{Status: Failed, Cause: CauseGateTimeout}, err: err}, now)
+}
+
+// settleGate makes a gate terminal.
+func (r *Run) settleGate(ref Ref, a answer, now int64) {
+	rec := &r.records[ref]
+	rec.end = now
+	if rec.value = a.value; a.Status != Completed {
+		rec.value = a.err
+	}
+	if a.decision != nil {
+		r.signalled(ref, a.decision, now)
+	}
+	if x := r.extras[ref]; x != nil {
+		r.endWait(x)
+	}
+	if a.said != "" {
+		r.extra(ref).answer = a.said
+	}
+	if err := r.st.settle(Token{Ref: ref}, a.Outcome); err != nil {
+		r.st.noteBug(err)
+	}
+	if a.decision != nil {
+		r.flushSignalled(now)
+	}
+	if a.Status == Failed {
+		r.react(ref, false)
+	}
+}
+
+// suspend makes the node of an attempt wait that asked for it.
+func (r *Run) suspend(step *Step, e *suspendError, now int64) {
+	ref := step.ref
+	x := r.extra(ref)
+	id := r.plan.names[ref]
+	x.wait = &Wait{Node: id, Token: e.token, Info: e.info, Since: r.timeAt(now)}
+	if e.token == "" {
+		x.wait.Token = id
+	}
+	x.saved, x.decision = e.state, nil
+	if r.tokens == nil {
+		r.tokens = map[string]Ref{}
+	}
+	r.tokens[x.wait.Token] = ref
+	r.tree.addToken(x.wait.Token, r)
+	r.records[ref].active, r.records[ref].end = activeNone, now
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	if err := r.st.suspend(r.st.token(ref)); err != nil {
+		r.st.noteBug(err)
+	}
+	r.boundWaits()
+}
+
+// duplicateToken reports a token under which a signal would not find one node.
+func (r *Run) duplicateToken(ref Ref, token string) error {
+	if token == "" {
+		token = r.plan.names[ref]
+	}
+	if other, ok := r.tokens[token]; ok && other != ref {
+		return fmt.Errorf("%w: node %s waits for %s already", ErrDuplicateGate, quoteID(r.plan.names[other]), quoteID(token))
+	}
+	if other, ok := r.plan.Ref(token); ok && other != ref {
+		return fmt.Errorf("%w: %s is another node", ErrDuplicateGate, quoteID(token))
+	}
+	return nil
+}
+
+// endWait forgets what a node waited for.
+func (r *Run) endWait(x *extra) {
+	r.disarm(&x.gate)
+	if x.wait != nil {
+		if _, ok := r.tokens[x.wait.Token]; ok {
+			delete(r.tokens, x.wait.Token)
+			r.tree.dropToken(x.wait.Token, r)
+		}
+		x.wait = nil
+	}
+}
+
+// Waiting returns the nodes that wait for a signal, in the order of declaration.
+func (r *Run) Waiting() []Wait {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	return r.waiting()
+}
+
+func (r *Run) waiting() (list []Wait) {
+	if r.st.asleep == 0 {
+		return nil
+	}
+	for _, ref := range r.plan.declared {
+		switch w := r.st.words[ref]; {
+		case statusOf(w) == Suspended:
+			wait := *r.extras[ref].wait
+			if wait.Token == wait.Node {
+				wait.Token = r.path(ref)
+			}
+			wait.Node = r.path(ref)
+			list = append(list, wait)
+		case w&wordDormant != 0:
+			list = append(list, r.extras[ref].comp.child.waiting()...)
+		}
+	}
+	return list
+}
+
+// earlySignals takes the signals of a run that starts anew: they can only be for gates that it has yet to reach.
+func (r *Run) earlySignals() error {
+	if len(r.cfg.signals) == 0 {
+		return nil
+	}
+	r.signals = map[Ref]answer{}
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
+		ref, ok := r.plan.Ref(name)
+		if !ok || !r.plan.facts[ref].is(factGate) {
+			return r.plan.unknownGate(name, nil)
+		}
+		a, err := r.answer(ref, decisionOf(r.cfg.signals[name]))
+		if err != nil {
+			return err
+		}
+		r.signals[ref] = a
+	}
+	return nil
+}
+
+// answers works out what the signals mean, without the lock: labels may be user code. refused are the errors of those that are no
+// choices, in the order of declaration.
+func (r *Run) answers(signals map[Ref]Decision) (answers map[Ref]answer, refused []error) {
+	answers = make(map[Ref]answer, len(signals))
+	for _, ref := range slices.Sorted(maps.Keys(signals)) {
+		a, err := r.answer(ref, signals[ref])
+		if err != nil {
+			refused = append(refused, err)
+			continue
+		}
+		answers[ref] = a
+	}
+	return answers, refused
+}
+
+// waiter finds the run in which a node waits that goes by a path, or under a token of its own, and what it goes by there. It
+// is called for an outermost run. It looks up what the parts of the path name, and not at all runs.
+func (r *Run) waiter(gate string) (*Run, string) {
+	if r.tree == nil || r.waitsUnder(gate) {
+		return r, gate
+	}
+	if in := r.itemsOf(gate); in != nil {
+		return in, gate
+	}
+	for i, c := range []byte(gate) {
+		if c != '/' {
+			continue
+		}
+		in, name := r.tree.nested[gate[:i+1]], gate[i+1:]
+		r.tree.steps++
+		switch {
+		case in == nil || in.concluded:
+		case in.waitsUnder(name):
+			return in, name
+		default:
+			if items := in.itemsOf(name); items != nil {
+				return items, name
+			}
+		}
+	}
+	if in := r.tree.tokens[gate]; len(in) > 0 {
+		return in[0], gate
+	}
+	return r, gate
+}
+
+// itemsOf finds the run of a map's items, if the name is that of one that waits: an item goes by the same name there.
+func (r *Run) itemsOf(name string) *Run {
+	i := strings.LastIndexByte(name, '[')
+	if i < 0 {
+		return nil
+	}
+	ref, ok := r.plan.Ref(name[:i])
+	if !ok {
+		return nil
+	}
+	if x := r.extras[ref]; x != nil {
+		if c := x.atWork(); c != nil && c.items != nil && c.waitsUnder(name) {
+			return c
+		}
+	}
+	return nil
+}
+
+func (r *Run) waitsUnder(gate string) bool {
+	_, err := r.gateOf(gate)
+	return err == nil
+}
+
+// addToken notes that a step of a run waits under a token. One that is the id of its node is found by its path alone.
+func (t *tree) addToken(token string, r *Run) {
+	if t == nil || r.outer == nil {
+		return
+	}
+	if _, is := r.plan.Ref(token); is {
+		return
+	}
+	if t.tokens == nil {
+		t.tokens = map[string][]*Run{}
+	}
+	t.tokens[token] = slices.Insert(t.tokens[token], t.tokenPlace(token, r), r)
+}
+
+// tokenPlace is the place of a run among those in which a step waits under a token, which are in the order of declaration.
+func (t *tree) tokenPlace(token string, r *Run) int {
+	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
+		t.steps++
+		return slices.Compare(x.st.turn.order, y.st.turn.order)
+	})
+	return i
+}
+
+func (t *tree) dropToken(token string, r *Run) {
+	if t == nil || r.outer == nil {
+		return
+	}
+	list := t.tokens[token]
+	for i := t.tokenPlace(token, r); i < len(list); i++ {
+		if list[i] == r { // it is the first, unless another attempt of its composite has not ended
+			t.tokens[token] = slices.Delete(list, i, i+1)
+			break
+		}
+	}
+	if len(t.tokens[token]) == 0 {
+		delete(t.tokens, token)
+	}
+}

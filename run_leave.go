@@ -1,0 +1,234 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown].
+var ErrLeft = errors.New("the run is being left")
+
+// interrupt leaves the run and interrupts what still runs: attempts whose steps return an error are given back. A run that was
+// stopped is not left; what it has left to finish is interrupted.
+func (r *Run) interrupt() {
+	r.control(func(now int64) {
+		if r.pending {
+			r.openUnbegun(now)
+		}
+		r.leave()
+		r.interruptAttempts()
+	})
+}
+
+func (r *Run) interruptAttempts() {
+	if r.st.stopped != CauseNone {
+		if r.stopManner == stopDraining {
+			r.stopManner = stopAsking
+			r.wake(r.now()) // the stop lifts the hold, and what was held goes on
+			r.outdate()
+			r.st.stop(r.st.stopped, r.stopOrigin, stopAsking)
+		}
+		return
+	}
+	for i, w := range r.st.words {
+		ref := Ref(i)
+		if statusOf(w) != Running || w&wordStopping != 0 {
+			continue
+		}
+		step := r.current(ref)
+		switch x := r.extras[ref]; {
+		case w&wordDraining != 0:
+			r.st.askToStop(ref, kindOf(w), Ref(int32(r.st.stopOrigin(ref))))
+		case x != nil && x.atWork() != nil:
+			x.comp.child.interruptAttempts()
+			r.tree.touch(x.comp.child)
+		case step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0:
+			// What the nested run came to is about to be found out.
+		case x == nil || x.timedOut == timeoutNone && !x.left:
+			x = r.extra(ref)
+			x.left = true
+			r.disarm(&x.attempt)
+			r.armGrace(step, x)
+			r.ending = append(r.ending, stopOrder{step, &stopCause{ErrLeft, context.Canceled}})
+		}
+	}
+}
+
+// cutShort reports whether an attempt that was interrupted, because the run is being left, has come to nothing for that reason.
+// What the step has completed is kept, and so is a wait, and a stop of the node that has come meanwhile. A stop that was to let
+// the attempt finish has come too late for that, and stops the node like any other.
+func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
+	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 || c.suspend != nil || c.expand != nil {
+		return false
+	}
+	if r.st.words[step.ref]&wordDraining != 0 {
+		r.st.words[step.ref] |= wordStopping
+		return false
+	}
+	const returned = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
+	if r.st.words[step.ref]&wordAdmitting != 0 {
+		return true // who judges the inputs may have been interrupted, whatever the verdict
+	}
+	// A fallback that fails leaves the cause of the failure before it.
+	return c.Status == Failed && (returned.has(c.Cause) || step.flags&stepFallback != 0) || c.Status == Cancelled
+}
+
+// giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.
+func (r *Run) giveBack(step *Step, x *extra, now int64) {
+	ref := step.ref
+	quiet := r.st.words[ref]&wordAdmitting != 0 || step.flags&stepAgain != 0
+	x.left = false
+	if quiet { // it has not started, or has begun in an earlier life: the number is given again
+		x.reentries++
+		r.reentered = true
+	} else {
+		x.cut++
+	}
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	r.records[ref].active, r.records[ref].end = activeNone, now
+	if err := r.st.requeue(r.st.token(ref), Running); err != nil {
+		r.st.noteBug(err)
+	}
+	if quiet {
+		r.st.hush(ref) // it was to everybody what it is all the time
+	}
+}
+
+// Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
+// returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
+// wait for their next attempt. A guard or merge that does not return within [CancelGrace] is left behind, and its node is named
+// in Result.Abandoned; it is asked again when the run goes on. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
+// is stopped before its last record is written, and one that has no node left to start, ends as usual.
+func (r *Run) Leave() {
+	r.control(func(int64) {
+		if r.pending {
+			r.openUnbegun(r.now())
+		}
+		r.leave()
+	})
+}
+
+// leave keeps the run, and what is nested in it, from starting anything else. A run that was stopped goes on to its end, its
+// cleanup included, and so does what is nested in it. So a run that is being left was not stopped, and the run around it is
+// being left too.
+func (r *Run) leave() {
+	if r.leaving || r.st.stopped != CauseNone {
+		return
+	}
+	r.leaving = true
+	r.st.hold = holdAll
+	r.leaveChecks()
+	r.leaveReturns()
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.leave()
+		c.tree.touch(c)
+	}
+}
+
+// leaveReturns bounds the tests of loops, and whatever else is asked of the host when a nested run has ended, in a run that is being
+// left: it is asked again when the run goes on.
+func (r *Run) leaveReturns() {
+	if !r.nests {
+		return
+	}
+	for ref, x := range r.extras {
+		if x.comp != nil && x.comp.working {
+			r.armReturnGrace(ref, x)
+		}
+	}
+}
+
+func (r *Run) armReturnGrace(ref Ref, x *extra) {
+	step := r.current(ref)
+	if x.grace != nil || step == nil || step.flags&stepFallback != 0 {
+		return
+	}
+	x.grace = r.after(r.cfg.cancelGrace, func(int64) {
+		if r.leaving && r.current(ref) == step && x.comp.working {
+			r.abandonReturn(step, x)
+		}
+	})
+}
+
+// abandonReturn gives up on a worker that looks at what a nested run has come to, and leaves the composite as it was before.
+func (r *Run) abandonReturn(step *Step, x *extra) {
+	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // what the worker finds is of another one
+	x.grace = nil
+	x.comp.working, x.comp.put = false, true
+	r.leftBehind(step.ref)
+	r.dismiss()
+	if r.tree.limit == 1 && r.tree.alone > 0 {
+		r.tree.alone--
+	}
+}
+
+// resumeReturns is the reverse of leaveReturns, for a run that is not left after all.
+func (r *Run) resumeReturns() {
+	if !r.nests {
+		return
+	}
+	for ref, x := range r.extras {
+		switch {
+		case x.comp == nil:
+		case x.comp.put:
+			x.comp.put = false
+			r.st.evaluateInline(ref)
+		case x.comp.working && x.timedOut == timeoutNone && r.st.words[ref]&wordStopping == 0:
+			r.disarm(&x.grace) // a stop gives it its own
+		}
+	}
+}
+
+// stay undoes leave for the run, and for what is nested in it: a stop wins over leaving.
+func (r *Run) stay(now int64) {
+	if !r.leaving {
+		return
+	}
+	r.leaving = false
+	r.resumeChecks()
+	r.resumeReturns()
+	r.st.lift()
+	if r.st.asleep > 0 && r.st.onSuspend == SuspendStop {
+		r.st.hold = holdFresh
+	}
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.stay(now)
+		if c.resting && c.canGoOn() {
+			c.wake(now)
+		}
+		c.tree.touch(c)
+	}
+}
+
+// leaveChecks bounds the checks of a run that is being left. A step is left to finish, since its work would be lost; a check
+// is performed again when the run goes on.
+func (r *Run) leaveChecks() {
+	for ref := range r.checks {
+		r.armCheckGrace(ref)
+	}
+}
+
+// resumeChecks is the reverse of leaveChecks, for a run that is not left after all: nodes whose checks were abandoned are
+// checked again.
+func (r *Run) resumeChecks() {
+	for ref, e := range r.checks {
+		if e.grace != nil && r.st.words[ref]&wordChecking != 0 {
+			if e.grace.Stop() {
+				r.timers--
+			}
+			e.grace = nil
+		}
+	}
+	for _, ref := range r.abandoned {
+		if r.st.words[ref]&wordChecking != 0 && r.checks[ref] == nil {
+			r.st.evaluateInline(ref)
+		}
+	}
+}

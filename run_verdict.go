@@ -1,0 +1,62 @@
+package kahn
+
+// verdict is the status of a run that has ended, as the end step evaluates it.
+type verdict struct {
+	status   RunStatus
+	degraded bool
+	cause    CauseKind // why the whole run was stopped, or CauseEndFailed
+	failed   int       // nodes in status failed, the end node not counted
+}
+
+// EndVerdict, returned by the end node as its output, replaces the status that kahn computed for the run, except that a
+// cancelled run may be called failed but not completed. An end node that returns anything else leaves the computed status
+// alone, and its output is the run's.
+type EndVerdict struct {
+	// Status is RunCompleted or RunFailed. The zero value leaves the computed status.
+	Status RunStatus
+	// Output is the output of the run.
+	Output any
+}
+
+// judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
+func (r *Run) judge() {
+	s := &r.st
+	status, degraded := s.runStatus(r.cfg.statusRule)
+	v := verdict{status: status, degraded: degraded, cause: s.stopped}
+	for i, w := range s.words {
+		if statusOf(w) == Failed && Ref(i) != r.plan.end {
+			v.failed++
+		}
+	}
+	if s.stopped == CauseStoreError {
+		v.status, v.degraded = RunFailed, false // whatever else there is
+	} else if end := r.plan.end; end != noRef && !s.closed {
+		r.judgeEnd(&v, end)
+	}
+	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {
+		v.cause = CauseNone // what stopped the run came too late to decide anything
+	}
+	r.verdict = v
+}
+
+func (r *Run) judgeEnd(v *verdict, end Ref) {
+	if statusOf(r.st.words[end]) != Completed {
+		v.degraded = false
+		if v.status != RunCancelled {
+			v.status, v.cause = RunFailed, CauseEndFailed
+		}
+		return
+	}
+	said, ok := r.endOutput.(EndVerdict)
+	if !ok || said.Status == RunPending || v.status == RunCancelled && said.Status == RunCompleted {
+		return
+	}
+	if said.Status == RunCompleted && v.status != RunCompleted {
+		// The end node answers for what escaped; the run is degraded only by what was handled.
+		v.degraded = r.st.handledFailures()
+	}
+	if said.Status != RunCompleted {
+		v.degraded = false
+	}
+	v.status = said.Status
+}

@@ -1,0 +1,147 @@
+package kahn
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// SkipKind names why a node was skipped. The zero value belongs to nodes that were not.
+type SkipKind uint8
+
+// The kinds of skip.
+const (
+	SkipNone            SkipKind = iota
+	SkipAnnotation               // Node.Disabled
+	SkipWhenGuard                // the guard said no
+	SkipConditionBranch          // every way here was routed past
+	SkipNullPropagation          // a required port has no value
+	SkipUpstreamSkipped          // the inputs were skipped
+	SkipParentFailure            // OnUpstreamFailure is UpstreamSkip
+	SkipRuleUnsatisfied          // the join rule can no longer be satisfied
+	SkipSelf                     // the step returned Skip
+	SkipSuperseded               // nobody needs the result any more
+
+	skipCount
+)
+
+var skipNames = [skipCount]string{
+	"", "annotation", "when_guard", "condition_branch", "null_propagation", "upstream_skipped", "parent_failure",
+	"rule_unsatisfied", "self", "superseded",
+}
+
+// String returns the snake-case name of the kind; [SkipNone] is the empty string.
+func (k SkipKind) String() string { return enumName(skipNames[:], int(k), "SkipKind") }
+
+// MarshalText encodes the kind as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (k SkipKind) MarshalText() ([]byte, error) { return enumText(skipNames[:], int(k), "skip reason") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (k *SkipKind) UnmarshalText(text []byte) error {
+	return enumParse(k, skipNames[:], text, "skip reason")
+}
+
+// SkipReason tells why a node was skipped. Which fields are set depends on the kind. As JSON it is a union tagged by kind,
+// whose members have the names that the comments give.
+type SkipReason struct {
+	Kind SkipKind
+	// Node is the condition of a condition_branch, the source of an upstream_skipped, parent_failure or
+	// null_propagation (empty when no edge feeds the port), and the successor that made a node superseded. In JSON
+	// conditionNodeId, sourceNodeId and by.
+	Node string
+	// Label is the label of the edge that was not taken, for condition_branch; empty if that is a catch edge. In JSON label.
+	Label string
+	// Answer is what the condition answered instead, for condition_branch: its label or labels, separated by ", ", or, if it has none, the
+	// answer as text, shortened to about a kilobyte. It is empty if the condition failed, or if the edge is a catch edge. In JSON answer.
+	Answer string
+	// Port is the required port without a value, for null_propagation. In JSON portId.
+	Port string
+	// Rule is the join rule, for rule_unsatisfied. In JSON rule.
+	Rule string
+	// Expression is the guard's text, for when_guard; "func" for a Go function. In JSON expression.
+	Expression string
+	// Message is the step's own words, for self. In JSON message.
+	Message string
+}
+
+// skipJSON is the form of a SkipReason in JSON. A kind has all its members, empty ones included, and no others.
+type skipJSON struct {
+	Kind       SkipKind `json:"kind"`
+	Condition  *string  `json:"conditionNodeId,omitempty"`
+	Source     *string  `json:"sourceNodeId,omitempty"`
+	By         *string  `json:"by,omitempty"`
+	Label      *string  `json:"label,omitempty"`
+	Answer     *string  `json:"answer,omitempty"`
+	Port       *string  `json:"portId,omitempty"`
+	Rule       *string  `json:"rule,omitempty"`
+	Expression *string  `json:"expression,omitempty"`
+	Message    *string  `json:"message,omitempty"`
+}
+
+// fields pairs the members of the kind with the fields of the reason.
+func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
+	switch j.Kind {
+	case SkipWhenGuard:
+		return map[**string]*string{&j.Expression: &r.Expression}
+	case SkipConditionBranch:
+		return map[**string]*string{&j.Condition: &r.Node, &j.Label: &r.Label, &j.Answer: &r.Answer}
+	case SkipNullPropagation:
+		return map[**string]*string{&j.Source: &r.Node, &j.Port: &r.Port}
+	case SkipUpstreamSkipped, SkipParentFailure:
+		return map[**string]*string{&j.Source: &r.Node}
+	case SkipRuleUnsatisfied:
+		return map[**string]*string{&j.Rule: &r.Rule}
+	case SkipSelf:
+		return map[**string]*string{&j.Message: &r.Message}
+	case SkipSuperseded:
+		return map[**string]*string{&j.By: &r.Node}
+	}
+	return nil
+}
+
+// MarshalJSON encodes the reason. A kind outside the enum is an error that matches [ErrBadValue].
+func (r SkipReason) MarshalJSON() ([]byte, error) {
+	j := skipJSON{Kind: r.Kind}
+	for member, field := range j.fields(&r) {
+		*member = field
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON decodes what MarshalJSON encodes. A kind that is not known is an error that matches [ErrBadValue].
+func (r *SkipReason) UnmarshalJSON(data []byte) error {
+	var j skipJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	*r = SkipReason{Kind: j.Kind}
+	for member, field := range j.fields(r) {
+		if *member != nil {
+			*field = **member
+		}
+	}
+	return nil
+}
+
+// String renders the reason for people, for example `condition_branch(ok? answered "true", not "false")`.
+func (r SkipReason) String() string {
+	if r.Kind == SkipNone {
+		return ""
+	}
+	var parts []string
+	for _, part := range []string{r.Node, r.Port, r.Rule, r.Expression, r.Message} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	switch {
+	case r.Label != "" && r.Answer != "":
+		parts = append(parts, fmt.Sprintf("answered %q, not %q", r.Answer, r.Label))
+	case r.Label != "":
+		parts = append(parts, fmt.Sprintf("not %q", r.Label))
+	}
+	if len(parts) == 0 {
+		return r.Kind.String()
+	}
+	return r.Kind.String() + "(" + strings.Join(parts, " ") + ")"
+}

@@ -1,0 +1,153 @@
+package kahn
+
+// restoreWord restores the state of a node whose join has decided.
+func (s *State) restoreWord(r Ref, n *nodeState) {
+	w := wordDecided
+	for _, f := range []struct {
+		set bool
+		bit uint64
+	}{
+		{n.Reached, wordReached}, {n.Substituted, wordSubstituted}, {n.Propagated, wordPropagated}, {n.Tolerated, wordTolerated},
+		{n.Bypass, wordBypass}, {n.Checking, wordChecking},
+	} {
+		if f.set {
+			w |= f.bit
+		}
+	}
+	if s.settledAt != nil {
+		s.settledAt[r], s.decidedAt[r] = n.Settled, n.Decided
+		s.clock = max(s.clock, n.Settled, n.Decided)
+	}
+	if !n.Status.Terminal() {
+		s.words[r] = w | uint64(uint32(n.Started))
+		return
+	}
+	arg := uint64(noEdge)
+	switch {
+	case n.Status == Skipped && n.By > 0:
+		arg = uint64(n.By - 1)
+		if n.Skip != SkipNullPropagation {
+			arg = uint64(s.plan.in.row(r)[n.By-1])
+		}
+	case n.Status == Completed || n.Status == Failed && !n.Propagated:
+		arg = 0
+	case n.Origin != "":
+		if o, ok := s.plan.Ref(n.Origin); ok {
+			arg = uint64(uint32(o))
+		}
+	}
+	w |= uint64(n.Status)<<statusShift | uint64(n.Cause)<<kindShift | uint64(n.Skip)<<kindShift | arg
+	if n.Status == Completed && n.Tolerated {
+		s.tolerated++ // see settle
+	}
+	if f := &s.plan.facts[r]; f.router >= 0 {
+		for _, label := range n.Labels {
+			if id, ok := s.plan.routers[f.router].byLabel[label]; ok {
+				s.taken[f.labels+id] = true
+			}
+		}
+	}
+	s.words[r] = w
+	s.count(r, n.Status, w)
+}
+
+// rebuild works out from the restored words everything that follows from them, in place of begin: the counts of nodes that
+// have not decided, the queues, and, if the graph has changed, what is ready now. In Waves mode the first tier with something
+// left to do goes on if the run was in it, else it starts.
+func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
+	for _, r := range s.plan.disabled {
+		if s.words[r]&wordDecided == 0 {
+			s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
+		}
+	}
+	for r := range s.words {
+		if !statusOf(s.words[r]).Terminal() {
+			continue
+		}
+		if s.settledAt != nil && s.settledAt[r] == 0 {
+			s.clock++
+			s.settledAt[r] = s.clock
+		}
+		s.visit(Ref(r))
+	}
+	s.late = nil // what failed before the snapshot has had its effect
+	for i, r := range restored {
+		w := s.words[r]
+		switch {
+		case statusOf(w).Terminal():
+		case w&wordChecking != 0:
+			s.busy++
+			s.evaluateInline(r)
+		case nodes[i].Status == Suspended:
+			s.words[r] |= uint64(Suspended) << statusShift
+			s.fallAsleep()
+			s.host.beganToWait(r)
+		case nodes[i].Inside != nil && nodes[i].Status == Running:
+			s.continueComposite(r, &nodes[i])
+		case s.host.keeps(r): // its step is called again, and has started before
+			s.makeReady(r)
+			s.hush(r)
+		default:
+			if n := &nodes[i]; n.Started > 0 && n.Attempts == 0 && s.plan.facts[r].is(factAdmit) {
+				s.words[r] |= wordAdmitting // its inputs were being judged
+			}
+			s.makeReady(r)
+		}
+	}
+	if s.mode == Waves {
+		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.plan.tiers)-1) {
+			if !inWave {
+				s.logWave(s.tier, 1)
+			}
+			if !s.openTier() {
+				s.advance()
+			}
+		}
+		return
+	}
+	if len(s.plan.tiers) < 2 {
+		return
+	}
+	for r := range Ref(s.plan.tiers[1]) {
+		if r != s.plan.end {
+			s.touch(r)
+		}
+	}
+	s.cascade()
+	s.maybeEnd()
+}
+
+// continueComposite makes a composite run whose nested run goes on: the attempt is the one that it was in.
+func (s *State) continueComposite(r Ref, n *nodeState) {
+	s.words[r] |= wordRunning | wordReached
+	if n.Cause != CauseNone || n.Draining {
+		flag, origin := wordStopping, noRef
+		if n.Draining {
+			flag = wordDraining
+		}
+		if o, ok := s.plan.Ref(n.Origin); ok {
+			origin = o
+		}
+		s.setStop(r, flag, n.Cause, origin)
+	}
+	if n.Dormant {
+		s.words[r] |= wordDormant
+		s.fallAsleep()
+		return
+	}
+	s.busy++
+	if !s.plan.facts[r].is(factInline) { // an item, which holds a slot of its map while it does not wait
+		s.running++
+		s.acquire(r)
+	}
+}
+
+// firstOpenTier is the lowest tier with a node that is not terminal.
+func (s *State) firstOpenTier() int32 {
+	for r, w := range s.words {
+		if !statusOf(w).Terminal() {
+			return s.plan.facts[r].tier
+		}
+	}
+	return int32(len(s.plan.tiers) - 1)
+}
