@@ -209,6 +209,9 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	x := r.extra(ref)
 	x.saved, x.left, r.nests = e.state, false, true
 	r.disarm(&x.grace)
+	if r.single != nil && r.single.interrupted == step {
+		r.single.interrupted = nil // it has returned
+	}
 	for _, name := range e.plan.lacks {
 		for o := r; o != nil && !o.plan.declaresGroup(name); o = o.outer {
 			if !slices.Contains(o.lends, name) {

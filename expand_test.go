@@ -556,6 +556,44 @@ func TestExpandGoesOn(t *testing.T) {
 		}
 		r.count(kahn.EventNodeStarted, "E", 2) // the second time when what is inside goes on
 	})
+	for _, limit := range []int{0, 1, 2} {
+		inBubble(t, fmt.Sprintf("a step that is interrupted returns its graph, limit %d", limit), func(t *testing.T) {
+			g := graph(kahn.Node{ID: "E", Priority: 1}, after("B"), subgraph("S", graph(after("x"), kahn.Node{ID: "c", Cleanup: true})))
+			step := func(ctx context.Context, s *kahn.Step) (any, error) {
+				if s.Path() == "E" {
+					time.Sleep(10 * ms)
+					return nil, kahn.Expand(xyz(), nil, "state")
+				}
+				return takes(10*ms)(ctx, s)
+			}
+			rn, rec := new(kahn.Runner), newRecorder()
+			run, err := rn.Start(t.Context(), g, step, kahn.Limit(limit), kahn.OnEvent(rec.add))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * ms)
+			if err := run.CancelNode("S"); err != nil { // its cleanup is not left
+				t.Error(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = rn.Shutdown(ctx)
+			select {
+			case <-run.Done():
+			case <-time.After(time.Second):
+				t.Fatalf("it has not ended\n%s", eventText(rec.all()))
+			}
+			res, err := run.Wait()
+			r := trial{res, t, err, rec.all()}
+			checkEvents(t, g, res, r.events)
+			r = r.resume(g, step, nil, kahn.Limit(limit))
+			r.expect("E:ok B:ok S:C", "cancelled")
+			r.count(kahn.EventNodeCompleted, "S/c", 1)
+			if n := r.node("E"); n.Attempts != 1 {
+				t.Errorf("E is %+v", n)
+			}
+		})
+	}
 	inBubble(t, "what has ended", func(t *testing.T) {
 		p := &planner{graphs: expansions{"E": xyz()}}
 		g := graph(after("E"), gate("B", "E"))
