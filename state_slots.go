@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"iter"
+	"math"
 	"time"
 )
 
@@ -26,26 +27,49 @@ type rates struct {
 
 // line is where the nodes of a run wait that lack a slot or a token of a group.
 type line struct {
-	*slots         // nil: no limit
+	*slots                       // nil: no limit
+	queues [queueCount]lineQueue // by whether their nodes need a token: those that do hold back only one another while there is none
+}
+
+// lineQueue is a part of the nodes of a line.
+type lineQueue struct {
 	nodes  []int32 // schedule positions, a binary heap; nodes that were stopped are passed over
 	listed bool    // the run is in waiting
+}
+
+// The queues of a line.
+const (
+	needSlot = iota
+	needToken
+
+	queueCount
+)
+
+// queueFor returns the queue of nodes that need a token, or of those that do not. Without a rate none does.
+func (x *line) queueFor(token bool) int {
+	if token && (x.bucket != nil || x.share != nil && x.share.bucket != nil) {
+		return needToken
+	}
+	return needSlot
 }
 
 // slots are the slots and the tokens of a group, a key or a whole run. In a tree of runs those of keys, of the whole run, and of
 // groups that nested runs refer to, are common.
 type slots struct {
-	limit   int // 0 means no limit
-	used    int
-	bucket  *bucket   // nil without a rate
-	share   *share    // what other runs of a Runner have a share in, or nil
-	claim   *claim    // of the run on that, or nil
-	waiting []waiting // lines that are not empty, or were not
+	limit    int // 0 means no limit
+	used     int
+	bucket   *bucket               // nil without a rate
+	share    *share                // what other runs of a Runner have a share in, or nil
+	claim    *claim                // of the run on that, or nil
+	waiting  [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
+	arrivals uint64
 	appointment
 }
 
 type waiting struct {
-	s *State
-	g int32
+	s       *State
+	g       int32
+	arrival uint64
 }
 
 // makeLimits makes the lines of a run. Those that a tree has in common are replaced by shareGroups.
@@ -125,15 +149,17 @@ func (s *State) hurry() {
 	defer s.limits.lockPool()()
 	for g := range s.limits.groups {
 		x := &s.limits.groups[g]
-		if len(x.nodes) == 0 {
+		if len(x.queues[needSlot].nodes)+len(x.queues[needToken].nodes) == 0 {
 			continue
 		}
-		for _, pos := range x.nodes {
-			if statusOf(s.words[s.at[pos]]) == Ready {
-				s.ready.Insert(int(pos))
+		for i := range x.queues {
+			for _, pos := range x.queues[i].nodes {
+				if statusOf(s.words[s.at[pos]]) == Ready {
+					s.ready.Insert(int(pos))
+				}
 			}
+			x.queues[i].nodes = nil
 		}
-		x.nodes = nil
 		s.offer(int32(g)) // to other runs: this one gives up its turn
 	}
 }
@@ -148,11 +174,7 @@ func (s *State) acquire(r Ref) bool {
 	token := s.takesToken(r)
 	for g := range s.lines(r) {
 		if x := &l.groups[g]; s.lacks(x.slots, token) {
-			x.push(s.pos[r])
-			if !x.listed {
-				x.listed = true
-				x.waiting = append(x.waiting, waiting{s, g})
-			}
+			s.enqueue(g, x.queueFor(token), s.pos[r])
 			s.passOn(r)
 			return false
 		}
@@ -273,36 +295,59 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.mu.Unlock
 }
 
+// enqueue puts a node, by its position, into a queue of a line.
+func (s *State) enqueue(g int32, of int, pos int32) {
+	x := &s.limits.groups[g]
+	q := &x.queues[of]
+	q.push(pos)
+	if !q.listed {
+		q.listed = true
+		x.arrivals++
+		x.waiting[of] = append(x.waiting[of], waiting{s, g, x.arrivals})
+	}
+}
+
 // offer makes the best node contend again that waits in the line of a group from which something can be had: of this run, else
 // of the one that has waited longest.
 func (s *State) offer(g int32) {
 	x := s.limits.groups[g].slots
-	if x == nil || s.offerOwn(g) != lineEmpty {
+	if x == nil || s.offerOwn(g) == lineMoved {
 		return
 	}
-	if x.offer() == nil && x.share != nil && len(x.waiting) == 0 {
+	if x.offer() == nil && x.share != nil && len(x.waiting[needSlot])+len(x.waiting[needToken]) == 0 {
 		x.share.drop(x)
 	}
 }
 
 // offer makes the best node contend again of the run that has waited longest. It returns the state of that run, nil if there is
-// none.
+// none. Those that need a slot alone are asked last where a token is lacking: it is their need that a claim on a share has to say.
 func (x *slots) offer() *State {
-	for len(x.waiting) > 0 {
-		w := x.waiting[0]
-		switch w.s.offerOwn(w.g) {
+	tokens := true // that there is none is not known
+	for {
+		of := needSlot
+		if w := x.waiting; tokens && len(w[needToken]) > 0 && (len(w[needSlot]) == 0 || w[needToken][0].arrival < w[needSlot][0].arrival) {
+			of = needToken
+		}
+		if len(x.waiting[of]) == 0 {
+			return nil
+		}
+		w := x.waiting[of][0]
+		switch w.s.offerQueue(w.g, of) {
 		case lineMoved:
 			if r := w.s.turn.run; r != nil {
 				r.tree.touch(r)
 			}
 			return w.s
 		case lineStuck:
-			return nil
+			if of == needSlot {
+				return nil
+			}
+			tokens = false
+		case lineEmpty:
+			w.s.limits.groups[w.g].queues[of].listed = false
+			x.waiting[of] = x.waiting[of][1:]
 		}
-		w.s.limits.groups[w.g].listed = false
-		x.waiting = x.waiting[1:]
 	}
-	return nil
 }
 
 // lineState is the answer to an offer.
@@ -316,20 +361,43 @@ const (
 
 // offerOwn is offer for the nodes of this run.
 func (s *State) offerOwn(g int32) lineState {
-	x := &s.limits.groups[g]
-	for len(x.nodes) > 0 {
-		r := s.at[x.nodes[0]]
-		waits := statusOf(s.words[r]) == Ready
-		if waits && s.lacks(x.slots, s.takesToken(r)) {
-			return lineStuck
-		}
-		pos := x.pop()
-		if waits {
-			s.ready.Insert(int(pos))
+	stuck := lineEmpty
+	if s.first(g, needToken) < s.first(g, needSlot) {
+		if stuck = s.offerQueue(g, needToken); stuck == lineMoved {
 			return lineMoved
 		}
 	}
-	return lineEmpty
+	if state := s.offerQueue(g, needSlot); state != lineEmpty {
+		return state
+	}
+	return stuck
+}
+
+// first returns the position of the best node that waits in a queue, one behind all nodes if there is none.
+func (s *State) first(g int32, of int) int32 {
+	q := &s.limits.groups[g].queues[of]
+	for len(q.nodes) > 0 {
+		if statusOf(s.words[s.at[q.nodes[0]]]) == Ready {
+			return q.nodes[0]
+		}
+		q.pop() // it was stopped
+	}
+	return math.MaxInt32
+}
+
+// offerQueue is offerOwn for one queue of the line.
+func (s *State) offerQueue(g int32, of int) lineState {
+	x := &s.limits.groups[g]
+	pos := s.first(g, of)
+	switch {
+	case pos == math.MaxInt32:
+		return lineEmpty
+	case s.lacks(x.slots, s.takesToken(s.at[pos])):
+		return lineStuck
+	}
+	x.queues[of].pop()
+	s.ready.Insert(int(pos))
+	return lineMoved
 }
 
 // Advance tells the State what time it is since the beginning of the run, for rates alone: tokens that have fallen due by now go to
@@ -375,7 +443,7 @@ func (s *State) nextToken() (due int64, ok bool) {
 	return 0, false
 }
 
-func (x *line) push(pos int32) {
+func (x *lineQueue) push(pos int32) {
 	x.nodes = append(x.nodes, pos)
 	for i := len(x.nodes) - 1; i > 0; {
 		parent := (i - 1) / 2
@@ -387,7 +455,7 @@ func (x *line) push(pos int32) {
 	}
 }
 
-func (x *line) pop() int32 {
+func (x *lineQueue) pop() int32 {
 	top, last := x.nodes[0], len(x.nodes)-1
 	x.nodes[0] = x.nodes[last]
 	x.nodes = x.nodes[:last]
@@ -414,9 +482,11 @@ func (s *State) waitsForSlot() bool {
 		return true
 	}
 	for i := range s.limits.groups {
-		for _, pos := range s.limits.groups[i].nodes {
-			if w := s.words[s.at[pos]]; statusOf(w) == Ready && (s.hold == holdNothing || s.hold == holdFresh && w&wordCount != 0) {
-				return true
+		for _, q := range s.limits.groups[i].queues {
+			for _, pos := range q.nodes {
+				if w := s.words[s.at[pos]]; statusOf(w) == Ready && (s.hold == holdNothing || s.hold == holdFresh && w&wordCount != 0) {
+					return true
+				}
 			}
 		}
 	}
