@@ -91,7 +91,11 @@ func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Gra
 				return in, n.ID + item + "/" + prefix, id, ok
 			}
 			at := strings.LastIndexByte(path, '/') + 1
-			return nil, path[:at], path[at:], true
+			prefix, id = path[:at], path[at:]
+			if base, _, isItem := strings.Cut(id, "["); isItem && c.nodes[above+prefix+base] != nil {
+				id = base
+			}
+			return nil, prefix, id, true
 		}
 	}
 	return nil, "", "", false
