@@ -222,3 +222,43 @@ func ExampleState() {
 	// c aborted
 	// failed
 }
+
+// The plan of a model is known only when its step has run. The step puts the plan into the state: if the run is left, or its process
+// dies, while the plan is performed, the step is called again and does not ask the model for another one.
+func ExampleExpand() {
+	plan := func(_ context.Context, s *kahn.Step) (any, error) {
+		tasks, known := s.SavedState().([]string)
+		if !known {
+			tasks = []string{"search", "read", "write"} // what the model says
+		}
+		g := new(kahn.Graph)
+		for i, task := range tasks {
+			n := kahn.Node{ID: task, Kind: "task"}
+			if i > 0 {
+				n.After = tasks[i-1 : i]
+			}
+			g.Add(n)
+		}
+		return nil, kahn.Expand(g, map[string]any{"goal": "a report"}, tasks)
+	}
+	steps := kahn.Mux{"plan": plan, "task": func(_ context.Context, s *kahn.Step) (any, error) {
+		goal, _ := s.Root("goal")
+		return fmt.Sprint(s.Path(), " for ", goal), nil
+	}}
+	g := new(kahn.Graph).Add(kahn.Node{ID: "agent", Kind: "plan"}, kahn.Node{ID: "publish", Kind: "task", After: []string{"agent"}})
+	res, err := kahn.Execute(context.Background(), g, steps.Step, kahn.Kinds(steps))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	agent, _ := res.Node("agent")
+	for n := range agent.Sub.Nodes() {
+		fmt.Println(n.ID, n.Status)
+	}
+	fmt.Println(agent.Output)
+	// Output:
+	// search completed
+	// read completed
+	// write completed
+	// agent/write for a report
+}
