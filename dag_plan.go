@@ -471,3 +471,7 @@ func (p *Plan) Portable() error {
 	}
 	return ps.err()
 }
+
+func (e *edge) arc() arc {
+	return arc{to: e.to, facts: uint32(e.flags) | uint32(max(e.label, 0))<<arcBits}
+}

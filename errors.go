@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // The texts of this package's errors do not name the package: many of them stand in the middle of another one, and whoever prints
@@ -442,4 +443,59 @@ func newPanicError(v any) *PanicError {
 		v = bounded(err)
 	}
 	return foreign.NewPanicError(v)
+}
+
+// instead is the part of a message that names what could have been written: the nearest of the choices, and all of them as far as
+// people read.
+func instead(written string, choices []string) string {
+	const most = 20
+	var b strings.Builder
+	if meant, ok := nearest.Name(written, choices); ok {
+		b.WriteString("; did you mean " + quoteID(meant) + "?")
+	}
+	for i, choice := range choices {
+		switch i {
+		case 0:
+			b.WriteString(" (there is ")
+		case most:
+			fmt.Fprintf(&b, " and %d more)", len(choices)-most)
+			return b.String()
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteID(choice))
+	}
+	if len(choices) == 0 {
+		return " (there are none)"
+	}
+	b.WriteByte(')')
+	return b.String()
+}
+
+// maxCompared bounds how many names are compared with one that is not known: a message is not worth more time.
+const maxCompared = 10_000
+
+// didYouMean is the end of a message about a name that is none of the choices: a suggestion, if one of them is near.
+func didYouMean(name string, choices []string) string {
+	if meant, ok := nearest.Name(name, choices); ok {
+		return "; did you mean " + quoteID(meant) + "?"
+	}
+	return ""
+}
+
+// quoteList renders names in a message, the first of them if they are many.
+func quoteList(names []string) string {
+	const most = 20
+	var b strings.Builder
+	for i, name := range names {
+		switch {
+		case i == most:
+			fmt.Fprintf(&b, ", and %d more", len(names)-most)
+			return b.String()
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteID(name))
+	}
+	return b.String()
 }

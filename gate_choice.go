@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // ErrChoice answers a signal for a gate that does not offer the answer as a choice. The error is a [*ChoiceError].
@@ -31,31 +29,6 @@ func (e *ChoiceError) Error() string {
 
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
-
-// didYouMean is the end of a message about a name that is none of the choices: a suggestion, if one of them is near.
-func didYouMean(name string, choices []string) string {
-	if meant, ok := nearest.Name(name, choices); ok {
-		return "; did you mean " + quoteID(meant) + "?"
-	}
-	return ""
-}
-
-// quoteList renders names in a message, the first of them if they are many.
-func quoteList(names []string) string {
-	const most = 20
-	var b strings.Builder
-	for i, name := range names {
-		switch {
-		case i == most:
-			fmt.Fprintf(&b, ", and %d more", len(names)-most)
-			return b.String()
-		case i > 0:
-			b.WriteString(", ")
-		}
-		b.WriteString(quoteID(name))
-	}
-	return b.String()
-}
 
 // choices are the answers that are expected of a gate or a condition: the declared ones, else the labels of its out-edges, and
 // where one of these is in an alias class all words of both classes. Nil: any. A choice need not have an edge: it takes no

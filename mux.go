@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // Mux dispatches on the Kind of a node. Its Step method is the StepFunc of a host whose graphs are data:
@@ -121,9 +119,6 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// maxCompared bounds how many names are compared with one that is not known: a message is not worth more time.
-const maxCompared = 10_000
-
 // choose lists the names of the nodes, in the order of declaration, that a name could have meant, after a prefix.
 func (p *Plan) choose(prefix string, could func(Ref) bool) (names []string) {
 	for _, r := range p.declared {
@@ -154,31 +149,4 @@ func (p *Plan) unknownNode(path string) error {
 func (p *Plan) unknownGate(name string, waits func(Ref) bool) error {
 	gates := p.choose("", func(r Ref) bool { return p.facts[r].is(factGate) || waits != nil && waits(r) })
 	return fmt.Errorf("%w: %s%s", ErrUnknownGate, quoteID(name), instead(name, gates))
-}
-
-// instead is the part of a message that names what could have been written: the nearest of the choices, and all of them as far as
-// people read.
-func instead(written string, choices []string) string {
-	const most = 20
-	var b strings.Builder
-	if meant, ok := nearest.Name(written, choices); ok {
-		b.WriteString("; did you mean " + quoteID(meant) + "?")
-	}
-	for i, choice := range choices {
-		switch i {
-		case 0:
-			b.WriteString(" (there is ")
-		case most:
-			fmt.Fprintf(&b, " and %d more)", len(choices)-most)
-			return b.String()
-		default:
-			b.WriteString(", ")
-		}
-		b.WriteString(quoteID(choice))
-	}
-	if len(choices) == 0 {
-		return " (there are none)"
-	}
-	b.WriteByte(')')
-	return b.String()
 }

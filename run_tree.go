@@ -349,3 +349,20 @@ func (r *Run) enter() {
 	}
 	s.tree, s.limits.active = r.tree, true
 }
+
+// hurries reports whether a run around this one is being stopped.
+func (r *Run) hurries() bool {
+	for o := r.outer; o != nil; o = o.outer {
+		if o.st.stopped != CauseNone {
+			return true
+		}
+	}
+	return false
+}
+
+// contends has the tree look again at a run of which a node contends for a slot.
+func (r *Run) contends() {
+	if r.st.turn.run != nil {
+		r.tree.touch(r)
+	}
+}

@@ -362,3 +362,6 @@ func (r *Run) leavePool() {
 	}
 	r.pooled, r.heard = nil, nil
 }
+
+// claims reports whether the run has to wait for what it shares with others, and has it wait.
+func (r *Run) claims(x *slots, token bool) bool { return x.share.lacks(r.outermost(), x, token) }

@@ -75,7 +75,7 @@ type State struct {
 	logged  bool
 	noted   bool       // logged or observed
 	obs     *observers // nil until a signal is asked for
-	host    *Run       // that drives the State, or nil
+	host    host       // that drives the State, or nil
 	rule    StatusRule // for the RunStatusSignal of a State without a host
 
 	badNodes   int // failed, aborted or cancelled nodes
@@ -84,6 +84,17 @@ type State struct {
 	staleCount int
 	bug        error // a transition that the table does not know, see check
 	visits     int64 // edges and members of groups visited, to show that the work is linear
+}
+
+// host is a Run, as the State that it drives sees it. All of it is called with the lock held.
+type host interface {
+	status() RunStatus
+	hurries() bool                    // a run around it is being stopped
+	beganToWait(r Ref)                // a node waits for a signal
+	endedWait()                       // one has ceased to
+	keeps(r Ref) bool                 // the node's step was called in an earlier life and is called again in the same attempt
+	claims(x *slots, token bool) bool // its Runner has no slot or token of x for it now
+	contends()                        // a node contends again for a slot
 }
 
 // Token names one attempt of one node, or with Attempt 0 its check. An outcome is accepted only with the current token of

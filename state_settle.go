@@ -444,10 +444,6 @@ func (s *State) skipBits(r Ref, w uint64) uint64 {
 	return uint64(SkipUpstreamSkipped)<<kindShift | w&wordBypass | firstN
 }
 
-func (e *edge) arc() arc {
-	return arc{to: e.to, facts: uint32(e.flags) | uint32(max(e.label, 0))<<arcBits}
-}
-
 // upstream names, for a node that its predecessors keep from running, the kind of cause and one origin, as far as they are
 // known now: of the failed predecessors the first one in the order of declaration, cancelled ones last.
 func (s *State) upstream(r Ref) (CauseKind, Ref) {
@@ -679,4 +675,46 @@ func (s *State) overrule(r Ref, own bool) {
 	s.origins = nil // what was final is not
 	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
+}
+
+// onBranch has the last word on a node with side edges, all of whose edges are resolved, that its join would skip or run
+// with defaults. It looks back at the in-edges once. Another way in may save the node from being skipped if none of its
+// routers was asked; and there are no defaults for a branch that was not taken.
+func (s *State) onBranch(r Ref, f *facts, d decision) decision {
+	var path, side, spare, always uint8 // the classes of the edges, by what these are to the node
+	asked := false
+	for _, i := range s.plan.in.row(r) {
+		e := &s.plan.edges[i]
+		if e.DataOnly {
+			continue
+		}
+		class, bypass := s.class(e.from, e.arc())
+		if e.isRouting() && (statusOf(s.words[e.from]) != Skipped || bypass) {
+			asked = true
+		}
+		if class == seenN && bypass && f.mode == SkipSatisfy {
+			class = seenS
+		}
+		switch {
+		case e.standing == standsBy:
+			side |= class
+		case e.standing == standsSpare:
+			spare |= class
+		case e.flags&arcAlways != 0:
+			always |= class
+		default:
+			path |= class
+		}
+	}
+	if asked {
+		side, spare = side|spare, 0
+	}
+	switch {
+	case d == decideSubstitute && side&seenF != 0 && (path|spare|always)&seenF == 0 && (path|spare)&seenS == 0:
+		return decideSkip
+	case d == decideSkip && f.join == AllSucceeded && f.mode != SkipStrict && spare&seenS != 0,
+		d == decideSkip && f.join == Boundary && spare&(seenS|seenF) != 0:
+		return decideReady
+	}
+	return d
 }

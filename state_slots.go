@@ -120,7 +120,7 @@ func (s *State) lacks(x *slots, token bool) bool {
 		}
 		return true
 	}
-	return x.share != nil && !s.hurries() && x.share.lacks(s.host.outermost(), x, token)
+	return x.share != nil && !s.hurries() && s.host.claims(x, token)
 }
 
 // takesToken reports whether the start of a ready node is the start of a step that has to wait for a token.
@@ -131,17 +131,7 @@ func (s *State) takesToken(r Ref) bool {
 // hurries reports whether the run, or one around it, is being stopped. What still starts then, cleanup nodes and the end node, takes
 // no token and waits for no slot that other runs hold: how long the run takes to stop is bounded by its own options.
 func (s *State) hurries() bool {
-	if s.stopped != CauseNone {
-		return true
-	}
-	if s.host != nil {
-		for r := s.host.outer; r != nil; r = r.outer {
-			if r.st.stopped != CauseNone {
-				return true
-			}
-		}
-	}
-	return false
+	return s.stopped != CauseNone || s.host != nil && s.host.hurries()
 }
 
 // hurry makes all nodes contend that wait in line, once the run hurries.
@@ -334,8 +324,8 @@ func (x *slots) offer() *State {
 		w := x.waiting[of][0]
 		switch w.s.offerQueue(w.g, of) {
 		case lineMoved:
-			if r := w.s.turn.run; r != nil {
-				r.tree.touch(r)
+			if w.s.host != nil {
+				w.s.host.contends()
 			}
 			return w.s
 		case lineStuck:
