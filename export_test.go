@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-func init() { panicOnBug = true }
+func init() { verifying = true }
 
 // EdgeVisits counts the edges that a run has visited.
 func (s *State) EdgeVisits() int64 { return s.visits }
@@ -105,8 +105,8 @@ func SharedConfig() any { return byDefault }
 
 // TolerateBugs lets transitions that are not in the table be warnings, as they are outside of tests, until it is undone.
 func TolerateBugs() (undo func()) {
-	panicOnBug = false
-	return func() { panicOnBug = true }
+	verifying = false
+	return func() { verifying = true }
 }
 
 // Shared tells what the runs of the Runner hold of what they share: slots in use, claims that wait, and keys that are known once

@@ -386,6 +386,9 @@ func (s *State) slotFree() bool {
 }
 
 func (s *State) start(r Ref) Task {
+	if verifying && s.words[r]&wordAdmitting == 0 {
+		s.check(r, Running)
+	}
 	was := s.words[r]
 	w := was&^wordStatus | wordRunning
 	w++ // the attempt
@@ -443,6 +446,9 @@ func (s *State) nextPlain() (Ref, bool) {
 	if w&(wordPlain|wordSubstituted|wordCount) != wordPlain {
 		s.ready.Insert(i)
 		return noRef, false
+	}
+	if verifying {
+		s.check(r, Running)
 	}
 	s.words[r] = w&^wordStatus | wordRunning | 1
 	s.log(r, w, Running)

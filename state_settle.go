@@ -42,8 +42,9 @@ func (s *State) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check holds every transition against the table. One that is not in it is a defect of this package: tests panic, a run
-// goes on and reports it.
+// check holds a transition against the table. One that is not in it is a defect of this package: tests panic, a run goes on and
+// reports it. Transitions that happen for every node are checked in tests alone, see verifying. Two things are no transitions: a
+// word that is restored, and overrule, which takes back what a store could not write.
 func (s *State) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -54,7 +55,7 @@ func (s *State) check(r Ref, to Status) {
 }
 
 func (s *State) noteBug(err error) {
-	if panicOnBug {
+	if verifying {
 		panic(err)
 	}
 	if s.bug == nil {
@@ -62,8 +63,8 @@ func (s *State) noteBug(err error) {
 	}
 }
 
-// panicOnBug is set by the package's own tests.
-var panicOnBug bool
+// verifying is set by the package's own tests: every transition is checked, and one that the table does not know panics.
+var verifying bool
 
 func (s *State) setStatus(r Ref, to Status) {
 	w := s.words[r]
@@ -377,6 +378,9 @@ func (s *State) blocked(r Ref) {
 }
 
 func (s *State) makeReady(r Ref) {
+	if verifying {
+		s.check(r, Ready)
+	}
 	was := s.words[r]
 	w := was
 	if w&wordDecided == 0 {
@@ -610,6 +614,9 @@ func (s *State) settle(t Token, out Outcome) error {
 
 // complete is settle for a plain node that has completed.
 func (s *State) complete(r Ref) {
+	if verifying {
+		s.check(r, Completed)
+	}
 	s.busy--
 	s.running--
 	if s.mode == Waves || s.noted || s.settledAt != nil || s.limits.active {
