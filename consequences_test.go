@@ -473,6 +473,36 @@ func statusAfterStoreError(t *testing.T, last string) {
 	}
 }
 
+// TestWavesAfterStoreError: a wave that had settled, and whose last node was not written, is open again when the run fails with its
+// store. It is announced once that it has ended, as are those after it.
+func TestWavesAfterStoreError(t *testing.T) {
+	for _, last := range []string{"A", "B", "Z", ""} {
+		inBubble(t, fmt.Sprintf("the end of %q is not written", last), func(t *testing.T) {
+			broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+				if last != "" && c.Completed.Node == last {
+					return kahn.ErrFenced
+				}
+				return nil
+			}}
+			for _, end := range []kahn.Node{{ID: "Z", Kind: kahn.KindEnd}, after("Z", "B")} {
+				r := try(t, graph(after("A"), after("B", "A"), end), takes(ms), kahn.WithStore(broken), kahn.RunID("ending by "+end.Kind), kahn.Waves)
+				if want := map[bool]kahn.RunStatus{false: kahn.RunFailed, true: kahn.RunCompleted}[last == ""]; r.Status != want || len(r.Warnings) > 0 {
+					t.Errorf("it is %v, %v", r.Status, r.Warnings)
+				}
+				var told []string
+				for _, e := range r.events {
+					if w, ok := e.Payload.(kahn.Wave); ok {
+						told = append(told, fmt.Sprint(w.Tier))
+					}
+				}
+				if got := strings.Join(told, " "); got != "0 0 1 1 2 2" {
+					t.Errorf("waves %s\n%s", got, eventText(r.events))
+				}
+			}
+		})
+	}
+}
+
 // TestChosenBranchAfterResume: a branch that was chosen before the run was left is the branch that is taken after.
 func TestChosenBranchAfterResume(t *testing.T) {
 	for _, label := range []string{"left", "right"} {

@@ -499,18 +499,13 @@ func (s *State) maybeEnd() {
 // resolved. It is called when the current tier has settled.
 func (s *State) advance() {
 	last := int32(len(s.plan.tiers) - 2)
-	for s.pending == 0 {
+	for s.pending == 0 && s.tier <= last { // the last tier completes once
 		if s.tier >= 0 {
 			s.logWave(s.tier, -1)
 		}
-		if s.tier == last {
-			s.tier++ // so that the last tier completes once
+		if s.tier++; s.tier > last {
 			return
 		}
-		if s.tier > last {
-			return
-		}
-		s.tier++
 		if s.enterTier() {
 			return
 		}
@@ -680,6 +675,9 @@ func (s *State) overrule(r Ref, own bool) {
 	}
 	s.badNodes++
 	s.origins = nil // what was final is not
+	if t := s.plan.facts[r].tier; s.mode == Waves && t < s.tier {
+		s.tier, s.pending = t, 0 // that it had settled was not written either
+	}
 	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
 }
