@@ -495,6 +495,16 @@ func TestScenarioGroupsInside(t *testing.T) {
 			n.Do = always(errStep)
 			return n
 		}()}, "x:X M:F M[0]:F M[1]:F"},
+		{"inside of a map's items", []kahn.Node{in(fails("f")), func() kahn.Node {
+			n := mapped("M", numbers(2), kahn.Map{ToleratedCount: 2})
+			n.Sub = graph(in(slow("x")), slow("y"))
+			return n
+		}()}, "f:F M:ok M[0]:F M[0]/x:X M[0]/y:ok M[1]:F M[1]/x:X M[1]/y:ok"},
+		{"from inside of a map's item", []kahn.Node{in(slow("x")), func() kahn.Node {
+			n := mapped("M", numbers(1), kahn.Map{ToleratedCount: 1})
+			n.Sub = graph(in(fails("f")))
+			return n
+		}()}, "x:X M:ok M[0]:F M[0]/f:F"},
 		{"a map that is stopped", []kahn.Node{in(fails("f")), func() kahn.Node {
 			n := in(mapped("M", numbers(2), kahn.Map{}))
 			n.Do = takes(20 * ms)
