@@ -85,7 +85,10 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		return nil, false, err
 	}
 	cfg.performs = step != nil
-	r := &Run{plan: p, step: step, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable, done: make(chan struct{})}
+	r := &Run{
+		runGiven:   runGiven{plan: p, step: step, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable},
+		runOutcome: runOutcome{done: make(chan struct{})},
+	}
 	if t := r.cfg.test; t != nil {
 		if err := t.validate(p); err != nil {
 			return nil, false, err

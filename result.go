@@ -91,7 +91,7 @@ type NodeResult struct {
 // performed is the run that the result is of, or for the zero value one without nodes.
 func (r *Result) performed() *Run {
 	if r.run == nil {
-		return &Run{plan: &Plan{end: noRef}}
+		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}}
 	}
 	return r.run
 }

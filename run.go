@@ -16,99 +16,135 @@ type Run struct {
 	// scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical section
 	// and performs that itself; for what else is ready it starts one more worker, which does the same.
 
-	plan  *Plan           // immutable, as are step, ctx, base, cfg and start
-	step  StepFunc        // wrapped in the middleware
-	ctx   context.Context // the caller's
-	base  context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
-	cfg   *config
-	start time.Time
+	runGiven         // what the run performs
+	st         State // the lock, and every decision
+	runNodes         // what it keeps of each node
+	runReports       // its events
+	runNest          // its place among runs nested in one another
+	runCrew          // its goroutines and timers
+	runStops         // its stops
+	runRest          // gates, signals, rest
+	runOutcome       // what comes of it
+	runIdentity
+}
 
-	wrapped bool // step is wrapped and performs the nodes' own Do too; immutable
+// runGiven is what a run performs, and how. It is fixed when the run begins, but for base, which the caller's context may replace.
+type runGiven struct {
+	plan    *Plan
+	step    StepFunc        // wrapped in the middleware
+	ctx     context.Context // the caller's
+	base    context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
+	cfg     *config
+	start   time.Time
+	wrapped bool         // step is wrapped and performs the nodes' own Do too
+	mayEnd  bool         // the caller's context may end
+	careful bool         // something beside the result decides what becomes of an attempt
+	unheld  bool         // started by Execute, so nobody can signal it: suspending ends the run
+	epoch   int          // 1, and one more with each redrive
+	from    *restoration // what it is to go on with, until it is opened
+}
 
-	st      State // the lock, and every decision
+// runNodes is what a run keeps of its nodes.
+type runNodes struct {
 	records []record
 	extras  map[Ref]*extra
-	log     *eventLog // nil if nobody listens; immutable, and recorder is of use only with it; the outermost run's
+	checks  map[Ref]*evaluation // that workers perform
+	slips   map[Ref]error       // see noteSlip
+	slipped atomic.Bool         // there was one; not guarded
+}
 
+// runReports is how a run's events are recorded.
+type runReports struct {
+	log      *eventLog // nil if nobody listens; immutable, and recorder is of use only with it; the outermost run's
 	recorder recorder
+	scope    *eventScope // nil without a log
 	task     *trace.Task // in the execution trace; nil without the option RuntimeTrace
+}
 
-	// A run with composites, and the runs nested in it, form a tree. They have one lock, one log and one clock.
+// runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
+// log and one clock.
+type runNest struct {
 	tree       *tree          // nil for a run without composites that is not nested
 	outer      *Run           // nil for a run that is not nested
 	within     *Step          // the attempt of the composite that the run is a part of
 	prefix     string         // of the paths of the run's nodes
-	scope      *eventScope    // nil without a log
 	keys       string         // of their keys in the store, see key
 	began      int64          // ns since start, which is the outermost run's
 	bound      int64          // when the run's time is up, ns since start, which may be before it; 0 means never
 	remaining  int64          // the longest path of the tree that remains after the run
 	stoppedBy  CauseKind      // what the composite was stopped for, if it was
-	single     *single        // nil but for runs with one slot; the outermost run's
 	items      *items         // of a map, of whose items this is the run
 	iteration  int            // of a loop, from 1, of which this is the run; else 0
 	previous   any            // the output of the iteration before
 	touched    bool           // see tree
-	unwritten  int            // ready nodes, and nested runs that have ended, that wait for their store
-	left       bool           // concluded, and its goroutines have returned
 	nests      bool           // some node is a composite, or has been expanded
 	rootInputs map[string]any // of the run of a graph that a node was expanded into, never nil then
 	lends      []string       // groups that graphs around this one declare, and only graphs inside of expanded nodes name
+}
 
-	workers         int  // goroutines in work, abandoned ones not counted
-	alone           int  // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, or the order would be chance
-	starting        bool // one of them has not taken its first task yet: it will look for more
-	timers          int  // callbacks that are armed or running
-	ended           int64
-	concluded       bool                // every node is terminal, the verdict is in
-	checks          map[Ref]*evaluation // that workers perform
-	abandoned       []Ref
-	abandonedInside []string      // the paths of those in nested runs
-	ending          []stopOrder   // attempts whose contexts end when the lock is released
-	done            chan struct{} // closed when concluded, workers and timers are 0
+// runCrew is who works for a run.
+type runCrew struct {
+	workers   int      // goroutines in work, abandoned ones not counted
+	alone     int      // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, or the order would be chance
+	starting  bool     // one of them has not taken its first task yet: it will look for more
+	timers    int      // callbacks that are armed or running
+	single    *single  // nil but for runs with one slot; the outermost run's
+	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
+	durable   *durable // the outermost run's; nil without a store
+	pooled    []*slots // what the run shares with others of its Runner; the outermost run's
+	heard     []*claim // turns that have come and were not used yet; the outermost run's
+	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
+	tokenAt   int64    // when it falls due
+}
 
-	followed   bool                     // the end of the caller's context is going to stop the run
-	unfollow   func() bool              // ends that, until it was called; of the outermost run
-	unfollowed atomic.Bool              // nothing more comes of it
-	deadline   *alarm                   // of the run
-	pooled     []*slots                 // what the run shares with others of its Runner; the outermost run's
-	heard      []*claim                 // turns that have come and were not used yet; the outermost run's
-	tokenDue   *alarm                   // for the next token that a node waits for; the outermost run's
-	tokenAt    int64                    // when it falls due
-	stopCauses map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
-	stopManner stopManner               // of the first stop
-	stopOrigin Ref                      // the node that it goes back to, or noRef
-	cancelled  bool                     // Cancel was called or the caller's context ended
-	asked      *Request                 // of the first who asked for a stop, nil if nobody did; the outermost run's
-	redrivenBy *Request                 // of who asked for the redrive that began the epoch, if there was one; the outermost run's
-	verdict    verdict
-	endOutput  any
+// runStops is what is known of the stops of a run.
+type runStops struct {
+	followed     bool                     // the end of the caller's context is going to stop the run
+	unfollow     func() bool              // ends that, until it was called; of the outermost run
+	unfollowed   atomic.Bool              // nothing more comes of it
+	deadline     *alarm                   // of the run
+	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
+	stopManner   stopManner               // of the first stop
+	stopOrigin   Ref                      // the node that it goes back to, or noRef
+	cancelled    bool                     // Cancel was called or the caller's context ended
+	asked        *Request                 // of the first who asked for a stop, nil if nobody did; the outermost run's
+	redrivenBy   *Request                 // of who asked for the redrive that began the epoch, if there was one; the outermost run's
+	ending       []stopOrder              // attempts whose contexts end when the lock is released
+	failedGroups []groupFailure           // of those that stop their members, each once: see groupFailed
+}
 
-	mayEnd    bool           // the caller's context may end; fixed when the run begins
-	careful   bool           // something beside the result has a say in what an attempt comes to; fixed when the run begins
-	epoch     int            // 1, and one more with each redrive
-	unheld    bool           // the caller has no hold of the Run: when it is suspended that is its end
+// runRest is what a run that waits, rests or is being left has to know.
+type runRest struct {
 	leaving   bool           // Leave was called
 	resting   bool           // suspended, nothing left to do
 	pending   bool           // the Runner has not let it begin
 	opened    bool           // it has begun, or was announced in order to end
-	from      *restoration   // what it is to go on with, until it is opened
 	waits     waits          // of the outermost run
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet
-	durable   *durable       // the outermost run's; nil without a store
-	warnings  []error
-	warned    map[*router]bool // of the outermost run: the conditions, anywhere, of whose answers it has warned
-	slips     map[Ref]error    // see noteSlip
-	slipped   atomic.Bool      // there was one; not guarded
+}
 
-	failedGroups []groupFailure // of those that stop their members, each once: see groupFailed
+// runOutcome is what comes of a run.
+type runOutcome struct {
+	ended           int64
+	concluded       bool // every node is terminal, the verdict is in
+	left            bool // concluded, and its goroutines have returned
+	verdict         verdict
+	endOutput       any
+	abandoned       []Ref
+	abandonedInside []string // the paths of those in nested runs
+	warnings        []error
+	warned          map[*router]bool // of the outermost run: the conditions, anywhere, of whose answers it has warned
+	done            chan struct{}    // closed when concluded, workers and timers are 0
+	result          *Result
+	resMu           sync.Mutex // guards result
+}
 
+// runIdentity is what a run goes by.
+type runIdentity struct {
 	idOnce, traceOnce sync.Once
 	id, trace         string
-	result            *Result
-	resMu             sync.Mutex // guards result
 }
 
 // prepare makes what a run that has not begun needs to be looked at, and to be cancelled.

@@ -78,10 +78,10 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
-	c := &Run{
-		plan: p, step: r.step, wrapped: r.wrapped, careful: r.careful, mayEnd: r.mayEnd, epoch: r.epoch, ctx: r.ctx, base: r.base, cfg: r.tree.config(), start: r.start, log: r.log,
-		single: r.single, tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref), nests: p.composite,
-	}
+	c := &Run{runGiven: r.runGiven}
+	c.plan, c.cfg, c.unheld, c.from = p, r.tree.config(), false, nil
+	c.log, c.single = r.log, r.single
+	c.runNest = runNest{tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref), nests: p.composite}
 	c.limitTo(step)
 	c.st.turn.order = append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)
 	return c
