@@ -445,20 +445,21 @@ func (x *lineQueue) push(pos int32) {
 	}
 }
 
-func (x *lineQueue) pop() int32 {
-	top, last := x.nodes[0], len(x.nodes)-1
+// pop drops the first node.
+func (x *lineQueue) pop() {
+	last := len(x.nodes) - 1
 	x.nodes[0] = x.nodes[last]
 	x.nodes = x.nodes[:last]
 	for i := 0; ; {
 		child := 2*i + 1
 		if child >= last {
-			return top
+			return
 		}
 		if child+1 < last && x.nodes[child+1] < x.nodes[child] {
 			child++
 		}
 		if x.nodes[i] <= x.nodes[child] {
-			return top
+			return
 		}
 		x.nodes[child], x.nodes[i] = x.nodes[i], x.nodes[child]
 		i = child
