@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Hash identifies the graph for snapshots: the hex SHA-256 of all that has a say in what a run of it comes to. It covers
+// Hash identifies the graph for snapshots: the hex SHA-256 of everything that decides the result of a run. It covers
 // nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of
 // Go functions, which cannot be compared. It leaves out what only says when and how often things are done: Retry, Timeout,
 // OverallTimeout, Priority, Estimate, Groups, Key and the Pause of a loop; and the Choices of a condition and the Outputs of a node, which are for Compile.
@@ -24,7 +24,7 @@ func (p *Plan) Hash() string {
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
 	}
-	// User code may end the goroutine, and so there is no lock: who comes at the same time works the same out.
+	// User code may end the goroutine, so there is no lock: concurrent callers compute the same hash.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}
@@ -112,7 +112,7 @@ func (p *Plan) hashNode(ref Ref) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// hashedForm is a field by its JSON form, or by its type if it has none. What a value makes of itself is user code.
+// hashedForm is a field by its JSON form, or by its type if it has none. MarshalJSON is user code.
 func hashedForm(v reflect.Value) (text string) {
 	if v.Kind() == reflect.Func {
 		return "func"

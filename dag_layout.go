@@ -29,7 +29,7 @@ func (c *compiler) number() {
 		p.declared[i], p.decl[r] = r, int32(i)
 		p.nodes[r] = c.g.nodes[i]
 		if l := c.lowered[int32(i)]; l != nil {
-			l.plant(p, r)
+			l.install(p, r)
 		}
 		p.names[r] = p.nodes[r].ID
 		p.slashed = p.slashed || strings.Contains(p.names[r], "/")

@@ -251,7 +251,7 @@ func (c *compiler) nestItems(r Ref) {
 	}
 }
 
-// nestGroups sees to it that the groups which nested graphs name are declared by this one, or by one around it.
+// nestGroups checks that every group named in a nested graph is declared by this graph or by one around it.
 func (c *compiler) nestGroups(declared map[string]int32) {
 	p := c.p
 	if !p.composite {

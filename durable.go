@@ -59,7 +59,7 @@ type transaction struct {
 	err    error
 }
 
-// outdate has the record of a composite replaced, or that of the run itself, with the next commit.
+// outdate marks the record of the run, or of the composite that it performs, to be written again with the next commit.
 func (r *Run) outdate() {
 	d := r.durable
 	switch {
@@ -72,7 +72,7 @@ func (r *Run) outdate() {
 	}
 }
 
-// outdated has the record of a node replaced with the next commit.
+// outdated marks the record of a node to be written again with the next commit.
 func (r *Run) outdated(ref Ref) {
 	d := r.durable
 	if d == nil {
@@ -175,7 +175,7 @@ func (r *Run) storeFailed(err error) {
 		c.st.parks, c.st.closed = false, true
 	}
 	for _, tx := range lost {
-		r.lose(tx, err)
+		r.rollback(tx, err)
 	}
 	if d.renewal != nil {
 		d.renewal.Stop()
@@ -202,19 +202,19 @@ func (r *Run) storeFailed(err error) {
 	r.flush(now)
 }
 
-// lose makes of what a transaction was to write something that has not happened.
-func (r *Run) lose(tx *transaction, err error) {
+// rollback undoes the nodes of a transaction that was not written.
+func (r *Run) rollback(tx *transaction, err error) {
 	if tx.start != nil {
 		tx.err = err
 		close(tx.done)
 		at := tx.places[0]
-		at.run.records[at.ref].attempts-- // it was not begun
+		at.run.records[at.ref].attempts-- // the attempt never began
 		return
 	}
 	for _, at := range tx.ready {
 		at.run.unwritten--
 	}
-	if c := tx.ended; c != nil { // it has come to something else
+	if c := tx.ended; c != nil { // the nested run fails instead
 		c.outer.unwritten--
 		c.stoppedBy = CauseStoreError
 		c.lost(err)

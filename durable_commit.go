@@ -187,7 +187,7 @@ func (d *durable) changeStatus(r *Run, status RunStatus) {
 	d.pushCommit(r, tx)
 }
 
-// commitPending sees to it that somebody writes what is in the outbox.
+// commitPending starts the committer if there is something to write and no committer runs.
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// The texts of this package's errors do not name the package: many of them stand in the middle of another one, and whoever prints
+// The texts of this package's errors do not name the package: many of them are parts of other texts, and the program that prints
 // an error knows where it comes from.
 
 // Errors of Compile, each wrapped with the names of the nodes concerned. A [*GraphError] joins them.
@@ -68,7 +68,7 @@ var (
 	// ErrCallAborted is what a step returns when the call behind it was aborted by somebody else: nobody asked the engine
 	// to stop the node. The node is cancelled with [CauseExternal].
 	ErrCallAborted = errors.New("call aborted externally")
-	// ErrNoLog answers who wants to read the events of a run that keeps none.
+	// ErrNoLog is returned by Run.Events if the run keeps no events.
 	ErrNoLog = errors.New("the run keeps no events")
 	// ErrUnknownGate answers a signal for something that does not wait for one.
 	ErrUnknownGate = errors.New("unknown gate")

@@ -128,7 +128,7 @@ type RunStatusChanged struct {
 
 // RunRecovered is the payload of run.recovered: the run goes on after a crash. What was shown after event From, which may be
 // deltas and logs and what store errors did, has no part in the run any more, and its ids are given again; what was kept and not
-// shown any more is a gap to whoever reads on.
+// shown any more is a gap for a reader that goes on.
 type RunRecovered struct {
 	From uint64 // the id of the last event before the crash that was kept
 }

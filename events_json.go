@@ -400,7 +400,7 @@ func listOf(names []string) *[]string {
 	return &names
 }
 
-// messageOf renders an error, bounded: one that was decoded has been bounded by who encoded it.
+// messageOf renders an error, bounded. A decoded error was bounded when it was encoded.
 func messageOf(err error) string {
 	if e, ok := err.(decodedError); ok {
 		return string(e)

@@ -164,7 +164,7 @@ func (b *block) scope(i int) *eventScope {
 	return b.run.scope
 }
 
-// end returns what an observer is told of: the node that the entry ended, and the payload of its end.
+// end returns what observers of node ends get: the node that the entry ended, and the payload of its end.
 func (b *block) end(i int) (r *Run, ref Ref, arg any, ok bool) {
 	l := &b.lines[i]
 	if !l.kind.endsNode() {

@@ -10,8 +10,8 @@ import (
 // maxExpansions bounds how deep nodes may be expanded within one another.
 const maxExpansions = 32
 
-// Expand, returned by a step, makes its node a sub-graph: the graph is performed by a nested run, and the node comes to what that
-// comes to, as with Node.Sub. Events, paths, limits, signals and stops are those of a sub-graph, too. The node's OutputSchema,
+// Expand, returned by a step, makes its node a sub-graph: the graph is performed by a nested run, whose result is that of
+// the node, as with Node.Sub. Events, paths, limits, signals and stops are those of a sub-graph, too. The node's OutputSchema,
 // moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout span the step and the
 // run. What the step held, its slots of the run, of groups and of keys, is free before the nested run begins, but for the item of a
 // map, which counts against Map.Limit until it has ended.
@@ -185,7 +185,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// again is what an attempt comes to whose step was called for the graph that it had returned before: it fails unless it has.
+// again is the result of an attempt whose step was called for the graph that it had returned in an earlier life: anything else is a
+// failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -196,7 +197,7 @@ func (w *worker) again(c conclusion) conclusion {
 // expandedRun makes the run of a graph that a step has returned, with the lock held.
 func (r *Run) expandedRun(step *Step, x *expansion) *Run {
 	if root := r.outermost(); root.tree == nil {
-		root.plant()
+		root.makeTree()
 	}
 	c := r.subRun(step, x.plan)
 	c.rootInputs = x.inputs

@@ -18,7 +18,7 @@ type Evaluator interface {
 // Expression is a text that an [Evaluator] has read. It is kept in the Plan and may be evaluated by any number of runs at
 // once.
 type Expression interface {
-	// Evaluate returns the value of the expression, for a guard whatever [Truthy] makes of it. The View is of the node that
+	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View is of the node that
 	// looks, and shows nothing but its ancestors. The context has the values of the run's and a deadline of a second; it
 	// does not end with the run, since a cleanup node's guard is evaluated in a stopping one.
 	Evaluate(ctx context.Context, v View) (any, error)
@@ -42,8 +42,8 @@ func evaluate(e Expression, v View) (any, error) {
 	return e.Evaluate(ctx, v)
 }
 
-// Truthy reports whether a value counts as true where a guard is asked: false, null, zero, the empty string, empty
-// collections and the string "false", which is what a template makes of false, do not.
+// Truthy reports whether a guard whose expression has this value lets its node run. False, null, zero, the empty string, empty
+// collections and the string "false", into which templates turn false, do not.
 func Truthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -123,8 +123,8 @@ func (c *compiler) checkText(n *Node, checker fieldChecker, p *Plan, r Ref) {
 	}
 }
 
-// plant puts the functions and contracts into the plan.
-func (l *lowered) plant(p *Plan, r Ref) {
+// install puts the functions and contracts into the plan.
+func (l *lowered) install(p *Plan, r Ref) {
 	n := p.node(r)
 	if l.when != nil {
 		n.When = l.when

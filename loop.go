@@ -85,7 +85,7 @@ func (l *Loop) check(n *Node, bad func(kind error, format string, args ...any)) 
 	}
 }
 
-// again makes of a loop's test what says whether there is to be another iteration.
+// again returns the loop's test as a predicate: true means iterate once more.
 func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	switch {
 	case l.While != nil:
@@ -111,9 +111,9 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	return c
 }
 
-// iterations is what the iterations of a loop have come to so far, all but the current one.
+// iterations is the result of a loop's iterations so far, the current one left out.
 type iterations struct {
-	degraded bool  // some iteration was
+	degraded bool  // some iteration was degraded
 	last     any   // the output of the last one
 	all      []any // those of all, if they are to be collected
 }
@@ -128,8 +128,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration is what a loop comes to by the run of an iteration that has ended. If there is to be another one more is true,
-// and so far what it goes on from.
+// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If the loop iterates once more, more is true,
+// and soFar is what it goes on from.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)
@@ -227,7 +227,7 @@ type pause struct {
 	next   int            // the number of the iteration to come
 	due    int64          // when it begins, ns since the run's start
 	failed []groupFailure // the groups whose members were stopped, in the attempt so far
-	over   bool           // it was interrupted: a worker is to find out what that makes of the loop
+	over   bool           // it was interrupted: a worker concludes the loop
 }
 
 // awaitIteration arms the alarm for the next iteration of a loop that pauses.

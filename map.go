@@ -13,8 +13,8 @@ import (
 )
 
 // Map performs a node once for each item of a list: its Do, or the host's step function, or a nested run of its Sub. The
-// items are independent of one another: all are performed, whatever becomes of some. The node's output is an []any of what
-// they came to, in the order of the list.
+// items are independent of one another: all are performed, even if some of them fail. The node's output is an []any of their
+// outputs, in the order of the list.
 //
 // A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; its parameters and upstream values are those of the
 // node, and the item and the index are parameters too, named "item" and "index". A nested run has them as root inputs. The
@@ -295,7 +295,7 @@ func (r *Run) itemFailed(ref Ref, abortRun bool) {
 	}
 }
 
-// ofItems is what a map comes to by the run of its items.
+// ofItems returns the conclusion of a map after the run of its items has ended.
 func (w *worker) ofItems(c *Run) conclusion {
 	x := c.items
 	if kind := c.stoppedBy; kind != CauseNone && c.verdict.status != RunCompleted {

@@ -19,8 +19,8 @@ import (
 // which is no input of the node, and what it returns is not kept. The zero value keeps everything in memory.
 //
 // The single flight is not that of golang.org/x/sync/singleflight: its DoChan, which a waiter can leave when its context ends,
-// calls on a goroutine of its own, on which a panic ends the process and after a Goexit nobody who waits is ever told; and all
-// share the error of the one that called, who may have been cancelled or have run out of its own time.
+// calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting; and all waiters share the
+// error of the caller, which may have been cancelled or timed out.
 type Memo struct {
 	// Cache keeps the outputs. Nil: a map in memory that grows with every output.
 	Cache Cache
@@ -63,7 +63,7 @@ func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
 		return perform()
 	}
 	for {
-		f, first := m.board(key)
+		f, first := m.join(key)
 		if first {
 			return m.fly(s, key, f, perform)
 		}
@@ -78,9 +78,9 @@ func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
 	}
 }
 
-// board returns the flight for a key, and whether the caller is the one to fly. It comes before the cache is asked: whoever is
-// told that there is no output is the only one to make it.
-func (m *Memo) board(key string) (*flight, bool) {
+// join returns the flight for a key, and whether the caller leads it. Join before asking the cache: then only the leader can find
+// that there is no output, and makes it.
+func (m *Memo) join(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f, ok := m.flights[key]; ok {

@@ -41,11 +41,11 @@ type Test struct {
 	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
 	// composites are real then, and the nodes inside of composites are looked at one by one. Default: [MissingReal].
 	OnMissing OnMissing
-	// Assertions are judged when the run is over, or suspended, in this order. They do not change what the run came to.
+	// Assertions are judged when the run is over, or suspended, in this order. They do not change the outcome of the run.
 	Assertions []Assertion
 }
 
-// Mock is what a node comes to in test mode: a Value, an Err, or what Do says. The zero Mock completes the node with a null
+// Mock is the result of a node in test mode: a Value, an Err, or what Do returns. The zero Mock completes the node with a null
 // output. At most one of the fields may be set; the rest of the graph sees what it would see of a step. The value of a
 // condition or a gate is the label of its branch. One that is none of the choices of a [Gate] is an error before the run, a
 // [*ChoiceError] that matches [ErrBadOption].
@@ -148,8 +148,8 @@ type testMode struct {
 	unjudged *Result            // a copy without it
 }
 
-// complete makes the Test of a Result, once. Assertions are user code and may wait for the run that they judge: who comes meanwhile
-// waits as long as the grace, and gets the Result without it then.
+// complete makes the Test of a Result, once. Assertions are user code and may wait for the run that they judge: concurrent callers
+// wait as long as the grace, and then get the Result without its Test.
 func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	t.mu.Lock()
 	judged, first := t.judged, t.judged == nil
@@ -175,7 +175,7 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	}
 }
 
-// double is what test mode makes of the node, or nodes, of one path.
+// double tells how test mode treats the node, or nodes, of one path.
 type double struct {
 	path     string
 	role     TestOutcome // what the node is once it was performed

@@ -109,7 +109,7 @@ func Assert(node, want string, check func(NodeResult) error) Assertion {
 	return a
 }
 
-// describe says in a few words what a node came to.
+// describe says in a few words how a node ended.
 func describe(n NodeResult) error {
 	switch {
 	case n.Status == Skipped:

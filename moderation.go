@@ -175,7 +175,7 @@ func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptRes
 	return attemptResult{err: &ContractError{Phase: phase, Violations: violations}, kind: kind}
 }
 
-// refused publishes what a judge had to say, unless the attempt has timed out meanwhile, which then is what it came to.
+// refused records a judge's refusal, unless the attempt has timed out meanwhile: then that is its result.
 func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	r.stepEvent(step, kind, func(x *extra) any {
 		if x.timedOut != timeoutNone {

@@ -343,9 +343,9 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// Retain bounds how many events a run keeps for [Run.Events]: the last n, and 0 means none. Readers that come too
-// late for an event are told. Default: all of them. What a sink has not seen yet is kept in any case, and what Execute runs
-// is kept for sinks alone.
+// Retain bounds how many events a run keeps for [Run.Events]: the last n, and 0 means none. A reader that asks for
+// an older event gets a gap error. Default: all of them. Events that a sink has not seen yet are always kept; Execute keeps
+// events for sinks alone.
 func Retain(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {

@@ -45,7 +45,7 @@ type Result struct {
 	err error
 }
 
-// NodeResult is what one node came to.
+// NodeResult is the result of one node.
 type NodeResult struct {
 	ID     string
 	Kind   string
@@ -80,7 +80,7 @@ type NodeResult struct {
 	Decision *Decision
 	// GuardErr is why the guard could not decide.
 	GuardErr error
-	// Sub is what the nested run of a composite came to, the last one if there were several: nil for any other node, and for a
+	// Sub is the Result of a composite's nested run, of the last one if there were several: nil for any other node, and for a
 	// composite that was not begun. The ids and origins in it are those of the nested graph. A node that was expanded is a composite,
 	// see [Expand]; one that had ended when the run went on from a file, or from a store, has none: its graph is not known.
 	Sub *Result

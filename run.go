@@ -159,7 +159,7 @@ func (r *Run) prepare(x *restoration) {
 		r.single.note()
 	}
 	if r.nests = r.plan.composite; r.nests {
-		r.plant()
+		r.makeTree()
 	}
 	r.joinPool()
 	r.records = make([]record, len(r.plan.names))

@@ -285,7 +285,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	return delay, 0
 }
 
-// settle makes a node terminal with what its attempt came to, and reacts to its failure. It is called with the lock held.
+// settle makes a node terminal with the conclusion of its attempt, and reacts to its failure. It is called with the lock held.
 func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]

@@ -4,7 +4,7 @@ import (
 	"errors"
 )
 
-// wantsFallback reports whether the node's fallback has a say: not for a node that was stopped, nor when its time is up, nor
+// wantsFallback reports whether the node's fallback is called: not for a node that was stopped, nor when its time is up, nor
 // for inputs that were refused.
 func (r *Run) wantsFallback(ref Ref) bool {
 	x := r.extras[ref]

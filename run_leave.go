@@ -43,7 +43,7 @@ func (r *Run) interruptAttempts() {
 			x.comp.child.interruptAttempts()
 			r.tree.touch(x.comp.child)
 		case step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0:
-			// What the nested run came to is about to be found out.
+			// A worker is about to conclude the composite.
 		case x == nil || x.timedOut == timeoutNone && !x.left:
 			x = r.extra(ref)
 			x.left = true
@@ -54,7 +54,7 @@ func (r *Run) interruptAttempts() {
 	}
 }
 
-// cutShort reports whether an attempt that was interrupted, because the run is being left, has come to nothing for that reason.
+// cutShort reports whether an attempt that was interrupted, because the run is being left, has no result for that reason.
 // What the step has completed is kept, and so is a wait, and a stop of the node that has come meanwhile. A stop that was to let
 // the attempt finish has come too late for that, and stops the node like any other.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
@@ -67,7 +67,7 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	}
 	const returned = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
 	if r.st.words[step.ref]&wordAdmitting != 0 {
-		return true // who judges the inputs may have been interrupted, whatever the verdict
+		return true // the judge of the inputs may have been interrupted, whatever its verdict
 	}
 	// A fallback that fails leaves the cause of the failure before it.
 	return c.Status == Failed && (returned.has(c.Cause) || step.flags&stepFallback != 0) || c.Status == Cancelled
@@ -154,7 +154,7 @@ func (r *Run) armReturnGrace(ref Ref, x *extra) {
 	})
 }
 
-// abandonReturn gives up on a worker that looks at what a nested run has come to, and leaves the composite as it was before.
+// abandonReturn gives up on a worker that concludes a composite, and leaves the composite as it was before.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // what the worker finds is of another one
 	x.grace = nil

@@ -7,7 +7,7 @@ import (
 // composite is what a run keeps of a composite node, from its start on, and of a node that has been expanded.
 type composite struct {
 	child   *Run // the current, or the last, of the runs that perform it; nil for a loop that pauses since an earlier life
-	working bool // a worker looks at what the child came to
+	working bool // a worker concludes the composite: its nested run has ended
 	put     bool // that was given up because the run is being left: somebody is to look again
 
 	before iterations // of a loop
@@ -113,7 +113,7 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	c.began = now
 	r.flush(now) // the start of the composite comes before what happens inside
 	r.timers++   // until the child's goroutines have returned
-	r.furnish(c)
+	r.setUp(c)
 	if r.leaving {
 		c.leave()
 	}
@@ -127,8 +127,8 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	c.tree.queue(&c.st)
 }
 
-// furnish gives a nested run what it needs to begin, with the lock held.
-func (r *Run) furnish(c *Run) {
+// setUp prepares a nested run to begin, with the lock held.
+func (r *Run) setUp(c *Run) {
 	c.st.init(c.plan, c.cfg)
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c
@@ -146,7 +146,7 @@ func (r *Run) furnish(c *Run) {
 	c.enter()
 }
 
-// childEnded is called when everything in a nested run is terminal. What it came to is found out by a worker, since that
+// childEnded is called when everything in a nested run is terminal. A worker concludes the composite, since that
 // may take user code.
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
@@ -161,7 +161,7 @@ func (r *Run) childEnded(c *Run) {
 // returnTo queues the composite of a nested run that has ended.
 func (r *Run) returnTo() { r.outer.returnedTo(r.within.ref) }
 
-// returnedTo queues a composite for a worker that finds out what it came to.
+// returnedTo queues a composite for a worker that concludes it.
 func (r *Run) returnedTo(ref Ref) {
 	r.st.evaluateInline(ref)
 	r.tree.touch(r)
@@ -216,7 +216,7 @@ func (w *worker) returned() bool {
 	return w.finishAs(c, attemptResult{}, true)
 }
 
-// ofChild is what a composite comes to by the run of its sub-graph.
+// ofChild returns the conclusion of a composite after the run of its sub-graph has ended.
 func (w *worker) ofChild(c *Run) conclusion {
 	v := &c.verdict
 	if v.status == RunCompleted && c.st.allSkipped() {

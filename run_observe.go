@@ -17,7 +17,7 @@ import (
 func (r *Run) State() *State { return &r.st }
 
 // WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns it. No status
-// that the node comes to after the call is missed, however briefly.
+// that the node enters after the call is missed, however briefly.
 //
 // The error matches [ErrNoContext], [ErrUnknownNode], [ErrTransition] if the node is terminal in another status and so will never get there,
 // or [ErrFinished] if the run has ended without the node being terminal; or it is the cause of ctx's end. The status
@@ -89,13 +89,13 @@ func (r *Run) reached(ref Ref, status Status, want uint32) (Status, error) {
 	return status, fmt.Errorf("%w: no such status to wait for", ErrBadValue)
 }
 
-// waiter waits for one node to come to one of some statuses.
+// waiter waits for one node to enter one of some statuses.
 type waiter struct {
 	want uint32 // a bit for each status; 0 for the terminal ones
 	got  chan Status
 }
 
-// note is told every status that the node comes to, and reports whether the wait is over.
+// note gets every status that the node enters, and reports whether the wait is over.
 func (w *waiter) note(status Status) bool {
 	if w.want&(1<<status) == 0 && !status.Terminal() {
 		return false
@@ -181,7 +181,7 @@ func (w *watcher) note(r Ref) {
 	}
 }
 
-// bringSignals sees to it that what was noted reaches the signals' scope: on a goroutine of its own, since effects are user
+// bringSignals has what was noted published to the signals' scope: on a goroutine of its own, since effects are user
 // code, which may be slow or end its goroutine. It is called with the lock held.
 func (r *Run) bringSignals() {
 	o := r.st.obs

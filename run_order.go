@@ -10,7 +10,7 @@ import (
 
 // single is what a run with one slot has besides, common to its tree. In it nothing is left to chance that can be ordered:
 //
-//   - Timers of equal time go off in any order. So whoever takes the lock, a worker that reports or a timer, rings all alarms
+//   - Timers of equal time go off in any order. So every holder of the lock, a worker that reports or a timer, rings all alarms
 //     that are due first: those of equal time in the order of arming, and all of them before what a step does at that time.
 //   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: else it would be chance what
 //     comes first.

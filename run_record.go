@@ -81,7 +81,7 @@ type extra struct {
 	memoized  bool      // the output is that of an earlier run
 	reentries int32     // how often the step was entered again in the same attempt
 	left      bool      // the current attempt was interrupted because the run is being left
-	cut       int32     // attempts that came to nothing for that reason: they do not count
+	cut       int32     // attempts without a result for that reason: they do not count
 
 	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }

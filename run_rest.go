@@ -112,7 +112,7 @@ func (r *Run) restInside() {
 }
 
 // restAll brings all that is nested in a run to rest that is being left: nothing in it is at work. What was stopped was not held
-// before, and is now: an item that comes to rest gives its slot back, which nobody is to take any more.
+// before, and is now: an item that comes to rest gives its slot back, and nothing may take that any more.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return

@@ -85,7 +85,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	}
 	r.wake(r.now())
 	r.stay(r.now())
-	r.outdate() // so that whoever goes on with the run stops it too
+	r.outdate() // the next life of the run stops it, too
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
 			r.stopCauses = map[CauseKind]*stopCause{}
@@ -229,7 +229,7 @@ func (r *Run) endings() []stopOrder {
 	return ending
 }
 
-// halt sees to it that an attempt that was asked to stop does so in time: by its grace, or, if nested runs perform it, by
+// halt bounds the time that an attempt that was asked to stop may take: by its grace, or, if nested runs perform it, by
 // stopping these, which keep to the grace themselves.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {

@@ -11,7 +11,7 @@ import (
 // hold and composites do not, and the list of runs that a critical section has touched. Only a run whose plan has
 // composites has one. All of it is guarded by the common lock.
 //
-// With one slot the order of everything is determined. Three rules make it so: whoever may take something takes the first of
+// With one slot the order of everything is determined. Three rules make it so: a worker that may take something takes the first of
 // the whole tree, not of its own run; what needs no slot comes before what does; and while a worker evaluates something
 // without a slot, nobody takes anything. So what happens next is a function of the state of the tree alone, and which worker
 // comes first has no say in it.
@@ -101,7 +101,7 @@ func (t *tree) attend(now int64) {
 	}
 }
 
-// pass sees to it, in a tree with one slot, that the first of all that can be done is being done.
+// pass starts, in a tree with one slot, the first of all that can be done.
 func (t *tree) pass(now int64) {
 	for t.alone == 0 && !t.coming && !t.root.single.interrupts() {
 		switch {
@@ -321,8 +321,8 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 	return saturatingAdd(longest, r.remaining)
 }
 
-// plant makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
-func (r *Run) plant() {
+// makeTree makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
+func (r *Run) makeTree() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
 	t, s := r.tree, &r.st
 	if t.workers = r.workers; t.limit > 0 {

@@ -31,9 +31,9 @@ const (
 	phaseCrash        // RePanic: the panic is on its way out, hands off
 )
 
-// lock takes the run's lock for a worker. One that finds it taken lets who holds it go on for a while, since two that settle
-// short steps in turn hand each other every cache line of the run, and to park and be woken costs more than a step: with
-// two threads a node of a wide graph took four times as long as with one. After some 0.1 ms it waits like anybody else.
+// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks: two workers that
+// alternate on it move every cache line of the run back and forth, and to park and be woken costs more than a step. Without this,
+// a node of a wide graph took four times as long with two threads as with one. After some 0.1 ms the worker blocks.
 func (r *Run) lock() {
 	if !r.st.mu.TryLock() {
 		r.waitForLock()
@@ -210,7 +210,7 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	if r.alone > 0 || r.single.interrupts() { // whoever evaluates goes on, or returns
+	if r.alone > 0 || r.single.interrupts() { // the worker that evaluates dispatches afterwards, or the interrupted attempt when it returns
 		w.leave()
 		return false
 	}
@@ -254,7 +254,7 @@ func (w *worker) take() bool {
 			w.record(t)
 		}
 	}
-	for !ordered && len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now, lest it depend on who comes first
+	for !ordered && len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now: later it would depend on which worker comes first
 		g, ok := s.nextGate()
 		if !ok {
 			break
@@ -342,7 +342,7 @@ func (w *worker) begin(t Task) {
 	}
 }
 
-// attemptResult is what a call of user code came to.
+// attemptResult is the result of a call of user code.
 type attemptResult struct {
 	value any
 	err   error

@@ -229,7 +229,7 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// changed takes note of what a run has come to, with the lock of the run held. Runs that may begin now do so on another
+// changed takes note of a change of a run's status, with the lock of the run held. Runs that may begin now do so on another
 // goroutine: to begin takes the lock of another run.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
@@ -327,7 +327,7 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 	}
 }
 
-// openUnbegun announces a pending run that will end without having begun. One that was to go on keeps what it has come to.
+// openUnbegun announces a pending run that will end without having begun. A run that was to go on keeps its results so far.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
 	r.pending, r.opened, r.began, r.from = false, true, now, nil

@@ -54,7 +54,7 @@ func LogEvents(logger *slog.Logger) func(Event) {
 			r.AddAttrs(slog.String("node", e.Path), slog.Int("attempt", e.Attempt), slog.Int("tier", e.Tier))
 		}
 		r.AddAttrs(payloadAttrs(e.Payload)...)
-		_ = handler.Handle(ctx, r) // as Logger does: who logs cannot mend the log
+		_ = handler.Handle(ctx, r) // as Logger does: the caller cannot mend the log
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Snapshot is a run as it stood at one moment: what every node that is not idle had come to, its attempts, outputs, errors,
+// Snapshot is a run as it stood at one moment: the status of every node that is not idle, its attempts, outputs, errors,
 // the branches that conditions took, what nodes wait for, and where the event log was. From it the run goes on, with
 // [Resume], [Redrive] or the option [From], in this process or in another one.
 //

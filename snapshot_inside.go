@@ -297,7 +297,7 @@ func (h *held) keep(i int, prefix string) error {
 // begun reports whether there is a nested run.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run goes on, and is not only what its composite has come to.
+// continues reports whether the nested run goes on, and is not only the result of its composite.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // pauses reports whether the composite is a loop that waits for its next iteration.
@@ -543,7 +543,7 @@ func (h *held) installPause(r *Run, x *extra) {
 	h.continueAttempt(r, h.step(r), x)
 }
 
-// iterations is what the iterations of a loop before the current one have come to.
+// iterations is the result of a loop's iterations before the current one.
 func (in *insideState) iterations() iterations {
 	before := iterations{degraded: in.Degraded}
 	if in.Previous != nil {
@@ -578,7 +578,7 @@ func (h *held) installInside(x *extra) {
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
-	r.furnish(c)
+	r.setUp(c)
 	if first := state.First; first != 0 && c.log != nil {
 		c.recorder.first, c.recorder.wave, c.recorder.ended = first, first, first
 	}

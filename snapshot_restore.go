@@ -27,7 +27,7 @@ import (
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
 // unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
 // [ErrUnknownGate] or [ErrAnswered], one that is none of the choices of a [Gate] a [*ChoiceError], two for the same node one that matches [ErrDuplicateGate], a snapshot of a run that is
-// over one that matches [ErrFinished], and one that says what no run can have come to one that matches [ErrBadValue]. Nothing
+// over one that matches [ErrFinished], and one of a state that no run can be in one that matches [ErrBadValue]. Nothing
 // was run then. Apart from this, Resume is [Execute] with the option [From].
 func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals map[string]any, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), From(s, signals))...)
@@ -260,7 +260,7 @@ func (r *Run) restoreRecorder(x *restoration) {
 			r.extra(ref).deltas = n
 		} else {
 			if r.tree == nil { // what was expanded before may be again
-				r.plant()
+				r.makeTree()
 			}
 			r.tree.countedDeltas(path, n)
 		}

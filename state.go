@@ -114,7 +114,7 @@ type Task struct {
 	// Settle what the signal was that it got before it waited. A gate that waits is settled with the same Token.
 	Gate bool
 
-	returned bool // the child run of a composite has ended: a worker is to see what it came to
+	returned bool // the nested run of a composite has ended: a worker concludes the composite
 }
 
 // Outcome tells how an attempt ended.
@@ -156,8 +156,8 @@ type wide struct {
 	s, other, ports int32
 }
 
-// A node's state is one word. It is written only under mu, and never again once the node is terminal: whoever learned
-// under mu that a node is terminal may read its word without.
+// A node's state is one word. It is written only under mu, and never again once the node is terminal: code that learned
+// under mu that a node is terminal may read its word without it.
 //
 //	bits  0-31  undecided: the in-edges still unresolved
 //	            decided:   the number of attempts begun

@@ -8,7 +8,7 @@ import (
 // This file works out the origins of bad nodes: the failures and requests that a node goes back to. A node that was stopped
 // by what happened to its predecessors has the origins of all of them. Written out, the sets of a graph may have a number of
 // elements that is quadratic in its nodes; so a set is kept as a list of the sets that it consists of, each once, and is
-// written out for whoever asks, without being kept.
+// written out for each caller, and not kept.
 
 // originSet is a set of origins: a node, or a join of other sets.
 type originSet int32

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// finish makes a node terminal. The caller sees to its out-edges.
+// finish makes a node terminal. The caller visits its out-edges.
 func (s *State) finish(r Ref, to Status, bits uint64) {
 	w := s.words[r]
 	s.check(r, to)
@@ -73,7 +73,7 @@ func (s *State) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log tells whoever wants to know of a transition that has happened. was is the node's word before.
+// log notes a transition for the event log and the signals, if there are any. was is the node's word before.
 func (s *State) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)
@@ -335,7 +335,7 @@ func (s *State) supersede(r Ref) {
 			s.withdraw(x)
 			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
 		}
-		// Its edges lead to decided nodes and to losers: nobody is left to be told.
+		// Its edges lead to decided nodes and to losers alone: none is left to visit.
 		s.addCandidates(x)
 	}
 }

@@ -107,7 +107,7 @@ func (l *limits) make(p *Plan) {
 	}
 }
 
-// lacks reports whether there is no slot, or no token for who needs one. What is lacking is awaited then.
+// lacks reports whether there is no slot, or no token for a node that needs one. The node then waits for it.
 func (s *State) lacks(x *slots, token bool) bool {
 	switch {
 	case x == nil:

@@ -2,7 +2,7 @@ package kahn
 
 // Status is where a node stands in one run. The zero value is [Idle].
 //
-// The words separate who is to blame from who is merely affected: a [Failed] node broke itself, an [Aborted] node was
+// The words separate the node that is to blame from those that are merely affected: a [Failed] node broke itself, an [Aborted] node was
 // stopped because something inside the run failed, a [Cancelled] node was stopped because somebody asked, and a
 // [Skipped] node was never on the chosen path.
 type Status uint8

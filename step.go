@@ -32,7 +32,7 @@ type Step struct {
 	ctx     atomic.Pointer[attemptContext] // nil until there is something to say, see below
 	ref     Ref
 	attempt int32
-	state   atomic.Uint32 // a stepState; whoever brings it out of stepActive has ended the attempt's context
+	state   atomic.Uint32 // a stepState; the goroutine that moves it out of stepActive has ended the attempt's context
 	flags   stepFlags
 }
 
@@ -42,7 +42,7 @@ const (
 	stepStopped  // ended before, for the cause in ctx
 )
 
-// attemptContext is what an attempt's context comes to, beyond the Step itself. It is made when somebody asks for it or
+// attemptContext is the part of an attempt's context beyond the Step itself. It is made when somebody asks for it or
 // stops the attempt: an attempt that nobody asks costs one number, which is no pointer, so that the garbage collector has no
 // interest in it.
 //
@@ -151,7 +151,7 @@ func newLiveContext(base context.Context) *liveContext {
 	return c
 }
 
-// end ends the context. When it returns the context has ended, whoever did it.
+// end ends the context. When it returns the context has ended, whichever goroutine ended it.
 func (c *liveContext) end(cause *stopCause) {
 	c.once.Do(func() {
 		c.parent.stop.Store(cause)
@@ -327,7 +327,7 @@ func (s *Step) Err() error {
 		return nil
 	}
 	if live := s.live(); live != nil {
-		live.end(stop) // who sees the error sees Done closed, too
+		live.end(stop) // a caller that sees the error sees Done closed, too
 	}
 	return stop.is
 }
@@ -399,7 +399,7 @@ func (s *Step) returned() {
 	s.state.CompareAndSwap(stepActive, stepReturned)
 	if x := s.ctx.Load(); x != nil {
 		if live := x.live.Swap(nil); live != nil {
-			live.end(s.ended()) // whoever stops the attempt at the same time does not find it any more
+			live.end(s.ended()) // a goroutine that stops the attempt at the same time does not find it any more
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // requires, and is queued when it gets there; an attempt is recorded before its step is called; what a completion changes is
 // one transaction. Package storetest holds what every Store must satisfy.
 //
-// A run belongs to who holds its lease. Every write carries the lease, and a store answers one that is not the newest, or
+// A run belongs to the holder of its lease. Every write carries the lease, and a store answers one that is not the newest, or
 // has run out, with [ErrFenced]. Apart from fencing, what a write is answered with is its [Applied]; an error means that
 // nothing is known: the write may or may not have happened. It is repeated then, and the store must recognise it.
 //
@@ -38,7 +38,7 @@ type Store interface {
 	// (Conflict), and any commit to a run that has ended (Conflict). A readiness counter that would exceed what it requires
 	// is an error that matches ErrReadinessOverflow.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
-	// Load returns what is stored of a run, for whoever wants to look. A run that is not there is an error that matches
+	// Load returns what is stored of a run, for reading alone. A run that is not there is an error that matches
 	// ErrUnknownRun.
 	Load(ctx context.Context, run string) (*StoredRun, error)
 }

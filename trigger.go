@@ -39,7 +39,7 @@ type PruneMode uint8
 
 // The prune modes.
 const (
-	// PruneForward, the default, runs what the trigger leads to. A node may so lose predecessors that no trigger leads to:
+	// PruneForward, the default, runs what the trigger leads to. A node may lose predecessors that no trigger leads to:
 	// Plan.Warnings tells of them.
 	PruneForward PruneMode = iota
 	// PruneClosure also runs whatever leads there, but for other triggers.
@@ -220,7 +220,7 @@ func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 	return warnings
 }
 
-// Warnings tells what is allowed in the graph and probably not meant: for each trigger the nodes that lose a predecessor by
+// Warnings returns what is allowed in the graph and probably not meant: for each trigger the nodes that lose a predecessor by
 // it under [PruneForward], with errors that match [ErrPrunedInput]. It looks at the graph once for each trigger.
 func (p *Plan) Warnings() []error {
 	warnings := slices.Clone(p.warnings)

@@ -127,7 +127,7 @@ func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 	return noRef, false
 }
 
-// ask is ancestor for who expects that there is one.
+// ask is ancestor for callers that expect that there is one.
 func (v View) ask(id string) (Ref, bool) {
 	r, ok := v.ancestor(id)
 	if !ok && v.judge {
