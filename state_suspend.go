@@ -118,7 +118,7 @@ func (s *State) lift() {
 	s.hold = holdNothing
 	for _, r := range s.held {
 		if statusOf(s.words[r]) == Ready {
-			s.ready.Insert(int(s.pos[r]))
+			s.queue(r)
 		}
 	}
 	s.held = nil

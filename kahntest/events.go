@@ -229,6 +229,9 @@ type nodeLife struct {
 // guessed reports whether nothing is known of the node's declaration.
 func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
+// mockedInline reports whether a mock of the node is called without having been queued.
+func (d *decl) mockedInline() bool { return d.inline() || d.isGate() || d.Sub != nil || d.Map != nil }
+
 // refused reports whether the attempt's output does not count.
 func (n *nodeLife) refused() bool {
 	return n.last == kahn.EventNodeTimedOut || n.last == kahn.EventContractViolated || n.last == kahn.EventModerationFlagged
@@ -754,6 +757,9 @@ func (c *streamChecker) running(path string) bool {
 // stopped meanwhile; of a stop that concerned nothing else no event tells.
 func (c *streamChecker) interrupted(i int, e kahn.Event, n *nodeLife) bool {
 	began := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.refused()
+	if e.Type == kahn.EventNodeMocked && n.mockedInline() {
+		return began && c.cleansUp(n)
+	}
 	if e.Type != kahn.EventNodeQueued || !began || n.inline() {
 		return false
 	}
@@ -792,7 +798,8 @@ func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 	switch {
 	case n.unseen || n.unknown:
 		return true
-	case again && n.inline() && (e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked),
+	case again && n.inline() && e.Type == kahn.EventNodeStarted,
+		again && n.mockedInline() && e.Type == kahn.EventNodeMocked,
 		again && !n.inline() && e.Type == kahn.EventNodeQueued:
 		return true
 	}
@@ -806,7 +813,7 @@ func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 			return false
 		}
 	case kahn.EventNodeMocked:
-		if n.last != kahn.EventNodeQueued && !n.inline() && !n.isGate() && n.Sub == nil && n.Map == nil {
+		if n.last != kahn.EventNodeQueued && !n.mockedInline() {
 			return false
 		}
 	case kahn.EventNodeSuspended, kahn.EventNodeSignalled, kahn.EventNodeCompleted:
