@@ -22,7 +22,7 @@ type budget struct {
 //
 // The fan misses its budget: the hand-written executor itself, with the clock read that kahn makes too, is at twice the one
 // without. So does the single node on most machines; its gate is a ratio, since a difference in time grows with the load.
-// ARCHITECTURE.md, "Costs", has the profile.
+// docs/costs.md has the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 9, gate: 9},
