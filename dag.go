@@ -43,8 +43,8 @@ type Graph struct {
 	// Evaluator reads the texts of guards and conditions. It is needed where a node has a WhenExpr or a TestExpr.
 	Evaluator Evaluator
 	// StrictGuards makes a WhenExpr that the Evaluator cannot read a problem of Compile. Otherwise it is one when the guard
-	// is asked, and means what GuardErrors says. So does one that asks for a node which is no ancestor, if its Evaluator can tell: see
-	// [Checker]. Recommended for new graphs.
+	// is asked, and means what GuardErrors says. A WhenExpr that asks for a node which is no ancestor, or for an input that is not
+	// declared, is a problem, too, and otherwise a warning, if its Evaluator can tell: see [Checker]. Recommended for new graphs.
 	StrictGuards bool
 	// Schemas makes contracts of the schemas of nodes. It is needed where an InputSchema or OutputSchema is not a [Contract]
 	// itself.

@@ -81,6 +81,19 @@ func (p *Plan) input(name string) *Input {
 	return nil
 }
 
+// notInput is the error of asking for a root input that no run of the graph can have, and nil if a run may have it: one that does
+// not declare its Inputs takes any, and the runs of a map or a loop have some besides.
+func (p *Plan) notInput(name string) error {
+	if len(p.inputs) == 0 || p.input(name) != nil {
+		return nil
+	}
+	switch name {
+	case inputItem, inputIndex, inputIteration, inputPrevious:
+		return nil
+	}
+	return fmt.Errorf("%w: %s%s", ErrUnknownInput, quoteID(name), instead(name, p.inputNames()))
+}
+
 // inputNames lists the declared inputs.
 func (p *Plan) inputNames() []string {
 	names := make([]string, len(p.inputs))

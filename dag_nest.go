@@ -223,6 +223,9 @@ func (c *compiler) nest() {
 			p.subs = map[Ref]*Plan{}
 		}
 		p.subs[r] = sub
+		for _, warning := range sub.warnings {
+			p.warnings = append(p.warnings, fmt.Errorf("in %s: %w", quoteID(n.ID), warning))
+		}
 		if len(sub.stepless) > 0 && !n.Disabled {
 			p.stepless = append(p.stepless, r)
 		}
@@ -288,7 +291,7 @@ func (c *compiler) nestLoop(r Ref) {
 			c.addErr(err)
 		}
 		if checker, ok := parsed.(Checker); ok && c.subs[p.decl[r]] != nil {
-			c.checkText(p.node(r), fieldChecker{"UntilExpr", checker}, c.subs[p.decl[r]], everyNode)
+			c.checkText(p.node(r), fieldChecker{"UntilExpr", checker, false}, c.subs[p.decl[r]], everyNode)
 		}
 	}
 	if p.loops == nil {

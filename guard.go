@@ -24,13 +24,15 @@ type Expression interface {
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
-// Checker is implemented by an [Expression] that can tell before anything runs what is wrong with it in its place. Compile asks it
-// for guards if the graph has StrictGuards, and for conditions and the tests of loops always.
+// Checker is implemented by an [Expression] that can tell before anything runs what is wrong with it in its place. For conditions,
+// for the tests of loops and, if the graph has StrictGuards, for guards that is a problem of Compile. For other guards it is a
+// warning, in [Plan.Warnings] and in the Result of every run.
 type Checker interface {
 	// Check returns what is wrong, or nil. ancestor returns nil for the id of a node that the expression will see, and an
 	// error that matches [ErrNotAncestor] for any other one. An expression that only asks whether there is a node, as by
-	// [View.Has], need not ask for it here.
-	Check(ancestor func(id string) error) error
+	// [View.Has], need not ask for it here. input returns nil for the name of a root input that a run can have, and an error that
+	// matches [ErrUnknownInput] for one that the graph does not declare among its Inputs.
+	Check(ancestor, input func(name string) error) error
 }
 
 // evaluationTimeout is the time that an expression has. A worker is kept busy by it, and no stop interrupts it.
@@ -81,16 +83,17 @@ type lowered struct {
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the Checker of a text, with the field that it stands in.
+// fieldChecker is the Checker of a text, with the field that it stands in, and whether what it finds is a warning only.
 type fieldChecker struct {
 	field string
 	Checker
+	warns bool
 }
 
 // look adds the Checker of an expression, if it has one.
-func (l *lowered) look(field string, e Expression) {
+func (l *lowered) look(field string, e Expression, warns bool) {
 	if checker, ok := e.(Checker); ok {
-		l.checkers = append(l.checkers, fieldChecker{field, checker})
+		l.checkers = append(l.checkers, fieldChecker{field, checker, warns})
 	}
 }
 
@@ -116,11 +119,17 @@ func (c *compiler) checkText(n *Node, checker fieldChecker, p *Plan, r Ref) {
 				return nil
 			}
 			return p.notAncestor(r, id)
-		})
+		}, p.notInput)
 	})
-	if err != nil {
-		c.add("node %s: %s: %w: %w", quoteID(n.ID), checker.field, ErrBadExpression, bounded(err))
+	if err == nil {
+		return
 	}
+	err = fmt.Errorf("node %s: %s: %w: %w", quoteID(n.ID), checker.field, ErrBadExpression, bounded(err))
+	if checker.warns {
+		c.p.warnings = append(c.p.warnings, err)
+		return
+	}
+	c.addErr(err)
 }
 
 // install puts the functions and contracts into the plan.
@@ -150,9 +159,7 @@ func (c *compiler) lower(i int) {
 	if n.WhenExpr != "" {
 		switch e, err := c.parse(n, "WhenExpr", n.WhenExpr); {
 		case e != nil:
-			if c.g.StrictGuards {
-				l.look("WhenExpr", e)
-			}
+			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
@@ -169,7 +176,7 @@ func (c *compiler) lower(i int) {
 		if err != nil {
 			c.addErr(err)
 		}
-		l.look("TestExpr", e)
+		l.look("TestExpr", e, false)
 		l.test = func(v View) (any, error) { return evaluate(e, v) }
 	}
 	l.input = c.contract(n, "InputSchema", n.InputSchema)

@@ -118,6 +118,8 @@ func TestSlips(t *testing.T) {
 			`node "?": condition_error: not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`},
 		{"a guard that does", node(run(graph(after("fetch"), kahn.Node{ID: "B", After: []string{"fetch"}, When: status}), nop), "B").GuardErr, kahn.ErrNotAncestor,
 			`not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`},
+		{"a guard that asks for no input", node(run(declares(graph(kahn.Node{ID: "B", When: func(v kahn.View) (bool, error) { _, ok := v.Root("redaer"); return ok, nil }}), kahn.Input{Name: "reader", Optional: true}), nop), "B").GuardErr,
+			kahn.ErrUnknownInput, `unknown root input: "redaer"; did you mean "reader"? (there is "reader")`},
 		{"a parameter", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Param[int](s, "rosw"); return err }), nil), "B").Err, kahn.ErrNoValue,
 			`parameter "rosw": no value: the node has no such parameter; did you mean "rows"? (there is "rows")`},
 		{"a predecessor", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Upstream[int](s, "rosw"); return err }), nil), "B").Err, kahn.ErrNoValue,

@@ -152,7 +152,7 @@ func (c checked) Parse(text string) (kahn.Expression, error) { return checked(te
 
 func (c checked) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
 
-func (c checked) Check(ancestor func(string) error) error { return ancestor(string(c)) }
+func (c checked) Check(ancestor, _ func(string) error) error { return ancestor(string(c)) }
 
 func TestTextsOfNoAncestor(t *testing.T) {
 	t.Parallel()

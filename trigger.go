@@ -147,7 +147,7 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 		return nil, err
 	}
 	q.pruned, q.whole = pruned, p
-	q.warnings = p.prunedInputs(r, active)
+	q.warnings = append(slices.Clone(p.warnings), p.prunedInputs(r, active)...)
 	return q, nil
 }
 
@@ -220,8 +220,9 @@ func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 	return warnings
 }
 
-// Warnings returns what is allowed in the graph and probably not meant: for each trigger the nodes that lose a predecessor by
-// it under [PruneForward], with errors that match [ErrPrunedInput]. It looks at the graph once for each trigger.
+// Warnings returns what is allowed in the graph and probably not meant: guards that ask for what they cannot see, see [Checker], with
+// errors that match [ErrBadExpression]; and for each trigger the nodes that lose a predecessor by it under [PruneForward], with
+// errors that match [ErrPrunedInput]. It looks at the graph once for each trigger.
 func (p *Plan) Warnings() []error {
 	warnings := slices.Clone(p.warnings)
 	if p.prunes == nil {
@@ -254,7 +255,6 @@ func (r *Run) fire() error {
 		return err
 	}
 	r.plan = p
-	r.warnings = append(r.warnings, p.warnings...)
 	return nil
 }
 

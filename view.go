@@ -11,7 +11,8 @@ import (
 //
 // Asked for the status, the output or the error of any other node it says [Idle], nil and nil, and the guard or condition that
 // asked fails with [ErrNotAncestor]: a guard as its GuardErrors say, a condition and the test of a loop with
-// [CauseConditionError]. To ask without an error there is [View.Has]. A node that a trigger has left out of the run is no
+// [CauseConditionError]. To ask without an error there is [View.Has]. In a graph that declares its Inputs, a guard or condition
+// that asks for a root input which is not declared fails in the same way, with [ErrUnknownInput]. A node that a trigger has left out of the run is no
 // mistake, and the View of a [Step] only says [Idle], nil and nil.
 type View struct {
 	run   *Run
@@ -39,6 +40,11 @@ func (v View) Config() any { return v.node().Config }
 // Root returns a root input.
 func (v View) Root(name string) (value any, ok bool) {
 	value, ok = v.run.input(name)
+	if !ok && v.judge {
+		if err := v.run.plan.notInput(name); err != nil {
+			v.run.noteSlip(v.ref, err)
+		}
+	}
 	return v.run.clone(value), ok
 }
 
@@ -130,19 +136,14 @@ func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 // ask is ancestor for callers that expect that there is one.
 func (v View) ask(id string) (Ref, bool) {
 	r, ok := v.ancestor(id)
-	if !ok && v.judge {
-		v.run.noteSlip(v.ref, id)
+	if !ok && v.judge && !slices.Contains(v.run.plan.pruned, id) {
+		v.run.noteSlip(v.ref, v.run.plan.notAncestor(v.ref, id))
 	}
 	return r, ok
 }
 
-// noteSlip keeps, for who has called the guard or the condition of a node, that it asked for a node that is no ancestor: the first
-// such question.
-func (r *Run) noteSlip(ref Ref, id string) {
-	if slices.Contains(r.plan.pruned, id) {
-		return
-	}
-	err := r.plan.notAncestor(ref, id)
+// noteSlip keeps the error of a guard or a condition that asked for something it cannot see, for its caller: the first such error.
+func (r *Run) noteSlip(ref Ref, err error) {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
 	if r.slips == nil {

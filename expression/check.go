@@ -1,7 +1,6 @@
 package expression
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -11,17 +10,42 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check implements [kahn.Checker]: a text may ask for ancestors only, other than by exists, and compare their statuses with the
-// names of statuses only.
-func (e *expression) Check(ancestor func(id string) error) error {
-	errs := slices.Clone(e.strange)
-	for i, id := range e.nodes {
-		if !slices.Contains(e.nodes[:i], id) {
-			errs = append(errs, ancestor(id))
+// Check implements [kahn.Checker]: a text may ask for ancestors only, other than by exists, compare their statuses with the
+// names of statuses only, and ask for declared inputs only.
+func (e *expression) Check(ancestor, input func(name string) error) error {
+	found := slices.Clone(e.strange)
+	each := func(names []string, check func(name string) error) {
+		for i, name := range names {
+			if slices.Contains(names[:i], name) {
+				continue
+			}
+			if err := check(name); err != nil {
+				found = append(found, err)
+			}
 		}
 	}
-	return errors.Join(errs...)
+	each(e.nodes, ancestor)
+	each(e.inputs, input)
+	if len(found) == 0 {
+		return nil
+	}
+	return problems(found)
 }
+
+// problems are all that is wrong with a text, in one line.
+type problems []error
+
+// Error lists them.
+func (p problems) Error() string {
+	texts := make([]string, len(p))
+	for i, err := range p {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns them.
+func (p problems) Unwrap() []error { return p }
 
 // checkStatuses notes texts that a status is compared with although it can never be one of them.
 func (c *compiler) checkStatuses(status, with ast.Node) {
@@ -52,12 +76,16 @@ func (c *compiler) checkStatuses(status, with ast.Node) {
 		if !ok || slices.Contains(statuses, s.Value) {
 			continue
 		}
-		hint := ""
-		if meant, ok := nearest.Name(s.Value, statuses); ok {
-			hint = "; did you mean \"" + meant + "\"?"
-		}
-		c.strange = append(c.strange, c.errorf(word, "%.40q is no status%s (there is %s)", s.Value, hint, strings.Join(statuses, ", ")))
+		c.strange = append(c.strange, c.errorf(word, "%.40q is no status%s (there is %s)", s.Value, didYouMean(s.Value, statuses), strings.Join(statuses, ", ")))
 	}
+}
+
+// didYouMean is the end of a message about a word that is none of the choices: a suggestion, if one of them is near.
+func didYouMean(word string, choices []string) string {
+	if meant, ok := nearest.Name(word, choices); ok {
+		return "; did you mean \"" + meant + "\"?"
+	}
+	return ""
 }
 
 // statuses are the names of all statuses.

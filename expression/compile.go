@@ -23,6 +23,7 @@ type compiler struct {
 	parts   int
 	hoping  int      // the depth of calls of exists, which may ask for what is not there
 	nodes   []string // that the text asks for otherwise
+	inputs  []string // that the text asks for
 	strange []error  // statuses compared with texts that are no status
 }
 
@@ -354,10 +355,14 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 		}
 		look, ok := aspects[what]
 		if !ok {
-			return nil, c.errorf(n, "a node has an output, a status and an error, but no %.40q", what)
+			return nil, c.errorf(n, "a node has an output, a status and an error, but no %.40q%s", what, didYouMean(what, []string{"output", "status", "error"}))
 		}
+		hoping := c.hoping > 0
 		return func(e *evaluation) (any, error) {
 			if !e.view.Has(id) {
+				if !hoping {
+					e.view.Status(id) // so that the guard or condition fails with the names of its ancestors
+				}
 				return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
 			}
 			v, err := look(e.view, id)
@@ -371,6 +376,7 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 		if err != nil {
 			return nil, err
 		}
+		c.inputs = append(c.inputs, key)
 		return func(e *evaluation) (any, error) {
 			v, ok := e.view.Root(key)
 			if !ok {
@@ -389,7 +395,8 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 	case "config":
 		return func(e *evaluation) (any, error) { return e.open(e.view.Config()) }, nil
 	}
-	return nil, c.errorf(n, "there is no %.40q; paths begin with $nodes, $trigger, $config or $inputs", n.Value)
+	return nil, c.errorf(n, "there is no %.40q%s; paths begin with $nodes, $trigger, $config or $inputs", n.Value,
+		didYouMean(n.Value, []string{"$nodes", "$trigger", "$config", "$inputs"}))
 }
 
 // aspects are what can be asked of a node.

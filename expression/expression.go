@@ -2,7 +2,7 @@
 // needs:
 //
 //	g.Evaluator = expression.Evaluator{}
-//	g.StrictGuards = true // a text that cannot be read, or asks for a node that it will not see, is found by Compile
+//	g.StrictGuards = true // a text that cannot be read, or asks for what it will not see, is found by Compile
 //
 //	kahn.Node{ID: "open-pr", After: []string{"classify"}, WhenExpr: `$nodes.classify.output.score > 0.8`}
 //
@@ -27,7 +27,8 @@
 //
 // # Values
 //
-// Only ancestors can be seen. A path leads through maps with keys of any string or integer type, through slices and
+// Only ancestors can be seen, and of a graph that declares its inputs only these: to ask for another node, other than by exists,
+// or for another input is an error that matches [kahn.ErrNotAncestor] or [kahn.ErrUnknownInput], too. A path leads through maps with keys of any string or integer type, through slices and
 // arrays, through exported fields of structs by the name that they have in JSON, or by their Go name in any case, through
 // pointers, and through [json.RawMessage]. Methods are never called. A path that ends in null is a value; one that does not
 // exist is an error that matches [kahn.ErrNoValue], which for a guard means what its GuardErrors say. The output of a node
@@ -103,7 +104,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &expression{run, c.nodes, c.strange}, nil
+	return &expression{run, c.nodes, c.inputs, c.strange}, nil
 }
 
 // unbrace turns double braces into parentheses of the same width, so that positions stay what they are. What stands in
@@ -135,6 +136,7 @@ func unbrace(text string) string {
 type expression struct {
 	run     part
 	nodes   []string // that the text asks for, other than by exists
+	inputs  []string // that the text asks for
 	strange []error  // see checkStatuses
 }
 

@@ -199,8 +199,6 @@ func TestProblems(t *testing.T) {
 		{"$nodes.A.output.flag", nil, kahn.ErrNoValue},
 		{"$nodes.A.output.flag.x", 5, kahn.ErrNoValue},
 		{"$nodes.bad.output", nil, kahn.ErrNoValue},
-		{"$nodes.stranger.output", nil, kahn.ErrNoValue},
-		{"$nodes.nobody.output", nil, kahn.ErrNoValue},
 		{"$inputs.x", nil, kahn.ErrNoValue},
 		{"$trigger.x", nil, kahn.ErrNoValue},
 		{"$config.private", nil, kahn.ErrNoValue},
