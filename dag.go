@@ -27,7 +27,8 @@ const (
 // [Graph.Connect], in any order: an edge may name a node that is added later. The zero value is an empty graph.
 //
 // A Graph compiles itself when it is first executed and keeps the [Plan] until it is changed. Any number of runs may use
-// one Graph at once; changing it concurrently with anything else is a data race, as with a map.
+// one Graph at once; changing it concurrently with anything else is a data race, as with a map. A Graph must not be copied:
+// functions that build one return a *Graph.
 type Graph struct {
 	// Name identifies the workflow in events and errors.
 	Name string

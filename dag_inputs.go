@@ -117,14 +117,32 @@ func (c *compiler) indexInputs() {
 	c.inputs, c.inputIndex = inputs, index
 }
 
-// checkInputsOf compares the parameters of a composite with the inputs that its graph declares. They are the inputs of the nested
-// runs; a composite with neither in-edges nor ports hands on those of the run around it.
-func (c *compiler) checkInputsOf(r Ref, sub *Plan) {
-	if len(sub.inputs) == 0 {
+// checkOver refuses a map over a parameter that nothing can provide: neither an edge, nor a static value or a port, nor, for a map
+// that root inputs reach without a port, a root input.
+func (c *compiler) checkOver(r Ref) {
+	p, n := c.p, c.p.node(r)
+	if c.isPruned || n.Map.Over == "" {
 		return
 	}
-	p := c.p
-	n := p.node(r)
+	given := c.givenTo(r)
+	if given[n.Map.Over] {
+		return
+	}
+	if len(n.Ports) == 0 && len(p.in.row(r)) == 0 {
+		if p.notInput(n.Map.Over) == nil {
+			return
+		}
+		for _, name := range p.inputNames() {
+			given[name] = true
+		}
+	}
+	c.add("node %s: %w: Map.Over names the parameter %s, which nothing provides%s", quoteID(n.ID), ErrBadValue, quoteID(n.Map.Over),
+		instead(n.Map.Over, slices.Sorted(maps.Keys(given))))
+}
+
+// givenTo are the names of the parameters of a node that edges, static values and ports provide.
+func (c *compiler) givenTo(r Ref) map[string]bool {
+	p, n := c.p, c.p.node(r)
 	given := map[string]bool{}
 	if in := p.data[r]; in != nil {
 		for i := range in.params {
@@ -137,6 +155,18 @@ func (c *compiler) checkInputsOf(r Ref, sub *Plan) {
 	for i := range n.Ports {
 		given[n.Ports[i].Name] = true
 	}
+	return given
+}
+
+// checkInputsOf compares the parameters of a composite with the inputs that its graph declares. They are the inputs of the nested
+// runs; a composite with neither in-edges nor ports hands on those of the run around it.
+func (c *compiler) checkInputsOf(r Ref, sub *Plan) {
+	if len(sub.inputs) == 0 {
+		return
+	}
+	p := c.p
+	n := p.node(r)
+	given := c.givenTo(r)
 	handsOn := len(n.Ports) == 0 && len(p.in.row(r)) == 0
 	for i := range sub.inputs {
 		in := &sub.inputs[i]

@@ -213,6 +213,7 @@ func (c *compiler) nest() {
 			c.nestLoop(r)
 		}
 		if n.Map != nil {
+			c.checkOver(r)
 			c.nestItems(r)
 		}
 		sub := c.subs[p.decl[r]]

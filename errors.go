@@ -258,7 +258,9 @@ type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled
 	Cause  CauseKind // why the whole run was stopped; CauseNone if it was not
-	Errs   []error   // *NodeError of each origin in declaration order, then what stopped the run
+	// Request is what was said by who asked for the run to stop: see Result.StopRequest.
+	Request Request
+	Errs    []error // *NodeError of each origin in declaration order, then what stopped the run
 }
 
 // Error names the status and the first errors, one a line, each shortened to about a kilobyte.
@@ -272,6 +274,12 @@ func (e *RunError) Error() string {
 	fmt.Fprintf(&b, " %v", e.Status)
 	if e.Cause != CauseNone {
 		fmt.Fprintf(&b, " (%v)", e.Cause)
+	}
+	if e.Request != (Request{}) {
+		fmt.Fprintf(&b, " %v", e.Request)
+	}
+	if len(e.Errs) == 1 && e.Errs[0] == ErrCancelled {
+		return b.String() // it would say the same again
 	}
 	sep := ": "
 	if len(e.Errs) > 1 {

@@ -157,10 +157,10 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 		stepless, moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)
 	}
 	if !r.cfg.performs && len(stepless) > 0 {
-		return fmt.Errorf("%w: %s needs one", ErrNoStep, p.some(stepless))
+		return fmt.Errorf("%w: %s needs one", ErrNoStep, p.some(stepless, (*Plan).needsStep, r.cfg.test == nil))
 	}
 	if r.cfg.moderator == nil && len(moderated) > 0 {
-		return fmt.Errorf("%w: %s asks for one", ErrNoModerator, p.some(moderated))
+		return fmt.Errorf("%w: %s asks for one", ErrNoModerator, p.some(moderated, (*Plan).needsModerator, r.cfg.test == nil))
 	}
 	if r.cfg.kinds != nil {
 		var kinds []string
@@ -172,9 +172,18 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some names the first of several nodes.
-func (p *Plan) some(nodes []Ref) string {
-	text := "node " + quoteID(p.names[nodes[0]])
+// some names the first of several nodes, or, if deep, of those inside of it that lack the same. In test mode these may be mocked.
+func (p *Plan) some(nodes []Ref, of func(*Plan) []Ref, deep bool) string {
+	path, at, r := p.names[nodes[0]], p, nodes[0]
+	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
+		if at.node(r).Map != nil {
+			path += "[]"
+		}
+		at = at.sub(r)
+		r = of(at)[0]
+		path += "/" + at.names[r]
+	}
+	text := "node " + quoteID(path)
 	if len(nodes) > 1 {
 		text += fmt.Sprintf(", the first of %d,", len(nodes))
 	}

@@ -22,9 +22,10 @@ import (
 // whole: guards and ports before the list is looked at, OverallTimeout, Fallback and ContinueOnFail to what comes of it. The
 // run sees one node; the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that holds the items, a slice or an array. Null, or no value at all, is an empty list, unless
-	// a required port makes it skip the node; anything else fails the node with [CauseContractInput]. An empty list is mapped
-	// to an empty list.
+	// Over names the parameter that holds the items, a slice or an array. A parameter that nothing can provide is a problem of
+	// Compile, or, where it might be a root input that is not declared and the run has none of that name, fails the node with
+	// [CauseContractInput]. Otherwise null, or no value, is an empty list, unless a required port makes it skip the node; anything
+	// else fails the node in the same way. An empty list is mapped to an empty list.
 	Over string
 	// Limit bounds how many items are performed at the same time. A suspended item is not being performed; one that consists of
 	// a Sub goes on at once when its signal comes, even above the limit. Zero means no limit but that of the run.

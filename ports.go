@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -92,6 +93,37 @@ func member(output any, name string) (any, bool) {
 		}
 	}
 	return nil, false
+}
+
+// memberNames lists, in order, what could stand in place of a path that leads nowhere: what there is where it is lost.
+func memberNames(output any, path string) (names []string) {
+	prefix := ""
+	for {
+		name, rest, more := strings.Cut(path, ".")
+		v, ok := member(output, name)
+		if !ok || !more {
+			break
+		}
+		prefix += name + "."
+		output, path = v, rest
+	}
+	switch v := indirect(reflect.ValueOf(output)); v.Kind() {
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			if key.Kind() == reflect.String {
+				names = append(names, prefix+key.String())
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				names = append(names, prefix+cmp.Or(name, f.Name))
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // lookup finds a key in a map with string keys.

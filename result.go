@@ -320,7 +320,7 @@ func (r *Run) makeResult() *Result {
 
 // runError gathers the errors of the nodes that broke by themselves, and of what stopped the run.
 func (r *Run) runError(v verdict) error {
-	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause}
+	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: value(r.asked)}
 	for _, ref := range r.plan.declared {
 		w := r.st.words[ref]
 		own := statusOf(w) == Failed && w&(wordPropagated|wordTolerated) == 0 || statusOf(w) == Cancelled && kindOf(w) == CauseExternal

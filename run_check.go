@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -203,7 +204,14 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	if m == nil || !r.plan.facts[ref].is(factComposite) { // it is mocked
 		return res
 	}
-	value, _ := r.assembled(ref, flags, m.Over, res.merged)
+	value, ok := r.assembled(ref, flags, m.Over, res.merged)
+	if !ok {
+		if names := r.paramNames(ref); !slices.Contains(names, m.Over) {
+			res.verdict.Fail = CauseContractInput
+			res.err = fmt.Errorf("parameter %s: %w: %s", quoteID(m.Over), ErrNoValue, noSuchParam(m.Over, names))
+			return res
+		}
+	}
 	if res.items, res.err = r.plan.itemsOf(ref, value, w.protect); res.err != nil {
 		res.verdict.Fail = CauseContractInput
 		if p := (*PanicError)(nil); errors.As(res.err, &p) {

@@ -64,6 +64,10 @@ func TestSlips(t *testing.T) {
 	_, resumed := kahn.Resume(t.Context(), asked(nil, "go"), neverStep(t), waits(asked(nil, "go")), map[string]any{"g": "go"})
 	_, redriven := kahn.Redrive(t.Context(), graph(after("fetch")), neverStep(t), run(graph(after("fetch")), nop).Snapshot(), []string{"fecth"})
 	_, wrongOutput := kahn.Output[int](run(graph(after("fetch")), nop), "fecth")
+	stopping, err := kahn.Start(t.Context(), asked(nil, "go"), neverStep(t))
+	require.NoError(t, err)
+	stopping.CancelBy(kahn.Request{Actor: "ann", Reason: "the wrong customer"})
+	_, stopped := stopping.Wait()
 	const gateChoices = `no such choice: "aproved"; choose one of "approved"`
 	for _, slip := range []struct {
 		name string
@@ -88,6 +92,14 @@ func TestSlips(t *testing.T) {
 			`group "databse" is not declared; did you mean "database"? (there is "database")`},
 		{"a merge strategy", compile(graph(kahn.Node{ID: "A", Merge: "arary"})), kahn.ErrBadValue, `no merge strategy "arary"; did you mean "array"?`},
 
+		{"the list of a map", compile(graph(after("A"), kahn.Node{ID: "M", After: []string{"A"}, Params: map[string]any{"list": nil}, Map: &kahn.Map{Over: "lits"}})), kahn.ErrBadValue,
+			`node "M": bad value: Map.Over names the parameter "lits", which nothing provides; did you mean "list"? (there is "list")`},
+		{"inside of a map, an input", compile(graph(kahn.Node{ID: "S", Sub: declares(graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "lits"}}), kahn.Input{Name: "list", Optional: true})})),
+			kahn.ErrBadValue, `in "S": node "M": bad value: Map.Over names the parameter "lits", which nothing provides; did you mean "list"? (there is "list")`},
+		{"a map over an input that is not declared", compile(graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}})), nil, ""},
+		{"a map over the item of another one", compile(graph(kahn.Node{ID: "N", Params: map[string]any{"lists": nil}, Map: &kahn.Map{Over: "lists"},
+			Sub: declares(graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "item"}}), kahn.Input{Name: "x", Optional: true})})), nil, ""},
+
 		// The call.
 		{"a kind that the Mux lacks, by Check", steps.Check(misspelt), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "htpp"; did you mean "http"? (there is "http", "sql")`},
@@ -98,6 +110,7 @@ func TestSlips(t *testing.T) {
 			`invalid graph: node "A": unknown kind: "" (there are none)`},
 		{"Kinds of nothing", execute(misspelt, nop, kahn.Kinds(nil)), kahn.ErrBadOption, `bad option: Kinds(nil)`},
 		{"one node without a step function", execute(graph(after("A")), nil), kahn.ErrNoStep, `no step function: node "A" needs one`},
+		{"one inside", execute(graph(subgraph("S", graph(kahn.Node{ID: "M", Sub: graph(after("A")), Map: &kahn.Map{Over: "l"}}))), nil), kahn.ErrNoStep, `no step function: node "S/M[]/A" needs one`},
 		{"two", execute(graph(after("A"), after("B")), nil), kahn.ErrNoStep, `no step function: node "A", the first of 2, needs one`},
 		{"a node without a moderator", execute(graph(kahn.Node{ID: "A", Moderation: kahn.ModerateOutput}), nop), kahn.ErrNoModerator,
 			`no moderator: node "A" asks for one`},
@@ -113,6 +126,8 @@ func TestSlips(t *testing.T) {
 		{"a node to redrive", redriven, kahn.ErrUnknownNode, `unknown node: "fecth"; did you mean "fetch"?`},
 		{"the output of no node", wrongOutput, kahn.ErrUnknownNode, `unknown node: "fecth"; did you mean "fetch"?`},
 
+		{"a request to stop", stopped, kahn.ErrCancelled, `run cancelled (cancel_run) by "ann" because "the wrong customer"`},
+
 		// The node that made it.
 		{"a condition that asks for no ancestor", node(run(graph(after("fetch"), kahn.If("?", status, "fetch")), nop), "?").Err, kahn.ErrNotAncestor,
 			`node "?": condition_error: not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`},
@@ -124,6 +139,15 @@ func TestSlips(t *testing.T) {
 			`parameter "rosw": no value: the node has no such parameter; did you mean "rows"? (there is "rows")`},
 		{"a predecessor", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Upstream[int](s, "rosw"); return err }), nil), "B").Err, kahn.ErrNoValue,
 			`upstream "rosw": no value: no edge from it leads to this node; did you mean "rows"? (there is "rows")`},
+		{"a path into an output", node(run(graph(kahn.Node{ID: "A", Do: yields(0, map[string]any{"user": struct {
+			Name string `json:"name"`
+			Age  int
+		}{}, "rows": 1})}, kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", Key: "user.nmae", Param: "who"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			_, err := kahn.Param[string](s, "who")
+			return nil, err
+		}}), nil), "B").Err, kahn.ErrNoValue, `parameter "who": no value: nothing was delivered; the output of "A" has no "user.nmae"; did you mean "user.name"? (there is "user.Age", "user.name")`},
+		{"the list of a map that may be an input", node(run(graph(kahn.Node{ID: "M", Params: map[string]any{"list": nil}, Map: &kahn.Map{Over: "lits"}}), nop), "M").Err, kahn.ErrNoValue,
+			`node "M": contract_violated_input: parameter "lits": no value: the node has no such parameter; did you mean "list"? (there is "list")`},
 		{"a null", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Param[int](s, "rows"); return err }), nil), "B").Err, kahn.ErrNoValue, `parameter "rows": no value: it is null`},
 		{"a root input", node(run(reads(func(s *kahn.Step) error { _, err := kahn.Root[int](s, "redaer"); return err }), nil, kahn.Inputs(map[string]any{"reader": 1})), "B").Err, kahn.ErrNoValue,
 			`root input "redaer": no value: the run has no such input; did you mean "reader"? (there is "reader")`},

@@ -124,7 +124,7 @@ func TestNoValue(t *testing.T) {
 		r := try(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "M" {
 				_, err := kahn.Upstream[int](s, "rows")
-				require.EqualError(t, err, `upstream "rows": no value: its output has no "m"`)
+				require.EqualError(t, err, `upstream "rows": no value: its output has no "m" (there is "n")`)
 				return nil, nil
 			}
 			for name, f := range get {

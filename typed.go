@@ -3,6 +3,7 @@ package kahn
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Param returns a parameter of the step as a T. It is exact: a value of another type is an error that matches [ErrType], no
@@ -41,13 +42,59 @@ func typed[T any](v any, ok bool, what, name string, missing func() string) (T, 
 
 // noParam says why the step has no value for a parameter.
 func (s *Step) noParam(name string) string {
-	var names []string
-	s.run.eachParam(s.ref, func(name string) { names = append(names, name) })
+	names := s.run.paramNames(s.ref)
 	if slices.Contains(names, name) {
-		return "nothing was delivered"
+		return "nothing was delivered" + s.lackedKeys(name)
 	}
+	return noSuchParam(name, names)
+}
+
+func noSuchParam(name string, names []string) string {
+	return "the node has no such parameter" + instead(name, names)
+}
+
+// paramNames lists the parameters that a node may have, in order.
+func (r *Run) paramNames(ref Ref) (names []string) {
+	r.eachParam(ref, func(name string) { names = append(names, name) })
 	slices.Sort(names)
-	return "the node has no such parameter" + instead(name, slices.Compact(names))
+	return slices.Compact(names)
+}
+
+// lackedKeys names the edges of a parameter whose sources have completed without what the edges' Keys ask for.
+func (s *Step) lackedKeys(name string) string {
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	var b strings.Builder
+	in := r.plan.data[ref]
+	if in == nil {
+		return ""
+	}
+	p, _ := in.param(name)
+	if p == nil {
+		return ""
+	}
+	for _, i := range p.edges {
+		e := &r.plan.edges[i]
+		if text, ok := r.lackedKey(e); ok {
+			b.WriteString("; the output of " + quoteID(e.From) + text)
+		}
+	}
+	return b.String()
+}
+
+// lackedKey says what the output of an edge's source has instead of the edge's Key. ok is false if the source did not complete or
+// has the key.
+func (r *Run) lackedKey(e *edge) (text string, ok bool) {
+	r.st.mu.Lock()
+	status := r.st.status(e.from)
+	r.st.mu.Unlock()
+	if status != Completed || e.On == OnFailure || e.Key == "" {
+		return "", false
+	}
+	output := r.records[e.from].value
+	if _, has := portOf(output, e.Key, ""); has {
+		return "", false
+	}
+	return " has no " + quoteID(e.Key) + instead(e.Key, memberNames(output, e.Key)), true
 }
 
 // noUpstream says why nothing has come from a node.
@@ -69,8 +116,9 @@ func (s *Step) noUpstream(id string) string {
 			return fmt.Sprintf("it is %v", status)
 		case e.On == OnFailure:
 			return "it completed, and the edge is for its failure"
-		case e.Key != "":
-			return fmt.Sprintf("its output has no %s", quoteID(e.Key))
+		}
+		if text, ok := r.lackedKey(e); ok {
+			return "its output" + text
 		}
 		return "it completed, but the edge delivered nothing" // its branch was not taken, or the join was decided before
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,10 +81,22 @@ func (r *record[T]) suggest(name string) string {
 	for i := range r.fields {
 		names[i] = r.fields[i].name
 	}
-	if meant, ok := nearest.Name(name, names); ok {
-		return "; did you mean " + quote(meant) + "?"
+	meant, ok := nearest.Name(name, names)
+	if !ok {
+		meant = otherNames[name]
+		ok = slices.Contains(names, meant)
 	}
-	return ""
+	if !ok {
+		return ""
+	}
+	return "; did you mean " + quote(meant) + "?"
+}
+
+// otherNames are words that people know from the fields of Go or from other tools, with the fields that they stand for.
+var otherNames = map[string]string{
+	"when_expr": "when", "if": "when", "test_expr": "test", "condition": "test", "until_expr": "until", "on": "outcome",
+	"sub": "graph", "subgraph": "graph", "sub_graph": "graph", "steps": "nodes", "tasks": "nodes", "name": "id",
+	"depends_on": "after", "type": "kind",
 }
 
 // show shows an object.

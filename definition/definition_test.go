@@ -222,3 +222,20 @@ func (endless) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// TestOtherNames: who writes the field of Go, or the word of another tool, is told the field of documents.
+func TestOtherNames(t *testing.T) {
+	for field, meant := range map[string]string{
+		`"when_expr": "x"`: "when", `"test_expr": "x"`: "test", `"sub": {}`: "graph", `"depends_on": "b"`: "after", `"name": "b"`: "id",
+		`"loop": {"until_expr": "x", "max_iterations": 2}`: "until", `"after": [{"from": "b", "on": "failure"}]`: "outcome",
+	} {
+		_, err := definition.Decode([]byte(`{"version": 1, "nodes": [{"id": "a", `+field+`}, {"id": "b"}]}`), definition.Limits{})
+		require.ErrorIs(t, err, definition.ErrUnknownField, field)
+		require.ErrorContains(t, err, `; did you mean "`+meant+`"?`, field)
+	}
+	_, err := definition.Decode([]byte(`{"version": 1, "steps": []}`), definition.Limits{})
+	require.ErrorContains(t, err, `unknown field "steps"; did you mean "nodes"?`)
+	_, err = definition.Decode([]byte(`{"version": 1, "nodes": [], "depends_on": []}`), definition.Limits{})
+	require.ErrorContains(t, err, `unknown field "depends_on"`)
+	require.NotContains(t, err.Error(), "did you mean")
+}

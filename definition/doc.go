@@ -16,8 +16,9 @@
 //
 // The fields are those of [kahn.Graph], [kahn.Node], [kahn.Edge] and what these hold, in snake case, with the values of
 // enums by name. A field that is left out has its default; null and empty texts are refused rather than taken for
-// nothing. [Schema] lists them all. One name differs: [kahn.Edge].On is "outcome", since YAML readers of the older kind
-// take a bare on for true.
+// nothing. [Schema] lists them all. A few names differ: the texts WhenExpr, TestExpr and UntilExpr are "when", "test"
+// and "until", a Sub is a "graph", and [kahn.Edge].On is "outcome", since YAML readers of the older kind take a bare on for
+// true.
 //
 // A root input is its name, or an object with "name", "optional" and "default".
 //

@@ -1,6 +1,13 @@
 // Package sse serves the events of runs over HTTP as server-sent events, and reads them: a [Handler] for browsers'
 // EventSource and any other client, and a [Client] in Go. It needs nothing but the standard library.
 //
+//	http.Handle("/runs/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
+//		if run, ok := runner.Run(r.PathValue("id")); ok {
+//			return run, nil
+//		}
+//		return nil, errors.New("no such run")
+//	}})
+//
 // A stream can be cut at any time and resumed without loss, because an event's id is its place in the run's log:
 //
 //	id: 7
