@@ -78,11 +78,11 @@ var engineMutants = []mutant{
 		old: "counts := m.above &^ b.leads[x]", new: "counts := m.above",
 	},
 	{
-		area: "side edges", name: "an earlier way in counts whoever was asked", file: "dag_side.go",
+		area: "side edges", name: "an earlier way in counts whoever was asked", file: "state_settle.go",
 		old: "\tif asked {", new: "\tif asked && r < 0 {",
 	},
 	{
-		area: "side edges", name: "defaults for a branch that was not taken", file: "dag_side.go",
+		area: "side edges", name: "defaults for a branch that was not taken", file: "state_settle.go",
 		old: "case d == decideSubstitute && side&seenF != 0", new: "case d == decideSubstitute && side&seenF > seenF",
 	},
 	{
