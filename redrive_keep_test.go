@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -160,4 +161,19 @@ func breaksAfterWait(id string) kahn.StepFunc {
 		}
 		return nil, fmt.Errorf("%s is called", s.ID())
 	}
+}
+
+// TestRedrivenLoser: what an early join does without is superseded again when it is redriven, since the join has what it needs. That
+// the run goes on has led to it, and no node of this epoch.
+func TestRedrivenLoser(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		join := after("J", "A", "B")
+		join.Join, join.CancelLosers = kahn.AnySucceeded, true
+		join.When = func(kahn.View) (bool, error) { return true, nil }
+		g := graph(kahn.Node{ID: "A", Do: takes(ms)}, kahn.Node{ID: "B", Do: takes(time.Second)}, join)
+		r := try(t, g, takes(ms))
+		r.expect("A:ok B:C J:ok", "completed")
+		r = r.redrive(g, takes(ms), "B")
+		r.expect("A:ok B:S/superseded J:ok", "completed")
+	})
 }

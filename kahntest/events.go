@@ -884,7 +884,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 		return nil
 	}
 	if superseded {
-		if e.Parent == 0 || cause.Node == "" || cause.Path == e.Path && e.Type == kahn.EventNodeSkipped {
+		if e.Parent == 0 || cause.Node == "" && !resumes(cause) || cause.Path == e.Path && e.Type == kahn.EventNodeSkipped {
 			return fmt.Errorf("no other node led to it")
 		}
 		return nil
