@@ -21,6 +21,28 @@
 //	                                   |  \
 //	                    StepFunc <---- State  ----> Events
 //
+// # The names to learn first
+//
+// Fifteen are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and
+// [Param], by which a step finds its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit] and [OnEvent]; [Result] and
+// [Output]. The others, by task:
+//
+//   - Branches, joins and failures: [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [On], [NoMatch], [FailureMode],
+//     [StatusRule], [EndVerdict], [AbortRun], [FallbackFunc], [View].
+//   - Data: [Upstream], [Root], [Outputs], [Port], [Input], [Inputs], [CloneInputs], [MergeFunc], [UpstreamItems], [OutputItems].
+//   - Graphs within graphs: [Map], [Loop], [Expand], Node.Sub; [KindTrigger] and [Fire].
+//   - Limits and order: [KeyLimit], [Group], [Rate], [StartRate], [KeyRate], [RateLimited], [Estimates], [Mode].
+//   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [RetryStandard], [Jitter], [DefaultRetry].
+//   - Waiting for people and machines: [Gate], [Suspend], [Run.Signal], [Decision], [Signals], [ChoiceError].
+//   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [Request], [StopMode].
+//   - Going on later or elsewhere: [Snapshot], [Resume], [Redrive], [KeepDescendants], [AllowGraphChange], [Codec], [Types],
+//     [Store], [WithStore], [MemoryStore].
+//   - Many runs: [Runner], [Idempotent], [IdempotencyStore], [Memo], [RunID].
+//   - Looking on: [Event] and its payloads, [Start] and [Run.Events], [LogEvents], [OnNode], [Run.WaitFor], [Run.Watch], [Use].
+//   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].
+//   - Testing: [Test], [Mock], [Assertion] and the Assert functions; package kahntest.
+//   - Driving a run by hand: [State], [NewState], [Task], [Token], [Outcome], [CheckVerdict]; package reactive.
+//
 // # Edges resolve, nodes decide
 //
 // A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of
