@@ -188,7 +188,7 @@ func (w *worker) returned() bool {
 	if x.grace == nil && (r.st.words[ref]&wordStopping != 0 || x.timedOut != timeoutNone) {
 		r.armGrace(w.step, x) // there was nobody to be waited for before
 	}
-	comp, halted := x.comp, r.st.words[ref]&wordStopping != 0
+	comp := x.comp
 	if comp.pause != nil { // it was interrupted
 		c := r.stoppedLoop(ref)
 		r.st.mu.Unlock()
@@ -200,7 +200,7 @@ func (w *worker) returned() bool {
 	switch n := r.plan.node(ref); {
 	case n.Map != nil:
 		c = w.ofItems(comp.child)
-	case n.Loop != nil && !halted:
+	case n.Loop != nil:
 		var more bool
 		var soFar iterations
 		if c, soFar, more = w.ofIteration(comp); more {
