@@ -16,7 +16,7 @@ func TestMocksOfALeftRun(t *testing.T) {
 	sub := graph(after("x"))
 	for name, n := range map[string]kahn.Node{
 		"a composite": {ID: "E", Sub: sub}, "a gate": gate("E"), "a loop": {ID: "E", Sub: sub, Loop: &kahn.Loop{While: func(kahn.View) (bool, error) { return false, nil }, MaxIterations: 1}},
-		"a step": after("E"),
+		"a step": after("E"), "a condition": {ID: "E", Test: func(kahn.View) (any, error) { return true, nil }},
 	} {
 		for _, cleanup := range []bool{false, true} {
 			if n.Cleanup = cleanup; cleanup && n.Kind != "" {

@@ -69,8 +69,9 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if r.st.words[step.ref]&wordAdmitting != 0 {
 		return true // the judge of the inputs may have been interrupted, whatever its verdict
 	}
+	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // only the mock of a condition has a context to be interrupted
 	// A fallback that fails leaves the cause of the failure before it.
-	return c.Status == Failed && (returned.has(c.Cause) || step.flags&stepFallback != 0) || c.Status == Cancelled
+	return c.Status == Failed && (returned.has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
 
 // giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.
