@@ -170,8 +170,12 @@ func (s *suite) try(ctx context.Context, root, binary string, bug int, m mutant,
 	if last.Killer != "" {
 		groups = slices.Insert(slices.Clone(groups), 0, group{Tests: []string{last.Killer}, Seconds: 10, Covered: map[string][][2]int{m.File: {{m.line, m.line}}}})
 	}
+	line := m.line
+	for ; line < m.line+3 && !slices.ContainsFunc(groups, func(g group) bool { return g.covers(m.File, line) }); line++ {
+		// The conditions of a case that has several lines are in no block of the profile: what follows them is.
+	}
 	for _, g := range groups {
-		if !g.covers(m.File, m.line) {
+		if !g.covers(m.File, line) {
 			continue
 		}
 		r := g.run(ctx, root, binary, bug, 1)
