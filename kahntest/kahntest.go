@@ -42,6 +42,7 @@
 package kahntest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,12 +88,14 @@ type Trial struct {
 	Events []kahn.Event
 }
 
-// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.Test] that fail. A
-// run that is refused ends the test; one that fails does not, that is in Err.
+// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.Test] that fail, and
+// the acts of a [Script] that [Script.Check] finds to be of no node of the graph. A run that is refused ends the test; one that fails
+// does not, that is in Err.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
 	t.Helper()
 	var rec Recorder
-	res, err := kahn.Execute(t.Context(), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.Add))...)
+	var met scripts
+	res, err := kahn.Execute(context.WithValue(t.Context(), scriptsKey{}, &met), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.Add))...)
 	if res == nil {
 		t.Fatalf("the run was refused: %v", err)
 	}
@@ -103,6 +106,11 @@ func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *
 	if res.Test != nil {
 		for _, failure := range res.Test.Failures {
 			t.Error(failure)
+		}
+	}
+	for _, script := range met.list {
+		if err := script.Check(g); err != nil {
+			t.Error(err)
 		}
 	}
 	return &Trial{Result: res, Err: err, Events: events}
@@ -145,6 +153,27 @@ func Status(status kahn.Status, skip kahn.SkipKind) string {
 	return status.String()
 }
 
+// statusWords lists the statuses as they are written. full has the names of those that are written shorter.
+var statusWords, full = func() (words []string, full map[string]string) {
+	full = map[string]string{}
+	for status := kahn.Idle; ; status++ {
+		if status == kahn.Skipped {
+			for kind := kahn.SkipAnnotation; reasons[kind] != ""; kind++ {
+				words = append(words, Status(status, kind))
+				full[kind.String()], full["S/"+kind.String()] = Status(status, kind), Status(status, kind)
+			}
+			continue
+		}
+		word := Status(status, kahn.SkipNone)
+		if _, err := status.MarshalText(); err != nil {
+			return words, full
+		}
+		if words = append(words, word); word != status.String() {
+			full[status.String()] = word
+		}
+	}
+}()
+
 // CompareStatuses compares the statuses of a result with those of a text like "A:ok B:F C:S/br", in any order. The text has
 // to name all nodes, unless its last word is "...". It may name nodes inside of composites by their path, as in "S/x:ok". The
 // error lists every difference.
@@ -169,6 +198,12 @@ func CompareStatuses(res *kahn.Result, want string) error {
 			problems = append(problems, fmt.Sprintf("%s: there is no such node", id))
 		case named[id]:
 			problems = append(problems, fmt.Sprintf("%s is named twice", id))
+		case got != status && !slices.Contains(statusWords, status):
+			if word := full[status]; word != "" {
+				problems = append(problems, fmt.Sprintf("%s: the status %q is written %s", id, status, word))
+			} else {
+				problems = append(problems, fmt.Sprintf("%s: unknown status %q%s", id, status, instead(status, statusWords)))
+			}
 		case got != status:
 			problem := fmt.Sprintf("%s is %s, expected %s", id, got, status)
 			switch {

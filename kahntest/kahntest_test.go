@@ -45,6 +45,20 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q was read", bad)
 		}
 	}
+	const forms = ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
+	for text, want := range map[string]string{
+		"A->B":         `"A->B" is neither a node nor an edge; did you mean "A>B"?` + forms,
+		"A=>B":         `"A=>B" is neither a node nor an edge; did you mean "A>B"?` + forms,
+		"A-->B":        `did you mean "A>B"?`,
+		"A→B":          `did you mean "A>B"?`,
+		"A -> B":       `"->" is neither a node nor an edge` + forms,
+		"A A{anny}":    `unknown option "anny"; did you mean "any"? (there is 1done, 1fail, all,`,
+		"fetch F{any}": `"F{any}": no node of this name (there is fetch)`,
+	} {
+		if _, _, err := kahntest.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nexpected %s", text, err, want)
+		}
+	}
 }
 
 func TestStatuses(t *testing.T) {
@@ -67,6 +81,9 @@ func TestStatuses(t *testing.T) {
 		{"S/x:F ...", "S/x is ok, expected F"},
 		{"S/z:ok Z:ok M[2]:ok ...", "S/z: there is no such node\nZ: there is no such node\nM[2]: there is no such node"},
 		{"A:ok A:ok ...", "A is named twice"},
+		{"A:okk ...", `A: unknown status "okk"; did you mean "ok"? (there is idle, waiting, ready, running, retrying, suspended, ok, F, X, C, S/ann, S/when, S/br, S/null, S/up, S/pf, S/rule, S/self, S/superseded)`},
+		{"C:S/bt ...", `C: unknown status "S/bt"; did you mean "S/br"?`},
+		{"A:completed C:S/condition_branch B:running ...", "A: the status \"completed\" is written ok\nC: the status \"S/condition_branch\" is written S/br\nB is ok, expected running"},
 		{"A ...", `"A" is not of the form node:status`},
 		{strings.TrimSuffix(all, " M:ok"), "M is ok, expected nothing"},
 	} {
@@ -138,6 +155,42 @@ func TestScript(t *testing.T) {
 			t.Errorf("it said %q", text)
 		}
 	})
+}
+
+// Acts for a node that there is not fail the test that runs the script.
+func TestScriptCheck(t *testing.T) {
+	inner := kahntest.Graph(t, "x>y")
+	list := map[string]any{"list": []int{1, 2}}
+	g := kahntest.Graph(t, "charge>ship G G{gate}").Add(kahn.Node{ID: "S1", Sub: inner}, kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: list},
+		kahn.Node{ID: "N", Sub: inner, Map: &kahn.Map{Over: "list"}, Params: list},
+		kahn.Node{ID: "L", Sub: inner, Loop: &kahn.Loop{MaxIterations: 2, While: func(kahn.View) (bool, error) { return false, nil }}})
+	const all = " (there is charge, ship, S1/x, S1/y, M[0], N[0]/x, N[0]/y, L#1/x, L#1/y)"
+	for path, want := range map[string]string{
+		"charge": "", "S1/y": "", "M[1]": "", "N[12]/x": "", "L#2/y": "",
+		"charge/of/a/graph/that/it/returns": "", "M[1]/too": "",
+		"chagre": `"chagre"; did you mean "charge"?` + all,
+		"S1/z":   `"S1/z"; did you mean "S1/x"?` + all,
+		"S1":     `"S1"`, "G": `"G"` + all, "M": `"M"`, "L/x": `"L/x"` + all, "N[0]": `"N[0]"`,
+	} {
+		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{path: {{}}}}
+		err := steps.Check(g)
+		if want == "" && err != nil || want != "" && (!errors.Is(err, kahn.ErrUnknownNode) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, expected %s", path, err, want)
+		}
+	}
+	g = kahntest.Graph(t, "charge>ship")
+	for path, want := range map[string]string{"charge": "", "chagre": `Script.Acts: unknown node that the step function performs: "chagre"; did you mean "charge"? (there is charge, ship)`} {
+		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{path: {{}}}}
+		if text := fails(func(t testing.TB) { kahntest.Run(t, g, steps.Step) }); text != want {
+			t.Errorf("%s: %q, expected %q", path, text, want)
+		}
+	}
+	for range 50 {
+		g = new(kahn.Graph).Add(kahn.Node{ID: "l", Sub: g}, kahn.Node{ID: "r", Sub: g})
+	}
+	if err := (&kahntest.Script{Acts: map[string][]kahntest.Act{"none": {{}}}}).Check(g); err != nil {
+		t.Errorf("a graph with more paths than can be listed: %v", err)
+	}
 }
 
 func TestScriptElse(t *testing.T) {

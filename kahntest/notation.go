@@ -2,6 +2,7 @@ package kahntest
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
 		id, list, ok := strings.Cut(strings.TrimSuffix(word, "}"), "{")
 		n := p.find(id)
 		if !ok || n == nil {
-			return nil, nil, fmt.Errorf("%q: no node of this name", word)
+			return nil, nil, fmt.Errorf("%q: no node of this name%s", word, instead(id, p.ids()))
 		}
 		for option := range strings.SplitSeq(list, ",") {
 			if err := p.option(n, option); err != nil {
@@ -68,6 +69,13 @@ func (p *parser) find(id string) *kahn.Node {
 	return &p.nodes[i]
 }
 
+func (p *parser) ids() (ids []string) {
+	for _, n := range p.nodes {
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
+
 func (p *parser) declare(id string) {
 	if p.find(id) == nil {
 		p.nodes = append(p.nodes, kahn.Node{ID: id})
@@ -77,9 +85,9 @@ func (p *parser) declare(id string) {
 // word reads an edge or a node.
 func (p *parser) word(word string) error {
 	m := edgeSyntax.FindStringSubmatch(word)
-	if m == nil {
-		if strings.ContainsAny(word, ">{}") {
-			return fmt.Errorf("%q is neither a node nor an edge", word)
+	if m == nil || otherArrow.MatchString(word) {
+		if strings.ContainsAny(word, ">{}→") {
+			return fmt.Errorf("%q is neither a node nor an edge%s", word, edgeInstead(word))
 		}
 		p.declare(word)
 		return nil
@@ -99,6 +107,18 @@ func (p *parser) word(word string) error {
 	}
 	p.edges = append(p.edges, e)
 	return nil
+}
+
+// otherArrow is an edge as other notations write it.
+var otherArrow = regexp.MustCompile(`^([^\s>~{}=→-]+)(?:[-=]+>|→)([^\s>{}→]+)$`)
+
+// edgeInstead is the end of a message about a word that is no edge: the edge that may have been meant, and the forms.
+func edgeInstead(word string) string {
+	forms := ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
+	if m := otherArrow.FindStringSubmatch(word); m != nil {
+		return fmt.Sprintf("; did you mean %q?%s", m[1]+">"+m[2], forms)
+	}
+	return forms
 }
 
 var joins = map[string]kahn.Join{
@@ -142,7 +162,8 @@ func (p *parser) option(n *kahn.Node, option string) error {
 	}
 	from, ok := strings.CutPrefix(option, "req:")
 	if !ok {
-		return fmt.Errorf("unknown option %q", option)
+		known := append(slices.Sorted(maps.Keys(joins)), slices.Sorted(maps.Keys(settings))...)
+		return fmt.Errorf("unknown option %q%s", option, instead(option, append(known, "k2", "req:A")))
 	}
 	i := slices.IndexFunc(p.edges, func(e kahn.Edge) bool { return e.From == from && e.To == n.ID && e.Param == "" })
 	if i < 0 {

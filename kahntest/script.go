@@ -2,6 +2,10 @@ package kahntest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -9,13 +13,14 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // Script is a step function that follows a script, and records how it was called. It may be used by any number of runs at
 // once; the zero value lets every node complete.
 type Script struct {
 	// Acts say what the attempts of a node come to, by the node's path and the number of the attempt; the last act is also that
-	// of all further attempts.
+	// of all further attempts. [Run] fails the test if a path is none of the graph's: see [Script.Check].
 	Acts map[string][]Act
 	// Else performs the nodes that have no acts. If it is nil they complete with their ids.
 	Else kahn.StepFunc
@@ -50,6 +55,9 @@ func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, Call{Node: step.Path(), Attempt: step.Attempt(), Params: step.Params()})
 	s.mu.Unlock()
+	if met, ok := ctx.Value(scriptsKey{}).(*scripts); ok {
+		met.add(s)
+	}
 	acts := s.Acts[step.Path()]
 	switch {
 	case len(acts) > 0:
@@ -58,6 +66,116 @@ func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 		return s.Else(ctx, step)
 	}
 	return step.ID(), nil
+}
+
+// scripts are those that the steps of a run went by.
+type scripts struct {
+	mu   sync.Mutex
+	list []*Script
+}
+
+// scriptsKey is the key of the *scripts of a run in its context.
+type scriptsKey struct{}
+
+func (m *scripts) add(s *Script) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Contains(m.list, s) {
+		m.list = append(m.list, s)
+	}
+}
+
+// maxPaths bounds the paths that are looked at: a graph that contains graphs twice, and so on, has more than can be listed.
+const maxPaths = 10_000
+
+// number is what tells the items of a map and the iterations of a loop apart in a path.
+var number = regexp.MustCompile(`\[\d+\]|#\d+`)
+
+// Check returns an error that matches [kahn.ErrUnknownNode] if there are acts for a path at which the graph has no node that the step
+// function performs. It suggests paths, and lists them. Acts for what is inside of a node that has a step may be for a graph that the
+// step returns with [kahn.Expand], and are taken for right.
+func (s *Script) Check(g *kahn.Graph) error {
+	if len(s.Acts) == 0 {
+		return nil
+	}
+	paths, all := performed(nil, g, "")
+	if !all {
+		return nil
+	}
+	known, steps := map[string]bool{}, []string(nil)
+	for _, p := range paths {
+		known[p.path] = true
+		if p.script {
+			steps = append(steps, p.path)
+		}
+	}
+	var problems []error
+	for _, path := range slices.Sorted(maps.Keys(s.Acts)) {
+		first := number.ReplaceAllStringFunc(path, func(n string) string {
+			if n[0] == '#' {
+				return "#1"
+			}
+			return "[0]"
+		})
+		inside := func(path string) bool {
+			for i, c := range []byte(path) {
+				if c == '/' && known[path[:i]] {
+					return true
+				}
+			}
+			return slices.Contains(steps, path)
+		}
+		if !inside(path) && !inside(first) {
+			problems = append(problems, fmt.Errorf("Script.Acts: %w that the step function performs: %q%s", kahn.ErrUnknownNode, path, instead(path, steps)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// place is a node that has a step: the path, of the first item or iteration, and whether the step function of the run performs it.
+type place struct {
+	path   string
+	script bool
+}
+
+// performed appends the nodes that have steps, and reports whether these are all.
+func performed(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
+	for _, n := range g.Nodes() {
+		path := prefix + n.ID
+		if n.Map != nil {
+			path += "[0]"
+		}
+		if n.Loop != nil {
+			path += "#1"
+		}
+		switch all := true; {
+		case len(list) >= maxPaths:
+			return list, false
+		case n.Sub != nil:
+			if list, all = performed(list, n.Sub, path+"/"); !all {
+				return list, false
+			}
+		case n.Test == nil && n.TestExpr == "" && n.Kind != kahn.KindTrigger && (n.Kind != kahn.KindGate || n.Do != nil):
+			list = append(list, place{path, n.Do == nil})
+		}
+	}
+	return list, true
+}
+
+// instead is the part of a message that names what could have been written: the nearest of the choices, and the first of them.
+func instead(written string, choices []string) string {
+	const most = 20
+	text := ""
+	if meant, ok := nearest.Name(written, choices); ok {
+		text = fmt.Sprintf("; did you mean %q?", meant)
+	}
+	switch {
+	case len(choices) == 0:
+		return text + " (there are none)"
+	case len(choices) > most:
+		return fmt.Sprintf("%s (there is %s and %d more)", text, strings.Join(choices[:most], ", "), len(choices)-most)
+	}
+	return fmt.Sprintf("%s (there is %s)", text, strings.Join(choices, ", "))
 }
 
 func (a *Act) perform(ctx context.Context, step *kahn.Step) (any, error) {
