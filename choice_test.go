@@ -229,7 +229,7 @@ func TestChoicesInTestMode(t *testing.T) {
 		{"a slip", g, kahn.Test{Mocks: mocks{"G": {Value: "gren"}}}, kahn.ErrChoice,
 			`bad option: Test.Mocks: node "G": no such choice: "gren"; choose one of "red", "green"; did you mean "green"?`},
 		{"a slip in a sequence", g, kahn.Test{Mocks: mocks{"G": {Sequence: []kahn.Mock{{Err: errStep}, {Value: "gren"}}}}}, kahn.ErrChoice, `"gren"`},
-		{"nothing", g, kahn.Test{Mocks: mocks{"G": {}}}, kahn.ErrChoice, `no such choice: "<nil>"`},
+		{"nothing", g, kahn.Test{Mocks: mocks{"G": {}}}, kahn.ErrChoice, `no such choice: null; choose`},
 		{"no mock", g, kahn.Test{}, kahn.ErrNoMock, `bad option: Test.Mocks: no mock for gate "G": node "G": no such choice: "approved"; choose one of "red", "green"`},
 		{"no mock inside", nested, kahn.Test{Mocks: mocks{"S": {}}}, kahn.ErrNoMock, `no mock for gate "M/G"`},
 		{"a mock", g, kahn.Test{Mocks: mocks{"G": {Value: "green"}}}, nil, ""},
@@ -356,7 +356,7 @@ func TestAnswerMeetsNoEdge(t *testing.T) {
 	}{
 		{"a Test", answers("gren"), []string{"red", "green"}, warning},
 		{"a step", routes, []string{"red", "green"}, warning},
-		{"nothing", answers(nil), []string{"red"}, `no branch matches: node "?": no such choice: "<nil>"; choose one of "red"`},
+		{"nothing", answers(nil), []string{"red"}, `no branch matches: node "?": no such choice: null; choose one of "red"`},
 		{"a default", answers("gren"), []string{"red", "default"}, ""},
 		{"a declared choice", declared, []string{"red", "green"}, ""},
 		{"an If without an else", kahn.If("?", func(kahn.View) (bool, error) { return false, nil }), []string{"true"}, ""},

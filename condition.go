@@ -240,6 +240,9 @@ func (r *router) answer(value any, labels []string, taken []int32) string {
 // answerText renders an answer: its labels, or if it has none its value.
 func answerText(value any, labels []string) string {
 	if len(labels) == 0 {
+		if isNull(value) {
+			return "null"
+		}
 		return foreign.Shorten(valueText(value))
 	}
 	return foreign.Shorten(strings.Join(labels, ", "))

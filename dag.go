@@ -54,6 +54,7 @@ type Graph struct {
 	nodes  []Node
 	edges  []Edge // all edges, in the order of their declaration: fan-in order is defined by it
 	merges map[string]MergeFunc
+	strays []stray // edges among Node.In that name another target: problems of Compile
 
 	version atomic.Uint64 // counts changes
 
@@ -130,7 +131,7 @@ type Node struct {
 
 	// After lists the nodes that this one follows, each by a plain edge.
 	After []string
-	// In lists further edges into this node; their To is filled in.
+	// In lists further edges into this node. Their To is filled in; one that names another node is a problem of Compile.
 	In []Edge
 
 	// Do performs the step. It takes precedence over the step function of the run.
@@ -350,6 +351,12 @@ func (p *GuardPolicy) UnmarshalText(text []byte) error {
 	return enumParse(p, guardNames[:], text, "guard policy")
 }
 
+// stray is an edge that stands in the In of a node and names another one as its target.
+type stray struct {
+	node string
+	edge Edge
+}
+
 // Add appends nodes, and the edges that their After and In declare, in this order. Whether they make sense is found by
 // Compile. The slices and maps of a node are kept, not copied: do not change them afterwards.
 func (g *Graph) Add(nodes ...Node) *Graph {
@@ -360,6 +367,9 @@ func (g *Graph) Add(nodes ...Node) *Graph {
 			g.edges = append(g.edges, Edge{From: from, To: n.ID})
 		}
 		for _, e := range n.In {
+			if e.To != "" && e.To != n.ID {
+				g.strays = append(g.strays, stray{n.ID, e})
+			}
 			e.To = n.ID
 			g.edges = append(g.edges, e)
 		}

@@ -105,6 +105,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.bindInputs()
 	c.nest()
 	c.checkTexts()
+	c.checkDelays()
 	c.schedule()
 	c.group()
 	c.initialWords()
@@ -189,6 +190,10 @@ func isRouter(n *Node) bool {
 }
 
 func (c *compiler) resolveEdges() {
+	for _, s := range c.g.strays {
+		c.add("node %s: %w: the edge from %s in its In leads to this node, and its To names %s: leave To empty, or add the edge with Connect%s",
+			quoteID(s.node), ErrBadEdge, quoteID(s.edge.From), quoteID(s.edge.To), didYouMean(s.edge.To, []string{s.node}))
+	}
 	c.edges = make([]edge, 0, len(c.g.edges))
 	for i := range c.g.edges {
 		e := &c.g.edges[i]

@@ -51,6 +51,8 @@ type expansion struct {
 	inputs map[string]any // not nil
 	state  any
 
+	warnings []error // of the plan, each with the nodes that it is inside of
+
 	// Of a node that goes on being expanded: what a snapshot has of the inside, the nested runs made, and how many signals it has
 	// answered.
 	held    *held
@@ -118,6 +120,7 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 		return err
 	}
 	p := x.plan
+	x.warnings = r.warningsInside(ref, p)
 	p.Hash() // user code has a part in it: not under the lock, later
 	for _, name := range p.lacks {
 		if r.declaring(name) == nil {
@@ -138,6 +141,38 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 		}
 	}
 	return r.checkPerformers(p, within)
+}
+
+// warningsInside returns the warnings of the plan that a node expands into as a graph that contained it would have them: items and
+// iterations share those of their node.
+func (r *Run) warningsInside(ref Ref, p *Plan) []error {
+	warnings := slices.Clone(p.warnings)
+	for i := range warnings {
+		for c, ref := r, ref; ; ref, c = c.within.ref, c.outer {
+			if c.items == nil { // the run of a map's items is no graph of its own
+				warnings[i] = fmt.Errorf("in %s: %w", quoteID(c.plan.names[ref]), warnings[i])
+			}
+			if c.outer == nil {
+				break
+			}
+		}
+	}
+	return warnings
+}
+
+// warnOfExpansion adds what [Run.warningsInside] returned to the warnings of the whole run, each once, with the lock held. The texts
+// are fixed: no user code renders them.
+func (r *Run) warnOfExpansion(warnings []error) {
+	root := r.outermost()
+	for _, warning := range warnings {
+		if text := warning.Error(); !root.warnedInside[text] {
+			if root.warnedInside == nil {
+				root.warnedInside = map[string]bool{}
+			}
+			root.warnedInside[text] = true
+			root.warnings = append(root.warnings, warning)
+		}
+	}
 }
 
 // within returns a node whose id could be taken for the path of one inside of the node with the given id.
@@ -208,6 +243,7 @@ func (r *Run) expandedRun(step *Step, x *expansion) *Run {
 func (r *Run) expand(step *Step, e *expansion, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
+	r.warnOfExpansion(e.warnings)
 	x.saved, x.left, r.nests = e.state, false, true
 	r.disarm(&x.grace)
 	if r.single != nil && r.single.interrupted == step {

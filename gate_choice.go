@@ -19,11 +19,17 @@ type ChoiceError struct {
 	// Choices are the choices of the gate: as declared, or the labels of its edges in the order of declaration, then the words
 	// that mean the same as one of them or the opposite. See [Gate].
 	Choices []string
+
+	null bool // the answer was null, and not the text
 }
 
 // Error names the gate and the answer, lists the choices, and suggests one if the answer looks like a slip.
 func (e *ChoiceError) Error() string {
-	return fmt.Sprintf("node %s: %v: %s; choose one of %s%s", quoteID(e.Node), ErrChoice, quoteID(e.Answer), quoteList(e.Choices),
+	answer := quoteID(e.Answer)
+	if e.null {
+		answer = e.Answer
+	}
+	return fmt.Sprintf("node %s: %v: %s; choose one of %s%s", quoteID(e.Node), ErrChoice, answer, quoteList(e.Choices),
 		didYouMean(e.Answer, e.Choices))
 }
 
@@ -110,7 +116,7 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, p.node(ref).Kind == KindGate) {
 		return nil
 	}
-	return &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices)}
+	return &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices), null: len(labels) == 0 && isNull(answer)}
 }
 
 // checkChoices reports what of the choices of a node does not fit the labels of its out-edges.

@@ -137,16 +137,68 @@ func (p *Plan) unknownNode(path string) error {
 	prefix, rest := "", path
 	for {
 		composite, inside, ok := strings.Cut(rest, "/")
-		r, known := p.ids[strings.TrimRight(composite, "[]#0123456789")]
-		if !ok || !known || p.sub(r) == nil {
+		r, known := p.compositeOf(composite)
+		if !ok || !known {
 			return fmt.Errorf("%w: %s%s", ErrUnknownNode, quoteID(path), instead(path, p.choose(prefix, nil)))
 		}
 		p, prefix, rest = p.sub(r), prefix+composite+"/", inside
 	}
 }
 
-// unknownGate says that nothing waits, or will wait, under a name. waits reports which nodes do so that are no gates.
-func (p *Plan) unknownGate(name string, waits func(Ref) bool) error {
-	gates := p.choose("", func(r Ref) bool { return p.facts[r].is(factGate) || waits != nil && waits(r) })
+// compositeOf finds the node with a Sub that a part of a path names, by its id, or by that and the index of an item or the number of
+// an iteration.
+func (p *Plan) compositeOf(part string) (Ref, bool) {
+	r, ok := p.ids[part]
+	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
+		r, ok = p.ids[part[:i]]
+	}
+	return r, ok && p.sub(r) != nil
+}
+
+// unknownGate says that nothing waits, or will wait, under a name. status returns the status of a node of the graph whose nodes have
+// a prefix in their paths, if one is asked for, and false if no run performs that graph.
+func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Status, bool)) error {
+	prefix, rest := "", name
+	var within, why string // the outermost composite that keeps the gate from being answered
+	for {
+		part, inside, ok := strings.Cut(rest, "/")
+		r, known := p.compositeOf(part)
+		if !ok || !known {
+			break
+		}
+		n := p.node(r)
+		switch {
+		case part != n.ID:
+		case n.Loop != nil:
+			part += "#1"
+		case n.Map != nil:
+			part += "[0]"
+		}
+		sub, path := p.sub(r), prefix+part+"/"
+		if within == "" {
+			if _, runs := status(path, noRef); !runs {
+				s, _ := status(prefix, r)
+				switch within, why = prefix+n.ID, "is "+s.String(); s {
+				case Running: // another iteration or item
+					within, why = prefix+part, "is not running"
+				case Idle, Waiting, Ready:
+					why = "has not begun"
+				}
+			}
+		}
+		p, prefix, rest = sub, path, inside
+	}
+	if r, ok := p.ids[rest]; ok && p.facts[r].is(factGate) && prefix != "" {
+		switch path := prefix + rest; {
+		case path != name:
+			return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownGate, quoteID(name), quoteID(path))
+		case within != "":
+			return fmt.Errorf("%w: %s is inside of %s, which %s", ErrUnknownGate, quoteID(name), quoteID(within), why)
+		}
+	}
+	gates := p.choose(prefix, func(r Ref) bool {
+		s, _ := status(prefix, r)
+		return p.facts[r].is(factGate) || s == Suspended
+	})
 	return fmt.Errorf("%w: %s%s", ErrUnknownGate, quoteID(name), instead(name, gates))
 }

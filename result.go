@@ -30,7 +30,8 @@ type Result struct {
 	// declaration.
 	Pruned []string
 	// Warnings are problems that did not change the outcome: conditions whose answer is none of their choices and met no edge (once
-	// for each, with errors that match [ErrNoMatch]), sinks that panicked or got stuck, triggers that are unknown or
+	// for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] about guards and retry policies, in graphs that steps
+	// return too, sinks that panicked or got stuck, triggers that are unknown or
 	// leave out what feeds the nodes that they lead to.
 	Warnings []error
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose

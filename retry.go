@@ -19,7 +19,8 @@ type Retry struct {
 	InitialDelay time.Duration
 	// Multiplier is the factor from one delay to the next. Zero means 2.
 	Multiplier float64
-	// MaxDelay caps the delay before jitter. Zero means 8 s, or InitialDelay if that is longer; a negative value means no cap.
+	// MaxDelay caps the delay before jitter. Zero means 8 s, or InitialDelay if that is longer; a negative value means no cap. One
+	// that is shorter than InitialDelay is in [Plan.Warnings].
 	MaxDelay time.Duration
 	// Jitter spreads the delays of nodes that failed together. Default: [JitterHalf].
 	Jitter Jitter
@@ -195,6 +196,23 @@ func (r Retry) validate() error {
 		}
 	}
 	return nil
+}
+
+// checkDelays warns of policies whose first delay is never waited for, since their own cap is shorter.
+func (c *compiler) checkDelays() {
+	if c.isPruned || c.isItem {
+		return
+	}
+	check := func(of string, r *Retry) {
+		if r.MaxDelay > 0 && r.InitialDelay > r.MaxDelay {
+			c.p.warnings = append(c.p.warnings, fmt.Errorf("%s: %w: retry: InitialDelay %v is longer than MaxDelay %v, which caps it",
+				of, ErrBadValue, r.InitialDelay, r.MaxDelay))
+		}
+	}
+	check("Defaults", &c.g.Defaults.Retry)
+	for i := range c.g.nodes {
+		check("node "+quoteID(c.g.nodes[i].ID), &c.g.nodes[i].Retry)
+	}
 }
 
 // delay returns the wait after failed attempt k, from 1, with u drawn from [0, 1). The policy must have its defaults. It

@@ -136,6 +136,7 @@ type runOutcome struct {
 	abandonedInside []string // the paths of those in nested runs
 	warnings        []error
 	warned          map[*router]bool // of the outermost run: the conditions, anywhere, of whose answers it has warned
+	warnedInside    map[string]bool  // of the outermost run: the warnings that graphs which steps have returned have added
 	done            chan struct{}    // closed when concluded, workers and timers are 0
 	result          *Result
 	resMu           sync.Mutex // guards result

@@ -85,9 +85,25 @@ func (r *Run) gateOf(gate string) (Ref, error) {
 		if x := r.extras[ref]; ok && x != nil && x.decision != nil {
 			return ref, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
 		}
-		return noRef, r.plan.unknownGate(gate, func(ref Ref) bool { return statusOf(r.st.words[ref]) == Suspended })
+		return noRef, r.plan.unknownGate(gate, r.statusInside)
 	}
 	return ref, nil
+}
+
+// statusInside returns the status of a node of the graph that is performed under a prefix in the paths within this run, if one is.
+func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
+	if prefix != "" {
+		if r.tree == nil {
+			return Idle, false
+		}
+		if r = r.tree.nested[r.prefix+prefix]; r == nil || r.concluded {
+			return Idle, false
+		}
+	}
+	if ref == noRef {
+		return Idle, true
+	}
+	return statusOf(r.st.words[ref]), true
 }
 
 // signal takes an answer, with the lock held.
@@ -290,7 +306,7 @@ func (r *Run) earlySignals() error {
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
 		if !ok || !r.plan.facts[ref].is(factGate) {
-			return r.plan.unknownGate(name, nil)
+			return r.plan.unknownGate(name, func(prefix string, _ Ref) (Status, bool) { return Idle, prefix == "" })
 		}
 		a, err := r.answer(ref, decisionOf(r.cfg.signals[name]))
 		if err != nil {

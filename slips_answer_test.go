@@ -28,7 +28,7 @@ func TestSkipAnswer(t *testing.T) {
 		{"two labels, one of which is none", []string{"a", "x"}, []string{"a", "c"}, "c", "a, x"},
 		{"a field", map[string]any{"branch": "b"}, []string{"a", "b"}, "a", "b"},
 		{"no label", 7, []string{"a"}, "a", "7"},
-		{"nothing, with a default", nil, []string{"a", "default"}, "a", "<nil>"},
+		{"nothing, with a default", nil, []string{"a", "default"}, "a", "null"},
 		{"an empty text", "", []string{"a", "default"}, "a", `""`},
 		{"a Labeler", labelled{"b"}, []string{"a", "b"}, "a", "b"},
 	} {

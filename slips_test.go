@@ -68,6 +68,51 @@ func TestSlips(t *testing.T) {
 	require.NoError(t, err)
 	stopping.CancelBy(kahn.Request{Actor: "ann", Reason: "the wrong customer"})
 	_, stopped := stopping.Wait()
+	ifExpr := kahn.If("?", nil)
+	ifExpr.TestExpr = "fetch"
+	ifExpr.After = []string{"fetch"}
+	answers := func(label string) *kahn.Graph {
+		g := graph(after("fetch"), ifExpr, branch("B", "?", label))
+		g.Evaluator = checked("")
+		return g
+	}
+	slow := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: time.Second}
+	warns := func(g *kahn.Graph) error {
+		p, err := g.Compile()
+		require.NoError(t, err)
+		return errors.Join(p.Warnings()...)
+	}
+	misread := graph(after("fetch"), kahn.Node{ID: "B", After: []string{"fetch"}, WhenExpr: "fecth"})
+	misread.Evaluator = checked("")
+	expands := func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "E" {
+			return nil, kahn.Expand(misread, nil, nil)
+		}
+		return nil, nil
+	}
+	later := subgraph("S2", graph(subgraph("T", graph(gate("g")))), "G")
+	aside := graph(gate("G"), later, subgraph("D", graph(gate("g"))), kahn.Node{ID: "L", After: []string{"G"}, Sub: graph(gate("g")),
+		Loop: &kahn.Loop{MaxIterations: 2, While: func(kahn.View) (bool, error) { return false, nil }}})
+	signals := func(names ...string) (errs []error) {
+		r, err := kahn.Start(t.Context(), aside, nop)
+		require.NoError(t, err)
+		for _, id := range []string{"G", "D"} {
+			_, err := r.WaitFor(t.Context(), id, kahn.Suspended)
+			require.NoError(t, err)
+		}
+		for _, name := range names {
+			errs = append(errs, r.Signal(name, true))
+		}
+		require.NoError(t, r.Signal("D/g", true))
+		r.Cancel()
+		_, _ = r.Wait()
+		return errs
+	}
+	signalled := signals("S2/T/g", "L/g", "L#1/g", "D/h", "S2/T/x")
+	resume := func(name string) error {
+		_, err := kahn.Resume(t.Context(), aside, neverStep(t), waits(aside), map[string]any{name: true})
+		return err
+	}
 	const gateChoices = `no such choice: "aproved"; choose one of "approved"`
 	for _, slip := range []struct {
 		name string
@@ -100,6 +145,13 @@ func TestSlips(t *testing.T) {
 		{"a map over the item of another one", compile(graph(kahn.Node{ID: "N", Params: map[string]any{"lists": nil}, Map: &kahn.Map{Over: "lists"},
 			Sub: declares(graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "item"}}), kahn.Input{Name: "x", Optional: true})})), nil, ""},
 
+		{"an edge in a node that leads elsewhere", compile(graph(after("A"), after("C"), kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", To: "C"}}})), kahn.ErrBadEdge,
+			`node "B": bad edge: the edge from "A" in its In leads to this node, and its To names "C": leave To empty, or add the edge with Connect`},
+		{"one that is misspelt", compile(graph(after("A"), kahn.Node{ID: "store", In: []kahn.Edge{{From: "A", To: "stroe"}}})), kahn.ErrBadEdge, `its To names "stroe": leave To empty, or add the edge with Connect; did you mean "store"?`},
+		{"one that says where it stands", compile(graph(after("A"), kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", To: "B"}}})), nil, ""},
+		{"an edge label of an If with a text", compile(answers("ture")), kahn.ErrBadEdge, `the label "ture" can never match: the choices of "?" are "true", "false", "yes", "no"; did you mean "true"?`},
+		{"a label that matches", compile(answers("true")), nil, ""},
+
 		// The call.
 		{"a kind that the Mux lacks, by Check", steps.Check(misspelt), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "htpp"; did you mean "http"? (there is "http", "sql")`},
@@ -120,6 +172,15 @@ func TestSlips(t *testing.T) {
 		{"an answer in test mode", execute(asked(nil, "approved"), neverStep(t), kahn.Test{Mocks: mocks{"G": {Value: "aproved"}}}), kahn.ErrChoice, gateChoices},
 		{"an early answer for no gate", execute(asked(nil, "approved"), neverStep(t), kahn.Signals(map[string]any{"g": "approved"})), kahn.ErrUnknownGate, `unknown gate: "g"; did you mean "G"? (there is "G")`},
 		{"an answer for no gate", resumed, kahn.ErrUnknownGate, `unknown gate: "g"; did you mean "G"? (there is "G")`},
+		{"an early answer inside of what has not begun", execute(aside, neverStep(t), kahn.Signals(map[string]any{"S2/T/g": true})), kahn.ErrUnknownGate, `unknown gate: "S2/T/g" is inside of "S2", which has not begun`},
+		{"an early answer for no gate inside", execute(aside, neverStep(t), kahn.Signals(map[string]any{"D/h": true})), kahn.ErrUnknownGate, `unknown gate: "D/h"; did you mean "D/g"? (there is "D/g")`},
+		{"an answer inside of what has not begun, later", resume("S2/T/g"), kahn.ErrUnknownGate, `unknown gate: "S2/T/g" is inside of "S2", which has not begun`},
+		{"an answer for no gate inside, later", resume("D/h"), kahn.ErrUnknownGate, `unknown gate: "D/h"; did you mean "D/g"? (there is "D/g")`},
+		{"an answer inside of what has not begun", signalled[0], kahn.ErrUnknownGate, `unknown gate: "S2/T/g" is inside of "S2", which has not begun`},
+		{"an answer inside of a loop", signalled[1], kahn.ErrUnknownGate, `unknown gate: "L/g"; did you mean "L#1/g"?`},
+		{"inside of its first iteration", signalled[2], kahn.ErrUnknownGate, `unknown gate: "L#1/g" is inside of "L", which has not begun`},
+		{"an answer for no gate inside of what runs", signalled[3], kahn.ErrUnknownGate, `unknown gate: "D/h"; did you mean "D/g"? (there is "D/g")`},
+		{"an answer for no gate inside of what has not begun", signalled[4], kahn.ErrUnknownGate, `unknown gate: "S2/T/x"; did you mean "S2/T/g"? (there is "S2/T/g")`},
 		{"a mock of no node", execute(graph(after("fetch")), neverStep(t), kahn.Test{Mocks: mocks{"fecth": {}}}), kahn.ErrUnknownNode, `Test.Mocks: unknown node: "fecth"; did you mean "fetch"? (there is "fetch")`},
 		{"a mock of no node inside", execute(graph(subgraph("S", graph(after("fetch")))), neverStep(t), kahn.Test{Mocks: mocks{"S/fecth": {}}}), kahn.ErrUnknownNode,
 			`unknown node: "S/fecth"; did you mean "S/fetch"? (there is "S/fetch")`},
@@ -157,6 +218,13 @@ func TestSlips(t *testing.T) {
 		// A warning.
 		{"an answer that meets no edge", warning(run(graph(kahn.Node{ID: "?", Routes: true, Do: yields(0, "gren")}, branch("B", "?", "green")), nop)), kahn.ErrNoMatch,
 			`no branch matches: node "?": no such choice: "gren"; choose one of "green"; did you mean "green"?`},
+		{"a delay above its cap", warns(graph(kahn.Node{ID: "A", Retry: slow})), kahn.ErrBadValue, `node "A": bad value: retry: InitialDelay 1m0s is longer than MaxDelay 1s, which caps it`},
+		{"the same inside", warns(graph(subgraph("S", graph(kahn.Node{ID: "A", Retry: slow})))), kahn.ErrBadValue, `in "S": node "A": bad value: retry`},
+		{"in the Defaults", warns((&kahn.Graph{Defaults: kahn.Defaults{Retry: slow}}).Add(after("A"))), kahn.ErrBadValue, `Defaults: bad value: retry: InitialDelay 1m0s is`},
+		{"a delay above the default of the cap", warns(graph(kahn.Node{ID: "A", Retry: kahn.Retry{InitialDelay: time.Minute}})), nil, ""},
+		{"a guard in a graph that a step returns", warning(run(graph(subgraph("S", graph(after("E")))), expands)), kahn.ErrBadExpression, `in "S": in "E": node "B": WhenExpr: bad expression: not an ancestor: "fecth"`},
+		{"the same for each item of a map", warning(run(graph(kahn.Node{ID: "M", Params: map[string]any{"list": []int{1, 2, 3}}, Map: &kahn.Map{Over: "list"},
+			Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(misread, nil, nil) }}), nop)), kahn.ErrBadExpression, `in "M": node "B": WhenExpr`},
 		{"a trigger", warning(run(graph(kahn.Node{ID: "nightly", Kind: kahn.KindTrigger}), nil, kahn.Fire("nihgtly", nil))), kahn.ErrUnknownTrigger,
 			`unknown trigger: "nihgtly"; did you mean "nightly"? (there is "nightly")`},
 	} {

@@ -357,10 +357,34 @@ func (h *held) findToken(token string) (*held, Ref, bool) {
 
 // unknownGate says that nothing waits under a name.
 func (h *held) unknownGate(name string) error {
-	return h.plan.unknownGate(name, func(r Ref) bool {
-		i, known := h.at[r]
-		return known && h.nodes[i].Status == Suspended
+	return h.plan.unknownGate(name, func(prefix string, r Ref) (Status, bool) {
+		in := h.performed(prefix)
+		if in == nil {
+			return Idle, false
+		}
+		if i, known := in.at[r]; known {
+			return in.nodes[i].Status, true
+		}
+		return Idle, true
 	})
+}
+
+// performed finds the run that goes on under a prefix in the paths within this one; nil if there is none.
+func (h *held) performed(prefix string) *held {
+	if prefix == "" {
+		return h
+	}
+	for _, in := range h.inside {
+		if !in.continues() {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(prefix, in.within.prefixInside("")); ok {
+			if x := in.performed(rest); x != nil {
+				return x
+			}
+		}
+	}
+	return nil
 }
 
 // answer takes a signal for a node, by path or token.

@@ -221,7 +221,8 @@ func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 }
 
 // Warnings returns what is allowed in the graph and probably not meant: guards that ask for what they cannot see, see [Checker], with
-// errors that match [ErrBadExpression]; and for each trigger the nodes that lose a predecessor by it under [PruneForward], with
+// errors that match [ErrBadExpression]; retry policies whose MaxDelay is shorter than their InitialDelay, with errors that match
+// [ErrBadValue]; and for each trigger the nodes that lose a predecessor by it under [PruneForward], with
 // errors that match [ErrPrunedInput]. It looks at the graph once for each trigger.
 func (p *Plan) Warnings() []error {
 	warnings := slices.Clone(p.warnings)

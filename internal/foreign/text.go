@@ -30,7 +30,9 @@ func ValueText(v any) string {
 		return textOf(v, v.String)
 	}
 	switch reflect.ValueOf(v).Kind() {
-	case reflect.Invalid, reflect.Bool, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+	case reflect.Invalid:
+		return "null"
+	case reflect.Bool, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
 		return Shorten(fmt.Sprint(v))
 	}
