@@ -53,7 +53,7 @@ func TestAttemptBeginsWithItsCall(t *testing.T) {
 					t.Errorf("%s is called with %v left: %v", s.Path(), left, ctx.Err())
 				}
 				return takes(100*ms)(ctx, s)
-			}), kahn.WithStore(&heldStore{start: time.Second}), kahn.RunID("one"))
+			}), kahn.Durable(&heldStore{start: time.Second}), kahn.RunID("one"))
 			r.expect(row.want, map[bool]string{true: "completed", false: "failed"}[r.err == nil])
 			calls := 1
 			if row.node.OverallTimeout > 0 {
@@ -71,7 +71,7 @@ func TestAttemptBeginsWithItsCall(t *testing.T) {
 		r := tryControlled(t, t.Context(), everywhere(kahn.Node{}), neverStep(t), func(run *kahn.Run) {
 			time.Sleep(100 * ms)
 			run.Cancel()
-		}, kahn.WithStore(&heldStore{start: time.Second}), kahn.RunID("one"))
+		}, kahn.Durable(&heldStore{start: time.Second}), kahn.RunID("one"))
 		r.expect("A:C M:C S:C", "cancelled")
 	})
 
@@ -90,7 +90,7 @@ func TestAttemptBeginsWithItsCall(t *testing.T) {
 				res, err := kahn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) {
 					calls++
 					return nil, nil
-				}, kahn.WithStore(&heldStore{start: row.start, renew: row.renew}), kahn.RunID("one"), kahn.OnEvent(rec.add))
+				}, kahn.Durable(&heldStore{start: row.start, renew: row.renew}), kahn.RunID("one"), kahn.OnEvent(rec.add))
 				checkEvents(t, g, res, rec.all())
 				if called := calls == 1; called != row.called || (err == nil) != row.called || err != nil && !errors.Is(err, kahn.ErrStore) {
 					t.Errorf("%d calls: %v", calls, err)

@@ -469,7 +469,7 @@ func TestBlackBoxOutcomes(t *testing.T) {
 			subgraph("C", graph(kahn.Node{ID: "x", Do: neverStep(t)})), after("A", "S", "C"))
 		var mu sync.Mutex
 		var seen []string
-		mode := kahn.Test{
+		mode := kahn.TestMode{
 			Mocks: map[string]kahn.Mock{
 				"S/L/M/x": {Do: func(_ context.Context, s *kahn.Step) (any, error) {
 					mu.Lock()

@@ -185,7 +185,7 @@ func TestBlackBoxResume(t *testing.T) {
 		snapshot := reload(t, r.Snapshot())
 		time.Sleep(time.Until(begin.Add(75 * time.Minute)))
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, step, kahn.Limit(1), kahn.From(snapshot, nil), kahn.OnEvent(rec.add))
+		run, err := kahn.Start(t.Context(), g, step, kahn.Limit(1), kahn.ResumeFrom(snapshot, nil), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -436,7 +436,7 @@ func TestBlackBoxResume(t *testing.T) {
 			run, err := kahn.Start(t.Context(), g, c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
 				time.Sleep(time.Second)
 				return s.ID(), ctx.Err()
-			}), kahn.From(reload(t, r.Snapshot()), map[string]any{}), kahn.Timeout(time.Minute), kahn.OnEvent(rec.add))
+			}), kahn.ResumeFrom(reload(t, r.Snapshot()), map[string]any{}), kahn.Timeout(time.Minute), kahn.OnEvent(rec.add))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -465,7 +465,7 @@ func TestBlackBoxLives(t *testing.T) {
 		m := mapped("M", numbers(4), kahn.Map{Limit: 2})
 		m.Sub = graph(after("x"), after("y", "x"))
 		working := graph(m, after("A", "M"))
-		rn := &kahn.Runner{MaxRuns: 1, Options: []kahn.Option{kahn.WithStore(store)}}
+		rn := &kahn.Runner{MaxRuns: 1, Options: []kahn.Option{kahn.Durable(store)}}
 		graphs := map[string]*kahn.Graph{"waiting": waiting, "working": working, "pending": working}
 		counted := map[string]*paths{"waiting": {}, "working": {}, "pending": {}}
 		for _, id := range []string{"waiting", "working", "pending"} {
@@ -491,11 +491,11 @@ func TestBlackBoxLives(t *testing.T) {
 		if n := counted["pending"].n; len(n) != 0 {
 			t.Errorf("the pending run has called %v", n)
 		}
-		next := &kahn.Runner{Options: []kahn.Option{kahn.WithStore(store)}}
+		next := &kahn.Runner{Options: []kahn.Option{kahn.Durable(store)}}
 		for id, want := range map[string]string{"waiting": "S:ok A:ok", "working": "M:ok A:ok", "pending": "M:ok A:ok"} {
 			opts := []kahn.Option{kahn.RunID(id)}
 			if id == "waiting" {
-				opts = append(opts, kahn.Signals(map[string]any{"S/g": "yes"}))
+				opts = append(opts, kahn.EarlySignals(map[string]any{"S/g": "yes"}))
 			}
 			res, err := next.Execute(t.Context(), graphs[id], counted[id].count(takes(time.Second)), opts...)
 			if res == nil {
@@ -587,7 +587,7 @@ func TestBlackBoxLives(t *testing.T) {
 			step := k.record(c.count(takes(10 * ms)))
 			var events []kahn.Event
 			var r trial
-			durable := []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
+			durable := []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 			for life := range 5 {
 				signals := map[string]any{}
 				if life > 0 {
@@ -598,7 +598,7 @@ func TestBlackBoxLives(t *testing.T) {
 					}
 				}
 				rec := newRecorder()
-				res, err := kahn.Execute(t.Context(), g, step, append(slices.Clone(durable), kahn.Signals(signals), kahn.OnEvent(rec.add))...)
+				res, err := kahn.Execute(t.Context(), g, step, append(slices.Clone(durable), kahn.EarlySignals(signals), kahn.OnEvent(rec.add))...)
 				if res == nil {
 					t.Fatal(err)
 				}
@@ -634,7 +634,7 @@ func TestBlackBoxLives(t *testing.T) {
 		s := subgraph("S", graph(kahn.Node{ID: "T", Sub: inner, Retry: kahn.RetryStandard(), ContinueOnFail: true}))
 		s.Fallback = func(context.Context, error) (any, error) { return "made up", nil }
 		g := graph(s, kahn.Node{ID: "H", In: []kahn.Edge{{From: "S", On: kahn.OnFailure}}}, kahn.Node{ID: "E", Kind: kahn.KindEnd})
-		r := try(t, g, step, kahn.WithStore(store), kahn.RunID("r"))
+		r := try(t, g, step, kahn.Durable(store), kahn.RunID("r"))
 		if r.Status != kahn.RunFailed || r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, kahn.ErrStore) {
 			t.Errorf("%v, %v, %v", r.Status, r.Cause, r.err)
 		}
@@ -642,7 +642,7 @@ func TestBlackBoxLives(t *testing.T) {
 		broken = false
 		c.n = nil
 		time.Sleep(time.Hour) // nobody gives the lease back when the store does not answer
-		res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.WithStore(store), kahn.RunID("r"))
+		res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.Durable(store), kahn.RunID("r"))
 		if res == nil {
 			t.Fatal(err)
 		}

@@ -258,7 +258,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						rn, rec := new(kahn.Runner), newRecorder()
 						opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(limit), kahn.CancelGrace(100 * ms), kahn.CleanupTimeout(300 * ms)}
 						if stored {
-							opts = append(opts, kahn.WithStore(new(kahn.MemoryStore)))
+							opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
 						}
 						run, err := rn.Start(t.Context(), g, takes(ms), append(opts, kahn.OnEvent(rec.add))...)
 						require.NoError(t, err)
@@ -302,7 +302,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						}
 						again := newRecorder()
 						if opts = append(opts, kahn.OnEvent(again.add)); !stored {
-							opts = append(opts, kahn.From(reload(t, res.Snapshot()), nil))
+							opts = append(opts, kahn.ResumeFrom(reload(t, res.Snapshot()), nil))
 						}
 						res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
 						require.NoError(t, err)

@@ -64,12 +64,12 @@ func TestChoices(t *testing.T) {
 			t.Parallel()
 			g := asked(row.declared, row.labels...)
 			for _, value := range row.takes {
-				res, err := kahn.Execute(t.Context(), g, takes(0), kahn.Signals(map[string]any{"G": value}))
+				res, err := kahn.Execute(t.Context(), g, takes(0), kahn.EarlySignals(map[string]any{"G": value}))
 				require.NoError(t, err, "%v", value)
 				require.Equal(t, kahn.RunCompleted, res.Status, "%v", value)
 			}
 			for _, value := range row.refuses {
-				_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Signals(map[string]any{"G": value}))
+				_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.EarlySignals(map[string]any{"G": value}))
 				var refused *kahn.ChoiceError
 				require.ErrorAs(t, err, &refused, "%v", value)
 				require.ErrorIs(t, err, kahn.ErrChoice)
@@ -84,15 +84,15 @@ func TestChoices(t *testing.T) {
 func TestChoicesBeyondTheBranchesThatRun(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), branch("on", "G", "go"), kahn.Node{ID: "end", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "G", Label: "stop"}}})
-	r := try(t, g, takes(0), kahn.Signals(map[string]any{"G": "stop"}))
+	r := try(t, g, takes(0), kahn.EarlySignals(map[string]any{"G": "stop"}))
 	r.expect("G:ok on:S/br end:ok", "completed")
 
 	g = graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, gate("G"), branch("A", "G", "red"), branch("B", "G", "green"))
 	g.Connect(kahn.Edge{From: "T", To: "A"})
 	opts := []kahn.Option{kahn.Fire("T", nil), kahn.PruneClosure}
-	_, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.Signals(map[string]any{"G": "greeen"}))...)
+	_, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.EarlySignals(map[string]any{"G": "greeen"}))...)
 	require.EqualError(t, err, `node "G": no such choice: "greeen"; choose one of "red", "green"; did you mean "green"?`)
-	res, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.Signals(map[string]any{"G": "green"}))...)
+	res, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.EarlySignals(map[string]any{"G": "green"}))...)
 	require.NoError(t, err)
 	require.Equal(t, []string{"B"}, res.Pruned)
 	a, _ := res.Node("A")
@@ -188,13 +188,13 @@ func TestChoiceRefused(t *testing.T) {
 	})
 
 	inBubble(t, "a Labeler that panics fails the gate", func(t *testing.T) {
-		r := try(t, g, takes(0), kahn.Signals(map[string]any{"G": labelled(nil)}))
+		r := try(t, g, takes(0), kahn.EarlySignals(map[string]any{"G": labelled(nil)}))
 		r.expect("G:F on approved:X on rejected:X", "failed")
 		r.cause("G", kahn.CauseConditionError)
 	})
 
 	inBubble(t, "a choice without an edge takes no branch", func(t *testing.T) {
-		r := try(t, asked(nil, "approved"), takes(0), kahn.Signals(map[string]any{"G": "reject"}))
+		r := try(t, asked(nil, "approved"), takes(0), kahn.EarlySignals(map[string]any{"G": "reject"}))
 		r.expect("G:ok on approved:S/br", "completed")
 		if len(r.Warnings) > 0 {
 			t.Error(r.Warnings)
@@ -222,22 +222,22 @@ func TestChoicesInTestMode(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		graph *kahn.Graph
-		test  kahn.Test
+		test  kahn.TestMode
 		is    error
 		text  string // "" if the run completes
 	}{
-		{"a slip", g, kahn.Test{Mocks: mocks{"G": {Value: "gren"}}}, kahn.ErrChoice,
-			`bad option: Test.Mocks: node "G": no such choice: "gren"; choose one of "red", "green"; did you mean "green"?`},
-		{"a slip in a sequence", g, kahn.Test{Mocks: mocks{"G": {Sequence: []kahn.Mock{{Err: errStep}, {Value: "gren"}}}}}, kahn.ErrChoice, `"gren"`},
-		{"nothing", g, kahn.Test{Mocks: mocks{"G": {}}}, kahn.ErrChoice, `no such choice: null; choose`},
-		{"no mock", g, kahn.Test{}, kahn.ErrNoMock, `bad option: Test.Mocks: no mock for gate "G": node "G": no such choice: "approved"; choose one of "red", "green"`},
-		{"no mock inside", nested, kahn.Test{Mocks: mocks{"S": {}}}, kahn.ErrNoMock, `no mock for gate "M/G"`},
-		{"a mock", g, kahn.Test{Mocks: mocks{"G": {Value: "green"}}}, nil, ""},
-		{"an error", g, kahn.Test{Mocks: mocks{"G": {Err: kahn.Skip("later")}}}, nil, ""},
-		{"unmocked", nested, kahn.Test{Mocks: mocks{"M/G": {Value: "ship"}, "S": {}}}, nil, ""},
-		{"composites that are mocked", nested, kahn.Test{Mocks: mocks{"S": {}, "M": {}}}, nil, ""},
-		{"an alias", asked(nil, "No"), kahn.Test{}, nil, ""},
-		{"anything", asked(nil), kahn.Test{}, nil, ""},
+		{"a slip", g, kahn.TestMode{Mocks: mocks{"G": {Value: "gren"}}}, kahn.ErrChoice,
+			`bad option: TestMode.Mocks: node "G": no such choice: "gren"; choose one of "red", "green"; did you mean "green"?`},
+		{"a slip in a sequence", g, kahn.TestMode{Mocks: mocks{"G": {Sequence: []kahn.Mock{{Err: errStep}, {Value: "gren"}}}}}, kahn.ErrChoice, `"gren"`},
+		{"nothing", g, kahn.TestMode{Mocks: mocks{"G": {}}}, kahn.ErrChoice, `no such choice: null; choose`},
+		{"no mock", g, kahn.TestMode{}, kahn.ErrNoMock, `bad option: TestMode.Mocks: no mock for gate "G": node "G": no such choice: "approved"; choose one of "red", "green"`},
+		{"no mock inside", nested, kahn.TestMode{Mocks: mocks{"S": {}}}, kahn.ErrNoMock, `no mock for gate "M/G"`},
+		{"a mock", g, kahn.TestMode{Mocks: mocks{"G": {Value: "green"}}}, nil, ""},
+		{"an error", g, kahn.TestMode{Mocks: mocks{"G": {Err: kahn.Skip("later")}}}, nil, ""},
+		{"unmocked", nested, kahn.TestMode{Mocks: mocks{"M/G": {Value: "ship"}, "S": {}}}, nil, ""},
+		{"composites that are mocked", nested, kahn.TestMode{Mocks: mocks{"S": {}, "M": {}}}, nil, ""},
+		{"an alias", asked(nil, "No"), kahn.TestMode{}, nil, ""},
+		{"anything", asked(nil), kahn.TestMode{}, nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -256,7 +256,7 @@ func TestChoicesInTestMode(t *testing.T) {
 	}
 	t.Run("what the Do of a mock returns", func(t *testing.T) {
 		t.Parallel()
-		r := try(t, g, takes(0), kahn.Test{Mocks: mocks{"G": {Do: func(context.Context, *kahn.Step) (any, error) { return "gren", nil }}}})
+		r := try(t, g, takes(0), kahn.TestMode{Mocks: mocks{"G": {Do: func(context.Context, *kahn.Step) (any, error) { return "gren", nil }}}})
 		r.expect("G:F on red:X on green:X", "failed")
 		r.cause("G", kahn.CauseConditionError)
 		require.ErrorIs(t, r.err, kahn.ErrChoice)

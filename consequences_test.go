@@ -464,7 +464,7 @@ func statusAfterStoreError(t *testing.T, last string) {
 		kahn.Node{ID: "A", ContinueOnFail: true, Do: always(errStep)},
 		kahn.Node{ID: "B", After: []string{"A"}, Do: takes(ms)},
 		kahn.Node{ID: "H", In: []kahn.Edge{{From: "B", On: kahn.OnFailure}}, Do: neverStep(t)}, end,
-	), nil, kahn.WithStore(broken), kahn.RunID("one"))
+	), nil, kahn.Durable(broken), kahn.RunID("one"))
 	if r.Status != kahn.RunFailed || r.Degraded || r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, kahn.ErrStore) {
 		t.Errorf("%v, degraded %v, %v, %v", r.Status, r.Degraded, r.Cause, r.err)
 	}
@@ -485,7 +485,7 @@ func TestWavesAfterStoreError(t *testing.T) {
 				return nil
 			}}
 			for _, end := range []kahn.Node{{ID: "Z", Kind: kahn.KindEnd}, after("Z", "B")} {
-				r := try(t, graph(after("A"), after("B", "A"), end), takes(ms), kahn.WithStore(broken), kahn.RunID("ending by "+end.Kind), kahn.Waves)
+				r := try(t, graph(after("A"), after("B", "A"), end), takes(ms), kahn.Durable(broken), kahn.RunID("ending by "+end.Kind), kahn.Waves)
 				if want := map[bool]kahn.RunStatus{false: kahn.RunFailed, true: kahn.RunCompleted}[last == ""]; r.Status != want || len(r.Warnings) > 0 {
 					t.Errorf("it is %v, %v", r.Status, r.Warnings)
 				}
@@ -746,7 +746,7 @@ func TestLeftAtEveryDepth(t *testing.T) {
 				}
 			}
 			c.n = nil
-			res, err = kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.From(reload(t, res.Snapshot()), nil))
+			res, err = kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.ResumeFrom(reload(t, res.Snapshot()), nil))
 			if err != nil || res.Status != kahn.RunCompleted {
 				t.Errorf("%v, %v", res.Status, err)
 			}

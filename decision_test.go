@@ -69,7 +69,7 @@ func TestDecision(t *testing.T) {
 
 	inBubble(t, "early, and a plain value", func(t *testing.T) {
 		g := graph(after("A"), gate("G", "A"), gate("H", "A"), after("B", "G", "H"))
-		r := try(t, g, takes(ms), kahn.Signals(map[string]any{"G": kahn.Decision{Value: 1, Actor: "bob"}, "H": nil}))
+		r := try(t, g, takes(ms), kahn.EarlySignals(map[string]any{"G": kahn.Decision{Value: 1, Actor: "bob"}, "H": nil}))
 		r.expect("A:ok G:ok H:ok B:ok", "completed")
 		r.decided("G", "G", r.node("G"), kahn.Decision{Value: 1, Actor: "bob"})
 		r.decided("H", "H", r.node("H"), kahn.Decision{})
@@ -111,7 +111,7 @@ func TestDecision(t *testing.T) {
 
 	inBubble(t, "nobody has decided", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour, OnTimeout: kahn.GateLabel}}, after("B", "G"))
-		for _, r := range []trial{try(t, graph(after("A"), gate("G", "A")), takes(0), kahn.Test{}), tryControlled(t, t.Context(), g, takes(0), func(*kahn.Run) {})} {
+		for _, r := range []trial{try(t, graph(after("A"), gate("G", "A")), takes(0), kahn.TestMode{}), tryControlled(t, t.Context(), g, takes(0), func(*kahn.Run) {})} {
 			if d := r.node("G").Decision; d != nil {
 				t.Errorf("%v", d)
 			}
@@ -123,7 +123,7 @@ func TestDecision(t *testing.T) {
 		// G is answered while A waits, which goes on in another life with its own answer; H is answered early.
 		g := graph(gate("G"), gate("W"), gate("H", "W"), after("B", "H"))
 		store := new(kahn.MemoryStore)
-		for name, first := range map[string][]kahn.Option{"snapshot": nil, "store": {kahn.WithStore(store), kahn.RunID("r")}} {
+		for name, first := range map[string][]kahn.Option{"snapshot": nil, "store": {kahn.Durable(store), kahn.RunID("r")}} {
 			run, err := kahn.Start(t.Context(), g, neverStep(t), first...)
 			if err != nil {
 				t.Fatal(err)
@@ -139,9 +139,9 @@ func TestDecision(t *testing.T) {
 			if err != nil || left.Status != kahn.RunSuspended {
 				t.Fatalf("%s: %v, %v", name, left.Status, err)
 			}
-			opts := []kahn.Option{kahn.From(reload(t, left.Snapshot()), map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}})}
+			opts := []kahn.Option{kahn.ResumeFrom(reload(t, left.Snapshot()), map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}})}
 			if first != nil {
-				opts = append(slices.Clone(first), kahn.Signals(map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}}))
+				opts = append(slices.Clone(first), kahn.EarlySignals(map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}}))
 			}
 			rec := newRecorder()
 			res, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.OnEvent(rec.add))...)
@@ -166,7 +166,7 @@ func TestDecision(t *testing.T) {
 	})
 
 	inBubble(t, "a value that cannot be encoded is refused", func(t *testing.T) {
-		run, err := kahn.Start(t.Context(), graph(gate("G")), neverStep(t), kahn.WithStore(new(kahn.MemoryStore)))
+		run, err := kahn.Start(t.Context(), graph(gate("G")), neverStep(t), kahn.Durable(new(kahn.MemoryStore)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,14 +33,14 @@
 //   - Graphs within graphs: [Map], [Loop], [Expand], Node.Sub; [KindTrigger] and [Fire].
 //   - Limits and order: [KeyLimit], [Group], [Rate], [StartRate], [KeyRate], [RateLimited], [Estimates], [Mode].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [RetryStandard], [Jitter], [DefaultRetry].
-//   - Waiting for people and machines: [Gate], [Suspend], [Run.Signal], [Decision], [Signals], [ChoiceError].
+//   - Waiting for people and machines: [Gate], [Suspend], [Run.Signal], [Decision], [EarlySignals], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [Request], [StopMode].
 //   - Going on later or elsewhere: [Snapshot], [Resume], [Redrive], [KeepDescendants], [AllowGraphChange], [Codec], [Types],
-//     [Store], [WithStore], [MemoryStore].
+//     [Store], [Durable], [MemoryStore].
 //   - Many runs: [Runner], [Idempotent], [IdempotencyStore], [Memo], [RunID].
 //   - Looking on: [Event] and its payloads, [Start] and [Run.Events], [LogEvents], [OnNode], [Run.WaitFor], [Run.Watch], [Use].
 //   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].
-//   - Testing: [Test], [Mock], [Assertion] and the Assert functions; package kahntest.
+//   - Testing: [TestMode], [Mock], [Assertion] and the Assert functions; package kahntest.
 //   - Driving a run by hand: [State], [NewState], [Task], [Token], [Outcome], [CheckVerdict]; package reactive.
 //
 // # Edges resolve, nodes decide
@@ -82,10 +82,10 @@
 //
 // # How to test a graph
 //
-// The option [Test] runs a graph with mocks in place of steps. Joins, guards, conditions, merges and policies are those of the
+// The option [TestMode] runs a graph with mocks in place of steps. Joins, guards, conditions, merges and policies are those of the
 // graph, gates do not wait, and [Result].Test tells what was mocked, what was not covered, and which assertions failed:
 //
-//	res, err := kahn.Execute(ctx, g, step, kahn.Test{
+//	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
 //		OnMissing: kahn.MissingStub, // steps without a mock complete with nothing
 //		Mocks: map[string]kahn.Mock{
 //			"fetch":  {Value: rows},

@@ -122,7 +122,7 @@ type RunStatusChanged struct {
 	Waiting []string
 	// TotalWaiting counts all nodes that wait, the one included whose signal lets the run go on. Run.Waiting lists them.
 	TotalWaiting int
-	// Request is what was said of the redrive that the event tells of, see [RedrivenBy].
+	// Request is what was said of the redrive that the event tells of, see [RedriveBy].
 	Request Request
 }
 
@@ -226,7 +226,7 @@ type NodeSignalled struct {
 // NodeInvalidated is the payload of node.invalidated: the node has ended and is to run again.
 type NodeInvalidated struct {
 	Reason  string  // "redrive"
-	Request Request // what was said of the redrive, see [RedrivenBy]
+	Request Request // what was said of the redrive, see [RedriveBy]
 }
 
 // NodeCompleted is the payload of node.completed.

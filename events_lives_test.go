@@ -138,14 +138,14 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		g := graph(after("A"), kahn.Node{ID: "S", Sub: graph(after("x"))}, after("B"), after("C", "B"))
-		first := try(t, g, step, kahn.WithStore(store), kahn.RunID("one"))
+		first := try(t, g, step, kahn.Durable(store), kahn.RunID("one"))
 		if first.Cause.Kind != kahn.CauseStoreError {
 			t.Fatal(first.Cause)
 		}
 		store.commit, life = nil, 2
 		time.Sleep(time.Minute) // the lease runs out
 		rec := newRecorder()
-		res, err := kahn.Execute(t.Context(), g, step, kahn.WithStore(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
+		res, err := kahn.Execute(t.Context(), g, step, kahn.Durable(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestEventsOfCrashes(t *testing.T) {
 					return nil
 				}
 				store := &brokenStore{new(kahn.MemoryStore), func(kahn.AttemptStart) error { return write() }, func(kahn.Commit) error { return write() }}
-				c.more = []kahn.Option{kahn.WithStore(store), kahn.RunID("one")}
+				c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("one")}
 				c.run(t, nil, false)
 				if writes < failing {
 					break // there are no more
@@ -277,7 +277,7 @@ func TestCheckerOfTheLastLife(t *testing.T) {
 			synctest.Wait()
 			life := func(signals map[string]any, act func(run *kahn.Run)) []kahn.Event {
 				rec := newRecorder()
-				run, err := rn.Start(t.Context(), g, step, kahn.From(reload(t, r.Snapshot()), signals), kahn.OnEvent(rec.add))
+				run, err := rn.Start(t.Context(), g, step, kahn.ResumeFrom(reload(t, r.Snapshot()), signals), kahn.OnEvent(rec.add))
 				require.NoError(t, err)
 				synctest.Wait()
 				act(run)

@@ -531,7 +531,7 @@ func TestExpandGoesOn(t *testing.T) {
 					return untilStopped(ctx, s)
 				}
 				return slow(ctx, s)
-			}, kahn.From(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+			}, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -622,7 +622,7 @@ func TestExpandGoesOn(t *testing.T) {
 		g := graph(after("E"))
 		r := left(t, g, p.step(takes(10*ms)), 5*ms)
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, untilStopped, kahn.From(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+		run, err := kahn.Start(t.Context(), g, untilStopped, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -637,7 +637,7 @@ func TestExpandGoesOn(t *testing.T) {
 		store := new(kahn.MemoryStore)
 		p := &planner{graphs: expansions{"E": graph(after("x"), after("F", "x")), "E/F": xyz(), "M[1]": xyz()}}
 		g := graph(after("E"), mapped("M", []int{1, 2}, kahn.Map{}))
-		opts := []kahn.Option{kahn.WithStore(store), kahn.RunID("r"), kahn.Encoding(kahn.Types{"ints": []int(nil)})}
+		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.Encoding(kahn.Types{"ints": []int(nil)})}
 		r := left(t, g, p.step(takes(10*ms)), 15*ms, opts...)
 		r = r.goOn(g, p.step(takes(10*ms)), opts)
 		r.expect("E:ok M:ok", "completed")
@@ -699,7 +699,7 @@ func TestExpandWaits(t *testing.T) {
 			return step(ctx, s)
 		}
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, slow, kahn.From(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+		run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -756,7 +756,7 @@ func TestExpandInTestMode(t *testing.T) {
 	g := graph(after("E"), mapped("M", []int{1}, kahn.Map{}))
 	step := expands(takes(ms), expansions{"E": inner(), "M[0]": inner()})
 	inBubble(t, "mocks of nodes inside", func(t *testing.T) {
-		r := try(t, g, step, kahn.Test{Mocks: map[string]kahn.Mock{"E/x": {Value: "mocked"}, "M/y": {Value: "item"}},
+		r := try(t, g, step, kahn.TestMode{Mocks: map[string]kahn.Mock{"E/x": {Value: "mocked"}, "M/y": {Value: "item"}},
 			Assertions: []kahn.Assertion{kahn.AssertStatus("E/y", kahn.Completed), kahn.AssertStatus("E/x", kahn.Completed)}})
 		r.expect("E:ok M:ok", "completed")
 		r.count("node.mocked", "E/x", 1)
@@ -766,20 +766,20 @@ func TestExpandInTestMode(t *testing.T) {
 		}
 	})
 	inBubble(t, "the expander is mocked", func(t *testing.T) {
-		r := try(t, g, neverStep(t), kahn.Test{Mocks: map[string]kahn.Mock{"E": {Value: 1}, "M": {Value: 2}}})
+		r := try(t, g, neverStep(t), kahn.TestMode{Mocks: map[string]kahn.Mock{"E": {Value: 1}, "M": {Value: 2}}})
 		r.expect("E:ok M:ok", "completed")
 		if r.node("E").Sub != nil {
 			t.Error("E was expanded")
 		}
 	})
 	inBubble(t, "a mock expands", func(t *testing.T) {
-		r := try(t, g, takes(ms), kahn.Test{Mocks: map[string]kahn.Mock{"E": {Err: kahn.Expand(inner(), nil, nil)}, "M": {}}})
+		r := try(t, g, takes(ms), kahn.TestMode{Mocks: map[string]kahn.Mock{"E": {Err: kahn.Expand(inner(), nil, nil)}, "M": {}}})
 		r.expect("E:ok M:ok", "completed")
 		r.count(kahn.EventNodeCompleted, "E/y", 1)
 	})
 	inBubble(t, "a gate that does not take approved", func(t *testing.T) {
 		picky := graph(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"a"}}})
-		r := try(t, graph(after("E")), expands(takes(ms), expansions{"E": picky}), kahn.Test{})
+		r := try(t, graph(after("E")), expands(takes(ms), expansions{"E": picky}), kahn.TestMode{})
 		if n := r.node("E"); !errors.Is(n.Err, kahn.ErrNoMock) || n.Cause.Kind != kahn.CauseContractOutput {
 			t.Errorf("E is %+v", n)
 		}

@@ -116,9 +116,9 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 		for _, node := range waiting {
 			signals[node] = answers[node]
 		}
-		opts := []kahn.Option{kahn.From(snapshot, signals)}
+		opts := []kahn.Option{kahn.ResumeFrom(snapshot, signals)}
 		if store != nil {
-			opts = []kahn.Option{kahn.RunID("left"), kahn.WithStore(store), kahn.Signals(signals)}
+			opts = []kahn.Option{kahn.RunID("left"), kahn.Durable(store), kahn.EarlySignals(signals)}
 		}
 		var events []kahn.Event
 		g := left.graph()
@@ -168,7 +168,7 @@ func TestFormatOfALaterVersion(t *testing.T) {
 	var stored kahn.StoredRun
 	require.NoError(t, json.Unmarshal(data, &stored))
 	stored.Record = []byte(strings.Replace(string(stored.Record), `"version": 1`, `"version": 2`, 1))
-	_, err = kahn.Execute(t.Context(), plainLeft(), plainStep, kahn.RunID("left"), kahn.WithStore(kahn.StoreWith(stored)))
+	_, err = kahn.Execute(t.Context(), plainLeft(), plainStep, kahn.RunID("left"), kahn.Durable(kahn.StoreWith(stored)))
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 	require.ErrorContains(t, err, want)
 }
@@ -183,7 +183,7 @@ func TestWriteFormats(t *testing.T) {
 				opts := append(slices.Clone(left.opts), kahn.RunID("left"))
 				var store kahn.MemoryStore
 				if durable {
-					opts = append(opts, kahn.WithStore(&store))
+					opts = append(opts, kahn.Durable(&store))
 				}
 				g := left.graph()
 				var events []kahn.Event

@@ -632,7 +632,7 @@ func TestGrowthOfNestedWaits(t *testing.T) {
 			rec := newRecorder()
 			opts := []kahn.Option{kahn.OnEvent(rec.add)}
 			if durable {
-				opts = append(opts, kahn.WithStore(&kahn.MemoryStore{}))
+				opts = append(opts, kahn.Durable(&kahn.MemoryStore{}))
 			}
 			run, err := kahn.Start(t.Context(), g, nothing, opts...)
 			require.NoError(t, err)
@@ -736,7 +736,7 @@ func TestGrowthOfOutbox(t *testing.T) {
 				g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
 			}
 			rec, store := newRecorder(), mutedStore{&kahn.MemoryStore{}, make(chan struct{})}
-			run, err := kahn.Start(t.Context(), g, nothing, kahn.WithStore(store), kahn.OnEvent(rec.add))
+			run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(store), kahn.OnEvent(rec.add))
 			require.NoError(t, err)
 			synctest.Wait()
 			close(store.held)

@@ -18,7 +18,7 @@ func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host f
 	j, id := new(journal), kahn.RunID("crash")
 	mine := append(slices.Clone(opts), id)
 	if durable {
-		mine = append(mine, kahn.WithStore(j))
+		mine = append(mine, kahn.Durable(j))
 	}
 	run, err := kahn.Start(t.Context(), g, step, mine...)
 	if err != nil {
@@ -27,9 +27,9 @@ func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host f
 	host(run)
 	opts = append(slices.Clone(opts), id)
 	if durable {
-		opts = append(opts, kahn.WithStore(j.replay(t, "crash", j.len())))
+		opts = append(opts, kahn.Durable(j.replay(t, "crash", j.len())))
 	} else {
-		opts = append(opts, kahn.From(reload(t, run.Snapshot()), nil))
+		opts = append(opts, kahn.ResumeFrom(reload(t, run.Snapshot()), nil))
 	}
 	run.Cancel()
 	_, _ = run.Wait()

@@ -88,7 +88,7 @@ func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
 		"shut down": func(t *testing.T, _ *kahn.Runner) {
 			rn := &kahn.Runner{Limit: 1, MaxRuns: 2, Rate: kahn.Rate{Starts: 1, Per: time.Hour, Burst: 2}}
 			for range 3 {
-				_, err := rn.Start(t.Context(), nested(), takes(time.Minute), kahn.WithStore(new(kahn.MemoryStore)))
+				_, err := rn.Start(t.Context(), nested(), takes(time.Minute), kahn.Durable(new(kahn.MemoryStore)))
 				require.NoError(t, err)
 			}
 			synctest.Wait()

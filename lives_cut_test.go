@@ -88,7 +88,7 @@ func (c *cutter) livesAfterLives(t *testing.T, r *rand.Rand, name string) {
 
 func (c *cutter) writesAfterWrites(t *testing.T, r *rand.Rand, name string) {
 	store := new(journal)
-	c.more = []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
+	c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 	_, want := c.run(t, nil, false)
 	whole := c.events
 	for life, cut := 2, 0; life <= 5 && len(store.writes) > cut; life++ {
@@ -101,7 +101,7 @@ func (c *cutter) writesAfterWrites(t *testing.T, r *rand.Rand, name string) {
 		if before.Status.Terminal() {
 			return
 		}
-		c.more = []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
+		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		_, got := c.run(t, nil, false)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s, life %d after %d writes: \ngot  %v\nwant %v", name, life, cut, got, want)

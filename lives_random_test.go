@@ -109,7 +109,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 		}
 		stored := rng.IntN(2) == 0
 		if stored {
-			opts = append(opts, kahn.WithStore(new(kahn.MemoryStore)))
+			opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
 		}
 		step, abandoned := randomStep(rng.Uint64()), false
 		var last *kahn.Snapshot
@@ -118,7 +118,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			rn, rec := new(kahn.Runner), newRecorder()
 			more := append(slices.Clone(opts), kahn.OnEvent(rec.add))
 			if last != nil && !stored {
-				more = append(more, kahn.From(last, nil))
+				more = append(more, kahn.ResumeFrom(last, nil))
 			}
 			run, err := rn.Start(t.Context(), g, step, more...)
 			if err != nil {

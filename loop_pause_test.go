@@ -31,7 +31,7 @@ func iteration(d time.Duration) kahn.StepFunc {
 func TestLoopPause(t *testing.T) {
 	x := graph(after("x"))
 	inBubble(t, "the next iteration begins when the pause is over", func(t *testing.T) {
-		for _, opts := range [][]kahn.Option{{}, {kahn.Limit(1)}, {kahn.Waves}, {kahn.WithStore(new(kahn.MemoryStore))}} {
+		for _, opts := range [][]kahn.Option{{}, {kahn.Limit(1)}, {kahn.Waves}, {kahn.Durable(new(kahn.MemoryStore))}} {
 			r := try(t, graph(polling("L", x, 3), after("B", "L")), iteration(100*ms), opts...)
 			r.expect("L:ok B:ok", "completed")
 			if got := fmt.Sprint(r.node("L").Output); got != "[1 2 3]" || r.Duration != 2400*ms {
@@ -241,7 +241,7 @@ func TestLoopPauseSurvives(t *testing.T) {
 				}
 				time.Sleep(100 * ms)
 				rec := newRecorder()
-				run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.From(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+				run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
 				if err != nil {
 					t.Fatal(err)
 				}

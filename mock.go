@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Test runs the graph in test mode: nodes are replaced by mocks, gates do not wait, and assertions are judged when the run is
+// TestMode runs the graph in test mode: nodes are replaced by mocks, gates do not wait, and assertions are judged when the run is
 // over. It is an option. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies,
 // retries and fallbacks.
 //
-//	res, err := kahn.Execute(ctx, g, step, kahn.Test{
+//	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
 //		Mocks:      map[string]kahn.Mock{"charge": {Err: errDeclined}},
 //		OnMissing:  kahn.MissingStub,
 //		Assertions: []kahn.Assertion{kahn.AssertStatus("notify", kahn.Completed)},
@@ -29,7 +29,7 @@ import (
 // is said of it holds for every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does not have
 // is an error that matches [ErrUnknownNode] and [ErrBadOption]; a step may be expanded into any graph, see [Expand], and so a path that
 // begins with one is taken as it is.
-type Test struct {
+type TestMode struct {
 	// Mocks are what nodes are replaced by. A mocked composite does not begin the nodes that it consists of. Neither contracts
 	// nor the moderator judge what a mock is given and returns, and no middleware sees it.
 	Mocks map[string]Mock
@@ -99,10 +99,10 @@ const autoLabel = "approved"
 
 func autoOutput() any { return map[string]any{"approved": true, "auto": true} }
 
-func (t Test) apply(c *config) error {
+func (t TestMode) apply(c *config) error {
 	for _, id := range slices.Sorted(maps.Keys(t.Mocks)) {
 		if err := t.Mocks[id].validate(); err != nil {
-			return fmt.Errorf("%w: Test.Mocks: %s: %w", ErrBadOption, quoteID(id), err)
+			return fmt.Errorf("%w: TestMode.Mocks: %s: %w", ErrBadOption, quoteID(id), err)
 		}
 	}
 	if t.OnMissing >= missingCount {
@@ -110,10 +110,10 @@ func (t Test) apply(c *config) error {
 	}
 	for i, a := range t.Assertions {
 		if a.check == nil {
-			return fmt.Errorf("%w: Test.Assertions: number %d asserts nothing", ErrBadOption, i+1)
+			return fmt.Errorf("%w: TestMode.Assertions: number %d asserts nothing", ErrBadOption, i+1)
 		}
 	}
-	c.test = &testMode{Test: t, doubles: map[string]*double{}}
+	c.test = &testMode{TestMode: t, doubles: map[string]*double{}}
 	return nil
 }
 
@@ -141,7 +141,7 @@ func (m Mock) validate() error {
 // testMode is the test mode of one run and the runs nested in it. Such a run goes by a copy of its plan, in which nodes are
 // marked as mocked, so that a run without it has nothing to look at.
 type testMode struct {
-	Test
+	TestMode
 	mu       sync.Mutex         // guards what follows
 	doubles  map[string]*double // by path; made with the plans
 	judged   chan struct{}      // closed when Result.Test is made; nil if nobody has begun to
@@ -197,7 +197,7 @@ func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
 		if !p.has(path, numbered) {
-			unknown = append(unknown, fmt.Errorf("%w: Test.%s: %w", ErrBadOption, where, p.unknownNode(path)))
+			unknown = append(unknown, fmt.Errorf("%w: TestMode.%s: %w", ErrBadOption, where, p.unknownNode(path)))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(t.Mocks)) {
@@ -353,12 +353,12 @@ func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 					continue
 				}
 				if err := p.refuse(r, d.path, m.Value); err != nil {
-					bad = append(bad, fmt.Errorf("%w: Test.Mocks: %w", ErrBadOption, err))
+					bad = append(bad, fmt.Errorf("%w: TestMode.Mocks: %w", ErrBadOption, err))
 				}
 			}
 		case isGate(n) && d.role == TestAuto:
 			if err := p.refuse(r, d.path, autoLabel); err != nil {
-				bad = append(bad, fmt.Errorf("%w: Test.Mocks: %w for gate %s: %w", ErrBadOption, ErrNoMock, quoteID(d.path), err))
+				bad = append(bad, fmt.Errorf("%w: TestMode.Mocks: %w for gate %s: %w", ErrBadOption, ErrNoMock, quoteID(d.path), err))
 			}
 		case d.mock == nil && n.Map != nil && p.items[r] != nil:
 			bad = append(bad, t.checkGates(p.items[r], d)...)

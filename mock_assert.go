@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Assertion says what is expected of a node in test mode: see [Test]. A node that never ran can be asserted on too. Items may
+// Assertion says what is expected of a node in test mode: see [TestMode]. A node that never ran can be asserted on too. Items may
 // be named one by one, as in "M[2]"; where there are several instances of a node each of them has to comply.
 type Assertion struct {
 	node, want string

@@ -24,7 +24,7 @@ func TestMocksOfALeftRun(t *testing.T) {
 			}
 			inBubble(t, fmt.Sprintf("%s, cleanup %v", name, cleanup), func(t *testing.T) {
 				calls := 0
-				mocks := kahn.Test{Mocks: map[string]kahn.Mock{"E": {Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+				mocks := kahn.TestMode{Mocks: map[string]kahn.Mock{"E": {Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 					calls++
 					return takes(time.Minute)(ctx, s)
 				}}}}
@@ -56,7 +56,7 @@ func TestMocksOfALeftRun(t *testing.T) {
 	}
 	inBubble(t, "a stop while the run is being left", func(t *testing.T) {
 		calls := 0
-		mocks := kahn.Test{Mocks: map[string]kahn.Mock{"E": {Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+		mocks := kahn.TestMode{Mocks: map[string]kahn.Mock{"E": {Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 			calls++
 			return takes(time.Minute)(ctx, s)
 		}}}}

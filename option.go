@@ -93,7 +93,7 @@ func configure(opts []Option, readable bool) (*config, error) {
 		return nil, err
 	}
 	if c.redrivenBy != nil && !c.redrive {
-		return nil, fmt.Errorf("%w: RedrivenBy is for a run that is redriven", ErrBadOption)
+		return nil, fmt.Errorf("%w: RedriveBy is for a run that is redriven", ErrBadOption)
 	}
 	if c.keep && !c.redrive {
 		return nil, fmt.Errorf("%w: KeepDescendants is for a run that is redriven", ErrBadOption)

@@ -229,7 +229,7 @@ func TestLimitOneAnsweredGate(t *testing.T) {
 					runtime.Gosched()
 				}
 				return nil, nil
-			}, func(trial) {}, kahn.Test{})
+			}, func(trial) {}, kahn.TestMode{})
 		})
 	}
 }

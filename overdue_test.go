@@ -63,7 +63,7 @@ func TestOverdueFirst(t *testing.T) {
 					opts = crash(t, g, life, durable, lasting(20*time.Minute), opts...)
 					time.Sleep(5 * time.Hour)
 					signals := map[string]any{row.prefix + "gate": 1}
-					opts = append(opts, kahn.Signals(signals))
+					opts = append(opts, kahn.EarlySignals(signals))
 					rec := newRecorder()
 					res, _ := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
 						if s.ID() != "late" {
@@ -122,7 +122,7 @@ func TestTimeoutOfAllLives(t *testing.T) {
 						opts := crash(t, g, step, durable, lasting(20*time.Minute), kahn.Limit(limit), kahn.Timeout(time.Hour))
 						again := time.Since(begin) + away
 						time.Sleep(away)
-						opts = append(opts, kahn.Signals(map[string]any{prefix + "G": 1}))
+						opts = append(opts, kahn.EarlySignals(map[string]any{prefix + "G": 1}))
 						rec := newRecorder()
 						res, err := kahn.Execute(t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
 							if again >= time.Hour && s.ID() != "C" {
@@ -192,7 +192,7 @@ func TestTimeoutOfAllLives(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}
 		other, err := rn.Start(t.Context(), graph(after("O")), takes(100*time.Hour))
 		require.NoError(t, err)
-		run, err := rn.Start(t.Context(), g, nop, kahn.From(reload(t, r.Snapshot()), nil), kahn.Timeout(time.Hour))
+		run, err := rn.Start(t.Context(), g, nop, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.Timeout(time.Hour))
 		require.NoError(t, err)
 		run.Leave()
 		res, err := run.Wait()

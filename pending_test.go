@@ -37,9 +37,9 @@ func TestPendingRunThatGoesOn(t *testing.T) {
 					rec := newRecorder()
 					opts := []kahn.Option{kahn.RunID("r"), kahn.OnEvent(rec.add)}
 					if store != nil {
-						opts = append(opts, kahn.WithStore(store))
+						opts = append(opts, kahn.Durable(store))
 					} else if last != nil {
-						opts = append(opts, kahn.From(last, nil))
+						opts = append(opts, kahn.ResumeFrom(last, nil))
 					}
 					run, err := rn.Start(t.Context(), g, step, opts...)
 					if err != nil {
@@ -98,7 +98,7 @@ func TestPendingRunThatGoesOnInWaves(t *testing.T) {
 				rn := &kahn.Runner{MaxRuns: 1}
 				opts := []kahn.Option{kahn.RunID("r")}
 				if stored {
-					opts = append(opts, kahn.WithStore(new(kahn.MemoryStore)))
+					opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
 				}
 				other, err := rn.Start(t.Context(), graph(after("O")), takes(time.Hour))
 				require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestPendingRunThatGoesOnInWaves(t *testing.T) {
 				require.NoError(t, err)
 				checkEvents(t, g, res, first.all())
 				if opts = append(opts, kahn.Waves, kahn.OnEvent(second.add)); !stored {
-					opts = append(opts, kahn.From(reload(t, res.Snapshot()), nil))
+					opts = append(opts, kahn.ResumeFrom(reload(t, res.Snapshot()), nil))
 				}
 				res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
 				require.NoError(t, err)

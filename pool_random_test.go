@@ -182,7 +182,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 		}
 		if x.one(3) {
 			l.store = new(kahn.MemoryStore)
-			l.opts = append(l.opts, kahn.WithStore(l.store))
+			l.opts = append(l.opts, kahn.Durable(l.store))
 		}
 		begin(l)
 		lives = append(lives, l)
@@ -219,7 +219,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			case l.store != nil:
 				begin(l)
 			default:
-				begin(l, kahn.From(res.Snapshot(), nil))
+				begin(l, kahn.ResumeFrom(res.Snapshot(), nil))
 			}
 		}
 	}

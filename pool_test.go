@@ -241,7 +241,7 @@ func TestRunnerLimits(t *testing.T) {
 		synctest.Wait()
 		late := start(t, rn, graph(after("L")), takes(time.Second)) // which needs a token, has waited longer, and holds nobody back
 		synctest.Wait()
-		b := start(t, rn, graph(after("X")), nil, kahn.Test{Mocks: map[string]kahn.Mock{"X": {}}})
+		b := start(t, rn, graph(after("X")), nil, kahn.TestMode{Mocks: map[string]kahn.Mock{"X": {}}})
 		completed(t, a, b)
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("it took %v", took)

@@ -161,7 +161,7 @@ func TestRates(t *testing.T) {
 	inBubble(t, "gates, conditions, composites and mocks take no token", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "T", Test: func(kahn.View) (any, error) { return true, nil }},
 			kahn.Node{ID: "S", Sub: graph(after("x"), after("y"))}, after("M"), after("Z", "G", "T", "S", "M"))
-		r := try(t, g, nop, kahn.StartRate(perSecond(1, 1)), kahn.Test{Mocks: map[string]kahn.Mock{"M": {Value: 1}, "G": {Value: "ok"}}})
+		r := try(t, g, nop, kahn.StartRate(perSecond(1, 1)), kahn.TestMode{Mocks: map[string]kahn.Mock{"M": {Value: 1}, "G": {Value: "ok"}}})
 		r.expectStarts("T@0s S@0s S/x@0s S/y@1s Z@2s")
 	})
 	inBubble(t, "what a memo answers takes no token", func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestRates(t *testing.T) {
 			g.Groups = []kahn.Group{{Name: "g", Limit: 1, Rate: kahn.Rate{Starts: 1, Per: time.Hour}}}
 			var opts []kahn.Option
 			if waits.ID == "M" {
-				opts = append(opts, kahn.Test{Mocks: map[string]kahn.Mock{"M": {Value: 1}}})
+				opts = append(opts, kahn.TestMode{Mocks: map[string]kahn.Mock{"M": {Value: 1}}})
 			}
 			r := tryControlled(t, t.Context(), g, takes(10*ms), func(run *kahn.Run) {
 				time.Sleep(5 * ms)

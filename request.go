@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Request tells who asks for a run to be stopped or redriven, and why: see [Run.CancelBy], [Run.AbortAllBy] and [RedrivenBy].
+// Request tells who asks for a run to be stopped or redriven, and why: see [Run.CancelBy], [Run.AbortAllBy] and [RedriveBy].
 // Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
 // the Result, in events, in snapshots and in stores.
 type Request struct {

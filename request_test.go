@@ -141,7 +141,7 @@ func TestStopRequestSurvives(t *testing.T) {
 			var opts []kahn.Option
 			store := new(journal)
 			if stored {
-				opts = []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
+				opts = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 			}
 			// The steps take their time to stop; the snapshot, or the copy of the store, is taken meanwhile.
 			slow := func(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -160,9 +160,9 @@ func TestStopRequestSurvives(t *testing.T) {
 			seen := rec.all()
 			snapshot := run.Snapshot()
 			if stored {
-				opts = []kahn.Option{kahn.WithStore(store.replay(t, "r", store.len())), kahn.RunID("r")}
+				opts = []kahn.Option{kahn.Durable(store.replay(t, "r", store.len())), kahn.RunID("r")}
 			} else {
-				opts = []kahn.Option{kahn.From(reload(t, snapshot), nil)}
+				opts = []kahn.Option{kahn.ResumeFrom(reload(t, snapshot), nil)}
 			}
 			_, _ = run.Wait()
 			again := newRecorder()
@@ -185,7 +185,7 @@ func TestRedriveRequest(t *testing.T) {
 	inBubble(t, "redrive, resume, stop, redrive", func(t *testing.T) {
 		r := try(t, g, breaks("A"))
 		r.expect("A:F G:X B:X", "failed")
-		r = r.goOn(g, takes(0), []kahn.Option{kahn.RedrivenBy(ann), kahn.Redriven(reload(t, r.Snapshot()))})
+		r = r.goOn(g, takes(0), []kahn.Option{kahn.RedriveBy(ann), kahn.RedriveFrom(reload(t, r.Snapshot()))})
 		r.expect("A:ok G:suspended B:waiting", "suspended")
 		told := map[kahn.EventType]int{}
 		for _, e := range r.events {
@@ -225,14 +225,14 @@ func TestRedriveRequest(t *testing.T) {
 	inBubble(t, "what was said of the stop of an epoch is not said of the next", func(t *testing.T) {
 		g := graph(after("A"))
 		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.CancelBy(bob) }))
-		r = r.goOn(g, takes(0), []kahn.Option{kahn.Redriven(reload(t, r.Snapshot())), kahn.RedrivenBy(ann)})
+		r = r.goOn(g, takes(0), []kahn.Option{kahn.RedriveFrom(reload(t, r.Snapshot())), kahn.RedriveBy(ann)})
 		r.expect("A:ok", "completed")
 		if r.StopRequest != (kahn.Request{}) || r.RedriveRequest != ann || r.CancelRequested {
 			t.Errorf("%v, %v, %v", r.StopRequest, r.RedriveRequest, r.CancelRequested)
 		}
 	})
 	inBubble(t, "it is for a redrive", func(t *testing.T) {
-		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.RedrivenBy(ann)); !errors.Is(err, kahn.ErrBadOption) {
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.RedriveBy(ann)); !errors.Is(err, kahn.ErrBadOption) {
 			t.Error(err)
 		}
 	})

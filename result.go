@@ -18,7 +18,7 @@ type Result struct {
 	// CancelRequested is true if somebody asked the run to stop, whether or not anything was left to stop.
 	CancelRequested bool
 	// StopRequest is what the first who asked for the run to stop said of it, see [Run.CancelBy] and [Run.AbortAllBy], whether or not
-	// anything was left to stop; RedriveRequest is the same of the redrive that began this epoch of the run, see [RedrivenBy].
+	// anything was left to stop; RedriveRequest is the same of the redrive that began this epoch of the run, see [RedriveBy].
 	StopRequest, RedriveRequest Request
 	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
 	// leaves that completed, by id.
@@ -39,7 +39,7 @@ type Result struct {
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
-	// Test is what a run in test mode found, nil for any other: see the option [Test].
+	// TestMode is what a run in test mode found, nil for any other: see the option [TestMode].
 	Test *TestSummary
 
 	run *Run
@@ -69,7 +69,7 @@ type NodeResult struct {
 	Memoized bool
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
-	// Mocked is true if a mock took the place of the node's step: see [Test].
+	// Mocked is true if a mock took the place of the node's step: see [TestMode].
 	Mocked bool
 	// Tolerated is true if the node failed under ContinueOnFail, and for a composite that completed although something
 	// inside failed: it was handled or tolerated there.

@@ -153,7 +153,7 @@ func TestRunner(t *testing.T) {
 
 	inBubble(t, "after a shutdown runs go on from their store", func(t *testing.T) {
 		store := new(kahn.MemoryStore)
-		rn := &kahn.Runner{MaxRuns: 1, Options: []kahn.Option{kahn.WithStore(store)}}
+		rn := &kahn.Runner{MaxRuns: 1, Options: []kahn.Option{kahn.Durable(store)}}
 		var c calls
 		g := graph(after("A"), after("B", "A"))
 		step := c.count(takes(time.Second))
@@ -166,7 +166,7 @@ func TestRunner(t *testing.T) {
 		if err := rn.Shutdown(t.Context()); err != nil || c.of("A") != 1 || c.of("B") != 0 {
 			t.Errorf("%v, calls %v", err, c.n)
 		}
-		next := &kahn.Runner{Options: []kahn.Option{kahn.WithStore(store)}}
+		next := &kahn.Runner{Options: []kahn.Option{kahn.Durable(store)}}
 		for _, id := range []string{"running", "pending"} {
 			res, err := next.Execute(t.Context(), g, step, kahn.RunID(id))
 			trial{res, t, err, nil}.expect("A:ok B:ok", "completed")
@@ -435,11 +435,11 @@ func TestScenarioIdempotency(t *testing.T) {
 	inBubble(t, "a run of a store goes on under its key", func(t *testing.T) {
 		keys, store := new(kahn.IdempotencyStore), new(kahn.MemoryStore)
 		g := graph(gate("G"), after("B", "G"))
-		opts := []kahn.Option{kahn.Idempotent(keys, "k"), kahn.WithStore(store), kahn.RunID("r")}
+		opts := []kahn.Option{kahn.Idempotent(keys, "k"), kahn.Durable(store), kahn.RunID("r")}
 		if res, err := kahn.Execute(t.Context(), g, takes(0), opts...); err != nil || res.Status != kahn.RunSuspended {
 			t.Fatal(err)
 		}
-		res, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Signals(map[string]any{"G": 1}))...)
+		res, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.EarlySignals(map[string]any{"G": 1}))...)
 		if err != nil || res.Status != kahn.RunCompleted {
 			t.Errorf("%v, %v", res.Status, err)
 		}

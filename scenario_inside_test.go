@@ -284,7 +284,7 @@ func TestScenarioInside(t *testing.T) {
 		var c paths
 		s := crashed(t, g, c.count(breaks("S/x")), 3*time.Second) // in backoff
 		c.n = nil
-		s = crashed(t, g, c.count(breaks("S/x")), 15*ms, kahn.From(s, nil)) // in x of the second attempt
+		s = crashed(t, g, c.count(breaks("S/x")), 15*ms, kahn.ResumeFrom(s, nil)) // in x of the second attempt
 		c.once(t, "S/a", "S/x")
 		c.n = nil
 		res, err := kahn.Resume(t.Context(), g, c.count(breaks("S/x")), s, nil)
@@ -316,7 +316,7 @@ func TestScenarioInside(t *testing.T) {
 		s := crashed(t, g, nil, time.Minute)
 		time.Sleep(58 * time.Minute)
 		start := time.Now()
-		run, err := kahn.Start(t.Context(), g, nil, kahn.From(s, nil))
+		run, err := kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +344,7 @@ func TestScenarioInside(t *testing.T) {
 			g := graph(node)
 			s := crashed(t, g, nil, 20*time.Minute)
 			start := time.Now()
-			run, err := kahn.Start(t.Context(), g, nil, kahn.From(s, nil))
+			run, err := kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, nil))
 			if err != nil {
 				t.Fatal(err)
 			}

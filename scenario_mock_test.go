@@ -36,7 +36,7 @@ func (r trial) outcomes(want string) {
 func TestScenarioMock(t *testing.T) {
 	inBubble(t, "266 a mocked node and one that falls through", func(t *testing.T) {
 		var c calls
-		r := try(t, graph(after("A"), after("B", "A")), c.count(takes(10*ms)), kahn.Test{Mocks: mocks{"A": {Value: 7}}})
+		r := try(t, graph(after("A"), after("B", "A")), c.count(takes(10*ms)), kahn.TestMode{Mocks: mocks{"A": {Value: 7}}})
 		r.expect("A:ok B:ok", "completed")
 		r.outcomes("A:mocked B:fallthrough")
 		r.order("node.queued A", "node.mocked A", "node.completed A", "node.queued B", "node.started B", "node.completed B")
@@ -60,7 +60,7 @@ func TestScenarioMock(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}}, after("A", "G"),
 			kahn.Node{ID: "yes", In: []kahn.Edge{{From: "G", Label: "approve"}}},
 			kahn.Node{ID: "no", In: []kahn.Edge{{From: "G", Label: "rejected"}}})
-		r := try(t, g, takes(0), kahn.Test{Unmock: []string{"A"}})
+		r := try(t, g, takes(0), kahn.TestMode{Unmock: []string{"A"}})
 		r.expect("G:ok A:ok yes:ok no:S/br", "completed")
 		r.outcomes("G:auto A:real yes:fallthrough no:skipped")
 		out, err := kahn.Output[map[string]any](r.Result, "G")
@@ -73,7 +73,7 @@ func TestScenarioMock(t *testing.T) {
 
 	inBubble(t, "268 an unmocked gate waits", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, after("A", "G"))
-		res, err := kahn.Execute(t.Context(), g, takes(0), kahn.Test{
+		res, err := kahn.Execute(t.Context(), g, takes(0), kahn.TestMode{
 			Unmock: []string{"G"}, Mocks: mocks{"G": {Value: true}, "A": {}},
 			Assertions: []kahn.Assertion{kahn.AssertStatus("G", kahn.Suspended), kahn.AssertStatus("A", kahn.Waiting), kahn.AssertCalls("A", 0)},
 		})
@@ -91,7 +91,7 @@ func TestScenarioMock(t *testing.T) {
 	inBubble(t, "268 a mocked gate", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "yes", In: []kahn.Edge{{From: "G", Label: "approved"}}},
 			kahn.Node{ID: "no", In: []kahn.Edge{{From: "G", Label: "rejected"}}})
-		r := try(t, g, takes(0), kahn.Test{Mocks: mocks{"G": {Value: "reject"}}})
+		r := try(t, g, takes(0), kahn.TestMode{Mocks: mocks{"G": {Value: "reject"}}})
 		r.expect("G:ok yes:S/br no:ok", "completed")
 		r.order("node.mocked G", "node.completed G")
 		r.outcomes("G:mocked yes:skipped no:fallthrough")
@@ -102,7 +102,7 @@ func TestScenarioMock(t *testing.T) {
 			{Err: errStep},
 			{Do: func(context.Context, *kahn.Step) (any, error) { return nil, errStep }},
 		} {
-			r := try(t, graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, after("B", "A")), neverStep(t), kahn.Test{Mocks: mocks{"A": mock}})
+			r := try(t, graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, after("B", "A")), neverStep(t), kahn.TestMode{Mocks: mocks{"A": mock}})
 			r.expect("A:F B:X", "failed")
 			r.cause("A", kahn.CauseStepError)
 			r.order("node.mocked A", "node.failed A", "node.aborted B")
@@ -117,7 +117,7 @@ func TestScenarioMock(t *testing.T) {
 	inBubble(t, "269 the run's default policy, a timeout and a panic are as final", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Timeout: time.Second}, after("B"), after("C"))
 		r := try(t, g, neverStep(t), kahn.DefaultRetry(kahn.Retry{MaxAttempts: 5, RetryOn: []kahn.CauseKind{kahn.CauseTimeout, kahn.CausePanic, kahn.CauseStepError}}),
-			kahn.Test{Mocks: mocks{
+			kahn.TestMode{Mocks: mocks{
 				"A": {Do: untilStopped},
 				"B": {Do: func(context.Context, *kahn.Step) (any, error) { panic("mock") }},
 				"C": {Do: func(context.Context, *kahn.Step) (any, error) { runtime.Goexit(); return nil, nil }},
@@ -132,7 +132,7 @@ func TestScenarioMock(t *testing.T) {
 	})
 
 	inBubble(t, "270 a failing assertion does not change the run", func(t *testing.T) {
-		r := try(t, graph(after("A")), takes(0), kahn.Test{Mocks: mocks{"A": {Value: 1}}, Assertions: []kahn.Assertion{
+		r := try(t, graph(after("A")), takes(0), kahn.TestMode{Mocks: mocks{"A": {Value: 1}}, Assertions: []kahn.Assertion{
 			kahn.AssertStatus("A", kahn.Completed), kahn.AssertOutput("A", "", 2),
 		}})
 		r.expect("A:ok", "completed")
@@ -153,7 +153,7 @@ func TestScenarioMock(t *testing.T) {
 			kahn.If("C", func(kahn.View) (bool, error) { t.Error("the test was asked"); return true, nil }),
 			kahn.Node{ID: "yes", In: []kahn.Edge{{From: "C", Label: "true"}}},
 			kahn.Node{ID: "no", In: []kahn.Edge{{From: "C", Label: "no"}}}, after("end", "yes", "no"))
-		r := try(t, g, takes(0), kahn.Test{Mocks: mocks{"C": {Value: false}}})
+		r := try(t, g, takes(0), kahn.TestMode{Mocks: mocks{"C": {Value: false}}})
 		r.expect("C:ok yes:S/br no:ok end:ok", "completed")
 		r.outcomes("C:mocked yes:skipped no:fallthrough end:fallthrough")
 		r.order("node.mocked C", "node.completed C")
@@ -162,14 +162,14 @@ func TestScenarioMock(t *testing.T) {
 
 	inBubble(t, "a condition that fails takes no branch", func(t *testing.T) {
 		g := graph(kahn.If("C", func(kahn.View) (bool, error) { return true, nil }), kahn.Node{ID: "yes", In: []kahn.Edge{{From: "C", Label: "true"}}})
-		r := try(t, g, takes(0), kahn.Test{Mocks: mocks{"C": {Err: errStep}}})
+		r := try(t, g, takes(0), kahn.TestMode{Mocks: mocks{"C": {Err: errStep}}})
 		r.expect("C:F yes:X", "failed")
 		r.cause("C", kahn.CauseConditionError)
 	})
 
 	inBubble(t, "a sequence goes through the node's policy", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, after("B", "A"))
-		r := try(t, g, takes(0), kahn.Test{
+		r := try(t, g, takes(0), kahn.TestMode{
 			Mocks: mocks{"A": {Sequence: []kahn.Mock{{Err: errStep}, {Err: kahn.RateLimited(errStep, 5*time.Second)}, {Value: "third"}}}},
 			Assertions: []kahn.Assertion{
 				kahn.AssertCalls("A", 3), kahn.AssertOutput("A", "", "third"), kahn.AssertError("A", nil), kahn.AssertCalls("B", 1),
@@ -180,12 +180,12 @@ func TestScenarioMock(t *testing.T) {
 		if r.Duration != 6*time.Second || r.Test.Err() != nil || r.node("A").Attempts != 3 {
 			t.Errorf("it took %v, %d attempts, %v", r.Duration, r.node("A").Attempts, r.Test.Err())
 		}
-		short := try(t, g, takes(0), kahn.Test{Mocks: mocks{"A": {Sequence: []kahn.Mock{{Err: errStep}}}}})
+		short := try(t, g, takes(0), kahn.TestMode{Mocks: mocks{"A": {Sequence: []kahn.Mock{{Err: errStep}}}}})
 		short.expect("A:F B:X", "failed")
 		if n := short.node("A"); n.Attempts != 3 {
 			t.Errorf("the last of a sequence is for all that follow: %d attempts", n.Attempts)
 		}
-		final := try(t, g, takes(0), kahn.Test{Mocks: mocks{"A": {Sequence: []kahn.Mock{{Err: kahn.Permanent(errStep)}, {}}}}})
+		final := try(t, g, takes(0), kahn.TestMode{Mocks: mocks{"A": {Sequence: []kahn.Mock{{Err: kahn.Permanent(errStep)}, {}}}}})
 		final.expect("A:F B:X", "failed")
 	})
 
@@ -197,7 +197,7 @@ func TestScenarioMock(t *testing.T) {
 			kahn.Node{ID: "sum", In: []kahn.Edge{{From: "A", Param: "all", Merge: kahn.MergeArray}, {From: "N", Param: "all"}}},
 			kahn.Node{ID: "saved", Fallback: func(_ context.Context, err error) (any, error) { return "instead of " + err.Error(), nil }},
 			kahn.Node{ID: "self"}, kahn.Node{ID: "tolerated", ContinueOnFail: true})
-		r := try(t, g, neverStep(t), kahn.Test{Mocks: mocks{
+		r := try(t, g, neverStep(t), kahn.TestMode{Mocks: mocks{
 			"A": {Value: "stay"}, "N": {}, "off": {Value: 1}, "when": {Value: 1}, "null": {Value: 1},
 			"sum":   {Do: func(_ context.Context, s *kahn.Step) (any, error) { return s.Params()["all"], nil }},
 			"saved": {Err: errStep}, "self": {Err: kahn.Skip("no need")}, "tolerated": {Err: errStep},
@@ -215,9 +215,9 @@ func TestScenarioMock(t *testing.T) {
 
 	inBubble(t, "a mock comes before contracts and moderation", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", InputSchema: refusesAll{}, OutputSchema: refusesAll{}, Moderation: kahn.ModerateBoth})
-		r := try(t, g, nil, kahn.Test{Mocks: mocks{"A": {Value: 1}}})
+		r := try(t, g, nil, kahn.TestMode{Mocks: mocks{"A": {Value: 1}}})
 		r.expect("A:ok", "completed")
-		real := try(t, g, takes(0), kahn.Test{}, kahn.Moderate(never{}))
+		real := try(t, g, takes(0), kahn.TestMode{}, kahn.Moderate(never{}))
 		real.expect("A:F", "failed")
 		real.cause("A", kahn.CauseContractInput)
 		real.outcomes("A:not_reached")
@@ -226,19 +226,19 @@ func TestScenarioMock(t *testing.T) {
 	inBubble(t, "what is missing", func(t *testing.T) {
 		g := graph(after("A"), kahn.If("C", func(v kahn.View) (bool, error) { return v.Status("A") == kahn.Completed, nil }, "A"),
 			kahn.Node{ID: "B", In: []kahn.Edge{{From: "C", Label: "true"}}}, kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"B"}})
-		stub := try(t, g, nil, kahn.Test{OnMissing: kahn.MissingStub})
+		stub := try(t, g, nil, kahn.TestMode{OnMissing: kahn.MissingStub})
 		stub.expect("A:ok C:ok B:ok G:ok", "completed")
 		stub.outcomes("A:mocked C:real B:mocked G:auto")
 		if out := stub.node("A").Output; out != nil || len(stub.Test.Uncovered) > 0 {
 			t.Errorf("A = %v, uncovered %v", out, stub.Test.Uncovered)
 		}
-		fail := try(t, g, neverStep(t), kahn.Test{OnMissing: kahn.MissingFail, Mocks: mocks{"A": {}}})
+		fail := try(t, g, neverStep(t), kahn.TestMode{OnMissing: kahn.MissingFail, Mocks: mocks{"A": {}}})
 		fail.expect("A:ok C:ok B:F G:X", "failed")
 		fail.outcomes("A:mocked C:real B:fallthrough G:not_reached")
 		if !errors.Is(fail.err, kahn.ErrNoMock) || !slices.Equal(fail.Test.Uncovered, []string{"B"}) {
 			t.Errorf("%v, uncovered %v", fail.err, fail.Test.Uncovered)
 		}
-		if _, err := kahn.Execute(t.Context(), g, nil, kahn.Test{Mocks: mocks{"A": {}}}); !errors.Is(err, kahn.ErrNoStep) {
+		if _, err := kahn.Execute(t.Context(), g, nil, kahn.TestMode{Mocks: mocks{"A": {}}}); !errors.Is(err, kahn.ErrNoStep) {
 			t.Errorf("B has no step: %v", err)
 		}
 	})
@@ -249,7 +249,7 @@ func TestScenarioMock(t *testing.T) {
 		g.Groups = []kahn.Group{{Name: "one", Limit: 1}}
 		var left *kahn.Run
 		r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) { left = run }, kahn.Limit(1),
-			kahn.Test{Mocks: mocks{"A": {}, "B": {Do: takes(10 * ms)}, "G": {Value: true}, "S": {Value: 1}}})
+			kahn.TestMode{Mocks: mocks{"A": {}, "B": {Do: takes(10 * ms)}, "G": {Value: true}, "S": {Value: 1}}})
 		r.expect("A:ok B:ok G:ok S:ok", "completed")
 		if text := left.Leftovers(); text != "" {
 			t.Error(text)
@@ -263,14 +263,14 @@ func TestScenarioMock(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(after("A"), after("B", "A")), nil, func(run *kahn.Run) {
 			time.Sleep(time.Second)
 			run.Cancel()
-		}, kahn.Test{Mocks: mocks{"A": {Do: untilStopped}, "B": {}}})
+		}, kahn.TestMode{Mocks: mocks{"A": {Do: untilStopped}, "B": {}}})
 		r.expect("A:C B:C", "cancelled")
 		r.outcomes("A:mocked B:not_reached")
 	})
 
 	inBubble(t, "triggers are real, and may leave out what is mocked", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "U", Kind: kahn.KindTrigger}, after("A", "T"), after("B", "U"))
-		r := try(t, g, neverStep(t), kahn.Fire("T", "payload"), kahn.Test{
+		r := try(t, g, neverStep(t), kahn.Fire("T", "payload"), kahn.TestMode{
 			OnMissing: kahn.MissingFail, Mocks: mocks{"A": {Do: func(_ context.Context, s *kahn.Step) (any, error) { v, _ := s.Upstream("T"); return v, nil }}, "B": {}},
 			Assertions: []kahn.Assertion{kahn.AssertOutput("A", "", "payload"), kahn.AssertCalls("B", 0), kahn.AssertStatus("B", kahn.Idle)},
 		})
@@ -283,7 +283,7 @@ func TestScenarioMock(t *testing.T) {
 
 	inBubble(t, "the end node", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "E", Kind: kahn.KindEnd})
-		r := try(t, g, nil, kahn.Test{Mocks: mocks{"A": {Err: errStep}, "E": {Value: kahn.EndVerdict{Status: kahn.RunCompleted, Output: 9}}}})
+		r := try(t, g, nil, kahn.TestMode{Mocks: mocks{"A": {Err: errStep}, "E": {Value: kahn.EndVerdict{Status: kahn.RunCompleted, Output: 9}}}})
 		r.expect("A:F E:ok", "completed") // the verdict answers for the failure
 		if r.Output != 9 {
 			t.Errorf("output %v", r.Output)
@@ -308,7 +308,7 @@ func TestScenarioMockNested(t *testing.T) {
 
 	inBubble(t, "nodes inside of a sub-graph", func(t *testing.T) {
 		var c calls
-		r := try(t, graph(subgraph("S", sub()), subgraph("T", sub(), "S")), c.count(takes(0)), kahn.Test{Mocks: mocks{"S/x": {Value: 1}, "T/y": {Err: errStep}}})
+		r := try(t, graph(subgraph("S", sub()), subgraph("T", sub(), "S")), c.count(takes(0)), kahn.TestMode{Mocks: mocks{"S/x": {Value: 1}, "T/y": {Err: errStep}}})
 		r.expect("S:ok T:F", "failed")
 		r.outcomes("S:real S/x:mocked S/g:auto S/y:fallthrough T:real T/x:fallthrough T/g:auto T/y:mocked")
 		if c.of("x") != 1 || c.of("y") != 1 {
@@ -321,7 +321,7 @@ func TestScenarioMockNested(t *testing.T) {
 	})
 
 	inBubble(t, "a composite that is unmocked", func(t *testing.T) {
-		r := try(t, graph(subgraph("S", graph(after("x"), after("y", "x")))), takes(0), kahn.Test{
+		r := try(t, graph(subgraph("S", graph(after("x"), after("y", "x")))), takes(0), kahn.TestMode{
 			Unmock: []string{"S"}, OnMissing: kahn.MissingFail, Mocks: mocks{"S/x": {Value: 1}},
 		})
 		r.expect("S:ok", "completed")
@@ -332,21 +332,21 @@ func TestScenarioMockNested(t *testing.T) {
 		inner := graph(after("x"))
 		g := graph(subgraph("S", graph(subgraph("T", inner))), kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1}}})
 		for _, test := range []struct {
-			kahn.Test
+			kahn.TestMode
 			needed bool
 		}{
-			{kahn.Test{}, true},
-			{kahn.Test{Mocks: mocks{"S/T/x": {}}}, true},
-			{kahn.Test{Mocks: mocks{"S/T/x": {}, "M[]": {}}}, false},
-			{kahn.Test{Mocks: mocks{"S/T": {}, "M": {}}}, false},
-			{kahn.Test{OnMissing: kahn.MissingStub}, false},
-			{kahn.Test{OnMissing: kahn.MissingStub, Unmock: []string{"S/T"}}, true},
-			{kahn.Test{OnMissing: kahn.MissingStub, Unmock: []string{"S"}, Mocks: mocks{"S/T": {}}}, false},
-			{kahn.Test{OnMissing: kahn.MissingFail, Unmock: []string{"M[]"}}, true},
+			{kahn.TestMode{}, true},
+			{kahn.TestMode{Mocks: mocks{"S/T/x": {}}}, true},
+			{kahn.TestMode{Mocks: mocks{"S/T/x": {}, "M[]": {}}}, false},
+			{kahn.TestMode{Mocks: mocks{"S/T": {}, "M": {}}}, false},
+			{kahn.TestMode{OnMissing: kahn.MissingStub}, false},
+			{kahn.TestMode{OnMissing: kahn.MissingStub, Unmock: []string{"S/T"}}, true},
+			{kahn.TestMode{OnMissing: kahn.MissingStub, Unmock: []string{"S"}, Mocks: mocks{"S/T": {}}}, false},
+			{kahn.TestMode{OnMissing: kahn.MissingFail, Unmock: []string{"M[]"}}, true},
 		} {
-			res, err := kahn.Execute(t.Context(), g, nil, test.Test)
+			res, err := kahn.Execute(t.Context(), g, nil, test.TestMode)
 			if needed := errors.Is(err, kahn.ErrNoStep); needed != test.needed || !needed && res == nil {
-				t.Errorf("%+v: %v", test.Test, err)
+				t.Errorf("%+v: %v", test.TestMode, err)
 			}
 		}
 	})
@@ -358,7 +358,7 @@ func TestScenarioMockNested(t *testing.T) {
 			kahn.Node{ID: "N", Map: &kahn.Map{Over: "list"}, Sub: graph(after("x"), after("y", "x")), Params: map[string]any{"list": items}},
 			kahn.Node{ID: "L", Sub: graph(after("z")), Loop: &kahn.Loop{MaxIterations: 5, While: func(v kahn.View) (bool, error) { return v.Output("z") != 3, nil }}},
 		)
-		r := try(t, g, takes(0), kahn.Test{
+		r := try(t, g, takes(0), kahn.TestMode{
 			Mocks: mocks{
 				"M[]": {Do: func(_ context.Context, s *kahn.Step) (any, error) {
 					if s.Index() == 1 {
@@ -386,7 +386,7 @@ func TestScenarioMockNested(t *testing.T) {
 
 	inBubble(t, "a mocked map looks at no items", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": "no list"}})
-		r := try(t, g, takes(0), kahn.Test{Mocks: mocks{"M": {Value: []any{1}}}, Assertions: []kahn.Assertion{kahn.AssertStatus("M[]", kahn.Idle)}})
+		r := try(t, g, takes(0), kahn.TestMode{Mocks: mocks{"M": {Value: []any{1}}}, Assertions: []kahn.Assertion{kahn.AssertStatus("M[]", kahn.Idle)}})
 		r.expect("M:ok", "completed")
 		if r.Test.Failed != 0 {
 			t.Error(r.Test.Err())
@@ -399,21 +399,21 @@ func TestTestRefused(t *testing.T) {
 	fine := kahn.AssertStatus("A", kahn.Completed)
 	for _, row := range []struct {
 		name string
-		test kahn.Test
+		test kahn.TestMode
 		is   error
 	}{
-		{"unknown mock", kahn.Test{Mocks: mocks{"B": {}}}, kahn.ErrUnknownNode},
-		{"unknown inside", kahn.Test{Mocks: mocks{"S/y": {}}}, kahn.ErrUnknownNode},
-		{"an item", kahn.Test{Mocks: mocks{"M[1]": {}}}, kahn.ErrUnknownNode},
-		{"unknown unmock", kahn.Test{Unmock: []string{"A", "S/x", ""}}, kahn.ErrUnknownNode},
-		{"unknown assertion", kahn.Test{Assertions: []kahn.Assertion{fine, kahn.AssertCalls("S/A", 1)}}, kahn.ErrUnknownNode},
-		{"bad item", kahn.Test{Assertions: []kahn.Assertion{kahn.AssertCalls("M[x]", 1)}}, kahn.ErrUnknownNode},
-		{"empty assertion", kahn.Test{Assertions: []kahn.Assertion{{}}}, kahn.ErrBadOption},
-		{"assertion without a check", kahn.Test{Assertions: []kahn.Assertion{kahn.Assert("A", "nothing", nil)}}, kahn.ErrBadOption},
-		{"two in one", kahn.Test{Mocks: mocks{"A": {Value: 1, Err: errStep}}}, kahn.ErrBadValue},
-		{"nested sequence", kahn.Test{Mocks: mocks{"A": {Sequence: []kahn.Mock{{Sequence: []kahn.Mock{{}}}}}}}, kahn.ErrBadValue},
-		{"two in one of a sequence", kahn.Test{Mocks: mocks{"A": {Sequence: []kahn.Mock{{}, {Value: 1, Err: errStep}}}}}, kahn.ErrBadValue},
-		{"OnMissing", kahn.Test{OnMissing: 9}, kahn.ErrBadOption},
+		{"unknown mock", kahn.TestMode{Mocks: mocks{"B": {}}}, kahn.ErrUnknownNode},
+		{"unknown inside", kahn.TestMode{Mocks: mocks{"S/y": {}}}, kahn.ErrUnknownNode},
+		{"an item", kahn.TestMode{Mocks: mocks{"M[1]": {}}}, kahn.ErrUnknownNode},
+		{"unknown unmock", kahn.TestMode{Unmock: []string{"A", "S/x", ""}}, kahn.ErrUnknownNode},
+		{"unknown assertion", kahn.TestMode{Assertions: []kahn.Assertion{fine, kahn.AssertCalls("S/A", 1)}}, kahn.ErrUnknownNode},
+		{"bad item", kahn.TestMode{Assertions: []kahn.Assertion{kahn.AssertCalls("M[x]", 1)}}, kahn.ErrUnknownNode},
+		{"empty assertion", kahn.TestMode{Assertions: []kahn.Assertion{{}}}, kahn.ErrBadOption},
+		{"assertion without a check", kahn.TestMode{Assertions: []kahn.Assertion{kahn.Assert("A", "nothing", nil)}}, kahn.ErrBadOption},
+		{"two in one", kahn.TestMode{Mocks: mocks{"A": {Value: 1, Err: errStep}}}, kahn.ErrBadValue},
+		{"nested sequence", kahn.TestMode{Mocks: mocks{"A": {Sequence: []kahn.Mock{{Sequence: []kahn.Mock{{}}}}}}}, kahn.ErrBadValue},
+		{"two in one of a sequence", kahn.TestMode{Mocks: mocks{"A": {Sequence: []kahn.Mock{{}, {Value: 1, Err: errStep}}}}}, kahn.ErrBadValue},
+		{"OnMissing", kahn.TestMode{OnMissing: 9}, kahn.ErrBadOption},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			res, err := kahn.Execute(t.Context(), g, neverStep(t), row.test)
@@ -422,7 +422,7 @@ func TestTestRefused(t *testing.T) {
 			}
 		})
 	}
-	_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Test{Mocks: mocks{"Z": {}, "B": {}}, Unmock: []string{"C"}})
+	_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.TestMode{Mocks: mocks{"Z": {}, "B": {}}, Unmock: []string{"C"}})
 	if err == nil || strings.Count(err.Error(), "\n") != 2 || strings.Index(err.Error(), `"B"`) > strings.Index(err.Error(), `"Z"`) {
 		t.Errorf("not all that is unknown is named, in order: %v", err)
 	}
@@ -433,7 +433,7 @@ func TestAssertions(t *testing.T) {
 		Name string `json:"name"`
 	}
 	out := map[string]any{"list": []any{1, inner{"one"}}, "p": &inner{"two"}, "null": nil}
-	base := kahn.Test{Mocks: mocks{"A": {Value: out}, "B": {Err: errStep}, "C": {}}}
+	base := kahn.TestMode{Mocks: mocks{"A": {Value: out}, "B": {Err: errStep}, "C": {}}}
 	for _, row := range []struct {
 		a    kahn.Assertion
 		text string // of the failure, "" for none
@@ -486,7 +486,7 @@ func TestMockReproducible(t *testing.T) {
 		g.Add(after(fmt.Sprint("more", i), "A"), kahn.If(c, func(kahn.View) (bool, error) { return i%2 == 0, nil }, "A"),
 			kahn.Node{ID: fmt.Sprint("then", i), In: []kahn.Edge{{From: c, Label: "true"}}, When: func(kahn.View) (bool, error) { return true, nil }})
 	}
-	test := kahn.Test{OnMissing: kahn.MissingStub, Unmock: []string{"C"}, Mocks: mocks{
+	test := kahn.TestMode{OnMissing: kahn.MissingStub, Unmock: []string{"C"}, Mocks: mocks{
 		"R": {Sequence: []kahn.Mock{{Err: errStep}, {Value: map[string]any{"b": 1, "a": 2}}}}, "D": {Do: takes(ms)},
 	}}
 	run := func(t *testing.T) (text string) {
@@ -522,7 +522,7 @@ func ExampleTest() {
 		kahn.Node{ID: "ship", After: []string{"charge"}},
 		kahn.Node{ID: "apologize", In: []kahn.Edge{{From: "charge", On: kahn.OnFailure}}},
 	)
-	res, err := kahn.Execute(context.Background(), &g, nil, kahn.Test{
+	res, err := kahn.Execute(context.Background(), &g, nil, kahn.TestMode{
 		Mocks:     map[string]kahn.Mock{"charge": {Err: declined}},
 		OnMissing: kahn.MissingStub,
 		Assertions: []kahn.Assertion{
@@ -557,7 +557,7 @@ func TestAssertionThatWaits(t *testing.T) {
 			}
 			return errStep
 		})
-		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.Test{Assertions: []kahn.Assertion{waits, kahn.AssertStatus("A", kahn.Completed)}})
+		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.TestMode{Assertions: []kahn.Assertion{waits, kahn.AssertStatus("A", kahn.Completed)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -575,7 +575,7 @@ func TestAssertionThatWaits(t *testing.T) {
 	})
 	inBubble(t, "for nothing", func(t *testing.T) {
 		ends := kahn.Assert("A", "to end", func(kahn.NodeResult) error { runtime.Goexit(); return nil })
-		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.Test{Assertions: []kahn.Assertion{ends}})
+		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.TestMode{Assertions: []kahn.Assertion{ends}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,12 +30,12 @@ func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 // resume goes on with a run that was left, by way of JSON, and returns it with the events of all its legs.
 func (r trial) resume(g *kahn.Graph, step kahn.StepFunc, signals map[string]any, opts ...kahn.Option) trial {
 	r.t.Helper()
-	return r.goOn(g, step, append(slices.Clone(opts), kahn.From(reload(r.t, r.Snapshot()), signals)))
+	return r.goOn(g, step, append(slices.Clone(opts), kahn.ResumeFrom(reload(r.t, r.Snapshot()), signals)))
 }
 
 func (r trial) redrive(g *kahn.Graph, step kahn.StepFunc, nodes ...string) trial {
 	r.t.Helper()
-	return r.goOn(g, step, []kahn.Option{kahn.Redriven(reload(r.t, r.Snapshot()), nodes...)})
+	return r.goOn(g, step, []kahn.Option{kahn.RedriveFrom(reload(r.t, r.Snapshot()), nodes...)})
 }
 
 func (r trial) goOn(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option) trial {

@@ -35,9 +35,9 @@ func (l *lives) next(after time.Duration, act func(*kahn.Run)) (*kahn.Result, er
 	opts := append(slices.Clone(l.opts), kahn.OnEvent(rec.add), kahn.RunID("r"))
 	switch {
 	case l.store != nil:
-		opts = append(opts, kahn.WithStore(l.store))
+		opts = append(opts, kahn.Durable(l.store))
 	case l.last != nil:
-		opts = append(opts, kahn.From(l.last, nil))
+		opts = append(opts, kahn.ResumeFrom(l.last, nil))
 	}
 	run, err := rn.Start(l.t.Context(), l.g, l.step, opts...)
 	if err != nil {
@@ -251,7 +251,7 @@ func TestScenarioShutdown(t *testing.T) {
 		slow := &slowStore{Store: new(kahn.MemoryStore), takes: 10 * ms}
 		opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(20 * ms)}
 		if store != nil {
-			opts = append(opts, kahn.WithStore(slow)) // what an iteration came to is looked at when its record is written
+			opts = append(opts, kahn.Durable(slow)) // what an iteration came to is looked at when its record is written
 		}
 		run, err := rn.Start(t.Context(), graph(loop), takes(0), opts...)
 		if err != nil {
@@ -368,11 +368,11 @@ func TestScenarioShutdown(t *testing.T) {
 		var c calls
 		g := graph(after("A"), after("B", "A"))
 		fails := c.count(func(_ context.Context, s *kahn.Step) (any, error) { store.broken = s.ID() == "A"; return nil, nil })
-		if _, err := kahn.Execute(t.Context(), g, fails, kahn.RunID("r"), kahn.WithStore(store)); !errors.Is(err, kahn.ErrStore) {
+		if _, err := kahn.Execute(t.Context(), g, fails, kahn.RunID("r"), kahn.Durable(store)); !errors.Is(err, kahn.ErrStore) {
 			t.Fatal(err)
 		}
 		store.broken = false
-		if res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.RunID("r"), kahn.WithStore(store)); err != nil || c.of("A") != 2 || c.of("B") != 1 {
+		if res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.RunID("r"), kahn.Durable(store)); err != nil || c.of("A") != 2 || c.of("B") != 1 {
 			t.Errorf("%v, %v: %d calls of A, %d of B", res, err, c.of("A"), c.of("B"))
 		}
 	})

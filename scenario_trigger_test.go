@@ -216,7 +216,7 @@ func TestFiredGoesOn(t *testing.T) {
 	})
 	for name, opts := range same {
 		inBubble(t, "250 from a store, "+name, func(t *testing.T) {
-			durable := []kahn.Option{kahn.WithStore(new(kahn.MemoryStore)), kahn.RunID("r")}
+			durable := []kahn.Option{kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r")}
 			res, err := kahn.Execute(t.Context(), g, takes(0), append(durable, fire...)...)
 			if err != nil || res.Status != kahn.RunSuspended {
 				t.Fatal(err)
@@ -226,7 +226,7 @@ func TestFiredGoesOn(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
-			durable = append(durable, kahn.Signals(signals))
+			durable = append(durable, kahn.EarlySignals(signals))
 			res, err = kahn.Execute(t.Context(), g, takes(0), append(durable, opts...)...)
 			ended(t, res, err)
 		})
@@ -236,7 +236,7 @@ func TestFiredGoesOn(t *testing.T) {
 		g := graph(trigger("T1"), trigger("T2"), gate("G", "T1"), kahn.Node{ID: "A", After: []string{"G"}, Do: own}, after("B", "T2"))
 		store := new(kahn.MemoryStore)
 		execute := func(id string, opts ...kahn.Option) (*kahn.Result, error) {
-			return kahn.Execute(t.Context(), g, nil, append(opts, kahn.WithStore(store), kahn.RunID(id))...)
+			return kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(store), kahn.RunID(id))...)
 		}
 		if _, err := execute("anew"); !errors.Is(err, kahn.ErrNoStep) {
 			t.Error(err)
@@ -252,7 +252,7 @@ func TestFiredGoesOn(t *testing.T) {
 			if res, err := execute(id, kahn.Fire("T1", nil)); err != nil || res.Status != kahn.RunSuspended {
 				t.Fatal(err)
 			}
-			res, err := execute(id, kahn.Signals(signals))
+			res, err := execute(id, kahn.EarlySignals(signals))
 			if err != nil {
 				t.Fatal(err)
 			}

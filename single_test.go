@@ -105,7 +105,7 @@ func TestGatesAreReachedWhenNothingElseCanStart(t *testing.T) {
 				rec := newRecorder()
 				opts := []kahn.Option{kahn.Limit(1), kahn.OnEvent(rec.add)}
 				if i%2 == 1 { // a test in which the gates are those of a run
-					opts = append(opts, kahn.Test{Unmock: row.gates})
+					opts = append(opts, kahn.TestMode{Unmock: row.gates})
 				}
 				res, err := kahn.Execute(t.Context(), row.g, nothing, opts...)
 				if err != nil || res.Status != kahn.RunSuspended {

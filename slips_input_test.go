@@ -53,7 +53,7 @@ func TestInputs(t *testing.T) {
 				"Start":   func(o ...kahn.Option) error { _, err := kahn.Start(t.Context(), g, neverStep(t), o...); return err },
 				"Runner":  func(o ...kahn.Option) error { _, err := runner.Start(t.Context(), g, neverStep(t), o...); return err },
 				"store": func(o ...kahn.Option) error {
-					_, err := kahn.Execute(t.Context(), g, neverStep(t), append(o, kahn.WithStore(new(kahn.MemoryStore)), kahn.RunID("r"))...)
+					_, err := kahn.Execute(t.Context(), g, neverStep(t), append(o, kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r"))...)
 					return err
 				},
 			} {

@@ -335,7 +335,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 				signals[path] = c.answer(path)
 			}
 		}
-		opts = append(opts, kahn.From(from, signals))
+		opts = append(opts, kahn.ResumeFrom(from, signals))
 	}
 	var run *kahn.Run
 	var mu sync.Mutex

@@ -37,7 +37,7 @@ func TestHostileSnapshots(t *testing.T) {
 				if err := json.Unmarshal(data, s); err != nil {
 					require.ErrorIs(t, err, kahn.ErrBadValue)
 					refused++
-				} else if !goOnHostile(t, c, data, kahn.From(s, nil)) {
+				} else if !goOnHostile(t, c, data, kahn.ResumeFrom(s, nil)) {
 					refused++
 				}
 			}
@@ -81,7 +81,7 @@ func TestHostileStores(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCutter(seed, int(seed%3))
 			whole := new(journal)
-			c.more = []kahn.Option{kahn.WithStore(whole), kahn.RunID("r")}
+			c.more = []kahn.Option{kahn.Durable(whole), kahn.RunID("r")}
 			c.run(t, nil, false)
 			r := rand.New(rand.NewPCG(seed, 2))
 			for range 60 {
@@ -101,7 +101,7 @@ func TestHostileStores(t *testing.T) {
 				}
 				store.record = forge(t, r, store.record)
 				tried++
-				if !goOnHostile(t, c, []byte(store.node+": "+string(store.record)), kahn.WithStore(store), kahn.RunID("r")) {
+				if !goOnHostile(t, c, []byte(store.node+": "+string(store.record)), kahn.Durable(store), kahn.RunID("r")) {
 					refused++
 				}
 			}

@@ -28,36 +28,36 @@ import (
 // unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
 // [ErrUnknownGate] or [ErrAnswered], one that is none of the choices of a [Gate] a [*ChoiceError], two for the same node one that matches [ErrDuplicateGate], a snapshot of a run that is
 // over one that matches [ErrFinished], and one of a state that no run can be in one that matches [ErrBadValue]. Nothing
-// was run then. Apart from this, Resume is [Execute] with the option [From].
+// was run then. Apart from this, Resume is [Execute] with the option [ResumeFrom].
 func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals map[string]any, opts ...Option) (*Result, error) {
-	return Execute(ctx, g, step, append(slices.Clone(opts), From(s, signals))...)
+	return Execute(ctx, g, step, append(slices.Clone(opts), ResumeFrom(s, signals))...)
 }
 
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
 // or were cancelled, and everything that follows them, or with [KeepDescendants] what of that has neither completed nor was skipped.
 // What else has completed is reused. The nodes start anew: attempts count from 1, guards and conditions are asked again, and
 // composites begin anew with all that is inside. Names are those of the outermost graph; one that it does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is
-// [Execute] with the option [Redriven].
+// [Execute] with the option [RedriveFrom].
 func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
-	return Execute(ctx, g, step, append(slices.Clone(opts), Redriven(s, nodes...))...)
+	return Execute(ctx, g, step, append(slices.Clone(opts), RedriveFrom(s, nodes...))...)
 }
 
-// From makes the run go on from a snapshot. See [Resume].
-func From(s *Snapshot, signals map[string]any) Option {
+// ResumeFrom makes the run go on from a snapshot. See [Resume].
+func ResumeFrom(s *Snapshot, signals map[string]any) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
-			return fmt.Errorf("%w: From(nil)", ErrBadOption)
+			return fmt.Errorf("%w: ResumeFrom(nil)", ErrBadOption)
 		}
 		c.from, c.signals, c.redrive, c.redriven = s, signals, false, nil
 		return nil
 	})
 }
 
-// Redriven makes the run repeat a part of a snapshot's. See [Redrive].
-func Redriven(s *Snapshot, nodes ...string) Option {
+// RedriveFrom makes the run repeat a part of a snapshot's. See [Redrive].
+func RedriveFrom(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
-			return fmt.Errorf("%w: Redriven(nil)", ErrBadOption)
+			return fmt.Errorf("%w: RedriveFrom(nil)", ErrBadOption)
 		}
 		c.from, c.signals, c.redrive, c.redriven = s, nil, true, nodes
 		return nil
@@ -72,9 +72,9 @@ func KeepDescendants() Option {
 	return optionFunc(func(c *config) error { c.keep = true; return nil })
 }
 
-// RedrivenBy tells who asks for a redrive, and why. The Result, the event run.status.changed that begins the new epoch, and the events
+// RedriveBy tells who asks for a redrive, and why. The Result, the event run.status.changed that begins the new epoch, and the events
 // node.invalidated carry it. A run that is not redriven is refused with an error that matches [ErrBadOption].
-func RedrivenBy(q Request) Option {
+func RedriveBy(q Request) Option {
 	return optionFunc(func(c *config) error {
 		q := q.bounded()
 		c.redrivenBy = &q

@@ -53,7 +53,7 @@ type Lease struct {
 // AttemptStart tells of an attempt that begins. Nodes that the engine evaluates or performs itself, conditions and composites
 // among them, have none: their commits do without Completed.
 type AttemptStart struct {
-	// Node is the node's id, inside composites its path: see WithStore.
+	// Node is the node's id, inside composites its path: see Durable.
 	Node    string `json:"node"`
 	Attempt int32  `json:"attempt"`
 	// Record is the node's record while the attempt runs.
@@ -161,9 +161,9 @@ var (
 	ErrStore = errors.New("store")
 )
 
-// WithStore makes the run durable. If the store has a run of this id, see [RunID], that has not ended, the run goes on from
+// Durable makes the run durable. If the store has a run of this id, see [RunID], that has not ended, the run goes on from
 // there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished]. The host's signals for
-// nodes that wait are those of the option [Signals].
+// nodes that wait are those of the option [EarlySignals].
 //
 // Each attempt is recorded before its step is called, and what follows from the end of one becomes visible, to readers of
 // events and to other nodes, when its transaction has been committed. A write that fails is repeated twice; then, or if the
@@ -175,19 +175,19 @@ var (
 // attempt, so a crash repeats only what was under way inside. Records of former attempts and iterations stay in the store.
 //
 // Values are encoded as under [Encoding], whose default is nil [Types].
-func WithStore(s Store) Option {
+func Durable(s Store) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
-			return fmt.Errorf("%w: WithStore(nil)", ErrBadOption)
+			return fmt.Errorf("%w: Durable(nil)", ErrBadOption)
 		}
 		c.store, c.checkValues = s, true
 		return nil
 	})
 }
 
-// Signals answers nodes that wait when the run begins: those of a run that goes on from a store, or gates that a new run has
-// yet to reach. It replaces the signals of [From]; errors are those of [Resume].
-func Signals(signals map[string]any) Option {
+// EarlySignals answers nodes that wait when the run begins: those of a run that goes on from a store, or gates that a new run has
+// yet to reach. It replaces the signals of [ResumeFrom]; errors are those of [Resume].
+func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
 

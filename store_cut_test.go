@@ -100,7 +100,7 @@ func TestStoreAtEveryWrite(t *testing.T) {
 // everyWrite goes on after every write of a run.
 func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 	whole := new(journal)
-	c.more = []kahn.Option{kahn.WithStore(whole), kahn.RunID("r")}
+	c.more = []kahn.Option{kahn.Durable(whole), kahn.RunID("r")}
 	_, want := c.run(t, nil, false)
 	checkEvents(t, c.g, c.res, c.events)
 	for writes := range whole.writes {
@@ -112,7 +112,7 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 		if before.Status.Terminal() {
 			continue // a deltas' count that came late
 		}
-		c.more = []kahn.Option{kahn.WithStore(store), kahn.RunID("r")}
+		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		_, got := c.run(t, nil, false)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s, after %d writes: \ngot  %v\nwant %v", name, writes, got, want)
@@ -170,7 +170,7 @@ func TestStoreFailureEndsCleanup(t *testing.T) {
 						t.Errorf("%s was called", s.Path())
 					}
 					return takes(200*ms)(ctx, s)
-				}, kahn.RunID("r"), kahn.WithStore(store), kahn.OnEvent(rec.add))
+				}, kahn.RunID("r"), kahn.Durable(store), kahn.OnEvent(rec.add))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -46,7 +46,7 @@ func TestScenarioStore(t *testing.T) {
 		store := new(kahn.MemoryStore)
 		g := graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, after("B", "A"), kahn.Node{ID: "?", After: []string{"A"}, Test: func(kahn.View) (any, error) { return true, nil }},
 			branch("T", "?", "true"), branch("N", "?", "false"), kahn.Node{ID: "Z", Kind: kahn.KindEnd})
-		r := try(t, g, script(errStep, nil), kahn.WithStore(store), kahn.RunID("one"))
+		r := try(t, g, script(errStep, nil), kahn.Durable(store), kahn.RunID("one"))
 		r.expect("A:ok B:F ?:ok T:F N:S/br Z:F", "failed")
 		stored, err := store.Load(t.Context(), "one")
 		if err != nil || stored.Status != kahn.RunFailed {
@@ -58,7 +58,7 @@ func TestScenarioStore(t *testing.T) {
 		if n := stored.Nodes["B"]; n.Resolved != 1 || n.Required != 1 {
 			t.Errorf("B is stored as %+v", n)
 		}
-		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.WithStore(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrFinished) {
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrFinished) {
 			t.Error(err)
 		}
 	})
@@ -70,7 +70,7 @@ func TestScenarioStore(t *testing.T) {
 			}
 			return nil
 		}}
-		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), takes(0), kahn.WithStore(store), kahn.RunID("one"))
+		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), takes(0), kahn.Durable(store), kahn.RunID("one"))
 		r.expect("A:F B:X K:X", "failed")
 		r.count(kahn.EventNodeCompleted, "A", 0)
 		r.count(kahn.EventNodeStarted, "B", 0)
@@ -83,7 +83,7 @@ func TestScenarioStore(t *testing.T) {
 		store.commit = nil
 		time.Sleep(time.Minute) // the lease runs out
 		var c calls
-		again := try2(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), c.count(takes(0)), kahn.WithStore(store), kahn.RunID("one"))
+		again := try2(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), c.count(takes(0)), kahn.Durable(store), kahn.RunID("one"))
 		again.expect("A:ok B:ok K:ok", "completed")
 		if again.node("A").Attempts != 2 || c.of("A") != 1 {
 			t.Errorf("%d attempts of A, %d calls", again.node("A").Attempts, c.of("A"))
@@ -103,7 +103,7 @@ func TestScenarioStore(t *testing.T) {
 				kahn.Node{ID: "L", Sub: graph(after("z")), Loop: &kahn.Loop{While: whileLess(2), MaxIterations: 2}})
 			var c paths
 			rec := newRecorder()
-			res, err := kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.WithStore(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
+			res, err := kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.Durable(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
 			if res.Status != kahn.RunFailed || !errors.Is(err, errDisk) {
 				t.Errorf("%v, %v", res.Status, err)
 			}
@@ -120,7 +120,7 @@ func TestScenarioStore(t *testing.T) {
 			c.n = nil
 			store.commit = nil
 			time.Sleep(time.Minute) // the lease runs out
-			r := try2(t, g, c.count(takes(10*ms)), kahn.WithStore(store), kahn.RunID("one"))
+			r := try2(t, g, c.count(takes(10*ms)), kahn.Durable(store), kahn.RunID("one"))
 			r.expect("S:ok M:ok B:ok L:ok", "completed")
 			for _, path := range []string{"S/x", "S/y", "M[0]", "M[1]", "L#1/z", "L#2/z"} {
 				want := 1
@@ -152,7 +152,7 @@ func TestScenarioStore(t *testing.T) {
 			}
 			return v.Iteration() < 2, nil
 		}}}
-		try(t, graph(l), takes(10*ms), kahn.WithStore(store)).expect("L:ok", "completed")
+		try(t, graph(l), takes(10*ms), kahn.Durable(store)).expect("L:ok", "completed")
 	})
 
 	inBubble(t, "a retry of a composite has records of its own", func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestScenarioStore(t *testing.T) {
 			return s.Path(), nil
 		}
 		g := graph(kahn.Node{ID: "S", Sub: graph(after("x"), after("y", "x")), Retry: kahn.RetryStandard()})
-		r := try(t, g, step, kahn.WithStore(store), kahn.RunID("one"))
+		r := try(t, g, step, kahn.Durable(store), kahn.RunID("one"))
 		r.expect("S:ok", "completed")
 		stored, err := store.Load(t.Context(), "one")
 		if err != nil {
@@ -181,7 +181,7 @@ func TestScenarioStore(t *testing.T) {
 	inBubble(t, "an answer for a gate that was not reached is stored", func(t *testing.T) {
 		g := graph(after("A"), gate("G", "A"), subgraph("S", graph(after("x"), gate("g", "x"))))
 		journaled := &journal{}
-		run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.WithStore(journaled), kahn.RunID("one"))
+		run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.Durable(journaled), kahn.RunID("one"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestScenarioStore(t *testing.T) {
 		writes := journaled.len()
 		_, _ = run.Wait()
 		store := &journaled.replay(t, "one", writes).MemoryStore
-		r := try2(t, g, takes(0), kahn.WithStore(store), kahn.RunID("one"))
+		r := try2(t, g, takes(0), kahn.Durable(store), kahn.RunID("one"))
 		r.expect("A:ok G:ok S:ok", "completed")
 		if r.node("G").Output != "early" || r.node("S").Output != "early" {
 			t.Errorf("outputs %v, %v", r.node("G").Output, r.node("S").Output)
@@ -210,7 +210,7 @@ func TestScenarioStore(t *testing.T) {
 			return nil
 		}}
 		var c calls
-		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L")), c.count(takes(0)), kahn.WithStore(store))
+		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L")), c.count(takes(0)), kahn.Durable(store))
 		r.expect("A:ok B:F L:X C:X", "failed")
 		if c.of("B") != 0 || r.Duration > time.Minute {
 			t.Errorf("B was called %d times, the run took %v", c.of("B"), r.Duration)
@@ -240,7 +240,7 @@ func TestScenarioStore(t *testing.T) {
 					return fail(fmt.Sprint("commit", c.Sequence), func() { _, _ = inner.Commit(t.Context(), lease, c) })
 				}
 				var c calls
-				r := try(t, graph(after("A"), after("B", "A"), after("C", "A"), after("D", "B", "C")), c.count(takes(0)), kahn.WithStore(store))
+				r := try(t, graph(after("A"), after("B", "A"), after("C", "A"), after("D", "B", "C")), c.count(takes(0)), kahn.Durable(store))
 				r.expect("A:ok B:ok C:ok D:ok", "completed")
 				for _, id := range []string{"A", "B", "C", "D"} {
 					if c.of(id) != 1 {
@@ -255,13 +255,13 @@ func TestScenarioStore(t *testing.T) {
 		store := new(kahn.MemoryStore)
 		g := graph(after("A"), gate("G", "A"), after("B", "G"))
 		var c calls
-		r := pause(t, g, c.count(takes(0)), kahn.WithStore(store), kahn.RunID("one"))
+		r := pause(t, g, c.count(takes(0)), kahn.Durable(store), kahn.RunID("one"))
 		r.expect("A:ok G:suspended B:waiting", "suspended")
 		stored, err := store.Load(t.Context(), "one")
 		if err != nil || stored.Status != kahn.RunSuspended {
 			t.Fatalf("%+v, %v", stored, err)
 		}
-		r = try2(t, g, c.count(takes(0)), kahn.WithStore(store), kahn.RunID("one"), kahn.Signals(map[string]any{"G": "yes"}))
+		r = try2(t, g, c.count(takes(0)), kahn.Durable(store), kahn.RunID("one"), kahn.EarlySignals(map[string]any{"G": "yes"}))
 		r.expect("A:ok G:ok B:ok", "completed")
 		if c.of("A") != 1 || c.of("B") != 1 || r.node("A").Output != "A" {
 			t.Errorf("calls %v", c.n)
@@ -277,16 +277,16 @@ func TestScenarioStore(t *testing.T) {
 			}
 			return "second", nil
 		}}, after("B", "A"))
-		run, err := kahn.Start(t.Context(), g, takes(0), kahn.WithStore(stuck), kahn.RunID("one"))
+		run, err := kahn.Start(t.Context(), g, takes(0), kahn.Durable(stuck), kahn.RunID("one"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.WithStore(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrLeased) {
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrLeased) {
 			t.Error(err)
 		}
 		time.Sleep(31 * time.Second) // its renewals are lost: the lease runs out
-		r := try2(t, g, takes(0), kahn.WithStore(store), kahn.RunID("one"))
+		r := try2(t, g, takes(0), kahn.Durable(store), kahn.RunID("one"))
 		r.expect("A:ok B:ok", "completed")
 		res, err := run.Wait()
 		if res.Status != kahn.RunFailed || !errors.Is(err, kahn.ErrStore) {
@@ -309,7 +309,7 @@ func TestScenarioStore(t *testing.T) {
 				return nil
 			},
 		} {
-			r := try(t, graph(after("A"), after("B", "A")), takes(0), kahn.WithStore(&brokenStore{Store: new(kahn.MemoryStore), commit: f}))
+			r := try(t, graph(after("A"), after("B", "A")), takes(0), kahn.Durable(&brokenStore{Store: new(kahn.MemoryStore), commit: f}))
 			if r.Status != kahn.RunFailed || r.Cause.Kind != kahn.CauseStoreError {
 				t.Errorf("%s: %v, %v", name, r.Status, r.err)
 			}

@@ -19,7 +19,7 @@ func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 	inBubble(t, "a mocked node", func(t *testing.T) {
 		g := graph(member("A", 3), member("B", 2), member("C", 1), member("D", 0))
 		g.Groups = slot
-		mocks := kahn.Test{Mocks: map[string]kahn.Mock{"C": {Do: takes(10 * ms)}}}
+		mocks := kahn.TestMode{Mocks: map[string]kahn.Mock{"C": {Do: takes(10 * ms)}}}
 		r := try(t, g, takes(10*ms), mocks)
 		r.expect("A:ok B:ok C:ok D:ok", "completed")
 		if c := r.at(kahn.EventNodeCompleted, "C"); c != 20*ms {
@@ -54,7 +54,7 @@ func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		mocks := kahn.Test{Mocks: map[string]kahn.Mock{"C": {Do: takes(10 * ms)}}}
+		mocks := kahn.TestMode{Mocks: map[string]kahn.Mock{"C": {Do: takes(10 * ms)}}}
 		g := graph(kahn.Node{ID: "B", Priority: 1}, after("C"))
 		begin := time.Now()
 		second, err := runner.Start(t.Context(), g, takes(10*ms), mocks)

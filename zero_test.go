@@ -72,12 +72,12 @@ func TestNothingAtAll(t *testing.T) {
 		"zero Plan of a State":       {func() error { _, err := kahn.NewState(&kahn.Plan{}); return err }, kahn.ErrNoGraph},
 		"estimates of nothing":       {run(kahn.Estimates(nil)), nil},
 		"zero Result as an estimate": {run(kahn.Estimates(&kahn.Result{})), nil},
-		"zero Snapshot":              {run(kahn.From(&kahn.Snapshot{}, nil)), kahn.ErrGraphChanged},
-		"no Snapshot":                {run(kahn.From(nil, nil)), kahn.ErrBadOption},
+		"zero Snapshot":              {run(kahn.ResumeFrom(&kahn.Snapshot{}, nil)), kahn.ErrGraphChanged},
+		"no Snapshot":                {run(kahn.ResumeFrom(nil, nil)), kahn.ErrBadOption},
 		"zero Memo":                  {run(&kahn.Memo{}), nil},
-		"zero Test":                  {run(kahn.Test{}), nil},
+		"zero Test":                  {run(kahn.TestMode{}), nil},
 		"no middleware":              {run(kahn.Use()), nil},
-		"no functions":               {run(kahn.Random(nil), kahn.CloneInputs(nil), kahn.Inputs(nil), kahn.Signals(nil)), nil},
+		"no functions":               {run(kahn.Random(nil), kahn.CloneInputs(nil), kahn.Inputs(nil), kahn.EarlySignals(nil)), nil},
 		"Output of nothing":          {func() error { _, err := kahn.Output[int](&kahn.Result{}, "A"); return err }, kahn.ErrUnknownNode},
 		"Shutdown without a context": {func() error {
 			var rn kahn.Runner

@@ -13,7 +13,7 @@
 //		})
 //	}
 //
-// To replace some nodes of a real workflow rather than its step function, use the option [kahn.Test].
+// To replace some nodes of a real workflow rather than its step function, use the option [kahn.TestMode].
 //
 // # Notation
 //
@@ -88,7 +88,7 @@ type Trial struct {
 	Events []kahn.Event
 }
 
-// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.Test] that fail, and
+// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.TestMode] that fail, and
 // the acts of a [Script] that [Script.Check] finds to be of no node of the graph. A run that is refused ends the test; one that fails
 // does not, that is in Err.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {

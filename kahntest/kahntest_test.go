@@ -215,7 +215,7 @@ func TestScriptElse(t *testing.T) {
 func TestRunReports(t *testing.T) {
 	g := kahntest.Graph(t, "A")
 	text := fails(func(t testing.TB) {
-		kahntest.Run(t, g, nil, kahn.Test{Mocks: map[string]kahn.Mock{"A": {}}, Assertions: []kahn.Assertion{kahn.AssertCalls("A", 2)}})
+		kahntest.Run(t, g, nil, kahn.TestMode{Mocks: map[string]kahn.Mock{"A": {}}, Assertions: []kahn.Assertion{kahn.AssertCalls("A", 2)}})
 	})
 	if text != `node "A": expected 2 calls: 1 calls` {
 		t.Errorf("a failed assertion: %q", text)

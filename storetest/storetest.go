@@ -631,11 +631,11 @@ func engine(ctx context.Context, s kahn.Store) error {
 		}
 		return s.ID(), nil
 	}
-	res, err := kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.WithStore(s))
+	res, err := kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.Durable(s))
 	if err != nil || res.Status != kahn.RunSuspended {
 		return fmt.Errorf("the first process: %+v, %w", res, err)
 	}
-	res, err = kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.WithStore(s), kahn.Signals(map[string]any{"gate": true}))
+	res, err = kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.Durable(s), kahn.EarlySignals(map[string]any{"gate": true}))
 	if err != nil || res.Status != kahn.RunCompleted || res.Output != "c" {
 		return fmt.Errorf("the second process: %+v, %w", res, err)
 	}

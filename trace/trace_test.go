@@ -684,9 +684,9 @@ func TestReportOfRequests(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		var s *kahn.Snapshot
-		for _, opts := range [][]kahn.Option{{}, {kahn.RedrivenBy(kahn.Request{Reason: "again"})}} {
+		for _, opts := range [][]kahn.Option{{}, {kahn.RedriveBy(kahn.Request{Reason: "again"})}} {
 			if s != nil {
-				opts = append(opts, kahn.Redriven(s))
+				opts = append(opts, kahn.RedriveFrom(s))
 			}
 			run, err := kahn.Start(t.Context(), &g, step, opts...)
 			require.NoError(t, err)

@@ -159,7 +159,7 @@ func TestCrashChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := kahn.Execute(t.Context(), crashGraph(), step, kahn.RunID("crash"), kahn.WithStore(store), kahn.Limit(8))
+	res, err := kahn.Execute(t.Context(), crashGraph(), step, kahn.RunID("crash"), kahn.Durable(store), kahn.Limit(8))
 	got := map[string]string{"": finished}
 	if !errors.Is(err, kahn.ErrFinished) {
 		if err != nil {
