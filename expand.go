@@ -329,8 +329,9 @@ func (r *Run) keeps(ref Ref) bool {
 	return x != nil && x.kept != nil
 }
 
-// answerKept leaves a signal with what waits inside of a node whose graph is not known yet. unknown is the error if nothing does.
-func (r *Run) answerKept(gate string, d Decision, unknown error) error {
+// answerKept leaves a signal with what waits inside of a node whose graph is not known yet. unknown is the error if nothing does; it
+// is errNotKept if there are fewer such nodes by now than were seen: one of them may have been what the signal is for.
+func (r *Run) answerKept(gate string, d Decision, seen int, unknown error) error {
 	if r.cfg.checkValues {
 		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
 			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
@@ -338,7 +339,9 @@ func (r *Run) answerKept(gate string, d Decision, unknown error) error {
 	}
 	err := ErrFinished
 	r.control(func(int64) {
-		err = unknown
+		if err = unknown; len(r.waits.kept) < seen {
+			err = errNotKept
+		}
 		for _, k := range r.waits.kept {
 			x := k.run.extras[k.ref]
 			if len(k.paths()) == 0 {

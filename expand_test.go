@@ -721,6 +721,29 @@ func TestExpandWaits(t *testing.T) {
 		r.expect("E:ok", "completed")
 		checkEvents(t, g, res, r.events)
 	})
+	inBubble(t, "a signal whose value is encoded while the graph becomes known", func(t *testing.T) {
+		g := graph(after("E"))
+		step := expands(takes(ms), expansions{"E": graph(gate("g"))})
+		r := left(t, g, step, 50*ms)
+		slow := func(ctx context.Context, s *kahn.Step) (any, error) {
+			time.Sleep(10 * ms)
+			return step(ctx, s)
+		}
+		rec := newRecorder()
+		run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.Encoding(kahn.Types{"slow": slowlyEncoded{}}), kahn.OnEvent(rec.add))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * ms)
+		if err := run.Signal("E/g", slowlyEncoded{20 * ms}); err != nil {
+			t.Error(err)
+			run.Cancel()
+		}
+		res, err := run.Wait()
+		r = trial{res, t, err, append(r.events, rec.all()...)}
+		r.expect("E:ok", "completed")
+		checkEvents(t, g, res, r.events)
+	})
 	inBubble(t, "a step that waits before it returns its graph", func(t *testing.T) {
 		g := graph(after("E"))
 		step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -749,6 +772,14 @@ func TestExpandWaits(t *testing.T) {
 			t.Errorf("E/g is %+v", n)
 		}
 	})
+}
+
+// slowlyEncoded is a value whose encoding takes a while.
+type slowlyEncoded struct{ takes time.Duration }
+
+func (v slowlyEncoded) MarshalJSON() ([]byte, error) {
+	time.Sleep(v.takes)
+	return []byte("true"), nil
 }
 
 func TestExpandInTestMode(t *testing.T) {

@@ -45,19 +45,29 @@ func (r *Run) gateOutcome(ref Ref, value any) answer {
 // [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
 // end with [ErrFinished].
 func (r *Run) Signal(gate string, value any) error {
-	root := r
+	d := decisionOf(value)
+	for {
+		if err := r.trySignal(gate, d); err != errNotKept {
+			return err
+		}
+	}
+}
+
+// trySignal is Signal, but for the error errNotKept: the graph of an expanded node has become known meanwhile, so that what waits
+// inside of it is found in another place.
+func (r *Run) trySignal(gate string, d Decision) error {
+	root, path := r, gate
 	r.st.mu.Lock()
 	over := r.concluded
 	r, gate = r.waiter(gate)
 	ref, err := r.gateOf(gate)
-	kept := err != nil && len(root.waits.kept) > 0
+	kept := len(root.waits.kept)
 	r.st.mu.Unlock()
-	d := decisionOf(value)
 	switch {
 	case over:
 		return ErrFinished // nothing waits any more, whatever it is called
-	case kept:
-		return root.answerKept(gate, d, err)
+	case err != nil && kept > 0:
+		return root.answerKept(path, d, kept, err)
 	case err != nil:
 		return err
 	}
