@@ -552,6 +552,7 @@ func (c *compiler) group() {
 		}
 		p.join(r, g)
 	}
+	p.groupIndex = byName
 	c.nestGroups(byName)
 }
 

@@ -261,6 +261,10 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 	if !p.composite {
 		return
 	}
+	lacked := make(map[string]bool, len(p.lacks))
+	for _, name := range p.lacks {
+		lacked[name] = true
+	}
 	for _, r := range p.declared {
 		n := p.node(r)
 		inner := p.subs[r]
@@ -272,8 +276,9 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 		}
 		for _, name := range inner.lacks {
 			switch _, ok := declared[name]; {
-			case ok || slices.Contains(n.Groups, name) || slices.Contains(p.lacks, name):
+			case ok || slices.Contains(n.Groups, name) || lacked[name]:
 			case len(c.within) > 1:
+				lacked[name] = true
 				p.lacks = append(p.lacks, name)
 			default:
 				c.add("node %s: %w: group %s, which its graph names, is not declared%s", quoteID(n.ID), ErrBadValue, quoteID(name), instead(name, c.groupNames()))

@@ -43,10 +43,11 @@ type Plan struct {
 	early      bool  // some node has an early rule
 	end        Ref   // the end node, or noRef
 	stepless   []Ref
-	sideSteps  int64     // edges visited to find the side edges, to show what that costs
-	losers     bool      // some node has CancelLosers
-	groups     []group   // the declared groups, then one for each key
-	member     [][]int32 // by Ref: the groups of the node, nil if there are no groups at all
+	sideSteps  int64            // edges visited to find the side edges, to show what that costs
+	losers     bool             // some node has CancelLosers
+	groups     []group          // the declared groups, then one for each key
+	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
+	member     [][]int32        // by Ref: the groups of the node, nil if there are no groups at all
 
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract

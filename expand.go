@@ -251,9 +251,10 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	}
 	for _, name := range e.plan.lacks {
 		for o := r; o != nil && !o.plan.declaresGroup(name); o = o.outer {
-			if !slices.Contains(o.lends, name) {
-				o.lends = append(o.lends, name)
+			if o.lends == nil {
+				o.lends = map[string]bool{}
 			}
+			o.lends[name] = true
 		}
 	}
 	if e.held == nil {

@@ -192,7 +192,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 		name: p.name, itemOf: id, nodes: p.nodes, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
 		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, rank: make([]int64, n),
 		words: make([]uint64, n), data: make([]*inputs, n), end: noRef, routers: p.routers, filters: p.filters,
-		composite: p.composite, body: p.subs[0], groups: p.groups, lacks: p.lacks, planHash: &planHash{}, force: p.force,
+		composite: p.composite, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, planHash: &planHash{}, force: p.force,
 	}
 	if p.member != nil {
 		q.member = make([][]int32, n)

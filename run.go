@@ -64,22 +64,22 @@ type runReports struct {
 // runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
 // log and one clock.
 type runNest struct {
-	tree       *tree          // nil for a run without composites that is not nested
-	outer      *Run           // nil for a run that is not nested
-	within     *Step          // the attempt of the composite that the run is a part of
-	prefix     string         // of the paths of the run's nodes
-	keys       string         // of their keys in the store, see key
-	began      int64          // ns since start, which is the outermost run's
-	bound      int64          // when the run's time is up, ns since start, which may be before it; 0 means never
-	remaining  int64          // the longest path of the tree that remains after the run
-	stoppedBy  CauseKind      // what the composite was stopped for, if it was
-	items      *items         // of a map, of whose items this is the run
-	iteration  int            // of a loop, from 1, of which this is the run; else 0
-	previous   any            // the output of the iteration before
-	touched    bool           // see tree
-	nests      bool           // some node is a composite, or has been expanded
-	rootInputs map[string]any // of the run of a graph that a node was expanded into, never nil then
-	lends      []string       // groups that graphs around this one declare, and only graphs inside of expanded nodes name
+	tree       *tree           // nil for a run without composites that is not nested
+	outer      *Run            // nil for a run that is not nested
+	within     *Step           // the attempt of the composite that the run is a part of
+	prefix     string          // of the paths of the run's nodes
+	keys       string          // of their keys in the store, see key
+	began      int64           // ns since start, which is the outermost run's
+	bound      int64           // when the run's time is up, ns since start, which may be before it; 0 means never
+	remaining  int64           // the longest path of the tree that remains after the run
+	stoppedBy  CauseKind       // what the composite was stopped for, if it was
+	items      *items          // of a map, of whose items this is the run
+	iteration  int             // of a loop, from 1, of which this is the run; else 0
+	previous   any             // the output of the iteration before
+	touched    bool            // see tree
+	nests      bool            // some node is a composite, or has been expanded
+	rootInputs map[string]any  // of the run of a graph that a node was expanded into, never nil then
+	lends      map[string]bool // groups that graphs around this one declare, and only graphs inside of expanded nodes name
 }
 
 // runCrew is who works for a run.

@@ -21,10 +21,8 @@ func (f groupFailure) err() error {
 
 // groupNamed returns the group that nodes of this plan mean by a name, or nil if none of them names it and it is not declared.
 func (p *Plan) groupNamed(name string) *group {
-	for i := range p.groups {
-		if g := &p.groups[i]; g.Name == name && !g.key {
-			return g
-		}
+	if i, ok := p.groupIndex[name]; ok {
+		return &p.groups[i]
 	}
 	return nil
 }
@@ -108,7 +106,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 		return
 	}
 	for _, c := range r.children() {
-		if c.st.stopped == CauseNone && (slices.Contains(c.plan.lacks, f.Group) || slices.Contains(c.lends, f.Group)) {
+		if c.st.stopped == CauseNone && (slices.Contains(c.plan.lacks, f.Group) || c.lends[f.Group]) {
 			c.stopMembers(at, f)
 		}
 	}

@@ -294,20 +294,20 @@ func (r *Run) shareGroups() {
 // slotsOf returns the slots of a group that the run's graph, or the nearest around it, declares; nil if it has no limit.
 func (r *Run) slotsOf(name string) *slots {
 	for ; r != nil; r = r.outer {
-		for i := range r.plan.groups {
-			if g := &r.plan.groups[i]; g.Name == name && !g.key && !g.inherited {
-				if r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
-					l := &r.st.limits
-					if l.make(r.plan); l.groups[i].slots == nil {
-						l.groups[i].slots = &slots{limit: g.Limit, bucket: newBucket(g.Rate, 0)}
-					}
-				}
-				if r.st.limits.groups == nil {
-					return nil
-				}
-				return r.st.limits.groups[i].slots
+		i, ok := r.plan.groupIndex[name]
+		if !ok || r.plan.groups[i].inherited {
+			continue
+		}
+		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
+			l := &r.st.limits
+			if l.make(r.plan); l.groups[i].slots == nil {
+				l.groups[i].slots = &slots{limit: g.Limit, bucket: newBucket(g.Rate, 0)}
 			}
 		}
+		if r.st.limits.groups == nil {
+			return nil
+		}
+		return r.st.limits.groups[i].slots
 	}
 	return nil
 }
