@@ -91,7 +91,7 @@ func TestSlips(t *testing.T) {
 		return nil, nil
 	}
 	later := subgraph("S2", graph(subgraph("T", graph(gate("g")))), "G")
-	aside := graph(gate("G"), later, subgraph("D", graph(gate("g"))), kahn.Node{ID: "L", After: []string{"G"}, Sub: graph(gate("g")),
+	aside := graph(gate("G"), later, subgraph("D", graph(gate("g"), subgraph("T", graph(gate("g")), "g"))), kahn.Node{ID: "L", After: []string{"G"}, Sub: graph(gate("g")),
 		Loop: &kahn.Loop{MaxIterations: 2, While: func(kahn.View) (bool, error) { return false, nil }}})
 	signals := func(names ...string) (errs []error) {
 		r, err := kahn.Start(t.Context(), aside, nop)
@@ -108,7 +108,7 @@ func TestSlips(t *testing.T) {
 		_, _ = r.Wait()
 		return errs
 	}
-	signalled := signals("S2/T/g", "L/g", "L#1/g", "D/h", "S2/T/x")
+	signalled := signals("S2/T/g", "L/g", "L#1/g", "D/h", "S2/T/x", "D/T/g")
 	resume := func(name string) error {
 		_, err := kahn.Resume(t.Context(), aside, neverStep(t), waits(aside), map[string]any{name: true})
 		return err
@@ -181,6 +181,8 @@ func TestSlips(t *testing.T) {
 		{"inside of its first iteration", signalled[2], kahn.ErrUnknownGate, `unknown gate: "L#1/g" is inside of "L", which has not begun`},
 		{"an answer for no gate inside of what runs", signalled[3], kahn.ErrUnknownGate, `unknown gate: "D/h"; did you mean "D/g"? (there is "D/g")`},
 		{"an answer for no gate inside of what has not begun", signalled[4], kahn.ErrUnknownGate, `unknown gate: "S2/T/x"; did you mean "S2/T/g"? (there is "S2/T/g")`},
+		{"an answer for what begins later inside of what runs", signalled[5], kahn.ErrUnknownGate, `unknown gate: "D/T/g" is inside of "D/T", which has not begun`},
+		{"the same, later", resume("D/T/g"), kahn.ErrUnknownGate, `unknown gate: "D/T/g" is inside of "D/T", which has not begun`},
 		{"a mock of no node", execute(graph(after("fetch")), neverStep(t), kahn.TestMode{Mocks: mocks{"fecth": {}}}), kahn.ErrUnknownNode, `TestMode.Mocks: unknown node: "fecth"; did you mean "fetch"? (there is "fetch")`},
 		{"a mock of no node inside", execute(graph(subgraph("S", graph(after("fetch")))), neverStep(t), kahn.TestMode{Mocks: mocks{"S/fecth": {}}}), kahn.ErrUnknownNode,
 			`unknown node: "S/fecth"; did you mean "S/fetch"? (there is "S/fetch")`},
