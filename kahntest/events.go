@@ -275,7 +275,8 @@ type streamChecker struct {
 	resumptions int
 	wave        int // the tier that is open, in waves mode; -1 before the first
 	waves       bool
-	tiers       bool // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
+	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
+	tiers       bool   // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
 	open        bool
 	midway      bool // which tier is open was not told: the stream begins with a resumption, or the mode has changed
 }
@@ -412,8 +413,21 @@ func (c *streamChecker) resumed(i int) {
 		for _, n := range c.nodes {
 			n.unbound = waves && n.last != ""
 		}
+		c.switched = 0
+		if waves {
+			c.switched = c.events[i].ID
+		}
 	}
 	c.resumptions++
+}
+
+// carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves mode: its
+// check, which no event tells of, goes on outside its wave.
+func (c *streamChecker) carried(n *nodeLife) bool {
+	return slices.ContainsFunc(n.sources, func(path string) bool {
+		source := c.nodes[path]
+		return source != nil && source.terminal != kahn.Idle && source.id < c.switched
+	})
 }
 
 // event returns an earlier event of the stream, or false if it is from before the stream began.
@@ -652,7 +666,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			n.attempt, n.reentered, n.maybe = attempt, false, false
 		}
 		told := c.wave >= 0 || !c.midway
-		if c.waves && told && !n.unbound && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) {
+		if c.waves && told && !n.unbound && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) && !c.carried(n) {
 			return fmt.Errorf("outside its wave")
 		}
 	case kahn.EventNodeRetried:
