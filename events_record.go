@@ -159,12 +159,15 @@ func (r *Run) event(e entry) {
 
 // flush turns the state's changes into events, with the run's lock held.
 func (r *Run) flush(now int64) {
-	s := &r.st
-	if len(s.changes) == 0 {
-		return
+	if len(r.st.changes) > 0 {
+		r.flushAfter(0, now)
 	}
+}
+
+// flushAfter is flush in a critical section in which so many nodes have ended before. Where a run is restored many have, all at once.
+func (r *Run) flushAfter(ends int, now int64) {
+	s := &r.st
 	r.log.mu.Lock()
-	ends := 0 // nodes that were ended by the changes so far
 	for _, c := range s.changes {
 		e := entry{ref: c.ref, at: now, run: r}
 		switch {

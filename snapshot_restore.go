@@ -230,7 +230,9 @@ func (r *Run) restore(x *restoration) {
 			r.waits.kept[i].told = true
 		}
 	}
-	r.flush(0)
+	if len(r.st.changes) > 0 {
+		r.flushAfter(len(x.held.nodes), 0)
+	}
 }
 
 // restoreEpochs tells the State in which epochs the nodes have ended, if that is not the same for all that follow each other.

@@ -148,10 +148,11 @@ func performed(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 		if n.Loop != nil {
 			path += "#1"
 		}
-		switch all := true; {
+		switch {
 		case len(list) >= maxPaths:
 			return list, false
 		case n.Sub != nil:
+			var all bool
 			if list, all = performed(list, n.Sub, path+"/"); !all {
 				return list, false
 			}
