@@ -105,7 +105,6 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.bindInputs()
 	c.nest()
 	c.checkTexts()
-	c.checkDelays()
 	c.schedule()
 	c.group()
 	c.initialWords()

@@ -87,6 +87,8 @@ type recorder struct {
 	wave   uint64   // the id of the last wave event, or first
 	ended  uint64   // the id of the last event that ended a node, or first
 	latest []latest // by Ref
+
+	restored bool // the run goes on from a snapshot, and what follows from that has not been recorded
 }
 
 // latest is a node's last event that was not passing.
@@ -159,15 +161,15 @@ func (r *Run) event(e entry) {
 
 // flush turns the state's changes into events, with the run's lock held.
 func (r *Run) flush(now int64) {
-	if len(r.st.changes) > 0 {
-		r.flushAfter(0, now)
-	}
-}
-
-// flushAfter is flush in a critical section in which so many nodes have ended before. Where a run is restored many have, all at once.
-func (r *Run) flushAfter(ends int, now int64) {
 	s := &r.st
+	if len(s.changes) == 0 {
+		return
+	}
 	r.log.mu.Lock()
+	ends := 0 // nodes that were ended by the changes so far
+	if r.recorder.restored {
+		ends, r.recorder.restored = 2, false // all that the snapshot has, at once
+	}
 	for _, c := range s.changes {
 		e := entry{ref: c.ref, at: now, run: r}
 		switch {

@@ -198,23 +198,6 @@ func (r Retry) validate() error {
 	return nil
 }
 
-// checkDelays warns of policies whose first delay is never waited for, since their own cap is shorter.
-func (c *compiler) checkDelays() {
-	if c.isPruned || c.isItem {
-		return
-	}
-	check := func(of string, r *Retry) {
-		if r.MaxDelay > 0 && r.InitialDelay > r.MaxDelay {
-			c.p.warnings = append(c.p.warnings, fmt.Errorf("%s: %w: retry: InitialDelay %v is longer than MaxDelay %v, which caps it",
-				of, ErrBadValue, r.InitialDelay, r.MaxDelay))
-		}
-	}
-	check("Defaults", &c.g.Defaults.Retry)
-	for i := range c.g.nodes {
-		check("node "+quoteID(c.g.nodes[i].ID), &c.g.nodes[i].Retry)
-	}
-}
-
 // delay returns the wait after failed attempt k, from 1, with u drawn from [0, 1). The policy must have its defaults. It
 // is a pure function; the arithmetic saturates instead of overflowing.
 func (r Retry) delay(k int, u float64) time.Duration {

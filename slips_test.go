@@ -76,12 +76,6 @@ func TestSlips(t *testing.T) {
 		g.Evaluator = checked("")
 		return g
 	}
-	slow := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: time.Second}
-	warns := func(g *kahn.Graph) error {
-		p, err := g.Compile()
-		require.NoError(t, err)
-		return errors.Join(p.Warnings()...)
-	}
 	misread := graph(after("fetch"), kahn.Node{ID: "B", After: []string{"fetch"}, WhenExpr: "fecth"})
 	misread.Evaluator = checked("")
 	expands := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -220,10 +214,6 @@ func TestSlips(t *testing.T) {
 		// A warning.
 		{"an answer that meets no edge", warning(run(graph(kahn.Node{ID: "?", Routes: true, Do: yields(0, "gren")}, branch("B", "?", "green")), nop)), kahn.ErrNoMatch,
 			`no branch matches: node "?": no such choice: "gren"; choose one of "green"; did you mean "green"?`},
-		{"a delay above its cap", warns(graph(kahn.Node{ID: "A", Retry: slow})), kahn.ErrBadValue, `node "A": bad value: retry: InitialDelay 1m0s is longer than MaxDelay 1s, which caps it`},
-		{"the same inside", warns(graph(subgraph("S", graph(kahn.Node{ID: "A", Retry: slow})))), kahn.ErrBadValue, `in "S": node "A": bad value: retry`},
-		{"in the Defaults", warns((&kahn.Graph{Defaults: kahn.Defaults{Retry: slow}}).Add(after("A"))), kahn.ErrBadValue, `Defaults: bad value: retry: InitialDelay 1m0s is`},
-		{"a delay above the default of the cap", warns(graph(kahn.Node{ID: "A", Retry: kahn.Retry{InitialDelay: time.Minute}})), nil, ""},
 		{"a guard in a graph that a step returns", warning(run(graph(subgraph("S", graph(after("E")))), expands)), kahn.ErrBadExpression, `in "S": in "E": node "B": WhenExpr: bad expression: not an ancestor: "fecth"`},
 		{"the same for each item of a map", warning(run(graph(kahn.Node{ID: "M", Params: map[string]any{"list": []int{1, 2, 3}}, Map: &kahn.Map{Over: "list"},
 			Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(misread, nil, nil) }}), nop)), kahn.ErrBadExpression, `in "M": node "B": WhenExpr`},

@@ -528,6 +528,7 @@ func (h *held) judge() {
 // install restores the records and the words of the nodes, and of those inside, with the lock held.
 func (h *held) install() {
 	r := h.run
+	r.recorder.restored = true
 	for i, ref := range h.refs {
 		n := &h.nodes[i]
 		r.restoreRecord(ref, n)

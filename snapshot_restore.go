@@ -230,9 +230,7 @@ func (r *Run) restore(x *restoration) {
 			r.waits.kept[i].told = true
 		}
 	}
-	if len(r.st.changes) > 0 {
-		r.flushAfter(len(x.held.nodes), 0)
-	}
+	r.flush(0)
 }
 
 // restoreEpochs tells the State in which epochs the nodes have ended, if that is not the same for all that follow each other.

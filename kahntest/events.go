@@ -275,6 +275,7 @@ type streamChecker struct {
 	resumptions int
 	wave        int // the tier that is open, in waves mode; -1 before the first
 	waves       bool
+	changed     bool   // the present life has another mode than the one before
 	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
 	tiers       bool   // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
 	open        bool
@@ -407,7 +408,9 @@ func (c *streamChecker) wavesAfter(i int) bool {
 // resumed prepares for what a resumption may repeat: what had not ended is queued and begun again. The run may go on in
 // another mode.
 func (c *streamChecker) resumed(i int) {
-	if waves := c.wavesAfter(i); waves != c.waves {
+	waves := c.wavesAfter(i)
+	c.changed = waves != c.waves
+	if c.changed {
 		c.waves, c.wave, c.open = waves, -1, false
 		c.midway, c.tiers = true, true
 		for _, n := range c.nodes {
@@ -419,6 +422,14 @@ func (c *streamChecker) resumed(i int) {
 		}
 	}
 	c.resumptions++
+}
+
+// judgedAnew reports whether an event is the end of a node that has not begun, decided because the run goes on in another mode: where
+// there are no waves any more joins are decided at once, also inside of a composite in which everything else waits.
+func (c *streamChecker) judgedAnew(e kahn.Event, n *nodeLife) bool {
+	around := c.nodes[n.within]
+	return c.changed && n.last == "" && around != nil && around.last == kahn.EventNodeSuspended &&
+		(e.Type == kahn.EventNodeSkipped || e.Type == kahn.EventNodeBlocked || e.Type == kahn.EventNodeAborted)
 }
 
 // carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves mode: its
@@ -640,7 +651,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return nil
 	case n.terminal != kahn.Idle || n.assumed:
 		return fmt.Errorf("after the node's end")
-	case n.within != "" && !c.running(n.within):
+	case n.within != "" && !c.running(n.within) && !c.judgedAnew(e, n):
 		return fmt.Errorf("%s does not run", n.within)
 	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
 		return c.passing(e, n)
