@@ -94,7 +94,7 @@ func (p *prediction) answer(e *edge) string {
 	case n.outcome == "label":
 		return strings.Join(n.labels, ", ")
 	case n.outcome == "null":
-		return "<nil>"
+		return "null"
 	}
 	return "1"
 }
