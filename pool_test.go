@@ -211,11 +211,11 @@ func TestRunnerLimits(t *testing.T) {
 	inBubble(t, "a run whose turn is taken by the cleanup of another one has the next", func(t *testing.T) {
 		for i := range 300 { // it is chance whether the cleanup begins after the turn has come and before it is taken
 			rn, x := &kahn.Runner{Limit: 1}, newCensus()
-			var c *kahn.Run
+			begun := make(chan *kahn.Run, 1)
 			slow := x.step("a", time.Second, nil)
 			a := start(t, rn, graph(after("A")), func(ctx context.Context, s *kahn.Step) (any, error) {
 				value, err := slow(ctx, s)
-				go c.Cancel()
+				go (<-begun).Cancel()
 				for range i % 8 {
 					runtime.Gosched()
 				}
@@ -224,7 +224,8 @@ func TestRunnerLimits(t *testing.T) {
 			synctest.Wait()
 			b := start(t, rn, graph(after("A")), x.step("b", time.Second, nil))
 			synctest.Wait()
-			c = start(t, rn, graph(after("A"), kahn.Node{ID: "C", Cleanup: true}), x.step("c", time.Second, nil))
+			c := start(t, rn, graph(after("A"), kahn.Node{ID: "C", Cleanup: true}), x.step("c", time.Second, nil))
+			begun <- c
 			completed(t, a, b)
 			if took := time.Since(x.begin); took > 3*time.Second {
 				t.Fatalf("b ended after %v: %v", took, x.order)
