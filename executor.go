@@ -84,9 +84,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err != nil {
 		return nil, false, err
 	}
-	cfg.performs = step != nil
 	r := &Run{
-		runGiven:   runGiven{plan: p, step: step, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable},
+		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable},
 		runOutcome: runOutcome{done: make(chan struct{})},
 	}
 	if t := r.cfg.test; t != nil {
@@ -156,7 +155,7 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if t := r.cfg.test; t != nil && p.tested == nil {
 		stepless, moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)
 	}
-	if !r.cfg.performs && len(stepless) > 0 {
+	if r.stepless && len(stepless) > 0 {
 		return fmt.Errorf("%w: %s needs one", ErrNoStep, p.some(stepless, (*Plan).needsStep, r.cfg.test == nil))
 	}
 	if r.cfg.moderator == nil && len(moderated) > 0 {

@@ -65,7 +65,6 @@ type config struct {
 	observers      []func(NodeResult)
 	test           *testMode
 	kinds          KindLister
-	performs       bool // the host has given a step function
 }
 
 const (

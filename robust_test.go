@@ -470,3 +470,25 @@ func TestConcurrentRuns(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// Runs without options share what they run with by default: none may leave anything in it, such as whether it has a step function.
+func TestConcurrentRunsWithoutOptions(t *testing.T) {
+	needs, own := graph(after("A")), graph(kahn.Node{ID: "A", Do: nop})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 500 {
+				if _, err := kahn.Execute(t.Context(), needs, nop); err != nil {
+					t.Errorf("with a step function: %v", err)
+				}
+				if _, err := kahn.Execute(t.Context(), needs, nil); !errors.Is(err, kahn.ErrNoStep) {
+					t.Errorf("without one: %v", err)
+				}
+				if _, err := kahn.Execute(t.Context(), own, nil); err != nil {
+					t.Errorf("with a Do: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

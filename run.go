@@ -30,18 +30,19 @@ type Run struct {
 
 // runGiven is what a run performs, and how. It is fixed when the run begins, but for base, which the caller's context may replace.
 type runGiven struct {
-	plan    *Plan
-	step    StepFunc        // wrapped in the middleware
-	ctx     context.Context // the caller's
-	base    context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
-	cfg     *config
-	start   time.Time
-	wrapped bool         // step is wrapped and performs the nodes' own Do too
-	mayEnd  bool         // the caller's context may end
-	careful bool         // something beside the result decides what becomes of an attempt
-	unheld  bool         // started by Execute, so nobody can signal it: suspending ends the run
-	epoch   int          // 1, and one more with each redrive
-	from    *restoration // what it is to go on with, until it is opened
+	plan     *Plan
+	step     StepFunc        // wrapped in the middleware
+	ctx      context.Context // the caller's
+	base     context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
+	cfg      *config
+	start    time.Time
+	wrapped  bool         // step is wrapped and performs the nodes' own Do too
+	stepless bool         // the host has given no step function
+	mayEnd   bool         // the caller's context may end
+	careful  bool         // something beside the result decides what becomes of an attempt
+	unheld   bool         // started by Execute, so nobody can signal it: suspending ends the run
+	epoch    int          // 1, and one more with each redrive
+	from     *restoration // what it is to go on with, until it is opened
 }
 
 // runNodes is what a run keeps of its nodes.

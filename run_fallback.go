@@ -54,6 +54,7 @@ func (w *worker) fallback() bool {
 func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed := w.run, w.step, w.failed
 	w.failed = nil
+	step.returned()
 	r.lock()
 	r.ringDue(w.now)
 	if r.current(step.ref) != step {
@@ -71,12 +72,5 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	} else {
 		r.settle(step, c, w.now)
 	}
-	ok := false
-	if goOn {
-		ok = w.take()
-	} else {
-		w.leave()
-	}
-	step.returned()
-	return ok
+	return w.next(goOn)
 }

@@ -125,6 +125,7 @@ func (w *worker) performPlain() (more bool) {
 		if err != nil || special || r.careful && r.single.due(w.now) {
 			return w.finishPlain(value, err)
 		}
+		step.returned() // before anybody can learn that the node is done
 		r.lock()
 		rec := &r.records[ref]
 		if r.current(ref) != step || s.words[ref]&wordStopping != 0 || s.hold == holdAll {
@@ -141,11 +142,8 @@ func (w *worker) performPlain() (more bool) {
 			next, ok = s.nextPlain()
 		}
 		if !ok {
-			more = w.take()
-			step.returned()
-			return more
+			return w.take()
 		}
-		returned := step
 		rec = &r.records[next]
 		step = &rec.first
 		step.run, step.ref, step.attempt = r, next, 1
@@ -163,7 +161,6 @@ func (w *worker) performPlain() (more bool) {
 		if another {
 			go r.work()
 		}
-		returned.returned()
 	}
 }
 
@@ -460,6 +457,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
+	step.returned() // before anybody can learn that the node is done
 	drawn := c.Status == Failed
 	if drawn {
 		w.draw(res, &c)
@@ -512,19 +510,20 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
 		r.st.mu.Unlock()
-		step.returned()
 		return w.fallback()
 	default:
 		r.settle(step, c, w.now)
 	}
-	ok := false
+	return w.next(goOn)
+}
+
+// next takes the next task if the worker is to go on, and else gives up its place. Either releases the lock.
+func (w *worker) next(goOn bool) bool {
 	if goOn {
-		ok = w.take()
-	} else {
-		w.leave()
+		return w.take()
 	}
-	step.returned()
-	return ok
+	w.leave()
+	return false
 }
 
 // callerCause is why the caller's context has ended, nil if it has not. One that panics is as good as ended.
