@@ -3,7 +3,6 @@ package kahn_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -475,31 +474,6 @@ func TestGrowthOfLosers(t *testing.T) {
 	})
 }
 
-// heap is how many bytes are in use.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC() // what the first one has finalized
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// TestMemoryOfOrigins bounds what is kept when somebody asks for one node of a comb, and for all.
-func TestMemoryOfOrigins(t *testing.T) {
-	n := 4000
-	res := failedComb(t, n)
-	before := heap()
-	res.Node("v0")
-	one := heap() - before
-	for node := range res.Nodes() {
-		_ = node.Cause.Origins
-	}
-	all := heap() - before
-	runtime.KeepAlive(res)
-	require.Less(t, one, int64(100*n), "one node")
-	require.Less(t, all, int64(400*n), "all nodes")
-}
-
 // gates are n gates that are all reached at once.
 func gates(n int) *kahn.Graph {
 	g := &kahn.Graph{}
@@ -548,62 +522,6 @@ func TestGrowthOfStatusChanges(t *testing.T) {
 	})
 }
 
-// TestMemoryOfContexts bounds what a Result keeps of attempts that have used their contexts.
-func TestMemoryOfContexts(t *testing.T) {
-	g := &kahn.Graph{}
-	n := 4000
-	for i := range n {
-		g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
-	}
-	p := compiled(t, g)
-	least := int64(math.MaxInt64)
-	for range 3 {
-		before := heap()
-		res, err := p.Execute(t.Context(), func(ctx context.Context, s *kahn.Step) (any, error) {
-			child, cancel := context.WithCancel(ctx)
-			defer cancel()
-			return nil, child.Err()
-		}, kahn.Limit(2))
-		require.NoError(t, err)
-		least = min(least, heap()-before)
-		runtime.KeepAlive(res)
-	}
-	require.Less(t, least, int64(250*n), "a Step and a little for each node")
-}
-
-// TestMemoryOfLog bounds what the default log keeps of the iterations of a loop: their events, and not their runs.
-func TestMemoryOfLog(t *testing.T) {
-	const n = 4000
-	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nop})
-	g := graph(kahn.Node{ID: "L", Sub: sub, Loop: &kahn.Loop{
-		While: func(v kahn.View) (bool, error) { return v.Iteration() < n, nil }, MaxIterations: n,
-	}})
-	for name, opts := range map[string][]kahn.Option{
-		"plain": nil, "observed": {kahn.OnNode(func(kahn.NodeResult) {})},
-	} {
-		least := int64(math.MaxInt64) // the heap is the process's: what else is going on only adds to it
-		for range 3 {
-			before := heap()
-			run, err := kahn.Start(t.Context(), g, nil, opts...)
-			require.NoError(t, err)
-			_, err = run.Wait()
-			require.NoError(t, err)
-			least = min(least, heap()-before)
-			i := 0
-			for e, err := range run.Events(t.Context(), 0) {
-				require.NoError(t, err)
-				if e.Type == kahn.EventNodeCompleted && e.Node == "x" {
-					i++
-					require.Equal(t, fmt.Sprintf("L#%d/x", i), e.Path)
-				}
-			}
-			require.Equal(t, n, i)
-		}
-		require.Less(t, least, int64(800*n), "%s: %d bytes an iteration", name, least/n)
-		t.Log(name, least/n, "bytes an iteration")
-	}
-}
-
 // TestGrowthOfNestedWaits has many nested runs come to rest at gates, with a store and without, and answers them: sub-graphs,
 // items of maps, and steps that wait under tokens of their own.
 func TestGrowthOfNestedWaits(t *testing.T) {
@@ -650,33 +568,6 @@ func TestGrowthOfNestedWaits(t *testing.T) {
 			checkEvents(t, g, res, rec.all())
 			return run.TreeSteps()
 		})
-	}
-}
-
-// TestMemoryOfItems bounds what the Result of a map keeps for each item: of a step, and of a nested run of one node.
-func TestMemoryOfItems(t *testing.T) {
-	const n = 4000
-	for name, c := range map[string]struct {
-		node  kahn.Node
-		bound int64
-	}{
-		"steps": {kahn.Node{Do: nop}, 300},
-		"runs":  {kahn.Node{Sub: (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nop})}, 2900},
-	} {
-		node := c.node
-		node.ID, node.Map, node.Params = "M", &kahn.Map{Over: "items"}, map[string]any{"items": make([]struct{}, n)}
-		p := compiled(t, graph(node))
-		least := int64(math.MaxInt64)
-		for range 3 {
-			before := heap()
-			res, err := p.Execute(t.Context(), nil, kahn.Limit(2))
-			require.NoError(t, err)
-			least = min(least, heap()-before)
-			require.Equal(t, n, items(t, res, "M").Count(kahn.Completed))
-		}
-		runtime.KeepAlive(p)
-		t.Log(name, least/n, "bytes an item")
-		require.Less(t, least, c.bound*n, "%s: %d bytes an item", name, least/n)
 	}
 }
 

@@ -2,7 +2,6 @@ package kahn
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
@@ -300,72 +299,6 @@ func (s *State) judge(r Ref) (terminal bool) {
 	}
 }
 
-// loserSearch is what the search for losers keeps between decisions.
-type loserSearch struct {
-	wanted     []int32    // by Ref: how many of a node's arcs are known to lead to decided nodes
-	candidates ordset.Set // by Ref from the last; empty between calls
-}
-
-// supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, one at least
-// of which has CancelLosers. It looks at r's unfinished predecessors, and at those of losers, in reverse topological order, so
-// that a node is looked at after all that could wait for it. Nodes that are decided stay so: the out-edges of a node are looked
-// at once, however many decisions there are.
-func (s *State) supersede(r Ref) {
-	if s.losers == nil {
-		s.losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
-	}
-	last, wanted := len(s.words)-1, s.losers.wanted
-	s.addCandidates(r)
-	for i, ok := s.losers.candidates.PopMin(); ok; i, ok = s.losers.candidates.PopMin() {
-		x := Ref(last - i)
-		arcs := s.plan.outOf(x)
-		for ; int(wanted[x]) < len(arcs) && s.words[arcs[wanted[x]].to]&wordDecided != 0; wanted[x]++ {
-			s.visits++
-		}
-		if int(wanted[x]) < len(arcs) || s.plan.facts[x].is(factCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
-			continue
-		}
-		switch statusOf(s.words[x]) {
-		case Running:
-			s.askToStop(x, CauseSuperseded, r)
-		case Retrying, Suspended:
-			s.withdraw(x)
-			s.finish(x, Cancelled, uint64(CauseSuperseded)<<kindShift|uint64(uint32(r)))
-		default:
-			s.withdraw(x)
-			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
-		}
-		// Its edges lead to decided nodes and to losers alone: none is left to visit.
-		s.addCandidates(x)
-	}
-}
-
-// addCandidates adds the unfinished predecessors of a node to those that may be losers.
-func (s *State) addCandidates(r Ref) {
-	row := s.plan.in.row(r)
-	s.visits += int64(len(row))
-	for _, i := range row {
-		if from := s.plan.edges[i].from; !statusOf(s.words[from]).Terminal() {
-			s.losers.candidates.Insert(len(s.words) - 1 - int(from))
-		}
-	}
-}
-
-// leadsToLoss reports whether an edge leads to a node that cancels losers, or to a loser. The node is decided.
-func (s *State) leadsToLoss(a arc) bool {
-	if s.plan.facts[a.to].is(factCancelLosers) {
-		return true
-	}
-	w := s.words[a.to]
-	switch statusOf(w) {
-	case Skipped:
-		return SkipKind(kindOf(w)) == SkipSuperseded
-	case Cancelled:
-		return kindOf(w) == CauseSuperseded
-	}
-	return w&wordStopping != 0 && kindOf(w) == CauseSuperseded
-}
-
 func (s *State) blocked(r Ref) {
 	was := s.words[r]
 	s.words[r] |= wordBlocked
@@ -492,56 +425,6 @@ func (s *State) cancelClass(r Ref) bool {
 func (s *State) maybeEnd() {
 	if s.left == 0 && s.plan.end != noRef && statusOf(s.words[s.plan.end]) == Idle {
 		s.makeReady(s.plan.end)
-	}
-}
-
-// advance moves on to the next tier that has something to do, judging the joins of its nodes, all of whose edges are
-// resolved. It is called when the current tier has settled.
-func (s *State) advance() {
-	last := int32(len(s.plan.tiers) - 2)
-	for s.pending == 0 && s.tier <= last { // the last tier completes once
-		if s.tier >= 0 {
-			s.logWave(s.tier, -1)
-		}
-		if s.tier++; s.tier > last {
-			return
-		}
-		if s.enterTier() {
-			return
-		}
-	}
-}
-
-// enterTier begins a tier. It reports whether that is the tier of the end node.
-func (s *State) enterTier() (end bool) {
-	s.logWave(s.tier, 1)
-	return s.openTier()
-}
-
-// openTier judges the joins of the nodes of the tier.
-func (s *State) openTier() (end bool) {
-	lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
-	if lo == s.plan.end && !statusOf(s.words[lo]).Terminal() { // it is terminal in a run that ends without having begun
-		s.pending = 1
-		s.maybeEnd()
-		return true
-	}
-	for r := lo; r < hi; r++ {
-		if !statusOf(s.words[r]).Terminal() {
-			s.pending++
-		}
-	}
-	for r := lo; r < hi; r++ {
-		if s.judge(r) {
-			s.visit(r)
-		}
-	}
-	return false
-}
-
-func (s *State) logWave(tier int32, wave int8) {
-	if s.logged {
-		s.changes = append(s.changes, change{ref: Ref(tier), wave: wave})
 	}
 }
 

@@ -1,0 +1,148 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestStatusAfterStoreError: a run whose store broke has failed, whatever its nodes and its end node would have made of it.
+func TestStatusAfterStoreError(t *testing.T) {
+	for _, last := range []string{"B", "Z"} {
+		inBubble(t, "the end of "+last+" is not written", func(t *testing.T) { statusAfterStoreError(t, last) })
+	}
+}
+
+func statusAfterStoreError(t *testing.T, last string) {
+	broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+		if c.Completed.Node == last {
+			return kahn.ErrFenced
+		}
+		return nil
+	}}
+	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: func(context.Context, *kahn.Step) (any, error) {
+		if last == "B" {
+			t.Error("the end node was started")
+		}
+		return kahn.EndVerdict{Status: kahn.RunCompleted}, nil
+	}}
+	r := try(t, graph(
+		kahn.Node{ID: "A", ContinueOnFail: true, Do: always(errStep)},
+		kahn.Node{ID: "B", After: []string{"A"}, Do: takes(ms)},
+		kahn.Node{ID: "H", In: []kahn.Edge{{From: "B", On: kahn.OnFailure}}, Do: neverStep(t)}, end,
+	), nil, kahn.Durable(broken), kahn.RunID("one"))
+	if r.Status != kahn.RunFailed || r.Degraded || r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, kahn.ErrStore) {
+		t.Errorf("%v, degraded %v, %v, %v", r.Status, r.Degraded, r.Cause, r.err)
+	}
+	if z := r.node("Z"); z.Status == kahn.Completed {
+		t.Errorf("the end node is %v", z.Status)
+	}
+}
+
+// TestWavesAfterStoreError: a wave that had settled, and whose last node was not written, is open again when the run fails with its
+// store. It is announced once that it has ended, as are those after it.
+func TestWavesAfterStoreError(t *testing.T) {
+	for _, last := range []string{"A", "B", "Z", ""} {
+		inBubble(t, fmt.Sprintf("the end of %q is not written", last), func(t *testing.T) {
+			broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+				if last != "" && c.Completed.Node == last {
+					return kahn.ErrFenced
+				}
+				return nil
+			}}
+			for _, end := range []kahn.Node{{ID: "Z", Kind: kahn.KindEnd}, after("Z", "B")} {
+				r := try(t, graph(after("A"), after("B", "A"), end), takes(ms), kahn.Durable(broken), kahn.RunID("ending by "+end.Kind), kahn.Waves)
+				if want := map[bool]kahn.RunStatus{false: kahn.RunFailed, true: kahn.RunCompleted}[last == ""]; r.Status != want || len(r.Warnings) > 0 {
+					t.Errorf("it is %v, %v", r.Status, r.Warnings)
+				}
+				var told []string
+				for _, e := range r.events {
+					if w, ok := e.Payload.(kahn.Wave); ok {
+						told = append(told, fmt.Sprint(w.Tier))
+					}
+				}
+				if got := strings.Join(told, " "); got != "0 0 1 1 2 2" {
+					t.Errorf("waves %s\n%s", got, eventText(r.events))
+				}
+			}
+		})
+	}
+}
+
+// TestChosenBranchAfterResume: a branch that was chosen before the run was left is the branch that is taken after.
+func TestChosenBranchAfterResume(t *testing.T) {
+	for _, label := range []string{"left", "right"} {
+		inBubble(t, label, func(t *testing.T) {
+			g := graph(
+				kahn.Node{ID: "C", Routes: true, Do: func(context.Context, *kahn.Step) (any, error) { return label, nil }},
+				gate("G"),
+				kahn.Node{ID: "L", In: []kahn.Edge{{From: "C", Label: "left"}, {From: "G", DataOnly: true}}},
+				kahn.Node{ID: "R", In: []kahn.Edge{{From: "C", Label: "right"}, {From: "G", DataOnly: true}}},
+			)
+			r := pause(t, g, takes(0)).resume(g, takes(0), map[string]any{"G": "yes"})
+			r.expect(map[string]string{"left": "C:ok G:ok L:ok R:S/br", "right": "C:ok G:ok L:S/br R:ok"}[label], "completed")
+		})
+	}
+}
+
+// TestTimesAfterResume: what happens when a run goes on happens at that time.
+func TestTimesAfterResume(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(gate("G"), after("B", "G"), after("C", "B"))
+		first := pause(t, g, neverStep(t))
+		time.Sleep(time.Hour)
+		begin := time.Now()
+		r := first.resume(g, takes(5*ms), map[string]any{"G": "yes"})
+		r.expect("G:ok B:ok C:ok", "completed")
+		for _, e := range r.events[len(first.events):] {
+			want := begin
+			switch {
+			case e.Type == kahn.EventNodeCompleted && e.Node == "B", e.Node == "C" && e.Type != kahn.EventNodeCompleted:
+				want = begin.Add(5 * ms)
+			case e.Node == "C" || e.Type == kahn.EventRunCompleted:
+				want = begin.Add(10 * ms)
+			}
+			if !e.Time.Equal(want) {
+				t.Errorf("%v is %v after the run went on, expected %v", e, e.Time.Sub(begin), want.Sub(begin))
+			}
+		}
+	})
+}
+
+// TestLeftAtEveryDepth: a run that was left while it had something ready rests as a whole: what is inside of composites too, at any
+// depth, and the next life does the rest.
+func TestLeftAtEveryDepth(t *testing.T) {
+	for _, limit := range []int{0, 1} {
+		inBubble(t, fmt.Sprint("limit ", limit), func(t *testing.T) {
+			g := graph(subgraph("S", graph(subgraph("T", graph(subgraph("U", graph(after("x"), after("y", "x"))))))), after("Z", "S"))
+			var c paths
+			run, err := kahn.Start(t.Context(), g, c.count(takes(10*ms)), kahn.Limit(limit))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * ms)
+			run.Leave()
+			res, err := run.Wait()
+			if err != nil || res.Status != kahn.RunSuspended || res.Duration != 10*ms {
+				t.Fatalf("%v after %v, %v", res.Status, res.Duration, err)
+			}
+			c.once(t, "S/T/U/x")
+			for _, path := range []string{"S", "S/T", "S/T/U"} {
+				if n := statusAt(res, path); n.Status != kahn.Suspended {
+					t.Errorf("%s is %v", path, n.Status)
+				}
+			}
+			c.n = nil
+			res, err = kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.ResumeFrom(reload(t, res.Snapshot()), nil))
+			if err != nil || res.Status != kahn.RunCompleted {
+				t.Errorf("%v, %v", res.Status, err)
+			}
+			c.once(t, "S/T/U/y", "Z")
+		})
+	}
+}

@@ -1,0 +1,121 @@
+package kahntest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// parent checks what led to the event: the node's own last event; for the first one the end of a predecessor, or the start
+// of the wave, of the composite or of the run. A stop may have any reason, or none that is known.
+func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
+	if n.unknown {
+		return nil
+	}
+	cause, known := c.at(e.Parent)
+	if !known && e.Parent != 0 {
+		if stopped := e.Type == kahn.EventNodeAborted || e.Type == kahn.EventNodeCancelled; n.id != 0 && !(c.again(n) && n.inline()) && !stopped {
+			return fmt.Errorf("its node's last event is %d", n.id)
+		}
+		return nil
+	}
+	superseded := false
+	switch p := e.Payload.(type) {
+	case kahn.NodeSkipped:
+		superseded = p.Reason.Kind == kahn.SkipSuperseded
+	case kahn.NodeEnded:
+		superseded = p.Cause == kahn.CauseSuperseded
+		if e.Type == kahn.EventNodeFailed || superseded {
+			break
+		}
+		if e.Parent != 0 && e.Parent != n.id {
+			switch nodeTerminal[cause.Type] {
+			case kahn.Failed, kahn.Aborted, kahn.Cancelled:
+			default:
+				return fmt.Errorf("led to by %v", cause)
+			}
+		}
+		return nil
+	}
+	if superseded {
+		if e.Parent == 0 || cause.Node == "" && !resumes(cause) || cause.Path == e.Path && e.Type == kahn.EventNodeSkipped {
+			return fmt.Errorf("no other node led to it")
+		}
+		return nil
+	}
+	if n.id != 0 && e.Parent == n.id {
+		return nil
+	}
+	if n.id != 0 && !(c.again(n) && n.inline()) { // of which a store knows nothing until it has ended
+		return fmt.Errorf("its node's last event is %d", n.id)
+	}
+	if e.Parent == 0 {
+		return fmt.Errorf("nothing led to it")
+	}
+	root := len(n.sources) == 0
+	if p, skipped := e.Payload.(kahn.NodeSkipped); skipped && p.Reason.Kind == kahn.SkipAnnotation {
+		root = true
+	}
+	switch {
+	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == kahn.EventNodeStarted || cause.Type == kahn.EventNodePaused || cause.Type == kahn.EventNodeMocked):
+	case cause.Type == kahn.EventRunStarted && n.within == "" && root && (!c.waves || e.Type == kahn.EventNodeSkipped):
+	case cause.Type == kahn.EventWaveStarted && n.within == "" && c.waves:
+	case resumes(cause) && (root || c.tiers): // that begins, or that has been judged, anew
+	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
+	default:
+		return fmt.Errorf("led to by %v", cause)
+	}
+	return nil
+}
+
+// sourcesEnded checks that a predecessor's end comes before what follows from it. A join that is not early starts or skips
+// its node after all predecessors have ended; a blocked one has at least one that ended badly.
+func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
+	if n.unknown {
+		return nil
+	}
+	ended := func(path string) kahn.Status {
+		if from := c.nodes[path]; from != nil {
+			return from.terminal
+		}
+		return kahn.Idle
+	}
+	switch e.Type {
+	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
+		if n.early() {
+			return nil
+		}
+	case kahn.EventNodeSkipped:
+		switch e.Payload.(kahn.NodeSkipped).Reason.Kind {
+		case kahn.SkipAnnotation, kahn.SkipSuperseded, kahn.SkipSelf, kahn.SkipParentFailure:
+			return nil
+		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // checks, after the join has decided
+			if n.early() {
+				return nil
+			}
+		}
+	case kahn.EventNodeBlocked:
+		if !c.part && !slices.ContainsFunc(n.sources, func(from string) bool {
+			status := ended(from)
+			return status == kahn.Failed || status == kahn.Aborted || status == kahn.Cancelled
+		}) {
+			return fmt.Errorf("no predecessor has ended badly")
+		}
+		return nil
+	default:
+		return nil
+	}
+	for _, path := range n.sources {
+		from, err := c.node(path)
+		switch {
+		case err != nil:
+			return err
+		case from.unseen:
+			from.assumed = true
+		case from.terminal == kahn.Idle:
+			return fmt.Errorf("before the end of %s", path)
+		}
+	}
+	return nil
+}

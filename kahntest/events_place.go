@@ -1,0 +1,201 @@
+package kahntest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// place finds the node that an event is about: the graph that it stands in, the path up to it, and its id there. Of an item
+// "M[2]" that is the map. It looks the parts of the path up, and not at all nodes. There is no graph for what is inside of a node that
+// was expanded into one which is not known.
+func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
+	return c.placeIn(c.g, "", path)
+}
+
+// placeIn is place for a path inside of the nodes that the path above leads to, in the graph g.
+func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
+	nodes := c.decls(g)
+	if nodes[path] != nil {
+		return g, "", path, true
+	}
+	for i := 1; i < len(path); i++ {
+		n := nodes[path[:i]]
+		if n == nil || !strings.ContainsRune("/[#", rune(path[i])) {
+			continue
+		}
+		item, inner, deeper := strings.Cut(path[i:], "/")
+		switch {
+		case !deeper && path[i] == '[':
+			return g, "", n.ID, true
+		case deeper && n.Sub != nil:
+			in, prefix, id, ok = c.placeIn(n.Sub, above+n.ID+item+"/", inner)
+			return in, n.ID + item + "/" + prefix, id, ok
+		case deeper && n.step():
+			if sub := c.expanded[above+n.ID+item]; sub != nil {
+				in, prefix, id, ok = c.placeIn(sub, above+n.ID+item+"/", inner)
+				return in, n.ID + item + "/" + prefix, id, ok
+			}
+			at := strings.LastIndexByte(path, '/') + 1
+			prefix, id = path[:at], path[at:]
+			if base, _, isItem := strings.Cut(id, "["); isItem && c.nodes[above+prefix+base] != nil {
+				id = base
+			}
+			return nil, prefix, id, true
+		}
+	}
+	return nil, "", "", false
+}
+
+// decls are the nodes of a graph by id.
+func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
+	if known := c.graphs[g]; known != nil {
+		return known
+	}
+	nodes := map[string]*decl{}
+	c.graphs[g] = nodes
+	for _, n := range g.Nodes() {
+		nodes[n.ID] = &decl{Node: n}
+	}
+	for _, e := range g.Edges() {
+		if g == c.g && slices.Contains(c.pruned, e.From) {
+			continue
+		}
+		nodes[e.To].sources = append(nodes[e.To].sources, e.From)
+	}
+	return nodes
+}
+
+// around is the path of the composite that a node is inside of, or "", for the path of the node, and the prefix and the id that
+// place has found.
+func around(path, prefix, id string) string {
+	if strings.HasPrefix(path, prefix+id+"[") {
+		return prefix + id // of an item
+	}
+	within := strings.TrimSuffix(prefix, "/")
+	if at := strings.LastIndexByte(within, '#'); at > strings.LastIndexByte(within, '/') {
+		within = within[:at] // an iteration has no events of its own
+	}
+	return within
+}
+
+// interior is what was seen inside of a composite, but for what is inside of composites in there.
+type interior struct {
+	nodes      []string // paths
+	composites []string // paths of those that have an interior
+	last       int      // of a loop: the number of its last iteration
+}
+
+// interior finds or makes the interior of a composite, which is part of that of the composite around it.
+func (c *streamChecker) interior(path string) *interior {
+	in := c.inside[path]
+	if in == nil {
+		in = &interior{}
+		c.inside[path] = in
+		if _, prefix, id, _ := c.place(path); prefix != "" || id != path {
+			outer := c.interior(around(path, prefix, id))
+			outer.composites = append(outer.composites, path)
+		}
+	}
+	return in
+}
+
+// forget forgets what was seen inside of a composite.
+func (c *streamChecker) forget(path string) {
+	in := c.inside[path]
+	if in == nil {
+		return
+	}
+	for _, node := range in.nodes {
+		delete(c.nodes, node)
+	}
+	for _, inner := range in.composites {
+		c.forget(inner)
+		delete(c.inside, inner)
+	}
+	*in = interior{}
+}
+
+// unended returns a node inside of a composite that has begun, and has not ended.
+func (c *streamChecker) unended(composite string) (path string, ok bool) {
+	in := c.inside[composite]
+	if in == nil {
+		return "", false
+	}
+	for _, path := range in.nodes {
+		if n := c.nodes[path]; n.terminal == kahn.Idle && n.last != "" && !c.again(n) {
+			return path, true
+		}
+	}
+	for _, inner := range in.composites {
+		if path, ok := c.unended(inner); ok {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// giveUp forgets that nodes inside of a composite wait.
+func (c *streamChecker) giveUp(composite string) {
+	in := c.inside[composite]
+	for _, path := range in.nodes {
+		delete(c.waits, path)
+		delete(c.untold, path)
+	}
+	for _, inner := range in.composites {
+		c.giveUp(inner)
+	}
+}
+
+// quiet reports whether nothing inside of a composite has happened since the run was resumed.
+func (c *streamChecker) quiet(composite string) bool {
+	in := c.inside[composite]
+	return in != nil && !slices.ContainsFunc(in.nodes, func(path string) bool { return !c.again(c.nodes[path]) }) &&
+		!slices.ContainsFunc(in.composites, func(inner string) bool { return !c.quiet(inner) })
+}
+
+// decl is how a node is declared.
+type decl struct {
+	kahn.Node
+	sources []string // of all edges, by path
+	within  string   // the path of the composite that it is inside of, or ""
+	item    bool     // it is an item of a map, declared by the map
+	unknown bool     // it is inside of a node that was expanded into a graph which is not known
+}
+
+// mockedInline reports whether a mock of the node is called without having been queued.
+func (d *decl) mockedInline() bool { return d.inline() || d.isGate() || d.Sub != nil || d.Map != nil }
+
+func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" || d.Kind == kahn.KindTrigger }
+
+// step reports whether the node is performed by a step, which may return a graph.
+func (d *decl) step() bool { return d.Sub == nil && !d.inline() && !d.isGate() }
+
+func (d *decl) isGate() bool { return d.Kind == kahn.KindGate && d.Do == nil && !d.inline() }
+
+// early reports whether the node may start before all its predecessors have ended.
+func (d *decl) early() bool {
+	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
+}
+
+// prefixInside is what the paths of a composite's nodes begin with: of a loop those of its last iteration.
+func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
+	in, _, id, ok := c.place(prefix + r.ID)
+	if !ok || in == nil {
+		return prefix + r.ID + "/"
+	}
+	switch n := c.decls(in)[id]; {
+	case id != r.ID: // an item
+	case n.Map != nil:
+		return prefix // the id of an item has that of the map in it
+	case n.Loop != nil:
+		last := 0
+		if in := c.inside[prefix+r.ID]; in != nil {
+			last = in.last
+		}
+		return fmt.Sprintf("%s%s#%d/", prefix, r.ID, last)
+	}
+	return prefix + r.ID + "/"
+}

@@ -1,0 +1,153 @@
+package kahn
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// waiting counts the nodes that wait.
+func (h *held) waiting() (n int) {
+	h.each(func(h *held) {
+		for i := range h.nodes {
+			if h.nodes[i].Status == Suspended {
+				n++
+			}
+			if kept := h.kept[i]; kept != nil && kept.Status == Running {
+				n += len(kept.Inside.waiting(nil, "", false))
+			}
+		}
+	})
+	return n
+}
+
+// continueWaits ends what is overdue, arms the deadlines of what is not, and then delivers the signals, in the order of
+// declaration. Timeouts over all attempts have gone on counting while a node did not run.
+func (h *held) continueWaits(now int64) {
+	h.settleOverdue(now)
+	h.each(func(h *held) { h.run.armWaits(now) })
+	h.each(func(h *held) { h.run.deliver(h.answers, h.refused, now) })
+	var inner []*held
+	h.each(func(h *held) { inner = append(inner, h) })
+	for _, in := range slices.Backward(inner) {
+		if in.run.resting && in.run.canGoOn() {
+			in.run.wake(now)
+		}
+	}
+	for _, in := range inner {
+		if in.run.outer == nil || !in.run.resting {
+			continue
+		}
+		for i := range in.run.st.changes { // what is ready is held, and has been queued before
+			if c := &in.run.st.changes[i]; c.status == Ready {
+				c.quiet = true
+			}
+		}
+	}
+}
+
+// overdue is a deadline that has passed while the run was away.
+type overdue struct {
+	run  *Run
+	ref  Ref   // noRef for the whole run
+	due  int64 // on the run's clock
+	gate bool  // the wait of a gate; else the time for all attempts of a node
+}
+
+// settleOverdue ends what is overdue, in the order in which it was due and then of declaration, outer runs first: before any signal
+// is delivered and any step is called.
+func (h *held) settleOverdue(now int64) {
+	var list []overdue
+	h.each(func(h *held) {
+		for _, ref := range h.run.plan.declared {
+			if due, gate, ok := h.run.dueAt(ref); ok && due <= now {
+				list = append(list, overdue{h.run, ref, due, gate})
+			}
+		}
+	})
+	if r := h.run; r.outer == nil && r.opened && r.bound != 0 && r.bound <= now {
+		list = append(list, overdue{r, noRef, r.bound, false})
+	}
+	slices.SortStableFunc(list, func(a, b overdue) int { return cmp.Compare(a.due, b.due) })
+	for _, o := range list {
+		if o.ref == noRef {
+			o.run.timeUp()
+			h.each(func(h *held) { h.run.collectStops() }) // what is inside is stopped before a signal reaches it, too
+			continue
+		}
+		if _, _, ok := o.run.dueAt(o.ref); !ok {
+			continue // an earlier one has ended it
+		}
+		if o.gate {
+			o.run.gateTimedOut(o.ref, now)
+			continue
+		}
+		x := o.run.extra(o.ref)
+		o.run.disarm(&x.overall)
+		o.run.overallTimeOut(o.ref, x, o.run.plan.node(o.ref).OverallTimeout, now)
+	}
+}
+
+// dueAt tells when the wait of a gate, or all the attempts of a node that has begun, are to end.
+func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
+	status, x := statusOf(r.st.words[ref]), r.extras[ref]
+	if status.Terminal() {
+		return 0, false, false
+	}
+	if r.plan.facts[ref].is(factGate) {
+		if status != Suspended || x.wait.Deadline.IsZero() {
+			return 0, true, false
+		}
+		return int64(x.wait.Deadline.Sub(r.start)), true, true
+	}
+	timeout := r.plan.node(ref).OverallTimeout
+	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.words[ref]&wordStopping != 0 {
+		return 0, false, false
+	}
+	return saturatingAdd(r.records[ref].start, int64(timeout)), false, true
+}
+
+// armWaits arms the deadlines of a run that goes on.
+func (r *Run) armWaits(now int64) {
+	for _, ref := range r.plan.declared {
+		due, gate, ok := r.dueAt(ref)
+		switch {
+		case !ok:
+		case gate:
+			r.armGate(ref, r.extras[ref], time.Duration(due-now))
+		default:
+			r.continueOverall(ref, now)
+		}
+		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && statusOf(r.st.words[ref]) == Running {
+			r.continuePause(ref, x, now)
+		}
+	}
+}
+
+// deliver delivers signals, and warns of those that were refused.
+func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
+	root := r.outermost()
+	for _, err := range refused {
+		root.warnings = append(root.warnings, fmt.Errorf("signal: %w", err))
+	}
+	for _, ref := range r.plan.declared {
+		if a, ok := answers[ref]; ok {
+			if err := r.signal(ref, a, now); err != nil {
+				root.warnings = append(root.warnings, fmt.Errorf("signal for node %s: %w", quoteID(r.path(ref)), err))
+			}
+		}
+	}
+}
+
+// continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
+func (r *Run) continueOverall(ref Ref, now int64) {
+	n := r.plan.node(ref)
+	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || statusOf(r.st.words[ref]).Terminal() {
+		return
+	}
+	if x := r.extra(ref); x.overall == nil {
+		left := saturatingAdd(saturatingAdd(r.records[ref].start, int64(n.OverallTimeout)), -now)
+		x.overall = r.after(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
+	}
+}

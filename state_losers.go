@@ -1,0 +1,73 @@
+package kahn
+
+import (
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
+// loserSearch is what the search for losers keeps between decisions.
+type loserSearch struct {
+	wanted     []int32    // by Ref: how many of a node's arcs are known to lead to decided nodes
+	candidates ordset.Set // by Ref from the last; empty between calls
+}
+
+// supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, one at least
+// of which has CancelLosers. It looks at r's unfinished predecessors, and at those of losers, in reverse topological order, so
+// that a node is looked at after all that could wait for it. Nodes that are decided stay so: the out-edges of a node are looked
+// at once, however many decisions there are.
+func (s *State) supersede(r Ref) {
+	if s.losers == nil {
+		s.losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
+	}
+	last, wanted := len(s.words)-1, s.losers.wanted
+	s.addCandidates(r)
+	for i, ok := s.losers.candidates.PopMin(); ok; i, ok = s.losers.candidates.PopMin() {
+		x := Ref(last - i)
+		arcs := s.plan.outOf(x)
+		for ; int(wanted[x]) < len(arcs) && s.words[arcs[wanted[x]].to]&wordDecided != 0; wanted[x]++ {
+			s.visits++
+		}
+		if int(wanted[x]) < len(arcs) || s.plan.facts[x].is(factCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
+			continue
+		}
+		switch statusOf(s.words[x]) {
+		case Running:
+			s.askToStop(x, CauseSuperseded, r)
+		case Retrying, Suspended:
+			s.withdraw(x)
+			s.finish(x, Cancelled, uint64(CauseSuperseded)<<kindShift|uint64(uint32(r)))
+		default:
+			s.withdraw(x)
+			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
+		}
+		// Its edges lead to decided nodes and to losers alone: none is left to visit.
+		s.addCandidates(x)
+	}
+}
+
+// addCandidates adds the unfinished predecessors of a node to those that may be losers.
+func (s *State) addCandidates(r Ref) {
+	row := s.plan.in.row(r)
+	s.visits += int64(len(row))
+	for _, i := range row {
+		if from := s.plan.edges[i].from; !statusOf(s.words[from]).Terminal() {
+			s.losers.candidates.Insert(len(s.words) - 1 - int(from))
+		}
+	}
+}
+
+// leadsToLoss reports whether an edge leads to a node that cancels losers, or to a loser. The node is decided.
+func (s *State) leadsToLoss(a arc) bool {
+	if s.plan.facts[a.to].is(factCancelLosers) {
+		return true
+	}
+	w := s.words[a.to]
+	switch statusOf(w) {
+	case Skipped:
+		return SkipKind(kindOf(w)) == SkipSuperseded
+	case Cancelled:
+		return kindOf(w) == CauseSuperseded
+	}
+	return w&wordStopping != 0 && kindOf(w) == CauseSuperseded
+}

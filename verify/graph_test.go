@@ -1,0 +1,178 @@
+package verify
+
+import "slices"
+
+// graph is the model's own picture of a workflow. Declaration order is the order of the slices.
+type graph struct {
+	nodes []*node
+	edges []*edge
+	// defaults holds the skip mode, the upstream policy and the guard policy of nodes that have none.
+	defaults node
+}
+
+// node is one step and what it is going to do. The words used for options and outcomes are those of the notation.
+type node struct {
+	id       string
+	join     string // "" any k done done1 1fail allfail nofail noskip allskip 1done bnd all
+	k        int    // of the rule "k"
+	skip     string // "" cascade sat strict
+	up       string // "" abort skip prop def
+	guard    string // "" 0 1 err panic
+	guardErr string // "" allow skip fail
+	fallback string // "" ok err
+	merge    string // "" (last_write_wins) array bad
+	tries    int    // attempts that the retry policy grants; 0 means one
+
+	cof     bool
+	off     bool
+	cleanup bool
+	end     bool
+	flip    bool // HandlesFailure
+	test    bool // a condition with a Go test
+	routes  bool // a condition whose label comes from its step, even without a labelled edge
+	nomatch bool // NoMatchFail
+
+	ports []port
+	sets  []static
+
+	outcome string   // "" ok err skip cancel null panic goexit flaky label; the end node: completed failed
+	labels  []string // of the outcome "label"
+	coding  int      // which of the possible outputs carries the labels
+	ms      int      // how long an attempt takes
+}
+
+type port struct {
+	name     string
+	required bool
+	fallback bool // has a default
+}
+
+type static struct {
+	name string
+	null bool
+}
+
+type edge struct {
+	from, to string
+	on       byte     // 0 success, '!' failure, '*' always
+	causes   []string // of a catch edge
+	label    string   // "" none
+	data     bool
+	key      string
+	param    string
+}
+
+// rootInputs are the root inputs of every run: one with a value and one that is null.
+var rootInputs = map[string]any{"r0": nil, "r1": 1}
+
+func (g *graph) node(id string) *node {
+	for _, n := range g.nodes {
+		if n.id == id {
+			return n
+		}
+	}
+	return nil
+}
+
+func (g *graph) in(id string) (in []*edge) {
+	for _, e := range g.edges {
+		if e.to == id {
+			in = append(in, e)
+		}
+	}
+	return in
+}
+
+func (g *graph) out(id string) (out []*edge) {
+	for _, e := range g.edges {
+		if e.from == id {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// condition reports whether the node's outcome is the label of a branch.
+func (g *graph) condition(n *node) bool {
+	return n.test || n.routes || slices.ContainsFunc(g.out(n.id), func(e *edge) bool { return e.label != "" })
+}
+
+// rule is the node's join rule with the default filled in.
+func (n *node) rule() string {
+	switch {
+	case n.join != "":
+		return n.join
+	case n.cleanup || n.end:
+		return "done"
+	case n.test:
+		return "bnd"
+	}
+	return "all"
+}
+
+// observer reports whether failures that reach the node go unhandled.
+func (n *node) observer() bool {
+	base := n.end || n.cleanup || n.rule() == "done" || n.rule() == "allskip"
+	return base != n.flip
+}
+
+func (g *graph) clone() *graph {
+	c := &graph{defaults: g.defaults}
+	for _, n := range g.nodes {
+		copied := *n
+		copied.ports = slices.Clone(n.ports)
+		c.nodes = append(c.nodes, &copied)
+	}
+	for _, e := range g.edges {
+		copied := *e
+		c.edges = append(c.edges, &copied)
+	}
+	return c
+}
+
+// complete returns the graph with the defaults filled in and the edges that the end node has implicitly.
+func (g *graph) complete() *graph {
+	full := g.clone()
+	for _, n := range full.nodes {
+		for _, field := range []struct{ of, by *string }{
+			{&n.skip, &g.defaults.skip}, {&n.up, &g.defaults.up}, {&n.guardErr, &g.defaults.guardErr},
+		} {
+			if *field.of == "" {
+				*field.of = *field.by
+			}
+		}
+	}
+	for _, z := range g.nodes {
+		if !z.end {
+			continue
+		}
+		for _, n := range g.nodes {
+			if !n.end && len(g.out(n.id)) == 0 {
+				full.edges = append(full.edges, &edge{from: n.id, to: z.id})
+			}
+		}
+	}
+	return full
+}
+
+// sorted returns the nodes so that each follows its predecessors, the end node last.
+func (g *graph) sorted() []*node {
+	var order []*node
+	placed := map[string]bool{}
+	for len(order) < len(g.nodes) {
+		before := len(order)
+		for _, n := range g.nodes {
+			if placed[n.id] || n.end && len(order) < len(g.nodes)-1 {
+				continue
+			}
+			if !slices.ContainsFunc(g.in(n.id), func(e *edge) bool { return !placed[e.from] }) {
+				order = append(order, n)
+				placed[n.id] = true
+			}
+		}
+		if len(order) == before {
+			panic("the model was given a cycle")
+		}
+	}
+	return order
+}
