@@ -186,8 +186,8 @@ func (c *cutter) graph(r *rand.Rand, n, depth int) *kahn.Graph {
 				e.On = kahn.OnFailure
 			case r.IntN(10) == 0:
 				e.On = kahn.OnAlways
-			case r.IntN(10) == 0: //nolint:gocritic // another throw of the dice
-				e.DataOnly = true
+			default:
+				e.DataOnly = r.IntN(10) == 0
 			}
 			node.In = append(node.In, e)
 		}

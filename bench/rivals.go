@@ -56,7 +56,7 @@ func prepareHeimdalr(j job) (func() error, error) {
 	}
 	callback := func(*dag.DAG, string, []dag.FlowResult) (any, error) { return nil, nil }
 	if j.visit != nil {
-		callback = func(_ *dag.DAG, id string, _ []dag.FlowResult) (any, error) { //nolint:unparam // the signature is dag's
+		callback = func(_ *dag.DAG, id string, _ []dag.FlowResult) (any, error) {
 			if id == source {
 				return nil, nil
 			}
@@ -64,7 +64,7 @@ func prepareHeimdalr(j job) (func() error, error) {
 			if err == nil {
 				j.visit(node)
 			}
-			return nil, err
+			return node, err
 		}
 	}
 	return func() error {

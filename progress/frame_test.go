@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// crowd is a run of 1000 nodes in which so many have failed, and so many are running, the first one since t seconds.
+// crowd returns a run of 1000 nodes with the given numbers of failed and running nodes, and a time 61 seconds after its start.
 func crowd(failed, running int) (*state, time.Time) {
 	start := time.Unix(1000, 0)
 	s := &state{}
@@ -34,55 +34,43 @@ func text(rows []row) string {
 	return b.String()
 }
 
-// Failures and running steps share the lines of the terminal, but for the header's and the cursor's.
+// Failures, warnings of the engine and running steps share the lines that the header and the cursor leave.
 func TestFrameFitsTheHeight(t *testing.T) {
 	for _, test := range []struct {
-		failed, running, height int
-		want                    string
+		failed, warnings, running, height int
+		want                              string
 	}{
-		{0, 3, 5, "=> r0 1m01s\n=> r1 1m01s\n=> r2 1m01s\n"},
-		{0, 3, 4, "=> r0 1m01s\n... and 2 mo…\n"},
-		{2, 9, 6, "FAILED f0: p…\nFAILED f1: p…\n=> r0 1m01s\n... and 8 mo…\n"},
-		{9, 2, 6, "FAILED f0: p…\n... and 8 mo…\n=> r0 1m01s\n=> r1 1m01s\n"},
-		{9, 1, 6, "FAILED f0: p…\nFAILED f1: p…\n... and 7 mo…\n=> r0 1m01s\n"},
-		{9, 9, 7, "FAILED f0: p…\nFAILED f1: p…\n... and 7 mo…\n=> r0 1m01s\n... and 8 mo…\n"},
-		{9, 0, 4, "FAILED f0: p…\n... and 8 mo…\n"},
-		{9, 9, 4, "... and 9 mo…\n... and 9 mo…\n"},
-		{9, 9, 3, "... and 9 mo…\n"},
-		{9, 9, 2, ""},
-		{9, 9, 1, ""},
+		{0, 0, 3, 5, "=> r0 1m01s\n=> r1 1m01s\n=> r2 1m01s\n"},
+		{0, 0, 3, 4, "=> r0 1m01s\n... and 2 mo…\n"},
+		{2, 0, 9, 6, "FAILED f0: p…\nFAILED f1: p…\n=> r0 1m01s\n... and 8 mo…\n"},
+		{9, 0, 2, 6, "FAILED f0: p…\n... and 8 mo…\n=> r0 1m01s\n=> r1 1m01s\n"},
+		{9, 0, 1, 6, "FAILED f0: p…\nFAILED f1: p…\n... and 7 mo…\n=> r0 1m01s\n"},
+		{9, 0, 9, 7, "FAILED f0: p…\nFAILED f1: p…\n... and 7 mo…\n=> r0 1m01s\n... and 8 mo…\n"},
+		{9, 0, 0, 4, "FAILED f0: p…\n... and 8 mo…\n"},
+		{9, 0, 9, 4, "... and 9 mo…\n... and 9 mo…\n"},
+		{9, 0, 9, 3, "... and 9 mo…\n"},
+		{9, 0, 9, 2, ""},
+		{9, 0, 9, 1, ""},
+		{0, 1, 0, 5, "WARNING w0: …\n"},
+		{0, 3, 0, 4, "WARNING w0: …\n... and 2 mo…\n"},
+		{0, 3, 1, 5, "WARNING w0: …\n... and 2 mo…\n=> r0 1m01s\n"},
+		{0, 3, 9, 5, "... and 3 mo…\n=> r0 1m01s\n... and 8 mo…\n"},
+		{0, 3, 9, 3, "... and 9 mo…\n"},
+		{0, 3, 9, 2, ""},
 	} {
 		s, now := crowd(test.failed, test.running)
+		warn(s, test.warnings)
 		got := text(s.frame(now, 13, test.height))
 		header, rest, _ := strings.Cut(got, "\n")
-		rest = strings.ReplaceAll(rest, "   ", " ") // what is right-aligned
+		rest = strings.ReplaceAll(rest, "   ", " ") // the padding before right-aligned text
 		if !strings.HasSuffix(header, "… 01:01") || rest != test.want {
-			t.Errorf("%d failed, %d running, %d lines:\n%s", test.failed, test.running, test.height, got)
+			t.Errorf("%d failed, %d warnings, %d running, %d lines:\n%s", test.failed, test.warnings, test.running, test.height, got)
 		}
 	}
 }
 
-// Warnings of the engine are shown between failures and running steps, and all of them in the last frame. A step's own are not.
-func TestFrameShowsWarnings(t *testing.T) {
-	for _, test := range []struct {
-		warnings, running, height int
-		want                      string
-	}{
-		{1, 0, 5, "WARNING w0: …\n"},
-		{3, 0, 4, "WARNING w0: …\n... and 2 mo…\n"},
-		{3, 1, 5, "WARNING w0: …\n... and 2 mo…\n=> r0 1m01s\n"},
-		{3, 9, 5, "... and 3 mo…\n=> r0 1m01s\n... and 8 mo…\n"},
-		{3, 9, 3, "... and 9 mo…\n"},
-		{3, 9, 2, ""},
-	} {
-		s, now := crowd(0, test.running)
-		warn(s, test.warnings)
-		got := text(s.frame(now, 13, test.height))
-		_, rest, _ := strings.Cut(got, "\n")
-		if rest = strings.ReplaceAll(rest, "   ", " "); rest != test.want {
-			t.Errorf("%d warnings, %d running, %d lines:\n%s", test.warnings, test.running, test.height, got)
-		}
-	}
+// The last frame shows the warnings of the engine, but not those that a step logs itself.
+func TestLastFrameShowsWarnings(t *testing.T) {
 	s, now := crowd(1, 0)
 	warn(s, maxFailures+2)
 	s.event(kahn.Event{Type: kahn.EventNodeLog, Node: "own", Attempt: 1, Payload: kahn.LogRecord{Level: slog.LevelWarn, Message: "a step's own"}})
@@ -95,14 +83,14 @@ func TestFrameShowsWarnings(t *testing.T) {
 	}
 }
 
-// warn adds warnings of so many guards.
+// warn adds the warnings of n guards.
 func warn(s *state, n int) {
 	for i := range n {
 		s.event(kahn.Event{Type: kahn.EventNodeLog, Node: fmt.Sprintf("w%d", i), Payload: kahn.LogRecord{Level: slog.LevelWarn, Message: "guard could not decide"}})
 	}
 }
 
-// The last frame leaves out no failure but those that are too many to keep.
+// The last frame shows all failures, up to the number that is kept.
 func TestLastFrame(t *testing.T) {
 	s, now := crowd(maxFailures+20, 0)
 	s.event(kahn.Event{Type: kahn.EventRunFailed, Time: now, Payload: kahn.RunEnded{Status: kahn.RunFailed}})

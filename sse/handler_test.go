@@ -518,17 +518,32 @@ func TestBounds(t *testing.T) {
 		_, client := serve(t, &http.Server{Handler: h})
 		open := func(user string, code int) func() {
 			t.Helper()
-			resp, err := client.Get("http://memory/?user=" + user) //nolint:bodyclose // the caller closes it with the function returned
-			if err != nil {
-				t.Fatal(err)
+			ctx, hangUp := context.WithCancel(t.Context())
+			var status int
+			var after string
+			go func() {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://memory/?user="+user, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer resp.Body.Close()
+				status, after = resp.StatusCode, resp.Header.Get("Retry-After")
+				<-ctx.Done()
+			}()
+			synctest.Wait()
+			if status != code {
+				t.Errorf("%s: status %d, expected %d", user, status, code)
 			}
-			if resp.StatusCode != code {
-				t.Errorf("%s: status %d, expected %d", user, resp.StatusCode, code)
-			}
-			if after := resp.Header.Get("Retry-After"); code == 503 && after != "5" {
+			if code == 503 && after != "5" {
 				t.Errorf("Retry-After: %q", after)
 			}
-			return func() { resp.Body.Close(); synctest.Wait() }
+			return func() { hangUp(); synctest.Wait() }
 		}
 		one := open("ann", 200)
 		two := open("ann", 200)

@@ -40,18 +40,19 @@ func main() {
 		fmt.Fprintf(os.Stderr, "live: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
+	if err := run(*addr, *checking); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves, or checks itself, until it is interrupted.
+func run(addr string, checking bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	var err error
-	if *checking {
-		err = check(ctx, os.Stdout)
-	} else {
-		err = listen(ctx, *addr)
+	if checking {
+		return check(ctx, os.Stdout)
 	}
-	if err != nil {
-		stop()
-		log.Fatal(err) //nolint:gocritic // stop has been called
-	}
+	return listen(ctx, addr)
 }
 
 func listen(ctx context.Context, addr string) error {
