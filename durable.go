@@ -57,6 +57,9 @@ type transaction struct {
 	show   uint64        // the id of the last event to be shown afterwards
 	done   chan struct{} // of a start: closed when it is written, or err says why not
 	err    error
+
+	attempts int32   // of a start: those of its node that had begun before
+	admitted []place // nodes whose inputs were accepted: their first attempt begins with this
 }
 
 // outdate marks the record of the run, or of the composite that it performs, to be written again with the next commit.
@@ -100,8 +103,9 @@ func (r *Run) recordsStart(ref Ref) bool {
 	return r.durable != nil && r.durable.failed == nil && !r.plan.facts[ref].is(factInline)
 }
 
-// record puts the start of an attempt into the outbox. The worker waits for it before it calls the step.
-func (w *worker) record(t Task) {
+// record puts the start of an attempt into the outbox, the number of those before it beside it. The worker waits until it is
+// written before it calls the step.
+func (w *worker) record(t Task, attempts int32) {
 	r := w.run
 	if w.recorded = nil; !r.recordsStart(t.Ref) {
 		return
@@ -112,7 +116,7 @@ func (w *worker) record(t Task) {
 	n := r.nodeState(t.Ref, r.st.words[t.Ref])
 	n.Event = r.log.lastID()
 	w.recorded = &transaction{
-		start: &AttemptStart{Node: r.key(t.Ref), Attempt: t.Attempt}, places: []place{{r, t.Ref}}, nodes: []nodeState{n}, done: make(chan struct{}),
+		start: &AttemptStart{Node: r.key(t.Ref), Attempt: t.Attempt}, places: []place{{r, t.Ref}}, nodes: []nodeState{n}, done: make(chan struct{}), attempts: attempts,
 	}
 	r.durable.open[place{r, t.Ref}] = t.Attempt
 	r.durable.push(w.recorded)
@@ -208,11 +212,14 @@ func (r *Run) rollback(tx *transaction, err error) {
 		tx.err = err
 		close(tx.done)
 		at := tx.places[0]
-		at.run.records[at.ref].attempts-- // the attempt never began
+		at.run.records[at.ref].attempts = tx.attempts // this one never began
 		return
 	}
 	for _, at := range tx.ready {
 		at.run.unwritten--
+	}
+	for _, at := range tx.admitted {
+		at.run.records[at.ref].attempts = 0
 	}
 	if c := tx.ended; c != nil { // the nested run fails instead
 		c.outer.unwritten--

@@ -34,7 +34,7 @@ func (d *durable) add(r *Run, changes []change) {
 		if c.status == Running && !r.performsInside(c.ref) {
 			if !d.started(r, c.ref) { // its start was written before its inputs were judged
 				seen[c.ref] = true
-				tx.places = append(tx.places, at)
+				tx.places, tx.admitted = append(tx.places, at), append(tx.admitted, at)
 			}
 			continue
 		}
@@ -67,8 +67,7 @@ func (d *durable) add(r *Run, changes []change) {
 		r.tree.touch(r.tree.root) // whose committer it is
 	}
 	if len(tx.places) == 0 && !d.stale {
-		tx.commit = nil // starts and waves alone
-		d.push(tx)
+		d.show(r.log) // starts and waves alone: a start's event is shown once its record is written
 		return
 	}
 	for _, at := range tx.places {

@@ -246,9 +246,10 @@ func (w *worker) take() bool {
 		w.beginCheck()
 	}
 	if !t.Check {
+		before := r.records[t.Ref].attempts
 		w.begin(t)
 		if r.durable != nil {
-			w.record(t)
+			w.record(t, before)
 		}
 	}
 	for !ordered && len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now: later it would depend on which worker comes first

@@ -1,0 +1,92 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestAttemptsAfterStoreError: an attempt whose start was not written never began, and the Result counts it as little as the events
+// do. One that began before, and is only entered again, counts.
+func TestAttemptsAfterStoreError(t *testing.T) {
+	fenced := func(from int) (*brokenStore, *int) {
+		starts := 0
+		return &brokenStore{Store: new(kahn.MemoryStore), start: func(kahn.AttemptStart) error {
+			if starts++; starts >= from {
+				return kahn.ErrFenced
+			}
+			return nil
+		}}, &starts
+	}
+	for name, c := range map[string]struct {
+		node     kahn.Node
+		step     kahn.StepFunc
+		options  []kahn.Option
+		from     int // the first start that the store refuses
+		attempts int
+	}{
+		"the first":  {kahn.Node{ID: "A"}, nop, nil, 1, 0},
+		"the second": {kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, fails(0), nil, 2, 1},
+		"the first, whose inputs were to be judged": {kahn.Node{ID: "A", Moderation: kahn.ModerateInput}, nop,
+			[]kahn.Option{kahn.Moderate(hitModerator(func() {}))}, 1, 0},
+		"the second, whose inputs were to be judged": {kahn.Node{ID: "A", Moderation: kahn.ModerateInput, Retry: kahn.RetryStandard()}, fails(0),
+			[]kahn.Option{kahn.Moderate(hitModerator(func() {}))}, 2, 1},
+		"the first, entered again": {kahn.Node{ID: "A"}, suspends, nil, 2, 1},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			store, _ := fenced(c.from)
+			r := tryControlled(t, t.Context(), graph(c.node), c.step, func(run *kahn.Run) {
+				time.Sleep(ms)
+				_ = run.Signal("A", nil) // is refused where nobody waits
+			}, append(c.options, kahn.Durable(store), kahn.RunID("one"))...)
+			r.expect("A:F", "failed")
+			if n := r.node("A"); n.Cause.Kind != kahn.CauseStoreError || n.Attempts != c.attempts {
+				t.Errorf("%v after %d attempts, expected %d", n.Cause, n.Attempts, c.attempts)
+			}
+		})
+	}
+}
+
+// TestAdmittedAfterStoreError: that the inputs of a node were accepted is written while its step runs. If it is not written, the
+// attempt has not begun as far as events and Result tell.
+func TestAdmittedAfterStoreError(t *testing.T) {
+	inBubble(t, "the commit is refused", func(t *testing.T) {
+		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+			if c.Sequence > 1 { // which makes the node ready
+				return kahn.ErrFenced
+			}
+			return nil
+		}}
+		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), takes(ms), func(*kahn.Run) {},
+			kahn.Moderate(hitModerator(func() {})), kahn.Durable(store), kahn.RunID("one"))
+		r.expect("A:X", "failed")
+		if n := r.node("A"); n.Attempts != 0 {
+			t.Errorf("%d attempts, of which no event tells", n.Attempts)
+		}
+	})
+}
+
+// TestStartIsShownWhenItIsWritten: no time passes between the moment when an attempt's start is durable and its event, so that what
+// ends the run at that very moment finds both or neither.
+func TestStartIsShownWhenItIsWritten(t *testing.T) {
+	for _, late := range []time.Duration{0, 1} {
+		inBubble(t, fmt.Sprintf("the lease is lost %v later", late), func(t *testing.T) {
+			for range 200 {
+				store := &heldStore{start: 35 * time.Second, renew: 25*time.Second + late}
+				rec := newRecorder()
+				g := graph(after("A"))
+				res, err := kahn.Execute(t.Context(), g, func(ctx context.Context, _ *kahn.Step) (any, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}, kahn.Durable(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
+				checkEvents(t, g, res, rec.all())
+				if err == nil {
+					t.Error("a run went on whose lease had run out")
+				}
+			}
+		})
+	}
+}
