@@ -17,7 +17,7 @@ var callActionNames = [...]string{"none", "start", "skip", "abort"}
 func (a CallAction) String() string { return enumName(callActionNames[:], int(a), "CallAction") }
 
 // CallAction maps a node's status to what should happen to its call: ready starts it, skipped skips it, aborted and
-// cancelled abort it (a call protocol knows one word for both), and every other status leaves it alone.
+// cancelled abort it (call protocols do not distinguish the two), and every other status leaves it alone.
 func (s Status) CallAction() CallAction {
 	switch s {
 	case Ready:
@@ -30,7 +30,7 @@ func (s Status) CallAction() CallAction {
 	return CallNone
 }
 
-// CallStatus is where a remote call stands, in the words of a call protocol.
+// CallStatus is the status of a remote call, as call protocols name it.
 type CallStatus uint8
 
 // The statuses of a call.
@@ -46,9 +46,9 @@ var callStatusNames = [...]string{"running", "completed", "failed", "aborted"}
 // String returns "running", "completed", "failed" or "aborted".
 func (c CallStatus) String() string { return enumName(callStatusNames[:], int(c), "CallStatus") }
 
-// NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is
-// granted, and an aborted call takes the status of whoever asked the engine to stop the node. stop is that cause, or
-// [CauseNone] when nobody asked, which makes the node [Cancelled] with [CauseExternal].
+// NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is granted.
+// For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's status;
+// [CauseNone], when nobody asked, makes the node [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

@@ -72,13 +72,13 @@ func (k CauseKind) stopStatus() Status {
 // Cause tells why a node ended as it did.
 type Cause struct {
 	Kind CauseKind
-	// Origins are the ids of the nodes whose failure, or cancellation, reached this one, in declaration order. A node
-	// that broke by itself is its own origin. Nodes that go back to the same ones may share the slice: it must not be
-	// modified. It is worked out when it is asked for, in time that grows with the edges that let the failure through.
+	// Origins are the ids of the nodes whose failure, or cancellation, reached this one, in declaration order. A node that
+	// failed by itself is its own origin. Nodes with the same origins may share the slice: it must not be modified. It is
+	// computed on request, in time that grows with the edges that let the failure through.
 	Origins []string
-	// Err is the [*NodeError] of a node that broke or was stopped by itself or with the run; it unwraps to the step's error
-	// or to what the stop was for. Victims of an upstream failure carry an [*UpstreamError] that unwraps to nothing: the
-	// origins carry the errors.
+	// Err is the [*NodeError] of a node that failed by itself, or was stopped by itself or with the run; it unwraps to the
+	// step's error or to the cause of the stop. Victims of an upstream failure carry an [*UpstreamError] that unwraps to
+	// nothing: the origins carry the errors.
 	Err error
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Codec turns the values of a run, outputs and inputs and what waits are about, into JSON and back, for snapshots and
+// Codec turns the values of a run (outputs, inputs, the Info of suspended nodes) into JSON and back, for snapshots and
 // stores. Encode must answer a value that Decode would not give back with an error that matches [ErrNotEncodable]. Both may
 // be called from several goroutines at once.
 type Codec interface {
@@ -29,13 +29,13 @@ type Codec interface {
 //
 //	kahn.Encoding(kahn.Types{"order": Order{}, "orders": []*Order(nil)})
 //
-// What JSON has is written as it is: nil, booleans, strings, float64, map[string]any, []any. All other types are written
-// with their names, as {"$type": "int", "value": 7}, so that a value comes back with the type that it had: integers of every
-// size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number and
-// json.RawMessage; lists, and maps by string, of any of these; [Outputs] and [EndVerdict]; and the types registered here, by
-// their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that it
-// matches; [*NodeError] and [*UpstreamError], which steps get from failed predecessors, keep their fields too. A value of
-// any other type is an error that names it: nothing is written that would come back as something else.
+// Values that JSON can express are written as they are: nil, booleans, strings, float64, map[string]any, []any. All other
+// types are written with their names, as {"$type": "int", "value": 7}, so that a value comes back with the type that it had:
+// integers of every size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number
+// and json.RawMessage; lists, and maps by string, of any of these; [Outputs] and [EndVerdict]; and the types registered
+// here, by their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that
+// it matches; [*NodeError] and [*UpstreamError], which steps get from failed predecessors, keep their fields too. A value of
+// any other type is an error that names the type: Encode writes nothing that Decode would read as another type.
 //
 // The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
 // bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict
@@ -43,8 +43,8 @@ type Codec interface {
 type Types map[string]any
 
 // Encoding is the Codec of the run. With it every output is encoded when its node completes, so that one that cannot be
-// encoded fails its node then, with [CauseStoreError], and not somebody's snapshot later. Default: nil [Types], asked when
-// a snapshot is encoded.
+// encoded fails its node then, with [CauseStoreError], instead of a snapshot later. Default: nil [Types], which encode
+// outputs only when a snapshot is encoded.
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -55,10 +55,10 @@ func Encoding(c Codec) Option {
 	})
 }
 
-// maxValueDepth bounds how deep the values may be nested that Types takes: others contain themselves.
+// maxValueDepth bounds the nesting of values that Types encodes: a value that is nested deeper probably contains itself.
 const maxValueDepth = 1000
 
-// leaves are the built-in types that are written by their own JSON form, which gives back what was written.
+// leaves are the built-in types whose own JSON form can be read back without loss.
 var leaves = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
 	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),
@@ -179,7 +179,8 @@ func (t Types) form(value any, depth int) (any, error) {
 	return tag(name, form), err
 }
 
-// errorForm is an error as it is written: its text and what it matches, and the fields of the errors that kahn hands to steps.
+// errorForm is the JSON form of an error: its text, the sentinel errors that it matches, and the fields of errors that kahn
+// hands to steps.
 type errorForm struct {
 	storedError
 	Node     string       `json:"node,omitempty"`
@@ -317,7 +318,7 @@ func (t Types) value(data json.RawMessage, depth int) (any, error) {
 	return v, nil
 }
 
-// taggedValue reads what form has tagged: strings and numbers there are those that JSON has not.
+// taggedValue reads a value that form has tagged with its type, such as a number that JSON cannot express.
 func (t Types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	var text string
 	switch typ {
@@ -417,7 +418,7 @@ func (t Types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error
 	switch v.Type() {
-	case leaves["any"], leaves["string"], leaves["float64"]: // which may have been tagged for their value
+	case leaves["any"], leaves["string"], leaves["float64"]: // form tags some of their values
 		x, err = t.value(data, depth+1)
 	case leaves["float32"]:
 		x, err = t.taggedValue(v.Type(), data, depth+1)

@@ -40,8 +40,8 @@ type Labeler interface {
 // Compile. It is an error boundary: its test may look at
 // the results of its ancestors, failed ones included, and handles their failure by completing.
 //
-// What is on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch
-// is taken: an edge that would make a label pointless brings data only.
+// A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch
+// is taken: an edge that would make a label pointless delivers data only.
 //
 //	g.Add(kahn.Node{ID: "store", In: []kahn.Edge{{From: "any?", Label: "true"}, {From: "fetch", Param: "rows"}}})
 //
@@ -81,9 +81,9 @@ func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
 
 const defaultLabel = "default"
 
-// labelsOf resolves the output of a condition to labels: a bool to "true" or "false", a string to itself, trimmed, a list
-// of strings to several labels, a map or struct to the first of its fields branch, label, result that is a string or a
-// bool, a Labeler to what it says. Anything else has no label.
+// labelsOf resolves the output of a condition to labels: a bool to "true" or "false", a string to itself, trimmed, a list of
+// strings to several labels, a map or struct to the first of its fields branch, label, result that is a string or a bool, a
+// Labeler to the labels that it returns. Anything else has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
@@ -180,7 +180,7 @@ func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// Labels of one alias class mean the same when no edge carries the label itself. Gates know more spellings.
+// Labels of one alias class are equivalent when no edge carries the label itself. Gates accept more spellings.
 var (
 	aliases     = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 	gateAliases = map[string]bool{
@@ -188,7 +188,7 @@ var (
 		"rejected": false, "reject": false, "false": false, "no": false,
 	}
 
-	// The same words in the order in which people are told of them.
+	// The same words in the order in which messages list them.
 	aliasWords     = []string{"true", "yes", "false", "no"}
 	gateAliasWords = []string{"approved", "approve", "true", "yes", "rejected", "reject", "false", "no"}
 )
@@ -222,7 +222,7 @@ func (r *router) add(label string) int32 {
 	return id
 }
 
-// answer renders an answer with the given labels; "" if the labels of the branches that it takes say the same.
+// answer renders an answer with the given labels; "" if they equal the labels of the branches taken.
 func (r *router) answer(value any, labels []string, taken []int32) string {
 	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
 		return ""

@@ -10,11 +10,11 @@ import (
 // Contract judges the inputs or the output of a node: see Node.InputSchema and Node.OutputSchema. It may be used by any
 // number of goroutines at once.
 type Contract interface {
-	// Check returns what is wrong with a value, nothing if it conforms. It must not change the value.
+	// Check returns the violations of a value, nothing if it conforms. It must not change the value.
 	Check(value any) []Violation
 }
 
-// Violation is one thing that is wrong with a value.
+// Violation is one way in which a value breaks its contract.
 type Violation struct {
 	// Path is the place in the value, as a JSON pointer; empty for the whole of it.
 	Path string `json:"path"`
@@ -30,9 +30,9 @@ func (v Violation) String() string {
 	return v.Path + ": " + v.Message
 }
 
-// SchemaCompiler makes a Contract of a schema that is data. The module kahn/schema has one for JSON Schema.
+// SchemaCompiler turns a schema that is data into a Contract. The module kahn/schema has one for JSON Schema.
 type SchemaCompiler interface {
-	// Compile is called by Graph.Compile, once for each schema. Its error tells what is wrong with the schema.
+	// Graph.Compile calls Compile once for each schema. The error describes the defect of the schema.
 	Compile(schema any) (Contract, error)
 }
 

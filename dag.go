@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kinds that mean something to kahn itself. Every other Kind belongs to the host.
+// Kinds that kahn itself interprets. Every other Kind belongs to the host.
 const (
 	// KindEnd marks the end node: it runs exactly once, after everything else is terminal, whatever happened.
 	KindEnd = "end"
@@ -19,7 +19,7 @@ const (
 	// KindGate marks a node that waits for a signal, whose value is its output and the label of the branch to take: see
 	// [Gate]. With a Do of its own it is a step like any other, whose output is such a label.
 	KindGate = "gate"
-	// KindTrigger marks what a run begins with when something happens outside: see [Fire]. It completes at once.
+	// KindTrigger marks a node that starts a run for an event from outside: see [Fire]. It completes at once.
 	KindTrigger = "trigger"
 )
 
@@ -34,21 +34,22 @@ type Graph struct {
 	Name string
 	// Defaults apply to every node that does not say otherwise.
 	Defaults Defaults
-	// Inputs declares the root inputs of a run of this graph. Where it is set, a run is refused, with an [*InputError], that is
-	// given another input or lacks one, and a composite whose parameters are not the inputs of its graph is a problem of Compile.
-	// Without it a run takes any inputs, but a required port needs another source: only a declared input is bound to the port of
-	// its own name.
+	// Inputs declares the root inputs of a run of this graph. Where it is set, a run is refused, with an [*InputError], that
+	// is given another input or lacks one, and a composite whose parameters are not the inputs of its graph is a problem of
+	// Compile. Without it a run takes any inputs, but a required port needs another source, since only a declared input is
+	// bound to the port of its own name.
 	Inputs []Input
 	// Groups declare the groups that nodes may name.
 	Groups []Group
 	// Evaluator reads the texts of guards and conditions. It is needed where a node has a WhenExpr or a TestExpr.
 	Evaluator Evaluator
-	// StrictGuards makes a WhenExpr that the Evaluator cannot read a problem of Compile. Otherwise it is one when the guard
-	// is asked, and means what GuardErrors says. A WhenExpr that asks for a node which is no ancestor, or for an input that is not
-	// declared, is a problem, too, and otherwise a warning, if its Evaluator can tell: see [Checker]. Recommended for new graphs.
+	// StrictGuards makes a WhenExpr that the Evaluator cannot read a problem of Compile. Without it, such a guard fails when
+	// it is evaluated, and GuardErrors applies. A WhenExpr that names a node which is no ancestor, or an undeclared input,
+	// is a problem with StrictGuards and a warning without, if its Evaluator can tell: see [Checker]. Recommended for new
+	// graphs.
 	StrictGuards bool
-	// Schemas makes contracts of the schemas of nodes. It is needed where an InputSchema or OutputSchema is not a [Contract]
-	// itself.
+	// Schemas compiles the schemas of nodes into contracts. It is needed where an InputSchema or OutputSchema is not a
+	// [Contract] itself.
 	Schemas SchemaCompiler
 
 	nodes  []Node
@@ -66,8 +67,8 @@ type Graph struct {
 	fresh bool
 }
 
-// settings are what a plan was compiled with beside nodes, edges and merges: exported fields, a change of which nobody
-// tells.
+// settings are the exported fields of a Graph that a plan was compiled with. The host may assign them without calling a
+// method, so their changes are not counted in version.
 type settings struct {
 	name         string
 	defaults     Defaults
@@ -78,7 +79,7 @@ type settings struct {
 	schemas      SchemaCompiler
 }
 
-// Defaults are the values of a node's fields where the node leaves them zero. What the graph of a composite leaves zero is
+// Defaults are the values of node fields that a node leaves zero. Defaults that the graph of a composite leaves zero are
 // taken from the graph around it.
 type Defaults struct {
 	SkipMode          SkipMode
@@ -102,7 +103,7 @@ type Input struct {
 	Default any
 }
 
-// Group is a set of nodes with a limit, or a fate, of their own.
+// Group is a set of nodes with a limit of their own, or whose members stop when one of them fails.
 type Group struct {
 	Name string
 	// Limit bounds how many members run at the same time. Zero means no limit.
@@ -169,7 +170,7 @@ type Node struct {
 	// Disabled skips the node at the start of the run, before any predecessor.
 	Disabled bool
 	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test it sees
-	// ancestors only. What an error or a panic means is said by GuardErrors.
+	// ancestors only. GuardErrors decides what an error or a panic means.
 	When func(View) (bool, error)
 	// WhenExpr is a guard as a text, read by the graph's Evaluator; [Truthy] says which values let the node run. See
 	// Graph.StrictGuards for texts that cannot be read.
@@ -191,9 +192,9 @@ type Node struct {
 	// and the rules AllDone and AllSkipped observe failures, everything else that runs handles them.
 	HandlesFailure bool
 
-	// CancelLosers stops, when an early join starts this node, what nobody else waits for: unfinished nodes all of whose
-	// paths lead to nodes that are decided already. Those that have not started are skipped, running ones cancelled, as
-	// superseded; neither harms the status of the run.
+	// CancelLosers stops, when an early join starts this node, the unfinished nodes that no other node waits for: those all
+	// of whose paths lead to nodes that are decided already. Those that have not started are skipped, running ones
+	// cancelled, as superseded; neither harms the status of the run.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
 	// decision stands.
@@ -212,13 +213,14 @@ type Node struct {
 	// the nested run; see [AbortRun].
 	Critical bool
 
-	// Memo is the version of what the step does, for a node whose output depends on nothing but that, its Config and its
-	// inputs: a run with a [Memo] takes the output from an earlier run. Empty: the step is called in every run.
+	// Memo is the version of the step's code, for a node whose output depends on nothing but that version, its Config and
+	// its inputs: a run with a [Memo] takes the output from an earlier run. Empty: the step is called in every run.
 	Memo string
 
-	// Retry is the node's retry policy. The zero value uses the defaults of the graph, then of the run, then one attempt.
+	// Retry is the node's retry policy. The zero value takes the default of the graph, else of the run, else one attempt.
 	Retry Retry
-	// Timeout bounds each attempt, from the call of its step. Zero means that of the graph's Defaults, and no bound if they have none.
+	// Timeout bounds each attempt, from the call of its step. Zero means the Timeout of the graph's Defaults, or no bound if
+	// that is zero, too.
 	Timeout time.Duration
 	// OverallTimeout bounds the node from its first start to its end, waiting between attempts included. Zero means no
 	// bound.
@@ -248,14 +250,14 @@ type Node struct {
 	MergeJSON bool
 
 	// InputSchema is the contract of the node's parameters, as one object: a [Contract], or data that the graph's Schemas
-	// makes one of. It is checked once, before the first attempt; inputs that violate it fail the node with
+	// compiles into one. It is checked once, before the first attempt; inputs that violate it fail the node with
 	// [CauseContractInput] and the step is not called.
 	InputSchema any
 	// OutputSchema is the contract of the node's output. An output that violates it fails the attempt with
 	// [CauseContractOutput], which is retried if RetryOn lists it.
 	OutputSchema any
-	// Moderation tells what of the node the run's moderator judges: see [Moderate]. What it refuses fails the node with
-	// [CauseModeration], which is never retried.
+	// Moderation selects whether the run's moderator judges the node's inputs, its output or both: see [Moderate]. A refusal
+	// fails the node with [CauseModeration], which is never retried.
 	Moderation Moderation
 }
 
@@ -269,10 +271,10 @@ type Port struct {
 
 // Edge says that node To follows node From, and what it takes from it.
 //
-// An edge that would make a label pointless brings data only: if To has other in-edges with labels or On failure, a plain edge
-// delays To, blocks it when From fails, and delivers, but is no reason for To to run. It is one if it is another way in: if
-// another label, or the success or failure, of a node that To is routed by leads to it. See the package documentation;
-// [PlanEdge] tells the two apart.
+// An edge that would make a label pointless delivers data only: if To has other in-edges with labels or On failure, a plain
+// edge delays To, blocks To when From fails, and delivers its value, but does not make To run. It does make To run if it is
+// another way in: if another label, or the success or failure, of a node that routes To leads to the edge. See the package
+// documentation; [PlanEdge] tells the two apart.
 type Edge struct {
 	From string
 	// To is filled in for edges that stand in Node.In.
@@ -294,7 +296,7 @@ type Edge struct {
 	Param string
 	// Merge is the strategy for the edges that share Param. Two edges of one Param must not disagree.
 	Merge string
-	// DataOnly makes the edge deliver a value, and wait for it, without a say in whether To runs.
+	// DataOnly makes the edge deliver a value, and delay To until From has ended, without deciding whether To runs.
 	DataOnly bool
 	// Default is what the edge delivers under [UpstreamSubstitute] when From has no value. Default: the node's Default.
 	Default any
@@ -307,7 +309,7 @@ type On uint8
 const (
 	OnSuccess On = iota // the source completed
 	OnFailure           // a catch edge: the source failed or was aborted; its normal edges are dead then
-	OnAlways            // the source ended, however
+	OnAlways            // the source ended, in any status
 
 	onCount
 )
@@ -429,7 +431,7 @@ func (g *Graph) Compile() (*Plan, error) {
 		return g.plan, g.err
 	}
 	p, subs, err := g.compileUnlocked()
-	if g.current() { // somebody else was faster: one plan for all
+	if g.current() { // another goroutine has compiled it meanwhile: one plan for all
 		return g.plan, g.err
 	}
 	g.plan, g.subs, g.err, g.fresh = p, subs, err, true
@@ -446,7 +448,8 @@ func (g *Graph) settings() settings {
 	return settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
 }
 
-// compileUnlocked lets go of the lock while it compiles: that calls the evaluator and the schema compiler.
+// compileUnlocked releases the lock while it compiles, since it calls the evaluator and the schema compiler, which are user
+// code.
 func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	g.mu.Unlock()
 	defer g.mu.Lock()
@@ -455,7 +458,7 @@ func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	return p, n.seen, err
 }
 
-// of reports whether these are still the settings of the graph.
+// of reports whether the graph still has these settings.
 func (s *settings) of(g *Graph) bool {
 	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.EqualFunc(s.inputs, g.Inputs, sameInput) && slices.Equal(s.groups, g.Groups) &&
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
@@ -466,7 +469,7 @@ func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// or fills in from outer what d leaves to defaults.
+// or returns d with its zero fields taken from outer.
 func (d Defaults) or(outer *Defaults) Defaults {
 	d.SkipMode = cmp.Or(d.SkipMode, outer.SkipMode)
 	d.OnUpstreamFailure = cmp.Or(d.OnUpstreamFailure, outer.OnUpstreamFailure)

@@ -7,11 +7,11 @@ import (
 )
 
 // ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in
-// opposite orders, give each node two intervals. They are made when the first question comes, in time linear in the
-// edges, and answer most questions at once. Where they do not, a search over the in-edges decides, which the intervals keep
-// away from nodes that do not lead to the answer. When the searches for one ancestor have visited as many edges as the graph
-// has, all its descendants are looked for once and kept: so whatever is asked about one node costs a small multiple of the
-// edges, and a small constant a question.
+// opposite orders, give each node two intervals. They are made when the first question comes, in time linear in the edges,
+// and answer most questions at once. Where they do not, a search over the in-edges decides; the intervals keep it away from
+// nodes that do not lead to the ancestor. When the searches for one ancestor have visited as many edges as the graph has,
+// all its descendants are computed once and kept: so all questions about one node together cost a small multiple of the
+// edges, and a small constant for each question.
 type ancestry struct {
 	once  sync.Once // guards spans until they are made
 	spans [2][]span // by Ref
@@ -29,8 +29,8 @@ type sought struct {
 
 const maxSought = 256 // a bit a node each
 
-// span is what one search says of a node. Nodes are numbered when the search leaves them, so a node has a higher number than
-// all its ancestors.
+// span is the interval that one search gives a node. Nodes are numbered when the search leaves them, so a node has a higher
+// number than all its ancestors.
 type span struct {
 	number int32
 	tree   int32 // the numbers from here up to the node's own are those of ancestors
@@ -46,7 +46,7 @@ func (p *Plan) isAncestor(a, r Ref) bool {
 	return is
 }
 
-// judgeAncestor is isAncestor without a search: it may not be sure.
+// judgeAncestor is isAncestor without a search: its second result is false if the spans do not decide.
 func (p *Plan) judgeAncestor(a, r Ref) (is, sure bool) {
 	if a >= r {
 		return false, true

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// problems collects what is wrong with a graph, as much of it as people read.
+// problems collects the problems of a graph, up to a number that people still read.
 type problems struct {
 	graph string
 	list  []error
@@ -48,8 +48,9 @@ const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are 
 
 // compile turns a graph into a plan, in time linear in its nodes and edges but for one sort, or reports all problems.
 //
-// The steps build on one another: ids, then edges between them, then tiers, which number the nodes, then everything that
-// is indexed by these numbers. Checks that need only what an earlier step gave run even if others found something.
+// The steps build on one another: ids, then edges between them, then tiers, which number the nodes, then everything that is
+// indexed by these numbers. A check runs, even if others have found problems, as soon as the results that it needs are
+// there.
 func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}}
 	return c.compile()
@@ -68,7 +69,8 @@ func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	return c.compile()
 }
 
-// compilePruned compiles what a trigger left of a graph that compiles: lost edges are no problem.
+// compilePruned compiles the part of a valid graph that a trigger leads to. Edges that were lost with other nodes are no
+// problem.
 func (n *nesting) compilePruned(g *Graph) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, nil), problems: problems{graph: g.Name}, isPruned: true}
 	return c.compile()
@@ -114,7 +116,8 @@ func (c *compiler) compile() (*Plan, *problems) {
 	return c.p, &c.problems
 }
 
-// compiler holds what compile's steps hand to one another. Until number has run, nodes go by their index of declaration.
+// compiler holds the results that compile's steps pass to one another. Until number has run, a node is identified by its
+// index of declaration.
 type compiler struct {
 	problems
 	g *Graph
@@ -124,7 +127,7 @@ type compiler struct {
 	subs   map[int32]*Plan // of composites; nil for one that does not compile
 	isItem bool            // the graph stands for an item of a map
 
-	isPruned bool // the graph is what a trigger left of another one
+	isPruned bool // the graph is the part of another one that a trigger leads to
 
 	index map[string]int32
 	end   int32  // the end node, or -1
@@ -289,8 +292,8 @@ func (c *compiler) implicitEnd() {
 	}
 }
 
-// duplicateEdges reports edges that say the same. Parallel edges that differ in parameter, key, label or outcome are
-// edges of their own.
+// duplicateEdges reports edges that are declared twice. Parallel edges that differ in parameter, key, label or outcome are
+// no duplicates.
 func (c *compiler) duplicateEdges() {
 	type key struct {
 		from              Ref
@@ -335,10 +338,10 @@ func (c *compiler) mergeNames() []string {
 	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, slices.Sorted(maps.Keys(c.g.merges))...)
 }
 
-// nodeInstead is instead for the id of a node that there is none of.
+// nodeInstead is instead for the id of a node that does not exist.
 func (c *compiler) nodeInstead(id string) string {
 	if len(c.list) == maxProblems {
-		return "" // nobody reads it
+		return "" // the problem would not be listed any more
 	}
 	names := make([]string, 0, min(len(c.g.nodes), maxCompared))
 	for i := range c.g.nodes[:cap(names)] {
@@ -347,7 +350,7 @@ func (c *compiler) nodeInstead(id string) string {
 	return instead(id, names)
 }
 
-// checkNode validates what a node says of itself and what it says of its edges.
+// checkNode validates the fields of a node and of its in-edges.
 func (c *compiler) checkNode(i int) {
 	n := &c.g.nodes[i]
 	bad := func(kind error, format string, args ...any) {
@@ -524,7 +527,7 @@ func (c *compiler) findCycle(pending []int32) error {
 	return &CycleError{} // not reached: start is on a cycle
 }
 
-// checkGate validates what belongs to a gate alone.
+// checkGate validates the fields that only a gate has.
 func (c *compiler) checkGate(n *Node, bad func(kind error, format string, args ...any)) {
 	switch {
 	case !isGate(n):

@@ -11,12 +11,13 @@ import (
 	"strings"
 )
 
-// Hash identifies the graph for snapshots: the hex SHA-256 of everything that decides the result of a run. It covers
-// nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of
-// Go functions, which cannot be compared. It leaves out what only says when and how often things are done: Retry, Timeout,
-// OverallTimeout, Priority, Estimate, Groups, Key and the Pause of a loop; and the Choices of a condition and the Outputs of a node, which are for Compile.
+// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It
+// covers nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON
+// form, and the presence of Go functions, which cannot be compared. It leaves out fields that only decide when and how often
+// steps are performed: Retry, Timeout, OverallTimeout, Priority, Estimate, Groups, Key and the Pause of a loop; and fields
+// that only Compile reads: the Choices of a condition and the Outputs of a node.
 //
-// It calls the MarshalJSON methods of what it covers. One of them that asks for the Hash that it is a part of gets "".
+// It calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets "".
 func (p *Plan) Hash() string {
 	if h := p.hashed.Load(); h != nil {
 		return h.whole
@@ -49,7 +50,7 @@ type hashes struct {
 	nodes []string
 }
 
-// nodeHash is the hash of a node of a plan that has been hashed; "" within its own making.
+// nodeHash is the hash of a node of a plan that has been hashed; "" while it is being computed.
 func (p *Plan) nodeHash(ref Ref) string {
 	if h := p.hashed.Load(); h != nil {
 		return h.nodes[ref]
@@ -75,11 +76,10 @@ func isHashing() bool {
 	}
 }
 
-// unhashed are the fields of a Node that do not belong to what it is; After and In are empty in a plan, and Sub has a plan
-// of its own.
+// unhashed are the fields of a Node that its hash leaves out; After and In are empty in a plan, and Sub has a plan of its own.
 var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs"}
 
-// hashNode identifies a node with its in-edges and the defaults that it got.
+// hashNode hashes a node with its in-edges and the defaults that apply to it.
 func (p *Plan) hashNode(ref Ref) string {
 	h := sha256.New()
 	f := &p.facts[ref]

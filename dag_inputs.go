@@ -16,7 +16,7 @@ type InputError struct {
 	Declared []string // all that the graph declares, in the order of declaration
 }
 
-// Error names the inputs, the first of them if they are many, lists what is declared, and suggests what may have been meant.
+// Error names the inputs, the first of them if they are many, lists the declared inputs, and suggests a similar name.
 func (e *InputError) Error() string {
 	const most = 5
 	var parts []string
@@ -39,16 +39,16 @@ func (e *InputError) Is(target error) bool {
 	return target == ErrUnknownInput && len(e.Unknown) > 0 || target == ErrMissingInput && len(e.Missing) > 0
 }
 
-// required reports whether a run has to be given the input.
+// required reports whether the host must give a run the input.
 func (in *Input) required() bool { return !in.Optional && in.Default == nil }
 
-// sameInput compares declarations. A map or a slice counts as what it holds: a Default must not be changed once a graph has been
-// compiled.
+// sameInput compares declarations. It cannot notice a changed element of a map or slice, which both sides share: a Default
+// must not be changed once a graph has been compiled.
 func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs looks at the inputs that a run was given, and at those that it has: they are others in a run that goes on.
+// checkInputs checks the inputs that the host gave to a run, and those that the run has: they differ in a run that goes on.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -81,8 +81,8 @@ func (p *Plan) input(name string) *Input {
 	return nil
 }
 
-// notInput is the error of asking for a root input that no run of the graph can have, and nil if a run may have it: one that does
-// not declare its Inputs takes any, and the runs of a map or a loop have some besides.
+// notInput is the error for a root input that no run of the graph can have, and nil if a run may have it: a graph that does
+// not declare its Inputs takes any, and the nested runs of a map or a loop have further inputs.
 func (p *Plan) notInput(name string) error {
 	if len(p.inputs) == 0 || p.input(name) != nil {
 		return nil
@@ -117,8 +117,8 @@ func (c *compiler) indexInputs() {
 	c.inputs, c.inputIndex = inputs, index
 }
 
-// checkOver refuses a map over a parameter that nothing can provide: neither an edge, nor a static value or a port, nor, for a map
-// that root inputs reach without a port, a root input.
+// checkOver reports a map over a parameter that has no source: no edge, no static value, no port, and, for a map that gets
+// root inputs without a port, no root input.
 func (c *compiler) checkOver(r Ref) {
 	p, n := c.p, c.p.node(r)
 	if c.isPruned || n.Map.Over == "" {

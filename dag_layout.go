@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// number gives the nodes their Refs, by tier and then by declaration, and resolves what a node leaves to defaults. From
-// here on edges go by Refs.
+// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. From here on
+// edges name nodes by Ref.
 func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &Plan{
@@ -129,7 +129,7 @@ func (c *compiler) resolve(r Ref) {
 // takes effect, and numbers the labels of conditions.
 func (c *compiler) adjacency() {
 	p := c.p
-	filters := map[causeSet]int32{} // by what they let through: their numbers
+	filters := map[causeSet]int32{} // the number of each filter, by the causes that it lets through
 	for i := range p.edges {
 		e := &p.edges[i]
 		f := &p.facts[e.from]
@@ -176,8 +176,9 @@ func (c *compiler) adjacency() {
 	}
 }
 
-// filter returns the number of the set of causes in the plan's filters, with known to find it. Whether a victim goes back to a failure or to a cancellation is
-// known only when everything is terminal, too late for an edge: the two kinds are one here.
+// filter returns the number of the set of causes among the plan's filters; known maps sets to numbers. Whether the origin of
+// a victim is a failure or a cancellation is known only when everything is terminal, too late for an edge, so the two
+// upstream kinds count as one.
 func (p *Plan) filter(causes []CauseKind, known map[causeSet]int32) int32 {
 	var set causeSet
 	for _, k := range causes {
@@ -198,8 +199,8 @@ func (p *Plan) filter(causes []CauseKind, known map[causeSet]int32) int32 {
 	return i
 }
 
-// handles reports whether the edge leads to something that is there to handle its source's failure, whatever else
-// happens: a failure with no such edge is what the failure modes react to.
+// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens. The
+// failure modes react to a failure with no such edge.
 func (p *Plan) handles(e *edge) bool {
 	if e.flags&arcData != 0 {
 		return false
@@ -249,12 +250,12 @@ func (c *compiler) shield() {
 	}
 }
 
-// shielding finds out which predecessors of a node one of its boundaries judges. A node with few boundaries asks for each
-// pair; for one with many, one search upwards from all of them takes less.
+// shielding finds the predecessors of a node that one of its boundaries judges. With few boundaries it asks for each pair;
+// with many, one search upwards from all of them is cheaper.
 type shielding struct {
 	p          *Plan
 	boundaries []Ref
-	found      map[[2]Ref]bool // what searches for pairs have found
+	found map[[2]Ref]bool // the results of searches, by pair
 	visited    []Ref           // by Ref: the last node for which a search has visited it, plus one
 }
 
@@ -470,8 +471,8 @@ func (c *compiler) schedule() {
 	})
 }
 
-// order ranks the nodes by the longest remaining path, each counting what own says, and puts them in the order in which
-// ready ones are taken: by priority, rank, and declaration.
+// order ranks the nodes by the longest remaining path, in which each node counts its own, and sorts them into the order in
+// which ready ones are taken: by priority, rank, and declaration.
 func (p *Plan) order(own func(Ref) int64) (rank []int64, pos []int32, at []Ref) {
 	n := len(p.nodes)
 	rank, pos, at = make([]int64, n), make([]int32, n), slices.Clone(p.declared)

@@ -10,8 +10,8 @@ import (
 // A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). It is
 // performed by runs nested in its own run, see run_nested.go, and holds no slot: the nodes that it consists of do.
 
-// maxNesting bounds how deep sub-graphs may be nested: deeper than people think, and shallow enough for the few places that
-// follow the nesting by recursion.
+// maxNesting bounds how deep sub-graphs may be nested: deeper than any graph in practice, and shallow enough for the few
+// functions that follow the nesting by recursion.
 const maxNesting = 100
 
 // composite reports whether the node is performed by nested runs.
@@ -25,8 +25,8 @@ func (n *Node) ownStep() bool {
 // nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
 type nesting struct {
 	within []*Graph              // being compiled: each is a sub-graph of the one before
-	plans  map[nestedKey]*Plan   // nil for a graph that does not compile, which has been reported
-	forces map[forceKey][]*force // those that were met so far, each once
+	plans map[nestedKey]*Plan // nil for a graph that does not compile; its problems have been reported
+	forces map[forceKey][]*force // all distinct ones so far
 	seen   []compiledGraph
 }
 
@@ -39,13 +39,13 @@ func (n *nesting) compileAll(g *Graph) (*Plan, error) {
 	return p, nil
 }
 
-// nestedKey is what the plan of a sub-graph depends on.
+// nestedKey identifies the plan of a sub-graph: the graph, and the settings of the graphs around it.
 type nestedKey struct {
 	g     *Graph
 	outer *force
 }
 
-// compiledGraph is what of a graph was compiled, to tell whether it has changed since.
+// compiledGraph is the version of a graph that was compiled, to tell whether the graph has changed since.
 type compiledGraph struct {
 	g       *Graph
 	version uint64
@@ -56,14 +56,14 @@ func (x *compiledGraph) changed() bool {
 	return x.g.version.Load() != x.version || !x.baked.of(x.g)
 }
 
-// force is what a graph leaves to the graphs around it where it says nothing itself.
+// force holds the settings that a graph inherits from the graphs around it where it has none itself.
 type force struct {
 	Defaults
 	evaluator Evaluator
 	schemas   SchemaCompiler
 }
 
-// inForce returns what applies to a graph that is compiled within others.
+// inForce returns the settings that apply to a graph that is compiled within others.
 func (n *nesting) inForce(g *Graph, outer *force) *force {
 	f := force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {
@@ -88,7 +88,7 @@ func (n *nesting) inForce(g *Graph, outer *force) *force {
 	return &f
 }
 
-// forceKey is the part of a force that can be compared: few forces share one.
+// forceKey is the part of a force that can be a map key. Few forces share one.
 type forceKey struct {
 	skipMode          SkipMode
 	onUpstreamFailure UpstreamPolicy
@@ -157,7 +157,7 @@ func insideOf(id string, err error) error {
 func (e *insideError) Error() string { return fmt.Sprintf("in %s: %v", quoteID(e.path), e.err) }
 func (e *insideError) Unwrap() error { return e.err }
 
-// checkComposite validates what makes a node a composite.
+// checkComposite validates the fields that make a node a composite.
 func (c *compiler) checkComposite(i int, bad func(kind error, format string, args ...any)) {
 	n := &c.g.nodes[i]
 	switch {
@@ -200,7 +200,7 @@ func (c *compiler) checkPaths() {
 	}
 }
 
-// nest connects the plan to those of its sub-graphs: what they need from outside, the composites have to provide.
+// nest connects the plan to the plans of its sub-graphs, and checks that the composites provide what these need from outside.
 func (c *compiler) nest() {
 	p := c.p
 	for _, r := range p.declared {
@@ -239,7 +239,7 @@ func (c *compiler) nest() {
 	}
 }
 
-// nestItems compiles what a map does for each item.
+// nestItems compiles the plan of an item of a map.
 func (c *compiler) nestItems(r Ref) {
 	p := c.p
 	item := &Graph{Name: c.g.Name, nodes: []Node{itemNode(&c.g.nodes[p.decl[r]])}}

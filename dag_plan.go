@@ -12,12 +12,13 @@ import (
 // predecessors therefore always have smaller Refs.
 type Ref int32
 
-// Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy; what
-// happens to the graph afterwards does not reach it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is none.
+// Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy: later
+// changes of the graph do not affect it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is not a valid
+// Plan.
 type Plan struct {
 	name       string
 	nodes      []Node   // by Ref, but for the items of a map, which share one: see node
-	names      []string // by Ref: their ids: nodes are large, and in a run of many each look at one is a look at cold memory
+	names      []string // by Ref: their ids, kept apart since a Node is large, and in a large run not in the cache
 	facts      []facts
 	ids        map[string]Ref
 	declared   []Ref   // the Refs in order of declaration
@@ -32,7 +33,7 @@ type Plan struct {
 	at         []Ref   // the inverse of pos
 	words      []uint64
 	routers    []*router      // see facts.router
-	filters    []causeSet     // what filtered catch edges let through; the first lets everything through
+	filters []causeSet // the causes that filtered catch edges let through; the first set is all causes
 	data       []*inputs      // by Ref: nil for a node without parameters
 	inputs     []Input        // Graph.Inputs
 	inputIndex map[string]int // by name
@@ -43,7 +44,7 @@ type Plan struct {
 	early      bool  // some node has an early rule
 	end        Ref   // the end node, or noRef
 	stepless   []Ref
-	sideSteps  int64            // edges visited to find the side edges, to show what that costs
+	sideSteps int64 // edges visited to find the side edges: a measure of the cost, for tests
 	losers     bool             // some node has CancelLosers
 	groups     []group          // the declared groups, then one for each key
 	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
@@ -56,22 +57,22 @@ type Plan struct {
 	prunes   *prunes  // nil if there are no triggers
 	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
 	warnings []error
-	whole    *Plan  // that this one was pruned from; nil if it was not
-	force    *force // what a graph that a node expands into inherits
+	whole *Plan // the plan that this one was pruned from; nil if it was not
+	force *force // the settings that a graph inherits that a node expands into
 
 	composite bool          // some node is a composite
 	slashed   bool          // some id has a slash
-	subs      map[Ref]*Plan // what the Sub of a composite compiled to
-	items     map[Ref]*Plan // what a map does for each item, a plan of one node
+	subs map[Ref]*Plan // the compiled Sub of each composite
+	items map[Ref]*Plan // the plan, of one node, that a map performs for each item
 	loops     map[Ref]func(View) (bool, error)
-	itemOf    string          // of the items of a map: the id of the map, and nothing is in ids
-	body      *Plan           // of such: the plan of the map's Sub, if it has one
-	keys      []string        // of such: by Ref, what Map.Key returned; nil without one
-	estimates []time.Duration // of such: by Ref, what Map.Estimate returned; nil without one
+	itemOf string // in a plan of the items of a map: the id of the map; the index ids is then empty
+	body *Plan // in a plan of items: the plan of the map's Sub, if it has one
+	keys []string // in a plan of items: by Ref, the results of Map.Key; nil without one
+	estimates []time.Duration // in a plan of items: by Ref, the results of Map.Estimate; nil without one
 	lacks     []string        // groups that a graph around this one has to declare
 
-	// Of a plan that a run in test mode goes by, see testMode.
-	tested  *Plan     // what it is a copy of
+	// The plan of a run in test mode, see testMode, has these.
+	tested *Plan // the plan of which this one is a copy
 	doubles []*double // by Ref
 
 	*planHash
@@ -81,12 +82,12 @@ type Plan struct {
 // planHash is shared by a plan and its copies.
 type planHash struct {
 	hashed  atomic.Pointer[hashes] // nil until they are made
-	hashing atomic.Int32           // goroutines that make them
+	hashing atomic.Int32 // the number of goroutines that compute them
 }
 
 const noRef Ref = -1
 
-// facts is what the state machine needs to know of a node, fixed at compile time.
+// facts are the properties of a node that the state machine needs, fixed at compile time.
 type facts struct {
 	catch  causeSet // the causes for which an On failure edge leaves the node
 	join   Join
@@ -113,15 +114,15 @@ const (
 	factCancelLosers
 	factLateCancel
 	factTimed     // it has a timeout of its own
-	factOwn       // it has a Do, a Test or inputs to judge: there is more to an attempt than the host's step function
-	factPlain     // a value that its step returns is its output, and nothing else needs to be looked at
-	factHandled   // some direct dependent is there to handle its failure
-	factGate      // performed by a signal from outside
+	factOwn       // it has a Do, a Test or inputs to judge: an attempt is more than a call of the host's step function
+	factPlain     // a value that its step returns is its output, and the engine need not check anything else
+	factHandled   // some direct dependent exists to handle its failure
+	factGate // a signal from outside completes it
 	factAdmit     // its inputs are judged when it has its slot, before it starts
 	factJudge     // its output is judged
 	factComposite // performed by the engine, as nested runs
 	factMocked    // performed by its mock: see Test
-	factOnce      // a mock that is not asked again
+	factOnce // its mock is called once: there is no retry
 	factBranch    // some of its in-edges are side edges, or count only if none of its routers was asked
 	factForks     // when it completes, not all of its out-edges are satisfied, or some are counted elsewhere than in the word
 )
@@ -191,7 +192,7 @@ func newCSR(rows int, n int, rowOf func(i int) Ref) csr {
 	return c
 }
 
-// inputs says how a node's parameters come about.
+// inputs describes the sources of a node's parameters.
 type inputs struct {
 	params []param
 	ports  map[string]*Port
@@ -276,7 +277,7 @@ func (p *Plan) Node(r Ref) Node {
 	return n
 }
 
-// node returns what a node is declared as. The items of a map are declared alike: what differs is in names, keys and estimates.
+// node returns the declaration of a node. The items of a map share one: their differences are in names, keys and estimates.
 func (p *Plan) node(r Ref) *Node {
 	if p.itemOf != "" {
 		r = 0
@@ -298,10 +299,10 @@ func (p *Plan) Declared() iter.Seq2[Ref, string] {
 // PlanEdge is an edge of a plan.
 type PlanEdge struct {
 	Edge
-	// Side says that the edge brings data only, since it would otherwise make a label, or a catch edge, of its target
+	// Side says that the edge delivers data only, since it would otherwise make a label, or a catch edge, of its target
 	// pointless: see [Edge]. Join rules other than [AllSucceeded] and [Boundary] count it all the same. A plain edge that
-	// counts only if nothing that the target is routed by was reached is no side edge. Side follows from the graph and is
-	// written down nowhere.
+	// counts only if no router of the target was reached is no side edge. Side follows from the graph; documents, hashes and
+	// snapshots do not contain it.
 	Side bool
 }
 
@@ -402,8 +403,8 @@ func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
 	return ids
 }
 
-// CriticalPath returns the ids along the longest path by Estimate, without what follows that is not estimated to take any
-// time; by the number of nodes where none is estimated.
+// CriticalPath returns the ids along the longest path by Estimate, without trailing nodes whose Estimate is zero. If no node
+// has an Estimate, the path with the most nodes is the longest.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
 	for r := range p.nodes {
@@ -447,8 +448,8 @@ func (p *Plan) edgesFrom(to, from Ref) []int32 {
 
 func (p *Plan) outOf(r Ref) []arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
-// Portable reports what keeps the graph from running anywhere but in this process: the functions and contracts that its
-// nodes hold. It returns nil for a graph that is all data; guards and conditions that are texts, and schemas, are.
+// Portable reports the functions and contracts that the graph's nodes hold, which keep it from running outside of this
+// process. It returns nil for a graph that is all data; guards and conditions that are texts, and schemas, are data.
 func (p *Plan) Portable() error {
 	ps := problems{graph: p.name}
 	for _, r := range p.declared {

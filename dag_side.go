@@ -7,23 +7,23 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// An edge that would make a label pointless brings data only: a side edge.
+// An edge that would make a label pointless delivers data only: it is a side edge.
 //
-// A node with routing in-edges, labelled ones and catch edges, is on a branch: it is there for one of them, or for another
-// way in. What leaves a node that routes leaves it by an exit: one of its labels; if it has catch edges, also its failure
-// (the catch edges) and its success (the plain edges), the latter not as seen from a node that hangs on one of its labels. An
-// unlabelled edge of a condition without catch edges is no exit, since it is always taken; neither is a data-only edge,
-// which judges nothing.
+// A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs for one of them, or for another way
+// in. The out-edges of a node that routes are grouped into exits: one for each of its labels; if it has catch edges, also
+// its failure (the catch edges) and its success (the plain edges), though a node that hangs on one of its labels does not
+// count its success as an exit. An unlabelled edge of a condition without catch edges is no exit, since it is always taken;
+// neither is a data-only edge, which judges nothing.
 //
 // A plain edge f -> t into a node on a branch is another way in if some exit leads to it and to none of t's routers, the
 // sources of t's routing edges: the exit begins with the edge, or with a path to f over edges of any kind. The exit must be
 // one of t's routers (then the edge counts like any other) or of an ancestor of one (then it counts only if none of the
 // routers was asked: each was skipped because of a branch not taken). Every other plain edge into t is a side edge.
 //
-// Side edges are found by Compile, from the graph alone, and so need no place in documents, hashes or snapshots. A plan
-// that a trigger has pruned is compiled anew: what is left of the graph decides.
+// Compile finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
+// trigger has pruned is compiled anew, from the remaining graph.
 
-// standing is what a plain edge is to a target that is on a branch.
+// standing says how a plain edge counts for a target that is on a branch.
 type standing uint8
 
 const (
@@ -40,22 +40,22 @@ func (e *edge) isPlain() bool { return e.flags&(arcLabelled|arcFailure|arcAlways
 
 // branching finds the side edges of a plan.
 //
-// Targets with the same routers are found out about together, as one class. A sweep answers for 64 classes at a time, one
-// bit each: it goes down from their routers, to find the ancestors of these, and from the sources of their plain edges, to
-// find what leads there beside those ancestors; where the two meet are the exits that count. It ends where nothing is left
-// that an exit could lead to, so neighbouring classes cost what lies between them, however long their ancestry. A second
-// sweep, upwards over what the first has seen, tells which of the plain edges the exits lead to.
+// Targets with the same routers form one class. A sweep decides 64 classes at a time, one bit each: it goes towards smaller
+// Refs, from their routers, to find the ancestors of these, and from the sources of their plain edges, to find the other
+// nodes that lead there; the exits that count are where the two meet. The sweep ends as soon as no exit can lead to an
+// undecided edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep, upwards
+// over what the first has seen, tells which of the plain edges the exits lead to.
 type branching struct {
 	c       *compiler
 	p       *Plan
 	reached []bool // by Ref: some exit of some node leads there
-	stem    []Ref  // by Ref: the lowest node, as far as is easily said, to which the same exits lead
+	stem    []Ref  // by Ref: the lowest node known to which the same exits lead; a cheap approximation
 	classes []branchClass
 	marks   []branchMarks // by Ref
-	queue   ordset.Set    // the nodes that the sweep has yet to look at, the highest Ref first
+	queue ordset.Set // the nodes that the sweep has not visited yet, the highest Ref first
 	pending int           // how many of them may lead to a plain edge
-	swept   []Ref         // those that it has looked at, in falling order
-	leads   []uint64      // by exit of the node that is looked at: the classes to whose routers the exit leads
+	swept []Ref // the nodes that it has visited, in falling order
+	leads []uint64 // by exit of the node being visited: the classes to whose routers the exit leads
 	firsts  map[exitOf][]Ref
 	steps   int64 // edges visited
 }
@@ -91,7 +91,7 @@ type branchMarks struct {
 
 const batchSize = 64
 
-// findSides finds the side edges. Graphs without branches pay nothing for it.
+// findSides finds the side edges. It costs nothing in graphs without branches.
 func (c *compiler) findSides() {
 	if c.p.labels == 0 && len(c.p.filters) == 0 {
 		return
@@ -118,7 +118,7 @@ func (c *compiler) findSides() {
 		for _, i := range c.p.in.row(Ref(r)) {
 			if e := &c.p.edges[i]; e.standing != standsIn {
 				f.flags |= factBranch
-				if f.join == AllSucceeded || f.join == Boundary { // the others were asked for and count every edge
+				if f.join == AllSucceeded || f.join == Boundary { // the host chose another rule explicitly, and it counts every edge
 					e.flags |= arcSide
 				}
 			}
@@ -126,8 +126,8 @@ func (c *compiler) findSides() {
 	}
 }
 
-// classify makes a side edge of every plain edge into a node on a branch, and puts the nodes into classes for which that
-// may not be the whole truth, because some exit leads to one of these edges.
+// classify first marks every plain edge into a node on a branch as a side edge. It then puts into classes the nodes for
+// which that may be wrong, because some exit leads to one of these edges.
 func (b *branching) classify() {
 	p := b.p
 	var index map[string]int32
@@ -239,9 +239,9 @@ func (b *branching) exit(e *edge) int {
 	return noExit
 }
 
-// plainly reports whether a short look is enough to say that no exit counts for a class: all its plain edges are side
-// edges. What is common needs no more, even where a sweep would have far to go: data from a node that all handlers of a
-// long chain follow, and everything inside one branch of a condition far above.
+// plainly reports whether a quick check shows that no exit counts for a class, so that all its plain edges are side edges.
+// The quick check settles common cases in which a sweep would visit many nodes: data from a node that all handlers of a long
+// chain follow, and nodes inside one branch of a condition far above.
 func (b *branching) plainly(x branchClass) bool {
 	const few = 16
 	if len(x.sources) > few || len(x.routers) > few {
@@ -267,10 +267,10 @@ func (b *branching) plainly(x branchClass) bool {
 			continue
 		}
 		if !b.reached[r] {
-			continue // its own success was all there was
+			continue // the only exit was its own success
 		}
-		// If the stem leads to a router, so does every exit that leads to the stem. If it does not, nothing between the
-		// stem and the node does.
+		// If the stem leads to a router, so does every exit that leads to the stem. If it does not, no node between the stem
+		// and the node does.
 		if stem := b.stem[r]; stem != r {
 			if !slices.Contains(stack, stem) {
 				stack = append(stack, stem)
@@ -343,7 +343,7 @@ func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	})
 }
 
-// sweep goes down from the routers and the sources of the plain edges of up to 64 classes.
+// sweep visits the nodes from the routers and the sources of the plain edges of up to 64 classes, in falling order of Refs.
 func (b *branching) sweep(batch []branchClass) {
 	p := b.p
 	single := uint64(0) // classes with one source
@@ -398,7 +398,7 @@ func (b *branching) sweep(batch []branchClass) {
 	}
 }
 
-// mark adds to what is known of a node that the sweep has not looked at.
+// mark adds marks to a node that the sweep has not visited.
 func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	m := &b.marks[r]
 	if m.before == 0 && before != 0 {
@@ -411,8 +411,8 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 }
 
 // leave looks at the exits of a node that is above routers and leads to plain edges: an exit counts for a class to none of
-// whose routers it leads. It returns the classes to whose plain edges an exit that counts leads, as far as is known now.
-// All that follows the node has been looked at.
+// whose routers it leads. It returns the classes to whose plain edges an exit that counts leads, as far as is known now. The
+// sweep has visited all successors of the node.
 func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	p := b.p
 	out := b.c.outOf.row(Ref(p.decl[r]))
@@ -449,7 +449,7 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// spread carries what leave has found on to everything that the exits lead to, as far as it matters.
+// spread passes the marks that leave has set on to the nodes that the exits lead to, as far as they matter.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]
@@ -459,8 +459,8 @@ func (b *branching) spread() {
 		row := b.p.in.row(r)
 		b.steps += int64(len(row))
 		for _, i := range row {
-			// An exit that leads to a source of a plain edge leads there past the ancestors of routers: what leads to one
-			// of these leads to a router. So the marks of an ancestor are those of its own success only.
+			// An exit that counts leads to a source of a plain edge without passing an ancestor of a router: otherwise it
+			// would lead to a router. So the marks of an ancestor are those of its own success only.
 			from := &b.marks[b.p.edges[i].from]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above
@@ -468,7 +468,7 @@ func (b *branching) spread() {
 	}
 }
 
-// judge says what the plain edges of the batch are.
+// judge decides how the plain edges of the batch count.
 func (b *branching) judge(batch []branchClass) {
 	p := b.p
 	for k := range batch {

@@ -13,9 +13,9 @@
 // # Six words
 //
 // A [Graph] is nodes and edges, plain data. A [Plan] is a Graph compiled: validated, numbered, laid out flat, immutable. A
-// [StepFunc] is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its
-// workers, its events. A [State] is the reactive core: every node's status, readiness and blocked-by-failure; the executor
-// drives it, and so can a host. An [Event] is one fact about a run, in one total order.
+// [StepFunc] is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers,
+// its events. A [State] is the reactive core: every node's status, readiness and blocked-by-failure; the executor drives it,
+// and so can a host. An [Event] is one fact about a run, in one total order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
 //	                                   |  \
@@ -56,29 +56,28 @@
 //	     |                       +---- retrying <------+ failed, another attempt granted
 //	     +--> skipped | aborted | cancelled | failed
 //
-// Final statuses do not depend on timing: for a graph and the outcomes of its steps they are the same in [Eager] and
-// [Waves] mode, under every [Limit], and in any order of completion, unless the host asks for work to be stopped early with
-// a [FailureMode].
+// Final statuses do not depend on timing: for a graph and the outcomes of its steps they are the same in [Eager] and [Waves]
+// mode, under every [Limit], and in any order of completion, unless the host chooses a [FailureMode] that stops work early.
 //
 // # Branches and data
 //
-// An edge that would make a label pointless brings data only. A node with a labelled in-edge, or a catch edge, is on a branch
-// and runs for its sake: in "fetch; if there are rows: store(rows)" and "refund(order) if charge failed" the plain edges that
-// bring the rows and the order delay the node, and block it if their source fails, but they do not make it run. Such a plain
-// edge is a side edge, and [Plan.Edges] tells which ones are. A plain edge that is another way in is none: it comes from
-// another exit of what the node is routed by, as when "if x: prepare; then go on" leads to one node from both branches. Join
-// rules other than [AllSucceeded] and [Boundary] were asked for and count every edge.
+// An edge that would make a label pointless delivers data only. A node with a labelled in-edge, or a catch edge, is on a
+// branch and runs only if the branch is taken: in "fetch; if there are rows: store(rows)" and "refund(order) if charge
+// failed" the plain edges that deliver the rows and the order delay the node, and block it if their source fails, but they
+// do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge that is another way in is not
+// a side edge: it comes from another exit of the condition that routes the node, as when "if x: prepare; then go on" leads
+// to one node from both branches. All join rules other than [AllSucceeded] and [Boundary] count every edge.
 //
-// One node further down a branch nothing is special: if T follows X and A, by plain edges, and X is on a branch that was not
-// taken, T runs with A alone. [SkipStrict], or a required port that X feeds, says otherwise.
+// Further down a branch the usual rules hold: if T follows X and A, by plain edges, and X is on a branch that was not taken,
+// T runs with A alone. [SkipStrict], or a required port that X feeds, changes that.
 //
 // # Failure
 //
-// Failed means that a node broke; aborted, that it was stopped by a failure elsewhere; cancelled, that somebody asked;
-// skipped, that it was not on the path. A failure is handled when something that is allowed to see it really ran: an error
-// boundary ([If], [Switch]), a catch edge ([OnFailure]), a join rule that tolerates failure. A run whose failures were all
-// handled has completed, and is Degraded; one failure that escaped fails it. Cleanup nodes and the end node run whatever
-// happens and handle nothing.
+// Failed means that a node itself failed; aborted, that a failure elsewhere stopped it; cancelled, that the host or the
+// caller stopped it; skipped, that it was not on the path taken. A failure is handled when a node that may see it has run:
+// an error boundary ([If], [Switch]), a catch edge ([OnFailure]), a join rule that tolerates failure. A run whose failures
+// were all handled has completed, and is Degraded; one failure that escaped fails it. Cleanup nodes and the end node run
+// whatever happens and handle nothing.
 //
 // # How to test a graph
 //
@@ -110,9 +109,9 @@
 // # Waiting, and going on elsewhere
 //
 // A gate, see [KindGate], and a step that returns [Suspend], wait for a signal from outside, holding neither a slot nor a
-// goroutine. A run in which nothing else is left to do is suspended: a [Run] goes on with [Run.Signal], and [Execute] returns a
-// [Result] with a [Snapshot], from which [Resume] goes on in any process and [Redrive] repeats what failed. With a [Store] every
-// completion is a transaction, and a process that starts the run again goes on where the last one has died.
+// goroutine. A run in which nothing else is left to do is suspended: a [Run] goes on with [Run.Signal], and [Execute]
+// returns a [Result] with a [Snapshot], from which [Resume] goes on in any process and [Redrive] repeats what failed. With a
+// [Store] every completion is a transaction, and a process that starts the run again goes on where the last one crashed.
 //
 // # What it is not
 //

@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// durable is the side of a run that its store sees. It is guarded by the run's lock, which is not held while the store, or a
-// codec, is at work.
+// durable connects a run to its store. The run's lock guards it, and is not held during calls of the store or a codec.
 //
 // The run goes ahead in memory, and each critical section that changes the State leaves a transaction in the outbox. One
 // goroutine, the committer, writes them in order; there is one as long as the outbox is not empty, and it counts as a worker
 // of the run. Until its transaction is written, a node that became ready is not queued, an attempt that was begun does not
-// call its step, a nested run that has ended is not looked at, and the events are hidden. So nothing that depends on a change is
-// ever seen before the change is durable.
+// call its step, the result of a nested run is not evaluated, and the events are hidden. So no effect of a change is visible
+// before the change is durable.
 //
-// The runs of a tree have one of these. What is inside of composites is stored under keys that are paths, see Run.key; the
-// record of a composite holds what belongs to its nested run as a whole. The start of a composite is no attempt to the store
-// but a commit of its record: after a crash it goes on.
+// The runs of a tree share one durable. The nodes inside of composites are stored under keys that are paths, see Run.key;
+// the record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
+// attempt but as a commit of its record: after a crash the composite goes on.
 type durable struct {
 	store    Store
 	lease    Lease
@@ -33,7 +32,7 @@ type durable struct {
 	stale    bool            // the store's record of the run itself is to be replaced
 	outdated []place         // composites whose records are to be replaced, though their statuses have not changed
 	listed   map[place]bool  // those in outdated
-	steps    int64           // entries of the outbox and of outdated looked at, to show that the work is linear
+	steps    int64           // entries of the outbox and of outdated visited, by which tests check that the work is linear
 	open     map[place]int32 // attempts whose start was recorded and whose end was not
 	renewal  *time.Timer
 	expires  time.Time // of the lease, at the earliest: it was asked for leaseTime before
@@ -45,7 +44,7 @@ type place struct {
 	ref Ref
 }
 
-// transaction is one thing for the store to do.
+// transaction is one write of the store.
 type transaction struct {
 	start  *AttemptStart // an attempt that begins, or
 	commit *Commit       // what changed, or neither: there are events to be shown only
@@ -53,7 +52,7 @@ type transaction struct {
 	header *snapshotFile
 	places []place       // of the commit's nodes, or of the start's
 	ready  []place       // nodes to be queued afterwards
-	ended  *Run          // a nested run that is to be looked at afterwards
+	ended  *Run          // a nested run whose result is to be evaluated afterwards
 	show   uint64        // the id of the last event to be shown afterwards
 	done   chan struct{} // of a start: closed when it is written, or err says why not
 	err    error
@@ -62,7 +61,7 @@ type transaction struct {
 	admitted []place // nodes whose inputs were accepted: their first attempt begins with this
 }
 
-// outdate marks the record of the run, or of the composite that it performs, to be written again with the next commit.
+// outdate marks the record of the run, or of the composite that the run performs, so that the next commit writes it again.
 func (r *Run) outdate() {
 	d := r.durable
 	switch {
@@ -75,7 +74,7 @@ func (r *Run) outdate() {
 	}
 }
 
-// outdated marks the record of a node to be written again with the next commit.
+// outdated marks the record of a node, so that the next commit writes it again.
 func (r *Run) outdated(ref Ref) {
 	d := r.durable
 	if d == nil {
@@ -88,8 +87,8 @@ func (r *Run) outdated(ref Ref) {
 	}
 }
 
-// settleLease gives back the run that has ended with nothing to write: one that was left, or whose store has failed. The lock is
-// held.
+// settleLease releases the lease of a run that has ended with nothing to write: one that was left, or whose store has
+// failed. The lock is held.
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing {
 		d.writing = true
@@ -110,7 +109,7 @@ func (w *worker) record(t Task, attempts int32) {
 	if w.recorded = nil; !r.recordsStart(t.Ref) {
 		return
 	}
-	if r.durable.stale { // by deltas, which come before the start
+	if r.durable.stale { // deltas, whose events precede the start, made it so
 		r.durable.pushCommit(r.outermost(), &transaction{commit: &Commit{}})
 	}
 	n := r.nodeState(t.Ref, r.st.words[t.Ref])
@@ -148,7 +147,7 @@ func (w *worker) awaitRecord() attemptResult {
 	case d.failed != nil:
 		return attemptResult{err: d.failed, kind: CauseStoreError}
 	case r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone:
-		return attemptResult{err: errNotCalled, kind: CauseStepError} // what it comes to is found where the attempt ends
+		return attemptResult{err: errNotCalled, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
 	if r.plan.facts[step.ref].is(factTimed) {
 		r.armTimeout(r.plan.node(step.ref), step, false, w.now)
@@ -156,8 +155,8 @@ func (w *worker) awaitRecord() attemptResult {
 	return attemptResult{}
 }
 
-// storeFailed ends the run where its store has left it: nothing that was not written has happened. What the store has not
-// answered yet counts as not written. The lock is held.
+// storeFailed ends the run at the last change that its store has confirmed: every later change is undone, and a write that
+// the store has not answered counts as not written. The lock is held.
 func (r *Run) storeFailed(err error) {
 	d, s, now := r.durable, &r.st, r.now()
 	if d.failed != nil {
@@ -185,7 +184,7 @@ func (r *Run) storeFailed(err error) {
 		d.renewal.Stop()
 	}
 	if r.concluded {
-		r.concluded = false // it had not ended, as it turns out
+		r.concluded = false // its end was not written, so it has not ended
 	}
 	r.lost(err)
 	s.stop(CauseStoreError, noRef, stopAsking)
@@ -197,7 +196,7 @@ func (r *Run) storeFailed(err error) {
 	r.stay(now)
 	r.resting = false
 	r.collectStops()
-	for _, c := range runs[1:] { // those that were being stopped already are not asked again, and were to clean up
+	for _, c := range runs[1:] { // a run that was being stopped already is not stopped again: its cleanup nodes were to run
 		if !c.concluded {
 			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, stopAsking)
 			c.collectStops()
@@ -240,7 +239,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 	}
 }
 
-// lost makes the failure of the store what has stopped the run.
+// lost records the failure of the store as the cause that stopped the run.
 func (r *Run) lost(err error) {
 	r.st.stopped, r.stopOrigin = CauseStoreError, noRef
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
@@ -292,8 +291,8 @@ func (r *Run) renew() {
 	r.release(r.now())
 }
 
-// releaseLease gives the run back when it is over. A store that does not answer until the lease has run out is not waited for any
-// longer than that, if it heeds its context; the zero time means no bound. The lock is not held.
+// releaseLease releases the lease when the run is over. It waits for the store at most until the lease has expired, provided
+// that the store heeds its context; the zero time means no bound. The lock is not held.
 func (r *Run) releaseLease(until time.Time) error {
 	d := r.durable
 	if d.renewal != nil {

@@ -18,7 +18,7 @@ const (
 // guarded calls the store, and returns its panic as an error.
 func guarded(f func() error) error { return bounded(contain(f)) }
 
-// add puts what changed in a run into the outbox, with the lock held.
+// add puts the changes of a run into the outbox, with the lock held.
 func (d *durable) add(r *Run, changes []change) {
 	if d.failed != nil {
 		return
@@ -101,12 +101,12 @@ func (d *durable) started(r *Run, ref Ref) bool {
 	return true
 }
 
-// told puts an event of a node that tells of no change into the node's record.
+// told records in the node's record an event of the node that reports no change of the State.
 func (d *durable) told(r *Run, ref Ref) {
 	if d.failed != nil {
 		return
 	}
-	if n := len(d.outbox); n > 0 { // an earlier one must not know of what comes after it
+	if n := len(d.outbox); n > 0 { // an earlier transaction must not contain later changes
 		for i, at := range d.outbox[n-1].places {
 			if node := &d.outbox[n-1].nodes[i]; at == (place{r, ref}) {
 				node.Latest = r.recorder.latest[ref].id
@@ -150,7 +150,7 @@ func (d *durable) pop() *transaction {
 	return tx
 }
 
-// show shows the events that tell of no change, after those that do.
+// show makes the events visible that report no change, after those that do.
 func (d *durable) show(l *eventLog) {
 	if d.failed != nil {
 		return
@@ -164,8 +164,8 @@ func (d *durable) show(l *eventLog) {
 	}
 }
 
-// changeStatus makes the transaction that is last in line change the status of the run. The event of a change that does not
-// end the run is no node's: the record of the run counts it, so that the next life does not give its id again.
+// changeStatus adds a change of the run's status to the last transaction of the outbox. The event of a change that does not
+// end the run belongs to no node: the record of the run counts it, so that the next life does not assign its id again.
 func (d *durable) changeStatus(r *Run, status RunStatus) {
 	if d.failed != nil {
 		return
@@ -204,7 +204,7 @@ func (r *Run) commitPending() {
 func (r *Run) commit() {
 	d := r.durable
 	finished := false
-	defer func() { // the store has called runtime.Goexit
+	defer func() { // if the store has called runtime.Goexit
 		if !finished {
 			r.st.mu.Lock()
 			r.storeFailed(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
@@ -273,7 +273,7 @@ func (r *Run) written(tx *transaction) {
 	}
 }
 
-// write encodes a transaction and gives it to the store, again if the store does not know what has become of it.
+// write encodes a transaction and passes it to the store, and tries again if the store does not know whether it was written.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return err

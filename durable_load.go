@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// restoreStored makes a restoration of what a store has.
+// restoreStored builds a restoration from the records of a store.
 func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	if stored.Status.Terminal() {
 		return nil, fmt.Errorf("%w: run %s is %v", ErrFinished, quoteID(stored.ID), stored.Status)
@@ -71,10 +71,10 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	return r.restoration()
 }
 
-// filler puts records into the composites that they are inside of, of which no plan is needed: a node may have been expanded.
-// Those of former attempts and iterations stay where they are.
+// filler moves each record into the composite that it is inside of. It needs no plans of composites, since a node may have
+// been expanded. Records of former attempts and iterations are left out.
 type filler struct {
-	nodes map[string][]nodeState // by what their keys begin with, up to their ids
+	nodes map[string][]nodeState // by the prefix of their keys, up to their ids
 	items map[string][]nodeState // by the keys of their maps
 }
 
@@ -92,7 +92,7 @@ func newFiller(records map[string]nodeState) *filler {
 	return f
 }
 
-// fillIn fills the composites among the nodes of a graph, or the items of a map. key is what a node goes by in the store.
+// fillIn fills the composites among the nodes of a graph, or the items of a map. key is the key of a node in the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -126,8 +126,8 @@ func withoutItems(nodes []nodeState) (list []nodeState) {
 	return list
 }
 
-// keyInside is what the keys of the nodes of a composite begin with, and that of the composite with key. A later attempt
-// repeats paths, and what was completed in a store stays so: its keys are others.
+// keyInside is the prefix of the keys of the nodes inside of the composite with the given key. A later attempt repeats
+// paths, and a store keeps what was completed: so the keys of a later attempt differ.
 func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
@@ -145,7 +145,7 @@ func keyInside(key string, attempt int32, iteration int, items bool) string {
 	return key + "/"
 }
 
-// key is what a node goes by in the store: its path, with the attempts of composites after the first.
+// key is the key of a node in the store: its path, with the attempts of composites after the first.
 func (r *Run) key(ref Ref) string {
 	id := r.plan.names[ref]
 	switch {
@@ -157,19 +157,19 @@ func (r *Run) key(ref Ref) string {
 	return r.keys + id
 }
 
-// setKeys works out what the keys of a nested run's nodes begin with.
+// setKeys computes the prefix of the keys of a nested run's nodes.
 func (r *Run) setKeys() {
 	if r.durable = r.outer.durable; r.durable != nil {
 		r.keys = keyInside(r.outer.key(r.within.ref), r.within.attempt, r.iteration, r.items != nil)
 	}
 }
 
-// acquire takes the lease of the run, and makes what the store has of it the restoration.
+// acquire takes the lease of the run, and builds the restoration from the records of the store.
 func (r *Run) acquire() (*restoration, error) {
 	if r.cfg.from != nil {
 		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both", ErrBadOption)
 	}
-	r.plan.Hash() // user code has a part in it: not under the lock, later
+	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
 	d := &durable{store: r.cfg.store, open: map[place]int32{}, starts: map[place]*transaction{}, listed: map[place]bool{}}
 	owner := uuid.NewString()
 	var stored *StoredRun

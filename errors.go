@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// The texts of this package's errors do not name the package: many of them are parts of other texts, and the program that prints
-// an error knows where it comes from.
+// The texts of this package's errors do not name the package: many of them become parts of other texts, and the program that
+// prints an error knows its source.
 
 // Errors of Compile, each wrapped with the names of the nodes concerned. A [*GraphError] joins them.
 var (
@@ -46,18 +46,18 @@ var (
 
 // Errors of a run and its State.
 var (
-	// ErrStale answers an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
+	// ErrStale rejects an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
 	ErrStale = errors.New("stale token")
-	// ErrTransition answers a call that the node's status does not allow. Nothing was changed. See [*TransitionError].
+	// ErrTransition rejects a call that the node's status does not allow. Nothing was changed. See [*TransitionError].
 	ErrTransition = errors.New("transition not allowed")
 	// ErrType is returned where a value has another type than was asked for.
 	ErrType = errors.New("wrong type")
 	// ErrNoValue is returned where there is no value: the node did not complete, or the edge delivered nothing.
 	ErrNoValue = errors.New("no value")
-	// ErrNotAncestor answers a guard or a condition that asks its [View], by something other than [View.Has], for a node that is
-	// none of the ancestors.
+	// ErrNotAncestor is the error of a guard or a condition that asks its [View], other than with [View.Has], for a node
+	// that is not an ancestor.
 	ErrNotAncestor = errors.New("not an ancestor")
-	// ErrUnknownKind is what [Mux] fails a node with whose Kind it does not have.
+	// ErrUnknownKind fails a node whose Kind the [Mux] does not have.
 	ErrUnknownKind = errors.New("unknown kind")
 	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge.
 	ErrNoMatch = errors.New("no branch matches")
@@ -65,23 +65,23 @@ var (
 	ErrGoexit = errors.New("runtime.Goexit called")
 	// ErrBadVerdict fails an end node whose Verdict has a status other than completed or failed.
 	ErrBadVerdict = errors.New("bad verdict")
-	// ErrCallAborted is what a step returns when the call behind it was aborted by somebody else: nobody asked the engine
+	// A step returns ErrCallAborted when its remote call was aborted outside of the engine, without a request to the engine
 	// to stop the node. The node is cancelled with [CauseExternal].
 	ErrCallAborted = errors.New("call aborted externally")
 	// ErrNoLog is returned by Run.Events if the run keeps no events.
 	ErrNoLog = errors.New("the run keeps no events")
-	// ErrUnknownGate answers a signal for something that does not wait for one.
+	// ErrUnknownGate rejects a signal for a node that does not wait for one.
 	ErrUnknownGate = errors.New("unknown gate")
-	// ErrDuplicateGate fails a step that would wait under a name that is another node's, and answers signals that mean the
-	// same node.
+	// ErrDuplicateGate fails a step that would wait under a name that another node has, and rejects signals for the same
+	// node in one call.
 	ErrDuplicateGate = errors.New("duplicate gate")
-	// ErrAnswered answers a signal for a node that has had one: the first answer wins.
+	// ErrAnswered rejects a signal for a node that has been answered: the first answer wins.
 	ErrAnswered = errors.New("answered already")
-	// ErrNotEncodable answers a value that cannot be written so that it comes back as what it is.
+	// ErrNotEncodable rejects a value that cannot be encoded so that decoding restores it.
 	ErrNotEncodable = errors.New("value cannot be encoded")
-	// ErrGraphChanged answers a snapshot of a run of another graph. Nothing was run.
+	// ErrGraphChanged rejects a snapshot of a run of another graph. Nothing was run.
 	ErrGraphChanged = errors.New("the graph has changed")
-	// ErrFinished answers a request to a run that has ended.
+	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = errors.New("the run has ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
 	ErrCyclicError = foreign.ErrCyclicError
@@ -201,14 +201,14 @@ type NodeError struct {
 // Error names the node, the kind of failure and the cause, shortened to about a kilobyte.
 func (e *NodeError) Error() string {
 	kind := e.Kind.String() + ": "
-	return "node " + quoteID(e.Node) + ": " + kind + strings.TrimPrefix(errorText(e.Err), kind) // a panic says itself that it is one
+	return "node " + quoteID(e.Node) + ": " + kind + strings.TrimPrefix(errorText(e.Err), kind) // the text of a panic begins with it
 }
 
 // Unwrap returns the error of the step.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// UpstreamError is the error of a node that was stopped by what happened to others. It unwraps to nothing: the errors of
-// the origins stay with the origins, so that a failure is found once.
+// UpstreamError is the error of a node that the failure or cancellation of another node stopped. It unwraps to nothing: the
+// errors of the origins stay with the origins, so that a search finds each failure once.
 type UpstreamError struct {
 	Node    string
 	Kind    CauseKind
@@ -238,7 +238,7 @@ func (e *UpstreamError) Error() string {
 // the value if that is an error.
 type PanicError = foreign.PanicError
 
-// TransitionError answers a call that the status of a node does not allow. It matches [ErrTransition].
+// TransitionError rejects a call that the status of a node does not allow. It matches [ErrTransition].
 type TransitionError struct {
 	Node     string
 	From, To Status
@@ -258,9 +258,9 @@ type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled
 	Cause  CauseKind // why the whole run was stopped; CauseNone if it was not
-	// Request is what was said by who asked for the run to stop: see Result.StopRequest.
+	// Request identifies who asked for the run to stop, and why: see Result.StopRequest.
 	Request Request
-	Errs    []error // *NodeError of each origin in declaration order, then what stopped the run
+	Errs []error // *NodeError of each origin in declaration order, then the cause that stopped the run
 }
 
 // Error names the status and the first errors, one a line, each shortened to about a kilobyte.
@@ -353,7 +353,7 @@ type skipError struct{ message string }
 
 func (e *skipError) Error() string { return "skipped: " + e.message }
 
-// The rest of this file is how the engine handles the errors and functions of user code: see package foreign.
+// The rest of this file handles the errors and functions of user code: see package foreign.
 
 func quoteID(id string) string   { return foreign.Quote(id) }
 func errorText(err error) string { return foreign.ErrorText(err) }
@@ -369,7 +369,7 @@ func walkError(err error, visit func(error) bool) foreign.Shape {
 	})
 }
 
-// descend passes the errors of a nested run: that run has looked at them, and what they say was said to it.
+// descend skips the errors of a nested run: that run has inspected and reacted to them.
 func descend(err error) foreign.Next {
 	if _, ok := err.(*RunError); ok {
 		return foreign.Pass
@@ -377,7 +377,7 @@ func descend(err error) foreign.Next {
 	return foreign.Descend
 }
 
-// errorFacts is what the engine wants to know of an error that user code returned.
+// errorFacts are the properties of an error of user code that the engine reacts to.
 type errorFacts struct {
 	skip      *skipError
 	suspend   *suspendError
@@ -387,7 +387,7 @@ type errorFacts struct {
 	abortRun  bool
 	external  bool
 	deadline  bool
-	unsafe    bool // to be bounded before it is handed on
+	unsafe bool // it must be bounded before it is passed on
 }
 
 func inspectError(err error) (f errorFacts) {
@@ -425,14 +425,14 @@ func inspectError(err error) (f errorFacts) {
 	return f
 }
 
-// bounded returns err, or a stand-in for an error whose chain never ends or whose methods panic: nothing that the engine hands
-// on may trap errors.Is.
+// bounded returns err, or a stand-in for an error whose chain never ends or whose methods panic: errors.Is must return for
+// every error that the engine passes on.
 func bounded(err error) error {
 	return foreign.Bounded(err, descend, renders)
 }
 
-// renders reports whether an error has a text. Those of the engine have, and are not rendered to find that out: they hold the
-// errors of nested runs.
+// renders reports whether an error has a text. It does not render the engine's own errors, which always have one and hold
+// the errors of nested runs.
 func renders(err error) bool {
 	switch err.(type) {
 	case nil, *RunError, *NodeError, *MapError, *PanicError:
@@ -453,7 +453,7 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// instead is the part of a message that names what could have been written: the nearest of the choices, and all of them as far as
+// instead is the part of a message that names the alternatives: the nearest of the choices, and then as many of them as
 // people read.
 func instead(written string, choices []string) string {
 	const most = 20
@@ -480,10 +480,10 @@ func instead(written string, choices []string) string {
 	return b.String()
 }
 
-// maxCompared bounds how many names are compared with one that is not known: a message is not worth more time.
+// maxCompared bounds how many names are compared with an unknown one: a message is not worth more time.
 const maxCompared = 10_000
 
-// didYouMean is the end of a message about a name that is none of the choices: a suggestion, if one of them is near.
+// didYouMean is the end of a message about an unknown name: a suggestion, if one of the choices is similar.
 func didYouMean(name string, choices []string) string {
 	if meant, ok := nearest.Name(name, choices); ok {
 		return "; did you mean " + quoteID(meant) + "?"

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// EventType names what an event tells of.
+// EventType names the kind of fact that an event reports.
 type EventType string
 
 // The types of event, with the type of their payload.
@@ -57,13 +57,13 @@ type Event struct {
 	Time     time.Time
 	// TraceID is the same for all events of a run, see the option of this name.
 	TraceID string
-	// Parent is the id of the event that led to this one, 0 if there is none: for the first event of a node, in each epoch, the
-	// end of the predecessor that decided it, the start of its wave, or the failure that it is stopped for; after that the node's
-	// own last event, deltas and logs not counted. Either may be from before the run was resumed.
+	// Parent is the id of the event that led to this one, 0 if there is none: for the first event of a node, in each epoch,
+	// the end of the predecessor that decided it, the start of its wave, or the failure that stops it; after that the node's
+	// own last event, deltas and logs not counted. Either may precede the resumption of the run.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, and inside a composite what
-	// leads to it, too: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first
-	// iteration of loop L. Epoch counts from 1 how often the run was driven anew.
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, and inside a composite also the
+	// way to it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration
+	// of loop L. Epoch counts from 1 how often the run was driven anew.
 	Node    string
 	Path    string
 	Attempt int
@@ -74,8 +74,8 @@ type Event struct {
 	Payload any
 }
 
-// String renders the event as one line without its time, for logs and tests. Of values of user code, lists, maps and structs
-// are named by their type alone, and others shortened to about a kilobyte.
+// String renders the event as one line without its time, for logs and tests. Of user values it shows lists, maps and structs
+// by their type alone, and shortens others to about a kilobyte.
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {
@@ -85,7 +85,7 @@ func (e Event) String() string {
 		text += fmt.Sprintf(" #%d", e.Attempt)
 	}
 	payload := e.Payload
-	switch p := payload.(type) { // what user code gave may contain itself: package fmt would never return
+	switch p := payload.(type) { // a user value may contain itself: package fmt would never return
 	case nil:
 		return text
 	case Delta:
@@ -120,15 +120,15 @@ type RunStatusChanged struct {
 	// Waiting are the nodes, by path and in the order of declaration, that have begun to wait since the last event of this
 	// type, or since the run's start, and wait still. After a crash it may name nodes that an event before the crash named.
 	Waiting []string
-	// TotalWaiting counts all nodes that wait, the one included whose signal lets the run go on. Run.Waiting lists them.
+	// TotalWaiting counts all nodes that wait, including the one whose signal lets the run go on. Run.Waiting lists them.
 	TotalWaiting int
-	// Request is what was said of the redrive that the event tells of, see [RedriveBy].
+	// Request identifies who asked for the redrive, and why, see [RedriveBy].
 	Request Request
 }
 
-// RunRecovered is the payload of run.recovered: the run goes on after a crash. What was shown after event From, which may be
-// deltas and logs and what store errors did, has no part in the run any more, and its ids are given again; what was kept and not
-// shown any more is a gap for a reader that goes on.
+// RunRecovered is the payload of run.recovered: the run goes on after a crash. Events that were shown after event From
+// (deltas, logs, the effects of store errors) are not part of the run any more, and later events get their ids; events that
+// were kept but never shown are a gap for a reader that goes on.
 type RunRecovered struct {
 	From uint64 // the id of the last event before the crash that was kept
 }
@@ -144,7 +144,7 @@ type RunEnded struct {
 	Failed      []string // their ids, in the order of declaration
 	Duration    time.Duration
 	Timeout     time.Duration // the run's timeout, for run.timed_out
-	Request     Request       // what was said of the first request to stop the run, see Result.StopRequest
+	Request Request // who first asked for the run to stop, and why, see Result.StopRequest
 }
 
 // Heartbeat is the payload of heartbeat, which tells a reader that the run is alive.
@@ -196,8 +196,8 @@ type Retried struct {
 	Err   error
 }
 
-// NodeBlocked is the payload of node.blocked: predecessors have made the join impossible, and what the policy says comes
-// next.
+// NodeBlocked is the payload of node.blocked: predecessors have made the join impossible, and the policy decides the next
+// event.
 type NodeBlocked struct {
 	Origins []string
 	Policy  UpstreamPolicy
@@ -205,14 +205,14 @@ type NodeBlocked struct {
 
 // NodePaused is the payload of node.paused: an iteration of a loop has ended, and the next one begins after Delay. See Loop.Pause.
 type NodePaused struct {
-	Iteration int // the number of the one that has ended
+	Iteration int // the number of the iteration that has ended
 	Delay     time.Duration
 }
 
 // NodeSuspended is the payload of node.suspended: the node waits for a signal from outside.
 type NodeSuspended struct {
-	Token    string    // under which the signal is to come
-	Info     any       // what the step that suspended itself had to say
+	Token string // the token that the signal must name
+	Info any // the info that the step passed to Suspend
 	Deadline time.Time // zero if there is none
 }
 
@@ -226,7 +226,7 @@ type NodeSignalled struct {
 // NodeInvalidated is the payload of node.invalidated: the node has ended and is to run again.
 type NodeInvalidated struct {
 	Reason  string  // "redrive"
-	Request Request // what was said of the redrive, see [RedriveBy]
+	Request Request // who asked for the redrive, and why, see [RedriveBy]
 }
 
 // NodeCompleted is the payload of node.completed.
@@ -235,8 +235,8 @@ type NodeCompleted struct {
 	Labels       []string // the branches that a condition took
 	Memoized     bool     // the output is that of an earlier run
 	Fallback     bool     // the fallback produced the output
-	Err          error    // what the fallback made up for
-	InputTokens  int      // what the step reported with Step.Tokens
+	Err error // the error that the fallback replaced
+	InputTokens int // as the step reported with Step.Tokens
 	OutputTokens int
 }
 
@@ -249,7 +249,7 @@ type NodeEnded struct {
 	Duration  time.Duration
 	Abandoned bool    // the step ignored the end of its context and was left behind
 	NoRetry   NoRetry // of node.failed: why there is no other attempt
-	Request   Request // of node.aborted and node.cancelled: what was said of the stop of the run that ended the node
+	Request Request // of node.aborted and node.cancelled: who asked for the stop that ended the node, and why
 }
 
 // NodeSkipped is the payload of node.skipped.
@@ -257,8 +257,8 @@ type NodeSkipped struct {
 	Reason SkipReason
 }
 
-// engineNames are the names that engines use for the types within themselves: first the one that is produced, then others
-// that are understood.
+// engineNames are the names that other workflow engines use for the types: first the one that EngineName returns, then
+// others that ParseEventType accepts.
 var engineNames = map[EventType][]string{
 	EventRunStarted:        {"run_started", "workflow_started", "playbook_started"},
 	EventRunStatus:         {"run_status_changed"},
@@ -291,7 +291,7 @@ var engineNames = map[EventType][]string{
 	EventNodeSkipped:       {"node_skipped"},
 }
 
-// eventTypesByName finds a type by its own name and by those of engines.
+// eventTypesByName finds a type by its own name and by the names of other engines.
 var eventTypesByName = func() map[string]EventType {
 	types := map[string]EventType{}
 	for t, names := range engineNames {
@@ -303,8 +303,8 @@ var eventTypesByName = func() map[string]EventType {
 	return types
 }()
 
-// EngineName returns the snake-case name that engines use for the type within themselves, such as node_completed; for a
-// type that is not known its own name.
+// EngineName returns the snake-case name that other workflow engines use for the type, such as node_completed; for an
+// unknown type its own name.
 func (t EventType) EngineName() string {
 	if names := engineNames[t]; names != nil {
 		return names[0]
@@ -319,7 +319,7 @@ func ParseEventType(name string) (t EventType, ok bool) {
 	return t, ok
 }
 
-// ExecutionTag is a row that tells of a transition of a node, for a table of such rows.
+// ExecutionTag describes a transition of a node as a row of a table.
 type ExecutionTag struct {
 	RunID    string         `json:"run_id"`
 	Node     string         `json:"node_id"`
@@ -327,13 +327,13 @@ type ExecutionTag struct {
 	Metadata map[string]any `json:"metadata"`
 }
 
-// tagCauses are the words that tags use for causes, where they are others.
+// tagCauses are the names of causes in tags, where they differ.
 var tagCauses = map[CauseKind]string{
 	CauseStepError: "provider_error", CauseContractInput: "contract_violated", CauseContractOutput: "contract_violated",
 }
 
 // ExecutionTag projects the event to an execution tag: node_started, node_retried, moderation_flagged, contract_violated,
-// timed_out, node_failed, node_completed or node_cancelled, which is also said of an aborted node. ok is false for other
+// timed_out, node_failed, node_completed or node_cancelled, which also stands for an aborted node. ok is false for other
 // types of event. Metadata holds numbers, strings and slices of strings.
 func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {
 	tag = ExecutionTag{RunID: e.RunID, Node: e.Node, Tag: e.Type.EngineName(), Metadata: map[string]any{}}

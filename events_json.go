@@ -29,8 +29,8 @@ type correlationJSON struct {
 	Phase   string `json:"phase,omitempty"`
 }
 
-// payloadJSON is the union of all payloads in JSON. Which members there are depends on the type of the event; a member of
-// its type that is not omitted when empty is a pointer here.
+// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist; a member that is
+// written even when empty is a pointer here.
 type payloadJSON struct {
 	// node events
 	Node    string `json:"nodeId,omitempty"`
@@ -59,7 +59,7 @@ type payloadJSON struct {
 	RunTimeout  *durationJSON `json:"timeoutMs,omitempty"`
 	Nodes       *[]string     `json:"nodeIds,omitempty"`
 
-	// what single types have
+	// members of single types
 	Wave         *int            `json:"wave,omitempty"`
 	Cause        CauseKind       `json:"cause,omitempty"`
 	Origins      *[]string       `json:"origins,omitempty"`
@@ -155,7 +155,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(env)
 }
 
-// encode fills in what the event's own payload says.
+// encode fills in the members of the event's payload.
 func (p *payloadJSON) encode(e *Event) error {
 	switch v := e.Payload.(type) {
 	case nil:
@@ -242,9 +242,9 @@ func (p *payloadJSON) encode(e *Event) error {
 	return nil
 }
 
-// UnmarshalJSON decodes an envelope. Payloads get their types back, errors in them as far as their text goes, and values of
-// user code as package json decodes them into an any. A payload of a type that is not known here stays a json.RawMessage.
-// What does not fit its type is an error, one that matches [ErrBadValue] if it is outside an enum.
+// UnmarshalJSON decodes an envelope. Payloads get their types back; of errors in them only the text, and user values as
+// package json decodes them into an any. The payload of an unknown event type stays a json.RawMessage. A member that does
+// not fit its type is an error, one that matches [ErrBadValue] if it is outside an enum.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var env envelopeJSON
 	if err := json.Unmarshal(data, &env); err != nil {
@@ -265,7 +265,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		if json.Unmarshal(env.Payload, &p) == nil { // else it is none of ours
+		if json.Unmarshal(env.Payload, &p) == nil { // else it is not a payload of kahn
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
 		e.Payload = env.Payload
@@ -365,8 +365,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	return err
 }
 
-// foreignJSON encodes a value of user code, whose methods may panic and which may not be expressible; then its text stands
-// in for it.
+// foreignJSON encodes a user value. If its methods panic, or JSON cannot express it, its text replaces it.
 func foreignJSON(v any) (data json.RawMessage) {
 	err := contain(func() (err error) {
 		data, err = json.Marshal(v)
@@ -378,7 +377,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 	return data
 }
 
-// maxJSONDepth is how deep a document may be that package json reads.
+// maxJSONDepth is the deepest nesting of a document that package json reads.
 const maxJSONDepth = 10_000
 
 // The levels of an event around a value.
@@ -392,7 +391,7 @@ func foreignValue(data json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-// listOf makes an empty list of none.
+// listOf turns nil into an empty list.
 func listOf(names []string) *[]string {
 	if names == nil {
 		names = []string{}
@@ -408,7 +407,7 @@ func messageOf(err error) string {
 	return errorText(err)
 }
 
-// text renders an error, and nil for none.
+// text renders an error, and returns nil for nil.
 func text(err error) *string {
 	if err == nil {
 		return nil
@@ -424,7 +423,7 @@ func textError(s *string) error {
 	return decodedError(*s)
 }
 
-// decodedError is an error of which there is but the text.
+// decodedError is an error that was decoded, of which only the text is known.
 type decodedError string
 
 func (e decodedError) Error() string { return string(e) }

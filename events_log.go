@@ -70,9 +70,9 @@ func (r *Run) EventRange() (first, last uint64) {
 	return l.first(), l.last - l.hidden
 }
 
-// GapError tells a reader of events that it is too late: of the events that it has not seen, the log keeps those from First
-// on. Reading may go on with Events(ctx, First-1). If After is not below First the reader has seen events that are not the
-// run's any more: they were lost in a crash. What the log has begins with First.
+// GapError tells a reader of events that it is too late: of the events that it has not seen, the log keeps only those from
+// First on. Reading may go on with Events(ctx, First-1). If After is not below First, the reader has seen events that were
+// lost in a crash and are not part of the run any more; the log begins with First.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
 	First uint64 // the first event that is kept
@@ -86,15 +86,15 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("events %d to %d are no longer kept", e.After+1, e.First-1)
 }
 
-// entry is what is needed to make an Event when somebody reads it.
+// entry holds the data from which an Event is made when it is read.
 type entry struct {
 	kind    eventKind
 	attempt int32
 	ref     Ref    // of a node, or the tier of a wave
-	back    uint32 // how far back the event is that led to this one; 0 if there is none
+	back uint32 // the id of this event minus that of the event that led to it; 0 if there is none
 	at      int64  // ns since the run's start
 	arg     any
-	run     *Run // whose node it is about: that of the log, or one nested in it
+	run *Run // the run of the node: that of the log, or one nested in it
 }
 
 // logLine is an entry as it is kept: without pointers, so that the garbage collector passes over most of the log.
@@ -104,24 +104,25 @@ type logLine struct {
 	back    uint32
 	attempt int32
 	kind    eventKind
-	rest    uint8 // where the rest of the entry is, from 1 on; 0 for an entry of the log's run without arg
+	rest uint8 // the place of the entry's rest, from 1 on; 0 for an entry of the log's run without arg
 }
 
-// logRest is what does not fit into a line. It does not keep a nested run: there may be many of these, one after the other.
+// logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory: there may be
+// many of these, one after the other.
 type logRest struct {
 	arg   any
 	scope *eventScope // of a nested run; nil for the log's own
-	run   *Run        // of the scope, until all observers have seen the entry; for them alone, and nil if there are none
+	run *Run // of the scope, for the observers alone: nil if there are none, or once all have seen the entry
 }
 
-// eventScope is what events tell of the run that their nodes belong to. It is immutable.
+// eventScope holds the fields of events that depend on the run that their nodes belong to. It is immutable.
 type eventScope struct {
 	plan   *Plan
 	prefix string // of the nodes' paths
 	epoch  int
 }
 
-// block is a part of a log, and as a copy of its fields what a reader gets of it: what they show never changes or moves.
+// block is a part of a log. A reader gets a copy of its fields; the entries that these refer to never change or move.
 type block struct {
 	lines []logLine // with a capacity of blockSize
 	rests []logRest
@@ -154,7 +155,7 @@ func (b *block) removeLast() {
 	b.lines = b.lines[:n]
 }
 
-// scope is that of the run that the entry is about.
+// scope returns the scope of the run that the entry belongs to.
 func (b *block) scope(i int) *eventScope {
 	if l := &b.lines[i]; l.rest > 0 {
 		if s := b.rests[l.rest-1].scope; s != nil {
@@ -164,7 +165,7 @@ func (b *block) scope(i int) *eventScope {
 	return b.run.scope
 }
 
-// end returns what observers of node ends get: the node that the entry ended, and the payload of its end.
+// end returns the arguments for observers of node ends: the node that the entry ended, and the payload of its end.
 func (b *block) end(i int) (r *Run, ref Ref, arg any, ok bool) {
 	l := &b.lines[i]
 	if !l.kind.endsNode() {
@@ -190,7 +191,7 @@ type eventLog struct {
 	last   uint64        // the id of the last entry
 	retain uint64        // how many events are kept for readers
 	now    int64         // the time of the last entry
-	hidden uint64        // how many of the last entries nobody may see yet: the store has not confirmed what they tell of
+	hidden uint64 // how many of the last entries are not visible yet: the store has not confirmed their changes
 	hides  bool          // new entries are hidden
 	closed bool          // there will be no more
 	more   chan struct{} // closed when there is more; nil if nobody waits for that
@@ -204,13 +205,13 @@ type eventLog struct {
 
 const blockSize = 64 // which logLine.rest can count
 
-// keepAll is the retention of a run whose host has not said otherwise.
+// keepAll is the default retention: all events.
 const keepAll = math.MaxInt
 
 type sink struct {
 	f    func(id uint64, b block) // id is that of the first entry
 	done chan struct{}            // closed when the sink has seen the last event, or will see no more
-	next uint64                   // the id of the first event that it has not taken; guarded by the log's lock, as is err
+	next uint64 // the id of the first event that the sink has not taken; guarded by the log's lock, as is err
 	err  error                    // why it was disabled
 }
 
@@ -297,7 +298,7 @@ func (l *eventLog) retract() uint64 {
 	return l.last
 }
 
-// release lets go of the nested runs in blocks that every observer has left.
+// release drops the references to nested runs in blocks that every observer has left.
 func (l *eventLog) release() {
 	if l.observers == 0 {
 		return
@@ -308,7 +309,7 @@ func (l *eventLog) release() {
 			seen = min(seen, k.next-1)
 		}
 	}
-	for l.released = max(l.released, l.base); l.released+blockSize < seen; { // the last block that it has taken from it may still read
+	for l.released = max(l.released, l.base); l.released+blockSize < seen; { // a sink may still read the last block that it has taken from
 		rests := l.blocks[(l.released-l.base)/blockSize].rests
 		for i := range rests {
 			rests[i].run = nil
@@ -317,7 +318,7 @@ func (l *eventLog) release() {
 	}
 }
 
-// trim lets go of blocks that no reader may have and every sink has taken.
+// trim drops the blocks that readers may no longer have and that every sink has taken.
 func (l *eventLog) trim() {
 	l.release()
 	keep := l.first()
@@ -349,15 +350,15 @@ func (l *eventLog) lastID() uint64 {
 	return l.last
 }
 
-// close ends the log of a run that is left without an end of its own.
+// close ends the log of a run that the host has left, which has no end event.
 func (l *eventLog) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.unlock()
 }
 
-// readFrom returns events from id next on; or a channel that is closed when there are any; or what is missing; or nothing,
-// if there will be no more.
+// readFrom returns events from id next on; or a channel that is closed when there are any; or the gap before the next ones;
+// or nothing, if there will be no more.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -411,7 +412,7 @@ func (l *eventLog) feed(k *sink) {
 
 func (l *eventLog) feedAll(k *sink) {
 	for {
-		next := k.next // which nobody else writes
+		next := k.next // only this goroutine writes it
 		batch, more := l.take(k)
 		switch {
 		case more != nil:
@@ -434,7 +435,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 		select {
 		case <-k.done:
 		case <-timer.C:
-			timer.Reset(0) // the grace is one for all
+			timer.Reset(0) // all sinks share the grace
 			select {
 			case <-k.done:
 				continue
@@ -449,7 +450,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 
 var errStuckSink = fmt.Errorf("event sink: still busy with an event after the run's end and its grace")
 
-// problems returns what went wrong with the sinks.
+// problems returns the errors of the sinks.
 func (l *eventLog) problems() (errs []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
