@@ -255,7 +255,7 @@ func (c *compiler) shield() {
 type shielding struct {
 	p          *Plan
 	boundaries []Ref
-	found map[[2]Ref]bool // the results of searches, by pair
+	found      map[[2]Ref]bool // the results of searches, by pair
 	visited    []Ref           // by Ref: the last node for which a search has visited it, plus one
 }
 

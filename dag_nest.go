@@ -25,7 +25,7 @@ func (n *Node) ownStep() bool {
 // nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
 type nesting struct {
 	within []*Graph              // being compiled: each is a sub-graph of the one before
-	plans map[nestedKey]*Plan // nil for a graph that does not compile; its problems have been reported
+	plans  map[nestedKey]*Plan   // nil for a graph that does not compile; its problems have been reported
 	forces map[forceKey][]*force // all distinct ones so far
 	seen   []compiledGraph
 }

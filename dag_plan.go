@@ -33,7 +33,7 @@ type Plan struct {
 	at         []Ref   // the inverse of pos
 	words      []uint64
 	routers    []*router      // see facts.router
-	filters []causeSet // the causes that filtered catch edges let through; the first set is all causes
+	filters    []causeSet     // the causes that filtered catch edges let through; the first set is all causes
 	data       []*inputs      // by Ref: nil for a node without parameters
 	inputs     []Input        // Graph.Inputs
 	inputIndex map[string]int // by name
@@ -44,7 +44,7 @@ type Plan struct {
 	early      bool  // some node has an early rule
 	end        Ref   // the end node, or noRef
 	stepless   []Ref
-	sideSteps int64 // edges visited to find the side edges: a measure of the cost, for tests
+	sideSteps  int64            // edges visited to find the side edges: a measure of the cost, for tests
 	losers     bool             // some node has CancelLosers
 	groups     []group          // the declared groups, then one for each key
 	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
@@ -57,22 +57,22 @@ type Plan struct {
 	prunes   *prunes  // nil if there are no triggers
 	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
 	warnings []error
-	whole *Plan // the plan that this one was pruned from; nil if it was not
-	force *force // the settings that a graph inherits that a node expands into
+	whole    *Plan  // the plan that this one was pruned from; nil if it was not
+	force    *force // the settings that a graph inherits that a node expands into
 
 	composite bool          // some node is a composite
 	slashed   bool          // some id has a slash
-	subs map[Ref]*Plan // the compiled Sub of each composite
-	items map[Ref]*Plan // the plan, of one node, that a map performs for each item
+	subs      map[Ref]*Plan // the compiled Sub of each composite
+	items     map[Ref]*Plan // the plan, of one node, that a map performs for each item
 	loops     map[Ref]func(View) (bool, error)
-	itemOf string // in a plan of the items of a map: the id of the map; the index ids is then empty
-	body *Plan // in a plan of items: the plan of the map's Sub, if it has one
-	keys []string // in a plan of items: by Ref, the results of Map.Key; nil without one
+	itemOf    string          // in a plan of the items of a map: the id of the map; the index ids is then empty
+	body      *Plan           // in a plan of items: the plan of the map's Sub, if it has one
+	keys      []string        // in a plan of items: by Ref, the results of Map.Key; nil without one
 	estimates []time.Duration // in a plan of items: by Ref, the results of Map.Estimate; nil without one
 	lacks     []string        // groups that a graph around this one has to declare
 
 	// The plan of a run in test mode, see testMode, has these.
-	tested *Plan // the plan of which this one is a copy
+	tested  *Plan     // the plan of which this one is a copy
 	doubles []*double // by Ref
 
 	*planHash
@@ -82,7 +82,7 @@ type Plan struct {
 // planHash is shared by a plan and its copies.
 type planHash struct {
 	hashed  atomic.Pointer[hashes] // nil until they are made
-	hashing atomic.Int32 // the number of goroutines that compute them
+	hashing atomic.Int32           // the number of goroutines that compute them
 }
 
 const noRef Ref = -1
@@ -117,12 +117,12 @@ const (
 	factOwn       // it has a Do, a Test or inputs to judge: an attempt is more than a call of the host's step function
 	factPlain     // a value that its step returns is its output, and the engine need not check anything else
 	factHandled   // some direct dependent exists to handle its failure
-	factGate // a signal from outside completes it
+	factGate      // a signal from outside completes it
 	factAdmit     // its inputs are judged when it has its slot, before it starts
 	factJudge     // its output is judged
 	factComposite // performed by the engine, as nested runs
 	factMocked    // performed by its mock: see Test
-	factOnce // its mock is called once: there is no retry
+	factOnce      // its mock is called once: there is no retry
 	factBranch    // some of its in-edges are side edges, or count only if none of its routers was asked
 	factForks     // when it completes, not all of its out-edges are satisfied, or some are counted elsewhere than in the word
 )

@@ -52,10 +52,10 @@ type branching struct {
 	stem    []Ref  // by Ref: the lowest node known to which the same exits lead; a cheap approximation
 	classes []branchClass
 	marks   []branchMarks // by Ref
-	queue ordset.Set // the nodes that the sweep has not visited yet, the highest Ref first
+	queue   ordset.Set    // the nodes that the sweep has not visited yet, the highest Ref first
 	pending int           // how many of them may lead to a plain edge
-	swept []Ref // the nodes that it has visited, in falling order
-	leads []uint64 // by exit of the node being visited: the classes to whose routers the exit leads
+	swept   []Ref         // the nodes that it has visited, in falling order
+	leads   []uint64      // by exit of the node being visited: the classes to whose routers the exit leads
 	firsts  map[exitOf][]Ref
 	steps   int64 // edges visited
 }

@@ -260,7 +260,7 @@ type RunError struct {
 	Cause  CauseKind // why the whole run was stopped; CauseNone if it was not
 	// Request identifies who asked for the run to stop, and why: see Result.StopRequest.
 	Request Request
-	Errs []error // *NodeError of each origin in declaration order, then the cause that stopped the run
+	Errs    []error // *NodeError of each origin in declaration order, then the cause that stopped the run
 }
 
 // Error names the status and the first errors, one a line, each shortened to about a kilobyte.
@@ -387,7 +387,7 @@ type errorFacts struct {
 	abortRun  bool
 	external  bool
 	deadline  bool
-	unsafe bool // it must be bounded before it is passed on
+	unsafe    bool // it must be bounded before it is passed on
 }
 
 func inspectError(err error) (f errorFacts) {

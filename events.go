@@ -144,7 +144,7 @@ type RunEnded struct {
 	Failed      []string // their ids, in the order of declaration
 	Duration    time.Duration
 	Timeout     time.Duration // the run's timeout, for run.timed_out
-	Request Request // who first asked for the run to stop, and why, see Result.StopRequest
+	Request     Request       // who first asked for the run to stop, and why, see Result.StopRequest
 }
 
 // Heartbeat is the payload of heartbeat, which tells a reader that the run is alive.
@@ -211,8 +211,8 @@ type NodePaused struct {
 
 // NodeSuspended is the payload of node.suspended: the node waits for a signal from outside.
 type NodeSuspended struct {
-	Token string // the token that the signal must name
-	Info any // the info that the step passed to Suspend
+	Token    string    // the token that the signal must name
+	Info     any       // the info that the step passed to Suspend
 	Deadline time.Time // zero if there is none
 }
 
@@ -235,8 +235,8 @@ type NodeCompleted struct {
 	Labels       []string // the branches that a condition took
 	Memoized     bool     // the output is that of an earlier run
 	Fallback     bool     // the fallback produced the output
-	Err error // the error that the fallback replaced
-	InputTokens int // as the step reported with Step.Tokens
+	Err          error    // the error that the fallback replaced
+	InputTokens  int      // as the step reported with Step.Tokens
 	OutputTokens int
 }
 
@@ -249,7 +249,7 @@ type NodeEnded struct {
 	Duration  time.Duration
 	Abandoned bool    // the step ignored the end of its context and was left behind
 	NoRetry   NoRetry // of node.failed: why there is no other attempt
-	Request Request // of node.aborted and node.cancelled: who asked for the stop that ended the node, and why
+	Request   Request // of node.aborted and node.cancelled: who asked for the stop that ended the node, and why
 }
 
 // NodeSkipped is the payload of node.skipped.

@@ -91,10 +91,10 @@ type entry struct {
 	kind    eventKind
 	attempt int32
 	ref     Ref    // of a node, or the tier of a wave
-	back uint32 // the id of this event minus that of the event that led to it; 0 if there is none
+	back    uint32 // the id of this event minus that of the event that led to it; 0 if there is none
 	at      int64  // ns since the run's start
 	arg     any
-	run *Run // the run of the node: that of the log, or one nested in it
+	run     *Run // the run of the node: that of the log, or one nested in it
 }
 
 // logLine is an entry as it is kept: without pointers, so that the garbage collector passes over most of the log.
@@ -104,7 +104,7 @@ type logLine struct {
 	back    uint32
 	attempt int32
 	kind    eventKind
-	rest uint8 // the place of the entry's rest, from 1 on; 0 for an entry of the log's run without arg
+	rest    uint8 // the place of the entry's rest, from 1 on; 0 for an entry of the log's run without arg
 }
 
 // logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory: there may be
@@ -112,7 +112,7 @@ type logLine struct {
 type logRest struct {
 	arg   any
 	scope *eventScope // of a nested run; nil for the log's own
-	run *Run // of the scope, for the observers alone: nil if there are none, or once all have seen the entry
+	run   *Run        // of the scope, for the observers alone: nil if there are none, or once all have seen the entry
 }
 
 // eventScope holds the fields of events that depend on the run that their nodes belong to. It is immutable.
@@ -191,7 +191,7 @@ type eventLog struct {
 	last   uint64        // the id of the last entry
 	retain uint64        // how many events are kept for readers
 	now    int64         // the time of the last entry
-	hidden uint64 // how many of the last entries are not visible yet: the store has not confirmed their changes
+	hidden uint64        // how many of the last entries are not visible yet: the store has not confirmed their changes
 	hides  bool          // new entries are hidden
 	closed bool          // there will be no more
 	more   chan struct{} // closed when there is more; nil if nobody waits for that
@@ -211,7 +211,7 @@ const keepAll = math.MaxInt
 type sink struct {
 	f    func(id uint64, b block) // id is that of the first entry
 	done chan struct{}            // closed when the sink has seen the last event, or will see no more
-	next uint64 // the id of the first event that the sink has not taken; guarded by the log's lock, as is err
+	next uint64                   // the id of the first event that the sink has not taken; guarded by the log's lock, as is err
 	err  error                    // why it was disabled
 }
 
