@@ -60,7 +60,7 @@ func (k eventKind) ofNode() bool   { return k >= evNodeQueued }
 func (k eventKind) endsNode() bool { return k >= evNodeCompleted }
 func (k eventKind) endsRun() bool  { return k >= evRunCompleted && k <= evRunTimedOut }
 
-// passing reports whether the kind leaves no trace in the life of its node: it leads to nothing.
+// passing reports whether later events never name an event of this kind as their Parent.
 func (k eventKind) passing() bool { return k == evNodeDelta || k == evNodeLog }
 
 // terminalEvents are the events of terminal statuses.
@@ -80,7 +80,7 @@ func (v *verdict) event() eventKind {
 	return evRunFailed
 }
 
-// recorder turns what happens in a run into entries of its log, and knows of each which earlier one led to it. It is
+// recorder turns the changes of a run into entries of its log, and finds for each the earlier event that led to it. It is
 // guarded by the run's lock.
 type recorder struct {
 	first  uint64   // the id of the run's first event
@@ -88,7 +88,7 @@ type recorder struct {
 	ended  uint64   // the id of the last event that ended a node, or first
 	latest []latest // by Ref
 
-	restored bool // the run goes on from a snapshot, and what follows from that has not been recorded
+	restored bool // the run goes on from a snapshot, and the consequences of that have not been recorded
 }
 
 // latest is a node's last event that was not passing.
@@ -101,7 +101,7 @@ type latest struct {
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		rec.latest[e.ref] = latest{} // it begins anew
+		rec.latest[e.ref] = latest{} // the node begins anew
 	case e.kind.ofNode():
 		if !e.kind.passing() {
 			rec.latest[e.ref] = latest{id, e.kind.endsNode()}
@@ -114,7 +114,7 @@ func (rec *recorder) note(id uint64, e *entry) {
 	}
 }
 
-// retract forgets the events that the log hides, and remembers those that it is left with, for the given runs.
+// retract forgets the hidden events of the log, and sets the latest events of the given runs to those that remain.
 func (r *Run) retract(runs []*Run) {
 	left := r.log.retract()
 	of := make(map[*eventScope]*Run, len(runs))
@@ -141,7 +141,8 @@ func (r *Run) retract(runs []*Run) {
 	}
 }
 
-// event logs what is no transition of the State, after those that came before it. It is called with the run's lock held.
+// event logs an event that is no transition of the State, after the transitions before it. It is called with the run's lock
+// held.
 func (r *Run) event(e entry) {
 	if r.log == nil {
 		return
@@ -151,7 +152,7 @@ func (r *Run) event(e entry) {
 	r.log.mu.Lock()
 	r.append(&e, 0)
 	r.log.unlock()
-	if d := r.durable; d != nil && e.kind != evNodeSignalled { // which is written with what follows from it
+	if d := r.durable; d != nil && e.kind != evNodeSignalled { // that is written with its consequences
 		if e.kind.ofNode() && !e.kind.passing() {
 			d.told(r, e.ref)
 		}
@@ -168,7 +169,7 @@ func (r *Run) flush(now int64) {
 	r.log.mu.Lock()
 	ends := 0 // nodes that were ended by the changes so far
 	if r.recorder.restored {
-		ends, r.recorder.restored = 2, false // all that the snapshot has, at once
+		ends, r.recorder.restored = 2, false // the snapshot brings all its ends at once
 	}
 	for _, c := range s.changes {
 		e := entry{ref: c.ref, at: now, run: r}
@@ -176,7 +177,7 @@ func (r *Run) flush(now int64) {
 		case c.quiet:
 			continue
 		case c.wave != 0 && r.outer != nil:
-			continue // the tiers of a nested run are its own affair
+			continue // the log has no wave events of nested runs
 		case c.wave > 0:
 			e.kind = evWaveStarted
 		case c.wave < 0:
@@ -200,8 +201,8 @@ func (r *Run) flush(now int64) {
 	s.changes = s.changes[:0]
 }
 
-// append completes an entry of the run by what led to it and adds it to the log, both locks held. ends counts the nodes that ended
-// earlier in the same critical section.
+// append completes an entry of the run by the event that led to it and adds it to the log, both locks held. ends counts the
+// nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := &r.recorder
 	id := r.log.last + 1
@@ -235,7 +236,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			if origin != noRef && origin != e.ref && rec.latest[origin].id != 0 {
 				return rec.latest[origin].id
 			}
-			return own // if it has none: somebody asked, or time was up
+			return own // without an origin: a request or a timeout stopped the node
 		}
 	case evNodeSkipped:
 		switch SkipKind(kindOf(w)) {
@@ -245,7 +246,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			if id := rec.latest[origin].id; id != 0 {
 				return id
 			}
-			return rec.ended // the end that decided the successor, of which nothing is to be said before its check
+			return rec.ended // the end that decided the successor, which has no event before its check
 		}
 	}
 	sources := r.plan.in.row(e.ref)
@@ -257,7 +258,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case len(sources) == 0:
 		return rec.first
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
-		return rec.ended // in a critical section such things follow from the one node that it settles
+		return rec.ended // a critical section settles one node, and its other changes follow from that
 	}
 	var latest, failure uint64
 	for _, i := range sources {
@@ -274,8 +275,8 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	return cmp.Or(failure, latest, rec.first)
 }
 
-// followsFailure reports whether an event of a node with the given word is there because predecessors have failed. Others may
-// have ended in the same critical section: they are bystanders.
+// followsFailure reports whether failed predecessors have caused an event of a node with the given word, rather than other
+// nodes that ended in the same critical section.
 func (k eventKind) followsFailure(w uint64) bool {
 	switch k {
 	case evNodeBlocked:
@@ -288,10 +289,10 @@ func (k eventKind) followsFailure(w uint64) bool {
 	return false
 }
 
-// transition completes the entry of a transition, or says that there is none to be logged. What it tells of other nodes is
-// what is known now.
+// transition completes the entry of a transition, or reports that the transition is not logged. The origins in it are those
+// known now.
 func (r *Run) transition(e *entry, c change) bool {
-	if c.status == Ready { // its record may never have been looked at: it stays cold
+	if c.status == Ready { // do not read its record, which may not be in the cache yet
 		if f := &r.plan.facts[c.ref]; f.is(factInline) && !f.is(factComposite) {
 			return false
 		}
@@ -310,7 +311,7 @@ func (r *Run) transition(e *entry, c change) bool {
 	case Suspended:
 		e.kind = evNodeSuspended
 		var wait NodeSuspended
-		if x := r.extras[c.ref]; x.wait != nil { // else it was answered in the same breath
+		if x := r.extras[c.ref]; x.wait != nil { // else it was answered in the same critical section
 			wait = NodeSuspended{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
 		}
 		e.arg = wait
@@ -365,11 +366,11 @@ func (r *Run) emit(s *Step, chunk any) {
 	r.stepEvent(s, evNodeDelta, func(x *extra) any { return Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
 }
 
-// countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so it is
-// the tree that counts for the nodes in them, by their paths.
+// countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so the tree
+// counts for the nodes in them, by their paths.
 func (r *Run) countDelta(ref Ref, x *extra) int {
 	if d := r.durable; d != nil {
-		d.stale = true // the run's record holds the counts that no record of a node does
+		d.stale = true // the run's record holds these counts, not the records of nodes
 	}
 	if r.outer == nil {
 		x.deltas++
@@ -399,7 +400,7 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 	r.stepEvent(s, evNodeLog, func(*extra) any { return LogRecord{Level: level, Message: message} })
 }
 
-// stepEvent logs what a running attempt says, unless it was abandoned. Nothing is logged if arg returns nil.
+// stepEvent logs an event of a running attempt, unless it was abandoned. Nothing is logged if arg returns nil.
 func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.log == nil {
 		return
@@ -408,14 +409,14 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
 	if r.current(s.ref) != s || kind == evNodeDelta && (r.st.words[s.ref]&wordAdmitting != 0 || s.flags&stepAgain != 0) {
-		return // abandoned, or not started, or what it says was said in an earlier life
+		return // abandoned, or not started, or an earlier life has logged it
 	}
 	if payload := arg(r.extra(s.ref)); payload != nil {
 		r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: payload})
 	}
 }
 
-// countTokens adds to what node.completed will tell.
+// countTokens adds to the token counts of node.completed.
 func (r *Run) countTokens(s *Step, input, output int) {
 	if r.log == nil {
 		return
@@ -431,9 +432,9 @@ func (r *Run) countTokens(s *Step, input, output int) {
 
 // eventMaker turns entries of a run, and of those nested in it, into the events that one reader sees.
 type eventMaker struct {
-	head  Event // what all events have in common, and the time of the last one
+	head  Event // the fields that all events share, and the time of the last one
 	start time.Time
-	at    int64 // the last one's, since the start
+	at    int64 // the time of the last event, since the start
 }
 
 func (r *Run) eventMaker() *eventMaker {
@@ -533,7 +534,7 @@ func (r *Run) endedPayload() RunEnded {
 	return p
 }
 
-// traceID is what the option TraceID gave, or the run's id in the form of a W3C trace id: that of a UUID is its digits.
+// traceID is the option TraceID, or else the run's id in the form of a W3C trace id: the digits of a UUID.
 func (r *Run) traceID() string {
 	r = r.outermost()
 	r.traceOnce.Do(func() {
@@ -549,7 +550,7 @@ func (r *Run) traceID() string {
 }
 
 // Heartbeat returns an event that tells that the run is alive. It has no id, is not kept, and Events does not yield it: it
-// is for those who hand events on over a connection and must not be silent for long.
+// is for hosts that send events over a connection which must not be silent for long.
 func (r *Run) Heartbeat() Event {
 	_, last := r.EventRange()
 	return Event{

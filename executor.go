@@ -16,8 +16,9 @@ import (
 //
 // The error is nil for a run that completed, and for one that is suspended, see [Gate]. A run that failed or was cancelled
 // returns its Result and a [*RunError]. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
-// option return a nil Result and an error that matches what [Graph.Compile] says, [ErrNoContext], [ErrNoGraph], [ErrNoStep],
-// [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or [ErrBadOption]; nothing was run then.
+// option return a nil Result and an error that matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph],
+// [ErrNoStep], [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or
+// [ErrBadOption]; nothing was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -71,8 +72,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 	return r.Wait()
 }
 
-// run begins a run, or finds the one of its key, see Idempotent. readable says that the caller hands the Run out, so that its events
-// may be read.
+// run begins a run, or finds the one of its key, see Idempotent. readable says that the caller returns the Run to the host,
+// which may read its events.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
@@ -96,7 +97,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the store may know what it was fired with
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the store may know the trigger
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}
@@ -107,7 +108,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
-	if _, _, err := askCaller(ctx); err != nil { // before the store is given a context that cannot tell
+	if _, _, err := askCaller(ctx); err != nil { // before the store gets a context whose methods fail
 		return nil, false, err
 	}
 	from, err := r.origin()
@@ -148,8 +149,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	return r, false, nil
 }
 
-// checkPerformers reports what the nodes of a plan, that of the run or of a graph that a node is expanded into, lack in order to be
-// performed. within is, in test mode, the double of that node.
+// checkPerformers reports the nodes of a plan that lack something in order to be performed, such as a step function. The
+// plan is that of the run, or of a graph that a node is expanded into; within is, in test mode, the double of that node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	stepless, moderated := p.stepless, p.moderated
 	if t := r.cfg.test; t != nil && p.tested == nil {
@@ -171,7 +172,8 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some names the first of several nodes, or, if deep, of those inside of it that lack the same. In test mode these may be mocked.
+// some names the first of several nodes, or, if deep, the first node inside of it that lacks the same. In test mode these
+// may be mocked.
 func (p *Plan) some(nodes []Ref, of func(*Plan) []Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -189,7 +191,7 @@ func (p *Plan) some(nodes []Ref, of func(*Plan) []Ref, deep bool) string {
 	return text
 }
 
-// choosePlan replaces the plan by that of what a trigger leads to, and in test mode by one with mocks.
+// choosePlan replaces the plan by the part that a trigger leads to, and in test mode by one with mocks.
 func (r *Run) choosePlan() error {
 	if err := r.fire(); err != nil {
 		return err
@@ -213,8 +215,8 @@ func (r *Run) discard() {
 	}
 }
 
-// origin is where the run goes on from, or nil if it starts anew. Everything else that may keep it from running was looked
-// at before: this takes the lease of a run that has a store.
+// origin returns the state that the run goes on from, or nil if it starts anew. All other checks come before it, since it
+// takes the lease of a run that has a store.
 func (r *Run) origin() (from *restoration, err error) {
 	given := r.cfg.inputs
 	switch {

@@ -11,28 +11,29 @@ import (
 const maxExpansions = 32
 
 // Expand, returned by a step, makes its node a sub-graph: the graph is performed by a nested run, whose result is that of
-// the node, as with Node.Sub. Events, paths, limits, signals and stops are those of a sub-graph, too. The node's OutputSchema,
-// moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout span the step and the
-// run. What the step held, its slots of the run, of groups and of keys, is free before the nested run begins, but for the item of a
-// map, which counts against Map.Limit until it has ended.
+// the node, as with Node.Sub. Events, paths, limits, signals and stops are those of a sub-graph, too. The node's
+// OutputSchema, moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout
+// span the step and the run. The step releases its slots of the run, of groups and of keys before the nested run begins,
+// except that an item of a map counts against Map.Limit until it has ended.
 //
-// inputs are the root inputs of the graph; the node's own parameters are not. The graph is compiled when the step has returned: what
-// happens to it afterwards does not matter. It has the Defaults, the Evaluator and the Schemas of the graph around it where it says
-// nothing itself, and may name its groups.
+// inputs are the root inputs of the graph; the node's own parameters are not. The graph is compiled when the step has
+// returned: later changes have no effect. Where its Defaults, Evaluator and Schemas are unset, those of the graph around it
+// apply, and it may name the groups of that graph.
 //
-// A graph is not a part of a [Snapshot], nor of what a store holds: state is, as with [Suspend]. When the run goes on in another life
-// while the nested run has not ended, the step is called again, in the same attempt and without another event, finds the state with
-// [Step.SavedState], and has to return a graph of the same [Plan.Hash]; what is inside goes on from where it was then. A step that asks a
-// model for a plan puts the plan into the state. A new attempt begins without a state, and may return another graph.
+// Snapshots and stores do not hold the graph; they hold state, as with [Suspend]. When the run goes on in another life while
+// the nested run has not ended, the step is called again, in the same attempt and without another event, finds the state
+// with [Step.SavedState], and has to return a graph of the same [Plan.Hash]; the nested run then goes on from where it was.
+// A step that asks a model for a plan puts the plan into the state. A new attempt begins without a state, and may return
+// another graph.
 //
 // The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), names a group that no graph
 // around it declares, lacks a root input ([ErrMissingInput]), a step function, a moderator or a kind ([ErrNoStep],
 // [ErrNoModerator], [ErrUnknownKind]), or has nodes whose paths are ids of nodes around it. It fails with [CauseSubrun] if it is inside of 32 nodes that were
 // expanded already, and if the step is called again and returns something else: an error that matches [ErrGraphChanged].
 //
-// Only steps can be expanded, each item of a map of steps for itself: from a Test, a Fallback and the end node this is an error like
-// any other. A node that is asked to stop stops, instead of being expanded; one that is stopped before its step has returned the graph
-// again ends without what is inside.
+// Only steps can be expanded, each item of a map of steps for itself: from a Test, a Fallback and the end node this is an
+// error like any other. A node that is asked to stop is not expanded but stops; one that is stopped before its step has
+// returned the graph again ends without its nested run.
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }
@@ -45,7 +46,7 @@ type expandError struct {
 
 func (e *expandError) Error() string { return "expanded into a graph" }
 
-// expansion is what a node is to be expanded into.
+// expansion is the graph that a node is to be expanded into, compiled, and its inputs.
 type expansion struct {
 	plan   *Plan
 	inputs map[string]any // not nil
@@ -53,18 +54,19 @@ type expansion struct {
 
 	warnings []error // of the plan, each with the nodes that it is inside of
 
-	// Of a node that goes on being expanded: what a snapshot has of the inside, the nested runs made, and how many signals it has
-	// answered.
+	// For a node that was expanded in an earlier life: the inside as the snapshot has it, the nested runs made from that,
+	// and the number of signals it has answered.
 	held    *held
 	answers int
 }
 
-// outdated reports whether a signal has come for what is inside since the expansion was worked out.
+// outdated reports whether a signal for a node inside has come since the expansion was computed.
 func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// expansion works out what it means that a step has returned a graph, which takes user code. failed is what it is otherwise.
+// expansion concludes an attempt whose step has returned a graph; it calls user code. failed is the conclusion if the graph
+// is refused.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
 	switch {
@@ -121,7 +123,7 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	}
 	p := x.plan
 	x.warnings = r.warningsInside(ref, p)
-	p.Hash() // user code has a part in it: not under the lock, later
+	p.Hash() // calls user code (MarshalJSON), so not later, under the lock
 	for _, name := range p.lacks {
 		if r.declaring(name) == nil {
 			return fmt.Errorf("%w: group %s, which it names, is not declared", ErrBadValue, quoteID(name))
@@ -143,8 +145,8 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	return r.checkPerformers(p, within)
 }
 
-// warningsInside returns the warnings of the plan that a node expands into as a graph that contained it would have them: items and
-// iterations share those of their node.
+// warningsInside returns the warnings of the plan that a node expands into, in the form that a graph containing it would
+// report: items and iterations share those of their node.
 func (r *Run) warningsInside(ref Ref, p *Plan) []error {
 	warnings := slices.Clone(p.warnings)
 	for i := range warnings {
@@ -175,7 +177,7 @@ func (r *Run) warnOfExpansion(warnings []error) {
 	}
 }
 
-// within returns a node whose id could be taken for the path of one inside of the node with the given id.
+// within returns a node whose id looks like the path of a node inside of the node with the given id.
 func (p *Plan) within(id string) (other string, ok bool) {
 	if !p.slashed {
 		return "", false
@@ -198,7 +200,7 @@ func (r *Run) declaring(group string) *Run {
 	return nil
 }
 
-// holdExpansion holds what a snapshot has of the inside of the node against the graph that its step has returned again.
+// holdExpansion compares the inside of the node, as a snapshot has it, with the graph that the step has returned again.
 func (w *worker) holdExpansion(x *expansion) error {
 	r, ref := w.run, w.task.Ref
 	r.lock()
@@ -220,8 +222,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// again is the result of an attempt whose step was called for the graph that it had returned in an earlier life: anything else is a
-// failure.
+// again is the result of an attempt whose step was called to return the graph of an earlier life once more: any other result
+// is a failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -281,7 +283,7 @@ func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
 	}
 	r.timers++ // until the child's goroutines have returned
 	h.resume(h.within.Inside.Stop, true)
-	if told { // an event has told of what waits
+	if told { // an event has named the waiting nodes
 		waits.began = waits.began[:min(began, len(waits.began))]
 		for i := keeping; i < len(waits.kept); i++ {
 			waits.kept[i].told = true
@@ -299,24 +301,24 @@ func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// isExpansion reports whether a graph is performed that a step has returned.
+// isExpansion reports whether the run performs a graph that a step has returned.
 func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
 
-// forgetExpansion lets go of what an attempt before this one was expanded into.
+// forgetExpansion drops the expansion of an earlier attempt.
 func (r *Run) forgetExpansion(ref Ref) {
 	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.isExpansion() {
 		x.comp = nil
 	}
 }
 
-// contract takes note that an attempt is over, and another one granted: what it was expanded into is not the next one's.
+// contract ends the expansion of an attempt that is over and to be repeated: the next attempt begins without it.
 func (r *Run) contract(x *extra) {
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
 		x.kept, x.saved = nil, nil
 	}
 }
 
-// keepExpanded gives the output of an expanded node to the memo, which has seen nothing but the step.
+// keepExpanded gives the output of an expanded node to the memo, since the attempt of its step had no output to keep.
 func (w *worker) keepExpanded(value any) {
 	r := w.run
 	if m := r.cfg.memo; m != nil && r.plan.node(w.task.Ref).Memo != "" && r.cfg.test == nil {
@@ -330,8 +332,9 @@ func (r *Run) keeps(ref Ref) bool {
 	return x != nil && x.kept != nil
 }
 
-// answerKept leaves a signal with what waits inside of a node whose graph is not known yet. unknown is the error if nothing does; it
-// is errNotKept if there are fewer such nodes by now than were seen: one of them may have been what the signal is for.
+// answerKept stores a signal for a node that waits inside of a node whose graph is not known yet. The error is unknown if no
+// such node waits, or errNotKept if there are fewer nodes with unknown graphs than before: one of them may contain the node
+// that the signal is for.
 func (r *Run) answerKept(gate string, d Decision, seen int, unknown error) error {
 	if r.cfg.checkValues {
 		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
@@ -348,7 +351,7 @@ func (r *Run) answerKept(gate string, d Decision, seen int, unknown error) error
 			if len(k.paths()) == 0 {
 				continue
 			}
-			kept := cloneNodes([]nodeState{*x.kept}) // a snapshot may have the other
+			kept := cloneNodes([]nodeState{*x.kept}) // a snapshot may share the original
 			if e := kept[0].answer(gate, kept[0].prefixInside(k.run.prefix), d); e != errNotKept {
 				if err = e; e == nil {
 					x.kept, x.answers = &kept[0], x.answers+1

@@ -4,14 +4,14 @@ import (
 	"time"
 )
 
-// Gate bounds the wait of a gate: a node of [KindGate] without a Do, which is performed by nobody but completed by a signal
-// from outside. What the signal brings is the gate's output, and routes like that of a condition; beside the spellings of
-// true and false, approve, approved, reject and rejected match each other.
+// Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the
+// signal is the gate's output, and routes like that of a condition; in addition to the spellings of true and false, approve
+// and approved mean true, and reject and rejected mean false.
 //
-// A gate takes its choices only: Choices if it declares some, else the labels of its out-edges; and where one of these is
-// approved, approve, true, yes, rejected, reject, false or no, in any case, all of these words. Any other answer is refused with
-// a [*ChoiceError], and the gate waits on. A choice without an edge takes no branch. A gate with an edge labelled "default", and
-// one with neither Choices nor labelled edges, takes anything.
+// A gate accepts its choices only: Choices if it declares some, else the labels of its out-edges; and where one of these is
+// approved, approve, true, yes, rejected, reject, false or no, in any case, all of these words. Any other answer is refused
+// with a [*ChoiceError], and the gate waits on. A choice without an edge takes no branch. A gate with an edge labelled
+// "default", and one with neither Choices nor labelled edges, accepts anything.
 //
 // While a node waits it holds neither a slot nor a goroutine. [Execute] goes on with everything that does not depend on it
 // and returns, when nothing else is left to do, a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run]
@@ -22,14 +22,14 @@ type Gate struct {
 	Timeout time.Duration
 	// OnTimeout tells what happens then. Default: [GateFail].
 	OnTimeout GateTimeout
-	// Choices declares the answers that the gate takes. Default: the labels of its out-edges.
+	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
 }
 
-// GateTimeout tells what happens to a gate whose time is up.
+// GateTimeout tells what happens to a gate whose Timeout has passed.
 type GateTimeout uint8
 
-// What happens to a gate whose time is up.
+// The choices.
 const (
 	GateFail  GateTimeout = iota // it fails, with the cause gate_timeout
 	GateLabel                    // it completes with the output "timeout", which is also its label: if it has labelled edges, one is "timeout" or "default"
@@ -55,13 +55,14 @@ func (t *GateTimeout) UnmarshalText(text []byte) error {
 	return enumParse(t, gateTimeoutNames[:], text, "gate timeout")
 }
 
-// Decision is a signal that tells who has decided, and why. The Value is what any other signal brings: it routes, and it is what the
-// gate's dependents, or the step that goes on, receive. All of it is kept in [NodeResult] and told by the event node.signalled.
+// Decision is a signal that tells who has decided, and why. Its Value plays the part of any other signal's value: it routes,
+// and the gate's dependents, or the step that goes on, receive it. [NodeResult] and the event node.signalled hold the whole
+// Decision.
 type Decision struct {
 	Value any
 	// Actor names who has decided.
 	Actor string
-	// Comment is what they had to say.
+	// Comment is the actor's comment.
 	Comment string
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrChoice answers a signal for a gate that does not offer the answer as a choice. The error is a [*ChoiceError].
+// ErrChoice rejects a signal whose answer is not one of the gate's choices. The error is a [*ChoiceError].
 var ErrChoice = errors.New("no such choice")
 
 // ChoiceError says that an answer is none of the choices of a gate. It matches [ErrChoice].
@@ -16,14 +16,14 @@ type ChoiceError struct {
 	Node string
 	// Answer is the label of the answer, or, if it has none, the answer as text, shortened to about a kilobyte.
 	Answer string
-	// Choices are the choices of the gate: as declared, or the labels of its edges in the order of declaration, then the words
-	// that mean the same as one of them or the opposite. See [Gate].
+	// Choices are the choices of the gate: as declared, or the labels of its edges in the order of declaration, then the
+	// words that are equivalent to one of them or to its opposite. See [Gate].
 	Choices []string
 
 	null bool // the answer was null, and not the text
 }
 
-// Error names the gate and the answer, lists the choices, and suggests one if the answer looks like a slip.
+// Error names the gate and the answer, lists the choices, and suggests one if the answer looks like a typing error.
 func (e *ChoiceError) Error() string {
 	answer := quoteID(e.Answer)
 	if e.null {
@@ -36,11 +36,11 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// choices are the answers that are expected of a gate or a condition: the declared ones, else the labels of its out-edges, and
-// where one of these is in an alias class all words of both classes. Nil: any. A choice need not have an edge: it takes no
-// branch then.
+// choices are the answers that a gate accepts or a condition is expected to give: the declared ones, else the labels of its
+// out-edges, and where one of these is in an alias class all words of both classes. Nil: any. A choice without an edge takes
+// no branch.
 func (p *Plan) choices(ref Ref) []string {
-	if p.whole != nil { // a trigger may have left edges out whose labels are choices all the same
+	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
 		p, ref = p.whole, p.whole.ids[p.names[ref]]
 	}
 	n, list := p.node(ref), []string(nil)
@@ -105,8 +105,8 @@ func isChoice(labels, choices []string, gate bool) bool {
 	return len(labels) > 0
 }
 
-// refuse returns a [*ChoiceError] if the answer is no choice of the gate, which the error names by path. A Labeler is user code;
-// if it panics nothing is said here: that fails the gate.
+// refuse returns a [*ChoiceError] if the answer is no choice of the gate, which the error names by path. A Labeler is user
+// code; if it panics, refuse returns nil, and the panic fails the gate later.
 func (p *Plan) refuse(ref Ref, path string, answer any) error {
 	choices := p.choices(ref)
 	if choices == nil {
@@ -119,7 +119,7 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 	return &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices), null: len(labels) == 0 && isNull(answer)}
 }
 
-// checkChoices reports what of the choices of a node does not fit the labels of its out-edges.
+// checkChoices reports where the choices of a node do not fit the labels of its out-edges.
 func (c *compiler) checkChoices() {
 	p := c.p
 	for _, ref := range p.declared {
@@ -150,7 +150,7 @@ func (c *compiler) checkChoices() {
 	}
 }
 
-// badChoices reports what is wrong with a list of choices itself, or "".
+// badChoices describes the defect of a list of choices, or returns "".
 func badChoices(choices []string) string {
 	seen := make(map[string]bool, len(choices))
 	for _, choice := range choices {

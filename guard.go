@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// Evaluator gives guards and conditions that are texts their meaning: see Node.WhenExpr and Node.TestExpr. The module
-// kahn/expression has one.
+// Evaluator parses guards and conditions that are texts: see Node.WhenExpr and Node.TestExpr. The module kahn/expression has
+// one.
 type Evaluator interface {
-	// Parse reads a text. It is called by Compile, once for each text. Its error tells what is wrong with it.
+	// Parse reads a text. Compile calls it once for each text. The error describes the defect of the text.
 	Parse(text string) (Expression, error)
 }
 
 // Expression is a text that an [Evaluator] has read. It is kept in the Plan and may be evaluated by any number of runs at
 // once.
 type Expression interface {
-	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View is of the node that
-	// looks, and shows nothing but its ancestors. The context has the values of the run's and a deadline of a second; it
-	// does not end with the run, since a cleanup node's guard is evaluated in a stopping one.
+	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View is that of the node whose
+	// expression is evaluated, and shows only its ancestors. The context has the values of the run's and a deadline of a
+	// second; it does not end with the run, since a cleanup node's guard is evaluated in a stopping one.
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
-// Checker is implemented by an [Expression] that can tell before anything runs what is wrong with it in its place. For conditions,
-// for the tests of loops and, if the graph has StrictGuards, for guards that is a problem of Compile. For other guards it is a
-// warning, in [Plan.Warnings] and in the Result of every run.
+// Checker is implemented by an [Expression] that can find errors in itself before anything runs, given the nodes and inputs
+// that it may name. In conditions, the tests of loops and, if the graph has StrictGuards, guards, such an error is a problem
+// of Compile. In other guards it is a warning, in [Plan.Warnings] and in the Result of every run.
 type Checker interface {
-	// Check returns what is wrong, or nil. ancestor returns nil for the id of a node that the expression will see, and an
-	// error that matches [ErrNotAncestor] for any other one. An expression that only asks whether there is a node, as by
-	// [View.Has], need not ask for it here. input returns nil for the name of a root input that a run can have, and an error that
-	// matches [ErrUnknownInput] for one that the graph does not declare among its Inputs.
+	// Check returns the error that it finds, or nil. ancestor returns nil for the id of a node that the expression will see,
+	// and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as
+	// with [View.Has], need not pass its id to ancestor. input returns nil for the name of a root input that a run can have,
+	// and an error that matches [ErrUnknownInput] for one that the graph does not declare among its Inputs.
 	Check(ancestor, input func(name string) error) error
 }
 
-// evaluationTimeout is the time that an expression has. A worker is kept busy by it, and no stop interrupts it.
+// evaluationTimeout is the time that an expression has. It occupies a worker, and no stop interrupts it.
 const evaluationTimeout = time.Second
 
 func evaluate(e Expression, v View) (any, error) {
@@ -44,8 +44,8 @@ func evaluate(e Expression, v View) (any, error) {
 	return e.Evaluate(ctx, v)
 }
 
-// Truthy reports whether a guard whose expression has this value lets its node run. False, null, zero, the empty string, empty
-// collections and the string "false", into which templates turn false, do not.
+// Truthy reports whether a guard whose expression has this value lets its node run. It returns false for false, null, zero,
+// the empty string, empty collections and the string "false", which templates produce for false.
 func Truthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -74,8 +74,8 @@ func Truthy(v any) bool {
 	return true
 }
 
-// lowered are the functions and contracts that stand in the plan for what a node says in texts and schemas. The rest of the
-// engine knows nothing of texts.
+// lowered are the functions and contracts that replace, in the plan, the texts and schemas of a node. The rest of the engine
+// does not know of texts.
 type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
@@ -83,7 +83,7 @@ type lowered struct {
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the Checker of a text, with the field that it stands in, and whether what it finds is a warning only.
+// fieldChecker is the Checker of a text, with the name of the field, and whether an error that it finds is only a warning.
 type fieldChecker struct {
 	field string
 	Checker
@@ -97,8 +97,8 @@ func (l *lowered) look(field string, e Expression, warns bool) {
 	}
 }
 
-// checkTexts asks guards and conditions about the nodes that they name, once it is known what leads where. In what a trigger left of
-// a graph nodes may be missing that are there when another one fires.
+// checkTexts runs the Checkers of guards and conditions, once ancestry is known. A pruned plan may lack nodes that are there
+// when another trigger fires.
 func (c *compiler) checkTexts() {
 	if c.isPruned {
 		return
@@ -166,7 +166,7 @@ func (c *compiler) lower(i int) {
 			}
 		case err != nil && c.g.StrictGuards:
 			c.addErr(err)
-		default: // it says what it has to say when it is asked, and GuardErrors what that means
+		default: // the guard fails when it is evaluated, and GuardErrors applies
 			l.when = func(View) (bool, error) { return false, err }
 		}
 	}

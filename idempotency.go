@@ -12,12 +12,12 @@ import (
 	"sync"
 )
 
-// ErrKeyConflict answers an idempotency key that was used for another graph or other inputs.
+// ErrKeyConflict rejects an idempotency key that was used for another graph or other inputs.
 var ErrKeyConflict = errors.New("idempotency key was used for something else")
 
-// IdempotencyKey returns the key under which the same work is the same run: the hex SHA-256 of the workflow's id and of the
-// inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest form. An input that has
-// no JSON form is an error that matches [ErrNotEncodable].
+// IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs: the hex SHA-256 of the
+// workflow's id and of the inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest
+// form. An input that has no JSON form is an error that matches [ErrNotEncodable].
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {
@@ -29,7 +29,7 @@ func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// canonical is the JSON form of a value that is the same for the same value. It calls user code.
+// canonical is a JSON form that is the same for equal values. It calls user code.
 func canonical(v any) ([]byte, error) {
 	var text []byte
 	err := contain(func() (err error) {
@@ -84,33 +84,33 @@ func shortest(v any) any {
 	return v
 }
 
-// IdempotencyStore makes one run of all that are started under one key, see [Idempotent]. The zero value is empty and ready
-// for use, by any number of goroutines. It holds the runs, and so their Results, in memory.
+// IdempotencyStore starts only one run for each key, see [Idempotent]. The zero value is empty and ready for use, by any
+// number of goroutines. It holds the runs, and so their Results, in memory.
 type IdempotencyStore struct {
 	// RetryFailed lets a key be used again, for the same graph and inputs, after a run that failed or was cancelled.
 	RetryFailed bool
 
-	mu   sync.Mutex // guards runs; a run's own lock may be taken under it, never the other way around
+	mu   sync.Mutex // guards runs; a run's own lock may be taken while it is held, never the other way around
 	runs map[string]idempotent
 }
 
-// idempotent is the run of a key, and what it was started with.
+// idempotent is the run of a key, and the graph and inputs that it was started with.
 type idempotent struct {
 	run          *Run
 	hash, inputs string
 }
 
-// same reports whether a run may take the place of the key's, or join it: it has the same inputs, and the same graph unless it goes
-// on from the other one and was allowed to change it.
+// same reports whether a run may replace the run of the key, or join it: it has the same inputs, and the same graph unless
+// it goes on from that run and was allowed to change the graph.
 func (i idempotent) same(r *Run, goesOn bool, inputs string) bool {
 	return i.inputs == inputs && (i.hash == r.plan.Hash() || goesOn && r.cfg.allowChange)
 }
 
-// Idempotent makes the run the one run of its key in the store. If there is one already that is at work, the caller gets that
-// one and waits with it; if it has ended, its Result, without any events; its own options and step are not used then. If its own
-// context ends while it waits, Execute returns a nil Result and the cause of that; the run goes on. A key whose run was of
-// another graph or had other inputs is refused with [ErrKeyConflict]. A run that was suspended and left is replaced by one that
-// goes on from its snapshot or its store.
+// Idempotent makes the run the only run of its key in the store. If the key has a run that is at work, the caller joins it
+// and waits for it; if that run has ended, the caller gets its Result, without any events. The caller's own options and step
+// are not used then. If the caller's context ends while it waits, Execute returns a nil Result and the cause of that; the
+// run goes on. A key whose run was of another graph or had other inputs is refused with [ErrKeyConflict]. A run that was
+// suspended and left is replaced by one that goes on from its snapshot or its store.
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -128,14 +128,14 @@ func (s *IdempotencyStore) Forget(key string) {
 	delete(s.runs, key)
 }
 
-// claim returns the run of a key: r itself, if there is no other and admit has nothing against it. Both are one step: else
-// somebody might join a run that is refused and never begins.
+// claim returns the run of a key: r itself, if there is no other and admit lets it begin. Lookup and admission are one
+// critical section: otherwise another caller might join a run that is refused and never begins.
 func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run, error) {
 	inputs, err := canonical(r.cfg.inputs)
 	if err != nil {
 		return nil, err
 	}
-	hash := r.plan.Hash() // user code has a part in it: not under the lock
+	hash := r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := r.cfg.idempotencyKey

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// UpstreamItems returns what the edge from a map delivered as a []T: the output of item i at place i, and the zero T where an item
-// has none. errs says why: it is nil if no item failed, and else as long as the list, with the errors of the items that did. It works
-// for a map that failed, too, if the edge brings its error.
+// UpstreamItems returns the value that the edge from a map delivered as a []T: the output of item i at index i, and the zero
+// T where an item has none. errs is nil if no item failed, and else as long as the list, with the errors of the items that
+// failed. It works for a map that failed, too, if the edge delivers its error.
 //
-// Under Map.Compact the list of a map of which no item failed has only the outputs that there are. An element of another type is an
+// Under Map.Compact, if no item failed, the list holds the outputs alone, without gaps. An element of another type is an
 // error that matches [ErrType], and a node that delivered nothing one that matches [ErrNoValue].
 func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
 	v, ok := s.Upstream(id)
@@ -69,7 +69,7 @@ func (r *Run) endedItems(ref Ref) *Run {
 	return nil
 }
 
-// failedItems returns what failed in the run of a map's items, which has ended; nil if nothing did.
+// failedItems returns the failures in the run of a map's items, which has ended; nil if there are none.
 func (r *Run) failedItems() *MapError {
 	var e *MapError
 	for i, word := range r.st.words {

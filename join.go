@@ -11,10 +11,10 @@ import (
 // [AtLeast] the rules are constants.
 //
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
-// source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes
-// over the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's
-// trigger rules where it has the rule. A side edge brings data only, see [PlanEdge]: the two rules that are defaults do not
-// run a node for its sake, the others count every edge.
+// source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
+// the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's trigger rules
+// where it has the rule. A side edge delivers data only, see [PlanEdge]: the two rules that are defaults do not run a node
+// because of one, the others count every edge.
 type Join uint32
 
 // The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
@@ -130,8 +130,7 @@ func (m *SkipMode) UnmarshalText(text []byte) error {
 	return enumParse(m, skipModeNames[:], text, "skip mode")
 }
 
-// UpstreamPolicy tells what becomes of a node whose join was made impossible by failed, aborted or cancelled
-// predecessors.
+// UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
 type UpstreamPolicy uint8
 
 // The upstream policies.
@@ -172,8 +171,8 @@ const (
 	seenF                   // failed
 )
 
-// counts is what a join rule may look at: which classes the resolved control edges of a node fell into, and what is
-// still open. Only AtLeast needs numbers.
+// counts is the input of a join rule: the classes of the resolved control edges of a node, and whether edges are still open.
+// Only AtLeast needs numbers.
 type counts struct {
 	seen     uint8 // set of classes; with SkipSatisfy an N edge that counts as S is in S only
 	open     bool  // at least one edge, data-only ones included, is unresolved
@@ -182,7 +181,7 @@ type counts struct {
 	total    int32 // control edges
 }
 
-// decision is what a join says. A decision other than undecided is final.
+// decision is the result of a join. A decision other than undecided is final.
 type decision uint8
 
 const (
@@ -193,7 +192,7 @@ const (
 	decideSubstitute // blocked, but the policy is to run with defaults
 )
 
-// joinRule is what a rule demands of the classes, as sets of them.
+// joinRule holds the conditions of a rule, as sets of classes.
 type joinRule struct {
 	early  uint8 // an edge of one of these makes the node ready at once
 	breaks uint8 // an edge of one of these blocks the node at once
@@ -230,7 +229,7 @@ func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 		return decideReady
 	}
 	if !c.open && c.seen == seenX {
-		return decideSkip // the routing override: every way here was routed past
+		return decideSkip // all edges are dead
 	}
 	rule, seen := joinRules[j.rule()], c.seen
 	switch {
@@ -262,7 +261,7 @@ func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	return decideBlocked
 }
 
-// atLeast returns S if k edges are satisfied, F if too few can be any more and one has failed, and else nothing.
+// atLeast returns S if k edges are satisfied, F if k can no longer be reached and one has failed, and else no class.
 func (c *counts) atLeast(k int32) uint8 {
 	switch {
 	case c.s >= k:

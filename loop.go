@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Loop performs a node's Sub again and again: one nested run after the other, each a fresh one. After each of them a test
-// says whether there is to be another; there is one iteration at least. The node's output is that of the last iteration.
+// Loop performs a node's Sub repeatedly: one nested run after the other, each a fresh one. After each of them a test decides
+// whether another follows; there is at least one iteration. The node's output is that of the last iteration.
 //
 // The root inputs of an iteration are the node's parameters, "iteration", its number from 1, and from the second one on
 // "previous", the output of the one before. An iteration that fails fails the node, with [CauseSubrun]. Retry begins anew with
@@ -19,7 +19,7 @@ type Loop struct {
 	// node with [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
-	// UntilExpr is an Until as a text, read by the graph's Evaluator. [Truthy] says which values end the loop.
+	// UntilExpr is an Until as a text, read by the graph's Evaluator. The loop ends on values for which [Truthy] returns true.
 	UntilExpr string
 	// MaxIterations bounds the loop. It must be set.
 	MaxIterations int
@@ -27,9 +27,9 @@ type Loop struct {
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
-	// Pause is how long the loop waits after an iteration before it begins the next one; zero means not at all. A loop that pauses
-	// holds no slot, and the event node.paused tells of it. Stops and timeouts end the pause at once. It goes on while the run is
-	// not in memory: a run that is resumed waits for what is left of it. What the test has said is not asked again.
+	// Pause is how long the loop waits after an iteration before it begins the next one; zero means not at all. A loop that
+	// pauses holds no slot, and the event node.paused tells of it. Stops and timeouts end the pause at once. It goes on
+	// while the run is not in memory: a run that is resumed waits for the rest of it. The test is not called again.
 	Pause time.Duration
 }
 
@@ -102,7 +102,7 @@ func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	}
 }
 
-// iterationRun makes the run of a loop's iteration, the output of the one before at hand.
+// iterationRun makes the run of a loop's iteration from the output of the one before.
 func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	prefix := fmt.Sprintf("%s#%d/", r.path(step.ref), number)
 	c := r.nested(step, r.plan.sub(step.ref), prefix, int32(number))
@@ -128,8 +128,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If the loop iterates once more, more is true,
-// and soFar is what it goes on from.
+// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If the loop iterates once more, more
+// is true, and soFar is the result up to then.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)
@@ -161,13 +161,13 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	return c, soFar, false
 }
 
-// iterate begins the next iteration of a loop, or the pause before it, unless the loop is to stop: then it says what that makes
-// of it.
+// iterate begins the next iteration of a loop, or the pause before it. If the loop is to stop, it returns the conclusion of
+// the loop instead.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
 	s.mu.Lock()
-	if r.current(ref) != step { // abandoned: finishing will find that, too
+	if r.current(ref) != step { // abandoned: finish checks that, too
 		s.mu.Unlock()
 		return c, false
 	}
@@ -193,7 +193,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	return c, true
 }
 
-// stoppedFor is what a loop of the run is stopped for by the stop of the run, or by one that lets it finish its iteration.
+// stoppedFor is the cause for which a loop of the run stops when the run does, or when a stop lets it finish its iteration.
 func (r *Run) stoppedFor(ref Ref) CauseKind {
 	if w := r.st.words[ref]; w&wordDraining != 0 && r.st.stopped == CauseNone {
 		return kindOf(w)
@@ -201,8 +201,8 @@ func (r *Run) stoppedFor(ref Ref) CauseKind {
 	return r.st.stopped
 }
 
-// stoppedLoop is what becomes of a loop that does not go on since it is to stop, with the lock held. Where it is the loop alone that
-// stops, its word, or its timeout, has the last say.
+// stoppedLoop is the conclusion of a loop that does not go on since it is to stop, with the lock held. If the loop alone
+// stops, its word, or its timeout, decides.
 func (r *Run) stoppedLoop(ref Ref) conclusion {
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -221,13 +221,13 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	r.beginChild(comp, next, now)
 }
 
-// pause is the time between two iterations of a loop. To the State the loop runs meanwhile, as it does between its attempts'
-// begin and end: it counts as at work, and a stop asks it to stop.
+// pause is the time between two iterations of a loop. For the State the loop is running meanwhile: the run does not rest,
+// and a stop reaches the loop.
 type pause struct {
 	next   int            // the number of the iteration to come
 	due    int64          // when it begins, ns since the run's start
 	failed []groupFailure // the groups whose members were stopped, in the attempt so far
-	over   bool           // it was interrupted: a worker concludes the loop
+	over   bool           // the pause was interrupted: a worker concludes the loop
 }
 
 // awaitIteration arms the alarm for the next iteration of a loop that pauses.
@@ -245,8 +245,7 @@ func (r *Run) awaitIteration(ref Ref, now int64) {
 	})
 }
 
-// interruptPause ends the pause of a loop that is to stop: what becomes of it is found out by a worker, like the end of an
-// iteration.
+// interruptPause ends the pause of a loop that is to stop. A worker concludes the loop, as after an iteration.
 func (r *Run) interruptPause(ref Ref, x *extra) {
 	if p := x.comp.pause; !p.over {
 		p.over = true

@@ -19,8 +19,8 @@ import (
 // A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; its parameters and upstream values are those of the
 // node, and the item and the index are parameters too, named "item" and "index". A nested run has them as root inputs. The
 // node's Retry, Timeout and Priority, and for a step Groups and Key, apply to each item, everything else to the node as a
-// whole: guards and ports before the list is looked at, OverallTimeout, Fallback and ContinueOnFail to what comes of it. The
-// run sees one node; the items are in NodeResult.Sub.
+// whole: guards and ports before the list is read, OverallTimeout, Fallback and ContinueOnFail to the map and its output.
+// The run sees one node; the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. A parameter that nothing can provide is a problem of
 	// Compile, or, where it might be a root input that is not declared and the run has none of that name, fails the node with
@@ -37,10 +37,10 @@ type Map struct {
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] that is a bound for each
-	// host, tenant or account that the items name. An empty key is none. It is for maps of steps; what a Sub consists of has keys
-	// of its own. It is called once for each item before any of them begins, and again when a run goes on from a snapshot; a
-	// panic fails the node.
+	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] that is a bound for
+	// each host, tenant or account that the items name. An empty key is none. Key is for maps of steps; the nodes of a Sub
+	// have keys of their own. It is called once for each item before any of them begins, and again when a run goes on from a
+	// snapshot; a panic fails the node.
 	Key func(item any) string `json:"-"`
 	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit the longest begins
 	// first. It is called as Key is.
@@ -49,7 +49,7 @@ type Map struct {
 	Compact bool
 }
 
-// exceeded reports whether so many failures of n items are more than are tolerated.
+// exceeded reports whether the number of failures among n items exceeds what the map tolerates.
 func (m *Map) exceeded(failed, n int) bool {
 	if m.ToleratedPercent > 0 && float64(failed)*100 > m.ToleratedPercent*float64(n) {
 		return true
@@ -95,7 +95,7 @@ func (s *Step) Index() int {
 	return i
 }
 
-// items is what a map is performed over.
+// items are the items that a map is performed over.
 type items struct {
 	m      *Map
 	list   reflect.Value // a slice or an array
@@ -113,7 +113,7 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf looks at what a map is to be performed over. The functions of the map are called by protect.
+// itemsOf makes the items of a map from the parameter that holds them. protect calls the functions of the map.
 func (p *Plan) itemsOf(ref Ref, value any, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
@@ -173,7 +173,7 @@ func (x *items) distinguish() {
 	}
 }
 
-// itemNode is what a map does for each of its items, as a node.
+// itemNode is the node that a map performs for each of its items.
 func itemNode(n *Node) Node {
 	item := Node{
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Do: n.Do, Sub: n.Sub, Retry: n.Retry, Timeout: n.Timeout,
@@ -244,7 +244,7 @@ func (r *Run) innermost(ref Ref) (*items, int) {
 	return r.items, int(ref)
 }
 
-// home is where a node has its inputs from: an item has those of its map.
+// home returns the run and the node whose inputs a node has: for an item, its map.
 func (r *Run) home(ref Ref, flags stepFlags) (*Run, Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags
@@ -252,7 +252,7 @@ func (r *Run) home(ref Ref, flags stepFlags) (*Run, Ref, stepFlags) {
 	return r, ref, flags
 }
 
-// itemInput returns what an item adds to the inputs of its map.
+// input returns an input that an item has beside the inputs of its map.
 func (x *items) input(ref Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
@@ -275,14 +275,14 @@ func (r *Run) itemsRun(step *Step, x *items) *Run {
 	c := r.nested(step, x.plan, r.prefix, 0)
 	cfg := *c.cfg
 	cfg.limit = x.m.Limit
-	cfg.onFailure, cfg.statusRule = Continue, StatusEscaped // an item is not a node whose failure concerns a run
+	cfg.onFailure, cfg.statusRule = Continue, StatusEscaped // the failure of an item concerns the map, not a run
 	c.items, c.cfg = x, &cfg
 	c.setKeys()
 	x.failed, x.abort = 0, false
 	return c
 }
 
-// itemFailed counts the failure of an item, with the lock held, and stops the others if that is too many.
+// itemFailed counts the failure of an item, with the lock held, and stops the others if the map tolerates no more.
 func (r *Run) itemFailed(ref Ref, abortRun bool) {
 	x := r.items
 	x.failed++

@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// Memo gives nodes that ask for it, see [Node.Memo], the output that an earlier run with the same inputs had, without calling
+// Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling
 // their steps. It is an option, and may be shared by any number of runs: of those that want the same output at the same time
-// one asks the Cache and calls the step, and the others wait for it, each holding its slot. Only what has completed is kept: after a
-// failure the next one calls.
+// one asks the Cache and calls the step, and the others wait for it, each holding its slot. Only outputs of completed
+// attempts are kept: after a failure the next run calls the step.
 //
-// A node that finds its output is not started: its node.completed says Memoized. Inputs that have no JSON form, and a Cache
-// that fails, make the step be called, and are logged with the node. A step that was suspended is called when its signal comes,
-// which is no input of the node, and what it returns is not kept. The zero value keeps everything in memory.
+// A node that finds its output is not started: its node.completed says Memoized. If the inputs have no JSON form, or the
+// Cache fails, the step is called and the node's log says why. A step that was suspended is called when its signal comes,
+// which is no input of the node, and its output is not kept. The zero value keeps everything in memory.
 //
 // The single flight is not that of golang.org/x/sync/singleflight: its DoChan, which a waiter can leave when its context ends,
 // calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting; and all waiters share the
@@ -30,9 +30,9 @@ type Memo struct {
 	flights map[string]*flight // by key
 }
 
-// flight is one attempt that looks for an output, or makes it, for all that want it at the same time.
+// flight is one attempt that looks for an output, or produces it, for all attempts that want it at the same time.
 type flight struct {
-	landed chan struct{} // closed at the end of the flight; what follows is fixed then
+	landed chan struct{} // closed at the end of the flight; the fields below are fixed then
 	value  any
 	ok     bool // there is an output
 }
@@ -52,7 +52,7 @@ func (m *Memo) apply(c *config) error {
 	return nil
 }
 
-// through performs an attempt of a node that is memoized: it finds the output, or perform makes it.
+// through performs an attempt of a node that is memoized: it finds the output, or calls perform.
 func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
 	if _, d := s.resumption(); d != nil {
 		return perform()
@@ -78,8 +78,8 @@ func (m *Memo) through(s *Step, perform func() attemptResult) attemptResult {
 	}
 }
 
-// join returns the flight for a key, and whether the caller leads it. Join before asking the cache: then only the leader can find
-// that there is no output, and makes it.
+// join returns the flight for a key, and whether the caller leads it. Join before asking the cache: then only the leader can
+// find that there is no output, and produces it.
 func (m *Memo) join(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,13 +94,13 @@ func (m *Memo) join(key string) (*flight, bool) {
 	return f, true
 }
 
-// fly finds the output, or makes it and keeps it. The flight lands also if the step panics or ends its goroutine.
+// fly finds the output, or produces and keeps it. The flight lands also if the step panics or ends its goroutine.
 func (m *Memo) fly(s *Step, key string, f *flight, perform func() attemptResult) attemptResult {
 	defer m.land(key, f)
 	value, ok, err := m.get(s, key)
 	switch {
 	case err != nil:
-		m.land(key, f) // the others try for themselves, at the same time
+		m.land(key, f) // the waiting attempts go on, each by itself
 		s.Log(slog.LevelWarn, "memo: "+errorText(err))
 		return perform()
 	case ok:
@@ -108,7 +108,7 @@ func (m *Memo) fly(s *Step, key string, f *flight, perform func() attemptResult)
 		return attemptResult{value: value, memoized: true}
 	}
 	res := perform()
-	if res.err == nil && s.Err() == nil { // a value after the end of its time is none
+	if res.err == nil && s.Err() == nil { // a value after the timeout does not count
 		f.value, f.ok = res.value, true
 		if err := m.put(s, key, res.value); err != nil {
 			s.Log(slog.LevelWarn, "memo: "+errorText(err))
@@ -161,7 +161,7 @@ func (m *Memo) put(s *Step, key string, value any) error {
 	return nil
 }
 
-// memoKey identifies what the step is going to make.
+// memoKey identifies the output that the step is going to produce.
 func (s *Step) memoKey() (string, error) {
 	n := s.node()
 	inputs := map[string]any{} // of a nested run they are the parameters of its composite

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// MergeFunc merges the values of the edges that share a parameter. It is called with what was delivered, at least one
+// MergeFunc merges the values of the edges that share a parameter. It is called with the delivered values, at least one
 // contribution, in the order in which the edges were declared. An error or a panic fails the node with [CauseMergeError].
 type MergeFunc func([]Contribution) (any, error)
 
-// Contribution is what one edge delivered to a merge.
+// Contribution is the value that one edge delivered to a merge.
 type Contribution struct {
 	From  string // the source node
 	Label string // the source node's label, for people; may be empty

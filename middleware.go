@@ -9,9 +9,9 @@ import (
 // Middleware wraps a step function in another one: see [Use].
 type Middleware func(next StepFunc) StepFunc
 
-// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an earlier
-// one. It applies to the host's step function and to the nodes' own Do, not to tests and fallbacks. Each Middleware is
-// called once for the run, before anything starts; what it returns is called for every attempt:
+// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an
+// earlier one. It applies to the host's step function and to the nodes' own Do, not to tests and fallbacks. Each Middleware
+// is called once for the run, before anything starts; the function that it returns is called for every attempt:
 //
 //	func timed(next kahn.StepFunc) kahn.StepFunc {
 //		return func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -20,10 +20,11 @@ type Middleware func(next StepFunc) StepFunc
 //		}
 //	}
 //
-// It may pass a context on that it derives from its own, which is then that of the Step, too; return without calling next, or change what next returns: the
-// result is that of the attempt. A Middleware that is nil, panics or returns nil is an error that matches [ErrBadOption].
+// The function may pass a derived context to next, which then becomes the context of the Step, too; it may return without
+// calling next, or change the results of next: its results are those of the attempt. A Middleware that is nil, panics or
+// returns nil is an error that matches [ErrBadOption].
 //
-// What has no attempt, being skipped or stopped before its start, no middleware sees: see [OnNode].
+// Middleware does not see nodes without an attempt, which were skipped or stopped before their start: see [OnNode].
 func Use(mw ...Middleware) Option {
 	return optionFunc(func(c *config) error {
 		for _, m := range mw {
@@ -36,13 +37,13 @@ func Use(mw ...Middleware) Option {
 	})
 }
 
-// OnNode adds an observer of nodes: it is called once for every node when it has ended, those included that were skipped or
-// stopped before they started, which no middleware sees. Retries are inside a node's one result.
+// OnNode adds an observer of nodes: it is called once for every node that has ended, also for those that were skipped or
+// stopped before they started, which middleware does not see. Retries are inside a node's one result.
 //
-// It observes and does not wrap, because most of what it is there for has nothing to wrap, and a cascade may end a million
+// It observes and does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million
 // nodes in one step of the run. So it is called like a sink of [OnEvent], after the fact, in the order of events, on a
-// goroutine of its own, and with the same protection. Origins are those known when the node ended; the Result has them
-// all. Nodes inside a composite are observed too; their ID is their path, as in [Event].
+// goroutine of its own, and with the same protection. Origins are those known when the node ended; the Result has them all.
+// Nodes inside a composite are observed too; their ID is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -64,7 +65,7 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	}
 }
 
-// endOf is the result of a node of a run that goes on; payload is what the log has of its end.
+// endOf is the result of a node that has ended in a run that goes on; payload is that of its end event.
 func (r *Run) endOf(ref Ref, payload any) NodeResult {
 	r.st.mu.Lock()
 	res := r.nodeResult(ref)

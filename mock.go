@@ -22,16 +22,16 @@ import (
 //		Assertions: []kahn.Assertion{kahn.AssertStatus("notify", kahn.Completed)},
 //	})
 //
-// Result.Test then tells what became of each node and of each assertion. With Limit(1) two such runs have the same events,
+// Result.Test then tells the outcome of each node and of each assertion. With Limit(1) two such runs have the same events,
 // but for the ids of the runs and times.
 //
-// A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x"; what
-// is said of it holds for every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does not have
-// is an error that matches [ErrUnknownNode] and [ErrBadOption]; a step may be expanded into any graph, see [Expand], and so a path that
-// begins with one is taken as it is.
+// A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x". A
+// path stands for the node in every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does
+// not have is an error that matches [ErrUnknownNode] and [ErrBadOption]; a step may be expanded into any graph, see
+// [Expand], and so a path that begins with one is taken as it is.
 type TestMode struct {
-	// Mocks are what nodes are replaced by. A mocked composite does not begin the nodes that it consists of. Neither contracts
-	// nor the moderator judge what a mock is given and returns, and no middleware sees it.
+	// Mocks replace nodes, by path. A mocked composite does not begin the nodes that it consists of. Neither contracts nor
+	// the moderator judge the inputs and the output of a mock, and middleware does not see it.
 	Mocks map[string]Mock
 	// Unmock names nodes that are real, with everything inside of them that has no mock of its own. It takes precedence over
 	// Mocks. A gate named here waits; any other gate without a mock completes with the output {"approved": true, "auto": true}
@@ -39,22 +39,22 @@ type TestMode struct {
 	// matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
 	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
-	// composites are real then, and the nodes inside of composites are looked at one by one. Default: [MissingReal].
+	// composites are real then, and OnMissing applies to the nodes inside of composites one by one. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged when the run is over, or suspended, in this order. They do not change the outcome of the run.
 	Assertions []Assertion
 }
 
-// Mock is the result of a node in test mode: a Value, an Err, or what Do returns. The zero Mock completes the node with a null
-// output. At most one of the fields may be set; the rest of the graph sees what it would see of a step. The value of a
-// condition or a gate is the label of its branch. One that is none of the choices of a [Gate] is an error before the run, a
-// [*ChoiceError] that matches [ErrBadOption].
+// Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a
+// null output. At most one of the fields may be set. To the rest of the graph the result looks like that of a step. The
+// value of a condition or a gate is the label of its branch. One that is none of the choices of a [Gate] is an error before
+// the run, a [*ChoiceError] that matches [ErrBadOption].
 //
-// The node is not started, and no node.started is published, but node.mocked. A mock is asked once: its failure is not retried.
-// A Sequence is asked for each attempt.
+// The node is not started, and has the event node.mocked in place of node.started. A mock is called once: its failure is not
+// retried. A Sequence provides a mock for each attempt.
 type Mock struct {
 	Value any
-	// Err fails the node. [Skip] and the other errors that a step may return mean here what they mean there.
+	// Err fails the node. [Skip] and the other errors that a step may return have the same meaning here.
 	Err error
 	// Do is called in place of the step, with its parameters, context and timeouts, and holds its slots.
 	Do StepFunc
@@ -90,11 +90,11 @@ func (m *OnMissing) UnmarshalText(text []byte) error {
 	return enumParse(m, missingNames[:], text, "on missing")
 }
 
-// ErrNoMock fails a node that has no mock under [MissingFail]. Before a run it refuses a gate without a mock that does not take
-// "approved".
+// ErrNoMock fails a node that has no mock under [MissingFail]. Before a run it reports a gate without a mock for which
+// "approved" is no choice.
 var ErrNoMock = errors.New("no mock")
 
-// A gate that nobody mocks completes in test mode as if it had been approved.
+// A gate without a mock completes in test mode as if it had been approved.
 const autoLabel = "approved"
 
 func autoOutput() any { return map[string]any{"approved": true, "auto": true} }
@@ -138,8 +138,8 @@ func (m Mock) validate() error {
 	return nil
 }
 
-// testMode is the test mode of one run and the runs nested in it. Such a run goes by a copy of its plan, in which nodes are
-// marked as mocked, so that a run without it has nothing to look at.
+// testMode is the test mode of one run and the runs nested in it. Such a run has a copy of its plan in which nodes are
+// marked as mocked, so that other runs pay nothing for test mode.
 type testMode struct {
 	TestMode
 	mu       sync.Mutex         // guards what follows
@@ -175,16 +175,16 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	}
 }
 
-// double tells how test mode treats the node, or nodes, of one path.
+// double says how test mode treats the node, or nodes, of one path.
 type double struct {
 	path     string
-	role     TestOutcome // what the node is once it was performed
-	mock     *Mock       // what performs it, or nil
-	unmocked bool        // it, or a composite that it is inside of, is to be real
+	role     TestOutcome // the outcome of the node once it was performed
+	mock     *Mock       // performs it; or nil
+	unmocked bool        // Unmock names it, or a composite that it is inside of
 	calls    atomic.Int64
 }
 
-// inside is what the paths of the nodes inside of a composite begin with.
+// inside is the prefix of the paths of the nodes inside of a composite.
 func (d *double) inside() string {
 	if d == nil {
 		return ""
@@ -192,7 +192,7 @@ func (d *double) inside() string {
 	return strings.TrimSuffix(d.path, "[]") + "/"
 }
 
-// validate refuses what is not in the plan of the whole graph: a trigger may leave nodes out that something is said of.
+// validate reports paths that are not in the plan of the whole graph: mocks may name nodes that a trigger has pruned.
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
@@ -239,7 +239,7 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan makes the plan that the run of p goes by: the outermost run, or one of those that perform the composite within.
+// plan makes the test plan of a run of p: of the outermost run, or of one that performs the composite within.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -268,7 +268,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 func (p *Plan) needsStep() []Ref      { return p.stepless }
 func (p *Plan) needsModerator() []Ref { return p.moderated }
 
-// left returns which of some nodes, whose list of says who they are or are inside of, test mode leaves real.
+// left returns, of the nodes that of lists for a plan, those that test mode leaves real. of also lists composites that
+// contain such nodes.
 func (t *testMode) left(p *Plan, within *double, of func(*Plan) []Ref) (left []Ref) {
 	for _, r := range of(p) {
 		d := t.double(p, r, within)
@@ -289,7 +290,7 @@ func (t *testMode) left(p *Plan, within *double, of func(*Plan) []Ref) (left []R
 	return left
 }
 
-// names reports whether something is said of nodes inside of a composite.
+// names reports whether a mock or Unmock names nodes inside of a composite.
 func (t *testMode) names(d *double) bool {
 	is := func(path string) bool { return strings.HasPrefix(path, d.inside()) || path == d.path+"[]" }
 	for path := range t.Mocks {
@@ -300,7 +301,7 @@ func (t *testMode) names(d *double) bool {
 	return slices.ContainsFunc(t.Unmock, is)
 }
 
-// double finds out what becomes of a node.
+// double decides how test mode treats a node.
 func (t *testMode) double(p *Plan, r Ref, within *double) *double {
 	n := p.node(r)
 	path := within.inside() + n.ID
@@ -336,8 +337,8 @@ func (t *testMode) double(p *Plan, r Ref, within *double) *double {
 	return d
 }
 
-// checkGates refuses what cannot answer a gate: a mocked value that is no choice, and "approved" if that is none. What the Do of a
-// mock returns is judged when it is known.
+// checkGates reports gates whose answer would be none of their choices: a mocked value, or "approved" for a gate without a
+// mock. The result of a mock's Do is checked when it is known.
 func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	for _, r := range p.declared {
 		n, d := p.node(r), t.double(p, r, within)
@@ -383,7 +384,7 @@ func (m *Mock) perform(n *Node, step *Step) (res attemptResult) {
 	return res
 }
 
-// approve answers a gate that nobody mocks.
+// approve answers a gate without a mock.
 func (r *Run) approve(ref Ref) answer {
 	a := r.gateOutcome(ref, autoLabel) // the label of a string needs no user code
 	if a.Status == Completed {
@@ -392,15 +393,15 @@ func (r *Run) approve(ref Ref) answer {
 	return a
 }
 
-// TestOutcome tells what test mode made of a node.
+// TestOutcome tells how test mode treated a node.
 type TestOutcome uint8
 
 // The outcomes.
 const (
 	TestNotReached  TestOutcome = iota // it was stopped, or failed, before it could be performed
 	TestMocked                         // its mock, or a stub, took its place
-	TestReal                           // it was performed as in any run, as it was meant to be
-	TestFallthrough                    // nothing was said about it: see OnMissing
+	TestReal                           // it was performed as in any run, since Unmock names it or it needs no mock
+	TestFallthrough                    // neither Mocks nor Unmock names it: see OnMissing
 	TestAuto                           // a gate that was approved
 	TestSkipped                        // it was skipped without being performed
 
@@ -422,7 +423,7 @@ func (o *TestOutcome) UnmarshalText(text []byte) error {
 	return enumParse(o, testOutcomeNames[:], text, "test outcome")
 }
 
-// TestSummary is what a run in test mode found.
+// TestSummary is the summary of a run in test mode.
 type TestSummary struct {
 	// Nodes are all nodes in the order of declaration, those inside of a composite that was begun after it. The instances of a
 	// node, in items and iterations, count as one.
@@ -435,15 +436,15 @@ type TestSummary struct {
 	Uncovered []string
 }
 
-// TestNode is what a run in test mode made of one node.
+// TestNode is the summary of one node.
 type TestNode struct {
 	Path    string
 	Outcome TestOutcome
-	// Calls counts how often the node, or its mock, was asked: its attempts, in all items and iterations.
+	// Calls counts the attempts of the node, or of its mock, in all items and iterations.
 	Calls int
 }
 
-// Node returns what became of the node of a path, and whether the summary has it.
+// Node returns the summary of the node of a path, and whether there is one.
 func (s *TestSummary) Node(path string) (TestNode, bool) {
 	i := slices.IndexFunc(s.Nodes, func(n TestNode) bool { return n.Path == path })
 	if i < 0 {

@@ -66,7 +66,7 @@ func AssertError(node string, want error) Assertion {
 	}}
 }
 
-// AssertCalls expects how often the node, or its mock, was asked: its attempts, in all items and iterations.
+// AssertCalls expects a number of attempts of the node, or of its mock, in all items and iterations.
 func AssertCalls(node string, want int) Assertion {
 	return Assertion{node, fmt.Sprintf("%d calls", want), func(_ NodeResult, calls int) error {
 		if calls == want {
@@ -100,7 +100,7 @@ func AssertOutput(node, place string, want any) Assertion {
 	}}
 }
 
-// Assert expects what check says: it returns an error for what is not as it should be. want says in a few words what that is.
+// Assert expects that check returns nil. want describes the expectation in a few words.
 func Assert(node, want string, check func(NodeResult) error) Assertion {
 	a := Assertion{node: node, want: want}
 	if check != nil {
@@ -162,10 +162,10 @@ func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
 	err = t.hold(a, res)
 }
 
-// hold holds one assertion against the result. Its methods are user code.
+// hold checks one assertion against the result. Its methods are user code.
 func (t *testMode) hold(a Assertion, res *Result) error {
 	nodes := res.instances(a.node)
-	if len(nodes) == 0 { // what it is inside of was not begun
+	if len(nodes) == 0 { // the composite that it is inside of was not begun
 		nodes = []NodeResult{{ID: a.node}}
 	}
 	for _, n := range nodes {

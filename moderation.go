@@ -9,22 +9,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// The two sides of a step are judged in mirrored order: what goes in is held against the contract and then shown to the
-// moderator, what comes out is shown to the moderator first. Inputs are judged once, when the node has its slot and before
-// it has started; a node that is refused then was ready and has failed. Outputs are judged within the attempt, a fallback's
-// too.
+// The two sides of a step are judged in mirrored order: the contract judges the inputs before the moderator does, and the
+// moderator judges the output before the contract does. Inputs are judged once, when the node has its slot and before it has
+// started; a node whose inputs are refused goes from ready to failed. Outputs, also that of a fallback, are judged within
+// the attempt.
 
-// Moderator judges what goes into steps and what comes out of them, for the nodes that ask for it: see Node.Moderation and
-// [Moderate].
+// Moderator judges the inputs and outputs of steps, for the nodes that ask for it: see Node.Moderation and [Moderate].
 type Moderator interface {
 	// Check returns nil to let a value pass, and [Flag] to refuse it. Any other error, a panic included, means that it could
-	// not judge: the value does not pass then either. In PhaseInput the value is the map of parameters, in PhaseOutput what
-	// the step returned; it must not be changed. The context is that of the attempt: it ends with the attempt's timeout and
-	// when the node or the run is stopped.
+	// not judge: the value does not pass then either. In PhaseInput the value is the map of parameters, in PhaseOutput the
+	// result of the step; Check must not change it. The context is that of the attempt: it ends with the attempt's timeout
+	// and when the node or the run is stopped.
 	Check(ctx context.Context, phase Phase, node *Step, value any) error
 }
 
-// Flag is what a [Moderator] returns to refuse a value.
+// Flag returns the error by which a [Moderator] refuses a value.
 func Flag(reasons ...string) error { return &flagError{reasons} }
 
 type flagError struct{ reasons []string }
@@ -34,13 +33,13 @@ func (e *flagError) Error() string { return "flagged: " + strings.Join(e.reasons
 // ModerationError is the error of a node of kind [CauseModeration].
 type ModerationError struct {
 	Phase Phase
-	// Reasons are what the moderator flagged the value for.
+	// Reasons are the moderator's reasons for flagging the value.
 	Reasons []string
-	// Err is what kept the moderator from judging, nil if it flagged the value.
+	// Err is the error that kept the moderator from judging, nil if it flagged the value.
 	Err error
 }
 
-// Error tells what the moderator said.
+// Error lists the moderator's reasons, or tells why it could not judge.
 func (e *ModerationError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("moderation of the %v failed: %s", e.Phase, errorText(e.Err))
@@ -98,8 +97,8 @@ func Moderate(m Moderator) Option {
 
 var errNotAdmitted = errors.New("stopped while its inputs were judged")
 
-// admit judges the inputs of a node that has its slot, and starts it if they pass. It runs as a part of the attempt, whose
-// panics and Goexits are those of the node.
+// admit judges the inputs of a node that has its slot, and starts the node if they pass. It runs as a part of the attempt,
+// so a panic or a Goexit fails the node.
 func (w *worker) admit() attemptResult {
 	r, step := w.run, w.step
 	if refused := r.inspect(step, PhaseInput, r.params(step.ref, step.flags, false)); refused.err != nil {
@@ -110,7 +109,7 @@ func (w *worker) admit() attemptResult {
 	defer r.st.mu.Unlock()
 	x := r.extras[step.ref]
 	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone {
-		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // what it comes to is found where the attempt ends
+		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
 	r.records[step.ref].attempts = step.attempt
 	r.st.admitted(step.ref)
@@ -212,7 +211,7 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 		return attemptResult{err: &ModerationError{Phase: phase, Reasons: flag.reasons}, kind: CauseModeration}
 	}
 	refused := attemptResult{err: &ModerationError{Phase: phase, Err: bounded(err)}, kind: CauseModeration}
-	if step.ended() != nil { // it was kept from judging, by the stop
+	if step.ended() != nil { // the stop interrupted the judge
 		refused.kind = CauseStepError
 	}
 	return refused

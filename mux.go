@@ -48,7 +48,7 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// KindLister is what knows the kinds of nodes that it can perform. A [Mux] is one.
+// KindLister lists the kinds of nodes that a step function can perform. A [Mux] is one.
 type KindLister interface {
 	// Kinds returns the kinds, each once.
 	Kinds() []string
@@ -67,8 +67,8 @@ func Kinds(of KindLister) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is none of its kinds. What test mode mocks
-// needs none. within is the double of the node that is expanded into the plan, if one is.
+// checkKinds reports the nodes that need the host's step function and whose kind is none of its kinds. Mocked nodes need
+// none. within is, in test mode, the double of the node that is expanded into the plan, if there is one.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
@@ -119,7 +119,8 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// choose lists the names of the nodes, in the order of declaration, that a name could have meant, after a prefix.
+// choose lists, after a prefix, the names of nodes, in the order of declaration, among which the caller may choose instead
+// of an unknown name.
 func (p *Plan) choose(prefix string, could func(Ref) bool) (names []string) {
 	for _, r := range p.declared {
 		if len(names) == maxCompared {
@@ -132,7 +133,7 @@ func (p *Plan) choose(prefix string, could func(Ref) bool) (names []string) {
 	return names
 }
 
-// unknownNode says that there is no node of an id or a path.
+// unknownNode is the error for an id or a path that no node has.
 func (p *Plan) unknownNode(path string) error {
 	prefix, rest := "", path
 	for {
@@ -155,11 +156,11 @@ func (p *Plan) compositeOf(part string) (Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate says that nothing waits, or will wait, under a name. status returns the status of a node of the graph whose nodes have
-// a prefix in their paths, if one is asked for, and false if no run performs that graph.
+// unknownGate is the error for a name under which no node waits or will wait. status returns the status of a node of the
+// graph whose nodes have a prefix in their paths, if one is asked for, and false if no run performs that graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Status, bool)) error {
 	prefix, rest := "", name
-	var within, why string // the outermost composite that keeps the gate from being answered
+	var within, why string // the outermost composite that prevents an answer to the gate, and the reason
 	for {
 		part, inside, ok := strings.Cut(rest, "/")
 		r, known := p.compositeOf(part)

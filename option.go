@@ -18,7 +18,7 @@ type optionFunc func(*config) error
 
 func (f optionFunc) apply(c *config) error { return f(c) }
 
-// config is the sum of a run's options.
+// config holds the options of a run.
 type config struct {
 	mode           Mode
 	statusRule     StatusRule
@@ -37,12 +37,12 @@ type config struct {
 	redrive        bool
 	redriven       []string
 	redrivenBy     *Request
-	keep           bool // of a redrive: what follows the nodes that run again, and has completed or was skipped
+	keep           bool // of a redrive: keep descendants of the nodes that run again which have completed or were skipped
 	allowChange    bool
 	limit          int
 	keyLimit       int
 	startRate      Rate
-	pool           *pool // what the run shares with others, nil if that is nothing
+	pool           *pool // limits that the run shares with others; nil without any
 	keyRate        Rate
 	estimates      *Result
 	inputs         map[string]any
@@ -72,8 +72,8 @@ const (
 	defaultCleanupTimeout = 30 * time.Second
 )
 
-// byDefault is the config of a run without options: of one that nobody reads, and of one that somebody may. They are shared
-// and never written.
+// byDefault are the configs of runs without options: of one whose events nobody can read, and of one whose events may be
+// read. They are shared and never written.
 var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout},
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, retain: keepAll},
@@ -152,9 +152,9 @@ type StatusRule uint8
 
 // The status rules. A bad node is one that failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes a run all of whose bad nodes were handled: something that is allowed to see
-	// the failure really ran, or was configured to step aside for it. Otherwise the run failed if a failure escaped, and
-	// was cancelled if only cancellations did.
+	// StatusEscaped, the default, completes a run all of whose bad nodes were handled: a node that may see the failure has
+	// run, or its upstream policy skips it for the failure. Otherwise the run failed if a failure escaped, and was cancelled
+	// if only cancellations did.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes a run all of whose leaves completed or were skipped. Otherwise the run was cancelled if some
 	// node was cancelled and none failed, and else failed.
@@ -189,15 +189,15 @@ func (r StatusRule) apply(c *config) error {
 	return nil
 }
 
-// FailureMode tells what the failure of one node means for the rest of the run, beyond its descendants.
+// FailureMode tells how the failure of one node affects the rest of the run, beyond its descendants.
 type FailureMode uint8
 
 // The failure modes.
 const (
 	// Continue, the default, finishes everything that does not depend on the failed node.
 	Continue FailureMode = iota
-	// StopScheduling lets running attempts finish and aborts everything that has not started, at the first failure that
-	// nothing in the graph is there to handle.
+	// StopScheduling lets running attempts finish and aborts everything that has not started, at the first failure for which
+	// the graph has no handler.
 	StopScheduling
 	// AbortRunning is StopScheduling, and running attempts are cancelled too.
 	AbortRunning
@@ -271,10 +271,10 @@ func (m StopMode) manner() stopManner {
 	return stopAsking
 }
 
-// Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost
-// a goroutine each and nothing else. A negative limit is an error that matches [ErrBadOption]. Conditions with a Go test
-// are evaluated outside the limit; under Limit(1) nothing is started meanwhile, inside of composites neither, so that the
-// order of events depends on nothing but the graph, what its steps return and when, and what comes from outside.
+// Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost a
+// goroutine each and nothing else. A negative limit is an error that matches [ErrBadOption]. Conditions with a Go test are
+// evaluated outside the limit. Under Limit(1) nothing else starts meanwhile, not even inside of composites, so that the
+// order of events depends only on the graph, on the results and durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -296,8 +296,8 @@ func KeyLimit(n int) Option {
 	})
 }
 
-// StartRate bounds how often attempts start, in the whole run and whatever is nested in it. A rate that is not positive, or whose
-// burst cannot be counted, is an error that matches [ErrBadOption].
+// StartRate bounds how often attempts start, in the whole run with all its nested runs. A rate that is not positive, or
+// whose burst cannot be counted, is an error that matches [ErrBadOption].
 func StartRate(r Rate) Option {
 	return optionFunc(func(c *config) error { return rate(&c.startRate, "StartRate", r) })
 }
@@ -315,9 +315,9 @@ func rate(field *Rate, name string, r Rate) error {
 	return nil
 }
 
-// Estimates orders ready nodes of equal priority by the longest remaining path as the durations of an earlier run have it,
-// in place of the nodes' own Estimates. Nodes are matched by id; one that the earlier run did not execute counts with its
-// own Estimate. A nil result is no estimate.
+// Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations of an earlier
+// run in place of the nodes' own Estimates. Nodes are matched by id; one that the earlier run did not execute counts with
+// its own Estimate. A nil result is no estimate.
 func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
@@ -355,13 +355,13 @@ func Retain(n int) Option {
 	})
 }
 
-// RunID names the run. Default: a UUID of version 7, made when somebody asks for it.
+// RunID names the run. Default: a UUID of version 7, made on first use.
 func RunID(id string) Option {
 	return optionFunc(func(c *config) error { c.runID = id; return nil })
 }
 
-// TraceID is the trace that the run's events are correlated with. Default: one of the run's own, made of its id in the form
-// of a W3C trace id, 32 hex digits.
+// TraceID is the id of the trace that the run's events belong to. Default: one of its own, derived from the run's id, in the
+// form of a W3C trace id, 32 hex digits.
 func TraceID(id string) Option {
 	return optionFunc(func(c *config) error { c.traceID = id; return nil })
 }
@@ -377,9 +377,10 @@ func DefaultRetry(r Retry) Option {
 	})
 }
 
-// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. It counts from
-// when the run begins, through all lives that have this option, waits for signals and the time between lives included; [Redrive]
-// begins anew. A deadline of the caller's context is another thing: it is a request to stop, and cancels the run.
+// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. It
+// counts from when the run begins, through all lives that have this option, waits for signals and the time between lives
+// included; [Redrive] begins anew. A deadline of the caller's context is different: it is a request to stop, and cancels the
+// run.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
@@ -407,10 +408,10 @@ func RePanic() Option {
 	return optionFunc(func(c *config) error { c.rePanic = true; return nil })
 }
 
-// CloneInputs copies values before user code of the graph gets them, so that it may change what it is given: parameters, upstream
-// values, items, root inputs, the trigger's payload, the value of a signal, the state of a step that was suspended, the
-// outputs that a [View] shows, and the contributions to a registered merge. Without it values are shared between steps, which
-// must not change them. A nil function copies nothing.
+// CloneInputs copies values before user code of the graph gets them, so that this code may change its arguments: parameters,
+// upstream values, items, root inputs, the trigger's payload, the value of a signal, the state of a step that was suspended,
+// the outputs that a [View] shows, and the contributions to a registered merge. Without it values are shared between steps,
+// which must not change them. A nil function copies nothing.
 func CloneInputs(clone func(any) any) Option {
 	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
 }

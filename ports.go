@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Outputs is an output with several ports. An edge takes the port that its Key names; the port "output" stands for the
-// whole, and is the whole map if there is no port of that name.
+// Outputs is an output with several ports. An edge delivers the port that its Key names; "output", unless a port has that
+// name, stands for the whole map.
 type Outputs map[string]any
 
 const outputKey = "output"
@@ -60,8 +60,8 @@ func hasOutput(ports []string, key string) bool {
 	return slices.ContainsFunc(ports, func(port string) bool { return strings.HasPrefix(key, port+".") })
 }
 
-// follow finds a key or else, at its dots, a path into maps and the exported fields of structs. On the way, too, a key that is there
-// as it is written comes first.
+// follow finds a key, or else follows it as a path, split at its dots, into maps and the exported fields of structs. At each
+// step, too, the whole rest of the path comes first, as a key.
 func follow(output any, path string) (any, bool) {
 	for {
 		if v, ok := lookup(output, path); ok {
@@ -95,7 +95,7 @@ func member(output any, name string) (any, bool) {
 	return nil, false
 }
 
-// memberNames lists, in order, what could stand in place of a path that leads nowhere: what there is where it is lost.
+// memberNames lists, sorted, alternatives to a path that leads nowhere: the members of the value at which the path ends.
 func memberNames(output any, path string) (names []string) {
 	prefix := ""
 	for {
@@ -149,8 +149,8 @@ func lookup(output any, key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// delivered returns what an in-edge delivers to a node that is being checked, or runs. What the source left behind does
-// not change any more.
+// delivered returns the value that an in-edge delivers to a node that is being checked, or runs. The source is terminal: its
+// output does not change any more.
 func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 	e := &r.plan.edges[i]
 	early := r.plan.facts[to].is(factEarly)
@@ -169,7 +169,7 @@ func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 		}
 		return portOf(r.records[e.from].value, e.Key, label)
 	case DeliverError:
-		r.st.mu.Lock() // what an aborted source goes back to may be found behind nodes that are still at work
+		r.st.mu.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
 		defer r.st.mu.Unlock()
 		return r.nodeError(e.from), true
 	case DeliverDefault:
@@ -275,7 +275,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 	}
 }
 
-// upstream returns what the last delivering edge from a node delivers.
+// upstream returns the value of the last delivering edge from a node.
 func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool) {
 	r, ref, flags = r.home(ref, flags)
 	from, known := r.plan.ids[id]

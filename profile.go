@@ -6,9 +6,9 @@ import (
 	"runtime/trace"
 )
 
-// PprofLabels labels what steps do in profiles: every attempt runs with the pprof labels kahn.workflow (the name of the
-// graph), kahn.node (the node's path) and kahn.kind, and so does what it starts with its context's labels. It is a
-// middleware, see [Use], and applies where middleware does.
+// PprofLabels labels the work of steps in profiles: every attempt runs with the pprof labels kahn.workflow (the name of the
+// graph), kahn.node (the node's path) and kahn.kind, and so do goroutines that inherit them. It is a middleware, see [Use],
+// and applies where middleware does.
 func PprofLabels() Option {
 	return Use(func(next StepFunc) StepFunc {
 		return func(ctx context.Context, s *Step) (out any, err error) {

@@ -11,10 +11,10 @@ import (
 // token comes every Per/Starts, the bucket holds at most Burst of them and is full at the start of a run's life, and each attempt
 // takes one when it starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
 //
-// An attempt that lacks a token waits as one that lacks a slot of [Limit] does: it holds nothing, and only OverallTimeout and the
-// run's [Timeout] run meanwhile. What does not call a step takes no token: gates, triggers, conditions with a Test, composites,
-// mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. Neither do the cleanup nodes and the end node of a run that is being
-// stopped, for such a run is to end soon.
+// An attempt that lacks a token waits as one that lacks a slot of [Limit] does: it holds nothing, and only OverallTimeout
+// and the run's [Timeout] run meanwhile. Nodes that do not call a step take no token: gates, triggers, conditions with a
+// Test, composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. Neither do the
+// cleanup nodes and the end node of a run that is being stopped, for such a run is to end soon.
 type Rate struct {
 	// Starts is how many attempts may start in each interval.
 	Starts int
@@ -57,7 +57,8 @@ func (r Rate) parts() (gain, cost int64) {
 	return int64(r.Starts) / a, int64(r.Per) / a
 }
 
-// bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; one that runs backwards is taken to stand.
+// bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; a clock that runs backwards counts as
+// standing still.
 type bucket struct {
 	gain, cost int64
 	size       int64 // parts that it holds at most
@@ -99,7 +100,7 @@ func (b *bucket) take() { b.level -= b.cost }
 // put returns a token that was not needed.
 func (b *bucket) put() { b.level = min(b.level+b.cost, b.size) }
 
-// full reports whether a new bucket would be no different.
+// full reports whether the bucket is full, like a new one.
 func (b *bucket) full(now int64) bool {
 	b.refill(now)
 	return b.level == b.size
@@ -114,7 +115,8 @@ func (b *bucket) next() (at int64, ok bool) {
 	return saturatingAdd(b.at, (missing-1)/b.gain+1), true
 }
 
-// awaited are the holders of buckets for whose next token something waits, by the time when it falls due.
+// awaited is a queue of the holders of buckets, such as groups, for whose next token a node waits, ordered by the time when
+// it falls due.
 type awaited[T dated] []T
 
 type dated interface{ date() *appointment }

@@ -11,7 +11,7 @@ import (
 // Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
 // the Result, in events, in snapshots and in stores.
 type Request struct {
-	// Actor names who asks: a person, or a program.
+	// Actor names the person or program that asks.
 	Actor string `json:"actor,omitempty"`
 	// Reason is why.
 	Reason string `json:"reason,omitempty"`
@@ -42,7 +42,7 @@ func (q Request) bounded() Request {
 	return Request{foreign.Shorten(strings.ToValidUTF8(q.Actor, "\uFFFD")), foreign.Shorten(strings.ToValidUTF8(q.Reason, "\uFFFD"))}
 }
 
-// said is the request, or nil if it says nothing.
+// said is the request, or nil if both texts are empty.
 func (q *Request) said() *Request {
 	if q == nil || *q == (Request{}) {
 		return nil
@@ -50,15 +50,16 @@ func (q *Request) said() *Request {
 	return q
 }
 
-// ask keeps what the first request to stop the run said, with the lock held. It comes before the stop, which tells of it.
+// ask keeps the first request to stop the run, with the lock held. It is called before the stop, whose events contain the
+// request.
 func (r *Run) ask(q Request) {
 	if r.asked == nil {
 		r.asked = &q
 	}
 }
 
-// requestFor is what somebody said who made nodes of the run end with a cause of this kind, with the lock held. Nested runs are
-// stopped with the kinds of requests for reasons of their own, too.
+// requestFor is the request that made nodes of the run end with a cause of this kind, with the lock held. Nested runs are
+// also stopped with such causes without a request.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

@@ -15,10 +15,10 @@ type Result struct {
 	// Cause tells why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run
 	// that failed because of its nodes alone.
 	Cause Cause
-	// CancelRequested is true if somebody asked the run to stop, whether or not anything was left to stop.
+	// CancelRequested is true if the run was asked to stop, whether or not anything was left to stop.
 	CancelRequested bool
-	// StopRequest is what the first who asked for the run to stop said of it, see [Run.CancelBy] and [Run.AbortAllBy], whether or not
-	// anything was left to stop; RedriveRequest is the same of the redrive that began this epoch of the run, see [RedriveBy].
+	// StopRequest is the first request to stop the run, see [Run.CancelBy] and [Run.AbortAllBy], whether or not anything was
+	// left to stop; RedriveRequest is the request for the redrive that began this epoch of the run, see [RedriveBy].
 	StopRequest, RedriveRequest Request
 	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
 	// leaves that completed, by id.
@@ -26,20 +26,20 @@ type Result struct {
 	// Start and Duration tell when the run began and how long it took, by the monotonic clock.
 	Start    time.Time
 	Duration time.Duration
-	// Pruned are the ids of the nodes that were no part of the run because of the trigger that fired, in the order of
-	// declaration.
+	// Pruned are the ids of the nodes to which the trigger that fired does not lead, and which the run left out, in the
+	// order of declaration.
 	Pruned []string
-	// Warnings are problems that did not change the outcome: conditions whose answer is none of their choices and met no edge (once
-	// for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] about guards and retry policies, in graphs that steps
-	// return too, sinks that panicked or got stuck, triggers that are unknown or
-	// leave out what feeds the nodes that they lead to.
+	// Warnings are problems that did not change the outcome: conditions whose answer is none of their choices and met no
+	// edge (once for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] about guards and retry policies,
+	// in graphs that steps return too, sinks that panicked or got stuck, triggers that are unknown or do not lead to a
+	// source of the nodes that they lead to.
 	Warnings []error
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
 	// guards or merges did not return when they were stopped or the run was left. Their goroutines are still at work.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
-	// TestMode is what a run in test mode found, nil for any other: see the option [TestMode].
+	// Test is the summary of a run in test mode, nil for any other run: see the option [TestMode].
 	Test *TestSummary
 
 	run *Run
@@ -54,8 +54,8 @@ type NodeResult struct {
 	Status Status
 	// Output is the output of a completed node.
 	Output any
-	// Err is a [*NodeError] for a node that failed by itself, and for one that was stopped an [*UpstreamError] or what the
-	// run was stopped for.
+	// Err is a [*NodeError] for a node that failed by itself, and for one that was stopped an [*UpstreamError] or the cause
+	// for which the run was stopped.
 	Err   error
 	Cause Cause
 	// Skip is the reason of a skipped node.
@@ -76,8 +76,8 @@ type NodeResult struct {
 	Tolerated bool
 	// Abandoned is true if the last attempt ignored the end of its context and was left behind.
 	Abandoned bool
-	// Decision is what answered a gate, or the last wait of a step: the value of the signal, who sent it, and their comment. Nil if no
-	// signal has, as when the time of a gate was up.
+	// Decision is the signal that answered a gate, or the last wait of a step: its value, who sent it, and their comment.
+	// Nil without one, as after the Timeout of a gate.
 	Decision *Decision
 	// GuardErr is why the guard could not decide.
 	GuardErr error
@@ -89,7 +89,7 @@ type NodeResult struct {
 	LastErr error
 }
 
-// performed is the run that the result is of, or for the zero value one without nodes.
+// performed is the run of the result, or for the zero value a run without nodes.
 func (r *Result) performed() *Run {
 	if r.run == nil {
 		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}}
@@ -160,7 +160,7 @@ func Output[T any](r *Result, id string) (T, error) {
 	return typed[T](n.Output, n.Status == Completed, "output of", id, func() string { return "it is " + n.Status.String() })
 }
 
-// estimate returns how long the nodes of a plan took in this run, by id.
+// estimate returns how long the nodes of a plan took in this run.
 func (r *Result) estimate(p *Plan) func(Ref) int64 {
 	return func(ref Ref) int64 {
 		if old, ok := r.performed().plan.ids[p.names[ref]]; ok {
@@ -172,8 +172,7 @@ func (r *Result) estimate(p *Plan) func(Ref) int64 {
 	}
 }
 
-// nodeResult gathers what is known of a node once it is terminal, but for the cause. The lock is needed unless the run is
-// over.
+// nodeResult makes the result of a terminal node, without the cause. The lock is needed unless the run is over.
 func (r *Run) nodeResult(ref Ref) NodeResult {
 	rec, w := &r.records[ref], r.st.words[ref]
 	res := NodeResult{
@@ -199,8 +198,8 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 	return res
 }
 
-// node gathers a node's result. The run is over: nothing changes any more, and the lock is needed for the origins only, which
-// are worked out when somebody asks.
+// node makes a node's result. The run is over: nothing changes any more, and the lock is needed for the origins only, which
+// are computed on request.
 func (r *Result) node(ref Ref) NodeResult {
 	run := r.run
 	s := &run.st
@@ -215,7 +214,7 @@ func (r *Result) node(ref Ref) NodeResult {
 	s.mu.Lock()
 	origins, byRequest := s.originsOf(ref)
 	res.Cause.Kind = s.causeKind(ref, byRequest)
-	if res.Cause.Kind != CauseContext && res.Cause.Kind != CauseCancelRun { // these go back to no node
+	if res.Cause.Kind != CauseContext && res.Cause.Kind != CauseCancelRun { // these have no origin
 		res.Cause.Origins = s.originNames(origins)
 	}
 	s.mu.Unlock()
@@ -236,7 +235,7 @@ func (r *Run) names(refs []Ref) []string {
 	return names
 }
 
-// skipReason is the reason of a skipped node with the words of its step, or the answer of its condition.
+// skipReason is the reason of a skipped node with the message of its step, or the answer of its condition.
 func (r *Run) skipReason(ref Ref) SkipReason {
 	reason := r.st.reason(ref)
 	switch reason.Kind {
@@ -319,7 +318,7 @@ func (r *Run) makeResult() *Result {
 	return res
 }
 
-// runError gathers the errors of the nodes that broke by themselves, and of what stopped the run.
+// runError gathers the errors of the nodes that failed by themselves, and the cause that stopped the run.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: value(r.asked)}
 	for _, ref := range r.plan.declared {
@@ -338,7 +337,7 @@ func (r *Run) runError(v verdict) error {
 // output is the output of the run.
 func (r *Run) output() any {
 	if r.items != nil {
-		return nil // what they are to be is said by the map
+		return nil // the map decides the form of their outputs
 	}
 	if r.plan.end != noRef {
 		if said, ok := r.endOutput.(EndVerdict); ok {

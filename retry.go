@@ -24,12 +24,12 @@ type Retry struct {
 	MaxDelay time.Duration
 	// Jitter spreads the delays of nodes that failed together. Default: [JitterHalf].
 	Jitter Jitter
-	// RetryOn lists the causes worth another attempt, out of [CauseTimeout], [CauseStepError], [CauseRateLimit],
+	// RetryOn lists the causes that are retried, out of [CauseTimeout], [CauseStepError], [CauseRateLimit],
 	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means
-	// none. That a nested run failed counts as a step error.
+	// none. The failure of a nested run counts as a step error.
 	RetryOn []CauseKind
-	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; a longer one is not waited for and the node
-	// fails. Zero means 5 min.
+	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; if it asks for a longer one, the node fails at
+	// once. Zero means 5 min.
 	MaxRetryAfter time.Duration
 }
 
@@ -59,7 +59,7 @@ func (j *Jitter) UnmarshalText(text []byte) error {
 	return enumParse(j, jitterNames[:], text, "jitter")
 }
 
-// NoRetry tells why a node that failed was not attempted again: the first of these that holds.
+// NoRetry tells why a node that failed was not attempted again: the first of these reasons that applies.
 type NoRetry uint8
 
 // The reasons. The zero value is that of a node that has not failed.
@@ -69,7 +69,7 @@ const (
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error is marked by [Permanent] or [AbortRun]
 	NoRetryStopping          // the node, or the run, is being stopped
-	NoRetryUnstarted         // what failed came before an attempt: the join or a merge, the inputs, a predecessor's failure that is passed on
+	NoRetryUnstarted         // the node failed before an attempt: at its join or a merge, for its inputs, or with a predecessor whose failure is passed on
 	NoRetryNoPolicy          // there is no policy, or one of a single attempt
 	NoRetryCause             // the cause is not among those that the policy retries, or none can be
 	NoRetryAttempts          // it was the policy's last attempt
@@ -85,7 +85,7 @@ var noRetryNames = [noRetryCount]string{
 	NoRetryHint: "retry_after", NoRetryDeadline: "deadline",
 }
 
-// orOf is the reason, or that of a failure of this kind that was none of an attempt.
+// orOf is the reason, or if there is none that of a failure of this kind outside of an attempt.
 func (n NoRetry) orOf(kind CauseKind) NoRetry {
 	switch {
 	case n != 0:
@@ -132,7 +132,7 @@ func RetryStandard() Retry {
 	return Retry{MaxAttempts: 3, InitialDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: JitterNone}
 }
 
-// isZero reports whether the policy says nothing, and so another one applies.
+// isZero reports whether the policy is unset, so that another one applies.
 func (r Retry) isZero() bool { return r.RetryOn == nil && r.equal(Retry{}) }
 
 func (r Retry) equal(o Retry) bool {
@@ -178,7 +178,7 @@ func (r Retry) causes() (set causeSet) {
 	return set
 }
 
-// validate returns what is wrong with the policy, or nil.
+// validate returns the defect of the policy, or nil.
 func (r Retry) validate() error {
 	switch {
 	case r.MaxAttempts < 0:
@@ -204,7 +204,7 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
 	}
-	d := min(float64(r.InitialDelay)*math.Pow(r.Multiplier, float64(k-1)), math.MaxInt64) // an infinity times a u of zero is no number
+	d := min(float64(r.InitialDelay)*math.Pow(r.Multiplier, float64(k-1)), math.MaxInt64) // infinity times a u of zero would be NaN
 	if r.MaxDelay > 0 {
 		d = min(d, float64(r.MaxDelay))
 	}

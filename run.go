@@ -12,23 +12,24 @@ import (
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
 type Run struct {
-	// Everything below is guarded by st.mu unless it says otherwise. The lock is never held while user code runs. There is no
-	// scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical section
-	// and performs that itself; for what else is ready it starts one more worker, which does the same.
+	// Everything below is guarded by st.mu unless it says otherwise. The lock is never held while user code runs. There is
+	// no scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical
+	// section and performs that itself; if more nodes are ready it starts one more worker, which does the same.
 
-	runGiven         // what the run performs
+	runGiven         // its plan, inputs and options
 	st         State // the lock, and every decision
-	runNodes         // what it keeps of each node
+	runNodes         // its records of nodes
 	runReports       // its events
 	runNest          // its place among runs nested in one another
 	runCrew          // its goroutines and timers
 	runStops         // its stops
 	runRest          // gates, signals, rest
-	runOutcome       // what comes of it
+	runOutcome       // its end
 	runIdentity
 }
 
-// runGiven is what a run performs, and how. It is fixed when the run begins, but for base, which the caller's context may replace.
+// runGiven holds the plan, inputs and options of a run. It is fixed when the run begins, but for base, which the caller's
+// context may replace.
 type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // wrapped in the middleware
@@ -39,13 +40,13 @@ type runGiven struct {
 	wrapped  bool         // step is wrapped and performs the nodes' own Do too
 	stepless bool         // the host has given no step function
 	mayEnd   bool         // the caller's context may end
-	careful  bool         // something beside the result decides what becomes of an attempt
+	careful  bool         // the outcome of an attempt depends on more than its result
 	unheld   bool         // started by Execute, so nobody can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
-	from     *restoration // what it is to go on with, until it is opened
+	from     *restoration // the state that it goes on from, until it is opened
 }
 
-// runNodes is what a run keeps of its nodes.
+// runNodes are the records of a run's nodes.
 type runNodes struct {
 	records []record
 	extras  map[Ref]*extra
@@ -56,7 +57,7 @@ type runNodes struct {
 
 // runReports is how a run's events are recorded.
 type runReports struct {
-	log      *eventLog // nil if nobody listens; immutable, and recorder is of use only with it; the outermost run's
+	log      *eventLog // nil if events have no readers; immutable; recorder is used only with it; the outermost run's
 	recorder recorder
 	scope    *eventScope // nil without a log
 	task     *trace.Task // in the execution trace; nil without the option RuntimeTrace
@@ -73,48 +74,48 @@ type runNest struct {
 	began      int64           // ns since start, which is the outermost run's
 	bound      int64           // when the run's time is up, ns since start, which may be before it; 0 means never
 	remaining  int64           // the longest path of the tree that remains after the run
-	stoppedBy  CauseKind       // what the composite was stopped for, if it was
-	items      *items          // of a map, of whose items this is the run
-	iteration  int             // of a loop, from 1, of which this is the run; else 0
+	stoppedBy  CauseKind       // the cause for which the composite was stopped, if it was
+	items      *items          // in the run of a map's items: these
+	iteration  int             // in the run of a loop's iteration: its number, from 1; else 0
 	previous   any             // the output of the iteration before
 	touched    bool            // see tree
 	nests      bool            // some node is a composite, or has been expanded
-	rootInputs map[string]any  // of the run of a graph that a node was expanded into, never nil then
-	lends      map[string]bool // groups that graphs around this one declare, and only graphs inside of expanded nodes name
+	rootInputs map[string]any  // in the run of a graph that a node was expanded into: its inputs, never nil
+	lends      map[string]bool // groups that outer graphs declare, and that only graphs inside of expanded nodes name
 }
 
-// runCrew is who works for a run.
+// runCrew counts the goroutines and timers of a run.
 type runCrew struct {
 	workers   int      // goroutines in work, abandoned ones not counted
-	alone     int      // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, or the order would be chance
+	alone     int      // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, since the order of events would be random
 	starting  bool     // one of them has not taken its first task yet: it will look for more
 	timers    int      // callbacks that are armed or running
 	single    *single  // nil but for runs with one slot; the outermost run's
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
 	durable   *durable // the outermost run's; nil without a store
-	pooled    []*slots // what the run shares with others of its Runner; the outermost run's
-	heard     []*claim // turns that have come and were not used yet; the outermost run's
+	pooled    []*slots // limits that the run shares with others of its Runner; the outermost run's
+	heard     []*claim // claims on shared limits whose turn has come, not used yet; the outermost run's
 	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
 	tokenAt   int64    // when it falls due
 }
 
-// runStops is what is known of the stops of a run.
+// runStops is the state of the stops of a run.
 type runStops struct {
-	followed     bool                     // the end of the caller's context is going to stop the run
-	unfollow     func() bool              // ends that, until it was called; of the outermost run
-	unfollowed   atomic.Bool              // nothing more comes of it
+	followed     bool                     // the run follows the caller's context, whose end stops it
+	unfollow     func() bool              // ends the following; nil once called; the outermost run's
+	unfollowed   atomic.Bool              // the following has ended, and callerEnded will not act any more
 	deadline     *alarm                   // of the run
 	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	stopManner   stopManner               // of the first stop
-	stopOrigin   Ref                      // the node that it goes back to, or noRef
+	stopOrigin   Ref                      // the node whose failure was the reason of the first stop, or noRef
 	cancelled    bool                     // Cancel was called or the caller's context ended
-	asked        *Request                 // of the first who asked for a stop, nil if nobody did; the outermost run's
-	redrivenBy   *Request                 // of who asked for the redrive that began the epoch, if there was one; the outermost run's
-	ending       []stopOrder              // attempts whose contexts end when the lock is released
+	asked        *Request                 // the first request to stop, nil without one; the outermost run's
+	redrivenBy   *Request                 // the request for the redrive that began the epoch, if there was one; the outermost run's
+	ending       []stopOrder              // attempts whose contexts the next release of the lock ends
 	failedGroups []groupFailure           // of those that stop their members, each once: see groupFailed
 }
 
-// runRest is what a run that waits, rests or is being left has to know.
+// runRest is the state of a run that waits, rests or is being left.
 type runRest struct {
 	leaving   bool           // Leave was called
 	resting   bool           // suspended, nothing left to do
@@ -126,7 +127,7 @@ type runRest struct {
 	signals   map[Ref]answer // of gates that were not reached yet
 }
 
-// runOutcome is what comes of a run.
+// runOutcome is the state of a run's end.
 type runOutcome struct {
 	ended           int64
 	concluded       bool // every node is terminal, the verdict is in
@@ -136,20 +137,20 @@ type runOutcome struct {
 	abandoned       []Ref
 	abandonedInside []string // the paths of those in nested runs
 	warnings        []error
-	warned          map[*router]bool // of the outermost run: the conditions, anywhere, of whose answers it has warned
-	warnedInside    map[string]bool  // of the outermost run: the warnings that graphs which steps have returned have added
+	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
+	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
 	done            chan struct{}    // closed when concluded, workers and timers are 0
 	result          *Result
 	resMu           sync.Mutex // guards result
 }
 
-// runIdentity is what a run goes by.
+// runIdentity is the id of a run, and its trace.
 type runIdentity struct {
 	idOnce, traceOnce sync.Once
 	id, trace         string
 }
 
-// prepare makes what a run that has not begun needs to be looked at, and to be cancelled.
+// prepare makes a run that has not begun ready to be observed and cancelled.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	r.epoch = 1
@@ -177,7 +178,7 @@ func (r *Run) prepare(x *restoration) {
 		}
 		r.st.logged, r.st.noted = true, true
 	}
-	if x != nil { // now, since a run that is pending may be left before it begins
+	if x != nil { // restore now, since a pending run may be left before it begins
 		r.mayEnd, r.careful, r.base = true, true, context.WithoutCancel(r.ctx)
 		r.keepBound(x.file.Deadline)
 		x.held.revive(r)
@@ -190,7 +191,7 @@ func (r *Run) prepare(x *restoration) {
 // have been cancelled meanwhile; it has ended then.
 func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, &stopCause{ErrGoexit, context.Canceled}
-	defer func() { // also if a method of the caller's context ends the goroutine: the run is to end all the same
+	defer func() { // even if a method of the caller's context ends the goroutine, the run must end
 		r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 		if r.mayEnd = mayEnd; mayEnd {
 			r.base = context.WithoutCancel(r.ctx)
@@ -200,7 +201,7 @@ func (r *Run) begin(x *restoration, now int64) {
 		}
 	}()
 	var err error
-	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // it was asked before and could tell
+	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected: it has answered before
 		mayEnd, ended = true, &stopCause{err, context.Canceled}
 	}
 }
@@ -238,7 +239,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
-// timeUp stops the run because of its Timeout.
+// timeUp stops the run when its Timeout has passed.
 func (r *Run) timeUp() {
 	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
 }
@@ -256,8 +257,8 @@ func (r *Run) keepBound(deadline time.Time) {
 // now is the run's clock: nanoseconds since its start, monotonic.
 func (r *Run) now() int64 { return int64(time.Since(r.start)) }
 
-// dispatch starts a worker if there is work and none is on its way. It is called with the lock held after every change that no
-// worker follows up on.
+// dispatch starts a worker if there is work and no worker is starting. It is called with the lock held after every change
+// that is not made by a worker about to take its next task.
 func (r *Run) dispatch(now int64) {
 	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.hasNext() { // else the tree does
 		r.starting = true
@@ -385,7 +386,7 @@ func newRunID() string {
 	return uuid.NewString() // the clock or the entropy source failed; NewString panics if the latter did for good
 }
 
-// ID returns the run's id: what the option RunID gave, or a UUID of version 7 that is made now.
+// ID returns the run's id: the one given by the option RunID, or a UUID of version 7 that is made now.
 func (r *Run) ID() string {
 	r = r.outermost()
 	r.idOnce.Do(func() {
@@ -400,7 +401,7 @@ func (r *Run) ID() string {
 // catching up.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
-// minSinkGrace keeps a grace of nothing for steps from blaming sinks that are prompt.
+// minSinkGrace is the least grace for sinks, so that a CancelGrace near zero does not disable sinks that are prompt.
 const minSinkGrace = time.Second
 
 // Wait waits for the run to end and returns what Execute returns. It may be called any number of times.

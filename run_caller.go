@@ -20,8 +20,8 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
-// followCaller lets the end of the caller's context stop the run, which does not end before it has left that context again.
-// To follow a context and to leave it may call its methods, so neither happens under the lock.
+// followCaller arranges that the end of the caller's context stops the run. The run stops following that context before it
+// ends. Both may call methods of the context, so neither happens under the lock.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.mu.Lock()
@@ -61,7 +61,7 @@ func (r *Run) callerEnded() {
 	}
 }
 
-// endFollow is the last that a run that follows its caller's context does about it, once.
+// endFollow is the last action of a run that follows its caller's context. It acts once.
 func (r *Run) endFollow(f func(now int64)) {
 	if r.unfollowed.CompareAndSwap(false, true) {
 		r.callback(f)
@@ -76,7 +76,7 @@ func (r *Run) leaveCaller(unfollow func() bool) {
 			r.endFollow(func(int64) {})
 		}
 	}()
-	_ = contain(func() error { // a panic says nothing about a run that has ended
+	_ = contain(func() error { // a panic cannot affect a run that has ended
 		left = unfollow()
 		return nil
 	})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// checkResult is what a check found.
+// checkResult is the result of a check.
 type checkResult struct {
 	verdict  CheckVerdict
 	err      error // of the verdict's Fail
@@ -37,17 +37,17 @@ func (w *worker) check() bool {
 	return w.take()
 }
 
-// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: when its node is stopped, which settles
-// the node, or the run is left, the worker is waited for as long as CancelGrace says. The checks of cleanup nodes in a run that is
-// being stopped have CleanupTimeout.
+// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: when its node is stopped, which
+// settles the node, or the run is left, the run waits for the worker no longer than CancelGrace. The checks of cleanup nodes
+// in a run that is being stopped have CleanupTimeout.
 type evaluation struct {
 	alone     bool        // see Run.alone
-	abandoned bool        // the worker's place was given up for it
-	grace     *time.Timer // armed when the node is stopped or the run is left, or is to clean up
-	cleanup   bool        // it is armed for the latter
+	abandoned bool        // the run no longer counts its worker
+	grace     *time.Timer // armed when the node is stopped, the run is left, or a stopped run cleans up
+	cleanup   bool        // grace is armed for a cleanup node
 }
 
-// beginCheck and endCheck are called with the lock held. endCheck reports whether the worker still has its place.
+// beginCheck and endCheck are called with the lock held. endCheck reports whether the run still counts the worker.
 func (w *worker) beginCheck() {
 	w.checking = &evaluation{alone: w.alone}
 	if w.run.checks == nil {
@@ -75,8 +75,8 @@ func (w *worker) endCheck() bool {
 	return true
 }
 
-// armCheckGrace bounds how long a check is waited for whose node was stopped, or whose run is being left. It is no alarm: it rings
-// also when everything else has ended.
+// armCheckGrace bounds how long the run waits for a check whose node was stopped, or whose run is being left. It is not an
+// alarm, since it must go off even when everything else has ended.
 func (r *Run) armCheckGrace(ref Ref) { r.armCheck(ref, false) }
 
 func (r *Run) armCheck(ref Ref, cleanup bool) {
@@ -107,7 +107,7 @@ func (r *Run) armCheck(ref Ref, cleanup bool) {
 	})
 }
 
-// boundChecks bounds the checks of the cleanup nodes of a run that was stopped: it is to end.
+// boundChecks bounds the checks of the cleanup nodes of a run that was stopped, so that it ends.
 func (r *Run) boundChecks() {
 	for ref := range r.checks {
 		if r.st.words[ref]&wordChecking != 0 {
@@ -116,8 +116,8 @@ func (r *Run) boundChecks() {
 	}
 }
 
-// abandonCheck gives up on a check that does not return. Its verdict will be dropped. A node that was not stopped stays in
-// need of a check, which nobody performs while the run is being left.
+// abandonCheck gives up on a check that does not return, and whose result will be dropped. A node that was not stopped still
+// needs a check, but no worker performs it while the run is being left.
 func (r *Run) abandonCheck(ref Ref, e *evaluation) {
 	e.abandoned = true
 	delete(r.checks, ref)
@@ -132,7 +132,7 @@ func (r *Run) abandonCheck(ref Ref, e *evaluation) {
 	}
 }
 
-// evaluate asks, in this order, the guard, the merges and the required ports.
+// evaluate checks, in this order, the guard, the merges and the required ports.
 func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
 	n := r.plan.node(ref)
@@ -197,7 +197,7 @@ func (w *worker) evaluate() (res checkResult) {
 	return w.checkItems(res, flags)
 }
 
-// checkItems looks, after everything else, at what a map is to be performed over.
+// checkItems makes, after all other checks, the items that a map is to be performed over.
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.node(ref).Map
@@ -227,7 +227,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	return res
 }
 
-// merge merges what the edges of one parameter deliver. ok is false if none of them does.
+// merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers one.
 func (w *worker) merge(n *Node, p *param, flags stepFlags) (value any, ok bool, err error) {
 	r, ref := w.run, w.task.Ref
 	var in []Contribution

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// conclusion is what the result of an attempt means.
+// conclusion is the meaning of an attempt's result for its node.
 type conclusion struct {
 	Outcome
 	value    any    // of a completed node
 	err      error  // of any other
-	warning  error  // of a condition that has answered what is none of its choices
+	warning  error  // for a condition whose answer is none of its choices
 	answer   string // of a condition, if it is not the labels of the branches taken
 	skip     string
-	suspend  *suspendError // what the step wants to wait for
+	suspend  *suspendError // the wait that the step asks for
 	expand   *expansion    // the graph that the step has returned
 	random   float64       // in [0, 1), for the delay before another attempt
-	hint     time.Duration // what a RateLimited error asked for, or 0
+	hint     time.Duration // the wait that a RateLimited error asked for, or 0
 	noRetry  NoRetry       // why it is not to be retried; zero if that is open, or if it has not failed
 	abortRun bool
 	fallback bool // the value is the fallback's
 	memoized bool // the value is that of another run
 }
 
-// conclude works out what a result means, as far as it does without the lock. User code that it needs, for labels or
-// random numbers, runs here.
+// conclude makes the conclusion of a result, as far as possible without the lock. It calls user code for labels and random
+// numbers.
 func (w *worker) conclude(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, f := w.run.plan.node(ref), &w.run.plan.facts[ref]
@@ -51,7 +51,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		}
 		kind := CauseConditionError
 		err := w.protect(func() error {
-			if f.is(factMocked) && isGate(n) { // else the answer was judged when it came
+			if f.is(factMocked) && isGate(n) { // other answers were checked when the signal came
 				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
 					return err
 				}
@@ -78,7 +78,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 	return w.failure(res)
 }
 
-// failure works out what an error means.
+// failure makes the conclusion of an error.
 func (w *worker) failure(res attemptResult) conclusion {
 	r, ref := w.run, w.task.Ref
 	facts := inspectError(res.err)
@@ -118,8 +118,8 @@ func (w *worker) failure(res attemptResult) conclusion {
 	return c
 }
 
-// draw draws the random number for the delay before another attempt, if there may be one. It is user code, and so is
-// called before it is known, under the lock, whether there is one.
+// draw draws the random number for the delay before another attempt, if there may be one. The source is user code, so draw
+// is called without the lock, before it is known whether the failure is retried.
 func (w *worker) draw(res attemptResult, c *conclusion) {
 	most, counted := w.run.retryOf(w.task.Ref).MaxAttempts, int(w.step.attempt)
 	if most > 1 && counted >= most {
@@ -135,7 +135,7 @@ func (w *worker) draw(res attemptResult, c *conclusion) {
 	}
 }
 
-// random draws from the run's source. What a host's source says is forced into [0, 1].
+// random draws from the run's source. It forces the numbers of a host's source into [0, 1].
 func (r *Run) random() float64 {
 	if r.cfg.random == nil {
 		return rand.Float64()
@@ -153,13 +153,13 @@ func (r *Run) retryOf(ref Ref) Retry {
 		return Retry{}
 	}
 	if policy := r.plan.node(ref).Retry; policy.MaxAttempts != 0 || f.is(factComposite) {
-		return policy // a composite has no default: what it consists of has
+		return policy // defaults apply to the nodes inside of a composite, not to the composite
 	}
 	return r.cfg.defaultRetry
 }
 
-// amend applies to a conclusion what is known only under the lock: whether the attempt had timed out, whether the node was
-// asked to stop, and whether it goes on with another attempt: if the failure is retried, or the attempt was cut short.
+// amend adjusts a conclusion to facts that are known only under the lock: whether the attempt had timed out, whether the
+// node was asked to stop, and whether another attempt follows, because the failure is retried or the attempt was cut short.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if r.cutShort(step, x, &c) {
@@ -173,13 +173,13 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 			c.noRetry = NoRetryOverall
 		}
 	} else if stopping && c.Cause == CauseTimeout {
-		c.Cause = CauseStepError // the deadline that it saw is the stop
+		c.Cause = CauseStepError // the deadline error of the step was caused by the stop
 	}
 	if x != nil && x.behind && c.Status == Failed {
 		c.noRetry = NoRetryAbandoned
 	}
 	if c.suspend != nil || c.expand != nil {
-		if r.st.words[ref]&wordDraining != 0 { // it was left to finish, and what waits, or is to begin, is stopped
+		if r.st.words[ref]&wordDraining != 0 { // it was allowed to finish, but not to wait or to begin nested runs
 			r.st.words[ref] |= wordStopping
 			stopping = true
 		}
@@ -222,7 +222,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		if r.st.current(token, Retrying) != nil {
 			return // the node was stopped while it backed off
 		}
-		r.wake(now) // a run that is being left may have come to rest, with a store that has not written it
+		r.wake(now) // a run that is being left may rest now, while its store is still writing
 		if err := r.st.requeue(token, Retrying); err != nil {
 			r.st.noteBug(err)
 		}
@@ -230,13 +230,13 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	return c, true
 }
 
-// timeoutAfter is the error of a node that ran out of time. It renders what the step returned only when it is asked to:
-// that is user code, and this is called under the lock.
+// timeoutAfter is the error of a node whose timeout has passed. It renders the error of the step only on request, since that
+// calls user code, and timeoutAfter is made under the lock.
 func timeoutAfter(after time.Duration, err error) error { return &lateError{after, err} }
 
 type lateError struct {
 	after time.Duration
-	err   error // what the step returned, may be nil
+	err   error // the error of the step, may be nil
 }
 
 func (e *lateError) Error() string {
@@ -249,7 +249,7 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// attemptsCounted is the number of an attempt as the policy of its node counts: without those that were cut short.
+// attemptsCounted is the number of an attempt for the policy of its node: without those that were cut short.
 func (r *Run) attemptsCounted(step *Step) int {
 	if x := r.extras[step.ref]; x != nil {
 		return int(step.attempt - x.cut)
@@ -323,13 +323,13 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 		if statusOf(r.st.words[ref]) == Failed {
 			r.react(ref, c.abortRun)
 		} else {
-			r.extra(ref).lastErr = c.err // the step's answer to being stopped
+			r.extra(ref).lastErr = c.err // the error that the stopped step returned
 			rec.value = nil
 		}
 	}
 }
 
-// warnOfAnswer warns, once for a node of the graph, of a condition whose answer met no edge.
+// warnOfAnswer adds a warning, once for each node of the graph, about a condition whose answer matches no edge.
 func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
 	root, branches := r.outermost(), r.plan.routers[r.plan.facts[ref].router]
 	if root.warned[branches] {
@@ -343,7 +343,7 @@ func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
 	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
-// react does what a node's failure is to do beyond its descendants: stop its group, or the run.
+// react applies the consequences of a node's failure beyond its descendants: it stops its group, or the run.
 func (r *Run) react(ref Ref, abortRun bool) {
 	f := &r.plan.facts[ref]
 	if ref == r.plan.end {

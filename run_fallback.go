@@ -4,8 +4,8 @@ import (
 	"errors"
 )
 
-// wantsFallback reports whether the node's fallback is called: not for a node that was stopped, nor when its time is up, nor
-// for inputs that were refused.
+// wantsFallback reports whether the node's fallback is called: not for a node that was stopped, nor after its overall
+// timeout, nor for inputs that were refused.
 func (r *Run) wantsFallback(ref Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && r.st.words[ref]&(wordStopping|wordAdmitting) == 0 && (x == nil || x.timedOut != timeoutOverall)
@@ -43,7 +43,7 @@ func (w *worker) fallback() bool {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		} else {
-			c.noRetry = failed.noRetry // why the fallback was asked
+			c.noRetry = failed.noRetry // why the fallback was called
 		}
 	}
 	w.phase = phaseEngine
