@@ -36,7 +36,7 @@ const (
 	CauseCancelRun         // Cancel was called
 	CauseCancelNode        // CancelNode was called
 	CauseExternal          // the call was aborted outside the engine
-	CauseSuperseded        // nobody needs the result any more
+	CauseSuperseded        // no other node needs the result any more
 
 	causeCount
 )

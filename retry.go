@@ -69,7 +69,7 @@ const (
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error is marked by [Permanent] or [AbortRun]
 	NoRetryStopping          // the node, or the run, is being stopped
-	NoRetryUnstarted         // the node failed before an attempt: at its join or a merge, for its inputs, or with a predecessor whose failure is passed on
+	NoRetryUnstarted         // it failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
 	NoRetryNoPolicy          // there is no policy, or one of a single attempt
 	NoRetryCause             // the cause is not among those that the policy retries, or none can be
 	NoRetryAttempts          // it was the policy's last attempt

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// answer is what a signal means for a node, worked out without the lock: labels may be user code.
+// answer is the effect of a signal on a node, computed without the lock: labels may be user code.
 type answer struct {
 	Outcome            // of a gate
-	decision *Decision // what came; nil if nobody has answered
+	decision *Decision // the signal; nil without one
 	value    any       // of a completed gate
 	said     string    // see conclusion.answer
 	err      error
 }
 
-// answer judges a signal. What is no choice of a gate is refused.
+// answer computes the effect of a signal. It refuses a value that is none of the choices of a gate.
 func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
 	if r.plan.facts[ref].is(factGate) {
 		if err := r.plan.refuse(ref, r.path(ref), d.Value); err != nil {
@@ -53,8 +53,8 @@ func (r *Run) Signal(gate string, value any) error {
 	}
 }
 
-// trySignal is Signal, but for the error errNotKept: the graph of an expanded node has become known meanwhile, so that what waits
-// inside of it is found in another place.
+// trySignal is one try of Signal. The error errNotKept means that the graph of an expanded node has become known meanwhile,
+// so that its waiting nodes are now found elsewhere, and Signal tries again.
 func (r *Run) trySignal(gate string, d Decision) error {
 	root, path := r, gate
 	r.st.mu.Lock()
@@ -65,7 +65,7 @@ func (r *Run) trySignal(gate string, d Decision) error {
 	r.st.mu.Unlock()
 	switch {
 	case over:
-		return ErrFinished // nothing waits any more, whatever it is called
+		return ErrFinished // no node waits any more, under any name
 	case err != nil && kept > 0:
 		return root.answerKept(path, d, kept, err)
 	case err != nil:
@@ -100,7 +100,8 @@ func (r *Run) gateOf(gate string) (Ref, error) {
 	return ref, nil
 }
 
-// statusInside returns the status of a node of the graph that is performed under a prefix in the paths within this run, if one is.
+// statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is
+// one.
 func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -116,7 +117,7 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 	return statusOf(r.st.words[ref]), true
 }
 
-// signal takes an answer, with the lock held.
+// signal applies an answer, with the lock held.
 func (r *Run) signal(ref Ref, a answer, now int64) error {
 	gate := r.plan.facts[ref].is(factGate)
 	_, early := r.signals[ref]
@@ -149,8 +150,8 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 	return nil
 }
 
-// signalled keeps and tells what has answered a node, before what follows from it. The caller flushes that at once, with
-// flushSignalled, so that nothing comes between the two, in the log as in a store.
+// signalled keeps the signal that has answered a node and logs its event, before the consequences. The caller flushes these
+// at once, with flushSignalled, so that nothing comes between the two, neither in the log nor in a store.
 func (r *Run) signalled(ref Ref, d *Decision, now int64) {
 	r.extra(ref).decision = d
 	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: NodeSignalled{Value: d.Value, Actor: d.Actor, Comment: d.Comment}})
@@ -162,7 +163,7 @@ func (r *Run) flushSignalled(now int64) {
 	}
 }
 
-// reachGate does with a gate that was reached what there is to do: it has its answer, or it waits.
+// reachGate settles a gate that was reached, if it has its answer, or else makes it wait.
 func (r *Run) reachGate(ref Ref, now int64) {
 	if a, ok := r.signals[ref]; ok {
 		delete(r.signals, ref)
@@ -192,7 +193,7 @@ func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 	})
 }
 
-// gateTimedOut ends the wait of a gate whose time is up.
+// gateTimedOut ends the wait of a gate whose Timeout has passed.
 func (r *Run) gateTimedOut(ref Ref, now int64) {
 	r.wake(now)
 	if g := r.plan.node(ref).Gate; g.OnTimeout == GateLabel {
@@ -230,7 +231,7 @@ func (r *Run) settleGate(ref Ref, a answer, now int64) {
 	}
 }
 
-// suspend makes the node of an attempt wait that asked for it.
+// suspend makes the node of an attempt wait whose step returned Suspend.
 func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
@@ -268,7 +269,7 @@ func (r *Run) duplicateToken(ref Ref, token string) error {
 	return nil
 }
 
-// endWait forgets what a node waited for.
+// endWait forgets the wait of a node.
 func (r *Run) endWait(x *extra) {
 	r.disarm(&x.gate)
 	if x.wait != nil {
@@ -327,8 +328,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// answers works out what the signals mean, without the lock: labels may be user code. refused are the errors of those that are no
-// choices, in the order of declaration.
+// answers computes the effects of the signals, without the lock: labels may be user code. refused are the errors of those
+// that are no choices, in the order of declaration.
 func (r *Run) answers(signals map[Ref]Decision) (answers map[Ref]answer, refused []error) {
 	answers = make(map[Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {
@@ -342,8 +343,8 @@ func (r *Run) answers(signals map[Ref]Decision) (answers map[Ref]answer, refused
 	return answers, refused
 }
 
-// waiter finds the run in which a node waits that goes by a path, or under a token of its own, and what it goes by there. It
-// is called for an outermost run. It looks up what the parts of the path name, and not at all runs.
+// waiter finds the run in which a node waits, by the node's path or token, and the node's name in that run. It is called for
+// an outermost run. It follows the parts of the path rather than search all runs.
 func (r *Run) waiter(gate string) (*Run, string) {
 	if r.tree == nil || r.waitsUnder(gate) {
 		return r, gate
@@ -373,7 +374,7 @@ func (r *Run) waiter(gate string) (*Run, string) {
 	return r, gate
 }
 
-// itemsOf finds the run of a map's items, if the name is that of one that waits: an item goes by the same name there.
+// itemsOf finds the run of a map's items, if the name is that of a waiting item, which has the same name there.
 func (r *Run) itemsOf(name string) *Run {
 	i := strings.LastIndexByte(name, '[')
 	if i < 0 {
@@ -396,7 +397,8 @@ func (r *Run) waitsUnder(gate string) bool {
 	return err == nil
 }
 
-// addToken notes that a step of a run waits under a token. One that is the id of its node is found by its path alone.
+// addToken notes that a step of a run waits under a token. A token that equals the id of its node is left out: the path
+// finds it.
 func (t *tree) addToken(token string, r *Run) {
 	if t == nil || r.outer == nil {
 		return

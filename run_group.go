@@ -9,7 +9,7 @@ import (
 // This file is about Group.CancelOnFailure. A graph declares a group; the nodes of its sub-graphs that name the group belong to
 // it too, at every depth. Of a map it is the map that belongs to it, not the items.
 
-// groupFailure tells that a member of a group has failed for good: the members that have not begun never will.
+// groupFailure records that a member of a group has failed for good, so that members which have not begun never will.
 type groupFailure struct {
 	Group string `json:"group"`
 	Node  string `json:"node"` // its path
@@ -19,7 +19,7 @@ func (f groupFailure) err() error {
 	return fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(f.Node), quoteID(f.Group))
 }
 
-// groupNamed returns the group that nodes of this plan mean by a name, or nil if none of them names it and it is not declared.
+// groupNamed returns the group of this name in the plan, or nil if the plan neither declares it nor has nodes that name it.
 func (p *Plan) groupNamed(name string) *group {
 	if i, ok := p.groupIndex[name]; ok {
 		return &p.groups[i]
@@ -32,7 +32,7 @@ func (p *Plan) declaresGroup(name string) bool {
 	return g != nil && !g.inherited
 }
 
-// cancelsOnFailure reports whether the group that the run's nodes mean by a name is declared so, by this graph or one around it.
+// cancelsOnFailure reports whether the group of this name, declared by this graph or one around it, has CancelOnFailure.
 func (r *Run) cancelsOnFailure(name string) bool {
 	for ; r != nil; r = r.outer {
 		if g := r.plan.groupNamed(name); g != nil && !g.inherited {
@@ -54,9 +54,9 @@ func (r *Run) membersFailed(ref Ref) {
 	}
 }
 
-// groupFailed stops the unfinished members of a group because of a node of this run that has failed for good, or a composite
-// inside of which one has. As long as a composite around it may be attempted again, only what is inside of that composite is
-// concerned; the composite reports the failure when it is terminal itself.
+// groupFailed stops the unfinished members of a group because a node of this run has failed for good, or a composite inside
+// of which one has. As long as a composite around the node may be attempted again, it stops only members inside of that
+// composite; the composite reports the failure when it is terminal itself.
 func (r *Run) groupFailed(at place, f groupFailure) {
 	if !r.cancelsOnFailure(f.Group) {
 		return
@@ -64,14 +64,15 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 	for !r.plan.declaresGroup(f.Group) && !r.outer.mayAttemptAgain(r.within) {
 		r = r.outer
 	}
-	if !slices.ContainsFunc(r.failedGroups, func(known groupFailure) bool { return known.Group == f.Group }) { // else all was stopped then
+	if !slices.ContainsFunc(r.failedGroups, func(known groupFailure) bool { return known.Group == f.Group }) { // else they were stopped then
 		r.failedGroups = append(slices.Clip(r.failedGroups), f)
 		r.outdate()
 		r.stopMembers(at, f)
 	}
 }
 
-// groupsFailedInside reports what a composite that is terminal has kept to itself, in case it had been attempted again.
+// groupsFailedInside reports the group failures inside of a composite that is terminal, which were held back in case it was
+// attempted again.
 func (r *Run) groupsFailedInside(ref Ref, c *Run) {
 	for _, f := range c.failedGroups {
 		if !c.plan.declaresGroup(f.Group) {
@@ -86,8 +87,8 @@ func (r *Run) mayAttemptAgain(step *Step) bool {
 	return r.st.mayRetry(step.ref) && r.attemptsCounted(step) < r.retryOf(step.ref).MaxAttempts && x.timedOut != timeoutOverall
 }
 
-// stopMembers stops the members of a group that are unfinished, in the run and in what is nested in it, but for the composites
-// that the one that failed is inside of.
+// stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, except composites around the
+// node that failed.
 func (r *Run) stopMembers(at place, f groupFailure) {
 	around, origin := at.in(r), noRef
 	if at.run == r && statusOf(r.st.words[at.ref]) == Failed {
@@ -97,7 +98,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 		r.st.visits += int64(len(g.members))
 		for _, m := range g.members {
 			if statusOf(r.st.words[m]).Terminal() || r.plan.facts[m].is(factCleanup) || m == around {
-				continue // a cleanup node, and the end node, is not stopped by anything that fails
+				continue // no failure stops a cleanup node or the end node
 			}
 			r.stopMember(m, origin, f.err())
 		}

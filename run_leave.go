@@ -8,8 +8,8 @@ import (
 // ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown].
 var ErrLeft = errors.New("the run is being left")
 
-// interrupt leaves the run and interrupts what still runs: attempts whose steps return an error are given back. A run that was
-// stopped is not left; what it has left to finish is interrupted.
+// interrupt leaves the run and interrupts its running attempts; those whose steps then return an error are given back. A run
+// that was stopped is not left, but its attempts that were allowed to finish are interrupted.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
 		if r.pending {
@@ -24,7 +24,7 @@ func (r *Run) interruptAttempts() {
 	if r.st.stopped != CauseNone {
 		if r.stopManner == stopDraining {
 			r.stopManner = stopAsking
-			r.wake(r.now()) // the stop lifts the hold, and what was held goes on
+			r.wake(r.now()) // the stop lifts the hold, and held nodes go on
 			r.outdate()
 			r.st.stop(r.st.stopped, r.stopOrigin, stopAsking)
 		}
@@ -54,9 +54,9 @@ func (r *Run) interruptAttempts() {
 	}
 }
 
-// cutShort reports whether an attempt that was interrupted, because the run is being left, has no result for that reason.
-// What the step has completed is kept, and so is a wait, and a stop of the node that has come meanwhile. A stop that was to let
-// the attempt finish has come too late for that, and stops the node like any other.
+// cutShort reports whether an attempt has no result because it was interrupted when the run was left. A success counts, and
+// so does a wait, and a stop of the node that has come meanwhile. A stop that lets attempts finish has come too late for
+// that, and stops the node like any other stop.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 || c.suspend != nil || c.expand != nil {
 		return false
@@ -67,9 +67,9 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	}
 	const returned = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
 	if r.st.words[step.ref]&wordAdmitting != 0 {
-		return true // the judge of the inputs may have been interrupted, whatever its verdict
+		return true // the judge of the inputs may have been interrupted, whatever it returned
 	}
-	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // only the mock of a condition has a context to be interrupted
+	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // of conditions, only mocks have a context, and so can be interrupted
 	// A fallback that fails leaves the cause of the failure before it.
 	return c.Status == Failed && (returned.has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
@@ -79,7 +79,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
 	quiet := r.st.words[ref]&wordAdmitting != 0 || step.flags&stepAgain != 0
 	x.left = false
-	if quiet { // it has not started, or has begun in an earlier life: the number is given again
+	if quiet { // it has not started, or has begun in an earlier life: the next attempt has the same number
 		x.reentries++
 		r.reentered = true
 	} else {
@@ -92,7 +92,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 		r.st.noteBug(err)
 	}
 	if quiet {
-		r.st.hush(ref) // it was to everybody what it is all the time
+		r.st.hush(ref) // to observers its status has not changed
 	}
 }
 
@@ -110,9 +110,9 @@ func (r *Run) Leave() {
 	})
 }
 
-// leave keeps the run, and what is nested in it, from starting anything else. A run that was stopped goes on to its end, its
-// cleanup included, and so does what is nested in it. So a run that is being left was not stopped, and the run around it is
-// being left too.
+// leave keeps the run, and the runs nested in it, from starting anything else. A run that was stopped goes on to its end,
+// its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
+// is being left too.
 func (r *Run) leave() {
 	if r.leaving || r.st.stopped != CauseNone {
 		return
@@ -130,8 +130,8 @@ func (r *Run) leave() {
 	}
 }
 
-// leaveReturns bounds the tests of loops, and whatever else is asked of the host when a nested run has ended, in a run that is being
-// left: it is asked again when the run goes on.
+// leaveReturns bounds the tests of loops, and other user code that is called when a nested run has ended, in a run that is
+// being left: it is called again when the run goes on.
 func (r *Run) leaveReturns() {
 	if !r.nests {
 		return
@@ -157,7 +157,7 @@ func (r *Run) armReturnGrace(ref Ref, x *extra) {
 
 // abandonReturn gives up on a worker that concludes a composite, and leaves the composite as it was before.
 func (r *Run) abandonReturn(step *Step, x *extra) {
-	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // what the worker finds is of another one
+	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // so that the worker's conclusion is not the current Step's
 	x.grace = nil
 	x.comp.working, x.comp.put = false, true
 	r.leftBehind(step.ref)
@@ -184,7 +184,7 @@ func (r *Run) resumeReturns() {
 	}
 }
 
-// stay undoes leave for the run, and for what is nested in it: a stop wins over leaving.
+// stay undoes leave for the run, and for the runs nested in it: a stop takes precedence over leaving.
 func (r *Run) stay(now int64) {
 	if !r.leaving {
 		return
@@ -208,8 +208,8 @@ func (r *Run) stay(now int64) {
 	}
 }
 
-// leaveChecks bounds the checks of a run that is being left. A step is left to finish, since its work would be lost; a check
-// is performed again when the run goes on.
+// leaveChecks bounds the checks of a run that is being left. Steps may finish, since their work would be lost; a check is
+// performed again when the run goes on.
 func (r *Run) leaveChecks() {
 	for ref := range r.checks {
 		r.armCheckGrace(ref)

@@ -4,11 +4,11 @@ import (
 	"slices"
 )
 
-// composite is what a run keeps of a composite node, from its start on, and of a node that has been expanded.
+// composite is the record of a composite node, from its start on, and of a node that has been expanded.
 type composite struct {
 	child   *Run // the current, or the last, of the runs that perform it; nil for a loop that pauses since an earlier life
 	working bool // a worker concludes the composite: its nested run has ended
-	put     bool // that was given up because the run is being left: somebody is to look again
+	put     bool // the worker was given up because the run is being left: another one must conclude the composite
 
 	before iterations // of a loop
 	pause  *pause     // of a loop that waits for its next iteration, or was interrupted doing so; else nil
@@ -22,7 +22,7 @@ func (x *extra) atWork() *Run {
 	return x.comp.child
 }
 
-// path is what a node goes by in the outermost run.
+// path is the path of a node in the outermost run.
 func (r *Run) path(ref Ref) string {
 	if r.prefix == "" {
 		return r.plan.names[ref]
@@ -31,8 +31,8 @@ func (r *Run) path(ref Ref) string {
 }
 
 // beginComposites begins the composites that are due, in the critical section in which the worker takes its next task, so
-// that the order in which nested runs begin depends on nothing else. It returns the first task that is another thing, gates
-// apart, which are seen to.
+// that the order in which nested runs begin depends on nothing else. It also handles gates, and returns the first task of
+// any other kind.
 func (w *worker) beginComposites(t Task, ok bool) (Task, bool) {
 	r := w.run
 	for ok && !t.Check && (t.Gate || r.plan.facts[t.Ref].is(factComposite)) {
@@ -73,7 +73,7 @@ func (r *Run) subRun(step *Step, p *Plan) *Run {
 	return c
 }
 
-// nested makes a run that is to perform a composite, or a part of it: its number index.
+// nested makes the run that performs a composite, or its part number index.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
@@ -87,7 +87,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	return c
 }
 
-// config is that of the nested runs, which share it: the outermost run's without what concerns that one alone.
+// config is the config that all nested runs share: the outermost run's without the options that concern that one alone.
 func (t *tree) config() *config {
 	if t.cfg == nil {
 		cfg := *t.root.cfg
@@ -97,7 +97,7 @@ func (t *tree) config() *config {
 	return t.cfg
 }
 
-// limitTo bounds a nested run by what bounds its composite's attempt.
+// limitTo bounds a nested run by the timeouts of its composite's attempt.
 func (r *Run) limitTo(step *Step) {
 	if r.bound = 0; step.flags&stepDetached == 0 {
 		r.bound = r.outer.bound
@@ -111,7 +111,7 @@ func (r *Run) limitTo(step *Step) {
 func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	comp.child, comp.working = c, false
 	c.began = now
-	r.flush(now) // the start of the composite comes before what happens inside
+	r.flush(now) // the start of the composite comes before the events inside
 	r.timers++   // until the child's goroutines have returned
 	r.setUp(c)
 	if r.leaving {
@@ -133,7 +133,7 @@ func (r *Run) setUp(c *Run) {
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c
 	c.st.parks = r.st.parks
-	if c.items == nil { // whose run goes by the prefix of the run around it
+	if c.items == nil { // a run of items has the prefix of the run around it
 		c.tree.nested[c.prefix] = c
 	}
 	if c.st.logged = r.st.logged; c.st.logged {
@@ -176,7 +176,7 @@ func (r *Run) childLeft() {
 	}
 }
 
-// returned finds out what a nested run that has ended means for its composite.
+// returned concludes the composite of a nested run that has ended.
 func (w *worker) returned() bool {
 	r, ref := w.run, w.task.Ref
 	r.st.mu.Lock()
@@ -186,10 +186,10 @@ func (w *worker) returned() bool {
 		r.armReturnGrace(ref, x)
 	}
 	if x.grace == nil && (r.st.words[ref]&wordStopping != 0 || x.timedOut != timeoutNone) {
-		r.armGrace(w.step, x) // there was nobody to be waited for before
+		r.armGrace(w.step, x) // there was no goroutine to wait for before
 	}
 	comp := x.comp
-	if comp.pause != nil { // it was interrupted
+	if comp.pause != nil { // the pause was interrupted
 		c := r.stoppedLoop(ref)
 		r.st.mu.Unlock()
 		return w.finishAs(c, attemptResult{}, true)
@@ -265,8 +265,8 @@ func (r *Run) spread() {
 	r.collectStops()
 }
 
-// input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the parameters of
-// its composite, or what came with its graph.
+// input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the
+// parameters of its composite, or the inputs given to Expand.
 func (r *Run) input(name string) (value any, ok bool) {
 	if value, ok = r.given(name); ok {
 		return value, true

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// State returns the run's state, to read and to observe: its signals show what the run does, and their effects may call the
-// methods of the Run. The State is the run's alone to drive: calls that would change it return [ErrDriven] or, where they
-// have no error, do nothing.
+// State returns the run's state, to read and to observe: its signals follow the run, and their effects may call the methods
+// of the Run. Only the run drives the State: calls that would change it return [ErrDriven] or, where they have no error, do
+// nothing.
 func (r *Run) State() *State { return &r.st }
 
 // WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns it. No status
@@ -76,7 +76,7 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 
 func (r *Run) lastStatus(ref Ref) Status { return r.st.Status(ref) }
 
-// reached is the answer of WaitFor for a status that ends the wait.
+// reached is the result of WaitFor for a status that ends the wait.
 func (r *Run) reached(ref Ref, status Status, want uint32) (Status, error) {
 	if want == 0 || want&(1<<status) != 0 {
 		return status, nil
@@ -177,12 +177,12 @@ func (w *watcher) note(r Ref) {
 	w.changed.Insert(int(r))
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is awake, or will find this when it is
+	default: // the reader is awake, or about to see this
 	}
 }
 
-// bringSignals has what was noted published to the signals' scope: on a goroutine of its own, since effects are user
-// code, which may be slow or end its goroutine. It is called with the lock held.
+// bringSignals starts a goroutine that publishes the noted changes to the signals' scope: effects are user code, which may
+// be slow or end its goroutine. It is called with the lock held.
 func (r *Run) bringSignals() {
 	o := r.st.obs
 	if status := r.status(); status != o.lastRun {
@@ -195,7 +195,7 @@ func (r *Run) bringSignals() {
 	}
 }
 
-// flushSignals is the goroutine that does it. It ends when there is nothing left to bring.
+// flushSignals is that goroutine. It ends when there is nothing left to publish.
 func (r *Run) flushSignals() {
 	s := &r.st
 	o := s.obs
@@ -217,7 +217,7 @@ func (r *Run) flushSignals() {
 	returned = true
 }
 
-// observed waits until effects have seen the end of the run, for a while, and returns what went wrong with them.
+// observed waits, no longer than the grace, until effects have seen the end of the run, and returns their errors.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.mu.Lock()

@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 )
 
-// single is what a run with one slot has besides, common to its tree. In it nothing is left to chance that can be ordered:
+// single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
 //
 //   - Timers of equal time go off in any order. So every holder of the lock, a worker that reports or a timer, rings all alarms
 //     that are due first: those of equal time in the order of arming, and all of them before what a step does at that time.
-//   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: else it would be chance what
-//     comes first.
-//   - A gate that has its answer is reached at once: what follows from it may need no slot, and so comes before what does. So
-//     does what follows when the item of a map waits, that the next one begins, and so the gates inside of items are reached at
-//     once too, if the map has a limit. Others that are going to wait are reached when nothing can be started any more.
-//   - See also Run.alone, and for runs with composites tree.
+//   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: otherwise their order would be
+//     random.
+//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When
+//     the item of a map waits, the next item may begin; so the gates inside of items are reached at once, too, if the map has a
+//     limit. Other gates that are going to wait are reached when nothing can be started any more.
+//   - See also Run.alone and, for runs with composites, tree.
 //
-// All of it is guarded by the lock, but for next.
+// The lock guards all fields but next.
 type single struct {
 	alarms
 	seq         uint64
@@ -110,8 +110,8 @@ func (r *Run) rung(a *alarm, now int64) {
 	}
 }
 
-// reachEarly reaches the gates, of a run with one slot, that something else may follow from, with the lock held: those that are
-// not going to wait, and those whose wait lets another item of a map begin.
+// reachEarly reaches, in a run with one slot, the gates that let other nodes begin, with the lock held: those that have
+// their answer, and those whose wait lets another item of a map begin.
 func (r *Run) reachEarly(now int64) {
 	s := &r.st
 	reached := false
@@ -121,11 +121,11 @@ func (r *Run) reachEarly(now int64) {
 			continue
 		}
 		if _, answered := r.signals[ref]; answered || s.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
-			r.reachGate(ref, now) // which may add others to the list
+			r.reachGate(ref, now) // it may add gates to the list
 			reached = true
 		}
 	}
-	if reached { // lest the run seem to have something left to do
+	if reached { // else the run would seem to have something left to do
 		s.gates = slices.DeleteFunc(s.gates, func(ref Ref) bool { return statusOf(s.words[ref]) != Ready })
 	}
 }

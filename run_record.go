@@ -2,15 +2,15 @@ package kahn
 
 import "time"
 
-// record is what a run keeps of every node. It is written under the lock, and never again once the node is terminal: like
-// the State's word of a terminal node it may then be read without.
+// record is the data that a run keeps of every node. It is written under the lock, and never again once the node is
+// terminal: like the State's word of a terminal node it may then be read without.
 type record struct {
 	first    Step  // the first attempt; later ones and fallbacks have Steps of their own
 	value    any   // completed: the output; failed: the error
 	start    int64 // of the first attempt, in ns since the run's start
 	end      int64 // of the last attempt
 	attempts int32
-	active   activeStep // which is the current attempt's, while it runs; no pointer, see attemptContext
+	active   activeStep // which Step is that of the running attempt, if any; no pointer, see attemptContext
 	fallback bool
 	noRetry  NoRetry // of a failed node whose attempt failed
 }
@@ -48,22 +48,22 @@ func (r *Run) activate(step *Step) {
 	}
 }
 
-// errorOf returns the error that a terminal node's own failure left, or nil.
+// errorOf returns the error of a terminal node that failed by itself, or nil.
 func (rec *record) errorOf() error {
 	err, _ := rec.value.(error)
 	return err
 }
 
-// extra is what a run keeps of the few nodes that need more.
+// extra is the additional record of the few nodes that need one.
 type extra struct {
 	later     *Step          // of the last attempt or fallback after the first
 	errs      []attemptError // of the attempts that were retried, in their order
-	lastErr   error          // of the last attempt that was retried, or that a fallback or a stop made up for
+	lastErr   error          // of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr  error          // why the guard could not decide
 	merged    map[string]any // the merged parameters, from the check
-	skip      string         // the words of a step that skipped itself
+	skip      string         // the message of a step that skipped itself
 	answer    string         // of a condition, see conclusion
-	stop      error          // what a node that was stopped by itself was stopped for
+	stop      error          // the cause of the stop, for a node that was stopped by itself
 	timedOut  timeoutScope   // of the current attempt
 	timeout   time.Duration  // that passed
 	abandoned bool
@@ -71,13 +71,13 @@ type extra struct {
 	deltas    int        // emitted so far, over all attempts
 	tokens    [2]int     // input and output, reported over all attempts
 	comp      *composite // of a composite that has begun, and of a node that has been expanded
-	kept      *nodeState // of a node that was expanded in an earlier life, as long as its graph is not known: what a snapshot has of it
+	kept      *nodeState // for a node that was expanded in an earlier life, until its graph is known: its state in the snapshot
 	answers   int        // signals that were left in kept
 	items     *items     // of a map, from the check
 
 	wait      *Wait     // of a suspended node
-	saved     any       // what the step gave to Suspend or Expand
-	decision  *Decision // what came, nil if nothing has
+	saved     any       // the state that the step gave to Suspend or Expand
+	decision  *Decision // the signal that answered it, nil without one
 	memoized  bool      // the output is that of an earlier run
 	reentries int32     // how often the step was entered again in the same attempt
 	left      bool      // the current attempt was interrupted because the run is being left
@@ -88,7 +88,7 @@ type extra struct {
 
 // attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.
 type attemptError struct {
-	attempt int32 // 0 for one of an earlier life: it precedes all of this one
+	attempt int32 // 0 for one of an earlier life, which precedes all attempts of this one
 	err     error
 }
 
@@ -104,7 +104,7 @@ func (r *Run) extra(ref Ref) *extra {
 	return x
 }
 
-// attemptOf is the number of an attempt as people count: a step that was suspended is entered again in the same attempt.
+// attemptOf is the number of an attempt as events show it: a step that was suspended is entered again in the same attempt.
 func (r *Run) attemptOf(ref Ref, started int32) int32 {
 	if x := r.extras[ref]; x != nil {
 		return started - x.reentries

@@ -2,18 +2,18 @@ package kahn
 
 import "slices"
 
-// rest is called when something is suspended, or the run is being left, and no worker is at work: if nothing is left to do
-// the run is suspended, and if nobody holds it, or it is being left, that is its end.
+// rest is called when a node is suspended, or the run is being left, and no worker is at work. If nothing is left to do, the
+// run is suspended; if Execute began it, or it is being left, it ends so.
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
 	case r.concluded || r.workers > 0 || s.done() || s.hasNext():
 		return
-	case r.leaving && r.outer == nil: // what backs off does not count, nor what is held inside of composites
+	case r.leaving && r.outer == nil: // nodes that back off do not count, nor held nodes inside of composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
-			return // with one slot, what can be done is done when the tree passes the turn on
+			return // with one slot, the tree starts the remaining nodes when it passes the turn on
 		}
-	case s.busy > 0 || s.asleep == 0: // a nested run that is held back by its being left does not wait for anything
+	case s.busy > 0 || s.asleep == 0: // a nested run that is held because it is being left is not waiting for a signal
 		return
 	}
 	if r.outer == nil && (s.limits.rates != nil || s.limits.pool != nil) && s.waitsForSlot() { // for a token
@@ -43,7 +43,7 @@ func (r *Run) rest(now int64) {
 		return
 	}
 	if d := r.durable; d != nil && (d.writing || len(d.outbox) > 0) {
-		return // until the last record of this life is written something may stop the run
+		return // a stop may still arrive until the last record of this life is written
 	}
 	r.concluded, r.ended = true, now
 	r.verdict = verdict{status: RunSuspended}
@@ -64,7 +64,7 @@ func (r *Run) rest(now int64) {
 	}
 }
 
-// wake tells that a run that was suspended goes on.
+// wake marks that a run that was suspended goes on.
 func (r *Run) wake(now int64) {
 	if r.resting && r.outer != nil {
 		r.resting = false
@@ -111,8 +111,9 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings all that is nested in a run to rest that is being left: nothing in it is at work. What was stopped was not held
-// before, and is now: an item that comes to rest gives its slot back, and nothing may take that any more.
+// restAll brings all runs to rest that are nested in a run which is being left, and in which no worker is at work. Runs that
+// were stopped were not held before, and are held now: an item that comes to rest gives its slot back, and no node may take
+// it any more.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return
@@ -134,7 +135,7 @@ func (r *Run) wakeOuter(now int64) {
 		o.extra(ref).reentries++
 	}
 	o.st.rouse(ref)
-	o.flush(now) // before what happens inside
+	o.flush(now) // before the events inside
 	o.tree.touch(o)
 }
 
@@ -146,7 +147,7 @@ func (r *Run) putAside() {
 	for _, c := range r.children() {
 		c.putAside()
 		c.concluded, c.verdict = true, verdict{status: RunSuspended}
-		c.st.changes = nil // what is ready again since the snapshot, in a run that has rested on: the log has ended
+		c.st.changes = nil // nodes that became ready again since the snapshot; the log has ended
 		for ref, x := range c.extras {
 			c.disarmNode(ref)
 			c.disarm(&x.overall)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Cancel asks the run to stop: what has not started is cancelled at once, running steps see their context end, and cleanup
-// nodes and the end node still run. Cancelling a run that has ended does nothing.
+// Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and
+// cleanup nodes and the end node still run. Cancelling a run that has ended does nothing.
 func (r *Run) Cancel() { r.CancelBy(Request{}) }
 
-// CancelBy is Cancel with the word of who asks for it. The first request to stop a run stands, also if it said nothing.
+// CancelBy is Cancel with a Request that tells who asks, and why. The first request to stop a run stands, even an empty one.
 func (r *Run) CancelBy(q Request) {
 	q = q.bounded()
 	r.control(func(int64) {
@@ -24,7 +24,8 @@ func (r *Run) CancelBy(q Request) {
 // err, or with [ErrAborted] if it is nil.
 func (r *Run) AbortAll(err error) { r.AbortAllBy(err, Request{}) }
 
-// AbortAllBy is AbortAll with the word of who asks for it. The first request to stop a run stands, also if it said nothing.
+// AbortAllBy is AbortAll with a Request that tells who asks, and why. The first request to stop a run stands, even an empty
+// one.
 func (r *Run) AbortAllBy(err error, q Request) {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -62,7 +63,7 @@ func (r *Run) CancelNode(id string) error {
 	return err
 }
 
-// control runs f with the lock held, unless the run has ended, and follows up on what f did.
+// control runs f with the lock held, unless the run has ended, and applies the consequences.
 func (r *Run) control(f func(now int64)) {
 	r.st.mu.Lock()
 	ended := r.concluded
@@ -113,7 +114,8 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	}
 }
 
-// hurryInside lets the cleanup composites of a run that is being stopped hurry too.
+// hurryInside makes the runs nested in the cleanup composites of a run that is being stopped hurry: it bounds their checks
+// and lifts their holds.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.stopped == CauseNone || r.plan.facts[c.within.ref].is(factCleanup) {
@@ -131,7 +133,7 @@ func (r *Run) hurryInside() {
 	}
 }
 
-// boundWaits bounds the waits of the cleanup nodes of a run that was stopped: it is to end.
+// boundWaits bounds the waits of the cleanup nodes of a run that was stopped, so that it ends.
 func (r *Run) boundWaits() {
 	if r.st.stopped == CauseNone || r.st.asleep == 0 {
 		return
@@ -148,7 +150,7 @@ func (r *Run) boundWaits() {
 	}
 }
 
-// callerCause is why a context of the caller has ended. It asks the caller's code, and so is called without the lock.
+// callerCause is the cause of the end of a caller's context. It calls user code, and so is called without the lock.
 func callerCause(ctx context.Context) *stopCause {
 	cause := &stopCause{bounded(context.Cause(ctx)), context.Canceled}
 	if ctx.Err() == context.DeadlineExceeded {
@@ -162,7 +164,7 @@ func (r *Run) stopForContext(cause *stopCause) {
 	r.stop(CauseContext, noRef, cause, stopAsking)
 }
 
-// stopError is what a stop of the run for a cause of this kind was for, or nil.
+// stopError is the error for which the run was stopped with a cause of this kind, or nil.
 func (r *Run) stopError(kind CauseKind) error {
 	if cause := r.stopCauses[kind]; cause != nil {
 		return cause.err
@@ -187,7 +189,7 @@ func (r *Run) collectStops() {
 		}
 		x := r.extra(t.Ref)
 		cause := r.causeOf(t.Ref)
-		if x.timedOut == timeoutNone { // else it has been asked already
+		if x.timedOut == timeoutNone { // else its timeout has stopped it already
 			r.disarm(&x.attempt)
 			r.halt(step, x, kindOf(r.st.words[t.Ref]), cause)
 		}
@@ -195,7 +197,7 @@ func (r *Run) collectStops() {
 	}
 }
 
-// causeOf is what a node that was asked to stop was stopped for, as its context has it.
+// causeOf is the cause of a node's stop, as its context reports it.
 func (r *Run) causeOf(ref Ref) *stopCause {
 	switch kind := kindOf(r.st.words[ref]); kind {
 	case CauseSuperseded:
@@ -229,8 +231,8 @@ func (r *Run) endings() []stopOrder {
 	return ending
 }
 
-// halt bounds the time that an attempt that was asked to stop may take: by its grace, or, if nested runs perform it, by
-// stopping these, which keep to the grace themselves.
+// halt bounds the time that an attempt may take after it was asked to stop: it arms the grace, or, if nested runs perform
+// it, stops these, which arm the grace for their own attempts.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
@@ -242,13 +244,13 @@ func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	}
 }
 
-// stopFor stops a nested run for what its composite is stopped for.
+// stopFor stops a nested run for the cause of its composite's stop.
 func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
 	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
-	default: // what concerned a node concerns all of its run
+	default: // a cause that concerned the node concerns its whole run
 		if kind = CauseCancelRun; r.stoppedBy.stopStatus() == Aborted {
 			kind = CauseAbortAll
 		}

@@ -54,7 +54,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// callback runs f with the lock held, unless the run has ended, and follows up on what f did.
+// callback runs f with the lock held, unless the run has ended, and applies the consequences.
 func (r *Run) callback(f func(now int64)) {
 	now := r.now()
 	s := &r.st
@@ -66,8 +66,8 @@ func (r *Run) callback(f func(now int64)) {
 	r.release(now)
 }
 
-// disarm stops a timer. One that has fired runs its callback to its end, which finds nothing left to do; a callback does not
-// touch the field that its timer is in, which may hold the next one by then.
+// disarm stops a timer. If it has fired, its callback still runs and finds nothing left to do; a callback does not touch the
+// field of its timer, which may hold the next one by then.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
@@ -103,7 +103,7 @@ func (r *Run) awaitToken(now int64) {
 
 func (r *Run) armGrace(step *Step, x *extra) {
 	if x.grace != nil {
-		return // it was interrupted, and is stopped now
+		return // the step was interrupted, and is being stopped now
 	}
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
 		r.abandon(step, now)
@@ -147,7 +147,7 @@ func (r *Run) armOverall(n *Node, step *Step, fallback bool) {
 	}
 }
 
-// timeOut ends an attempt that has taken too long; what it may still return is dropped.
+// timeOut ends an attempt that has taken too long; its late result is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
 	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x.timedOut == timeoutOverall {
 		return
@@ -181,8 +181,8 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 	r.react(ref, false)
 }
 
-// abandon gives up on an attempt that ignores its context: its node is settled, its slot freed, and whatever it returns
-// is dropped, because the attempt is no longer the record's.
+// abandon gives up on an attempt that ignores its context: its node is settled, its slot freed, and its late result is
+// dropped, because the node's record no longer names its Step.
 func (r *Run) abandon(step *Step, now int64) {
 	ref := step.ref
 	if r.current(ref) != step {
@@ -190,7 +190,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	}
 	x := r.extra(ref)
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
-	left := r.cutShort(step, x, &c) && r.leaving // it begins anew when this process, and the attempt with it, is gone
+	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life, in which this attempt is gone
 	x.abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
@@ -210,7 +210,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	r.settle(step, c, now)
 }
 
-// leftBehind remembers a node whose goroutine is not waited for.
+// leftBehind remembers a node for whose goroutine the run does not wait.
 func (r *Run) leftBehind(ref Ref) {
 	r.abandoned = append(r.abandoned, ref)
 	if r.outer == nil {
@@ -218,7 +218,7 @@ func (r *Run) leftBehind(ref Ref) {
 	}
 	root := r.tree.root
 	root.abandonedInside = append(root.abandonedInside, r.path(ref))
-	for c := r; c.outer != nil; c = c.outer { // another attempt of any of them would overlap with what was left behind
+	for c := r; c.outer != nil; c = c.outer { // another attempt of any of them would overlap with the abandoned one
 		c.outer.extra(c.within.ref).behind = true
 	}
 }

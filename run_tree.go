@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// tree is what a run and the runs nested in it share besides the lock: the slots of Limit, which the leaves of the tree
-// hold and composites do not, and the list of runs that a critical section has touched. Only a run whose plan has
+// tree is the state that a run and the runs nested in it share besides the lock: the slots of Limit, which the leaves of the
+// tree hold and composites do not, and the list of runs that a critical section has touched. Only a run whose plan has
 // composites has one. All of it is guarded by the common lock.
 //
-// With one slot the order of everything is determined. Three rules make it so: a worker that may take something takes the first of
-// the whole tree, not of its own run; what needs no slot comes before what does; and while a worker evaluates something
-// without a slot, nobody takes anything. So what happens next is a function of the state of the tree alone, and which worker
-// comes first has no say in it.
+// With one slot the order of everything is determined. Three rules make it so: a worker that may take something takes the
+// first of the whole tree, not of its own run; tasks without a slot come before tasks with one; and while a worker evaluates
+// something without a slot, no worker takes a task. So the next event is a function of the state of the tree alone,
+// whichever worker comes first.
 type tree struct {
 	root    *Run
 	cfg     *config     // of the nested runs; nil before the first one
@@ -22,12 +22,12 @@ type tree struct {
 	limit   int         // slots of all runs together; 0 means no limit
 	used    int         //
 	waiting queue       // runs with a ready node that wants a slot, with one slot all that could go on; the best first; empty without a limit
-	touched []*Run      // to be seen to before the lock is released
+	touched []*Run      // to be attended before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*slots
 	nested  map[string]*Run   // those that have not ended, by the prefix of the paths in them; without those of items
 	tokens  map[string][]*Run // runs that are nested in which a step waits, by its token, in the order of declaration
-	steps   int64             // runs looked at, to show that the work is linear
+	steps   int64             // runs visited, by which tests check that the work is linear
 	deltas  map[string]int    // how many the nodes of nested runs have emitted, over all attempts of theirs and of their composites, by path
 
 	// Of a tree with one slot.
@@ -58,7 +58,7 @@ type turn struct {
 	node     int32   // of the best ready node
 }
 
-// touch notes that something has happened to a run which its own worker may not see.
+// touch notes a change of a run that the run's own worker may not see.
 func (t *tree) touch(r *Run) {
 	if !r.touched {
 		r.touched = true
@@ -66,25 +66,25 @@ func (t *tree) touch(r *Run) {
 	}
 }
 
-// settle sees to every run that was touched, and hands the free slots out.
+// settle attends every run that was touched, and hands the free slots out.
 func (t *tree) settle(now int64) {
 	t.attend(now)
 	t.root.awaitToken(now)
 	switch {
 	case t.limit == 1:
 		t.pass(now)
-	// A worker that has been started and has not taken its task is the next to have a slot, and sees to the others then.
+	// A worker that has been started and has not taken its task gets the next slot, and then attends the other runs.
 	case len(t.waiting) > 0 && t.used < t.limit:
 		t.waiting[0].turn.run.dispatch(now)
 	}
-	if t.root.leaving && t.workers == 0 { // not before every run that was touched has started what it has left to do
+	if t.root.leaving && t.workers == 0 { // only once every run that was touched has started its remaining work
 		t.root.rest(now)
 		t.touch(t.root)
 		t.attend(now)
 	}
 }
 
-// attend sees to every run that was touched.
+// attend logs the changes of every run that was touched, updates its place in the queue, and starts a worker if it needs one.
 func (t *tree) attend(now int64) {
 	for len(t.touched) > 0 {
 		r := t.touched[len(t.touched)-1]
@@ -101,7 +101,7 @@ func (t *tree) attend(now int64) {
 	}
 }
 
-// pass starts, in a tree with one slot, the first of all that can be done.
+// pass starts, in a tree with one slot, the first of all tasks.
 func (t *tree) pass(now int64) {
 	for t.alone == 0 && !t.coming && !t.root.single.interrupts() {
 		switch {
@@ -114,7 +114,7 @@ func (t *tree) pass(now int64) {
 		case len(t.gated) == 0:
 			return
 		}
-		// Nothing can be started before a gate: it is reached at once.
+		// No other task comes before a gate: it is reached at once.
 		r := t.gated[0]
 		t.gated = t.gated[1:]
 		r.st.turn.gated = false
@@ -126,7 +126,7 @@ func (t *tree) pass(now int64) {
 	}
 }
 
-// hasTurn reports whether a run is the one to go on, in a tree with one slot.
+// hasTurn reports whether a run has the first task, in a tree with one slot.
 func (t *tree) hasTurn(s *State) bool {
 	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == s && (s.turn.slotless || t.used < t.limit)
 }
@@ -142,7 +142,7 @@ func (w *worker) takeTurn() (Task, bool) {
 		}
 		task, ok := s.next()
 		switch {
-		case ok && task.Gate: // nothing but what is held back comes before it
+		case ok && task.Gate: // only held tasks come before it
 			r.reachGate(task.Ref, w.now)
 		case ok && !task.Check && r.plan.facts[task.Ref].is(factComposite):
 			w.task = task
@@ -161,7 +161,7 @@ func (w *worker) takeTurn() (Task, bool) {
 // queue puts a run into its place among those that wait for a slot, or with one slot for anything.
 func (t *tree) queue(s *State) {
 	if s.hold != holdNothing {
-		s.passOver() // what is held wants nothing
+		s.passOver() // held nodes do not want a slot
 	}
 	wants := s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
 	switch {
@@ -185,7 +185,7 @@ func (t *tree) queue(s *State) {
 	}
 }
 
-// update works out the place of the run's best ready node.
+// update computes the place of the run's best ready node.
 func (x *turn) update(s *State) {
 	if x.run.tree.limit == 1 && s.inline.Len() > 0 {
 		first, _ := s.inline.Min()
@@ -258,8 +258,8 @@ func (q *queue) Pop() any {
 	return s
 }
 
-// shareGroups makes what a tree has in common that of this run: the slots and rates of keys, of the whole run, and of groups that a
-// graph around this one declares.
+// shareGroups connects this run to the limits that the tree shares: the slots and rates of keys, of the whole run, and of
+// groups that a graph around this one declares.
 func (r *Run) shareGroups() {
 	l, t := &r.st.limits, r.tree
 	l.pool = t.root.st.limits.pool
@@ -312,7 +312,7 @@ func (r *Run) slotsOf(name string) *slots {
 	return nil
 }
 
-// remaining is the longest path of the run, and of what the run is nested in, that remains after a node.
+// remaining is the longest path that remains after a node, in the run and in the runs around it.
 func (r *Run) remainingAfter(ref Ref) int64 {
 	longest := int64(0)
 	for _, a := range r.plan.outOf(ref) {
@@ -360,7 +360,7 @@ func (r *Run) hurries() bool {
 	return false
 }
 
-// contends has the tree look again at a run of which a node contends for a slot.
+// contends makes the tree check again whether a node of the run gets a slot.
 func (r *Run) contends() {
 	if r.st.turn.run != nil {
 		r.tree.touch(r)

@@ -29,12 +29,12 @@ func (r *Run) judge() {
 		}
 	}
 	if s.stopped == CauseStoreError {
-		v.status, v.degraded = RunFailed, false // whatever else there is
+		v.status, v.degraded = RunFailed, false // whatever the end node says
 	} else if end := r.plan.end; end != noRef && !s.closed {
 		r.judgeEnd(&v, end)
 	}
 	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {
-		v.cause = CauseNone // what stopped the run came too late to decide anything
+		v.cause = CauseNone // the stop came too late to change the outcome
 	}
 	r.verdict = v
 }
@@ -52,7 +52,7 @@ func (r *Run) judgeEnd(v *verdict, end Ref) {
 		return
 	}
 	if said.Status == RunCompleted && v.status != RunCompleted {
-		// The end node answers for what escaped; the run is degraded only by what was handled.
+		// The end node has accepted the failures that escaped; only handled failures degrade the run.
 		v.degraded = r.st.handledFailures()
 	}
 	if said.Status != RunCompleted {

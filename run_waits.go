@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// waits is what an outermost run tells of the nodes that wait for signals, in it and in what is nested in it. It is guarded by
-// the run's lock. The events that tell of it name a node once, when it has begun to wait: so all of them together are no
-// longer than the list of waits.
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. It is guarded by the run's
+// lock. The events of a changed status name a node once, when it has begun to wait: so all of them together are no longer
+// than the list of waits.
 type waits struct {
 	total int
-	began []place // since the last event that told of it; some may have ended
+	began []place // waits since the last such event; some may have ended
 	kept  []keptWaits
 }
 
@@ -22,7 +22,7 @@ func (r *Run) beganToWait(ref Ref) {
 	x := &r.outermost().waits
 	x.total++
 	x.began = append(x.began, place{r, ref})
-	if len(x.began) > 2*x.total+64 { // a run that never rests tells of nothing
+	if len(x.began) > 2*x.total+64 { // a run that never rests has no such event
 		x.began = stillWaiting(x.began)
 	}
 }
@@ -36,7 +36,7 @@ func (r *Run) endedWait() {
 // keptWaits are the nodes that wait inside of a node that was expanded in an earlier life of the run, until its graph is known.
 type keptWaits struct {
 	place
-	told bool // an event has told of them
+	told bool // an event has named them
 }
 
 func (k *keptWaits) paths() []string {
@@ -47,7 +47,7 @@ func (k *keptWaits) paths() []string {
 	return x.kept.Inside.waiting(nil, x.kept.prefixInside(k.run.prefix), false)
 }
 
-// drop forgets the waits inside of a node whose graph is known again. It reports whether an event has told of them.
+// drop forgets the waits inside of a node whose graph is known again. It reports whether an event has named them.
 func (x *waits) drop(at place) (told bool) {
 	i := slices.IndexFunc(x.kept, func(k keptWaits) bool { return k.place == at })
 	if i < 0 {
@@ -58,7 +58,7 @@ func (x *waits) drop(at place) (told bool) {
 	return told
 }
 
-// stillWaiting leaves each place once whose node waits, in the order of declaration.
+// stillWaiting returns the places whose nodes still wait, each once, in the order of declaration.
 func stillWaiting(places []place) []place {
 	places = slices.DeleteFunc(places, func(at place) bool { return statusOf(at.run.st.words[at.ref]) != Suspended })
 	slices.SortFunc(places, place.compare)

@@ -28,12 +28,13 @@ type phase uint8
 const (
 	phaseEngine phase = iota
 	phaseUser         // also while the engine asks the methods of errors and values that user code has returned
-	phaseCrash        // RePanic: the panic is on its way out, hands off
+	phaseCrash        // RePanic: the panic must go on unrecovered
 )
 
-// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks: two workers that
-// alternate on it move every cache line of the run back and forth, and to park and be woken costs more than a step. Without this,
-// a node of a wide graph took four times as long with two threads as with one. After some 0.1 ms the worker blocks.
+// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks: two
+// workers that alternate on it move every cache line of the run back and forth, and parking and waking cost more than a
+// step. Without this, a node of a wide graph took four times as long with two threads as with one. After some 0.1 ms the
+// worker blocks.
 func (r *Run) lock() {
 	if !r.st.mu.TryLock() {
 		r.waitForLock()
@@ -64,7 +65,7 @@ func (r *Run) work() {
 	for more := w.take(); more; {
 		more = w.perform()
 		if w.phase == phaseUser {
-			// recover has stopped a panic and has not told: under GODEBUG=panicnil=1 panic(nil) does that.
+			// recover has returned nil for a panic: under GODEBUG=panicnil=1 it does so for panic(nil).
 			w.phase, w.caught = phaseEngine, newPanicError(nil)
 		}
 		if w.caught != nil {
@@ -74,10 +75,10 @@ func (r *Run) work() {
 }
 
 // perform performs one task after the other until there is none left. A panic in a step ends it early: one deferred function
-// is there for all attempts, which saves the nodes that do not panic 5 ns each.
+// serves all attempts, which saves 5 ns for each node that does not panic.
 func (w *worker) perform() (more bool) {
 	defer func() {
-		if w.phase == phaseUser { // a panic, or a Goexit, which is left to exit
+		if w.phase == phaseUser { // a panic, or a Goexit, which exit handles
 			if v := recover(); v != nil {
 				w.caught = w.panicked(v)
 			}
@@ -107,7 +108,7 @@ func (w *worker) crashed() (more bool) {
 }
 
 // performPlain performs plain nodes for as long as one follows another: attempt, finish and take in one, for nodes that
-// complete and that nobody has asked to stop.
+// complete and were not asked to stop.
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
@@ -125,7 +126,7 @@ func (w *worker) performPlain() (more bool) {
 		if err != nil || special || r.careful && r.single.due(w.now) {
 			return w.finishPlain(value, err)
 		}
-		step.returned() // before anybody can learn that the node is done
+		step.returned() // before the end of the node is visible
 		r.lock()
 		rec := &r.records[ref]
 		if r.current(ref) != step || s.words[ref]&wordStopping != 0 || s.hold == holdAll {
@@ -175,8 +176,8 @@ func (w *worker) finishPlain(value any, err error) (more bool) {
 	return w.finish(attemptResult{value: value, err: err}, true)
 }
 
-// exit is reached with nothing to do when the worker is done, and in the middle of user code when that called
-// runtime.Goexit: the node fails then, and if there is more to do another worker does it.
+// exit is called when the worker is done, and then does nothing, and when user code has called runtime.Goexit: then the node
+// fails, and another worker does the remaining work.
 func (w *worker) exit() {
 	if w.phase != phaseUser {
 		return
@@ -201,8 +202,8 @@ func (w *worker) exit() {
 	w.leave()
 }
 
-// take takes the next task and releases the lock, which the caller holds. If there is yet more to do it starts a worker
-// for it. If it returns false this one has given up its place and must return.
+// take takes the next task and releases the lock, which the caller holds. If there are more tasks it starts another worker.
+// If it returns false, the run no longer counts this worker, which must return.
 func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
@@ -212,7 +213,7 @@ func (w *worker) take() bool {
 		return false
 	}
 	if r.durable != nil {
-		r.flush(w.now) // what has happened is written before the start of what is next
+		r.flush(w.now) // past changes are written before the start of the next attempt
 	}
 	s.setTime(w.now)
 	var t Task
@@ -252,7 +253,7 @@ func (w *worker) take() bool {
 			w.record(t, before)
 		}
 	}
-	for !ordered && len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now: later it would depend on which worker comes first
+	for !ordered && len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now: later it would be a race of workers
 		g, ok := s.nextGate()
 		if !ok {
 			break
@@ -275,7 +276,7 @@ func (w *worker) take() bool {
 	return true
 }
 
-// leave gives up the worker's place and releases the lock.
+// leave uncounts the worker and releases the lock.
 func (w *worker) leave() {
 	w.evaluated()
 	w.run.dismiss()
@@ -370,7 +371,7 @@ func (w *worker) attempt() (res attemptResult) {
 	return res
 }
 
-// own is attempt for a node that has more to it than the host's step function.
+// own is attempt for a node whose attempt is more than a call of the host's step function.
 func (w *worker) own(n *Node) (res attemptResult) {
 	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil && w.step.flags&stepAgain == 0 {
 		return m.through(w.step, func() attemptResult { return w.performForKeeps(n) })
@@ -378,7 +379,7 @@ func (w *worker) own(n *Node) (res attemptResult) {
 	return w.performOwn(n)
 }
 
-// performForKeeps is performOwn for a memo, which keeps no output that is going to be refused.
+// performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep one that is refused.
 func (w *worker) performForKeeps(n *Node) attemptResult {
 	res := w.performOwn(n)
 	if res.err != nil || !w.run.plan.facts[w.task.Ref].is(factJudge) {
@@ -391,7 +392,7 @@ func (w *worker) performForKeeps(n *Node) attemptResult {
 	return res
 }
 
-// performOwn is own for what is to be performed indeed.
+// performOwn is own without the memo.
 func (w *worker) performOwn(n *Node) (res attemptResult) {
 	r, step := w.run, w.step
 	if step.flags&stepAdmitting != 0 {
@@ -428,12 +429,12 @@ func (w *worker) panicked(v any) error {
 		w.phase = phaseCrash
 		panic(v)
 	}
-	err := newPanicError(v) // which asks the value, if it is an error, what it wraps
+	err := newPanicError(v) // calls Unwrap if the value is an error
 	w.phase = phaseEngine
 	return err
 }
 
-// protect calls user code outside an attempt and returns its panic as an error. Its Goexit is left to exit.
+// protect calls user code outside an attempt and returns its panic as an error. exit handles its Goexit.
 func (w *worker) protect(f func() error) error {
 	was := w.phase
 	w.phase = phaseUser
@@ -454,28 +455,28 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	return w.finishAs(c, res, goOn)
 }
 
-// finishAs is finish for a result whose meaning is known.
+// finishAs is finish for a result with a known conclusion.
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref := step.ref
-	step.returned() // before anybody can learn that the node is done
+	step.returned() // before the end of the node is visible
 	drawn := c.Status == Failed
 	if drawn {
 		w.draw(res, &c)
 	}
 	var cause *stopCause  // of the caller's context, whose end the step may have seen before the run did
-	if r.mayEnd && goOn { // else the goroutine is ending, perhaps by what this asks
+	if r.mayEnd && goOn { // else the goroutine is ending, perhaps because of this call
 		cause = w.callerCause()
 	}
 	for {
 		r.lock()
 		r.ringDue(w.now)
 		if r.current(ref) != step {
-			r.st.mu.Unlock() // abandoned: its place was given up for it
+			r.st.mu.Unlock() // abandoned: the run does not count this worker any more
 			return false
 		}
 		x := r.extras[ref]
-		if c.expand != nil && c.expand.outdated(x) { // a signal has come for what is inside
+		if c.expand != nil && c.expand.outdated(x) { // a signal for a node inside has come
 			r.st.mu.Unlock()
 			w.phase = phaseUser
 			c = w.again(w.conclude(res))
@@ -485,7 +486,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		if drawn || x == nil || x.timedOut == timeoutNone {
 			break
 		}
-		r.st.mu.Unlock() // it has failed, whatever it says
+		r.st.mu.Unlock() // the attempt has failed, whatever its step returned
 		w.draw(res, &c)
 		drawn = true
 	}
@@ -518,7 +519,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	return w.next(goOn)
 }
 
-// next takes the next task if the worker is to go on, and else gives up its place. Either releases the lock.
+// next takes the next task if the worker is to go on, and else uncounts the worker. Either releases the lock.
 func (w *worker) next(goOn bool) bool {
 	if goOn {
 		return w.take()
@@ -527,7 +528,7 @@ func (w *worker) next(goOn bool) bool {
 	return false
 }
 
-// callerCause is why the caller's context has ended, nil if it has not. One that panics is as good as ended.
+// callerCause is the cause of the end of the caller's context, nil if it has not ended. A context that panics counts as ended.
 func (w *worker) callerCause() (cause *stopCause) {
 	err := w.protect(func() error {
 		if w.run.ctx.Err() != nil {

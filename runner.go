@@ -23,14 +23,14 @@ type Runner struct {
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
-	// CancelOnShutdown makes Shutdown cancel what is still running when its context ends, instead of interrupting it: cleanup
-	// nodes run, and the run is over. It is for hosts that keep neither stores nor snapshots, whose runs cannot go on anywhere;
-	// a run with a store would be cancelled there, too, for good.
+	// CancelOnShutdown makes Shutdown cancel the runs that are still at work when its context ends, instead of interrupting
+	// them: cleanup nodes run, and the runs are over. It is for hosts that keep neither stores nor snapshots, whose runs
+	// cannot go on anywhere. A run with a store would be cancelled in its store, too, for good.
 	CancelOnShutdown bool
-	// Limit bounds how many steps of all runs together run at the same time, and Rate how often they start. They are for steps
-	// what [Limit] and [StartRate] are in one run; a run may have such bounds of its own besides. A run that lacks a slot or a
-	// token takes its turn after the runs that have waited longer. The cleanup nodes and the end node of a run that is being
-	// stopped do not wait for other runs: they start above these bounds, and those of KeyLimit and KeyRate.
+	// Limit bounds how many steps of all runs together run at the same time, and Rate how often they start, as [Limit] and
+	// [StartRate] do in one run; a run may have such bounds of its own as well. A run that lacks a slot or a token takes its
+	// turn after the runs that have waited longer. The cleanup nodes and the end node of a run that is being stopped do not
+	// wait for other runs: they start above these bounds, and those of KeyLimit and KeyRate.
 	Limit int
 	Rate  Rate
 	// KeyLimit and KeyRate are the same for the nodes of one Key in all runs.
@@ -38,8 +38,8 @@ type Runner struct {
 	KeyRate  Rate
 
 	pooling sync.Once
-	pool    *pool // what the runs share, nil if that is nothing
-	badPool error // why Limit, Rate, KeyLimit or KeyRate cannot be
+	pool    *pool // the limits that the runs share, nil without any
+	badPool error // the defect of Limit, Rate, KeyLimit or KeyRate
 
 	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
 	entries   map[string]*runnerEntry
@@ -50,7 +50,7 @@ type Runner struct {
 	closed    bool
 	due       []*runnerEntry // to be begun, by the launcher
 	launching bool           // there is one
-	steps     int64          // entries looked at, to show that the work is linear
+	steps     int64          // entries visited, by which tests check that the work is linear
 }
 
 // runnerEntry is a run in the registry.
@@ -63,7 +63,7 @@ type runnerEntry struct {
 	inArrived, inEnded, inQueue *list.Element // its places; nil where it is not
 }
 
-// runnerState is where a run stands with its Runner.
+// runnerState is the state of a run in its Runner.
 type runnerState uint8
 
 const (
@@ -73,7 +73,7 @@ const (
 	forgotten             // it has ended
 )
 
-// runnerChange is what a run tells its Runner, with the run's lock held.
+// runnerChange is a change that a run reports to its Runner, with the run's lock held.
 type runnerChange uint8
 
 const (
@@ -144,14 +144,15 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // Shutdown ends the Runner: no run is begun any more, and the live ones are left, see [Run.Leave], so that they can go on
 // elsewhere from their stores or from the snapshots of their Results, pending ones included. It returns when all have ended.
 //
-// When ctx ends first, what still runs is interrupted: the contexts of attempts end with the cause [ErrLeft]. A node whose step
-// returns an error then is ready again when the run goes on, and the attempt does not count against MaxAttempts; what a step
-// completes all the same is kept. A step that ignores its context for longer than [CancelGrace] is left behind and named in
-// Result.Abandoned, like a guard or merge that does not return: stop the process before the run goes on, or two attempts overlap. Neither cleanup nodes nor the end node are
-// run, since the run is not over. Shutdown waits for all that and returns the cause of ctx's end.
+// When ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. A node whose step
+// returns an error then is ready again when the run goes on, and the attempt does not count against MaxAttempts; the output
+// of a step that completes all the same is kept. A step that ignores its context for longer than [CancelGrace] is left
+// behind and named in Result.Abandoned, like a guard or merge that does not return: stop the process before the run goes on,
+// or two attempts overlap. Neither cleanup nodes nor the end node are run, since the run is not over. Shutdown waits for all
+// that and returns the cause of ctx's end.
 //
-// A run that was stopped, or is stopped meanwhile, is not left: it ends as usual, with its cleanup. What it was to finish first,
-// see [Drain], is interrupted when ctx ends.
+// A run that was stopped, or is stopped meanwhile, is not left: it ends as usual, with its cleanup. Attempts that it lets
+// finish, see [Drain], are interrupted when ctx ends.
 func (rn *Runner) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -224,13 +225,13 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 		rn.active++
 		return true, nil
 	}
-	r.pending = true // nobody else has the run yet
+	r.pending = true // without the run's lock: no other goroutine has the run yet
 	e.inQueue = rn.queue.PushBack(e)
 	return false, nil
 }
 
-// changed takes note of a change of a run's status, with the lock of the run held. Runs that may begin now do so on another
-// goroutine: to begin takes the lock of another run.
+// changed records a change of a run's status, with the lock of the run held. Runs that may begin now do so on another
+// goroutine, since beginning takes the lock of another run.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -342,8 +343,8 @@ func (r *Run) openUnbegun(now int64) {
 
 // Errors of a Runner.
 var (
-	// ErrDuplicateRun answers a run whose id is that of another one that has not ended.
+	// ErrDuplicateRun rejects a run whose id is that of another one that has not ended.
 	ErrDuplicateRun = errors.New("a run of this id has not ended")
-	// ErrShutdown answers a run that comes after Shutdown.
+	// ErrShutdown rejects a run that is started after Shutdown.
 	ErrShutdown = errors.New("the runner was shut down")
 )

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// pool holds the slots and tokens that the runs of a Runner share: those of all of them together, and those of each key. A run that
-// lacks something joins a queue, and is called back when its turn has come; a run that is not in the queue takes nothing while one
-// that is could have it, so that a run with many nodes does not keep a slot from one that has waited longer.
+// pool holds the slots and tokens that the runs of a Runner share: those of all of them together, and those of each key. A
+// run that lacks a slot or a token joins a queue, and is called back when its turn has come. A run outside of the queue
+// takes nothing that a run in the queue could use, so that a run with many nodes does not keep a slot from one that has
+// waited longer.
 //
-// mu is a leaf: it is taken with a run's lock held, and nothing else is locked under it. So a run is never called from here, but on
-// a goroutine of its own.
+// mu is a leaf: it is taken with a run's lock held, and nothing else is locked under it. So the pool calls a run only on a
+// goroutine of its own, without mu.
 type pool struct {
 	start    time.Time // the zero of the clock of the buckets; immutable, as are keyLimit and keyRate
 	keyLimit int
@@ -22,14 +23,14 @@ type pool struct {
 	mu      sync.Mutex // guards what follows, and everything in the shares
 	whole   *share     // nil if only keys are bounded
 	keys    map[string]*share
-	swept   int // how many keys were left when those that nobody uses were last removed
+	swept   int // the number of keys after the last sweep
 	awaited awaited[*share]
 	timer   *time.Timer // for the first of the awaited
-	steps   int64       // claims looked at, to show that the work is linear
+	steps   int64       // claims visited, by which tests check that the work is linear
 }
 
-// share is one thing that the runs of a Runner share: their slots, and those of one key. What is free is promised to the claims that
-// have waited longest; a run that has no claim takes only what is promised to nobody.
+// share holds slots and tokens that the runs of a Runner share: those of all runs, or those of one key. Free ones are
+// promised to the claims that have waited longest; a run without a claim takes only those that are not promised.
 type share struct {
 	pool     *pool
 	limit    int // 0 means no limit
@@ -45,13 +46,13 @@ type share struct {
 // claim is the place of a run among those that wait for a share. It is found by the lines in which the nodes of the run wait.
 type claim struct {
 	run     *Run   // the outermost
-	lines   *slots // in which its nodes wait
+	lines   *slots // the slots whose lines its nodes wait in
 	share   *share
-	arrival uint64 // the order of those that wait
+	arrival uint64 // the order of waiting claims
 	token   bool   // the best of its nodes needs a token, too
 	state   claimState
 	index   int    // among those that wait
-	at      *State // whose node contends, once it was heard
+	at      *State // the State whose node contends, once the claim was heard
 }
 
 type claimState uint8
@@ -63,7 +64,7 @@ const (
 	claimDone
 )
 
-// makePool returns what the runs of the Runner share, nil if that is nothing.
+// makePool returns the pool of the Runner, nil if its runs share no limits.
 func (rn *Runner) makePool() (*pool, error) {
 	if rn.Limit < 0 || rn.KeyLimit < 0 {
 		return nil, fmt.Errorf("%w: Runner: Limit %d, KeyLimit %d: negative", ErrBadOption, rn.Limit, rn.KeyLimit)
@@ -111,7 +112,7 @@ func (p *pool) key(name string) *share {
 	return x
 }
 
-// sweep removes the keys that no run uses and whose buckets a new one would not differ from.
+// sweep removes the keys that no run uses and whose buckets are full, like new ones.
 func (p *pool) sweep() {
 	now := p.now()
 	for name, x := range p.keys {
@@ -137,11 +138,11 @@ func (x *share) tokenFree() bool {
 	return x.bucket == nil || x.bucket.tokens(x.pool.now()) > int64(x.promised[1])
 }
 
-// lacks reports whether a run has to wait, and if so sees to it that it has a claim: nothing is to be had, or those that have waited
-// longer come first.
+// lacks reports whether a run has to wait, because nothing is free or runs that have waited longer come first. If so, it
+// makes sure that the run has a claim.
 func (x *share) lacks(r *Run, lines *slots, token bool) bool {
 	token = x.needs(token) > 0
-	x.call() // what has become free since the last time is for those that wait
+	x.call() // slots that have become free since the last call are for waiting claims
 	c := lines.claim
 	switch {
 	case c == nil:
@@ -156,18 +157,18 @@ func (x *share) lacks(r *Run, lines *slots, token bool) bool {
 		if c.token == token {
 			return true
 		}
-		heap.Remove(&x.waiting[x.needs(c.token)], c.index) // another of its nodes is the best now
+		heap.Remove(&x.waiting[x.needs(c.token)], c.index) // the best of its nodes is another one now
 	default:
 		x.promised[x.needs(c.token)]--
 		free := (x.limit == 0 || x.used < x.limit) && (!token || x.tokenFree())
 		if free {
 			c.token = token
 		}
-		if free || c.state == claimCalled { // which finds out when it is heard
+		if free || c.state == claimCalled { // a called claim is checked when it is heard
 			x.promised[x.needs(c.token)]++
 			return !free
 		}
-		r.timers++ // a run that is being stopped has taken it, and did not wait
+		r.timers++ // a run that is being stopped has taken it without waiting
 	}
 	c.state, c.token = claimWaits, token
 	heap.Push(&x.waiting[x.needs(token)], c)
@@ -175,7 +176,7 @@ func (x *share) lacks(r *Run, lines *slots, token bool) bool {
 	return c.state == claimWaits
 }
 
-// take takes a slot and a token for a run, which then has to ask again.
+// take takes a slot and a token for a run, and ends its claim.
 func (x *share) take(lines *slots, token bool) {
 	x.used++
 	if x.bucket != nil && token {
@@ -198,7 +199,7 @@ func (x *share) drop(lines *slots) {
 	x.call()
 }
 
-// call calls back the runs whose turn has come. If others wait for a token it sees when the next one falls due, else nobody rings.
+// call calls back the runs whose turn has come. If others wait for a token, it arms the timer for the next one.
 func (x *share) call() {
 	for c := x.next(); c != nil; c = x.next() {
 		heap.Remove(&x.waiting[x.needs(c.token)], c.index)
@@ -285,7 +286,7 @@ func (p *pool) ring() {
 	p.arm()
 }
 
-// joinPool connects the lines of the outermost run with what it shares with others, before it begins.
+// joinPool connects the lines of the outermost run with the pool, before the run begins.
 func (r *Run) joinPool() {
 	l := &r.st.limits
 	if l.pool == nil {
@@ -308,7 +309,7 @@ func (r *Run) shareKey(lines *slots, key string) {
 	r.pooled = append(r.pooled, lines)
 }
 
-// claimed lets the run's nodes contend for what its claim has brought, with the run's lock held.
+// claimed lets the run's nodes contend for the slot of its claim, with the run's lock held.
 func (r *Run) claimed(x *share, c *claim) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
@@ -317,7 +318,7 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 	c.state = claimHeard
 	switch c.at = c.lines.offer(); {
-	case c.state != claimHeard: // there is nothing after all
+	case c.state != claimHeard: // offer has ended the claim
 	case c.at == nil:
 		x.drop(c.lines)
 	default:
@@ -344,7 +345,7 @@ func (r *Run) yieldTurns() {
 	})
 }
 
-// leavePool gives back what the run has in common with others, when it ends.
+// leavePool returns the run's slots to the pool and ends its claims, when the run ends.
 func (r *Run) leavePool() {
 	p := r.st.limits.pool
 	if p == nil || r.outer != nil {
@@ -363,5 +364,5 @@ func (r *Run) leavePool() {
 	r.pooled, r.heard = nil, nil
 }
 
-// claims reports whether the run has to wait for what it shares with others, and has it wait.
+// claims reports whether the run has to wait for a slot or token of the pool, and makes a claim if so.
 func (r *Run) claims(x *slots, token bool) bool { return x.share.lacks(r.outermost(), x, token) }

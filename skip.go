@@ -13,14 +13,14 @@ type SkipKind uint8
 const (
 	SkipNone            SkipKind = iota
 	SkipAnnotation               // Node.Disabled
-	SkipWhenGuard                // the guard said no
-	SkipConditionBranch          // every way here was routed past
+	SkipWhenGuard                // the guard did not let the node run
+	SkipConditionBranch          // conditions took other branches
 	SkipNullPropagation          // a required port has no value
 	SkipUpstreamSkipped          // the inputs were skipped
 	SkipParentFailure            // OnUpstreamFailure is UpstreamSkip
 	SkipRuleUnsatisfied          // the join rule can no longer be satisfied
 	SkipSelf                     // the step returned Skip
-	SkipSuperseded               // nobody needs the result any more
+	SkipSuperseded               // no other node needs the result any more
 
 	skipCount
 )
@@ -60,7 +60,7 @@ type SkipReason struct {
 	Rule string
 	// Expression is the guard's text, for when_guard; "func" for a Go function. In JSON expression.
 	Expression string
-	// Message is the step's own words, for self. In JSON message.
+	// Message is the message that the step passed to Skip, for self. In JSON message.
 	Message string
 }
 

@@ -22,15 +22,16 @@ var eventLevels = map[EventType]slog.Level{
 //
 //	kahn.Execute(ctx, g, step, kahn.OnEvent(kahn.LogEvents(slog.Default())))
 //
-// The message is the event's type, or for node.log what the step said. The time is the event's. Failures are logged as
-// errors; what is stopped, retried, late or refused as warnings; ends, skips, suspensions and answers as information; the rest is
-// for debugging. A nil logger is [slog.Default]. What the logger's handler does not enable costs next to nothing.
+// The message is the event's type, or for node.log the step's message. The time is the event's. Failures are logged as
+// errors; stops, retries, timeouts and refusals as warnings; ends, skips, suspensions and answers as information; other
+// events for debugging. A nil logger is [slog.Default]. Events at a level that the logger's handler does not enable cost
+// next to nothing.
 //
-// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node
-// node (its path), attempt and tier; and, as far as the event has them and they say something, cause, error, origins,
-// duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, input_tokens, output_tokens,
-// iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from,
-// to, waiting, nodes and mode.
+// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node node
+// (its path), attempt and tier; and, as far as the event has them and they are not empty, cause, error, origins, duration,
+// delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, input_tokens, output_tokens,
+// iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason
+// (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, nodes and mode.
 func LogEvents(logger *slog.Logger) func(Event) {
 	if logger == nil {
 		logger = slog.Default()
@@ -58,7 +59,7 @@ func LogEvents(logger *slog.Logger) func(Event) {
 	}
 }
 
-// payloadAttrs are the attributes of what an event has to say beyond whom it is about.
+// payloadAttrs are the attributes of an event's payload.
 func payloadAttrs(payload any) []slog.Attr {
 	switch p := payload.(type) {
 	case RunStarted:
@@ -123,7 +124,7 @@ func payloadAttrs(payload any) []slog.Attr {
 	return nil
 }
 
-// some leaves out what says nothing: empty texts, zeros and false.
+// some leaves out empty values: empty texts, zeros and false.
 func some(attrs ...slog.Attr) []slog.Attr {
 	kept := attrs[:0]
 	for _, a := range attrs {

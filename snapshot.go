@@ -13,15 +13,15 @@ import (
 // the branches that conditions took, what nodes wait for, and where the event log was. From it the run goes on, with
 // [Resume], [Redrive] or the option [ResumeFrom], in this process or in another one.
 //
-// It holds what is inside of composites as well, however deep: the items of a map, the iteration of a loop with the output of
-// the one before, the nodes of nested runs. Of an attempt that was retried, and of an iteration that another has followed, it
-// holds no nodes. The graph that a node was expanded into is not in it, see [Expand], but what is inside is.
+// It holds the inside of composites as well, at any depth: the items of a map, the iteration of a loop with the output of
+// the one before, the nodes of nested runs. It holds no nodes of an attempt that was retried, or of an iteration that
+// another has followed. It holds the nodes inside of an expanded node, but not the graph, see [Expand].
 //
-// A Snapshot that was taken in this process holds the values themselves. Encoded as JSON it holds them as the run's [Codec]
-// writes them; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the node,
-// inside composites by its path. The list of a map that has not ended is one of the values: its items are the same when the
-// run goes on, whatever other parameters it is given then.
-// Errors survive as their text, and still match the sentinel errors of this package and of package context.
+// A Snapshot that was taken in this process holds the values themselves. Encoded as JSON it holds them in the form of the
+// run's [Codec]; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the
+// node, inside composites by its path. The list of a map that has not ended is one of the values: its items are the same
+// when the run goes on, whatever other parameters it is given then. Errors survive as their text, and still match the
+// sentinel errors of this package and of package context.
 //
 // A Snapshot is immutable; it may be resumed any number of times, at its owner's risk: two runs from one snapshot repeat the
 // same work.
@@ -45,8 +45,8 @@ type snapshotFile struct {
 	Deadline  time.Time         `json:"deadline,omitzero"` // of the whole run; files of older versions do not have it
 	Mode      Mode              `json:"mode,omitempty"`
 	LastEvent uint64            `json:"last_event,omitempty"`
-	Deltas    map[string]int    `json:"deltas,omitempty"`    // how many each node has emitted, by path
-	Cancelled bool              `json:"cancelled,omitempty"` // somebody has asked for the run to stop
+	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number that each node has emitted, by path
+	Cancelled bool              `json:"cancelled,omitempty"` // the run was asked to stop
 	Stop      *stopState        `json:"stop,omitempty"`      // what has stopped the run
 	Asked     *Request          `json:"stop_request,omitempty"`
 	Redriven  *Request          `json:"redrive_request,omitempty"`
@@ -57,15 +57,15 @@ type snapshotFile struct {
 	Nodes     []nodeState       `json:"nodes"` // those that are not idle, in the order of declaration
 }
 
-// firedState is what the run was fired with.
+// firedState is the trigger that fired the run, and its payload.
 type firedState struct {
 	Trigger string    `json:"trigger"`
 	Prune   PruneMode `json:"prune,omitempty"`
 	Payload *stored   `json:"payload,omitempty"`
 }
 
-// insideState is what a snapshot holds of the run nested in a composite: the current one, or the last. In a store the nodes
-// have records of their own.
+// insideState is the state of the run nested in a composite: the current one, or the last. In a store the nodes have records
+// of their own.
 type insideState struct {
 	// Of a loop: the number of the iteration, from 1, the output of the one before, those of all before if they are collected,
 	// and whether failures were handled in any of these.
@@ -75,14 +75,15 @@ type insideState struct {
 	Degraded  bool     `json:"degraded,omitempty"`
 	// Due is when that iteration is to begin, if the loop pauses before it.
 	Due time.Time `json:"due,omitzero"`
-	// Of a map: the number of items, and whether one has asked for the end of the run.
+	// Of a map: the number of items, and whether one has asked for the run to be aborted.
 	Items    int  `json:"items,omitempty"`
 	AbortRun bool `json:"abort_run,omitempty"`
 
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
 	First uint64    `json:"first,omitempty"` // the id of the event that began it: the composite's start
-	// StoppedFor is what the composite was stopped for, Stop what that, or something inside, has stopped the nested run with.
+	// StoppedFor is the cause for which the composite was stopped. Stop is the stop of the nested run, which follows from
+	// that or from a failure inside.
 	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
@@ -93,7 +94,7 @@ type insideState struct {
 	// Expanded is the hash of the graph that the step of an expanded node has returned.
 	Expanded string `json:"expanded,omitempty"`
 
-	plan *Plan // of that graph, as long as it has not been in a file
+	plan *Plan // of that graph; nil if the snapshot comes from a file
 }
 
 type stopState struct {
@@ -110,16 +111,16 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 }
 
-// nodeState is what a snapshot holds of a node.
+// nodeState is the state of a node in a snapshot.
 type nodeState struct {
 	ID string `json:"id"`
 	// Event is, in a store, the id of the last event when the record was written.
 	Event  uint64 `json:"event,omitempty"`
-	Hash   string `json:"hash,omitempty"` // of the node with its in-edges, and of all that is inside; none for nodes inside
+	Hash   string `json:"hash,omitempty"` // of the node with its in-edges and its inside; none for nodes inside of composites
 	Status Status `json:"status"`
-	// Checking: the join is satisfied, the check has not answered. The status is idle then.
+	// Checking: the join is satisfied, but the check has no result yet. The status is idle then.
 	Checking bool `json:"checking,omitempty"`
-	// The flags of the node's word that outlive what set them.
+	// The flags of the node's word that a later life needs.
 	Reached     bool `json:"reached,omitempty"`
 	Substituted bool `json:"substituted,omitempty"`
 	Propagated  bool `json:"propagated,omitempty"`
@@ -128,21 +129,21 @@ type nodeState struct {
 	// Cause of a node that failed or was stopped, or for which a running one was asked to stop; Skip of a skipped one.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
-	// Origin is the node that a stop, or a supersession, goes back to. By is the deciding in-edge of a skip, among the
-	// node's in-edges, or its port, from 1.
+	// Origin is the node that caused a stop or a supersession. By is the deciding in-edge of a skip, among the node's
+	// in-edges, or its port, from 1.
 	Origin string   `json:"origin,omitempty"`
 	By     int      `json:"by,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
 	Answer string   `json:"answer,omitempty"` // of a condition, if it is not these labels
-	// Epoch is the one in which the node has ended, or is to, in a run that was redriven with KeepDescendants.
+	// Epoch is the epoch in which the node has ended, or will end, in a run that was redriven with KeepDescendants.
 	Epoch    int   `json:"epoch,omitempty"`
 	Settled  int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided  int32 `json:"decided,omitempty"`
-	Attempts int32 `json:"attempts,omitempty"` // as people count
+	Attempts int32 `json:"attempts,omitempty"` // as events show it
 	Cut      int32 `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
-	Started  int32 `json:"started,omitempty"`  // as the state machine counts: re-entries are starts
+	Started  int32 `json:"started,omitempty"`  // as the State counts: re-entries are starts
 	Entries  int32 `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
-	// Start and End are those of the record, as times: the clock of another process is another one.
+	// Start and End are those of the record, as times: another process has another clock.
 	Start     time.Time `json:"start,omitzero"`
 	End       time.Time `json:"end,omitzero"`
 	Value     *stored   `json:"value,omitempty"`
@@ -162,18 +163,18 @@ type nodeState struct {
 	Wait     *waitState        `json:"wait,omitempty"`
 	Saved    *stored           `json:"saved,omitempty"`
 	Signal   *stored           `json:"signal,omitempty"`
-	// Signalled: there was a signal, which in JSON a null one does not show.
+	// Signalled: there was a signal. Its value may be null, which JSON omits.
 	Signalled bool   `json:"signalled,omitempty"`
 	Actor     string `json:"actor,omitempty"` // of the signal, and its comment
 	Comment   string `json:"comment,omitempty"`
 
-	// Of a composite. It is running as long as anything inside is to be done: Dormant if that is nothing but to wait.
+	// Of a composite. It is running as long as its inside has not ended: Dormant if all nodes inside that are left wait.
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"` // not to be retried
-	// TimedOut is what has passed of the attempt: 1 its timeout, 2 the overall one, of that length.
+	// TimedOut tells which timeout of the attempt has passed: 1 its own, 2 the overall one. Timeout is its length.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
-	List     *stored       `json:"list,omitempty"` // what a map that has not ended goes over
+	List     *stored       `json:"list,omitempty"` // the list of a map that has not ended
 	Inside   *insideState  `json:"inside,omitempty"`
 }
 
@@ -184,7 +185,7 @@ type waitState struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 }
 
-// stored is a value: itself, as long as it has not been in a file, else the text that a codec wrote.
+// stored is a value: the value itself in this process, or the text that a codec wrote if it comes from a file.
 type stored struct {
 	value any
 	raw   json.RawMessage
@@ -210,7 +211,7 @@ type storedError struct {
 	Text    string   `json:"text"`
 	Matches []string `json:"matches,omitempty"`
 
-	err error // itself, as long as it has not been in a file
+	err error // the error itself; nil if it comes from a file
 }
 
 // storeError keeps an error for a snapshot. Its text is made when the snapshot is encoded: Error is user code.
@@ -221,7 +222,7 @@ func storeError(err error) *storedError {
 	return &storedError{err: err}
 }
 
-// restoredError is an error that was in a file.
+// restoredError is an error that comes from a file.
 type restoredError struct {
 	text    string
 	matches []error
@@ -255,7 +256,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. What is not a snapshot of this version is an error that matches [ErrBadValue].
+// UnmarshalJSON implements json.Unmarshaler. Anything but a snapshot of this version is an error that matches [ErrBadValue].
 // The values in it are read when the snapshot is resumed, by the codec of that run.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	var head struct {
@@ -275,7 +276,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// checkVersion refuses a form that another version of this package has written and this one does not know.
+// checkVersion refuses a format version that this package does not know.
 func checkVersion(version int) error {
 	if version != snapshotVersion {
 		return fmt.Errorf("version %d is not known: this version of kahn reads %d", version, snapshotVersion)
@@ -289,8 +290,8 @@ func (s *Snapshot) RunID() string { return s.file.Run }
 // Epoch returns the epoch of the run: 1, and one more with each [Redrive].
 func (s *Snapshot) Epoch() int { return s.file.Epoch }
 
-// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] is what is left of a
-// crash: what was running then is run again.
+// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken in the
+// middle of the run, as after a crash: attempts that were running then are repeated.
 func (s *Snapshot) Status() RunStatus { return s.file.Status }
 
 // Waiting returns the ids of the nodes that wait for a signal, inside composites the paths, in the order of declaration.
@@ -298,8 +299,8 @@ func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: s.file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting adds the paths of the nodes that wait. unanswered leaves out those that were answered: the signal waits for the graph of a
-// node that was expanded.
+// waiting adds the paths of the nodes that wait. unanswered leaves out those inside of expanded nodes that have a signal,
+// which is delivered once the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	for i := range in.Nodes {
 		switch n := &in.Nodes[i]; {
@@ -382,11 +383,11 @@ func (visit visitor) node(n *nodeState, prefix string) {
 	}
 }
 
-// prefixInside is what the paths of a composite's nodes begin with, and that of the composite with prefix.
+// prefixInside is the prefix of the paths of a composite's nodes; prefix is that of the composite's own path.
 func (n *nodeState) prefixInside(prefix string) string {
 	switch in := n.Inside; {
 	case in.Items > 0:
-		return prefix // the id of an item has that of the map in it
+		return prefix // the id of an item contains that of the map
 	case in.Iteration > 0:
 		return fmt.Sprintf("%s%s#%d/", prefix, n.ID, in.Iteration)
 	}
@@ -497,10 +498,10 @@ func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	return file, err
 }
 
-// Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: what is running
-// now will be run again.
+// Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: attempts that
+// are running now will be repeated.
 func (r *Run) Snapshot() *Snapshot {
-	r.plan.Hash() // user code has a part in it: not under the lock
+	r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
 	r.ID()
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
@@ -509,7 +510,7 @@ func (r *Run) Snapshot() *Snapshot {
 	return &Snapshot{file: file, codec: r.cfg.codec}
 }
 
-// nodeStates is what a snapshot holds of all nodes, with the lock held.
+// nodeStates are the states of all nodes, with the lock held.
 func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
 		if w := r.st.words[ref]; w&wordDecided != 0 {
@@ -523,7 +524,7 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 	return nodes
 }
 
-// earlySignalStates are those of gates that were not reached yet.
+// earlySignalStates are the signals for gates that were not reached yet.
 func (r *Run) earlySignalStates() (list []signalState) {
 	if len(r.signals) == 0 {
 		return nil
@@ -537,7 +538,7 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	return list
 }
 
-// stopState is what has stopped the run, or nil.
+// stopState is the stop of the run, or nil.
 func (r *Run) stopState() *stopState {
 	if r.st.stopped == CauseNone {
 		return nil
@@ -549,7 +550,7 @@ func (r *Run) stopState() *stopState {
 	return stop
 }
 
-// fileHeader is what a snapshot holds beside the nodes, with the lock held.
+// fileHeader is the part of a snapshot beside the nodes, with the lock held.
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
@@ -582,7 +583,7 @@ func (r *Run) fileHeader() snapshotFile {
 	return file
 }
 
-// Snapshot returns what is left of a run that is over: to be resumed if it is suspended, else to be redriven.
+// Snapshot returns the final state of a run that is over: to be resumed if it is suspended, else to be redriven.
 func (r *Result) Snapshot() *Snapshot {
 	if r.run == nil {
 		return nil
@@ -590,8 +591,7 @@ func (r *Result) Snapshot() *Snapshot {
 	return r.run.Snapshot()
 }
 
-// nodeState is what a snapshot holds of a node whose join has decided, with the lock held. The nodes inside of a composite
-// are left out.
+// nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite.
 func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	s, rec, f := &r.st, &r.records[ref], &r.plan.facts[ref]
 	n := nodeState{

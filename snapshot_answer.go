@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// early takes the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node.
+// early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -56,7 +56,7 @@ func (h *held) findToken(token string) (*held, Ref, bool) {
 	return nil, noRef, false
 }
 
-// unknownGate says that nothing waits under a name.
+// unknownGate is the error for a name under which no node waits.
 func (h *held) unknownGate(name string) error {
 	return h.plan.unknownGate(name, func(prefix string, r Ref) (Status, bool) {
 		in := h.performed(prefix)
@@ -122,7 +122,7 @@ func (h *held) answer(name string, value any) error {
 	return nil
 }
 
-// errNotKept says that a signal is for nothing inside of an expanded node.
+// errNotKept means that no node inside of an expanded node waits for the signal.
 var errNotKept = errors.New("not kept")
 
 // answerKept takes a signal for a node inside of one that was expanded, and whose graph is not known. It is judged when that is.
@@ -142,7 +142,7 @@ func (h *held) answerKept(name string, d Decision) error {
 		}
 		rest, within := strings.CutPrefix(name, in.within.prefixInside(""))
 		if !within {
-			rest = name // a token, or it is for nothing in there
+			rest = name // a token, or a name outside of the composite
 		}
 		if err := in.answerKept(rest, d); err != errNotKept {
 			return err

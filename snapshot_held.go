@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// held is what a snapshot has of the nodes of one run, held against the run's plan.
+// held are the nodes of one run in a snapshot, matched with the run's plan.
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
@@ -21,12 +21,12 @@ type held struct {
 	ref    Ref        // of that
 	list   *items     // of a map
 
-	run     *Run // that goes on; nil until it is made
+	run     *Run // the run that goes on; nil until it is made
 	answers map[Ref]answer
 	refused []error // of signals that the snapshot had accepted for gates of another version of the graph
 }
 
-// holdNodes holds nodes against a plan. Those of the outermost run have hashes, which cover what is inside.
+// holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which cover their inside.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
 	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]Decision{}, kept: map[int]*nodeState{}}
 	for i := range nodes {
@@ -80,8 +80,8 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 // maxStored bounds the counters of a snapshot, so that they can go on counting.
 const maxStored = 1 << 30
 
-// sound reports whether what a snapshot says of a node fits together so far that a word can be made of it: files may have been
-// written by others.
+// sound reports whether the state of a node is consistent enough to make a word of it: files may have been written by other
+// programs.
 func (n *nodeState) sound(p *Plan, ref Ref) bool {
 	for _, count := range []int32{n.Attempts, n.Cut, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
@@ -102,10 +102,10 @@ func (n *nodeState) sound(p *Plan, ref Ref) bool {
 		_, known := p.Ref(n.Origin)
 		return known
 	}
-	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // one that runs may be about to stop
+	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a running node may have been asked to stop
 }
 
-// holdInside is holdNodes for what is inside of a composite, if there is something.
+// holdInside is holdNodes for the inside of a composite, if there is one.
 func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
@@ -185,11 +185,11 @@ func (p *Plan) inOrder(nodes []nodeState) []nodeState {
 	return sorted
 }
 
-// expanded reports whether the node was expanded: its graph is in no snapshot, but for one that was taken in this process.
+// expanded reports whether the node was expanded: only snapshots taken in this process hold its graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
-// keep keeps what is inside of an expanded node whose graph is not known. If that has not ended the step is to be called again, in
-// the same attempt.
+// keep keeps the inside of an expanded node whose graph is not known. If the nested run has not ended, the step is called
+// again, in the same attempt.
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
 	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {

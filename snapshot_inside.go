@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// This file is about what is inside of composites when a run goes on: how a snapshot holds it, and how the nested runs are
-// made again. They are made level by level, from the outside to the inside: nesting has a bound, and graphs have none.
+// This file is about the inside of composites when a run goes on: how a snapshot holds it, and how the nested runs are made
+// again. They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of graphs
+// is not.
 
-// compositeState adds to a node what a snapshot holds of a composite, but for the nodes inside.
+// compositeState adds to the state of a node that of a composite, without the nodes inside.
 func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if x.items != nil && !n.Status.Terminal() {
 		n.List = store(x.items.value())
@@ -36,7 +37,7 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
 }
 
-// state is what a snapshot holds of the run nested in a composite, but for its nodes.
+// state is the state of the run nested in a composite, without its nodes.
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
@@ -50,7 +51,7 @@ func (comp *composite) state() *insideState {
 		in.Collected = append(in.Collected, stored{value: v})
 	}
 	if c.items != nil {
-		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended knows its list no more
+		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended no longer has its list
 	}
 	if c.concluded {
 		in.Ended = c.timeAt(c.ended)
@@ -73,7 +74,7 @@ func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 	return in
 }
 
-// insideNodes is what a snapshot has of the nodes inside of a composite.
+// insideNodes are the states of the nodes inside of a composite.
 func (x *extra) insideNodes() []nodeState {
 	if x.kept != nil {
 		return x.kept.Inside.Nodes
@@ -89,7 +90,7 @@ func (x *items) value() any {
 	return x.list.Interface()
 }
 
-// revive makes the nested runs. It leaves the run itself alone.
+// revive makes the nested runs. It does not change the run itself.
 func (h *held) revive(r *Run) {
 	h.run = r
 	for _, in := range h.inside {
@@ -129,7 +130,7 @@ func (h *held) step(r *Run) *Step {
 	return step
 }
 
-// judge works out what the signals mean, which may be user code: without the lock.
+// judge computes the effects of the signals. It may call user code, so it runs without the lock.
 func (h *held) judge() {
 	h.answers, h.refused = h.run.answers(h.signals)
 	for _, in := range h.inside {
@@ -234,8 +235,8 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume works out what follows from what was installed, from the outside to the inside. inWave tells whether the wave that is
-// to go on has started.
+// resume computes the consequences of the installed words, from the outside to the inside. inWave tells whether the wave
+// that goes on has started.
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -259,7 +260,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 				origin = o
 			}
 			if h.kept[i] != nil {
-				r.wake(r.now()) // it ends here, whatever waits around it
+				r.wake(r.now()) // the stop ends the node, so the run does not rest any more
 			}
 			if err := s.stopNode(ref, n.Cause, origin, stopAsking); err != nil {
 				s.noteBug(err)
@@ -296,7 +297,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 	}
 }
 
-// restoreStop tells the run what has stopped it.
+// restoreStop restores the stop of the run.
 func (r *Run) restoreStop(stop *stopState) {
 	r.st.stopped = stop.Kind
 	if r.stopManner = stopAsking; stop.Drain {

@@ -22,8 +22,8 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// continueWaits ends what is overdue, arms the deadlines of what is not, and then delivers the signals, in the order of
-// declaration. Timeouts over all attempts have gone on counting while a node did not run.
+// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of
+// declaration. Overall timeouts have gone on counting between the lives of the run.
 func (h *held) continueWaits(now int64) {
 	h.settleOverdue(now)
 	h.each(func(h *held) { h.run.armWaits(now) })
@@ -39,7 +39,7 @@ func (h *held) continueWaits(now int64) {
 		if in.run.outer == nil || !in.run.resting {
 			continue
 		}
-		for i := range in.run.st.changes { // what is ready is held, and has been queued before
+		for i := range in.run.st.changes { // ready nodes are held, and have been queued before
 			if c := &in.run.st.changes[i]; c.status == Ready {
 				c.quiet = true
 			}
@@ -55,8 +55,8 @@ type overdue struct {
 	gate bool  // the wait of a gate; else the time for all attempts of a node
 }
 
-// settleOverdue ends what is overdue, in the order in which it was due and then of declaration, outer runs first: before any signal
-// is delivered and any step is called.
+// settleOverdue ends overdue waits and nodes, in the order of their deadlines and then of declaration, outer runs first,
+// before it delivers a signal and before any step is called.
 func (h *held) settleOverdue(now int64) {
 	var list []overdue
 	h.each(func(h *held) {
@@ -73,7 +73,7 @@ func (h *held) settleOverdue(now int64) {
 	for _, o := range list {
 		if o.ref == noRef {
 			o.run.timeUp()
-			h.each(func(h *held) { h.run.collectStops() }) // what is inside is stopped before a signal reaches it, too
+			h.each(func(h *held) { h.run.collectStops() }) // nested runs, too, are stopped before a signal reaches them
 			continue
 		}
 		if _, _, ok := o.run.dueAt(o.ref); !ok {

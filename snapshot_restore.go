@@ -8,36 +8,38 @@ import (
 	"time"
 )
 
-// Resume goes on with a run from a snapshot: what is terminal stays as it is, what waits waits on unless signals answers it,
-// what was ready, running or backing off is ready, and everything else follows. A node whose attempt was under way is
-// attempted again: at least once is what can be promised, and [Step.IdempotencyKey] is the same. Neither guards nor
-// conditions that have answered are asked again. Attempts, event ids and delta indices go on counting.
+// Resume goes on with a run from a snapshot: terminal nodes stay as they are, waiting nodes wait on unless signals answers
+// them, nodes that were ready, running or backing off are ready, and everything else follows. A node whose attempt was under
+// way is attempted again: steps are called at least once, and [Step.IdempotencyKey] is the same. Guards and conditions that
+// have answered are not evaluated again. Attempts, event ids and delta indices go on counting.
 //
-// A composite that was running goes on in the same attempt, with what is inside of it as with the run: finished items of a
-// map are not performed again, a loop goes on at its iteration. As for any node OverallTimeout has gone on counting and
-// Timeout begins anew. The option [Timeout], if it is given again, ends the run at the deadline of the life in which the run began; one
-// that has passed ends it before any signal arrives. Snapshots of versions that did not keep that deadline load, and Timeout begins
-// anew.
+// A composite that was running goes on in the same attempt, and its nested run goes on like the outer one: finished items of
+// a map are not performed again, a loop goes on at its iteration. As for any node OverallTimeout has gone on counting and
+// Timeout begins anew. The option [Timeout], if it is given again, ends the run at the deadline of the life in which the run
+// began; one that has passed ends it before any signal arrives. Snapshots of versions that did not keep that deadline load,
+// and Timeout begins anew.
 //
 // signals answers nodes that wait, by id, inside composites by path, or by token, a part of them or none; it may also answer
-// gates that the run has not reached, inside composites if these have begun; inside of a node that was expanded it answers only what
-// waits, and an answer is judged when the graph is known. Deadlines of gates are those of the first wait; one
+// gates that the run has not reached, inside composites if these have begun; inside of a node that was expanded it answers
+// only waiting nodes, and an answer is judged when the graph is known. Deadlines of gates are those of the first wait; one
 // that has passed fails its gate before any signal arrives.
 //
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
-// unless the option [AllowGraphChange] is given. A signal for something that does not wait is an error that matches
-// [ErrUnknownGate] or [ErrAnswered], one that is none of the choices of a [Gate] a [*ChoiceError], two for the same node one that matches [ErrDuplicateGate], a snapshot of a run that is
-// over one that matches [ErrFinished], and one of a state that no run can be in one that matches [ErrBadValue]. Nothing
-// was run then. Apart from this, Resume is [Execute] with the option [ResumeFrom].
+// unless the option [AllowGraphChange] is given. A signal for a node that does not wait is an error that matches
+// [ErrUnknownGate] or [ErrAnswered], one that is none of the choices of a [Gate] a [*ChoiceError], two for the same node one
+// that matches [ErrDuplicateGate], a snapshot of a run that is over one that matches [ErrFinished], and one of a state that
+// no run can be in one that matches [ErrBadValue]. Nothing was run then. Apart from this, Resume is [Execute] with the
+// option [ResumeFrom].
 func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals map[string]any, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), ResumeFrom(s, signals))...)
 }
 
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
-// or were cancelled, and everything that follows them, or with [KeepDescendants] what of that has neither completed nor was skipped.
-// What else has completed is reused. The nodes start anew: attempts count from 1, guards and conditions are asked again, and
-// composites begin anew with all that is inside. Names are those of the outermost graph; one that it does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is
-// [Execute] with the option [RedriveFrom].
+// or were cancelled, and all their descendants, or with [KeepDescendants] only those descendants that have neither completed
+// nor were skipped. The other results are reused. The nodes start anew: attempts count from 1, guards and conditions are
+// evaluated again, and composites begin anew with their whole inside. Names are those of the outermost graph; one that it
+// does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is [Execute] with the option
+// [RedriveFrom].
 func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), RedriveFrom(s, nodes...))...)
 }
@@ -64,10 +66,11 @@ func RedriveFrom(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// KeepDescendants makes a redrive reset no more than it has to: of the nodes that follow those that are to run again, the ones that have
-// completed or were skipped stay as they are, with their outputs, and only those that failed, were aborted or cancelled, or had not ended
-// run again, too. The end node always does. A kept node has seen nothing of the new epoch: it handles no failure of a node that has run
-// again. A run that is not redriven is refused with an error that matches [ErrBadOption].
+// KeepDescendants makes a redrive reset as little as possible: of the descendants of the nodes that run again, those that
+// have completed or were skipped stay as they are, with their outputs, and only those that failed, were aborted or
+// cancelled, or had not ended run again, too. The end node always does. A kept node does not belong to the new epoch: it
+// handles no failure of a node that has run again. A run that is not redriven is refused with an error that matches
+// [ErrBadOption].
 func KeepDescendants() Option {
 	return optionFunc(func(c *config) error { c.keep = true; return nil })
 }
@@ -83,14 +86,14 @@ func RedriveBy(q Request) Option {
 }
 
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
-// nodes that were idle or, under [Redrive], are to run again: every other node must be there, with the same in-edges, and be the same
-// in all that [Plan.Hash] covers, a composite with all that is inside of it. A node that is to run again must be there. Anything else
-// is an error that matches [ErrGraphChanged].
+// nodes that were idle or, under [Redrive], are to run again: every other node must exist, with the same in-edges, and equal
+// the old one in everything that [Plan.Hash] covers, including the inside of a composite. A node that is to run again must
+// exist. Any other difference is an error that matches [ErrGraphChanged].
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
 
-// restoration is a snapshot held against the plan that it is to go on with.
+// restoration is a snapshot matched with the plan of the run that goes on from it.
 type restoration struct {
 	file    snapshotFile
 	held    *held
@@ -138,8 +141,8 @@ func (r *Run) restoration() (*restoration, error) {
 	return x, nil
 }
 
-// redrive forgets the nodes that are to run again, and holds the others against the plan. Nothing of a forgotten one is held against
-// it: it may be another node by now.
+// redrive forgets the nodes that are to run again, and matches the others with the plan. It does not compare a forgotten
+// node with the plan, which may declare another node of that id by now.
 func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 	again := make([]bool, len(p.names))
 	for _, name := range names {
@@ -197,7 +200,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 // has run.
 func (r *Run) restore(x *restoration) {
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, x.file.Failed
-	if x.file.Asked != nil { // else somebody may have asked while the run was pending
+	if x.file.Asked != nil { // else keep a request that came while the run was pending
 		r.asked = boundedRequest(x.file.Asked)
 	}
 	if r.redrivenBy = boundedRequest(x.file.Redriven); r.cfg.redrive {
@@ -221,10 +224,10 @@ func (r *Run) restore(x *restoration) {
 	default:
 		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
-	// To begin a wave decides its nodes: a run that was left before it began has none that are decided, and is in no wave.
+	// The start of a wave decides its nodes: a run that was left before it began has no decided nodes, and is in no wave.
 	inWave := x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !r.cfg.redrive)
-	if !x.crashed { // an event of the life before has told of them
+	if !x.crashed { // an event of the earlier life has named them
 		r.waits.began = nil
 		for i := range r.waits.kept {
 			r.waits.kept[i].told = true
@@ -233,7 +236,7 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// restoreEpochs tells the State in which epochs the nodes have ended, if that is not the same for all that follow each other.
+// restoreEpochs sets the epochs in which the nodes have ended, if a redrive has kept descendants.
 func (r *Run) restoreEpochs(x *restoration) {
 	if !slices.ContainsFunc(x.held.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		return
@@ -247,7 +250,7 @@ func (r *Run) restoreEpochs(x *restoration) {
 	}
 }
 
-// restoreRecorder restores what events go on from: the last one of each invalid node, and the number of deltas.
+// restoreRecorder restores the recorder: the last event of each invalid node, and the number of deltas.
 func (r *Run) restoreRecorder(x *restoration) {
 	if r.log == nil {
 		return
@@ -259,7 +262,7 @@ func (r *Run) restoreRecorder(x *restoration) {
 		if ref, ok := r.plan.Ref(path); ok {
 			r.extra(ref).deltas = n
 		} else {
-			if r.tree == nil { // what was expanded before may be again
+			if r.tree == nil { // a node that was expanded before may be expanded again
 				r.makeTree()
 			}
 			r.tree.countedDeltas(path, n)
@@ -267,7 +270,7 @@ func (r *Run) restoreRecorder(x *restoration) {
 	}
 }
 
-// restoreRecord restores what the run keeps of a node.
+// restoreRecord restores the record of a node.
 func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	rec := &r.records[ref]
 	rec.attempts, rec.fallback = n.Attempts, n.Fallback

@@ -24,8 +24,8 @@ import (
 // allocates for a node that completes.
 type State struct {
 	plan *Plan
-	mu   *sync.Mutex // guards everything below; Execute holds it across a whole step of its own, events included
-	own  sync.Mutex  // what mu points to, but for a nested run, which has the lock of the run that it is nested in
+	mu   *sync.Mutex // guards everything below; a Run holds it during a whole critical section of its own, events included
+	own  sync.Mutex  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
 	words   []uint64 // by Ref: see the word constants
 	pos     []int32  // the plan's schedule order, or the run's own
@@ -48,22 +48,22 @@ type State struct {
 	tier    int32
 	pending int // Waves: nodes of the current tier that are not terminal
 
-	hold      hold // what is not started for the time being
+	hold      hold // which nodes must not start for the time being
 	onSuspend SuspendMode
-	closed    bool  // cleanup nodes and the end node do not run either: the run has lost its store, or was never begun
-	parks     bool  // ready nodes are queued by somebody else, once a store has them
+	closed    bool  // cleanup nodes and the end node do not run either: the run has lost its store, or never began
+	parks     bool  // the host queues ready nodes, once its store has them
 	held      []Ref // ready nodes that the hold has passed over
-	tree      *tree // of runs under a common limit, which this one is a part of; limit is set then; else nil
+	tree      *tree // the tree of runs under a common limit that the run belongs to; limit is set then; else nil
 	turn      turn
 
 	stopped   CauseKind    // why the whole run was stopped, or CauseNone
 	unchecked []Ref        // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
 	stopping  []Ref        // running nodes that were asked to stop and that NextStop has not handed out
-	origin    map[Ref]Ref  // of running nodes that were asked to stop: what they go back to, if that is a node
-	origins   *originSets  // nil until somebody asks
+	origin    map[Ref]Ref  // for running nodes that were asked to stop: the node that caused it, if any
+	origins   *originSets  // nil until first needed
 	losers    *loserSearch // nil until losers are looked for
 	late      []Ref        // nodes whose predecessor failed after their join was decided, and that do not go on then
-	epochs    []int        // by Ref: in which epoch the node has ended, or is to; nil unless a redrive has kept descendants
+	epochs    []int        // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
 
 	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
 	clock     int32
@@ -71,7 +71,7 @@ type State struct {
 	decidedAt []int32 // by Ref: when the node's join was decided
 
 	admits  bool     // nodes with factAdmit are Ready until admitted says that they have started
-	changes []change // what happened, for the event log; only if logged
+	changes []change // transitions for the event log; only if logged
 	logged  bool
 	noted   bool       // logged or observed
 	obs     *observers // nil until a signal is asked for
@@ -82,16 +82,16 @@ type State struct {
 	cancelled  int // cancelled nodes
 	tolerated  int // own failures under ContinueOnFail, and composites inside of which failures were handled
 	staleCount int
-	bug        error // a transition that the table does not know, see check
-	visits     int64 // edges and members of groups visited, to show that the work is linear
+	bug        error // a transition that is not in the table, see check
+	visits     int64 // edges and members of groups visited, by which tests check that the work is linear
 }
 
-// host is a Run, as the State that it drives sees it. All of it is called with the lock held.
+// host is the Run that drives a State. Its methods are called with the lock held.
 type host interface {
 	status() RunStatus
 	hurries() bool                    // a run around it is being stopped
 	beganToWait(r Ref)                // a node waits for a signal
-	endedWait()                       // one has ceased to
+	endedWait()                       // a wait has ended
 	keeps(r Ref) bool                 // the node's step was called in an earlier life and is called again in the same attempt
 	claims(x *slots, token bool) bool // its Runner has no slot or token of x for it now
 	contends()                        // a node contends again for a slot
@@ -107,11 +107,11 @@ type Token struct {
 // Task is something for the coordinator to do.
 type Task struct {
 	Token
-	// Check means that the node's join is satisfied and that user code or data has the last word: run the node's guard,
-	// assemble its inputs, and report with Checked. Otherwise the attempt has begun: the node is Running.
+	// Check means that the node's join is satisfied and that user code or data decides whether it runs: evaluate the node's
+	// guard, assemble its inputs, and report with Checked. Otherwise the attempt has begun: the node is Running.
 	Check bool
 	// Gate means that the node is a gate that was reached, and still Ready: report with Suspend that it waits, or with
-	// Settle what the signal was that it got before it waited. A gate that waits is settled with the same Token.
+	// Settle the outcome of a signal that came before. A gate that waits is settled with the same Token.
 	Gate bool
 
 	returned bool // the nested run of a composite has ended: a worker concludes the composite
@@ -129,7 +129,7 @@ type Outcome struct {
 	Degraded bool
 }
 
-// CheckVerdict is the answer to a check. The zero value lets the node go on.
+// CheckVerdict is the result of a check. The zero value lets the node go on.
 type CheckVerdict struct {
 	// Skip is SkipWhenGuard or SkipNullPropagation, to skip the node.
 	Skip SkipKind
@@ -145,8 +145,8 @@ type change struct {
 	ref     Ref
 	attempt int32 // attempts begun by then, unless the node is terminal
 	status  Status
-	blocked bool // the join was blocked: the policy's answer follows
-	quiet   bool // no event tells of it
+	blocked bool // the join was blocked: the transition by the node's policy follows
+	quiet   bool // it has no event
 	wave    int8 // +1: the tier ref starts, -1: it has completed
 }
 
@@ -161,7 +161,7 @@ type wide struct {
 //
 //	bits  0-31  undecided: the in-edges still unresolved
 //	            decided:   the number of attempts begun
-//	            terminal:  what the kind is about: the deciding in-edge of a skip, the origin of a stop
+//	            terminal: the deciding in-edge of a skip, the origin of a stop
 //	bits 32-35  status
 //	bits 36-39  classes of the resolved control edges: S, N, X, F
 //	bits 40-    flags
@@ -172,21 +172,21 @@ const (
 	statusShift            = 32
 	seenShift              = 36
 	wordBypass      uint64 = 1 << 40 // undecided: an N edge with a bypass root was seen; skipped: the root is a bypass
-	wordSpecial     uint64 = 1 << 41 // the join needs a look also when everything seen so far is S
-	wordDecided     uint64 = 1 << 42 // the join has spoken; edges that resolve later change nothing
+	wordSpecial     uint64 = 1 << 41 // the join must be judged even when all edges seen so far are S
+	wordDecided     uint64 = 1 << 42 // the join has decided; edges that resolve later change nothing
 	wordChecking    uint64 = 1 << 43 // join satisfied, waiting for the verdict of its check
 	wordReached     uint64 = 1 << 44 // the node was Ready at some time
 	wordStopping    uint64 = 1 << 45 // running, and asked to stop
-	wordSubstituted uint64 = 1 << 46 // runs with defaults in place of what failed
+	wordSubstituted uint64 = 1 << 46 // runs with defaults in place of missing values
 	wordPropagated  uint64 = 1 << 47 // failed because of its predecessors, without running
 	wordTolerated   uint64 = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
-	wordDraining    uint64 = 1 << 49 // running, to be left alone but not retried
-	wordAdmitting   uint64 = 1 << 50 // running: holds a slot while its inputs are judged, Ready to everybody but the coordinator; ready: that was cut short
+	wordDraining    uint64 = 1 << 49 // running: the attempt may finish, but is not retried
+	wordAdmitting   uint64 = 1 << 50 // running: holds a slot while its inputs are judged, Ready to all but the coordinator; ready: that was cut short
 	wordPlain       uint64 = 1 << 51 // see factPlain; undecided to running
 	wordBlocked     uint64 = 1 << 52 // the join was blocked
 	wordObserved    uint64 = 1 << 53 // it has signals
-	wordFeeds       uint64 = 1 << 54 // not started, and somebody waits for it to be known that a successor is waiting
-	wordDormant     uint64 = 1 << 55 // a composite all of whose work is suspended: Suspended to everybody but the coordinator
+	wordFeeds       uint64 = 1 << 54 // not started: its start makes an observed successor Waiting
+	wordDormant     uint64 = 1 << 55 // a composite whose inside is suspended: Suspended to all but the coordinator
 	wordExpanded    uint64 = 1 << 63 // running: its step has returned a graph, which nested runs perform
 	kindShift              = 56
 	wordKind               = uint64(127) << kindShift
@@ -199,14 +199,14 @@ const (
 	wordRunning = uint64(Running) << statusShift
 	wordDone    = uint64(Completed) << statusShift
 
-	noEdge = math.MaxUint32 // in the low bits of a skipped node: no edge is to blame
+	noEdge = math.MaxUint32 // in the low bits of a skipped node: no edge decided the skip
 )
 
 func statusOf(w uint64) Status  { return Status(w >> statusShift & 15) }
 func kindOf(w uint64) CauseKind { return CauseKind(w & wordKind >> kindShift) }
 
-// NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. Of the options it
-// heeds modes, [Limit] and, for [State.RunStatusSignal], the status rules; for [Fire] there is [Plan.Prune].
+// NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these
+// options: modes, [Limit] and, for [State.RunStatusSignal], the status rules. In place of [Fire] use [Plan.Prune].
 func NewState(p *Plan, opts ...Option) (*State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -258,7 +258,7 @@ func (s *State) init(p *Plan, c *config) {
 	}
 }
 
-// begin takes what can be said before anything runs: annotations first, then the roots.
+// begin makes the decisions that need no outcome: disabled nodes first, then the roots.
 func (s *State) begin() {
 	for _, r := range s.plan.disabled {
 		s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
@@ -283,8 +283,8 @@ func (s *State) begin() {
 	s.maybeEnd()
 }
 
-// Status returns a node's status. Waiting is worked out here: some predecessor has started or settled. A Ref that is not of
-// the plan is Idle.
+// Status returns a node's status. A node is Waiting, which is computed here, if some predecessor has started or settled. A
+// Ref that is not of the plan is Idle.
 func (s *State) Status(r Ref) Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,8 +324,8 @@ func started(w uint64) bool {
 	return false
 }
 
-// Next hands out something to do: checks and inline nodes first, which hold no slot, then the best ready node if a slot
-// is free. Ready nodes are ordered by priority, longest remaining path, and declaration.
+// Next hands out a task: checks and inline nodes first, which hold no slot, then the best ready node if a slot is free.
+// Ready nodes are ordered by priority, longest remaining path, and declaration.
 func (s *State) Next() (Task, bool) {
 	if s.drive() != nil {
 		return Task{}, false
@@ -344,7 +344,7 @@ func (s *State) next() (Task, bool) {
 		case statusOf(w) == Running:
 			return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, returned: true}, true
 		case s.hold == holdAll && s.plan.facts[r].is(factMocked):
-			s.held = append(s.held, r) // the mock of a gate or a composite begins no more than a step
+			s.held = append(s.held, r) // like a step, the mock of a gate or a composite must not begin
 			continue
 		}
 		return s.start(r), true
@@ -367,7 +367,7 @@ func (s *State) next() (Task, bool) {
 	return s.nextGate()
 }
 
-// nextGate hands out the gates, after everything that can be started: what a suspension is to stop is what comes later.
+// nextGate hands out the gates, after everything that can be started: a suspension must stop only later nodes.
 func (s *State) nextGate() (Task, bool) {
 	for len(s.gates) > 0 {
 		r := s.gates[0]
@@ -405,7 +405,7 @@ func (s *State) start(r Ref) Task {
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
 }
 
-// admitted makes a node run whose inputs were judged.
+// admitted makes a node Running whose inputs have passed.
 func (s *State) admitted(r Ref) {
 	was := s.words[r]
 	s.words[r] = was &^ wordAdmitting
@@ -413,10 +413,10 @@ func (s *State) admitted(r Ref) {
 }
 
 // Settle reports how an attempt ended. A node that was asked to stop and whose step returned an error takes the status that
-// belongs to the stop; a success is kept, and so is a panic, a timeout or a failed check, which are failures of their own.
+// belongs to the stop; a success is kept, and so is a panic, a timeout or a failed check, which the stop did not cause.
 //
-// The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome makes no
-// sense; nothing has changed then.
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not
+// possible; nothing has changed then.
 func (s *State) Settle(t Token, out Outcome) error {
 	if err := s.drive(); err != nil {
 		return err
@@ -438,7 +438,7 @@ func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	return next, ok, nil
 }
 
-// nextPlain is next if that is to start a plain node for the first time. False says nothing: next may have something to do.
+// nextPlain is next if that would start a plain node for the first time. If it returns false, next may still have a task.
 func (s *State) nextPlain() (Ref, bool) {
 	if s.ready.Len() == 0 || s.inline.Len() > 0 || len(s.gates) > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
 		return noRef, false
@@ -460,7 +460,7 @@ func (s *State) nextPlain() (Ref, bool) {
 	return r, true
 }
 
-// known refuses a Ref that is not of this plan.
+// known returns an error for a Ref that is not of this plan.
 func (s *State) known(r Ref) error {
 	if r < 0 || int(r) >= len(s.words) {
 		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
@@ -468,7 +468,7 @@ func (s *State) known(r Ref) error {
 	return nil
 }
 
-// current refuses a token that is not that of its node's last attempt, or whose node is not in the given status.
+// current returns an error for a token that is not that of its node's last attempt, or whose node is not in the given status.
 func (s *State) current(t Token, status Status) error {
 	if err := s.known(t.Ref); err != nil {
 		return err
@@ -499,8 +499,8 @@ func (s *State) leaveRunning(r Ref) {
 	}
 }
 
-// occupies reports whether a running node counts against the run's own limit: not if the engine evaluates it, nor if it has been
-// expanded, but for the item of a map, which is performed as long as its graph is.
+// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not; nor
+// does one that has been expanded, except the item of a map, which runs as long as its graph does.
 func (s *State) occupies(r Ref) bool {
 	return !s.plan.facts[r].is(factInline) && (s.words[r]&wordExpanded == 0 || s.plan.itemOf != "")
 }
@@ -508,7 +508,7 @@ func (s *State) occupies(r Ref) bool {
 // isExpanded reports whether a running node has been expanded.
 func (s *State) isExpanded(r Ref) bool { return s.words[r]&wordExpanded != 0 }
 
-// expand takes note that nested runs perform a running node from now on: what its step held is free.
+// expand records that nested runs perform a running node from now on, and releases the slots of its step.
 func (s *State) expand(r Ref) {
 	held := s.occupies(r)
 	s.words[r] |= wordExpanded
@@ -565,7 +565,7 @@ func (s *State) requeue(t Token, from Status) error {
 	return nil
 }
 
-// Checked answers a check. The error matches [ErrStale] if the node does not wait for one.
+// Checked reports the result of a check. The error matches [ErrStale] if the node does not wait for one.
 func (s *State) Checked(t Token, v CheckVerdict) error {
 	if err := s.drive(); err != nil {
 		return err
@@ -598,7 +598,7 @@ func (s *State) checked(t Token, v CheckVerdict) error {
 	case v != (CheckVerdict{}):
 		return fmt.Errorf("%w: node %s: verdict %+v", ErrBadValue, quoteID(s.plan.ID(r)), v)
 	}
-	s.inline.Remove(int(r)) // a coordinator may answer before it was asked
+	s.inline.Remove(int(r)) // a coordinator may report a check before it was handed out
 	s.words[r] &^= wordChecking
 	s.busy--
 	if (v == CheckVerdict{}) {
@@ -610,8 +610,8 @@ func (s *State) checked(t Token, v CheckVerdict) error {
 	return nil
 }
 
-// Fail makes a node fail that is between two attempts, ready or suspended: its time is up. The token is that of its last
-// attempt.
+// Fail makes a node fail that is between two attempts, ready or suspended, because its timeout has passed. The token is that
+// of its last attempt.
 func (s *State) Fail(t Token, kind CauseKind) error {
 	if err := s.drive(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 // ErrNoSlot: a ready node cannot begin yet, because of a limit or because the run is on hold.
 var ErrNoSlot = errors.New("no slot is free")
 
-// Begin is Next for one node, which the coordinator has seen to be ready: it hands out that node's attempt, check or gate,
+// Begin is Next for one node, which the coordinator knows to be ready: it hands out that node's attempt, check or gate,
 // whatever others come before it. The error matches [ErrNoSlot] if a limit is in the way; the node then keeps its place, and
 // Next hands it out in time. It matches [ErrTransition] if the node is not ready, and [ErrUnknownNode].
 func (s *State) Begin(r Ref) (Task, error) {
@@ -41,9 +41,9 @@ func (s *State) Begin(r Ref) (Task, error) {
 	return s.start(r), nil
 }
 
-// WorkSignal returns, as a signal, how often something has come up for Next to hand out: it changes whenever Next has had
-// nothing and has something now, be it a ready node, a slot that became free, or a check. An effect that reads it and
-// calls Next until there is nothing starts everything that can be started.
+// WorkSignal returns, as a signal, how often Next has had a new task after it had none: it changes when a node becomes
+// ready, a slot becomes free, or a check becomes due, and Next could hand out nothing before. An effect that reads it and
+// calls Next until there are no tasks starts everything that can be started.
 func (s *State) WorkSignal() *reactive.Value[int] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *State) WorkSignal() *reactive.Value[int] {
 	return o.work
 }
 
-// noteWork is called before the lock is released, with what the call may have made possible.
+// noteWork counts new tasks for WorkSignal. It is called before the lock is released.
 func (o *observers) noteWork() {
 	has := o.st.hasNext()
 	if has && !o.hadWork {

@@ -2,7 +2,7 @@ package kahn
 
 import "iter"
 
-// Delivery tells what an edge delivers to its target.
+// Delivery is the kind of value that an edge delivers to its target.
 type Delivery uint8
 
 var deliveryNames = [...]string{"nothing", "output", "error", "default"}
@@ -18,8 +18,8 @@ const (
 // String returns "nothing", "output", "error" or "default".
 func (d Delivery) String() string { return enumName(deliveryNames[:], int(d), "Delivery") }
 
-// Inputs yields the in-edges of a node in the order of declaration, with what each of them delivers now that the node's
-// join is decided: edges that were open then deliver nothing, ever.
+// Inputs yields the in-edges of a node in the order of declaration, with the delivery of each once the node's join is
+// decided: edges that were open then never deliver.
 func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
 	return func(yield func(Edge, Delivery) bool) {
 		if s.known(r) != nil {
@@ -36,8 +36,8 @@ func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
 	}
 }
 
-// delivery works out what an in-edge of a node delivers whose join is decided. It reads the word of the edge's source,
-// which does not change any more if it is terminal: it always is, but for a node with an early rule, for which the lock
+// delivery returns the delivery of an in-edge of a node whose join is decided. It reads the word of the edge's source, which
+// does not change any more if the source is terminal: it always is, except for a node with an early rule, for which the lock
 // must be held.
 func (s *State) delivery(to Ref, i int32, substituted bool) Delivery {
 	e := &s.plan.edges[i]

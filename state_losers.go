@@ -6,16 +6,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// loserSearch is what the search for losers keeps between decisions.
+// loserSearch is the state of the search for losers that is kept between decisions.
 type loserSearch struct {
 	wanted     []int32    // by Ref: how many of a node's arcs are known to lead to decided nodes
 	candidates ordset.Set // by Ref from the last; empty between calls
 }
 
-// supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, one at least
-// of which has CancelLosers. It looks at r's unfinished predecessors, and at those of losers, in reverse topological order, so
-// that a node is looked at after all that could wait for it. Nodes that are decided stay so: the out-edges of a node are looked
-// at once, however many decisions there are.
+// supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, at least one
+// of which has CancelLosers. It visits r's unfinished predecessors, and those of losers, in reverse topological order, so
+// that it visits a node after all nodes that could wait for it. Nodes that are decided stay so, and so the out-edges of a
+// node are visited once, however many decisions there are.
 func (s *State) supersede(r Ref) {
 	if s.losers == nil {
 		s.losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}

@@ -14,30 +14,30 @@ var ErrDriven = errors.New("the state is driven by a run")
 // The State's words are the truth. Transitions of observed nodes are noted under the State's lock and announced to the source of
 // the signals, which publishes all of them at once when that lock has been released.
 //
-// The signals lag behind the words from the first transition that one of them should show (pending) to the next publication. The
-// point between two transitions that they show meanwhile is the shown point. A signal that is made in between shows that
-// point too: undo holds what the words were then.
+// The signals lag behind the words from the first transition that one of them should show (pending) to the next publication.
+// The point between two transitions that they show meanwhile is the shown point. A signal that is made meanwhile shows that
+// point, too: undo holds the words as they were then.
 //
 // Everything is guarded by the State's lock unless it says otherwise.
 type observers struct {
 	st     *State
 	source reactive.Source
 	nodes  map[Ref]*nodeSignals
-	closed bool // disposed of: nothing is noted any more
+	closed bool // the scope is disposed of: transitions are not noted any more
 
-	pending bool           // something was noted that is not in the scope
-	dirty   []*nodeSignals // nodes of which that is so
+	pending bool           // a noted change has not been published
+	dirty   []*nodeSignals // the nodes with such changes
 	undo    map[Ref]uint64 // the words at the shown point of the nodes that have changed since; empty unless pending
 
-	work      *reactive.Value[int] // how often something came up to be handed out
+	work      *reactive.Value[int] // see WorkSignal
 	workCount int
 	hadWork   bool
 
 	run     *reactive.Value[RunStatus]
 	lastRun RunStatus // as noted
-	shown   RunStatus // as brought in
+	shown   RunStatus // as published
 
-	// Of all nodes, if somebody wants to know: the status of each, and how many are in each status.
+	// Of all nodes, if a count or a watcher needs them: the status of each, and the number in each status.
 	last     []Status
 	counts   [statusCount]int
 	counters [statusCount]*reactive.Value[int]
@@ -46,7 +46,7 @@ type observers struct {
 
 	endFeeds map[Ref]bool // the predecessors of the end node
 
-	flushing bool          // a goroutine of the Run brings in what was noted
+	flushing bool          // a goroutine of the Run publishes noted changes
 	idle     chan struct{} // closed when it has
 }
 
@@ -60,20 +60,20 @@ type nodeSignals struct {
 	dirty   bool
 }
 
-// nodeView is what can be observed of a node.
+// nodeView holds the observable values of a node.
 type nodeView struct {
 	status         Status
 	ready, blocked bool
 }
 
-// StatusSignal returns the status of a node as a signal. Like the other signals of a State it is made when it is first asked
-// for, at any time and on any goroutine, and is the same ever after. A Ref that is not of the plan has a signal that stays
+// StatusSignal returns the status of a node as a signal. Like the other signals of a State it is made by the first call, at
+// any time and on any goroutine, and later calls return the same one. A Ref that is not of the plan has a signal that stays
 // [Idle].
 //
-// The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two transitions: effects
-// and computeds never see a combination of values that never was. A node that passes through several statuses in one
-// call shows the last. Effects run before the call of the State that caused them returns, unless a callback of the scope
-// is running: then when that has returned. Those of a [Run] run on a goroutine of their own.
+// The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two
+// transitions: effects and computeds never see a combination of values that did not exist. A node that passes through
+// several statuses in one call shows the last. Effects run before the call of the State that caused them returns, or, if a
+// callback of the scope is running, after that callback. Those of a [Run] run on a goroutine of their own.
 func (s *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,9 +98,9 @@ func (s *State) ReadySignal(r Ref) *reactive.Value[bool] {
 	return n.ready
 }
 
-// BlockedSignal returns whether the node's join was made impossible by failed, aborted or cancelled predecessors, as a signal.
-// It stays true from then on. What becomes of the node is its [UpstreamPolicy]'s to say; under [UpstreamSubstitute] it
-// may yet become ready.
+// BlockedSignal returns whether failed, aborted or cancelled predecessors have made the node's join impossible, as a signal.
+// It stays true from then on. The node's [UpstreamPolicy] decides what happens to it; under [UpstreamSubstitute] it may yet
+// become ready.
 func (s *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *State) Scope() *reactive.Scope {
 // State itself goes on.
 func (s *State) Dispose() { s.Scope().Dispose() }
 
-// observers returns what there is of signals, and makes it first.
+// observers returns the observers of the State. The first call makes them.
 func (s *State) observers() *observers {
 	if s.obs == nil {
 		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}, undo: map[Ref]uint64{}}
@@ -201,14 +201,16 @@ func (o *observers) compare(n *nodeSignals) {
 	}
 }
 
-// mark makes the transitions of a node noted. The word of a terminal node is not written to, and it has none.
+// mark sets the bit that makes note see the transitions of a node. A terminal node has no more transitions, and its word
+// must not be written.
 func (o *observers) mark(r Ref) {
 	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
 		*w |= wordObserved
 	}
 }
 
-// feed marks the predecessors of an idle node, so that the first to start makes it Waiting: that is no transition of its own.
+// feed marks the predecessors of an idle node, because the first of them to start makes it Waiting, which is not a
+// transition of its own.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
 	if n.ref == noRef || statusOf(s.words[n.ref]) != Idle {
@@ -223,7 +225,7 @@ func (o *observers) feed(n *nodeSignals) {
 	}
 }
 
-// view is what can be observed of a node now.
+// view returns the present values of a node.
 func (o *observers) view(n *nodeSignals) nodeView {
 	w := o.st.words[n.ref]
 	v := viewOf(w)
@@ -244,7 +246,7 @@ func viewOf(w uint64) nodeView {
 	return v
 }
 
-// shownView is what can be observed of a node at the shown point.
+// shownView returns the values of a node at the shown point.
 func (o *observers) shownView(r Ref) nodeView {
 	if r == noRef {
 		return nodeView{}
@@ -269,15 +271,15 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// note takes down that the node's word has changed. Whatever the change makes pending is known before the word is kept in undo:
-// of the transition that makes the signals lag behind, undo must have the word too.
+// note records that the node's word has changed. It sets pending before it keeps the old word in undo, since undo must also
+// have the word of the first transition that the signals do not show.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && len(o.watchers) == 0 && len(o.waiters) == 0 {
 		return
 	}
 	s := o.st
 	w := s.words[r]
-	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node has no mark; a store that failed changes it yet
+	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node has no mark, but the rollback of a failed store may still change it
 		if n := o.nodes[r]; n != nil {
 			o.markDirty(n)
 		}
@@ -299,7 +301,7 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 }
 
-// start tells the successors of a node that has started that they are waiting.
+// start makes the successors of a node that has started Waiting.
 func (o *observers) start(r Ref) {
 	s := o.st
 	arcs := s.plan.outOf(r)
@@ -375,8 +377,8 @@ func (o *observers) count(r Ref, to Status) {
 	}
 }
 
-// publish brings what was noted into the signals. The values are committed under the State's lock, so that a signal that is made at
-// the same time shows either what they show before or what they show after.
+// publish writes the noted changes to the signals. The values are committed under the State's lock, so that a signal that is
+// made at the same time agrees with the others, either before or after the commit.
 func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
 	defer o.st.mu.Unlock()
@@ -389,7 +391,7 @@ func (o *observers) publish(p *reactive.Publication) {
 	}
 }
 
-// show makes the shown point the one that the State is at.
+// show moves the shown point to the present one.
 func (o *observers) show(p *reactive.Publication) {
 	o.pending = false
 	for _, n := range o.dirty {
@@ -410,7 +412,7 @@ func (o *observers) show(p *reactive.Publication) {
 	}
 }
 
-// runStatusNow is the status of the run as far as the State knows it, or the Run whose State it is.
+// runStatusNow is the status of the run: that of the host, or else computed from the State.
 func (s *State) runStatusNow() RunStatus {
 	if s.host != nil {
 		return s.host.status()

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// This file works out the origins of bad nodes: the failures and requests that a node goes back to. A node that was stopped
-// by what happened to its predecessors has the origins of all of them. Written out, the sets of a graph may have a number of
-// elements that is quadratic in its nodes; so a set is kept as a list of the sets that it consists of, each once, and is
-// written out for each caller, and not kept.
+// This file computes the origins of bad nodes: the failures and requests that caused their end. A node that its bad
+// predecessors have stopped has the origins of all of them. Written out, the sets of a graph may have a number of elements
+// that is quadratic in its nodes; so a set is kept as a list of the distinct sets that it consists of, and written out anew
+// for each caller.
 
 // originSet is a set of origins: a node, or a join of other sets.
 type originSet int32
 
 const noOrigins originSet = -1 // the empty set; below it are joins: see originSets
 
-// nodeOrigins is what is known of the origins of a node.
+// nodeOrigins is the state of a node's origins.
 type nodeOrigins struct {
 	set       originSet
 	state     originState
@@ -30,12 +30,12 @@ const (
 	originsFinal
 )
 
-// originSets holds the origins of the bad nodes that somebody has asked for, and of the nodes that these go through. It is
-// guarded by the State's lock.
+// originSets holds the origins of the bad nodes for which they were requested, and of the bad nodes between these and their
+// origins. It is guarded by the State's lock.
 type originSets struct {
 	nodes    []nodeOrigins // by Ref
 	opened   []Ref         // that are open
-	badNodes int           // of the State when they were worked out
+	badNodes int           // of the State when they were computed
 
 	final joins // with the numbers -2, -4, ...
 	open  joins // with the numbers -3, -5, ...
@@ -70,7 +70,7 @@ func (j *joins) at(index int) []originSet {
 	return j.parts[start:j.ends[index]]
 }
 
-// parts returns what a join consists of.
+// parts returns the sets that a join consists of.
 func (x *originSets) parts(set originSet) []originSet {
 	if index := int(-2 - set); index%2 == 0 {
 		return x.final.at(index / 2)
@@ -111,8 +111,8 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 }
 
 // originsOf returns the origins of a bad node as they are known now, and whether all of them were stopped by a request. It
-// looks once at the in-edges of each victim that the node goes back to, and never again at those of one all of whose
-// predecessors, near and far, are terminal. The answers for others hold until another node goes bad.
+// visits the in-edges of each victim between the node and its origins once, and never again if all ancestors of the victim
+// are terminal. Other results are valid until another node goes bad.
 func (s *State) originsOf(r Ref) (set originSet, byRequest bool) {
 	x := s.origins
 	if x == nil {
@@ -158,7 +158,7 @@ func (s *State) originsOf(r Ref) (set originSet, byRequest bool) {
 				}
 			}
 			if len(stack) > depth {
-				continue // at is looked at again when these are known
+				continue // at is visited again when these are known
 			}
 			if all.set = x.join(parts, all.state); all.state == originsOpen {
 				x.opened = append(x.opened, at)
@@ -203,9 +203,9 @@ func (s *State) written(sets ...originSet) []Ref {
 	return refs
 }
 
-// originNames returns the ids of the origins in a set. Whoever goes through the nodes of a run meets the same large set
-// again and again, or the same with more in it, so the last one is kept: what comes after it in the order of declaration is
-// appended to it.
+// originNames returns the ids of the origins in a set. A loop over the nodes of a run meets the same large set again and
+// again, or the same set with more elements, so the last one is kept: further elements that follow it in the order of
+// declaration are appended to it.
 func (s *State) originNames(set originSet) []string {
 	x := s.origins
 	if set >= noOrigins || set%2 != 0 { // few, or not final

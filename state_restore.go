@@ -51,9 +51,9 @@ func (s *State) restoreWord(r Ref, n *nodeState) {
 	s.count(r, n.Status, w)
 }
 
-// rebuild works out from the restored words everything that follows from them, in place of begin: the counts of nodes that
-// have not decided, the queues, and, if the graph has changed, what is ready now. In Waves mode the first tier with something
-// left to do goes on if the run was in it, else it starts.
+// rebuild computes from the restored words, in place of begin, everything that follows from them: the counts of undecided
+// nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished
+// nodes goes on if the run was in it, else it starts.
 func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 	for _, r := range s.plan.disabled {
 		if s.words[r]&wordDecided == 0 {
@@ -70,7 +70,7 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 		}
 		s.visit(Ref(r))
 	}
-	s.late = nil // what failed before the snapshot has had its effect
+	s.late = nil // failures before the snapshot have had their effect
 	for i, r := range restored {
 		w := s.words[r]
 		switch {
@@ -117,7 +117,7 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 	s.maybeEnd()
 }
 
-// continueComposite makes a composite run whose nested run goes on: the attempt is the one that it was in.
+// continueComposite makes a composite Running whose nested run goes on, in the same attempt.
 func (s *State) continueComposite(r Ref, n *nodeState) {
 	s.words[r] |= wordRunning | wordReached
 	if n.Cause != CauseNone || n.Draining {
