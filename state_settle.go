@@ -41,9 +41,9 @@ func (s *State) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check holds a transition against the table. One that is not in it is a defect of this package: tests panic, a run goes on and
-// reports it. Transitions that happen for every node are checked in tests alone, see verifying. Two things are no transitions: a
-// word that is restored, and overrule, which takes back what a store could not write.
+// check checks a transition against the table. One that is not in it is a defect of this package: tests panic, a run goes on
+// and reports it. Transitions that happen for every node are checked in tests alone, see verifying. Two writes are no
+// transitions: a restored word, and overrule, which takes back a change that a store could not write.
 func (s *State) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -62,7 +62,7 @@ func (s *State) noteBug(err error) {
 	}
 }
 
-// verifying is set by the package's own tests: every transition is checked, and one that the table does not know panics.
+// verifying is set by the package's own tests: every transition is checked, and one that is not in the table panics.
 var verifying bool
 
 func (s *State) setStatus(r Ref, to Status) {
@@ -96,9 +96,9 @@ func (s *State) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node: O(1) each, none twice. Nodes whose join may have something to say are
-// touched; the caller looks at them in the order of their Refs. A plain node, all of whose edges are satisfied, needs no
-// look: it is ready.
+// visit resolves the out-edges of a terminal node: O(1) each, none twice. Nodes whose join may decide now are touched; the
+// caller judges them in the order of their Refs. A plain node, all of whose edges are satisfied, is ready without being
+// judged.
 func (s *State) visit(r Ref) {
 	arcs := s.plan.outOf(r)
 	s.visits += int64(len(arcs))
@@ -117,7 +117,7 @@ func (s *State) visit(r Ref) {
 	}
 }
 
-// visitLast is visit for an edge after which the target's join may have something to say.
+// visitLast is visit for an edge after which the target's join may decide.
 func (s *State) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
@@ -156,7 +156,7 @@ func (s *State) visitSlow(r Ref, arcs []arc) {
 				}
 			}
 			if a.is(arcSide) && (class == seenS || class == seenF && f.join == Boundary) {
-				class = 0 // it says nothing about whether the target runs
+				class = 0 // it does not count in the join
 			}
 			w |= uint64(class) << seenShift
 			if f.wide >= 0 {
@@ -174,8 +174,8 @@ func (s *State) visitSlow(r Ref, arcs []arc) {
 	}
 }
 
-// class is the class into which an edge resolves, once its source is terminal: the one place that knows. bypass reports,
-// for a neutral edge, that the node behind it was skipped for a reason of its own and not because of a branch.
+// class is the class into which an edge resolves, once its source is terminal. No other function decides this. bypass
+// reports, for a neutral edge, that its source was skipped for a reason of its own and not because of a branch.
 func (s *State) class(from Ref, a arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -219,8 +219,8 @@ func (s *State) touch(r Ref) {
 	s.touched.Insert(int(r))
 }
 
-// cascade looks at the joins of touched nodes in the order of their Refs, which is topological: when a node is looked at,
-// nothing that the cascade still does can change its counts, and so the order of consequences is by tier and declaration.
+// cascade judges the joins of touched nodes in the order of their Refs, which is topological: when a node is judged, the
+// rest of the cascade cannot change its counts, and so the order of consequences is by tier and declaration.
 func (s *State) cascade() {
 	for {
 		i, ok := s.touched.PopMin()
@@ -348,8 +348,8 @@ func (s *State) evaluateInline(r Ref) {
 	s.inline.Insert(int(r))
 }
 
-// skipBits works out why the join skips r and what the root of the skip is, with one look back at r's in-edges, all of
-// which are resolved.
+// skipBits finds the reason why the join skips r, and the root of the skip, in one pass over r's in-edges, all of which are
+// resolved.
 func (s *State) skipBits(r Ref, w uint64) uint64 {
 	f := &s.plan.facts[r]
 	seen := uint8(w >> seenShift & 15)
@@ -405,8 +405,8 @@ func (s *State) upstream(r Ref) (CauseKind, Ref) {
 	return kind, origin
 }
 
-// originOf names one node that a terminal bad node goes back to: itself if it broke or was cancelled by itself. It is
-// noRef for a node that was stopped from outside.
+// originOf returns one origin of a terminal bad node: itself if it failed or was cancelled by itself. It is noRef for a node
+// that was stopped from outside.
 func (s *State) originOf(r Ref) Ref {
 	w := s.words[r]
 	if statusOf(w) == Aborted || w&wordPropagated != 0 {
@@ -514,11 +514,11 @@ func (s *State) complete(r Ref) {
 	}
 }
 
-// returnsError are the failures that amount to the step having returned: on a node that was asked to stop they mean that
-// it did stop. A panic or a timeout that came first stays what it is.
+// returnsError are the failures that a returned error causes: on a node that was asked to stop they mean that it has
+// stopped. A panic or a timeout that came first remains a failure.
 const returnsError = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
 
-// settled takes the consequences of one node having become terminal.
+// settled applies the consequences of a node's end.
 func (s *State) settled(r Ref) {
 	if s.mode == Waves {
 		s.visit(r)
@@ -557,19 +557,19 @@ func (s *State) overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
-	s.origins = nil // what was final is not
+	s.origins = nil // final origins may change now
 	if t := s.plan.facts[r].tier; s.mode == Waves && t < s.tier {
-		s.tier, s.pending = t, 0 // that it had settled was not written either
+		s.tier, s.pending = t, 0 // the end of the tier was not written either
 	}
 	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
 }
 
-// onBranch has the last word on a node with side edges, all of whose edges are resolved, that its join would skip or run
-// with defaults. It looks back at the in-edges once. Another way in may save the node from being skipped if none of its
-// routers was asked; and there are no defaults for a branch that was not taken.
+// onBranch decides about a node with side edges, all of whose edges are resolved, that its join would skip or run with
+// defaults. It visits the in-edges once. Another way in may save the node from being skipped if none of its routers was
+// asked; and there are no defaults for a branch that was not taken.
 func (s *State) onBranch(r Ref, f *facts, d decision) decision {
-	var path, side, spare, always uint8 // the classes of the edges, by what these are to the node
+	var path, side, spare, always uint8 // the classes of the edges, by the role of each
 	asked := false
 	for _, i := range s.plan.in.row(r) {
 		e := &s.plan.edges[i]

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// limits are the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none: one that
-// lacks something waits in the line of the group that lacks it and holds nobody else back. A slot that becomes free, and a token
-// that falls due, goes to the best node of the line.
+// limits are the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none: one
+// that lacks a slot or a token waits in the line of that group and does not hold back other nodes. A slot that becomes free,
+// and a token that falls due, goes to the best node of the line.
 type limits struct {
-	groups []line // by group, and last that of the whole run if there is one; nil if the run has nothing of the kind
+	groups []line // by group, and last that of the whole run if there is one; nil if the run has no such limits
 	whole  bool   // the last line is that of the whole run
-	active bool   // there is something to take and to return besides the slots of the run's own limit
+	active bool   // there are slots or tokens besides the slots of the run's own limit
 	rates  *rates // nil without rates; common to a tree of runs
-	pool   *pool  // what the run shares with others, or nil
+	pool   *pool  // the limits that the run shares with others, or nil
 
 	exempt map[Ref]bool // running nodes that took no token because the run hurries
 }
 
-// rates are what the buckets of a run, and of those nested in it, have in common.
+// rates are the clock and the queue that the buckets of a run, and of those nested in it, share.
 type rates struct {
-	now     int64           // the run's clock as the coordinator last told it
+	now     int64           // the run's clock, as of the last Advance
 	awaited awaited[*slots] // buckets for whose next token a node waits
 }
 
-// line is where the nodes of a run wait that lack a slot or a token of a group.
+// line holds the nodes of a run that wait for a slot or a token of a group.
 type line struct {
 	*slots                       // nil: no limit
 	queues [queueCount]lineQueue // by whether their nodes need a token: those that do hold back only one another while there is none
@@ -59,7 +59,7 @@ type slots struct {
 	limit    int // 0 means no limit
 	used     int
 	bucket   *bucket               // nil without a rate
-	share    *share                // what other runs of a Runner have a share in, or nil
+	share    *share                // the slots that other runs of a Runner use, too, or nil
 	claim    *claim                // of the run on that, or nil
 	waiting  [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
 	arrivals uint64
@@ -72,7 +72,7 @@ type waiting struct {
 	arrival uint64
 }
 
-// makeLimits makes the lines of a run. Those that a tree has in common are replaced by shareGroups.
+// makeLimits makes the lines of a run. shareGroups replaces those that a tree shares.
 func makeLimits(p *Plan, c *config) limits {
 	l := limits{pool: c.pool}
 	rated := c.startRate != Rate{}
@@ -134,7 +134,7 @@ func (s *State) hurries() bool {
 	return s.stopped != CauseNone || s.host != nil && s.host.hurries()
 }
 
-// hurry makes all nodes contend that wait in line, once the run hurries.
+// hurry makes all nodes contend that wait in a line, once the run hurries.
 func (s *State) hurry() {
 	defer s.limits.lockPool()()
 	for g := range s.limits.groups {
@@ -197,8 +197,8 @@ func (s *State) acquire(r Ref) bool {
 	return true
 }
 
-// lines yields the lines that a ready node has to pass: those of its groups and its key, and that of the whole run. A composite,
-// which is ready as the item of a map, is no start of a step: what it consists of passes the run's line.
+// lines yields the lines that a ready node has to pass: those of its groups and its key, and that of the whole run. A
+// composite, which is ready as the item of a map, does not start a step: its inner nodes pass the run's line.
 func (s *State) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		if s.limits.groups == nil {
@@ -276,7 +276,7 @@ func (s *State) passOn(r Ref) {
 	}
 }
 
-// lockPool locks what the run shares with others, if it does, and returns what unlocks it.
+// lockPool locks the pool that the run shares with others, if there is one, and returns the function that unlocks it.
 func (l *limits) lockPool() (unlock func()) {
 	if l.pool == nil {
 		return func() {}
@@ -297,8 +297,8 @@ func (s *State) enqueue(g int32, of int, pos int32) {
 	}
 }
 
-// offer makes the best node contend again that waits in the line of a group from which something can be had: of this run, else
-// of the one that has waited longest.
+// offer makes the best node contend again that waits in the line of a group with a free slot or token: of this run, else of
+// the run that has waited longest.
 func (s *State) offer(g int32) {
 	x := s.limits.groups[g].slots
 	if x == nil || s.offerOwn(g) == lineMoved {
@@ -309,10 +309,11 @@ func (s *State) offer(g int32) {
 	}
 }
 
-// offer makes the best node contend again of the run that has waited longest. It returns the state of that run, nil if there is
-// none. Those that need a slot alone are asked last where a token is lacking: it is their need that a claim on a share has to say.
+// offer makes the best node contend again of the run that has waited longest. It returns the state of that run, nil if there
+// is none. Where a token is lacking, nodes that need a slot alone are offered one last, so that a claim on a share states
+// their need.
 func (x *slots) offer() *State {
-	tokens := true // that there is none is not known
+	tokens := true // unless an offer has found none
 	for {
 		of := needSlot
 		if w := x.waiting; tokens && len(w[needToken]) > 0 && (len(w[needSlot]) == 0 || w[needToken][0].arrival < w[needSlot][0].arrival) {
@@ -340,13 +341,13 @@ func (x *slots) offer() *State {
 	}
 }
 
-// lineState is the answer to an offer.
+// lineState is the result of an offer.
 type lineState uint8
 
 const (
-	lineEmpty lineState = iota // nobody waits
+	lineEmpty lineState = iota // no node waits
 	lineMoved                  // a node contends again
-	lineStuck                  // nothing is to be had
+	lineStuck                  // no slot or token is free
 )
 
 // offerOwn is offer for the nodes of this run.
@@ -390,9 +391,9 @@ func (s *State) offerQueue(g int32, of int) lineState {
 	return lineMoved
 }
 
-// Advance tells the State what time it is since the beginning of the run, for rates alone: tokens that have fallen due by now go to
-// the nodes that wait for one. A time before the last one changes nothing. A coordinator of a plan with rates calls it before Next,
-// and again at [State.NextToken].
+// Advance sets the State's clock, as the time since the beginning of the run, for rates alone: tokens that have fallen due
+// by now go to the nodes that wait for one. A time before the last one changes nothing. A coordinator of a plan with rates
+// calls it before Next, and again at [State.NextToken].
 func (s *State) Advance(now time.Duration) error {
 	if err := s.drive(); err != nil {
 		return err
@@ -466,8 +467,7 @@ func (x *lineQueue) pop() {
 	}
 }
 
-// waitsForSlot reports whether a node, of a run that does nothing at the moment, lacks nothing but a slot that another run
-// of the tree holds.
+// waitsForSlot reports whether a node of an idle run only lacks a slot that another run of the tree holds.
 func (s *State) waitsForSlot() bool {
 	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // else its own slots are held by items that wait
 		return true

@@ -16,8 +16,8 @@ func (s *State) done() bool {
 	return s.left == 0 && (s.plan.end == noRef || statusOf(s.words[s.plan.end]).Terminal())
 }
 
-// RunStatus returns the status of the run by the given rule, and whether it is degraded, as both follow from the nodes:
-// what an end node says of its own is up to the coordinator. Until Done the run is [RunRunning].
+// RunStatus returns the status of the run by the given rule, and whether it is degraded, computed from the nodes: the
+// coordinator applies the verdict of an end node. Until Done the run is [RunRunning].
 func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,8 +27,8 @@ func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	return s.runStatus(rule)
 }
 
-// Skip returns the reason of a skipped node, without the words of a step that skipped itself. The Answer of a condition is
-// the labels of the branches that it took: a State does not know more.
+// Skip returns the reason of a skipped node, without the message of a step that skipped itself. The Answer of a condition is
+// the labels of the branches that it took, since a State does not know the output.
 func (s *State) Skip(r Ref) SkipReason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +38,8 @@ func (s *State) Skip(r Ref) SkipReason {
 	return s.reason(r)
 }
 
-// Cause returns why a node failed, was aborted or was cancelled, and the nodes that this goes back to, in the order of
-// declaration. Both are final once the run is Done.
+// Cause returns why a node failed, was aborted or was cancelled, and its origins, in the order of declaration. Both are
+// final once the run is Done.
 func (s *State) Cause(r Ref) (CauseKind, []Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +53,8 @@ func (s *State) Cause(r Ref) (CauseKind, []Ref) {
 	return s.causeKind(r, byRequest), s.written(origins)
 }
 
-// bad reports whether a terminal node counts against the run: it failed without being forgiven, was aborted, or was
-// cancelled other than as a loser that nobody waits for.
+// bad reports whether a terminal node counts against the run: it failed without ContinueOnFail, was aborted, or was
+// cancelled other than as a loser.
 func (s *State) bad(r Ref) bool {
 	w := s.words[r]
 	switch statusOf(w) {
@@ -112,7 +112,7 @@ func worst(failure, cancel bool) RunStatus {
 	return RunCompleted
 }
 
-// byLeaves looks at leaves, the nodes without successors but the end node: all completed or skipped means completed; else
+// byLeaves judges by leaves, the nodes without successors but the end node: all completed or skipped means completed; else
 // any cancelled node, if none failed, means cancelled.
 func (s *State) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
@@ -138,8 +138,8 @@ func (s *State) byLeaves() RunStatus {
 }
 
 // consumed reports whether the failure of a bad node was handled: one of its edges that let the failure through leads to a
-// node that is no observer and that reached ready (an error boundary: that completed), or passed the failure on by being
-// bad itself, or stepped aside for it as it was configured to.
+// node that is no observer and that reached ready (an error boundary: that completed), or passed the failure on by being bad
+// itself, or was skipped for it by its upstream policy.
 func (s *State) consumed(b Ref) bool {
 	for _, a := range s.plan.outOf(b) {
 		f := &s.plan.facts[a.to]
@@ -156,7 +156,7 @@ func (s *State) consumed(b Ref) bool {
 		if f.join == Boundary {
 			handled = statusOf(t) == Completed
 		}
-		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // else it ran before, and has not seen this failure
+		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // else it ran in an earlier epoch, before this failure
 			return true
 		}
 		if class == seenF && (s.bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
@@ -182,9 +182,9 @@ func (s *State) consumedByEnd(b Ref) bool {
 	return false
 }
 
-// requestClasses tells the bad nodes that go back to a request to stop from those that go back to a failure, once
-// everything is terminal. A node that failed belongs to the failures; an aborted one does if any failure is among its
-// origins, which a node that failed only because of its predecessors is not: it passes on the origins that it got.
+// requestClasses tells the bad nodes whose origins are requests to stop from those with failures among their origins, once
+// everything is terminal. A node that failed by itself belongs to the failures; an aborted one does if any failure is among
+// its origins. A node that failed only because of its predecessors passes on their origins.
 func (s *State) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }
@@ -215,8 +215,8 @@ func (s *State) victim(r Ref) bool {
 	return statusOf(w) == Aborted && isUpstream(kindOf(w)) || w&wordPropagated != 0 && statusOf(w) == Failed
 }
 
-// causeKind is the kind of cause of a bad node, once everything is terminal: of a victim it depends on all that failed,
-// whichever failed first.
+// causeKind is the kind of cause of a bad node, once everything is terminal: for a victim it depends on all failed
+// predecessors, whichever failed first.
 func (s *State) causeKind(r Ref, byRequest bool) CauseKind {
 	switch {
 	case !s.victim(r):
@@ -243,8 +243,8 @@ func (s *State) branches(r Ref) string {
 	return router.names(taken)
 }
 
-// reason works out the full reason of a skip. With now, edges count that have resolved by now; a parent_failure then names
-// the first failed predecessor known.
+// reason computes the full reason of a skip. With now, only edges count that have resolved by now; a parent_failure then
+// names the first failed predecessor known.
 func (s *State) reason(r Ref) SkipReason {
 	w := s.words[r]
 	if statusOf(w) != Skipped {
@@ -301,8 +301,8 @@ func (s *State) handledFailures() bool {
 	return false
 }
 
-// knownOrigins returns the origins that the failed predecessors of a node name, one each, as known now, in the order of
-// declaration. Unlike origins it looks no further than one edge, so that a cascade stays linear.
+// knownOrigins returns one origin of each failed predecessor of a node, as known now, in the order of declaration. Unlike
+// origins it follows only one edge, so that a cascade stays linear.
 func (s *State) knownOrigins(r Ref) []Ref {
 	var origins []Ref
 	seen := map[Ref]bool{}

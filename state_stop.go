@@ -51,8 +51,8 @@ func (s *State) CancelAll() {
 	s.stop(CauseCancelRun, noRef, stopInstantly)
 }
 
-// Stop stops the run in two phases: what has not started becomes aborted or cancelled, as the cause has it, at once; what
-// is running is to be asked to stop, see NextStop, and is settled by its coordinator. Cleanup nodes and the end node still
+// Stop stops the run in two phases: nodes that have not started become aborted or cancelled, depending on the cause, at
+// once; the coordinator asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still
 // run. The first cause stands.
 func (s *State) Stop(kind CauseKind) error {
 	if err := s.drive(); err != nil {
@@ -66,7 +66,7 @@ func (s *State) Stop(kind CauseKind) error {
 	return nil
 }
 
-// StopNode is the two-phase form of AbortNode and CancelNode: a running node is to be asked to stop, see NextStop, any
+// StopNode is the two-phase form of AbortNode and CancelNode: the coordinator asks a running node to stop, see NextStop; any
 // other becomes terminal at once.
 func (s *State) StopNode(r Ref, kind CauseKind) error {
 	if err := s.drive(); err != nil {
@@ -123,11 +123,11 @@ type stopManner uint8
 const (
 	stopInstantly stopManner = iota // running nodes become terminal too
 	stopAsking                      // running nodes are asked
-	stopDraining                    // running nodes are left to finish
+	stopDraining                    // running nodes may finish
 )
 
-// stop stops everything but cleanup nodes and the end. Statuses are all set before any edge is visited: what was stopped
-// is not a victim of something else that was stopped.
+// stop stops everything but cleanup nodes and the end. It sets all statuses before it visits an edge, so that a stopped node
+// is not a victim of another stopped node.
 func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind
@@ -159,7 +159,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	s.maybeEnd()
 }
 
-// stopRunning asks a running node to stop, or leaves it to finish its attempt, after which there is no other.
+// stopRunning asks a running node to stop, or lets it finish its attempt without another one.
 func (s *State) stopRunning(r Ref, kind CauseKind, origin Ref, manner stopManner) {
 	switch w := s.words[r]; {
 	case manner != stopDraining || w&wordAdmitting != 0: // what is not admitted has not started
@@ -177,7 +177,7 @@ func (s *State) askToStop(r Ref, kind CauseKind, origin Ref) {
 	s.stopping = append(s.stopping, r)
 }
 
-// setStop notes what a running node is stopped for: wordStopping or wordDraining.
+// setStop notes the cause for which a running node is stopped, with wordStopping or wordDraining.
 func (s *State) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	s.words[r] = s.words[r]&^wordKind | flag | uint64(kind)<<kindShift
 	if s.origin == nil {
@@ -186,7 +186,7 @@ func (s *State) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	s.origin[r] = origin
 }
 
-// stopOrigin is what a node that was asked to stop goes back to, as it stands in the word of a terminal node.
+// stopOrigin is the origin of a node that was asked to stop, as the word of a terminal node holds it.
 func (s *State) stopOrigin(r Ref) uint64 {
 	origin, ok := s.origin[r]
 	if !ok {
@@ -195,19 +195,19 @@ func (s *State) stopOrigin(r Ref) uint64 {
 	return uint64(uint32(origin))
 }
 
-// withdraw takes a node that is about to be stopped out of wherever it is queued or counted.
+// withdraw removes a node that is about to be stopped from all queues and counts.
 func (s *State) withdraw(r Ref) {
 	w := s.words[r]
 	switch {
 	case w&wordChecking != 0:
-		if !s.inline.Remove(int(r)) && s.host != nil { // somebody is at it, for nothing
+		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is performing its check in vain
 			s.unchecked = append(s.unchecked, r)
 		}
 		s.busy--
 	case statusOf(w) == Ready:
 		if !s.inline.Remove(int(r)) && s.ready.Remove(int(s.pos[r])) {
 			s.decline(r)
-		} // or it is in line for a slot, where it will be passed over
+		} // or it is in a line for a slot, which will pass over it
 	case statusOf(w) == Running:
 		s.leaveRunning(r)
 	case statusOf(w) == Retrying:

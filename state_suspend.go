@@ -36,31 +36,31 @@ func (s *State) suspend(t Token) error {
 // fallAsleep counts a node that is suspended.
 func (s *State) fallAsleep() {
 	s.asleep++
-	if s.onSuspend == SuspendStop && !s.hurries() { // else nothing but cleanup is left, of which nothing is held back
+	if s.onSuspend == SuspendStop && !s.hurries() { // else only cleanup is left, which is not held
 		s.hold = max(s.hold, holdFresh)
 	}
 }
 
-// sleep marks a running composite that can do nothing but wait. It stays running to whatever may stop it, so that what it
-// consists of is stopped first.
+// sleep marks a running composite that can only wait. For a stop it is still running, so that its inner nodes are stopped
+// first.
 func (s *State) sleep(r Ref) {
 	was := s.words[r]
 	s.doze(r)
 	s.log(r, was, Suspended)
 }
 
-// doze is sleep without telling anybody.
+// doze is sleep without a transition for the log and the signals.
 func (s *State) doze(r Ref) {
 	s.words[r] |= wordDormant
 	s.busy--
-	if s.occupies(r) { // an item of a map, which holds no slot of its while it waits
+	if s.occupies(r) { // an item of a map holds no slot of the map while it waits
 		s.running--
 	}
 	s.fallAsleep()
 }
 
-// rouse lets a composite go on, as a new attempt of the State; a node that was expanded as the same one, the start of which a store
-// was told of.
+// rouse lets a composite go on, as a new attempt of the State; an expanded node goes on in the same attempt, whose start a
+// store has recorded.
 func (s *State) rouse(r Ref) {
 	if s.isExpanded(r) {
 		s.words[r]--
@@ -70,7 +70,7 @@ func (s *State) rouse(r Ref) {
 	s.words[r] = was&^wordDormant + 1
 	s.busy++
 	if s.occupies(r) {
-		s.running++ // at once, even above the limit: what is inside goes on already
+		s.running++ // at once, even above the limit: the nested run goes on already
 	}
 	s.awake()
 	s.log(r, was, Running)
@@ -91,7 +91,7 @@ func (s *State) awake() {
 	}
 }
 
-// hold says what of the ready nodes is left unstarted.
+// hold says which ready nodes must not start.
 type hold uint8
 
 const (
@@ -100,7 +100,7 @@ const (
 	holdAll          // the run is being left
 )
 
-// passOver moves the best ready nodes out of the way as long as the hold concerns them.
+// passOver takes the best ready nodes out of the queue as long as the hold applies to them.
 func (s *State) passOver() {
 	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
 		r := s.at[i]

@@ -1,6 +1,6 @@
 package kahn
 
-// advance moves on to the next tier that has something to do, judging the joins of its nodes, all of whose edges are
+// advance moves on to the next tier with unfinished nodes, and judges the joins of its nodes, all of whose edges are
 // resolved. It is called when the current tier has settled.
 func (s *State) advance() {
 	last := int32(len(s.plan.tiers) - 2)

@@ -1,10 +1,10 @@
 package kahn
 
-// Status is where a node stands in one run. The zero value is [Idle].
+// Status is the status of a node in one run. The zero value is [Idle].
 //
-// The words separate the node that is to blame from those that are merely affected: a [Failed] node broke itself, an [Aborted] node was
-// stopped because something inside the run failed, a [Cancelled] node was stopped because somebody asked, and a
-// [Skipped] node was never on the chosen path.
+// The statuses separate the node that failed from those that it affects: a [Failed] node failed itself, an [Aborted] node
+// was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped] node was
+// never on the chosen path.
 type Status uint8
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
@@ -18,7 +18,7 @@ const (
 	Completed               // has an output
 	Failed                  // the node's own work failed, after all retries
 	Aborted                 // stopped, or never started, because of a failure inside the run
-	Cancelled               // stopped, or never started, because somebody asked
+	Cancelled               // stopped, or never started, on request
 	Skipped                 // deliberately not on the path
 
 	statusCount
@@ -29,7 +29,7 @@ var statusNames = [statusCount]string{
 	"completed", "failed", "aborted", "cancelled", "skipped",
 }
 
-// statusAliases are the spellings that other engines use for the same statuses; they are understood when read.
+// statusAliases are the spellings that other engines use for the same statuses; UnmarshalText accepts them.
 var statusAliases = map[string]Status{
 	"succeeded": Completed, "error": Failed, "upstream_failed": Aborted, "blocked": Aborted,
 	"canceled": Cancelled, "omitted": Skipped, "tracking": Waiting, "dispatched": Running,
@@ -55,7 +55,7 @@ func (s *Status) UnmarshalText(text []byte) error {
 	return enumParse(s, statusNames[:], text, "status")
 }
 
-// transitions is the only place that knows which status may follow which: bit t of entry s is set when s may become t.
+// transitions is the one table of permitted transitions: bit t of entry s is set when s may become t.
 //
 // Waiting is derived when it is read and never stored, so the stored transitions start at Idle. An attempt that ends is
 // never Failed on the way to a retry: Failed is terminal. A terminal status has no successor.
@@ -83,7 +83,7 @@ func (s Status) CanBecome(t Status) bool {
 	return s < statusCount && t < statusCount && transitions[s]>>t&1 == 1
 }
 
-// RunStatus is where a whole run stands. The zero value is [RunPending].
+// RunStatus is the status of a whole run. The zero value is [RunPending].
 type RunStatus uint8
 
 // The statuses of a run. The last three are terminal.
@@ -93,7 +93,7 @@ const (
 	RunSuspended                  // nothing left to do until a signal arrives
 	RunCompleted                  // every failure, if there was one, was handled
 	RunFailed                     // a failure escaped
-	RunCancelled                  // somebody asked for the run to stop, and something stopped
+	RunCancelled                  // the run was asked to stop, and some node was stopped
 
 	runStatusCount
 )

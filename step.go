@@ -16,8 +16,8 @@ import (
 // StepFunc performs one attempt of one node and returns its output. The context ends when the attempt is to stop, and is
 // the Step itself. A step that returns nil, nil completes with a null output.
 //
-// An error fails the attempt. [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] are errors that say
-// more; [Suspend] and [Expand] are no failures. A panic and runtime.Goexit fail the attempt too, and reach nobody else.
+// An error fails the attempt. [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] are errors with a special
+// meaning; [Suspend] and [Expand] are no failures. A panic and runtime.Goexit fail the attempt too, and nothing else.
 type StepFunc func(ctx context.Context, s *Step) (any, error)
 
 // FallbackFunc produces a node's output after its step failed for good with err.
@@ -29,7 +29,7 @@ type FallbackFunc func(ctx context.Context, err error) (any, error)
 // methods may be called from any goroutine.
 type Step struct {
 	run     *Run
-	ctx     atomic.Pointer[attemptContext] // nil until there is something to say, see below
+	ctx     atomic.Pointer[attemptContext] // nil until needed, see below
 	ref     Ref
 	attempt int32
 	state   atomic.Uint32 // a stepState; the goroutine that moves it out of stepActive has ended the attempt's context
@@ -42,12 +42,12 @@ const (
 	stepStopped  // ended before, for the cause in ctx
 )
 
-// attemptContext is the part of an attempt's context beyond the Step itself. It is made when somebody asks for it or
-// stops the attempt: an attempt that nobody asks costs one number, which is no pointer, so that the garbage collector has no
-// interest in it.
+// attemptContext is the part of an attempt's context beyond the Step itself. It is made when the context is first used or
+// the attempt is stopped. Until then it costs one number, which is not a pointer, so that the garbage collector need not
+// scan it.
 //
-// Whoever makes live stores it before loading the Step's state, whoever ends the attempt stores the state before loading
-// live: so one of them ends live.
+// The goroutine that makes live stores it before it loads the Step's state; the goroutine that ends the attempt stores the
+// state before it loads live: so one of them ends live.
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
@@ -55,14 +55,14 @@ type attemptContext struct {
 	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
 }
 
-// handedContext is the context of a Step that is a stand-in for another: what middleware has derived from that one.
+// handedContext is the context, derived by middleware, of a Step that stands in for another one.
 type handedContext struct {
 	context.Context
-	attempt *Step // which the run knows
+	attempt *Step // the Step that the run knows
 }
 
-// under returns a Step of the same attempt whose context is ctx: for what a middleware calls next, so that a step which
-// uses its Step as a context has the one that the middleware handed on.
+// under returns a Step of the same attempt whose context is ctx: middleware passes it to next, so that a step which uses its
+// Step as a context has the one that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -92,16 +92,15 @@ func (s *Step) known() *Step {
 type stepFlags uint8
 
 const (
-	stepSubstituted stepFlags = 1 << iota // what failed upstream delivers defaults
+	stepSubstituted stepFlags = 1 << iota // failed and skipped predecessors deliver defaults
 	stepDetached                          // a stop of the run does not reach it: cleanup and end
 	stepAdmitting                         // its inputs are to be judged before it starts
 	stepFallback                          // it is that of a fallback
 	stepAgain                             // the step is called for the graph that it has returned in an earlier life of the run
 )
 
-// liveContext is the context that an attempt has once somebody asks for it: a cancelable context under a parent, the
-// liveContext's own, that ends it with the error and the cause of the stop. Package context ends a context of its own making
-// with nothing but Canceled.
+// liveContext is the context of an attempt, made on first use: a cancelable context under a parent of its own, through which
+// the stop ends it with its own error and cause. Package context ends its own contexts only with Canceled.
 type liveContext struct {
 	context.Context
 	release context.CancelFunc
@@ -109,8 +108,7 @@ type liveContext struct {
 	once    sync.Once
 }
 
-// parentContext is what package context sees above a live context: the values of the run's context, and an end that fire
-// brings about.
+// parentContext is the parent of a live context: it has the values of the run's context, and ends when fire is called.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
@@ -160,7 +158,7 @@ func (c *liveContext) end(cause *stopCause) {
 	})
 }
 
-// stopCause is why an attempt ended: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
+// stopCause is the cause of an attempt's end: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
 // attemptEnded is the cause of a context whose attempt has returned.
@@ -174,8 +172,8 @@ func (s *Step) ID() string {
 	return r.plan.names[ref]
 }
 
-// Path returns what the node goes by in events: its id, or inside a composite its path, such as "S/x" for node x of
-// sub-graph S, "M[2]" for the third item of map M, and "L#1/x" for node x in the first iteration of loop L.
+// Path returns the node's name in events: its id, or inside a composite its path, such as "S/x" for node x of sub-graph S,
+// "M[2]" for the third item of map M, and "L#1/x" for node x in the first iteration of loop L.
 func (s *Step) Path() string { return s.run.path(s.ref) }
 
 // Kind returns the node's Kind.
@@ -203,9 +201,9 @@ func (s *Step) IdempotencyKey() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Param returns the value of a parameter: what edges delivered, merged if there are several, else the node's static value,
-// else, for a declared port or a node without predecessors, the root input of that name, else the port's default. ok tells
-// a null from nothing at all.
+// Param returns the value of a parameter: the value that edges delivered, merged if there are several, else the node's
+// static value, else, for a declared port or a node without predecessors, the root input of that name, else the port's
+// default. ok distinguishes a null from no value.
 func (s *Step) Param(name string) (value any, ok bool) {
 	v, ok := s.run.param(s.ref, s.flags, name)
 	return s.run.clone(v), ok
@@ -214,14 +212,14 @@ func (s *Step) Param(name string) (value any, ok bool) {
 // Params returns all parameters in a map that the caller owns.
 func (s *Step) Params() map[string]any { return s.run.params(s.ref, s.flags, true) }
 
-// Upstream returns what the edge from the given node delivered; with several edges the last one in the order of
-// declaration that delivered anything. ok is false if there is no such edge or nothing was delivered.
+// Upstream returns the value that the edge from the given node delivered; of several edges the last one in the order of
+// declaration that delivered a value. ok is false if there is no such edge or no value was delivered.
 func (s *Step) Upstream(id string) (value any, ok bool) {
 	v, ok := s.run.upstream(s.ref, s.flags, id)
 	return s.run.clone(v), ok
 }
 
-// UpstreamAll returns what the predecessors delivered, by id, in a map that the caller owns.
+// UpstreamAll returns the values that the predecessors delivered, by id, in a map that the caller owns.
 func (s *Step) UpstreamAll() map[string]any {
 	m := map[string]any{}
 	r, ref, flags := s.run.home(s.ref, s.flags)
@@ -265,15 +263,15 @@ func (s *Step) View() View {
 	return View{run: r, ref: ref}
 }
 
-// Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if
-// nobody listens or the attempt has ended.
+// Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if the
+// run's events have no readers or the attempt has ended.
 func (s *Step) Emit(chunk any) { s.run.emit(s.known(), chunk) }
 
-// Log publishes a message as an event node.log. Nothing happens if nobody listens or the attempt has ended.
+// Log publishes a message as an event node.log. Nothing happens if the run's events have no readers or the attempt has ended.
 func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s.known(), level, message) }
 
 // Tokens adds to the tokens that the node has used, over all its attempts, for its event node.completed. Nothing happens if
-// nobody listens or the attempt has ended.
+// the run's events have no readers or the attempt has ended.
 func (s *Step) Tokens(input, output int) { s.run.countTokens(s.known(), input, output) }
 
 // endBy makes t, in ns since the run's start, the deadline of the attempt if it is the earliest so far. The step has not been
@@ -351,7 +349,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-// own returns what the attempt has beyond the Step, made now if there is nothing.
+// own returns the attemptContext of the Step, and makes it if there is none.
 func (s *Step) own() *attemptContext {
 	if x := s.ctx.Load(); x != nil {
 		return x
@@ -367,7 +365,7 @@ func (s *Step) live() *liveContext {
 	return nil
 }
 
-// ended returns why the attempt's context has ended, or nil if it has not.
+// ended returns the cause of the end of the attempt's context, or nil if it has not ended.
 func (s *Step) ended() *stopCause {
 	switch s.state.Load() {
 	case stepActive:
@@ -393,7 +391,7 @@ func (s *Step) context() *liveContext {
 	return live
 }
 
-// returned ends the attempt's context, unless it has ended before, because its step has returned, and lets go of it: the
+// returned ends the attempt's context, unless it has ended before, because its step has returned, and drops it, since the
 // Result keeps the Step. It is called without the run's lock.
 func (s *Step) returned() {
 	s.state.CompareAndSwap(stepActive, stepReturned)
@@ -424,7 +422,7 @@ func (s *Step) Resumed() (value any, ok bool) {
 	return s.run.clone(d.Value), true
 }
 
-// resumption returns what a step that was suspended has left for itself, and the signal that has come, or nil.
+// resumption returns the saved state of a step that was suspended, and its signal, or nil.
 func (s *Step) resumption() (saved any, d *Decision) {
 	s.run.st.mu.Lock()
 	defer s.run.st.mu.Unlock()

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Store keeps runs durably: what a process that died has left is loaded by the next one, which goes on where the last
-// commit was. It is the readiness model: every node has a counter of predecessors that have resolved, moves towards what it
-// requires, and is queued when it gets there; an attempt is recorded before its step is called; what a completion changes is
-// one transaction. Package storetest holds what every Store must satisfy.
+// Store keeps runs durably: after a crash the next process loads the run and goes on from the last commit. It implements the
+// readiness model: every node has a counter of predecessors that have resolved, and is queued when the counter reaches their
+// number; an attempt is recorded before its step is called; all changes of a completion are one transaction. Package
+// storetest tests what every Store must satisfy.
 //
-// A run belongs to the holder of its lease. Every write carries the lease, and a store answers one that is not the newest, or
-// has run out, with [ErrFenced]. Apart from fencing, what a write is answered with is its [Applied]; an error means that
-// nothing is known: the write may or may not have happened. It is repeated then, and the store must recognise it.
+// A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the
+// newest, or has expired, with [ErrFenced]. Apart from fencing, a store answers a write with an [Applied]; an error means
+// that the write may or may not have happened. The engine repeats it then, and the store must recognise it.
 //
 // The methods may be called from several goroutines. The slices and raw messages of the arguments belong to the store
 // afterwards.
 type Store interface {
 	// Acquire takes the lease of a run for the given time, makes the run if there is none of this id, and returns what is
-	// stored of it. A lease of somebody else that has not run out is an error that matches ErrLeased. Each acquisition has a
+	// stored of it. A lease of another owner that has not expired is an error that matches ErrLeased. Each acquisition has a
 	// higher epoch than all before it.
 	Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *StoredRun, error)
 	// Renew extends a lease by ttl from now.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
-	// Release gives up a lease. One that has run out, or was taken over, is no error.
+	// Release gives up a lease. One that has expired, or was taken over, is no error.
 	Release(ctx context.Context, lease Lease) error
 	// StartAttempt records that an attempt of a node begins. Its number is one above that of the last one recorded, else
 	// nothing changes: the last one again is Duplicate, a lower one Stale, a higher one, and any attempt of a node that has
@@ -38,7 +38,7 @@ type Store interface {
 	// (Conflict), and any commit to a run that has ended (Conflict). A readiness counter that would exceed what it requires
 	// is an error that matches ErrReadinessOverflow.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
-	// Load returns what is stored of a run, for reading alone. A run that is not there is an error that matches
+	// Load returns the stored data of a run, for reading alone. A run that is not stored is an error that matches
 	// ErrUnknownRun.
 	Load(ctx context.Context, run string) (*StoredRun, error)
 }
@@ -50,8 +50,8 @@ type Lease struct {
 	Epoch uint64 `json:"epoch"` // one more with each acquisition
 }
 
-// AttemptStart tells of an attempt that begins. Nodes that the engine evaluates or performs itself, conditions and composites
-// among them, have none: their commits do without Completed.
+// AttemptStart records the start of an attempt. Nodes that the engine evaluates or performs itself, conditions and
+// composites among them, have none: their commits have no Completed.
 type AttemptStart struct {
 	// Node is the node's id, inside composites its path: see Durable.
 	Node    string `json:"node"`
@@ -64,14 +64,13 @@ type AttemptStart struct {
 type Commit struct {
 	// Sequence numbers the commits of a run from 1, over all its owners.
 	Sequence uint64 `json:"sequence"`
-	// Completed is the attempt whose end caused the transaction; zero if something else did: a check, a signal, a timer, a
-	// stop.
+	// Completed is the attempt whose end caused the transaction; zero if a check, a signal, a timer or a stop did.
 	Completed AttemptEnd `json:"completed,omitzero"`
 	// Nodes are the records of the nodes that changed, results included. They replace those that are stored.
 	Nodes []NodeRecord `json:"nodes,omitempty"`
 	// Readiness are the increments of the counters of the nodes that follow.
 	Readiness []Readiness `json:"readiness,omitempty"`
-	// Ready are the nodes that are now to be queued.
+	// Ready are the nodes to be queued.
 	Ready []string `json:"ready,omitempty"`
 	// Run replaces the run's record, if it is not nil.
 	Run json.RawMessage `json:"run,omitempty"`
@@ -86,7 +85,7 @@ type AttemptEnd struct {
 	Attempt int32  `json:"attempt"`
 }
 
-// NodeRecord is what a store keeps of a node, in a form that only the engine reads.
+// NodeRecord is the record of a node, in a form that only the engine reads.
 type NodeRecord struct {
 	Node string `json:"node"`
 	// Terminal nodes never change again.
@@ -101,7 +100,7 @@ type Readiness struct {
 	Required int    `json:"required"` // how many there are
 }
 
-// StoredRun is what a store holds of a run.
+// StoredRun is the stored data of a run.
 type StoredRun struct {
 	ID       string                `json:"id"`
 	Record   json.RawMessage       `json:"record,omitempty"` // nil until the first commit
@@ -110,7 +109,7 @@ type StoredRun struct {
 	Nodes    map[string]StoredNode `json:"nodes"`
 }
 
-// StoredNode is what a store holds of a node.
+// StoredNode is the stored data of a node.
 type StoredNode struct {
 	Record    json.RawMessage `json:"record,omitempty"` // nil if there is none
 	Terminal  bool            `json:"terminal,omitempty"`
@@ -149,13 +148,13 @@ func (a *Applied) UnmarshalText(text []byte) error {
 
 // Errors of stores.
 var (
-	// ErrFenced answers a write under a lease that has run out or was taken over.
+	// ErrFenced rejects a write under a lease that has expired or was taken over.
 	ErrFenced = errors.New("the lease is not the newest")
-	// ErrLeased answers an acquisition of a run that somebody else holds.
+	// ErrLeased rejects an acquisition of a run that another owner holds.
 	ErrLeased = errors.New("the run is leased")
-	// ErrUnknownRun answers a request for a run that is not stored.
+	// ErrUnknownRun rejects a request for a run that is not stored.
 	ErrUnknownRun = errors.New("unknown run")
-	// ErrReadinessOverflow answers a commit by which more predecessors would have resolved than a node has.
+	// ErrReadinessOverflow rejects a commit by which more predecessors would have resolved than a node has.
 	ErrReadinessOverflow = errors.New("readiness above what is required")
 	// ErrStore fails a run whose store has failed.
 	ErrStore = errors.New("store")
@@ -165,14 +164,14 @@ var (
 // there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished]. The host's signals for
 // nodes that wait are those of the option [EarlySignals].
 //
-// Each attempt is recorded before its step is called, and what follows from the end of one becomes visible, to readers of
-// events and to other nodes, when its transaction has been committed. A write that fails is repeated twice; then, or if the
-// lease is lost, the run fails with [CauseStoreError] as it stands in the store: what was not committed is not published,
-// nothing is started any more, cleanup nodes and the end node included.
+// Each attempt is recorded before its step is called, and the consequences of its end become visible, to readers of events
+// and to other nodes, when its transaction has been committed. A write that fails is repeated twice; then, or if the lease
+// is lost, the run fails with [CauseStoreError] in the state that the store has: uncommitted changes are not published, and
+// nothing is started any more, not even cleanup nodes and the end node.
 //
-// What is inside of composites is stored node by node as well, under the paths of the nodes, with "#try2" after the composite
-// for its second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x". A composite that was running goes on in the same
-// attempt, so a crash repeats only what was under way inside. Records of former attempts and iterations stay in the store.
+// The nodes inside of composites are stored one by one as well, under their paths, with "#try2" after the composite for its
+// second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x". A composite that was running goes on in the same attempt, so
+// a crash repeats only what was under way inside. Records of former attempts and iterations stay in the store.
 //
 // Values are encoded as under [Encoding], whose default is nil [Types].
 func Durable(s Store) Option {
@@ -191,5 +190,6 @@ func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
 
-// leaseTime is how long a run belongs to a process that may have died; it is renewed when a third has passed.
+// leaseTime is how long a lease lasts; it is renewed when a third has passed. A run whose process has died cannot be
+// acquired before.
 const leaseTime = 30 * time.Second

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SuspendMode tells what becomes of the rest of the run while a node is suspended. It is an option. Default: SuspendDrain,
+// SuspendMode tells what happens to the rest of the run while a node is suspended. It is an option. Default: SuspendDrain,
 // in [Waves] SuspendStop.
 type SuspendMode uint8
 
@@ -13,7 +13,7 @@ type SuspendMode uint8
 const (
 	suspendDefault SuspendMode = iota
 	SuspendDrain               // everything that does not depend on the suspended node goes on
-	SuspendStop                // what has been started is finished, retries included; nothing else is started
+	SuspendStop                // nodes that have started finish, retries included; no other node starts
 
 	suspendModeCount
 )
@@ -46,8 +46,8 @@ func (m SuspendMode) apply(c *config) error {
 // [Step.SavedState]; the number of the attempt is the same, its Timeout begins anew.
 //
 // token is the name under which the signal will come, empty for the node's id; it must be neither that of another node nor
-// one that another node waits under, else the step fails with an error that matches [ErrDuplicateGate]. info is for whoever
-// is to answer. Both info and state go into a snapshot.
+// one that another node waits under, else the step fails with an error that matches [ErrDuplicateGate]. info is for the
+// person or program that answers. Both info and state go into a snapshot.
 //
 // The end node, and a node that was asked to stop, cannot wait: the former fails, the latter stops.
 func Suspend(token string, info, state any) error { return &suspendError{token, info, state} }
@@ -64,7 +64,7 @@ type Wait struct {
 	Node string
 	// Token is the name under which Run.Signal reaches the node, beside the node's id.
 	Token string
-	// Info is what the step that suspended itself had to say.
+	// Info is the info that the step passed to Suspend.
 	Info any
 	// Since is when the wait began.
 	Since time.Time

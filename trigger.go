@@ -14,7 +14,7 @@ var ErrUnknownTrigger = errors.New("unknown trigger")
 // ErrPrunedInput is the warning that a trigger leaves out a root which feeds nodes that the trigger leads to.
 var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
 
-// fired is what the option Fire says.
+// fired holds the arguments of the option Fire.
 type fired struct {
 	trigger string
 	payload any
@@ -34,15 +34,15 @@ func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger, payload}; return nil })
 }
 
-// PruneMode tells what of a graph runs when a trigger fires. It is an option.
+// PruneMode tells which part of a graph runs when a trigger fires. It is an option.
 type PruneMode uint8
 
 // The prune modes.
 const (
-	// PruneForward, the default, runs what the trigger leads to. A node may lose predecessors that no trigger leads to:
-	// Plan.Warnings tells of them.
+	// PruneForward, the default, runs the nodes that the trigger leads to. A node may lose predecessors that no trigger
+	// leads to: Plan.Warnings lists these nodes.
 	PruneForward PruneMode = iota
-	// PruneClosure also runs whatever leads there, but for other triggers.
+	// PruneClosure also runs all nodes that lead there, except other triggers.
 	PruneClosure
 
 	pruneModeCount
@@ -71,7 +71,7 @@ func (m PruneMode) apply(c *config) error {
 	return nil
 }
 
-// prunes is what a plan with triggers needs to make the plans of what they lead to.
+// prunes makes and keeps the pruned plans of a plan with triggers.
 type prunes struct {
 	source *Graph // as it was compiled, and with what in force
 	force  *force
@@ -85,8 +85,8 @@ type pruneKey struct {
 	mode    PruneMode
 }
 
-// Prune returns the plan of what runs when a trigger fires, for a host that drives a [State] of its own; [Fire] uses it. The
-// plan is made once. The error matches [ErrUnknownTrigger].
+// Prune returns the plan of the nodes that run when a trigger fires, for a host that drives a [State] of its own; [Fire]
+// uses it. The plan is made once. The error matches [ErrUnknownTrigger].
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	r, ok := p.ids[trigger]
 	if !ok || p.node(r).Kind != KindTrigger {
@@ -107,7 +107,7 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if first := x.plans[key]; first != nil { // somebody else was faster: one plan for all
+	if first := x.plans[key]; first != nil { // another goroutine has made it meanwhile: one plan for all
 		return first, nil
 	}
 	if x.plans == nil {
@@ -117,7 +117,8 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// prune makes the plan of what runs when a trigger fires. It calls the evaluator and the schema compiler, and so holds no lock.
+// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, and so
+// holds no lock.
 func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 	x := p.prunes
 	active := p.reach(r, mode)
@@ -140,7 +141,7 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 	}
 	n := nesting{forces: map[forceKey][]*force{x.force.key(): {x.force}}, plans: map[nestedKey]*Plan{}}
 	for ref, sub := range p.subs {
-		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // it is not compiled again: the graph may be another one by now
+		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // it is not compiled again: the graph may have changed by now
 	}
 	q, ps := n.compilePruned(g)
 	if err := ps.err(); err != nil {
@@ -151,7 +152,7 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// source is the graph as it is compiled: what happens to it afterwards is not to reach the plan.
+// source copies the graph as it is compiled: later changes must not affect the pruned plans.
 func (c *compiler) source() *Graph {
 	g := c.g
 	return &Graph{
@@ -161,7 +162,7 @@ func (c *compiler) source() *Graph {
 	}
 }
 
-// reach returns, by Ref, what is part of a run that a trigger fires.
+// reach returns, by Ref, whether a node is part of a run that a trigger fires.
 func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 	active := make([]bool, len(p.nodes))
 	stack := []Ref{trigger}
@@ -220,10 +221,10 @@ func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 	return warnings
 }
 
-// Warnings returns what is allowed in the graph and probably not meant: guards that ask for what they cannot see, see [Checker], with
-// errors that match [ErrBadExpression]; retry policies whose MaxDelay is shorter than their InitialDelay, with errors that match
-// [ErrBadValue]; and for each trigger the nodes that lose a predecessor by it under [PruneForward], with
-// errors that match [ErrPrunedInput]. It looks at the graph once for each trigger.
+// Warnings reports parts of the graph that are valid but probably mistakes: guards that ask for nodes or inputs which they
+// cannot see, see [Checker], with errors that match [ErrBadExpression]; retry policies whose MaxDelay is shorter than their
+// InitialDelay, with errors that match [ErrBadValue]; and for each trigger the nodes that lose a predecessor by it under
+// [PruneForward], with errors that match [ErrPrunedInput]. It takes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {
 	warnings := slices.Clone(p.warnings)
 	if p.prunes == nil {
@@ -237,7 +238,7 @@ func (p *Plan) Warnings() []error {
 	return warnings
 }
 
-// fire replaces the run's plan by that of what its trigger leads to.
+// fire replaces the run's plan by the part that its trigger leads to.
 func (r *Run) fire() error {
 	if r.cfg.from != nil {
 		if err := r.firedBefore(r.cfg.from.file.Fired); err != nil {
@@ -259,7 +260,7 @@ func (r *Run) fire() error {
 	return nil
 }
 
-// firedBefore fires a run that goes on with what it was fired with before.
+// firedBefore fires a run that goes on with the trigger and payload of its first life.
 func (r *Run) firedBefore(x *firedState) error {
 	own := r.cfg.fired
 	switch {
@@ -285,7 +286,7 @@ func (r *Run) firedBefore(x *firedState) error {
 	return nil
 }
 
-// payload is what the run was fired with.
+// payload is the payload that the run was fired with.
 func (r *Run) payload() any {
 	if r.cfg.fired == nil || r.outer != nil {
 		return nil

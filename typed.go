@@ -14,7 +14,7 @@ func Param[T any](s *Step, name string) (T, error) {
 	return typed[T](v, ok, "parameter", name, func() string { return s.noParam(name) })
 }
 
-// Upstream returns what the edge from a node delivered as a T. Errors are those of [Param].
+// Upstream returns the value that the edge from a node delivered, as a T. Errors are those of [Param].
 func Upstream[T any](s *Step, id string) (T, error) {
 	v, ok := s.Upstream(id)
 	return typed[T](v, ok, "upstream", id, func() string { return s.noUpstream(id) })
@@ -60,7 +60,7 @@ func (r *Run) paramNames(ref Ref) (names []string) {
 	return slices.Compact(names)
 }
 
-// lackedKeys names the edges of a parameter whose sources have completed without what the edges' Keys ask for.
+// lackedKeys names the edges of a parameter whose sources have completed with outputs that lack the edges' Keys.
 func (s *Step) lackedKeys(name string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var b strings.Builder
@@ -81,8 +81,8 @@ func (s *Step) lackedKeys(name string) string {
 	return b.String()
 }
 
-// lackedKey says what the output of an edge's source has instead of the edge's Key. ok is false if the source did not complete or
-// has the key.
+// lackedKey names the members of the source's output if the edge's Key is not among them. ok is false if the source did not
+// complete or has the key.
 func (r *Run) lackedKey(e *edge) (text string, ok bool) {
 	r.st.mu.Lock()
 	status := r.st.status(e.from)
@@ -97,7 +97,7 @@ func (r *Run) lackedKey(e *edge) (text string, ok bool) {
 	return " has no " + quoteID(e.Key) + instead(e.Key, memberNames(output, e.Key)), true
 }
 
-// noUpstream says why nothing has come from a node.
+// noUpstream says why no edge from a node has delivered a value.
 func (s *Step) noUpstream(id string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	p := r.plan

@@ -6,27 +6,27 @@ import (
 	"slices"
 )
 
-// View is what a guard, a condition or a step may see of the run: the node itself, root inputs, and the results of its
-// ancestors. An ancestor that still runs, possible only behind an early join, shows its current status.
+// View is the part of a run that a guard, a condition or a step may see: the node itself, root inputs, and the results of
+// its ancestors. An ancestor that still runs, which is possible only behind an early join, shows its current status.
 //
-// Asked for the status, the output or the error of any other node it says [Idle], nil and nil, and the guard or condition that
-// asked fails with [ErrNotAncestor]: a guard as its GuardErrors say, a condition and the test of a loop with
-// [CauseConditionError]. To ask without an error there is [View.Has]. In a graph that declares its Inputs, a guard or condition
-// that asks for a root input which is not declared fails in the same way, with [ErrUnknownInput]. A node that a trigger has left out of the run is no
-// mistake, and the View of a [Step] only says [Idle], nil and nil.
+// For any other node its methods return [Idle], nil and nil, and the guard or condition that asked fails with
+// [ErrNotAncestor]: a guard as its GuardErrors say, a condition and the test of a loop with [CauseConditionError]. To ask
+// without an error there is [View.Has]. In a graph that declares its Inputs, a guard or condition that asks for a root input
+// which is not declared fails in the same way, with [ErrUnknownInput]. Asking for a node that a trigger has pruned is no
+// mistake. The View of a [Step] returns [Idle], nil and nil without an error.
 type View struct {
 	run   *Run
 	ref   Ref
 	judge bool // of a guard, a condition or the test of a loop
 }
 
-// ID returns the id of the node that looks.
+// ID returns the id of the node to which the View belongs.
 func (v View) ID() string { return v.node().ID }
 
 // everyNode is the ref of a View that sees all nodes of its run: that of a loop's test.
 const everyNode Ref = math.MaxInt32
 
-// node is the node that looks.
+// node is the node to which the View belongs.
 func (v View) node() *Node {
 	if v.ref == everyNode {
 		return v.run.outer.plan.node(v.run.within.ref)
@@ -34,7 +34,7 @@ func (v View) node() *Node {
 	return v.run.plan.node(v.ref)
 }
 
-// Config returns the Config of the node that looks.
+// Config returns the Config of the node to which the View belongs.
 func (v View) Config() any { return v.node().Config }
 
 // Root returns a root input.
@@ -105,8 +105,8 @@ func (v View) Err(id string) error {
 	return v.run.nodeError(r)
 }
 
-// RunStatus returns the status that the run is going to have, as far as it follows from its nodes. It is meant for the end
-// node, which sees all of them terminal; to any other node the run is [RunRunning].
+// RunStatus returns the final status of the run, as computed from its nodes. It is meant for the end node, which sees all of
+// them terminal; any other node gets [RunRunning].
 func (v View) RunStatus() RunStatus {
 	if v.ref != v.run.plan.end {
 		return RunRunning
@@ -117,11 +117,10 @@ func (v View) RunStatus() RunStatus {
 	return status
 }
 
-// ancestor looks a node up that the one that looks may see.
+// ancestor looks up a node that the View may show.
 func (v View) ancestor(id string) (Ref, bool) { return v.run.plan.sees(v.ref, id) }
 
-// sees looks a node up that another one may see. It takes no time that grows with the graph where ancestry knows the answer at
-// once.
+// sees looks up a node if another one may see it. It takes constant time where the intervals of ancestry decide.
 func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 	target, ok := p.ids[id]
 	if !ok || target >= r {
@@ -133,7 +132,7 @@ func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 	return noRef, false
 }
 
-// ask is ancestor for callers that expect that there is one.
+// ask is ancestor for methods that record an error if the node is not an ancestor.
 func (v View) ask(id string) (Ref, bool) {
 	r, ok := v.ancestor(id)
 	if !ok && v.judge && !slices.Contains(v.run.plan.pruned, id) {
@@ -173,8 +172,8 @@ func (r *Run) slip(ref Ref, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// notAncestor is the error of asking for a node that is none of the ancestors of another one. The nearest ancestors are where it looks for
-// what was meant: not many, so that a slip in a large graph costs no more than one in a small one.
+// notAncestor is the error for a node that is not an ancestor of another one. It searches for a similar name only among the
+// nearest ancestors, so that a mistake in a large graph costs no more than in a small one.
 func (p *Plan) notAncestor(r Ref, id string) error {
 	const most = 50
 	var near []string
