@@ -7,14 +7,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// job is what an executor is asked to prepare for.
+// job is a task for an executor: a graph, a step and a limit.
 type job struct {
 	shape *shape
 	visit func(node int) // the step of every node; nil for a step that does nothing, in the form that costs least
 	limit int            // steps at once; 0 means no limit
 }
 
-// contestant is an executor. prepare does everything that needs doing once for a graph and returns the run.
+// contestant is an executor. prepare does all work that is needed once for a graph, and returns the run.
 type contestant struct {
 	name    string
 	prepare func(j job) (run func() error, err error)
@@ -49,7 +49,7 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// kahnStep is the step that a visit amounts to.
+// kahnStep turns a visit into a step.
 func kahnStep(visit func(node int)) kahn.StepFunc {
 	if visit == nil {
 		return func(context.Context, *kahn.Step) (any, error) { return nil, nil }

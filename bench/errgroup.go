@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// withErrgroup is what people write first: a goroutine for every node, which waits for a channel of each predecessor.
+// withErrgroup is the executor that people write first: a goroutine for every node, which waits for a channel of each
+// predecessor.
 type withErrgroup struct {
 	in    adjacency // by node: its predecessors
 	n     int

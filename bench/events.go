@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// sinkBudget is what delivering every event of a run to one sink may cost, in ns a node.
+// sinkBudget is the budget for the delivery of every event of a run to one sink, in ns a node.
 const sinkBudget = 500
 
 var (
@@ -19,8 +19,8 @@ var (
 	}}
 )
 
-// events measures what it costs when somebody listens. Sinks have goroutines of their own, so that with one more processor
-// a part of it is paid there.
+// events measures the cost of delivering events. Sinks have goroutines of their own, so that another processor bears a part
+// of it.
 func events(out io.Writer, rounds int, target time.Duration) error {
 	t := table{header: []string{"shape", "listeners", "ns/node", "more ns/node", "B/node", "allocs/node"}}
 	for _, s := range []*shape{chain(1000), fan(1000), layered(10_000), bipartite(300)} {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// stepFunc is what the hand-written executors call for every node.
+// stepFunc is the function that the hand-written executors call for every node.
 type stepFunc func(ctx context.Context, node int) error
 
 // handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one
-// mutex, and workers that go on with what they have made ready. It has no statuses, joins, retries, timeouts, panics or
-// events, and stores no outputs. Every ratio in this directory is a ratio to it.
+// mutex, and workers that go on with the nodes that they have made ready. It has no statuses, joins, retries, timeouts,
+// panics or events, and stores no outputs. Every ratio in this directory is a ratio to it.
 type handWritten struct {
 	in    []int32   // by node: the number of its predecessors
 	out   adjacency // by node: its successors
@@ -67,8 +67,8 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 }
 
 // work performs nodes until none is ready. One critical section settles a node and takes the next: the first one that the
-// node has made ready, or else one of those that wait. A worker that leaves something behind starts one more worker, which
-// does the same: there are as many as there is work, and none before there is work for it.
+// node has made ready, or else one of those that wait. A worker that leaves ready nodes behind starts one more worker, which
+// does the same: so a worker starts only when there is work for it.
 func (r *handRun) work() {
 	defer r.wg.Done()
 	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending

@@ -1,6 +1,5 @@
-// Command bench measures what kahn costs: against an executor written by hand for the purpose, against the version with
-// errgroup and channels that people write first, and against other libraries. README.md says how, and what the tables
-// mean.
+// Command bench measures the cost of kahn: against an executor written by hand for the purpose, against the version with
+// errgroup and channels that people write first, and against other libraries. README.md explains the method and the tables.
 package main
 
 import (
@@ -23,7 +22,7 @@ func main() {
 	}
 }
 
-// run is main with its surroundings. ok is false if a check failed.
+// run is main with its arguments and output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	which := flags.String("table", "ratios", "ratios, scaling, makespan, contention, events, signals or all")

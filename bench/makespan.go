@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// waiting is a workload whose steps wait, as steps do that call a service. What counts is when the run is over, against
-// the earliest time at which it could be.
+// waiting is a workload whose steps wait, like steps that call a service. It compares the time at which the run is over with
+// the earliest possible time.
 type waiting struct {
 	name  string
 	shape *shape
@@ -44,9 +44,9 @@ func workloads() []waiting {
 		}
 		return waits
 	}
-	// The chain is declared last: whoever takes nodes in the order of declaration begins it when all else is done.
+	// The chain is declared last: an executor that takes nodes in the order of declaration begins it after everything else.
 	late := beside("beside", independent(20), chain(10))
-	// In every tier one chain is slow, each time another: whoever waits for the tier waits for the slow one each time.
+	// In every tier another chain is slow: an executor that waits for the whole tier waits for the slow chain each time.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
 	rotating := same(three.n, 5*ms)
 	for i := range rotating {
@@ -62,8 +62,8 @@ func workloads() []waiting {
 	}
 }
 
-// makespan runs the workloads in real time. Every sleep is late by some tenths of a millisecond, whoever asks for it: the
-// hand-written executor shows how much of a distance from the bound that is.
+// makespan runs the workloads in real time. Every sleep ends some tenths of a millisecond late, in every executor: the
+// distance of the hand-written one from the bound shows how much that is.
 func makespan(out io.Writer, rounds int) error {
 	const hand = 0
 	contestants := []contestant{handPlain, kahnEager, kahnWaves, errgroupChans, heimdalr, eino}

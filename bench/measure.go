@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// reading is what one sample of runs came to, by node.
+// reading is the result of one sample of runs, by node.
 type reading struct {
 	ns, bytes, allocs float64
 }
@@ -24,8 +24,8 @@ type entry struct {
 
 // sample prepares the contestant, runs it for about the target time, and records the reading.
 //
-// It is prepared anew for each sample, and dropped after it: what others keep on the heap would otherwise set the pace of
-// the garbage collector. Its own garbage is collected on its own time.
+// It is prepared anew for each sample, and dropped after it: otherwise the heaps of other contestants would set the pace of
+// the garbage collector. The sample includes the collection of the contestant's own garbage.
 func (e *entry) sample(target time.Duration) error {
 	run, err := e.prepare(job{shape: e.shape})
 	if err != nil {
@@ -40,7 +40,7 @@ func (e *entry) sample(target time.Duration) error {
 		}
 		return time.Since(start), nil
 	}
-	took, err := repeat(1) // what is lazy in it happens now
+	took, err := repeat(1) // lazy initialization happens now
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func (e *entry) sample(target time.Duration) error {
 	return nil
 }
 
-// contest samples the entries in turn, over and over, each round beginning with another one. What slows the machine down
-// for a while then slows all of them down, and ratios are taken within a round.
+// contest samples the entries in turn, round after round, each round beginning with another one. A slow phase of the machine
+// then slows all of them down, and ratios are taken within a round.
 func contest(entries []*entry, rounds int, target time.Duration) error {
 	for round := range rounds {
 		for i := range entries {
@@ -171,7 +171,7 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// short writes a number with three digits that mean something, and thousands apart.
+// short writes a number with three significant digits, and separates thousands.
 func short(v float64) string {
 	switch {
 	case v >= 99.95 || v <= -99.95:

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// budget is what kahn may cost on a shape, in the time of the hand-written executor on the same shape.
+// budget is the limit for kahn's time on a shape, relative to the hand-written executor on the same shape.
 type budget struct {
 	shape *shape
 	ratio float64       // at most this many times as long; 0 means that extra counts
 	extra time.Duration // at most this much longer
-	gate  float64       // -check fails above twice this ratio: the budget, but for what is no ratio
-	bytes float64       // at most so many bytes a node; 0 means that nothing is said
+	gate  float64       // -check fails above twice this ratio: the budget, or a ratio in place of extra
+	bytes float64       // at most so many bytes a node; 0 means no limit
 	rival map[string]*shape
 }
 
-// budgets are the shapes of the ratios table. A rival that takes the better part of a minute to build a shape, or to run
-// it, has a smaller one of the same kind.
+// budgets are the shapes of the ratios table. A rival that takes most of a minute to build or run a shape has a smaller one
+// of the same kind.
 //
 // The fan misses its budget: the hand-written executor itself, with the clock read that kahn makes too, is at twice the one
 // without. So does the single node on most machines; its gate is a ratio, since a difference in time grows with the load.
@@ -93,9 +93,9 @@ const (
 	tries = 4
 )
 
-// check holds kahn against twice its gates, so that the noise of a shared machine is no failure, and a node that costs
-// several times as much is one. A shape that is over is measured again, longer, before it counts. The base is the
-// hand-written executor, with its clock or without.
+// check compares kahn with twice its gates, so that it fails when a node costs several times as much, but not for the noise
+// of a shared machine. A shape above its gate is measured again, longer, before it fails. The base is the hand-written
+// executor, with its clock or without.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	fmt.Fprintf(out, "kahn against %s\n\n", base.name)
@@ -110,7 +110,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 			}
 			hand, e = entries[0], entries[1]
 			fits = e.over(hand) <= slack*b.gate
-			if b.bytes > 0 { // what is allocated does not depend on the machine: no slack
+			if b.bytes > 0 { // allocations do not depend on the machine: no slack
 				fits = fits && e.bytes() <= b.bytes && e.allocs() <= 1
 			}
 		}

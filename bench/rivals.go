@@ -35,8 +35,8 @@ func prepareHeimdalr(j job) (func() error, error) {
 			roots = append(roots, ids[node])
 		}
 	}
-	// From the end to the beginning: an edge is checked for a cycle by a look at all descendants of its target, which are
-	// cached, and forgotten when something below changes.
+	// From the end to the beginning: the library checks an edge for a cycle by all descendants of its target. It caches
+	// these until an edge below changes.
 	for i := len(j.shape.edges) - 1; i >= 0; i-- {
 		e := j.shape.edges[i]
 		if err := d.AddEdge(ids[e[0]], ids[e[1]]); err != nil {
@@ -76,7 +76,7 @@ func prepareHeimdalr(j job) (func() error, error) {
 	}, nil
 }
 
-// token is the value that eino passes along edges: it insists on one, and on a way to merge several.
+// token is the value that eino passes along edges: it requires one, and a function that merges several.
 type token struct{}
 
 func init() {

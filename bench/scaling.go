@@ -24,7 +24,7 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 			all = append(all, errgroupChans)
 		}
 		if n > 100_000 {
-			rounds = min(rounds, 5) // compiling the graph anew for each sample takes longer than all else
+			rounds = min(rounds, 5) // most of the time goes into compiling the graph anew for each sample
 		}
 		entries, err := contestOn(s, rounds, target, all...)
 		if err != nil {
@@ -48,7 +48,7 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 	return nil
 }
 
-// memory is what the live objects of a graph hold, in bytes a node.
+// memory is the size of the live objects of a graph, in bytes a node.
 type memory struct {
 	graph, plan, run, hand float64
 }
@@ -92,7 +92,7 @@ func measureMemory(s *shape) (m memory, err error) {
 // heap returns the bytes of live objects.
 func heap() float64 {
 	runtime.GC()
-	runtime.GC() // what the first one found to be garbage with a finalizer
+	runtime.GC() // frees garbage with finalizers that the first one has found
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return float64(s.HeapAlloc)
@@ -125,8 +125,8 @@ func contestThreads(s *shape, rounds int, target time.Duration, contestants ...c
 
 var threads = []int{1, 2, 8}
 
-// contention measures the layered shape with one, two and eight threads: steps that do nothing are all lock, so this is
-// the worst case of workers that get in each other's way.
+// contention measures the layered shape with one, two and eight threads: with steps that do nothing, workers only contend
+// for the lock, so this is the worst case.
 func contention(out io.Writer, rounds int, target time.Duration) error {
 	s := layered(10_000)
 	by, err := contestThreads(s, rounds, target, kahnEager, handPlain, handClocked)
@@ -147,7 +147,7 @@ func contention(out io.Writer, rounds int, target time.Duration) error {
 // collapse is how many times as long a node may take with more threads than with one before -check fails.
 const collapse = 3
 
-// checkThreads holds runs with several threads against runs with one.
+// checkThreads compares runs with several threads with runs with one.
 func checkThreads(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	s := layered(10_000)
 	for try := 0; try < tries && !ok; try++ {

@@ -2,15 +2,15 @@ package main
 
 import "math/rand/v2"
 
-// shape is a graph as plain data: nodes are 0 to n-1, and every edge leads from a smaller to a larger number. Each
-// executor is handed the same shape and makes of it, before the clock runs, whatever it runs from.
+// shape is a graph as plain data: nodes are 0 to n-1, and every edge leads from a smaller to a larger number. Each executor
+// gets the same shape and converts it to its own form before the clock starts.
 type shape struct {
 	name  string
 	n     int
 	edges [][2]int32 // from, to
 }
 
-// chain is n nodes one after the other: no two steps ever overlap, so it shows the cost of a node and nothing else.
+// chain is n nodes one after the other: steps never overlap, so it shows the cost of a node alone.
 func chain(n int) *shape {
 	s := &shape{name: "chain", n: n}
 	for i := range n - 1 {
@@ -51,7 +51,7 @@ func layered(n int) *shape {
 	return s
 }
 
-// bipartite is side nodes, every one of them before each of side others: edges are all there is to it.
+// bipartite is side nodes, each of them before each of side others: it shows the cost of an edge.
 func bipartite(side int) *shape {
 	s := &shape{name: "bipartite", n: 2 * side}
 	for i := range side {
@@ -62,7 +62,7 @@ func bipartite(side int) *shape {
 	return s
 }
 
-// single is one node: what a run costs whatever is in it.
+// single is one node: it shows the fixed cost of a run.
 func single() *shape { return &shape{name: "single", n: 1} }
 
 // beside is the two shapes next to one another, with no edge between them.

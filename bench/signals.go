@@ -10,9 +10,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// signals measures the reactive layer: what a node costs in a State that is driven by hand, when nobody observes it and when
-// an effect observes the readiness of every node, against what one writes first, a signal for the status of every node
-// and computeds that scan the predecessors. Then it measures the layer alone.
+// signals measures the reactive layer: the cost of a node in a State that is driven by hand, without observers and with an
+// effect that observes the readiness of every node, against the naive version, a signal for the status of every node and
+// computeds that scan the predecessors. Then it measures the layer alone.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}
@@ -167,7 +167,7 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 	}, nil
 }
 
-// naiveRun does the same with a signal a node and computeds that look at all predecessors.
+// naiveRun does the same with a signal for each node and computeds that read all predecessors.
 func naiveRun(s *shape, observed bool) (func() error, error) {
 	in := s.predecessors()
 	return func() error {

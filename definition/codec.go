@@ -14,11 +14,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// field describes one field of a document's object: how it is read into a T, and how it is shown. Both directions stand
-// side by side, so that they cannot drift apart.
+// field describes one field of a document's object: how it is read into a T, and how it is shown. Both directions are
+// defined together, so that they cannot drift apart.
 type field[T any] struct {
 	name string
-	// read reads the value. What is wrong with it is reported, and the target left alone.
+	// read reads the value. It reports problems, and does not change the target then.
 	read func(d *decoder, v *Value, to *T)
 	// show returns the value, or false if it is left out. Nil: another field shows it.
 	show func(e *encoder, from *T) (Value, bool)
@@ -42,7 +42,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		f := r.find(item.Key)
 		if !d.enter(item, item.Key, -1) {
 			if f >= 0 {
-				seen[f] = true // it is there, only wrong
+				seen[f] = true // the field is there, with a bad value
 			}
 			continue
 		}
@@ -75,7 +75,7 @@ func (r *record[T]) find(name string) int {
 	return -1
 }
 
-// suggest names the field that somebody may have meant.
+// suggest names the field that the author may have meant.
 func (r *record[T]) suggest(name string) string {
 	names := make([]string, len(r.fields))
 	for i := range r.fields {
@@ -92,7 +92,7 @@ func (r *record[T]) suggest(name string) string {
 	return "; did you mean " + quote(meant) + "?"
 }
 
-// otherNames are words that people know from the fields of Go or from other tools, with the fields that they stand for.
+// otherNames are names that people know from the Go fields or from other tools, with the fields that they stand for.
 var otherNames = map[string]string{
 	"when_expr": "when", "if": "when", "test_expr": "test", "condition": "test", "until_expr": "until", "on": "outcome",
 	"sub": "graph", "subgraph": "graph", "sub_graph": "graph", "steps": "nodes", "tasks": "nodes", "name": "id",
@@ -326,7 +326,7 @@ func duration[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{}, at)
 }
 
-// delay is a duration that may be negative, which means none: "none" is one nanosecond less than nothing.
+// delay is a duration that may be negative, which means no delay: "none" is read as minus one nanosecond.
 func delay[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true, negative: true}, at)
 }
@@ -336,7 +336,7 @@ func bound[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true}, at)
 }
 
-// times says what a field takes beside durations that are not negative.
+// times says which values a field accepts beside durations that are not negative.
 type times struct{ none, negative bool }
 
 const (
@@ -555,7 +555,7 @@ func dataMap[T any](key string, at func(*T) *map[string]any) field[T] {
 	}
 }
 
-// inner is a field that holds an object. An S that says nothing is left out.
+// inner is a field that holds an object. A zero S is left out.
 func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 	return field[T]{
 		name: key,

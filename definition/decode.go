@@ -29,8 +29,8 @@ func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
 	return fromTree(root, limits)
 }
 
-// Read is Decode of what a reader has. It does not read more than Limits.Bytes and one byte. An error of the reader is
-// returned as it is.
+// Read is Decode for the text of a reader. It does not read more than Limits.Bytes and one byte. It returns an error of the
+// reader as it is.
 func Read(r io.Reader, limits Limits) (*kahn.Graph, error) {
 	limits = limits.Resolved()
 	data, more, err := source.Read(r, limits.Bytes)
@@ -89,8 +89,8 @@ type decoder struct {
 	ids                  map[string]bool // of the nodes of the graph that is being read
 }
 
-// enter begins to read an item of a list or an object. It returns false if the item is not to be looked at; otherwise pop
-// ends what it began.
+// enter begins to read an item of a list or an object. It returns false if the item must be passed over; otherwise pop ends
+// the item.
 func (d *decoder) enter(v *Value, key string, index int) bool {
 	d.push(key, index)
 	d.values++
@@ -135,7 +135,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// document reads the outermost object. A version that is not known comes first: what else is wrong may be right in it.
+// document reads the outermost object. It reports an unknown version first, and nothing else: that version may have other
+// rules.
 func (d *decoder) document(v *Value) *kahn.Graph {
 	if v.Problem != nil {
 		d.found(v.Problem)
@@ -231,7 +232,7 @@ func nodeList(key string) field[graph] {
 	return f
 }
 
-// nodeIDs looks ahead: edges may name nodes that come later.
+// nodeIDs reads the ids in advance: edges may name nodes that come later.
 func nodeIDs(v *Value) map[string]bool {
 	ids := map[string]bool{}
 	for _, nodes := range members(v, "nodes") {

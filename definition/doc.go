@@ -14,11 +14,10 @@
 //
 // # Fields
 //
-// The fields are those of [kahn.Graph], [kahn.Node], [kahn.Edge] and what these hold, in snake case, with the values of
-// enums by name. A field that is left out has its default; null and empty texts are refused rather than taken for
-// nothing. [Schema] lists them all. A few names differ: the texts WhenExpr, TestExpr and UntilExpr are "when", "test"
-// and "until", a Sub is a "graph", and [kahn.Edge].On is "outcome", since YAML readers of the older kind take a bare on for
-// true.
+// The fields are those of [kahn.Graph], [kahn.Node], [kahn.Edge] and the types of their fields, in snake case, with the
+// values of enums by name. A field that is left out has its default; null and empty texts are refused. [Schema] lists them
+// all. A few names differ: the texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", a Sub is a "graph",
+// and [kahn.Edge].On is "outcome", since YAML readers of the older kind take a bare on for true.
 //
 // A root input is its name, or an object with "name", "optional" and "default".
 //
@@ -28,10 +27,10 @@
 //
 // # Edges and their order
 //
-// Where an edge is written is a matter of taste; the graph is the same. At the node that it leads to, in "after" (or
-// "needs", which is the same); at the node that it comes from, in "next", or in "branches" by the label of the branch; or
-// in the graph's list of "edges". In a node, an edge is the id of the other node, or an object with the fields of an edge
-// that do not follow from its place. A single edge needs no list around it.
+// An edge may be written in any of these places: at the node that it leads to, in "after" (or "needs", which is the same);
+// at the node that it comes from, in "next", or in "branches" by the label of the branch; or in the graph's list of "edges".
+// The graph is the same. In a node, an edge is the id of the other node, or an object with the fields of an edge that do not
+// follow from its place. A single edge needs no list around it.
 //
 // The order of edges decides the order of fan-in. It is: node by node in the order of the list of nodes; of each node
 // "after", then "next", then "branches" in the order of their labels (byte by byte); then the list of "edges". So lists
@@ -47,6 +46,6 @@
 // direction; ids of nodes are no markup either, and not __proto__. [Limits] bound size, depth and counts before memory is
 // spent on them.
 //
-// A document is data: it names kinds of steps and merge strategies, but what they do is the host's. Go functions are not
-// part of it.
+// A document is data: it names kinds of steps and merge strategies, but the host implements them. Go functions are not part
+// of it.
 package definition

@@ -23,7 +23,7 @@ func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 	return f
 }
 
-// noNode reports an id that is none of those of the graph.
+// noNode reports an id that no node of the graph has.
 func (r *report) noNode(at Position, id string, ids map[string]bool) {
 	const most = 1000 // they are not compared in larger graphs: a document may have many such mistakes
 	p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id))
@@ -91,7 +91,7 @@ func afterEdges(key string) field[node] {
 				edge := from.after[i]
 				e.push("", i)
 				item := afterRecord.show(e, &edge)
-				if len(item.Items) == 1 { // nothing but where it comes from
+				if len(item.Items) == 1 { // only its source
 					item = Value{Type: Text, Text: edge.From}
 				}
 				v.Items = append(v.Items, item)

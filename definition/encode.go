@@ -10,10 +10,10 @@ import (
 // read from. Decode of the document gives an equal graph; the values in Config, Params and Default come back in the form
 // that [Decode] gives them, so an int as an int64.
 //
-// What a document cannot say is reported in an [*Error], all of it at once, with node and field: Go functions and Go
-// values that are not of the form of JSON with [ErrNotData]; and what Decode would refuse, such as a duplicate id or an
-// edge to a node that is not there, with the kind that Decode gives it. Whether the graph compiles is not looked at. Its
-// Evaluator and its Schemas are not written: they are the host's, as the step function is, and the host sets them again.
+// Encode reports everything that a document cannot express in one [*Error], with node and field: Go functions and Go values
+// that are not of the form of JSON with [ErrNotData]; and everything that Decode would refuse, such as a duplicate id or an
+// edge to a node that does not exist, with the kind that Decode gives it. Encode does not compile the graph. Its Evaluator
+// and its Schemas are not written: they are the host's, as the step function is, and the host sets them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
 	root, err := Tree(g)
 	if err != nil {
@@ -32,7 +32,7 @@ func Tree(g *kahn.Graph) (*Value, error) {
 	return &v, nil
 }
 
-// maxShown is how deep a graph may nest that is encoded. What is deeper probably contains itself.
+// maxShown bounds the nesting of a graph that is encoded. A graph that is nested deeper probably contains itself.
 const maxShown = 1000
 
 // encoder turns a graph into a tree.

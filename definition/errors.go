@@ -32,7 +32,7 @@ const (
 // maxProblems is how many problems are kept: as many as people read.
 const maxProblems = 100
 
-// Error is everything that is wrong with a document, or, from [Encode], with a graph. It unwraps to its problems.
+// Error holds all problems of a document, or, from [Encode], of a graph. It unwraps to them.
 type Error struct {
 	// Problems holds the first 100 problems, in the order in which they were found: roughly that of the document.
 	Problems []*Problem
@@ -68,7 +68,7 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// Problem is one thing that is wrong. errors.Is matches its Kind and what Err matches.
+// Problem is one defect of a document. errors.Is matches its Kind and everything that Err matches.
 type Problem struct {
 	Kind ErrorKind
 	// Path is the place in the document, such as $.nodes[3].retry.max_attempts. Of a problem of syntax it is the
@@ -87,13 +87,13 @@ type Problem struct {
 	Err error
 }
 
-// Position is a place in a text. Line and Column count from 1, columns in characters; Offset counts bytes from 0. Where
-// nothing is known all three are zero.
+// Position is a place in a text. Line and Column count from 1, columns in characters; Offset counts bytes from 0. All three
+// are zero if the place is not known.
 type Position struct {
 	Line, Column, Offset int
 }
 
-// Error says where and what.
+// Error renders the place, the kind and the message.
 func (p *Problem) Error() string { return "definition: " + p.text() }
 
 func (p *Problem) text() string {
@@ -116,12 +116,12 @@ func (p *Problem) Unwrap() []error {
 	return []error{p.Kind, p.Err}
 }
 
-// report collects problems and knows which place of the document is being worked on.
+// report collects problems and tracks the current place in the document.
 type report struct {
 	path []segment
 	node []string // the ids of the nodes around
 	err  Error
-	// stopped is set once a limit was exceeded: nothing more is looked at.
+	// stopped is set once a limit was exceeded: the rest of the document is not read.
 	stopped bool
 }
 
@@ -145,7 +145,7 @@ func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *P
 	return p
 }
 
-// stop reports a problem after which nothing more is looked at.
+// stop reports a problem after which the rest of the document is not read.
 func (r *report) stop(at Position, kind ErrorKind, format string, args ...any) {
 	if !r.stopped {
 		r.add(at, kind, format, args...)

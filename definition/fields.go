@@ -6,7 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// graph is an object of the document that describes a graph: the graph itself and what has to be put together first.
+// graph is an object of the document that describes a graph: the graph itself, and the edges until they are in order.
 type graph struct {
 	*kahn.Graph
 	nodes []node
@@ -37,7 +37,7 @@ var (
 	retryRecord    record[kahn.Retry]
 	edgeRecord     record[kahn.Edge]
 
-	// An edge that stands in a node does not say what follows from its place.
+	// An edge inside of a node leaves out the fields that follow from its place.
 	afterRecord, nextRecord, branchRecord *record[kahn.Edge]
 )
 

@@ -9,10 +9,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
 )
 
-// parser reads JSON, exactly as RFC 8259 has it, into a tree. It stops at the first problem.
+// parser reads JSON, exactly as defined by RFC 8259, into a tree. It stops at the first problem.
 //
-// It is used instead of encoding/json since that replaces what is not Unicode, keeps the last of several equal keys, and
-// does not tell where the values are.
+// It is used instead of encoding/json since that replaces invalid Unicode, keeps the last of several equal keys, and does
+// not report the places of values.
 type parser struct {
 	report
 	limits Limits
@@ -65,7 +65,7 @@ func (p *parser) next() byte {
 	return p.text[p.pos]
 }
 
-// found describes what is at the current position.
+// found describes the text at the current position.
 func (p *parser) found() string {
 	if p.pos == len(p.text) {
 		return "the end of the text"
@@ -74,7 +74,7 @@ func (p *parser) found() string {
 	return fmt.Sprintf("%q", r)
 }
 
-// value parses a value. If it is a list or an object it is the depth-th around itself.
+// value parses a value at the given depth of lists and objects, its own included.
 func (p *parser) value(v *Value, depth int) bool {
 	v.At = p.at()
 	if p.values++; p.values > p.limits.Values {
@@ -168,7 +168,7 @@ func (p *parser) object(v *Value, depth int) bool {
 	return true
 }
 
-// comma parses what follows an item: the end of its list or object, or a comma.
+// comma parses the separator after an item: the end of its list or object, or a comma.
 func (p *parser) comma(end byte) (done, ok bool) {
 	p.space()
 	switch p.next() {
@@ -218,7 +218,7 @@ func (p *parser) string(to *string) bool {
 	return p.fail(ErrSyntax, "the text has no end")
 }
 
-// escape parses an escape sequence. Half a surrogate pair stands for nothing.
+// escape parses an escape sequence. Half a surrogate pair is an error.
 func (p *parser) escape() (rune, bool) {
 	if p.pos+1 < len(p.text) {
 		if i := strings.IndexByte(`"\/bfnrt`, p.text[p.pos+1]); i >= 0 {

@@ -1,6 +1,6 @@
 package definition
 
-// Limits bound what a document may cost before it is refused with [ErrLimit]. The zero value of a field stands for its
+// Limits bound the size of a document. A larger one is refused with [ErrLimit]. The zero value of a field stands for its
 // default, a negative value for no limit. They hold for a document with all its sub-graphs.
 //
 // Memory is bounded by Bytes and Values: a document is held as text, as a tree of about 120 bytes a value, and as the
@@ -11,8 +11,8 @@ type Limits struct {
 	// Depth bounds how deep lists and objects may nest; a sub-graph takes four levels. Default: 100. More than 10,000
 	// counts as 10,000.
 	Depth int
-	// Values bounds the number of values, each member of a list or an object being one. What a YAML alias stands for
-	// counts as often as it is used. Default: 100,000.
+	// Values bounds the number of values, each member of a list or an object being one. The values behind a YAML alias count
+	// each time it is used. Default: 100,000.
 	Values int
 	// Aliases bounds the number of aliases in a YAML document. Default: 100.
 	Aliases int

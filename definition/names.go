@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// checkName returns what is wrong with a name, or "". Names end up in logs, terminals and tables: a name is one line, and
-// reads in one direction.
+// checkName returns the defect of a name, or "". Names end up in logs, terminals and tables: a name is one line, and reads
+// in one direction.
 func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	switch {
 	case s == "":
@@ -25,8 +25,8 @@ func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	return "", ""
 }
 
-// checkID returns what is wrong with the id of a node, or "". Ids become keys and paths, and parts of pages: those that
-// are markup or that break objects of JavaScript are refused here, so that not every consumer has to think of it.
+// checkID returns the defect of a node's id, or "". Ids become keys and paths, and parts of pages: checkID refuses those
+// that are markup or that break objects of JavaScript, so that consumers need not handle them.
 func checkID(s string, limits Limits) (kind ErrorKind, problem string) {
 	if kind, problem := checkName(s, limits); problem != "" {
 		return kind, problem

@@ -36,14 +36,14 @@ type Value struct {
 	Items []Value
 	// Key is the key of a member of an object.
 	Key string
-	// Problem is what the reader of the format found wrong with the value, or nil. Its Kind, Position and Message are set;
-	// FromTree reports it with the path, and looks no further into the value.
+	// Problem is a problem that the reader of the format found in the value, or nil. Its Kind, Position and Message are set;
+	// FromTree reports it with the path, and does not read the value.
 	Problem *Problem
 	// At is where the value begins, KeyAt where the key of a member does.
 	At, KeyAt Position
 }
 
-// describe says what a value is, for a message.
+// describe describes a value for a message.
 func (v *Value) describe() string {
 	switch v.Type {
 	case Bool, Number:

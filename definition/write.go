@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// lineWidth is how long a line may get: what fits is written on one.
+// lineWidth is the longest line on which a list or an object is written as a whole.
 const lineWidth = 100
 
 // appendValue appends the JSON text of a value that begins in a column of a line that is indented by some levels. A list
@@ -82,7 +82,7 @@ func appendKey(b []byte, item *Value, in Type) []byte {
 	return b
 }
 
-// appendText appends a JSON string. Characters that mean something in HTML are not escaped: this is a file for people.
+// appendText appends a JSON string. Characters with a meaning in HTML are not escaped: this is a file for people.
 func appendText(b []byte, s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

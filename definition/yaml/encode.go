@@ -30,7 +30,7 @@ func Encode(g *kahn.Graph) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// node turns a value into a node of the library. Lists of scalars, and what is empty, stand on one line.
+// node turns a value into a node of the library. Lists of scalars, and empty lists and objects, stand on one line.
 func node(v *definition.Value) *yaml.Node {
 	switch v.Type {
 	case definition.Null:
@@ -65,8 +65,8 @@ func node(v *definition.Value) *yaml.Node {
 	return n
 }
 
-// text returns the node of a text: plain where every reader takes it for one, in several lines where it has some that
-// can be told from one another, and in double quotes otherwise.
+// text returns the node of a text: plain where every reader reads it as text, as a block where it has several lines that a
+// block can express, and in double quotes otherwise.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	t, ok := resolve(s)
@@ -79,7 +79,7 @@ func text(s string) *yaml.Node {
 	return n
 }
 
-// special reports characters that are not to stand in a text as they are.
+// special reports characters that must be escaped.
 func special(r rune) bool {
 	return r < ' ' && r != '\n' || 0x7f <= r && r < 0xa0 || r == '\u2028' || r == '\u2029' || r == '\uFEFF' || r == '\uFFFE' || r == '\uFFFF'
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
 )
 
-// parse reads a text into a tree. What is no YAML becomes the problem of an empty tree; everything else that is wrong is
-// the problem of the value concerned, so that the decoder reports it with its path. The limits must be resolved.
+// parse reads a text into a tree. A syntax error becomes the problem of an empty tree; every other problem is attached to
+// the value concerned, so that the decoder reports it with its path. The limits must be resolved.
 func parse(text string, limits definition.Limits) *definition.Value {
 	if p := checkText(text); p != nil {
 		return &definition.Value{Problem: p}
@@ -55,8 +55,8 @@ func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
 // CheckAlias implements yaml.LoaderLimitsPlugin. Aliases are not followed by the parser.
 func (d *depthLimit) CheckAlias(int, int) error { return nil }
 
-// checkText looks for what the parser would not report, or not with a place: text that is not Unicode, control characters,
-// line breaks that editors do not show as such, and directives.
+// checkText looks for problems that the parser would not report, or not with a place: text that is not Unicode, control
+// characters, line breaks that editors do not show as such, and directives.
 func checkText(text string) *definition.Problem {
 	cursor := source.Start
 	at := func(offset int, kind definition.ErrorKind, message string) *definition.Problem {
@@ -118,7 +118,7 @@ func problem(n *yaml.Node, kind definition.ErrorKind, format string, args ...any
 type converter struct {
 	limits   definition.Limits
 	aliases  int
-	anchored map[*yaml.Node]definition.Value // what has an anchor and is finished
+	anchored map[*yaml.Node]definition.Value // converted values with anchors
 }
 
 func (c *converter) value(n *yaml.Node) definition.Value {
@@ -152,7 +152,7 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 	return v
 }
 
-// alias returns what an alias stands for; both share their items. A mistake in there is reported where it is.
+// alias returns the value that an alias stands for; both share their items. A problem in it is reported at the anchor.
 func (c *converter) alias(n *yaml.Node) definition.Value {
 	v := definition.Value{At: position(n)}
 	if c.aliases++; c.aliases > c.limits.Aliases {

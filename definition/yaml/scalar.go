@@ -27,7 +27,7 @@ func looksLikeNumber(text string) bool {
 	return strings.IndexByte("-0123456789", text[0]) >= 0
 }
 
-// ambiguous matches what is not text to every reader. JSON's own numbers have been sorted out before.
+// ambiguous matches plain scalars that some readers do not read as text. JSON's own numbers have been handled before.
 var ambiguous = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`(?i:y|n|yes|no|on|off|true|false|null)`,
 	`[-+]?0b[01_]+`,

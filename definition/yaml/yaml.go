@@ -8,7 +8,7 @@
 // and has to be quoted: yes, no, on, off, y and n; other cases of true, false and null; numbers such as 0x1f, 017, 1_000,
 // +1, .5 or .inf; 12:30 and 2024-01-31. That holds for keys too, and keys are text.
 //
-// Anchors and aliases are understood; what an alias stands for counts against Limits.Values each time. Tags, merge keys,
+// Anchors and aliases are accepted; the values behind an alias count against Limits.Values each time. Tags, merge keys,
 // directives and several documents in one text are refused with [definition.ErrUnsupported].
 //
 // The parser behind it takes up to 200 bytes of memory for a byte of text, so Limits.Bytes is what bounds memory here.
@@ -39,8 +39,8 @@ func Decode(data []byte, limits definition.Limits) (*kahn.Graph, error) {
 	return g, nil
 }
 
-// Read is Decode of what a reader has. It does not read more than Limits.Bytes and one byte. An error of the reader is
-// returned as it is.
+// Read is Decode for the text of a reader. It does not read more than Limits.Bytes and one byte. It returns an error of the
+// reader as it is.
 func Read(r io.Reader, limits definition.Limits) (*kahn.Graph, error) {
 	limits = limits.Resolved()
 	data, more, err := source.Read(r, limits.Bytes)

@@ -18,11 +18,11 @@ import (
 // request is the Config of a node that calls the server.
 type request struct {
 	method, path string
-	dead         bool // at the address where nobody listens
+	dead         bool // send it to a port without a server
 }
 
-// client has the steps of the graphs. What an answer means for a retry is said here, once for all nodes; how often and
-// when there is one is the nodes' own affair.
+// client has the steps of the graphs. It decides, once for all nodes, which answers may be retried; the nodes' policies
+// decide how often and when.
 type client struct {
 	http      *http.Client
 	url, dead string
@@ -79,7 +79,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	return string(body), err
 }
 
-// refusal returns nil for an answer, and else an error that tells kahn whether asking again makes sense, and when.
+// refusal returns nil for a success, and else an error that tells kahn whether another request makes sense, and when.
 func refusal(resp *http.Response) error {
 	err := errors.New(resp.Status)
 	switch code := resp.StatusCode; {

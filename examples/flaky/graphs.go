@@ -11,7 +11,7 @@ import (
 
 const ms = time.Millisecond
 
-// The times are short, for an example, but long beside what an answer of a server on this machine takes.
+// The times are short, for an example, but long compared with the time in which a local server answers.
 const (
 	firstDelay     = 150 * ms
 	secondDelay    = 2 * firstDelay
@@ -25,7 +25,7 @@ const (
 // the delays are to be the same in every log.
 var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
 
-// What there is instead of what the server does not say.
+// Values in place of those that the server does not give.
 const (
 	fallbackOfAds  = "an ad of our own"
 	starsByDefault = "3 stars for everything"
@@ -34,10 +34,11 @@ const (
 // parts are the nodes that the page is made of, in the order in which they run.
 var parts = []string{"order", "stock", "prices", "coupon", "reviews", "ads", "stars", "legacy"}
 
-// pageGraph is the first run: a page is put together from what the server has to say. A node's label tells what it shows.
+// pageGraph is the first run: it puts a page together from answers of the server. A node's label describes the rule that it
+// shows.
 //
-// The nodes could all run at the same time. That each follows the one before, however that one ended, is for the log:
-// what belongs together stands together.
+// The nodes could all run at the same time. Each follows the one before, however that one ended, only for the log: so the
+// lines of a node stand together.
 func pageGraph() *kahn.Graph {
 	get := func(path string) request { return request{method: "GET", path: path} }
 	then := func(from string) []kahn.Edge { return []kahn.Edge{{From: from, On: kahn.OnAlways}} }
@@ -79,7 +80,8 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits for the parts and takes what there is, which only counts as handling their failures if it says so.
+		// AllDone waits for the parts and runs with those that there are. Only HandlesFailure makes that count as handling
+		// their failures.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, HandlesFailure: true,
 			Label: "makes do with what there is",

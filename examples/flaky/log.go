@@ -30,7 +30,7 @@ func logTo(w io.Writer, g *kahn.Graph) func(kahn.Event) {
 	}
 }
 
-// describe tells what happened, to node n if to any. It returns "" for an event that is not worth a line.
+// describe renders an event, of node n if it has a node. It returns "" for an event that is not worth a line.
 func describe(e kahn.Event, n kahn.Node) string {
 	if e.Type == kahn.EventNodeStarted && e.Attempt == 1 {
 		return "# " + n.Label // the steps log their attempts themselves

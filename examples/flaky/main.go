@@ -3,9 +3,9 @@
 //
 //	go run ./examples/flaky
 //
-// Nothing has to be set up, and nothing leaves the machine: the program starts the server itself, and is done in less
-// than four seconds. It checks its own promises (statuses, attempts, delays and what the server has seen), and exits with
-// 0 if all were kept, else with 1 and a list of those that were broken. It takes no arguments.
+// It needs no setup, and nothing leaves the machine: the program starts the server itself, and is done in less than four
+// seconds. It checks its own promises (statuses, attempts, delays and the requests that the server has received), and exits
+// with 0 if all were kept, else with 1 and a list of those that were broken. It takes no arguments.
 //
 //	$ go run ./examples/flaky
 //	  0.000 s  run      page started, 10 nodes
@@ -113,14 +113,14 @@ func run(stdout io.Writer) error {
 	return visit(stdout, s, s)
 }
 
-// runReport is what is known of a run when it has ended.
+// runReport is the result of a run with its events.
 type runReport struct {
 	result *kahn.Result
 	err    error
 	events []kahn.Event
 }
 
-// visit executes both graphs against a server that serves h, and checks what they and the shop say.
+// visit executes both graphs against a server that serves h, and checks their results and the shop's account.
 func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	dead, err := deadURL()
 	if err != nil {

@@ -17,7 +17,7 @@ type checks struct {
 	broken []error
 }
 
-// that checks a promise. The message says what is the case if ok is false.
+// that checks a promise. The message describes the actual state if ok is false.
 func (c *checks) that(ok bool, format string, args ...any) bool {
 	c.made++
 	if !ok {
@@ -26,14 +26,14 @@ func (c *checks) that(ok bool, format string, args ...any) bool {
 	return ok
 }
 
-// promise is what the example says that a node comes to.
+// promise is the outcome of a node that the example promises.
 type promise struct {
 	node     string
 	status   kahn.Status
 	attempts int
 	cause    kahn.CauseKind
 	delays   []time.Duration // before each attempt but the first
-	timeouts int             // attempts whose time was up
+	timeouts int             // attempts that timed out
 }
 
 var pagePromises = []promise{
@@ -62,7 +62,7 @@ var requestPromises = map[string]int{
 	"GET /legacy": 1, "POST /lock": 1, "GET /export": 1, "DELETE /lock": 1,
 }
 
-// check checks what the promises say of the nodes of a run.
+// check checks the promises about the nodes of a run.
 func (r *runReport) check(c *checks, promises []promise) {
 	c.that(r.result.Len() == len(promises), "%d nodes, but %d promises", r.result.Len(), len(promises))
 	for _, p := range promises {
@@ -82,7 +82,7 @@ func (r *runReport) check(c *checks, promises []promise) {
 				delays, lastErr = append(delays, payload.Delay), payload.Err.Error()
 			case kahn.TimedOut:
 				timeouts++
-			case kahn.LogRecord: // which an attempt writes that knows why there is another one
+			case kahn.LogRecord: // written by an attempt that knows the error of the one before
 				c.that(strings.Contains(payload.Message, lastErr), "%s: no %q in %q", p.node, lastErr, payload.Message)
 			}
 		}

@@ -14,14 +14,14 @@ import (
 // patience is what the shop demands in the Retry-After header of a 429: the shortest time that the header can say.
 const patience = time.Second
 
-// shop is the flaky server. Every endpoint has one fault, and the shop keeps account of how its client copes.
+// shop is the flaky server. Every endpoint has one fault, and the shop counts the requests of its client.
 type shop struct {
 	free chan struct{} // closed when requests that were held for ever may go
 
 	mu         sync.Mutex
 	requests   map[string]map[string]int // endpoint, then idempotency key: how many requests
 	orders     map[string]int            // order number by idempotency key
-	duplicates int                       // orders that the key told to be old ones
+	duplicates int                       // requests for an order that the key already had
 	limited    time.Time                 // when the 429 was sent
 	early      int                       // requests that did not wait as long as Retry-After said
 	locked     bool
@@ -46,7 +46,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "order %d", number)
 	case "GET /stock":
 		if n == 1 {
-			<-r.Context().Done() // until the client has had enough
+			<-r.Context().Done() // until the client gives up
 			return
 		}
 		fmt.Fprint(w, "7 in stock")
@@ -121,11 +121,11 @@ func (s *shop) lock(locked bool) {
 	s.locked = locked
 }
 
-// release lets go of the requests that were held for ever.
+// release answers the requests that were held for ever.
 func (s *shop) release() { close(s.free) }
 
-// account checks what the server has seen: that every endpoint was called as often as it should have been, and that its
-// requests shared one idempotency key, which no other endpoint was sent.
+// account checks the requests that the server has received: that every endpoint was called as often as it should have been,
+// and that its requests shared one idempotency key, which no other endpoint received.
 func (s *shop) account(c *checks, requests map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func serve(h http.Handler) (url string, stop func(), err error) {
 	}, nil
 }
 
-// deadURL returns the URL of a port that was free a moment ago: nobody listens there.
+// deadURL returns the URL of a port that was free a moment ago, and so has no server.
 func deadURL() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // maxErrors is how many errors of one package are worth reading.
 const maxErrors = 10
 
-// checker is what the steps of a run share. All of it is safe for concurrent use.
+// checker holds the data that the steps of a run share. It is safe for concurrent use.
 type checker struct {
 	fset  *token.FileSet
 	sizes types.Sizes
@@ -52,7 +52,7 @@ func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 		GoVersion: pkg.goVersion(),
 		Sizes:     c.sizes,
 		Error:     func(err error) { errs = append(errs, err) },
-		// What the package imports is the output of the nodes that it follows. Types are shared, never changed.
+		// The imports of the package are the outputs of the nodes that it follows. Types are shared, never changed.
 		Importer: importerFunc(func(path string) (*types.Package, error) {
 			return kahn.Upstream[*types.Package](s, cmp.Or(pkg.ImportMap[path], path))
 		}),
@@ -67,8 +67,8 @@ func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	return checked, err
 }
 
-// parse reads the files of a package. The type checker knows no context, so between files is where a run that was
-// stopped gets its goroutines back.
+// parse reads the files of a package. It checks the context between files, since the type checker does not: that is where
+// the goroutines of a stopped run end.
 func (c *checker) parse(ctx context.Context, pkg *goPackage) ([]*ast.File, error) {
 	var files []*ast.File
 	var errs []error

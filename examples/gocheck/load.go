@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// goPackage is what go list tells of a package.
+// goPackage is the output of go list for a package.
 type goPackage struct {
 	ImportPath string
 	Dir        string
@@ -35,7 +35,7 @@ func (p *goPackage) goVersion() string {
 	return "go" + p.Module.GoVersion
 }
 
-// listError is why go list could not load a package.
+// listError is the reason why go list could not load a package.
 type listError struct {
 	ImportStack []string
 	Pos         string

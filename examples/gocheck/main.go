@@ -112,13 +112,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	var timelineFile *os.File
-	if *timeline != "" { // found out before the work; what is in the file stays until there is something new
+	if *timeline != "" { // open it before the work, to fail early; the old content stays until the new one is written
 		var err error
 		if timelineFile, err = os.OpenFile(*timeline, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
 			fmt.Fprintln(stderr, "gocheck:", err)
 			return exitUsage
 		}
-		defer func() { _ = timelineFile.Close() }() // what was written has been closed by writeTrace
+		defer func() { _ = timelineFile.Close() }() // writeTrace has closed a file that was written
 	}
 	packages, err := list(ctx, *dir, flags.Args(), stderr)
 	if err != nil {
@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		opts = append(opts, kahn.OnEvent(recorder.Event))
 	}
 	result, err := kahn.Execute(ctx, g, newChecker().check, opts...)
-	_ = display.Close() // a display that fails is no reason to withhold the report
+	_ = display.Close() // report even if the display has failed
 	if result == nil {  // nothing was run: a bad option, or a graph with a cycle
 		fmt.Fprintln(stderr, "gocheck:", err)
 		return exitUsage
@@ -150,7 +150,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 
-	// The error of a run that did not complete gathers what the result says of its nodes: the report has it all.
+	// The error of a run that did not complete repeats the errors of its nodes, which are in the report.
 	rep := newReport(g, result, mode, *limit)
 	write := rep.writeText
 	if *asJSON {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// report is what a run came to. All times are in seconds.
+// report is the result of a run. All times are in seconds.
 type report struct {
 	Status   kahn.RunStatus      `json:"status"`
 	Cause    string              `json:"cause,omitempty"` // why the whole run was stopped
@@ -31,7 +31,7 @@ type report struct {
 	Packages []packageReport `json:"packages"` // each after those that it imports
 }
 
-// packageReport is what the check of one package came to.
+// packageReport is the result of checking one package.
 type packageReport struct {
 	Path    string      `json:"path"`
 	Status  kahn.Status `json:"status"`

@@ -53,14 +53,14 @@ func (h *hub) coordinate() error {
 	for !h.ended.Terminal() {
 		h.deliver(<-h.rpc.answers)
 	}
-	for a := range h.rpc.hangUp() { // what is still on its way comes too late
+	for a := range h.rpc.hangUp() { // answers still on their way come too late
 		h.deliver(a)
 	}
 	fmt.Fprintf(h.out, "%-8s %v; %d calls, %d answers that came twice or too late\n", "run", h.ended, len(h.calls), h.refused)
 	return h.st.Scope().Err()
 }
 
-// observe makes the effect that turns the status of a node into what is to be done with its call.
+// observe makes the effect that turns the status of a node into an action on its call.
 func (h *hub) observe(ref kahn.Ref) error {
 	id, status := h.plan.ID(ref), h.st.StatusSignal(ref)
 	_, err := reactive.NewEffect(h.st.Scope(), func(w reactive.Writer) {
@@ -86,8 +86,8 @@ func (h *hub) observe(ref kahn.Ref) error {
 	return err
 }
 
-// abortInVain aborts a node as soon as another one is blocked: AbortNode cascades before it returns, and the effects of what
-// it has changed run after this one.
+// abortInVain aborts a node as soon as another one is blocked: AbortNode cascades before it returns, and the effects of its
+// changes run after this one.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)
@@ -101,7 +101,7 @@ func (h *hub) abortInVain(blocked, then string) error {
 	return err
 }
 
-// start begins a ready node's attempt and calls for it.
+// start begins a ready node's attempt and starts its call.
 func (h *hub) start(ref kahn.Ref) {
 	task, err := h.st.Begin(ref)
 	if err != nil {
@@ -113,17 +113,17 @@ func (h *hub) start(ref kahn.Ref) {
 	h.rpc.call(call, h.plan.ID(ref), int(task.Attempt))
 }
 
-// deliver reports an answer to the State, which refuses what is not about the current attempt.
+// deliver reports an answer to the State, which refuses answers for other attempts than the current one.
 func (h *hub) deliver(a answer) {
 	token := h.calls[a.call]
 	status, cause := a.status.NodeStatus(token.Attempt < maxAttempts && !a.final, kahn.CauseNone)
 	var err error
 	switch status {
 	case kahn.Running:
-		return // news of a call, not its end
+		return // the call has started, not ended
 	case kahn.Retrying:
 		if err = h.st.Retry(token); err == nil {
-			err = h.st.Requeue(token) // at once; a delay would be the hub's to keep
+			err = h.st.Requeue(token) // at once; the hub would have to time a delay
 		}
 	default:
 		err = h.st.Settle(token, kahn.Outcome{Status: status, Cause: cause})

@@ -1,6 +1,6 @@
-// Hub coordinates remote calls without kahn's executor: it observes the state of a graph, starts a call when a node is ready,
-// aborts it when the node is, and reports what comes back. The calls go over a fake RPC that answers out of order, in part
-// twice, and after the caller has lost interest.
+// Hub coordinates remote calls without kahn's executor: it observes the state of a graph, starts a call when a node is
+// ready, aborts it when the node is aborted, and reports the answers. The calls go over a fake RPC that answers out of
+// order, in part twice, and after the caller has aborted the call.
 //
 //	go run ./examples/hub
 //	go run ./examples/hub -seed 7
@@ -56,7 +56,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// job is what the hub coordinates: the thumbnails fail for good, and take their publication with them.
+// job is the graph that the hub coordinates: the thumbnails fail for good, so that they are not published.
 func job() *kahn.Graph {
 	g := &kahn.Graph{Name: "job"}
 	return g.Add(
@@ -70,7 +70,7 @@ func job() *kahn.Graph {
 	)
 }
 
-// want is what must come out, whatever the order of the answers.
+// want are the expected statuses, whatever the order of the answers.
 var want = map[string]kahn.Status{
 	"fetch": kahn.Completed, "parse": kahn.Completed, "index": kahn.Completed, "thumbs": kahn.Failed,
 	"draft": kahn.Skipped, "publish": kahn.Aborted, "audit": kahn.Aborted,

@@ -1,4 +1,4 @@
-// Package source holds what readers of every format do with a text before they parse it.
+// Package source holds the functions that readers of every format apply to a text before they parse it.
 package source
 
 import (
@@ -24,7 +24,7 @@ func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	}
 }
 
-// Invalid looks for bytes that no document may have. It returns where they are and what is wrong, or "".
+// Invalid looks for bytes that no document may contain. It returns their place and a message, or "".
 func Invalid(text string) (offset int, problem string) {
 	if strings.HasPrefix(text, "\uFEFF") {
 		return 0, "the text begins with a byte order mark"
