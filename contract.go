@@ -85,7 +85,7 @@ func isContract(schema any) bool {
 }
 
 // contract makes the Contract of a node's schema.
-func (c *compiler) contract(n *Node, field string, schema any) (contract Contract) {
+func (c *compiler) contract(n *node, field string, schema any) (contract Contract) {
 	if isNull(schema) {
 		return nil
 	}

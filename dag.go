@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -52,12 +51,13 @@ type Graph struct {
 	// [Contract] itself.
 	Schemas SchemaCompiler
 
-	nodes  []Node
-	edges  []Edge // all edges, in the order of their declaration: fan-in order is defined by it
+	nodes  []*node // in the order of their declaration
+	space  []node  // for nodes to come
+	edges  []link  // all edges, in the order of their declaration: fan-in order is defined by it
 	merges map[string]MergeFunc
 	strays []stray // edges among Node.In that name another target: problems of Compile
 
-	version atomic.Uint64 // counts changes
+	version uint64 // counts changes
 
 	mu    sync.Mutex // guards the fields below; Compile may be called by concurrent runs
 	plan  *Plan
@@ -359,32 +359,106 @@ type stray struct {
 	edge Edge
 }
 
+// link is an Edge as a graph stores it. Edges with no field set but From and To share noTerms.
+type link struct {
+	from, to string
+	*terms
+}
+
+// terms are the fields of an Edge beside From and To.
+type terms struct {
+	On                       On
+	DataOnly                 bool
+	Causes                   []CauseKind
+	Label, Key, Param, Merge string
+	Default                  any
+}
+
+var noTerms terms
+
+// hasTerms reports whether a field beside From and To is set.
+func (e *Edge) hasTerms() bool {
+	return e.On != OnSuccess || e.DataOnly || e.Causes != nil || e.Label != "" || e.Key != "" || e.Param != "" || e.Merge != "" || e.Default != nil
+}
+
+// edge returns the Edge with these terms.
+func (t *terms) edge(from, to string) Edge {
+	return Edge{
+		From: from, To: to, On: t.On, Causes: t.Causes, Label: t.Label, Key: t.Key, Param: t.Param, Merge: t.Merge,
+		DataOnly: t.DataOnly, Default: t.Default,
+	}
+}
+
+// connect appends an edge into the given node. It takes space for the terms, if there are any, from room, and returns the rest.
+func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
+	l := link{e.From, to, &noTerms}
+	if e.hasTerms() {
+		l.terms, room = &room[0], room[1:]
+		*l.terms = terms{e.On, e.DataOnly, e.Causes, e.Label, e.Key, e.Param, e.Merge, e.Default}
+	}
+	g.edges = append(g.edges, l)
+	return room
+}
+
+// countTerms counts the edges that have terms of their own.
+func countTerms(edges []Edge) (n int) {
+	for i := range edges {
+		if edges[i].hasTerms() {
+			n++
+		}
+	}
+	return n
+}
+
+// reserve makes room for n more elements. It doubles a slice that is too short, so that graphs may be built node by node.
+func reserve[T any](s []T, n int) []T {
+	if cap(s)-len(s) < n {
+		s = slices.Grow(s, max(n, len(s)))
+	}
+	return s
+}
+
 // Add appends nodes, and the edges that their After and In declare, in this order. Whether they make sense is found by
 // Compile. The slices and maps of a node are kept, not copied: do not change them afterwards.
 func (g *Graph) Add(nodes ...Node) *Graph {
 	g.changed()
-	g.nodes = slices.Grow(g.nodes, len(nodes))
-	for _, n := range nodes {
-		for _, from := range n.After {
-			g.edges = append(g.edges, Edge{From: from, To: n.ID})
-		}
-		for _, e := range n.In {
-			if e.To != "" && e.To != n.ID {
-				g.strays = append(g.strays, stray{n.ID, e})
-			}
-			e.To = n.ID
-			g.edges = append(g.edges, e)
-		}
-		n.After, n.In = nil, nil
-		g.nodes = append(g.nodes, n)
+	edges, with := 0, 0
+	for i := range nodes {
+		edges += len(nodes[i].After) + len(nodes[i].In)
+		with += countTerms(nodes[i].In)
 	}
+	if len(g.space) < len(nodes) {
+		g.space = make([]node, max(len(nodes), min(len(g.nodes), 64)))
+	}
+	g.nodes, g.edges = reserve(g.nodes, len(nodes)), reserve(g.edges, edges)
+	room := make([]terms, with)
+	for i := range nodes {
+		n, kept := &nodes[i], &g.space[i]
+		for _, from := range n.After {
+			g.edges = append(g.edges, link{from, n.ID, &noTerms})
+		}
+		for j := range n.In {
+			e := &n.In[j]
+			if e.To != "" && e.To != n.ID {
+				g.strays = append(g.strays, stray{n.ID, *e})
+			}
+			room = g.connect(e, n.ID, room)
+		}
+		kept.keep(n)
+		g.nodes = append(g.nodes, kept)
+	}
+	g.space = g.space[len(nodes):]
 	return g
 }
 
 // Connect appends edges to the graph's one list of edges.
 func (g *Graph) Connect(edges ...Edge) *Graph {
 	g.changed()
-	g.edges = append(g.edges, edges...)
+	g.edges = reserve(g.edges, len(edges))
+	room := make([]terms, countTerms(edges))
+	for i := range edges {
+		room = g.connect(&edges[i], edges[i].To, room)
+	}
 	return g
 }
 
@@ -403,19 +477,33 @@ func (g *Graph) RegisterMerge(name string, fn MergeFunc) *Graph {
 
 // Nodes returns a copy of the graph's nodes in the order of their declaration. Their After and In are empty: all edges
 // are in Edges.
-func (g *Graph) Nodes() []Node { return slices.Clone(g.nodes) }
+func (g *Graph) Nodes() []Node {
+	nodes := make([]Node, len(g.nodes))
+	for i, n := range g.nodes {
+		nodes[i] = n.whole()
+	}
+	return nodes
+}
 
 // Edges returns a copy of the graph's edges in the order of their declaration.
-func (g *Graph) Edges() []Edge { return slices.Clone(g.edges) }
+func (g *Graph) Edges() []Edge {
+	edges := make([]Edge, len(g.edges))
+	for i := range g.edges {
+		l := &g.edges[i]
+		edges[i] = l.edge(l.from, l.to)
+	}
+	return edges
+}
 
 // Merges returns the names of the merge strategies that are registered, sorted.
 func (g *Graph) Merges() []string { return slices.Sorted(maps.Keys(g.merges)) }
 
+// changed takes no lock: callers must not change a graph concurrently with anything else.
 func (g *Graph) changed() {
-	g.version.Add(1)
-	g.mu.Lock()
-	g.fresh, g.plan, g.err, g.subs = false, nil, nil, nil
-	g.mu.Unlock()
+	g.version++
+	if g.fresh {
+		g.fresh, g.plan, g.err, g.subs = false, nil, nil, nil
+	}
 }
 
 // Compile validates the graph and prepares it for execution. The Plan is kept until the graph changes, so calling

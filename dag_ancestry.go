@@ -133,8 +133,8 @@ func (x *ancestry) climb(p *Plan, a, r Ref) (is bool, steps int) {
 
 // descendants returns the set of all descendants of a.
 func (x *ancestry) descendants(p *Plan, a Ref) []uint64 {
-	set := make([]uint64, len(p.nodes)/64+1)
-	for r := a + 1; int(r) < len(p.nodes); r++ {
+	set := make([]uint64, len(p.facts)/64+1)
+	for r := a + 1; int(r) < len(p.facts); r++ {
 		row := p.in.row(r)
 		x.steps.Add(int64(len(row)))
 		for _, i := range row {
@@ -151,8 +151,8 @@ func (x *ancestry) descendants(p *Plan, a Ref) []uint64 {
 // highest predecessor first: that is the longest way up, so that most of a node's ancestors are below it in the tree of the
 // search. The second does everything the other way round.
 func (x *ancestry) label(p *Plan) {
-	n := len(p.nodes)
-	out := newCSR(n, len(p.edges), func(i int) Ref { return p.edges[i].from })
+	n := len(p.facts)
+	out, _ := newCSR(n, p.edges, true, noRef, nil)
 	in := csr{start: p.in.start, items: make([]int32, len(p.in.items))} // by Ref: the predecessors in ascending order
 	next := slices.Clone(p.in.start)
 	var roots []Ref

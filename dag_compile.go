@@ -5,7 +5,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/index"
 )
 
 // problems collects the problems of a graph, up to a number that people still read.
@@ -88,9 +91,14 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.indexInputs()
 	c.indexNodes()
 	c.resolveEdges()
-	for i := range g.nodes {
+	for i, n := range g.nodes {
 		c.checkNode(i)
 		c.lower(i)
+		c.has.slash = c.has.slash || strings.Contains(n.ID, "/")
+		c.has.composite = c.has.composite || n.composite()
+		c.has.member = c.has.member || n.Key != "" || len(n.Groups) > 0
+		c.has.priority = c.has.priority || n.Priority != 0
+		c.has.estimate = c.has.estimate || n.Estimate > 0
 	}
 	c.checkPaths()
 	c.levels()
@@ -129,18 +137,29 @@ type compiler struct {
 
 	isPruned bool // the graph is the part of another one that a trigger leads to
 
-	index map[string]int32
-	end   int32  // the end node, or -1
-	edges []edge // from and to are indices of declaration at first
-	into  csr    // by node: its in-edges
-	outOf csr    // by node: its out-edges, edges into the end node left out
+	names []string    // by index of declaration: the ids
+	index index.Table // of names
+	end   int32       // the end node, or -1
+	edges []edge      // from and to are indices of declaration at first
+	into  csr         // by node: its in-edges
+	outOf csr         // by node: its out-edges, edges into the end node left out
 	tier  []int32
 	depth int32 // number of tiers
 
+	scratch slab // for slices that only the compiler needs
+
 	lowered map[int32]*lowered // by index of declaration
+	has     traits
+
+	defaulted *nodeExtras // see setRetry
 
 	inputs     []Input // Graph.Inputs
 	inputIndex map[string]int
+}
+
+// traits tell what at least one node or edge of the graph has, so that later steps skip searches that would find nothing.
+type traits struct {
+	slash, composite, member, priority, estimate, boundary, terms bool
 }
 
 func (c *compiler) checkDefaults() {
@@ -162,24 +181,23 @@ func (c *compiler) checkDefaults() {
 }
 
 func (c *compiler) indexNodes() {
-	c.index = make(map[string]int32, len(c.g.nodes))
+	c.names, c.index = make([]string, len(c.g.nodes)), index.Make(len(c.g.nodes))
 	c.end = -1
-	for i := range c.g.nodes {
-		n := &c.g.nodes[i]
+	for i, n := range c.g.nodes {
+		c.names[i] = n.ID
 		if n.ID == "" {
 			c.add("node number %d: %w: empty ID", i+1, ErrBadValue)
 			continue
 		}
-		if _, taken := c.index[n.ID]; taken {
+		if !c.index.Add(c.names, i) {
 			c.add("%w: %s", ErrDuplicateNode, quoteID(n.ID))
 			continue
 		}
-		c.index[n.ID] = int32(i)
 		if n.Kind != KindEnd {
 			continue
 		}
 		if c.end >= 0 {
-			c.add("%w: both %s and %s are of kind %q", ErrBadEnd, quoteID(c.g.nodes[c.end].ID), quoteID(n.ID), KindEnd)
+			c.add("%w: both %s and %s are of kind %q", ErrBadEnd, quoteID(c.names[c.end]), quoteID(n.ID), KindEnd)
 			continue
 		}
 		c.end = int32(i)
@@ -187,7 +205,7 @@ func (c *compiler) indexNodes() {
 }
 
 // isRouter reports whether the node's output is labelled.
-func isRouter(n *Node) bool {
+func isRouter(n *node) bool {
 	return n.Routes || n.Test != nil || n.TestExpr != "" || n.Kind == KindCondition || n.Kind == KindGate
 }
 
@@ -197,81 +215,105 @@ func (c *compiler) resolveEdges() {
 			quoteID(s.node), ErrBadEdge, quoteID(s.edge.From), quoteID(s.edge.To), didYouMean(s.edge.To, []string{s.node}))
 	}
 	c.edges = make([]edge, 0, len(c.g.edges))
+	last := int32(-1) // the target of the edge before
 	for i := range c.g.edges {
 		e := &c.g.edges[i]
-		name := func() string { return quoteID(e.From) + " -> " + quoteID(e.To) }
-		from, okFrom := c.index[e.From]
-		to, okTo := c.index[e.To]
+		from, okFrom := c.find(e.from)
+		to, okTo := last, true
+		if to < 0 || c.names[to] != e.to { // else it is another edge into the same node
+			to, okTo = c.find(e.to)
+		}
 		if !okFrom {
-			c.add("edge %s: %w: %s%s", name(), ErrUnknownNode, quoteID(e.From), c.nodeInstead(e.From))
+			c.add("edge %s: %w: %s%s", e.name(), ErrUnknownNode, quoteID(e.from), c.nodeInstead(e.from))
 		}
 		if !okTo {
-			c.add("edge %s: %w: %s%s", name(), ErrUnknownNode, quoteID(e.To), c.nodeInstead(e.To))
-		}
-		if !okFrom || !okTo {
+			c.add("edge %s: %w: %s%s", e.name(), ErrUnknownNode, quoteID(e.to), c.nodeInstead(e.to))
 			continue
 		}
-		if from == to {
-			c.add("edge %s: %w", name(), &CycleError{Nodes: []string{e.From}})
-			continue
-		}
-		r := edge{Edge: e, from: Ref(from), to: Ref(to), label: -1}
+		last = to
 		switch {
-		case e.On >= onCount:
-			c.add("edge %s: %w: %v", name(), ErrBadValue, e.On)
+		case !okFrom:
+			continue
+		case from == to:
+			c.add("edge %s: %w", e.name(), &CycleError{Nodes: []string{e.from}})
+			continue
 		case from == c.end:
-			c.add("edge %s: %w: nothing can follow the end node", name(), ErrBadEnd)
-		case e.DataOnly && (e.On != OnSuccess || e.Label != "" && to != c.end):
-			c.add("edge %s: %w: a data-only edge has neither a label nor an outcome to wait for", name(), ErrBadEdge)
-		case e.On != OnSuccess && e.Label != "" && to != c.end:
-			c.add("edge %s: %w: a labelled edge waits for success", name(), ErrBadEdge)
-		case e.On == OnFailure && c.g.nodes[from].Kind == KindTrigger:
-			c.add("edge %s: %w: a trigger does not fail", name(), ErrBadEdge)
-		case len(e.Causes) > 0 && e.On != OnFailure:
-			c.add("edge %s: %w: Causes belong on an edge that waits for failure", name(), ErrBadEdge)
-		case e.Label != "" && to != c.end && !isRouter(&c.g.nodes[from]):
-			c.add("edge %s: %w: label %s, but the output of %s is not a label (set Routes, or kind %q)",
-				name(), ErrBadEdge, quoteID(e.Label), quoteID(e.From), KindCondition)
+			c.add("edge %s: %w: nothing can follow the end node", e.name(), ErrBadEnd)
+			continue
 		}
-		for _, k := range e.Causes {
-			if k == CauseNone || k >= causeCount {
-				c.add("edge %s: %w: cause %v", name(), ErrBadValue, k)
-			}
+		c.edges = append(c.edges, edge{terms: e.terms, from: Ref(from), to: Ref(to), label: -1})
+		if e.terms != &noTerms {
+			c.has.terms = true
+			c.checkTerms(e, &c.edges[len(c.edges)-1])
 		}
-		if e.Merge != "" && !c.knownMerge(e.Merge) {
-			c.add("edge %s: %w: no merge strategy %s%s", name(), ErrBadValue, quoteID(e.Merge), instead(e.Merge, c.mergeNames()))
-		}
-		if outputs := c.g.nodes[from].Outputs; e.On != OnFailure && !hasOutput(outputs, e.Key) {
-			c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", name(), ErrBadEdge, quoteID(e.Key), quoteID(e.From), instead(e.Key, outputs))
-		}
-		switch e.On {
-		case OnFailure:
-			r.flags |= arcFailure
-		case OnAlways:
-			r.flags |= arcAlways
-		}
-		// A label on an edge into the end node is a branch like any other. One that a plain step's output cannot name is
-		// ignored there, as is one on an edge that does not wait for success.
-		if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(&c.g.nodes[from])) {
-			r.flags |= arcLabelled
-		}
-		if e.DataOnly {
-			r.flags |= arcData
-		}
-		c.edges = append(c.edges, r)
 	}
-	n := len(c.g.nodes)
-	c.outOf = newCSR(n, len(c.edges), func(i int) Ref {
-		if c.edges[i].to == Ref(c.end) {
-			return noRef
-		}
-		return c.edges[i].from
-	})
+	n, m := len(c.g.nodes), len(c.edges)
+	implicit := 0
+	if c.end >= 0 {
+		implicit = n
+	}
+	c.scratch = make(slab, 8*n+2*m+implicit+6) // two of newCSR, and six values a node
+	c.outOf, c.scratch = newCSR(n, c.edges, true, Ref(c.end), c.scratch)
 	if c.end >= 0 {
 		c.implicitEnd()
 	}
-	c.into = newCSR(n, len(c.edges), func(i int) Ref { return c.edges[i].to })
+	c.into, c.scratch = newCSR(n, c.edges, false, noRef, c.scratch)
 	c.duplicateEdges()
+}
+
+// find finds a node's index of declaration.
+func (c *compiler) find(id string) (int32, bool) {
+	i, ok := c.index.Find(c.names, id)
+	return int32(i), ok
+}
+
+// name returns the edge's name in problems.
+func (l *link) name() string { return quoteID(l.from) + " -> " + quoteID(l.to) }
+
+// checkTerms validates the terms of an edge, and sets the flags of r accordingly.
+func (c *compiler) checkTerms(e *link, r *edge) {
+	from, to := int32(r.from), int32(r.to)
+	source := c.g.nodes[from]
+	switch {
+	case e.On >= onCount:
+		c.add("edge %s: %w: %v", e.name(), ErrBadValue, e.On)
+	case e.DataOnly && (e.On != OnSuccess || e.Label != "" && to != c.end):
+		c.add("edge %s: %w: a data-only edge has neither a label nor an outcome to wait for", e.name(), ErrBadEdge)
+	case e.On != OnSuccess && e.Label != "" && to != c.end:
+		c.add("edge %s: %w: a labelled edge waits for success", e.name(), ErrBadEdge)
+	case e.On == OnFailure && source.Kind == KindTrigger:
+		c.add("edge %s: %w: a trigger does not fail", e.name(), ErrBadEdge)
+	case len(e.Causes) > 0 && e.On != OnFailure:
+		c.add("edge %s: %w: Causes belong on an edge that waits for failure", e.name(), ErrBadEdge)
+	case e.Label != "" && to != c.end && !isRouter(source):
+		c.add("edge %s: %w: label %s, but the output of %s is not a label (set Routes, or kind %q)",
+			e.name(), ErrBadEdge, quoteID(e.Label), quoteID(e.from), KindCondition)
+	}
+	for _, k := range e.Causes {
+		if k == CauseNone || k >= causeCount {
+			c.add("edge %s: %w: cause %v", e.name(), ErrBadValue, k)
+		}
+	}
+	if e.Merge != "" && !c.knownMerge(e.Merge) {
+		c.add("edge %s: %w: no merge strategy %s%s", e.name(), ErrBadValue, quoteID(e.Merge), instead(e.Merge, c.mergeNames()))
+	}
+	if outputs := source.Outputs; e.On != OnFailure && !hasOutput(outputs, e.Key) {
+		c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", e.name(), ErrBadEdge, quoteID(e.Key), quoteID(e.from), instead(e.Key, outputs))
+	}
+	switch e.On {
+	case OnFailure:
+		r.flags |= arcFailure
+	case OnAlways:
+		r.flags |= arcAlways
+	}
+	// A label on an edge into the end node is a branch like any other. One that a plain step's output cannot name is
+	// ignored there, as is one on an edge that does not wait for success.
+	if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source)) {
+		r.flags |= arcLabelled
+	}
+	if e.DataOnly {
+		r.flags |= arcData
+	}
 }
 
 // implicitEnd connects the nodes without successors to the end node, unless they are connected already.
@@ -283,12 +325,10 @@ func (c *compiler) implicitEnd() {
 		}
 	}
 	for i := range c.g.nodes {
-		if int32(i) == c.end || connected[i] || len(c.outOf.row(Ref(i))) > 0 || c.index[c.g.nodes[i].ID] != int32(i) {
+		if int32(i) == c.end || connected[i] || len(c.outOf.row(Ref(i))) > 0 {
 			continue
 		}
-		c.edges = append(c.edges, edge{
-			Edge: &Edge{From: c.g.nodes[i].ID, To: c.g.nodes[c.end].ID}, from: Ref(i), to: Ref(c.end), label: -1,
-		})
+		c.edges = append(c.edges, edge{terms: &noTerms, from: Ref(i), to: Ref(c.end), label: -1})
 	}
 }
 
@@ -300,11 +340,14 @@ func (c *compiler) duplicateEdges() {
 		param, key, label string
 		on                On
 	}
-	last := make([]int32, len(c.g.nodes)) // by source: the last target seen plus one, so that a map is needed for parallels only
+	var last []int32 // by source: the last target seen plus one, so that a map is needed for parallels only
+	last, c.scratch = c.scratch.cut(len(c.g.nodes))
 	for to := range c.g.nodes {
-		var seen map[key]bool
-		parallel := false
 		row := c.into.row(Ref(to))
+		if len(row) < 2 {
+			continue
+		}
+		parallel := false
 		for _, i := range row {
 			from := c.edges[i].from
 			parallel = parallel || last[from] == int32(to)+1
@@ -313,12 +356,12 @@ func (c *compiler) duplicateEdges() {
 		if !parallel {
 			continue
 		}
-		seen = make(map[key]bool, len(row))
+		seen := make(map[key]bool, len(row))
 		for _, i := range row {
 			e := c.edges[i]
 			k := key{e.from, e.Param, e.Key, e.Label, e.On}
 			if seen[k] {
-				c.add("%w: %s -> %s", ErrDuplicateEdge, quoteID(e.From), quoteID(e.To))
+				c.add("%w: %s -> %s", ErrDuplicateEdge, quoteID(c.names[e.from]), quoteID(c.names[to]))
 			}
 			seen[k] = true
 		}
@@ -343,16 +386,12 @@ func (c *compiler) nodeInstead(id string) string {
 	if len(c.list) == maxProblems {
 		return "" // the problem would not be listed any more
 	}
-	names := make([]string, 0, min(len(c.g.nodes), maxCompared))
-	for i := range c.g.nodes[:cap(names)] {
-		names = append(names, c.g.nodes[i].ID)
-	}
-	return instead(id, names)
+	return instead(id, c.names[:min(len(c.names), maxCompared)])
 }
 
 // checkNode validates the fields of a node and of its in-edges.
 func (c *compiler) checkNode(i int) {
-	n := &c.g.nodes[i]
+	n := c.g.nodes[i]
 	bad := func(kind error, format string, args ...any) {
 		c.addErr(fmt.Errorf("node %s: %w: %s", quoteID(n.ID), kind, fmt.Sprintf(format, args...)))
 	}
@@ -360,14 +399,16 @@ func (c *compiler) checkNode(i int) {
 		n.Moderation >= moderationCount {
 		bad(ErrBadValue, "%v, %v, %v, %v, %v", n.SkipMode, n.OnUpstreamFailure, n.GuardErrors, n.NoMatch, n.Moderation)
 	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-	}{{"Timeout", n.Timeout}, {"OverallTimeout", n.OverallTimeout}, {"Estimate", n.Estimate}} {
-		if d.d < 0 && (d.name != "Timeout" || d.d != NoTimeout) {
-			bad(ErrBadValue, "%s %v is negative", d.name, d.d)
+	negative := func(name string, d time.Duration) {
+		if d < 0 {
+			bad(ErrBadValue, "%s %v is negative", name, d)
 		}
 	}
+	if n.Timeout != NoTimeout {
+		negative("Timeout", n.Timeout)
+	}
+	negative("OverallTimeout", n.OverallTimeout)
+	negative("Estimate", n.Estimate)
 	if err := n.Retry.validate(); err != nil {
 		c.add("node %s: %w", quoteID(n.ID), err)
 	}
@@ -405,26 +446,14 @@ func (c *compiler) checkNode(i int) {
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
 		bad(ErrBadValue, "no merge strategy %s%s", quoteID(n.Merge), instead(n.Merge, c.mergeNames()))
 	}
-	ports := make(map[string]bool, len(n.Ports))
-	for _, p := range n.Ports {
-		if p.Name == "" || ports[p.Name] {
-			bad(ErrBadValue, "port %s is unnamed or declared twice", quoteID(p.Name))
+	if len(n.Ports) > 0 {
+		names := make([]string, len(n.Ports))
+		for i := range n.Ports {
+			names[i] = n.Ports[i].Name
 		}
-		ports[p.Name] = true
+		checkNames("port", names, bad)
 	}
-	outputs := make(map[string]bool, len(n.Outputs))
-	for _, name := range n.Outputs {
-		if name == "" || outputs[name] {
-			bad(ErrBadValue, "output %s is unnamed or declared twice", quoteID(name))
-		}
-		outputs[name] = true
-	}
-	control := 0
-	for _, e := range c.into.row(Ref(i)) {
-		if !c.edges[e].DataOnly {
-			control++
-		}
-	}
+	checkNames("output", n.Outputs, bad)
 	switch {
 	case !n.Join.valid():
 		bad(ErrBadJoin, "%v", n.Join)
@@ -433,10 +462,34 @@ func (c *compiler) checkNode(i int) {
 			n.SkipMode != skipModeDefault {
 			bad(ErrBadEnd, "the end node has no join rule, guard, policy or branches, and cannot be disabled")
 		}
-	case n.Join.rule() == joinAtLeast && (n.Join.k() < 1 || n.Join.k() > control && !c.isPruned):
-		bad(ErrBadJoin, "%v with %d control edges", n.Join, control)
+	case n.Join.rule() == joinAtLeast && (n.Join.k() < 1 || n.Join.k() > c.controlEdges(i) && !c.isPruned):
+		bad(ErrBadJoin, "%v with %d control edges", n.Join, c.controlEdges(i))
 	case n.Cleanup && n.Join != joinDefault && n.Join != AllDone:
 		bad(ErrBadJoin, "a cleanup node joins by all_done, not by %v", n.Join)
+	}
+}
+
+// controlEdges counts the in-edges of a node that its join rule counts.
+func (c *compiler) controlEdges(i int) (n int) {
+	for _, e := range c.into.row(Ref(i)) {
+		if !c.edges[e].DataOnly {
+			n++
+		}
+	}
+	return n
+}
+
+// checkNames refuses names that are empty or come twice.
+func checkNames(what string, names []string, bad func(kind error, format string, args ...any)) {
+	if len(names) == 0 {
+		return
+	}
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		if name == "" || seen[name] {
+			bad(ErrBadValue, "%s %s is unnamed or declared twice", what, quoteID(name))
+		}
+		seen[name] = true
 	}
 }
 
@@ -444,14 +497,16 @@ func (c *compiler) checkNode(i int) {
 // level.
 func (c *compiler) levels() {
 	n := len(c.g.nodes)
-	c.tier = make([]int32, n)
-	pending := make([]int32, n)
+	var pending, queue []int32
+	c.tier, c.scratch = c.scratch.cut(n)
+	pending, c.scratch = c.scratch.cut(n)
+	queue, c.scratch = c.scratch.cut(n)
+	queue = queue[:0]
 	for i := range n {
 		if int32(i) != c.end {
 			pending[i] = int32(len(c.into.row(Ref(i))))
 		}
 	}
-	queue := make([]int32, 0, n)
 	for i := range n {
 		if pending[i] == 0 && int32(i) != c.end {
 			queue = append(queue, int32(i))
@@ -512,9 +567,9 @@ func (c *compiler) findCycle(pending []int32) error {
 			if to == start {
 				cycle := []string{}
 				for r := queue[head]; r != start; r = parent[r] {
-					cycle = append(cycle, c.g.nodes[r].ID)
+					cycle = append(cycle, c.names[r])
 				}
-				cycle = append(cycle, c.g.nodes[start].ID)
+				cycle = append(cycle, c.names[start])
 				slices.Reverse(cycle)
 				return &CycleError{Nodes: cycle}
 			}
@@ -528,7 +583,7 @@ func (c *compiler) findCycle(pending []int32) error {
 }
 
 // checkGate validates the fields that only a gate has.
-func (c *compiler) checkGate(n *Node, bad func(kind error, format string, args ...any)) {
+func (c *compiler) checkGate(n *node, bad func(kind error, format string, args ...any)) {
 	switch {
 	case !isGate(n):
 		if n.Gate != nil {

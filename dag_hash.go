@@ -84,7 +84,9 @@ func (p *Plan) hashNode(ref Ref) string {
 	h := sha256.New()
 	f := &p.facts[ref]
 	fmt.Fprintf(h, "%v %v %v\n", f.join, f.mode, f.policy)
-	n := reflect.ValueOf(p.node(ref)).Elem()
+	resolved := p.node(ref).whole()
+	resolved.GuardErrors = p.facts[ref].guard
+	n := reflect.ValueOf(resolved)
 	for i := range n.NumField() {
 		name, field := n.Type().Field(i).Name, n.Field(i)
 		if field.IsZero() || slices.Contains(unhashed, name) {
@@ -101,7 +103,7 @@ func (p *Plan) hashNode(ref Ref) string {
 		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())
 	}
 	for _, i := range p.in.row(ref) {
-		e := reflect.ValueOf(p.edges[i].Edge).Elem()
+		e := reflect.ValueOf(p.edge(i))
 		for i := range e.NumField() {
 			if !e.Field(i).IsZero() {
 				fmt.Fprintf(h, "%s=%s ", e.Type().Field(i).Name, hashedForm(e.Field(i)))

@@ -105,6 +105,9 @@ func (p *Plan) inputNames() []string {
 
 // indexInputs validates Graph.Inputs.
 func (c *compiler) indexInputs() {
+	if len(c.g.Inputs) == 0 {
+		return
+	}
 	inputs := slices.Clone(c.g.Inputs)
 	index := make(map[string]int, len(inputs))
 	for i := range inputs {
@@ -144,7 +147,7 @@ func (c *compiler) checkOver(r Ref) {
 func (c *compiler) givenTo(r Ref) map[string]bool {
 	p, n := c.p, c.p.node(r)
 	given := map[string]bool{}
-	if in := p.data[r]; in != nil {
+	if in := p.inputsOf(r); in != nil {
 		for i := range in.params {
 			given[in.params[i].name] = true
 		}

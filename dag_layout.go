@@ -4,48 +4,56 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 )
 
 // number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. From here on
 // edges name nodes by Ref.
 func (c *compiler) number() {
-	n := len(c.g.nodes)
+	n, m := len(c.g.nodes), len(c.edges)
+	ints, refs := make(slab, 4*n+m+3+int(c.depth)+1), make([]Ref, 3*n)
 	p := &Plan{
-		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, nodes: make([]Node, n), names: make([]string, n), facts: make([]facts, n), ids: make(map[string]Ref, n),
-		declared: make([]Ref, n), decl: make([]int32, n), tiers: make([]int32, c.depth+1), end: noRef, planHash: &planHash{}, ancestry: &ancestry{}, force: c.force,
+		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, names: make([]string, n), facts: make([]facts, n),
+		declared: refs[:n:n], at: refs[n : 2*n : 2*n], stepless: refs[2*n : 2*n : 3*n], end: noRef, shared: &shared{}, force: c.force, index: c.index,
+		edges: c.edges, prioritized: c.has.priority, slashed: c.has.slash,
 	}
 	c.p = p
+	p.decl, ints = ints.cut(n)
+	p.pos, ints = ints.cut(n)
+	p.out, ints = ints.cut(n + 1)
+	p.in.start, ints = ints.cut(n + 1)
+	p.in.items, ints = ints.cut(m)
+	p.tiers, _ = ints.cut(int(c.depth) + 1)
 	for _, t := range c.tier {
 		p.tiers[t+1]++
 	}
 	for t := range c.depth {
 		p.tiers[t+1] += p.tiers[t]
 	}
-	next := slices.Clone(p.tiers)
+	var next []int32
+	next, c.scratch = c.scratch.cut(int(c.depth))
+	copy(next, p.tiers)
 	for i := range n {
 		r := Ref(next[c.tier[i]])
 		next[c.tier[i]]++
 		p.declared[i], p.decl[r] = r, int32(i)
-		p.nodes[r] = c.g.nodes[i]
-		if l := c.lowered[int32(i)]; l != nil {
-			l.install(p, r)
-		}
-		p.names[r] = p.nodes[r].ID
-		p.slashed = p.slashed || strings.Contains(p.names[r], "/")
-		p.ids[p.names[r]] = r
+		p.facts[r].node, p.names[r] = c.g.nodes[i], c.names[i]
 		p.facts[r].tier = c.tier[i]
 		if int32(i) == c.end {
 			p.end = r
 		}
 	}
+	p.index.Move(func(i int) int { return int(p.declared[i]) })
 	for i := range c.edges {
 		e := &c.edges[i]
 		e.from, e.to = p.declared[e.from], p.declared[e.to]
 	}
-	p.edges = c.edges
-	p.in = newCSR(n, len(p.edges), func(i int) Ref { return p.edges[i].to })
-	for r := range p.nodes {
+	items := p.in.items[:0]
+	for r, i := range p.decl {
+		if l := c.lowered[i]; l != nil {
+			l.install(c, Ref(r))
+		}
+		items = append(items, c.into.row(Ref(i))...)
+		p.in.start[r+1] = int32(len(items))
 		c.resolve(Ref(r))
 	}
 }
@@ -68,29 +76,30 @@ func (c *compiler) resolve(r Ref) {
 	}
 	f.mode = cmp.Or(n.SkipMode, d.SkipMode, SkipCascade)
 	f.policy = cmp.Or(n.OnUpstreamFailure, d.OnUpstreamFailure, UpstreamAbort)
-	n.GuardErrors = cmp.Or(n.GuardErrors, d.GuardErrors, GuardAllow)
-	if n.Retry.isZero() && n.ownStep() {
-		n.Retry = d.Retry
-	}
+	f.guard = cmp.Or(n.GuardErrors, d.GuardErrors, GuardAllow)
 	if !n.Retry.isZero() {
-		n.Retry = n.Retry.withDefaults()
+		c.setRetry(r, n.Retry.withDefaults(), false)
+	} else if !d.Retry.isZero() && n.ownStep() {
+		c.setRetry(r, d.Retry.withDefaults(), true)
 	}
-	if n.Timeout == 0 && n.ownStep() {
-		n.Timeout = d.Timeout
+	if n.Timeout == 0 && d.Timeout != 0 && n.ownStep() {
+		c.own(r).Timeout = d.Timeout
 	}
+	n = c.p.node(r)
+	var flags factFlags
 	set := func(flag factFlags, on bool) {
 		if on {
-			f.flags |= flag
+			flags |= flag
 		}
 	}
+	gate, trigger, composite := isGate(n), n.Kind == KindTrigger, n.composite()
 	observer := isEnd || n.Cleanup || f.join == AllDone || f.join == AllSkipped
 	set(factObserver, observer != n.HandlesFailure)
 	set(factTolerant, n.ContinueOnFail)
 	set(factCleanup, n.Cleanup || isEnd)
-	set(factGate, isGate(n))
-	trigger := n.Kind == KindTrigger
-	set(factInline, n.Test != nil || isGate(n) || n.composite() || trigger)
-	set(factComposite, n.composite())
+	set(factGate, gate)
+	set(factInline, n.Test != nil || gate || composite || trigger)
+	set(factComposite, composite)
 	set(factCheck, n.When != nil || len(n.Ports) > 0 || n.Map != nil)
 	set(factCritical, n.Critical)
 	set(factCancelLosers, n.CancelLosers)
@@ -99,16 +108,23 @@ func (c *compiler) resolve(r Ref) {
 	contracts := c.p.contracts[r]
 	set(factAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput) || n.Memo != "")
 	set(factJudge, contracts[PhaseOutput] != nil || n.Moderation.covers(PhaseOutput))
-	set(factOwn, n.Do != nil || n.Test != nil || f.is(factAdmit) || trigger)
+	set(factOwn, n.Do != nil || n.Test != nil || flags&factAdmit != 0 || trigger)
 	c.p.losers = c.p.losers || n.CancelLosers
 	switch f.join.rule() {
 	case AnySucceeded, joinAtLeast, OneFailed, OneDone:
-		f.flags |= factEarly
+		flags |= factEarly
 		c.p.early = true
+	case Boundary:
+		c.has.boundary = true
 	}
-	for _, i := range c.p.in.row(r) {
-		if !c.p.edges[i].DataOnly {
-			f.total++
+	f.flags = flags
+	row := c.p.in.row(r)
+	f.total = int32(len(row))
+	if c.has.terms {
+		for _, i := range row {
+			if c.p.edges[i].flags&arcData != 0 {
+				f.total--
+			}
 		}
 	}
 	if n.Disabled {
@@ -147,6 +163,9 @@ func (c *compiler) adjacency() {
 			}
 			e.label = p.routers[f.router].add(e.Label)
 		}
+		if e.to != p.end {
+			p.out[e.from+1]++
+		}
 	}
 	for r := range p.facts {
 		f := &p.facts[r]
@@ -161,17 +180,14 @@ func (c *compiler) adjacency() {
 		c.add("%w: more than %d branches", ErrBadValue, 1<<(32-arcBits)-1)
 		return
 	}
-	p.out = make([]int32, len(p.nodes)+1)
-	for i := range p.edges {
-		e := &p.edges[i]
-		if e.to != p.end {
-			p.out[e.from+1]++
-		}
-		if e.flags&arcLabelled != 0 {
-			e.label += p.facts[e.from].labels
+	if p.labels > 0 {
+		for i := range p.edges {
+			if e := &p.edges[i]; e.flags&arcLabelled != 0 {
+				e.label += p.facts[e.from].labels
+			}
 		}
 	}
-	for r := range p.nodes {
+	for r := range p.facts {
 		p.out[r+1] += p.out[r]
 	}
 }
@@ -226,8 +242,11 @@ func (p *Plan) handles(e *edge) bool {
 // judges that failure, not t.
 func (c *compiler) shield() {
 	p := c.p
+	if !c.has.boundary {
+		return
+	}
 	x := shielding{p: p}
-	for r := range p.nodes {
+	for r := range p.facts {
 		row := p.in.row(Ref(r))
 		x.boundaries = x.boundaries[:0]
 		for _, i := range row {
@@ -284,7 +303,7 @@ func (x *shielding) judged(f Ref) bool {
 func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	p := x.p
 	if x.visited == nil {
-		x.visited = make([]Ref, len(p.nodes))
+		x.visited = make([]Ref, len(p.facts))
 	}
 	lowest := r
 	for _, i := range row {
@@ -309,11 +328,15 @@ func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 // feeds. It then writes the arcs, whose facts are complete only now.
 func (c *compiler) bindInputs() {
 	p := c.p
-	p.data = make([]*inputs, len(p.nodes))
-	for r := range p.nodes {
-		n, f := &p.nodes[r], &p.facts[r]
+	for r := range p.facts {
+		f := &p.facts[r]
 		in := c.inputsOf(Ref(r))
-		p.data[r] = in
+		if in != nil {
+			if p.data == nil {
+				p.data = make([]*inputs, len(p.facts))
+			}
+			p.data[r] = in
+		}
 		wide := f.join.rule() == joinAtLeast
 		if in != nil {
 			for i := range in.params {
@@ -336,18 +359,30 @@ func (c *compiler) bindInputs() {
 				p.edges[i].flags |= arcWide
 			}
 		}
-		for i := range n.Ports {
-			c.bindPort(n, &n.Ports[i], in)
+		if f.is(factCheck) { // else it has no ports
+			n := p.node(Ref(r))
+			for i := range n.Ports {
+				c.bindPort(n, &n.Ports[i], in)
+			}
 		}
 	}
+	isLeaf := func(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
+	leaves := 0
+	for r := range p.facts {
+		if isLeaf(Ref(r)) {
+			leaves++
+		}
+	}
+	p.leaves = make([]Ref, 0, leaves)
 	for _, r := range p.declared {
-		if r != p.end && p.out[r] == p.out[r+1] {
+		if isLeaf(r) {
 			p.leaves = append(p.leaves, r)
 		}
 	}
-	next := slices.Clone(p.out)
-	p.arcs = make([]arc, p.out[len(p.nodes)])
-	for r := range p.nodes {
+	next := c.into.start // not needed any more
+	copy(next, p.out)
+	p.arcs = make([]arc, p.out[len(p.facts)])
+	for r := range p.facts {
 		if Ref(r) == p.end {
 			continue
 		}
@@ -365,10 +400,13 @@ func (c *compiler) bindInputs() {
 
 func (c *compiler) inputsOf(r Ref) *inputs {
 	p := c.p
-	n := p.node(r)
 	var in *inputs
 	var byName map[string]int
-	for _, i := range p.in.row(r) {
+	row, named := p.in.row(r), p.in.row(r)
+	if !c.has.terms {
+		named = nil
+	}
+	for _, i := range named {
 		e := &p.edges[i]
 		if e.Param == "" {
 			continue
@@ -384,18 +422,23 @@ func (c *compiler) inputsOf(r Ref) *inputs {
 		}
 		in.params[at].edges = append(in.params[at].edges, i)
 	}
-	row := p.in.row(r)
-	if in == nil && len(n.Ports) == 0 && len(row) <= manyEdges {
+	if in == nil && !p.facts[r].is(factCheck) && len(row) <= manyEdges {
 		return nil
 	}
+	n := p.node(r)
 	if in == nil {
 		in = &inputs{}
 	}
 	if len(row) > manyEdges {
-		in.bySource = slices.Clone(row)
-		slices.SortStableFunc(in.bySource, func(a, b int32) int { return cmp.Compare(p.edges[a].from, p.edges[b].from) })
+		bySource := func(a, b int32) int { return cmp.Compare(p.edges[a].from, p.edges[b].from) }
+		if in.bySource = row; !slices.IsSortedFunc(row, bySource) {
+			in.bySource = slices.Clone(row)
+			slices.SortStableFunc(in.bySource, bySource)
+		}
 	}
-	in.ports = make(map[string]*Port, len(n.Ports))
+	if len(n.Ports) > 0 {
+		in.ports = make(map[string]*Port, len(n.Ports))
+	}
 	for i := range n.Ports {
 		in.ports[n.Ports[i].Name] = &n.Ports[i]
 	}
@@ -410,7 +453,7 @@ func (c *compiler) inputsOf(r Ref) *inputs {
 
 // mergeGroup settles how the edges of one parameter are merged: by the strategy that the edges agree on, else the node's,
 // else the last value wins.
-func (c *compiler) mergeGroup(n *Node, g *param) {
+func (c *compiler) mergeGroup(n *node, g *param) {
 	g.strategy = cmp.Or(n.Merge, MergeLast)
 	explicit := ""
 	labels := make(map[string]int, len(g.edges))
@@ -442,7 +485,7 @@ func (c *compiler) mergeGroup(n *Node, g *param) {
 	}
 }
 
-func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
+func (c *compiler) bindPort(n *node, port *Port, in *inputs) {
 	if !port.Required || !isNull(port.Default) {
 		return
 	}
@@ -462,34 +505,66 @@ func (c *compiler) bindPort(n *Node, port *Port, in *inputs) {
 // schedule computes the longest remaining paths and the order in which ready nodes are taken.
 func (c *compiler) schedule() {
 	p := c.p
-	estimated := slices.ContainsFunc(p.nodes, func(n Node) bool { return n.Estimate > 0 })
-	p.rank, p.pos, p.at = p.order(func(r Ref) int64 {
-		if estimated {
+	p.rank = make([]int64, len(p.facts))
+	p.orderInto(func(r Ref) int64 {
+		if c.has.estimate {
 			return int64(p.node(r).Estimate)
 		}
 		return 1
-	})
+	}, p.rank, p.pos, p.at, c.scratch)
 }
 
 // order ranks the nodes by the longest remaining path, in which each node counts its own, and sorts them into the order in
 // which ready ones are taken: by priority, rank, and declaration.
 func (p *Plan) order(own func(Ref) int64) (rank []int64, pos []int32, at []Ref) {
-	n := len(p.nodes)
-	rank, pos, at = make([]int64, n), make([]int32, n), slices.Clone(p.declared)
-	for r := Ref(n - 1); r >= 0; r-- {
-		longest := int64(0)
+	n := len(p.facts)
+	rank, pos, at = make([]int64, n), make([]int32, n), make([]Ref, n)
+	p.orderInto(own, rank, pos, at, nil)
+	return rank, pos, at
+}
+
+func (p *Plan) orderInto(own func(Ref) int64, rank []int64, pos []int32, at []Ref, space slab) {
+	longest := int64(0)
+	for r := Ref(len(rank) - 1); r >= 0; r-- {
+		after := int64(0)
 		for _, a := range p.outOf(r) {
-			longest = max(longest, rank[a.to])
+			after = max(after, rank[a.to])
 		}
-		rank[r] = saturatingAdd(longest, own(r))
+		rank[r] = saturatingAdd(after, own(r))
+		longest = max(longest, rank[r])
 	}
-	slices.SortStableFunc(at, func(a, b Ref) int {
-		return cmp.Or(cmp.Compare(p.node(b).Priority, p.node(a).Priority), cmp.Compare(rank[b], rank[a]))
-	})
+	if !p.prioritized && longest < int64(len(rank)) {
+		p.countingSort(rank, longest, at, space)
+	} else {
+		copy(at, p.declared)
+		slices.SortFunc(at, func(a, b Ref) int {
+			if p.prioritized {
+				if c := cmp.Compare(p.node(b).Priority, p.node(a).Priority); c != 0 {
+					return c
+				}
+			}
+			return cmp.Or(cmp.Compare(rank[b], rank[a]), cmp.Compare(p.decl[a], p.decl[b]))
+		})
+	}
 	for i, r := range at {
 		pos[r] = int32(i)
 	}
-	return rank, pos, at
+}
+
+// countingSort is the sort of orderInto for small ranks, such as the numbers of nodes that they are without estimates.
+func (p *Plan) countingSort(rank []int64, longest int64, at []Ref, space slab) {
+	begin, _ := space.cut(int(longest) + 2) // by how much less than the longest a rank is
+	for _, r := range rank {
+		begin[longest-r+1]++
+	}
+	for i := range longest {
+		begin[i+1] += begin[i]
+	}
+	for _, r := range p.declared {
+		i := &begin[longest-rank[r]]
+		at[*i] = r
+		*i++
+	}
 }
 
 // groupNames lists the declared groups.
@@ -504,6 +579,9 @@ func (c *compiler) groupNames() []string {
 // group lists the members of groups and of keys.
 func (c *compiler) group() {
 	p := c.p
+	if len(c.g.Groups) == 0 && !c.has.member && !p.composite {
+		return
+	}
 	byName := make(map[string]int32, len(c.g.Groups))
 	for _, g := range c.g.Groups {
 		if _, taken := byName[g.Name]; taken || g.Name == "" || g.Limit < 0 {
@@ -522,7 +600,7 @@ func (c *compiler) group() {
 			continue
 		}
 		if p.member == nil {
-			p.member = make([][]int32, len(p.nodes))
+			p.member = make([][]int32, len(p.facts))
 		}
 		for _, name := range n.Groups {
 			g, ok := byName[name]
@@ -577,8 +655,8 @@ func saturatingAdd(a, b int64) int64 {
 // initialWords precomputes the state of a run that has not begun.
 func (c *compiler) initialWords() {
 	p := c.p
-	p.words = make([]uint64, len(p.nodes))
-	for r := range p.nodes {
+	p.words = make([]uint64, len(p.facts))
+	for r := range p.facts {
 		f := &p.facts[r]
 		w := uint64(uint32(len(p.in.row(Ref(r)))))
 		plain := !f.is(factEarly | factInline | factCheck)

@@ -15,10 +15,10 @@ import (
 const maxNesting = 100
 
 // composite reports whether the node is performed by nested runs.
-func (n *Node) composite() bool { return n.Sub != nil || n.Map != nil || n.Loop != nil }
+func (n *node) composite() bool { return n.Sub != nil || n.Map != nil || n.Loop != nil }
 
 // ownStep reports whether the node is performed, once or for each item, by a Do or the host's step function.
-func (n *Node) ownStep() bool {
+func (n *node) ownStep() bool {
 	return n.Sub == nil && n.Loop == nil && n.Test == nil && n.Kind != KindTrigger && (n.Kind != KindGate || n.Do != nil)
 }
 
@@ -26,6 +26,7 @@ func (n *Node) ownStep() bool {
 type nesting struct {
 	within []*Graph              // being compiled: each is a sub-graph of the one before
 	plans  map[nestedKey]*Plan   // nil for a graph that does not compile; its problems have been reported
+	top    *force                // of the outermost graph
 	forces map[forceKey][]*force // all distinct ones so far
 	seen   []compiledGraph
 }
@@ -53,7 +54,7 @@ type compiledGraph struct {
 }
 
 func (x *compiledGraph) changed() bool {
-	return x.g.version.Load() != x.version || !x.baked.of(x.g)
+	return x.g.version != x.version || !x.baked.of(x.g)
 }
 
 // force holds the settings that a graph inherits from the graphs around it where it has none itself.
@@ -75,9 +76,15 @@ func (n *nesting) inForce(g *Graph, outer *force) *force {
 			f.schemas = outer.schemas
 		}
 	}
+	if n.top == nil {
+		n.top = &f
+	}
+	if n.top == &f || n.top.same(&f) {
+		return n.top
+	}
 	key := f.key()
 	for _, known := range n.forces[key] {
-		if sameDefaults(known.Defaults, f.Defaults) && same(known.evaluator, f.evaluator) && same(known.schemas, f.schemas) {
+		if known.same(&f) {
 			return known
 		}
 	}
@@ -88,7 +95,11 @@ func (n *nesting) inForce(g *Graph, outer *force) *force {
 	return &f
 }
 
-// forceKey is the part of a force that can be a map key. Few forces share one.
+func (f *force) same(o *force) bool {
+	return sameDefaults(f.Defaults, o.Defaults) && same(f.evaluator, o.evaluator) && same(f.schemas, o.schemas)
+}
+
+// forceKey is the part of a force that can be compared: few forces share one.
 type forceKey struct {
 	skipMode          SkipMode
 	onUpstreamFailure UpstreamPolicy
@@ -113,7 +124,7 @@ func (f *force) key() forceKey {
 
 // sub compiles the sub-graph of node i.
 func (c *compiler) sub(i int) {
-	node := &c.g.nodes[i]
+	node := c.g.nodes[i]
 	g, n := node.Sub, c.nesting
 	switch {
 	case slices.Contains(n.within, g):
@@ -126,7 +137,7 @@ func (c *compiler) sub(i int) {
 	key := nestedKey{g, c.force}
 	p, known := n.plans[key]
 	if !known {
-		n.seen = append(n.seen, compiledGraph{g, g.version.Load(), g.settings()})
+		n.seen = append(n.seen, compiledGraph{g, g.version, g.settings()})
 		var ps *problems
 		p, ps = n.compile(g, c.force)
 		c.inside(node.ID, ps.err())
@@ -159,7 +170,7 @@ func (e *insideError) Unwrap() error { return e.err }
 
 // checkComposite validates the fields that make a node a composite.
 func (c *compiler) checkComposite(i int, bad func(kind error, format string, args ...any)) {
-	n := &c.g.nodes[i]
+	n := c.g.nodes[i]
 	switch {
 	case n.Kind == KindEnd:
 		bad(ErrBadEnd, "the end node cannot be a composite")
@@ -184,16 +195,15 @@ func (c *compiler) checkComposite(i int, bad func(kind error, format string, arg
 
 // checkPaths refuses ids that could be taken for the path of a node inside a composite.
 func (c *compiler) checkPaths() {
-	if !slices.ContainsFunc(c.g.nodes, func(n Node) bool { return n.composite() }) {
+	if !c.has.composite {
 		return
 	}
-	for i := range c.g.nodes {
-		id := c.g.nodes[i].ID
+	for _, id := range c.names {
 		for end, sep := range id {
 			if !strings.ContainsRune("/[#", sep) {
 				continue
 			}
-			if at, ok := c.index[id[:end]]; ok && c.g.nodes[at].composite() {
+			if at, ok := c.find(id[:end]); ok && c.g.nodes[at].composite() {
 				c.add("node %s: %w: it could be taken for a node inside %s", quoteID(id), ErrBadValue, quoteID(id[:end]))
 			}
 		}
@@ -203,12 +213,14 @@ func (c *compiler) checkPaths() {
 // nest connects the plan to the plans of its sub-graphs, and checks that the composites provide what these need from outside.
 func (c *compiler) nest() {
 	p := c.p
+	if p.composite = c.has.composite; !p.composite {
+		return
+	}
 	for _, r := range p.declared {
 		n := p.node(r)
 		if !n.composite() {
 			continue
 		}
-		p.composite = true
 		if n.Loop != nil {
 			c.nestLoop(r)
 		}
@@ -242,7 +254,7 @@ func (c *compiler) nest() {
 // nestItems compiles the plan of an item of a map.
 func (c *compiler) nestItems(r Ref) {
 	p := c.p
-	item := &Graph{Name: c.g.Name, nodes: []Node{itemNode(&c.g.nodes[p.decl[r]])}}
+	item := &Graph{Name: c.g.Name, nodes: []*node{itemNode(c.g.nodes[p.decl[r]])}}
 	plan, ps := c.nesting.compileItem(item, c.force)
 	for _, err := range ps.list {
 		c.addErr(err)
@@ -307,7 +319,7 @@ func (c *compiler) nestLoop(r Ref) {
 }
 
 // instanceInput reports whether the composite gives each of its runs an input of this name.
-func (n *Node) instanceInput(name string) bool {
+func (n *node) instanceInput(name string) bool {
 	return n.Map != nil && (name == inputItem || name == inputIndex) ||
 		n.Loop != nil && (name == inputIteration || name == inputPrevious)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/index"
 )
 
 // Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
@@ -16,39 +18,39 @@ type Ref int32
 // changes of the graph do not affect it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is not a valid
 // Plan.
 type Plan struct {
-	name       string
-	nodes      []Node   // by Ref, but for the items of a map, which share one: see node
-	names      []string // by Ref: their ids, kept apart since a Node is large, and in a large run not in the cache
-	facts      []facts
-	ids        map[string]Ref
-	declared   []Ref   // the Refs in order of declaration
-	decl       []int32 // by Ref: the index of declaration
-	edges      []edge  // in order of declaration, the implicit edges into the end node last
-	in         csr     // by Ref: indices into edges, in order of declaration
-	out        []int32 // by Ref, one more than nodes: where the node's arcs start
-	arcs       []arc   // the out-edges, by target, then declaration; edges into the end node have none
-	tiers      []int32 // by tier, one more than tiers: the first Ref of the tier
-	rank       []int64 // by Ref: the longest remaining path, itself included
-	pos        []int32 // by Ref: the place in schedule order (priority, rank, declaration)
-	at         []Ref   // the inverse of pos
-	words      []uint64
-	routers    []*router      // see facts.router
-	filters    []causeSet     // the causes that filtered catch edges let through; the first set is all causes
-	data       []*inputs      // by Ref: nil for a node without parameters
-	inputs     []Input        // Graph.Inputs
-	inputIndex map[string]int // by name
-	disabled   []Ref
-	leaves     []Ref // nodes that nothing but the end node follows
-	labels     int   // number of (condition, label) pairs
-	wide       int   // number of nodes with facts.wide >= 0
-	early      bool  // some node has an early rule
-	end        Ref   // the end node, or noRef
-	stepless   []Ref
-	sideSteps  int64            // edges visited to find the side edges: a measure of the cost, for tests
-	losers     bool             // some node has CancelLosers
-	groups     []group          // the declared groups, then one for each key
-	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
-	member     [][]int32        // by Ref: the groups of the node, nil if there are no groups at all
+	name        string
+	names       []string // by Ref: their ids, which are needed more often than the nodes are
+	facts       []facts
+	index       index.Table // of names
+	declared    []Ref       // the Refs in order of declaration
+	decl        []int32     // by Ref: the index of declaration
+	edges       []edge      // in order of declaration, the implicit edges into the end node last
+	in          csr         // by Ref: indices into edges, in order of declaration
+	out         []int32     // by Ref, one more than nodes: where the node's arcs start
+	arcs        []arc       // the out-edges, by target, then declaration; edges into the end node have none
+	tiers       []int32     // by tier, one more than tiers: the first Ref of the tier
+	rank        []int64     // by Ref: the longest remaining path, itself included
+	pos         []int32     // by Ref: the place in schedule order (priority, rank, declaration)
+	at          []Ref       // the inverse of pos
+	words       []uint64
+	routers     []*router      // see facts.router
+	filters     []causeSet     // the causes that filtered catch edges let through; the first set is all causes
+	data        []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
+	inputs      []Input        // Graph.Inputs
+	inputIndex  map[string]int // by name
+	disabled    []Ref
+	leaves      []Ref // nodes that nothing but the end node follows
+	labels      int   // number of (condition, label) pairs
+	wide        int   // number of nodes with facts.wide >= 0
+	early       bool  // some node has an early rule
+	end         Ref   // the end node, or noRef
+	stepless    []Ref
+	sideSteps   int64            // edges visited to find the side edges: a measure of the cost, for tests
+	losers      bool             // some node has CancelLosers
+	prioritized bool             // some node has a Priority
+	groups      []group          // the declared groups, then one for each key
+	groupIndex  map[string]int32 // the groups of these, and the inherited ones, by name
+	member      [][]int32        // by Ref: the groups of the node, nil if there are no groups at all
 
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract
@@ -65,7 +67,7 @@ type Plan struct {
 	subs      map[Ref]*Plan // the compiled Sub of each composite
 	items     map[Ref]*Plan // the plan, of one node, that a map performs for each item
 	loops     map[Ref]func(View) (bool, error)
-	itemOf    string          // in a plan of the items of a map: the id of the map; the index ids is then empty
+	itemOf    string          // in a plan of the items of a map: the id of the map; index is then empty
 	body      *Plan           // in a plan of items: the plan of the map's Sub, if it has one
 	keys      []string        // in a plan of items: by Ref, the results of Map.Key; nil without one
 	estimates []time.Duration // in a plan of items: by Ref, the results of Map.Estimate; nil without one
@@ -75,20 +77,21 @@ type Plan struct {
 	tested  *Plan     // the plan of which this one is a copy
 	doubles []*double // by Ref
 
-	*planHash
-	ancestry *ancestry // shared by a plan and its copies, too
+	*shared
 }
 
-// planHash is shared by a plan and its copies.
-type planHash struct {
-	hashed  atomic.Pointer[hashes] // nil until they are made
-	hashing atomic.Int32           // the number of goroutines that compute them
+// shared is computed on demand, once for a plan and its copies.
+type shared struct {
+	hashed   atomic.Pointer[hashes] // nil until they are made
+	hashing  atomic.Int32           // the number of goroutines that compute them
+	ancestry ancestry
 }
 
 const noRef Ref = -1
 
 // facts are the properties of a node that the state machine needs, fixed at compile time.
 type facts struct {
+	node   *node    // the declaration with the defaults applied; the graph's own node if they change nothing
 	catch  causeSet // the causes for which an On failure edge leaves the node
 	join   Join
 	total  int32 // control edges
@@ -98,6 +101,7 @@ type facts struct {
 	tier   int32
 	mode   SkipMode
 	policy UpstreamPolicy
+	guard  GuardPolicy
 	flags  factFlags
 }
 
@@ -131,7 +135,7 @@ func (f *facts) is(flag factFlags) bool { return f.flags&flag != 0 }
 
 // edge is an Edge with its endpoints resolved.
 type edge struct {
-	*Edge
+	*terms
 	from, to Ref
 	flags    uint8
 	standing standing
@@ -170,26 +174,45 @@ type csr struct {
 
 func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
 
-// newCSR builds rows out of (row, item) pairs, in the order of the pairs. A negative row is left out.
-func newCSR(rows int, n int, rowOf func(i int) Ref) csr {
-	c := csr{start: make([]int32, rows+1)}
-	for i := range n {
-		if r := rowOf(i); r >= 0 {
-			c.start[r+1]++
+// newCSR lists the edges of each node, in their order: its out-edges without those into the end node, or its in-edges. It takes its
+// memory from space and returns the rest.
+func newCSR(rows int, edges []edge, bySource bool, end Ref, space slab) (csr, slab) {
+	start, space := space.cut(rows + 2)
+	for i := range edges {
+		switch e := &edges[i]; {
+		case !bySource:
+			start[e.to+2]++
+		case e.to != end:
+			start[e.from+2]++
 		}
 	}
-	for r := range rows {
-		c.start[r+1] += c.start[r]
+	for r := 2; r < len(start); r++ {
+		start[r] += start[r-1]
 	}
-	c.items = make([]int32, c.start[rows])
-	next := slices.Clone(c.start[:rows])
-	for i := range n {
-		if r := rowOf(i); r >= 0 {
-			c.items[next[r]] = int32(i)
-			next[r]++
+	items, space := space.cut(int(start[rows+1]))
+	next := start[1:] // by row: where its next item goes, and in the end where the next row begins
+	for i := range edges {
+		switch e := &edges[i]; {
+		case !bySource:
+			items[next[e.to]] = int32(i)
+			next[e.to]++
+		case e.to != end:
+			items[next[e.from]] = int32(i)
+			next[e.from]++
 		}
 	}
-	return c
+	return csr{start[:rows+1], items}, space
+}
+
+// slab is memory for several slices of the same lifetime.
+type slab []int32
+
+// cut takes n zeros from the slab, or from the heap if the slab is too short.
+func (b slab) cut(n int) ([]int32, slab) {
+	if n > len(b) {
+		return make([]int32, n), b
+	}
+	return b[:n:n], b[n:]
 }
 
 // inputs describes the sources of a node's parameters.
@@ -203,6 +226,14 @@ type inputs struct {
 }
 
 const manyEdges = 16 // or parameters
+
+// inputsOf says how a node's parameters come about; nil for one without.
+func (p *Plan) inputsOf(r Ref) *inputs {
+	if p.data == nil {
+		return nil
+	}
+	return p.data[r]
+}
 
 // param finds a parameter that edges deliver to; nil if there is none of this name. steps counts the parameters looked at.
 func (in *inputs) param(name string) (p *param, steps int) {
@@ -248,11 +279,22 @@ func (p *Plan) Name() string { return p.name }
 
 // Ref returns the dense id of a node.
 func (p *Plan) Ref(id string) (Ref, bool) {
-	r, ok := p.ids[id]
-	if !ok && p.itemOf != "" {
+	if p.itemOf != "" {
 		return p.item(id)
 	}
-	return r, ok
+	return p.find(id)
+}
+
+// find is Ref for a plan that is not that of the items of a map.
+func (p *Plan) find(id string) (Ref, bool) {
+	r, ok := p.index.Find(p.names, id)
+	return Ref(r), ok
+}
+
+// edge is an edge as it was declared.
+func (p *Plan) edge(i int32) Edge {
+	e := &p.edges[i]
+	return e.terms.edge(p.names[e.from], p.names[e.to])
 }
 
 // ID returns the id of a node. It panics if r is out of range.
@@ -260,8 +302,8 @@ func (p *Plan) ID(r Ref) string { return p.names[r] }
 
 // Node returns a copy of the node, with After and In empty. It panics if r is out of range.
 func (p *Plan) Node(r Ref) Node {
-	n := *p.node(r)
-	n.ID = p.names[r]
+	n := p.node(r).whole()
+	n.ID, n.GuardErrors = p.names[r], p.facts[r].guard
 	if p.keys != nil {
 		n.Key = p.keys[r]
 	}
@@ -278,11 +320,8 @@ func (p *Plan) Node(r Ref) Node {
 }
 
 // node returns the declaration of a node. The items of a map share one: their differences are in names, keys and estimates.
-func (p *Plan) node(r Ref) *Node {
-	if p.itemOf != "" {
-		r = 0
-	}
-	return &p.nodes[r]
+func (p *Plan) node(r Ref) *node {
+	return p.facts[r].node
 }
 
 // Declared yields all nodes in the order of their declaration.
@@ -311,7 +350,7 @@ type PlanEdge struct {
 func (p *Plan) Edges() iter.Seq[PlanEdge] {
 	return func(yield func(PlanEdge) bool) {
 		for i := range p.edges {
-			if e := &p.edges[i]; !yield(PlanEdge{Edge: *e.Edge, Side: e.standing == standsBy}) {
+			if !yield(PlanEdge{Edge: p.edge(int32(i)), Side: p.edges[i].standing == standsBy}) {
 				return
 			}
 		}
@@ -379,7 +418,7 @@ func (p *Plan) Descendants(id string) []string {
 }
 
 func (p *Plan) reachable(from Ref, neighbours func(Ref, func(Ref))) []string {
-	seen := make([]bool, len(p.nodes))
+	seen := make([]bool, len(p.facts))
 	work := []Ref{from}
 	for len(work) > 0 {
 		r := work[len(work)-1]
@@ -407,7 +446,7 @@ func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
 // has an Estimate, the path with the most nodes is the longest.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
-	for r := range p.nodes {
+	for r := range p.facts {
 		if r := Ref(r); r != p.end && (best == noRef || p.rank[r] > p.rank[best]) {
 			best = r
 		}

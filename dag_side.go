@@ -99,8 +99,8 @@ func (c *compiler) findSides() {
 	b := branching{c: c, p: c.p}
 	b.classify()
 	if len(b.classes) > 0 {
-		b.marks = make([]branchMarks, len(b.p.nodes))
-		b.queue = ordset.Make(len(b.p.nodes))
+		b.marks = make([]branchMarks, len(b.p.facts))
+		b.queue = ordset.Make(len(b.p.facts))
 		b.leads = make([]uint64, firstLabelExit+b.p.labels)
 	}
 	if len(b.classes) > batchSize/8 { // else a sweep is cheap
@@ -133,7 +133,7 @@ func (b *branching) classify() {
 	var index map[string]int32
 	var routers []branchRouter
 	var key []byte
-	for r := range p.nodes {
+	for r := range p.facts {
 		row := p.in.row(Ref(r))
 		if Ref(r) == p.end || !slices.ContainsFunc(row, func(i int32) bool { return p.edges[i].isRouting() }) {
 			continue
@@ -199,8 +199,8 @@ func distinctRouters(routers []branchRouter) []branchRouter {
 // exit's path, has that stem too.
 func (b *branching) reach() {
 	p := b.p
-	b.reached, b.stem = make([]bool, len(p.nodes)), make([]Ref, len(p.nodes))
-	for r := range Ref(len(p.nodes)) {
+	b.reached, b.stem = make([]bool, len(p.facts)), make([]Ref, len(p.facts))
+	for r := range Ref(len(p.facts)) {
 		stem := noRef
 		for _, i := range p.in.row(r) {
 			e := &p.edges[i]
@@ -371,7 +371,7 @@ func (b *branching) sweep(batch []branchClass) {
 	var passed, settled uint64
 	for b.pending > 0 {
 		i, _ := b.queue.PopMin()
-		r := Ref(len(p.nodes) - 1 - i)
+		r := Ref(len(p.facts) - 1 - i)
 		b.swept = append(b.swept, r)
 		m := &b.marks[r]
 		passed |= m.lowest
@@ -406,7 +406,7 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	}
 	m.above |= above
 	m.before |= before
-	b.queue.Insert(len(b.p.nodes) - 1 - int(r))
+	b.queue.Insert(len(b.p.facts) - 1 - int(r))
 	return m
 }
 
@@ -500,6 +500,6 @@ func (b *branching) clear() {
 		if !ok {
 			return
 		}
-		b.marks[len(b.p.nodes)-1-i] = branchMarks{}
+		b.marks[len(b.p.facts)-1-i] = branchMarks{}
 	}
 }

@@ -81,6 +81,6 @@ func decisionOf(signal any) Decision {
 }
 
 // isGate reports whether the node is completed by a signal.
-func isGate(n *Node) bool {
+func isGate(n *node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }

@@ -41,7 +41,8 @@ func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 // no branch.
 func (p *Plan) choices(ref Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
-		p, ref = p.whole, p.whole.ids[p.names[ref]]
+		ref, _ = p.whole.find(p.names[ref])
+		p = p.whole
 	}
 	n, list := p.node(ref), []string(nil)
 	if f := &p.facts[ref]; f.router >= 0 {
@@ -58,7 +59,7 @@ func (p *Plan) choices(ref Ref) []string {
 }
 
 // declaredChoices are the choices that the node itself lists.
-func (n *Node) declaredChoices() []string {
+func (n *node) declaredChoices() []string {
 	if isGate(n) {
 		if n.Gate == nil {
 			return nil
@@ -144,8 +145,8 @@ func (c *compiler) checkChoices() {
 		}
 		gate := n.Kind == KindGate
 		if choices := withAliases(declared, gate); !isChoice([]string{e.Label}, choices, gate) {
-			c.add("edge %s -> %s: %w: the label %s can never match: the choices of %s are %s%s", quoteID(e.From), quoteID(e.To), ErrBadEdge,
-				quoteID(e.Label), quoteID(e.From), quoteList(choices), didYouMean(e.Label, choices))
+			c.add("edge %s -> %s: %w: the label %s can never match: the choices of %s are %s%s", quoteID(p.names[e.from]), quoteID(p.names[e.to]), ErrBadEdge,
+				quoteID(e.Label), quoteID(p.names[e.from]), quoteList(choices), didYouMean(e.Label, choices))
 		}
 	}
 }

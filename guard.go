@@ -112,7 +112,7 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-func (c *compiler) checkText(n *Node, checker fieldChecker, p *Plan, r Ref) {
+func (c *compiler) checkText(n *node, checker fieldChecker, p *Plan, r Ref) {
 	err := contain(func() error {
 		return checker.Check(func(id string) error {
 			if _, ok := p.sees(r, id); ok {
@@ -133,13 +133,13 @@ func (c *compiler) checkText(n *Node, checker fieldChecker, p *Plan, r Ref) {
 }
 
 // install puts the functions and contracts into the plan.
-func (l *lowered) install(p *Plan, r Ref) {
-	n := p.node(r)
+func (l *lowered) install(c *compiler, r Ref) {
+	p := c.p
 	if l.when != nil {
-		n.When = l.when
+		c.own(r).When = l.when
 	}
 	if l.test != nil {
-		n.Test = l.test
+		c.own(r).Test = l.test
 	}
 	if l.input != nil || l.output != nil {
 		if p.contracts == nil {
@@ -151,7 +151,7 @@ func (l *lowered) install(p *Plan, r Ref) {
 
 // lower reads the texts and schemas of a node. This calls user code, which is why Compile holds no lock.
 func (c *compiler) lower(i int) {
-	n := &c.g.nodes[i]
+	n := c.g.nodes[i]
 	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil {
 		return
 	}
@@ -188,7 +188,7 @@ func (c *compiler) lower(i int) {
 }
 
 // parse reads a text. Without an evaluator it reports that, and returns neither.
-func (c *compiler) parse(n *Node, field, text string) (e Expression, err error) {
+func (c *compiler) parse(n *node, field, text string) (e Expression, err error) {
 	if isNull(c.evaluator) {
 		c.add("node %s: %w: it has a %s, the graph no Evaluator", quoteID(n.ID), ErrNoEvaluator, field)
 		return nil, nil

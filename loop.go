@@ -62,7 +62,7 @@ func (l *LoopLimit) UnmarshalText(text []byte) error {
 // ErrLoopLimit fails a loop that has reached its MaxIterations.
 var ErrLoopLimit = errors.New("loop limit reached")
 
-func (l *Loop) check(n *Node, bad func(kind error, format string, args ...any)) {
+func (l *Loop) check(n *node, bad func(kind error, format string, args ...any)) {
 	tests := 0
 	for _, set := range []bool{l.While != nil, l.Until != nil, l.UntilExpr != ""} {
 		if set {

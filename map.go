@@ -174,7 +174,7 @@ func (x *items) distinguish() {
 }
 
 // itemNode is the node that a map performs for each of its items.
-func itemNode(n *Node) Node {
+func itemNode(n *node) *node {
 	item := Node{
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Do: n.Do, Sub: n.Sub, Retry: n.Retry, Timeout: n.Timeout,
 		Priority: n.Priority, Estimate: n.Estimate, Groups: n.Groups, Key: n.Key,
@@ -182,17 +182,19 @@ func itemNode(n *Node) Node {
 	if n.Sub != nil {
 		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot
 	}
-	return item
+	kept := &node{}
+	kept.keep(&item)
+	return kept
 }
 
-// repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on. They share the Node, see node.
+// repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on. They share the node.
 func (p *Plan) repeated(id string, n int) *Plan {
 	zeros := make([]int32, n+1) // no edges
 	q := &Plan{
-		name: p.name, itemOf: id, nodes: p.nodes, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
+		name: p.name, itemOf: id, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
 		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, rank: make([]int64, n),
-		words: make([]uint64, n), data: make([]*inputs, n), end: noRef, routers: p.routers, filters: p.filters,
-		composite: p.composite, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, planHash: &planHash{}, force: p.force,
+		words: make([]uint64, n), end: noRef, routers: p.routers, filters: p.filters,
+		composite: p.composite, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
 	}
 	if p.member != nil {
 		q.member = make([][]int32, n)
@@ -323,7 +325,7 @@ func (w *worker) ofItems(c *Run) conclusion {
 }
 
 // check validates a map.
-func (m *Map) check(n *Node, bad func(kind error, format string, args ...any)) {
+func (m *Map) check(n *node, bad func(kind error, format string, args ...any)) {
 	switch {
 	case m.Over == "":
 		bad(ErrBadValue, "a map without the parameter that it goes over")

@@ -214,7 +214,7 @@ func (t *testMode) validate(p *Plan) error {
 
 // has reports whether there is a node of the given path. The paths of items may have numbers, or must not.
 func (p *Plan) has(path string, numbered bool) bool {
-	if _, ok := p.ids[path]; ok {
+	if _, ok := p.find(path); ok {
 		return true
 	}
 	for _, r := range p.declared {
@@ -371,7 +371,7 @@ func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 }
 
 // perform is an attempt of a mocked node.
-func (m *Mock) perform(n *Node, step *Step) (res attemptResult) {
+func (m *Mock) perform(n *node, step *Step) (res attemptResult) {
 	if len(m.Sequence) > 0 {
 		m = &m.Sequence[min(int(step.attempt), len(m.Sequence))-1]
 	}

@@ -149,9 +149,9 @@ func (p *Plan) unknownNode(path string) error {
 // compositeOf finds the node with a Sub that a part of a path names, by its id, or by that and the index of an item or the number of
 // an iteration.
 func (p *Plan) compositeOf(part string) (Ref, bool) {
-	r, ok := p.ids[part]
+	r, ok := p.find(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
-		r, ok = p.ids[part[:i]]
+		r, ok = p.find(part[:i])
 	}
 	return r, ok && p.sub(r) != nil
 }
@@ -189,7 +189,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Statu
 		}
 		p, prefix, rest = sub, path, inside
 	}
-	if r, ok := p.ids[rest]; ok && p.facts[r].is(factGate) && prefix != "" {
+	if r, ok := p.find(rest); ok && p.facts[r].is(factGate) && prefix != "" {
 		switch path := prefix + rest; {
 		case path != name:
 			return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownGate, quoteID(name), quoteID(path))

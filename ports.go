@@ -205,7 +205,7 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 
 // assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
 func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
-	n, in := r.plan.node(ref), r.plan.data[ref]
+	n, in := r.plan.node(ref), r.plan.inputsOf(ref)
 	if v, ok := merged[name]; ok {
 		return v, true
 	}
@@ -258,7 +258,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 		f(inputIndex)
 		r, ref, _ = r.home(ref, 0)
 	}
-	n, in := r.plan.node(ref), r.plan.data[ref]
+	n, in := r.plan.node(ref), r.plan.inputsOf(ref)
 	if in != nil {
 		for i := range in.params {
 			f(in.params[i].name)
@@ -278,7 +278,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 // upstream returns the value of the last delivering edge from a node.
 func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool) {
 	r, ref, flags = r.home(ref, flags)
-	from, known := r.plan.ids[id]
+	from, known := r.plan.find(id)
 	if !known {
 		return nil, false
 	}

@@ -163,7 +163,7 @@ func Output[T any](r *Result, id string) (T, error) {
 // estimate returns how long the nodes of a plan took in this run.
 func (r *Result) estimate(p *Plan) func(Ref) int64 {
 	return func(ref Ref) int64 {
-		if old, ok := r.performed().plan.ids[p.names[ref]]; ok {
+		if old, ok := r.performed().plan.find(p.names[ref]); ok {
 			if rec := &r.run.records[old]; rec.attempts > 0 {
 				return rec.end - rec.start
 			}
@@ -244,7 +244,8 @@ func (r *Run) skipReason(ref Ref) SkipReason {
 			reason.Message = x.skip
 		}
 	case SkipConditionBranch:
-		if x := r.extras[r.plan.ids[reason.Node]]; x != nil && x.answer != "" && reason.Label != "" {
+		ref, _ := r.plan.find(reason.Node)
+		if x := r.extras[ref]; x != nil && x.answer != "" && reason.Label != "" {
 			reason.Answer = x.answer
 		}
 	}

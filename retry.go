@@ -133,7 +133,10 @@ func RetryStandard() Retry {
 }
 
 // isZero reports whether the policy is unset, so that another one applies.
-func (r Retry) isZero() bool { return r.RetryOn == nil && r.equal(Retry{}) }
+func (r *Retry) isZero() bool {
+	return r.MaxAttempts == 0 && r.InitialDelay == 0 && r.Multiplier == 0 && r.MaxDelay == 0 && r.Jitter == jitterDefault && r.RetryOn == nil &&
+		r.MaxRetryAfter == 0
+}
 
 func (r Retry) equal(o Retry) bool {
 	return r.MaxAttempts == o.MaxAttempts && r.InitialDelay == o.InitialDelay && r.Multiplier == o.Multiplier &&

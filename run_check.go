@@ -146,7 +146,7 @@ func (w *worker) evaluate() (res checkResult) {
 		if err != nil {
 			err = bounded(err)
 			res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)
-			switch pass = true; n.GuardErrors {
+			switch pass = true; r.plan.facts[ref].guard {
 			case GuardSkip:
 				pass = false
 			case GuardFail:
@@ -159,7 +159,7 @@ func (w *worker) evaluate() (res checkResult) {
 			return res
 		}
 	}
-	in := r.plan.data[ref]
+	in := r.plan.inputsOf(ref)
 	if in == nil {
 		return w.checkItems(res, 0)
 	}
@@ -228,7 +228,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 }
 
 // merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers one.
-func (w *worker) merge(n *Node, p *param, flags stepFlags) (value any, ok bool, err error) {
+func (w *worker) merge(n *node, p *param, flags stepFlags) (value any, ok bool, err error) {
 	r, ref := w.run, w.task.Ref
 	var in []Contribution
 	var keys []string

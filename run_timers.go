@@ -111,13 +111,13 @@ func (r *Run) armGrace(step *Step, x *extra) {
 }
 
 // armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
-func (r *Run) armTimeouts(n *Node, step *Step, fallback bool, now int64) {
+func (r *Run) armTimeouts(n *node, step *Step, fallback bool, now int64) {
 	r.armTimeout(n, step, fallback, now)
 	r.armOverall(n, step, fallback)
 }
 
 // armTimeout arms the timeout of an attempt whose step is about to be called.
-func (r *Run) armTimeout(n *Node, step *Step, fallback bool, now int64) {
+func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	timeout := max(n.Timeout, 0)  // of NoTimeout
 	if fallback || n.Map != nil { // of a map it is the timeout of each item
 		timeout = 0
@@ -135,7 +135,7 @@ func (r *Run) armTimeout(n *Node, step *Step, fallback bool, now int64) {
 }
 
 // armOverall arms the timeout of all attempts of a node, unless one before has.
-func (r *Run) armOverall(n *Node, step *Step, fallback bool) {
+func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	if n.OverallTimeout == 0 {
 		return
 	}

@@ -372,7 +372,7 @@ func (w *worker) attempt() (res attemptResult) {
 }
 
 // own is attempt for a node whose attempt is more than a call of the host's step function.
-func (w *worker) own(n *Node) (res attemptResult) {
+func (w *worker) own(n *node) (res attemptResult) {
 	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil && w.step.flags&stepAgain == 0 {
 		return m.through(w.step, func() attemptResult { return w.performForKeeps(n) })
 	}
@@ -380,7 +380,7 @@ func (w *worker) own(n *Node) (res attemptResult) {
 }
 
 // performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep one that is refused.
-func (w *worker) performForKeeps(n *Node) attemptResult {
+func (w *worker) performForKeeps(n *node) attemptResult {
 	res := w.performOwn(n)
 	if res.err != nil || !w.run.plan.facts[w.task.Ref].is(factJudge) {
 		return res
@@ -393,7 +393,7 @@ func (w *worker) performForKeeps(n *Node) attemptResult {
 }
 
 // performOwn is own without the memo.
-func (w *worker) performOwn(n *Node) (res attemptResult) {
+func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if step.flags&stepAdmitting != 0 {
 		if res = w.admit(); res.err != nil {

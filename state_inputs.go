@@ -29,7 +29,7 @@ func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
 			s.mu.Lock()
 			d := s.delivery(r, i, s.words[r]&wordSubstituted != 0)
 			s.mu.Unlock()
-			if !yield(*s.plan.edges[i].Edge, d) {
+			if !yield(s.plan.edge(i), d) {
 				return
 			}
 		}

@@ -164,7 +164,7 @@ type stopCause struct{ err, is error }
 // attemptEnded is the cause of a context whose attempt has returned.
 var attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 
-func (s *Step) node() *Node { return s.run.plan.node(s.ref) }
+func (s *Step) node() *node { return s.run.plan.node(s.ref) }
 
 // ID returns the id of the node; of an item that of the map.
 func (s *Step) ID() string {

@@ -88,7 +88,7 @@ type pruneKey struct {
 // Prune returns the plan of the nodes that run when a trigger fires, for a host that drives a [State] of its own; [Fire]
 // uses it. The plan is made once. The error matches [ErrUnknownTrigger].
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
-	r, ok := p.ids[trigger]
+	r, ok := p.find(trigger)
 	if !ok || p.node(r).Kind != KindTrigger {
 		return nil, fmt.Errorf("%w: %s%s", ErrUnknownTrigger, quoteID(trigger),
 			instead(trigger, p.choose("", func(r Ref) bool { return p.node(r).Kind == KindTrigger })))
@@ -135,11 +135,13 @@ func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
 		}
 	}
 	for _, e := range x.source.edges {
-		if active[p.ids[e.From]] && active[p.ids[e.To]] {
+		from, _ := p.find(e.from)
+		to, _ := p.find(e.to)
+		if active[from] && active[to] {
 			g.edges = append(g.edges, e)
 		}
 	}
-	n := nesting{forces: map[forceKey][]*force{x.force.key(): {x.force}}, plans: map[nestedKey]*Plan{}}
+	n := nesting{top: x.force, plans: map[nestedKey]*Plan{}}
 	for ref, sub := range p.subs {
 		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // it is not compiled again: the graph may have changed by now
 	}
@@ -164,7 +166,7 @@ func (c *compiler) source() *Graph {
 
 // reach returns, by Ref, whether a node is part of a run that a trigger fires.
 func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
-	active := make([]bool, len(p.nodes))
+	active := make([]bool, len(p.facts))
 	stack := []Ref{trigger}
 	visit := func(r Ref) {
 		if !active[r] {
@@ -205,10 +207,10 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 // prunedInputs warns of edges from pruned nodes to active ones that are lost although no other trigger is behind them: the
 // source is a root that is no trigger, or follows one.
 func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
-	plain := make([]bool, len(p.nodes)) // by Ref: a root that is no trigger, or behind one
-	for r := range p.nodes {
+	plain := make([]bool, len(p.facts)) // by Ref: a root that is no trigger, or behind one
+	for r := range p.facts {
 		row := p.in.row(Ref(r))
-		plain[r] = len(row) == 0 && p.nodes[r].Kind != KindTrigger ||
+		plain[r] = len(row) == 0 && p.node(Ref(r)).Kind != KindTrigger ||
 			slices.ContainsFunc(row, func(i int32) bool { return plain[p.edges[i].from] })
 	}
 	for i := range p.edges {
@@ -295,7 +297,7 @@ func (r *Run) payload() any {
 }
 
 // checkTrigger validates a node of KindTrigger.
-func checkTrigger(n *Node, bad func(kind error, format string, args ...any)) {
+func checkTrigger(n *node, bad func(kind error, format string, args ...any)) {
 	if n.Do != nil || n.Test != nil || n.TestExpr != "" || n.composite() {
 		bad(ErrBadValue, "a trigger completes with its payload and has nothing to perform")
 	}

@@ -64,7 +64,7 @@ func (r *Run) paramNames(ref Ref) (names []string) {
 func (s *Step) lackedKeys(name string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var b strings.Builder
-	in := r.plan.data[ref]
+	in := r.plan.inputsOf(ref)
 	if in == nil {
 		return ""
 	}
@@ -75,7 +75,7 @@ func (s *Step) lackedKeys(name string) string {
 	for _, i := range p.edges {
 		e := &r.plan.edges[i]
 		if text, ok := r.lackedKey(e); ok {
-			b.WriteString("; the output of " + quoteID(e.From) + text)
+			b.WriteString("; the output of " + quoteID(r.plan.names[e.from]) + text)
 		}
 	}
 	return b.String()
@@ -104,8 +104,8 @@ func (s *Step) noUpstream(id string) string {
 	var sources []string
 	for _, i := range p.in.row(ref) {
 		e := &p.edges[i]
-		if e.From != id {
-			sources = append(sources, e.From)
+		if from := p.names[e.from]; from != id {
+			sources = append(sources, from)
 			continue
 		}
 		r.st.mu.Lock()

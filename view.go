@@ -27,7 +27,7 @@ func (v View) ID() string { return v.node().ID }
 const everyNode Ref = math.MaxInt32
 
 // node is the node to which the View belongs.
-func (v View) node() *Node {
+func (v View) node() *node {
 	if v.ref == everyNode {
 		return v.run.outer.plan.node(v.run.within.ref)
 	}
@@ -122,7 +122,7 @@ func (v View) ancestor(id string) (Ref, bool) { return v.run.plan.sees(v.ref, id
 
 // sees looks up a node if another one may see it. It takes constant time where the intervals of ancestry decide.
 func (p *Plan) sees(r Ref, id string) (Ref, bool) {
-	target, ok := p.ids[id]
+	target, ok := p.find(id)
 	if !ok || target >= r {
 		return noRef, false
 	}
@@ -178,10 +178,7 @@ func (p *Plan) notAncestor(r Ref, id string) error {
 	const most = 50
 	var near []string
 	if r == everyNode || r == p.end {
-		for _, n := range p.nodes[:min(len(p.nodes), most)] {
-			near = append(near, n.ID)
-		}
-		return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
+		return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, p.names[:min(len(p.names), most)]))
 	}
 	seen, queue := map[Ref]bool{}, []Ref{r}
 	for head := 0; head < len(queue) && len(near) < most; head++ {

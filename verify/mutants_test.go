@@ -87,7 +87,7 @@ var engineMutants = []mutant{
 	},
 	{
 		area: "labels into the end", name: "they are no branches", file: "dag_compile.go", larger: true,
-		old: "(to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(&c.g.nodes[from]))", new: "to != c.end",
+		old: "(to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source))", new: "to != c.end",
 	},
 	{
 		area: "run status", name: "stepping aside does not handle", file: "state_status.go",

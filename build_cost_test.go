@@ -1,0 +1,69 @@
+package kahn_test
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// layers declares n nodes, each after the three before it, one call of Add a node.
+func layers(n int) *kahn.Graph {
+	g := &kahn.Graph{}
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+		g.Add(kahn.Node{ID: ids[i], After: ids[max(i-3, 0):i]})
+	}
+	return g
+}
+
+// TestAllocationsOfBuilding: graphs grow by doubling, whatever is added at a time, and what Compile makes is a number of objects
+// that does not grow.
+func TestAllocationsOfBuilding(t *testing.T) {
+	one := kahn.Node{ID: "a"}
+	require.LessOrEqual(t, testing.AllocsPerRun(20, func() { new(kahn.Graph).Add(one) }), 3.0, "one node")
+	ids := 900.0 // the decimal numbers from 100 that are ids
+	for _, n := range []int{100, 1000} {
+		built := testing.AllocsPerRun(5, func() { layers(n) })
+		if n == 100 {
+			require.LessOrEqual(t, built, 40.0)
+		} else {
+			require.LessOrEqual(t, built-ids, 70.0)
+		}
+	}
+	nodes := make([]kahn.Node, 1000)
+	edges := make([]kahn.Edge, 0, 3000)
+	for i := range nodes {
+		nodes[i].ID = strconv.Itoa(i)
+		for k := max(i-3, 0); k < i; k++ {
+			edges = append(edges, kahn.Edge{From: nodes[k].ID, To: nodes[i].ID})
+		}
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(5, func() { new(kahn.Graph).Add(nodes...).Connect(edges...) }), 4.0, "all at once")
+
+	for n, most := range map[int]float64{1: 20, 30: 22, 3000: 22} {
+		g := layers(n)
+		require.LessOrEqual(t, testing.AllocsPerRun(5, func() {
+			_, err := g.Connect().Compile()
+			require.NoError(t, err)
+		}), most, "%d nodes", n)
+	}
+}
+
+// TestMemoryOfPlans: a graph and its plan share what they can.
+func TestMemoryOfPlans(t *testing.T) {
+	const n = 10_000
+	empty := heap()
+	g := layers(n)
+	built := heap() - empty
+	p := compiled(t, g)
+	both := heap() - empty
+	require.Less(t, built, int64(500*n), "the graph: nodes, three edges each, ids")
+	require.Less(t, both, int64(800*n), "the graph and the plan")
+	runtime.KeepAlive(g)
+	runtime.KeepAlive(p)
+}

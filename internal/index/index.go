@@ -1,0 +1,60 @@
+// Package index finds the place of a string in a list. It keeps no strings of its own: a table is eight to sixteen bytes a string,
+// a third of a map's, and made in a quarter of the time.
+package index
+
+import "hash/maphash"
+
+// Table is an index of a list of strings, by open addressing. The list belongs to the caller, who gives it with every call. The zero
+// value is an index of no strings.
+type Table struct {
+	slots []int32 // one more than a place in the list, or 0; their number is a power of two, and at least half of them are 0
+}
+
+var seed = maphash.MakeSeed()
+
+// Make returns a table with room for n strings.
+func Make(n int) Table {
+	size := 2
+	for size < 2*n {
+		size *= 2
+	}
+	return Table{make([]int32, size)}
+}
+
+// slot finds the slot of s, or the one where it belongs.
+func (t *Table) slot(list []string, s string) *int32 {
+	mask := len(t.slots) - 1
+	for i := int(maphash.String(seed, s)) & mask; ; i = (i + 1) & mask {
+		if at := &t.slots[i]; *at == 0 || list[*at-1] == s {
+			return at
+		}
+	}
+}
+
+// Add puts place i of the list into the table. If the same string is there already it changes nothing and returns false.
+func (t *Table) Add(list []string, i int) bool {
+	at := t.slot(list, list[i])
+	if *at != 0 {
+		return false
+	}
+	*at = int32(i) + 1
+	return true
+}
+
+// Find returns the place of s in the list, and whether there is one.
+func (t *Table) Find(list []string, s string) (int, bool) {
+	if len(t.slots) == 0 {
+		return 0, false
+	}
+	at := *t.slot(list, s)
+	return max(int(at)-1, 0), at != 0
+}
+
+// Move tells that what was at place i of the list is now at to(i).
+func (t *Table) Move(to func(i int) int) {
+	for i, at := range t.slots {
+		if at != 0 {
+			t.slots[i] = int32(to(int(at)-1)) + 1
+		}
+	}
+}
