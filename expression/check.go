@@ -32,7 +32,7 @@ func (e *expression) Check(ancestor, input func(name string) error) error {
 	return problems(found)
 }
 
-// problems are all that is wrong with a text, in one line.
+// problems are all problems of a text, in one line.
 type problems []error
 
 // Error lists them.
@@ -47,7 +47,7 @@ func (p problems) Error() string {
 // Unwrap returns them.
 func (p problems) Unwrap() []error { return p }
 
-// checkStatuses notes texts that a status is compared with although it can never be one of them.
+// checkStatuses notes texts that are compared with a status but are not the name of one.
 func (c *compiler) checkStatuses(status, with ast.Node) {
 	m, ok := status.(*ast.MemberNode)
 	if !ok {
@@ -80,7 +80,7 @@ func (c *compiler) checkStatuses(status, with ast.Node) {
 	}
 }
 
-// didYouMean is the end of a message about a word that is none of the choices: a suggestion, if one of them is near.
+// didYouMean is the end of a message about an unknown word: a suggestion, if one of the choices is similar.
 func didYouMean(word string, choices []string) string {
 	if meant, ok := nearest.Name(word, choices); ok {
 		return "; did you mean \"" + meant + "\"?"

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The parser is expr-lang's, its compiler and virtual machine are not used: the machine cannot be interrupted, rounds an
-// int64 that it compares with a float64, calls methods of the values it meets, and does not tell a path that is not there
-// from one that holds null. What is left to do without them is this file.
+// The parser is expr-lang's, but not the compiler and the virtual machine: the machine cannot be interrupted, rounds an
+// int64 that it compares with a float64, calls methods of the values that it reads, and does not distinguish a missing path
+// from one that holds null. This file replaces them.
 
 // part is a compiled part of an expression.
 type part func(*evaluation) (any, error)
@@ -21,9 +21,9 @@ type part func(*evaluation) (any, error)
 type compiler struct {
 	source  file.Source
 	parts   int
-	hoping  int      // the depth of calls of exists, which may ask for what is not there
-	nodes   []string // that the text asks for otherwise
-	inputs  []string // that the text asks for
+	hoping  int      // the depth of calls of exists, which may name nodes and members that do not exist
+	nodes   []string // that the text names outside of exists
+	inputs  []string // that the text names
 	strange []error  // statuses compared with texts that are no status
 }
 
@@ -149,7 +149,7 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	}
 	switch n.Operator {
 	case "&&", "and", "||", "or":
-		decisive := n.Operator == "||" || n.Operator == "or" // the left value that makes the right one irrelevant
+		decisive := n.Operator == "||" || n.Operator == "or" // the left value for which the right one is not evaluated
 		return func(e *evaluation) (any, error) {
 			v, err := left(e)
 			if err != nil {
@@ -265,7 +265,7 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) (part, error) 
 	}, nil
 }
 
-// path translates an access: a namespace, what the namespace is asked for, and members of that.
+// path translates an access: a namespace, one of its elements, and members of that.
 func (c *compiler) path(n ast.Node) (part, error) {
 	var members []*ast.MemberNode // outermost first
 	root := n
@@ -399,7 +399,7 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 		didYouMean(n.Value, []string{"$nodes", "$trigger", "$config", "$inputs"}))
 }
 
-// aspects are what can be asked of a node.
+// aspects are the properties of a node that an expression may read.
 var aspects = map[string]func(v kahn.View, id string) (any, error){
 	"output": func(v kahn.View, id string) (any, error) {
 		if status := v.Status(id); status != kahn.Completed {

@@ -2,7 +2,7 @@
 // needs:
 //
 //	g.Evaluator = expression.Evaluator{}
-//	g.StrictGuards = true // a text that cannot be read, or asks for what it will not see, is found by Compile
+//	g.StrictGuards = true // Compile reports texts that cannot be read or name nodes that they cannot see
 //
 //	kahn.Node{ID: "open-pr", After: []string{"classify"}, WhenExpr: `$nodes.classify.output.score > 0.8`}
 //
@@ -13,7 +13,7 @@
 //	$nodes.id.output.a.b    the output of an ancestor and what is in it; $nodes["my-id"] for ids that are not identifiers
 //	$nodes.id.status        its status as text, such as "completed" or "failed"
 //	$nodes.id.error         the text of its error, or null
-//	$trigger, $config       the payload that the run was fired with, the Config of the node that looks
+//	$trigger, $config       the payload that the run was fired with, the Config of the node
 //	$inputs.name            a root input of the run
 //	list[0], map["a key"]   members by position or by name
 //	1, -2.5, "text", true, false, null, [1, 2]
@@ -27,25 +27,26 @@
 //
 // # Values
 //
-// Only ancestors can be seen, and of a graph that declares its inputs only these: to ask for another node, other than by exists,
-// or for another input is an error that matches [kahn.ErrNotAncestor] or [kahn.ErrUnknownInput], too. A path leads through maps with keys of any string or integer type, through slices and
-// arrays, through exported fields of structs by the name that they have in JSON, or by their Go name in any case, through
-// pointers, and through [json.RawMessage]. Methods are never called. A path that ends in null is a value; one that does not
-// exist is an error that matches [kahn.ErrNoValue], which for a guard means what its GuardErrors say. The output of a node
-// that has not completed does not exist.
+// An expression sees only ancestors, and only the inputs that the graph declares, if it declares any: naming another node
+// outside of exists, or another input, is an error that matches [kahn.ErrNotAncestor] or [kahn.ErrUnknownInput]. A path
+// leads through maps with keys of any string or integer type, through slices and arrays, through exported fields of structs
+// by the name that they have in JSON, or by their Go name in any case, through pointers, and through [json.RawMessage].
+// Methods are never called. A path that ends in null is a value; one that does not exist is an error that matches
+// [kahn.ErrNoValue], which for a guard means what its GuardErrors say. The output of a node that has not completed does not
+// exist.
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 is 5.0, and 9007199254740993 is not
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by
-// their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal, and ordering them,
-// or comparing structs as a whole, is an error that matches [kahn.ErrType]. Where a truth value is wanted,
-// [kahn.Truthy] says what is true.
+// their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal, and ordering them, or
+// comparing structs as a whole, is an error that matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy]
+// decides.
 //
 // # Limits
 //
 // A text may have 4,096 bytes and about a thousand parts. There are no loops and no functions of the host. An evaluation may
-// take 100,000 steps, one for each part and each member that it looks at and one for 16 bytes of a json.RawMessage that it
-// decodes, and it stops when its context ends, which it looks at every 256 steps. Values may be 100 levels deep where they
-// are compared. Beyond a limit the error matches [ErrLimit].
+// take 100,000 steps, one for each part and each member that it reads and one for 16 bytes of a json.RawMessage that it
+// decodes, and it stops when its context ends, which it checks every 256 steps. Values may be 100 levels deep where they are
+// compared. Beyond a limit the error matches [ErrLimit].
 package expression
 
 import (
@@ -59,17 +60,17 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The limits that the package comment tells.
+// The limits in the package comment.
 const (
 	maxText  = 4096
 	maxParts = 1000
 	maxSteps = 100_000
 )
 
-// ErrLimit tells that a text, or what it had to look at, is too large.
+// ErrLimit tells that a text, or the values that it reads, are too large.
 var ErrLimit = errors.New("expression limit exceeded")
 
-// SyntaxError tells what is wrong with a text, and where.
+// SyntaxError is an error in a text, with its place.
 type SyntaxError struct {
 	Line, Column int // from 1
 	Message      string
@@ -86,7 +87,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("%w: a text of %d bytes", ErrLimit, len(text))
 	}
-	defer func() { // the parser is not known to panic; a text that makes it do so is refused
+	defer func() { // the parser should not panic; a text that makes it panic is refused
 		if v := recover(); v != nil {
 			err = &SyntaxError{1, 1, fmt.Sprintf("the parser panics: %v", v)}
 		}
@@ -107,8 +108,8 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	return &expression{run, c.nodes, c.inputs, c.strange}, nil
 }
 
-// unbrace turns double braces into parentheses of the same width, so that positions stay what they are. What stands in
-// quotes is left alone.
+// unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted
+// text.
 func unbrace(text string) string {
 	b := []byte(text)
 	var quote byte
@@ -135,8 +136,8 @@ func unbrace(text string) string {
 
 type expression struct {
 	run     part
-	nodes   []string // that the text asks for, other than by exists
-	inputs  []string // that the text asks for
+	nodes   []string // that the text names outside of exists
+	inputs  []string // that the text names
 	strange []error  // see checkStatuses
 }
 
@@ -145,14 +146,14 @@ func (e *expression) Evaluate(ctx context.Context, v kahn.View) (any, error) {
 	return e.run(&evaluation{ctx: ctx, view: v})
 }
 
-// evaluation is what one evaluation knows and has spent.
+// evaluation is the state of one evaluation, with the steps that it has taken.
 type evaluation struct {
 	ctx   context.Context
 	view  kahn.View
 	steps int
 }
 
-// spend is called for everything that is looked at.
+// spend counts the steps of an evaluation. It is called for every part and member that is read.
 func (e *evaluation) spend(n int) error {
 	if e.steps%256+n >= 256 || e.steps == 0 {
 		if err := e.ctx.Err(); err != nil {

@@ -23,7 +23,7 @@ func mismatch(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", kahn.ErrType, fmt.Sprintf(format, args...))
 }
 
-// open decodes a value that is JSON. It is called for every value that comes from outside, and pays by the size.
+// open decodes a value that is JSON. It is called for every value that comes from outside, and counts steps by the size.
 func (e *evaluation) open(v any) (any, error) {
 	raw, ok := v.(json.RawMessage)
 	if p, is := v.(*json.RawMessage); is && p != nil {
@@ -141,7 +141,7 @@ func field(r reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// text returns the text that a value is.
+// text returns a value as a text.
 func text(v any) (string, bool) {
 	if s, ok := v.(string); ok {
 		return s, true
@@ -153,7 +153,7 @@ func text(v any) (string, bool) {
 	return r.String(), true
 }
 
-// number returns the number that a value is, as an int64, a uint64 above that, or a float64.
+// number returns a value as a number: an int64, a uint64 above that, or a float64.
 func number(v any) (any, bool) {
 	switch v := v.(type) {
 	case int64, float64:
@@ -186,7 +186,7 @@ func number(v any) (any, bool) {
 	return nil, false
 }
 
-// integer returns the position or key that a number is.
+// integer returns a number as a position or key.
 func integer(v any) (int64, bool) {
 	switch n, _ := number(v); n := n.(type) {
 	case int64:
@@ -217,7 +217,7 @@ func negate(v any) (any, error) {
 	return nil, mismatch("minus %T", v)
 }
 
-// order compares two numbers or two texts. Nothing is ordered against what is not a number.
+// order compares two numbers or two texts. A NaN has no order.
 func order(a, b any) (c int, ordered bool, err error) {
 	x, isNumber := number(a)
 	y, both := number(b)
@@ -321,7 +321,7 @@ func (e *evaluation) equalLists(r, s reflect.Value, depth int) (bool, error) {
 	return true, nil
 }
 
-// equalMaps looks at the members in the order of the map, which shows in nothing but which of several errors is told.
+// equalMaps compares the members in the order of the map, which affects only which of several errors it returns.
 func (e *evaluation) equalMaps(r, s reflect.Value, depth int) (bool, error) {
 	if r.Len() != s.Len() {
 		return false, nil
@@ -342,7 +342,7 @@ func (e *evaluation) equalMaps(r, s reflect.Value, depth int) (bool, error) {
 		equal, err := e.equalInside(it.Value(), reflect.ValueOf(other), depth)
 		switch {
 		case errors.Is(err, kahn.ErrType):
-			problem = err // another member may tell them apart
+			problem = err // another member may differ
 		case err != nil:
 			return false, err
 		case !equal:

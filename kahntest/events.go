@@ -34,7 +34,8 @@ var (
 			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
 			kahn.EventNodeSkipped, kahn.EventContractViolated, kahn.EventModerationFlagged, kahn.EventNodePaused,
 		},
-		// What refuses an output, or comes too late for it, leaves room for a fallback, which may be refused in its turn.
+		// After an event that refuses an output, or that comes too late for one, a fallback may follow, whose output may be
+		// refused, too.
 		kahn.EventContractViolated: {
 			kahn.EventNodeRetried, kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventContractViolated,
 			kahn.EventModerationFlagged,
@@ -63,12 +64,12 @@ var (
 // streamChecker goes through the events of one run.
 type streamChecker struct {
 	g           *kahn.Graph
-	pruned      []string // nodes that are no part of the run
+	pruned      []string // nodes that are not part of the run
 	events      []kahn.Event
 	nodes       map[string]*nodeLife // by path
 	deltas      map[string]int       // by path; they outlive everything
 	waits       map[string]bool      // by path: the nodes that wait
-	untold      map[string]bool      // those that no change of the run's status has named
+	untold      map[string]bool      // those of waits that no change of the run's status has named
 	crash       bool                 // the run has crashed: what a change has named before may be lost
 	part        bool                 // the stream begins with a resumption
 	graphs      map[*kahn.Graph]map[string]*decl
@@ -79,18 +80,18 @@ type streamChecker struct {
 	waves       bool
 	changed     bool   // the present life has another mode than the one before
 	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
-	tiers       bool   // nodes inside of composites may be led to by what has begun their wave: so it is in waves mode, or may be
+	tiers       bool   // the event that began a wave may have led to nodes inside of composites: in waves mode, or if it may be
 	open        bool
-	midway      bool // which tier is open was not told: the stream begins with a resumption, or the mode has changed
+	midway      bool // the open tier is not known: the stream begins with a resumption, or the mode has changed
 }
 
-// CheckEvents holds the events of a run that is over, or suspended, against what every stream of events must satisfy: ids
+// CheckEvents checks the events of a run that is over, or suspended, against the rules of every stream of events: ids
 // without holes; the start first and the end last; each node's events in the order of its life, one end each, the attempts
-// counted; predecessors before what follows from them; each event led to by one that can have led to it; waves that do not
-// overlap; and the same ends as in the Result. Indices of deltas are contiguous for each path, whatever is retried, resumed or
-// driven again. It returns the first violation. events are those of the run from the first on, not decoded from JSON. Of a run
-// that was resumed they are those of all its lives, one after the other, of one that crashed up to [kahn.RunRecovered].From; or
-// those of the last life alone, of which as much is checked as can be known.
+// counted; predecessors before their consequences; a possible Parent for each event; waves that do not overlap; and the same
+// ends as in the Result. Indices of deltas are contiguous for each path, whatever is retried, resumed or driven again. It
+// returns the first violation. events are those of the run from the first on, not decoded from JSON. Of a run that was
+// resumed they are those of all its lives, one after the other, of one that crashed up to [kahn.RunRecovered].From; or those
+// of the last life alone, of which as much is checked as can be known.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	if g == nil || res == nil {
 		return fmt.Errorf("no graph, or no result")
@@ -136,8 +137,8 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	return c.result(res, "")
 }
 
-// expansions finds the graphs that nodes were expanded into. Of a node that was attempted more than once that of the last attempt is
-// in the result: it may be another one than before.
+// expansions finds the graphs that nodes were expanded into. For a node that was attempted more than once the result has
+// only the graph of the last attempt, which may differ from earlier ones.
 func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	for r := range res.Nodes() {
 		path := prefix + r.ID
@@ -159,8 +160,8 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	}
 }
 
-// payloadFits reports whether the payload is of the type that the rest of the checker takes for granted, and whether a failure,
-// and nothing else, says why there was no other attempt.
+// payloadFits reports whether the payload is of the type that the rest of the checker assumes, and whether failures, and no
+// other events, say why there was no other attempt.
 func payloadFits(e kahn.Event) (ok bool) {
 	switch e.Type {
 	case kahn.EventRunStarted:
@@ -207,8 +208,8 @@ func (c *streamChecker) wavesAfter(i int) bool {
 	return false
 }
 
-// resumed prepares for what a resumption may repeat: what had not ended is queued and begun again. The run may go on in
-// another mode.
+// resumed prepares for the events that a resumption may repeat: nodes that had not ended are queued and begin again. The run
+// may go on in another mode.
 func (c *streamChecker) resumed(i int) {
 	waves := c.wavesAfter(i)
 	c.changed = waves != c.waves
@@ -234,8 +235,8 @@ func (c *streamChecker) judgedAnew(e kahn.Event, n *nodeLife) bool {
 		(e.Type == kahn.EventNodeSkipped || e.Type == kahn.EventNodeBlocked || e.Type == kahn.EventNodeAborted)
 }
 
-// carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves mode: its
-// check, which no event tells of, goes on outside its wave.
+// carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves
+// mode: its check, which has no event, goes on outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
 	return slices.ContainsFunc(n.sources, func(path string) bool {
 		source := c.nodes[path]
@@ -251,7 +252,7 @@ func (c *streamChecker) at(id uint64) (kahn.Event, bool) {
 	return kahn.Event{}, false
 }
 
-// result compares the nodes of a result, those inside of composites too, with what the stream told of them.
+// result compares the nodes of a result, also those inside of composites, with the events of the stream.
 func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	for r := range res.Nodes() {
 		n := c.nodes[prefix+r.ID]
@@ -274,7 +275,7 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	return nil
 }
 
-// node finds what is known of the node that goes by a path.
+// node finds the record of the node with the given path.
 func (c *streamChecker) node(path string) (*nodeLife, error) {
 	if n := c.nodes[path]; n != nil {
 		return n, nil

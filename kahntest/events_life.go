@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// nodeLife is what has been seen of a node.
+// nodeLife is the record of a node's events.
 type nodeLife struct {
 	*decl
 	last      kahn.EventType // that was neither a delta nor a log
@@ -16,13 +16,13 @@ type nodeLife struct {
 	reentered bool           // the next start is of the same attempt: it was suspended
 	maybe     bool           // one attempt more may have begun in a life that is not in the stream: the next start may be of the same one
 	terminal  kahn.Status
-	unseen    bool // what came before is not in the stream, which begins with a resumption
+	unseen    bool // earlier events are not in the stream, which begins with a resumption
 	resumed   int  // how often the run had been resumed at the last event
 	unbound   bool // it began in a life without waves, or may have: it goes on outside its wave
-	assumed   bool // unseen, and it has ended, or something would not have followed from that
+	assumed   bool // unseen, but other events show that it has ended
 }
 
-// guessed reports whether nothing is known of the node's declaration.
+// guessed reports whether the node's declaration is unknown.
 func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
 // refused reports whether the attempt's output does not count.
@@ -142,7 +142,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	return nil
 }
 
-// firstSeen takes from the first event of a node, in a stream that begins with a resumption, what was to be known before.
+// firstSeen infers the earlier life of a node from its first event in a stream that begins with a resumption.
 func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
 	n.unseen, n.unbound = false, true
 	switch e.Type {
@@ -169,9 +169,9 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && slices.Contains([]kahn.EventType{kahn.EventNodeStarted, kahn.EventNodePaused, kahn.EventNodeMocked, kahn.EventNodeTimedOut}, n.last)
 }
 
-// interrupted reports whether a node is queued because its attempt was interrupted: the run is being left. The node begins again
-// in another life of the run, or is stopped. Cleanup, which a stop leaves alone, begins again in the same life if the run was
-// stopped meanwhile; of a stop that concerned nothing else no event tells.
+// interrupted reports whether a node is queued because its attempt was interrupted: the run is being left. The node begins
+// again in another life of the run, or is stopped. Cleanup, which a stop does not affect, begins again in the same life if
+// the run was stopped meanwhile; a stop that affects no other node has no event.
 func (c *streamChecker) interrupted(i int, e kahn.Event, n *nodeLife) bool {
 	began := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.refused()
 	if e.Type == kahn.EventNodeMocked && n.mockedInline() {
@@ -182,7 +182,7 @@ func (c *streamChecker) interrupted(i int, e kahn.Event, n *nodeLife) bool {
 	}
 	composite := n.Sub != nil || n.Map != nil && !n.item
 	if composite || c.cleansUp(n) {
-		return true // a composite begins at once, and what is inside of it is held
+		return true // a composite begins at once, and the nodes inside are held
 	}
 	for _, later := range c.events[i+1:] {
 		if p, ok := later.Payload.(kahn.RunStatusChanged); ok && p.To == kahn.RunSuspended || later.Type == kahn.EventRunRecovered {
@@ -203,9 +203,9 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	return n != nil && (n.Cleanup || n.Kind == kahn.KindEnd)
 }
 
-// mayFollow reports whether the event may come next in its node's life. A gate waits, and completes, without a start, and
-// what is evaluated inline starts without having been queued; nothing else does. The mocks of these, and of composites, are
-// evaluated inline. again tells whether the run was resumed since the node's last event.
+// mayFollow reports whether the event may come next in its node's life. Only a gate waits, and completes, without a start,
+// and only inline nodes start without having been queued. The mocks of these, and of composites, are evaluated inline. again
+// tells whether the run was resumed since the node's last event.
 func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == kahn.EventNodeBlocked
 	switch e.Type {
@@ -242,7 +242,7 @@ func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
 		}
 	}
 	if n.last == kahn.EventNodeSuspended && again && n.step() && slices.Contains(nodeEvents[kahn.EventNodeStarted], e.Type) {
-		return true // it was expanded, and no event tells that its step was called again
+		return true // it was expanded; the new call of its step has no event
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// parent checks what led to the event: the node's own last event; for the first one the end of a predecessor, or the start
-// of the wave, of the composite or of the run. A stop may have any reason, or none that is known.
+// parent checks the Parent of the event: the node's own last event; for the first one the end of a predecessor, or the start
+// of the wave, of the composite or of the run. A stop may have any Parent, or none.
 func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -47,7 +47,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	if n.id != 0 && e.Parent == n.id {
 		return nil
 	}
-	if n.id != 0 && !(c.again(n) && n.inline()) { // of which a store knows nothing until it has ended
+	if n.id != 0 && !(c.again(n) && n.inline()) { // a store has no record of an inline node before its end
 		return fmt.Errorf("its node's last event is %d", n.id)
 	}
 	if e.Parent == 0 {
@@ -69,8 +69,8 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 	return nil
 }
 
-// sourcesEnded checks that a predecessor's end comes before what follows from it. A join that is not early starts or skips
-// its node after all predecessors have ended; a blocked one has at least one that ended badly.
+// sourcesEnded checks that a predecessor's end comes before its consequences. A join that is not early starts or skips its
+// node after all predecessors have ended; a blocked one has at least one that ended badly.
 func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil

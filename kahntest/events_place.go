@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// place finds the node that an event is about: the graph that it stands in, the path up to it, and its id there. Of an item
-// "M[2]" that is the map. It looks the parts of the path up, and not at all nodes. There is no graph for what is inside of a node that
-// was expanded into one which is not known.
+// place finds the node of an event: its graph, the path up to it, and its id there. For an item "M[2]" that is the map. It
+// looks up the parts of the path rather than search all nodes. The graph is nil inside of a node whose expansion is not
+// known.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
@@ -81,14 +81,14 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// interior is what was seen inside of a composite, but for what is inside of composites in there.
+// interior lists the nodes that were seen directly inside of a composite.
 type interior struct {
 	nodes      []string // paths
 	composites []string // paths of those that have an interior
 	last       int      // of a loop: the number of its last iteration
 }
 
-// interior finds or makes the interior of a composite, which is part of that of the composite around it.
+// interior finds or makes the interior of a composite, and adds it to that of the composite around it.
 func (c *streamChecker) interior(path string) *interior {
 	in := c.inside[path]
 	if in == nil {
@@ -102,7 +102,7 @@ func (c *streamChecker) interior(path string) *interior {
 	return in
 }
 
-// forget forgets what was seen inside of a composite.
+// forget forgets the nodes inside of a composite.
 func (c *streamChecker) forget(path string) {
 	in := c.inside[path]
 	if in == nil {
@@ -156,7 +156,7 @@ func (c *streamChecker) quiet(composite string) bool {
 		!slices.ContainsFunc(in.composites, func(inner string) bool { return !c.quiet(inner) })
 }
 
-// decl is how a node is declared.
+// decl is the declaration of a node.
 type decl struct {
 	kahn.Node
 	sources []string // of all edges, by path
@@ -180,7 +180,7 @@ func (d *decl) early() bool {
 	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
 }
 
-// prefixInside is what the paths of a composite's nodes begin with: of a loop those of its last iteration.
+// prefixInside is the prefix of the paths of a composite's nodes, for a loop in its last iteration.
 func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	in, _, id, ok := c.place(prefix + r.ID)
 	if !ok || in == nil {
@@ -189,7 +189,7 @@ func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	switch n := c.decls(in)[id]; {
 	case id != r.ID: // an item
 	case n.Map != nil:
-		return prefix // the id of an item has that of the map in it
+		return prefix // the id of an item contains that of the map
 	case n.Loop != nil:
 		last := 0
 		if in := c.inside[prefix+r.ID]; in != nil {

@@ -54,8 +54,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// InFakeTime runs f in a bubble of package testing/synctest: time stands still while something runs, and jumps to the next
-// timer when everything waits, so that backoffs and timeouts take no time. It fails the test if goroutines outlive f.
+// InFakeTime runs f in a bubble of package testing/synctest: time stands still while any goroutine runs, and jumps to the
+// next timer when all wait, so that backoffs and timeouts take no time. It fails the test if goroutines outlive f.
 func InFakeTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
@@ -74,7 +74,7 @@ func (r *Recorder) Add(e kahn.Event) {
 	r.events = append(r.events, e)
 }
 
-// Events returns what was recorded so far.
+// Events returns the events so far.
 func (r *Recorder) Events() []kahn.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,9 +88,9 @@ type Trial struct {
 	Events []kahn.Event
 }
 
-// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.TestMode] that fail, and
-// the acts of a [Script] that [Script.Check] finds to be of no node of the graph. A run that is refused ends the test; one that fails
-// does not, that is in Err.
+// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.TestMode] that
+// fail, and the acts of a [Script] for which [Script.Check] finds no node in the graph. A run that is refused ends the test;
+// a run that fails does not: its error is in Err.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
 	t.Helper()
 	var rec Recorder
@@ -153,7 +153,7 @@ func Status(status kahn.Status, skip kahn.SkipKind) string {
 	return status.String()
 }
 
-// statusWords lists the statuses as they are written. full has the names of those that are written shorter.
+// statusWords lists the forms of the statuses in the notation. full has the names of the abbreviated ones.
 var statusWords, full = func() (words []string, full map[string]string) {
 	full = map[string]string{}
 	for status := kahn.Idle; ; status++ {

@@ -109,10 +109,11 @@ func (p *parser) word(word string) error {
 	return nil
 }
 
-// otherArrow is an edge as other notations write it.
+// otherArrow is an edge in the form of other notations.
 var otherArrow = regexp.MustCompile(`^([^\s>~{}=→-]+)(?:[-=]+>|→)([^\s>{}→]+)$`)
 
-// edgeInstead is the end of a message about a word that is no edge: the edge that may have been meant, and the forms.
+// edgeInstead is the end of a message about a word that is not an edge: the edge that the author may have meant, and the
+// valid forms.
 func edgeInstead(word string) string {
 	forms := ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
 	if m := otherArrow.FindStringSubmatch(word); m != nil {

@@ -19,8 +19,8 @@ import (
 // Script is a step function that follows a script, and records how it was called. It may be used by any number of runs at
 // once; the zero value lets every node complete.
 type Script struct {
-	// Acts say what the attempts of a node come to, by the node's path and the number of the attempt; the last act is also that
-	// of all further attempts. [Run] fails the test if a path is none of the graph's: see [Script.Check].
+	// Acts are the results of the attempts of a node, by the node's path and the number of the attempt; the last act is also
+	// that of all further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
 	Acts map[string][]Act
 	// Else performs the nodes that have no acts. If it is nil they complete with their ids.
 	Else kahn.StepFunc
@@ -29,15 +29,15 @@ type Script struct {
 	calls []Call
 }
 
-// Act is what one attempt comes to. The zero value completes with a null output.
+// Act is the result of one attempt. The zero value completes with a null output.
 type Act struct {
-	// Delay is how long it takes, unless its context ends earlier; then it fails with the context's error.
+	// Delay is how long the attempt takes. If its context ends earlier it fails with the context's error.
 	Delay time.Duration
-	// Panic, if it is not nil, is what the attempt panics with.
+	// Panic, if it is not nil, is the value with which the attempt panics.
 	Panic any
-	// Do, if it is not nil, is called, and says the rest.
+	// Do, if it is not nil, is called, and its results are those of the attempt.
 	Do kahn.StepFunc
-	// Value and Err are what is returned.
+	// Value and Err are the results of the attempt.
 	Value any
 	Err   error
 }
@@ -68,7 +68,7 @@ func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 	return step.ID(), nil
 }
 
-// scripts are those that the steps of a run went by.
+// scripts are the scripts that the steps of a run have followed.
 type scripts struct {
 	mu   sync.Mutex
 	list []*Script
@@ -85,15 +85,15 @@ func (m *scripts) add(s *Script) {
 	}
 }
 
-// maxPaths bounds the paths that are looked at: a graph that contains graphs twice, and so on, has more than can be listed.
+// maxPaths bounds the paths that are listed: their number may grow exponentially with the depth of nesting.
 const maxPaths = 10_000
 
-// number is what tells the items of a map and the iterations of a loop apart in a path.
+// number matches the number of an item or an iteration in a path.
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// Check returns an error that matches [kahn.ErrUnknownNode] if there are acts for a path at which the graph has no node that the step
-// function performs. It suggests paths, and lists them. Acts for what is inside of a node that has a step may be for a graph that the
-// step returns with [kahn.Expand], and are taken for right.
+// Check returns an error that matches [kahn.ErrUnknownNode] if there are acts for a path at which the graph has no node that
+// the step function performs. It suggests paths, and lists them. It accepts acts for nodes inside of a node with a step,
+// since the step may return a graph with [kahn.Expand].
 func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts) == 0 {
 		return nil
@@ -163,7 +163,7 @@ func performed(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	return list, true
 }
 
-// instead is the part of a message that names what could have been written: the nearest of the choices, and the first of them.
+// instead is the part of a message that names the alternatives: the nearest of the choices, and the first of them.
 func instead(written string, choices []string) string {
 	const most = 20
 	text := ""

@@ -14,10 +14,10 @@ type row struct {
 	failed bool
 }
 
-// frame is the picture of the run: the header, the failures, the warnings, and the steps that are running, longest first. It has at
-// most width columns, and leaves one of height lines for the cursor. Failures and running steps have each a half of the lines, and
-// what the other half does not need; warnings have one line of the latter half if that has another, and what both leave. The last frame of a run is not drawn over
-// and shows all failures and warnings.
+// frame is the picture of the run: the header, the failures, the warnings, and the steps that are running, longest first. It
+// has at most width columns, and leaves one of height lines for the cursor. Failures and running steps each get half of the
+// lines, and those that the other half does not need; warnings get one line of the latter half if it has more than one, and
+// those that both leave. The last frame of a run stays on the screen and shows all failures and warnings.
 func (s *state) frame(now time.Time, width, height int) []row {
 	if s.over {
 		now = s.now
@@ -69,7 +69,7 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return rows
 }
 
-// share returns how many of n things are shown in a number of lines, one of which tells how many are not.
+// share returns how many of n entries are shown in a number of lines, one of which counts the others.
 func share(n, lines int) int {
 	if n <= lines {
 		return n
@@ -81,7 +81,7 @@ func share(n, lines int) int {
 const (
 	hideCursor = "\x1b[?25l"
 	showCursor = "\x1b[?25h"
-	wrapOff    = "\x1b[?7l" // a line that turns out wider than it was thought to be is cut off
+	wrapOff    = "\x1b[?7l" // cut off a line that is wider than computed
 	wrapOn     = "\x1b[?7h"
 	clearLine  = "\x1b[K" // to its end
 	clearBelow = "\x1b[J"
@@ -89,11 +89,11 @@ const (
 	plain      = "\x1b[m"
 )
 
-// screen is what is on the terminal: the cursor is at the beginning of the line below the last frame.
+// screen is the state of the terminal: the cursor is at the beginning of the line below the last frame.
 type screen struct{ lines int }
 
-// draw returns what replaces the last frame by another, below lines that stay. It leaves the terminal as it found it: the
-// picture can be abandoned after any frame.
+// draw returns the text that replaces the last frame by another, below lines that stay. It restores the modes of the
+// terminal, so that the program may end after any frame.
 func (s *screen) draw(lines []byte, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)

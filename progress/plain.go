@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// line is what plain mode writes about an event, or "" for one that is no transition.
+// line is the line of plain mode for an event, or "" for one that is no transition.
 func (s *state) line(e kahn.Event) string {
 	switch payload := e.Payload.(type) {
 	case kahn.RunStarted:
@@ -21,7 +21,7 @@ func (s *state) line(e kahn.Event) string {
 			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, causeless(payload.Cause, payload.Err))
 	case kahn.LogRecord:
 		if !warns(e, payload) {
-			return "" // a step's own log is the host's
+			return "" // the host shows the logs of steps
 		}
 		return path(e) + ": " + payload.Message
 	case kahn.NodeCompleted:
@@ -68,14 +68,14 @@ func (s *state) line(e kahn.Event) string {
 	return path(e) + ": started"
 }
 
-// warns reports whether a record is a warning of the engine: of a guard that could not decide and let its node run, or of the answer
-// of a condition that meets no edge.
+// warns reports whether a record is a warning of the engine: about a guard that could not decide and let its node run, or
+// about the answer of a condition that matches no edge.
 func warns(e kahn.Event, r kahn.LogRecord) bool {
 	astray := strings.HasPrefix(r.Message, kahn.ErrNoMatch.Error())
 	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
 }
 
-// reminder tells what is still running.
+// reminder lists the steps that are still running.
 func (s *state) reminder(now time.Time) string {
 	const most = 5
 	text := "still running: " + s.summary()

@@ -11,17 +11,16 @@
 //	=> test/server                                       9.8s
 //	=> build/web                                         3.2s
 //
-// Elsewhere it writes a line for everything that happens to a node, and every 30 seconds one that tells what is still
-// running.
+// Elsewhere it writes a line for every transition of a node, and every 30 seconds one that lists the steps still running.
 //
-// Of a run that goes on from a snapshot or a store it shows what happens from then on: [2/?], since the events of that life do
-// not tell how many nodes there are. Give it the events of the lives before, and it counts on from there.
+// For a run that goes on from a snapshot or a store it shows only the present life: [2/?], since the events of that life do
+// not tell the number of nodes. Pass it the events of the earlier lives, too, and it includes them.
 //
-// A Progress is an io.Writer, too: what a host says beside the run goes above the picture.
+// A Progress is an io.Writer, too: it shows the host's own output above the picture.
 //
 // It cannot delay a run: events come on a goroutine of the run's own, and are written on another. Between two frames the
-// terminal is as it was found, with the cursor below the picture, visible; a process that is interrupted, panics or is
-// killed leaves nothing to be restored.
+// terminal is in its original state, with the cursor below the picture, visible; so nothing needs to be restored when a
+// process is interrupted, panics or is killed.
 package progress
 
 import (
@@ -78,7 +77,7 @@ const (
 	remindEvery = 30 * time.Second
 )
 
-// The size of a terminal that does not tell.
+// The size of a terminal that does not report one.
 const defaultWidth, defaultHeight = 80, 24
 
 // Progress shows one run. Its methods may be called concurrently. A goroutine begins with the first event, and ends with
@@ -98,7 +97,7 @@ type Progress struct {
 
 	wake chan struct{} // has room for one: there are lines, or it is time to end
 	done chan struct{} // closed when the painter has returned
-	rest sync.Once     // what is written after done is closed
+	rest sync.Once     // writes the rest after done is closed
 	err  error         // of w, once rest is done
 }
 
@@ -121,7 +120,7 @@ func New(w io.Writer, mode Mode) *Progress {
 	return p
 }
 
-// Event takes note of an event. It is a sink for [kahn.OnEvent], and does not wait for the writer.
+// Event records an event. It is a sink for [kahn.OnEvent], and does not wait for the writer.
 func (p *Progress) Event(e kahn.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +135,7 @@ func (p *Progress) Event(e kahn.Event) {
 		}
 	case JSON:
 		text, err := json.Marshal(e)
-		if err != nil { // a payload of the host's that JSON has no form for
+		if err != nil { // a payload of the host without a JSON form
 			text, _ = json.Marshal(map[string]any{"eventId": e.ID, "type": e.Type, "nodeId": e.Node, "error": err.Error()})
 		}
 		p.lines.Write(append(text, '\n'))
@@ -148,8 +147,8 @@ func (p *Progress) Event(e kahn.Event) {
 	p.wakeUp()
 }
 
-// wakeUp has the painter go to work if there is something to be done at once, with the lock held. On a terminal lines come with
-// the next frame.
+// wakeUp wakes the painter if there are lines to be written at once, with the lock held. On a terminal lines come with the
+// next frame.
 func (p *Progress) wakeUp() {
 	if p.run.over || p.mode != TTY && p.lines.Len() > 0 {
 		p.signal()
@@ -159,10 +158,10 @@ func (p *Progress) wakeUp() {
 // maxLine is the length in bytes at which a line of Write is broken.
 const maxLine = 1 << 16
 
-// Write shows what a host has to say beside the run: whole lines, above the picture on a terminal and between the other lines in a
-// log, where each is an object {"output": "..."} in JSON. A line that has not ended waits for its end, or for Close; one that a
-// single call writes is never torn. Escape sequences and the like are spelled out, as in the names of nodes. It waits for
-// nobody, and its error matches [os.ErrClosed] after Close, else it is nil.
+// Write shows the host's own output: whole lines, above the picture on a terminal and between the other lines in a log,
+// where each is an object {"output": "..."} in JSON. A line that has not ended waits for its end, or for Close; a line from
+// a single call is never split. Escape sequences and the like are spelled out, as in the names of nodes. Write does not
+// block, and its error matches [os.ErrClosed] after Close, else it is nil.
 func (p *Progress) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +186,7 @@ func (p *Progress) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// output appends a line of the host's to what is to be written, with the lock held.
+// output appends a line of the host to the pending lines, with the lock held.
 func (p *Progress) output(line []byte) {
 	text := string(bytes.TrimSuffix(line, []byte("\r")))
 	if p.mode != JSON {
@@ -198,7 +197,7 @@ func (p *Progress) output(line []byte) {
 	p.lines.Write(append(data, '\n'))
 }
 
-// writeLine appends a line to what is to be written, with the lock held.
+// writeLine appends a line to the pending lines, with the lock held.
 func (p *Progress) writeLine(now time.Time, line string) {
 	fmt.Fprintf(&p.lines, "%s %s\n", clock(now.Sub(p.run.start)), clean(line))
 }
@@ -218,7 +217,7 @@ func (p *Progress) Close() error {
 		p.signal()
 		<-p.done
 	}
-	p.rest.Do(func() { p.write(p.lines.Bytes()) }) // what came after the run, or without one: nobody adds to it any more
+	p.rest.Do(func() { p.write(p.lines.Bytes()) }) // lines after the run, or without one; no more are added
 	return p.err
 }
 
@@ -277,7 +276,7 @@ func (p *Progress) size() (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// write writes until the writer fails for the first time. The host's writer may even panic.
+// write writes until the writer fails for the first time. The host's writer may panic.
 func (p *Progress) write(out []byte) {
 	if p.err != nil || len(out) == 0 {
 		return

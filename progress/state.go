@@ -14,12 +14,12 @@ import (
 // maxFailures is how many failures, and how many warnings, are kept to be shown. The others are counted.
 const maxFailures = 100
 
-// state is what the events of a run have told so far. Each event costs the same, however many nodes there are. Nodes inside
-// of composites are shown while they run, and do not count.
+// state is the state of a run according to its events so far. Each event costs the same, however many nodes there are. Nodes
+// inside of composites are shown while they run, and do not count.
 type state struct {
 	start   time.Time
 	now     time.Time             // of the latest event
-	total   int                   // 0 if the events do not tell: those of a run that goes on where another stopped
+	total   int                   // 0 if the events do not tell, as in a later life of a run
 	counts  [kahn.Skipped + 1]int // of the nodes that are known to be in a status
 	live    map[string]*live      // the nodes that are neither idle nor terminal, by path
 	running list.List             // of *live, in the order in which their attempts began
@@ -41,7 +41,7 @@ type live struct {
 
 type failure struct{ id, text string }
 
-// nodeStatus is the status that the events of nodes tell of.
+// nodeStatus is the status that each event type of nodes stands for.
 var nodeStatus = map[kahn.EventType]kahn.Status{
 	kahn.EventNodeQueued: kahn.Ready, kahn.EventNodeStarted: kahn.Running, kahn.EventNodeRetried: kahn.Retrying,
 	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
@@ -122,7 +122,7 @@ var shown = []kahn.Status{
 	kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Failed, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
 
-// summary is how far the run is: "[12/40] 3 running 1 failed".
+// summary is the progress of the run: "[12/40] 3 running 1 failed".
 func (s *state) summary() string {
 	done := 0
 	for status := kahn.Completed; status <= kahn.Skipped; status++ {
@@ -175,13 +175,13 @@ func describe(e kahn.NodeEnded) string {
 	return text
 }
 
-// causeless is errorText for a text that the cause already stands in front of: a panic says itself that it is one.
+// causeless is errorText without the cause, which the caller writes in front of it: the text of a panic begins with it.
 func causeless(cause kahn.CauseKind, err error) string {
 	return strings.TrimPrefix(errorText(err), cause.String()+": ")
 }
 
-// errorText is the text of a step's error, without what names the node. A user's error is rendered by a NodeError, which
-// bounds it and survives whatever its Error method does.
+// errorText is the text of a step's error, without the name of the node. A NodeError renders a user's error, bounded, and
+// recovers from panics of its Error method.
 func errorText(err error) string {
 	if own, ok := err.(*kahn.NodeError); ok {
 		err = own.Err

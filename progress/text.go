@@ -36,7 +36,7 @@ func clean(text string) string {
 	return b.String()
 }
 
-// fit cuts a clean text to a number of columns. It cuts between characters as people count them.
+// fit cuts a clean text to a number of columns. It cuts between grapheme clusters.
 func fit(text string, columns int) string {
 	if uniseg.StringWidth(text) <= columns {
 		return text
@@ -72,7 +72,7 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// tenths renders how long something has been running: "3.2s", "1m03s", "1h02m".
+// tenths renders the running time of a step: "3.2s", "1m03s", "1h02m".
 func tenths(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
@@ -83,5 +83,5 @@ func tenths(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 }
 
-// seconds renders how long something took: "1.500s".
+// seconds renders a duration: "1.500s".
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }

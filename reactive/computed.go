@@ -5,12 +5,12 @@ import (
 	"iter"
 )
 
-// Computed is a value that a function calculates from signals and other computeds. The function is called only when somebody asks
-// for the value and something that it has read has changed. A computed that nobody observes subscribes to nothing. The function
+// Computed is a value that a function calculates from signals and other computeds. The function is called only when the
+// value is read and a value that it has read has changed. A computed without observers has no subscriptions. The function
 // must depend on nothing else and have no side effects.
 //
-// A panic of the function is the computed's error until something that it has read changes. The error of a computed that depends
-// on itself matches [ErrCycle].
+// A panic of the function is the computed's error until a value that it has read changes. The error of a computed that
+// depends on itself matches [ErrCycle].
 type Computed[T any] struct {
 	node
 	f     func(Reader) T
@@ -39,9 +39,9 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 	return c
 }
 
-// Load returns the value or the error. It is for code outside of callbacks: unless nothing in the scope has changed since the last Load, it
-// takes the lock, and in a callback of the scope returns an error that matches [ErrTracker]. In a scope that was disposed of it
-// returns what there was, without calling the function, or [ErrDisposed].
+// Load returns the value or the error. It is for code outside of callbacks: unless nothing in the scope has changed since
+// the last Load, it takes the lock, and in a callback of the scope returns an error that matches [ErrTracker]. In a scope
+// that was disposed of it returns the last value or error, without calling the function, or [ErrDisposed] if there is none.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -57,7 +57,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // there are no effects to run, but for somebody else's, whose errors are not for this caller
+	var ignored error // effects run here only for changes by other callers, whose errors they are
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}

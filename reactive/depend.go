@@ -140,7 +140,8 @@ func (sc *Scope) track(source *node) {
 	}
 }
 
-// attach subscribes a target to its source, and if that is a computed that nobody observed, it to its sources, and so on.
+// attach subscribes a target to its source; if that is a computed without observers, it subscribes the computed to its
+// sources, and so on.
 func (sc *Scope) attach(l *link) {
 	work := sc.work
 	for {
@@ -247,7 +248,7 @@ func (sc *Scope) notify(n *node) {
 	}
 }
 
-// fresh reports whether a computed is known to be up to date without a look at what it depends on.
+// fresh reports whether a computed is known to be up to date without a check of its dependencies.
 func (n *node) fresh() bool {
 	if n.subs != nil {
 		return n.flags&(flagValue|flagNotified) == flagValue
@@ -255,7 +256,7 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is a computed that refresh is looking at, and the dependency that it is refreshing at the moment.
+// check is a computed that refresh is checking, and the dependency that it is refreshing at the moment.
 type check struct {
 	n  *node
 	at *link
@@ -274,7 +275,7 @@ func (n *node) refresh() {
 		if failed == nil {
 			return
 		}
-		if failed.flags&flagValue == 0 { // panic(nil) under GODEBUG=panicnil=1, of which recover does not tell
+		if failed.flags&flagValue == 0 { // panic(nil) under GODEBUG=panicnil=1, for which recover returns nil
 			failed.computed.fail(foreign.NewPanicError(nil))
 		}
 		if len(sc.stack) == base {

@@ -11,7 +11,7 @@ import (
 type Effect struct {
 	node
 	f        func(Writer)
-	wake     chan struct{} // in place of f: the waiting goroutine is woken, and looks itself
+	wake     chan struct{} // in place of f: wakes the waiting goroutine, which reads the value itself
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
 	flush    uint64      // the flush in which it ran last

@@ -18,8 +18,9 @@ import (
 // that is out of date take the lock. In a callback of the scope they return an error that matches [ErrTracker]; Changes yields
 // nothing. Load of a signal and Dispose never wait.
 //
-// Callbacks run on the goroutine that caused the change, one at a time. A callback may panic, which becomes an error, and may call
-// runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short: everybody else waits.
+// Callbacks run on the goroutine that caused the change, one at a time. A callback may panic, which becomes an error, and
+// may call runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short: other
+// goroutines wait meanwhile.
 type Scope struct {
 	mu        sync.Mutex    // guards what follows, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are readings of it
@@ -52,7 +53,7 @@ type Scope struct {
 	late   []error    // errors that no call could return
 	lost   int        // how many more of these were dropped
 
-	feed func() // of a Source: publishes what is new, or notices that the scope was disposed of; may be nil
+	feed func() // of a Source: publishes changes, or notices that the scope was disposed of; may be nil
 }
 
 const (
@@ -65,12 +66,12 @@ const (
 var (
 	// ErrCycle: a computed depends on itself.
 	ErrCycle = errors.New("cycle")
-	// ErrEffectLoop: effects keep changing what they depend on.
+	// ErrEffectLoop: effects keep changing their own dependencies.
 	ErrEffectLoop = errors.New("effects do not come to rest")
 	// ErrDisposed: the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
-	// ErrTracker: a tracker was used where it proves nothing: after its callback returned, with a signal of another scope,
-	// or to write inside a computed. Or a callback has called what is for code outside of callbacks.
+	// ErrTracker: a tracker was used where it is not valid: after its callback returned, with a signal of another scope, or
+	// to write inside a computed. Or a callback has called a function for code outside of callbacks.
 	ErrTracker = errors.New("tracker misused")
 )
 
@@ -83,8 +84,7 @@ type misuse struct {
 func (m *misuse) Error() string { return m.kind.Error() + ": " + m.text }
 func (m *misuse) Unwrap() error { return m.kind }
 
-// Owner is where an effect or a batch belongs: a [*Scope], outside of its callbacks, or a [Writer], inside the callback that got
-// it.
+// Owner owns an effect or a batch: a [*Scope], outside of its callbacks, or a [Writer], inside the callback that got it.
 type Owner interface {
 	place() (*Scope, *node)
 }
@@ -156,9 +156,9 @@ func (sc *Scope) proveWriting(t Writer) {
 	}
 }
 
-// Batch calls f. When f has returned, the effects that depend on what it wrote run, once each. With the Writer of a callback, Batch is
-// part of that callback's batch: effects run when the outermost one ends. Load on other goroutines sees nothing of a batch until
-// f has returned, and then all of it. A write that is undone before the end of the batch counts as no write.
+// Batch calls f. When f has returned, the effects that depend on its writes run, once each. With the Writer of a callback,
+// Batch is part of that callback's batch: effects run when the outermost one ends. Load on other goroutines sees nothing of
+// a batch until f has returned, and then all of it. A write that is undone before the end of the batch counts as no write.
 //
 // The error joins the panic of f, if there was one, and the panics of the effects that ran; f's writes stand. A nested Batch
 // returns nil and lets panics pass.
@@ -228,19 +228,19 @@ func (sc *Scope) leave(err *error) {
 	}
 }
 
-// quiet reports whether there is nothing left to do but to release the lock.
+// quiet reports whether no work is left before the lock is released.
 func (sc *Scope) quiet() bool {
 	return len(sc.queue) == 0 && len(sc.hooks) == 0 && len(sc.errs) == 0 && !sc.asked.Load()
 }
 
-// unlock releases the lock and does what others asked for while it was held.
+// unlock releases the lock and does the work that other goroutines have left meanwhile.
 func (sc *Scope) unlock() {
 	sc.mu.Unlock()
 	sc.serve()
 }
 
-// serve does what was asked for. If somebody else holds the lock, that goroutine does it before it releases the lock. So nobody waits
-// for a callback, and a callback never waits for itself.
+// serve does the work that was left for the holder of the lock. If another goroutine holds the lock, that one does it before
+// it releases the lock. So no goroutine waits for a callback, and a callback never waits for itself.
 func (sc *Scope) serve() {
 	for sc.asked.Load() && sc.mu.TryLock() {
 		sc.answer()
@@ -270,7 +270,7 @@ func (sc *Scope) tellLater(errs ...error) {
 	}
 }
 
-// flush commits what was written and runs effects until nothing is left to do.
+// flush commits the writes and runs effects until no work is left.
 func (sc *Scope) flush() {
 	for !sc.run() {
 	}
@@ -356,7 +356,7 @@ func (sc *Scope) giveUp() {
 	sc.rest()
 }
 
-// takeOrders disposes of doomed effects, and has the source publish what is new.
+// takeOrders disposes of doomed effects, and makes the source publish its changes.
 func (sc *Scope) takeOrders() {
 	sc.asked.Store(false)
 	sc.askMu.Lock()
@@ -377,7 +377,7 @@ func (sc *Scope) takeOrders() {
 	}
 }
 
-// commit publishes what was written since the last commit, all at once, to Load.
+// commit publishes the writes since the last commit, all at once, to Load.
 func (sc *Scope) commit() {
 	if sc.done == sc.clock {
 		return

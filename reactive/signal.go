@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Value is a value that changes and can be observed. A [Signal] is one that its holder can set; those of a [Source] are set
-// by what it shows.
+// Value is a value that changes and can be observed. The holder of a [Signal] sets it; a [Source] sets its own values.
 //
 // Load is for the outside; Get and Peek are for callbacks, which have a tracker.
 type Value[T any] struct {
@@ -131,7 +130,7 @@ func (v *Value[T]) revert() {
 	v.cell.revert()
 	v.version = v.before
 	sc := v.scope
-	sc.clock++ // callbacks that saw the value in between must look again
+	sc.clock++ // callbacks that saw the value in between must read it again
 	sc.notify(&v.node)
 }
 
@@ -146,7 +145,7 @@ func (v *Value[T]) same() (same bool) {
 // one when the clock of commits reaches its stamp. A slot that is still being read is left to its readers, and a new one takes
 // its place.
 type cell[T any] struct {
-	slots  [2]atomic.Pointer[slot[T]] // nil until there is something in it
+	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8
 }
 
@@ -191,8 +190,8 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put prepares the next value, with a stamp that the clock has not reached. New readers do not look at the slot that it takes, and
-// those who still read it are counted.
+// put prepares the next value, with a stamp that the clock has not reached. New readers do not read the slot that it takes,
+// and those who still read it are counted.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
@@ -222,7 +221,7 @@ func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) 
 }
 
 // Changes yields the value and then, whenever it has changed, the newest one, until ctx or the scope ends. A slow consumer
-// misses values in between, never the last one, and delays nobody.
+// misses values in between, never the last one, and delays no other code.
 func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
 }

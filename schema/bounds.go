@@ -20,8 +20,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// measure refuses a value that is too deep or too large, among them those that contain themselves: what package json, or the
-// validator, makes of it would have no bounds. What marshals itself counts as one part.
+// measure refuses a value that is too deep or too large, or that contains itself: encoding or validating it would take
+// unbounded work. A value that marshals itself counts as one part.
 func measure(v any, maxDepth, maxParts int) error {
 	m := meter{depth: maxDepth, parts: maxParts}
 	return m.walk(reflect.ValueOf(v), 0)
@@ -105,7 +105,7 @@ func badNumber(v any, path []string) (bad kahn.Violation, found bool) {
 	return bad, false
 }
 
-// pattern compiles the patterns of schemas. Package regexp bounds the size of what it compiles, and matches in linear time.
+// pattern compiles the patterns of schemas. Package regexp bounds the size of compiled patterns, and matches in linear time.
 func pattern(text string) (jsonschema.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("%w: a pattern of %d bytes", ErrLimit, len(text))
@@ -117,17 +117,17 @@ func pattern(text string) (jsonschema.Regexp, error) {
 	return re, nil
 }
 
-// reach is how far a schema applies to one and the same value: how many schemas, and how many within one another, at most.
+// reach bounds the schemas that apply, through one schema, to the same value: their number, and how deep they are nested.
 type reach struct{ schemas, depth int }
 
-// checkReach refuses schemas that would apply too many schemas to one value. Each schema is worked out once, but what two ways
-// lead to counts twice: the validator does not remember what it has done.
+// checkReach refuses schemas that would apply too many schemas to one value. It computes each schema once, but counts a
+// schema once for each way to it: the validator does not remember results.
 func checkReach(root *jsonschema.Schema) error {
 	known := map[*jsonschema.Schema]reach{}
 	var of func(s *jsonschema.Schema) reach
 	of = func(s *jsonschema.Schema) reach {
 		if r, ok := known[s]; ok {
-			return r // zero while it is worked out: a cycle, where the validator stops
+			return r // zero while it is being computed: a cycle, where the validator stops
 		}
 		known[s] = reach{}
 		sum := reach{1, 0}
@@ -157,7 +157,7 @@ func checkReach(root *jsonschema.Schema) error {
 	return nil
 }
 
-// sameValue lists the schemas that s applies to the value that it is applied to itself.
+// sameValue lists the schemas that s applies to its own value.
 func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat([]*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
 	if s.DynamicRef != nil {
@@ -193,7 +193,7 @@ func present(list []*jsonschema.Schema) []*jsonschema.Schema {
 
 var english = message.NewPrinter(language.English)
 
-// flatten lists what is at the leaves of a tree of errors, by place: the validator finds it in the order of maps.
+// flatten lists the leaves of a tree of errors, sorted by place: the validator finds them in the order of maps.
 func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	stack := []*jsonschema.ValidationError{root}
 	for len(stack) > 0 && len(list) < maxLeaves {
@@ -206,7 +206,7 @@ func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	slices.SortFunc(list, func(a, b kahn.Violation) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
 	})
-	list = slices.Compact(list) // the same may be found by two ways
+	list = slices.Compact(list) // the validator may find an error in two ways
 	if more := len(list) - maxViolations; more > 0 {
 		list = append(list[:maxViolations], kahn.Violation{Message: fmt.Sprintf("and %d more", more)})
 	}

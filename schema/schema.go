@@ -1,24 +1,24 @@
-// Package schema makes contracts of JSON Schemas. It is the SchemaCompiler that a graph with schemas needs:
+// Package schema compiles JSON Schemas into contracts. It is the SchemaCompiler that a graph with schemas needs:
 //
 //	g.Schemas = schema.Compiler{}
 //
 //	kahn.Node{ID: "store", OutputSchema: map[string]any{"type": "object", "required": []string{"id"}}}
 //
 // A schema is any value whose JSON form is one, or JSON text as a string, a []byte or a [json.RawMessage]. Drafts 4, 6, 7,
-// 2019-09 and 2020-12 are understood, the last one by default. Formats annotate and are not asserted, as the later drafts
-// have it. Patterns are those of package regexp.
+// 2019-09 and 2020-12 are supported, the last one by default. Formats annotate and are not asserted, as the later drafts
+// specify. Patterns are those of package regexp.
 //
-// Values are judged by their JSON form: what package json makes of them, with integers of any size exact. A value that has
-// none is a violation.
+// Values are judged by their JSON form, as package json encodes them, with integers of any size exact. A value without a
+// JSON form is a violation.
 //
 // # Limits
 //
 // Nothing is loaded: a $ref or $schema that leads outside the schema, the standard metaschemas excepted, is an error that
 // matches [ErrRemote]. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value,
-// 50 of them within one another; more is an error that matches [ErrLimit]. A pattern of more than 1,000 bytes is an [*Error].
-// A value may have 1,000 levels and ten million parts, and judging it a million applications of schemas; more is a
-// violation. The applications are counted where a schema has looked at a value to the end, so this bound is a rough one:
-// where alternatives that recur are tried below a "not", those that fail at once are not counted.
+// 50 of them within one another; more is an error that matches [ErrLimit]. A pattern of more than 1,000 bytes is an
+// [*Error]. A value may have 1,000 levels and ten million parts, and judging it may take a million applications of schemas;
+// more is a violation. An application is counted when a schema has processed a value to the end, so this bound is a rough
+// one: where alternatives that recur are tried below a "not", those that fail at once are not counted.
 package schema
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The limits that the package comment tells.
+// The limits in the package comment.
 const (
 	maxSchemaDepth  = 200
 	maxSchemaParts  = 20_000
@@ -46,18 +46,18 @@ const (
 	maxParts        = 10_000_000
 	maxApplications = 1_000_000
 	maxDigits       = 1000
-	maxViolations   = 100    // that are told
-	maxLeaves       = 10_000 // that are looked at
+	maxViolations   = 100    // that are reported
+	maxLeaves       = 10_000 // that are visited
 )
 
 var (
-	// ErrRemote tells that a schema refers to something outside itself.
+	// ErrRemote means that a schema refers to a document outside of itself.
 	ErrRemote = errors.New("remote reference")
-	// ErrLimit tells that a schema is too large.
+	// ErrLimit means that a schema is too large.
 	ErrLimit = errors.New("schema limit exceeded")
 )
 
-// Error tells what is wrong with a schema, as its metaschema has it.
+// Error lists the violations of a schema against its metaschema.
 type Error struct {
 	Violations []kahn.Violation // places in the schema
 }
@@ -74,8 +74,8 @@ func (e *Error) Error() string {
 // Compiler implements [kahn.SchemaCompiler].
 type Compiler struct{}
 
-// Compile makes a contract of a schema. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or tells why the schema
-// is not JSON.
+// Compile compiles a schema into a contract. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or tells why the
+// schema is not JSON.
 func (Compiler) Compile(schema any) (kahn.Contract, error) {
 	doc, err := document(schema)
 	if err != nil {
@@ -188,7 +188,7 @@ func explain(err error) error {
 	return &Error{Violations: []kahn.Violation{{Message: strings.ReplaceAll(err.Error(), location, "")}}}
 }
 
-// nothing is a loader that loads nothing.
+// nothing is a loader that refuses every reference.
 type nothing struct{}
 
 func (nothing) Load(url string) (any, error) { return nil, ErrRemote }
@@ -232,7 +232,7 @@ func (c *contract) Check(value any) []kahn.Violation {
 	if err != nil {
 		return []kahn.Violation{{Message: "the value has no JSON form: " + err.Error()}}
 	}
-	if err := measure(v, maxDepth, maxParts); err != nil { // what marshals itself was not seen before
+	if err := measure(v, maxDepth, maxParts); err != nil { // the first call has not seen inside values that marshal themselves
 		return []kahn.Violation{{Message: err.Error()}}
 	}
 	if bad, is := badNumber(v, nil); is {

@@ -23,14 +23,14 @@ import (
 type Client struct {
 	// URL is where the run's events are. It has no afterEventId: the client sends its cursor as a header.
 	URL string
-	// Header is added to each request: who is asking, for example.
+	// Header is added to each request, for example to identify the client.
 	Header http.Header
 	// HTTP makes the requests. Default: http.DefaultClient. Its Timeout, if it has one, cuts streams, which then go on.
 	HTTP *http.Client
-	// Wait is the time before the client connects again; the server's retry field overrules it. It doubles, up to 30 s,
-	// with each attempt in a row that brings nothing new, and a Retry-After counts if it is longer. Default: 1 s.
+	// Wait is the time before the client connects again; the server's retry field overrides it. It doubles, up to 30 s, with
+	// each successive attempt without new events, and a longer Retry-After takes precedence. Default: 1 s.
 	Wait time.Duration
-	// Attempts is how many attempts in a row may bring nothing new. 0 is no bound: the client goes on until its context ends.
+	// Attempts bounds the successive attempts without new events. 0 is no bound: the client goes on until its context ends.
 	Attempts int
 	// MaxBytes bounds a line of the stream, and an event. Default: 1 MiB.
 	MaxBytes int
@@ -45,10 +45,10 @@ const (
 // Events yields the events with ids above after, each once, in order and without holes, and ends after the run's last one.
 // 0 is before the first event. An event that the server withholds is left out. Leaving the loop closes the connection.
 //
-// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*kahn.GapError] if the server no longer
-// keeps what comes after the cursor, and reading may go on with Events(ctx, First-1) from a fresh start; a [*StatusError] if
-// the server refuses; a [*LostError] if events are missing that the server cannot make up for; and after Attempts, the
-// last problem. Everything else makes the client connect again.
+// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*kahn.GapError] if the server no
+// longer keeps the events after the cursor, and reading may go on with Events(ctx, First-1) from a fresh start; a
+// [*StatusError] if the server refuses; a [*LostError] if events are missing that the server cannot send again; and after
+// Attempts, the last problem. After any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
 	return func(yield func(kahn.Event, error) bool) {
 		r := &reader{c: c, yield: yield, last: after, start: after, wait: cmp.Or(c.Wait, defaultWait), deltas: map[string]delta{}}
@@ -87,13 +87,13 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event,
 	}
 }
 
-// backoff is the time before the next connection after some that brought nothing new.
+// backoff is the time before the next connection after some without new events.
 func backoff(wait time.Duration, idle int) time.Duration {
 	longest := wait
 	for i := 1; i < idle && longest < maxWait; i++ {
 		longest = min(2*longest, maxWait)
 	}
-	return wait + rand.N(longest-wait+1) // so that clients who were cut together do not come back together
+	return wait + rand.N(longest-wait+1) // so that clients that were disconnected together do not reconnect together
 }
 
 // sleep waits, and reports false if ctx ends before.
@@ -110,17 +110,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // How an answer ends, other than by a failure.
 var (
-	errDone = errors.New("done") // the run has ended, or the consumer has had enough
+	errDone = errors.New("done") // the run has ended, or the consumer has stopped
 	errMore = errors.New("more") // there is another page
 	errCut  = errors.New("sse: the stream has ended before the run")
 )
 
-// finalError is an error that connecting again does not mend.
+// finalError is an error that a new connection would not resolve.
 type finalError struct{ error }
 
 func final(err error) error { return &finalError{err} }
 
-// connect asks for what comes after the last event, and reads until the answer ends.
+// connect requests the events after the last one, and reads until the answer ends.
 func (r *reader) connect(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.URL, nil)
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *reader) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // what was read is whole, or reading has failed already
+	defer func() { _ = resp.Body.Close() }() // everything has been read, or reading has failed already
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNoContent:
@@ -201,7 +201,7 @@ func (r *reader) stream(body io.Reader) error {
 	}
 }
 
-// page reads what a server answers that does not stream.
+// page reads the answer of a server that does not stream.
 func (r *reader) page(body io.Reader) error {
 	limit := cmp.Or(r.c.MaxBytes, defaultMaxBytes) + 2*pageSize
 	data, err := io.ReadAll(io.LimitReader(body, int64(limit)+1))

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Handler serves the events of runs. Find must be set. It can only be read from: methods other than GET and HEAD are
-// answered with 405. A handler must not be copied after first use, nor its fields changed.
+// Handler serves the events of runs. Find must be set. It is read-only: it answers methods other than GET and HEAD with 405.
+// A handler must not be copied after first use, nor its fields changed.
 //
 // A stream ends with its request's context. A host that shuts down its http.Server, which waits for streams, ends them by
 // cancelling its BaseContext in a function given to RegisterOnShutdown; clients reconnect and miss nothing.
@@ -25,25 +25,27 @@ import (
 // Writes have deadlines if the ResponseWriter, or one that it unwraps to, can set them; so wrap it in middleware with an
 // Unwrap method.
 type Handler struct {
-	// Find returns the run that a request asks for; see [Fixed]. An error is answered with 404, or as a [*StatusError] says.
-	// If the run is suspended and its log has ended, Find is called again from time to time for the run that goes on.
+	// Find returns the run for a request; see [Fixed]. The handler answers an error with 404, or with the status of a
+	// [*StatusError]. If the run is suspended and its log has ended, Find is called again from time to time for the run that
+	// goes on.
 	Find func(*http.Request) (Source, error)
-	// Authorize is asked first, once a request. nil lets the request pass; an error is answered with 403, or as a
-	// [*StatusError] says. Without it everybody who reaches the handler may read.
+	// Authorize is called first, once for each request. nil lets the request pass; the handler answers an error with 403, or
+	// with the status of a [*StatusError]. Without it everybody who reaches the handler may read.
 	Authorize func(*http.Request) error
-	// Redact sees each event before it leaves, heartbeats too, and returns what the client may see of it; false withholds the
-	// event, of which the client then gets the id alone. It must not change what the payload refers to, which is shared, but
-	// replace it, by another of its type or a json.RawMessage; an event with any other payload is withheld. Id and type stay.
+	// Redact gets each event before it is sent, heartbeats too, and returns the version that the client may see; false
+	// withholds the event, and the client then gets its id alone. It must not change values that the payload refers to,
+	// which are shared, but replace the payload, by another of its type or a json.RawMessage; an event with any other
+	// payload is withheld. Id and type stay.
 	Redact func(*http.Request, kahn.Event) (kahn.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
-	// WriteTimeout is the time that a client has to take what is written to it, each time, whatever http.Server.WriteTimeout
-	// says; then its stream is cut. Default: 10 s.
+	// WriteTimeout bounds each write to a client, whatever http.Server.WriteTimeout says. The stream of a slower client is
+	// cut. Default: 10 s.
 	WriteTimeout time.Duration
 	// Retry is how long clients are asked to wait before they reconnect. 0 leaves it to them.
 	Retry time.Duration
-	// MaxStreams bounds the streams at a time, MaxStreamsPerKey those of one key; 0 is no bound. Whoever is over it is
-	// answered with 503 and Retry-After. Pages are not counted.
+	// MaxStreams bounds the streams at a time, MaxStreamsPerKey those of one key; 0 is no bound. The handler answers further
+	// requests with 503 and Retry-After. Pages are not counted.
 	MaxStreams, MaxStreamsPerKey int
 	// Key returns the key of a request: a user, a tenant. Default: the host of the remote address.
 	Key func(*http.Request) string
@@ -54,7 +56,7 @@ type Handler struct {
 const (
 	defaultHeartbeat    = 15 * time.Second
 	defaultWriteTimeout = 10 * time.Second
-	// fullRetryAfter is what those are asked to wait that find all streams taken.
+	// fullRetryAfter is the Retry-After for requests above the bounds on streams.
 	fullRetryAfter = 5 * time.Second
 )
 
@@ -86,8 +88,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// A status that is terminal here makes the range final. What else may be wrong with the cursor shows without waiting,
-	// while there still is a status to tell it with.
+	// A status that is terminal here makes the range final. Other problems of the cursor are found here without waiting, as
+	// long as the handler can still answer with a status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {
@@ -112,14 +114,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.stream(w, r, src, cur.after)
 }
 
-// cursor is where a client wants to go on.
+// cursor is the position from which a client wants to go on.
 type cursor struct {
 	after  uint64
 	header bool // it came as Last-Event-ID
 }
 
 func cursorOf(r *http.Request) (cursor, error) {
-	// A query that cannot be read may have a cursor in it, and to read on from the beginning is not what was asked for.
+	// A query that cannot be read may contain a cursor: do not answer it from the beginning.
 	if query, err := url.ParseQuery(r.URL.RawQuery); err != nil || query.Has("afterEventId") {
 		n, bad := strconv.ParseUint(query.Get("afterEventId"), 10, 64)
 		if err != nil || bad != nil {
@@ -129,15 +131,15 @@ func cursorOf(r *http.Request) (cursor, error) {
 	}
 	n, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil {
-		return cursor{}, nil // a browser sends what any server once gave it as an id: not the user's fault
+		return cursor{}, nil // a browser sends back an id that another server gave it: not the user's fault
 	}
 	return cursor{after: n, header: true}, nil
 }
 
-// readable tells what is wrong with reading on from a cursor, as far as that can be known without waiting.
+// readable returns the error of reading on from a cursor, as far as it can be known without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// No event at all: because there was none yet, or because none is kept. A context that has ended tells it at once.
+		// No event at all: there was none yet, or none is kept. Reading with a context that has ended tells which, at once.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {
@@ -151,15 +153,15 @@ func readable(src Source, after, first, last uint64) error {
 	if first > 0 && after < first-1 {
 		return &kahn.GapError{After: after, First: first}
 	}
-	// An event that is yet to come cannot have been seen: a crash has taken it, and its id will be another one's. A run that
-	// has ended, or was left, may be known here by an earlier life of it.
+	// The client cannot have seen a future event: a crash has lost the event, and another one will get its id. But if the
+	// run has ended, or was left, the source may be an earlier life of it.
 	if after > last && src.Status() == kahn.RunRunning {
 		return &kahn.GapError{After: after, First: first}
 	}
 	return nil
 }
 
-// key is the request's, for the bound on the streams of one key.
+// key returns the key of the request, for the bound on the streams of one key.
 func (h *Handler) key(r *http.Request) string {
 	if h.Key != nil {
 		return h.Key(r)
@@ -184,7 +186,7 @@ type gone struct {
 	First uint64 `json:"first"`
 }
 
-// refuse answers with an error: as it says itself, or else with code.
+// refuse answers with an error: with its own status, or else with code.
 func refuse(w http.ResponseWriter, err error, code int) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -192,7 +194,7 @@ func refuse(w http.ResponseWriter, err error, code int) {
 	if errors.As(err, &gap) {
 		header.Set("Content-Type", jsonType)
 		w.WriteHeader(http.StatusGone)
-		// A write that fails has lost its reader: nobody is left to tell.
+		// A failed write means that the client is gone.
 		_ = json.NewEncoder(w).Encode(gone{Error: gap.Error(), After: gap.After, First: gap.First})
 		return
 	}
@@ -213,7 +215,7 @@ type slots struct {
 	byKey map[string]int
 }
 
-// take counts one stream more, until release is called, unless that would be too many.
+// take counts one more stream, until release is called, unless that would exceed a bound.
 func (s *slots) take(h *Handler, r *http.Request) (release func(), ok bool) {
 	key := ""
 	if h.MaxStreamsPerKey > 0 {

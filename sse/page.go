@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// page is what a client gets that does not stream.
+// page is the answer to a client that does not stream.
 type page struct {
 	Events      []json.RawMessage `json:"events"`
 	LastEventID uint64            `json:"lastEventId"`
@@ -14,10 +14,10 @@ type page struct {
 	Done        bool              `json:"done"`
 }
 
-// pageSize is how many bytes of events make a page full.
+// pageSize is the number of bytes of events at which a page is full.
 const pageSize = 1 << 18
 
-// page answers with what has happened after a cursor.
+// page answers with the events after a cursor.
 func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	p := page{Events: []json.RawMessage{}, LastEventID: after}
 	ended := src.Status().Terminal() // asked before the range, which then is final
@@ -50,5 +50,5 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after
 	header := w.Header()
 	header.Set("Content-Type", jsonType)
 	header.Set("Cache-Control", "no-store")
-	_, _ = w.Write(data) // a write that fails has lost its reader: nobody is left to tell
+	_, _ = w.Write(data) // if it fails the client is gone
 }

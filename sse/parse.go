@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// message is one block of an event stream that says something.
+// message is one block of an event stream with an id or data.
 type message struct {
 	// id is the stream's last event id as of this block; it stays until another one comes.
 	id    string
@@ -26,7 +26,7 @@ var errTooLong = errors.New("sse: an event of the stream is longer than the clie
 type parser struct {
 	r     *bufio.Reader
 	limit int           // bytes that a line, and the data of a block, may have together
-	retry time.Duration // what the stream said last; -1 if nothing yet
+	retry time.Duration // the last retry field of the stream; -1 without one
 
 	id      string
 	data    []byte
@@ -39,8 +39,8 @@ func newParser(r io.Reader, limit int) *parser {
 	return &parser{r: bufio.NewReader(r), limit: limit, retry: -1}
 }
 
-// next returns the next block with an id or data. A block that the stream breaks off is dropped: whoever resumes gets it
-// again.
+// next returns the next block with an id or data. A block that the stream breaks off is dropped: a client that resumes gets
+// it again.
 func (p *parser) next() (message, error) {
 	m := message{}
 	id, hasID := p.id, false
@@ -79,7 +79,7 @@ func (p *parser) next() (message, error) {
 	}
 }
 
-// maxRetry bounds what a server can make a client wait.
+// maxRetry bounds the wait that a server can impose on a client.
 const maxRetry = time.Hour
 
 // parseRetry reads the value of a retry field: ASCII digits only.

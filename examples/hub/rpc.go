@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// answer is what comes back about a call.
+// answer is a message about a call: that it has started, or its result.
 type answer struct {
 	call   string
 	status kahn.CallStatus

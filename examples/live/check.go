@@ -14,7 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// check serves on a port of its own, does what the page does, and compares what it has seen with what must be.
+// check serves on a port of its own, makes the requests of the page, and compares the events that it receives with the
+// expected ones.
 func check(ctx context.Context, out io.Writer) (err error) {
 	ctx, stop := context.WithTimeout(ctx, time.Minute)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,7 +79,7 @@ func request(ctx context.Context, method, url string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // it has been read, or the error is told
+	defer func() { _ = resp.Body.Close() }() // it has been read, or the error returned
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s %s: %s", method, url, resp.Status)

@@ -10,9 +10,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// build returns a release that tests, builds, asks and deploys: something to look at. pace is how long a second takes.
+// build returns the graph of a release that tests, builds, asks and deploys. pace is how long a second takes.
 func build(pace time.Duration) *kahn.Graph {
-	// works takes some seconds and tells of each part of them.
+	// works takes some seconds and emits a delta in each.
 	works := func(seconds float64, parts int, what string) kahn.StepFunc {
 		return func(_ context.Context, s *kahn.Step) (any, error) {
 			for i := range parts {

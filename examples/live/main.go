@@ -6,8 +6,8 @@
 //
 // Try to stop the program's output with Ctrl-S, to close the lid, or to cut the network: the page goes on where it was.
 //
-// main.go has the wiring, which is all that a host needs: start a run, keep it, and hand its events to sse.Handler. graph.go
-// has something to look at, index.html the page, and check.go the client.
+// main.go has all that a host needs: it starts a run, keeps it, and hands its events to sse.Handler. graph.go has the graph,
+// index.html the page, and check.go the client.
 package main
 
 import (
@@ -173,7 +173,7 @@ func (h *host) approve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// graph answers with the nodes in the order of the graph, so that the page can show those that nothing has happened to.
+// graph answers with the nodes in the order of the graph, so that the page can show nodes without events.
 func (h *host) graph(w http.ResponseWriter, _ *http.Request) {
 	type node struct {
 		ID   string `json:"id"`
@@ -198,6 +198,6 @@ func (h *host) wait() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, run := range h.runs {
-		_, _ = run.Wait() // the page has told
+		_, _ = run.Wait() // the page has shown the result
 	}
 }

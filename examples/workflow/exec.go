@@ -18,8 +18,8 @@ import (
 // grace is how long a command has to end after it was asked to.
 const grace = 2 * time.Second
 
-// execute runs a command and streams what it writes, line by line. When the attempt is stopped, the command and everything
-// that it has started are asked to end, and killed after the grace. Nothing outlives the step.
+// execute runs a command and streams its output, line by line. When the attempt is stopped, the command and all processes
+// that it has started are asked to end, and killed after the grace. No process outlives the step.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string
@@ -40,7 +40,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 	stdout, stderr := lines{emit: s.Emit}, lines{emit: s.Emit}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = 2 * grace // for what still holds its outputs
+	cmd.WaitDelay = 2 * grace // for processes that still hold its outputs
 	end := group(cmd)
 	err = cmd.Run()
 	end()
@@ -55,11 +55,11 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	return map[string]any{"stdout": stdout.text(), "stderr": stderr.text()}, nil
 }
 
-// lines is what a command writes to one of its outputs: streamed by lines, and the last maxText bytes of it kept.
+// lines streams one output of a command by lines, and keeps the last maxText bytes.
 type lines struct {
 	emit func(any)
 
-	mu   sync.Mutex // guards the fields below: what still holds the output may write after the command has ended
+	mu   sync.Mutex // guards the fields below: other processes may write to the output after the command has ended
 	kept []byte
 	line []byte // the last line, while it has no end
 }
@@ -88,7 +88,7 @@ func (l *lines) end() {
 	}
 }
 
-// flush streams the line. The lock must be held; Emit does not wait for anybody.
+// flush streams the line. The lock must be held, which is safe since Emit does not block.
 func (l *lines) flush() {
 	l.emit(strings.TrimRight(string(l.line), "\r\n"))
 	l.line = l.line[:0]

@@ -23,7 +23,7 @@ func group(cmd *exec.Cmd) (end func()) {
 			kill.Stop()
 		}
 		if cmd.Process != nil {
-			_ = send(syscall.SIGKILL) // what it has left behind
+			_ = send(syscall.SIGKILL) // to processes that it has left behind
 		}
 	}
 }

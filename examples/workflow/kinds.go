@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// maxText bounds what a step keeps of files, responses and the output of commands.
+// maxText bounds the texts that a step keeps of files, responses and the output of commands.
 const maxText = 1 << 20
 
 // kinds are the steps that a definition may name, by kind:
@@ -137,8 +137,8 @@ func fail(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, kahn.Permanent(errors.New(c.Message))
 }
 
-// request sends an HTTP request. Whether it is worth another attempt is said by the server: not after 4xx, but for 429,
-// and then not before the server says.
+// request sends an HTTP request. The status decides about another attempt: there is none after 4xx, except 429, whose
+// Retry-After says when.
 func request(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Method, URL, Body string
@@ -166,7 +166,7 @@ func request(ctx context.Context, s *kahn.Step) (any, error) {
 	failure := fmt.Errorf("%s %s: %s", req.Method, req.URL.Redacted(), resp.Status)
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
-		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // none: the policy's own delay
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // without it the policy's own delay
 		return nil, kahn.RateLimited(failure, time.Duration(seconds)*time.Second)
 	case resp.StatusCode >= 500:
 		return nil, failure
@@ -178,7 +178,7 @@ func request(ctx context.Context, s *kahn.Step) (any, error) {
 
 // jq runs a jq program. Its only value is the output; several are a list, none is null.
 func jq(ctx context.Context, s *kahn.Step) (any, error) {
-	c, ok := s.Config().(map[string]any) // a program is no template: both have use for braces
+	c, ok := s.Config().(map[string]any) // do not expand the program as a template: both use braces
 	query, isText := c["query"].(string)
 	if !ok || !isText || len(c) != 1 {
 		return nil, kahn.Permanent(errors.New("config: expected {query}"))

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// load reads a definition and finds everything that is wrong with it before anything runs: in the document, in the graph,
-// in its guards, and kinds of steps that there are none of.
+// load reads a definition and finds its problems before anything runs: in the document, in the graph, in its guards, and
+// unknown kinds of steps.
 func load(file string, steps kahn.Mux) (*kahn.Graph, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Workflow runs a definition: a graph of steps in a JSON or YAML file, with kinds of steps that need nothing but the machine.
+// Workflow runs a definition: a graph of steps in a JSON or YAML file, with kinds of steps that need only the local machine.
 // It is an example of a host that loads graphs as data and injects one step function.
 //
 //	go run ./examples/workflow [flags] file

@@ -23,7 +23,7 @@ var (
 	numbers      = regexp.MustCompile(`\[\d+\]|#\d+`)                             // of items and iterations, in the path of a gate
 )
 
-// namesOf looks a graph through.
+// namesOf collects the names from a graph.
 func namesOf(g *kahn.Graph) names {
 	n := names{map[string]bool{}, map[string]bool{}}
 	n.look(g, "")
@@ -63,7 +63,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 	}
 }
 
-// find adds the inputs that the texts in a value name.
+// find adds the names of inputs in the texts of a value.
 func (n names) find(pattern *regexp.Regexp, v any) {
 	switch v := v.(type) {
 	case string:
@@ -81,7 +81,7 @@ func (n names) find(pattern *regexp.Regexp, v any) {
 	}
 }
 
-// check refuses answers and inputs that the graph has no use for.
+// check refuses answers and inputs that the graph does not use.
 func (n names) check(answers, inputs pairs) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
 		if !n.gates[numbers.ReplaceAllString(gate, "")] {
@@ -96,7 +96,7 @@ func (n names) check(answers, inputs pairs) error {
 	return nil
 }
 
-// choices lists what could have been written, and suggests what may have been meant.
+// choices lists the valid names, and suggests a similar one.
 func choices(written, are string, of map[string]bool) string {
 	if len(of) == 0 {
 		return ": the definition has none"

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/progress"
 )
 
-// host is what the flags say, and where the program reads and writes.
+// host holds the values of the flags, and the program's input and output.
 type host struct {
 	answers        pairs
 	ask            bool
@@ -30,8 +30,8 @@ type host struct {
 	stdout, stderr io.Writer
 }
 
-// execute runs the graph as far as it goes without an answer, and then on with the answers that there are. It begins with
-// the state of an earlier run, if one was kept.
+// execute runs the graph until it waits for an answer, and goes on with the answers as far as it has any. It begins with the
+// state of an earlier run, if one was kept.
 func (h *host) execute(ctx context.Context, g *kahn.Graph, step kahn.StepFunc) (*kahn.Result, error) {
 	snapshot, err := h.restore()
 	if err != nil {
@@ -61,12 +61,12 @@ func (h *host) execute(ctx context.Context, g *kahn.Graph, step kahn.StepFunc) (
 // leg is one run from its beginning, or from a snapshot, to its end or the next wait.
 func (h *host) leg(ctx context.Context, g *kahn.Graph, step kahn.StepFunc, from *kahn.Snapshot, signals map[string]any) (*kahn.Result, error) {
 	display := progress.New(h.stderr, h.show)
-	defer func() { _ = display.Close() }() // a display that fails is no reason to stop
+	defer func() { _ = display.Close() }() // go on even if the display has failed
 	opts := slices.Concat(h.opts, []kahn.Option{kahn.OnEvent(display.Event)})
 	if h.verbose {
 		w := h.stdout
 		if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-			w = display // else the picture, which is on the same terminal as a rule, is drawn over it
+			w = display // else the picture, usually on the same terminal, would overwrite it
 		}
 		opts = append(opts, kahn.OnEvent(func(e kahn.Event) { show(w, e) }))
 	}
@@ -76,7 +76,7 @@ func (h *host) leg(ctx context.Context, g *kahn.Graph, step kahn.StepFunc, from 
 	return kahn.Resume(ctx, g, step, from, signals, opts...)
 }
 
-// canAnswer reports whether there is anything to say to nodes that wait.
+// canAnswer reports whether there are answers for nodes that wait.
 func (h *host) canAnswer(waiting []string) bool {
 	for _, id := range waiting {
 		if _, ok := h.answers[id]; ok {
@@ -86,8 +86,8 @@ func (h *host) canAnswer(waiting []string) bool {
 	return h.ask
 }
 
-// answer returns what there is to say to nodes that wait: what the flags say, else what the terminal says. An empty line,
-// or the end of the input, is no answer.
+// answer returns the answers for nodes that wait: from the flags, else from the terminal. An empty line, or the end of the
+// input, is no answer.
 func (h *host) answer(waiting []string) (map[string]any, error) {
 	signals := map[string]any{}
 	for _, id := range waiting {
@@ -151,14 +151,14 @@ func (h *host) forget() error {
 	return nil
 }
 
-// show writes what a step streams.
+// show writes the text that a step streams.
 func show(w io.Writer, e kahn.Event) {
 	if d, ok := e.Payload.(kahn.Delta); ok {
 		fmt.Fprintf(w, "%s | %v\n", e.Path, d.Chunk)
 	}
 }
 
-// report says what became of the run, and of every node that did not complete.
+// report writes the outcome of the run, and of every node that did not complete.
 func report(w io.Writer, res *kahn.Result) {
 	for n := range res.Nodes() {
 		if n.GuardErr != nil {

@@ -5,7 +5,7 @@
 //	go run ./internal/api         # prints what differs
 //	go run ./internal/api -write  # writes the files
 //
-// The names of parameters are left out: to rename one changes nothing for callers. A module without an api.txt is not asked.
+// The names of parameters are left out: renaming one does not affect callers. A module without an api.txt is left out.
 package main
 
 import (
@@ -94,7 +94,7 @@ func listings(root string) ([]string, error) {
 	return files, nil
 }
 
-// compare returns the lines that are in one list only, sorted by what they say.
+// compare returns the lines that are in one list only, sorted by their text.
 func compare(old, now []string) []string {
 	var diff []string
 	for _, line := range old {
@@ -259,8 +259,8 @@ func dereferenced(t types.Type) types.Type {
 	return t
 }
 
-// methodsOf lists an interface, those that it embeds included. One with methods that are not exported can be implemented by
-// nobody else, and one that lists types only constrains type parameters.
+// methodsOf lists the methods of an interface, embedded ones included. Other packages cannot implement an interface with
+// unexported methods, and one that lists types only constrains type parameters.
 func (l *lister) methodsOf(name string, i *types.Interface) {
 	l.add("type %s interface", name)
 	if !i.IsMethodSet() {

@@ -1,5 +1,5 @@
 // Package chrometrace reads files in the JSON object form of the Trace Event Format, which Perfetto and chrome://tracing
-// open, and is strict about what it reads. It is for tests of what writes such files.
+// open, and checks them strictly. It is for tests of code that writes such files.
 package chrometrace
 
 import (
@@ -36,7 +36,7 @@ type Event struct {
 	start, end *big.Rat // microseconds
 }
 
-// Read decodes a trace and checks all that the format demands of it.
+// Read decodes a trace and checks all rules of the format.
 func Read(r io.Reader) (*File, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
@@ -61,12 +61,12 @@ func Read(r io.Reader) (*File, error) {
 	return file, errors.Join(file.checkNesting(), file.checkAsync(), file.checkFlows(), file.checkTracks())
 }
 
-// track is where an event is shown.
+// track is the row in which an event is shown.
 type track struct{ pid, tid int }
 
 func (e *Event) track() track { return track{*e.PID, *e.TID} }
 
-// check is about the event alone.
+// check checks an event by itself.
 func (e *Event) check() error {
 	if e.Name == nil || e.PID == nil || e.TID == nil {
 		return errors.New("name, pid and tid are required")
@@ -127,7 +127,7 @@ var colours = []string{
 	"thread_state_running", "thread_state_sleeping", "good", "bad", "terrible", "grey", "white", "yellow",
 }
 
-// checkNesting holds the complete events of each track against each other: one begins after another's end, or lies within it.
+// checkNesting compares the complete events of each track: one begins after another's end, or lies within it.
 func (f *File) checkNesting() error {
 	tracks := map[track][]*Event{}
 	for i := range f.TraceEvents {
@@ -224,7 +224,7 @@ func (f *File) checkFlows() error {
 	return nil
 }
 
-// checkTracks looks for the name of every track that has events, and for what metadata has to hold.
+// checkTracks checks that every track with events has a name, and that the metadata is complete.
 func (f *File) checkTracks() error {
 	named := map[track]bool{}
 	for i := range f.TraceEvents {

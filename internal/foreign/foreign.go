@@ -1,16 +1,16 @@
-// Package foreign is the wall between the engine and code that is not its own: functions that the host hands in, and the
-// methods of its errors and values. Such a function may panic or end its goroutine. Such an error may be a typed nil pointer
-// whose methods panic, may have a message of any size, and may wrap itself, so that errors.Is never returns.
+// Package foreign isolates the engine from user code: functions of the host, and the methods of its errors and values. Such
+// a function may panic or end its goroutine. Such an error may be a typed nil pointer whose methods panic, may have a
+// message of any size, and may wrap itself, so that errors.Is never returns.
 package foreign
 
 // Contain calls f and returns its error, or, if f panics, the error that panicked returns for the value. It calls panicked while the
 // stack still shows where the panic began, and a panic of panicked itself goes on.
 //
-// runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So a caller holds no lock, and
-// what must happen afterwards is deferred.
+// runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So a caller must hold no lock,
+// and must defer everything that has to happen afterwards.
 func Contain(f func() error, panicked func(value any) error) error {
 	returned, err := contained(f, panicked)
-	if !returned { // not Goexit, after which nobody gets here: under GODEBUG=panicnil=1 recover does not tell of panic(nil)
+	if !returned { // Goexit does not return here; under GODEBUG=panicnil=1 recover returns nil for panic(nil)
 		err = panicked(nil)
 	}
 	return err

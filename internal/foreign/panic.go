@@ -27,8 +27,8 @@ func (e *PanicError) Unwrap() error {
 // NewPanicError returns the error for a panic value, with the stack of the caller. A value that is an error was bounded before.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// Bounded returns err, or a stand-in for an error whose chain has no end or whose methods panic: what the engine hands on must
-// not trap errors.Is. next tells Walk where to go, and renders whether an error has a text, see Renders.
+// Bounded returns err, or a stand-in for an error whose chain has no end or whose methods panic: errors.Is must return for
+// every error that the engine passes on. next tells Walk how to go on, and renders whether an error has a text, see Renders.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

@@ -2,11 +2,11 @@ package foreign
 
 import "reflect"
 
-// shield stands before an error whose methods panic. errors.Is and errors.As find what they would find behind it, as far as
-// that can be reached, and survive what they meet.
+// shield wraps an error whose methods panic. errors.Is and errors.As find the errors behind it, as far as these can be
+// reached, without a panic.
 type shield struct{ err error }
 
-// Shield returns an error with the text of err and what it matches, none of whose methods panics.
+// Shield returns an error that has the text of err and matches the same errors, and whose methods do not panic.
 func Shield(err error) error {
 	if s, ok := err.(*shield); ok {
 		return s

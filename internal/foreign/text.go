@@ -12,7 +12,7 @@ const MaxText = 1000
 // Quote renders an id in a message: bounded, and quoted so that no id can forge the text around it.
 func Quote(id string) string { return fmt.Sprintf("%.60q", id) }
 
-// ErrorText renders an error: bounded, and surviving an Error method that panics.
+// ErrorText renders an error, bounded, also if its Error method panics.
 func ErrorText(err error) (text string) {
 	if err == nil {
 		return "<nil>"
@@ -39,7 +39,7 @@ func ValueText(v any) string {
 	return typeName(v)
 }
 
-// textOf is what a method of v renders, or the type of v if the method panics.
+// textOf is the text that a method of v renders, or the type of v if the method panics.
 func textOf(v any, render func() string) (text string) {
 	_ = Contain(func() error {
 		text = Shorten(render())

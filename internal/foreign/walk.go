@@ -1,30 +1,30 @@
 package foreign
 
-// maxErrors bounds how much of a tree of wrapped errors is looked at: far more than people wrap and join, and still a matter
-// of a millisecond for an error that never ends.
+// maxErrors bounds how many errors of a tree a walk visits: far more than programs wrap and join, but visited in about a
+// millisecond for an error that never ends.
 const maxErrors = 1 << 16
 
 // Next is how a walk goes on after an error.
 type Next uint8
 
-// What visit answers.
+// The results of visit.
 const (
-	Descend Next = iota // to what the error wraps
-	Pass                // to the next error, without what this one wraps
-	Stop                // nowhere: the walk has found what it looks for
+	Descend Next = iota // to the errors that it wraps
+	Pass                // to the next error, without those that it wraps
+	Stop                // the walk ends
 )
 
-// Shape is what a walk has found out about a tree of errors, as far as it went.
+// Shape is the result of a walk over a tree of errors, as far as it went.
 type Shape uint8
 
-// What a walk finds.
+// The results of a walk.
 const (
-	Sound   Shape = iota // nothing is wrong
+	Sound   Shape = iota // the tree is finite, and no Unwrap panicked
 	Endless              // the tree has no end
 	Rude                 // an Unwrap panicked, which ended the walk
 )
 
-// Walk calls visit for err and what it wraps, depth first. What is behind a shield is visited like anything else.
+// Walk calls visit for err and the errors that it wraps, depth first, also for those behind a shield.
 func Walk(err error, visit func(error) Next) Shape {
 	shape, _ := walk(err, visit)
 	return shape

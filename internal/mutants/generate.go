@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// core are the files that decide what happens to a node and to a run.
+// core are the files that decide about nodes and runs.
 var core = []string{
 	"state.go", "state_settle.go", "state_losers.go", "state_waves.go", "state_stop.go", "state_suspend.go", "state_status.go", "state_restore.go", "state_slots.go", "join.go",
 	"run_worker.go", "run_conclude.go", "run_nested.go", "run_rest.go", "run_leave.go", "run_stop.go", "run_tree.go", "run_order.go",
@@ -71,8 +71,7 @@ func generate(root, name string) ([]mutant, error) {
 	return g.mutants, nil
 }
 
-// generator makes the mutants of one file. What is replaced is always a whole line, or several, so that a mutant can be
-// recognised by its text.
+// generator makes the mutants of one file. A mutant always replaces whole lines, so that it can be recognised by its text.
 type generator struct {
 	file, source string
 	fset         *token.FileSet
@@ -115,8 +114,8 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 }
 
-// others are the operators that stand in for another one. Masks and shifts are left alone: a wrong one is noticed at once and
-// would only flatter the result.
+// others are the operators that replace another one. Masks and shifts are not replaced: every test notices a wrong one,
+// which would only improve the figure.
 var others = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},

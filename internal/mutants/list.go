@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// entry is a mutant in a list, and what the list says about it.
+// entry is a mutant in a list, with its note.
 type entry struct {
 	plant.Bug
 	note string
@@ -91,8 +91,8 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find gives every entry of a list the mutant that it means. It is an error if there is none: the code has changed, and
-// the entry has to change with it, or to go.
+// find finds the mutant of every entry of a list. It is an error if there is none: the code has changed, and the entry has
+// to change, too, or to be removed.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}
 	for _, m := range mutants {

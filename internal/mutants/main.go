@@ -1,15 +1,15 @@
-// Mutants measures what the tests of the root package notice: it makes small changes to the core, one at a time, and looks
-// whether a test fails.
+// Mutants measures how many bugs the tests of the root package find: it makes small changes to the core, one at a time, and
+// checks whether a test fails.
 //
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
 //	go run ./internal/mutants -for 5m        # for as long as that; the next call goes on
 //	go run ./internal/mutants -list -only 'state_stop.go State.stop'
 //
-// A mutant is killed if a test fails, or does not end. Whoever survives shows that a test is missing, or is equivalent to
-// the original: what it does cannot be told from outside. Such mutants are listed in equivalent.txt, with the reason.
+// A mutant is killed if a test fails, or does not end. A mutant that survives shows that a test is missing, or is equivalent
+// to the original: callers cannot distinguish them. Such mutants are listed in equivalent.txt, with the reason.
 //
-// What must always be noticed is in mustkill.txt and a test of this package.
+// mustkill.txt and a test of this package list the mutants that must always be killed.
 package main
 
 import (
@@ -211,8 +211,8 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	return r, nil
 }
 
-// choose takes the mutants that the seed chooses, and compiles the tests with them. The choice depends on the text of each
-// mutant alone, so that a change of the code elsewhere does not make another sample.
+// choose selects mutants by the seed, and compiles the tests with them. The choice depends on the text of each mutant alone,
+// so that a change of the code elsewhere does not change the sample.
 func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, string, error) {
 	rank := func(m mutant) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", j.seed, format(m.Bug)))
@@ -238,7 +238,7 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, s
 	}
 }
 
-// hash is of everything that the result of a test may depend on.
+// hash is the hash of everything that the result of a test may depend on.
 func hash(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {

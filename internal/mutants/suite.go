@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// suite is the tests of the root package, in groups: first those that take next to nothing, last each of the slow ones.
+// suite is the tests of the root package, in groups: first the fast ones together, last each of the slow ones alone.
 type suite struct {
 	Groups []group
 	Broken []string // tests that are left out, since they fail without a bug
@@ -36,9 +36,9 @@ const (
 	moderate = 0.7  // and to the second
 )
 
-// measure runs all tests one group after the other, without a bug, to know what they take and cover. What they took when
-// they were measured before tells which group they belong to. Tests that take longer than slow, if that is not zero, are
-// left out: they cover nothing.
+// measure runs all tests one group after the other, without a bug, to measure their times and coverage. Their times in the
+// previous measurement decide to which group they belong. Tests that take longer than slow, if that is not zero, are left
+// out and cover nothing.
 func measure(ctx context.Context, root, dir string, before *suite, slow time.Duration) (*suite, error) {
 	binary := filepath.Join(dir, "cover.test")
 	if err := plant.Build(ctx, root, root, nil, binary, "-cover", "-coverpkg=."); err != nil {
@@ -115,7 +115,7 @@ func measure(ctx context.Context, root, dir string, before *suite, slow time.Dur
 	return s, nil
 }
 
-// times runs all tests once and tells what each took.
+// times runs all tests once and returns the time of each.
 func times(ctx context.Context, binary, root string) (*suite, error) {
 	text, err := run(plant.Command(ctx, binary, root, -1, "-test.v"))
 	if err != nil && ctx.Err() != nil {
@@ -132,7 +132,7 @@ func times(ctx context.Context, binary, root string) (*suite, error) {
 	return &suite{Groups: []group{g}}, nil
 }
 
-// readProfile reads what the tests of a group cover.
+// readProfile reads the coverage of a group of tests.
 func readProfile(name string) (map[string][][2]int, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -155,7 +155,7 @@ func (g *group) covers(file string, line int) bool {
 	return slices.ContainsFunc(g.Covered[file], func(r [2]int) bool { return r[0] <= line && line <= r[1] })
 }
 
-// verdict tells what became of a mutant.
+// verdict tells whether, and how, a mutant was killed.
 type verdict struct {
 	Killed bool
 	Killer string // the test that failed first, if one is named
@@ -201,7 +201,7 @@ func (s *suite) try(ctx context.Context, root, binary string, bug int, m mutant,
 	return v
 }
 
-// result is what a group of tests showed.
+// result is the result of a group of tests.
 type result struct {
 	failed, timedOut bool
 	test             string // the first that failed, or one that did not end, if it is known
@@ -232,7 +232,7 @@ func run(cmd *exec.Cmd) (string, error) {
 
 func tail(text string) string { return text[max(0, len(text)-4000):] }
 
-// cache remembers verdicts, and what the tests take, for the next time.
+// cache keeps verdicts and the times of tests for the next call.
 type cache struct {
 	file     string
 	Source   string // what Suite was measured for

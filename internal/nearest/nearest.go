@@ -1,4 +1,4 @@
-// Package nearest finds the name that somebody meant who wrote another one: "did you mean ...?".
+// Package nearest finds the name most similar to a misspelt one: "did you mean ...?".
 package nearest
 
 import (
@@ -11,7 +11,7 @@ const (
 	maxSlips = 3
 )
 
-// Name returns the choice that is nearest to what was written, and false if none is near. Upper and lower case and the
+// Name returns the choice that is nearest to the given name, and false if none is near. Upper and lower case and the
 // separators "_", "-", and " " do not count. Beyond that, one slip is allowed for every three letters, at most three: a
 // letter too many, a missing one, a wrong one, or two neighbours in the wrong order. Of equally near choices the first one
 // wins. A choice that was written correctly is no slip: the result is then false.
@@ -71,7 +71,7 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			return allowed + 1 // no later row holds less: a swap costs no less than the row that it passes over
+			return allowed + 1 // later rows hold no smaller numbers: a swap costs no less than the row that it skips
 		}
 		before, last, this = last, this, before
 	}

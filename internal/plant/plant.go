@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// Bug is a piece of text in a function, and what stands there instead while the bug is at work.
+// Bug is a piece of text in a function, and the text that replaces it while the bug is switched on.
 type Bug struct {
 	File string // from the root of the repository: in the root package or in one of its module
 	Func string // a function, or a method as Type.Method; may be empty if Old occurs once in the file
@@ -38,7 +38,7 @@ func (b Bug) String() string {
 	return fmt.Sprintf("%s: %s: %q instead of %q", b.File, b.Func, b.New, old)
 }
 
-// variable is the environment variable that holds the number of the bug that is at work, counted from 1.
+// variable is the environment variable with the number of the bug that is switched on, counted from 1.
 const variable = "KAHN_PLANTED_BUG"
 
 // The file that the overlay adds to a package.
@@ -141,7 +141,7 @@ func blame(text string, lines map[string][]int) []int {
 	return slices.Compact(broken)
 }
 
-// Command runs the binary in the folder of its package with the bug of this index at work, or none if it is negative. It
+// Command runs the binary in the folder of its package with the bug of this index switched on, or none if it is negative. It
 // gets 12 GB of address space at most, since a bug may make a loop that allocates without an end.
 func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
@@ -150,7 +150,7 @@ func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *
 	return cmd
 }
 
-// text is a file under construction that knows whom each of its lines belongs to.
+// text is a file under construction that records to which bug each of its lines belongs.
 type text struct {
 	strings.Builder
 	owner []int
@@ -168,8 +168,8 @@ func (t *text) write(s string, owner int) {
 	}
 }
 
-// plantAll puts in front of the body of each function that has bugs one broken copy of the body for each. A copy that is at
-// work ends the function, so that defer, recover and results mean what they mean in the original.
+// plantAll puts, for each bug of a function, a broken copy of the body in front of the original. The copy that is switched
+// on ends the function, so that defer, recover and results have the same meaning as in the original.
 func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)
