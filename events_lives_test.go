@@ -164,10 +164,8 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 // on from what is written. What the store confirmed of the first life and the second life are one stream, and the nodes come to
 // what they come to in a run that nothing interrupts.
 func TestEventsOfCrashes(t *testing.T) {
-	graphs, crashes, seams := 40, 0, 0
-	if raceEnabled {
-		graphs = 8
-	}
+	t.Parallel()
+	graphs, crashes, seams := size(40, 8, 400), 0, 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCutter(uint64(seed), seed%2)

@@ -2,7 +2,6 @@ package kahn_test
 
 import (
 	"context"
-	"os"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -16,10 +15,7 @@ import (
 // TestLeaks: what many runs held is returned when they have ended, however they ended: goroutines, timers, and memory. A bubble
 // whose goroutines do not end fails by itself; a leaked run of one node is some 2 kB.
 func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
-	runs := 250
-	if os.Getenv("KAHN_LONG") != "" {
-		runs = 1000
-	}
+	runs := size(250, 250, 1_000)
 	nested := func() *kahn.Graph {
 		return graph(subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}},
 			kahn.Node{ID: "C", Cleanup: true, After: []string{"S"}})

@@ -17,10 +17,8 @@ import (
 // TestLivesAfterLives cuts what was cut before: a run goes on from a snapshot, or from its store, that was taken of a run
 // which had gone on itself.
 func TestLivesAfterLives(t *testing.T) {
-	graphs := 40
-	if raceEnabled {
-		graphs = 10
-	}
+	t.Parallel()
+	graphs := size(40, 10, 400)
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 7))
@@ -39,10 +37,7 @@ func TestLivesAfterLives(t *testing.T) {
 // TestLivesOfDifferentModes: a run that began in one mode may go on in the other, and the events of all lives are one stream.
 func TestLivesOfDifferentModes(t *testing.T) {
 	t.Parallel()
-	graphs := 15
-	if long() {
-		graphs = 3000
-	}
+	graphs := size(15, 15, 3_000)
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 9))

@@ -33,7 +33,7 @@ func TestRandomLives(t *testing.T) {
 	}
 	count, batch := uint64(5_000), uint64(1_000)
 	switch {
-	case os.Getenv("KAHN_LONG") != "":
+	case long():
 		count, batch = 150_000, 5_000
 	case testing.Short() || raceEnabled:
 		count = 500

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -186,17 +185,11 @@ func policyGraph(rng *rand.Rand, n int) *kahn.Graph {
 	return &g
 }
 
-func long() bool { return os.Getenv("KAHN_LONG") != "" }
-
 // TestCallbacksSeeOnePoint: whatever an effect, a computed, a cleanup or a batch reads, and however the State moves on while
 // it does, it sees the State as it was between two transitions. Signals are made at any time.
 func TestCallbacksSeeOnePoint(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(400)
-	if long() {
-		seeds = 40_000
-	}
-	for seed := range seeds {
+	for seed := range uint64(size(400, 400, 40_000)) {
 		rng := rand.New(rand.NewPCG(seed, 13))
 		const n = 9
 		mode := []kahn.Option{kahn.Eager, kahn.Waves}[rng.IntN(2)]

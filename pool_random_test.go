@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -19,11 +18,7 @@ import (
 // them at random. Bounds hold for every run that is not being stopped, a run that is stopped ends soon, and in the end everything is
 // returned.
 func TestRandomSharedStops(t *testing.T) {
-	rounds := 150
-	if os.Getenv("KAHN_LONG") != "" {
-		rounds = 20_000
-	}
-	for seed := range rounds {
+	for seed := range size(150, 150, 20_000) {
 		synctest.Test(t, func(t *testing.T) { randomSharedStops(t, uint64(seed)) })
 	}
 }

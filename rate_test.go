@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -309,11 +308,7 @@ func TestStateRates(t *testing.T) {
 // Random graphs with groups, keys, maps and sub-graphs under random rates and limits: no window ever holds more starts than its rate
 // allows, no limit is exceeded, and every node gets its turn.
 func TestRandomRates(t *testing.T) {
-	runs := 500
-	if os.Getenv("KAHN_LONG") != "" {
-		runs = 10_000
-	}
-	for seed := range runs {
+	for seed := range size(500, 500, 10_000) {
 		synctest.Test(t, func(t *testing.T) { randomRates(t, uint64(seed)) })
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -207,13 +206,7 @@ func branchy(rng *rand.Rand, n int) *kahn.Graph {
 // fit into one sweep.
 func TestSideEdgesOfRandomGraphs(t *testing.T) {
 	t.Parallel()
-	small, large := 1500, 4
-	switch {
-	case os.Getenv("KAHN_LONG") == "1":
-		small, large = 100_000, 300
-	case raceEnabled:
-		small, large = 300, 2
-	}
+	small, large := size(1500, 300, 100_000), size(4, 2, 300)
 	seen := map[string]int{}
 	compare := func(seed uint64, n int) {
 		g := branchy(rand.New(rand.NewPCG(seed, uint64(n))), n)

@@ -24,10 +24,8 @@ import (
 // them in another process. What the nodes and the run come to is what the uncut run came to, and nothing that had ended is
 // called again. The events up to the cut and those after it are one stream without a seam.
 func TestSnapshotAtEveryCut(t *testing.T) {
-	graphs := 300
-	if raceEnabled {
-		graphs = 24
-	}
+	t.Parallel()
+	graphs := size(150, 18, 3_000)
 	cuts := 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {

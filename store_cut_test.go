@@ -81,10 +81,8 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 // TestStoreAtEveryWrite runs random graphs over a store and goes on with what it held after each write, as after a crash. What
 // the nodes and the run come to is what the uncut run came to, and nothing that had ended is called again.
 func TestStoreAtEveryWrite(t *testing.T) {
-	graphs := 150
-	if raceEnabled {
-		graphs = 15
-	}
+	t.Parallel()
+	graphs := size(75, 12, 1_500)
 	cuts := 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {

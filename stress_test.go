@@ -34,10 +34,7 @@ func TestRandomFaults(t *testing.T) {
 		randomFaults(t, seed, &tally{})
 		return
 	}
-	graphs := uint64(10_000)
-	if testing.Short() {
-		graphs = 2_000
-	}
+	graphs := uint64(size(6_000, 2_500, 100_000))
 	const batch = 250
 	var happened tally
 	t.Run("seeds", func(t *testing.T) {
