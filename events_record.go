@@ -504,13 +504,7 @@ func (r *Run) completed(ref Ref, done NodeCompleted) NodeCompleted {
 	if rec := &r.records[ref]; rec.attempts > 0 { // a gate is completed by its signal
 		done.Duration = time.Duration(rec.end - rec.start)
 	}
-	if f := &r.plan.facts[ref]; f.router >= 0 {
-		for i, label := range r.plan.routers[f.router].labels {
-			if r.st.taken[int(f.labels)+i] {
-				done.Labels = append(done.Labels, label)
-			}
-		}
-	}
+	done.Labels = r.branchesOf(ref)
 	return done
 }
 

@@ -71,6 +71,7 @@ const expandedSeeds = 1 << 32
 type livesSeen struct {
 	sync.Mutex
 	counts struct{ lives, resumed, left, interrupted, stopped, signalled, stored, terminal int }
+	looks  map[kahn.WhyKind]int // if it is not nil the runs are looked at, one at a time: see TestRandomLooks
 }
 
 func (s *livesSeen) add(n *int, by int) {
@@ -209,6 +210,12 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 		pause := time.Duration(rng.IntN(40)) * ms
 		did("%v", pause)
 		time.Sleep(pause)
+		if seen.looks != nil {
+			synctest.Wait()
+			if err := lookAll(run, seen.looks); err != nil {
+				t.Errorf("%s: %v", strings.Join(acts, ", "), err)
+			}
+		}
 		switch rng.IntN(16) {
 		case 0:
 			id := fmt.Sprint("n", rng.IntN(4))

@@ -258,6 +258,9 @@ func (r *Run) home(ref Ref, flags stepFlags) (*Run, Ref, stepFlags) {
 func (x *items) input(ref Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
+		if !x.list.IsValid() { // a map that ended in an earlier life of the run knows its list no more
+			return nil, false
+		}
 		return x.at(int(ref)), true
 	case inputIndex:
 		return int(ref), true

@@ -173,15 +173,20 @@ func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 		defer r.st.mu.Unlock()
 		return r.nodeError(e.from), true
 	case DeliverDefault:
-		if e.Default != nil {
-			return e.Default, true
-		}
-		if n := r.plan.node(to); n.Default != nil {
-			return n.Default, true
-		}
-		return "", true
+		return r.defaultOf(e, to), true
 	}
 	return nil, false
+}
+
+// defaultOf is what an edge delivers in place of what failed.
+func (r *Run) defaultOf(e *edge, to Ref) any {
+	if e.Default != nil {
+		return e.Default
+	}
+	if n := r.plan.node(to); n.Default != nil {
+		return n.Default
+	}
+	return ""
 }
 
 // param assembles one parameter of a node whose check, if it has one, has passed.
@@ -205,13 +210,10 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 
 // assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
 func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
-	n, in := r.plan.node(ref), r.plan.inputsOf(ref)
 	if v, ok := merged[name]; ok {
 		return v, true
 	}
-	var port *Port
-	if in != nil {
-		port = in.ports[name]
+	if in := r.plan.inputsOf(ref); in != nil {
 		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else it is in merged if anything was delivered
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := r.delivered(ref, flags, p.edges[j]); ok {
@@ -219,6 +221,16 @@ func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string
 				}
 			}
 		}
+	}
+	return r.unfed(ref, name)
+}
+
+// unfed is assembled for a parameter to which no edge has delivered anything.
+func (r *Run) unfed(ref Ref, name string) (any, bool) {
+	n := r.plan.node(ref)
+	var port *Port
+	if in := r.plan.inputsOf(ref); in != nil {
+		port = in.ports[name]
 	}
 	if v, ok := n.Params[name]; ok {
 		return v, true

@@ -50,8 +50,12 @@ type Result struct {
 type NodeResult struct {
 	ID     string
 	Kind   string
+	Label  string // of the Node, for people
 	Tier   int
 	Status Status
+	// RunID is the id of the run, for those who get results of many: [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] tell it. A
+	// Result has an id of its own, and it is empty in the results of its nodes.
+	RunID string
 	// Output is the output of a completed node.
 	Output any
 	// Err is a [*NodeError] for a node that failed by itself, and for one that was stopped an [*UpstreamError] or the cause
@@ -87,6 +91,41 @@ type NodeResult struct {
 	Sub *Result
 	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
 	LastErr error
+	// Labels are the branches that a condition took.
+	Labels []string
+
+	attempts []Attempt // nil for a node with one attempt
+}
+
+// Attempt is one attempt of a node, see [NodeResult.History]. What is not known of it, since it belongs to an earlier life of the run
+// from which an older version of this package has kept nothing else, is zero.
+type Attempt struct {
+	// Number counts from 1. Numbers are missing of attempts that a crash has cut short.
+	Number int
+	// Start and End are its times, by the wall clock. End is zero while it runs.
+	Start, End time.Time
+	// Err is what it failed with, nil if it has not.
+	Err error
+	// Delay is the backoff before the next attempt, if one was granted.
+	Delay time.Duration
+}
+
+// History returns the attempts of the node in their order, in a slice that the caller owns.
+func (n NodeResult) History() []Attempt {
+	switch {
+	case n.attempts != nil:
+		return slices.Clone(n.attempts)
+	case n.Attempts == 0:
+		return nil
+	}
+	only := Attempt{Number: n.Attempts, Start: n.Start, End: n.Start.Add(n.Duration), Err: n.LastErr}
+	if failed, ok := n.Err.(*NodeError); ok && n.Status == Failed {
+		only.Err = failed.Err
+	}
+	if n.Status == Running {
+		only.End = time.Time{}
+	}
+	return []Attempt{only}
 }
 
 // performed is the run of the result, or for the zero value a run without nodes.
@@ -174,28 +213,90 @@ func (r *Result) estimate(p *Plan) func(Ref) int64 {
 
 // nodeResult makes the result of a terminal node, without the cause. The lock is needed unless the run is over.
 func (r *Run) nodeResult(ref Ref) NodeResult {
-	rec, w := &r.records[ref], r.st.words[ref]
+	return r.resultOf(ref, r.st.words[ref], r.extras[ref])
+}
+
+// resultOf is nodeResult for a node of which the word and the extra are given. Of one that has completed it needs no lock.
+func (r *Run) resultOf(ref Ref, w uint64, x *extra) NodeResult {
+	rec, f, n := &r.records[ref], &r.plan.facts[ref], r.plan.node(ref)
 	res := NodeResult{
-		ID: r.plan.names[ref], Kind: r.plan.node(ref).Kind, Tier: r.plan.Tier(ref), Status: statusOf(w), Attempts: int(rec.attempts),
-		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Skip: r.skipReason(ref),
-		Mocked: rec.attempts > 0 && r.plan.facts[ref].is(factMocked),
+		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: int(f.tier), Status: statusOf(w), Attempts: int(rec.attempts),
+		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Mocked: rec.attempts > 0 && f.is(factMocked),
+	}
+	if res.Status == Skipped {
+		res.Skip = r.skipReason(ref)
 	}
 	if rec.attempts > 0 {
 		res.Start = r.start.Add(time.Duration(rec.start))
 		res.Duration = time.Duration(rec.end - rec.start)
 	}
-	if x := r.extras[ref]; x != nil {
+	if x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
 		res.Decision = clonePtr(x.decision)
 		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
-		if x.comp != nil && x.comp.child != nil {
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded {
 			res.Sub = x.comp.child.outcome()
 		}
+		res.attempts = r.attempts(ref, w, x)
 	}
 	if res.Status == Completed {
-		res.Output = rec.value
+		res.Output, res.Labels = rec.value, r.branchesOf(ref)
 	}
 	return res
+}
+
+// branchesOf returns the labels of the branches that a completed condition took.
+func (r *Run) branchesOf(ref Ref) (labels []string) {
+	f := &r.plan.facts[ref]
+	if f.router < 0 {
+		return nil
+	}
+	for i, label := range r.plan.routers[f.router].labels {
+		if r.st.taken[int(f.labels)+i] {
+			labels = append(labels, label)
+		}
+	}
+	return labels
+}
+
+// attempts is the history of a node that was attempted more than once, else nil, with the lock held.
+func (r *Run) attempts(ref Ref, w uint64, x *extra) (list []Attempt) {
+	if len(x.errs) == 0 && x.began == 0 {
+		return nil
+	}
+	rec := &r.records[ref]
+	last := int32(0)
+	for _, e := range x.errs {
+		last = e.number
+		a := Attempt{Number: int(last), Err: e.err, Delay: e.delay}
+		if last != 0 { // else nothing else is known
+			a.Start, a.End = r.timeAt(e.start), r.timeAt(e.end)
+		}
+		list = append(list, a)
+	}
+	if last >= rec.attempts {
+		return list
+	}
+	current := Attempt{Number: int(rec.attempts)}
+	if x.began != 0 {
+		current.Start = r.timeAt(x.began)
+	}
+	switch status := statusOf(w); status {
+	case Running:
+		return append(list, current)
+	case Completed, Skipped:
+		if rec.fallback {
+			current.Err = x.lastErr
+		}
+	case Failed:
+		current.Err = rec.errorOf()
+	case Aborted, Cancelled:
+		if current.Err = rec.errorOf(); current.Err == nil {
+			current.Err = x.lastErr
+		}
+	}
+	current.End = r.timeAt(rec.end)
+	return append(list, current)
 }
 
 // node makes a node's result. The run is over: nothing changes any more, and the lock is needed for the origins only, which
@@ -212,19 +313,29 @@ func (r *Result) node(ref Ref) NodeResult {
 		return res
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	run.addCause(ref, &res)
+	return res
+}
+
+// addCause adds to the result of a terminal node why it has neither completed nor was skipped, as far as that is known now. The lock
+// is held.
+func (r *Run) addCause(ref Ref, res *NodeResult) {
+	if res.Status == Completed || res.Status == Skipped {
+		return
+	}
+	s := &r.st
 	origins, byRequest := s.originsOf(ref)
 	res.Cause.Kind = s.causeKind(ref, byRequest)
 	if res.Cause.Kind != CauseContext && res.Cause.Kind != CauseCancelRun { // these have no origin
 		res.Cause.Origins = s.originNames(origins)
 	}
-	s.mu.Unlock()
 	if s.victim(ref) {
-		res.Err = &UpstreamError{Node: res.ID, Kind: res.Cause.Kind, Origins: res.Cause.Origins}
+		res.Err = &UpstreamError{Node: r.plan.names[ref], Kind: res.Cause.Kind, Origins: res.Cause.Origins}
 	} else {
-		res.Err = run.nodeError(ref)
+		res.Err = r.nodeError(ref)
 	}
 	res.Cause.Err = res.Err
-	return res
 }
 
 func (r *Run) names(refs []Ref) []string {

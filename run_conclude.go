@@ -207,7 +207,8 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		return c, false
 	}
 	x = r.extra(ref)
-	x.lastErr, x.errs = c.err, append(x.errs, attemptError{step.attempt, c.err})
+	x.lastErr = c.err
+	x.errs = append(x.errs, attemptError{attempt: step.attempt, number: step.attempt, err: c.err, start: r.attemptStart(ref, x), end: now, delay: delay})
 	x.timedOut = timeoutNone
 	r.contract(x)
 	r.disarm(&x.attempt)
@@ -219,15 +220,20 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	}
 	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
 	x.backoff = r.after(delay, func(now int64) {
-		if r.st.current(token, Retrying) != nil {
-			return // the node was stopped while it backed off
-		}
-		r.wake(now) // a run that is being left may rest now, while its store is still writing
-		if err := r.st.requeue(token, Retrying); err != nil {
-			r.st.noteBug(err)
+		if r.st.current(token, Retrying) == nil { // else the node was stopped while it backed off, or is retried already
+			r.endBackoff(token, x, now)
 		}
 	})
 	return c, true
+}
+
+// endBackoff makes a node ready again that backs off.
+func (r *Run) endBackoff(token Token, x *extra, now int64) {
+	x.ready = now
+	r.wake(now) // a run that is being left may rest now, while its store is still writing
+	if err := r.st.requeue(token, Retrying); err != nil {
+		r.st.noteBug(err)
+	}
 }
 
 // timeoutAfter is the error of a node whose timeout has passed. It renders the error of the step only on request, since that

@@ -130,6 +130,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		}
 		x := r.extras[ref]
 		r.signalled(ref, a.decision, now)
+		x.ready = now
 		x.reentries++
 		r.reentered = true
 		r.endWait(x)
@@ -289,23 +290,27 @@ func (r *Run) Waiting() []Wait {
 }
 
 func (r *Run) waiting() (list []Wait) {
-	if r.st.asleep == 0 {
+	if r.st.asleep == 0 && !r.nests {
 		return nil
 	}
 	for _, ref := range r.plan.declared {
-		switch w := r.st.words[ref]; {
-		case statusOf(w) == Suspended:
-			wait := *r.extras[ref].wait
-			if wait.Token == wait.Node {
-				wait.Token = r.path(ref)
-			}
-			wait.Node = r.path(ref)
-			list = append(list, wait)
-		case w&wordDormant != 0:
-			list = append(list, r.extras[ref].comp.child.waiting()...)
+		if status := statusOf(r.st.words[ref]); status == Suspended {
+			list = append(list, r.waitAt(ref))
+		} else if c := (place{r, ref}).child(); c != nil && !status.Terminal() {
+			list = append(list, c.waiting()...)
 		}
 	}
 	return list
+}
+
+// waitAt is the wait of a suspended node.
+func (r *Run) waitAt(ref Ref) Wait {
+	wait := *r.extras[ref].wait
+	if wait.Token == wait.Node {
+		wait.Token = r.path(ref)
+	}
+	wait.Node = r.path(ref)
+	return wait
 }
 
 // earlySignals takes the signals of a run that starts anew: they can only be for gates that it has yet to reach.

@@ -153,6 +153,7 @@ func (r *Run) armReturnGrace(ref Ref, x *extra) {
 			r.abandonReturn(step, x)
 		}
 	})
+	x.grace.dueIn(r.cfg.cancelGrace)
 }
 
 // abandonReturn gives up on a worker that concludes a composite, and leaves the composite as it was before.

@@ -58,6 +58,8 @@ func (rec *record) errorOf() error {
 type extra struct {
 	later     *Step          // of the last attempt or fallback after the first
 	errs      []attemptError // of the attempts that were retried, in their order
+	began     int64          // of a node that was begun more than once: the last time, in ns since the run's start
+	ready     int64          // when it became ready again: after a backoff, or a signal
 	lastErr   error          // of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr  error          // why the guard could not decide
 	merged    map[string]any // the merged parameters, from the check
@@ -88,8 +90,11 @@ type extra struct {
 
 // attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.
 type attemptError struct {
-	attempt int32 // 0 for one of an earlier life, which precedes all attempts of this one
-	err     error
+	attempt    int32 // 0 for one of an earlier life, which precedes all attempts of this one
+	number     int32 // the same, but that of an earlier life is kept; 0 if a file of an older version has not kept it
+	err        error
+	start, end int64 // ns since the run's start; 0 if a file of an older version has not kept them
+	delay      time.Duration
 }
 
 func (r *Run) extra(ref Ref) *extra {
@@ -104,7 +109,15 @@ func (r *Run) extra(ref Ref) *extra {
 	return x
 }
 
-// attemptOf is the number of an attempt as events show it: a step that was suspended is entered again in the same attempt.
+// attemptStart is when the current, or the last, attempt of a node began.
+func (r *Run) attemptStart(ref Ref, x *extra) int64 {
+	if x != nil && x.began != 0 {
+		return x.began
+	}
+	return r.records[ref].start
+}
+
+// attemptOf is the number of an attempt as people count: a step that was suspended is entered again in the same attempt.
 func (r *Run) attemptOf(ref Ref, started int32) int32 {
 	if x := r.extras[ref]; x != nil {
 		return started - x.reentries

@@ -25,8 +25,9 @@ type alarm struct {
 	run   *Run
 	ring  func(now int64)
 
+	when int64 // of a run with one slot, and of a grace: when it rings, in ns since the run's start; else 0
+
 	// Of a run with one slot.
-	when  int64
 	seq   uint64
 	index int // among the alarms plus one; 0 means that it was rung or disarmed
 }
@@ -52,6 +53,13 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 		})
 	})
 	return a
+}
+
+// dueIn notes when an alarm rings of which somebody may want to know it: one with one slot does anyway.
+func (a *alarm) dueIn(d time.Duration) {
+	if a.run.single == nil {
+		a.when = saturatingAdd(a.run.now(), int64(d))
+	}
 }
 
 // callback runs f with the lock held, unless the run has ended, and applies the consequences.
@@ -108,6 +116,7 @@ func (r *Run) armGrace(step *Step, x *extra) {
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
 		r.abandon(step, now)
 	})
+	x.grace.dueIn(r.cfg.cancelGrace)
 }
 
 // armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.

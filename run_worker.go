@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -317,6 +318,8 @@ func (w *worker) begin(t Task) {
 	r.activate(step)
 	if rec.attempts == 0 {
 		rec.start = w.now
+	} else {
+		r.extra(t.Ref).began = cmp.Or(w.now, -1) // 0 says that there was no other
 	}
 	rec.attempts = step.attempt
 	if word := r.st.words[t.Ref]; word&(wordSubstituted|wordAdmitting) != 0 {

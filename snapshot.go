@@ -159,6 +159,8 @@ type nodeState struct {
 	GuardErr *storedError      `json:"guard_error,omitempty"`
 	StopErr  *storedError      `json:"stop_error,omitempty"`
 	Errs     []*storedError    `json:"attempt_errors,omitempty"`
+	Retried  []retriedState    `json:"retried,omitempty"`      // one for each of Errs; files of older versions do not have it
+	Began    time.Time         `json:"attempt_start,omitzero"` // of the last attempt, if there was another before
 	Merged   map[string]stored `json:"merged,omitempty"`
 	Wait     *waitState        `json:"wait,omitempty"`
 	Saved    *stored           `json:"saved,omitempty"`
@@ -176,6 +178,14 @@ type nodeState struct {
 	Timeout  time.Duration `json:"timeout,omitempty"`
 	List     *stored       `json:"list,omitempty"` // the list of a map that has not ended
 	Inside   *insideState  `json:"inside,omitempty"`
+}
+
+// retriedState is what is kept of an attempt that was retried, beside its error.
+type retriedState struct {
+	Number int32         `json:"attempt,omitempty"`
+	Start  time.Time     `json:"start,omitzero"`
+	End    time.Time     `json:"end,omitzero"`
+	Delay  time.Duration `json:"delay,omitempty"`
 }
 
 type waitState struct {
@@ -670,6 +680,14 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, e := range x.errs {
 		n.Errs = append(n.Errs, storeError(e.err))
+		kept := retriedState{Number: e.number, Delay: e.delay}
+		if e.number != 0 {
+			kept.Start, kept.End = r.timeAt(e.start), r.timeAt(e.end)
+		}
+		n.Retried = append(n.Retried, kept)
+	}
+	if x.began != 0 {
+		n.Began = r.timeAt(x.began)
 	}
 	if x.merged != nil {
 		n.Merged = make(map[string]stored, len(x.merged))

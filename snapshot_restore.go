@@ -291,7 +291,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if n.Status.Terminal() || r.plan.facts[ref].is(factGate) {
 		reentries = 0
 	}
-	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Merged == nil && n.Wait == nil &&
+	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil && n.Wait == nil &&
 		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && n.Answer == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 {
 		return
 	}
@@ -300,8 +300,15 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	x.tokens, x.cut = n.Tokens, n.Cut
 	x.abandoned, x.memoized, x.skip, x.answer, x.reentries = n.Abandoned, n.Memoized, n.Message, n.Answer, reentries
 	r.reentered = r.reentered || reentries > 0
-	for _, e := range n.Errs {
+	for i, e := range n.Errs {
 		x.errs = append(x.errs, attemptError{err: e.restore()})
+		if i < len(n.Retried) {
+			kept, known := n.Retried[i], &x.errs[i]
+			known.number, known.start, known.end, known.delay = kept.Number, int64(kept.Start.Sub(r.start)), int64(kept.End.Sub(r.start)), kept.Delay
+		}
+	}
+	if !n.Began.IsZero() {
+		x.began = int64(n.Began.Sub(r.start))
 	}
 	if n.Merged != nil {
 		x.merged = make(map[string]any, len(n.Merged))

@@ -40,11 +40,16 @@ func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
 // does not change any more if the source is terminal: it always is, except for a node with an early rule, for which the lock
 // must be held.
 func (s *State) delivery(to Ref, i int32, substituted bool) Delivery {
-	e := &s.plan.edges[i]
-	f := &s.plan.facts[to]
-	if f.is(factEarly) && (s.settledAt[e.from] == 0 || s.settledAt[e.from] > s.decidedAt[to]) {
+	if from := s.plan.edges[i].from; s.plan.facts[to].is(factEarly) && (s.settledAt[from] == 0 || s.settledAt[from] > s.decidedAt[to]) {
 		return DeliverNothing
 	}
+	return s.deliveryOf(to, i, substituted)
+}
+
+// deliveryOf is delivery for an edge that has resolved in time.
+func (s *State) deliveryOf(to Ref, i int32, substituted bool) Delivery {
+	e := &s.plan.edges[i]
+	f := &s.plan.facts[to]
 	status := statusOf(s.words[e.from])
 	if e.flags&arcData != 0 {
 		if status == Completed {

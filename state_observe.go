@@ -274,7 +274,7 @@ func (o *observers) shownWord(r Ref) uint64 {
 // note records that the node's word has changed. It sets pending before it keeps the old word in undo, since undo must also
 // have the word of the first transition that the signals do not show.
 func (o *observers) note(r Ref, was uint64) {
-	if o.closed && len(o.watchers) == 0 && len(o.waiters) == 0 {
+	if o.closed && o.last == nil {
 		return
 	}
 	s := o.st

@@ -91,5 +91,5 @@ func ExampleNewReport() {
 	// build
 	// test
 	// report
-	// publish did not run: what test came to leads elsewhere
+	// publish did not run: the outcome of test leads elsewhere
 }

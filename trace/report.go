@@ -136,7 +136,7 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 		}
 		r.CriticalPath = append(r.CriticalPath, step)
 	}
-	whys := explain(p, results)
+	whys := explain(res, p, results)
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
 		node := Node{

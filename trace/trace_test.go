@@ -524,7 +524,7 @@ func TestWhy(t *testing.T) {
 		"after that":    "off was skipped: it is disabled",
 		"guarded":       "its guard said no",
 		"no":            `yes answered "true", not "false"`,
-		"catch":         "what ok came to leads elsewhere",
+		"catch":         "the outcome of ok leads elsewhere",
 		"port":          "its required port p got no value from ok",
 		"victim":        "a failure upstream: bad",
 		"second victim": "a failure upstream: bad",

@@ -121,6 +121,18 @@ func (s *Set) Remove(i int) bool {
 	return true
 }
 
+// Has reports whether i is in.
+func (s *Set) Has(i int) bool {
+	at, bit := i>>shift, uint64(1)<<(i&(wordBits-1))
+	switch {
+	case s.front == 0 || at < s.base:
+		return false
+	case at == s.base:
+		return s.front&bit != 0
+	}
+	return s.words[at]&bit != 0
+}
+
 // Min returns the smallest element.
 func (s *Set) Min() (int, bool) {
 	return s.base<<shift | bits.TrailingZeros64(s.front), s.front != 0

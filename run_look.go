@@ -1,0 +1,489 @@
+package kahn
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// This file is about looking at a run while it is at work. A look takes the lock for as long as it takes to copy what it shows;
+// values are encoded, cloned and handed out without it. Nothing is kept for looks that nobody takes: what they show is what the run
+// has anyway.
+
+// Plan returns the plan that is executed.
+func (r *Run) Plan() *Plan {
+	if tested := r.plan.tested; tested != nil {
+		return tested
+	}
+	return r.plan
+}
+
+// Name returns the name of the graph.
+func (r *Run) Name() string { return r.plan.name }
+
+// Started returns when the run began, as [Result.Start] does: for one that was resumed, in this life. It is zero as long as the run
+// is pending.
+func (r *Run) Started() time.Time {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	if !r.opened {
+		return time.Time{}
+	}
+	return r.timeAt(r.began)
+}
+
+// Counts returns how many nodes of the graph are in each status, the end node included and those inside of composites not. Statuses
+// without a node are left out. The first call in a run at work counts all nodes; from then on the run counts along, and a call takes the
+// same time in graphs of any size.
+func (r *Run) Counts() map[Status]int {
+	var counts [statusCount]int
+	s := &r.st
+	s.mu.Lock()
+	if r.opened && !r.concluded {
+		o := s.observers()
+		o.census()
+		counts = o.counts
+	} else {
+		for ref := range s.words {
+			counts[s.status(Ref(ref))]++
+		}
+	}
+	s.mu.Unlock()
+	named := map[Status]int{}
+	for status, n := range counts {
+		if n > 0 {
+			named[Status(status)] = n
+		}
+	}
+	return named
+}
+
+// Node returns what there is of a node so far: its status and attempts, and once it has ended what the [Result] will tell, with the
+// origins known now. The Duration of a node that runs is up to now. Inside of composites path is that of the node, such as "S/x",
+// "M[2]" or "L#1/x", see [Event]; the ID of the result is the path. An error is a [*PathError], which matches [ErrUnknownNode].
+func (r *Run) Node(path string) (NodeResult, error) {
+	id := r.ID()
+	r.st.mu.Lock()
+	at, err := r.locate(path)
+	if err != nil {
+		r.st.mu.Unlock()
+		return NodeResult{}, err.complete()
+	}
+	res := at.run.resultSoFar(at.ref, at.run.now())
+	r.st.mu.Unlock()
+	res.RunID = id
+	return res, nil
+}
+
+// Nodes yields what there is of all nodes of the graph so far, in the order of their declaration, as [Run.Node] has it: statuses,
+// attempts and errors as they were at one moment, that of the range statement. See [Run.Inside] for what is inside of composites.
+func (r *Run) Nodes() iter.Seq[NodeResult] {
+	return func(yield func(NodeResult) bool) {
+		r.lookAround(r.ID()).each(yield)
+	}
+}
+
+// Inside is what is inside of a composite: see [Run.Inside].
+type Inside struct {
+	// Plan is that of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map, whose nodes are the
+	// items. It is nil as long as it is not known: before a map has its list, and after a resumption before an expanded node has
+	// returned its graph again.
+	Plan *Plan
+	// Prefix is what the paths of the nodes begin with, before their ids.
+	Prefix string
+	// Iteration is that of a loop, the current or the last one, from 1; 0 for any other composite.
+	Iteration int
+	// Nodes are what there is of the nodes so far, in the order of declaration. It is nil if the composite has not begun.
+	Nodes []NodeResult
+}
+
+// Inside returns what is inside of a composite, or of a node that was expanded, as it is now: of the nested run that is at work, or of
+// the last one. A path that leads to no composite is an error that matches [ErrBadValue]; other errors are those of [Run.Node].
+func (r *Run) Inside(path string) (Inside, error) {
+	id := r.ID()
+	r.st.mu.Lock()
+	at, err := r.locate(path)
+	if err != nil {
+		r.st.mu.Unlock()
+		return Inside{}, err.complete()
+	}
+	child, p := at.child(), at.run.plan.sub(at.ref)
+	expandable := at.run.keeps(at.ref)
+	r.st.mu.Unlock()
+	n := at.run.plan.node(at.ref)
+	switch {
+	case child != nil:
+		return Inside{Plan: child.Plan(), Prefix: child.prefix, Iteration: child.iteration, Nodes: slices.Collect(child.lookAround(id).each)}, nil
+	case n.Map != nil || expandable:
+		return Inside{}, nil
+	case p != nil:
+		return Inside{Plan: p}, nil
+	}
+	return Inside{}, fmt.Errorf("%w: %s is no composite", ErrBadValue, quoteID(path))
+}
+
+// around is what one look at a run has copied with the lock held.
+type around struct {
+	run   *Run
+	id    string // of the run
+	words []uint64
+	kept  []keptResult // of the nodes whose records may still change, or need the lock, in the order of declaration
+}
+
+type keptResult struct {
+	ref Ref
+	res NodeResult
+}
+
+// lookAround copies what is needed to tell of all nodes as they are at one moment. Of a node that has completed there is nothing to
+// be copied but its word, nor of one that has not begun: the records of terminal nodes do not change, unless a store takes back
+// what it could not write.
+func (r *Run) lookAround(id string) *around {
+	s := &r.st
+	a := &around{run: r, id: id}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := r.now()
+	a.words = slices.Clone(s.words)
+	for _, ref := range r.plan.declared {
+		w := a.words[ref]
+		if w&wordDecided == 0 {
+			continue
+		}
+		if r.extras[ref] == nil && r.durable == nil {
+			switch statusOf(w) {
+			case Completed:
+				continue
+			case Ready:
+				if r.records[ref].attempts == 0 {
+					continue
+				}
+			}
+		}
+		a.kept = append(a.kept, keptResult{ref, r.resultSoFar(ref, now)})
+	}
+	return a
+}
+
+func (a *around) each(yield func(NodeResult) bool) {
+	r, kept := a.run, a.kept
+	for _, ref := range r.plan.declared {
+		var res NodeResult
+		if len(kept) > 0 && kept[0].ref == ref {
+			res, kept = kept[0].res, kept[1:]
+		} else if w := a.words[ref]; w&wordDecided != 0 && statusOf(w) == Completed {
+			res = r.resultOf(ref, w, nil)
+			res.ID = r.path(ref)
+		} else {
+			res = r.unbegun(ref)
+			res.Status = statusAmong(r.plan, a.words, ref)
+		}
+		res.RunID = a.id
+		if !yield(res) {
+			return
+		}
+	}
+}
+
+// unbegun is the result of a node of which there is nothing to tell but its status.
+func (r *Run) unbegun(ref Ref) NodeResult {
+	n := r.plan.node(ref)
+	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
+}
+
+// statusAmong is [State.status] for a copy of the words.
+func statusAmong(p *Plan, words []uint64, ref Ref) Status {
+	if status := viewOf(words[ref]).status; status != Idle {
+		return status
+	}
+	for _, i := range p.in.row(ref) {
+		if started(words[p.edges[i].from]) {
+			return Waiting
+		}
+	}
+	return Idle
+}
+
+// resultSoFar is the result of a node of a run that goes on, with the lock held.
+func (r *Run) resultSoFar(ref Ref, now int64) NodeResult {
+	w := r.st.words[ref]
+	if w&wordDecided == 0 || w&wordChecking != 0 {
+		res := r.unbegun(ref)
+		res.Status = r.st.status(ref)
+		return res
+	}
+	res := r.nodeResult(ref)
+	res.ID, res.Status = r.path(ref), r.st.status(ref)
+	switch {
+	case res.Status.Terminal():
+		r.addCause(ref, &res)
+	case statusOf(w) == Running && res.Attempts > 0:
+		res.Duration = time.Duration(now - r.records[ref].start)
+	}
+	return res
+}
+
+// child is the run nested in a composite, the current or the last one, or nil.
+func (at place) child() *Run {
+	x := at.run.extras[at.ref]
+	if x == nil || x.comp == nil {
+		return nil
+	}
+	if w := at.run.st.words[at.ref]; x.comp.isExpansion() && w&wordExpanded == 0 && !statusOf(w).Terminal() {
+		return nil // that was an attempt before
+	}
+	return x.comp.child
+}
+
+// PathError answers a path that leads to no node of a run, or not yet, or not any more. It matches [ErrUnknownNode].
+type PathError struct {
+	Path string
+	// Within is the path of the composite in which the rest of the path leads nowhere; empty for the graph itself.
+	Within string
+	// Reason is why nothing of this composite can be looked at, such as "has not begun"; empty if it can.
+	Reason string
+	// Choices are the paths of the nodes that there are, in the order of declaration; none if there is a Reason.
+	Choices []string
+
+	in     *Plan // to choose from
+	prefix string
+}
+
+// Error names the path, suggests the one that was meant, and lists the choices, the first of them if they are many.
+func (e *PathError) Error() string {
+	if e.Reason != "" {
+		return fmt.Sprintf("%v: %s: %s %s", ErrUnknownNode, quoteID(e.Path), quoteID(e.Within), e.Reason)
+	}
+	return fmt.Sprintf("%v: %s%s", ErrUnknownNode, quoteID(e.Path), instead(e.Path, e.Choices))
+}
+
+// Is reports whether target is [ErrUnknownNode].
+func (e *PathError) Is(target error) bool { return target == ErrUnknownNode }
+
+// complete lists the choices, of which there may be many: without the lock.
+func (e *PathError) complete() error {
+	if e.in != nil {
+		e.Choices = e.in.choose(e.prefix, nil)
+	}
+	return e
+}
+
+// locate finds the node of a path and the run that performs it, with the lock held. An error is to be completed without the lock.
+func (r *Run) locate(path string) (place, *PathError) {
+	c, rest := r, path
+	for {
+		if ref, ok := c.plan.Ref(rest); ok {
+			return place{c, ref}, nil
+		}
+		next, after := c.enterPath(rest)
+		if next == nil {
+			return place{}, c.astray(path, rest)
+		}
+		c, rest = next, after
+	}
+}
+
+// enterPath finds the nested run that the first part of a path leads into, and the rest of the path; nil if there is none.
+func (r *Run) enterPath(path string) (*Run, string) {
+	for end := range len(path) + 1 {
+		if end < len(path) && path[end] != '/' {
+			continue
+		}
+		at, part := r.composite(path[:end])
+		switch c := at.child(); {
+		case c == nil:
+		case c.items != nil && strings.HasPrefix(part, "["):
+			return c, path
+		case end == len(path) || c.items != nil:
+		case c.iteration == 0 && part == "" || c.iteration > 0 && part == "#"+strconv.Itoa(c.iteration):
+			return c, path[end+1:]
+		}
+	}
+	return nil, ""
+}
+
+// composite finds the node that a part of a path names, and what follows its id: "", "[2]" or "#1".
+func (r *Run) composite(part string) (at place, number string) {
+	ref, ok := r.plan.Ref(part)
+	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
+		if ref, ok = r.plan.Ref(part[:i]); ok {
+			number = part[i:]
+		}
+	}
+	if !ok {
+		return place{r, noRef}, ""
+	}
+	return place{r, ref}, number
+}
+
+// astray says why a path leads nowhere from this run on.
+func (r *Run) astray(path, rest string) *PathError {
+	before := path[:len(path)-len(rest)]
+	for end := range len(rest) + 1 {
+		if end < len(rest) && rest[end] != '/' {
+			continue
+		}
+		at, part := r.composite(rest[:end])
+		if at.ref == noRef || end == len(rest) && part == "" {
+			continue
+		}
+		c, kept := at.child(), r.keeps(at.ref)
+		if !r.plan.node(at.ref).composite() && c == nil && !kept {
+			continue
+		}
+		e := &PathError{Path: path, Within: before + r.plan.names[at.ref]}
+		switch status := r.st.status(at.ref); {
+		case kept:
+			e.Reason = "has not returned its graph again"
+		case c == nil && status.Terminal():
+			e.Reason = "is " + status.String() + ", and nothing in it was performed"
+		case c == nil:
+			e.Reason = "has not begun"
+		case c.iteration > 0:
+			e.Reason = fmt.Sprintf("is at iteration %d", c.iteration)
+		default:
+			e.in, e.prefix = c.plan, before
+		}
+		return e
+	}
+	return &PathError{Path: path, Within: strings.TrimSuffix(before, "/"), in: r.plan, prefix: before}
+}
+
+// StepInputs is what the step of a node is given: see [Run.Inputs].
+type StepInputs struct {
+	// Params are the parameters by name, as [Step.Params] has them.
+	Params map[string]any
+	// Open are the parameters that may yet change, in alphabetical order: an edge that delivers to them is open, or what edges have
+	// delivered has not been merged.
+	Open []string
+}
+
+// Inputs returns what the step of a node was given or, as far as it is known, would be given now. Of a composite these are the root
+// inputs of its graph, of an item they include "item" and "index". Values are those that the run works with, or copies of them under
+// [CloneInputs]. A copying function that panics is an error; others are those of [Run.Node].
+func (r *Run) Inputs(path string) (StepInputs, error) {
+	r.st.mu.Lock()
+	at, err := r.locate(path)
+	if err != nil {
+		r.st.mu.Unlock()
+		return StepInputs{}, err.complete()
+	}
+	g := at.gather()
+	r.st.mu.Unlock()
+	in := StepInputs{Params: map[string]any{}, Open: g.open}
+	return in, bounded(contain(func() error {
+		at.run.eachParam(at.ref, func(name string) {
+			if _, done := in.Params[name]; done {
+				return
+			}
+			if v, ok := g.param(name); ok {
+				in.Params[name] = at.run.clone(v)
+			}
+		})
+		return nil
+	}))
+}
+
+// gathered is what was found out of a node's inputs with the lock held.
+type gathered struct {
+	at     place // the node whose in-edges deliver: of an item that is the map
+	item   place // an item, or the same
+	merged map[string]any
+	fed    map[string][]delivered // by parameter: what its edges deliver, in the order of declaration
+	open   []string
+}
+
+type delivered struct {
+	value      any
+	key, label string // of an output; what it is taken by
+	output     bool
+}
+
+// gather finds out what the edges of a node deliver, with the lock held.
+func (at place) gather() *gathered {
+	g := &gathered{at: at, item: at, fed: map[string][]delivered{}}
+	if at.run.items != nil {
+		g.at = place{at.run.outer, at.run.within.ref}
+	}
+	r, ref := g.at.run, g.at.ref
+	s, w := &r.st, r.st.words[ref]
+	if x := r.extras[ref]; x != nil {
+		g.merged = x.merged // not written to any more
+	}
+	in := r.plan.inputsOf(ref)
+	if in == nil {
+		return g
+	}
+	decided, ended := w&wordDecided != 0, statusOf(w).Terminal()
+	substituted := w&wordSubstituted != 0
+	if step := &r.records[ref].first; step.run != nil {
+		substituted = step.flags&stepSubstituted != 0
+	} else if ended {
+		substituted = false
+	}
+	for i := range in.params {
+		p := &in.params[i]
+		open := false
+		feed := func(d delivered) { g.fed[p.name] = append(g.fed[p.name], d) }
+		for _, e := range p.edges {
+			edge := &r.plan.edges[e]
+			if !statusOf(s.words[edge.from]).Terminal() {
+				open = open || !decided
+				continue
+			}
+			d := DeliverNothing
+			if decided {
+				d = s.delivery(ref, e, substituted)
+			} else {
+				d = s.deliveryOf(ref, e, false)
+			}
+			switch d {
+			case DeliverOutput:
+				label := edge.Label
+				if edge.flags&arcLabelled == 0 {
+					label = ""
+				}
+				feed(delivered{value: r.records[edge.from].value, key: edge.Key, label: label, output: true})
+			case DeliverError:
+				feed(delivered{value: r.nodeError(edge.from)})
+			case DeliverDefault:
+				feed(delivered{value: r.defaultOf(edge, ref)})
+			}
+		}
+		if p.strategy != MergeLast {
+			if _, merged := g.merged[p.name]; !merged && (!decided || w&wordChecking != 0) {
+				open = open || len(g.fed[p.name]) > 0
+			}
+			delete(g.fed, p.name) // what is merged is in merged
+		}
+		if open {
+			g.open = append(g.open, p.name)
+		}
+	}
+	slices.Sort(g.open)
+	return g
+}
+
+// param is [Run.param] for what was gathered, without the lock.
+func (g *gathered) param(name string) (any, bool) {
+	if items := g.item.run.items; items != nil {
+		if v, ok := items.input(g.item.ref, name); ok {
+			return v, true
+		}
+	}
+	if v, ok := g.merged[name]; ok {
+		return v, true
+	}
+	for _, d := range slices.Backward(g.fed[name]) {
+		if !d.output {
+			return d.value, true
+		}
+		if v, ok := portOf(d.value, d.key, d.label); ok {
+			return v, true
+		}
+	}
+	return g.at.run.unfed(g.at.ref, name)
+}

@@ -1,0 +1,753 @@
+package kahn
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// WhyKind tells what a node is waiting for, or what it is at. Each state of a node has exactly one.
+type WhyKind uint8
+
+// The kinds of answers to [Run.Why], in the order in which they are looked for: a node that waits for a slot in a run that is held is
+// held.
+const (
+	whyNothing  WhyKind = iota
+	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges have decided it
+	WhyPending          // the run has not begun: a [Runner] has it wait for others
+	WhyWaiting          // its join has not decided: Edges are open, and Nodes are where they come from; for the end node all that has not ended
+	WhyTier             // under [Waves] its tier has not begun: Nodes are what the present one waits for
+	WhyChecking         // its guard, merges, required ports or inputs are being looked at, or are next to be
+	WhyHeld             // nothing of its kind is started: the run is being left, or by its [SuspendMode] waits for Nodes
+	WhyStore            // the store has not confirmed what made it ready, or the start of its attempt
+	WhyOrder            // others go first: Nodes, under [Limit](1) what has to return before anything is begun; none if it is next
+	WhySlot             // a Bound has no slot: Nodes hold them, as far as they belong to the same run
+	WhyRate             // a Bound has no token: Until is when the next one falls due
+	WhyRunning          // an attempt, what is nested in it, or a condition is being performed: Until is its deadline, if it has one
+	WhyPaused           // a loop pauses between two iterations: Until the next one
+	WhyStopping         // it was asked to stop, for Cause and Err: Until is when it will be abandoned; zero if it is left to finish
+	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
+	WhyBackoff          // an attempt failed with Err: Until the next one
+	WhySignal           // it waits for a signal: Wait and Choices; of a composite Nodes do, inside of it
+
+	whyCount
+)
+
+var whyNames = [whyCount]string{
+	"", "ended", "pending", "waiting", "tier", "checking", "held", "store", "order", "slot", "rate", "running", "paused", "stopping",
+	"cleanup", "backoff", "signal",
+}
+
+// String returns the name of the kind, such as "backoff".
+func (k WhyKind) String() string { return enumName(whyNames[:], int(k), "WhyKind") }
+
+// MarshalText encodes k as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (k WhyKind) MarshalText() ([]byte, error) { return enumText(whyNames[:], int(k), "kind of why") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (k *WhyKind) UnmarshalText(text []byte) error {
+	return enumParse(k, whyNames[:], text, "kind of why")
+}
+
+// Why tells why a node is where it is: see [Run.Why]. Fields that the Kind does not name are zero, but for Status and Since.
+type Why struct {
+	Kind   WhyKind
+	Status Status
+	// Since is when what the Kind tells of began: when the attempt began, the node became ready, or began to wait for a signal. It is
+	// zero where that is not known.
+	Since time.Time
+	// Until is when it ends by itself at the latest; zero if it does not.
+	Until time.Time
+	// Edges are in-edges of the node, in the order of declaration, the first 20 of them.
+	Edges []Edge
+	// Nodes are the paths of other nodes, the first 20 of them; More counts the others, as far as they are known.
+	Nodes []string
+	More  int
+	// Bound is what has nothing to give.
+	Bound Bound
+	// Wait is what the node waits for, with the path of the node; Choices are the answers that a gate takes, nil if any.
+	Wait    *Wait
+	Choices []string
+	Cause   Cause
+	Skip    SkipReason
+	Err     error
+}
+
+// Bound names one bound on how many steps run at the same time, or how often they start.
+type Bound struct {
+	Scope BoundScope
+	// Name is that of the group or the key, or the path of the map.
+	Name string
+	// Limit is how many slots there are, and Used how many of them are taken. Both are zero where it is a token that is lacking.
+	Limit, Used int
+}
+
+// BoundScope tells whose bound it is.
+type BoundScope uint8
+
+// The scopes of bounds.
+const (
+	BoundNone      BoundScope = iota
+	BoundRun                  // of the whole run: [Limit], [StartRate]
+	BoundMap                  // of a map: Map.Limit
+	BoundGroup                // of a [Group]
+	BoundKey                  // of the nodes of one Key: [KeyLimit], [KeyRate]
+	BoundRunner               // of all runs of a [Runner]
+	BoundRunnerKey            // of the nodes of one Key in all runs of a Runner
+
+	boundCount
+)
+
+var boundNames = [boundCount]string{"", "run", "map", "group", "key", "runner", "runner_key"}
+
+// String returns the name of the scope, such as "group".
+func (b BoundScope) String() string { return enumName(boundNames[:], int(b), "BoundScope") }
+
+// MarshalText encodes b as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (b BoundScope) MarshalText() ([]byte, error) {
+	return enumText(boundNames[:], int(b), "scope of a bound")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (b *BoundScope) UnmarshalText(text []byte) error {
+	return enumParse(b, boundNames[:], text, "scope of a bound")
+}
+
+// whyMost bounds the lists in a Why.
+const whyMost = 20
+
+// Why tells why a node is where it is: what it waits for, what it is at, or how it has ended. path is that of [Run.Node], and so are
+// the errors.
+func (r *Run) Why(path string) (Why, error) {
+	r.st.mu.Lock()
+	at, err := r.locate(path)
+	if err != nil {
+		r.st.mu.Unlock()
+		return Why{}, err.complete()
+	}
+	w := at.why()
+	r.st.mu.Unlock()
+	if w.Kind == WhySignal && w.Wait != nil && at.run.plan.facts[at.ref].is(factGate) {
+		w.Choices = slices.Clone(at.run.plan.choices(at.ref))
+	}
+	return w, nil
+}
+
+// Why is [Run.Why] for a run that has ended.
+func (r *Result) Why(path string) (Why, error) {
+	if r.run == nil {
+		return Why{}, (&PathError{Path: path}).complete()
+	}
+	return r.run.Why(path)
+}
+
+// why is [Run.Why] with the lock held.
+func (at place) why() (y Why) {
+	r, ref := at.run, at.ref
+	s, w := &r.st, r.st.words[ref]
+	y.Status = s.status(ref)
+	switch root := r.outermost(); {
+	case y.Status.Terminal():
+		at.whyEnded(&y)
+		return y
+	case !root.opened:
+		y.Kind = WhyPending
+		return y
+	}
+	switch status := statusOf(w); {
+	case w&wordChecking != 0:
+		at.whyChecking(&y)
+	case w&wordDecided == 0:
+		at.whyUndecided(&y)
+	case status == Ready:
+		y.Since = r.timeAt(r.readyAt(ref))
+		at.whyReady(&y)
+	case status == Running:
+		y.Since = r.timeAt(r.attemptStart(ref, r.extras[ref]))
+		at.whyRunning(&y)
+	case status == Retrying:
+		y.Kind = WhyBackoff
+		if errs := r.extras[ref].errs; len(errs) > 0 {
+			last := errs[len(errs)-1]
+			y.Since, y.Until, y.Err = r.timeAt(last.end), r.timeAt(saturatingAdd(last.end, int64(last.delay))), last.err
+		}
+	default:
+		y.Kind = WhySignal
+		wait := r.waitAt(ref)
+		y.Wait, y.Since, y.Until = &wait, wait.Since, wait.Deadline
+	}
+	return y
+}
+
+func (at place) whyEnded(y *Why) {
+	r, ref := at.run, at.ref
+	y.Kind, y.Skip = WhyEnded, r.skipReason(ref)
+	res := NodeResult{Status: y.Status}
+	r.addCause(ref, &res)
+	y.Cause, y.Err = res.Cause, res.Err
+	arg := uint32(r.st.words[ref])
+	switch {
+	case y.Skip.Kind == SkipConditionBranch || y.Skip.Kind == SkipUpstreamSkipped:
+		if arg != noEdge {
+			y.Edges = []Edge{r.plan.edge(int32(arg))}
+		}
+	case y.Skip.Kind == SkipParentFailure, isUpstream(y.Cause.Kind):
+		at.edges(y, func(e *edge) bool {
+			return !e.DataOnly && statusOf(r.st.words[e.from]).Terminal() && r.st.isF(e)
+		})
+	}
+}
+
+// edges adds the in-edges of which something is so.
+func (at place) edges(y *Why, is func(*edge) bool) {
+	for _, i := range at.run.plan.in.row(at.ref) {
+		if e := &at.run.plan.edges[i]; len(y.Edges) < whyMost && is(e) {
+			y.Edges = append(y.Edges, at.run.plan.edge(i))
+		}
+	}
+}
+
+// name adds the path of a node, once.
+func (y *Why) name(path string) {
+	switch {
+	case slices.Contains(y.Nodes, path):
+	case len(y.Nodes) < whyMost:
+		y.Nodes = append(y.Nodes, path)
+	default:
+		y.More++
+	}
+}
+
+// nameThose adds the nodes of a run, in the order of declaration, of which something is so.
+func (y *Why) nameThose(r *Run, is func(ref Ref, w uint64) bool) {
+	for _, ref := range r.plan.declared {
+		if is(ref, r.st.words[ref]) {
+			if len(y.Nodes) < whyMost {
+				y.Nodes = append(y.Nodes, r.path(ref))
+			} else {
+				y.More++
+			}
+		}
+	}
+}
+
+func (at place) whyChecking(y *Why) {
+	r := at.run
+	y.Kind = WhyChecking
+	if r.leaving && r.checks[at.ref] == nil && slices.Contains(r.abandoned, at.ref) {
+		y.Kind = WhyHeld
+	}
+}
+
+func (at place) whyUndecided(y *Why) {
+	r, s := at.run, &at.run.st
+	open := func(e *edge) bool { return !statusOf(s.words[e.from]).Terminal() }
+	switch {
+	case at.ref == r.plan.end:
+		y.Kind = WhyWaiting
+		at.edges(y, open)
+		y.nameThose(r, func(ref Ref, w uint64) bool { return ref != at.ref && !statusOf(w).Terminal() })
+	case s.mode == Waves:
+		y.Kind = WhyTier
+		lo, hi := Ref(r.plan.tiers[max(s.tier, 0)]), Ref(r.plan.tiers[max(s.tier, 0)+1])
+		for ref := lo; ref < hi; ref++ { // in a tier Refs are in the order of declaration
+			if !statusOf(s.words[ref]).Terminal() {
+				y.name(r.path(ref))
+				if len(y.Nodes) == whyMost {
+					y.More = s.pending - whyMost
+					break
+				}
+			}
+		}
+	default:
+		y.Kind = WhyWaiting
+		at.edges(y, open)
+		for _, i := range r.plan.in.row(at.ref) {
+			if e := &r.plan.edges[i]; open(e) {
+				y.name(r.path(e.from))
+			}
+		}
+	}
+}
+
+func (at place) whyReady(y *Why) {
+	r, ref := at.run, at.ref
+	s, f := &r.st, &r.plan.facts[ref]
+	inline := f.is(factInline) || f.is(factGate)
+	switch {
+	case (!inline || f.is(factMocked)) && s.hold == holdAll:
+		y.Kind = WhyHeld
+		return
+	case !inline && s.hold == holdFresh && s.words[ref]&wordCount == 0:
+		y.Kind = WhyHeld
+		y.nameThose(r, func(_ Ref, w uint64) bool { return viewOf(w).status == Suspended })
+		return
+	case s.parks && r.durable.failed == nil && !s.isQueued(ref):
+		y.Kind = WhyStore
+		return
+	case at.whyOrder(y), inline, at.whyBound(y):
+		y.Kind = max(y.Kind, WhyOrder)
+		return
+	}
+	y.Kind = WhyOrder
+	if best, ok := r.nextInLine(); ok && best != at {
+		y.name(best.run.path(best.ref))
+	}
+}
+
+// isQueued reports whether a ready node contends for being handed out, or waits in line for something that it lacks.
+func (s *State) isQueued(r Ref) bool {
+	f := &s.plan.facts[r]
+	switch {
+	case f.is(factGate):
+		return slices.Contains(s.gates, r)
+	case f.is(factInline):
+		return s.inline.Has(int(r))
+	case s.ready.Has(int(s.pos[r])) || slices.Contains(s.held, r):
+		return true
+	}
+	for g := range s.lines(r) {
+		for _, q := range s.limits.groups[g].queues {
+			if slices.Contains(q.nodes, s.pos[r]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// whyOrder says what has to return, in a run with one slot, before anything is begun. It reports whether there is something.
+func (at place) whyOrder(y *Why) bool {
+	r := at.run
+	if x := r.single; x.interrupts() {
+		y.Kind = WhyOrder
+		y.name(x.interrupted.run.path(x.interrupted.ref))
+		return true
+	}
+	if r.alone == 0 && (r.tree == nil || r.tree.alone == 0) {
+		return false
+	}
+	y.Kind = WhyOrder
+	y.nameAll(r.outermost(), func(c *Run, ref Ref, w uint64) bool {
+		return c.checks[ref] != nil || statusOf(w) == Running && c.plan.facts[ref].is(factInline) && !c.performsInside(ref)
+	})
+	return true
+}
+
+// nameAll adds the nodes of a run, and of all that is nested in it, of which something is so: as many as are listed.
+func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w uint64) bool) {
+	for i, w := range r.st.words {
+		if len(y.Nodes) == whyMost {
+			return
+		}
+		if is(r, Ref(i), w) {
+			y.name(r.path(Ref(i)))
+		}
+	}
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		y.nameAll(c, is)
+	}
+}
+
+// whyBound says of which bound the node lacks a slot or a token. It reports whether there is one.
+func (at place) whyBound(y *Why) bool {
+	r, ref := at.run, at.ref
+	s := &r.st
+	defer s.limits.lockPool()()
+	for g := range s.lines(ref) {
+		x := s.limits.groups[g].slots
+		if x == nil {
+			continue
+		}
+		kind, due, shared := s.lacking(x, s.takesToken(ref), r.now())
+		if kind == whyNothing {
+			continue
+		}
+		y.Kind, y.Bound = kind, r.boundOf(g, shared)
+		if kind == WhyRate {
+			if y.Bound.Limit, y.Bound.Used = 0, 0; due > 0 {
+				y.Until = r.outermost().start.Add(time.Duration(due))
+				if shared {
+					y.Until = x.share.pool.start.Add(time.Duration(due))
+				}
+			}
+			return true
+		}
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w uint64) bool {
+			if !c.st.holdsSlot(ref, w) || c.st.isExpanded(ref) { // then what its step held is free, see State.expand
+				return false
+			}
+			for g := range c.st.lines(ref) {
+				if c.st.limits.groups[g].slots == x {
+					return true
+				}
+			}
+			return false
+		})
+		y.More = max(0, y.Bound.Used-len(y.Nodes))
+		return true
+	}
+	switch {
+	case s.limit > 0 && s.running >= s.limit:
+		y.Bound = Bound{Scope: BoundRun, Limit: s.limit, Used: s.running}
+		if r.items != nil {
+			y.Bound.Scope, y.Bound.Name = BoundMap, r.outer.path(r.within.ref)
+		}
+		y.nameThose(r, s.holdsSlot)
+	case s.tree != nil && s.tree.used >= s.tree.limit:
+		y.Bound = Bound{Scope: BoundRun, Limit: s.tree.limit, Used: s.tree.used}
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w uint64) bool {
+			return c.st.tree != nil && c.st.holdsSlot(ref, w) && !c.st.isExpanded(ref)
+		})
+		y.More = max(0, y.Bound.Used-len(y.Nodes))
+	default:
+		return false
+	}
+	y.Kind = WhySlot
+	return true
+}
+
+// holdsSlot reports whether a node holds a slot of its run.
+func (s *State) holdsSlot(r Ref, w uint64) bool {
+	return statusOf(w) == Running && w&wordDormant == 0 && s.occupies(r)
+}
+
+// lacking is [State.lacks] for somebody who only looks: it says whether it is a slot or a token that is lacking, when the token falls
+// due, by the clock of the run or of what it shares with others, and whether it is the latter.
+func (s *State) lacking(x *slots, token bool, now int64) (kind WhyKind, due int64, shared bool) {
+	next := func(b bucket, now int64) (int64, bool) {
+		if b.tokens(now) > 0 {
+			return 0, false
+		}
+		due, _ := b.next()
+		return due, true
+	}
+	if x.limit > 0 && x.used >= x.limit {
+		return WhySlot, 0, false
+	}
+	if x.bucket != nil && token {
+		if due, lacks := next(*x.bucket, max(now, s.limits.rates.now)); lacks {
+			return WhyRate, due, false
+		}
+	}
+	c := x.claim
+	if x.share == nil || c == nil || c.state != claimWaits || s.hurries() {
+		return whyNothing, 0, false
+	}
+	if x.share.bucket != nil && token && x.share.slotFree() {
+		due, _ := next(*x.share.bucket, x.share.pool.now())
+		return WhyRate, due, true
+	}
+	return WhySlot, 0, true
+}
+
+// boundOf names the bound of a line of the run.
+func (r *Run) boundOf(g int32, shared bool) Bound {
+	l := &r.st.limits
+	x := l.groups[g].slots
+	b := Bound{Limit: x.limit, Used: x.used, Scope: BoundRun}
+	if whole := l.whole && int(g) == len(l.groups)-1; !whole {
+		in := &r.plan.groups[g]
+		if b.Scope, b.Name = BoundGroup, in.Name; in.key {
+			b.Scope = BoundKey
+		}
+	}
+	if shared {
+		b.Limit, b.Used = x.share.limit, x.share.used
+		if b.Scope = BoundRunner; b.Name != "" {
+			b.Scope = BoundRunnerKey
+		}
+	}
+	return b
+}
+
+// nextInLine returns the node that is the next to be begun, of all that have what they need.
+func (r *Run) nextInLine() (place, bool) {
+	if r.tree != nil && len(r.tree.waiting) > 0 {
+		r = r.tree.waiting[0].turn.run
+	}
+	if i, ok := r.st.ready.Min(); ok {
+		return place{r, r.st.at[i]}, true
+	}
+	return place{}, false
+}
+
+func (at place) whyRunning(y *Why) {
+	r, ref := at.run, at.ref
+	s, w, f := &r.st, r.st.words[ref], &r.plan.facts[ref]
+	x, step := r.extras[ref], r.current(ref)
+	y.Kind = WhyRunning
+	if step != nil {
+		if own := step.ctx.Load(); own != nil && own.deadline != 0 {
+			y.Until = r.timeAt(own.deadline)
+		}
+	}
+	switch {
+	case w&wordDormant != 0:
+		y.Kind, y.Since, y.Until = WhySignal, time.Time{}, time.Time{}
+		if r.leaving {
+			y.Kind = WhyHeld
+			return
+		}
+		for _, wait := range x.comp.child.waiting() {
+			y.name(wait.Node)
+		}
+	case w&(wordStopping|wordDraining) != 0 || x != nil && (x.timedOut != timeoutNone || x.left):
+		at.whyStopping(y, x)
+	case r.recordingStart(ref):
+		y.Kind, y.Until = WhyStore, time.Time{}
+	case w&wordAdmitting != 0:
+		y.Kind = WhyChecking
+	case x != nil && x.comp != nil && x.comp.pause != nil:
+		y.Kind, y.Since, y.Until = WhyPaused, time.Time{}, r.timeAt(x.comp.pause.due)
+	case f.is(factCleanup) && s.hurries():
+		y.Kind = WhyCleanup
+	}
+}
+
+func (at place) whyStopping(y *Why, x *extra) {
+	r, ref := at.run, at.ref
+	w := r.st.words[ref]
+	y.Kind, y.Until, y.Since = WhyStopping, time.Time{}, time.Time{}
+	if x != nil && x.grace != nil {
+		y.Until = r.timeAt(x.grace.when)
+	}
+	switch {
+	case w&(wordStopping|wordDraining) != 0:
+		y.Cause.Kind = kindOf(w)
+		if origin := Ref(int32(r.st.stopOrigin(ref))); origin != noRef {
+			y.Cause.Origins = []string{r.plan.names[origin]}
+		}
+		if cause := r.causeOf(ref); cause != nil {
+			y.Err = cause.err
+		}
+	case x.timedOut != timeoutNone:
+		y.Cause.Kind, y.Err = CauseTimeout, ErrTimeout
+	default:
+		y.Err = ErrLeft
+	}
+	y.Cause.Err = y.Err
+}
+
+// recordingStart reports whether the store has yet to confirm that the attempt of a node begins.
+func (r *Run) recordingStart(ref Ref) bool {
+	d := r.durable
+	if d == nil || d.failed != nil {
+		return false
+	}
+	at := place{r, ref}
+	return d.starts[at] != nil || d.current != nil && d.current.start != nil && d.current.places[0] == at
+}
+
+// readyAt is when a node that is ready, or was, became so for its current attempt, in ns since the run's start: after a backoff, a
+// signal, or the end of the last predecessor that its join has waited for. The time that a check has taken after that counts in.
+func (r *Run) readyAt(ref Ref) int64 {
+	if x := r.extras[ref]; x != nil && x.ready != 0 {
+		return x.ready
+	}
+	s, p, at := &r.st, r.plan, r.began
+	ended := func(from Ref) {
+		if statusOf(s.words[from]).Terminal() {
+			at = max(at, r.records[from].end)
+		}
+	}
+	switch {
+	case ref == p.end:
+		for from := range s.words {
+			ended(Ref(from))
+		}
+	case s.mode == Waves && p.facts[ref].tier > 0:
+		for from := p.tiers[p.facts[ref].tier-1]; from < p.tiers[p.facts[ref].tier]; from++ {
+			ended(Ref(from))
+		}
+	default:
+		for _, i := range p.in.row(ref) {
+			from := p.edges[i].from
+			if s.settledAt == nil || s.settledAt[from] <= s.decidedAt[ref] {
+				ended(from)
+			}
+		}
+	}
+	return at
+}
+
+// String puts the answer in words, as a part of a sentence about the node, such as "it waits for a slot of the group db, which slow
+// holds". Errors in it are shortened to about a kilobyte.
+func (y Why) String() string {
+	nodes := y.nodes()
+	switch y.Kind {
+	case WhyEnded:
+		return y.ended()
+	case WhyPending:
+		return "the run is pending"
+	case WhyWaiting:
+		return "it waits for " + nodes
+	case WhyTier:
+		return "its tier has not begun: it waits for " + nodes
+	case WhyChecking:
+		return "it is being checked"
+	case WhyHeld:
+		if nodes == "" {
+			return "the run is being left"
+		}
+		return "nothing else is started as long as " + nodes + " waits for a signal"
+	case WhyStore:
+		return "the store has not confirmed it yet"
+	case WhyOrder:
+		if nodes == "" {
+			return "it is next"
+		}
+		return "it waits for its turn after " + nodes
+	case WhySlot:
+		text := "it waits for a slot of " + y.Bound.String()
+		if nodes != "" {
+			text += ", held by " + nodes
+		}
+		return text
+	case WhyRate:
+		return "it waits for a token of " + y.Bound.String() + y.until()
+	case WhyRunning:
+		return "it is running"
+	case WhyPaused:
+		return "it pauses between two iterations" + y.until()
+	case WhyStopping:
+		text := "it was asked to stop"
+		if y.Until.IsZero() {
+			text = "it is left to finish"
+		}
+		if y.Err != nil {
+			text += ": " + errorText(y.Err)
+		}
+		return text
+	case WhyCleanup:
+		return "it cleans up"
+	case WhyBackoff:
+		text := "it is attempted again" + y.until()
+		if y.Err != nil {
+			text += " after: " + errorText(y.Err)
+		}
+		return text
+	case WhySignal:
+		if y.Wait == nil && nodes != "" {
+			return "inside of it " + nodes + " waits for a signal"
+		}
+		return "it waits for a signal"
+	}
+	return y.Kind.String()
+}
+
+func (y Why) until() string {
+	if y.Until.IsZero() {
+		return ""
+	}
+	return " at " + y.Until.Format(time.RFC3339Nano)
+}
+
+func (y Why) nodes() string {
+	const most = 3
+	names := y.Nodes[:min(most, len(y.Nodes))]
+	text := strings.Join(names, ", ")
+	if more := len(y.Nodes) - len(names) + y.More; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// String names the bound, such as "the group db".
+func (b Bound) String() string {
+	switch b.Scope {
+	case BoundMap:
+		return "the map " + b.Name
+	case BoundGroup:
+		return "the group " + b.Name
+	case BoundKey:
+		return "the key " + b.Name
+	case BoundRunner:
+		return "all runs"
+	case BoundRunnerKey:
+		return "the key " + b.Name + " in all runs"
+	}
+	return "the run"
+}
+
+// ended puts in words how a node has ended.
+func (y Why) ended() string {
+	switch y.Status {
+	case Completed:
+		return "it has completed"
+	case Skipped:
+		return y.skipped()
+	}
+	switch origins := (Why{Nodes: y.Cause.Origins}).nodes(); y.Cause.Kind {
+	case CauseUpstreamFailure:
+		return "a failure upstream: " + origins
+	case CauseUpstreamCancelled:
+		return "a cancellation upstream: " + origins
+	case CauseSiblingFailure:
+		return "a member of its group failed: " + origins
+	case CauseFailFast:
+		return "the run stops at the first failure: " + origins
+	case CauseAbortAll:
+		return "the run was aborted"
+	case CauseRunTimeout:
+		return "the run took too long"
+	case CauseContext:
+		return "the caller's context ended"
+	case CauseCancelRun:
+		return "the run was cancelled"
+	case CauseCancelNode:
+		return "it was cancelled"
+	}
+	text := fmt.Sprintf("it was %v before it began: %v", y.Status, y.Cause.Kind)
+	if own, ok := y.Err.(*NodeError); ok && own.Attempt > 0 {
+		return fmt.Sprintf("it %v: %v: %v", y.Status, y.Cause.Kind, errorText(own.Err))
+	}
+	if y.Err != nil {
+		text += ": " + errorText(y.Err)
+	}
+	return text
+}
+
+func (y Why) skipped() string {
+	s := y.Skip
+	switch s.Kind {
+	case SkipAnnotation:
+		return "it is disabled"
+	case SkipWhenGuard:
+		if s.Expression == "func" {
+			return "its guard said no"
+		}
+		return "its guard said no: " + s.Expression
+	case SkipConditionBranch:
+		switch {
+		case s.Label == "": // a catch edge
+			return "the outcome of " + s.Node + " leads elsewhere"
+		case s.Answer == "":
+			return fmt.Sprintf("%s did not take the branch %q", s.Node, s.Label)
+		}
+		return fmt.Sprintf("%s answered %q, not %q", s.Node, s.Answer, s.Label)
+	case SkipNullPropagation:
+		if s.Node == "" {
+			return "nothing feeds its required port " + s.Port
+		}
+		return fmt.Sprintf("its required port %s got no value from %s", s.Port, s.Node)
+	case SkipUpstreamSkipped:
+		if s.Node == "" {
+			return "what it follows was skipped"
+		}
+		return s.Node + " was skipped"
+	case SkipParentFailure:
+		return s.Node + " failed, and it is to be skipped then"
+	case SkipRuleUnsatisfied:
+		return "its join rule can no longer be satisfied: " + s.Rule
+	case SkipSelf:
+		return "its step skipped itself: " + s.Message
+	case SkipSuperseded:
+		return s.Node + " was decided without it"
+	}
+	return s.String()
+}

@@ -1,0 +1,459 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+// Every kind of answer, with what it tells, and in words.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	var begun time.Time
+	since := func(x time.Time) time.Duration {
+		if x.IsZero() {
+			return -1
+		}
+		return x.Sub(begun)
+	}
+	type asked struct {
+		path  string
+		kind  kahn.WhyKind
+		text  string
+		check func(t *testing.T, y kahn.Why)
+	}
+	tail := kahn.Retry{MaxAttempts: 2, InitialDelay: 50 * ms, Jitter: kahn.JitterNone}
+	slowStore := func(method string, latency time.Duration) kahn.Option {
+		return kahn.Durable(storetest.WithFaults(new(kahn.MemoryStore), func(m string) storetest.Fault {
+			if m == method {
+				return storetest.Fault{Latency: latency}
+			}
+			return storetest.Fault{}
+		}))
+	}
+	stuck := func(ctx context.Context, _ *kahn.Step) (any, error) {
+		time.Sleep(time.Second)
+		return nil, errStep
+	}
+	for _, test := range []struct {
+		name  string
+		g     *kahn.Graph
+		opts  []kahn.Option
+		after time.Duration
+		act   func(*kahn.Run)
+		asked []asked
+	}{
+		{name: "waiting", after: 10 * ms, g: graph(kahn.Node{ID: "a", Do: takes(20 * ms)}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", In: []kahn.Edge{{From: "b"}, {From: "a", Param: "p"}}}, after("d", "c"), kahn.Node{ID: "end", Kind: kahn.KindEnd}), asked: []asked{
+			{"c", kahn.WhyWaiting, "it waits for a", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, []kahn.Edge{{From: "a", To: "c", Param: "p"}}, y.Edges)
+				require.Equal(t, kahn.Waiting, y.Status)
+			}},
+			{"d", kahn.WhyWaiting, "it waits for c", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Idle, y.Status) }},
+			{"end", kahn.WhyWaiting, "it waits for a, c, d", nil},
+			{"a", kahn.WhyRunning, "it is running", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, []time.Duration{0, -1}, []time.Duration{since(y.Since), since(y.Until)})
+			}},
+			{"b", kahn.WhyEnded, "it has completed", nil},
+		}},
+		{name: "tier", after: 10 * ms, opts: []kahn.Option{kahn.Waves}, g: graph(kahn.Node{ID: "a", Do: takes(20 * ms)}, after("b"), kahn.Node{ID: "c", Do: takes(20 * ms)}, after("d", "b"), after("e", "d")), asked: []asked{
+			{"d", kahn.WhyTier, "its tier has not begun: it waits for a, c", nil},
+			{"e", kahn.WhyTier, "its tier has not begun: it waits for a, c", nil},
+		}},
+		{name: "slots", after: 10 * ms, opts: []kahn.Option{kahn.Limit(2)}, g: graph(kahn.Node{ID: "a", Priority: 1, Do: takes(20 * ms)}, kahn.Node{ID: "b", Priority: 1, Do: takes(30 * ms)}, after("c")), asked: []asked{
+			{"c", kahn.WhySlot, "it waits for a slot of the run, held by a, b", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, kahn.Bound{Scope: kahn.BoundRun, Limit: 2, Used: 2}, y.Bound)
+				require.Equal(t, time.Duration(0), since(y.Since))
+			}},
+		}},
+		{name: "groups", after: 10 * ms, opts: []kahn.Option{kahn.KeyLimit(1)}, g: (&kahn.Graph{Groups: []kahn.Group{{Name: "db", Limit: 1}}}).Add(
+			kahn.Node{ID: "a", Groups: []string{"db"}, Do: takes(20 * ms)}, kahn.Node{ID: "b", Groups: []string{"db"}}, kahn.Node{ID: "x", Key: "k", Do: takes(20 * ms)}, kahn.Node{ID: "y", Key: "k"},
+			kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "in", Groups: []string{"db"}})},
+		), asked: []asked{
+			{"b", kahn.WhySlot, "it waits for a slot of the group db, held by a", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, kahn.Bound{Scope: kahn.BoundGroup, Name: "db", Limit: 1, Used: 1}, y.Bound)
+			}},
+			{"y", kahn.WhySlot, "it waits for a slot of the key k, held by x", nil},
+			{"S/in", kahn.WhySlot, "it waits for a slot of the group db, held by a", nil},
+		}},
+		{name: "a tree", after: 10 * ms, opts: []kahn.Option{kahn.Limit(2)}, g: graph(
+			kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "x", Do: takes(20 * ms)}, kahn.Node{ID: "y", Do: takes(20 * ms)})},
+			kahn.Node{ID: "M", Map: &kahn.Map{Over: "l", Limit: 1}, Params: map[string]any{"l": []int{1, 2}}, Do: takes(20 * ms), Priority: -1}), asked: []asked{
+			{"S/x", kahn.WhyRunning, "it is running", nil},
+			{"M[0]", kahn.WhySlot, "it waits for a slot of the run, held by S/x, S/y", nil},
+		}},
+		{name: "a map", after: 10 * ms, g: graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "l", Limit: 1}, Params: map[string]any{"l": []int{1, 2}}, Do: takes(20 * ms)}), asked: []asked{
+			{"M[1]", kahn.WhySlot, "it waits for a slot of the map M, held by M[0]", nil},
+		}},
+		{name: "rate", after: 30 * ms, opts: []kahn.Option{kahn.StartRate(kahn.Rate{Starts: 1, Per: 100 * ms}), kahn.KeyRate(kahn.Rate{Starts: 1, Per: time.Second})}, g: graph(kahn.Node{ID: "a", Priority: 1, Key: "k"}, after("b"), kahn.Node{ID: "c", Key: "k"}), asked: []asked{
+			{"b", kahn.WhyRate, "", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, kahn.Bound{Scope: kahn.BoundRun}, y.Bound)
+				require.Equal(t, 100*ms, since(y.Until))
+			}},
+			{"c", kahn.WhyRate, "", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, kahn.Bound{Scope: kahn.BoundKey, Name: "k"}, y.Bound)
+				require.Equal(t, time.Second, since(y.Until))
+			}},
+		}},
+		{name: "backoff", after: 30 * ms, g: graph(kahn.Node{ID: "a", Retry: tail, Do: fails(10 * ms)}), asked: []asked{
+			{"a", kahn.WhyBackoff, "", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, []any{10 * ms, 60 * ms, errStep}, []any{since(y.Since), since(y.Until), y.Err})
+			}},
+		}},
+		{name: "signals", after: 10 * ms, g: graph(
+			kahn.Node{ID: "gate", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Minute, Choices: []string{"red", "green"}}},
+			kahn.Node{ID: "asks", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("token", "info", nil) }},
+			kahn.Node{ID: "S", Sub: graph(gate("in"))}), asked: []asked{
+			{"gate", kahn.WhySignal, "it waits for a signal", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, []string{"red", "green"}, y.Choices)
+				require.Equal(t, []time.Duration{0, time.Minute}, []time.Duration{since(y.Since), since(y.Until)})
+				require.Equal(t, "gate", y.Wait.Token)
+			}},
+			{"asks", kahn.WhySignal, "it waits for a signal", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, []any{"token", "info"}, []any{y.Wait.Token, y.Wait.Info})
+				require.Nil(t, y.Choices)
+			}},
+			{"S", kahn.WhySignal, "inside of it S/in waits for a signal", nil},
+			{"S/in", kahn.WhySignal, "it waits for a signal", func(t *testing.T, y kahn.Why) { require.Equal(t, "S/in", y.Wait.Node) }},
+		}},
+		{name: "held by a wait", after: 10 * ms, opts: []kahn.Option{kahn.SuspendStop}, g: graph(gate("gate"), kahn.Node{ID: "a", Do: takes(5 * ms)}, kahn.Node{ID: "b", After: []string{"a"}}), asked: []asked{
+			{"b", kahn.WhyHeld, "nothing else is started as long as gate waits for a signal", nil},
+		}},
+		{name: "left", after: 30 * ms, act: (*kahn.Run).Leave, g: graph(kahn.Node{ID: "a", Do: takes(20 * ms)}, after("b", "a"), kahn.Node{ID: "c", Do: takes(time.Second)}), asked: []asked{
+			{"b", kahn.WhyHeld, "the run is being left", nil},
+		}},
+		{name: "checking", after: 10 * ms, g: graph(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { time.Sleep(20 * ms); return true, nil }}), asked: []asked{
+			{"a", kahn.WhyChecking, "it is being checked", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Idle, y.Status) }},
+		}},
+		{name: "order", after: 10 * ms, opts: []kahn.Option{kahn.Limit(1)}, g: graph(kahn.If("test", func(kahn.View) (bool, error) { time.Sleep(20 * ms); return true, nil }), after("b")), asked: []asked{
+			{"b", kahn.WhyOrder, "it waits for its turn after test", nil},
+		}},
+		{name: "order after an interruption", after: 30 * ms, opts: []kahn.Option{kahn.Limit(1)}, act: (*kahn.Run).Cancel, g: graph(kahn.Node{ID: "a", Priority: 1, Do: stuck}, kahn.Node{ID: "tidy", Cleanup: true}), asked: []asked{
+			{"a", kahn.WhyStopping, "it was asked to stop: run cancelled", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, kahn.CauseCancelRun, y.Cause.Kind)
+				require.Equal(t, 5*time.Second, since(y.Until).Truncate(time.Second))
+			}},
+			{"tidy", kahn.WhyOrder, "it waits for its turn after a", nil},
+		}},
+		{name: "stopping", after: 10 * ms, act: (*kahn.Run).Cancel, opts: []kahn.Option{kahn.Drain}, g: graph(kahn.Node{ID: "a", Do: takes(time.Second)}, kahn.Node{ID: "tidy", Cleanup: true, Timeout: 50 * ms, Do: takes(40 * ms)}), asked: []asked{
+			{"a", kahn.WhyStopping, "it is left to finish: run cancelled", nil},
+			{"tidy", kahn.WhyCleanup, "it cleans up", func(t *testing.T, y kahn.Why) { require.Equal(t, 50*ms, since(y.Until)) }},
+		}},
+		{name: "timed out", after: 10 * ms, g: graph(kahn.Node{ID: "a", Timeout: 5 * ms, Do: stuck}, kahn.Node{ID: "b", Timeout: 50 * ms, Do: stuck}), asked: []asked{
+			{"a", kahn.WhyStopping, "it was asked to stop: timed out", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, []any{kahn.CauseTimeout, 5*time.Second + 5*ms}, []any{y.Cause.Kind, since(y.Until)})
+			}},
+			{"b", kahn.WhyRunning, "it is running", func(t *testing.T, y kahn.Why) { require.Equal(t, 50*ms, since(y.Until)) }},
+		}},
+		{name: "paused", after: 10 * ms, g: graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{While: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 2, Pause: 20 * ms, OnLimit: kahn.LoopStop}}), asked: []asked{
+			{"L", kahn.WhyPaused, "", func(t *testing.T, y kahn.Why) { require.Equal(t, 20*ms, since(y.Until)) }},
+		}},
+		{name: "a store that is slow to take a start", after: 10 * ms, opts: []kahn.Option{slowStore("StartAttempt", 30*ms)}, g: graph(after("a")), asked: []asked{
+			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Running, y.Status) }},
+		}},
+		{name: "a store that is slow to take what made it ready", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(after("a")), asked: []asked{
+			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Ready, y.Status) }},
+		}},
+		{name: "ended", after: 10 * ms, g: graph(kahn.Node{ID: "bad", Do: always(errStep)}, after("victim", "bad"), kahn.Node{ID: "off", Disabled: true}, after("next", "off"),
+			kahn.If("ok?", func(kahn.View) (bool, error) { return true, nil }), branch("no", "ok?", "false"), kahn.Node{ID: "slow", Do: takes(time.Second)}), asked: []asked{
+			{"bad", kahn.WhyEnded, "it failed: step_error: the step broke", func(t *testing.T, y kahn.Why) {
+				require.ErrorIs(t, y.Err, errStep)
+				require.Equal(t, kahn.CauseStepError, y.Cause.Kind)
+			}},
+			{"victim", kahn.WhyEnded, "a failure upstream: bad", func(t *testing.T, y kahn.Why) {
+				require.Equal(t, []kahn.Edge{{From: "bad", To: "victim"}}, y.Edges)
+			}},
+			{"off", kahn.WhyEnded, "it is disabled", nil},
+			{"next", kahn.WhyEnded, "off was skipped", func(t *testing.T, y kahn.Why) { require.Equal(t, []kahn.Edge{{From: "off", To: "next"}}, y.Edges) }},
+			{"no", kahn.WhyEnded, `ok? answered "true", not "false"`, func(t *testing.T, y kahn.Why) { require.Equal(t, "false", y.Edges[0].Label) }},
+		}},
+	} {
+		inBubble(t, test.name, func(t *testing.T) {
+			begun = time.Now()
+			run, err := kahn.Start(t.Context(), test.g, nothing, append(slices.Clone(test.opts), kahn.RunID("r"))...)
+			require.NoError(t, err)
+			if test.act != nil {
+				time.Sleep(5 * ms)
+				test.act(run)
+				time.Sleep(test.after - 5*ms)
+			} else {
+				time.Sleep(test.after)
+			}
+			synctest.Wait()
+			for _, a := range test.asked {
+				y, err := run.Why(a.path)
+				require.NoError(t, err)
+				require.Equal(t, a.kind, y.Kind, "%s: %v", a.path, y)
+				if a.text != "" {
+					require.Equal(t, a.text, y.String())
+				}
+				if a.check != nil {
+					a.check(t, y)
+				}
+			}
+			for range 100 {
+				if run.Leave(); run.Status().Terminal() {
+					break
+				}
+				run.Cancel()
+				time.Sleep(time.Second)
+			}
+			_, _ = run.Wait()
+		})
+	}
+}
+
+// Two runs of a Runner that share a slot and a rate.
+func TestWhyOfSharedBounds(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "shared", func(t *testing.T) {
+		for _, test := range []struct {
+			rn   *kahn.Runner
+			want kahn.Bound
+			kind kahn.WhyKind
+		}{
+			{&kahn.Runner{Limit: 1}, kahn.Bound{Scope: kahn.BoundRunner, Limit: 1, Used: 1}, kahn.WhySlot},
+			{&kahn.Runner{KeyLimit: 1}, kahn.Bound{Scope: kahn.BoundRunnerKey, Name: "k", Limit: 1, Used: 1}, kahn.WhySlot},
+			{&kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: 100 * ms}}, kahn.Bound{Scope: kahn.BoundRunner}, kahn.WhyRate},
+			{&kahn.Runner{KeyRate: kahn.Rate{Starts: 1, Per: 100 * ms}}, kahn.Bound{Scope: kahn.BoundRunnerKey, Name: "k"}, kahn.WhyRate},
+		} {
+			begun := time.Now()
+			g := graph(kahn.Node{ID: "a", Key: "k", Do: takes(20 * ms)})
+			first, err := test.rn.Start(t.Context(), g, nil)
+			require.NoError(t, err)
+			synctest.Wait()
+			other, err := test.rn.Start(t.Context(), g, nil)
+			require.NoError(t, err)
+			synctest.Wait()
+			y, err := other.Why("a")
+			require.NoError(t, err)
+			require.Equal(t, test.kind, y.Kind, "%v", y)
+			require.Equal(t, test.want, y.Bound)
+			if test.kind == kahn.WhyRate {
+				require.Equal(t, begun.Add(100*ms), y.Until)
+			}
+			_, _ = first.Wait()
+			_, _ = other.Wait()
+		}
+	})
+}
+
+// whysOf says which kinds of answers a status may have.
+var whysOf = map[kahn.Status][]kahn.WhyKind{
+	kahn.Idle:      {kahn.WhyPending, kahn.WhyWaiting, kahn.WhyTier, kahn.WhyChecking, kahn.WhyHeld},
+	kahn.Waiting:   {kahn.WhyWaiting, kahn.WhyTier, kahn.WhyChecking, kahn.WhyHeld},
+	kahn.Ready:     {kahn.WhyHeld, kahn.WhyStore, kahn.WhyOrder, kahn.WhySlot, kahn.WhyRate, kahn.WhyChecking, kahn.WhyStopping},
+	kahn.Running:   {kahn.WhyRunning, kahn.WhyPaused, kahn.WhyStopping, kahn.WhyCleanup, kahn.WhyStore},
+	kahn.Retrying:  {kahn.WhyBackoff},
+	kahn.Suspended: {kahn.WhySignal, kahn.WhyHeld},
+	kahn.Completed: {kahn.WhyEnded}, kahn.Failed: {kahn.WhyEnded}, kahn.Aborted: {kahn.WhyEnded}, kahn.Cancelled: {kahn.WhyEnded}, kahn.Skipped: {kahn.WhyEnded},
+}
+
+// looker holds what a run tells of itself, at a moment at which nothing in it moves, against itself.
+type looker struct {
+	run      *kahn.Run
+	statuses map[string]kahn.Status
+	waits    map[string]bool
+	kinds    map[kahn.WhyKind]int
+	problems []error
+}
+
+func (l *looker) problem(format string, args ...any) {
+	l.problems = append(l.problems, fmt.Errorf(format, args...))
+}
+
+// lookAll looks at all nodes of a run, at all depths.
+func lookAll(run *kahn.Run, kinds map[kahn.WhyKind]int) error {
+	l := &looker{run: run, statuses: map[string]kahn.Status{}, waits: map[string]bool{}, kinds: kinds}
+	for _, w := range run.Waiting() {
+		l.waits[w.Node] = true
+	}
+	counts := map[kahn.Status]int{}
+	top := slices.Collect(run.Nodes())
+	for _, n := range top {
+		counts[n.Status]++
+	}
+	for status, n := range run.Counts() {
+		if counts[status] != n {
+			l.problem("%d nodes are %v, and %d are said to be", counts[status], status, n)
+		}
+		delete(counts, status)
+	}
+	if len(counts) > 0 {
+		l.problem("not counted: %v", counts)
+	}
+	l.collect(top)
+	l.level(run.Plan(), "", top)
+	return errors.Join(l.problems...)
+}
+
+// collect notes the statuses of nodes and of all that is inside of them.
+func (l *looker) collect(nodes []kahn.NodeResult) {
+	for _, n := range nodes {
+		l.statuses[n.ID] = n.Status
+		if in, err := l.run.Inside(n.ID); err == nil {
+			l.collect(in.Nodes)
+		}
+	}
+}
+
+func (l *looker) level(p *kahn.Plan, prefix string, nodes []kahn.NodeResult) {
+	for _, n := range nodes {
+		l.node(p, prefix, n)
+		in, err := l.run.Inside(n.ID)
+		switch {
+		case err != nil && !errors.Is(err, kahn.ErrBadValue):
+			l.problem("%s: %w", n.ID, err)
+		case err == nil && in.Plan != nil:
+			l.level(in.Plan, in.Prefix, in.Nodes)
+		}
+	}
+}
+
+func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
+	alone, err := l.run.Node(n.ID)
+	if err != nil || alone.Status != n.Status || alone.Attempts != n.Attempts || len(alone.History()) != len(n.History()) || alone.Cause.Kind != n.Cause.Kind {
+		l.problem("%s: %+v by itself, %+v among others, %v", n.ID, alone, n, err)
+	}
+	history := n.History()
+	if len(history) > n.Attempts || n.Attempts > 0 && len(history) == 0 && n.Status.Terminal() {
+		l.problem("%s: %d attempts, %v", n.ID, n.Attempts, history)
+	}
+	for i, a := range history {
+		if i > 0 && a.Number <= history[i-1].Number || !a.End.IsZero() && a.End.Before(a.Start) || a.Delay > 0 && a.Err == nil {
+			l.problem("%s: history %v", n.ID, history)
+		}
+	}
+	if _, err := l.run.Inputs(n.ID); err != nil {
+		l.problem("%s: %w", n.ID, err)
+	}
+	y, err := l.run.Why(n.ID)
+	if err != nil {
+		l.problem("%s: %w", n.ID, err)
+		return
+	}
+	l.kinds[y.Kind]++
+	bad := func(what string) { l.problem("%s is %v, and %v: %+v: %s", n.ID, n.Status, y.Kind, y, what) }
+	if y.Status != n.Status || !slices.Contains(whysOf[n.Status], y.Kind) {
+		bad("a kind of another status")
+	}
+	if y.String() == "" || y.String() == y.Kind.String() {
+		bad("no words")
+	}
+	for _, path := range y.Nodes {
+		if _, ok := l.statuses[path]; !ok {
+			bad("no node " + path)
+		}
+	}
+	is := func(want ...kahn.Status) {
+		for _, path := range y.Nodes {
+			if !slices.Contains(want, l.statuses[path]) {
+				bad(path + " is " + l.statuses[path].String())
+			}
+		}
+	}
+	now := time.Now()
+	switch y.Kind {
+	case kahn.WhyWaiting:
+		if len(y.Nodes) == 0 {
+			bad("nothing that it waits for")
+		}
+		is(kahn.Idle, kahn.Waiting, kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended)
+		l.edges(p, prefix, n, y, bad)
+	case kahn.WhyTier:
+		if len(y.Nodes) == 0 {
+			bad("nothing that it waits for")
+		}
+		is(kahn.Idle, kahn.Waiting, kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended)
+	case kahn.WhySlot:
+		if y.Bound.Used < y.Bound.Limit || y.Bound.Limit == 0 || y.Bound.Scope == kahn.BoundNone || len(y.Nodes)+y.More != y.Bound.Used {
+			bad("a bound that is not reached")
+		}
+		is(kahn.Running, kahn.Ready) // ready to everybody as long as its inputs are judged
+	case kahn.WhyRate:
+		if !y.Until.After(now) {
+			bad("a token that is due")
+		}
+	case kahn.WhyBackoff:
+		if y.Err == nil || l.run.Status() == kahn.RunRunning && !y.Until.After(now) {
+			bad("no backoff")
+		}
+	case kahn.WhySignal:
+		if l.waits[n.ID] != (y.Wait != nil) || y.Wait == nil && len(y.Nodes) == 0 {
+			bad("no wait")
+		}
+		is(kahn.Suspended)
+	case kahn.WhyHeld:
+		is(kahn.Suspended)
+	case kahn.WhyPaused:
+		if !y.Until.After(now) {
+			bad("no pause")
+		}
+	case kahn.WhyStopping:
+		if y.Err == nil {
+			bad("stopped for nothing")
+		}
+	case kahn.WhyEnded:
+		if (y.Skip != kahn.SkipReason{}) != (n.Status == kahn.Skipped) || (y.Cause.Kind != kahn.CauseNone) != (n.Status != kahn.Skipped && n.Status != kahn.Completed) {
+			bad("an end of another kind")
+		}
+	case kahn.WhyOrder:
+		if l.run.Status() == kahn.RunRunning && len(y.Nodes) == 0 && p.Node(refOf(p, prefix, n)).Kind != kahn.KindGate {
+			bad("nothing keeps it, and nothing moves")
+		}
+	}
+}
+
+func refOf(p *kahn.Plan, prefix string, n kahn.NodeResult) kahn.Ref {
+	ref, _ := p.Ref(n.ID[len(prefix):])
+	return ref
+}
+
+// edges expects the open edges of a node to be those from nodes that have not ended.
+func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Why, bad func(string)) {
+	var open []string
+	for e := range p.Edges() {
+		if prefix+e.To == n.ID && !l.statuses[prefix+e.From].Terminal() {
+			open = append(open, e.From)
+		}
+	}
+	var told []string
+	for _, e := range y.Edges {
+		told = append(told, e.From)
+	}
+	if !slices.Equal(open, told) {
+		bad(fmt.Sprint("open are the edges from ", open))
+	}
+}
+
+// Random runs are looked at in the middle of their lives: every node has one answer, which fits its status and those of others, and
+// a run that is looked at goes on like any other. KAHN_LONG=1 looks at 60,000.
+func TestRandomLooks(t *testing.T) {
+	count := uint64(600)
+	if long() {
+		count = 60_000
+	} else if testing.Short() || raceEnabled {
+		count = 150
+	}
+	seen := livesSeen{looks: map[kahn.WhyKind]int{}}
+	for seed := uint64(0); seed < count && !t.Failed(); seed++ {
+		randomLives(t, seed, &seen)
+		if seed%4 == 0 {
+			randomLives(t, expandedSeeds+seed, &seen)
+		}
+	}
+	t.Log(seen.looks)
+	for _, kind := range []kahn.WhyKind{kahn.WhyEnded, kahn.WhyWaiting, kahn.WhyTier, kahn.WhyHeld, kahn.WhySlot, kahn.WhyRunning, kahn.WhyStopping, kahn.WhyCleanup, kahn.WhyBackoff, kahn.WhySignal, kahn.WhyPaused} {
+		if seen.looks[kind] == 0 && !t.Failed() {
+			t.Errorf("no node was %v", kind)
+		}
+	}
+}
