@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// heldStore takes its time over starts of attempts, and over renewals of the lease.
+// heldStore is slow to write starts of attempts and renewals of the lease.
 type heldStore struct {
 	kahn.MemoryStore
 	start, renew time.Duration
@@ -27,8 +27,8 @@ func (h *heldStore) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) 
 	return h.MemoryStore.Renew(ctx, l, ttl)
 }
 
-// TestAttemptBeginsWithItsCall: what the store takes for the start of an attempt is none of the attempt's time, and whoever may
-// not call the step any more when the start is written does not.
+// TestAttemptBeginsWithItsCall: the time in which the store writes the start of an attempt does not count against the
+// attempt's timeout, and a step is not called if it may not run any more when the start is written.
 func TestAttemptBeginsWithItsCall(t *testing.T) {
 	everywhere := func(n kahn.Node) *kahn.Graph {
 		item := n

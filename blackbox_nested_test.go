@@ -26,9 +26,9 @@ func cleaned(d time.Duration) *kahn.Graph {
 		kahn.Node{ID: "e", Kind: kahn.KindEnd, Do: uncancelled})
 }
 
-// TestBlackBoxStop combines what is nested with what stops it.
+// TestBlackBoxStop combines all kinds of composites with all kinds of stops.
 func TestBlackBoxStop(t *testing.T) {
-	// The item's cleanup and end take longer than the grace: they belong to what is stopped, and are waited for.
+	// The item's cleanup and end take longer than the grace: they are part of the stop, which waits for them.
 	deep := func() *kahn.Graph {
 		m := mapped("M", numbers(2), kahn.Map{ToleratedPercent: 100})
 		m.Sub = cleaned(8 * time.Second)
@@ -194,7 +194,7 @@ func (r trial) expectShort(nodes, run string) {
 	}
 }
 
-// TestBlackBoxSlots combines what is nested with limits.
+// TestBlackBoxSlots combines all kinds of composites with limits.
 func TestBlackBoxSlots(t *testing.T) {
 	inBubble(t, "one slot, five deep, with retries, waits and cleanup", func(t *testing.T) {
 		var running, most atomic.Int32
@@ -239,7 +239,7 @@ func TestBlackBoxSlots(t *testing.T) {
 						if err := run.Signal(w.Node, 1); err != nil {
 							t.Error(err)
 						}
-						synctest.Wait() // else it is the host that is not determined
+						synctest.Wait() // else the host would make the order random
 						answered++
 					}
 				}
@@ -365,7 +365,7 @@ func TestBlackBoxSlots(t *testing.T) {
 	})
 }
 
-// TestBlackBoxOutcomes combines what is nested with what handles failures, and with test mode.
+// TestBlackBoxOutcomes combines all kinds of composites with handlers of failures, and with test mode.
 func TestBlackBoxOutcomes(t *testing.T) {
 	inBubble(t, "catch edges of composites look at the cause", func(t *testing.T) {
 		var saw []string

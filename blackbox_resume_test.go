@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// inside expects the statuses of nodes of any depth, and nothing of the nodes that are not named.
+// inside expects the statuses of the named nodes, at any depth.
 func (r trial) inside(want string) {
 	r.t.Helper()
 	if err := kahntest.CompareStatuses(r.Result, want+" ..."); err != nil {
@@ -25,7 +25,7 @@ func (r trial) inside(want string) {
 	}
 }
 
-// waits expects the paths that a run waits for, in the Result and in what is left of it.
+// waits expects the paths that a run waits for, in the Result and in its Snapshot.
 func (r trial) waits(want ...string) {
 	r.t.Helper()
 	if got := waitIDs(r.Waiting); !slices.Equal(got, want) || !slices.Equal(r.Snapshot().Waiting(), want) {
@@ -68,8 +68,8 @@ func (k *keys) check(t *testing.T) {
 	}
 }
 
-// matryoshka is a map in a loop in a sub-graph, whose items wait for a signal in each of two iterations. tests counts how
-// often the loop was asked whether it goes on.
+// matryoshka is a map in a loop in a sub-graph, whose items wait for a signal in each of two iterations. tests counts the
+// calls of the loop's test.
 func matryoshka(tests *int) *kahn.Graph {
 	item := graph(after("x"), gate("g", "x"), after("y", "g"))
 	m := mapped("M", numbers(3), kahn.Map{})
@@ -81,7 +81,7 @@ func matryoshka(tests *int) *kahn.Graph {
 	return graph(subgraph("S", graph(after("a"), l, after("w", "L"))), after("A", "S"))
 }
 
-// TestBlackBoxResume combines what waits, what is left and what is nested.
+// TestBlackBoxResume combines waits, leaving and all kinds of composites.
 func TestBlackBoxResume(t *testing.T) {
 	paths3 := func(format string) (list []string) {
 		for i := range 3 {
@@ -457,7 +457,7 @@ func TestBlackBoxResume(t *testing.T) {
 	}
 }
 
-// TestBlackBoxLives combines nesting with what outlives a process.
+// TestBlackBoxLives combines nesting with snapshots and stores.
 func TestBlackBoxLives(t *testing.T) {
 	inBubble(t, "a runner is shut down with composites that wait, run and are pending; the next one goes on from the store", func(t *testing.T) {
 		store := new(kahn.MemoryStore)
@@ -641,7 +641,7 @@ func TestBlackBoxLives(t *testing.T) {
 		c.once(t, "S/T/x")
 		broken = false
 		c.n = nil
-		time.Sleep(time.Hour) // nobody gives the lease back when the store does not answer
+		time.Sleep(time.Hour) // the lease is not released while the store does not answer
 		res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.Durable(store), kahn.RunID("r"))
 		if res == nil {
 			t.Fatal(err)

@@ -9,14 +9,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestBranchIntoTheEnd: a label on an edge into the end node is one of the branches among which a condition chooses. The
-// end node runs whatever was chosen; only what it is given depends on it.
+// TestBranchIntoTheEnd: a label on an edge into the end node is one of the branches among which a condition chooses. The end
+// node runs whatever was chosen; only its inputs depend on it.
 func TestBranchIntoTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		output any
 		want   string
-		value  string // what the end node gets from the condition over the labelled edge
+		value  string // the value that the labelled edge delivers to the end node
 	}{
 		{true, "A:ok B:S/br Z:ok", "true"},
 		{"yes", "A:ok B:S/br Z:ok", "yes"},

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A guard or a merge that does not return is waited for as long as the grace says when its node is stopped, and is then left
-// behind. Whatever it says later is dropped.
+// When a node is stopped, the run waits for its guard or merge as long as the grace, and then leaves it behind. Its late
+// result is dropped.
 func TestChecksThatDoNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"guard", "merge"} {
@@ -84,8 +84,8 @@ func TestChecksThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// A guard or a merge that does not return does not hold a run that is left: it is left behind after the grace, and asked again
-// when the run goes on.
+// A guard or a merge that does not return does not hold a run that is left: it is left behind after the grace, and called
+// again when the run goes on.
 func TestChecksThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	leave := func(run *kahn.Run) { run.Leave() }
@@ -174,7 +174,7 @@ func TestChecksThatHoldALeave(t *testing.T) {
 				time.Sleep(c.after)
 				run.Cancel()
 			}, kahn.CancelGrace(100*ms))
-			time.Sleep(200 * ms) // for what was left behind
+			time.Sleep(200 * ms) // for calls that were left behind
 			if n := r.node("X"); n.Status != kahn.Completed || asked.Load() != c.asked || !slices.Equal(r.Abandoned, c.abandoned) {
 				t.Errorf("X is %v, asked %d times, abandoned are %q", n.Status, asked.Load(), r.Abandoned)
 			}
@@ -182,7 +182,7 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	}
 }
 
-// The guard or merge of a cleanup node, in a run that is being stopped, has the time that the node has.
+// In a run that is being stopped, CleanupTimeout bounds the guard or merge of a cleanup node.
 func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"guard", "merge"} {
@@ -233,7 +233,7 @@ func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// The test of a loop that does not return does not hold a run that is being left: it is asked again when the run goes on.
+// The test of a loop that does not return does not hold a run that is being left: it is called again when the run goes on.
 func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
@@ -309,7 +309,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						checkEvents(t, g, res, append(rec.all(), again.all()...))
 						want := asked.Load()
 						if end != "return" {
-							want-- // what was left behind was asked again
+							want-- // the call that was left behind was repeated
 						}
 						if got := calls.Load(); got != want {
 							t.Errorf("%d iterations, %d tests", got, asked.Load())
@@ -321,7 +321,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// What a run in SuspendStop mode has left to do when it is stopped is cleanup: one that waits holds nothing back.
+// A run in SuspendStop mode that is stopped has only cleanup left: a cleanup node that waits does not hold back the others.
 func TestCleanupThatWaitsHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	for _, around := range []string{"", "S", "K"} {

@@ -18,7 +18,7 @@ var (
 	}
 )
 
-// checkEvents holds the event stream of a finished run against what every stream must satisfy.
+// checkEvents checks the event stream of a finished run against the rules of every stream.
 func checkEvents(t testing.TB, g *kahn.Graph, res *kahn.Result, events []kahn.Event) {
 	t.Helper()
 	err := kahntest.CheckEvents(g, res, events)

@@ -29,7 +29,7 @@ type labelled []string
 
 func (l labelled) BranchLabels() []string { return []string{l[0]} }
 
-// Which answers a gate takes.
+// Which answers a gate accepts.
 func TestChoices(t *testing.T) {
 	t.Parallel()
 	words := []string{"approved", "approve", "true", "yes", "rejected", "reject", "false", "no"}
@@ -101,7 +101,7 @@ func TestChoicesBeyondTheBranchesThatRun(t *testing.T) {
 
 const aproved = `no such choice: "aproved"; choose one of "approved", "rejected", "approve", "true", "yes", "reject", "false", "no"; did you mean "approved"?`
 
-// Every way by which an answer reaches a gate refuses what is no choice, and the gate takes the right one afterwards.
+// Every way to answer a gate refuses an answer that is no choice, and the gate accepts the right one afterwards.
 func TestChoiceRefused(t *testing.T) {
 	g := asked(nil, "approved", "rejected")
 	nested := graph(subgraph("S", graph(after("x"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"x"}}, branch("on", "G", "approved"), branch("off", "G", "rejected"))))
@@ -214,7 +214,7 @@ func TestChoiceRefused(t *testing.T) {
 	})
 }
 
-// Test mode refuses before the run what cannot answer a gate.
+// Test mode reports before the run mocks that cannot answer a gate.
 func TestChoicesInTestMode(t *testing.T) {
 	t.Parallel()
 	g := asked(nil, "red", "green")
@@ -263,7 +263,7 @@ func TestChoicesInTestMode(t *testing.T) {
 	})
 }
 
-// Slips in labels and choices that Compile answers.
+// Mistakes in labels and choices that Compile reports.
 func TestChoicesCompile(t *testing.T) {
 	t.Parallel()
 	yes := func(kahn.View) (bool, error) { return true, nil }
@@ -337,7 +337,8 @@ func TestChoicesAndHash(t *testing.T) {
 	require.NotEqual(t, hash(c), hash(d), "the choices of a gate decide what it takes")
 }
 
-// A condition, or a step with Routes, whose answer meets no edge is warned of, once for each node; an answer that is a choice is not.
+// There is a warning, once for each node, about a condition, or a step with Routes, whose answer matches no edge and is no
+// choice.
 func TestAnswerMeetsNoEdge(t *testing.T) {
 	answers := func(answer any) kahn.Node {
 		return kahn.Node{ID: "?", Test: func(kahn.View) (any, error) { return answer, nil }}

@@ -96,7 +96,7 @@ func TestTimesFollowTheOrder(t *testing.T) {
 	}
 }
 
-// TestSwitchAndIf: conditions with a Go test see their ancestors, and nobody else.
+// TestSwitchAndIf: conditions with a Go test see only their ancestors.
 func TestSwitchAndIf(t *testing.T) {
 	g := graph(
 		kahn.Node{ID: "A", Do: yields(0, 3)}, kahn.Node{ID: "B", Do: always(errStep)}, kahn.Node{ID: "other", Do: yields(0, 4)},

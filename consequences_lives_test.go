@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestStatusAfterStoreError: a run whose store broke has failed, whatever its nodes and its end node would have made of it.
+// TestStatusAfterStoreError: a run whose store failed has failed, whatever the statuses of its nodes and the verdict of its
+// end node.
 func TestStatusAfterStoreError(t *testing.T) {
 	for _, last := range []string{"B", "Z"} {
 		inBubble(t, "the end of "+last+" is not written", func(t *testing.T) { statusAfterStoreError(t, last) })
@@ -74,7 +75,7 @@ func TestWavesAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestChosenBranchAfterResume: a branch that was chosen before the run was left is the branch that is taken after.
+// TestChosenBranchAfterResume: a run that goes on takes the branch that was chosen before it was left.
 func TestChosenBranchAfterResume(t *testing.T) {
 	for _, label := range []string{"left", "right"} {
 		inBubble(t, label, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestChosenBranchAfterResume(t *testing.T) {
 	}
 }
 
-// TestTimesAfterResume: what happens when a run goes on happens at that time.
+// TestTimesAfterResume: events at the resumption of a run have the time of the resumption.
 func TestTimesAfterResume(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(gate("G"), after("B", "G"), after("C", "B"))

@@ -13,11 +13,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// What follows from the end of a node, where few other tests look: without anybody who listens, in the line of a group, between
-// two attempts, for what is told of a failure.
+// The consequences of a node's end in cases that few other tests cover: without readers of events, in the line of a group,
+// between two attempts, and in the causes of failures.
 
-// TestEndWithoutListeners: the end node comes after everything else also when nobody listens to events, plain nodes
-// follow one another without a look at the rest.
+// TestEndWithoutListeners: the end node comes after everything else also without readers of events, when plain nodes follow
+// one another in the fast loop.
 func TestEndWithoutListeners(t *testing.T) {
 	for name, nodes := range map[string][]kahn.Node{
 		"one":    {after("A")},
@@ -47,8 +47,8 @@ func TestEndWithoutListeners(t *testing.T) {
 	}
 }
 
-// TestLineOfAGroup: a slot that becomes free goes to the best of those that wait for it by then, whatever order they came in, and
-// to nobody who has stopped waiting.
+// TestLineOfAGroup: a slot that becomes free goes to the best of the nodes that wait for it by then, whatever order they
+// came in, and never to a node that has stopped waiting.
 func TestLineOfAGroup(t *testing.T) {
 	for seed := range uint64(20) {
 		inBubble(t, fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestLineOfAGroup(t *testing.T) {
 	}
 }
 
-// TestContinueOnFailBetweenAttempts: the failure of a node is forgiven also if it does not come from an attempt.
+// TestContinueOnFailBetweenAttempts: the failure of a node is tolerated also if it does not come from an attempt.
 func TestContinueOnFailBetweenAttempts(t *testing.T) {
 	follows := func(t *testing.T, r trial, kind kahn.CauseKind) {
 		t.Helper()
@@ -148,7 +148,7 @@ func thrice(d time.Duration) kahn.Retry {
 // suspends is a step that waits for a signal.
 func suspends(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
 
-// TestFailFastBetweenAttempts: a node that runs out of time outside of an attempt has failed as much as any other.
+// TestFailFastBetweenAttempts: a node whose timeout passes outside of an attempt has failed like any other.
 func TestFailFastBetweenAttempts(t *testing.T) {
 	late := kahn.Node{ID: "X", Priority: 1, OverallTimeout: 50 * ms, Retry: thrice(10 * ms), Do: always(errStep)}
 	inBubble(t, "what runs is stopped", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestFailFastBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestTimersOfStoppedMembers: a run does not wait for the timers of members that fell with their group.
+// TestTimersOfStoppedMembers: a run does not wait for the timers of members that were stopped with their group.
 func TestTimersOfStoppedMembers(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		for _, mode := range []kahn.StopMode{kahn.Interrupt, kahn.Drain} {
@@ -208,7 +208,8 @@ func TestTimersOfStoppedMembers(t *testing.T) {
 	}
 }
 
-// TestTokenOfAStoppedMember: what waited and fell with its group waits no more. Its token is free for somebody else.
+// TestTokenOfAStoppedMember: a waiting node that was stopped with its group no longer waits. Its token is free for another
+// node.
 func TestTokenOfAStoppedMember(t *testing.T) {
 	waits := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("ticket", nil, nil) }
 	inBubble(t, "", func(t *testing.T) {
@@ -242,7 +243,8 @@ func TestTokenOfAStoppedMember(t *testing.T) {
 	})
 }
 
-// TestStateHoldsBackAndGoesOn: with SuspendStop nothing new starts while something waits, and all of it when nothing waits any more.
+// TestStateHoldsBackAndGoesOn: with SuspendStop no new node starts while a node waits, and all ready nodes start when none
+// waits any more.
 func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	g := graph(kahn.Node{ID: "S", Priority: 2}, kahn.Node{ID: "T", Priority: 1}, after("A"), after("B"))
 	plan, st := stateOf(t, g, kahn.SuspendStop)
@@ -286,7 +288,7 @@ func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	}
 }
 
-// TestAlarmsOfOneSlot: what a node with one slot no longer needs does not ring, and is not kept.
+// TestAlarmsOfOneSlot: in a run with one slot, an alarm that a node no longer needs does not ring, and is not kept.
 func TestAlarmsOfOneSlot(t *testing.T) {
 	inBubble(t, "timeouts of what ended in time", func(t *testing.T) {
 		var left *kahn.Run
@@ -309,8 +311,7 @@ func TestAlarmsOfOneSlot(t *testing.T) {
 	})
 }
 
-// TestParentFailureNamesAFailure: of the predecessors the first one is named that failed, not one whose end means nothing to the
-// join.
+// TestParentFailureNamesAFailure: the skip names the first predecessor that failed, not one whose end does not affect the join.
 func TestParentFailureNamesAFailure(t *testing.T) {
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
 		inBubble(t, mode.String(), func(t *testing.T) {
@@ -326,7 +327,7 @@ func TestParentFailureNamesAFailure(t *testing.T) {
 	}
 }
 
-// TestDegradedVerdict: a run that the end node calls completed is degraded by what was handled, one that it calls failed is not.
+// TestDegradedVerdict: handled failures degrade a run that the end node calls completed, but not one that it calls failed.
 func TestDegradedVerdict(t *testing.T) {
 	says := func(v any) kahn.Node {
 		return kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: func(context.Context, *kahn.Step) (any, error) { return v, nil }}
@@ -379,7 +380,7 @@ func TestDegradedVerdict(t *testing.T) {
 	})
 }
 
-// TestMixedOrigins: what goes back to a failure and to a request is a victim of the failure, and counts as one; what goes back to
+// TestMixedOrigins: a node with a failure and a request among its origins counts as a victim of the failure; a node with
 // requests alone does not.
 func TestMixedOrigins(t *testing.T) {
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -416,7 +417,7 @@ func TestMixedOrigins(t *testing.T) {
 			})
 		}
 	}
-	// The leaf alone decides, since it consumes what is before it: its class is that of its origins.
+	// The leaf alone decides, since it consumes the bad nodes before it: its class is that of its origins.
 	for name, failed := range map[string]bool{"failed": true, "cancelled": false} {
 		for _, rule := range []kahn.StatusRule{kahn.StatusEscaped, kahn.StatusStrict} {
 			inBubble(t, fmt.Sprintf("%s by %v", name, rule), func(t *testing.T) {
@@ -476,7 +477,7 @@ func TestLeavesRule(t *testing.T) {
 	}
 }
 
-// TestEndThatHandlesFailures: an end node with HandlesFailure handles what leads to it, and nothing else.
+// TestEndThatHandlesFailures: an end node with HandlesFailure handles the failures that reach it, and no others.
 func TestEndThatHandlesFailures(t *testing.T) {
 	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, HandlesFailure: true}
 	breaks := kahn.Node{ID: "A", Do: always(errStep)}
@@ -509,7 +510,8 @@ func TestEndThatHandlesFailures(t *testing.T) {
 	}
 }
 
-// TestLoserOfSeveralJoins: what feeds only decided joins is a loser if any of them stops its losers, whichever comes first.
+// TestLoserOfSeveralJoins: a node that feeds only decided joins is a loser if any of them stops its losers, whichever comes
+// first.
 func TestLoserOfSeveralJoins(t *testing.T) {
 	for _, order := range [][]string{{"J", "K"}, {"K", "J"}} {
 		inBubble(t, strings.Join(order, " "), func(t *testing.T) {
@@ -524,7 +526,7 @@ func TestLoserOfSeveralJoins(t *testing.T) {
 	}
 }
 
-// TestSettleNext: a coordinator drives a State with one call a node, and a call that is refused hands out nothing.
+// TestSettleNext: a coordinator drives a State with one call for each node, and a refused call hands out no task.
 func TestSettleNext(t *testing.T) {
 	plan, st := stateOf(t, graph(after("A"), after("B", "A"), after("C", "B")))
 	task, ok := st.Next()
@@ -560,8 +562,8 @@ func TestSettleNext(t *testing.T) {
 	}
 }
 
-// TestOriginOfAStoppedMember: what fell with its group goes back to the node that failed, for whoever asks, and so does what
-// depends on it; a node that goes back to the same failure in two ways names it once.
+// TestOriginOfAStoppedMember: the origin of a member that was stopped with its group, and of its dependents, is the node
+// that failed; a node that the same failure reaches in two ways names it once.
 func TestOriginOfAStoppedMember(t *testing.T) {
 	var asked error
 	inBubble(t, "", func(t *testing.T) {
@@ -594,7 +596,8 @@ func TestOriginOfAStoppedMember(t *testing.T) {
 	})
 }
 
-// TestAbandonedCondition: with one slot nothing begins while a condition is evaluated. One that was abandoned holds up nobody.
+// TestAbandonedCondition: with one slot no node begins while a condition is evaluated. An abandoned condition does not hold
+// up others.
 func TestAbandonedCondition(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("nested ", nested), func(t *testing.T) {
@@ -619,7 +622,7 @@ func TestAbandonedCondition(t *testing.T) {
 	}
 }
 
-// TestAtLeastIsEnough: k successes are enough for AtLeast(k), and k-1 are not, whatever becomes of the rest.
+// TestAtLeastIsEnough: k successes are enough for AtLeast(k), and k-1 are not, whatever the outcomes of the others.
 func TestAtLeastIsEnough(t *testing.T) {
 	for k := 1; k <= 3; k++ {
 		for good := 0; good <= 3; good++ {

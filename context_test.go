@@ -56,7 +56,7 @@ func stops() []stop {
 	}
 }
 
-// run executes the stop's node, called A, with a step that looks at its context.
+// run executes the stop's node, called A, with a step that checks its context.
 func (s stop) run(t *testing.T, look func(ctx context.Context)) trial {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key, "value"))
@@ -111,7 +111,7 @@ func TestContextCause(t *testing.T) {
 	}
 }
 
-// An attempt's context costs nothing until it is asked for. Whoever asks first after the end gets the same answers.
+// An attempt's context is made on first use. A first use after the end gives the same answers.
 func TestContextAskedLate(t *testing.T) {
 	asks := map[string]func(s stop, t *testing.T, ctx context.Context){
 		"Done": func(s stop, t *testing.T, ctx context.Context) { <-ctx.Done() },
@@ -537,8 +537,8 @@ func TestForeignContext(t *testing.T) {
 	})
 }
 
-// The parts of a context end at once, as far as anybody can see: once Err says why, Done is closed, there is a cause, and a
-// child is born ended.
+// All parts of a context appear to end at once: when Err returns an error, Done is closed, there is a cause, and a new child
+// has ended.
 func TestContextEndsAtOnce(t *testing.T) {
 	rounds := 3000
 	if raceEnabled {

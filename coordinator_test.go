@@ -10,9 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// react runs the scenario to its end like drive, but nobody polls: an effect takes what there is to do whenever something has
-// come up, and effects on the nodes see how they end. Completions come in random order, and duplicate and late ones with
-// them.
+// react runs the scenario to its end like drive, but without polling: an effect takes all tasks whenever there are new ones,
+// and effects on the nodes observe how they end. Completions come in random order, and duplicate and late ones with them.
 func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *kahn.State) {
 	plan, err := s.graph.Compile()
 	require.NoError(t, err)

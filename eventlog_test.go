@@ -179,7 +179,7 @@ func TestEventReaders(t *testing.T) {
 	})
 }
 
-// A log that keeps little, or nothing, still hands everything to its sinks, and its readers are told what they miss.
+// A log that keeps few events, or none, still delivers all to its sinks, and its readers get the gap as an error.
 func TestRetention(t *testing.T) {
 	const nodes = 1000
 	for _, retain := range []int{0, 1, 100, 10_000} {

@@ -36,7 +36,7 @@ func (r trial) indices() string {
 	return strings.Join(text, " ")
 }
 
-// emits is a step that emits n deltas and then does what next says.
+// emits is a step that emits n deltas and then calls next.
 func emits(n int, next kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		for range n {
@@ -46,8 +46,8 @@ func emits(n int, next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// TestDeltasOfAllAttempts: a client drops what it has seen by index, so a node goes on counting whatever is attempted again:
-// the node itself, or a composite around it at any depth, or the run.
+// TestDeltasOfAllAttempts: a client drops deltas that it has seen by index, so a node goes on counting whatever is attempted
+// again: the node itself, or a composite around it at any depth, or the run.
 func TestDeltasOfAllAttempts(t *testing.T) {
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}
 	inBubble(t, "composites", func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	})
 
 	inBubble(t, "crashed", func(t *testing.T) {
-		// Life 1 is cut by a store that fails with the commit of C; A, and x inside of S, are in the middle of their attempts.
-		// What they have said before B began is kept.
+		// Life 1 is cut by a store that fails with the commit of C; A, and x inside of S, are in the middle of their
+		// attempts. Their deltas from before B began are kept.
 		store := &brokenStore{Store: new(kahn.MemoryStore)}
 		store.commit = func(c kahn.Commit) error {
 			if c.Completed.Node == "C" {
@@ -160,9 +160,9 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	})
 }
 
-// TestEventsOfCrashes lets the store fail at every write of random runs in turn, which is where a process may have died, and goes
-// on from what is written. What the store confirmed of the first life and the second life are one stream, and the nodes come to
-// what they come to in a run that nothing interrupts.
+// TestEventsOfCrashes lets the store fail at every write of random runs in turn, as if the process had died there, and goes
+// on from the stored run. The confirmed events of the first life and the events of the second are one stream, and the nodes
+// have the statuses of an uninterrupted run.
 func TestEventsOfCrashes(t *testing.T) {
 	t.Parallel()
 	graphs, crashes, seams := size(40, 8, 400), 0, 0
@@ -195,7 +195,7 @@ func TestEventsOfCrashes(t *testing.T) {
 				case kept <= len(first):
 					whole = append(slices.Clone(first[:kept]), c.events...)
 					seams++
-				default: // the last of what the store has was not seen by anybody: who reads on from there is told of a gap
+				default: // no reader has seen the last stored event: one that reads on from there gets a gap error
 				}
 				if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
 					t.Errorf("seed %d, write %d: %v\n%s", seed, failing, err, eventText(whole))
@@ -218,7 +218,7 @@ func TestEventsOfCrashes(t *testing.T) {
 	}
 }
 
-// confirmed is what readers saw of a run before its store failed.
+// confirmed are the events of a run that readers saw before its store failed.
 func confirmed(events []kahn.Event) []kahn.Event {
 	for i, e := range events {
 		if p, ok := e.Payload.(kahn.NodeEnded); ok && p.Cause == kahn.CauseStoreError {
@@ -231,7 +231,8 @@ func confirmed(events []kahn.Event) []kahn.Event {
 	return events
 }
 
-// withoutWakes leaves out, at the end, that composites go on: they are woken to be stopped, and that they waited was not seen.
+// withoutWakes drops trailing events of composites that go on: they were woken to be stopped, and readers had not seen them
+// wait.
 func withoutWakes(events []kahn.Event) []kahn.Event {
 	before := func(n int, path string) kahn.EventType {
 		for n--; n >= 0; n-- {
@@ -345,7 +346,7 @@ func TestCheckerAtSeams(t *testing.T) {
 				t.Errorf("%s: not found\n%s", name, eventText(events))
 			}
 		}
-		// Of the later part alone less is known, but what is must be right.
+		// In the later part alone the checker knows less, but must still find errors in what it knows.
 		last := slices.Clone(r.events[find(kahn.EventNodeInvalidated, "B", 1)-1:])
 		if err := kahntest.CheckEvents(g, r.Result, last); err != nil {
 			t.Fatalf("%v\n%s", err, eventText(last))

@@ -53,7 +53,7 @@ func TestScenarioEvents(t *testing.T) {
 		if got := types(r.events); !slices.Equal(got, want) {
 			t.Errorf("got      %q\nexpected %q", got, want)
 		}
-		// What led to each: A's own life; the end of A to the condition, the condition's to its branches.
+		// The parent of each: A's own last event; the end of A for the condition, the condition's end for its branches.
 		parents := []uint64{0, 1, 2, 3, 3, 3, 6, 7, 8, 9, 9, 9, 12, 13, 14, 15, 15, 17, 18, 18, 20}
 		for i, e := range r.events {
 			if e.Parent != parents[i] {
@@ -214,7 +214,7 @@ func TestTraceID(t *testing.T) {
 	}
 }
 
-// A sink that stalls delays nothing, is reported, and gets everything when it goes on.
+// A sink that stalls does not delay the run, is reported, and gets all events when it goes on.
 func TestStalledSink(t *testing.T) {
 	inBubble(t, "an hour", func(t *testing.T) {
 		rec := newRecorder()
@@ -243,7 +243,7 @@ func TestStalledSink(t *testing.T) {
 	})
 }
 
-// The checker that all streams of events go through finds what is wrong with one.
+// The checker of event streams finds the errors in one.
 func TestEventChecker(t *testing.T) {
 	g := graph(
 		kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: ms}},
@@ -328,8 +328,8 @@ func TestEventChecker(t *testing.T) {
 	}
 }
 
-// What events cost in allocations, by node: nothing if nobody listens; with a sink the box of node.completed, and a block
-// of the log for every 64 events.
+// The allocations for events, by node: none without readers; with a sink the box of node.completed, and a block of the log
+// for every 64 events.
 func TestAllocationsOfEvents(t *testing.T) {
 	const nodes = 1000
 	var g kahn.Graph

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// planner is a step that returns graphs, and keeps what it was asked.
+// planner is a step that returns graphs, and records its calls.
 type planner struct {
 	paths
 	graphs expansions

@@ -140,7 +140,7 @@ func TestScenarioExpand(t *testing.T) {
 	})
 }
 
-// TestExpandReleasesSlots: what the step of an expanded node held is free for what is inside.
+// TestExpandReleasesSlots: the slots of an expanded node's step are free for the nodes inside.
 func TestExpandReleasesSlots(t *testing.T) {
 	inner := func() *kahn.Graph { return graph(kahn.Node{ID: "x", Groups: []string{"g"}, Key: "k"}) }
 	e := func(id string) kahn.Node { return kahn.Node{ID: id, Groups: []string{"g"}, Key: "k"} }

@@ -25,15 +25,15 @@ func (p *Plan) ParamSteps(r Ref, name string) int {
 	return steps
 }
 
-// Steps counts the entries that the Runner has looked at.
+// Steps counts the entries that the Runner has visited.
 func (rn *Runner) Steps() int64 {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
 	return rn.steps
 }
 
-// Leftovers names what a run that is over still holds: slots, goroutines, timers, nodes that wait. It is empty if all was
-// returned.
+// Leftovers names the resources that a run still holds after its end: slots, goroutines, timers, waiting nodes. It is empty
+// if all were returned.
 func (r *Run) Leftovers() string {
 	s := &r.st
 	s.mu.Lock()
@@ -100,7 +100,7 @@ func Changes(s *State) (changes []Change) {
 	return changes
 }
 
-// SharedConfig returns a copy of what runs without options share.
+// SharedConfig returns a copy of the config that runs without options share.
 func SharedConfig() any { return byDefault }
 
 // TolerateBugs lets transitions that are not in the table be warnings, as they are outside of tests, until it is undone.
@@ -109,8 +109,8 @@ func TolerateBugs() (undo func()) {
 	return func() { verifying = true }
 }
 
-// Shared tells what the runs of the Runner hold of what they share: slots in use, claims that wait, and keys that are known once
-// those that nobody uses were removed.
+// Shared returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys after unused
+// ones were removed.
 func (rn *Runner) Shared() (used, claims, keys int) {
 	p := rn.pool
 	p.mu.Lock()
@@ -128,7 +128,7 @@ func (rn *Runner) Shared() (used, claims, keys int) {
 	return used, claims, len(p.keys)
 }
 
-// SharedSteps counts the claims that were looked at.
+// SharedSteps counts the claims that were visited.
 func (rn *Runner) SharedSteps() int64 {
 	if rn.pool == nil {
 		return 0
@@ -160,14 +160,14 @@ func (p *Plan) Standings() (list []string) {
 	return list
 }
 
-// TreeSteps counts how often nested runs were looked at.
+// TreeSteps counts how often nested runs were visited.
 func (r *Run) TreeSteps() int64 {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
 	return r.tree.steps
 }
 
-// OutboxSteps counts the entries of the outbox that were looked at.
+// OutboxSteps counts the entries of the outbox that were visited.
 func (r *Run) OutboxSteps() int64 {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The runs that the files in testdata/formats were taken of. What former versions did not have is in none of them, so they are
-// never changed: what comes later gets a run of its own.
+// The runs from which the files in testdata/formats were taken. They use only features of the versions that wrote the files,
+// and are never changed: later features get runs of their own.
 
-// plainLeft is a graph in which something of everything happens: data, a retry, a failure that is caught, a branch, a step
-// that waits, a gate that waits, a gate that was answered before it was reached.
+// plainLeft is a graph with an example of each feature: data, a retry, a failure that is caught, a branch, a step that
+// waits, a gate that waits, a gate that was answered before it was reached.
 func plainLeft() *kahn.Graph {
 	return new(kahn.Graph).Add(
 		kahn.Node{ID: "fetch"},

@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// leftRun is a run that was left behind in a file: in the middle, as by a crash, or when nothing was left but to wait.
+// leftRun is a run that was saved in a file: in the middle, as by a crash, or when all remaining nodes waited.
 type leftRun struct {
 	graph    func() *kahn.Graph
 	step     kahn.StepFunc
@@ -59,11 +59,11 @@ var leftRuns = map[string]leftRun{
 	},
 }
 
-// answers are for those who wait.
+// answers are the signals for waiting nodes.
 var answers = map[string]any{"approve": "yes", "confirm": "ann", "ask": "both", "S/g": "yes", "M[1]": "B", "L#2/turn": "go"}
 
-// Runs that former versions have left in files go on: with the values, the waits and the answers that they had, and nothing that
-// has ended is called again.
+// Runs that former versions have saved in files go on: with the values, the waits and the answers that they had, and no step
+// of a node that has ended is called again.
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/formats/*/*.json")
@@ -82,8 +82,8 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers"}, slices.Sorted(maps.Keys(versions)))
 }
 
-// goOn plays a run from a file to its end, in as many lives as it takes to answer all who wait. lost tells that the early answer
-// to confirm is not in the file.
+// goOn runs a run from a file to its end, in as many lives as it takes to answer all waiting nodes. lost tells that the
+// early answer to confirm is not in the file.
 func goOn(t *testing.T, name string, data []byte, lost bool) {
 	what, form, _ := strings.Cut(strings.TrimSuffix(name, ".json"), ".")
 	run, moment, _ := strings.Cut(what, "-")

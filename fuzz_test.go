@@ -25,8 +25,8 @@ func (t *tape) next(n int) int {
 	return b % n
 }
 
-// FuzzGraph builds any graph from bytes, sensible or not. One that compiles must run to its end in every mode with a
-// correct stream of events and the same statuses; one that does not must say why.
+// FuzzGraph builds any graph from bytes, sensible or not. One that compiles must run to its end in every mode with a correct
+// stream of events and the same statuses; for one that does not, the error must say why.
 func FuzzGraph(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 1, 2})

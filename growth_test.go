@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The tests of this file count steps: edges visited, entries looked at, bytes kept. What a run costs is to grow with its
-// work: eight times the nodes may take twice eight times the steps, for a logarithm and what is left over, but not 64 times.
+// The tests of this file count steps: visited edges and entries. The cost of a run must grow with its work: eight times the
+// nodes may take twice eight times the steps, which allows for a logarithm and fixed costs, but not 64 times.
 
 // grows fails if count grows much faster than its argument.
 func grows(t *testing.T, n int, count func(n int) int64) {
@@ -181,7 +181,7 @@ func TestGrowthOfTokens(t *testing.T) {
 	})
 }
 
-// TestGrowthOfClaims: runs wait for what they share, are cancelled while they wait, and take their turns.
+// TestGrowthOfClaims: runs wait for shared slots, are cancelled while they wait, and take their turns.
 func TestGrowthOfClaims(t *testing.T) {
 	t.Parallel()
 	for name, share := range map[string]func(rn *kahn.Runner, n int){
@@ -324,8 +324,8 @@ func TestGrowthOfVictimsErrors(t *testing.T) {
 	}
 }
 
-// TestVisitsOfLosers: the search for losers counts what it looks at: the edges into a node that was decided early, and those out
-// of a node that may be a loser.
+// TestVisitsOfLosers: the search for losers counts the edges that it visits: those into a node that was decided early, and
+// those out of a node that may be a loser.
 func TestVisitsOfLosers(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -392,8 +392,8 @@ func gates(n int) *kahn.Graph {
 	return g
 }
 
-// TestGrowthOfStatusChanges answers many gates one after the other: each change of the run's status names what is new, and
-// counts what waits.
+// TestGrowthOfStatusChanges answers many gates one after the other: each change of the run's status names the new waits, and
+// counts all.
 func TestGrowthOfStatusChanges(t *testing.T) {
 	t.Parallel()
 	grows(t, 50, func(n int) int64 {
@@ -488,7 +488,7 @@ func items(t *testing.T, res *kahn.Result, id string) *kahn.Result {
 	return node.Sub
 }
 
-// TestNodesOfItems: the items of a map share what they are declared as, but for what is an item's own.
+// TestNodesOfItems: the items of a map share their declaration, except ids, keys and estimates.
 func TestNodesOfItems(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "M", Kind: "k", Do: nop, Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{
@@ -515,7 +515,7 @@ func TestNodesOfItems(t *testing.T) {
 	}
 }
 
-// mutedStore writes no start before it is let go.
+// mutedStore writes no start until it is released.
 type mutedStore struct {
 	kahn.Store
 	held chan struct{}

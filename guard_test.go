@@ -149,7 +149,7 @@ func TestStrictGuards(t *testing.T) {
 	}
 }
 
-// TestConditionText: a condition that is a text is one like any other: inline, an error boundary, routed by its value.
+// TestConditionText: a condition that is a text behaves like any other: inline, an error boundary, routed by its value.
 func TestConditionText(t *testing.T) {
 	for _, c := range []struct {
 		text   string
@@ -212,8 +212,8 @@ func TestExpressionContext(t *testing.T) {
 	})
 }
 
-// TestTextIsPortable: texts and schemas that are data travel, functions and contracts do not. The plan shows what the graph
-// says.
+// TestTextIsPortable: texts and schemas that are data are portable, functions and contracts are not. The plan returns the
+// texts of the graph.
 func TestTextIsPortable(t *testing.T) {
 	n := kahn.Node{ID: "C", TestExpr: "size", WhenExpr: "size", InputSchema: map[string]any{"type": "object"}}
 	g := graph(n)
@@ -230,7 +230,7 @@ func TestTextIsPortable(t *testing.T) {
 	require.ErrorContains(t, p.Portable(), "OutputSchema is Go code")
 }
 
-// TestCompileAgain: a change of what texts and schemas mean makes a new plan, and nothing else does.
+// TestCompileAgain: another Evaluator or SchemaCompiler makes a new plan; nothing else does.
 func TestCompileAgain(t *testing.T) {
 	g := graph(kahn.Node{ID: "A", WhenExpr: "((("})
 	g.Evaluator = fluent

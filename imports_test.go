@@ -20,8 +20,8 @@ const modulePath = "github.com/seed-c794f7ef/kahn"
 // below are the packages that the root package builds on. They import nothing of the module but internal packages.
 var below = []string{modulePath + "/reactive"}
 
-// checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import imported.
-// Programs that use the library (examples, bench, verify) are not asked.
+// checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import
+// imported. Programs that use the library (examples, bench, verify) are not checked.
 func checkImport(dir, imported string) error {
 	var (
 		top, _, _ = strings.Cut(dir, "/")

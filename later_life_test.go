@@ -38,7 +38,7 @@ func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host f
 
 func lasting(d time.Duration) func(*kahn.Run) { return func(*kahn.Run) { time.Sleep(d) } }
 
-// TestStepInALaterLife holds what a Step tells against what happened in the lives before its own.
+// TestStepInALaterLife compares the values of a Step with the events of the lives before its own.
 func TestStepInALaterLife(t *testing.T) {
 	type told struct {
 		attempt int
@@ -115,7 +115,7 @@ func TestStepInALaterLife(t *testing.T) {
 				if want := []told{row.want, one, two}; fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("the attempts were told %v, expected %v", got, want)
 				}
-				for i, s := range steps { // a Step that was kept tells of its own attempt for ever
+				for i, s := range steps { // a Step that was kept always describes its own attempt
 					if tell(s) != got[i] {
 						t.Errorf("attempt %d is told %v afterwards, it was %v", s.Attempt(), tell(s), got[i])
 					}

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestLeaks: what many runs held is returned when they have ended, however they ended: goroutines, timers, and memory. A bubble
-// whose goroutines do not end fails by itself; a leaked run of one node is some 2 kB.
+// TestLeaks: many runs return their goroutines, timers and memory when they have ended, in whatever way. A bubble whose
+// goroutines do not end fails by itself; a leaked run of one node is some 2 kB.
 func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
 	runs := size(250, 250, 1_000)
 	nested := func() *kahn.Graph {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestLivesAfterLives cuts what was cut before: a run goes on from a snapshot, or from its store, that was taken of a run
-// which had gone on itself.
+// TestLivesAfterLives cuts runs repeatedly: a run goes on from a snapshot, or from its store, that was taken of a run which
+// had gone on itself.
 func TestLivesAfterLives(t *testing.T) {
 	t.Parallel()
 	graphs := size(40, 10, 400)
@@ -108,7 +108,7 @@ func (c *cutter) writesAfterWrites(t *testing.T, r *rand.Rand, name string) {
 			}
 			whole = append(slices.Clone(whole[:first.ID-1]), c.events...)
 		} else {
-			whole = c.events // nothing was kept
+			whole = c.events // the earlier life left nothing
 		}
 		if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
 			t.Errorf("%s, life %d after %d writes: %v\n%s", name, life, cut, err, eventText(whole))

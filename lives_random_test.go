@@ -39,7 +39,7 @@ func TestRandomLives(t *testing.T) {
 		count = 500
 	}
 	var seen livesSeen
-	for _, seed := range []uint64{36525, 43755} { // that found what nothing smaller had
+	for _, seed := range []uint64{36525, 43755} { // which found defects that no smaller seed did
 		randomLives(t, seed, &seen)
 	}
 	t.Run("seeds", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestRandomLives(t *testing.T) {
 // expandedSeeds is the first of the seeds whose graphs have nodes that are expanded.
 const expandedSeeds = 1 << 32
 
-// livesSeen counts what has happened, so that the test cannot come to test nothing.
+// livesSeen counts kinds of events, so that the test fails if it no longer covers them.
 type livesSeen struct {
 	sync.Mutex
 	counts struct{ lives, resumed, left, interrupted, stopped, signalled, stored, terminal int }
@@ -127,7 +127,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			}
 			asked := randomActs(t, rng, rn, run, life >= most, seen)
 			res, problem := livesEnd(run)
-			for i := 0; res == nil; i++ { // it hangs: so that at least the bubble ends
+			for i := 0; res == nil; i++ { // the run hangs: end it, so that the bubble ends
 				if i == 20 {
 					events = append(events, rec.all()...)
 					t.Fatalf("life %d, %s: %s, and nothing ends it", life, asked, problem)
@@ -159,7 +159,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			if stored {
 				seen.add(&seen.counts.stored, 1)
 			}
-			time.Sleep(time.Second) // what was abandoned returns
+			time.Sleep(time.Second) // abandoned steps return
 			if res.Status.Terminal() || t.Failed() {
 				seen.add(&seen.counts.terminal, 1)
 				break

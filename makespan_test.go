@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The tests of this file hold how long a run takes, in fake time and so to the nanosecond, against what its graph allows.
+// The tests of this file compare the duration of a run, in fake time and so to the nanosecond, with the optimum for its graph.
 
-// TestMakespanCriticalPath: of a chain and of work that anybody can do at any time, the chain has to come first. Begun last,
-// or in the order of declaration, the same steps on the same two slots take up to 200 ms.
+// TestMakespanCriticalPath: a chain must come before independent nodes. Begun last, or in the order of declaration, the same
+// steps on the same two slots take up to 200 ms.
 func TestMakespanCriticalPath(t *testing.T) {
 	for _, chainFirst := range []bool{true, false} {
 		inBubble(t, fmt.Sprintf("chain declared first %t", chainFirst), func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestMakespanUnlimited(t *testing.T) {
 	})
 }
 
-// TestMakespanCancel: from Cancel to the return of Wait no time passes that the steps do not take.
+// TestMakespanCancel: from Cancel to the return of Wait no more time passes than the steps take.
 func TestMakespanCancel(t *testing.T) {
 	const inFlight = 100
 	synctest.Test(t, func(t *testing.T) {

@@ -102,7 +102,7 @@ func (r row) parse() (*scenario, error) {
 		s.outcomes[id] = outcome
 	}
 	for i := range nodes {
-		// A boundary is a condition with a Go test; what a test cannot do, be cancelled, is left to a step.
+		// A boundary is a condition with a Go test, or a step if it is to be cancelled, which a test cannot be.
 		if n := &nodes[i]; n.Join == kahn.Boundary && s.outcomes[n.ID] != "cancel" {
 			id := n.ID
 			n.Routes = false
@@ -115,7 +115,7 @@ func (r row) parse() (*scenario, error) {
 
 var errStep = errors.New("the step broke")
 
-// perform acts out a node's outcome after a random while. cancel cancels the node from outside.
+// perform produces a node's outcome after a random while. cancel cancels the node from outside.
 func (s *scenario) perform(ctx context.Context, id string, cancel func(string)) (any, error) {
 	rng := rand.New(rand.NewPCG(s.seed, uint64(slices.Index(s.ids, id))))
 	time.Sleep(time.Duration(rng.IntN(50)) * time.Millisecond)
@@ -184,7 +184,7 @@ func (r row) check(t *testing.T, s *scenario, mode kahn.Mode, option kahn.Option
 	r.compare(t, fmt.Sprintf("%v, limit %d", mode, limit), nodes, run, events)
 }
 
-// stateNodes and stateRun read off a State what a Result says of a run.
+// stateNodes and stateRun render a State in the form of a Result.
 func stateNodes(plan *kahn.Plan, st *kahn.State) (nodes []string) {
 	for ref, id := range plan.Declared() {
 		nodes = append(nodes, id+":"+kahntest.Status(st.Status(ref), st.Skip(ref).Kind))

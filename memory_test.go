@@ -21,7 +21,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestMemoryOfOrigins bounds what is kept when somebody asks for one node of a comb, and for all.
+// TestMemoryOfOrigins bounds the memory for the origins of one node of a comb, and of all.
 func TestMemoryOfOrigins(t *testing.T) {
 	n := 4000
 	res := failedComb(t, n)
@@ -37,7 +37,7 @@ func TestMemoryOfOrigins(t *testing.T) {
 	require.Less(t, all, int64(400*n), "all nodes")
 }
 
-// TestMemoryOfContexts bounds what a Result keeps of attempts that have used their contexts.
+// TestMemoryOfContexts bounds the memory that a Result keeps for attempts that have used their contexts.
 func TestMemoryOfContexts(t *testing.T) {
 	g := &kahn.Graph{}
 	n := 4000
@@ -60,7 +60,7 @@ func TestMemoryOfContexts(t *testing.T) {
 	require.Less(t, least, int64(250*n), "a Step and a little for each node")
 }
 
-// TestMemoryOfLog bounds what the default log keeps of the iterations of a loop: their events, and not their runs.
+// TestMemoryOfLog bounds the memory of the default log for the iterations of a loop: it keeps their events, not their runs.
 func TestMemoryOfLog(t *testing.T) {
 	const n = 4000
 	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nop})
@@ -70,7 +70,7 @@ func TestMemoryOfLog(t *testing.T) {
 	for name, opts := range map[string][]kahn.Option{
 		"plain": nil, "observed": {kahn.OnNode(func(kahn.NodeResult) {})},
 	} {
-		least := int64(math.MaxInt64) // the heap is the process's: what else is going on only adds to it
+		least := int64(math.MaxInt64) // other tests share the heap, and only add to it
 		for range 3 {
 			before := heap()
 			run, err := kahn.Start(t.Context(), g, nil, opts...)
@@ -93,7 +93,7 @@ func TestMemoryOfLog(t *testing.T) {
 	}
 }
 
-// TestMemoryOfItems bounds what the Result of a map keeps for each item: of a step, and of a nested run of one node.
+// TestMemoryOfItems bounds the memory that the Result of a map keeps for each item: a step, or a nested run of one node.
 func TestMemoryOfItems(t *testing.T) {
 	const n = 4000
 	for name, c := range map[string]struct {

@@ -177,7 +177,7 @@ func TestUseOption(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestOnNode: every node is observed once, with what the Result says of it, but for origins that were not known yet.
+// TestOnNode: every node is observed once, with the same data as in the Result, except origins that were not known yet.
 func TestOnNode(t *testing.T) {
 	bothModes(t, "every kind of end", func(t *testing.T, mode kahn.Mode) {
 		g := graph(

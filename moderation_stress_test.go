@@ -25,7 +25,7 @@ func TestJudgesStress(t *testing.T) {
 	}
 }
 
-// verdicts are what was last said of each side of each node.
+// verdicts are the last judgements of each side of each node.
 type verdicts struct {
 	mu     sync.Mutex
 	passed map[string]map[kahn.Phase]bool
@@ -51,7 +51,7 @@ func judgesStress(t *testing.T, seed uint64) {
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	said := verdicts{passed: map[string]map[kahn.Phase]bool{}}
 
-	// judge draws what a judge does, the same at every call but that it may mend its ways.
+	// judge draws the behaviour of a judge, the same at every call, except that a judge may recover after a failure.
 	judge := func(id string, phase kahn.Phase) func(ctx context.Context) error {
 		delay, ill, calls := time.Duration(rng.IntN(4))*ms, rng.IntN(14), 0
 		heals, deaf := one(2), one(8)
@@ -193,5 +193,5 @@ func judgesStress(t *testing.T, seed uint64) {
 	if len(r.Warnings) > 0 {
 		t.Errorf("warnings %v", r.Warnings)
 	}
-	time.Sleep(time.Second) // what was abandoned comes back
+	time.Sleep(time.Second) // abandoned judges return
 }

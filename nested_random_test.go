@@ -37,7 +37,7 @@ func (x treeGen) delay(n int) time.Duration {
 	return time.Duration(1+x.rng.IntN(n)) * ms
 }
 
-// inlined adds to a node what is evaluated inline, or makes it such a thing.
+// inlined adds a guard or inputs to be judged inline to a node, or turns it into a condition or a gate.
 func (x treeGen) inlined(n *kahn.Node) {
 	pass := x.rng.IntN(4) > 0
 	switch x.rng.IntN(8) {
@@ -57,7 +57,7 @@ func (x treeGen) inlined(n *kahn.Node) {
 	}
 }
 
-// expand makes of a sub-graph one that a step returns.
+// expand turns a sub-graph into a node whose step returns that graph.
 func (x treeGen) expand(n *kahn.Node) {
 	g, d := n.Sub, x.delay(20)
 	n.Sub = nil
@@ -87,7 +87,7 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 		}
 		n.ContinueOnFail = rng.IntN(5) == 0
 		c := rng.IntN(10)
-		n.Cleanup = c == 0 && !x.waits || c < 3 && x.cleanups // else a stopped run has nothing left that waits
+		n.Cleanup = c == 0 && !x.waits || c < 3 && x.cleanups // else a stopped run would have no waiting nodes
 		if rng.IntN(4) == 0 && depth > 0 {
 			n.Groups = []string{"g"}
 		}
@@ -135,8 +135,8 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 	return g
 }
 
-// TestRandomTrees runs random composites whose steps fail, take their time or ignore their context, under limits, stopped at
-// a random moment, and looks for goroutines, slots and timers that are left, and at the events.
+// TestRandomTrees runs random composites whose steps fail, are slow or ignore their context, under limits, stopped at a
+// random moment, and checks the events, and that no goroutine, slot or timer is left.
 func TestRandomTrees(t *testing.T) {
 	n := uint64(300)
 	if testing.Short() {

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// nosy is what user code may do whenever it is called, for it is never called under a lock: ask the plan, the run and the
-// runner, and change them.
+// nosy is user code that queries and changes the plan, the run and the runner whenever it is called, which it may do since
+// it is never called under a lock.
 type nosy struct {
 	t      *testing.T
 	run    atomic.Pointer[kahn.Run]

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// A sight is what somebody has read of a State's signals. What was not read is nil, or missing.
+// A sight holds the values that one observer has read from a State's signals. Values that were not read are nil, or missing.
 type sight struct {
 	nodes  []nodeSight // by Ref
 	counts map[kahn.Status]int
@@ -90,7 +90,7 @@ func (p *point) shows(s *sight) bool {
 	return s.run == nil || s.run.Terminal() == p.over
 }
 
-// look reads signals of the State in random order, each with a chance of one in every; between them something may happen.
+// look reads signals of the State in random order, each with a chance of one in every; between the reads the State may change.
 func look(rng *rand.Rand, st *kahn.State, r reactive.Reader, n, every int, between func()) *sight {
 	s := &sight{nodes: make([]nodeSight, n), counts: map[kahn.Status]int{}}
 	reads := []func(){func() { x := st.RunStatusSignal().Get(r); s.run = &x }}
@@ -123,7 +123,7 @@ type handDriven struct {
 	waiting []kahn.Task
 }
 
-// drive does one thing.
+// drive makes one random call.
 func (h *handDriven) drive() {
 	switch h.rng.IntN(8) {
 	case 0, 1, 2:
@@ -163,7 +163,7 @@ func (h *handDriven) drive() {
 	}
 }
 
-// policyGraph is a random graph of nodes that differ in what they do about failures, with guards and gates among them.
+// policyGraph is a random graph of nodes with different failure policies, with guards and gates among them.
 func policyGraph(rng *rand.Rand, n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
@@ -308,7 +308,7 @@ func TestCountsInTheMiddle(t *testing.T) {
 	}, seen)
 }
 
-// TestScopeOfAStateDisposed: who disposes of the scope disposes of the observation.
+// TestScopeOfAStateDisposed: disposing of the scope ends the observation.
 func TestScopeOfAStateDisposed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -330,7 +330,7 @@ func TestScopeOfAStateDisposed(t *testing.T) {
 	})
 }
 
-// TestDormantComposite: a composite inside of which everything waits is suspended to whoever looks, its signals included.
+// TestDormantComposite: all observers, signals included, see a composite inside of which everything waits as suspended.
 func TestDormantComposite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inner, g kahn.Graph

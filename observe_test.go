@@ -34,7 +34,7 @@ func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 	return &g
 }
 
-// naive are the computeds that one writes first: over the statuses of all predecessors.
+// naive are the obvious computeds: over the statuses of all predecessors.
 func naive(plan *kahn.Plan, st *kahn.State, r kahn.Ref) (ready, blocked *reactive.Computed[bool]) {
 	var preds []*reactive.Value[kahn.Status]
 	for e := range st.Inputs(r) {
@@ -206,7 +206,7 @@ func TestObservedState(t *testing.T) {
 	})
 }
 
-// TestSignalsMadeInCallbacks: a signal that an effect makes shows what the others show, also when the State has moved on.
+// TestSignalsMadeInCallbacks: a signal that an effect makes agrees with the others, also when the State has moved on.
 func TestSignalsMadeInCallbacks(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	a, b, c := ref(t, plan, "n0"), ref(t, plan, "n1"), ref(t, plan, "n2")
@@ -253,7 +253,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 	require.Equal(t, 1, st.CountSignal(kahn.Completed).Load())
 }
 
-// TestEffectsDriveAChain: effects call the State; neither recursion nor the cap on rounds is in the way.
+// TestEffectsDriveAChain: effects that call the State drive a long chain, without recursion and within the cap on rounds.
 func TestEffectsDriveAChain(t *testing.T) {
 	const n = 20_000
 	plan, st := stateOf(t, chainGraph(n))
@@ -398,7 +398,7 @@ func TestObservedRun(t *testing.T) {
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
 }
 
-// TestEffectsOfARun: what goes wrong in them is told, and does not hold the run.
+// TestEffectsOfARun: their errors are reported, and do not hold the run.
 func TestEffectsOfARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stuck := range []bool{false, true} {

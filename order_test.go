@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// durations are what a clock has a say in, besides the times of events.
+// durations matches the durations in events, which depend on the clock.
 var durations = regexp.MustCompile(`"(duration_ms|durationMs)":[0-9.e+-]+`)
 
 // sameButTimes renders events without ids of runs and times.
@@ -55,8 +55,8 @@ type orderRow struct {
 	gen   treeGen
 }
 
-// TestLimitOneOrder runs random composites with one slot again and again: the order of everything is determined by the graph
-// and by how long its steps take.
+// TestLimitOneOrder runs random composites with one slot again and again: the graph and the durations of its steps determine
+// the order of all events.
 func TestLimitOneOrder(t *testing.T) {
 	seeds, times := uint64(100), 8
 	if testing.Short() || raceEnabled {
@@ -105,7 +105,7 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 		if row.quick && h.IntN(4) > 0 {
 			d = 0
 		}
-		if d == 0 && rand.IntN(4) == 0 { // chance that has no say
+		if d == 0 && rand.IntN(4) == 0 { // a random delay, which must not change the order
 			runtime.Gosched()
 		}
 		switch h.IntN(12) {
@@ -158,7 +158,7 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 	return requireOrdered(t, seed, g, res, rec)
 }
 
-// requireOrdered looks at a run before its events are compared with those of others.
+// requireOrdered checks a run before its events are compared with those of others.
 func requireOrdered(t *testing.T, seed uint64, g *kahn.Graph, res *kahn.Result, rec *recorder) []string {
 	if len(res.Warnings) > 0 {
 		t.Fatalf("seed %d: %v", seed, res.Warnings)
@@ -225,7 +225,7 @@ func TestLimitOneAnsweredGate(t *testing.T) {
 	for name, g := range map[string]*kahn.Graph{"plain": g, "nested": graph(kahn.Node{ID: "S", Sub: g})} {
 		t.Run(name, func(t *testing.T) {
 			again(t, g, func(context.Context, *kahn.Step) (any, error) {
-				for range rand.IntN(4) { // chance that has no say
+				for range rand.IntN(4) { // random yields, which must not change the order
 					runtime.Gosched()
 				}
 				return nil, nil
@@ -239,7 +239,7 @@ func TestLimitOneInterrupted(t *testing.T) {
 	inner := graph(kahn.Node{ID: "run", Priority: 1}, kahn.Node{ID: "loop", Sub: graph(after("X"))})
 	again(t, graph(kahn.Node{ID: "S", Sub: inner, Timeout: 10 * ms}), func(ctx context.Context, s *kahn.Step) (any, error) {
 		<-ctx.Done()
-		for range rand.IntN(3) { // chance that has no say
+		for range rand.IntN(3) { // random yields, which must not change the order
 			runtime.Gosched()
 		}
 		return nil, ctx.Err()
@@ -304,7 +304,8 @@ func TestLimitOneTimedOutDraws(t *testing.T) {
 	}
 }
 
-// TestLimitOneAcrossTree has nodes of two nested runs contend: what is first is so in the whole tree, as if the graphs were one.
+// TestLimitOneAcrossTree has nodes of two nested runs contend: the first node of the whole tree comes first, as if the
+// graphs were one.
 func TestLimitOneAcrossTree(t *testing.T) {
 	never := func(kahn.View) (bool, error) { return false, nil }
 	for _, row := range []struct {
@@ -315,7 +316,7 @@ func TestLimitOneAcrossTree(t *testing.T) {
 		{"priority", graph(kahn.Node{ID: "a", Priority: 1}), graph(kahn.Node{ID: "x", Priority: 2}, after("y", "x")), "S1 S2 S2/x S1/a S2/y "},
 		{"the longest path", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x"), after("z", "y")), "S1 S2 S2/x S1/a S2/y S1/b S2/z "},
 		{"declaration", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x")), "S1 S2 S1/a S2/x S1/b S2/y "},
-		// What needs no slot comes at once, and so before another nested run begins.
+		// Nodes without a slot run at once, and so before another nested run begins.
 		{"guards", graph(kahn.Node{ID: "a", When: never}), graph(kahn.Node{ID: "x", When: never}), "S1 S1/a S2 S2/x "},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestOverdueFirst: what was due while the run was away has ended before anything else happens.
+// TestOverdueFirst: waits and nodes whose deadlines passed between two lives end before anything else happens.
 func TestOverdueFirst(t *testing.T) {
 	timed := func(id string, overall time.Duration) kahn.Node {
 		return kahn.Node{ID: id, OverallTimeout: overall, Retry: kahn.Retry{MaxAttempts: 100, InitialDelay: time.Minute, MaxDelay: time.Minute, Jitter: kahn.JitterNone}}
@@ -97,7 +97,8 @@ func TestOverdueFirst(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfAllLives: the time of a run goes on while the run is away. When it is up nothing is delivered or called any more.
+// TestTimeoutOfAllLives: the timeout of a run goes on counting between its lives. When it has passed no signal is delivered
+// and no step is called.
 func TestTimeoutOfAllLives(t *testing.T) {
 	gated := func() *kahn.Graph {
 		return graph(gate("G"), after("B", "G"), after("A"), kahn.Node{ID: "C", Cleanup: true, After: []string{"A"}})

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A run that is to go on, and is left or stopped while it is pending, keeps what its earlier lives have come to.
+// A run that is to go on, and is left or stopped while it is pending, keeps the results of its earlier lives.
 func TestPendingRunThatGoesOn(t *testing.T) {
 	for name, store := range map[string]kahn.Store{"snapshot": nil, "store": new(kahn.MemoryStore)} {
 		for _, cancel := range []bool{false, true} {

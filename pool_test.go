@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// census counts, over several runs, what runs at once and when it started.
+// census counts, over several runs, the steps that run at once, and records their starts.
 type census struct {
 	mu      sync.Mutex
 	begin   time.Time
@@ -56,7 +56,7 @@ func (x *census) step(run string, d time.Duration, bounds func(*kahn.Step) []str
 	}
 }
 
-// idle expects that nothing is held of what the runs of a Runner share.
+// idle expects that the runs of a Runner hold none of the shared slots.
 func idle(t *testing.T, rn *kahn.Runner) {
 	t.Helper()
 	synctest.Wait()
@@ -186,7 +186,7 @@ func TestRunnerLimits(t *testing.T) {
 	})
 	inBubble(t, "a turn that a better node of the run makes useless goes to the next run", func(t *testing.T) {
 		// When the key becomes free, Y takes the only slot of b: the key is c's.
-		for range 50 { // it is chance who comes first at that instant
+		for range 50 { // the order at that instant is random
 			rn, x := &kahn.Runner{KeyLimit: 1}, newCensus()
 			keyed := kahn.Node{ID: "X", Key: "k"}
 			a := start(t, rn, graph(keyed), x.step("a", time.Second, nil))
@@ -208,7 +208,7 @@ func TestRunnerLimits(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run whose turn is taken by the cleanup of another one has the next", func(t *testing.T) {
-		for i := range 300 { // it is chance whether the cleanup begins after the turn has come and before it is taken
+		for i := range 300 { // in some runs the cleanup begins after the turn has come and before it is taken
 			rn, x := &kahn.Runner{Limit: 1}, newCensus()
 			begun := make(chan *kahn.Run, 1)
 			slow := x.step("a", time.Second, nil)

@@ -146,7 +146,7 @@ func TestRates(t *testing.T) {
 		}
 	})
 	inBubble(t, "no alarm is left when a token falls due as a step returns", func(t *testing.T) {
-		for range 50 { // it is chance who comes first at that instant
+		for range 50 { // the order at that instant is random
 			g := graph(after("P"), kahn.Node{ID: "A", Groups: []string{"g"}}, kahn.Node{ID: "B", Groups: []string{"g"}},
 				kahn.Node{ID: "C", Groups: []string{"h"}}, kahn.Node{ID: "D", Groups: []string{"h"}})
 			g.Groups = []kahn.Group{{Name: "g", Rate: perSecond(1, 1)}, {Name: "h", Rate: kahn.Rate{Starts: 1, Per: time.Hour}}}

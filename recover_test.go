@@ -29,7 +29,7 @@ var recovers = map[string]string{
 	"expression/expression.go Parse": "a panic of the parser is a syntax error",
 }
 
-// Panics of user code are met in one place.
+// One place recovers from panics of user code.
 func TestRecovers(t *testing.T) {
 	found := map[string]bool{}
 	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestRedriveOfAChangedGraph: what runs again may have changed, what is kept may not.
+// TestRedriveOfAChangedGraph: nodes that run again may have changed, nodes that are kept may not.
 func TestRedriveOfAChangedGraph(t *testing.T) {
 	config := func(id string, config any, after ...string) kahn.Node {
 		return kahn.Node{ID: id, Config: config, After: after}

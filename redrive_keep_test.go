@@ -78,7 +78,7 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 		called(t, again)
 	})
 	each("a kept node handles no failure that it has not seen", func(t *testing.T, opts []kahn.Option) {
-		// H ran for the failure of A, K ran although it might fail; S stepped aside.
+		// H ran for the failure of A, K would have run for success or failure; S was skipped for it.
 		g := graph(after("A"), kahn.Node{ID: "H", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}}, after("B"),
 			kahn.Node{ID: "K", After: []string{"B"}, Join: kahn.AllDone, HandlesFailure: true})
 		r := try(t, g, breaks("A"), opts...)
@@ -163,8 +163,8 @@ func breaksAfterWait(id string) kahn.StepFunc {
 	}
 }
 
-// TestRedrivenLoser: what an early join does without is superseded again when it is redriven, since the join has what it needs. That
-// the run goes on has led to it, and no node of this epoch.
+// TestRedrivenLoser: a loser of an early join is superseded again when it is redriven, since the join is decided. The Parent
+// of its event is the start of the epoch, not an event of a node.
 func TestRedrivenLoser(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		join := after("J", "A", "B")

@@ -132,7 +132,7 @@ func TestStopRequest(t *testing.T) {
 	})
 }
 
-// What was said of a stop is there in the next life of a run that had not ended when its process did.
+// The request of a stop survives in the next life of a run whose process died before the run had ended.
 func TestStopRequestSurvives(t *testing.T) {
 	ann := kahn.Request{Actor: "ann", Reason: "wrong input"}
 	g := graph(after("A"), subgraph("S", graph(after("x"))))

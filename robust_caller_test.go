@@ -41,7 +41,7 @@ func (c *rudeContext) AfterFunc(f func()) func() bool {
 	}
 }
 
-// The caller's context is user code: what its methods do in the middle of a run ends the run, not the process.
+// The caller's context is user code: a panic or Goexit of its methods in the middle of a run ends the run, not the process.
 func TestRudeContext(t *testing.T) {
 	t.Parallel()
 	does := map[string]func(){"panic": func() { panic("rude") }, "Goexit": runtime.Goexit}
@@ -162,7 +162,7 @@ func TestErrorsBehindAShield(t *testing.T) {
 	})
 }
 
-// What ends the goroutine of a host that calls the library leaves no lock behind, and no run that cannot end.
+// User code that ends the goroutine of a host inside a call of the library leaves no lock held, and no run that cannot end.
 func TestGoexitOfTheHost(t *testing.T) {
 	t.Parallel()
 	ends := func(f func()) { // runs f, which ends its goroutine

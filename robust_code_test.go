@@ -190,8 +190,8 @@ func hostiles() []hostile {
 	}
 }
 
-// hostileMethods lists the methods of errors and values that user code has returned. After a panic in one of them the host would
-// meet it again, so this is about ending the goroutine, and about locks.
+// hostileMethods lists the methods of errors and values that user code has returned. They do not panic here, since a host
+// would call them again; they end the goroutine, and check for locks.
 func hostileMethods() []hostile {
 	only := func(x kahn.Node) *kahn.Graph {
 		x.ID = "X"
@@ -226,7 +226,7 @@ func hostileMethods() []hostile {
 	}
 }
 
-// runHostile runs hostile code under a few limits and modes, with and without somebody who listens.
+// runHostile runs hostile code under a few limits and modes, with and without a sink.
 func runHostile(t *testing.T, h hostile, hit func(), want string) (runs []trial) {
 	t.Helper()
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -306,7 +306,7 @@ func TestGoexitEverywhere(t *testing.T) {
 	}
 }
 
-// The same code, well behaved, shows that the tests above test what they say.
+// The same code without the fault passes, which shows that the tests above test the fault.
 func TestHostilesAtPeace(t *testing.T) {
 	for _, h := range hostiles() {
 		inBubble(t, h.name, func(t *testing.T) {

@@ -224,7 +224,7 @@ func TestHugeErrors(t *testing.T) {
 
 // An error that wraps itself must not hang the engine, nor whoever searches an error that kahn hands out.
 func TestEndlessErrors(t *testing.T) {
-	// search does what callers do with an error, if that ends: where it does not, it takes the CPU or the stack for good.
+	// search calls the functions that callers apply to an error, unless they would not end and exhaust the CPU or the stack.
 	search := func(t *testing.T, err error) {
 		t.Helper()
 		if err == nil {

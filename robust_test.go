@@ -261,7 +261,7 @@ func TestBadGraphs(t *testing.T) {
 	}
 }
 
-// A graph with everything wrong says everything in one error.
+// A graph with all kinds of problems reports all of them in one error.
 func TestAllProblemsAtOnce(t *testing.T) {
 	g := graph(
 		after("A"), after("A"), after(""), after("B", "nowhere"), after("C", "D"), after("D", "C"), after("E", "A", "A"),
@@ -414,7 +414,7 @@ func TestUnknownNode(t *testing.T) {
 	})
 }
 
-// A Run may be waited for by anybody, any number of times, and everybody gets the same answer.
+// Any number of goroutines may wait for a Run, any number of times, and all get the same answer.
 func TestWaitTogether(t *testing.T) {
 	inBubble(t, "several goroutines", func(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(after("A")), fails(10*ms))
@@ -471,7 +471,7 @@ func TestConcurrentRuns(t *testing.T) {
 	})
 }
 
-// Runs without options share what they run with by default: none may leave anything in it, such as whether it has a step function.
+// Runs without options share their default config: none may store anything in it, such as whether it has a step function.
 func TestConcurrentRunsWithoutOptions(t *testing.T) {
 	needs, own := graph(after("A")), graph(kahn.Node{ID: "A", Do: nop})
 	var wg sync.WaitGroup

@@ -415,7 +415,7 @@ func TestScenarioIdempotency(t *testing.T) {
 		g := graph(after("A"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for range 1000 { // the one that joins must not get hold of the one that is refused
+		for range 1000 { // the caller that joins must not get a run that is refused
 			done := make(chan error)
 			go func() {
 				_, err := rn.Start(ctx, g, takes(0), kahn.Idempotent(store, "k"))

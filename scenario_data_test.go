@@ -21,7 +21,7 @@ func yields(d time.Duration, value any) kahn.StepFunc {
 	}
 }
 
-// got is what a step found in a parameter.
+// got is the value that a step found in a parameter.
 type got struct {
 	value any
 	ok    bool

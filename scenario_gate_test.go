@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// pause executes a graph until it is suspended, and holds its events against what a stream that has no end must satisfy.
+// pause executes a graph until it is suspended, and checks its events against the rules of a stream without an end.
 func pause(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()

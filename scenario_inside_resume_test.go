@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestScenarioResumeInside: what a snapshot knows of nodes it knows of those inside of composites too.
+// TestScenarioResumeInside: a snapshot holds the same data of nodes inside of composites as of others.
 func TestScenarioResumeInside(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		wrap := func(g *kahn.Graph) *kahn.Graph {
@@ -206,7 +206,7 @@ func TestScenarioResumeInside(t *testing.T) {
 	}
 }
 
-// wrapGate puts a gate beside what is to be looked at, so that the run waits: inside of it if that is a composite.
+// wrapGate puts a gate beside the node under test, so that the run waits: inside of the node if that is a composite.
 func wrapGate(g *kahn.Graph, inside bool) *kahn.Graph {
 	if !inside {
 		return g.Add(gate("waits"))

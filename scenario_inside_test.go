@@ -219,7 +219,7 @@ func TestScenarioInside(t *testing.T) {
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"S/g", "G"}) {
 			t.Fatalf("%v, %v", res, err)
 		}
-		// What has come for a gate that was not reached stays.
+		// A signal for a gate that was not reached is kept.
 		res, err = kahn.Resume(t.Context(), g, takes(10*ms), reload(t, res.Snapshot()), map[string]any{"S/g": 2, "G": 1})
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"I/g"}) {
 			t.Fatalf("%v, %v", res, err)

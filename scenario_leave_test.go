@@ -126,8 +126,8 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 		}
 	})
 	inBubble(t, "what a signal has reached while the last record was written", func(t *testing.T) {
-		// S has timed out, and its cleanup waits. A ends when the run is being left, and then all that is left is to write that the
-		// run rests.
+		// S has timed out, and its cleanup waits. A ends when the run is being left, and then only the record that the run
+		// rests remains to be written.
 		asks := kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 			if _, ok := s.Resumed(); !ok {
 				return nil, kahn.Suspend("", nil, nil)
@@ -341,7 +341,7 @@ func TestStopEndsRun(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				run.Leave()
 			}
-			// Attempts that are left to finish take up to 70 ms, and cleanup nodes follow one another.
+			// Attempts that may finish take up to 70 ms, and cleanup nodes follow one another.
 			res := endsWithin(t, run, 100*ms+grace+8*cleanup)
 			if !res.Status.Terminal() && !left {
 				t.Errorf("it is %v", res.Status)
@@ -349,7 +349,7 @@ func TestStopEndsRun(t *testing.T) {
 			if t.Failed() {
 				t.Errorf("seed %d", seed)
 			}
-			time.Sleep(time.Second) // what was abandoned returns
+			time.Sleep(time.Second) // abandoned steps return
 		})
 		if t.Failed() {
 			return
@@ -357,8 +357,8 @@ func TestStopEndsRun(t *testing.T) {
 	}
 }
 
-// randomStep makes a step whose attempts take their time, fail, skip or suspend themselves, or ignore their context, as the salt
-// and their path have it.
+// randomStep makes a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on
+// the salt and their path.
 func randomStep(salt uint64) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		path := s.Path()
@@ -620,8 +620,8 @@ func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 	})
 }
 
-// TestLeaveReachesGates: gates that what runs leads to are reached while the run is being left, with one slot too, at every depth: who
-// reads the Result is told of all that waits.
+// TestLeaveReachesGates: gates behind running nodes are reached while the run is being left, with one slot too, at every
+// depth, so that the Result lists all waiting nodes.
 func TestLeaveReachesGates(t *testing.T) {
 	inner := func() *kahn.Graph { return graph(after("x"), gate("G", "x"), gate("H", "x")) }
 	for want, g := range map[string]*kahn.Graph{

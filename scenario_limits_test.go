@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestScenarioLosers: an early join may stop what nobody else waits for.
+// TestScenarioLosers: an early join may stop nodes that no other node waits for.
 func TestScenarioLosers(t *testing.T) {
 	join := kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded, CancelLosers: true}
 	slowB := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -82,7 +82,7 @@ func TestScenarioLosers(t *testing.T) {
 	})
 }
 
-// TestScenarioGroups: groups limit their members, or let them fall together.
+// TestScenarioGroups: groups limit their members, or stop all when one fails.
 func TestScenarioGroups(t *testing.T) {
 	limited := func(nodes ...kahn.Node) *kahn.Graph {
 		g := graph(nodes...)

@@ -17,7 +17,7 @@ import (
 
 type mocks = map[string]kahn.Mock
 
-// outcomes renders what a test run made of its nodes.
+// outcomes renders the outcomes of the nodes of a test run.
 func outcomes(r trial) string {
 	var all []string
 	for _, n := range r.Test.Nodes {
@@ -284,7 +284,7 @@ func TestScenarioMock(t *testing.T) {
 	inBubble(t, "the end node", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "E", Kind: kahn.KindEnd})
 		r := try(t, g, nil, kahn.TestMode{Mocks: mocks{"A": {Err: errStep}, "E": {Value: kahn.EndVerdict{Status: kahn.RunCompleted, Output: 9}}}})
-		r.expect("A:F E:ok", "completed") // the verdict answers for the failure
+		r.expect("A:F E:ok", "completed") // the verdict accepts the failure
 		if r.Output != 9 {
 			t.Errorf("output %v", r.Output)
 		}
@@ -544,7 +544,8 @@ func ExampleTest() {
 	// apologize mocked
 }
 
-// TestAssertionThatWaits: assertions are user code. One that waits for its own run, or ends its goroutine, hangs nobody.
+// TestAssertionThatWaits: assertions are user code. One that waits for its own run, or ends its goroutine, does not hang the
+// caller.
 func TestAssertionThatWaits(t *testing.T) {
 	inBubble(t, "for its run", func(t *testing.T) {
 		var run *kahn.Run

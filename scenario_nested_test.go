@@ -229,7 +229,7 @@ func TestScenarioSubGraph(t *testing.T) {
 	})
 }
 
-// TestScenarioSubGraphStop: what stops a composite stops what it consists of, in two phases.
+// TestScenarioSubGraphStop: a stop of a composite stops its nodes, in two phases.
 func TestScenarioSubGraphStop(t *testing.T) {
 	child := func() *kahn.Graph {
 		return graph(after("x"), after("y", "x"), kahn.Node{ID: "clean", Cleanup: true, After: []string{"x"}, Do: takes(10 * ms)},

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// delays lists the waits that node.retried announces for a node, and holds them against the clock: the next attempt starts
+// delays lists the waits that node.retried announces for a node, and compares them with the clock: the next attempt starts
 // exactly that long after.
 func (r trial) delays(node string) (delays []time.Duration) {
 	r.t.Helper()
@@ -193,7 +193,7 @@ func TestScenarioRetry(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Retry: policy}), always(errStep), func(run *kahn.Run) {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			run.Cancel() // nobody waits 31 years, or 292
+			run.Cancel() // do not wait 31 years, or 292
 		})
 		r.expect("A:C", "cancelled")
 		delays := r.delays("A")

@@ -251,7 +251,7 @@ func TestScenarioShutdown(t *testing.T) {
 		slow := &slowStore{Store: new(kahn.MemoryStore), takes: 10 * ms}
 		opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(20 * ms)}
 		if store != nil {
-			opts = append(opts, kahn.Durable(slow)) // what an iteration came to is looked at when its record is written
+			opts = append(opts, kahn.Durable(slow)) // the result of an iteration is evaluated when its record is written
 		}
 		run, err := rn.Start(t.Context(), graph(loop), takes(0), opts...)
 		if err != nil {
@@ -378,7 +378,7 @@ func TestScenarioShutdown(t *testing.T) {
 	})
 }
 
-// slowStore is a store whose commits take their time, or fail.
+// slowStore is a store whose commits are slow, or fail.
 type slowStore struct {
 	kahn.Store
 	takes  time.Duration

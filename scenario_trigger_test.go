@@ -164,7 +164,7 @@ func TestScenarioTrigger(t *testing.T) {
 	}
 }
 
-// TestFiredGoesOn has runs that were fired go on: what they were fired with is a part of them.
+// TestFiredGoesOn has runs that were fired go on, with the same trigger and payload.
 func TestFiredGoesOn(t *testing.T) {
 	payload := func(_ context.Context, s *kahn.Step) (any, error) {
 		v, _ := s.Upstream("T1")

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestScenarioCompositeWaits: what waits inside of a composite makes the composite wait when nothing else is left to do in it.
+// TestScenarioCompositeWaits: a composite waits when all remaining nodes inside wait.
 func TestScenarioCompositeWaits(t *testing.T) {
 	gated := func() *kahn.Graph {
 		return graph(kahn.Node{ID: "g", Kind: kahn.KindGate}, after("y", "g"), after("z"))

@@ -34,7 +34,7 @@ type trial struct {
 	events []kahn.Event
 }
 
-// try executes a graph and holds its events against what every stream must satisfy.
+// try executes a graph and checks its events against the rules of every stream.
 func try(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	return tryControlled(t, t.Context(), g, step, nil, opts...)
@@ -190,7 +190,7 @@ func takes(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// fails is a step that takes a while and breaks.
+// fails is a step that takes a while and fails.
 func fails(d time.Duration) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) {
 		time.Sleep(d)

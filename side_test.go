@@ -33,8 +33,8 @@ func fetchAndStore(rows []int, stored *[]int) *kahn.Graph {
 	)
 }
 
-// TestDataBesideABranch: a node on a branch that was not taken does not run for the sake of its data, and one on a branch
-// that was taken gets them.
+// TestDataBesideABranch: data alone do not make a node run whose branch was not taken, and a node whose branch was taken
+// gets them.
 func TestDataBesideABranch(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -71,7 +71,7 @@ func TestDataBesideABranch(t *testing.T) {
 	}
 }
 
-// TestPlanTellsSideEdges reads off a plan which edges bring data only.
+// TestPlanTellsSideEdges checks which edges of a plan are side edges.
 func TestPlanTellsSideEdges(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -82,7 +82,7 @@ func TestPlanTellsSideEdges(t *testing.T) {
 		"C-[true]>T C>T C-!>H":                 "C>T",
 		"A>T C-[true]>T T{any}":                "A>T", // by the graph; the rule counts it all the same
 		"A~>T C-[true]>T B-*>T":                "",
-		"C-[true]>X X>T A>T":                   "", // T is on no branch: one node further down nothing is special
+		"C-[true]>X X>T A>T":                   "", // T is on no branch: further down the usual rules hold
 		"A>V V-[no]>F F>P V-[yes]>R R-[b]>P":   "", // counts if R is not asked
 		"D-[x]>F F~>G G-*>H H>T D-[y]>R R-!>T": "",
 		"C-[a]>Z A>Z Z{end}":                   "",
@@ -202,7 +202,7 @@ func branchy(rng *rand.Rand, n int) *kahn.Graph {
 	return g
 }
 
-// TestSideEdgesOfRandomGraphs holds the sweeps of Compile against the definition. Some of the graphs have more classes than
+// TestSideEdgesOfRandomGraphs compares the sweeps of Compile with the definition. Some of the graphs have more classes than
 // fit into one sweep.
 func TestSideEdgesOfRandomGraphs(t *testing.T) {
 	t.Parallel()
@@ -334,7 +334,8 @@ func TestSideEdgesGrowth(t *testing.T) {
 					kahn.Node{ID: id("H", i), In: []kahn.Edge{plain(id("D", i)), catch(id("X", i+1))}})
 			}
 		}, 4},
-		// What is left costs a sixty-fourth of n: each handler has to be followed to the condition, past all the branches between.
+		// The remaining cost is a sixty-fourth of n: each handler has to be followed to the condition, past all the branches
+		// between.
 		{"two chains that follow one condition, the data's own of branches that meet again", func(g *kahn.Graph, n int) {
 			g.Add(kahn.Node{ID: "S", Routes: true}, kahn.Node{ID: "D0", Routes: true, In: []kahn.Edge{label("S", "go")}}, kahn.Node{ID: "X0", In: []kahn.Edge{label("S", "go")}})
 			for i := range n {

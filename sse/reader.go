@@ -10,14 +10,14 @@ import (
 )
 
 // LostError tells that events, or deltas of a node, are missing from a stream, and were still missing from the one that was
-// asked for again. It is what a server says that is broken, or a proxy that drops parts of streams.
+// asked for again. The server is broken then, or a proxy drops parts of streams.
 type LostError struct {
 	Node string // the node whose delta is missing; "" for an event
 	Last uint64 // the last index or id before the hole
 	Next uint64 // the first one after it
 }
 
-// Error says what is missing.
+// Error names the missing events or deltas.
 func (e *LostError) Error() string {
 	if e.Node != "" {
 		return fmt.Sprintf("sse: deltas %d to %d of node %q are missing", e.Last+1, e.Next-1, e.Node)
@@ -35,7 +35,7 @@ type reader struct {
 	alive bool          // the connection has brought an event, or a heartbeat
 	torn  bool          // the connection was torn down because of a hole, and nothing new has come since
 	wait  time.Duration // before the next connection, if this one has brought something
-	// deltas is the last delta of each node. Of nodes that have had some before start nothing is known.
+	// deltas is the last delta of each node. It is not known for nodes that had deltas before start.
 	deltas   map[string]delta
 	withheld uint64 // the id of the last event that was withheld, which may have been a delta
 }
@@ -67,7 +67,7 @@ func (r *reader) message(m message) error {
 	return r.event(e)
 }
 
-// heartbeat takes a sign of life, which also tells what should have come before it.
+// heartbeat takes a heartbeat, which also tells the id of the last event before it.
 func (r *reader) heartbeat(data []byte) error {
 	var e kahn.Event
 	if err := e.UnmarshalJSON(data); err != nil {
@@ -98,7 +98,7 @@ func (r *reader) event(e kahn.Event) error {
 		return err
 	}
 	if e.ID <= r.last {
-		return nil // the server has started earlier than it was asked to
+		return nil // the server has started before the cursor
 	}
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})
@@ -140,8 +140,7 @@ func (r *reader) delta(e kahn.Event, index uint64) (fresh bool, err error) {
 	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
 }
 
-// lost tears the connection down, so that the next one brings what is missing; a second time in the same place it is no
-// accident.
+// lost tears the connection down, so that the next one brings the missing events; a second loss in the same place is an error.
 func (r *reader) lost(err *LostError) error {
 	if r.torn {
 		return final(err)

@@ -27,9 +27,9 @@
 //	for (const end of ["run.completed", "run.failed", "run.cancelled", "run.timed_out"])
 //		events.addEventListener(end, () => events.close())
 //
-// An EventSource reconnects whenever a stream ends. A page that does not close it is told with status 204, when it
-// reconnects to a run that it has seen the end of, to leave it at that. Do not put afterEventId into the URL of an
-// EventSource: it would come back there each time, and would win over what the browser has seen since.
+// An EventSource reconnects whenever a stream ends. If the page does not close it, it gets status 204 when it reconnects
+// after the run's last event, and stops. Do not put afterEventId into the URL of an EventSource: it would come back there
+// each time, and would win over what the browser has seen since.
 //
 // # When events are gone
 //
@@ -37,20 +37,21 @@
 //
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
-// The client has missed something for good. It resets: it drops what it has made of the events so far, learns in the host's
-// own way where the run stands, and goes on with afterEventId = first - 1. An EventSource does not tell the status; a page
-// whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json. A cursor above the last
-// event of a run that is under way gets the same answer: a crash has taken what the client saw last, see [kahn.RunRecovered].
+// The client has missed events for good. It resets: it drops the state that it has built from the events so far, gets the
+// run's state from the host by other means, and goes on with afterEventId = first - 1. An EventSource does not tell the
+// status; a page whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json. A
+// cursor above the last event of a run that is under way gets the same answer: a crash has lost the events that the client
+// saw last, see [kahn.RunRecovered].
 //
 // # Without streaming
 //
 // A client that accepts application/json and not text/event-stream, and any client if the response cannot be flushed, gets
-// what has happened so far as one page, and asks again from its lastEventId, until done:
+// the events so far as one page, and asks again from its lastEventId, until done:
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //
-// more tells that there is more already; a page holds some hundred kilobytes. An event that was withheld has nothing but its
-// eventId.
+// more tells that there are more events already; a page holds some hundred kilobytes. An event that was withheld has only
+// its eventId.
 package sse
 
 import (
@@ -80,7 +81,7 @@ type Source interface {
 // for an answer that is not a stream.
 type StatusError struct {
 	Code    int    // 401, 404, ...
-	Message string // what the client is told; "" for the standard text of the code
+	Message string // the text for the client; "" for the standard text of the code
 	// RetryAfter asks the client to wait so long before it tries again. 0 asks for nothing.
 	RetryAfter time.Duration
 }

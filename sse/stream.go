@@ -18,7 +18,7 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	r    *http.Request
-	buf  bytes.Buffer // the frame that is being made
+	buf  bytes.Buffer // the frame that is being built
 	last uint64       // the client's cursor once it has read what was written
 	beat *time.Timer  // fires when the stream has been silent for too long
 }
@@ -48,10 +48,10 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	} else if err != nil {
 		return
 	}
-	// The server ends the response after this function: that, too, the client has to take in time.
+	// The server ends the response after this function, and the deadline applies to that write, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// The field is part of the first event: some clients take fields without data, ended by an empty line, for an event.
+		// The field is part of the first event: some clients read fields without data, ended by an empty line, as an event.
 		fmt.Fprintf(&s.buf, "retry: %d\n", h.Retry.Milliseconds())
 		if s.write() != nil || s.flush() != nil {
 			return
@@ -76,8 +76,8 @@ type item struct {
 	err   error
 }
 
-// follow writes the events of a source until it ends, which is no error. Nobody is told of errors here: the client
-// reconnects, and either misses nothing or is told then.
+// follow writes the events of a source until it ends, which is no error. It cannot report errors: the client reconnects, and
+// either misses nothing or gets the error then.
 func (s *stream) follow(src Source) error {
 	ctx, cancel := context.WithCancel(s.r.Context())
 	items := make(chan item, 16)
@@ -117,7 +117,7 @@ func (s *stream) follow(src Source) error {
 			return s.flush()
 		}
 		if i.err != nil {
-			_ = s.flush() // what came before the error still counts; if that fails too, the stream ends all the same
+			_ = s.flush() // send the events before the error; if that fails, too, the stream ends anyway
 			return i.err
 		}
 		if err := s.event(i.event); err != nil {
@@ -192,11 +192,11 @@ func (s *stream) event(e kahn.Event) error {
 func (s *stream) sendHeartbeat(src Source) error {
 	beat := src.Heartbeat()
 	beat.ID = 0
-	beat.Payload = kahn.Heartbeat{Last: s.last} // of this stream: what its client may not have seen yet, it has not missed
+	beat.Payload = kahn.Heartbeat{Last: s.last} // the last event of this stream: its client has not missed later ones
 	if data := s.h.render(s.r, beat); data != nil {
 		fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", kahn.EventHeartbeat, data)
 	} else {
-		s.buf.WriteString(":\n") // a comment, which no empty line follows: it would end what the retry field has begun
+		s.buf.WriteString(":\n") // a comment without an empty line, which would end the event that the retry field has begun
 	}
 	if err := s.write(); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (s *stream) sendHeartbeat(src Source) error {
 	return s.flush()
 }
 
-// deadline gives the client time to take what is written next. A writer that knows no deadlines has those of its server.
+// deadline sets the deadline of the next write. A writer that does not support deadlines has those of its server.
 func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
@@ -217,8 +217,8 @@ func (s *stream) write() error {
 	return err
 }
 
-// flush hands to the client what was written. Nothing is under way then, so nothing can be late: HTTP/2 would reset an idle
-// stream whose deadline passes, also one that the server has set.
+// flush sends buffered data to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
+// passes, also one that the server has set.
 func (s *stream) flush() error {
 	s.deadline()
 	if err := s.rc.Flush(); err != nil {
@@ -231,7 +231,7 @@ func (s *stream) flush() error {
 
 func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
 
-// render returns the JSON form of what a client may see of an event, one line; nil if the event is withheld.
+// render returns the JSON form of an event as the client may see it, one line; nil if the event is withheld.
 func (h *Handler) render(r *http.Request, e kahn.Event) []byte {
 	if h.Redact != nil {
 		shown, ok := h.Redact(r, e)

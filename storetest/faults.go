@@ -8,21 +8,21 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Fault is how one call of a store goes wrong. The zero value is a call that goes right.
+// Fault describes the failure of one call of a store. The zero value is a call without a failure.
 type Fault struct {
 	// Latency passes before the call. A context that ends meanwhile ends the call.
 	Latency time.Duration
-	// Before answers with ErrInjected, and nothing is done.
+	// Before makes the call return ErrInjected without any effect.
 	Before bool
-	// After does what the call asks for, and answers with ErrInjected: an acknowledgement that was lost.
+	// After makes the call take effect and return ErrInjected: a lost acknowledgement.
 	After bool
 }
 
 // ErrInjected is the error of a call that was made to fail.
 var ErrInjected = errors.New("injected fault")
 
-// WithFaults returns the store with the faults that next says, which is called before each call of a method with the name of
-// the method, from whatever goroutine calls it.
+// WithFaults returns the store with the faults that next returns. next is called before each call of a method, with the name
+// of the method, on the goroutine of the caller.
 func WithFaults(s kahn.Store, next func(method string) Fault) kahn.Store { return &faulty{s, next} }
 
 type faulty struct {

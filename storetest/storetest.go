@@ -1,10 +1,10 @@
-// Package storetest holds a [kahn.Store] against everything that the interface promises. The test of a store is:
+// Package storetest tests a [kahn.Store] against everything that the interface promises. The test of a store is:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) kahn.Store { return open(t) })
 //	}
 //
-// [WithFaults] makes a store fail as stores do, for the tests of whoever uses one.
+// [WithFaults] makes a store fail like real stores, for the tests of code that uses one.
 package storetest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Run holds the stores that open makes, a new and empty one for each check, against all checks, each a subtest.
+// Run runs all checks as subtests, each on a new and empty store from open.
 func Run(t *testing.T, open func(t *testing.T) kahn.Store) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) kahn.Store) {
 	}
 }
 
-// Check is Run for callers without a test: it returns what is wrong, each with the name of its check.
+// Check is Run for callers without a test: it returns the failures, each with the name of its check.
 func Check(ctx context.Context, open func() kahn.Store) (errs []error) {
 	for _, c := range checks {
 		if err := c.f(ctx, open()); err != nil {
@@ -77,7 +77,7 @@ const ttl = time.Minute
 
 func record(text string) json.RawMessage { return json.RawMessage(fmt.Sprintf("{%q:1}", text)) }
 
-// expect compares an answer.
+// expect compares the answer of a write.
 func expect(what string, got kahn.Applied, err error, want kahn.Applied) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w instead of %v", what, err, want)
@@ -131,7 +131,7 @@ func completed(ctx context.Context, s kahn.Store) (kahn.Lease, error) {
 	return lease, expect("the completion of a", got, err, kahn.AppliedNow)
 }
 
-// unchanged calls f and reports whether the run is afterwards what it was before.
+// unchanged calls f and reports an error if the stored run changes.
 func unchanged(ctx context.Context, s kahn.Store, f func() error) error {
 	before, err := s.Load(ctx, "r")
 	if err != nil {
@@ -150,7 +150,7 @@ func unchanged(ctx context.Context, s kahn.Store, f func() error) error {
 	return nil
 }
 
-// normal is a stored run without the freedom that a store has in writing JSON.
+// normal is a stored run in a normal form, since a store may write the same JSON in several ways.
 func normal(r *kahn.StoredRun) kahn.StoredRun {
 	n := *r
 	n.Record = compact(r.Record)
@@ -222,14 +222,14 @@ func oneOwner(ctx context.Context, s kahn.Store) error {
 	return nil
 }
 
-// takeOver acquires the run for another owner as soon as the lease that somebody has runs out.
+// takeOver acquires the run for another owner as soon as the present lease expires.
 func takeOver(ctx context.Context, s kahn.Store, owner string) (kahn.Lease, error) {
 	for range 5000 {
 		lease, _, err := s.Acquire(ctx, "r", owner, ttl)
 		if !errors.Is(err, kahn.ErrLeased) {
 			return lease, err
 		}
-		time.Sleep(time.Millisecond) // a store may go by the clock of its server
+		time.Sleep(time.Millisecond) // a store may use the clock of its server
 	}
 	return kahn.Lease{}, errors.New("the lease does not run out")
 }
@@ -616,7 +616,7 @@ func cancelledContext(ctx context.Context, s kahn.Store) error {
 	})
 }
 
-// engine runs a graph with a gate over the store, in two processes as it were, the second of which answers the gate.
+// engine runs a graph with a gate over the store in two lives, as in two processes; the second answers the gate.
 func engine(ctx context.Context, s kahn.Store) error {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}},

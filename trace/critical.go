@@ -14,14 +14,14 @@ type Via string
 
 // The ways to hold up a node.
 const (
-	ViaNothing    Via = ""           // nothing did: the node was ready when the run began
-	ViaDependency Via = "dependency" // of all that the node follows it was the last to end
+	ViaNothing    Via = ""           // the node was ready when the run began
+	ViaDependency Via = "dependency" // it was the last of the node's predecessors to end
 	ViaSlot       Via = "slot"       // the node was ready, and got the slot, of the run, a group or a key, that became free
 	ViaWave       Via = "wave"       // it was the last to end before the node's wave began
 	ViaComposite  Via = "composite"  // the node is inside of it
 )
 
-// constraint is what held up a node: the end of another one, or of an attempt of it, or the start of a composite.
+// constraint is the event that held up a node: the end of another one, or of an attempt of it, or the start of a composite.
 type constraint struct {
 	node  int // or -1
 	via   Via
@@ -31,7 +31,7 @@ type constraint struct {
 
 var nothing = constraint{node: -1}
 
-// analysis is what held up what in a run. Its slices are by node of the timeline.
+// analysis holds, for each node of a run, the constraint that held it up. Its slices are by node of the timeline.
 type analysis struct {
 	*timeline
 	preds [][]int // the sources of the in-edges
@@ -40,8 +40,8 @@ type analysis struct {
 	path  []int // the critical path, from its beginning
 }
 
-// analyse finds for each node what held up its start last, and from that the chain that the run's length comes from, and
-// how much later each node could have ended without a longer run.
+// analyse finds for each node the last constraint on its start, and from these the critical path, and how much later each
+// node could have ended without a longer run.
 func analyse(p *kahn.Plan, t *timeline) *analysis {
 	a := &analysis{timeline: t, preds: make([][]int, len(t.nodes)), binds: make([]constraint, len(t.nodes))}
 	for e := range p.Edges() {
@@ -66,7 +66,7 @@ func analyse(p *kahn.Plan, t *timeline) *analysis {
 	}
 	if last >= 0 {
 		a.path = append(a.path, a.descend(last))
-		// A path is never longer than there are nodes; in events that are not in order it could be a circle.
+		// A path is never longer than the number of nodes; events that are not in order could make it a cycle.
 		for b := a.binds[a.path[0]]; b.node >= 0 && len(a.path) < len(a.nodes); b = a.binds[b.node] {
 			a.path = append(a.path, b.node)
 		}
@@ -76,7 +76,7 @@ func analyse(p *kahn.Plan, t *timeline) *analysis {
 	return a
 }
 
-// descend returns, for a composite, what in it ended last.
+// descend returns, for a composite, the node inside that ended last.
 func (a *analysis) descend(id int) int {
 	for a.nodes[id].lastInside >= 0 {
 		id = a.nodes[id].lastInside
@@ -92,7 +92,7 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided is the event with which it was settled whether the node runs.
+// decided is the event that decided whether the node runs.
 func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
 // begun is the event with which the node began, or ended without a beginning.
@@ -184,7 +184,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 			}
 		}
 	}
-	for _, id := range order { // all that a node holds up comes before it
+	for _, id := range order { // all nodes that a node holds up come before it
 		n := &a.nodes[id]
 		if id < p.Len() {
 			if wave, ok := tierLast[p.Tier(kahn.Ref(id))]; ok {

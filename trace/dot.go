@@ -8,9 +8,9 @@ import (
 )
 
 // DOT returns the graph of a plan in the language of Graphviz. With a result, which may be nil, nodes have the colours of
-// their statuses and tell why they were skipped or stopped. The same plan and result give the same text.
+// their statuses and labels with the reason why they were skipped or stopped. The same plan and result give the same text.
 //
-// Edges that wait for success are plain, for failure dashed and red, for any end bold; edges that bring data only, side
+// Edges that wait for success are plain, for failure dashed and red, for any end bold; edges that deliver data only, side
 // edges among them, are dotted. A group is a cluster of the nodes that name it first.
 func DOT(p *kahn.Plan, res *kahn.Result) string {
 	pic := draw(p, res)

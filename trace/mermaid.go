@@ -10,11 +10,12 @@ import (
 )
 
 // Mermaid returns the flowchart of a plan in the notation of Mermaid. With a result, which may be nil, nodes have the
-// colours of their statuses and tell why they were skipped or stopped. The same plan and result give the same text.
+// colours of their statuses and labels with the reason why they were skipped or stopped. The same plan and result give the
+// same text.
 //
-// Edges that wait for success are plain arrows, for failure arrows with a cross, for any end thick; edges that
-// bring data only, side edges among them, are dotted. A group is drawn around the nodes that name it first. Mermaid itself refuses, unless configured
-// otherwise, to draw more than 500 edges or 50,000 characters.
+// Edges that wait for success are plain arrows, for failure arrows with a cross, for any end thick; edges that deliver data
+// only, side edges among them, are dotted. A group is drawn around the nodes that name it first. Mermaid itself refuses,
+// unless configured otherwise, to draw more than 500 edges or 50,000 characters.
 func Mermaid(p *kahn.Plan, res *kahn.Result) string {
 	pic := draw(p, res)
 	var b strings.Builder

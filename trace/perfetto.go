@@ -184,7 +184,7 @@ func (o *perfetto) waits() {
 	}
 }
 
-// notRun tells of nodes that ended without a beginning.
+// notRun writes the nodes that ended without a start.
 func (o *perfetto) notRun(res *kahn.Result) {
 	for id := range o.nodes {
 		if n := &o.nodes[id]; n.started == 0 && n.ended > 0 {
@@ -225,7 +225,7 @@ func (o *perfetto) criticalPath() {
 	}
 }
 
-// until returns when the i-th node of the critical path let go of the next one.
+// until returns the time at which the i-th node of the critical path let the next one start.
 func (a *analysis) until(i int) time.Duration {
 	if i+1 < len(a.path) {
 		return a.binds[a.path[i+1]].at

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// picture is what Mermaid and DOT draw, in words that belong to neither. Nodes are called n0, n1, ... in the order of
-// declaration, so that no id ever stands where a name of the notation would.
+// picture is the common form of Mermaid and DOT pictures. Nodes are called n0, n1, ... in the order of declaration, so that
+// no id is read as a keyword of the notation.
 type picture struct {
 	name   string
 	boxes  []box
@@ -40,7 +40,7 @@ const (
 	shapeEnd
 )
 
-// style tells what an edge waits for.
+// style is the line style of an edge, by the outcome that it waits for.
 type style uint8
 
 const (
@@ -50,7 +50,7 @@ const (
 	styleData
 )
 
-// colours are those of a node in a finished run.
+// colours are the colours of a node in a finished run.
 type colours struct{ fill, stroke string }
 
 // palette has the colours of the statuses, in the order in which they are declared.
@@ -173,7 +173,7 @@ func edgeText(e kahn.Edge) string {
 	return clean(strings.Join(parts, ", "))
 }
 
-// members returns the boxes of every group, and first of all those of none.
+// members returns the boxes of every group, after those without a group.
 func (p *picture) members() [][]box {
 	members := make([][]box, 1+len(p.groups))
 	for _, b := range p.boxes {

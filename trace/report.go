@@ -9,21 +9,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Report tells what a run was about: where its time went, what failed because of what, and why nodes did not run. It is
-// made to be encoded as JSON; times are in nanoseconds, and those that name a moment count from the run's start.
+// Report describes a finished run: how long its nodes took and waited, which failures stopped which nodes, and why nodes did
+// not run. It is designed to be encoded as JSON; times are in nanoseconds, and points in time count from the run's start.
 type Report struct {
 	Workflow string         `json:"workflow,omitempty"`
 	RunID    string         `json:"run_id"`
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"` // why the run as a whole was stopped
-	// StopRequest is what was said of the request to stop the run, RedriveRequest of that to redrive it; nil if nothing was.
+	// StopRequest tells who asked for the run to stop, and why; RedriveRequest the same of its redrive. Nil if there is none.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 
 	Start    time.Time           `json:"start"`
 	Duration time.Duration       `json:"duration_ns"`
-	Statuses map[kahn.Status]int `json:"statuses"` // how many nodes came to which
+	Statuses map[kahn.Status]int `json:"statuses"` // the number of nodes in each status
 
 	// Work is the time of all attempts together, QueueWait and Backoff that for which nodes waited for slots and between
 	// attempts. Slots is how many attempts were running at the same time, at most.
@@ -33,7 +33,8 @@ type Report struct {
 	Retries   int           `json:"retries"`
 	Slots     int           `json:"slots"`
 
-	// Warnings are those of the Result, after what guards could not decide that let their nodes run, each by its node.
+	// Warnings are the errors of guards that could not decide and let their nodes run, each with its node, and then those of
+	// the Result.
 	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step    `json:"critical_path"` // from the run's beginning to the node that ended last
@@ -41,19 +42,19 @@ type Report struct {
 	Failures     []Failure `json:"failures"`      // a forest: each tree in preorder, its root an origin
 }
 
-// Step is one node on the critical path: what the node after it waited for.
+// Step is one node on the critical path, for which the next node waited.
 type Step struct {
 	Node string `json:"node"` // its path, if it is inside of a composite
-	// Via tells what the node itself waited for: the end of the one before it, or the slot that that one gave back.
+	// Via tells why the node itself waited for the one before it: for its end, or for the slot that it gave back.
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
-	// Duration is the time until it let the next node go: its own end, or that of the attempt whose slot became free.
+	// Duration is the time until the next node could start: at its own end, or at that of the attempt whose slot became free.
 	Duration time.Duration `json:"duration_ns"`
 	// Wait is the time for which it was ready and had no slot.
 	Wait time.Duration `json:"wait_ns"`
 }
 
-// Node is what a report tells of one node.
+// Node is the part of a report about one node.
 type Node struct {
 	ID       string        `json:"id"`
 	Status   kahn.Status   `json:"status"`
@@ -85,7 +86,7 @@ type Failure struct {
 	Error   string   `json:"error,omitempty"` // of an origin, shortened to about a kilobyte
 }
 
-// said is a request, or nil if it says nothing.
+// said is a request, or nil if both texts are empty.
 func said(q kahn.Request) *kahn.Request {
 	if q == (kahn.Request{}) {
 		return nil
@@ -108,7 +109,7 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 	r.StopRequest, r.RedriveRequest = said(res.StopRequest), said(res.RedriveRequest)
 	for i := range a.spans {
 		s := &a.spans[i]
-		if !a.nodes[s.node].composite { // its time is that of what is inside
+		if !a.nodes[s.node].composite { // the time of a composite is that of its nodes
 			r.Work += s.end - s.start
 		}
 		if s.status == kahn.Retrying {
@@ -159,7 +160,7 @@ func NewReport(res *kahn.Result, events []kahn.Event) *Report {
 	return r
 }
 
-// failures arranges what failed or was stopped below what it failed or was stopped for.
+// failures arranges failed and stopped nodes as trees, each node below the one that caused its end.
 func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 	bad := func(ref kahn.Ref) bool {
 		switch results[ref].Status {
@@ -212,7 +213,7 @@ func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 			depth[ref] = depth[parent] + 1
 			f.Parent, f.Depth = results[parent].ID, depth[ref]
 		} else if nr.Err != nil {
-			f.Error = nr.Err.Error() // a NodeError: bounded, and safe to ask
+			f.Error = nr.Err.Error() // a NodeError, whose text is bounded and never panics
 		}
 		if len(nr.Cause.Origins) > 1 {
 			f.Origins = nr.Cause.Origins

@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// timeline is what the events of a run tell about when. All times are since the run's start. Events go by their ids; 0
-// stands for an event that did not happen.
+// timeline is the sequence of attempts and waits of a run, from its events. All times are since the run's start. Events are
+// identified by their ids; 0 stands for an event that did not happen.
 type timeline struct {
 	mode    kahn.Mode
 	end     time.Duration // of the last event
@@ -21,13 +21,13 @@ type timeline struct {
 	inlines int           // the same for attempts that take no slot
 }
 
-// life is what happened to a node.
+// life is the history of a node.
 type life struct {
 	path                   string
 	queued, started, ended int           // the events: the first queued, the first started, the last one
 	queuedAt, start, end   time.Duration // their times
 	status                 kahn.Status   // Idle for a node that did not end
-	after                  constraint    // what led to the node's first event
+	after                  constraint    // the event that led to the node's first one
 	within                 int           // the composite that the node is inside of, or -1
 	lastInside             int           // of a composite: the node inside of it that ended last, or -1
 	first, last            int           // its spans; meaningful only if it was started
@@ -56,7 +56,7 @@ type bound struct {
 	end   bool
 }
 
-// wait is a time in which a node was held up.
+// wait is a period in which a node was held up.
 type wait struct {
 	node     int
 	kind     waitKind
@@ -76,7 +76,7 @@ const (
 
 var waitNames = [waitKinds]string{"", "queue", "backoff", "signal"}
 
-// endStatus is what an event makes of the node whose attempt it ends.
+// endStatus is the status of the node after an event that ends its attempt.
 var endStatus = map[kahn.EventType]kahn.Status{
 	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
 	kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
@@ -103,12 +103,12 @@ func newTimeline(p *kahn.Plan, events []kahn.Event) *timeline {
 	return t
 }
 
-// reader is what newTimeline keeps while it reads.
+// reader is the state of newTimeline while it reads.
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// led tells of events that may have led to others which node they are of, or in the case of a wave's start, which node
-	// was the last to end before it.
+	// led holds the node of each event that may have led to others; for the start of a wave, the node that was the last to
+	// end before it.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }
@@ -170,7 +170,7 @@ func (r *reader) read(e kahn.Event, at time.Duration) {
 		}
 		r.bounds = append(r.bounds, bound{event, n.last, false})
 		r.spans = append(r.spans, s)
-		r.led[event] = constraint{id, ViaComposite, event, at} // of all starts only that of a composite leads to others
+		r.led[event] = constraint{id, ViaComposite, event, at} // only the start of a composite leads to other starts
 	case ends:
 		r.resume(id, at)
 		if n.current >= 0 {
@@ -194,7 +194,7 @@ func (r *reader) read(e kahn.Event, at time.Duration) {
 	}
 }
 
-// begin notes what led to the first event of a node, and so also what it is inside of.
+// begin notes the event that led to the first one of a node, and so also the composite that the node is inside of.
 func (r *reader) begin(id, parent int, inside bool) {
 	n := &r.nodes[id]
 	if c, ok := r.led[parent]; ok {
@@ -234,7 +234,7 @@ func (t *timeline) layOut() {
 	t.slots, t.inlines = slots.n, inlines.n
 }
 
-// resume ends what the node waits for.
+// resume ends the wait of the node.
 func (t *timeline) resume(id int, at time.Duration) {
 	n := &t.nodes[id]
 	if n.waiting != waitNone {

@@ -1,6 +1,6 @@
-// Package trace shows what a run did: as a picture of its graph ([Mermaid], [DOT]), as a timeline to be opened in
-// Perfetto or Chrome ([WritePerfetto]), and as a report ([NewReport]) that names the critical path, the origins of
-// failures, and why each node that did not run did not.
+// Package trace shows a run: as a picture of its graph ([Mermaid], [DOT]), as a timeline to be opened in Perfetto or Chrome
+// ([WritePerfetto]), and as a report ([NewReport]) that names the critical path, the origins of failures, and for each node
+// that did not run the reason.
 //
 // Pictures need a plan and, for colours and reasons, a result. The others need the run's events too:
 //
@@ -40,7 +40,7 @@ func (r *Recorder) Event(e kahn.Event) {
 	r.events = append(r.events, e)
 }
 
-// Events returns what was recorded so far, in the order of the events.
+// Events returns the events so far, in order.
 func (r *Recorder) Events() []kahn.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,8 +50,8 @@ func (r *Recorder) Events() []kahn.Event {
 // maxLine is how many characters of an id, a reason or an error are shown in one place.
 const maxLine = 200
 
-// clean makes a text fit for one line of a picture or report: white space of any kind becomes a space, what is not
-// printed is spelled out, and a long text is cut.
+// clean makes a text fit for one line of a picture or report: white space of any kind becomes a space, unprintable
+// characters are spelled out, and a long text is cut.
 func clean(text string) string {
 	var b strings.Builder
 	for n := 0; len(text) > 0; n++ {

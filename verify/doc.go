@@ -1,11 +1,11 @@
-// Package verify checks kahn against a second opinion: a model of the execution semantics that was written without a look
-// at kahn's own implementation of them. It holds nothing but tests.
+// Package verify checks kahn against a second, independent model of the execution semantics, which was written without
+// reading kahn's own implementation. It holds only tests.
 //
 // The model (model_test.go, model_side_test.go, model_status_test.go) is naive on purpose. It knows no time, no concurrency
 // and no early decisions: it walks a tiny graph of its own in topological order and computes the fate of every node. That is
-// enough, since final statuses must not depend on timing. Random graphs are then run by kahn in fake time, in both modes and
-// under several limits, and everything that a Result tells is compared. A second, smaller model (timing_test.go) says when
-// each node must start.
+// enough, since final statuses must not depend on timing. kahn then runs random graphs in fake time, in both modes and under
+// several limits, and the tests compare the whole Result. A second, smaller model (timing_test.go) computes when each node
+// must start.
 //
 // Beside random graphs there are all small ones (smallscope_test.go, smalldrive_test.go): every graph of three nodes with
 // every kind of edge, join rule, skip mode, upstream policy and outcome, and every order in which its nodes can end. They
