@@ -183,8 +183,8 @@ func (r *Run) storeFailed(err error) {
 	if d.renewal != nil {
 		d.renewal.Stop()
 	}
-	if r.concluded {
-		r.concluded = false // its end was not written, so it has not ended
+	if r.stage > stageRunning {
+		r.stage = stageRunning // its end was not written, so it has not ended
 	}
 	r.lost(err)
 	s.stop(CauseStoreError, noRef, stopAsking)
@@ -194,10 +194,9 @@ func (r *Run) storeFailed(err error) {
 		}
 	}
 	r.stay(now)
-	r.resting = false
 	r.collectStops()
 	for _, c := range runs[1:] { // a run that was being stopped already is not stopped again: its cleanup nodes were to run
-		if !c.concluded {
+		if !c.concluded() {
 			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, stopAsking)
 			c.collectStops()
 		}
@@ -268,7 +267,7 @@ func (r *Run) startRenewal() {
 func (r *Run) renew() {
 	d := r.durable
 	r.st.mu.Lock()
-	if r.concluded || d.failed != nil {
+	if r.concluded() || d.failed != nil {
 		r.st.mu.Unlock()
 		return
 	}
@@ -279,7 +278,7 @@ func (r *Run) renew() {
 	r.st.mu.Lock()
 	r.timers--
 	switch now := time.Now(); {
-	case r.concluded || d.failed != nil:
+	case r.concluded() || d.failed != nil:
 	case err == nil:
 		d.expires = asked.Add(leaseTime)
 		d.renewal.Reset(leaseTime / 3)

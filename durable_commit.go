@@ -216,7 +216,7 @@ func (r *Run) commit() {
 	for {
 		r.st.mu.Lock()
 		if len(d.outbox) == 0 {
-			if r.concluded {
+			if r.concluded() {
 				var until time.Time
 				if d.failed != nil {
 					until = d.expires

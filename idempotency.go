@@ -167,5 +167,5 @@ func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run,
 func (r *Run) hasLeft() bool {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	return r.concluded
+	return r.concluded()
 }

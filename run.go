@@ -117,21 +117,33 @@ type runStops struct {
 
 // runRest is the state of a run that waits, rests or is being left.
 type runRest struct {
+	stage     runStage
 	leaving   bool           // Leave was called
-	resting   bool           // suspended, nothing left to do
-	pending   bool           // the Runner has not let it begin
-	opened    bool           // it has begun, or was announced in order to end
 	waits     waits          // of the outermost run
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet
 }
 
+// runStage is how far a run has come. A run goes from one stage to the next, from resting back to running when it goes on, and
+// back from concluded if its store refuses its end. That a run is being left is no stage: it may run or rest meanwhile.
+type runStage uint8
+
+const (
+	stageCreated   runStage = iota // nobody but the goroutine that made it has it
+	stagePending                   // the Runner has not let it begin
+	stageRunning                   // it has begun, or was announced in order to end
+	stageResting                   // suspended: nothing is left to do but to wait for signals
+	stageConcluded                 // every node is terminal, or the run ends at rest: the verdict is in
+	stageOver                      // a nested run whose goroutines have returned
+)
+
+// concluded reports whether the run has a verdict. The lock is held.
+func (r *Run) concluded() bool { return r.stage >= stageConcluded }
+
 // runOutcome is the state of a run's end.
 type runOutcome struct {
 	ended           int64
-	concluded       bool // every node is terminal, the verdict is in
-	left            bool // concluded, and its goroutines have returned
 	verdict         verdict
 	endOutput       any
 	abandoned       []Ref
@@ -210,11 +222,11 @@ func (r *Run) begin(x *restoration, now int64) {
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.mu.Lock()
-	if r.concluded || r.opened { // it has ended, or is about to, without having begun
+	if r.stage >= stageRunning { // it has ended, or is about to, without having begun
 		s.mu.Unlock()
 		return false
 	}
-	r.pending, r.opened, r.began, r.from = false, true, now, nil
+	r.stage, r.began, r.from = stageRunning, now, nil
 	if r.cfg.timeout > 0 && r.bound == 0 {
 		r.bound = saturatingAdd(now, int64(r.cfg.timeout))
 	}
@@ -294,10 +306,10 @@ func (r *Run) dismiss() {
 
 // conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.
 func (r *Run) conclude(now int64) {
-	if !r.concluded && !r.pending && r.st.done() {
+	if !r.concluded() && r.stage != stagePending && r.st.done() {
 		r.sumUp(now)
 	}
-	if r.concluded && r.workers == 0 && r.timers == 0 {
+	if r.concluded() && r.workers == 0 && r.timers == 0 {
 		if r.outer != nil {
 			r.childLeft()
 			return
@@ -318,7 +330,7 @@ func (r *Run) conclude(now int64) {
 
 // sumUp computes the verdict and disarms what is armed.
 func (r *Run) sumUp(now int64) {
-	r.concluded, r.ended = true, now
+	r.stage, r.ended = stageConcluded, now
 	r.flush(now)
 	r.judge()
 	r.disarm(&r.deadline)
@@ -367,7 +379,7 @@ func (r *Run) release(now int64) {
 		root.bringSignals()
 	}
 	var unfollow func() bool
-	if root.concluded {
+	if root.concluded() {
 		unfollow, root.unfollow = root.unfollow, nil
 	}
 	r.st.mu.Unlock()
@@ -434,11 +446,11 @@ func (r *Run) Status() RunStatus {
 
 func (r *Run) status() RunStatus {
 	switch {
-	case r.concluded:
+	case r.concluded():
 		return r.verdict.status
-	case r.resting:
+	case r.stage == stageResting:
 		return RunSuspended
-	case r.pending:
+	case r.stage == stagePending:
 		return RunPending
 	}
 	return RunRunning

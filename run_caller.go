@@ -25,7 +25,7 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 func (r *Run) followCaller() {
 	s := &r.st
 	s.mu.Lock()
-	if r.followed || r.concluded {
+	if r.followed || r.concluded() {
 		s.mu.Unlock()
 		return
 	}

@@ -58,7 +58,7 @@ func (r *Run) Signal(gate string, value any) error {
 func (r *Run) trySignal(gate string, d Decision) error {
 	root, path := r, gate
 	r.st.mu.Lock()
-	over := r.concluded
+	over := r.concluded()
 	r, gate = r.waiter(gate)
 	ref, err := r.gateOf(gate)
 	kept := len(root.waits.kept)
@@ -107,7 +107,7 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 		if r.tree == nil {
 			return Idle, false
 		}
-		if r = r.tree.nested[r.prefix+prefix]; r == nil || r.concluded {
+		if r = r.tree.nested[r.prefix+prefix]; r == nil || r.concluded() {
 			return Idle, false
 		}
 	}
@@ -364,7 +364,7 @@ func (r *Run) waiter(gate string) (*Run, string) {
 		in, name := r.tree.nested[gate[:i+1]], gate[i+1:]
 		r.tree.steps++
 		switch {
-		case in == nil || in.concluded:
+		case in == nil || in.concluded():
 		case in.waitsUnder(name):
 			return in, name
 		default:

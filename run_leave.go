@@ -12,7 +12,7 @@ var ErrLeft = errors.New("the run is being left")
 // that was stopped is not left, but its attempts that were allowed to finish are interrupted.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
-		if r.pending {
+		if r.stage == stagePending {
 			r.openUnbegun(now)
 		}
 		r.leave()
@@ -103,7 +103,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 // is stopped before its last record is written, and one that has no node left to start, ends as usual.
 func (r *Run) Leave() {
 	r.control(func(int64) {
-		if r.pending {
+		if r.stage == stagePending {
 			r.openUnbegun(r.now())
 		}
 		r.leave()
@@ -202,7 +202,7 @@ func (r *Run) stay(now int64) {
 	}
 	for _, c := range r.children() {
 		c.stay(now)
-		if c.resting && c.canGoOn() {
+		if c.stage == stageResting && c.canGoOn() {
 			c.wake(now)
 		}
 		c.tree.touch(c)

@@ -16,7 +16,7 @@ type composite struct {
 
 // atWork returns the run nested in a composite that has not ended, or nil.
 func (x *extra) atWork() *Run {
-	if x.comp == nil || x.comp.child == nil || x.comp.child.concluded {
+	if x.comp == nil || x.comp.child == nil || x.comp.child.concluded() {
 		return nil
 	}
 	return x.comp.child
@@ -80,6 +80,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	}
 	c := &Run{runGiven: r.runGiven}
 	c.plan, c.cfg, c.unheld, c.from = p, r.tree.config(), false, nil
+	c.stage = stageRunning // nothing keeps it from beginning
 	c.log, c.single = r.log, r.single
 	c.runNest = runNest{tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref), nests: p.composite}
 	c.limitTo(step)
@@ -169,8 +170,8 @@ func (r *Run) returnedTo(ref Ref) {
 
 // childLeft is called when the goroutines of a nested run that has ended have returned.
 func (r *Run) childLeft() {
-	if !r.left {
-		r.left = true
+	if r.stage != stageOver {
+		r.stage = stageOver
 		r.outer.timers--
 		r.tree.touch(r.outer)
 	}

@@ -105,7 +105,7 @@ func (r *Run) ringDue(now int64) {
 }
 
 func (r *Run) rung(a *alarm, now int64) {
-	if !r.concluded {
+	if !r.concluded() {
 		a.ring(now)
 	}
 }

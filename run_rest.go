@@ -7,7 +7,7 @@ import "slices"
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
-	case r.concluded || r.workers > 0 || s.done() || s.hasNext():
+	case r.concluded() || r.workers > 0 || s.done() || s.hasNext():
 		return
 	case r.leaving && r.outer == nil: // nodes that back off do not count, nor held nodes inside of composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
@@ -28,8 +28,8 @@ func (r *Run) rest(now int64) {
 	if r.leaving {
 		r.restAll(now)
 	}
-	if !r.resting {
-		r.resting = true
+	if r.stage != stageResting {
+		r.stage = stageResting
 		r.tellStatus(RunRunning, RunSuspended, now)
 		if r.durable != nil {
 			r.durable.changeStatus(r, RunSuspended)
@@ -45,7 +45,7 @@ func (r *Run) rest(now int64) {
 	if d := r.durable; d != nil && (d.writing || len(d.outbox) > 0) {
 		return // a stop may still arrive until the last record of this life is written
 	}
-	r.concluded, r.ended = true, now
+	r.stage, r.ended = stageConcluded, now
 	r.verdict = verdict{status: RunSuspended}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
@@ -66,13 +66,13 @@ func (r *Run) rest(now int64) {
 
 // wake marks that a run that was suspended goes on.
 func (r *Run) wake(now int64) {
-	if r.resting && r.outer != nil {
-		r.resting = false
+	if r.stage == stageResting && r.outer != nil {
+		r.stage = stageRunning
 		r.wakeOuter(now)
 		return
 	}
-	if r.resting {
-		r.resting = false
+	if r.stage == stageResting {
+		r.stage = stageRunning
 		if r.cfg.runner != nil {
 			r.cfg.runner.changed(r, wakes)
 		}
@@ -104,8 +104,8 @@ func (r *Run) children() []*Run {
 
 // restInside is rest for a nested run: its composite is suspended as long as nothing in it can go on.
 func (r *Run) restInside() {
-	if !r.resting {
-		r.resting = true
+	if r.stage != stageResting {
+		r.stage = stageResting
 		r.outer.st.sleep(r.within.ref)
 		r.tree.touch(r.outer)
 	}
@@ -146,7 +146,7 @@ func (r *Run) putAside() {
 	}
 	for _, c := range r.children() {
 		c.putAside()
-		c.concluded, c.verdict = true, verdict{status: RunSuspended}
+		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
 		c.st.changes = nil // nodes that became ready again since the snapshot; the log has ended
 		for ref, x := range c.extras {
 			c.disarmNode(ref)

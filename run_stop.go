@@ -46,7 +46,7 @@ func (r *Run) CancelNode(id string) error {
 	}
 	err := ErrFinished
 	r.control(func(now int64) {
-		if r.pending {
+		if r.stage == stagePending {
 			err = fmt.Errorf("%w: the run is pending", ErrTransition)
 			return
 		}
@@ -66,7 +66,7 @@ func (r *Run) CancelNode(id string) error {
 // control runs f with the lock held, unless the run has ended, and applies the consequences.
 func (r *Run) control(f func(now int64)) {
 	r.st.mu.Lock()
-	ended := r.concluded
+	ended := r.concluded()
 	if !ended {
 		r.timers++ // the run does not end before f
 	}
@@ -81,7 +81,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 	if r.st.done() {
 		return
 	}
-	if r.pending {
+	if r.stage == stagePending {
 		r.openUnbegun(r.now())
 	}
 	r.wake(r.now())
@@ -123,7 +123,7 @@ func (r *Run) hurryInside() {
 			c.boundChecks()
 			if c.st.hold == holdFresh {
 				c.st.lift()
-				if c.resting && c.canGoOn() {
+				if c.stage == stageResting && c.canGoOn() {
 					c.wake(r.now())
 				}
 			}

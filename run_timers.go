@@ -68,7 +68,7 @@ func (r *Run) callback(f func(now int64)) {
 	s := &r.st
 	s.mu.Lock()
 	r.timers--
-	if !r.concluded {
+	if !r.concluded() {
 		f(now)
 	}
 	r.release(now)
@@ -100,7 +100,7 @@ func (r *Run) awaitToken(now int64) {
 	case r.tokenDue != nil:
 		r.disarm(&r.tokenDue)
 	}
-	if !ok || r.concluded {
+	if !ok || r.concluded() {
 		return
 	}
 	r.tokenAt = due

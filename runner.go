@@ -225,7 +225,7 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 		rn.active++
 		return true, nil
 	}
-	r.pending = true // without the run's lock: no other goroutine has the run yet
+	r.stage = stagePending // without the run's lock: no other goroutine has the run yet
 	e.inQueue = rn.queue.PushBack(e)
 	return false, nil
 }
@@ -331,7 +331,7 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 // openUnbegun announces a pending run that will end without having begun. A run that was to go on keeps its results so far.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
-	r.pending, r.opened, r.began, r.from = false, true, now, nil
+	r.stage, r.began, r.from = stageRunning, now, nil
 	if x != nil {
 		r.restore(x)
 		x.held.continueWaits(now)

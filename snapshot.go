@@ -567,9 +567,9 @@ func (r *Run) fileHeader() snapshotFile {
 		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, Failed: r.failedGroups, Nodes: []nodeState{},
 	}
 	switch {
-	case r.concluded:
+	case r.concluded():
 		file.Status = r.verdict.status
-	case r.resting:
+	case r.stage == stageResting:
 		file.Status = RunSuspended
 	}
 	if r.bound != 0 {

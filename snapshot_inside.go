@@ -53,7 +53,7 @@ func (comp *composite) state() *insideState {
 	if c.items != nil {
 		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended no longer has its list
 	}
-	if c.concluded {
+	if c.concluded() {
 		in.Ended = c.timeAt(c.ended)
 	}
 	if c.rootInputs != nil {
@@ -213,7 +213,9 @@ func (h *held) installInside(x *extra) {
 	x.comp = &composite{child: c, before: state.iterations()}
 	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, state.Failed
 	c.began = int64(state.Began.Sub(r.start))
-	c.resting = h.continues() && n.Dormant
+	if h.continues() && n.Dormant {
+		c.stage = stageResting
+	}
 	if h.continues() && c.rootInputs == nil { // else the attempt is under way
 		h.continueAttempt(r, c.within, x)
 	}
@@ -243,7 +245,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 		if stop != nil {
 			r.restoreStop(stop)
 		}
-		r.concluded, r.left = true, true
+		r.stage = stageOver
 		r.judge()
 		for _, in := range h.inside {
 			if in.begun() {

@@ -31,12 +31,12 @@ func (h *held) continueWaits(now int64) {
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
 	for _, in := range slices.Backward(inner) {
-		if in.run.resting && in.run.canGoOn() {
+		if in.run.stage == stageResting && in.run.canGoOn() {
 			in.run.wake(now)
 		}
 	}
 	for _, in := range inner {
-		if in.run.outer == nil || !in.run.resting {
+		if in.run.outer == nil || in.run.stage != stageResting {
 			continue
 		}
 		for i := range in.run.st.changes { // ready nodes are held, and have been queued before
@@ -66,7 +66,7 @@ func (h *held) settleOverdue(now int64) {
 			}
 		}
 	})
-	if r := h.run; r.outer == nil && r.opened && r.bound != 0 && r.bound <= now {
+	if r := h.run; r.outer == nil && r.stage >= stageRunning && r.bound != 0 && r.bound <= now {
 		list = append(list, overdue{r, noRef, r.bound, false})
 	}
 	slices.SortStableFunc(list, func(a, b overdue) int { return cmp.Compare(a.due, b.due) })
