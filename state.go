@@ -27,35 +27,61 @@ type State struct {
 	mu   *sync.Mutex // guards everything below; a Run holds it during a whole critical section of its own, events included
 	own  sync.Mutex  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
-	words   []uint64 // by Ref: see the word constants
-	pos     []int32  // the plan's schedule order, or the run's own
-	at      []Ref    //
-	limits  limits
-	wide    []wide     // by facts.wide
-	taken   []bool     // by label number: the routing decisions of completed conditions
+	words  []uint64 // by Ref: see the word constants
+	pos    []int32  // the plan's schedule order, or the run's own
+	at     []Ref    // the node of each position
+	limits limits
+	wide   []wide // by facts.wide
+	taken  []bool // by label number: the routing decisions of completed conditions
+
+	stateQueues
+	stateTally
+	stateHolds
+	stateStops
+	stateTimes
+	stateNotes
+}
+
+// stateQueues are the nodes that something is to be done about.
+type stateQueues struct {
 	ready   ordset.Set // nodes in status Ready that wait for a slot, by schedule position
 	inline  ordset.Set // nodes whose check or inline evaluation is due, by Ref
 	gates   []Ref      // gates in status Ready that were not handed out, those that were stopped meanwhile included
 	touched ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
 	work    []Ref      // nodes that were settled and whose out-edges are still to be visited
+}
 
-	mode    Mode
-	limit   int // slots; 0 means no limit
-	left    int // nodes that are not terminal, the end node not counted
-	running int // nodes that hold a slot
-	busy    int // nodes that run, retry or are being checked, with or without a slot
-	asleep  int // suspended nodes
-	tier    int32
-	pending int // Waves: nodes of the current tier that are not terminal
+// stateTally counts nodes, and what tests ask for.
+type stateTally struct {
+	left       int // nodes that are not terminal, the end node not counted
+	running    int // nodes that hold a slot
+	busy       int // nodes that run, retry or are being checked, with or without a slot
+	asleep     int // suspended nodes
+	pending    int // Waves: nodes of the current tier that are not terminal
+	badNodes   int // failed, aborted or cancelled nodes
+	cancelled  int // cancelled nodes
+	tolerated  int // own failures under ContinueOnFail, and composites inside of which failures were handled
+	staleCount int
+	visits     int64 // edges and members of groups visited, by which tests check that the work is linear
+}
 
-	hold      hold // which nodes must not start for the time being
+// stateHolds are the reasons for which nodes that could start do not.
+type stateHolds struct {
+	mode      Mode
+	tier      int32 // Waves: the current one
+	limit     int   // slots; 0 means no limit
+	hold      hold  // which nodes must not start for the time being
 	onSuspend SuspendMode
 	closed    bool  // cleanup nodes and the end node do not run either: the run has lost its store, or never began
 	parks     bool  // the host queues ready nodes, once its store has them
+	admits    bool  // nodes with factAdmit are Ready until admitted says that they have started
 	held      []Ref // ready nodes that the hold has passed over
 	tree      *tree // the tree of runs under a common limit that the run belongs to; limit is set then; else nil
 	turn      turn
+}
 
+// stateStops are the stops of the run and of single nodes.
+type stateStops struct {
 	stopped   CauseKind    // why the whole run was stopped, or CauseNone
 	unchecked []Ref        // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
 	stopping  []Ref        // running nodes that were asked to stop and that NextStop has not handed out
@@ -64,26 +90,25 @@ type State struct {
 	losers    *loserSearch // nil until losers are looked for
 	late      []Ref        // nodes whose predecessor failed after their join was decided, and that do not go on then
 	epochs    []int        // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
+}
 
-	// For nodes with early rules, whose inputs are frozen at the decision: logical times, nil if there are none.
+// stateTimes are logical times, for nodes with early rules, whose inputs are frozen at the decision. The lists are nil if there are
+// no such nodes.
+type stateTimes struct {
 	clock     int32
 	settledAt []int32 // by Ref: when the node became terminal
 	decidedAt []int32 // by Ref: when the node's join was decided
+}
 
-	admits  bool     // nodes with factAdmit are Ready until admitted says that they have started
+// stateNotes are what is told of the State, and to whom.
+type stateNotes struct {
 	changes []change // transitions for the event log; only if logged
 	logged  bool
 	noted   bool       // logged or observed
 	obs     *observers // nil until a signal is asked for
 	host    host       // that drives the State, or nil
 	rule    StatusRule // for the RunStatusSignal of a State without a host
-
-	badNodes   int // failed, aborted or cancelled nodes
-	cancelled  int // cancelled nodes
-	tolerated  int // own failures under ContinueOnFail, and composites inside of which failures were handled
-	staleCount int
-	bug        error // a transition that is not in the table, see check
-	visits     int64 // edges and members of groups visited, by which tests check that the work is linear
+	bug     error      // a transition that is not in the table, see check
 }
 
 // host is the Run that drives a State. Its methods are called with the lock held.
