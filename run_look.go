@@ -29,7 +29,7 @@ func (r *Run) Name() string { return r.plan.name }
 func (r *Run) Started() time.Time {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	if !r.opened {
+	if r.stage < stageRunning {
 		return time.Time{}
 	}
 	return r.timeAt(r.began)
@@ -42,7 +42,7 @@ func (r *Run) Counts() map[Status]int {
 	var counts [statusCount]int
 	s := &r.st
 	s.mu.Lock()
-	if r.opened && !r.concluded {
+	if r.stage >= stageRunning && !r.concluded() {
 		o := s.observers()
 		o.census()
 		counts = o.counts

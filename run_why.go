@@ -151,7 +151,7 @@ func (at place) why() (y Why) {
 	case y.Status.Terminal():
 		at.whyEnded(&y)
 		return y
-	case !root.opened:
+	case root.stage < stageRunning:
 		y.Kind = WhyPending
 		return y
 	}
