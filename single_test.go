@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestNothingBeginsBeforeAnInterruptedStepReturns: with one slot, an attempt that was asked to stop is waited for before anything
-// else begins, a guard included, which needs no slot. That a condition returns meanwhile makes no difference.
+// TestNothingBeginsBeforeAnInterruptedStepReturns: with one slot, nothing else begins, not even a guard, which needs no
+// slot, before an attempt that was asked to stop has returned. A condition that returns meanwhile changes nothing.
 func TestNothingBeginsBeforeAnInterruptedStepReturns(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("nested ", nested), func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestNothingBeginsBeforeAnInterruptedStepReturns(t *testing.T) {
 	}
 }
 
-// TestNothingBeginsWhileAConditionIsEvaluated: with one slot, the slot of a step that was abandoned goes to another one when the
-// condition that is being evaluated has been.
+// TestNothingBeginsWhileAConditionIsEvaluated: with one slot, the slot of a step that was abandoned goes to another one only
+// after the evaluation of a running condition.
 func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 	nodes := func() []kahn.Node {
 		return []kahn.Node{
@@ -55,7 +55,7 @@ func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		g    *kahn.Graph
-		path string // of what it is inside of
+		path string // of the composite that it is inside of
 		want string
 	}{
 		"a run":                      {graph(nodes()...), "", "A:F G:ok I:ok B:ok"},
@@ -78,7 +78,7 @@ func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 			if failed, b := r.at(kahn.EventNodeFailed, row.path+"A"), r.at(kahn.EventNodeStarted, row.path+"B"); failed != 30*ms || b != 60*ms {
 				t.Errorf("A failed after %v, B began after %v\n%s", failed, b, eventText(r.events))
 			}
-			time.Sleep(2 * time.Second) // what was abandoned returns
+			time.Sleep(2 * time.Second) // abandoned steps return
 		})
 	}
 }
@@ -101,7 +101,7 @@ func TestGatesAreReachedWhenNothingElseCanStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for i := range 20 { // without the order it would be chance who comes first
+			for i := range 20 { // without the rule the order would be random
 				rec := newRecorder()
 				opts := []kahn.Option{kahn.Limit(1), kahn.OnEvent(rec.add)}
 				if i%2 == 1 { // a test in which the gates are those of a run

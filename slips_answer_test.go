@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A node on a branch that was not taken says what the condition answered, and which branch that was not.
+// The skip reason of a node on a branch that was not taken names the answer of the condition, and the branch.
 func TestSkipAnswer(t *testing.T) {
 	long := fmt.Sprintf("%04096d", 1)
 	for _, row := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A graph with declared inputs is run with these only; one without takes any.
+// A run of a graph with declared inputs accepts only these; one without accepts any.
 func TestInputs(t *testing.T) {
 	declared := []kahn.Input{{Name: "reader"}, {Name: "region", Default: "eu"}, {Name: "note", Optional: true}}
 	params := func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }
@@ -176,7 +176,7 @@ func TestInputsOfComposites(t *testing.T) {
 	}
 }
 
-// The default of an input reaches composites, and is a part of what the graph is.
+// The default of an input reaches composites, and is a part of the graph's hash.
 func TestInputDefaults(t *testing.T) {
 	params := func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }
 	sub := graph(kahn.Node{ID: "x", Do: params})

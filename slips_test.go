@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestSlips shows where a slip is answered, and with which words: by Compile, by the call before anything runs, by a signal, by the
-// node that made it, or, where it may be meant, by a warning.
+// TestSlips shows where a mistake is reported, and with which text: by Compile, by the call before anything runs, by a
+// signal, by the node that made it, or, where it may be intended, by a warning.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	steps := kahn.Mux{"http": nop, "sql": nop, "unset": nil}
@@ -286,7 +286,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// A graph that contains another one twice, and so on, is looked at in a time that its paths do not double.
+// A graph that contains another one twice, and so on, is checked once, not once for each path.
 func TestKindsOfDeepGraphs(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "x", Kind: "b"})
@@ -298,7 +298,7 @@ func TestKindsOfDeepGraphs(t *testing.T) {
 	require.Less(t, time.Since(begun), 10*time.Second)
 }
 
-// A delay that is longer than the default of its cap is waited for.
+// A delay that is longer than the default of its cap is not shortened.
 func TestInitialDelayAboveDefaultCap(t *testing.T) {
 	inBubble(t, "no cap is set", func(t *testing.T) {
 		policy := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Minute, Jitter: kahn.JitterNone}

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A guard or a condition that asks for a node which is none of its ancestors is told.
+// A guard or a condition that asks for a node which is not an ancestor fails.
 func TestViewOfNoAncestor(t *testing.T) {
 	ask := map[string]func(kahn.View, string){
 		"Status": func(v kahn.View, id string) { v.Status(id) },
@@ -85,7 +85,7 @@ func TestViewOfNoAncestor(t *testing.T) {
 	})
 }
 
-// A value that is not there says why.
+// The error for a missing value says why it is missing.
 func TestNoValue(t *testing.T) {
 	off := after("off")
 	off.Disabled = true

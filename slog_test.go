@@ -78,7 +78,7 @@ level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed tot
 	}
 }
 
-// Every type of event has a level of its own choice, and whatever the payload is it is logged.
+// Every type of event has a level, and is logged whatever its payload is.
 func TestLogEventsOfAllTypes(t *testing.T) {
 	var out bytes.Buffer
 	sink := kahn.LogEvents(textLogger(&out, slog.LevelDebug))

@@ -19,10 +19,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestSnapshotAtEveryCut runs random graphs, takes a snapshot at every moment that it can get hold of (in the middle of
-// attempts, guards, conditions and merges, after events, in backoff, while gates and steps wait), and goes on from each of
-// them in another process. What the nodes and the run come to is what the uncut run came to, and nothing that had ended is
-// called again. The events up to the cut and those after it are one stream without a seam.
+// TestSnapshotAtEveryCut runs random graphs, takes snapshots at as many moments as it can (in the middle of attempts,
+// guards, conditions and merges, after events, in backoff, while gates and steps wait), and goes on from each of them as
+// another process would. The nodes and the run have the same outcomes as in the uncut run, and no step of a node that had
+// ended is called again. The events up to the cut and those after it are one stream.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	t.Parallel()
 	graphs := size(150, 18, 3_000)
@@ -117,8 +117,8 @@ func TestCompositesAtEveryCut(t *testing.T) {
 	}
 }
 
-// cutter is a random graph whose nodes come to the same whatever interrupts them. No two nodes have the same id, whatever
-// graph they are in.
+// cutter is a random graph whose nodes have the same outcomes whatever interrupts them. No two nodes have the same id, even
+// in different graphs.
 type cutter struct {
 	modes    *rand.Rand // draws the mode of each life, if there is one
 	g        *kahn.Graph
@@ -142,7 +142,7 @@ type cutter struct {
 	res    *kahn.Result
 }
 
-// lastEvent is the id of the last event that a snapshot knows of.
+// lastEvent is the id of the last event before a snapshot.
 func lastEvent(t *testing.T, snapshot []byte) uint64 {
 	var file struct {
 		LastEvent uint64 `json:"last_event"`
@@ -164,7 +164,7 @@ func newCutter(seed uint64, depth int) *cutter {
 	return c
 }
 
-// graph makes a graph of so many nodes, those with something inside down to the given depth.
+// graph makes a graph of n nodes, with composites down to the given depth.
 func (c *cutter) graph(r *rand.Rand, n, depth int) *kahn.Graph {
 	g := new(kahn.Graph)
 	var routers, ids []string
@@ -230,7 +230,7 @@ func (c *cutter) graph(r *rand.Rand, n, depth int) *kahn.Graph {
 	return g
 }
 
-// composite makes something of a node that has others inside.
+// composite turns a node into a composite.
 func (c *cutter) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	n.Params = map[string]any{"items": []string{"a", "b", "c"}[:r.IntN(4)]}
 	inner := func() *kahn.Graph { return c.graph(r, 1+r.IntN(4), depth-1) }
@@ -270,7 +270,7 @@ func (c *cutter) expanded(id string) bool {
 	return c.expands[id] != nil && (item || !c.lists[id])
 }
 
-// visit is called from all code of the host: it is a moment for a cut.
+// visit is called from all code of the host: each call is a possible cut.
 func (c *cutter) visit(what string) {
 	c.mu.Lock()
 	c.called[what]++
@@ -300,7 +300,7 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 		return nil, kahn.Expand(g, map[string]any{"path": s.Path()}, "state")
 	}
 	if c.early[id] {
-		return "output of " + id, nil // what an early join has seen depends on when it was decided
+		return "output of " + id, nil // not of the inputs: those of an early join depend on timing
 	}
 	p, _ := s.Param("p")
 	list, _ := p.([]any)
@@ -312,7 +312,7 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 // lastOf is the id at the end of a path.
 func lastOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// outcome is what is compared.
+// outcome holds the results that are compared.
 type outcome struct {
 	Status  kahn.RunStatus
 	Flags   [2]bool
@@ -320,7 +320,7 @@ type outcome struct {
 	Outputs []any
 }
 
-// run performs the graph from the beginning or from a snapshot, answering whatever waits, and returns the snapshots that it
+// run performs the graph from the beginning or from a snapshot, answers all waiting nodes, and returns the snapshots that it
 // took on the way.
 func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots [][]byte, _ outcome) {
 	c.called, c.cut = map[string]int{}, nil
@@ -387,7 +387,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 	return snapshots, out
 }
 
-// answer is what a node that waits is answered.
+// answer is the signal for a waiting node.
 func (c *cutter) answer(path string) any {
 	if v, ok := c.answers[lastOf(path)]; ok {
 		return v
@@ -395,11 +395,11 @@ func (c *cutter) answer(path string) any {
 	return 1
 }
 
-// add adds what the nodes of a run have come to, and those inside of them.
+// add adds the outcomes of the nodes of a run, and of those inside of them.
 func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		attempts := 0
-		inside := n.Sub != nil && !c.expanded(n.ID) // of what has ended in an earlier life nothing is known
+		inside := n.Sub != nil && !c.expanded(n.ID) // the inside of a node that has ended in an earlier life is not known
 		if inside {                                 // of a composite: one that goes on is not attempted again
 			attempts = n.Attempts
 		}
@@ -412,7 +412,7 @@ func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	}
 }
 
-// cutNode is what the test looks at in a snapshot.
+// cutNode is the part of a node in a snapshot that the test reads.
 type cutNode struct {
 	ID       string
 	Status   kahn.Status
@@ -423,8 +423,9 @@ type cutNode struct {
 	}
 }
 
-// repeated names something that was called although the node had ended in the snapshot, or its guard had answered. A guard
-// knows no path: it is looked at in the outermost graph. What is inside of a composite that is retried may be called again.
+// repeated names a step or guard that was called although the node had ended in the snapshot, or its guard had answered.
+// Guards are checked in the outermost graph only, since they do not know their paths. Steps inside of a composite that is
+// retried may be called again.
 func (c *cutter) repeated(snapshot []byte) string {
 	var file struct{ Nodes []cutNode }
 	if err := json.Unmarshal(snapshot, &file); err != nil {
@@ -463,7 +464,7 @@ func (c *cutter) repeatedIn(nodes []cutNode, prefix string) string {
 	return ""
 }
 
-// withoutTimes is a snapshot without what makes each one unique.
+// withoutTimes is a snapshot without its unique fields, such as times.
 func withoutTimes(data []byte) string {
 	var doc any
 	if err := json.Unmarshal(data, &doc); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestHostileSnapshots goes on from snapshots into which somebody has written: values that are missing, out of range, or
-// contradict each other. Such a snapshot is refused, or the run ends; nothing panics, hangs or takes memory without bound.
+// TestHostileSnapshots goes on from forged snapshots: values are missing, out of range, or contradict each other. Such a
+// snapshot is refused, or the run ends; nothing panics, hangs or takes memory without bound.
 func TestHostileSnapshots(t *testing.T) {
 	defer kahn.TolerateBugs()()
 	seeds, tried, refused := uint64(18), 0, 0
@@ -51,7 +51,7 @@ func TestHostileSnapshots(t *testing.T) {
 	require.Greater(t, refused, 100)
 }
 
-// forgedStore is a store with a record into which somebody has written.
+// forgedStore is a store with a forged record.
 type forgedStore struct {
 	*journal
 	node   string // "" for the run's own record
@@ -73,7 +73,7 @@ func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.D
 	return lease, stored, nil
 }
 
-// TestHostileStores is the same for what is in a store.
+// TestHostileStores does the same with stores.
 func TestHostileStores(t *testing.T) {
 	defer kahn.TolerateBugs()()
 	tried, refused := 0, 0
@@ -115,7 +115,7 @@ func TestHostileStores(t *testing.T) {
 	require.Greater(t, refused, 100)
 }
 
-// goOnHostile reports whether the run went on. data is what was forged.
+// goOnHostile reports whether the run went on. data is the forged file.
 func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool {
 	defer func() {
 		if p := recover(); p != nil {
@@ -132,7 +132,7 @@ func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool
 	for range 20 {
 		time.Sleep(time.Second)
 		for _, w := range run.Waiting() {
-			_ = run.Signal(w.Node, true) // what waits under a forged name may not be found
+			_ = run.Signal(w.Node, true) // the signal may not find a node with a forged name
 		}
 	}
 	run.Cancel()
@@ -205,7 +205,7 @@ type jsonPlace struct {
 	set   func(any)
 }
 
-// placesOf lists what a document holds, but for what identifies the graph and the version.
+// placesOf lists the values of a document, except the graph's hash and the version.
 func placesOf(doc any) (places []jsonPlace) {
 	switch doc := doc.(type) {
 	case map[string]any:

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// coordinator drives a State with nothing but its exported methods: steps end in random order, and some outcomes are
-// delivered twice, or late.
+// coordinator drives a State with its exported methods only: steps end in random order, and some outcomes are delivered
+// twice, or late.
 type coordinator struct {
 	t       *testing.T
 	s       *scenario
@@ -101,7 +101,7 @@ func (c *coordinator) statuses() (all []kahn.Status) {
 	return all
 }
 
-// verdict does what a check demands: guards, then required ports, which the rows bind to one edge each.
+// verdict performs a check: guards, then required ports, which the rows bind to one edge each.
 func (c *coordinator) verdict(r kahn.Ref) kahn.CheckVerdict {
 	n := c.plan.Node(r)
 	if n.When != nil {
@@ -184,7 +184,7 @@ func TestStateAllocatesNothing(t *testing.T) {
 	_, st = stateOf(t, &wide)
 	_, _ = st.Next()
 	task, _ = st.Next()
-	require.NoError(t, st.Settle(task.Token, completed)) // makes what is made once for a run
+	require.NoError(t, st.Settle(task.Token, completed)) // makes the objects that are made once for a run
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		task, _ := st.Next()
 		if err := st.Settle(task.Token, completed); err != nil {
@@ -193,7 +193,7 @@ func TestStateAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// TestCallsThatTheTableForbids asks for what a node's status does not allow: an error, and nothing has changed.
+// TestCallsThatTheTableForbids makes calls that a node's status does not allow: they return an error and change nothing.
 func TestCallsThatTheTableForbids(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(2))
 	a, b := ref(t, plan, "n0"), ref(t, plan, "n1")
@@ -235,7 +235,7 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.ErrorIs(t, st.CancelNode(a), kahn.ErrTransition)
 }
 
-// TestVerdictsOfChecks: a verdict lets a node go on, skips it or makes it fail. One that makes no sense is refused, and the node
+// TestVerdictsOfChecks: a verdict lets a node go on, skips it or makes it fail. An invalid one is refused, and the node
 // waits for another.
 func TestVerdictsOfChecks(t *testing.T) {
 	guard := func(kahn.View) (bool, error) { return true, nil }
@@ -322,7 +322,7 @@ func TestRetryAndSuspendKeepTheAttemptAndFreeTheSlot(t *testing.T) {
 	_ = plan
 }
 
-// TestStopAsksRunningNodes is the two-phase stop: what runs is asked, once, and settles when its coordinator says so.
+// TestStopAsksRunningNodes is the two-phase stop: running nodes are asked to stop, once, and their coordinator settles them.
 func TestStopAsksRunningNodes(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}},
@@ -355,7 +355,7 @@ func TestStopAsksRunningNodes(t *testing.T) {
 	require.Equal(t, kahn.RunCancelled, status)
 }
 
-// TestAbortAllIsInstant is the form that the bare State has beside the two-phase one.
+// TestAbortAllIsInstant is the one-phase stop of a State.
 func TestAbortAllIsInstant(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "off", Disabled: true}, kahn.Node{ID: "done"}, kahn.Node{ID: "runs"},
@@ -393,7 +393,7 @@ func TestAbortNodeCascades(t *testing.T) {
 	require.Equal(t, []kahn.Ref{task.Ref}, origins)
 }
 
-// TestWaitingIsWorkedOut: a node waits once a predecessor has started or settled.
+// TestWaitingIsWorkedOut: a node is Waiting once a predecessor has started or settled.
 func TestWaitingIsWorkedOut(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	b, c := ref(t, plan, "n1"), ref(t, plan, "n2")

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestTransitionTable spells the table out: what is not listed is not allowed.
+// TestTransitionTable lists all allowed transitions.
 func TestTransitionTable(t *testing.T) {
 	const I, W, R, N, Y, U = kahn.Idle, kahn.Waiting, kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended
 	const ok, F, X, C, S = kahn.Completed, kahn.Failed, kahn.Aborted, kahn.Cancelled, kahn.Skipped
@@ -70,7 +70,7 @@ func TestCallMapping(t *testing.T) {
 	}
 }
 
-// enum is what every enum of the package can do.
+// enum has the methods of every enum of the package.
 type enum[E any] interface {
 	*E
 	encoding.TextUnmarshaler

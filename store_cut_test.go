@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// journal is a store that keeps what was written to it.
+// journal is a store that records its writes.
 type journal struct {
 	kahn.MemoryStore
 	mu     sync.Mutex
@@ -49,7 +49,7 @@ func (j *journal) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn
 	return a, err
 }
 
-// replay makes the store that a process leaves which dies after so many writes.
+// replay makes a store with the first n writes, as a process that died then would leave it.
 func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	t.Helper()
 	copied := new(journal)
@@ -78,8 +78,8 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	return copied
 }
 
-// TestStoreAtEveryWrite runs random graphs over a store and goes on with what it held after each write, as after a crash. What
-// the nodes and the run come to is what the uncut run came to, and nothing that had ended is called again.
+// TestStoreAtEveryWrite runs random graphs over a store and goes on with its content after each write, as after a crash. The
+// nodes and the run have the same outcomes as in the uncut run, and no step of a node that had ended is called again.
 func TestStoreAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	graphs := size(75, 12, 1_500)
@@ -129,7 +129,7 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 	return cuts
 }
 
-// repeatedKey names a node that was called although it had ended in a store. What is inside of a composite that is retried may
+// repeatedKey names a node that was called although it had ended in a store. Nodes inside of a composite that is retried may
 // be called again.
 func (c *cutter) repeatedKey(r *kahn.StoredRun) string {
 	for key, n := range r.Nodes {
@@ -144,7 +144,8 @@ func (c *cutter) repeatedKey(r *kahn.StoredRun) string {
 	return ""
 }
 
-// A store that fails ends the cleanup, too, of a run that is being stopped already, at every depth: nothing would be written of it.
+// A store that fails also ends the cleanup of a run that is being stopped already, at every depth, since nothing could be
+// written.
 func TestStoreFailureEndsCleanup(t *testing.T) {
 	for _, depth := range []int{0, 1, 2} {
 		for _, cleanup := range []bool{false, true} {

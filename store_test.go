@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// brokenStore is a store that fails at what the test says.
+// brokenStore is a store whose failures the test chooses.
 type brokenStore struct {
 	kahn.Store
 	start  func(kahn.AttemptStart) error
@@ -79,7 +79,7 @@ func TestScenarioStore(t *testing.T) {
 		if r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, errDisk) || !errors.Is(r.err, kahn.ErrStore) {
 			t.Errorf("%v, %v", r.Cause, r.err)
 		}
-		// What the store has is the run as it was before: another process goes on with it.
+		// The store has the run as it was before: another process goes on from it.
 		store.commit = nil
 		time.Sleep(time.Minute) // the lease runs out
 		var c calls
@@ -317,7 +317,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 }
 
-// leaseSpy tells the lease that a run acquires.
+// leaseSpy records the lease that a run acquires.
 type leaseSpy struct {
 	*brokenStore
 	lease *kahn.Lease

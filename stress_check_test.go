@@ -14,13 +14,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// own reports whether a node broke by itself.
+// own reports whether a node failed by itself.
 func own(n kahn.NodeResult) bool {
 	_, is := n.Err.(*kahn.NodeError)
 	return n.Status == kahn.Failed && is
 }
 
-// checkRun holds the result against the rest of what is known. Nothing is at work any more.
+// checkRun compares the result with the observations of steps and host. Nothing is at work any more.
 func (s *stress) checkRun(returned time.Time) {
 	res := s.res
 	if took := returned.Sub(res.Start); took < res.Duration || s.inert && took != res.Duration {
@@ -35,7 +35,7 @@ func (s *stress) checkRun(returned time.Time) {
 		s.problem("the run has ended and is %v", res.Status)
 	}
 	for _, warning := range res.Warnings {
-		if !errors.Is(warning, kahn.ErrNoMatch) { // which says that an answer of the graph's meets no edge
+		if !errors.Is(warning, kahn.ErrNoMatch) { // the warning of an answer that matches no edge
 			s.problem("warning %v", warning)
 		}
 	}
@@ -82,14 +82,14 @@ func (s *stress) checkRun(returned time.Time) {
 	s.checkRequests()
 }
 
-// mayJudge reports whether the end node has a word in the status of the run.
+// mayJudge reports whether the end node may decide the status of the run.
 func (s *stress) mayJudge() bool {
 	return slices.ContainsFunc(s.nodes, func(n *stressNode) bool {
 		return n.fallback.end == endVerdict || slices.ContainsFunc(n.acts, func(a attemptAct) bool { return a.end == endVerdict })
 	})
 }
 
-// checkRequests holds the requests to stop the run against what came of them.
+// checkRequests compares the requests to stop the run with the result.
 func (s *stress) checkRequests() {
 	end := s.res.Start.Add(s.res.Duration)
 	before, until := false, false
@@ -120,7 +120,7 @@ func (s *stress) checkRequests() {
 	}
 }
 
-// checkNode holds the result of a node against what its attempts saw.
+// checkNode compares the result of a node with the observations of its attempts.
 func (s *stress) checkNode(n *stressNode, r kahn.NodeResult) {
 	if !r.Status.Terminal() {
 		s.problem("%s is %v", n.ID, r.Status)
@@ -143,7 +143,7 @@ func (s *stress) checkNode(n *stressNode, r kahn.NodeResult) {
 	if own(r) && !r.Abandoned {
 		err := r.Err
 		if n.fellBack {
-			err = errors.Join(err, r.LastErr) // a fallback that breaks in its own way is what the node failed for
+			err = errors.Join(err, r.LastErr) // the error of a fallback replaces that of the step
 		}
 		if n.err != nil && !errors.Is(err, n.err) {
 			s.problem("%s failed with %v, its last attempt with %v", n.ID, r.Err, n.err)
@@ -178,7 +178,7 @@ var stopsRun = []kahn.CauseKind{
 	kahn.CauseFailFast, kahn.CauseAbortAll, kahn.CauseRunTimeout, kahn.CauseContext, kahn.CauseCancelRun,
 }
 
-// checkStream looks in the events for what checkEvents does not know of: stops, retries, timeouts.
+// checkStream checks the events against the faults of this run, which checkEvents does not know: stops, retries, timeouts.
 func (s *stress) checkStream() {
 	stopped := "" // by the event of this node
 	began, retried := map[string]time.Time{}, map[string]kahn.Event{}
@@ -233,12 +233,12 @@ func (s *stress) checkStream() {
 			if at, ok := began[e.Node]; ok && n.Test == nil && n.Fallback == nil && timeout > 0 && e.Time.Sub(at) > timeout+s.grace {
 				s.problem("%v %v after its start, its timeout is %v", e, e.Time.Sub(at), timeout)
 			}
-			delete(began, e.Node) // what ends while it backs off has no attempt to end
+			delete(began, e.Node) // a node that ends while it backs off has no running attempt
 		}
 	}
 }
 
-// checkEnded holds the payload of the last event against the result.
+// checkEnded compares the payload of the last event with the result.
 func (s *stress) checkEnded(p kahn.RunEnded) {
 	total, failed := 0, []string(nil)
 	for r := range s.res.Nodes() {
@@ -256,7 +256,7 @@ func (s *stress) checkEnded(p kahn.RunEnded) {
 	}
 }
 
-// String describes the graph and what is to happen to it, for people who look for a mistake.
+// String describes the graph and its planned faults, for debugging.
 func (s *stress) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\t%v, %v, %v, %v, timeout %v, grace %v, cleanup %v, caller's context %s, host %v\n",
@@ -292,7 +292,7 @@ func (s *stress) String() string {
 	return b.String()
 }
 
-// tally counts what happened in all runs together: a generator that does not bring something about shows nothing of it.
+// tally counts the kinds of events in all runs together, so that the test fails if the generator no longer produces one.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int

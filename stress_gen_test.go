@@ -34,7 +34,7 @@ func newStress(t *testing.T, seed uint64) *stress {
 	return s
 }
 
-// settings draws what is said of the run as a whole.
+// settings draws the options of the run.
 func (s *stress) settings() {
 	s.mode = pick(s, kahn.Eager, kahn.Eager, kahn.Waves)
 	s.failures = pick(s, kahn.Continue, kahn.Continue, kahn.StopScheduling, kahn.AbortRunning)
@@ -190,7 +190,7 @@ func (s *stress) condition(n *stressNode) {
 	n.Test = func(kahn.View) (any, error) { return s.conclude(a.end, 0, errFault, label) }
 }
 
-// perform gives the node a step, or leaves it to the step of the run, and draws all that a step may have.
+// perform gives the node a step, or leaves it to the step of the run, and draws the properties of a step.
 func (s *stress) perform(n *stressNode) {
 	if s.one(2) {
 		n.Do = s.step
@@ -260,7 +260,7 @@ func (s *stress) attempt(n *stressNode) attemptAct {
 func (s *stress) end(number int) {
 	n := &stressNode{Node: kahn.Node{ID: fmt.Sprintf("%d@%d", number, s.seed), Kind: kahn.KindEnd}}
 	for _, before := range s.nodes {
-		n.preds = append(n.preds, before.ID) // which it need not say: it comes after everything
+		n.preds = append(n.preds, before.ID) // implied for the end node, which comes after all others
 	}
 	s.perform(n)
 	s.nodes = append(s.nodes, n)
@@ -303,8 +303,8 @@ func (s *stress) group() {
 	}
 }
 
-// host draws what the host does to the run. Where a step hangs, the caller's context ends in the end, which interrupts
-// whatever else is said; cleanup nodes have a timeout.
+// host draws the actions of the host on the run. If a step hangs, the caller's context ends eventually, which interrupts the
+// step whatever the options are; cleanup nodes have a timeout.
 func (s *stress) host() {
 	s.caller = pick(s, "background", "cancel", "cancel", "deadline")
 	for range pick(s, 0, 0, 1, 1, 2) {

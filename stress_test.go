@@ -21,10 +21,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestRandomFaults runs random graphs, whose steps fail, hang, panic and are stopped in every way there is, and holds each
-// run against what is true of all runs. Every graph follows from one number: KAHN_SEED=<n> runs that of a failure alone.
-// What happens at the same instant of the fake clock is in the hands of the scheduler, so that a rare failure may take
-// a few tries: -count=1000.
+// TestRandomFaults runs random graphs, whose steps fail, hang, panic and are stopped in every possible way, and checks the
+// invariants of all runs. Every graph follows from one number: KAHN_SEED=<n> runs that of a failure alone. The scheduler
+// orders events at the same instant of the fake clock, so that a rare failure may take a few tries: -count=1000.
 func TestRandomFaults(t *testing.T) {
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -73,7 +72,7 @@ func randomFaults(t *testing.T, seed uint64, happened *tally) {
 	told = true
 }
 
-// stress is one random graph, what is to happen to its run, and what was seen of the last run.
+// stress is one random graph, the faults of its run, and the observations of the last run.
 type stress struct {
 	seed  uint64
 	rng   *rand.Rand
@@ -92,10 +91,10 @@ type stress struct {
 	cleanup  time.Duration // CleanupTimeout
 	options  []kahn.Option
 	listen   bool   // there is a sink
-	caller   string // what kind of context the run is given
+	caller   string // the kind of context that the run gets
 	acts     []hostAct
 	calm     bool // nothing can stop the run, or a node of it
-	inert    bool // no guard takes its time, so that nothing can go on when all nodes have ended
+	inert    bool // no guard is slow, so that nothing can go on when all nodes have ended
 
 	run     *kahn.Run
 	ready   chan struct{} // closed when run is set
@@ -107,12 +106,12 @@ type stress struct {
 	sink    *recorder
 	events  []kahn.Event
 
-	mu       sync.Mutex // guards what follows, and what the nodes have seen
+	mu       sync.Mutex // guards the fields below, and the observations of the nodes
 	stops    []stressStop
 	problems []string
 }
 
-// stressNode is one node: what its attempts are to do, and what was seen of them.
+// stressNode is one node: the planned behaviour of its attempts, and their observations.
 type stressNode struct {
 	kahn.Node
 	preds    []string
@@ -132,10 +131,10 @@ type stressNode struct {
 	err         error // of the last attempt
 	fallbackErr error
 	fellBack    bool
-	cancelledAt time.Time // when CancelNode said that it would stop
+	cancelledAt time.Time // when CancelNode succeeded
 }
 
-// attemptAct is what one attempt does.
+// attemptAct is the behaviour of one attempt.
 type attemptAct struct {
 	wait   waiting
 	length time.Duration
@@ -190,7 +189,7 @@ func (a attemptAct) String() string {
 	return text + ";"
 }
 
-// hostAct is something that is done to the run, after some time.
+// hostAct is an action of the host on the run, after some time.
 type hostAct struct {
 	do    string // "cancel", "abort", "context", "node" or ""
 	node  int
@@ -205,7 +204,7 @@ type stressStop struct {
 	at time.Time
 }
 
-// stressSlots is a set of nodes of which only so many may run at the same time.
+// stressSlots is a set of nodes with a limit on how many may run at the same time.
 type stressSlots struct {
 	name    string
 	limit   int
@@ -227,7 +226,7 @@ func (s *stress) one(n int) bool { return s.rng.IntN(n) == 0 }
 
 func pick[T any](s *stress, from ...T) T { return from[s.rng.IntN(len(from))] }
 
-// execute runs the graph and holds the run against the invariants.
+// execute runs the graph and checks the invariants.
 func (s *stress) execute(t *testing.T) {
 	s.begin()
 	options := slices.Clone(s.options)
@@ -276,7 +275,7 @@ func (s *stress) execute(t *testing.T) {
 	s.leftBehind()
 	synctest.Wait() // a step may have been abandoned before it was entered
 	close(s.release)
-	s.inside.Wait() // what was left behind comes to its end, and must change nothing
+	s.inside.Wait() // abandoned attempts end, and must change nothing
 	host.Wait()
 	synctest.Wait()
 	for i, n := range slices.Collect(s.res.Nodes()) {
@@ -324,7 +323,7 @@ func (s *stress) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
 }
 
-// do does something to the run, which may be over.
+// do performs an action of the host on the run, which may be over.
 func (s *stress) do(a hostAct) {
 	<-s.ready
 	switch a.do {
@@ -379,7 +378,7 @@ func (s *stress) step(ctx context.Context, st *kahn.Step) (value any, err error)
 	return s.conclude(end, a.hint, fault, value)
 }
 
-// fault is the error that an ending is going to be known by, nil for none.
+// fault is the error that identifies an ending, nil for none.
 func (s *stress) fault(ctx context.Context, end ending, own error) error {
 	switch end {
 	case endOK, endNull, endNoSuchPath, endSkip, endVerdict, endPanicText:
@@ -396,7 +395,7 @@ func (s *stress) fault(ctx context.Context, end ending, own error) error {
 	return own
 }
 
-// wait acts out what an attempt does before it ends, and returns how it ends.
+// wait performs the behaviour of an attempt before it ends, and returns how it ends.
 func (s *stress) wait(ctx context.Context, n *stressNode, a attemptAct) ending {
 	s.do(a.poke)
 	switch a.wait {
@@ -517,8 +516,8 @@ func (s *stress) leave(n *stressNode, value any, fault error) {
 	n.active, n.returned, n.value, n.err = false, time.Now(), value, fault
 }
 
-// checkSlots looks whether more nodes are at work than may be. An attempt that was abandoned does not count any more. With
-// s.mu locked nobody leaves, so those that count hold their slots all at the same time.
+// checkSlots checks that no more nodes are at work than the limits allow. An attempt that was abandoned does not count any
+// more. With s.mu locked no attempt leaves, so those that count hold their slots all at the same time.
 func (s *stress) checkSlots() {
 	for _, x := range s.slots {
 		active := 0
@@ -543,7 +542,7 @@ func (s *stress) checkSlots() {
 	}
 }
 
-// checkCause looks at why a context ended.
+// checkCause checks the cause of a context's end.
 func (s *stress) checkCause(n *stressNode, ctx context.Context) {
 	cause := context.Cause(ctx)
 	is := func(errs ...error) bool {
@@ -563,7 +562,7 @@ func (s *stress) checkCause(n *stressNode, ctx context.Context) {
 	}
 }
 
-// leftBehind looks at what is still at work when Wait has returned.
+// leftBehind checks the attempts that are still at work when Wait has returned.
 func (s *stress) leftBehind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestLackOfATokenHoldsBackNoSlot: a node that lacks nothing but a token does not hold back those behind it in the line of its group
-// that take none.
+// TestLackOfATokenHoldsBackNoSlot: a node that only lacks a token does not hold back those behind it in the line of its
+// group that take none.
 func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 	hourly := kahn.Rate{Starts: 1, Per: time.Hour}
 	slot := []kahn.Group{{Name: "g", Limit: 1, Rate: hourly}}

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// Zero values that a host can make are of use, or are refused with an error.
+// Zero values that a host can make are useful, or are refused with an error.
 func TestZeroValues(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{
@@ -111,7 +111,7 @@ func TestNothingAtAll(t *testing.T) {
 	}
 }
 
-// Whatever user code of the graph is given, it may change: it has its own.
+// With CloneInputs, user code of the graph may change all its arguments: it has its own copies.
 func TestCloneInputs(t *testing.T) {
 	type box struct{ n int }
 	fresh := func(v any) any {
@@ -120,7 +120,7 @@ func TestCloneInputs(t *testing.T) {
 		}
 		return v
 	}
-	// spoil expects a box that nobody else has seen, and spoils it.
+	// spoil expects a box that no other code has changed, and changes it.
 	spoil := func(t *testing.T, from string, v any) {
 		t.Helper()
 		b, ok := v.(*box)

@@ -19,7 +19,7 @@ func smallShapes() []*shape {
 
 var everybody = []contestant{kahnEager, kahnWaves, handPlain, handClocked, errgroupChans, heimdalr, eino}
 
-// TestEachNodeOnceAfterItsPredecessors is what makes the comparison fair: everybody does the same work in a valid order.
+// TestEachNodeOnceAfterItsPredecessors checks that the comparison is fair: every executor does the same work in a valid order.
 func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
 	for _, s := range smallShapes() {
 		in := s.predecessors()
@@ -66,7 +66,7 @@ func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
 	}
 }
 
-// TestNothingWaitsForAThread shows that unlimited means it: all steps of a graph without edges wait for one another.
+// TestNothingWaitsForAThread checks that there is no hidden limit: all steps of a graph without edges wait for one another.
 func TestNothingWaitsForAThread(t *testing.T) {
 	s := independent(200)
 	for _, c := range everybody {
@@ -201,7 +201,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCheckFails plants a budget that nothing can meet.
+// TestCheckFails plants a budget that no executor can meet.
 func TestCheckFails(t *testing.T) {
 	var out bytes.Buffer
 	ok, err := check(&out, handPlain, []budget{{shape: chain(100), ratio: 0.001, gate: 0.001}}, 1, time.Millisecond)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// decode reads a document that is right.
+// decode reads a valid document.
 func decode(t *testing.T, text string) *kahn.Graph {
 	t.Helper()
 	g, err := definition.Decode([]byte(text), definition.Limits{})
@@ -23,7 +23,7 @@ func decode(t *testing.T, text string) *kahn.Graph {
 	return g
 }
 
-// encode writes a graph that can be written.
+// encode writes a graph that a document can express.
 func encode(t *testing.T, g *kahn.Graph) string {
 	t.Helper()
 	text, err := definition.Encode(g)
@@ -127,7 +127,7 @@ func TestOrderOfEdgesSurvives(t *testing.T) {
 	require.Equal(t, encode(t, &g), encode(t, again))
 }
 
-// Whatever the order of nodes and edges, and however they were declared: it survives.
+// The order of nodes and edges survives, however they were declared.
 func TestAnyOrderOfEdgesSurvives(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -163,7 +163,7 @@ func TestLoadAndExecute(t *testing.T) {
 	require.Equal(t, "b\n\na", res.Output)
 }
 
-// Load compiles, after the host has added what is not data.
+// Load compiles, after the host has set the fields that are not data.
 func TestLoad(t *testing.T) {
 	text := []byte(`{"version": 1, "nodes": [{"id": "a", "merge": "mine"}]}`)
 	_, err := definition.Load(text, definition.Limits{}, nil)
@@ -223,7 +223,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestOtherNames: who writes the field of Go, or the word of another tool, is told the field of documents.
+// TestOtherNames: the error about a Go field, or a name of another tool, suggests the field of documents.
 func TestOtherNames(t *testing.T) {
 	for field, meant := range map[string]string{
 		`"when_expr": "x"`: "when", `"test_expr": "x"`: "test", `"sub": {}`: "graph", `"depends_on": "b"`: "after", `"name": "b"`: "id",

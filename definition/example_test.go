@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// step does what kinds of nodes in these tests say.
+// step performs the kinds of nodes in these tests.
 var step = kahn.Mux{
 	"text": func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil },
 	"join": func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Param[string](s, "p") },

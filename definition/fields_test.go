@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The structs whose fields a document has to hold.
+// The structs whose fields a document must express.
 var structs = []any{
 	kahn.Graph{}, kahn.Defaults{}, kahn.Input{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
 }
@@ -91,7 +91,7 @@ func fill(t *testing.T, v reflect.Value) {
 	}
 }
 
-// same compares what two graphs are made of.
+// same compares the parts of two graphs.
 func same(t *testing.T, want, got *kahn.Graph) {
 	t.Helper()
 	for _, name := range dataFields(reflect.TypeFor[kahn.Graph]()) {
@@ -205,7 +205,7 @@ func TestEncodeRefusesCode(t *testing.T) {
 	}
 }
 
-// jsonSchema is what the tests below look at.
+// jsonSchema is the part of the schema that the tests below read.
 type jsonSchema struct {
 	Properties map[string]json.RawMessage `json:"properties"`
 	Required   []string                   `json:"required"`

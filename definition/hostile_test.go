@@ -18,7 +18,7 @@ func node(fields string) string {
 	return "{\"version\": 1, \"nodes\": [{\"id\": \"n\",\n" + fields + "}]}"
 }
 
-// Everything that is wrong is named by kind, path, line and column.
+// Every problem is reported with kind, path, line and column.
 func TestProblems(t *testing.T) {
 	for name, row := range map[string]struct {
 		text         string
@@ -142,7 +142,7 @@ func TestProblemInSubgraph(t *testing.T) {
 	require.Equal(t, "$.nodes[0].graph.nodes[0].graph.nodes[0].x", p.Path)
 }
 
-// Each limit refuses what is one beyond it, and can be lifted.
+// Each limit refuses a document that exceeds it by one, and can be lifted.
 func TestLimits(t *testing.T) {
 	text := `{"version": 1, "name": "seven77", "nodes": [{"id": "a"}, {"id": "b", "after": ["a"], "config": [[1]]}], "edges": [{"from": "a", "to": "b", "key": "k"}]}`
 	const depth, values, nodes, edges, name = 5, 18, 2, 2, 7
@@ -172,7 +172,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What would cost much is refused before it does.
+// Expensive documents are refused before they are processed.
 func TestMemoryIsBounded(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20-100)
 	for name, text := range map[string]string{
@@ -210,7 +210,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// A tree of another format is held to the same limits, though its parts may be shared; what its reader found is reported.
+// The same limits apply to a tree of another format, though its parts may be shared; problems that its reader found are
+// reported.
 func TestFromTree(t *testing.T) {
 	config := func(v definition.Value) *definition.Value {
 		v.Key = "config"

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestCheck: what a text asks for in vain is a problem of the graph.
+// TestCheck: a text that asks for a node or an input that it cannot see is a problem of the graph.
 func TestCheck(t *testing.T) {
 	for text, problem := range map[string]string{
 		`$nodes.A.output.x > 1`:                             ``,
@@ -49,8 +49,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestLenientGuards: a guard that asks for what it cannot see is a warning of each run, wherever it stands, and its node has a
-// GuardErr that tells what there is.
+// TestLenientGuards: a guard that asks for a node or an input that it cannot see is a warning of each run, at any depth, and
+// the GuardErr of its node lists the alternatives.
 func TestLenientGuards(t *testing.T) {
 	inner := func(text string) *kahn.Graph {
 		g := new(kahn.Graph).Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "B", After: []string{"fetch"}, WhenExpr: text})

@@ -181,7 +181,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestProblems: what cannot be worked out is an error of the right kind, for a guard to allow.
+// TestProblems: an expression without a value is an error of the right kind, to which a guard's policy applies.
 func TestProblems(t *testing.T) {
 	self := []any{nil}
 	self[0] = self
@@ -225,7 +225,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestSyntax: what is not in the language is refused, with its place.
+// TestSyntax: text outside of the language is refused, with its place.
 func TestSyntax(t *testing.T) {
 	for text, place := range map[string]string{
 		"(((":                           "1:",
@@ -284,7 +284,7 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-// TestLimits: hostile texts are answered, quickly and in bounded space.
+// TestLimits: hostile texts are refused or evaluated quickly and in bounded space.
 func TestLimits(t *testing.T) {
 	nested := "1"
 	for range 40 { // each level has its middle twice: 2^40 comparisons

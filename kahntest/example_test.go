@@ -21,7 +21,7 @@ func checkout() *kahn.Graph {
 	)
 }
 
-// TestDeclined is a host's test of what happens when the card is declined at last. The waits between attempts take no time.
+// TestDeclined is a host's test of a declined card. The waits between attempts take no time.
 func TestDeclined(t *testing.T) {
 	kahntest.InFakeTime(t, func(t *testing.T) {
 		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{
@@ -36,7 +36,7 @@ func TestDeclined(t *testing.T) {
 	})
 }
 
-// A script says what each attempt of a step comes to, and records the calls.
+// A script decides the result of each attempt of a step, and records the calls.
 func ExampleScript() {
 	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{
 		"charge": {{Err: kahn.Permanent(errors.New("declined"))}},
@@ -55,7 +55,7 @@ func ExampleScript() {
 	// called release 1
 }
 
-// CompareStatuses tells every difference.
+// CompareStatuses reports every difference.
 func ExampleCompareStatuses() {
 	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"reserve": {{Err: errors.New("sold out")}}}}
 	res, _ := kahn.Execute(context.Background(), checkout(), steps.Step)

@@ -98,7 +98,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// fails runs a part of a test that is to fail, and returns what it says.
+// fails runs a part of a test that is to fail, and returns its messages.
 func fails(f func(testing.TB)) string {
 	tb := &failing{}
 	done := make(chan struct{})
@@ -157,7 +157,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// Acts for a node that there is not fail the test that runs the script.
+// Acts for a node that does not exist fail the test that runs the script.
 func TestScriptCheck(t *testing.T) {
 	inner := kahntest.Graph(t, "x>y")
 	list := map[string]any{"list": []int{1, 2}}
@@ -231,7 +231,7 @@ func TestRunReports(t *testing.T) {
 	}
 }
 
-// TestCheckEventsFindsDamage damages a stream that is right, in every way that one exchange, loss or repetition can.
+// TestCheckEventsFindsDamage damages a valid stream, by every single exchange, loss or repetition.
 func TestCheckEventsFindsDamage(t *testing.T) {
 	g := kahntest.Graph(t, "A>B A>C C-!>D")
 	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"C": {{Err: errBusy}}}}

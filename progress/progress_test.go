@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// script is a run in which something of everything happens, and its events' times, in seconds:
+// script is a run with an example of each kind of event, with these times, in seconds:
 //
 //	fetch   0-1.5, then build until 11.5
 //	lint    0-0.7, fails; test, which follows it, is aborted
@@ -63,7 +63,7 @@ func script(t testing.TB, sink func(kahn.Event)) *kahn.Result {
 	return res
 }
 
-// watched returns a sink that passes the events on to sink, and a function that holds all of them against what is true of
+// watched returns a sink that passes the events on to sink, and a function that checks all of them against the rules of
 // every stream of events, once the run is over.
 func watched(t testing.TB, g *kahn.Graph, sink func(kahn.Event)) (_ func(kahn.Event), checked func(*kahn.Result)) {
 	var events []kahn.Event // appended to by one goroutine at a time, and by none after the run
@@ -128,7 +128,7 @@ func TestPlainLog(t *testing.T) {
 	golden(t, "testdata/plain.txt", log.String())
 }
 
-// Who has stopped a run, and why, is told with what it stopped and with its end.
+// The lines of stopped nodes and of the run's end tell who has stopped the run, and why.
 func TestPlainLogOfStops(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestPlainLogOfStops(t *testing.T) {
 	}
 }
 
-// A guard that could not decide, and let its node run, has a line; what steps log has none. A panic is called one once.
+// A guard that could not decide, and let its node run, has a line; logs of steps have none. The word panic is not repeated.
 func TestPlainLogOfGuards(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -203,7 +203,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// What is inside of a composite has its lines, and does not count. A run that waits for a signal is not over.
+// Nodes inside of a composite have lines, and do not count. A run that waits for a signal is not over.
 func TestPlainLogOfCompositesAndGates(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 	}
 }
 
-// A run that goes on where another stopped does not tell how many nodes it has.
+// The events of a later life of a run do not tell the number of its nodes.
 func TestSummaryWithoutTotal(t *testing.T) {
 	s := &state{}
 	s.event(kahn.Event{Type: kahn.EventRunStatus, Time: time.Unix(9, 0)})
@@ -327,12 +327,12 @@ func TestModeOfWriter(t *testing.T) {
 	}
 }
 
-// writerFunc is a writer that does as it likes.
+// writerFunc is a writer with any behaviour.
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A writer that fails, panics or does not return changes nothing about the run.
+// A writer that fails, panics or does not return does not affect the run.
 func TestWritersAtFault(t *testing.T) {
 	full := errors.New("disk full")
 	for _, mode := range []Mode{TTY, Plain, JSON} {
@@ -475,7 +475,7 @@ func child(end string) {
 	}
 }
 
-// counted is a terminal that tells of every frame.
+// counted is a terminal that signals every frame.
 type counted struct {
 	*os.File
 	frames chan<- struct{}
@@ -486,7 +486,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return c.File.Write(p)
 }
 
-// What a host writes beside the run stays above the picture, whole, however wide it is and however much there is of it.
+// The host's own output stays above the picture, complete, however wide and long it is.
 func TestOutputAboveThePicture(t *testing.T) {
 	t.Setenv("CI", "")
 	t.Setenv("TERM", "xterm")
@@ -545,7 +545,7 @@ func TestOutputAboveThePicture(t *testing.T) {
 	}
 }
 
-// In a log the lines are between the others, and nothing is torn when many write.
+// In a log the lines are between the others, and concurrent writes do not split them.
 func TestOutputInALog(t *testing.T) {
 	for mode, format := range map[Mode]string{Plain: "%s\n", JSON: "{\"output\":\"%s\"}\n", TTY: "%s\n"} {
 		var out bytes.Buffer

@@ -14,8 +14,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// terminal is a pseudo-terminal with a screen behind it. The screen understands the control sequences that a frame may
-// consist of, and nothing else. It counts columns by a table of its own.
+// terminal is a pseudo-terminal with a screen behind it. The screen supports only the control sequences that a frame may
+// contain. It counts columns by a table of its own.
 type terminal struct {
 	t    *testing.T
 	tty  *os.File // what the program writes to
@@ -30,7 +30,7 @@ type terminal struct {
 	snapshots     map[string]string
 }
 
-// newTerminal opens a terminal. What it gets is read, outside of any synctest bubble, until close.
+// newTerminal opens a terminal. A goroutine outside of any synctest bubble reads its input until close.
 func newTerminal(t *testing.T, width, height int) *terminal {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -81,7 +81,7 @@ func (v *terminal) blank() []string {
 	return strings.Split(strings.Repeat(" ", v.width), "")
 }
 
-// String is what is on the screen, without what is blank at the right and below.
+// String is the text on the screen, without blanks at the right and below.
 func (v *terminal) String() string {
 	var b strings.Builder
 	for _, cells := range v.cells {
@@ -90,7 +90,7 @@ func (v *terminal) String() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// atRest tells what is wrong with a terminal that a program has left.
+// atRest returns an error if a program has left the terminal in another state than before.
 func (v *terminal) atRest() error {
 	if v.hidden || v.noWrap || v.colour || v.col != 0 {
 		return fmt.Errorf("cursor hidden %v, no wrap %v, coloured %v, column %d", v.hidden, v.noWrap, v.colour, v.col)

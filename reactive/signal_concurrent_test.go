@@ -283,7 +283,7 @@ func TestScopeDispose(t *testing.T) {
 	require.Equal(t, []int{2}, slices.Collect(s.Changes(t.Context())))
 }
 
-// TestDeepChains: no recursion over the depth of what is there already.
+// TestDeepChains: no recursion over the depth of an existing graph.
 func TestDeepChains(t *testing.T) {
 	const depth = 100_000
 	sc := new(reactive.Scope)

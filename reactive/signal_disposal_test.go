@@ -164,8 +164,8 @@ func TestOwnerIsTheWritersEffect(t *testing.T) {
 	require.Equal(t, 2, runs)
 }
 
-// TestGoexitInCleanups: whatever is disposed of while a cleanup ends its goroutine is disposed of all the same: no cleanup is
-// left out, none is called twice, and who waits is told.
+// TestGoexitInCleanups: a disposal during which a cleanup ends its goroutine completes all the same: no cleanup is left out,
+// none is called twice, and goroutines in Wait are woken.
 func TestGoexitInCleanups(t *testing.T) {
 	for name, end := range map[string]func(sc *reactive.Scope, trigger *reactive.Signal[int], outer *reactive.Effect){
 		"disposed of":       func(_ *reactive.Scope, _ *reactive.Signal[int], outer *reactive.Effect) { outer.Dispose() },

@@ -69,7 +69,7 @@ func effect(t testing.TB, in reactive.Owner, f func(reactive.Writer)) *reactive.
 	return e
 }
 
-// TestSignals is a list of what signals, computeds, effects and batches do. The names begin with the number of the line.
+// TestSignals is the conformance list of signals, computeds, effects and batches. The names begin with the number of the line.
 func TestSignals(t *testing.T) {
 	t.Run("1 Set then Load", func(t *testing.T) {
 		s := reactive.NewSignal(new(reactive.Scope), 1)
@@ -496,7 +496,7 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// nil2 is an equality that holds of nothing.
+// nil2 is an equality that never holds.
 func nil2(a, b []int) bool { return false }
 
 // collected fails unless what f points to is garbage.

@@ -21,8 +21,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// browserPage reads a run with the browser's own EventSource, and posts what it has read. It drops nothing and sorts
-// nothing: if an event came twice, it would be there twice.
+// browserPage reads a run with the browser's own EventSource, and posts the events that it has read. It drops and sorts
+// none: an event that came twice would be posted twice.
 const browserPage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script>
 const seen = [], types = %s
 const source = new EventSource("/events")
@@ -124,7 +124,7 @@ func TestBrowser(t *testing.T) {
 	t.Logf("%s: %d events over %d connections", got.Agent, len(got.Seen), connections.Load())
 }
 
-// browse opens a page in a browser and waits for what it reports.
+// browse opens a page in a browser and waits for its report.
 func browse[T any](t *testing.T, url string, reports <-chan T) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// visit is what a server saw of one request.
+// visit is the record of one request at the server.
 type visit struct {
 	at    time.Duration // since the first
 	after string
@@ -373,7 +373,7 @@ func cuts(h http.Handler, n int) http.Handler {
 	})
 }
 
-// What the client yields is what the run's own log yields, whatever lies between.
+// The client yields the same events as the run's own log, whatever lies between.
 func TestClientAgainstHandler(t *testing.T) {
 	deltas := func(_ context.Context, s *kahn.Step) (any, error) {
 		for i := range 100 {

@@ -48,7 +48,7 @@ func Example() {
 		},
 		Redact: func(_ *http.Request, e kahn.Event) (kahn.Event, bool) {
 			if failed, ok := e.Payload.(kahn.NodeEnded); ok {
-				failed.Err = nil // errors may name what is nobody's business
+				failed.Err = nil // errors may contain secrets
 				e.Payload = failed
 			}
 			return e, e.Type != kahn.EventNodeLog
@@ -103,7 +103,7 @@ func ExampleClient_Events_gap() {
 			var gap *kahn.GapError
 			switch {
 			case errors.As(err, &gap):
-				fmt.Println(err) // what was made of earlier events is to be thrown away here
+				fmt.Println(err) // a program drops its state from earlier events here
 				after, done = gap.First-1, false
 			case err != nil:
 				fmt.Println(err)
@@ -119,8 +119,8 @@ func ExampleClient_Events_gap() {
 	// 8 run.completed
 }
 
-// A host of many runs: a list of them, the events of each, and a run that is put aside while it waits and goes on later, in one
-// stream for those who watch.
+// A host of many runs: a list of them, the events of each, and a run that is put aside while it waits and goes on later, in
+// one stream for its readers.
 func Example_runner() {
 	ctx := context.Background()
 	var g kahn.Graph
@@ -174,7 +174,7 @@ func Example_runner() {
 		fmt.Println(event.ID, event.Type)
 		if changed, ok := event.Payload.(kahn.RunStatusChanged); ok && changed.To == kahn.RunSuspended {
 			list()
-			// Nobody knows when the answer will come: what there is of the run goes into a database.
+			// The answer may come much later: the snapshot of the run goes into a database.
 			run.Leave()
 			left, _ := run.Wait()
 			record, err := json.Marshal(left.Snapshot())

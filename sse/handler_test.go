@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// answer is what a handler says to one request.
+// answer is the response of a handler to one request.
 type answer struct {
 	code   int
 	header http.Header
@@ -94,7 +94,8 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// TestResetAhead: who has seen what a crash has taken is told to begin again, lest it miss what now has the ids.
+// TestResetAhead: a client that has seen events which a crash has lost is told to begin again, since it would miss the new
+// events with these ids.
 func TestResetAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -286,7 +287,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// secretive withholds the queuing of nodes, hides the names of all, and tries to change what it cannot change.
+// secretive withholds the queuing of nodes, hides the names of all, and tries to change the fields that it cannot change.
 func secretive(_ *http.Request, e kahn.Event) (kahn.Event, bool) {
 	if e.Node != "" {
 		e.Node, e.Path = "hidden", "hidden"
@@ -413,7 +414,7 @@ func TestPage(t *testing.T) {
 	})
 }
 
-// plain is a ResponseWriter that can do nothing but the least.
+// plain is a ResponseWriter without optional methods.
 type plain struct{ http.ResponseWriter }
 
 func TestUnflushable(t *testing.T) {

@@ -25,7 +25,7 @@ func parsed(p *parser) (got []string, err error) {
 	}
 }
 
-// The examples of the HTML standard, section 9.2.6, and what its grammar and processing rules say beyond them.
+// The examples of the HTML standard, section 9.2.6, and further cases of its grammar and processing rules.
 var streams = []struct {
 	name, text string
 	want       []string
@@ -60,7 +60,7 @@ var streams = []struct {
 
 func TestParse(t *testing.T) {
 	for _, row := range streams {
-		// However the stream is cut into reads, the same comes out.
+		// The result does not depend on how the stream is cut into reads.
 		for way, r := range map[string]io.Reader{
 			"whole": strings.NewReader(row.text), "bytes": iotest.OneByteReader(strings.NewReader(row.text)),
 		} {
@@ -128,7 +128,7 @@ func TestParseBounds(t *testing.T) {
 	}
 }
 
-// reference parses a whole text as the standard words it: decode, split into lines, process each.
+// reference parses a whole text in the steps of the standard: decode, split into lines, process each.
 func reference(text string) (got []string) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.ReplaceAll(text, "\r\n", "\n")

@@ -149,7 +149,7 @@ func chain(n int) *kahn.Graph {
 	return &g
 }
 
-// start starts a run whose events, whatever its log keeps of them, are held at the end of the test against what is true of
+// start starts a run whose events, whatever its log keeps of them, are checked at the end of the test against the rules of
 // every stream of events. By then the run must be over, or left.
 func start(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
 	t.Helper()

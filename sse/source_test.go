@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// source is a run as the test wants it.
+// source is a run whose state the test sets.
 type source struct {
 	status kahn.RunStatus
 	last   uint64
@@ -156,7 +156,7 @@ func TestResumed(t *testing.T) {
 			if err != nil || res.Status != kahn.RunSuspended {
 				t.Errorf("%v, %v", res, err)
 			}
-			time.Sleep(time.Hour) // suspended, and nowhere but in the snapshot
+			time.Sleep(time.Hour) // suspended, and only in the snapshot
 			now.Store(start(t, &g, nil, kahn.ResumeFrom(res.Snapshot(), map[string]any{"A": "go on"})))
 		}()
 		got, err := collect(t.Context(), &sse.Client{URL: "http://memory/", HTTP: client}, 0)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// closings returns a server whose connections tell when the server has closed them.
+// closings returns a server whose connections signal when the server has closed them.
 func closings(h http.Handler) (*http.Server, <-chan time.Time) {
 	closed := make(chan time.Time, 100)
 	return &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
@@ -136,8 +136,8 @@ func TestStalledClient(t *testing.T) {
 		}
 	})
 
-	// All that there is to say is written at once; the client takes it up to here and then no more. After the last event the
-	// server only wants to say that this was all.
+	// All events are written at once; the client reads up to here and then no more. After the last event the server only
+	// ends the response.
 	for _, upto := range []string{"", "H", "\r\n\r\n", "id: 3", "run.completed", "}}\n\n", "}}\n\n\r\n", "\r\n0\r\n\r"} {
 		inBubble(t, fmt.Sprintf("stops after %q of a finished run", upto), func(t *testing.T) {
 			run := finished(t, chain(4), nothing)

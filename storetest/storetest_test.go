@@ -21,7 +21,7 @@ func TestMemoryStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) kahn.Store { return new(kahn.MemoryStore) })
 }
 
-// defect is a store with one thing wrong, made of one that is right.
+// defect is a correct store with one defect added.
 type defect struct {
 	*kahn.MemoryStore
 	mu     sync.Mutex
@@ -31,7 +31,7 @@ type defect struct {
 	load   func(d *defect, r *kahn.StoredRun)
 	grants bool // leases are given to everybody
 	stays  bool // a lease does not run out
-	loose  bool // whoever releases releases for all
+	loose  bool // a release of any lease releases the run
 	kept   *kahn.StoredRun
 }
 
@@ -229,8 +229,8 @@ func unqueue(r *kahn.StoredRun) {
 	}
 }
 
-// TestFaults runs random graphs over a store that fails in every way, with a new process whenever one has given up: what
-// the runs come to is what they come to without a store, and no step that has completed is called again.
+// TestFaults runs random graphs over a store that fails in every way, with a new process whenever one has given up: the runs
+// have the same outcomes as without a store, and no step that has completed is called again.
 func TestFaults(t *testing.T) {
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -296,9 +296,9 @@ func faults(t *testing.T, seed uint64) {
 			}
 		}
 		mu.Unlock()
-		time.Sleep(time.Minute) // whatever lease is left runs out
+		time.Sleep(time.Minute) // a remaining lease expires
 		if errors.Is(err, kahn.ErrFinished) {
-			// The end was written and its acknowledgement lost: a new process learns what it came to from the store.
+			// The end was written and its acknowledgement lost: a new process learns the outcome from the store.
 			stored, err := inner.Load(t.Context(), "r")
 			if err != nil || stored.Status != want.Status {
 				t.Errorf("the run has ended as %v, expected %v, %v", stored.Status, want.Status, err)
@@ -315,7 +315,7 @@ func faults(t *testing.T, seed uint64) {
 	}
 }
 
-// randomGraph makes a graph of n nodes, some of which have others inside, down to the given depth.
+// randomGraph makes a graph of n nodes, with composites down to the given depth.
 func randomGraph(random *rand.Rand, fails map[string]bool, n, depth int, name string) *kahn.Graph {
 	g := new(kahn.Graph)
 	for i := range n {
@@ -353,7 +353,7 @@ func randomGraph(random *rand.Rand, fails map[string]bool, n, depth int, name st
 	return g
 }
 
-// compare compares what the nodes have come to, those inside of others too.
+// compare compares the outcomes of the nodes, also of those inside of composites.
 func compare(t *testing.T, res, want *kahn.Result, prefix string) {
 	for node := range want.Nodes() {
 		got, _ := res.Node(node.ID)

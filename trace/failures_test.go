@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// A report tells of guards that let their nodes run because they could not decide, and of what the Result warns of.
+// A report lists guards that let their nodes run because they could not decide, and the warnings of the Result.
 func TestWarnings(t *testing.T) {
 	broken := func(kahn.View) (bool, error) { return false, errors.New("no idea") }
 	var g kahn.Graph

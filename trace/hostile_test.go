@@ -16,7 +16,7 @@ import (
 )
 
 // TestEventsThatDoNotFit gives reports and timelines streams that no run has: cut, shuffled, with clocks that go back, nodes
-// that do not exist and payloads that are missing. What is said then is worth nothing, but it is said, and is valid.
+// that do not exist and payloads that are missing. The results are meaningless, but well-formed.
 func TestEventsThatDoNotFit(t *testing.T) {
 	inner := new(kahn.Graph)
 	inner.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}})

@@ -46,7 +46,7 @@ func TestPictures(t *testing.T) {
 	golden(t, "testdata/gallery-run.dot", trace.DOT(res.Plan(), res))
 }
 
-// TestSideEdgesAreDotted: an edge that brings data only is drawn like one, whether the graph says so or Compile has found out.
+// TestSideEdgesAreDotted: an edge that delivers data only is dotted, whether the graph declares it so or Compile has found it.
 func TestSideEdgesAreDotted(t *testing.T) {
 	g := new(kahn.Graph)
 	for _, n := range gallery().Nodes() {
@@ -76,7 +76,7 @@ func hostile() (ids []string) {
 	)
 }
 
-// shown is what a label is to show: what is not printed is spelled out, and white space is a space.
+// shown is the expected text of a label: unprintable characters are spelled out, and white space is a space.
 func shown(id string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ", "\x00", `\x00`, "\x1b", `\x1b`, "\xff", `\xff`, "\u200d", `\u200d`,
 		"\u202e", `\u202e`).Replace(id)
@@ -144,7 +144,7 @@ func TestLongIDs(t *testing.T) {
 
 var picturesFile = flag.String("pictures", "", "write the pictures to this `file`, for testdata/render")
 
-// exported is a picture with what it is to show, for a program that reads it with Mermaid and Graphviz themselves.
+// exported is a picture with its expected content, for a program that reads it with Mermaid and Graphviz themselves.
 type exported struct {
 	Name    string            `json:"name"`
 	Mermaid string            `json:"mermaid"`

@@ -175,7 +175,7 @@ func chain(r *trace.Report) string {
 	return b.String()
 }
 
-// What held up a start is the last predecessor to end, whichever is declared first, the holder of the slot, or the wave.
+// A start waits for the last predecessor to end, whichever is declared first, for the holder of the slot, or for the wave.
 func TestCriticalPath(t *testing.T) {
 	const s = time.Second
 	performed := 0
@@ -363,8 +363,8 @@ func random(rng *rand.Rand, n int) (*kahn.Graph, map[string]time.Duration) {
 	return g, durations
 }
 
-// Slack means what it says: a node that takes so much longer does not make the run longer, and one that takes a little
-// more than that does, by that little.
+// The definition of slack holds: a node that takes longer by its slack does not make the run longer, and one that takes a
+// little more does, by that little.
 func TestSlackIsExactWithoutLimits(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -419,7 +419,7 @@ func TestRandomRuns(t *testing.T) {
 	}
 }
 
-// A composite holds no slot. What is inside of it has a place of its own, on the critical path and in the timeline.
+// A composite holds no slot. The nodes inside of it have places of their own, on the critical path and in the timeline.
 func TestComposite(t *testing.T) {
 	sub := new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y", After: []string{"x"}}, kahn.Node{ID: "z"}, kahn.Node{ID: "end", Disabled: true})
 	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "S", Sub: sub, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"S"}})
@@ -580,7 +580,7 @@ func TestWhyOfStoppedRuns(t *testing.T) {
 	}
 }
 
-// A recorder leaves out what a trace does not show.
+// A recorder leaves out events that a trace does not show.
 func TestRecorder(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		s.Emit(1)

@@ -6,10 +6,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// explain tells, by Ref, why each node that did not run did not. The text is empty for the others.
+// explain returns, by Ref, the reason why a node did not run. The text is empty for nodes that ran.
 func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string {
 	whys := make([]string, len(results))
-	// A skip that came down from above is explained by the one that it began with. Predecessors have smaller Refs.
+	// A skip that spread from another node has the reason of that one. Predecessors have smaller Refs.
 	roots := make([]string, len(results))
 	for ref := range results {
 		r := &results[ref]

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A checker that never complains is worth nothing: each of these forgeries must be noticed in an otherwise good stream.
+// The negative control of the checker: it must find each of these forgeries in an otherwise valid stream.
 func TestCheckerNoticesForgeries(t *testing.T) {
 	const row = "A>B B>C A>J C>J K>L L>M Q-[a]>R Q-[b]>S R-!>T|J{any} A{ms:2} B{try2,ms:1} K{ms:1} Q{ms:3}|B=flaky K=err Q=a"
 	find := func(events []kahn.Event, prefix string) int {

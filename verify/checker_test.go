@@ -33,7 +33,7 @@ var runEnds = map[kahn.EventType]kahn.RunStatus{
 	kahn.EventRunCancelled: kahn.RunCancelled, kahn.EventRunTimedOut: kahn.RunFailed,
 }
 
-// checkEvents returns what is wrong with the events of a run whose result agrees with the model.
+// checkEvents returns the errors in the events of a run whose result agrees with the model.
 func checkEvents(p *prediction, w way, r *record) []string {
 	c := &checker{p: p, w: w, r: r, index: map[string]int{}, tier: p.tiers()}
 	c.envelope()
@@ -187,12 +187,12 @@ func (c *checker) life(n *node) {
 		case e.Type == kahn.EventNodeRetried:
 			step(e, "retried", "started")
 		case e.Type == kahn.EventNodeLog:
-			unmatched := strings.HasPrefix(e.Payload.(kahn.LogRecord).Message, kahn.ErrNoMatch.Error()) // an answer that meets no edge
+			unmatched := strings.HasPrefix(e.Payload.(kahn.LogRecord).Message, kahn.ErrNoMatch.Error()) // an answer that matches no edge
 			if f.ready && !unmatched && !slices.Contains([]string{"err", "panic"}, n.guard) {
 				c.problem("nobody logs, but there is %v", e)
 			}
 		case e.Type == kahn.EventNodeBlocked:
-			// With defaults in place of what failed the node goes on; otherwise the policy's event follows at once.
+			// With defaults in place of missing values the node goes on; otherwise the policy's event follows at once.
 			step(e, "new", "new")
 			if !f.subst {
 				blocked = i
@@ -241,8 +241,8 @@ func subset(some, all []string) bool {
 	return !slices.ContainsFunc(some, func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// causality: what happens to a node comes after the end of the predecessors that decided it. Only a rule that is early,
-// in mode Eager, may go by some of them.
+// causality: the events of a node come after the ends of the predecessors that decided it. Only an early rule, in mode
+// Eager, may decide after some of them.
 func (c *checker) causality(n *node) {
 	f := c.p.fates[n.id]
 	if f.root {

@@ -23,9 +23,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The crash test kills a process at random moments while it runs a graph over a store in a file, and starts another one, until
-// the run is done. Each step appends what it does to a log that is on the disk before it goes on; the log tells what was
-// repeated, and in which order.
+// The crash test kills a process at random moments while it runs a graph over a store in a file, and starts another one,
+// until the run is done. Each step appends a line to a log that is on the disk before it goes on; the log shows which steps
+// were repeated, and in which order.
 
 const (
 	crashNodes = 130
@@ -63,7 +63,7 @@ func crashGraph() *kahn.Graph {
 	return g
 }
 
-// nest gives some of the nodes others inside: a sub-graph, a map of steps or of sub-graphs, a loop.
+// nest turns some of the nodes into composites: a sub-graph, a map of steps or of sub-graphs, a loop.
 func nest(n *kahn.Node, i int) {
 	inner := new(kahn.Graph).Add(
 		kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}},
@@ -84,7 +84,7 @@ func nest(n *kahn.Node, i int) {
 	}
 }
 
-// crashValue is what a step makes of its inputs.
+// crashValue is the output of a step, computed from its inputs.
 func crashValue(s *kahn.Step) string {
 	h := fnv.New64a()
 	item, _ := s.Item()
@@ -180,10 +180,11 @@ func TestCrashChild(t *testing.T) {
 	}
 }
 
-// finished stands for a run whose process was killed between its end and the telling of it: the store knows that it has ended.
+// finished is the output for a run whose process was killed between its end and its report: only the store knows that it has
+// ended.
 const finished = "finished"
 
-// statuses is what a run came to, by node.
+// statuses are the statuses of a run, by node.
 func statuses(res *kahn.Result) map[string]string {
 	m := map[string]string{"": res.Status.String()}
 	addStatuses(m, res, "")
@@ -308,13 +309,13 @@ func TestCrashControl(t *testing.T) {
 	t.Log(problem)
 }
 
-// fileStore is a store in a file: a log of the writes that were applied, each on the disk before it is acknowledged. There is
-// one process at a time, so leases are a matter of memory.
+// fileStore is a store in a file: a log of the writes that were applied, each on the disk before it is acknowledged. There
+// is one process at a time, so leases are in memory.
 type fileStore struct {
 	*kahn.MemoryStore
 	mu   sync.Mutex
 	file *os.File
-	torn bool // a commit is written in two parts, what follows from it first
+	torn bool // a commit is written in two parts, its consequences first
 }
 
 type fileEntry struct {
@@ -411,7 +412,7 @@ func (s *fileStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (ka
 	return a, err
 }
 
-// tear writes what follows from a completion, and a moment later the completion.
+// tear writes the consequences of a completion, and a moment later the completion.
 func (s *fileStore) tear(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 	r, err := s.MemoryStore.Load(ctx, l.Run)
 	if err != nil {

@@ -173,7 +173,7 @@ func drawEdges(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 		most = 7
 	}
 	for range rapid.IntRange(0, most).Draw(t, "in-edges") {
-		// Near predecessors make long chains, far ones joins of what happened early.
+		// Near predecessors make long chains, far ones join early nodes.
 		back := rapid.IntRange(0, len(g.nodes)-1).Draw(t, "back")
 		e := &edge{from: g.nodes[len(g.nodes)-1-back].id, to: n.id}
 		kind := rapid.IntRange(0, 15).Draw(t, "edge kind")
@@ -198,8 +198,8 @@ func drawEdges(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	}
 }
 
-// drawBranch puts the node on a branch, with plain edges from what lies around it: from the node that routes, from before
-// and from behind it.
+// drawBranch puts the node on a branch, with plain edges from nodes around it: from the node that routes, from before and
+// from behind it.
 func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	from := rapid.SampledFrom(g.nodes).Draw(t, "router").id
 	switch {
@@ -221,7 +221,7 @@ func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	}
 }
 
-// connect adds the edge unless there is one that says the same.
+// connect adds the edge unless an equal one exists.
 func (g *graph) connect(e *edge) {
 	if !slices.ContainsFunc(g.edges, func(o *edge) bool { return sameEdge(e, o) }) {
 		g.edges = append(g.edges, e)
@@ -262,8 +262,8 @@ func drawInputs(t *rapid.T, g *graph, n *node) {
 	if n.merge != "bad" || !slices.Contains(earlyRules, n.rule()) {
 		return
 	}
-	// An early rule's inputs are those that were there when it decided. Whether there is anything to merge is certain
-	// only for a required port, whose edges are waited for.
+	// An early rule's inputs are those that were there when it decided. Only a required port is certain to have values to
+	// merge, since the rule waits for its edges.
 	for _, e := range g.in(n.id) {
 		required := slices.ContainsFunc(n.ports, func(p port) bool { return p.name == e.param && p.required })
 		if e.param != "" && !required {

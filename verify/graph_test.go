@@ -10,7 +10,7 @@ type graph struct {
 	defaults node
 }
 
-// node is one step and what it is going to do. The words used for options and outcomes are those of the notation.
+// node is one step with its planned outcome. Options and outcomes are written as in the notation.
 type node struct {
 	id       string
 	join     string // "" any k done done1 1fail allfail nofail noskip allskip 1done bnd all

@@ -27,13 +27,13 @@ func (w way) String() string {
 	return fmt.Sprintf("%v, limit %d, %v", w.mode, w.limit, w.rule)
 }
 
-// record is what came out of a run.
+// record is the result of a run.
 type record struct {
 	res      *kahn.Result
 	err      error
 	events   []kahn.Event
 	start    time.Time
-	problems []string // what steps saw that they should not have seen
+	problems []string // errors in the values that steps saw
 }
 
 var (
@@ -202,7 +202,7 @@ func (h *host) step(ctx context.Context, s *kahn.Step) (any, error) {
 	return h.outcome(n, s.Attempt())
 }
 
-// cancelled is a step during which somebody cancels its node.
+// cancelled is a step during which the host cancels its node.
 func (h *host) cancelled(ctx context.Context, n *node) (any, error) {
 	<-h.started
 	if err := h.run.CancelNode(n.id); err != nil {
@@ -360,7 +360,7 @@ const (
 
 func fallbackValue(id string) string { return "fallback of " + id }
 
-// sameForAllErrors hides which error an error object is.
+// sameForAllErrors replaces all error objects by the same one.
 func sameForAllErrors(v any) any {
 	if _, ok := v.(error); ok {
 		return errValue
@@ -554,7 +554,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		diff("cause of the run", r.res.Cause.Kind, kahn.CauseNone)
 	}
 	diff("cancel requested", r.res.CancelRequested, false)
-	if !p.endBroken() { // what a run whose end node failed gives is left open
+	if !p.endBroken() { // the output of a run whose end node failed is not specified
 		diff("output of the run", r.res.Output, r.output(p))
 	}
 	return append(diffs, r.problems...)
@@ -589,7 +589,7 @@ func (r *record) output(p *prediction) any {
 	return leaves
 }
 
-// errorProblems checks that a node that broke carries its error, and that a victim does not carry that of another.
+// errorProblems checks that a node that failed carries its error, and that a victim does not carry that of another.
 func errorProblems(n *node, f *fate, got kahn.NodeResult) (problems []string) {
 	complain := func(what string) {
 		problems = append(problems, fmt.Sprintf("the error of %s %s: %v", n.id, what, got.Err))

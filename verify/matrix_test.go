@@ -25,7 +25,7 @@ func matrixFiles() []string {
 	return files
 }
 
-// The model is only worth something if it agrees with the matrix, which was written down before either of them.
+// The model must agree with the matrix, which was written before the model and kahn.
 func TestModelAgreesWithMatrix(t *testing.T) {
 	for _, file := range matrixFiles() {
 		rows, err := matrix(file)
@@ -49,7 +49,7 @@ func TestModelAgreesWithMatrix(t *testing.T) {
 	}
 }
 
-// What a failing test prints must be what one can feed back.
+// The graph that a failing test prints must be readable by the parser.
 func TestNotationSurvivesARoundTrip(t *testing.T) {
 	rows, err := matrix(matrixFile)
 	require.NoError(t, err)

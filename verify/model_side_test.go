@@ -2,14 +2,14 @@ package verify
 
 import "slices"
 
-// standing is what a control edge means to its target beside routing edges.
+// standing says how a control edge counts for its target beside routing edges.
 type standing byte
 
 const (
 	regular      standing = iota // the target is on no branch, or the edge is no plain one
 	wayIn                        // begins on a branch of a node that the target is routed by
 	earlierWayIn                 // begins on a branch of an ancestor of such a node: counts only if none of these was asked
-	sideEdge                     // brings data, and blocks, but is no reason for the target to run
+	sideEdge                     // delivers data, and blocks, but does not make the target run
 )
 
 // routes reports whether the edge puts its target on a branch.
@@ -70,7 +70,7 @@ func (p *prediction) leads(exit []*edge, id string) bool {
 	return slices.ContainsFunc(exit, func(e *edge) bool { return e.to == id || p.ancestors[id][e.to] })
 }
 
-// standing finds what the graph alone tells.
+// standing computes the standing from the graph alone.
 func (p *prediction) standing(e *edge) standing {
 	routers := p.g.routers(e.to)
 	if len(routers) == 0 || !e.plain() || p.g.node(e.to).end {

@@ -11,7 +11,7 @@ func (p *prediction) bad(n *node) bool {
 	return f.status == "F" && !f.tolerated || f.status == "X" || f.status == "C"
 }
 
-// consumed reports whether something that is allowed to see the failure of b dealt with it.
+// consumed reports whether a node that may see the failure of b has handled it.
 func (p *prediction) consumed(b *node) bool {
 	for _, e := range p.g.out(b.id) {
 		t := p.g.node(e.to)
@@ -53,7 +53,7 @@ func (p *prediction) endBroken() bool {
 	return slices.ContainsFunc(p.g.nodes, func(n *node) bool { return n.end && p.fates[n.id].status == "F" })
 }
 
-// runStatus is the status of the run under one of the three rules, after the end node has had its say.
+// runStatus is the status of the run under one of the three rules, after the verdict of the end node.
 func (p *prediction) runStatus(rule string) (status string, degraded bool) {
 	var failed, cancelled, escapedFailure, escapedCancel, strictFailure, anyBad, handled, deadLeaf bool
 	var end *node
@@ -108,7 +108,7 @@ func (p *prediction) runStatus(rule string) (status string, degraded bool) {
 	case end.outcome == "failed":
 		status = "failed"
 	case end.outcome == "completed" && status == "failed":
-		// The verdict does not turn a failure that nobody handled into one that somebody did.
+		// The verdict does not make an unhandled failure a handled one.
 		status, degraded = "completed", handled
 	}
 	return status, degraded && status == "completed"

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// class is what an in-edge resolves to.
+// class is the class into which an in-edge resolves.
 type class byte
 
 const (
@@ -17,10 +17,10 @@ const (
 	failure   class = 'F'
 )
 
-// value is all the model needs to know of a value.
+// value is the model's abstraction of a value.
 type value byte
 
-// answer is what the condition of an edge that is not taken said, as people read it.
+// answer is the text of a condition's answer, for an edge that is not taken.
 func (p *prediction) answer(e *edge) string {
 	n, f := p.g.node(e.from), p.fates[e.from]
 	switch {
@@ -42,13 +42,13 @@ const (
 	present
 )
 
-// fate is what becomes of a node.
+// fate is the model's prediction for a node.
 type fate struct {
 	status  string // ok F X C S
 	reason  string // of a skip: ann br up when null pf rule self
 	source  string // the node that the reason names
 	label   string // the label of the edge not taken, for br
-	answer  string // what the condition said instead, for br
+	answer  string // the condition's answer, for br
 	port    string // for null
 	routing bool   // the root of the skip is a branch not taken
 
@@ -63,16 +63,16 @@ type fate struct {
 	output   value
 	taken    []string // labels of the edges that a condition takes
 	root     bool     // decided without a look at the in-edges
-	subst    bool     // runs with defaults for what failed
+	subst    bool     // runs with defaults in place of missing values
 }
 
-// prediction is what the model says about a run.
+// prediction is the model's prediction for a run.
 type prediction struct {
 	g         *graph // complete
 	ancestors map[string]map[string]bool
 	fates     map[string]*fate
-	computed  map[string]string // the run's status by status rule, before the end node had its say
-	status    map[string]string // and after it
+	computed  map[string]string // the run's status by status rule, before the verdict of the end node
+	status    map[string]string // and after the verdict
 	degraded  map[string]bool
 }
 
@@ -99,7 +99,7 @@ func (p *prediction) shielded(e *edge) bool {
 	return false
 }
 
-// predict computes what the graph must come to.
+// predict computes the prediction for the graph.
 func predict(g *graph) *prediction {
 	g = g.complete()
 	p := &prediction{g: g, fates: map[string]*fate{}, status: map[string]string{}, computed: map[string]string{},
@@ -355,7 +355,7 @@ func (p *prediction) group(n *node, param string) (edges []*edge) {
 	return edges
 }
 
-// delivered is what an edge brings to its target.
+// delivered is the value that an edge delivers to its target.
 func (p *prediction) delivered(n *node, e *edge, f *fate) value {
 	src := p.fates[e.from]
 	c := p.seen(n, e)
@@ -373,7 +373,7 @@ func (p *prediction) delivered(n *node, e *edge, f *fate) value {
 	return missing
 }
 
-// fed is what the edges of a parameter come to.
+// fed is the merged value of a parameter's edges.
 func (p *prediction) fed(n *node, param string, f *fate) value {
 	last := missing
 	for _, e := range p.group(n, param) {
@@ -420,7 +420,7 @@ func (p *prediction) broken(n *node, f *fate, cause string) *fate {
 	return f
 }
 
-// The codings of the outcome cancel tell who asked, and what the step made of it.
+// The codings of the outcome cancel tell who cancels, and how the step reacts.
 const (
 	externalCancel = iota // the step says that its call was aborted
 	heededCancel          // CancelNode, and the step returns what its context says
@@ -428,14 +428,14 @@ const (
 	keptCancel            // CancelNode, and the step returns a value nevertheless, which is kept
 )
 
-// run is what becomes of a node that got as far as ready.
+// run predicts the end of a node that has reached ready.
 func (p *prediction) run(n *node, f *fate) *fate {
 	f.ready, f.attempts = true, 1
 	condition := p.g.condition(n)
 	outcome := n.outcome
 	tries := n.tries
 	if n.test {
-		tries = 0 // what failed to decide is not asked again
+		tries = 0 // a condition that failed to decide is not evaluated again
 	}
 	if outcome == "flaky" && tries > 1 {
 		f.attempts, outcome = 2, "ok"

@@ -29,8 +29,8 @@ var areas = []string{
 	"join counts", "skip reason", "shielded edges", "side edges", "labels into the end", "run status", "class of an aborted node",
 }
 
-// engineMutants are the bugs planted in what implements the semantics, at least one for each area. They stand apart
-// because who writes the model does not look into these files.
+// engineMutants are the bugs planted in the files that implement the semantics, at least one for each area. They are
+// separate because the author of the model does not read these files.
 var engineMutants = []mutant{
 	{
 		area: "join counts", name: "AtLeast counts what is not satisfied", file: "state_settle.go",
@@ -153,7 +153,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-// requireFound demands that the test tells of a disagreement when the bug is at work.
+// requireFound requires that the test reports a disagreement when the bug is switched on.
 func requireFound(t *testing.T, binary string, bug int, test string) {
 	output, err := runPlanted(t, binary, bug, test)
 	require.Error(t, err, "%s passes with the bug planted:\n%s", test, output)
@@ -161,7 +161,7 @@ func requireFound(t *testing.T, binary string, bug int, test string) {
 	require.Contains(t, output, disagreement, "it is another failure than that of the test")
 }
 
-// runPlanted runs one test, a property on a few hundred graphs, always the same ones, with one of the bugs at work.
+// runPlanted runs one test, a property on a few hundred graphs, always the same ones, with one of the bugs switched on.
 func runPlanted(t *testing.T, binary string, bug int, test string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

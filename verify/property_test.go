@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// disagreement begins every report of TestProperty, so that a planted bug can be told from a test that broke.
+// disagreement begins every report of TestProperty, to distinguish a planted bug from a broken test.
 const disagreement = "kahn and the model disagree"
 
 // check runs the graph one way and compares everything with the model.
@@ -61,7 +61,7 @@ func check(t *testing.T, g *graph, w way) error {
 	return fmt.Errorf("%s\n\t%s\nevents:%s", disagreement, strings.Join(problems, "\n\t"), events.String())
 }
 
-// TestProperty is the property: whatever the graph, the mode, the limit and the timing, kahn does what the model says.
+// TestProperty is the property: for every graph, mode, limit and timing, kahn agrees with the model.
 func TestProperty(t *testing.T) {
 	var failed *graph
 	var how way
@@ -137,7 +137,7 @@ func requireRoundTrip(t require.TestingT, g *graph) {
 	require.Equal(t, g, again)
 }
 
-// logSmallest shrinks a graph that failed, as long as rapid may shrink what it finds, and shows what is left.
+// logSmallest shrinks a graph that failed, as long as rapid may shrink failures, and logs the result.
 func logSmallest(t *testing.T, g *graph, w way) {
 	budget := flag.Lookup("rapid.shrinktime").Value.(flag.Getter).Get().(time.Duration)
 	if budget == 0 {
@@ -154,8 +154,8 @@ func logSmallest(t *testing.T, g *graph, w way) {
 	t.Logf("smallest graph found, %v; keep it in testdata/graphs.txt:\n|%v|||\n%v", w, g, check(t, g, w))
 }
 
-// reduce takes away from a graph what its failure does not need. It knows graphs, so it goes further than rapid, which
-// knows only how they were drawn.
+// reduce removes the parts of a graph that its failure does not need. It works on graphs, so it goes further than rapid,
+// which works on the random draws.
 func reduce(g *graph, fails func(*graph) bool) *graph {
 	for {
 		smaller := slices.IndexFunc(simpler(g), fails)

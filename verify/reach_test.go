@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A property that holds for every graph says nothing about what no graph contains: everything in this list has to come
-// up, again and again.
+// A property test does not cover cases that no graph contains: so each case in this list must occur repeatedly.
 func TestGeneratorReachesEverything(t *testing.T) {
 	const graphsTried, atLeast = 4000, 5
 	seen := map[string]int{}
@@ -119,7 +118,7 @@ func noteNode(p *prediction, n *node, at map[string]moment, saw func(bool, strin
 	saw(n.flip && f.ready && n.observer() && p.count(n, failure) > 0, "unhandled by a flip")
 }
 
-// noteBranch says what is seen of nodes that are on a branch.
+// noteBranch counts the cases of nodes that are on a branch.
 func noteBranch(p *prediction, n *node, join string, saw func(bool, string)) {
 	for _, e := range p.g.in(n.id) {
 		standing, c := p.standing(e), p.seen(n, e)

@@ -102,7 +102,7 @@ func TestSideEdges(t *testing.T) {
 	}
 }
 
-// TestBranches: graphs with many branches, as runs. They show what is not known before: whether a router was asked.
+// TestBranches: graphs with many branches, as runs. Only runs show whether a router was asked.
 func TestBranches(t *testing.T) {
 	t.Parallel()
 	graphs := 600

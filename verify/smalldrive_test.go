@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// smallVerdict is everything that a State tells of a run of three nodes when it is over.
+// smallVerdict is the whole result of a State for a run of three nodes.
 type smallVerdict struct {
 	nodes    [3]smallNodeVerdict // in the order of their names
 	run      [3]kahn.RunStatus   // by status rule
@@ -28,7 +28,7 @@ type smallNodeVerdict struct {
 	origins [3]byte // the names, in the order in which they are told
 }
 
-// String is what a person compares.
+// String renders the verdict for people.
 func (v smallVerdict) String() string {
 	var b strings.Builder
 	for i, n := range v.nodes {
@@ -57,8 +57,7 @@ type smallPlan struct {
 	node     []int // by Ref
 }
 
-// compileSmall compiles the graph. What the host of the property tests does for steps, guards and ports is left out: a State
-// knows nothing of them.
+// compileSmall compiles the graph, without the steps, guards and ports of the property tests: a State does not use them.
 func compileSmall(g *graph) (*smallPlan, error) {
 	k := &kahn.Graph{}
 	for _, n := range g.nodes {
@@ -87,7 +86,7 @@ func compileSmall(g *graph) (*smallPlan, error) {
 	return s, nil
 }
 
-// report is the outcome in the words of a State.
+// report is the outcome in the form of a State.
 func (s *smallPlan) report(r kahn.Ref, o smallOutcome) kahn.Outcome {
 	switch o.outcome {
 	case "err":
@@ -191,7 +190,7 @@ func (s *smallPlan) describe(run smallRun) string {
 	return fmt.Sprintf("%v, ended in the order %q", s.withOutcomes(run.outcomes), run.ended)
 }
 
-// verdict reads off the State what has become of everything.
+// verdict reads the result from the State.
 func (s *smallPlan) verdict(st *kahn.State) (v smallVerdict) {
 	for i, r := range s.refs {
 		n := &v.nodes[i]
@@ -215,7 +214,7 @@ func (s *smallPlan) verdict(st *kahn.State) (v smallVerdict) {
 	return v
 }
 
-// verdict is what the model says a State must tell.
+// verdict is the result that the model predicts for a State.
 func (p *prediction) verdict() (v smallVerdict) {
 	for _, node := range p.g.nodes {
 		f := p.fates[node.id]
@@ -278,7 +277,7 @@ func TestSmallScope(t *testing.T) {
 		for n, id := range []string{"A", "B", "C"} {
 			all := smallNodes(g, id, few && i%2 == 0)
 			options[n] = all[rng.IntN(len(all))]
-			if i%8 == 0 { // what is said to make no difference
+			if i%8 == 0 { // cases that should make no difference
 				options[n].skip = []string{"", "sat", "strict"}[rng.IntN(3)]
 				options[n].up = []string{"", "skip", "prop", "def"}[rng.IntN(4)]
 				options[n].cof = rng.IntN(2) == 0
@@ -354,7 +353,7 @@ func TestSmallScopeInFull(t *testing.T) {
 // smallTotal counts what was tried.
 type smallTotal struct{ graphs, combinations, runs, predictions int }
 
-// fateKey is all that C, and the status of the run, depend on of what B is and of what has become of it.
+// fateKey holds the properties of B, and of its end, on which C and the status of the run depend.
 type fateKey struct {
 	status, reason, rule, source, label, cause, origins, taken string
 	routing, tolerated, ready, observer, boundary              bool
@@ -372,8 +371,8 @@ func (p *prediction) fateKey(id string) fateKey {
 	}
 }
 
-// everything tries the edges with all options. Predictions for C are shared by all that B can be and come to without that
-// making a difference, which the search itself checks now and then.
+// everything tries the edges with all options. Variants of B with the same fateKey share their predictions for C; the search
+// itself checks now and then that they agree.
 func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	type situation struct {
 		a, outA, b, outC int // b is the number of a fateKey
@@ -435,7 +434,7 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	return nil
 }
 
-// seed is that of everything random here, or what KAHN_SEED says.
+// seed is the seed of all random choices here, or the value of KAHN_SEED.
 func seed(t *testing.T) (seed uint64) {
 	t.Helper()
 	if text := os.Getenv("KAHN_SEED"); text != "" {

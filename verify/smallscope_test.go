@@ -6,8 +6,8 @@ import (
 )
 
 // The small scope: all graphs of three nodes A, B and C, whose edges lead from an earlier one to a later one. Most bugs of a
-// decision show in a graph that is as small as this, and so few nodes can be tried with everything that a node and an edge
-// can be. What cannot make a difference is tried once:
+// decision show in such a small graph, and so few nodes can be tried with all options of nodes and edges. Variants that
+// cannot make a difference are tried once:
 //
 //   - the names of nodes and labels: A and B change places if there is no edge between them, the first label is a;
 //   - rule, skip mode and policy of a node without control edges, or that is disabled (which of them is an error boundary

@@ -32,7 +32,7 @@ func (p *prediction) eager() map[string]moment {
 	return at
 }
 
-// decided is the first moment at which the node's rule can say what it is going to say.
+// decided is the first moment at which the node's rule can decide.
 func (p *prediction) decided(n *node, at map[string]moment) int {
 	f := p.fates[n.id]
 	if f.root {

@@ -106,7 +106,7 @@ func TestSchemaAcceptsEverySpellingOfEdges(t *testing.T) {
 	}
 }
 
-// What an editor underlines by the schema is what the decoder refuses, as far as a schema can tell.
+// The schema refuses the same documents as the decoder, as far as a schema can tell.
 func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 	s := validator(t)
 	for name, text := range map[string]string{

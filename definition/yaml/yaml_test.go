@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
 
-// same compares what two graphs are made of, by way of their canonical form, which holds all of it.
+// same compares two graphs by their canonical form, which contains all of their data.
 func same(t *testing.T, want, got *kahn.Graph) {
 	t.Helper()
 	w, err := definition.Encode(want)
@@ -60,7 +60,7 @@ func TestJSONIsYAML(t *testing.T) {
 	same(t, want, got)
 }
 
-// What a scalar is depends on nothing but the scalar.
+// The type of a scalar depends on the scalar alone.
 func TestScalars(t *testing.T) {
 	config := func(text string) (any, error) {
 		g, err := yaml.Decode([]byte("version: 1\nnodes:\n  - id: node\n    config: ["+text+"]\n"), definition.Limits{})
@@ -98,7 +98,7 @@ func TestScalars(t *testing.T) {
 	}
 }
 
-// Everything that is wrong is named by kind, path, line and column.
+// Every problem is reported with kind, path, line and column.
 func TestProblems(t *testing.T) {
 	for name, row := range map[string]struct {
 		text         string
@@ -210,7 +210,7 @@ func bomb(levels, width int) string {
 	return b.String()
 }
 
-// What would cost much is refused before it does.
+// Expensive documents are refused before they are processed.
 func TestMemoryIsBounded(t *testing.T) {
 	item := "version: 1\nnodes:\n  - id: a\n    config: "
 	for name, text := range map[string]string{

@@ -84,7 +84,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// A server without a fault breaks the promises: the program does not just say that all is well.
+// A server without faults breaks the promises: so the program really checks them.
 func TestHealthyServer(t *testing.T) {
 	noneLeft(t, func() {
 		var out bytes.Buffer
@@ -109,7 +109,7 @@ func TestHealthyServer(t *testing.T) {
 	})
 }
 
-// The shop tells a client that copes from one that does not.
+// The shop's account distinguishes correct clients from others.
 func TestAccount(t *testing.T) {
 	s := newShop()
 	s.count("GET /a", "1")
@@ -139,7 +139,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// What an answer means is found out by asking kahn, with a policy that retries at once.
+// The test derives the meaning of an answer from kahn's reaction, with a policy that retries at once.
 func TestRefusal(t *testing.T) {
 	for code, want := range map[int]struct {
 		attempts int
@@ -187,7 +187,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A log that cannot be written is no reason to keep quiet about it.
+// The program reports a log that cannot be written.
 func TestUnwritable(t *testing.T) {
 	if err := writeTable(badWriter{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("error %v", err)

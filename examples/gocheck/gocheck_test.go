@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/chrometrace"
 )
 
-// good is a module in which nothing is wrong: c imports b, which imports a.
+// good is a module without errors: c imports b, which imports a.
 var good = map[string]string{
 	"a/a.go": "package a\n\nconst Name = \"a\"\n",
 	"b/b.go": "package b\n\nimport \"example.com/m/a\"\n\nfunc Name() string { return a.Name + \"b\" }\n",
@@ -154,7 +154,7 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// Whatever the go command has to say against a package fails that package alone.
+// An error of the go command about a package fails that package alone.
 func TestUnloadable(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -314,7 +314,7 @@ func TestTrace(t *testing.T) {
 	wantCode(t, code, exitUsage)
 	wantText(t, stderr, "no such file")
 
-	// That is found before anything else is looked at.
+	// The program finds that before it does anything else.
 	code, _, stderr = gocheck(t, "-C", filepath.Join(t.TempDir(), "nowhere"), "-trace", filepath.Join(t.TempDir(), "missing", "trace.json"), "./...")
 	wantCode(t, code, exitUsage)
 	wantText(t, stderr, "trace.json")

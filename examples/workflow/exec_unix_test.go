@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A command that is stopped takes along what it has started, also what ignores being asked; and nothing outlives a command
-// that ends by itself.
+// When a command is stopped, the processes that it has started end, too, even those that ignore the request; and no process
+// outlives a command that ends by itself.
 func TestExecLeavesNothingBehind(t *testing.T) {
 	for name, row := range map[string]struct {
 		script string

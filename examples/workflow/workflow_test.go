@@ -96,7 +96,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// A gate can be answered by a flag, on the terminal, or in a later process, with the words that gates know.
+// A gate can be answered by a flag, on the terminal, or in a later process, with the spellings that gates accept.
 func TestApproval(t *testing.T) {
 	const definition = "definitions/approval.yaml"
 	note := func(out string) string { return filepath.Join(out, "note.txt") }
@@ -130,7 +130,7 @@ func TestApproval(t *testing.T) {
 	})
 }
 
-// Everything that is wrong with a definition is said before anything runs, with its place.
+// All problems of a definition are reported before anything runs, with their places.
 func TestBadDefinitions(t *testing.T) {
 	for name, row := range map[string]struct{ file, text, want string }{
 		"no file":         {"", "", "no such file"},
@@ -165,7 +165,8 @@ nodes:
 	expect(t, exitUsage, "expected name=value", "", "-input", "x", "definitions/survey.json")
 }
 
-// What a command writes is streamed by lines, with and without an end, and is its output; a failing one says why.
+// The output of a command is streamed by lines, with and without an end, and is the output of the step; a failing command
+// reports why.
 func TestExec(t *testing.T) {
 	expect(t, exitCompleted, "a | one\na | two\na | three\n", "", "-v", file(t, "a.yaml", `
 version: 1

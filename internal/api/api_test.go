@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The exported API of every module is what its api.txt says.
+// The exported API of every module agrees with its api.txt.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	// The go command looks at what the test itself reads when it decides whether a result still holds: the directories of the sources.
+	// The go command caches a test result by the files that the test itself reads: so the test reads the directories of the
+	// sources.
 	require.NoError(t, filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		if entry != nil && entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".git")) {
 			return fs.SkipDir

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What the format allows is read.
+// Read accepts everything that the format allows.
 const valid = `{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"one"}},
 	{"name":"outer","ph":"X","ts":1,"dur":10.5,"pid":1,"tid":1},
 	{"name":"inner","ph":"X","ts":1,"dur":2,"pid":1,"tid":1,"cat":"a,b","cname":"good","args":{"x":1}},

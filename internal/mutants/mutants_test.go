@@ -15,7 +15,7 @@ import (
 
 const root = "../.."
 
-// lists reads both lists and holds them against the code.
+// lists reads both lists and compares them with the code.
 func lists(t *testing.T) (mustKill, equivalent []entry) {
 	all, err := generateAll(root)
 	require.NoError(t, err)
@@ -41,11 +41,11 @@ func TestLists(t *testing.T) {
 }
 
 // TestPlantedBugs is the negative control of the tests of the core and of the reactive layer: a mutant of mustkill.txt must
-// be noticed by the tests that its note names, a bug in the signals by each of its lines.
+// be noticed by the tests that its note names, a bug in the signals by the tests of each of its lines.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	everySignalLineHasABug(t)
-	_, err := hash(root) // reads all that the result depends on: so the go command does not show an old one
+	_, err := hash(root) // reads all files that the result depends on, so that the go command does not use a cached one
 	require.NoError(t, err)
 	mustKill, _ := lists(t)
 	var bugs []plant.Bug
@@ -120,7 +120,7 @@ func f(a, b bool, n int) (sum int) {
 }
 `
 
-// The mutants of a function, each by the whole line. What is there twice is told apart.
+// The mutants of a function, each by the whole line. Equal lines are numbered.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))

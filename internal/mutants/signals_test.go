@@ -341,7 +341,7 @@ func main() {
 }
 `
 
-// TestComputedsDoNotWrite compiles what must not compile, line 37, and what differs from it in the tracker alone.
+// TestComputedsDoNotWrite compiles a program that must not compile, line 37, and one that differs from it in the tracker alone.
 func TestComputedsDoNotWrite(t *testing.T) {
 	build := func(source string) (string, error) {
 		file := filepath.Join(t.TempDir(), "main.go")

@@ -83,7 +83,7 @@ func module(t *testing.T) string {
 	return root
 }
 
-// Each bug is at work alone, breaks its own test and no other, and without one nothing is broken.
+// Each bug is switched on alone and breaks only its own test; without a bug all tests pass.
 func TestBuild(t *testing.T) {
 	root := module(t)
 	bugs := []Bug{

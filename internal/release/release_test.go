@@ -20,7 +20,7 @@ const (
 	version = "v0.0.1-played"
 )
 
-// uses are the modules of a release, each with what a user may write.
+// uses are the modules of a release, each with code of a user.
 var uses = map[string]string{
 	"":                "import \"github.com/seed-c794f7ef/kahn\"\n\nvar _ kahn.Graph\n",
 	"expression":      "import _ \"github.com/seed-c794f7ef/kahn/expression\"\n",
@@ -29,8 +29,8 @@ var uses = map[string]string{
 	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
 }
 
-// TestRelease plays a release of the last commit into a proxy in the file system, and builds for each module a program of
-// somebody who requires it alone.
+// TestRelease publishes a release of the last commit to a proxy in the file system, and builds for each module a program
+// that requires it alone.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	for module := range uses { // the go command keeps no result for what these were before
@@ -70,8 +70,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// What is told of the modules is the same everywhere: the workspace has those that are released and those that are not, the
-// script tags the former, RELEASE.md names both, the README installs the former, and each of them has a list of its API.
+// All lists of the modules agree: the workspace has those that are released and those that are not, the script tags the
+// former, RELEASE.md names both, the README installs the former, and each of them has a list of its API.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	text := func(name string) string {

@@ -1,5 +1,5 @@
-// Package rooms holds the files of the root package to their rooms: which parts of the engine may use which, where the compiler
-// does not say so.
+// Package rooms checks the dependencies between the files of the root package: which parts of the engine may use which. The
+// compiler cannot check that.
 package rooms
 
 import (
@@ -40,8 +40,8 @@ var walls = map[string]wall{
 	"plan": {"words plan said", `errors.go:*
 		state.go:wordSpecial state.go:wordPlain
 		step.go:StepFunc step.go:FallbackFunc view.go:View view.go:everyNode mock.go:double`},
-	// The State asks the Run that drives it through the interface host. What it shares with other States is a tree's or a Runner's;
-	// what it was is told by the nodes of a snapshot.
+	// The State calls the Run that drives it through the interface host. The limits that it shares with other States belong
+	// to a tree or a Runner; its former state comes from the nodes of a snapshot.
 	"state": {"words plan state", `errors.go:* option.go:* rate.go:* condition.go:* result.go:estimate suspend.go:*
 		run_tree.go:tree run_tree.go:turn run_tree.go:grants run_tree.go:used runner_pool.go:* snapshot.go:*
 		run_observe.go:waiter run_observe.go:watcher run_observe.go:note`},
@@ -59,7 +59,7 @@ func roomOf(file string) string {
 	return ""
 }
 
-// arrows returns what files of a room with walls use without being allowed to: "file.go name", in order.
+// arrows returns the forbidden uses in files of a room with walls: "file.go name", in order.
 func arrows(fset *token.FileSet, files []*ast.File) []string {
 	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: nothing{}, Error: func(error) {}} // other packages are not looked at
