@@ -392,7 +392,7 @@ func TestBlackBoxResume(t *testing.T) {
 		step := breaks("M[1]/x", "P[0]", "F/x", "D/x", "X/M[1]/x", "X/P[0]", "X/F/x", "X/D/x")
 		r := pause(t, g, step)
 		r.waits("N[0]/g", "N[1]/g", "N[2]/g", "K#1/g", "X/N[0]/g", "X/N[1]/g", "X/N[2]/g", "X/K#1/g", "G")
-		// Where the log is differs, and where it was when something went on, and when somebody looked.
+		// The position of the log differs, and so do the events and times at which the run went on or was observed.
 		passing := regexp.MustCompile(`(?m)^\s*"(taken|last_event|latest|first|ended)": .*$`)
 		before := ""
 		for life := range 4 {

@@ -48,7 +48,7 @@ func (c CallStatus) String() string { return enumName(callStatusNames[:], int(c)
 
 // NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is granted.
 // For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's status;
-// [CauseNone], when nobody asked, makes the node [Cancelled] with [CauseExternal].
+// [CauseNone], without such a request, makes the node [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

@@ -60,7 +60,7 @@ func (k *CauseKind) UnmarshalText(text []byte) error {
 }
 
 // stopStatus is the status of a node that is stopped for the cause: aborted when a failure inside the run is behind it,
-// cancelled when somebody asked.
+// cancelled on request.
 func (k CauseKind) stopStatus() Status {
 	switch k {
 	case CauseContext, CauseCancelRun, CauseCancelNode, CauseExternal, CauseSuperseded:

@@ -40,7 +40,7 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 			store, _ := fenced(c.from)
 			r := tryControlled(t, t.Context(), graph(c.node), c.step, func(run *kahn.Run) {
 				time.Sleep(ms)
-				_ = run.Signal("A", nil) // is refused where nobody waits
+				_ = run.Signal("A", nil) // is refused where no node waits
 			}, append(c.options, kahn.Durable(store), kahn.RunID("one"))...)
 			r.expect("A:F", "failed")
 			if n := r.node("A"); n.Cause.Kind != kahn.CauseStoreError || n.Attempts != c.attempts {

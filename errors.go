@@ -95,7 +95,7 @@ var (
 	ErrAborted           = errors.New("run aborted")
 	ErrTimeout     error = &timeoutError{"timed out"}
 	ErrRunTimeout  error = &timeoutError{"run timed out"}
-	ErrSuperseded        = errors.New("superseded: nobody waits for the result any more")
+	ErrSuperseded        = errors.New("superseded: no other node waits for the result any more")
 	ErrLateFailure       = errors.New("a predecessor failed after the node had started")
 )
 

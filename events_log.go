@@ -145,7 +145,7 @@ func (b *block) append(e *entry, observed bool) {
 	b.lines = append(b.lines, l)
 }
 
-// removeLast removes an entry that nobody has seen.
+// removeLast removes an entry that no reader or sink has seen.
 func (b *block) removeLast() {
 	n := len(b.lines) - 1
 	if i := b.lines[n].rest; i > 0 {
@@ -194,7 +194,7 @@ type eventLog struct {
 	hidden uint64        // how many of the last entries are not visible yet: the store has not confirmed their changes
 	hides  bool          // new entries are hidden
 	closed bool          // there will be no more
-	more   chan struct{} // closed when there is more; nil if nobody waits for that
+	more   chan struct{} // closed when there is more; nil if no reader waits for that
 	sinks  []*sink
 
 	observers int    // of the sinks: the last ones

@@ -61,7 +61,7 @@ func (w wordList) Check(_ context.Context, phase kahn.Phase, s *kahn.Step, value
 	return nil
 }
 
-// A moderator judges the parameters of the nodes that ask for it before they start, and their outputs before anybody sees
+// A moderator judges the parameters of the nodes that ask for it before they start, and their outputs before other nodes see
 // them.
 func ExampleModerate() {
 	var g kahn.Graph

@@ -34,7 +34,7 @@ func checkImport(dir, imported string) error {
 		host, _, _ := strings.Cut(imported, "/")
 		standard := !strings.Contains(host, ".")
 		if !standard && !internal && !slices.Contains(below, imported) && imported != "github.com/google/uuid" && !within("golang.org/x/sync") {
-			return fmt.Errorf("the root package imports only the standard library, uuid, x/sync, internal packages and what is below it, not %s", imported)
+			return fmt.Errorf("the root package imports only the standard library, uuid, x/sync, internal packages and the packages below it, not %s", imported)
 		}
 	case !own || internal:
 	case slices.Contains(below, modulePath+"/"+dir):

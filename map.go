@@ -333,7 +333,7 @@ func (m *Map) check(n *node, bad func(kind error, format string, args ...any)) {
 	case m.Over == "":
 		bad(ErrBadValue, "a map without the parameter that it goes over")
 	case m.Key != nil && n.Sub != nil:
-		bad(ErrBadValue, "Map.Key is for maps of steps: what a Sub consists of has keys of its own")
+		bad(ErrBadValue, "Map.Key is for maps of steps: the nodes of a Sub have keys of their own")
 	case m.Key != nil && n.Key != "":
 		bad(ErrBadValue, "it has both a Key and a Map.Key")
 	case m.Limit < 0, m.ToleratedCount < 0, m.ToleratedPercent < 0, m.ToleratedPercent > 100, math.IsNaN(m.ToleratedPercent):

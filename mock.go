@@ -144,7 +144,7 @@ type testMode struct {
 	TestMode
 	mu       sync.Mutex         // guards what follows
 	doubles  map[string]*double // by path; made with the plans
-	judged   chan struct{}      // closed when Result.Test is made; nil if nobody has begun to
+	judged   chan struct{}      // closed when Result.Test is made; nil before that has begun
 	unjudged *Result            // a copy without it
 }
 

@@ -197,7 +197,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 		kahn.KeepChanges(st)
 		h := &handDriven{t: t, rng: rng, plan: plan, st: st}
 		disposed := false
-		var now []*sight // by somebody outside, when nothing went on
+		var now []*sight // read from outside, between two calls
 		var nowAt []int  // after how many transitions
 		var sights []*sight
 		callback := func(w reactive.Writer) {

@@ -72,8 +72,8 @@ const (
 	defaultCleanupTimeout = 30 * time.Second
 )
 
-// byDefault are the configs of runs without options: of one whose events nobody can read, and of one whose events may be
-// read. They are shared and never written.
+// byDefault are the configs of runs without options: of one without a reader of events, and of one whose events may be read.
+// They are shared and never written.
 var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout},
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, retain: keepAll},

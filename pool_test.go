@@ -239,7 +239,7 @@ func TestRunnerLimits(t *testing.T) {
 		begin := time.Now()
 		a := start(t, rn, graph(after("A")), takes(time.Second))
 		synctest.Wait()
-		late := start(t, rn, graph(after("L")), takes(time.Second)) // which needs a token, has waited longer, and holds nobody back
+		late := start(t, rn, graph(after("L")), takes(time.Second)) // which needs a token, has waited longer, and must not hold back others
 		synctest.Wait()
 		b := start(t, rn, graph(after("X")), nil, kahn.TestMode{Mocks: map[string]kahn.Mock{"X": {}}})
 		completed(t, a, b)

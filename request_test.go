@@ -216,7 +216,7 @@ func TestRedriveRequest(t *testing.T) {
 		if r.RedriveRequest != ann {
 			t.Errorf("the next life says %v", r.RedriveRequest)
 		}
-		r = r.redrive(g, takes(0)) // another epoch, of which nobody has said anything
+		r = r.redrive(g, takes(0)) // another epoch, without a request
 		r.expect("A:ok G:ok B:ok", "completed")
 		if r.RedriveRequest != (kahn.Request{}) {
 			t.Errorf("the next epoch says %v", r.RedriveRequest)

@@ -41,7 +41,7 @@ type runGiven struct {
 	stepless bool         // the host has given no step function
 	mayEnd   bool         // the caller's context may end
 	careful  bool         // the outcome of an attempt depends on more than its result
-	unheld   bool         // started by Execute, so nobody can signal it: suspending ends the run
+	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
 	from     *restoration // the state that it goes on from, until it is opened
 }

@@ -109,7 +109,7 @@ func (w *waiter) note(status Status) bool {
 
 // Watch yields the status of every node as it is now, in topological order, and then the newest status of each node whose
 // status has changed, until the run has ended and its last statuses were yielded, or ctx ends. A slow consumer misses
-// statuses in between, never the last, and holds nobody up. A nil ctx yields nothing.
+// statuses in between, never the last, and does not delay the run. A nil ctx yields nothing.
 func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
 		if ctx == nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// WhyKind tells what a node is waiting for, or what it is at. Each state of a node has exactly one.
+// WhyKind is the kind of state that a node is in, such as what it waits for. Each node has exactly one.
 type WhyKind uint8
 
 // The kinds of answers to [Run.Why], in the order in which they are looked for: a node that waits for a slot in a run that is held is
@@ -18,10 +18,10 @@ const (
 	WhyPending          // the run has not begun: a [Runner] has it wait for others
 	WhyWaiting          // its join has not decided: Edges are open, and Nodes are where they come from; for the end node all that has not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are what the present one waits for
-	WhyChecking         // its guard, merges, required ports or inputs are being looked at, or are next to be
+	WhyChecking         // its guard, merges, required ports or inputs are being checked, or about to be
 	WhyHeld             // nothing of its kind is started: the run is being left, or by its [SuspendMode] waits for Nodes
 	WhyStore            // the store has not confirmed what made it ready, or the start of its attempt
-	WhyOrder            // others go first: Nodes, under [Limit](1) what has to return before anything is begun; none if it is next
+	WhyOrder            // others go first: Nodes, under [Limit](1) those that have to return before another begins; none if it is next
 	WhySlot             // a Bound has no slot: Nodes hold them, as far as they belong to the same run
 	WhyRate             // a Bound has no token: Until is when the next one falls due
 	WhyRunning          // an attempt, what is nested in it, or a condition is being performed: Until is its deadline, if it has one
@@ -50,11 +50,11 @@ func (k *WhyKind) UnmarshalText(text []byte) error {
 	return enumParse(k, whyNames[:], text, "kind of why")
 }
 
-// Why tells why a node is where it is: see [Run.Why]. Fields that the Kind does not name are zero, but for Status and Since.
+// Why explains the state of a node: see [Run.Why]. Fields that the Kind does not name are zero, but for Status and Since.
 type Why struct {
 	Kind   WhyKind
 	Status Status
-	// Since is when what the Kind tells of began: when the attempt began, the node became ready, or began to wait for a signal. It is
+	// Since is when that state began: when the attempt began, the node became ready, or began to wait for a signal. It is
 	// zero where that is not known.
 	Since time.Time
 	// Until is when it ends by itself at the latest; zero if it does not.
@@ -64,7 +64,7 @@ type Why struct {
 	// Nodes are the paths of other nodes, the first 20 of them; More counts the others, as far as they are known.
 	Nodes []string
 	More  int
-	// Bound is what has nothing to give.
+	// Bound is the bound without a free slot or token.
 	Bound Bound
 	// Wait is what the node waits for, with the path of the node; Choices are the answers that a gate takes, nil if any.
 	Wait    *Wait
@@ -117,8 +117,8 @@ func (b *BoundScope) UnmarshalText(text []byte) error {
 // whyMost bounds the lists in a Why.
 const whyMost = 20
 
-// Why tells why a node is where it is: what it waits for, what it is at, or how it has ended. path is that of [Run.Node], and so are
-// the errors.
+// Why explains the state of a node: what it waits for, what it does, or how it has ended. path is that of [Run.Node], and so
+// are the errors.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.mu.Lock()
 	at, err := r.locate(path)
@@ -199,7 +199,7 @@ func (at place) whyEnded(y *Why) {
 	}
 }
 
-// edges adds the in-edges of which something is so.
+// edges adds the in-edges that satisfy a condition.
 func (at place) edges(y *Why, is func(*edge) bool) {
 	for _, i := range at.run.plan.in.row(at.ref) {
 		if e := &at.run.plan.edges[i]; len(y.Edges) < whyMost && is(e) {
@@ -219,7 +219,7 @@ func (y *Why) name(path string) {
 	}
 }
 
-// nameThose adds the nodes of a run, in the order of declaration, of which something is so.
+// nameThose adds the nodes of a run, in the order of declaration, that satisfy a condition.
 func (y *Why) nameThose(r *Run, is func(ref Ref, w uint64) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.words[ref]) {
@@ -317,7 +317,7 @@ func (s *State) isQueued(r Ref) bool {
 	return false
 }
 
-// whyOrder says what has to return, in a run with one slot, before anything is begun. It reports whether there is something.
+// whyOrder adds the nodes that have to return, in a run with one slot, before another begins. It reports whether there are any.
 func (at place) whyOrder(y *Why) bool {
 	r := at.run
 	if x := r.single; x.interrupts() {
@@ -335,7 +335,7 @@ func (at place) whyOrder(y *Why) bool {
 	return true
 }
 
-// nameAll adds the nodes of a run, and of all that is nested in it, of which something is so: as many as are listed.
+// nameAll adds the nodes of a run, and of the runs nested in it, that satisfy a condition: as many as are listed.
 func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w uint64) bool) {
 	for i, w := range r.st.words {
 		if len(y.Nodes) == whyMost {
@@ -416,8 +416,8 @@ func (s *State) holdsSlot(r Ref, w uint64) bool {
 	return statusOf(w) == Running && w&wordDormant == 0 && s.occupies(r)
 }
 
-// lacking is [State.lacks] for somebody who only looks: it says whether it is a slot or a token that is lacking, when the token falls
-// due, by the clock of the run or of what it shares with others, and whether it is the latter.
+// lacking is [State.lacks] without side effects: it says whether a slot or a token is lacking, when the token falls due, by
+// the clock of the run or of the pool, and whether it is the latter.
 func (s *State) lacking(x *slots, token bool, now int64) (kind WhyKind, due int64, shared bool) {
 	next := func(b bucket, now int64) (int64, bool) {
 		if b.tokens(now) > 0 {
@@ -737,7 +737,7 @@ func (y Why) skipped() string {
 		return fmt.Sprintf("its required port %s got no value from %s", s.Port, s.Node)
 	case SkipUpstreamSkipped:
 		if s.Node == "" {
-			return "what it follows was skipped"
+			return "its predecessors were skipped"
 		}
 		return s.Node + " was skipped"
 	case SkipParentFailure:

@@ -194,7 +194,7 @@ func (s *State) observe(r Ref) *nodeSignals {
 	return n
 }
 
-// compare makes a node dirty that has changed since the shown point, before anybody observed it.
+// compare makes a node dirty that has changed since the shown point, before it was observed.
 func (o *observers) compare(n *nodeSignals) {
 	if o.pending && n.ref != noRef && o.view(n) != o.shownView(n.ref) {
 		o.markDirty(n)

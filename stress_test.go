@@ -283,7 +283,7 @@ func (s *stress) execute(t *testing.T) {
 			s.problem("node %s was %+v when the run ended and is %+v", n.ID, b, n)
 		}
 	}
-	if left := s.run.Leftovers(); left != "" { // not before the host has had its last word, which is counted like a timer
+	if left := s.run.Leftovers(); left != "" { // not before the last action of the host, which counts like a timer
 		s.problem("the run still has %s", left)
 	}
 	s.events = s.sink.all()

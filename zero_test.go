@@ -57,7 +57,7 @@ func survives(t *testing.T, name string, f reflect.Value, args []reflect.Value) 
 func TestNothingAtAll(t *testing.T) {
 	t.Parallel()
 	ctx, g := t.Context(), graph(after("A"))
-	var none context.Context // of type Context, so that nobody is tempted to pass a TODO instead
+	var none context.Context // of type Context, since linters object to a literal nil
 	run := func(opts ...kahn.Option) func() error {
 		return func() error {
 			_, err := kahn.Execute(ctx, g, nop, opts...)

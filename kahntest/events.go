@@ -116,7 +116,7 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 		c.part = true
 		c.waves = c.wavesAfter(0)
 	default:
-		return fmt.Errorf("it does not begin with %s, nor with what resumes a run", kahn.EventRunStarted)
+		return fmt.Errorf("it does not begin with %s, nor with the resumption of a run", kahn.EventRunStarted)
 	}
 	c.expansions(res, "")
 	c.midway = c.part
@@ -327,7 +327,7 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 	case e.RunID != first.RunID || e.TraceID != first.TraceID || e.TraceID == "" || e.Workflow != c.g.Name:
 		return fmt.Errorf("it is of run %q, trace %q, workflow %q", e.RunID, e.TraceID, e.Workflow)
 	case e.Parent >= e.ID:
-		return fmt.Errorf("it comes before what led to it")
+		return fmt.Errorf("it comes before its parent")
 	}
 	switch p := e.Payload.(type) {
 	case kahn.Wave:

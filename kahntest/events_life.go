@@ -103,7 +103,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			attempt = e.Attempt
 		}
 		if next := c.events[min(i+1, len(c.events)-1)]; next.Path != e.Path {
-			return fmt.Errorf("it is not followed by what the node does")
+			return fmt.Errorf("it is not followed by the next event of the node")
 		}
 	case kahn.EventNodePaused:
 		in := c.inside[e.Path]
@@ -115,7 +115,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		next := c.events[min(i+1, len(c.events)-1)]
 		policy := e.Payload.(kahn.NodeBlocked).Policy
 		if policy != kahn.UpstreamSubstitute && (next.Path != e.Path || nodeTerminal[next.Type] == kahn.Idle) {
-			return fmt.Errorf("it is not followed by what the policy does")
+			return fmt.Errorf("it is not followed by the end that the policy demands")
 		}
 	}
 	if n.maybe && e.Attempt == attempt+1 {

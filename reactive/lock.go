@@ -27,7 +27,7 @@ func (sc *Scope) lock() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: a callback of the scope calls what waits for the callback; use what takes its tracker: Get, Peek or Try for Load, "+
+	return fmt.Errorf("%w: a callback of the scope calls a function that waits for the callback; use one that takes its tracker: Get, Peek or Try for Load, "+
 		"Set for Store, and the Writer for the scope", ErrTracker)
 }
 

@@ -108,7 +108,7 @@ func (v *Value[T]) write(x T) bool {
 		v.before = v.version
 		v.cell.put(x, sc.clock)
 	} else {
-		v.cell.slots[v.cell.newest].Load().value = x // nobody has seen this slot yet
+		v.cell.slots[v.cell.newest].Load().value = x // no reader has seen this slot yet
 		if v.flags&flagRewritten == 0 {
 			v.flags |= flagRewritten
 			sc.written = append(sc.written, v)

@@ -444,7 +444,7 @@ func (p *prediction) run(n *node, f *fate) *fate {
 		outcome = "err" // it cannot be skipped or cancelled
 	}
 	if n.test && outcome == "cancel" {
-		outcome = "err" // there is no call that somebody could have aborted
+		outcome = "err" // it has no remote call that could be aborted
 	}
 	switch outcome {
 	case "err", "flaky":

@@ -161,7 +161,7 @@ func (c *converter) alias(n *yaml.Node) definition.Value {
 	}
 	target, ok := c.anchored[n.Alias]
 	if !ok {
-		v.Problem = problem(n, definition.ErrUnsupported, "the alias %.60q is a part of what it stands for", n.Value)
+		v.Problem = problem(n, definition.ErrUnsupported, "the alias %.60q contains itself", n.Value)
 		return v
 	}
 	target.At, target.Key, target.KeyAt = v.At, "", definition.Position{}
@@ -176,7 +176,7 @@ func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
 	t, ok := resolve(n.Value)
 	if !ok {
 		v.Problem = problem(n, definition.ErrAmbiguous,
-			"readers of YAML do not agree on what a plain %.60s is; quote it, or write it as JSON does", n.Value)
+			"readers of YAML disagree about a plain %.60s; quote it, or write it as JSON does", n.Value)
 		return
 	}
 	if v.Type = t; t != definition.Null {

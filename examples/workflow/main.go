@@ -16,15 +16,15 @@
 //
 //	definitions/release.yaml    vets, tests and builds a Go module for three platforms, and reports what went wrong
 //	definitions/survey.json     reads files at once, tolerates that one is missing, and sums up
-//	definitions/approval.yaml   waits for somebody to say yes, in this process or in a later one
+//	definitions/approval.yaml   waits for an approval, in this process or in a later one
 //
 // The kinds of steps are in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
 // are expressions of package expression, contracts are JSON Schemas.
 //
 // The definition decides which commands run: run only those that you would run as a script.
 //
-// The exit code is 0 if the run completed, 1 if it failed, 3 if it waits for an answer that nobody gave, 130 if it was
-// cancelled by Ctrl-C, and 2 if nothing was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)
+// The exit code is 0 if the run completed, 1 if it failed, 3 if it waits for an answer, 130 if it was cancelled by Ctrl-C,
+// and 2 if nothing was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)
 //
 // Start reading at load in load.go, which makes a graph of a file, and execute in run.go.
 package main
