@@ -37,7 +37,7 @@
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [Request], [StopMode].
 //   - Going on later or elsewhere: [Snapshot], [Resume], [Redrive], [KeepDescendants], [AllowGraphChange], [Codec], [Types],
 //     [Store], [Durable], [MemoryStore].
-//   - Many runs: [Runner], [Idempotent], [IdempotencyStore], [Memo], [RunID].
+//   - Many runs: [Runner], [Runner.Watch], [Runner.Redrive], [Idempotent], [IdempotencyStore], [Memo], [RunID].
 //   - Looking on: [Event] and its payloads, [Start] and [Run.Events], [LogEvents], [OnNode], [Run.WaitFor], [Run.Watch], [Use];
 //     of what is at work [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Run.Inputs], [Run.Why].
 //   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].

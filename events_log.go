@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,6 +14,9 @@ import (
 // Events yields the run's events with ids above after, in order: first those that have happened, then, as they happen, the
 // others, and it ends after the last event of the run. 0 is before the first event. Any number of readers may read at the
 // same time, each at its own pace and without delaying the run; the sequence may be used again and starts anew.
+//
+// For a run that was resumed or redriven, the events of its earlier lives come first, as far as this process has them: it goes on
+// from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids go on counting in any case.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*GapError] if the reader is too late
 // for events that the log no longer keeps, see [Retain]; [ErrNoLog] if the run keeps none; [ErrNoContext].
@@ -197,6 +201,10 @@ type eventLog struct {
 	more   chan struct{} // closed when there is more; nil if no reader waits for that
 	sinks  []*sink
 
+	start   uint64      // the id of the last event before this life of the run
+	oldest  uint64      // the id before the first event of all lives that can be read
+	earlier []*eventLog // of earlier lives in this process, in their order, which hold the events up to start; see goOn
+
 	observers int    // of the sinks: the last ones
 	released  uint64 // the id of the last entry that keeps no nested run any more
 
@@ -217,7 +225,7 @@ type sink struct {
 
 // newEventLog makes a log that goes on after the event with the given id.
 func newEventLog(r *Run, last uint64) *eventLog {
-	l := &eventLog{run: r, retain: uint64(r.cfg.retain), base: last, last: last}
+	l := &eventLog{run: r, retain: uint64(r.cfg.retain), base: last, last: last, start: last, oldest: last}
 	for _, f := range r.cfg.sinks {
 		maker := sync.OnceValue(r.eventMaker)
 		l.attach(func(id uint64, b block) {
@@ -245,10 +253,74 @@ func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
 
 // first is the id of the first event that readers may have.
 func (l *eventLog) first() uint64 {
-	if l.last > l.retain {
-		return max(l.base, l.last-l.retain) + 1
+	oldest := l.oldest
+	if l.base > l.start {
+		oldest = l.base
 	}
-	return l.base + 1
+	if l.last > l.retain {
+		oldest = max(oldest, l.last-l.retain)
+	}
+	return oldest + 1
+}
+
+// goOn lets readers go back into the log of an earlier life of the run, so that a cursor survives. Sinks see the events of this life
+// alone. The log of the earlier life has ended, or is that of a run that goes on at its owner's risk; it has the events up to start, if
+// it is the one that the run goes on from.
+func (l *eventLog) goOn(old *eventLog) {
+	if old == nil {
+		return
+	}
+	old.mu.Lock()
+	first, last := old.first(), old.last-old.hidden
+	earlier := append(slices.Clip(old.earlier), old)
+	old.mu.Unlock()
+	if last < l.start || first > l.start {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.earlier, l.oldest = earlier, first-1
+}
+
+// earlierLog is the log of the life that the run goes on from, as far as this process has it: of the snapshot, or, if that has been in a
+// file or a store, of the run of the same id that the Runner knows.
+func (r *Run) earlierLog() *eventLog {
+	if from := r.cfg.from; from != nil && from.log != nil {
+		return from.log
+	}
+	if r.cfg.runner == nil {
+		return nil
+	}
+	if old, ok := r.cfg.runner.Run(r.ID()); ok && old != r {
+		return old.log
+	}
+	return nil
+}
+
+// life returns the log of the earlier life that has an event, and the last event of it that is a part of the run.
+func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
+	last = l.start
+	for _, of := range slices.Backward(l.earlier) {
+		if of.start < id {
+			return of, last
+		}
+		last = of.start
+	}
+	return nil, 0
+}
+
+// readEarlier is readFrom for an event before this life of the run. The lock of one log is held at a time.
+func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if next <= of.base || next > of.last-of.hidden {
+		return block{}, &GapError{After: next - 1, First: last + 1} // it was dropped meanwhile
+	}
+	batch, _ := of.read(next)
+	if n := last - next + 1; uint64(len(batch.lines)) > n {
+		batch.lines = batch.lines[:n:n]
+	}
+	return batch, nil
 }
 
 // append adds an entry, with the log's lock held.
@@ -322,6 +394,16 @@ func (l *eventLog) release() {
 func (l *eventLog) trim() {
 	l.release()
 	keep := l.first()
+	for len(l.earlier) > 0 { // what no reader may have any more is let go of, and the run with it
+		last := l.start
+		if len(l.earlier) > 1 {
+			last = l.earlier[1].start
+		}
+		if last >= keep {
+			break
+		}
+		l.earlier = l.earlier[1:]
+	}
 	for _, k := range l.sinks {
 		if k.err == nil {
 			keep = min(keep, k.next)
@@ -361,12 +443,19 @@ func (l *eventLog) close() {
 // or nothing, if there will be no more.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if first := l.first(); next < first {
+		l.mu.Unlock()
 		return block{}, nil, &GapError{After: next - 1, First: first}
 	}
-	batch, more = l.read(next)
-	return batch, more, nil
+	if next > l.start {
+		batch, more = l.read(next)
+		l.mu.Unlock()
+		return batch, more, nil
+	}
+	of, last := l.life(next)
+	l.mu.Unlock()
+	batch, gap = l.readEarlier(of, next, last)
+	return batch, nil, gap
 }
 
 // take is readFrom for a sink, which misses nothing.

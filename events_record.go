@@ -435,12 +435,20 @@ type eventMaker struct {
 	head  Event // the fields that all events share, and the time of the last one
 	start time.Time
 	at    int64 // the time of the last event, since the start
+	run   *Run  // the outermost run of the last event's life
 }
 
 func (r *Run) eventMaker() *eventMaker {
 	r = r.outermost()
-	start := r.start.Round(0).UTC() // without the monotonic clock
-	return &eventMaker{head: Event{RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: start}, start: start}
+	m := &eventMaker{head: Event{RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID()}}
+	m.enter(r)
+	return m
+}
+
+// enter makes the times those of one life of the run.
+func (m *eventMaker) enter(r *Run) {
+	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // without the monotonic clock
+	m.head.Time = m.start
 }
 
 // make makes an entry of a block the event with the given id; ev is the head, or the event before. It is called without
@@ -452,6 +460,9 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 		arg = b.rests[e.rest-1].arg
 	}
 	p := scope.plan
+	if b.run != m.run {
+		m.enter(b.run)
+	}
 	if e.at != m.at {
 		m.at, m.head.Time = e.at, m.start.Add(time.Duration(e.at))
 	}

@@ -85,6 +85,9 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err != nil {
 		return nil, false, err
 	}
+	if cfg.given != nil {
+		cfg.given.plan, cfg.given.step = p, step
+	}
 	r := &Run{
 		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable},
 		runOutcome: runOutcome{done: make(chan struct{})},

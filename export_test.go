@@ -178,3 +178,10 @@ func (r *Run) OutboxSteps() int64 {
 func StoreWith(r StoredRun) *MemoryStore {
 	return &MemoryStore{runs: map[string]*memoryRun{r.ID: {StoredRun: r, lease: Lease{Run: r.ID}}}}
 }
+
+// Watchers returns how many watch the Runner.
+func (rn *Runner) Watchers() int {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	return len(rn.watchers)
+}

@@ -145,7 +145,7 @@ func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run,
 		left := status == RunSuspended && old.run.hasLeft()
 		failed := status == RunFailed || status == RunCancelled
 		switch {
-		case left && goesOn:
+		case left && goesOn, r.cfg.replaces == old.run:
 		case !old.same(r, goesOn, string(inputs)):
 			return nil, fmt.Errorf("%w: %s", ErrKeyConflict, quoteID(key))
 		case failed && s.RetryFailed:

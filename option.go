@@ -28,6 +28,8 @@ type config struct {
 	codec          Codec
 	store          Store
 	runner         *Runner
+	given          *given // for Runner.Redrive; nil without a Runner
+	replaces       *Run   // of Runner.Redrive: the run that has ended
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo

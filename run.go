@@ -185,6 +185,9 @@ func (r *Run) prepare(x *restoration) {
 		}
 		r.scope = &eventScope{r.plan, "", r.epoch}
 		r.log, r.recorder.latest = newEventLog(r, last), make([]latest, len(r.plan.names))
+		if x != nil {
+			r.log.goOn(r.earlierLog())
+		}
 		if r.durable != nil {
 			r.log.hides, r.st.parks = true, true
 		}

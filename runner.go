@@ -50,12 +50,14 @@ type Runner struct {
 	closed    bool
 	due       []*runnerEntry // to be begun, by the launcher
 	launching bool           // there is one
+	watchers  []*runWatcher  // see Watch
 	steps     int64          // entries visited, by which tests check that the work is linear
 }
 
 // runnerEntry is a run in the registry.
 type runnerEntry struct {
 	run   *Run
+	id    string
 	from  *restoration // for a pending run
 	at    time.Time
 	state runnerState
@@ -98,7 +100,7 @@ func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Op
 func (rn *Runner) options(opts []Option) []Option {
 	all := append(slices.Clone(rn.Options), opts...)
 	return append(all, optionFunc(func(c *config) (err error) {
-		c.runner = rn
+		c.runner, c.given = rn, &given{opts: opts}
 		rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
 		c.pool = rn.pool
 		return rn.badPool
@@ -159,6 +161,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 	}
 	rn.mu.Lock()
 	rn.closed = true
+	rn.note(nil)
 	for e := range entriesOf(&rn.queue) {
 		e.inQueue = nil
 	}
@@ -202,8 +205,8 @@ func (rn *Runner) live() (runs []*Run) {
 
 // admit registers a run that is about to begin, and reports whether it may: else it is pending now, or refused.
 func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
-	e := &runnerEntry{run: r, from: from, at: r.start}
 	id := r.ID()
+	e := &runnerEntry{run: r, id: id, from: from, at: r.start}
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
 	if rn.closed {
@@ -220,6 +223,7 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	}
 	rn.entries[id] = e
 	e.inArrived = rn.arrived.PushBack(e)
+	rn.note(e)
 	if rn.MaxRuns <= 0 || rn.active < rn.MaxRuns {
 		e.state = active
 		rn.active++
@@ -239,6 +243,7 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 	if e == nil || e.run != r {
 		return
 	}
+	rn.note(e)
 	before := e.state == active
 	switch change {
 	case rests:
@@ -285,6 +290,9 @@ func (rn *Runner) launch() {
 		rn.due = rn.due[1:]
 		rn.mu.Unlock()
 		next.run.begin(next.from, next.run.now())
+		rn.mu.Lock()
+		rn.note(next)
+		rn.mu.Unlock()
 	}
 }
 
@@ -307,6 +315,7 @@ func (rn *Runner) forget(e *runnerEntry) {
 	}
 	rn.ended.Remove(e.inEnded)
 	rn.arrived.Remove(e.inArrived)
+	rn.note(e)
 }
 
 // unqueue takes a run out of those that are pending, if it is one.

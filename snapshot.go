@@ -17,7 +17,7 @@ import (
 // the one before, the nodes of nested runs. It holds no nodes of an attempt that was retried, or of an iteration that
 // another has followed. It holds the nodes inside of an expanded node, but not the graph, see [Expand].
 //
-// A Snapshot that was taken in this process holds the values themselves. Encoded as JSON it holds them in the form of the
+// A Snapshot that was taken in this process holds the values themselves, and what [Run.Events] needs of the log so far. Encoded as JSON it holds them in the form of the
 // run's [Codec]; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the
 // node, inside composites by its path. The list of a map that has not ended is one of the values: its items are the same
 // when the run goes on, whatever other parameters it is given then. Errors survive as their text, and still match the
@@ -27,7 +27,8 @@ import (
 // same work.
 type Snapshot struct {
 	file  snapshotFile
-	codec Codec // for MarshalJSON; the values of a snapshot that was decoded are read by the codec of the run that resumes
+	codec Codec     // for MarshalJSON; the values of a snapshot that was decoded are read by the codec of the run that resumes
+	log   *eventLog // that the file's events are in, for a run that goes on in this process; nil if there is none
 }
 
 // snapshotVersion is the version of the JSON form. A reader accepts no other.
@@ -517,7 +518,11 @@ func (r *Run) Snapshot() *Snapshot {
 	defer r.st.mu.Unlock()
 	file := r.fileHeader()
 	file.Nodes = append(file.Nodes, r.nodeStates()...)
-	return &Snapshot{file: file, codec: r.cfg.codec}
+	s := &Snapshot{file: file, codec: r.cfg.codec, log: r.log}
+	if r.log == nil && r.cfg.from != nil {
+		s.log = r.cfg.from.log
+	}
+	return s
 }
 
 // nodeStates are the states of all nodes, with the lock held.

@@ -1,0 +1,33 @@
+package kahn
+
+// RetryNow ends the backoff of a node: its next attempt is ready at once. path is that of [Run.Node]. A path that leads nowhere is a
+// [*PathError], a node that does not back off an error that matches [ErrTransition], and a run that has ended one that matches
+// [ErrFinished].
+func (r *Run) RetryNow(path string) error {
+	var lost *PathError
+	err := error(ErrFinished)
+	r.control(func(now int64) {
+		var at place
+		if at, lost = r.locate(path); lost != nil {
+			return
+		}
+		if err = at.retryNow(now); at.run.tree != nil {
+			at.run.tree.touch(at.run)
+		}
+	})
+	if lost != nil {
+		return lost.complete()
+	}
+	return err
+}
+
+func (at place) retryNow(now int64) error {
+	r, ref := at.run, at.ref
+	if statusOf(r.st.words[ref]) != Retrying {
+		return &TransitionError{Node: r.path(ref), From: r.st.status(ref), To: Ready}
+	}
+	x := r.extras[ref]
+	r.disarm(&x.backoff)
+	r.endBackoff(r.st.token(ref), x, now)
+	return nil
+}
