@@ -115,8 +115,8 @@ func TestTimesAfterResume(t *testing.T) {
 	})
 }
 
-// TestLeftAtEveryDepth: a run that was left while it had something ready rests as a whole: what is inside of composites too, at any
-// depth, and the next life does the rest.
+// TestLeftAtEveryDepth: a run that was left while it had ready nodes rests as a whole, with its nested runs at any depth,
+// and the next life does the rest.
 func TestLeftAtEveryDepth(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		inBubble(t, fmt.Sprint("limit ", limit), func(t *testing.T) {

@@ -82,8 +82,9 @@
 //
 // # How to test a graph
 //
-// The option [TestMode] runs a graph with mocks in place of steps. Joins, guards, conditions, merges and policies are those of the
-// graph, gates do not wait, and [Result].Test tells what was mocked, what was not covered, and which assertions failed:
+// The option [TestMode] runs a graph with mocks in place of steps. Joins, guards, conditions, merges and policies are those
+// of the graph, gates do not wait, and [Result].Test lists the mocked nodes, the uncovered ones, and the assertions that
+// failed:
 //
 //	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
 //		OnMissing: kahn.MissingStub, // steps without a mock complete with nothing

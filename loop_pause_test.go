@@ -191,7 +191,7 @@ func TestLoopPauseIsInterrupted(t *testing.T) {
 	})
 }
 
-// TestLoopPauseSurvives: in the next life of a run a loop waits for what is left of its pause, and repeats nothing.
+// TestLoopPauseSurvives: in the next life of a run a loop waits for the rest of its pause, and repeats nothing.
 func TestLoopPauseSurvives(t *testing.T) {
 	x := graph(after("x"))
 	nested := graph(subgraph("S", graph(polling("L", x, 3))), after("B", "S"))

@@ -17,13 +17,13 @@ type Assertion struct {
 
 // AssertionError is an assertion that failed.
 type AssertionError struct {
-	// Node is the path of the node, and Want what was expected of it.
+	// Node is the path of the node, and Want describes the expectation.
 	Node, Want string
-	// Err tells what was found instead.
+	// Err describes the actual result.
 	Err error
 }
 
-// Error names the node, what was expected, and what was found.
+// Error names the node, the expectation, and the actual result.
 func (e *AssertionError) Error() string {
 	return fmt.Sprintf("node %s: expected %s: %s", quoteID(e.Node), e.Want, errorText(e.Err))
 }

@@ -190,7 +190,7 @@ func TestRandomTrees(t *testing.T) {
 					t.Errorf("seed %d: %v\n%s", seed, err, eventText(rec.all()))
 				}
 			}
-			time.Sleep(time.Second) // what was abandoned returns
+			time.Sleep(time.Second) // abandoned steps return
 		})
 		if t.Failed() {
 			return

@@ -21,7 +21,7 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 		name  string
 		after *kahn.Graph
 		names []string
-		ran   string // what was called, or "" if the redrive is refused
+		ran   string // the calls, or "" if the redrive is refused
 	}{
 		{"the failed node's config", graph(config("A", 1), config("F", "mended", "A"), config("D", 1, "F"), config("K", 1, "A")), nil, "FD"},
 		{"that of one that follows it", graph(config("A", 1), config("F", "broken", "A"), config("D", 2, "F"), config("K", 1, "A")), nil, "FD"},

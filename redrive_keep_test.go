@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// keeping redrives a trial and keeps descendants; it returns what was called, too.
+// keeping redrives a trial and keeps descendants; it also returns the calls.
 func (r trial) keeping(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option, nodes ...string) (trial, []string) {
 	r.t.Helper()
 	var c paths

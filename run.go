@@ -363,7 +363,7 @@ func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
 	r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
 }
 
-// release writes the log, dispatches what is left to do, releases the lock, ends the contexts that are to end, and leaves the
+// release writes the log, dispatches remaining work, releases the lock, ends the contexts that are to end, and leaves the
 // caller's context if the run has ended.
 func (r *Run) release(now int64) {
 	var ending []stopOrder

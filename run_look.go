@@ -78,15 +78,16 @@ func (r *Run) Node(path string) (NodeResult, error) {
 	return res, nil
 }
 
-// Nodes yields what there is of all nodes of the graph so far, in the order of their declaration, as [Run.Node] has it: statuses,
-// attempts and errors as they were at one moment, that of the range statement. See [Run.Inside] for what is inside of composites.
+// Nodes yields what there is of all nodes of the graph so far, in the order of their declaration, as [Run.Node] has it:
+// statuses, attempts and errors as they were at one moment, that of the range statement. See [Run.Inside] for the inside of
+// composites.
 func (r *Run) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
 		r.lookAround(r.ID()).each(yield)
 	}
 }
 
-// Inside is what is inside of a composite: see [Run.Inside].
+// Inside is the inside of a composite: see [Run.Inside].
 type Inside struct {
 	// Plan is that of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map, whose nodes are the
 	// items. It is nil as long as it is not known: before a map has its list, and after a resumption before an expanded node has
@@ -100,8 +101,9 @@ type Inside struct {
 	Nodes []NodeResult
 }
 
-// Inside returns what is inside of a composite, or of a node that was expanded, as it is now: of the nested run that is at work, or of
-// the last one. A path that leads to no composite is an error that matches [ErrBadValue]; other errors are those of [Run.Node].
+// Inside returns the inside of a composite, or of a node that was expanded, as it is now: of the nested run that is at work,
+// or of the last one. A path that leads to no composite is an error that matches [ErrBadValue]; other errors are those of
+// [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
 	r.st.mu.Lock()
@@ -387,7 +389,7 @@ func (r *Run) Inputs(path string) (StepInputs, error) {
 	}))
 }
 
-// gathered is what was found out of a node's inputs with the lock held.
+// gathered holds the parts of a node's inputs that were read with the lock held.
 type gathered struct {
 	at     place // the node whose in-edges deliver: of an item that is the map
 	item   place // an item, or the same
@@ -467,7 +469,7 @@ func (at place) gather() *gathered {
 	return g
 }
 
-// param is [Run.param] for what was gathered, without the lock.
+// param is [Run.param] for gathered inputs, without the lock.
 func (g *gathered) param(name string) (any, bool) {
 	if items := g.item.run.items; items != nil {
 		if v, ok := items.input(g.item.ref, name); ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// What a run tells of itself while it is at work, and what it has told when it has ended.
+// The observation of a run while it is at work, and after its end.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run", func(t *testing.T) {

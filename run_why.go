@@ -24,7 +24,7 @@ const (
 	WhyOrder            // others go first: Nodes, under [Limit](1) those that have to return before another begins; none if it is next
 	WhySlot             // a Bound has no slot: Nodes hold them, as far as they belong to the same run
 	WhyRate             // a Bound has no token: Until is when the next one falls due
-	WhyRunning          // an attempt, what is nested in it, or a condition is being performed: Until is its deadline, if it has one
+	WhyRunning          // an attempt, its nested run, or a condition is being performed: Until is its deadline, if it has one
 	WhyPaused           // a loop pauses between two iterations: Until the next one
 	WhyStopping         // it was asked to stop, for Cause and Err: Until is when it will be abandoned; zero if it is left to finish
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline

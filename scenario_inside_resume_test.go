@@ -178,7 +178,7 @@ func TestScenarioResumeInside(t *testing.T) {
 		g := graph(m)
 		r := pause(t, g, takes(0), kahn.SuspendStop)
 		for range 2 {
-			if got := r.items("M"); got != "suspended suspended ready ready ready" { // the first wait holds what has not started
+			if got := r.items("M"); got != "suspended suspended ready ready ready" { // the first wait holds nodes that have not started
 				t.Errorf("items %s", got)
 			}
 			r = r.resume(g, takes(0), nil, kahn.SuspendStop)

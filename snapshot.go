@@ -48,7 +48,7 @@ type snapshotFile struct {
 	LastEvent uint64            `json:"last_event,omitempty"`
 	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number that each node has emitted, by path
 	Cancelled bool              `json:"cancelled,omitempty"` // the run was asked to stop
-	Stop      *stopState        `json:"stop,omitempty"`      // what has stopped the run
+	Stop      *stopState        `json:"stop,omitempty"`      // the stop of the run
 	Asked     *Request          `json:"stop_request,omitempty"`
 	Redriven  *Request          `json:"redrive_request,omitempty"`
 	Inputs    map[string]stored `json:"inputs,omitempty"`

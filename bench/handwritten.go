@@ -34,7 +34,7 @@ type handRun struct {
 
 	mu       sync.Mutex
 	pending  []int32 // by node: predecessors that have not completed
-	ready    []int32 // a stack: what has just become ready is still in the cache
+	ready    []int32 // a stack: a node that has just become ready is still in the cache
 	workers  int
 	starting bool // a worker has been started that has not looked at ready yet
 	err      error

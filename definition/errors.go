@@ -81,7 +81,7 @@ type Problem struct {
 	Node string
 	// Field is the name of the Go field, where Encode found code instead of data.
 	Field string
-	// Message says what was expected and what was found, without the place.
+	// Message describes the expected and the actual value, without the place.
 	Message string
 	// Err is the error behind the problem, or nil.
 	Err error

@@ -63,7 +63,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			attempt++
 		}
 		if e.Type != kahn.EventNodeQueued {
-			if !n.reentered { // else what is inside goes on
+			if !n.reentered { // else the nodes inside go on
 				c.forget(e.Path)
 			}
 			n.attempt, n.reentered, n.maybe = attempt, false, false

@@ -130,7 +130,7 @@ func TestStalledClient(t *testing.T) {
 				}
 			}
 		}
-		// The run has ended meanwhile: of what was not in the pipe already, the last 30 events are left.
+		// The run has ended meanwhile: of the events that were not in the pipe already, the last 30 are left.
 		if lost == 0 {
 			t.Error("nothing was lost, or nothing was said")
 		}

@@ -38,7 +38,7 @@ func checkEvents(p *prediction, w way, r *record) []string {
 	c := &checker{p: p, w: w, r: r, index: map[string]int{}, tier: p.tiers()}
 	c.envelope()
 	if len(c.problems) > 0 {
-		return c.problems // what follows relies on it
+		return c.problems // the checks below rely on it
 	}
 	for _, n := range p.g.nodes {
 		c.life(n)

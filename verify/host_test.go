@@ -221,8 +221,8 @@ func (h *host) cancelled(ctx context.Context, n *node) (any, error) {
 	return h.value(n), nil
 }
 
-// look checks all that a node can see of the others: ancestors only (the end node sees everything), and of what has ended
-// nothing that changes afterwards.
+// look checks everything that a node can see of the others: ancestors only (the end node sees everything), and results of
+// ended nodes that never change afterwards.
 func (h *host) look(n *node, v kahn.View) {
 	ancestors := h.p.ancestors[n.id]
 	for id, other := range h.nodes {

@@ -172,7 +172,7 @@ func (s *suite) try(ctx context.Context, root, binary string, bug int, m mutant,
 	}
 	line := m.line
 	for ; line < m.line+3 && !slices.ContainsFunc(groups, func(g group) bool { return g.covers(m.File, line) }); line++ {
-		// The conditions of a case that has several lines are in no block of the profile: what follows them is.
+		// The conditions of a case that has several lines are in no block of the profile; the statements after them are.
 	}
 	for _, g := range groups {
 		if !g.covers(m.File, line) {
