@@ -436,7 +436,7 @@ func (at place) gather() *gathered {
 				open = open || !decided
 				continue
 			}
-			d := DeliverNothing
+			var d Delivery
 			if decided {
 				d = s.delivery(ref, e, substituted)
 			} else {

@@ -5,7 +5,7 @@ package kahn
 // [ErrFinished].
 func (r *Run) RetryNow(path string) error {
 	var lost *PathError
-	err := error(ErrFinished)
+	err := ErrFinished
 	r.control(func(now int64) {
 		var at place
 		if at, lost = r.locate(path); lost != nil {
