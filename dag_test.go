@@ -155,7 +155,7 @@ func TestAllocations(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// Execute takes 7 objects, the caller's context two or three; each worker that is started takes one.
+		// Execute takes 5 objects, the caller's context two or three; each worker that is started takes one.
 		require.LessOrEqual(t, testing.AllocsPerRun(20, run), 40.0, name)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -120,7 +120,7 @@ func (r *Run) retract(runs []*Run) {
 	of := make(map[*eventScope]*Run, len(runs))
 	for _, r := range runs {
 		of[r.scope] = r
-		rec := &r.recorder
+		rec := r.recorder
 		if rec.first > left {
 			rec.first = 0
 		}
@@ -204,7 +204,7 @@ func (r *Run) flush(now int64) {
 // append completes an entry of the run by the event that led to it and adds it to the log, both locks held. ends counts the
 // nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
-	rec := &r.recorder
+	rec := r.recorder
 	id := r.log.last + 1
 	var parent uint64
 	switch {
@@ -226,7 +226,7 @@ func (r *Run) append(e *entry, ends int) {
 
 // parent returns the id of the event that led to an event of a node, or 0.
 func (r *Run) parent(e *entry, ends int) uint64 {
-	rec := &r.recorder
+	rec := r.recorder
 	own := rec.latest[e.ref].id
 	w := r.st.words[e.ref]
 	origin := Ref(int32(uint32(w))) // of the end, if it is one that has another node for its reason

@@ -90,6 +90,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	}
 	r := &Run{
 		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable},
+		runNest:    runNest{instance: &notNested},
 		runOutcome: runOutcome{done: make(chan struct{})},
 	}
 	if t := r.cfg.test; t != nil {

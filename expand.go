@@ -272,7 +272,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 
 // goOnExpanded makes the nested runs of an expanded node go on where a snapshot has them.
 func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
-	waits := &r.outermost().waits
+	waits := r.waiters()
 	told := waits.drop(place{r, ref})
 	began, keeping := len(waits.began), len(waits.kept)
 	x.kept = nil
@@ -343,10 +343,10 @@ func (r *Run) answerKept(gate string, d Decision, seen int, unknown error) error
 	}
 	err := ErrFinished
 	r.control(func(int64) {
-		if err = unknown; len(r.waits.kept) < seen {
+		if err = unknown; len(r.waiters().kept) < seen {
 			err = errNotKept
 		}
-		for _, k := range r.waits.kept {
+		for _, k := range r.waiters().kept {
 			x := k.run.extras[k.ref]
 			if len(k.paths()) == 0 {
 				continue

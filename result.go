@@ -131,7 +131,7 @@ func (n NodeResult) History() []Attempt {
 // performed is the run of the result, or for the zero value a run without nodes.
 func (r *Result) performed() *Run {
 	if r.run == nil {
-		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}}
+		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}}
 	}
 	return r.run
 }
@@ -399,12 +399,13 @@ func (r *Run) nodeError(ref Ref) error {
 }
 
 // makeResult is called once, when the run is over.
-func (r *Run) makeResult() *Result {
+func (r *Run) makeResult() {
 	v := r.verdict
-	res := &Result{
-		Status: v.status, Degraded: v.degraded, CancelRequested: r.cancelled, Output: r.output(), Start: r.start.Add(time.Duration(r.began)),
-		Duration: time.Duration(r.ended - r.began), Abandoned: append(r.names(r.abandoned), r.abandonedInside...), run: r,
-	}
+	res := &r.result // field by field: to copy a whole Result takes longer
+	res.Status, res.Degraded, res.CancelRequested, res.Output = v.status, v.degraded, r.cancelled, r.output()
+	res.Start, res.Duration = r.start.Add(time.Duration(r.began)), time.Duration(r.ended-r.began)
+	res.Abandoned = append(r.names(r.abandoned), r.abandonedInside...)
+	res.run = r
 	res.StopRequest, res.RedriveRequest = value(r.asked), value(r.redrivenBy)
 	slices.Sort(res.Abandoned)
 	res.Warnings, res.Pruned = slices.Clone(r.warnings), slices.Clone(r.plan.pruned)
@@ -427,7 +428,7 @@ func (r *Run) makeResult() *Result {
 	default:
 		res.err = r.runError(v)
 	}
-	return res
+	r.summed = true
 }
 
 // runError gathers the errors of the nodes that failed by themselves, and the cause that stopped the run.

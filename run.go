@@ -57,8 +57,8 @@ type runNodes struct {
 
 // runReports is how a run's events are recorded.
 type runReports struct {
-	log      *eventLog // nil if events have no readers; immutable; recorder is used only with it; the outermost run's
-	recorder recorder
+	log      *eventLog   // nil if events have no readers; immutable; recorder is used only with it; the outermost run's
+	recorder *recorder   // nil without a log
 	scope    *eventScope // nil without a log
 	task     *trace.Task // in the execution trace; nil without the option RuntimeTrace
 }
@@ -66,23 +66,31 @@ type runReports struct {
 // runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
 // log and one clock.
 type runNest struct {
-	tree       *tree           // nil for a run without composites that is not nested
-	outer      *Run            // nil for a run that is not nested
-	within     *Step           // the attempt of the composite that the run is a part of
-	prefix     string          // of the paths of the run's nodes
-	keys       string          // of their keys in the store, see key
-	began      int64           // ns since start, which is the outermost run's
-	bound      int64           // when the run's time is up, ns since start, which may be before it; 0 means never
-	remaining  int64           // the longest path of the tree that remains after the run
-	stoppedBy  CauseKind       // the cause for which the composite was stopped, if it was
-	items      *items          // in the run of a map's items: these
-	iteration  int             // in the run of a loop's iteration: its number, from 1; else 0
-	previous   any             // the output of the iteration before
-	touched    bool            // see tree
-	nests      bool            // some node is a composite, or has been expanded
-	rootInputs map[string]any  // in the run of a graph that a node was expanded into: its inputs, never nil
-	lends      map[string]bool // groups that outer graphs declare, and that only graphs inside of expanded nodes name
+	tree    *tree           // nil for a run without composites that is not nested
+	outer   *Run            // nil for a run that is not nested
+	prefix  string          // of the paths of the run's nodes
+	keys    string          // of their keys in the store, see key
+	began   int64           // ns since start, which is the outermost run's
+	bound   int64           // when the run's time is up, ns since start, which may be before it; 0 means never
+	touched bool            // see tree
+	nests   bool            // some node is a composite, or has been expanded
+	lends   map[string]bool // groups that outer graphs declare, and that only graphs inside of expanded nodes name
+	*instance
 }
+
+// instance is what a nested run performs: a composite, or a part of one. All runs that are not nested share notNested, which is never
+// written to.
+type instance struct {
+	within     *Step          // the attempt of the composite that the run is a part of
+	remaining  int64          // the longest path of the tree that remains after the run
+	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
+	items      *items         // in the run of a map's items: these
+	iteration  int            // in the run of a loop's iteration: its number, from 1; else 0
+	previous   any            // the output of the iteration before
+	rootInputs map[string]any // in the run of a graph that a node was expanded into: its inputs, never nil
+}
+
+var notNested instance
 
 // runCrew counts the goroutines and timers of a run.
 type runCrew struct {
@@ -119,7 +127,7 @@ type runStops struct {
 type runRest struct {
 	stage     runStage
 	leaving   bool           // Leave was called
-	waits     waits          // of the outermost run
+	waits     *waits         // of the outermost run: see waiters
 	reentered bool           // some step was entered again after a wait
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet
@@ -144,6 +152,7 @@ func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 // runOutcome is the state of a run's end.
 type runOutcome struct {
 	ended           int64
+	summed          bool // result was made
 	verdict         verdict
 	endOutput       any
 	abandoned       []Ref
@@ -152,8 +161,8 @@ type runOutcome struct {
 	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
 	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
 	done            chan struct{}    // closed when concluded, workers and timers are 0
-	result          *Result
-	resMu           sync.Mutex // guards result
+	result          Result
+	resMu           sync.Mutex // guards result and summed
 }
 
 // runIdentity is the id of a run, and its trace.
@@ -184,7 +193,7 @@ func (r *Run) prepare(x *restoration) {
 			last = x.file.LastEvent
 		}
 		r.scope = &eventScope{r.plan, "", r.epoch}
-		r.log, r.recorder.latest = newEventLog(r, last), make([]latest, len(r.plan.names))
+		r.log, r.recorder = newEventLog(r, last), &recorder{latest: make([]latest, len(r.plan.names))}
 		if x != nil {
 			r.log.goOn(r.earlierLog())
 		}
@@ -205,7 +214,7 @@ func (r *Run) prepare(x *restoration) {
 // begin begins the run, or goes on with the one that was restored, at the given time of its clock. A run that was pending may
 // have been cancelled meanwhile; it has ended then.
 func (r *Run) begin(x *restoration, now int64) {
-	mayEnd, ended := true, &stopCause{ErrGoexit, context.Canceled}
+	mayEnd, ended := true, callerGone
 	defer func() { // even if a method of the caller's context ends the goroutine, the run must end
 		r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 		if r.mayEnd = mayEnd; mayEnd {
@@ -220,6 +229,9 @@ func (r *Run) begin(x *restoration, now int64) {
 		mayEnd, ended = true, &stopCause{err, context.Canceled}
 	}
 }
+
+// callerGone is the cause of the stop of a run whose caller's context has ended the goroutine that asked it.
+var callerGone = &stopCause{ErrGoexit, context.Canceled}
 
 // open is the part of begin that takes the lock. It reports whether the run had not ended before.
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
@@ -426,13 +438,13 @@ func (r *Run) Wait() (*Result, error) {
 		r.log.wait(max(r.cfg.cancelGrace, minSinkGrace))
 	}
 	r.resMu.Lock()
-	if r.result == nil {
+	if !r.summed {
 		if err := r.observed(max(r.cfg.cancelGrace, minSinkGrace)); err != nil {
 			r.warnings = append(r.warnings, err)
 		}
-		r.result = r.makeResult()
+		r.makeResult()
 	}
-	res := r.result
+	res := &r.result
 	r.resMu.Unlock()
 	if t := r.cfg.test; t != nil {
 		res = t.complete(res, max(r.cfg.cancelGrace, minSinkGrace))

@@ -33,7 +33,7 @@ func (r *Run) followCaller() {
 	r.timers++
 	s.mu.Unlock()
 	var unfollow func() bool
-	cause := &stopCause{ErrGoexit, context.Canceled}
+	cause := callerGone
 	defer func() {
 		if unfollow == nil {
 			r.endFollow(func(int64) { r.stopForContext(cause) })
@@ -54,7 +54,7 @@ func (r *Run) followCaller() {
 
 // callerEnded is called, on a goroutine of its own, when the caller's context has ended.
 func (r *Run) callerEnded() {
-	cause := &stopCause{ErrGoexit, context.Canceled}
+	cause := callerGone
 	defer func() { r.endFollow(func(int64) { r.stopForContext(cause) }) }()
 	if err := contain(func() error { cause = callerCause(r.ctx); return nil }); err != nil {
 		cause = &stopCause{err, context.Canceled}

@@ -61,7 +61,7 @@ func (r *Run) trySignal(gate string, d Decision) error {
 	over := r.concluded()
 	r, gate = r.waiter(gate)
 	ref, err := r.gateOf(gate)
-	kept := len(root.waits.kept)
+	kept := len(root.waiters().kept)
 	r.st.mu.Unlock()
 	switch {
 	case over:

@@ -82,9 +82,12 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	c.plan, c.cfg, c.unheld, c.from = p, r.tree.config(), false, nil
 	c.stage = stageRunning // nothing keeps it from beginning
 	c.log, c.single = r.log, r.single
-	c.runNest = runNest{tree: r.tree, outer: r, within: step, prefix: prefix, remaining: r.remainingAfter(step.ref), nests: p.composite}
+	c.runNest = runNest{
+		tree: r.tree, outer: r, prefix: prefix, nests: p.composite,
+		instance: &instance{within: step, remaining: r.remainingAfter(step.ref)},
+	}
 	c.limitTo(step)
-	c.st.turn.order = append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)
+	c.st.turn = &turn{order: append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)}
 	return c
 }
 
@@ -141,7 +144,7 @@ func (r *Run) setUp(c *Run) {
 		c.scope = &eventScope{c.plan, c.prefix, c.epoch}
 		c.st.noted = true
 		start := r.recorder.latest[c.within.ref].id
-		c.recorder = recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.names))}
+		c.recorder = &recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.names))}
 	}
 	c.records = make([]record, len(c.plan.names))
 	c.enter()
@@ -251,10 +254,10 @@ func (s *State) allSkipped() bool {
 func (r *Run) outcome() *Result {
 	r.resMu.Lock()
 	defer r.resMu.Unlock()
-	if r.result == nil {
-		r.result = r.makeResult()
+	if !r.summed {
+		r.makeResult()
 	}
-	return r.result
+	return &r.result
 }
 
 // spread carries a stop from the outermost run down to this one.

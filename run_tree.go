@@ -58,6 +58,14 @@ type turn struct {
 	node     int32   // of the best ready node
 }
 
+// placeInTree is the order of the run's turn, nil for an outermost run.
+func (s *State) placeInTree() []int32 {
+	if s.turn == nil {
+		return nil
+	}
+	return s.turn.order
+}
+
 // touch notes a change of a run that the run's own worker may not see.
 func (t *tree) touch(r *Run) {
 	if !r.touched {
@@ -208,7 +216,7 @@ func (t *tree) grants(s *State) bool {
 	if len(t.waiting) == 0 || t.waiting[0] == s {
 		return true
 	}
-	mine := s.turn
+	mine := *s.turn
 	mine.update(s)
 	return !t.waiting[0].turn.before(&mine)
 }
@@ -236,7 +244,7 @@ func (x *turn) at(depth int) int32 {
 type queue []*State
 
 func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].turn.before(&q[j].turn) }
+func (q queue) Less(i, j int) bool { return q[i].turn.before(q[j].turn) }
 
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
@@ -336,6 +344,9 @@ func (r *Run) makeTree() {
 // enter makes the run's slots, and those of its groups and keys, the tree's.
 func (r *Run) enter() {
 	s := &r.st
+	if s.turn == nil {
+		s.turn = &turn{}
+	}
 	s.turn.run = r
 	if o := r.outer; o != nil {
 		s.turn.lends = o.st.turn.lends || o.items != nil && o.st.limit > 0
@@ -362,7 +373,7 @@ func (r *Run) hurries() bool {
 
 // contends makes the tree check again whether a node of the run gets a slot.
 func (r *Run) contends() {
-	if r.st.turn.run != nil {
+	if r.st.turn != nil {
 		r.tree.touch(r)
 	}
 }

@@ -14,12 +14,21 @@ type waits struct {
 	kept  []keptWaits
 }
 
+// waiters returns the waits of the outermost run.
+func (r *Run) waiters() *waits {
+	r = r.outermost()
+	if r.waits == nil {
+		r.waits = &waits{}
+	}
+	return r.waits
+}
+
 // beganToWait takes note that a node of the run waits.
 func (r *Run) beganToWait(ref Ref) {
 	if r.log == nil {
 		return
 	}
-	x := &r.outermost().waits
+	x := r.waiters()
 	x.total++
 	x.began = append(x.began, place{r, ref})
 	if len(x.began) > 2*x.total+64 { // a run that never rests has no such event
@@ -29,7 +38,7 @@ func (r *Run) beganToWait(ref Ref) {
 
 func (r *Run) endedWait() {
 	if r.log != nil {
-		r.outermost().waits.total--
+		r.waiters().total--
 	}
 }
 
@@ -67,7 +76,7 @@ func stillWaiting(places []place) []place {
 
 // compare orders places by declaration, as if the graphs were one.
 func (at place) compare(other place) int {
-	a, b := at.run.st.turn.order, other.run.st.turn.order
+	a, b := at.run.st.placeInTree(), other.run.st.placeInTree()
 	both := min(len(a), len(b))
 	if c := slices.Compare(a[:both], b[:both]); c != 0 {
 		return c
@@ -86,7 +95,7 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	if r.log == nil {
 		return
 	}
-	x := &r.waits
+	x := r.waiters()
 	changed := RunStatusChanged{From: from, To: to, TotalWaiting: x.total}
 	for i := range x.kept {
 		paths := x.kept[i].paths()

@@ -617,13 +617,13 @@ func (r *Run) nodeState(ref Ref, w uint64) nodeState {
 	if r.outer == nil {
 		n.Hash = r.plan.nodeHash(ref)
 	}
-	if s.settledAt != nil {
-		n.Settled, n.Decided = s.settledAt[ref], s.decidedAt[ref]
+	if x := s.stateTimes; x != nil {
+		n.Settled, n.Decided = x.settledAt[ref], x.decidedAt[ref]
 	}
 	if s.epochs != nil {
 		n.Epoch = s.epochs[ref]
 	}
-	if r.recorder.latest != nil {
+	if r.recorder != nil {
 		n.Latest = r.recorder.latest[ref].id
 	}
 	arg := uint32(w)

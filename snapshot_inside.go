@@ -42,7 +42,10 @@ func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
 		Iteration: c.iteration, Degraded: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
-		Cancelled: c.cancelled, Signals: c.earlySignalStates(), First: c.recorder.first, Failed: c.failedGroups,
+		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups,
+	}
+	if c.recorder != nil {
+		in.First = c.recorder.first
 	}
 	if c.iteration > 1 {
 		in.Previous = store(c.previous)
@@ -143,7 +146,9 @@ func (h *held) judge() {
 // install restores the records and the words of the nodes, and of those inside, with the lock held.
 func (h *held) install() {
 	r := h.run
-	r.recorder.restored = true
+	if r.recorder != nil {
+		r.recorder.restored = true
+	}
 	for i, ref := range h.refs {
 		n := &h.nodes[i]
 		r.restoreRecord(ref, n)
@@ -156,8 +161,8 @@ func (h *held) install() {
 			if kept.Status == Running {
 				r.reentered = true
 				r.outdated(ref) // a signal may have been left in it
-				root := r.outermost()
-				root.waits.kept = append(root.waits.kept, keptWaits{place: place{r, ref}})
+				waits := r.waiters()
+				waits.kept = append(waits.kept, keptWaits{place: place{r, ref}})
 			}
 		}
 	}

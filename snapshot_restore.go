@@ -228,9 +228,10 @@ func (r *Run) restore(x *restoration) {
 	inWave := x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !r.cfg.redrive)
 	if !x.crashed { // an event of the earlier life has named them
-		r.waits.began = nil
-		for i := range r.waits.kept {
-			r.waits.kept[i].told = true
+		waits := r.waiters()
+		waits.began = nil
+		for i := range waits.kept {
+			waits.kept[i].told = true
 		}
 	}
 	r.flush(0)

@@ -3,7 +3,6 @@ package kahn
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
@@ -38,17 +37,17 @@ type State struct {
 	stateTally
 	stateHolds
 	stateStops
-	stateTimes
+	*stateTimes // nil if no node has an early rule
 	stateNotes
 }
 
 // stateQueues are the nodes that something is to be done about.
 type stateQueues struct {
-	ready   ordset.Set // nodes in status Ready that wait for a slot, by schedule position
-	inline  ordset.Set // nodes whose check or inline evaluation is due, by Ref
-	gates   []Ref      // gates in status Ready that were not handed out, those that were stopped meanwhile included
-	touched ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
-	work    []Ref      // nodes that were settled and whose out-edges are still to be visited
+	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
+	inline  *ordset.Set // nodes whose check or inline evaluation is due, by Ref
+	gates   []Ref       // gates in status Ready that were not handed out, those that were stopped meanwhile included
+	touched *ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
+	work    []Ref       // nodes that were settled and whose out-edges are still to be visited
 }
 
 // stateTally counts nodes, and what tests ask for.
@@ -77,7 +76,7 @@ type stateHolds struct {
 	admits    bool  // nodes with factAdmit are Ready until admitted says that they have started
 	held      []Ref // ready nodes that the hold has passed over
 	tree      *tree // the tree of runs under a common limit that the run belongs to; limit is set then; else nil
-	turn      turn
+	turn      *turn // its place in the tree; nil without a tree
 }
 
 // stateStops are the stops of the run and of single nodes.
@@ -92,8 +91,7 @@ type stateStops struct {
 	epochs    []int        // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
 }
 
-// stateTimes are logical times, for nodes with early rules, whose inputs are frozen at the decision. The lists are nil if there are
-// no such nodes.
+// stateTimes are logical times, for nodes with early rules, whose inputs are frozen at the decision.
 type stateTimes struct {
 	clock     int32
 	settledAt []int32 // by Ref: when the node became terminal
@@ -260,13 +258,15 @@ func (s *State) init(p *Plan, c *config) {
 			s.onSuspend = SuspendStop
 		}
 	}
-	s.words = slices.Clone(p.words)
+	space := make([]uint64, n+ordset.Words(n))
+	s.words = space[:n:n]
+	copy(s.words, p.words)
 	s.pos, s.at = p.pos, p.at
 	if c.estimates != nil {
 		_, s.pos, s.at = p.order(c.estimates.estimate(p))
 	}
 	s.limits = makeLimits(p, c)
-	s.ready = ordset.Make(n)
+	s.ready = ordset.MakeIn(space[n:], n)
 	if p.wide > 0 {
 		s.wide = make([]wide, p.wide)
 		for r := range p.facts {
@@ -279,7 +279,7 @@ func (s *State) init(p *Plan, c *config) {
 		s.taken = make([]bool, p.labels)
 	}
 	if p.early {
-		s.settledAt, s.decidedAt = make([]int32, n), make([]int32, n)
+		s.stateTimes = &stateTimes{settledAt: make([]int32, n), decidedAt: make([]int32, n)}
 	}
 }
 

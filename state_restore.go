@@ -14,9 +14,9 @@ func (s *State) restoreWord(r Ref, n *nodeState) {
 			w |= f.bit
 		}
 	}
-	if s.settledAt != nil {
-		s.settledAt[r], s.decidedAt[r] = n.Settled, n.Decided
-		s.clock = max(s.clock, n.Settled, n.Decided)
+	if x := s.stateTimes; x != nil {
+		x.settledAt[r], x.decidedAt[r] = n.Settled, n.Decided
+		x.clock = max(x.clock, n.Settled, n.Decided)
 	}
 	if !n.Status.Terminal() {
 		s.words[r] = w | uint64(uint32(n.Started))
@@ -64,9 +64,9 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 		if !statusOf(s.words[r]).Terminal() {
 			continue
 		}
-		if s.settledAt != nil && s.settledAt[r] == 0 {
-			s.clock++
-			s.settledAt[r] = s.clock
+		if x := s.stateTimes; x != nil && x.settledAt[r] == 0 {
+			x.clock++
+			x.settledAt[r] = x.clock
 		}
 		s.visit(Ref(r))
 	}

@@ -12,9 +12,9 @@ func (s *State) finish(r Ref, to Status, bits uint64) {
 	s.check(r, to)
 	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | bits
 	s.count(r, to, bits)
-	if s.settledAt != nil {
-		s.clock++
-		s.settledAt[r] = s.clock
+	if x := s.stateTimes; x != nil {
+		x.clock++
+		x.settledAt[r] = x.clock
 	}
 	s.log(r, w, to)
 }
@@ -213,8 +213,8 @@ func (s *State) class(from Ref, a arc) (class uint8, bypass bool) {
 }
 
 func (s *State) touch(r Ref) {
-	if !s.touched.Made() {
-		s.touched = ordset.Make(len(s.words))
+	if s.touched == nil {
+		s.touched = ordset.New(len(s.words))
 	}
 	s.touched.Insert(int(r))
 }
@@ -282,8 +282,8 @@ func (s *State) judge(r Ref) (terminal bool) {
 			w |= wordSubstituted | wordBlocked
 		}
 		s.words[r] = w&^wordCount | wordDecided // from now on the low bits count attempts
-		if s.decidedAt != nil {
-			s.decidedAt[r] = s.clock
+		if x := s.stateTimes; x != nil {
+			x.decidedAt[r] = x.clock
 		}
 		if s.plan.losers && c.open {
 			defer s.supersede(r)
@@ -342,8 +342,8 @@ func (s *State) queue(r Ref) {
 
 // evaluateInline queues a check or an inline node.
 func (s *State) evaluateInline(r Ref) {
-	if !s.inline.Made() {
-		s.inline = ordset.Make(len(s.words))
+	if s.inline == nil {
+		s.inline = ordset.New(len(s.words))
 	}
 	s.inline.Insert(int(r))
 }
@@ -497,7 +497,7 @@ func (s *State) complete(r Ref) {
 	}
 	s.busy--
 	s.running--
-	if s.mode == Waves || s.noted || s.settledAt != nil || s.limits.active {
+	if s.mode == Waves || s.noted || s.stateTimes != nil || s.limits.active {
 		s.release(r)
 		s.finish(r, Completed, 0)
 		s.settled(r)

@@ -26,7 +26,27 @@ type Set struct {
 }
 
 // Make returns an empty set for the integers from 0 to n-1.
-func Make(n int) Set {
+func Make(n int) Set { return MakeIn(nil, n) }
+
+// New is Make for a set that is made when it is first needed: Len, Min, PopMin and Remove treat a nil *Set as an empty one.
+func New(n int) *Set {
+	s := Make(n)
+	return &s
+}
+
+// Words returns the number of words that a set for n integers takes.
+func Words(n int) (total int) {
+	for {
+		n = (n + wordBits - 1) / wordBits
+		total += n
+		if n <= 1 {
+			return total
+		}
+	}
+}
+
+// MakeIn is Make for a set that keeps its elements in the given words, which are zero, if they are enough.
+func MakeIn(space []uint64, n int) Set {
 	var s Set
 	total := 0
 	for words := n; ; {
@@ -38,18 +58,22 @@ func Make(n int) Set {
 			break
 		}
 	}
-	s.words = make([]uint64, total)
+	if s.words = space; len(space) < total {
+		s.words = make([]uint64, total)
+	}
 	return s
 }
 
 // word returns word i of a level.
 func (s *Set) word(level int32, i int) *uint64 { return &s.words[int(s.levels[level])+i] }
 
-// Made reports whether the set was made for at least one element.
-func (s *Set) Made() bool { return s.depth > 0 }
-
 // Len returns the number of elements.
-func (s *Set) Len() int { return int(s.len) }
+func (s *Set) Len() int {
+	if s == nil {
+		return 0
+	}
+	return int(s.len)
+}
 
 // Insert adds i.
 func (s *Set) Insert(i int) {
@@ -99,7 +123,7 @@ func (s *Set) drop(at int) {
 func (s *Set) Remove(i int) bool {
 	at, bit := i>>shift, uint64(1)<<(i&(wordBits-1))
 	switch {
-	case s.front == 0 || at < s.base:
+	case s == nil || s.front == 0 || at < s.base:
 		return false
 	case at == s.base:
 		if s.front&bit == 0 {
@@ -135,12 +159,15 @@ func (s *Set) Has(i int) bool {
 
 // Min returns the smallest element.
 func (s *Set) Min() (int, bool) {
+	if s == nil {
+		return 0, false
+	}
 	return s.base<<shift | bits.TrailingZeros64(s.front), s.front != 0
 }
 
 // PopMin removes and returns the smallest element.
 func (s *Set) PopMin() (int, bool) {
-	if s.front == 0 {
+	if s == nil || s.front == 0 {
 		return 0, false
 	}
 	i := s.base<<shift | bits.TrailingZeros64(s.front)

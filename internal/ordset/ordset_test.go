@@ -42,7 +42,6 @@ func TestEdges(t *testing.T) {
 	_, ok := zero.PopMin()
 	require.False(t, ok)
 	require.False(t, zero.Remove(0))
-	require.False(t, zero.Made())
 
 	empty := Make(0)
 	_, ok = empty.PopMin()
