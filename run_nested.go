@@ -30,27 +30,6 @@ func (r *Run) path(ref Ref) string {
 	return r.prefix + r.plan.names[ref]
 }
 
-// beginComposites begins the composites that are due, in the critical section in which the worker takes its next task, so
-// that the order in which nested runs begin depends on nothing else. It also handles gates, and returns the first task of
-// any other kind.
-func (w *worker) beginComposites(t Task, ok bool) (Task, bool) {
-	r := w.run
-	for ok && !t.Check && (t.Gate || r.plan.facts[t.Ref].is(factComposite)) {
-		if t.Gate {
-			r.reachGate(t.Ref, w.now)
-			if r.durable != nil {
-				r.flush(w.now)
-			}
-		} else {
-			w.task = t
-			w.begin(t)
-			r.beginComposite(w.step, w.now)
-		}
-		t, ok = r.st.next()
-	}
-	return t, ok
-}
-
 func (r *Run) beginComposite(step *Step, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{}

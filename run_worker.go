@@ -218,32 +218,21 @@ func (w *worker) take() bool {
 	}
 	s.setTime(w.now)
 	var t Task
-	ordered, ok := r.tree != nil && r.tree.limit == 1, false
-	if ordered {
+	var ok bool
+	ordered := r.tree != nil && r.tree.limit == 1
+	switch {
+	case ordered:
 		t, ok = w.takeTurn()
-	} else {
-		if r.single != nil && len(s.gates) > 0 {
-			r.reachEarly(w.now)
-		}
-		for t, ok = s.next(); ok && t.Gate; t, ok = s.next() {
-			r.reachGate(t.Ref, w.now)
-			if r.durable != nil {
-				r.flush(w.now)
-			}
-		}
-		if r.plan.composite {
-			t, ok = w.beginComposites(t, ok)
-		}
+	case r.single != nil:
+		t, ok = w.takeSingle()
+	default:
+		t, ok = w.takeFree()
 	}
 	if !ok {
 		w.leave()
 		return false
 	}
 	w.task, w.step = t, nil
-	if s.limit == 1 && r.tree == nil && (t.Check || r.plan.facts[t.Ref].is(factInline)) {
-		w.alone = true
-		r.alone++
-	}
 	if t.Check && !t.returned {
 		w.beginCheck()
 	}
@@ -275,6 +264,43 @@ func (w *worker) take() bool {
 		go r.work()
 	}
 	return true
+}
+
+// takeFree returns the first task of the run's own order that is for a worker. On the way there it reaches gates and begins
+// composites, in the critical section in which the worker takes its task, so that the order in which nested runs begin depends on
+// nothing else.
+func (w *worker) takeFree() (t Task, ok bool) {
+	r := w.run
+	for t, ok = r.st.next(); ok; t, ok = r.st.next() {
+		switch {
+		case t.Gate:
+			r.reachGate(t.Ref, w.now)
+			if r.durable != nil {
+				r.flush(w.now)
+			}
+		case !t.Check && r.plan.facts[t.Ref].is(factComposite):
+			w.task = t
+			w.begin(t)
+			r.beginComposite(w.step, w.now)
+		default:
+			return t, true
+		}
+	}
+	return t, false
+}
+
+// takeSingle is takeFree for a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that
+// evaluates something does so alone.
+func (w *worker) takeSingle() (t Task, ok bool) {
+	r := w.run
+	if len(r.st.gates) > 0 {
+		r.reachEarly(w.now)
+	}
+	if t, ok = w.takeFree(); ok && (t.Check || r.plan.facts[t.Ref].is(factInline)) {
+		w.alone = true
+		r.alone++
+	}
+	return t, ok
 }
 
 // leave uncounts the worker and releases the lock.
