@@ -124,6 +124,15 @@ func TestEventDecoding(t *testing.T) {
 		},
 		kahn.EventNodeFailed: kahn.NodeEnded{
 			Cause: kahn.CauseTimeout, Origins: []string{}, Err: errors.New("timed out after 500ms"), Duration: 1299999 * time.Microsecond, NoRetry: kahn.NoRetryAttempts,
+			RoutedToEnd: true, OriginalFailedStep: "pay",
+		},
+		kahn.EventNodeCompleted: kahn.NodeCompleted{
+			Duration: 20 * time.Millisecond, Labels: []string{"many"}, Fallback: true, Err: errors.New("no stock"), InputTokens: 12, OutputTokens: 34,
+			Output: kahn.EventOutput{Value: json.RawMessage(`{"$type":"int","value":7}`), Bytes: 25},
+		},
+		kahn.EventRunFailed: kahn.RunEnded{
+			Status: kahn.RunFailed, Cause: kahn.CauseFailFast, TotalSteps: 8, FailedSteps: 2, Failed: []string{"pay", "ship"}, Duration: 26 * time.Second,
+			Aggregation: kahn.EventOutput{Bytes: 123456},
 		},
 		kahn.EventNodeSuspended: kahn.NodeSuspended{
 			Token: "approve", Info: map[string]any{"ask": "Ship it?"}, Deadline: time.Date(2026, 1, 3, 3, 4, 7, 0, time.UTC),

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -98,6 +99,12 @@ func (e Event) String() string {
 			p.Info = valueText(p.Info)
 		}
 		payload = p
+	case NodeCompleted:
+		p.Output.Value = nil // its length is told
+		payload = p
+	case RunEnded:
+		p.Aggregation.Value = nil
+		payload = p
 	case NodeSignalled:
 		if p.Value != nil {
 			p.Value = valueText(p.Value)
@@ -144,7 +151,11 @@ type RunEnded struct {
 	Failed      []string // their ids, in the order of declaration
 	Duration    time.Duration
 	Timeout     time.Duration // the run's timeout, for run.timed_out
-	Request     Request       // who first asked for the run to stop, and why, see Result.StopRequest
+	// CancellationRequested is true if somebody asked the run to stop, whether or not anything was left to stop.
+	CancellationRequested bool
+	// Aggregation is the output of the run: of the end node, else of the only leaf, else of all leaves by id. See EventOutputs.
+	Aggregation EventOutput
+	Request     Request // who first asked for the run to stop, and why, see Result.StopRequest
 }
 
 // Heartbeat is the payload of heartbeat, which tells a reader that the run is alive.
@@ -238,6 +249,17 @@ type NodeCompleted struct {
 	Err          error    // the error that the fallback replaced
 	InputTokens  int      // as the step reported with Step.Tokens
 	OutputTokens int
+	Output       EventOutput // see EventOutputs
+}
+
+// EventOutput is an output as an event carries it by the option [EventOutputs]; zero without that.
+type EventOutput struct {
+	// Value is the output as the run's [Codec] writes it, nil if that is longer than the option allows.
+	Value json.RawMessage
+	// Bytes is how long the whole is.
+	Bytes int
+	// Err is why the Codec could not write it.
+	Err error
 }
 
 // NodeEnded is the payload of node.failed, node.aborted and node.cancelled. Origins are those known at the time; the
@@ -250,6 +272,10 @@ type NodeEnded struct {
 	Abandoned bool    // the step ignored the end of its context and was left behind
 	NoRetry   NoRetry // of node.failed: why there is no other attempt
 	Request   Request // of node.aborted and node.cancelled: who asked for the stop that ended the node, and why
+	// RoutedToEnd is, for node.failed, whether nothing in the graph was there to handle the failure, so that it is left to the end of the
+	// graph. OriginalFailedStep is the path of the node that broke then: this one, or the first that a propagated failure goes back to.
+	RoutedToEnd        bool
+	OriginalFailedStep string
 }
 
 // NodeSkipped is the payload of node.skipped.

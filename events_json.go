@@ -57,6 +57,7 @@ type payloadJSON struct {
 	FailedSteps *int          `json:"failed_steps_count,omitempty"`
 	Failed      *[]string     `json:"failed,omitempty"`
 	RunTimeout  *durationJSON `json:"timeoutMs,omitempty"`
+	Cancelling  bool          `json:"cancellation_requested,omitempty"`
 	Nodes       *[]string     `json:"nodeIds,omitempty"`
 
 	// members of single types
@@ -93,6 +94,12 @@ type payloadJSON struct {
 	ErrorCode    string          `json:"error_code,omitempty"`
 	ErrorMessage *string         `json:"error_message,omitempty"`
 	Abandoned    bool            `json:"abandoned,omitempty"`
+	RoutedToEnd  bool            `json:"routed_to_end,omitempty"`
+	FirstFailed  string          `json:"original_failed_step,omitempty"`
+	Output       json.RawMessage `json:"output,omitempty"`
+	Aggregation  json.RawMessage `json:"aggregation_data,omitempty"` // for the end of a run what output is for that of a node
+	OutputBytes  int             `json:"output_bytes,omitempty"`     // of either
+	OutputError  *string         `json:"output_error,omitempty"`
 	NoRetry      NoRetry         `json:"no_retry,omitempty"`
 	Request      *Request        `json:"request,omitempty"`
 }
@@ -171,7 +178,8 @@ func (p *payloadJSON) encode(e *Event) error {
 	case RunEnded:
 		p.Status, p.Degraded, p.Cause, p.ByEnd, p.TotalSteps = &v.Status, &v.Degraded, v.Cause, true, &v.TotalSteps
 		p.FailedSteps, p.Failed, p.Duration = &v.FailedSteps, listOf(v.Failed), (*durationJSON)(&v.Duration)
-		p.Request = v.Request.said()
+		p.Request, p.Cancelling = v.Request.said(), v.CancellationRequested
+		p.Aggregation, p.OutputBytes, p.OutputError = v.Aggregation.Value, v.Aggregation.Bytes, text(v.Aggregation.Err)
 		if v.Timeout != 0 {
 			p.RunTimeout = (*durationJSON)(&v.Timeout)
 		}
@@ -217,6 +225,7 @@ func (p *payloadJSON) encode(e *Event) error {
 	case NodeCompleted:
 		p.Duration, p.Memoized, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, &v.Fallback
 		p.InputTokens, p.OutputTokens, p.ErrorMessage = v.InputTokens, v.OutputTokens, text(v.Err)
+		p.Output, p.OutputBytes, p.OutputError = v.Output.Value, v.Output.Bytes, text(v.Output.Err)
 		if len(v.Labels) == 1 {
 			p.Label = &v.Labels[0]
 		} else {
@@ -224,7 +233,7 @@ func (p *payloadJSON) encode(e *Event) error {
 		}
 	case NodeEnded:
 		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, listOf(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
-		p.NoRetry, p.Request = v.NoRetry, v.Request.said()
+		p.NoRetry, p.Request, p.RoutedToEnd, p.FirstFailed = v.NoRetry, v.Request.said(), v.RoutedToEnd, v.OriginalFailedStep
 		message := v.message()
 		p.ErrorMessage = &message
 		if e.Type == EventNodeFailed {
@@ -297,7 +306,8 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		e.Payload = RunEnded{
 			Status: value(p.Status), Degraded: value(p.Degraded), Cause: p.Cause, TotalSteps: value(p.TotalSteps),
 			FailedSteps: value(p.FailedSteps), Failed: value(p.Failed), Duration: time.Duration(value(p.Duration)),
-			Timeout: time.Duration(value(p.RunTimeout)), Request: value(p.Request),
+			Timeout: time.Duration(value(p.RunTimeout)), Request: value(p.Request), CancellationRequested: p.Cancelling,
+			Aggregation: EventOutput{p.Aggregation, p.OutputBytes, textError(p.OutputError)},
 		}
 	case EventHeartbeat:
 		e.Payload = Heartbeat{Last: value(p.LastEvent)}
@@ -347,6 +357,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		done := NodeCompleted{
 			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized),
 			Fallback: value(p.Fallback), Err: textError(p.ErrorMessage), InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
+			Output: EventOutput{p.Output, p.OutputBytes, textError(p.OutputError)},
 		}
 		if p.Label != nil {
 			done.Labels = []string{*p.Label}
@@ -355,7 +366,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case EventNodeFailed, EventNodeAborted, EventNodeCancelled:
 		e.Payload = NodeEnded{
 			Cause: p.Cause, Origins: value(p.Origins), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration)),
-			Abandoned: p.Abandoned, NoRetry: p.NoRetry, Request: value(p.Request),
+			Abandoned: p.Abandoned, NoRetry: p.NoRetry, Request: value(p.Request), RoutedToEnd: p.RoutedToEnd, OriginalFailedStep: p.FirstFailed,
 		}
 	case EventNodeSkipped:
 		var reason SkipReason

@@ -333,6 +333,9 @@ func (r *Run) transition(e *entry, c change) bool {
 			} else {
 				e.arg = done.Duration
 			}
+			if r.cfg.eventOutputs > 0 {
+				e.arg = completedWith{done, rec.value}
+			}
 		}
 	case Failed, Aborted, Cancelled:
 		ended := NodeEnded{Cause: kindOf(r.st.words[c.ref])}
@@ -343,6 +346,12 @@ func (r *Run) transition(e *entry, c change) bool {
 			ended.Err = r.nodeError(c.ref)
 		}
 		if c.status == Failed {
+			if ended.RoutedToEnd = r.routedToEnd(c.ref); ended.RoutedToEnd {
+				ended.OriginalFailedStep = r.path(c.ref)
+				if len(ended.Origins) > 0 {
+					ended.OriginalFailedStep = r.prefix + ended.Origins[0]
+				}
+			}
 			ended.NoRetry = rec.noRetry.orOf(ended.Cause)
 		}
 		if rec.attempts > 0 {
@@ -501,13 +510,61 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 			arg = NodeCompleted{Duration: done}
 		case NodeCompleted:
 			if scope == b.run.scope {
-				arg = b.run.completed(e.ref, done)
+				arg = b.run.completedWith(e.ref, done)
 			}
+		case completedWith:
+			done.Output = b.run.eventOutput(done.value)
+			arg = done.NodeCompleted
 		default:
-			arg = b.run.completed(e.ref, NodeCompleted{})
+			arg = b.run.completedWith(e.ref, NodeCompleted{})
+		}
+	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
+		if ended, ok := arg.(RunEnded); ok && b.run.cfg.eventOutputs > 0 {
+			ended.Aggregation = b.run.eventOutput(b.run.output())
+			arg = ended
 		}
 	}
 	ev.Payload = arg
+}
+
+// completedWith is the payload of node.completed for a node of a nested run, whose records the log does not keep.
+type completedWith struct {
+	NodeCompleted
+	value any
+}
+
+// completedWith is completed with the output, if events carry it.
+func (r *Run) completedWith(ref Ref, done NodeCompleted) NodeCompleted {
+	done = r.completed(ref, done)
+	if r.cfg.eventOutputs > 0 {
+		done.Output = r.eventOutput(r.records[ref].value)
+	}
+	return done
+}
+
+// eventOutput encodes an output for an event. It is called without locks: the codec is user code.
+func (r *Run) eventOutput(value any) (out EventOutput) {
+	data, err := encodeValue(r.cfg.codec, value)
+	if out.Bytes, out.Err = len(data), err; err == nil && len(data) <= r.cfg.eventOutputs {
+		out.Value = data
+	}
+	return out
+}
+
+// routedToEnd reports whether nothing that follows a failed node was there to handle its failure.
+func (r *Run) routedToEnd(ref Ref) bool {
+	if r.plan.facts[ref].is(factTolerant) || ref == r.plan.end {
+		return false
+	}
+	for _, a := range r.plan.outOf(ref) {
+		if !r.plan.handles(&edge{to: a.to, flags: uint8(a.facts)}) {
+			continue
+		}
+		if class, _ := r.st.class(ref, a); !a.is(arcFailure) || class == seenS {
+			return false
+		}
+	}
+	return true
 }
 
 // completed completes the payload of node.completed. The node is terminal: its word and record do not change any more.
@@ -523,7 +580,7 @@ func (r *Run) completed(ref Ref, done NodeCompleted) NodeCompleted {
 func (r *Run) endedPayload() RunEnded {
 	p := RunEnded{
 		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
-		TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended), Request: value(r.asked),
+		CancellationRequested: r.cancelled, TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended), Request: value(r.asked),
 	}
 	if p.Cause == CauseRunTimeout {
 		p.Timeout = r.cfg.timeout

@@ -59,7 +59,9 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	return func(_ uint64, b block) {
 		for i := range b.lines {
 			if r, ref, arg, ok := b.end(i); ok {
-				observer(r.endOf(ref, arg))
+				res := r.endOf(ref, arg)
+				res.RunID = r.ID()
+				observer(res)
 			}
 		}
 	}

@@ -208,7 +208,10 @@ func TestOnNode(t *testing.T) {
 			if (n.Cause.Err == nil) != (want.Cause.Err == nil) {
 				t.Errorf("cause of %s: %v, expected %v", n.ID, n.Cause, want.Cause)
 			}
-			n.Err, want.Err, n.Cause.Err, want.Cause.Err = nil, nil, nil, nil
+			if n.RunID != r.ID() {
+				t.Errorf("run %s of %s, expected %s", n.RunID, n.ID, r.ID())
+			}
+			n.Err, want.Err, n.Cause.Err, want.Cause.Err, n.RunID = nil, nil, nil, nil, ""
 			if !reflect.DeepEqual(n, want) {
 				t.Errorf("observed\n%+v, the result is\n%+v", n, want)
 			}

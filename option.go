@@ -65,6 +65,7 @@ type config struct {
 	moderator      Moderator
 	middleware     []Middleware
 	observers      []func(NodeResult)
+	eventOutputs   int // how long an output in an event may be; 0: there is none
 	test           *testMode
 	kinds          KindLister
 }
@@ -72,6 +73,7 @@ type config struct {
 const (
 	defaultCancelGrace    = 5 * time.Second
 	defaultCleanupTimeout = 30 * time.Second
+	defaultEventOutput    = 32 << 10
 )
 
 // byDefault are the configs of runs without options: of one without a reader of events, and of one whose events may be read.
@@ -340,6 +342,21 @@ func OnEvent(sink func(Event)) Option {
 			return fmt.Errorf("%w: OnEvent(nil)", ErrBadOption)
 		}
 		c.sinks = append(c.sinks, sink)
+		return nil
+	})
+}
+
+// EventOutputs lets the events node.completed, and those that end a run, carry the output, as the run's [Codec] writes it, up to the given
+// number of bytes; of a longer one they tell the length. Zero means 32 KiB; a negative number is an error that matches [ErrBadOption].
+// Default: events carry no outputs. Each reader and each sink has them encoded anew, when it gets the event.
+func EventOutputs(most int) Option {
+	return optionFunc(func(c *config) error {
+		if most < 0 {
+			return fmt.Errorf("%w: EventOutputs(%d) is negative", ErrBadOption, most)
+		}
+		if c.eventOutputs = most; most == 0 {
+			c.eventOutputs = defaultEventOutput
+		}
 		return nil
 	})
 }

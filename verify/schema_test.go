@@ -43,7 +43,7 @@ func TestEventSchemaOnExamples(t *testing.T) {
 	optional := map[string]bool{
 		"workflowId": true, "parentEventId": true, "wave": true, "cause": true, "label": true, "input_tokens": true,
 		"output_tokens": true, "error_message": true, "abandoned": true, "deadline": true, "actor": true, "comment": true,
-		"request": true,
+		"request": true, "output": true, "aggregation_data": true, "output_bytes": true, "output_error": true, "cancellation_requested": true,
 	}
 	for _, line := range bytes.Split(bytes.TrimSpace(data), []byte("\n")) {
 		require.NoError(t, validate(schema, line), "%s", line)

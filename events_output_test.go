@@ -1,0 +1,163 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+type fruit struct {
+	Name string `json:"name"`
+}
+
+// By option events carry outputs, as the run's codec writes them, up to a bound.
+func TestEventOutputs(t *testing.T) {
+	t.Parallel()
+	give := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
+	g := graph(
+		kahn.Node{ID: "number", Do: give(7)}, kahn.Node{ID: "fruit", Do: give(fruit{"fig"})}, kahn.Node{ID: "null"},
+		kahn.Node{ID: "long", Do: give(strings.Repeat("x", 100))}, kahn.Node{ID: "func", Do: give(func() {})},
+		kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "x", Do: give("inside")})}, after("last", "number", "fruit", "null", "long", "func", "S"),
+	)
+	outputs := func(r trial) (texts []string) {
+		for _, e := range r.events {
+			var out kahn.EventOutput
+			switch p := e.Payload.(type) {
+			case kahn.NodeCompleted:
+				out = p.Output
+			case kahn.RunEnded:
+				out = p.Aggregation
+			default:
+				continue
+			}
+			data, err := json.Marshal(e)
+			require.NoError(t, err)
+			var again kahn.Event
+			require.NoError(t, json.Unmarshal(data, &again))
+			switch p := again.Payload.(type) {
+			case kahn.NodeCompleted:
+				require.Equal(t, []any{string(out.Value), out.Bytes, out.Err == nil}, []any{string(p.Output.Value), p.Output.Bytes, p.Output.Err == nil})
+			case kahn.RunEnded:
+				require.Equal(t, []any{string(out.Value), out.Bytes}, []any{string(p.Aggregation.Value), p.Aggregation.Bytes})
+			}
+			text := fmt.Sprintf("%s %s %d", e.Path, out.Value, out.Bytes)
+			if out.Err != nil {
+				require.ErrorIs(t, out.Err, kahn.ErrNotEncodable)
+				text += " error"
+			}
+			texts = append(texts, text)
+		}
+		return texts
+	}
+	inBubble(t, "by option", func(t *testing.T) {
+		r := try(t, g, nothing, kahn.EventOutputs(64), kahn.Limit(1), kahn.EventOutputs(60))
+		require.ElementsMatch(t, []string{
+			`number {"$type":"int","value":7} 25`, "fruit  0 error", "null null 4", "long  102", "func  0 error", `S/x "inside" 8`, `S "inside" 8`, "last null 4", " null 4",
+		}, outputs(r))
+	})
+	inBubble(t, "types of the host", func(t *testing.T) {
+		r := try(t, graph(kahn.Node{ID: "fruit", Do: give(fruit{"fig"})}), nothing, kahn.EventOutputs(0), kahn.Encoding(kahn.Types{"fruit": fruit{}}))
+		require.Equal(t, []string{`fruit {"$type":"fruit","value":{"name":"fig"}} 40`, ` {"$type":"fruit","value":{"name":"fig"}} 40`}, outputs(r))
+	})
+	inBubble(t, "by default", func(t *testing.T) {
+		r := try(t, g, nothing)
+		for _, text := range outputs(r) {
+			require.True(t, strings.HasSuffix(text, "  0"), text)
+		}
+	})
+	_, err := kahn.Execute(t.Context(), g, nothing, kahn.EventOutputs(-1))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+}
+
+// slowCodec asks the run for its counts whenever it is called: under a lock of the run that would never return.
+type slowCodec struct {
+	kahn.Types
+	run func() *kahn.Run
+}
+
+func (c slowCodec) Encode(v any) (json.RawMessage, error) {
+	if r := c.run(); r != nil {
+		r.Counts()
+	}
+	return c.Types.Encode(v)
+}
+
+func TestEventOutputsWithoutLock(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var started *kahn.Run
+	codec := slowCodec{run: func() *kahn.Run {
+		mu.Lock()
+		defer mu.Unlock()
+		return started
+	}}
+	run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: takes(5 * ms)}, after("b", "a")), nothing, kahn.EventOutputs(0), kahn.Encoding(codec))
+	require.NoError(t, err)
+	mu.Lock()
+	started = run
+	mu.Unlock()
+	require.NotEmpty(t, readAll(t, run, 0))
+	_, err = run.Wait()
+	require.NoError(t, err)
+}
+
+// A failure that nothing is there to handle is left to the end of its graph.
+func TestRoutedToEnd(t *testing.T) {
+	t.Parallel()
+	catch := func(id, from string, causes ...kahn.CauseKind) kahn.Node {
+		return kahn.Node{ID: id, In: []kahn.Edge{{From: from, On: kahn.OnFailure, Causes: causes}}}
+	}
+	inBubble(t, "failures", func(t *testing.T) {
+		g := graph(
+			kahn.Node{ID: "alone", Do: always(errStep)}, kahn.Node{ID: "followed", Do: always(errStep)}, after("victim", "followed"),
+			kahn.Node{ID: "caught", Do: always(errStep)}, catch("catch", "caught"),
+			kahn.Node{ID: "missed", Do: always(errStep)}, catch("no catch", "missed", kahn.CauseTimeout),
+			kahn.Node{ID: "tolerated", Do: always(errStep), ContinueOnFail: true},
+			kahn.Node{ID: "bounded", Do: always(errStep)}, kahn.If("ok?", func(v kahn.View) (bool, error) { return true, nil }, "bounded"),
+			kahn.Node{ID: "passed on", After: []string{"followed"}, OnUpstreamFailure: kahn.UpstreamPropagate},
+			kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "x", Do: always(errStep)}, kahn.Node{ID: "y", After: []string{"x"}, OnUpstreamFailure: kahn.UpstreamPropagate}), ContinueOnFail: true},
+		)
+		r := try(t, g, nothing)
+		got := map[string]string{}
+		for _, e := range r.events {
+			if p, ok := e.Payload.(kahn.NodeEnded); ok && e.Type == kahn.EventNodeFailed {
+				require.Equal(t, p.RoutedToEnd, p.OriginalFailedStep != "")
+				got[e.Path] = p.OriginalFailedStep
+			}
+		}
+		require.Equal(t, map[string]string{
+			"alone": "alone", "followed": "followed", "caught": "", "missed": "missed", "tolerated": "", "bounded": "", "passed on": "followed",
+			"S/x": "S/x", "S/y": "S/x", "S": "",
+		}, got)
+	})
+}
+
+// The last event tells whether somebody asked the run to stop, also if nothing was left to stop, and observers of nodes which run it is.
+func TestCancellationRequested(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "ends", func(t *testing.T) {
+		for _, act := range []func(*kahn.Run){(*kahn.Run).Cancel, func(r *kahn.Run) { r.AbortAll(errors.New("enough")) }, func(*kahn.Run) {}} {
+			ids := map[string]bool{}
+			var mu sync.Mutex
+			r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "a", Do: takes(time.Second)}, kahn.Node{ID: "S", Sub: graph(after("x"))}), nothing, soon(act), kahn.RunID("r7"),
+				kahn.OnNode(func(n kahn.NodeResult) {
+					mu.Lock()
+					defer mu.Unlock()
+					ids[n.RunID] = true
+				}))
+			require.Equal(t, r.CancelRequested, r.events[len(r.events)-1].Payload.(kahn.RunEnded).CancellationRequested)
+			require.Equal(t, map[string]bool{"r7": true}, ids)
+			n, _ := r.Node("a")
+			require.Empty(t, n.RunID)
+		}
+	})
+}
