@@ -66,7 +66,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 		instance: &instance{within: step, remaining: r.remainingAfter(step.ref)},
 	}
 	c.limitTo(step)
-	c.st.turn = &turn{order: append(slices.Clone(r.st.turn.order), r.plan.decl[step.ref], index)}
+	c.st.turn = &turn{order: append(slices.Clone(r.st.placeInTree()), r.plan.decl[step.ref], index)}
 	return c
 }
 

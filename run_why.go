@@ -567,7 +567,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 	default:
 		for _, i := range p.in.row(ref) {
 			from := p.edges[i].from
-			if s.settledAt == nil || s.settledAt[from] <= s.decidedAt[ref] {
+			if s.stateTimes == nil || s.settledAt[from] <= s.decidedAt[ref] {
 				ended(from)
 			}
 		}
