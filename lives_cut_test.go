@@ -1,6 +1,7 @@
 package kahn_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
@@ -47,6 +49,105 @@ func TestLivesOfDifferentModes(t *testing.T) {
 		})
 		if t.Failed() {
 			return
+		}
+	}
+}
+
+// TestEarlyJoinOfDifferentModes: an early join has the inputs that there are when it is decided, in the mode of the life that decides
+// it, and keeps them in later lives. A composite hands its inputs on to what is inside. Statuses are the same whatever the modes.
+func TestEarlyJoinOfDifferentModes(t *testing.T) {
+	t.Parallel()
+	const a, both = "[A]", "[A B]"
+	sees := func(_ context.Context, s *kahn.Step) (any, error) {
+		p, _ := s.Param("p")
+		if s.ID() == "x" {
+			p, _ = s.Root("p")
+		}
+		time.Sleep(time.Second)
+		return fmt.Sprint(p), nil
+	}
+	j := kahn.Node{ID: "J", Join: kahn.AnySucceeded, Merge: kahn.MergeArray, In: []kahn.Edge{{From: "A", Param: "p"}, {From: "B", Param: "p"}}}
+	step, composite := j, j
+	step.Do, composite.Sub = sees, graph(kahn.Node{ID: "x", Do: sees})
+	for _, j := range []kahn.Node{step, composite} {
+		g := graph(kahn.Node{ID: "A", Do: takes(10 * ms)}, kahn.Node{ID: "B", Do: takes(100 * ms)}, j)
+		for _, row := range []struct {
+			modes []kahn.Mode // of the lives: the first one is cut when A has ended and B has not
+			want  string
+		}{
+			{[]kahn.Mode{kahn.Eager}, a}, {[]kahn.Mode{kahn.Waves}, both},
+			{[]kahn.Mode{kahn.Eager, kahn.Eager}, a}, {[]kahn.Mode{kahn.Eager, kahn.Waves}, a},
+			{[]kahn.Mode{kahn.Waves, kahn.Eager}, a}, {[]kahn.Mode{kahn.Waves, kahn.Waves}, both},
+		} {
+			inBubble(t, fmt.Sprint(row.modes, j.Sub != nil), func(t *testing.T) {
+				first, rec := newRecorder(), newRecorder()
+				opts := []kahn.Option{row.modes[len(row.modes)-1], kahn.OnEvent(rec.add)}
+				var before []kahn.Event
+				if len(row.modes) > 1 {
+					s := crashed(t, g, nil, 50*ms, row.modes[0], kahn.OnEvent(first.add))
+					opts = append(opts, kahn.ResumeFrom(s, nil))
+					data, err := json.Marshal(s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					before = first.all()[:lastEvent(t, data)]
+				}
+				res, err := kahn.Execute(t.Context(), g, nil, opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n, _ := res.Node("J"); res.Count(kahn.Completed) != 3 || n.Output != row.want {
+					t.Errorf("J is %v, and has got %v instead of %s", n.Status, n.Output, row.want)
+				}
+				checkEvents(t, g, res, slices.Concat(before, rec.all()))
+			})
+		}
+	}
+}
+
+// TestDecidedAtResumption: what waves have put off to the next tier is decided when the run goes on in eager mode. Where that is inside
+// of composites that wait, these go on, and wait again if there is nothing else to do.
+func TestDecidedAtResumption(t *testing.T) {
+	t.Parallel()
+	off := func(kahn.View) (bool, error) { return false, nil }
+	asks := func(_ context.Context, s *kahn.Step) (any, error) {
+		if v, ok := s.Resumed(); ok {
+			return v, nil
+		}
+		return nil, kahn.Suspend("", nil, nil)
+	}
+	for name, second := range map[string][]kahn.Node{
+		"skipped":     {{ID: "x", When: off}, after("y", "x")},
+		"aborted":     {{ID: "x", Do: always(errStep)}, after("y", "x")},
+		"failed":      {{ID: "x", Do: always(errStep)}, {ID: "y", After: []string{"x"}, OnUpstreamFailure: kahn.UpstreamPropagate}},
+		"a later one": {{ID: "x", When: off}, after("y", "x"), after("z", "y")},
+		"performed":   {{ID: "x", Do: nop}, {ID: "y", After: []string{"x"}, Do: nop}},
+	} {
+		inner := graph(append(second, kahn.Node{ID: "w", Do: asks})...)
+		for where, g := range map[string]*kahn.Graph{
+			"w": inner, "S/w": graph(subgraph("S", inner)), "S/T/w": graph(subgraph("S", graph(subgraph("T", inner))), after("end", "S")),
+			"L#1/w":  graph(kahn.Node{ID: "L", Sub: inner, Loop: &kahn.Loop{MaxIterations: 1, Until: off, OnLimit: kahn.LoopStop}}),
+			"M[0]/w": graph(kahn.Node{ID: "M", Sub: inner, Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []int{1}}}),
+			"D/w":    graph(kahn.Node{ID: "D", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }}),
+		} {
+			for _, on := range []kahn.Option{kahn.SuspendDrain, kahn.SuspendStop} {
+				inBubble(t, fmt.Sprint(name, " ", where, " ", on), func(t *testing.T) {
+					first := pause(t, g, nop, kahn.Waves, on)
+					rec := newRecorder()
+					res, err := kahn.Resume(t.Context(), g, nop, reload(t, first.Snapshot()), nil, kahn.Eager, on, kahn.OnEvent(rec.add))
+					if err != nil || res.Status != kahn.RunSuspended || len(res.Waiting) != 1 {
+						t.Fatalf("%v, waiting for %v: %v", res.Status, res.Waiting, err)
+					}
+					events := slices.Concat(first.events, rec.all())
+					checkEvents(t, g, res, events)
+					rec = newRecorder()
+					res, err = kahn.Resume(t.Context(), g, nop, reload(t, res.Snapshot()), map[string]any{where: 1}, on, kahn.OnEvent(rec.add))
+					if failed := len(second) > 1 && second[0].When == nil && name != "performed"; failed != (err != nil) || !res.Status.Terminal() {
+						t.Errorf("%v: %v", res.Status, err)
+					}
+					checkEvents(t, g, res, append(events, rec.all()...))
+				})
+			}
 		}
 	}
 }

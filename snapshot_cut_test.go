@@ -125,7 +125,7 @@ type cutter struct {
 	broken   map[string]bool // never succeeds
 	flaky    map[string]int  // fails that many attempts first
 	suspends map[string]bool
-	early    map[string]bool
+	early    map[string]bool        // may be decided while there is more to come
 	retried  map[string]bool        // composites that begin anew
 	expands  map[string]*kahn.Graph // what steps return
 	lists    map[string]bool        // maps whose items do
@@ -299,7 +299,7 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 	if g := c.expands[id]; g != nil {
 		return nil, kahn.Expand(g, map[string]any{"path": s.Path()}, "state")
 	}
-	if c.early[id] {
+	if c.decidedEarly(s.Path()) {
 		return "output of " + id, nil // not of the inputs: those of an early join depend on timing
 	}
 	p, _ := s.Param("p")
@@ -307,6 +307,20 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 	item, _ := s.Item()
 	previous, _ := s.Root("previous")
 	return fmt.Sprint(s.Path(), " got ", slices.Sorted(maps.Keys(s.UpstreamAll())), len(list), item, s.Iteration(), len(fmt.Sprint(previous))), nil
+}
+
+// decidedEarly reports whether a node, or a composite that it is inside of and has its inputs from, has an early join: what such a
+// join has seen depends on when it was decided, and so on the mode.
+func (c *cutter) decidedEarly(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if i := strings.IndexAny(part, "[#"); i >= 0 {
+			part = part[:i]
+		}
+		if c.early[part] {
+			return true
+		}
+	}
+	return false
 }
 
 // lastOf is the id at the end of a path.

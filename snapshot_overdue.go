@@ -31,7 +31,7 @@ func (h *held) continueWaits(now int64) {
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
 	for _, in := range slices.Backward(inner) {
-		if in.run.stage == stageResting && in.run.canGoOn() {
+		if in.run.stage == stageResting && (in.run.canGoOn() || in.run.st.hasEnded()) {
 			in.run.wake(now)
 		}
 	}

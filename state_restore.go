@@ -1,5 +1,7 @@
 package kahn
 
+import "slices"
+
 // restoreWord restores the state of a node whose join has decided.
 func (s *State) restoreWord(r Ref, n *nodeState) {
 	w := wordDecided
@@ -140,6 +142,12 @@ func (s *State) continueComposite(r Ref, n *nodeState) {
 		s.running++
 		s.acquire(r)
 	}
+}
+
+// hasEnded reports whether a node has ended, and nothing has told of it yet: what waves had put off to their next tier is decided when
+// the run goes on in the other mode.
+func (s *State) hasEnded() bool {
+	return slices.ContainsFunc(s.changes, func(c change) bool { return c.wave == 0 && c.status.Terminal() })
 }
 
 // firstOpenTier is the lowest tier with a node that is not terminal.
