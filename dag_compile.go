@@ -22,6 +22,14 @@ const maxProblems = 100
 
 func (ps *problems) add(format string, args ...any) { ps.addErr(fmt.Errorf(format, args...)) }
 
+// instead is the function instead for a problem that is to be added. The choices are listed only if somebody is to read it.
+func (ps *problems) instead(written string, choices func() []string) string {
+	if len(ps.list) == maxProblems {
+		return ""
+	}
+	return instead(written, choices())
+}
+
 func (ps *problems) addErr(err error) {
 	if len(ps.list) == maxProblems {
 		ps.more++
@@ -295,10 +303,10 @@ func (c *compiler) checkTerms(e *link, r *edge) {
 		}
 	}
 	if e.Merge != "" && !c.knownMerge(e.Merge) {
-		c.add("edge %s: %w: no merge strategy %s%s", e.name(), ErrBadValue, quoteID(e.Merge), instead(e.Merge, c.mergeNames()))
+		c.add("edge %s: %w: no merge strategy %s%s", e.name(), ErrBadValue, quoteID(e.Merge), c.instead(e.Merge, c.mergeNames))
 	}
 	if outputs := source.Outputs; e.On != OnFailure && !hasOutput(outputs, e.Key) {
-		c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", e.name(), ErrBadEdge, quoteID(e.Key), quoteID(e.from), instead(e.Key, outputs))
+		c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", e.name(), ErrBadEdge, quoteID(e.Key), quoteID(e.from), c.instead(e.Key, func() []string { return outputs }))
 	}
 	switch e.On {
 	case OnFailure:
@@ -383,10 +391,7 @@ func (c *compiler) mergeNames() []string {
 
 // nodeInstead is instead for the id of a node that does not exist.
 func (c *compiler) nodeInstead(id string) string {
-	if len(c.list) == maxProblems {
-		return "" // the problem would not be listed any more
-	}
-	return instead(id, c.names[:min(len(c.names), maxCompared)])
+	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
 
 // checkNode validates the fields of a node and of its in-edges.
@@ -444,7 +449,7 @@ func (c *compiler) checkNode(i int) {
 		checkTrigger(n, bad)
 	}
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
-		bad(ErrBadValue, "no merge strategy %s%s", quoteID(n.Merge), instead(n.Merge, c.mergeNames()))
+		bad(ErrBadValue, "no merge strategy %s%s", quoteID(n.Merge), c.instead(n.Merge, c.mergeNames))
 	}
 	if len(n.Ports) > 0 {
 		names := make([]string, len(n.Ports))

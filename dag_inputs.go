@@ -140,7 +140,7 @@ func (c *compiler) checkOver(r Ref) {
 		}
 	}
 	c.add("node %s: %w: Map.Over names the parameter %s, which nothing provides%s", quoteID(n.ID), ErrBadValue, quoteID(n.Map.Over),
-		instead(n.Map.Over, slices.Sorted(maps.Keys(given))))
+		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }))
 }
 
 // givenTo are the names of the parameters of a node that edges, static values and ports provide.
@@ -186,7 +186,7 @@ func (c *compiler) checkInputsOf(r Ref, sub *Plan) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if sub.input(name) == nil && (n.Map == nil || name != n.Map.Over) {
-			c.add("node %s: %w of its graph: %s%s", quoteID(n.ID), ErrUnknownInput, quoteID(name), instead(name, sub.inputNames()))
+			c.add("node %s: %w of its graph: %s%s", quoteID(n.ID), ErrUnknownInput, quoteID(name), c.instead(name, sub.inputNames))
 		}
 	}
 }

@@ -613,7 +613,7 @@ func (c *compiler) group() {
 			if !ok || slices.Contains(p.member[r], g) {
 				rest := " is named twice"
 				if !ok {
-					rest = " is not declared" + instead(name, c.groupNames())
+					rest = " is not declared" + c.instead(name, c.groupNames)
 				}
 				c.add("node %s: %w: group %s%s", quoteID(n.ID), ErrBadValue, quoteID(name), rest)
 				continue

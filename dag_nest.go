@@ -293,7 +293,7 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 				lacked[name] = true
 				p.lacks = append(p.lacks, name)
 			default:
-				c.add("node %s: %w: group %s, which its graph names, is not declared%s", quoteID(n.ID), ErrBadValue, quoteID(name), instead(name, c.groupNames()))
+				c.add("node %s: %w: group %s, which its graph names, is not declared%s", quoteID(n.ID), ErrBadValue, quoteID(name), c.instead(name, c.groupNames))
 			}
 		}
 	}

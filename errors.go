@@ -480,8 +480,8 @@ func instead(written string, choices []string) string {
 	return b.String()
 }
 
-// maxCompared bounds how many names are compared with an unknown one: a message is not worth more time.
-const maxCompared = 10_000
+// maxListed bounds how many names are listed for a message about an unknown one.
+const maxListed = 10_000
 
 // didYouMean is the end of a message about an unknown name: a suggestion, if one of the choices is similar.
 func didYouMean(name string, choices []string) string {

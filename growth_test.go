@@ -609,3 +609,90 @@ func TestGrowthOfGroupFailures(t *testing.T) {
 		return visits
 	})
 }
+
+// TestGrowthOfProblems compiles graphs of n nodes, each of which names something that there is not, among n that there are: what is not
+// reported is not compared with anything. It counts bytes, and so runs alone.
+func TestGrowthOfProblems(t *testing.T) {
+	id := func(what string, i int) string { return fmt.Sprint(what, i) }
+	for name, try := range map[string]func(g *kahn.Graph, n int) error{
+		"merge strategies of nodes": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.RegisterMerge(id("merge", i), func([]kahn.Contribution) (any, error) { return nil, nil })
+				g.Add(kahn.Node{ID: id("n", i), Merge: id("marge", i)})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"merge strategies of edges": func(g *kahn.Graph, n int) error {
+			g.Add(kahn.Node{ID: "a"})
+			for i := range n {
+				g.RegisterMerge(id("merge", i), func([]kahn.Contribution) (any, error) { return nil, nil })
+				g.Add(kahn.Node{ID: id("n", i), In: []kahn.Edge{{From: "a", Param: "p", Merge: id("marge", i)}}})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"nodes": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.Add(kahn.Node{ID: id("node", i), After: []string{id("ndoe", i)}})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"groups": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.Groups = append(g.Groups, kahn.Group{Name: id("group", i)})
+				g.Add(kahn.Node{ID: id("n", i), Groups: []string{id("grupo", i)}})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"groups of graphs inside": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.Groups = append(g.Groups, kahn.Group{Name: id("group", i)})
+				g.Add(kahn.Node{ID: id("n", i), Sub: graph(kahn.Node{ID: "x", Groups: []string{id("grupo", i)}})})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"inputs of a graph inside": func(g *kahn.Graph, n int) error {
+			sub, params := &kahn.Graph{}, map[string]any{}
+			for i := range n {
+				sub.Inputs = append(sub.Inputs, kahn.Input{Name: id("input", i), Optional: true})
+				params[id("inptu", i)] = i
+			}
+			_, err := g.Add(kahn.Node{ID: "S", Sub: sub, Params: params}).Compile()
+			return err
+		},
+		"kinds": func(g *kahn.Graph, n int) error {
+			mux := kahn.Mux{}
+			for i := range n {
+				mux[id("kind", i)] = nop
+				g.Add(kahn.Node{ID: id("n", i), Kind: id("knid", i)})
+			}
+			return mux.Check(g)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			grows(t, 500, func(n int) int64 {
+				g := &kahn.Graph{}
+				var err error
+				bytes := allocated(func() { err = try(g, n) })
+				var problems *kahn.GraphError
+				require.ErrorAs(t, err, &problems)
+				require.Equal(t, n, len(problems.Problems)+problems.More)
+				require.Contains(t, problems.Problems[0].Error(), "did you mean")
+				return bytes
+			})
+		})
+	}
+}
+
+// allocated counts the bytes that f allocates, if nothing else runs.
+func allocated(f func()) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc)
+}

@@ -98,7 +98,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			}
 			if inner == nil {
 				if !known[n.Kind] {
-					ps.add("node %s: %w", quoteID(path), unknownKind(n.Kind, kinds))
+					ps.add("node %s: %w: %s%s", quoteID(path), ErrUnknownKind, quoteID(n.Kind), ps.instead(n.Kind, func() []string { return kinds }))
 				}
 				continue
 			}
@@ -123,7 +123,7 @@ func unknownKind(kind string, kinds []string) error {
 // of an unknown name.
 func (p *Plan) choose(prefix string, could func(Ref) bool) (names []string) {
 	for _, r := range p.declared {
-		if len(names) == maxCompared {
+		if len(names) == maxListed {
 			break
 		}
 		if could == nil || could(r) {

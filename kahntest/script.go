@@ -102,11 +102,11 @@ func (s *Script) Check(g *kahn.Graph) error {
 	if !all {
 		return nil
 	}
-	known, steps := map[string]bool{}, []string(nil)
+	known, called, steps := map[string]bool{}, map[string]bool{}, []string(nil)
 	for _, p := range paths {
 		known[p.path] = true
 		if p.script {
-			steps = append(steps, p.path)
+			steps, called[p.path] = append(steps, p.path), true
 		}
 	}
 	var problems []error
@@ -123,7 +123,7 @@ func (s *Script) Check(g *kahn.Graph) error {
 					return true
 				}
 			}
-			return slices.Contains(steps, path)
+			return called[path]
 		}
 		if !inside(path) && !inside(first) {
 			problems = append(problems, fmt.Errorf("Script.Acts: %w that the step function performs: %q%s", kahn.ErrUnknownNode, path, instead(path, steps)))

@@ -9,19 +9,20 @@ import (
 const (
 	maxRunes = 64 // longer names are not compared
 	maxSlips = 3
+	compared = 1_000 // choices, of more: a message is not worth more time
 )
 
 // Name returns the choice that is nearest to the given name, and false if none is near. Upper and lower case and the
 // separators "_", "-", and " " do not count. Beyond that, one slip is allowed for every three letters, at most three: a
 // letter too many, a missing one, a wrong one, or two neighbours in the wrong order. Of equally near choices the first one
-// wins. A choice that was written correctly is no slip: the result is then false.
+// wins. A choice that was written correctly is no slip: the result is then false. Of many choices the first thousand are looked at.
 func Name(written string, choices []string) (string, bool) {
 	if utf8.RuneCountInString(written) > maxRunes {
 		return "", false
 	}
 	folded := fold(written)
 	best, at := maxSlips+1, -1
-	for i, choice := range choices {
+	for i, choice := range choices[:min(len(choices), compared)] {
 		if choice == written {
 			return "", false
 		}

@@ -2,6 +2,7 @@ package nearest
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,21 @@ func TestName(t *testing.T) {
 		require.Equal(t, c.want, got, "%q of %q", c.written, c.choices)
 		require.Equal(t, c.want != "", ok)
 	}
+}
+
+// A slip costs no more in a large graph than in a small one.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	choices := make([]string, compared, compared+1)
+	for i := range choices {
+		choices[i] = strings.Repeat("x", i%9)
+	}
+	last := append(slices.Clone(choices[1:]), "after")
+	got, ok := Name("aftre", last)
+	require.True(t, ok)
+	require.Equal(t, "after", got)
+	_, ok = Name("aftre", append(choices, "after"))
+	require.False(t, ok, "a choice beyond the bound was looked at")
 }
 
 // The bounded distance agrees with the definition, written as a recursion, wherever it does not exceed what is allowed.
