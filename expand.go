@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -285,8 +286,8 @@ func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
 	h.resume(h.within.Inside.Stop, true)
 	if told { // an event has named the waiting nodes
 		waits.began = waits.began[:min(began, len(waits.began))]
-		for i := keeping; i < len(waits.kept); i++ {
-			waits.kept[i].told = true
+		for _, k := range waits.kept[keeping:] {
+			k.told = true
 		}
 	}
 	h.continueWaits(now)
@@ -332,10 +333,12 @@ func (r *Run) keeps(ref Ref) bool {
 	return x != nil && x.kept != nil
 }
 
-// answerKept stores a signal for a node that waits inside of a node whose graph is not known yet. The error is unknown if no
-// such node waits, or errNotKept if there are fewer nodes with unknown graphs than before: one of them may contain the node
-// that the signal is for.
-func (r *Run) answerKept(gate string, d Decision, seen int, unknown error) error {
+// errNotKept says that the graph of an expanded node has become known while a signal was looked for.
+var errNotKept = errors.New("not kept")
+
+// answerKept leaves a signal with what waits inside of a node whose graph is not known yet. unknown is the error if nothing does; it
+// is errNotKept if more such graphs have become known than were seen: what the signal is for may be in one of them.
+func (r *Run) answerKept(gate string, d Decision, seen int, unknown func() error) error {
 	if r.cfg.checkValues {
 		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
 			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
@@ -343,21 +346,18 @@ func (r *Run) answerKept(gate string, d Decision, seen int, unknown error) error
 	}
 	err := ErrFinished
 	r.control(func(int64) {
-		if err = unknown; len(r.waiters().kept) < seen {
+		waits := r.waiters()
+		n := waits.keptNode(gate)
+		switch {
+		case n == nil && waits.found > seen:
 			err = errNotKept
-		}
-		for _, k := range r.waiters().kept {
-			x := k.run.extras[k.ref]
-			if len(k.paths()) == 0 {
-				continue
-			}
-			kept := cloneNodes([]nodeState{*x.kept}) // a snapshot may share the original
-			if e := kept[0].answer(gate, kept[0].prefixInside(k.run.prefix), d); e != errNotKept {
-				if err = e; e == nil {
-					x.kept, x.answers = &kept[0], x.answers+1
-					k.run.outdated(k.ref)
-				}
-				return
+		case n == nil:
+			err = unknown()
+		default:
+			if err = n.answer(gate, d); err == nil {
+				at := n.of.place
+				at.run.extras[at.ref].answers++
+				at.run.outdated(at.ref)
 			}
 		}
 	})

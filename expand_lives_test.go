@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -349,6 +350,75 @@ func TestExpandWaits(t *testing.T) {
 		r = trial{res, t, err, append(r.events, rec.all()...)}
 		r.expect("E:ok", "completed")
 		checkEvents(t, g, res, r.events)
+	})
+	inBubble(t, "a signal whose value is encoded while one graph becomes known and another one in it is asked for", func(t *testing.T) {
+		g := graph(after("D"))
+		step := expands(takes(ms), expansions{"D": graph(after("E"), after("F")), "D/E": graph(gate("g")), "D/F": graph(gate("h"))})
+		r := left(t, g, step, 50*ms)
+		slow := func(ctx context.Context, s *kahn.Step) (any, error) {
+			time.Sleep(map[string]time.Duration{"D": 10 * ms, "D/E": ms, "D/F": time.Second}[s.Path()])
+			return step(ctx, s)
+		}
+		rec := newRecorder()
+		run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.Encoding(kahn.Types{"slow": slowlyEncoded{}}), kahn.OnEvent(rec.add))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * ms)
+		for path, value := range map[string]any{"D/E/g": slowlyEncoded{20 * ms}, "D/F/h": true} {
+			if err := run.Signal(path, value); err != nil {
+				t.Error(err)
+				run.Cancel()
+			}
+		}
+		res, err := run.Wait()
+		r = trial{res, t, err, append(r.events, rec.all()...)}
+		r.expect("D:ok", "completed")
+		checkEvents(t, g, res, r.events)
+	})
+	inBubble(t, "a snapshot that is taken between signals has those before it", func(t *testing.T) {
+		g := graph(after("D"))
+		step := expands(takes(ms), expansions{"D": graph(gate("a"), subgraph("S", graph(gate("b"), gate("c"))), after("z", "a", "S"))})
+		r := left(t, g, step, 50*ms)
+		slow := func(ctx context.Context, s *kahn.Step) (any, error) {
+			time.Sleep(time.Second)
+			return step(ctx, s)
+		}
+		names := []string{"D/S/b", "D/a", "D/S/c"}
+		for n := range len(names) + 1 { // so many come before the snapshot
+			run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(r.Snapshot(), nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var s *kahn.Snapshot
+			for i, name := range names {
+				if i == n {
+					s = run.Snapshot()
+				}
+				if err := run.Signal(name, true); err != nil {
+					t.Error(err)
+				}
+				if err := run.Signal(name, false); !errors.Is(err, kahn.ErrAnswered) {
+					t.Error(err)
+				}
+			}
+			if s == nil {
+				s = run.Snapshot()
+			}
+			rest := map[string]any{}
+			for _, name := range names[n:] {
+				rest[name] = true
+			}
+			if got, want := slices.Sorted(slices.Values(s.Waiting())), slices.Sorted(maps.Keys(rest)); !slices.Equal(got, want) {
+				t.Errorf("after %d signals the snapshot waits for %q, and not for %q", n, got, want)
+			}
+			if res, err := kahn.Resume(t.Context(), g, step, reload(t, s), rest); err != nil || res.Status != kahn.RunCompleted {
+				t.Errorf("after %d signals: %v", n, err)
+			}
+			if res, err := run.Wait(); err != nil || res.Status != kahn.RunCompleted {
+				t.Error(err)
+			}
+		}
 	})
 	inBubble(t, "a step that waits before it returns its graph", func(t *testing.T) {
 		g := graph(after("E"))

@@ -677,7 +677,7 @@ func TestGrowthOfProblems(t *testing.T) {
 			grows(t, 500, func(n int) int64 {
 				g := &kahn.Graph{}
 				var err error
-				bytes := allocated(func() { err = try(g, n) })
+				bytes, _ := allocated(func() { err = try(g, n) })
 				var problems *kahn.GraphError
 				require.ErrorAs(t, err, &problems)
 				require.Equal(t, n, len(problems.Problems)+problems.More)
@@ -688,11 +688,117 @@ func TestGrowthOfProblems(t *testing.T) {
 	}
 }
 
-// allocated counts the bytes that f allocates, if nothing else runs.
-func allocated(f func()) int64 {
+// allocated counts what f allocates, if nothing else runs.
+func allocated(f func()) (bytes, objects int64) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
 	runtime.ReadMemStats(&after)
-	return int64(after.TotalAlloc - before.TotalAlloc)
+	return int64(after.TotalAlloc - before.TotalAlloc), int64(after.Mallocs - before.Mallocs)
+}
+
+// TestGrowthOfSignals answers n gates that are inside of n nodes, or of one, when the run goes on and while it does. It counts objects,
+// and so runs alone.
+func TestGrowthOfSignals(t *testing.T) {
+	nested := func(n int, node func(id string, sub *kahn.Graph) kahn.Node) (g *kahn.Graph, paths []string) {
+		g = &kahn.Graph{}
+		for i := range n {
+			id := fmt.Sprint("n", i)
+			g.Add(node(id, graph(gate("g"))))
+			paths = append(paths, id+"/g")
+		}
+		return g, paths
+	}
+	asks := func(id string, _ *kahn.Graph) kahn.Node {
+		return kahn.Node{ID: id, Sub: graph(kahn.Node{ID: "g", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if v, ok := s.Resumed(); ok {
+				return v, nil
+			}
+			return nil, kahn.Suspend("token "+id, nil, nil)
+		}})}
+	}
+	var hold chan struct{} // expanded nodes return their graphs when it is closed
+	expanded := func(id string, sub *kahn.Graph) kahn.Node {
+		return kahn.Node{ID: id, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			<-hold
+			return nil, kahn.Expand(sub, nil, nil)
+		}}
+	}
+	open := make(chan struct{})
+	close(open)
+	for _, row := range []struct {
+		name string
+		make func(n int) (*kahn.Graph, []string)
+		kept bool // the graphs are not known when the signals come
+	}{
+		{"sub-graphs", func(n int) (*kahn.Graph, []string) { return nested(n, asks) }, false},
+		{"tokens", func(n int) (*kahn.Graph, []string) {
+			g, names := nested(n, asks)
+			for i := range names {
+				names[i] = fmt.Sprint("token n", i)
+			}
+			return g, names
+		}, false},
+		{"expanded nodes", func(n int) (*kahn.Graph, []string) { return nested(n, expanded) }, true},
+		{"an expanded node", func(n int) (*kahn.Graph, []string) {
+			inner, paths := gates(n), []string(nil)
+			for i := range n {
+				paths = append(paths, fmt.Sprint("D/g", i))
+			}
+			return graph(expanded("D", inner)), paths
+		}, true},
+	} {
+		for _, how := range []string{"before", "during"} { // the resumption
+			t.Run(row.name+" "+how, func(t *testing.T) {
+				least := 100
+				if how == "before" {
+					least = 200
+				}
+				grows(t, least, func(n int) (objects int64) {
+					hold = open
+					g, paths := row.make(n)
+					rec := newRecorder()
+					first, err := kahn.Execute(t.Context(), g, nil, kahn.OnEvent(rec.add))
+					require.NoError(t, err)
+					require.Len(t, first.Waiting, n)
+					signals := map[string]any{}
+					for _, path := range paths {
+						signals[path] = true
+					}
+					s := reload(t, first.Snapshot())
+					if how == "during" {
+						signals = nil
+					}
+					if hold = open; row.kept {
+						hold = make(chan struct{})
+					}
+					var run *kahn.Run
+					_, objects = allocated(func() {
+						run, err = kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, signals), kahn.OnEvent(rec.add), kahn.Retain(0))
+						require.NoError(t, err)
+						if how == "during" {
+							for _, path := range paths {
+								require.NoError(t, run.Signal(path, true))
+								if row.kept {
+									require.ErrorIs(t, run.Signal(path, true), kahn.ErrAnswered)
+								}
+							}
+						}
+						if row.kept {
+							close(hold)
+						}
+						_, err = run.Wait()
+					})
+					require.NoError(t, err)
+					res, _ := run.Wait()
+					require.Equal(t, kahn.RunCompleted, res.Status)
+					checkEvents(t, g, res, rec.all())
+					if !row.kept && how == "during" {
+						return run.TreeSteps() // what is looked at allocates nothing
+					}
+					return objects
+				})
+			})
+		}
+	}
 }

@@ -60,16 +60,21 @@ func (r *Run) trySignal(gate string, d Decision) error {
 	r.st.mu.Lock()
 	over := r.concluded()
 	r, gate = r.waiter(gate)
-	ref, err := r.gateOf(gate)
-	kept := len(root.waiters().kept)
+	ref, ok := r.gateOf(gate)
+	waits := root.waiters()
+	kept, found := len(waits.keptAt) > 0, waits.found
+	var unknown error
+	if !ok && !over && !kept {
+		unknown = r.noGate(gate)
+	}
 	r.st.mu.Unlock()
 	switch {
 	case over:
-		return ErrFinished // no node waits any more, under any name
-	case err != nil && kept > 0:
-		return root.answerKept(path, d, kept, err)
-	case err != nil:
-		return err
+		return ErrFinished // nothing waits any more, whatever it is called
+	case !ok && kept:
+		return root.answerKept(path, d, found, func() error { return r.noGate(gate) })
+	case !ok:
+		return unknown
 	}
 	if r.cfg.checkValues {
 		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
@@ -86,18 +91,22 @@ func (r *Run) trySignal(gate string, d Decision) error {
 }
 
 // gateOf finds the node that a signal is for.
-func (r *Run) gateOf(gate string) (Ref, error) {
+func (r *Run) gateOf(gate string) (Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
-		return ref, nil
+		return ref, true
 	}
 	ref, ok := r.plan.Ref(gate)
-	if !ok || !r.plan.facts[ref].is(factGate) && statusOf(r.st.words[ref]) != Suspended {
-		if x := r.extras[ref]; ok && x != nil && x.decision != nil {
-			return ref, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
+	return ref, ok && (r.plan.facts[ref].is(factGate) || statusOf(r.st.words[ref]) == Suspended)
+}
+
+// noGate is the error of a signal for which gateOf finds nothing. To make it takes a look at many nodes.
+func (r *Run) noGate(gate string) error {
+	if ref, ok := r.plan.Ref(gate); ok {
+		if x := r.extras[ref]; x != nil && x.decision != nil {
+			return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
 		}
-		return noRef, r.plan.unknownGate(gate, r.statusInside)
 	}
-	return ref, nil
+	return r.plan.unknownGate(gate, r.statusInside)
 }
 
 // statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is
@@ -113,6 +122,9 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 	}
 	if ref == noRef {
 		return Idle, true
+	}
+	if r.tree != nil {
+		r.tree.steps++
 	}
 	return statusOf(r.st.words[ref]), true
 }
@@ -398,8 +410,8 @@ func (r *Run) itemsOf(name string) *Run {
 }
 
 func (r *Run) waitsUnder(gate string) bool {
-	_, err := r.gateOf(gate)
-	return err == nil
+	_, ok := r.gateOf(gate)
+	return ok
 }
 
 // addToken notes that a step of a run waits under a token. A token that equals the id of its node is left out: the path

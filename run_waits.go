@@ -10,8 +10,14 @@ import (
 // than the list of waits.
 type waits struct {
 	total int
-	began []place // waits since the last such event; some may have ended
-	kept  []keptWaits
+	began []place // since the last event that told of it; some may have ended
+
+	kept   []*keptWaits         // in the order in which they were found
+	keptAt map[place]*keptWaits // those whose graphs are not known
+	lent   []*keptWaits         // those that are not owned
+	names  keptNodes
+	found  int   // how many graphs have become known
+	steps  int64 // how many of all that were looked at
 }
 
 // waiters returns the waits of the outermost run.
@@ -45,26 +51,82 @@ func (r *Run) endedWait() {
 // keptWaits are the nodes that wait inside of a node that was expanded in an earlier life of the run, until its graph is known.
 type keptWaits struct {
 	place
-	told bool // an event has named them
+	told  bool // an event has told of them
+	known bool // the graph is
+	owned bool // what is inside is in no snapshot, and its nodes go by their names
+}
+
+// state is what a snapshot had of the node; nil if it waits for its graph no more.
+func (k *keptWaits) state() *nodeState {
+	x := k.run.extras[k.ref]
+	if k.known || x == nil || statusOf(k.run.st.words[k.ref]).Terminal() {
+		return nil
+	}
+	return x.kept
 }
 
 func (k *keptWaits) paths() []string {
-	x := k.run.extras[k.ref]
-	if x == nil || x.kept == nil || statusOf(k.run.st.words[k.ref]).Terminal() {
+	n := k.state()
+	if n == nil {
 		return nil
 	}
-	return x.kept.Inside.waiting(nil, x.kept.prefixInside(k.run.prefix), false)
+	return n.Inside.waiting(nil, n.prefixInside(k.run.prefix), false)
+}
+
+// keep takes note of a node whose graph is not known.
+func (x *waits) keep(at place) {
+	k := &keptWaits{place: at}
+	x.kept = append(x.kept, k)
+	if x.keptAt == nil {
+		x.keptAt = map[place]*keptWaits{}
+	}
+	x.keptAt[at] = k
+	x.lent = append(x.lent, k)
 }
 
 // drop forgets the waits inside of a node whose graph is known again. It reports whether an event has named them.
 func (x *waits) drop(at place) (told bool) {
-	i := slices.IndexFunc(x.kept, func(k keptWaits) bool { return k.place == at })
-	if i < 0 {
+	k := x.keptAt[at]
+	if k == nil {
 		return false
 	}
-	told = x.kept[i].told
-	x.kept = slices.Delete(x.kept, i, i+1)
-	return told
+	delete(x.keptAt, at)
+	k.known = true
+	x.found++
+	if len(x.kept) > 2*len(x.keptAt)+64 {
+		x.kept = slices.DeleteFunc(x.kept, func(k *keptWaits) bool { x.steps++; return k.known })
+	}
+	return k.told
+}
+
+// lend takes note that a snapshot has what is inside of a node: it is not to be changed any more.
+func (x *waits) lend(at place) {
+	if k := x.keptAt[at]; k != nil && k.owned {
+		k.owned = false
+		x.lent = append(x.lent, k)
+	}
+}
+
+// keptNode finds the node that goes by a name inside of one whose graph is not known; nil if there is none.
+func (x *waits) keptNode(name string) *keptNode {
+	for _, k := range x.lent {
+		n := k.state()
+		if n == nil {
+			continue
+		}
+		if x.names == nil {
+			x.names = keptNodes{}
+		}
+		n = &cloneNodes([]nodeState{*n})[0]
+		k.run.extras[k.ref].kept, k.owned = n, true
+		x.steps += int64(len(n.Inside.Nodes))
+		x.names.add(n.Inside, n.prefixInside(k.run.prefix), k)
+	}
+	x.lent = nil
+	if n := x.names[name]; n != nil && n.of.state() != nil {
+		return n
+	}
+	return nil
 }
 
 // stillWaiting returns the places whose nodes still wait, each once, in the order of declaration.
@@ -97,10 +159,11 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	}
 	x := r.waiters()
 	changed := RunStatusChanged{From: from, To: to, TotalWaiting: x.total}
-	for i := range x.kept {
-		paths := x.kept[i].paths()
-		if changed.TotalWaiting += len(paths); !x.kept[i].told {
-			x.kept[i].told = true
+	for _, k := range x.kept {
+		paths := k.paths()
+		x.steps += int64(1 + len(paths))
+		if changed.TotalWaiting += len(paths); !k.told {
+			k.told = true
 			changed.Waiting = append(changed.Waiting, paths...)
 		}
 	}

@@ -313,9 +313,13 @@ func (s *Snapshot) Waiting() []string {
 // waiting adds the paths of the nodes that wait. unanswered leaves out those inside of expanded nodes that have a signal,
 // which is delivered once the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
+	answered := map[string]bool{}
+	for i := range in.Signals {
+		answered[in.Signals[i].Node] = unanswered
+	}
 	for i := range in.Nodes {
 		switch n := &in.Nodes[i]; {
-		case n.Status == Suspended && unanswered && in.answers(n.ID):
+		case n.Status == Suspended && answered[n.ID]:
 		case n.Status == Suspended:
 			paths = append(paths, prefix+n.ID)
 		case n.Inside != nil && !n.Status.Terminal():
@@ -323,11 +327,6 @@ func (in *insideState) waiting(paths []string, prefix string, unanswered bool) [
 		}
 	}
 	return paths
-}
-
-// answers reports whether there is a signal for a node.
-func (in *insideState) answers(id string) bool {
-	return slices.ContainsFunc(in.Signals, func(s signalState) bool { return s.Node == id })
 }
 
 // eachValue calls f for every value of the file, with the name of the node that it belongs to.
@@ -532,6 +531,7 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 			n := r.nodeState(ref, w)
 			if n.Inside != nil && n.Inside.Due.IsZero() {
 				n.Inside.Nodes = r.extras[ref].insideNodes()
+				r.waiters().lend(place{r, ref})
 			}
 			nodes = append(nodes, n)
 		}

@@ -1,9 +1,7 @@
 package kahn
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 )
 
 // early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node.
@@ -16,44 +14,87 @@ func (h *held) early(signals []signalState) {
 	}
 }
 
-// find finds the node that a signal is for: by its path, or by a token that is not the id of a node. Paths lead to where a
-// nested run has begun.
-func (h *held) find(name string) (*held, Ref, bool) {
-	if ref, ok := h.tokens[name]; ok {
-		return h, ref, true
+// heldNames finds what is inside of composites by name, so that no signal takes a search among all that is nested.
+type heldNames struct {
+	runs   map[string]heldRun  // by what paths into them begin with: the prefix, or for the items of a map its path and a bracket
+	tokens map[string]heldNode // the steps that wait, by tokens that are not the ids of nodes
+	kept   keptNodes
+}
+
+type heldRun struct {
+	*held
+	prefix    string
+	continues bool // it, and all that it is inside of
+}
+
+type heldNode struct {
+	in  *held
+	ref Ref
+}
+
+// names returns the names of what is inside of an outermost run.
+func (h *held) names() *heldNames {
+	if h.named == nil {
+		h.named = &heldNames{runs: map[string]heldRun{}, tokens: map[string]heldNode{}, kept: keptNodes{}}
+		h.named.add(h, "", true)
 	}
-	if ref, ok := h.plan.Ref(name); ok {
-		return h, ref, true
+	return h.named
+}
+
+func (x *heldNames) add(h *held, prefix string, continues bool) {
+	for i := range h.nodes {
+		if n := h.kept[i]; n != nil && n.Status == Running && continues {
+			x.kept.add(n.Inside, n.prefixInside(prefix), nil)
+		}
 	}
 	for _, in := range h.inside {
 		if !in.begun() {
 			continue
 		}
-		rest, ok := strings.CutPrefix(name, in.within.prefixInside(""))
-		if !ok {
-			continue
+		run := heldRun{in, in.within.prefixInside(prefix), continues && in.continues()}
+		key := run.prefix
+		if in.list != nil {
+			key = prefix + in.within.ID + "["
 		}
-		if x, ref, ok := in.find(rest); ok {
-			return x, ref, true
+		x.runs[key] = run
+		if run.continues {
+			for token, ref := range in.tokens {
+				if _, taken := x.tokens[token]; !taken && in.plan.names[ref] != token {
+					x.tokens[token] = heldNode{in, ref}
+				}
+			}
 		}
+		x.add(in, run.prefix, run.continues)
 	}
-	return h.findToken(name)
 }
 
-// findToken finds the node inside of composites that waits under a token.
-func (h *held) findToken(token string) (*held, Ref, bool) {
-	for _, in := range h.inside {
-		if !in.continues() {
+// find finds the node that a signal is for: by its path, or by a token that is not the id of a node. Paths lead to where a
+// nested run has begun.
+func (h *held) find(name string) (*held, Ref, bool) {
+	if ref, ok := h.nodeNamed(name); ok {
+		return h, ref, true
+	}
+	names := h.names()
+	for i, c := range []byte(name) {
+		if c != '/' && c != '[' {
 			continue
 		}
-		if ref, ok := in.tokens[token]; ok && in.plan.names[ref] != token {
-			return in, ref, true
-		}
-		if x, ref, ok := in.findToken(token); ok {
-			return x, ref, true
+		if in, ok := names.runs[name[:i+1]]; ok {
+			if ref, ok := in.nodeNamed(name[len(in.prefix):]); ok {
+				return in.held, ref, true
+			}
 		}
 	}
-	return nil, noRef, false
+	at, ok := names.tokens[name]
+	return at.in, at.ref, ok
+}
+
+// nodeNamed finds the node of this run that goes by a name.
+func (h *held) nodeNamed(name string) (Ref, bool) {
+	if ref, ok := h.tokens[name]; ok {
+		return ref, true
+	}
+	return h.plan.Ref(name)
 }
 
 // unknownGate is the error for a name under which no node waits.
@@ -75,15 +116,8 @@ func (h *held) performed(prefix string) *held {
 	if prefix == "" {
 		return h
 	}
-	for _, in := range h.inside {
-		if !in.continues() {
-			continue
-		}
-		if rest, ok := strings.CutPrefix(prefix, in.within.prefixInside("")); ok {
-			if x := in.performed(rest); x != nil {
-				return x
-			}
-		}
+	if in := h.names().runs[prefix]; in.continues {
+		return in.held
 	}
 	return nil
 }
@@ -92,8 +126,8 @@ func (h *held) performed(prefix string) *held {
 func (h *held) answer(name string, value any) error {
 	in, ref, ok := h.find(name)
 	if !ok {
-		if err := h.answerKept(name, decisionOf(value)); err != errNotKept {
-			return err
+		if n := h.names().kept[name]; n != nil {
+			return n.answer(name, decisionOf(value))
 		}
 		return h.unknownGate(name)
 	}
@@ -122,56 +156,53 @@ func (h *held) answer(name string, value any) error {
 	return nil
 }
 
-// errNotKept means that no node inside of an expanded node waits for the signal.
-var errNotKept = errors.New("not kept")
-
-// answerKept takes a signal for a node inside of one that was expanded, and whose graph is not known. It is judged when that is.
-func (h *held) answerKept(name string, d Decision) error {
-	for i := range h.nodes {
-		n := h.kept[i]
-		if n == nil || n.Status != Running {
-			continue
-		}
-		if err := n.answer(name, n.prefixInside(""), d); err != errNotKept {
-			return err
-		}
-	}
-	for _, in := range h.inside {
-		if !in.continues() {
-			continue
-		}
-		rest, within := strings.CutPrefix(name, in.within.prefixInside(""))
-		if !within {
-			rest = name // a token, or a name outside of the composite
-		}
-		if err := in.answerKept(rest, d); err != errNotKept {
-			return err
-		}
-	}
-	return errNotKept
+// keptNode is a node inside of one that was expanded, and whose graph is not known. A signal for it is judged when that is.
+type keptNode struct {
+	*nodeState
+	in       *insideState
+	answered bool
+	of       *keptWaits // nil before the run goes on
 }
 
-// answer takes a signal for a node inside of this one: by its path, whose prefix is given, or by its token.
-func (n *nodeState) answer(name, prefix string, d Decision) error {
-	in := n.Inside
+// keptNodes are those that a signal may be for, or have been for: by path, and while they wait by token.
+type keptNodes map[string]*keptNode
+
+func (k keptNodes) add(in *insideState, prefix string, of *keptWaits) {
+	answered := make(map[string]bool, len(in.Signals))
+	for i := range in.Signals {
+		answered[in.Signals[i].Node] = true
+	}
 	for i := range in.Nodes {
-		x := &in.Nodes[i]
-		path := prefix + x.ID
-		waits := x.Status == Suspended
+		n := &in.Nodes[i]
 		switch {
-		case path == name && x.Status.Terminal():
-			return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), x.Status)
-		case waits && (path == name || x.Wait != nil && x.Wait.Token == name):
-			if in.answers(x.ID) {
-				return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
+		case n.Status.Terminal() || n.Status == Suspended:
+			x := &keptNode{n, in, answered[n.ID], of}
+			k.name(prefix+n.ID, x)
+			if n.Status == Suspended && n.Wait != nil {
+				k.name(n.Wait.Token, x)
 			}
-			in.Signals = append(in.Signals, signalState{x.ID, *store(d.Value), d.Actor, d.Comment})
-			return nil
-		case x.Inside != nil && x.Status == Running:
-			if err := x.answer(name, x.prefixInside(prefix), d); err != errNotKept {
-				return err
-			}
+		case n.Inside != nil && n.Status == Running:
+			k.add(n.Inside, n.prefixInside(prefix), of)
 		}
 	}
-	return errNotKept
+}
+
+// name names a node, unless another one goes by the name.
+func (k keptNodes) name(name string, x *keptNode) {
+	if old := k[name]; old == nil || old.of != nil && (old.of == x.of || old.of.known) {
+		k[name] = x
+	}
+}
+
+// answer leaves a signal for the node with what it is inside of.
+func (k *keptNode) answer(name string, d Decision) error {
+	switch {
+	case k.Status.Terminal():
+		return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), k.Status)
+	case k.answered:
+		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
+	}
+	k.answered = true
+	k.in.Signals = append(k.in.Signals, signalState{k.ID, *store(d.Value), d.Actor, d.Comment})
+	return nil
 }

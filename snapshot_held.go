@@ -16,6 +16,7 @@ type held struct {
 	signals map[Ref]Decision   // for nodes that wait, and gates that were not reached
 	inside  []*held            // of composites, in the order of nodes
 	kept    map[int]*nodeState // of expanded nodes whose graphs are not known, by index
+	named   *heldNames         // of an outermost run, once a signal was looked for
 
 	within *nodeState // the composite whose nodes these are; nil for the outermost run
 	ref    Ref        // of that

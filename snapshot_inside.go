@@ -161,8 +161,7 @@ func (h *held) install() {
 			if kept.Status == Running {
 				r.reentered = true
 				r.outdated(ref) // a signal may have been left in it
-				waits := r.waiters()
-				waits.kept = append(waits.kept, keptWaits{place: place{r, ref}})
+				r.waiters().keep(place{r, ref})
 			}
 		}
 	}

@@ -230,8 +230,8 @@ func (r *Run) restore(x *restoration) {
 	if !x.crashed { // an event of the earlier life has named them
 		waits := r.waiters()
 		waits.began = nil
-		for i := range waits.kept {
-			waits.kept[i].told = true
+		for _, k := range waits.kept {
+			k.told = true
 		}
 	}
 	r.flush(0)
