@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
 // number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. From here on
@@ -14,7 +15,7 @@ func (c *compiler) number() {
 	p := &Plan{
 		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, names: make([]string, n), facts: make([]facts, n),
 		declared: refs[:n:n], at: refs[n : 2*n : 2*n], stepless: refs[2*n : 2*n : 3*n], end: noRef, shared: &shared{}, force: c.force, index: c.index,
-		edges: c.edges, prioritized: c.has.priority, slashed: c.has.slash,
+		edges: c.edges, prioritized: c.has.priority,
 	}
 	c.p = p
 	p.decl, ints = ints.cut(n)
@@ -41,6 +42,14 @@ func (c *compiler) number() {
 		if int32(i) == c.end {
 			p.end = r
 		}
+	}
+	if c.has.slash {
+		for _, id := range p.names {
+			if strings.Contains(id, "/") {
+				p.slashed = append(p.slashed, id)
+			}
+		}
+		slices.Sort(p.slashed)
 	}
 	p.index.Move(func(i int) int { return int(p.declared[i]) })
 	for i := range c.edges {

@@ -287,6 +287,10 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 			continue
 		}
 		for _, name := range inner.lacks {
+			if p.naming == nil {
+				p.naming = map[string][]Ref{}
+			}
+			p.naming[name] = append(p.naming[name], r)
 			switch _, ok := declared[name]; {
 			case ok || slices.Contains(n.Groups, name) || lacked[name]:
 			case len(c.within) > 1:
@@ -296,6 +300,9 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 				c.add("node %s: %w: group %s, which its graph names, is not declared%s", quoteID(n.ID), ErrBadValue, quoteID(name), c.instead(name, c.groupNames))
 			}
 		}
+	}
+	for _, composites := range p.naming {
+		slices.Sort(composites)
 	}
 }
 

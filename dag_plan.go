@@ -63,15 +63,16 @@ type Plan struct {
 	force    *force // the settings that a graph inherits that a node expands into
 
 	composite bool          // some node is a composite
-	slashed   bool          // some id has a slash
+	slashed   []string      // the ids that have a slash, sorted
 	subs      map[Ref]*Plan // the compiled Sub of each composite
 	items     map[Ref]*Plan // the plan, of one node, that a map performs for each item
 	loops     map[Ref]func(View) (bool, error)
-	itemOf    string          // in a plan of the items of a map: the id of the map; index is then empty
-	body      *Plan           // in a plan of items: the plan of the map's Sub, if it has one
-	keys      []string        // in a plan of items: by Ref, the results of Map.Key; nil without one
-	estimates []time.Duration // in a plan of items: by Ref, the results of Map.Estimate; nil without one
-	lacks     []string        // groups that a graph around this one has to declare
+	itemOf    string           // in a plan of the items of a map: the id of the map; index is then empty
+	body      *Plan            // in a plan of items: the plan of the map's Sub, if it has one
+	keys      []string         // in a plan of items: by Ref, the results of Map.Key; nil without one
+	estimates []time.Duration  // in a plan of items: by Ref, the results of Map.Estimate; nil without one
+	lacks     []string         // groups that a graph around this one has to declare
+	naming    map[string][]Ref // by group: the composites whose graphs lack it, in order
 
 	// The plan of a run in test mode, see testMode, has these.
 	tested  *Plan     // the plan of which this one is a copy

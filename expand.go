@@ -180,13 +180,11 @@ func (r *Run) warnOfExpansion(warnings []error) {
 
 // within returns a node whose id looks like the path of a node inside of the node with the given id.
 func (p *Plan) within(id string) (other string, ok bool) {
-	if !p.slashed {
-		return "", false
-	}
-	for _, name := range p.names {
-		if rest, ok := strings.CutPrefix(name, id); ok && strings.HasPrefix(rest, "/") {
-			return name, true
-		}
+	i, _ := slices.BinarySearchFunc(p.slashed, id+"/", func(name, prefix string) int {
+		return strings.Compare(name, prefix)
+	})
+	if i < len(p.slashed) && strings.HasPrefix(p.slashed[i], id+"/") {
+		return p.slashed[i], true
 	}
 	return "", false
 }
@@ -253,12 +251,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		r.single.interrupted = nil // it has returned
 	}
 	for _, name := range e.plan.lacks {
-		for o := r; o != nil && !o.plan.declaresGroup(name); o = o.outer {
-			if o.lends == nil {
-				o.lends = map[string]bool{}
-			}
-			o.lends[name] = true
-		}
+		r.lend(name, ref)
 	}
 	if e.held == nil {
 		c := r.expandedRun(step, e)

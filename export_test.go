@@ -160,7 +160,10 @@ func (p *Plan) Standings() (list []string) {
 	return list
 }
 
-// TreeSteps counts how often nested runs were visited.
+// Within returns an id that could be taken for the path of a node inside of the one with the given id.
+func (p *Plan) Within(id string) (other string, ok bool) { return p.within(id) }
+
+// TreeSteps counts how often nested runs were looked at.
 func (r *Run) TreeSteps() int64 {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()

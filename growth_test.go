@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -608,6 +609,73 @@ func TestGrowthOfGroupFailures(t *testing.T) {
 		})
 		return visits
 	})
+}
+
+// TestGrowthOfFailedGroups: each of n groups has a member that fails, and one inside of a composite. It counts bytes, too, and so runs
+// alone.
+func TestGrowthOfFailedGroups(t *testing.T) {
+	for _, expanded := range []bool{false, true} {
+		var visits []int64
+		grows(t, 100, func(n int) int64 {
+			begun, g := make(chan struct{}), &kahn.Graph{}
+			var asked sync.WaitGroup
+			asked.Add(n)
+			for i := range n {
+				group := []string{fmt.Sprint("G", i)}
+				g.Groups = append(g.Groups, kahn.Group{Name: group[0], CancelOnFailure: true})
+				inner := graph(kahn.Node{ID: "x", Groups: group, Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+					asked.Done()
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}})
+				s := kahn.Node{ID: fmt.Sprint("s", i), Sub: inner}
+				if expanded {
+					s = kahn.Node{ID: s.ID, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }}
+				}
+				g.Add(s, kahn.Node{ID: fmt.Sprint("f", i), Groups: group, Do: func(context.Context, *kahn.Step) (any, error) {
+					<-begun
+					return nil, errStep
+				}})
+			}
+			p, rec := compiled(t, g), newRecorder()
+			var run *kahn.Run
+			bytes, _ := allocated(func() {
+				var err error
+				run, err = p.Start(t.Context(), nil, kahn.OnEvent(rec.add), kahn.Retain(0))
+				require.NoError(t, err)
+				asked.Wait()
+				close(begun)
+				_, _ = run.Wait()
+			})
+			res, err := run.Wait()
+			require.ErrorIs(t, err, errStep)
+			require.Equal(t, 2*n, res.Count(kahn.Failed)) // and the composites
+			for i := range n {
+				s, _ := res.Node(fmt.Sprint("s", i))
+				x, _ := s.Sub.Node("x")
+				require.Equal(t, kahn.CauseSiblingFailure, x.Cause.Kind)
+			}
+			checkEvents(t, g, res, rec.all())
+			visits = append(visits, run.TreeSteps())
+			return bytes
+		})
+		require.LessOrEqual(t, visits[1], 16*visits[0])
+	}
+}
+
+// TestGrowthOfSlashedIDs: it takes no search among all ids to find out whether one could be taken for a path inside of an expanded node.
+func TestGrowthOfSlashedIDs(t *testing.T) {
+	t.Parallel()
+	g := &kahn.Graph{}
+	for _, id := range []string{"a", "a/b", "ab/c", "a/", "/", "b", "a b/c", "c", "c/"} {
+		g.Add(kahn.Node{ID: id})
+	}
+	p := compiled(t, g)
+	for id, want := range map[string]string{"a": "a/", "a/b": "", "ab": "ab/c", "": "/", "b": "", "a b": "a b/c", "c": "c/", "A": ""} {
+		other, ok := p.Within(id)
+		require.Equal(t, want, other, "%q", id)
+		require.Equal(t, want != "", ok)
+	}
 }
 
 // TestGrowthOfProblems compiles graphs of n nodes, each of which names something that there is not, among n that there are: what is not

@@ -3,7 +3,6 @@ package kahn
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -180,7 +179,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	w.now = r.now()
 	r.disarm(&r.extras[ref].grace) // the run is being left, and the test has returned in time
 	comp.before = soFar
-	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups}
+	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.list}
 	d := r.plan.node(ref).Loop.Pause
 	if d <= 0 {
 		r.nextIteration(step, comp, p, w.now)
@@ -217,7 +216,11 @@ func (r *Run) stoppedLoop(ref Ref) conclusion {
 // nextIteration begins the iteration of a loop that comes after a pause, or at once, with the lock held.
 func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	next := r.iterationRun(step, p.next, comp.before.last)
-	next.failedGroups = slices.DeleteFunc(slices.Clone(p.failed), func(f groupFailure) bool { return next.plan.declaresGroup(f.Group) })
+	for _, f := range p.failed {
+		if !next.plan.declaresGroup(f.Group) {
+			next.failedGroups.add(f)
+		}
+	}
 	r.beginChild(comp, next, now)
 }
 

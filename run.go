@@ -66,15 +66,16 @@ type runReports struct {
 // runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
 // log and one clock.
 type runNest struct {
-	tree    *tree           // nil for a run without composites that is not nested
-	outer   *Run            // nil for a run that is not nested
-	prefix  string          // of the paths of the run's nodes
-	keys    string          // of their keys in the store, see key
-	began   int64           // ns since start, which is the outermost run's
-	bound   int64           // when the run's time is up, ns since start, which may be before it; 0 means never
-	touched bool            // see tree
-	nests   bool            // some node is a composite, or has been expanded
-	lends   map[string]bool // groups that outer graphs declare, and that only graphs inside of expanded nodes name
+	tree    *tree  // nil for a run without composites that is not nested
+	outer   *Run   // nil for a run that is not nested
+	prefix  string // of the paths of the run's nodes
+	keys    string // of their keys in the store, see key
+	began   int64  // ns since start, which is the outermost run's
+	bound   int64  // when the run's time is up, ns since start, which may be before it; 0 means never
+	touched bool   // see tree
+	nests   bool   // some node is a composite, or has been expanded
+	// lends has, by group that this graph or an outer one declares, the composites with expanded nodes whose graphs name it.
+	lends map[string]map[Ref]bool
 	*instance
 }
 
@@ -120,7 +121,7 @@ type runStops struct {
 	asked        *Request                 // the first request to stop, nil without one; the outermost run's
 	redrivenBy   *Request                 // the request for the redrive that began the epoch, if there was one; the outermost run's
 	ending       []stopOrder              // attempts whose contexts the next release of the lock ends
-	failedGroups []groupFailure           // of those that stop their members, each once: see groupFailed
+	failedGroups groupFailures            // see groupFailed
 }
 
 // runRest is the state of a run that waits, rests or is being left.

@@ -3,6 +3,7 @@ package kahn
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -13,6 +14,34 @@ import (
 type groupFailure struct {
 	Group string `json:"group"`
 	Node  string `json:"node"` // its path
+}
+
+// groupFailures are those of groups that stop their members, each once, in the order in which they failed. They are only added to: a
+// snapshot may have the list as it was.
+type groupFailures struct {
+	list []groupFailure
+	of   map[string]groupFailure // by group
+}
+
+// failuresOf takes over what a snapshot, or an iteration before this one, has.
+func failuresOf(list []groupFailure) (x groupFailures) {
+	for _, f := range list {
+		x.add(f)
+	}
+	return x
+}
+
+// add reports whether the group had not failed before.
+func (x *groupFailures) add(f groupFailure) bool {
+	if _, known := x.of[f.Group]; known {
+		return false
+	}
+	if x.of == nil {
+		x.of = map[string]groupFailure{}
+	}
+	x.of[f.Group] = f
+	x.list = append(x.list, f)
+	return true
 }
 
 func (f groupFailure) err() error {
@@ -64,8 +93,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 	for !r.plan.declaresGroup(f.Group) && !r.outer.mayAttemptAgain(r.within) {
 		r = r.outer
 	}
-	if !slices.ContainsFunc(r.failedGroups, func(known groupFailure) bool { return known.Group == f.Group }) { // else they were stopped then
-		r.failedGroups = append(slices.Clip(r.failedGroups), f)
+	if r.failedGroups.add(f) { // else all was stopped then
 		r.outdate()
 		r.stopMembers(at, f)
 	}
@@ -74,7 +102,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 // groupsFailedInside reports the group failures inside of a composite that is terminal, which were held back in case it was
 // attempted again.
 func (r *Run) groupsFailedInside(ref Ref, c *Run) {
-	for _, f := range c.failedGroups {
+	for _, f := range c.failedGroups.list {
 		if !c.plan.declaresGroup(f.Group) {
 			r.groupFailed(place{r, ref}, f)
 		}
@@ -106,10 +134,48 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 	if !r.nests {
 		return
 	}
-	for _, c := range r.children() {
-		if c.st.stopped == CauseNone && (slices.Contains(c.plan.lacks, f.Group) || c.lends[f.Group]) {
+	for _, c := range r.childrenNaming(f.Group) {
+		if c.st.stopped == CauseNone {
 			c.stopMembers(at, f)
 		}
+	}
+}
+
+// childrenNaming yields the nested runs in which something belongs to a group of a graph around them, in the order of their composites.
+func (r *Run) childrenNaming(group string) (list []*Run) {
+	lent := r.lends[group]
+	if r.items != nil {
+		return slices.DeleteFunc(r.children(), func(c *Run) bool { return !slices.Contains(c.plan.lacks, group) && !lent[c.within.ref] })
+	}
+	refs := r.plan.naming[group]
+	if len(lent) > 0 {
+		refs = slices.AppendSeq(slices.Clone(refs), maps.Keys(lent))
+		slices.Sort(refs)
+		refs = slices.Compact(refs)
+	}
+	r.tree.steps += int64(len(refs))
+	for _, ref := range refs {
+		if x := r.extras[ref]; x != nil && x.atWork() != nil {
+			list = append(list, x.atWork())
+		}
+	}
+	return list
+}
+
+// lend takes note that a node has been expanded into a graph that names a group of a graph around it.
+func (r *Run) lend(group string, ref Ref) {
+	for {
+		if r.lends == nil {
+			r.lends = map[string]map[Ref]bool{}
+		}
+		if r.lends[group] == nil {
+			r.lends[group] = map[Ref]bool{}
+		}
+		r.lends[group][ref] = true
+		if r.outer == nil || r.plan.declaresGroup(group) {
+			return
+		}
+		r, ref = r.outer, r.within.ref
 	}
 }
 
@@ -151,8 +217,8 @@ func (r *Run) stopMember(m Ref, origin Ref, err error) {
 func (r *Run) stopLateMembers() {
 	for _, name := range r.plan.lacks {
 		for o := r; o != nil; o = o.outer {
-			if i := slices.IndexFunc(o.failedGroups, func(f groupFailure) bool { return f.Group == name }); i >= 0 {
-				r.stopMembers(place{}, o.failedGroups[i])
+			if f, failed := o.failedGroups.of[name]; failed {
+				r.stopMembers(place{}, f)
 				break
 			}
 			if o.plan.declaresGroup(name) {

@@ -42,7 +42,7 @@ func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
 		Iteration: c.iteration, Degraded: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
-		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups,
+		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.list,
 	}
 	if c.recorder != nil {
 		in.First = c.recorder.first
@@ -215,7 +215,7 @@ func (h *held) installInside(x *extra) {
 	c, n := h.run, h.within
 	r, state := c.outer, n.Inside
 	x.comp = &composite{child: c, before: state.iterations()}
-	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, state.Failed
+	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, failuresOf(state.Failed)
 	c.began = int64(state.Began.Sub(r.start))
 	if h.continues() && n.Dormant {
 		c.stage = stageResting

@@ -199,8 +199,8 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
 // has run.
 func (r *Run) restore(x *restoration) {
-	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, x.file.Failed
-	if x.file.Asked != nil { // else keep a request that came while the run was pending
+	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
+	if x.file.Asked != nil { // else somebody may have asked while the run was pending
 		r.asked = boundedRequest(x.file.Asked)
 	}
 	if r.redrivenBy = boundedRequest(x.file.Redriven); r.cfg.redrive {
