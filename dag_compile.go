@@ -172,14 +172,15 @@ type traits struct {
 
 func (c *compiler) checkDefaults() {
 	d := &c.force.Defaults
-	if d.SkipMode >= skipModeCount || d.OnUpstreamFailure >= upstreamCount || d.GuardErrors >= guardCount {
-		c.add("Defaults: %w: %v, %v, %v", ErrBadValue, d.SkipMode, d.OnUpstreamFailure, d.GuardErrors)
+	if text, bad := wrong(enumField{"SkipMode", int(d.SkipMode), skipModeNames[:]}, enumField{"OnUpstreamFailure", int(d.OnUpstreamFailure), upstreamNames[:]},
+		enumField{"GuardErrors", int(d.GuardErrors), guardNames[:]}); bad {
+		c.add("%w: Defaults.%s", ErrBadValue, text)
 	}
 	if err := d.Retry.validate(); err != nil {
 		c.add("Defaults: %w", err)
 	}
 	if d.Timeout < 0 && d.Timeout != NoTimeout {
-		c.add("Defaults: %w: Timeout %v is negative", ErrBadValue, d.Timeout)
+		c.add("%w: Defaults.Timeout %v is negative", ErrBadValue, d.Timeout)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.g.merges)) {
 		if c.g.merges[name] == nil {
@@ -284,7 +285,8 @@ func (c *compiler) checkTerms(e *link, r *edge) {
 	source := c.g.nodes[from]
 	switch {
 	case e.On >= onCount:
-		c.add("edge %s: %w: %v", e.name(), ErrBadValue, e.On)
+		text, _ := wrong(enumField{"On", int(e.On), onNames[:]})
+		c.add("edge %s: %w: %s", e.name(), ErrBadValue, text)
 	case e.DataOnly && (e.On != OnSuccess || e.Label != "" && to != c.end):
 		c.add("edge %s: %w: a data-only edge has neither a label nor an outcome to wait for", e.name(), ErrBadEdge)
 	case e.On != OnSuccess && e.Label != "" && to != c.end:
@@ -299,7 +301,7 @@ func (c *compiler) checkTerms(e *link, r *edge) {
 	}
 	for _, k := range e.Causes {
 		if k == CauseNone || k >= causeCount {
-			c.add("edge %s: %w: cause %v", e.name(), ErrBadValue, k)
+			c.add("edge %s: %w: Causes has %v", e.name(), ErrBadValue, k)
 		}
 	}
 	if e.Merge != "" && !c.knownMerge(e.Merge) {
@@ -402,7 +404,10 @@ func (c *compiler) checkNode(i int) {
 	}
 	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.GuardErrors >= guardCount || n.NoMatch >= noMatchCount ||
 		n.Moderation >= moderationCount {
-		bad(ErrBadValue, "%v, %v, %v, %v, %v", n.SkipMode, n.OnUpstreamFailure, n.GuardErrors, n.NoMatch, n.Moderation)
+		text, _ := wrong(enumField{"SkipMode", int(n.SkipMode), skipModeNames[:]}, enumField{"OnUpstreamFailure", int(n.OnUpstreamFailure), upstreamNames[:]},
+			enumField{"GuardErrors", int(n.GuardErrors), guardNames[:]}, enumField{"NoMatch", int(n.NoMatch), noMatchNames[:]},
+			enumField{"Moderation", int(n.Moderation), moderationNames[:]})
+		bad(ErrBadValue, "%s", text)
 	}
 	negative := func(name string, d time.Duration) {
 		if d < 0 {
@@ -490,9 +495,9 @@ func checkNames(what string, names []string, bad func(kind error, format string,
 		return
 	}
 	seen := make(map[string]bool, len(names))
-	for _, name := range names {
-		if name == "" || seen[name] {
-			bad(ErrBadValue, "%s %s is unnamed or declared twice", what, quoteID(name))
+	for i, name := range names {
+		if text, is := named(what, i+1, name, seen[name]); is {
+			bad(ErrBadValue, "%s", text)
 		}
 		seen[name] = true
 	}
@@ -598,10 +603,13 @@ func (c *compiler) checkGate(n *node, bad func(kind error, format string, args .
 	case n.Timeout != 0 || n.OverallTimeout != 0 || n.Fallback != nil || !n.Retry.isZero() || n.Cleanup:
 		bad(ErrBadValue, "a gate has no attempts: Timeout, OverallTimeout, Retry, Fallback and Cleanup are not for it; see Gate.Timeout")
 	}
-	if n.Gate != nil && (n.Gate.Timeout < 0 || n.Gate.OnTimeout >= gateTimeoutCount) {
-		bad(ErrBadValue, "Gate: %v, %v", n.Gate.Timeout, n.Gate.OnTimeout)
-	}
 	if n.Gate != nil {
+		if n.Gate.Timeout < 0 {
+			bad(ErrBadValue, "Gate.Timeout %v is negative", n.Gate.Timeout)
+		}
+		if text, is := wrong(enumField{"Gate.OnTimeout", int(n.Gate.OnTimeout), gateTimeoutNames[:]}); is {
+			bad(ErrBadValue, "%s", text)
+		}
 		if text := badChoices(n.Gate.Choices); text != "" {
 			bad(ErrBadValue, "Gate.%s", text)
 		}

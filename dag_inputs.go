@@ -112,8 +112,9 @@ func (c *compiler) indexInputs() {
 	index := make(map[string]int, len(inputs))
 	for i := range inputs {
 		name := inputs[i].Name
-		if _, taken := index[name]; taken || name == "" {
-			c.add("Inputs: %w: number %d is %s: a name must be there, and only once", ErrBadValue, i+1, quoteID(name))
+		_, taken := index[name]
+		if text, is := named("input", i+1, name, taken); is {
+			c.add("Inputs: %w: %s", ErrBadValue, text)
 		}
 		index[name] = i
 	}

@@ -592,9 +592,13 @@ func (c *compiler) group() {
 		return
 	}
 	byName := make(map[string]int32, len(c.g.Groups))
-	for _, g := range c.g.Groups {
-		if _, taken := byName[g.Name]; taken || g.Name == "" || g.Limit < 0 {
-			c.add("group %s: %w: unnamed, declared twice, or with a negative limit", quoteID(g.Name), ErrBadValue)
+	for i, g := range c.g.Groups {
+		_, taken := byName[g.Name]
+		if text, is := named("group", i+1, g.Name, taken); is {
+			c.add("Groups: %w: %s", ErrBadValue, text)
+		}
+		if g.Limit < 0 {
+			c.add("group %s: %w: Limit %d is negative", quoteID(g.Name), ErrBadValue, g.Limit)
 		}
 		if err := g.Rate.validate(); err != nil {
 			c.add("group %s: %w", quoteID(g.Name), err)

@@ -1,6 +1,9 @@
 package kahn
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 func enumName(names []string, i int, typ string) string {
 	if i < len(names) {
@@ -24,4 +27,37 @@ func enumParse[E ~uint8](e *E, names []string, text []byte, what string) error {
 		}
 	}
 	return fmt.Errorf("%w: %s %.40q", ErrBadValue, what, text)
+}
+
+// enumField is a field that holds a value of an enum.
+type enumField struct {
+	name  string
+	value int
+	names []string
+}
+
+// wrong says what is wrong with the first field whose value is none of the enum's.
+func wrong(fields ...enumField) (text string, ok bool) {
+	for _, f := range fields {
+		if f.value < len(f.names) {
+			continue
+		}
+		choices := f.names
+		if choices[0] == "" { // the default
+			choices = choices[1:]
+		}
+		return fmt.Sprintf("%s %d is none of %s", f.name, f.value, strings.Join(choices, ", ")), true
+	}
+	return "", false
+}
+
+// named says what is wrong with a name that has to be there, and only once: the number, from 1, is its place in the list.
+func named(what string, number int, name string, taken bool) (text string, ok bool) {
+	switch {
+	case name == "":
+		return fmt.Sprintf("%s number %d has no name", what, number), true
+	case taken:
+		return fmt.Sprintf("%s %s is declared twice", what, quoteID(name)), true
+	}
+	return "", false
 }

@@ -76,11 +76,12 @@ func (l *Loop) check(n *node, bad func(kind error, format string, args ...any)) 
 	case tests != 1:
 		bad(ErrBadValue, "a loop has exactly one of While, Until and UntilExpr")
 	case l.MaxIterations <= 0:
-		bad(ErrBadValue, "MaxIterations %d: a loop must have a bound", l.MaxIterations)
+		bad(ErrBadValue, "Loop.MaxIterations %d is not positive: a loop must have a bound", l.MaxIterations)
 	case l.OnLimit >= loopLimitCount:
-		bad(ErrBadValue, "%v", l.OnLimit)
+		text, _ := wrong(enumField{"Loop.OnLimit", int(l.OnLimit), loopLimitNames[:]})
+		bad(ErrBadValue, "%s", text)
 	case l.Pause < 0:
-		bad(ErrBadValue, "Pause %v is negative", l.Pause)
+		bad(ErrBadValue, "Loop.Pause %v is negative", l.Pause)
 	}
 }
 

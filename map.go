@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -336,7 +335,11 @@ func (m *Map) check(n *node, bad func(kind error, format string, args ...any)) {
 		bad(ErrBadValue, "Map.Key is for maps of steps: the nodes of a Sub have keys of their own")
 	case m.Key != nil && n.Key != "":
 		bad(ErrBadValue, "it has both a Key and a Map.Key")
-	case m.Limit < 0, m.ToleratedCount < 0, m.ToleratedPercent < 0, m.ToleratedPercent > 100, math.IsNaN(m.ToleratedPercent):
-		bad(ErrBadValue, "Map: Limit %d, ToleratedCount %d, ToleratedPercent %v", m.Limit, m.ToleratedCount, m.ToleratedPercent)
+	case m.Limit < 0:
+		bad(ErrBadValue, "Map.Limit %d is negative", m.Limit)
+	case m.ToleratedCount < 0:
+		bad(ErrBadValue, "Map.ToleratedCount %d is negative", m.ToleratedCount)
+	case !(m.ToleratedPercent >= 0 && m.ToleratedPercent <= 100): // which is true of NaN
+		bad(ErrBadValue, "Map.ToleratedPercent %v is not from 0 to 100", m.ToleratedPercent)
 	}
 }

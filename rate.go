@@ -37,8 +37,12 @@ func (r Rate) validate() error {
 	switch {
 	case r == Rate{}:
 		return nil
-	case r.Starts <= 0 || r.Per <= 0 || r.Burst < 0:
-		return fmt.Errorf("%w: rate of %d starts per %v with a burst of %d: Starts and Per must be positive, Burst must not be negative", ErrBadValue, r.Starts, r.Per, r.Burst)
+	case r.Starts <= 0:
+		return fmt.Errorf("%w: Rate.Starts %d is not positive", ErrBadValue, r.Starts)
+	case r.Per <= 0:
+		return fmt.Errorf("%w: Rate.Per %v is not positive", ErrBadValue, r.Per)
+	case r.Burst < 0:
+		return fmt.Errorf("%w: Rate.Burst %d is negative", ErrBadValue, r.Burst)
 	}
 	gain, cost := r.parts()
 	if burst := int64(max(r.Burst, 1)); burst > (math.MaxInt64-gain)/cost {

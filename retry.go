@@ -187,9 +187,10 @@ func (r Retry) validate() error {
 	case r.MaxAttempts < 0:
 		return fmt.Errorf("%w: retry: MaxAttempts %d is negative", ErrBadValue, r.MaxAttempts)
 	case r.Multiplier < 0 || math.IsNaN(r.Multiplier) || math.IsInf(r.Multiplier, 0):
-		return fmt.Errorf("%w: retry: Multiplier %v", ErrBadValue, r.Multiplier)
+		return fmt.Errorf("%w: retry: Multiplier %v is no factor", ErrBadValue, r.Multiplier)
 	case r.Jitter >= jitterCount:
-		return fmt.Errorf("%w: retry: %v", ErrBadValue, r.Jitter)
+		text, _ := wrong(enumField{"Jitter", int(r.Jitter), jitterNames[:]})
+		return fmt.Errorf("%w: retry: %s", ErrBadValue, text)
 	case r.MaxRetryAfter < 0:
 		return fmt.Errorf("%w: retry: MaxRetryAfter %v is negative", ErrBadValue, r.MaxRetryAfter)
 	}

@@ -19,7 +19,7 @@ type Runner struct {
 	Options []Option
 	// MaxRuns bounds how many runs are at work at the same time. Further ones are pending, and begin in the order in which
 	// they arrived. A suspended run is not at work: when its signal comes it goes on at once, even above the bound. Zero
-	// means no bound.
+	// means no bound; a negative number is an error that matches [ErrBadOption], as it is of Limit and KeyLimit.
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
@@ -39,7 +39,7 @@ type Runner struct {
 
 	pooling sync.Once
 	pool    *pool // the limits that the runs share, nil without any
-	badPool error // the defect of Limit, Rate, KeyLimit or KeyRate
+	badPool error // the defect of MaxRuns, Limit, Rate, KeyLimit or KeyRate
 
 	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
 	entries   map[string]*runnerEntry
@@ -90,7 +90,7 @@ const defaultHistory = 100
 // for, cancelled and left; without having begun it calls no step, cleanup nodes and the end node included. A run whose
 // caller's context ends while it is pending is cancelled.
 //
-// Errors are those of Start; [ErrDuplicateRun] if a run of this id is known and has not ended, and [ErrShutdown] after
+// Errors are those of Start; [ErrBadOption] if a bound or a rate of the Runner cannot be; [ErrDuplicateRun] if a run of this id is known and has not ended, and [ErrShutdown] after
 // Shutdown.
 func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	return Start(ctx, g, step, rn.options(opts)...)
@@ -224,7 +224,7 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	rn.entries[id] = e
 	e.inArrived = rn.arrived.PushBack(e)
 	rn.note(e)
-	if rn.MaxRuns <= 0 || rn.active < rn.MaxRuns {
+	if rn.MaxRuns == 0 || rn.active < rn.MaxRuns {
 		e.state = active
 		rn.active++
 		return true, nil

@@ -66,8 +66,13 @@ const (
 
 // makePool returns the pool of the Runner, nil if its runs share no limits.
 func (rn *Runner) makePool() (*pool, error) {
-	if rn.Limit < 0 || rn.KeyLimit < 0 {
-		return nil, fmt.Errorf("%w: Runner: Limit %d, KeyLimit %d: negative", ErrBadOption, rn.Limit, rn.KeyLimit)
+	for _, x := range []struct {
+		name  string
+		bound int
+	}{{"MaxRuns", rn.MaxRuns}, {"Limit", rn.Limit}, {"KeyLimit", rn.KeyLimit}} {
+		if x.bound < 0 {
+			return nil, fmt.Errorf("%w: Runner.%s %d is negative", ErrBadOption, x.name, x.bound)
+		}
 	}
 	if err := rn.Rate.validate(); err != nil {
 		return nil, fmt.Errorf("%w: Runner.Rate: %w", ErrBadOption, err)

@@ -156,8 +156,8 @@ func TestInputsOfComposites(t *testing.T) {
 		{"a loop", kahn.Node{Sub: inner(kahn.Input{Name: "iteration"}, rows), Loop: &kahn.Loop{While: never, MaxIterations: 1}, Params: given("rows")}, nil, nil, ""},
 		{"a slip at a loop", kahn.Node{Sub: inner(rows), Loop: &kahn.Loop{While: never, MaxIterations: 1}, Params: given("rows", "rosw")}, nil, kahn.ErrUnknownInput, `"rosw"`},
 		{"a graph that declares none", kahn.Node{Sub: inner(), Params: given("any")}, nil, nil, ""},
-		{"twice", kahn.Node{}, []kahn.Input{rows, rows}, kahn.ErrBadValue, `Inputs: bad value: number 2 is "rows"`},
-		{"no name", kahn.Node{}, []kahn.Input{{Optional: true}}, kahn.ErrBadValue, `Inputs: bad value: number 1 is ""`},
+		{"twice", kahn.Node{}, []kahn.Input{rows, rows}, kahn.ErrBadValue, `Inputs: bad value: input "rows" is declared twice`},
+		{"no name", kahn.Node{}, []kahn.Input{{Optional: true}}, kahn.ErrBadValue, `Inputs: bad value: input number 1 has no name`},
 		{"deep", kahn.Node{Sub: graph(kahn.Node{ID: "T", Sub: inner(rows), Params: given("rosw", "rows")})}, nil, kahn.ErrUnknownInput, `in "S": node "T": unknown root input of its graph: "rosw"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestOutputs(t *testing.T) {
 		{[]string{"rows", "header"}, kahn.Edge{Key: "rowsx.first"}, `the Key "rowsx.first" names none of the Outputs of "A" (there is "rows", "header")`},
 		{[]string{"rows", "header"}, kahn.Edge{Key: "output.rows"}, `"output.rows"`},
 		{[]string{"a.b"}, kahn.Edge{Key: "a"}, `(there is "a.b")`},
-		{[]string{"rows", "rows"}, kahn.Edge{}, `node "A": bad value: output "rows" is unnamed or declared twice`},
+		{[]string{"rows", "rows"}, kahn.Edge{}, `node "A": bad value: output "rows" is declared twice`},
 	} {
 		t.Run(fmt.Sprint(row.outputs, row.edge.Key, row.edge.On), func(t *testing.T) {
 			t.Parallel()
