@@ -376,6 +376,33 @@ func TestExpandWaits(t *testing.T) {
 		r.expect("D:ok", "completed")
 		checkEvents(t, g, res, r.events)
 	})
+	inBubble(t, "a signal for an expanded node inside of another one whose step waits for its turn", func(t *testing.T) {
+		asks := kahn.Node{ID: "X", Priority: 1, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if _, ok := s.Resumed(); !ok {
+				return nil, kahn.Suspend("", nil, nil)
+			}
+			time.Sleep(time.Second)
+			return nil, nil
+		}}
+		g := graph(after("D"))
+		step := expands(takes(ms), expansions{"D": graph(asks, after("E")), "D/E": graph(gate("g"))})
+		r := left(t, g, step, 50*ms)
+		rec := newRecorder()
+		run, err := kahn.Start(t.Context(), g, step, kahn.ResumeFrom(reload(t, r.Snapshot()), map[string]any{"D/X": 1}), kahn.Limit(1), kahn.OnEvent(rec.add))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * ms)
+		s := reload(t, run.Snapshot()) // X has the only slot
+		if got := s.Waiting(); !slices.Equal(got, []string{"D/E/g"}) {
+			t.Errorf("the snapshot waits for %q", got)
+		}
+		run.Cancel()
+		_, _ = run.Wait()
+		if res, err := kahn.Resume(t.Context(), g, step, s, map[string]any{"D/E/g": true}); err != nil || res.Status != kahn.RunCompleted {
+			t.Error(err)
+		}
+	})
 	inBubble(t, "a snapshot that is taken between signals has those before it", func(t *testing.T) {
 		g := graph(after("D"))
 		step := expands(takes(ms), expansions{"D": graph(gate("a"), subgraph("S", graph(gate("b"), gate("c"))), after("z", "a", "S"))})

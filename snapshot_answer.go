@@ -181,7 +181,7 @@ func (k keptNodes) add(in *insideState, prefix string, of *keptWaits) {
 			if n.Status == Suspended && n.Wait != nil {
 				k.name(n.Wait.Token, x)
 			}
-		case n.Inside != nil && n.Status == Running:
+		case n.Inside != nil: // it runs, or is about to be asked for its graph
 			k.add(n.Inside, n.prefixInside(prefix), of)
 		}
 	}
