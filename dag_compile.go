@@ -145,12 +145,13 @@ type compiler struct {
 
 	isPruned bool // the graph is the part of another one that a trigger leads to
 
-	names []string    // by index of declaration: the ids
-	index index.Table // of names
-	end   int32       // the end node, or -1
-	edges []edge      // from and to are indices of declaration at first
-	into  csr         // by node: its in-edges
-	outOf csr         // by node: its out-edges, edges into the end node left out
+	names []string         // by index of declaration: the ids
+	index index.Table      // of names
+	ports map[int32]*ports // by index of declaration: the outputs of nodes that declare theirs
+	end   int32            // the end node, or -1
+	edges []edge           // from and to are indices of declaration at first
+	into  csr              // by node: its in-edges
+	outOf csr              // by node: its out-edges, edges into the end node left out
 	tier  []int32
 	depth int32 // number of tiers
 
@@ -216,6 +217,19 @@ func (c *compiler) indexNodes() {
 // isRouter reports whether the node's output is labelled.
 func isRouter(n *node) bool {
 	return n.Routes || n.Test != nil || n.TestExpr != "" || n.Kind == KindCondition || n.Kind == KindGate
+}
+
+// portsOf returns the declared Outputs of a node.
+func (c *compiler) portsOf(i int32) *ports {
+	p := c.ports[i]
+	if p == nil {
+		if c.ports == nil {
+			c.ports = map[int32]*ports{}
+		}
+		p = newPorts(c.g.nodes[i].Outputs)
+		c.ports[i] = p
+	}
+	return p
 }
 
 func (c *compiler) resolveEdges() {
@@ -307,7 +321,7 @@ func (c *compiler) checkTerms(e *link, r *edge) {
 	if e.Merge != "" && !c.knownMerge(e.Merge) {
 		c.add("edge %s: %w: no merge strategy %s%s", e.name(), ErrBadValue, quoteID(e.Merge), c.instead(e.Merge, c.mergeNames))
 	}
-	if outputs := source.Outputs; e.On != OnFailure && !hasOutput(outputs, e.Key) {
+	if outputs := source.Outputs; e.On != OnFailure && len(outputs) > 0 && !c.portsOf(from).has(e.Key) {
 		c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", e.name(), ErrBadEdge, quoteID(e.Key), quoteID(e.from), c.instead(e.Key, func() []string { return outputs }))
 	}
 	switch e.On {

@@ -623,7 +623,7 @@ func (c *compiler) group() {
 				p.groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
 				p.lacks = append(p.lacks, name)
 			}
-			if !ok || slices.Contains(p.member[r], g) {
+			if !ok || p.lastMember(g) == r {
 				rest := " is named twice"
 				if !ok {
 					rest = " is not declared" + c.instead(name, c.groupNames)
@@ -651,6 +651,15 @@ func (c *compiler) group() {
 func (p *Plan) join(r Ref, g int32) {
 	p.member[r] = append(p.member[r], g)
 	p.groups[g].members = append(p.groups[g].members, r)
+}
+
+// lastMember is the node that joined a group last, or noRef.
+func (p *Plan) lastMember(g int32) Ref {
+	members := p.groups[g].members
+	if len(members) == 0 {
+		return noRef
+	}
+	return members[len(members)-1]
 }
 
 // saturatingAdd adds times and durations: a sum that does not fit is the largest or the smallest number.

@@ -163,6 +163,9 @@ func (p *Plan) Standings() (list []string) {
 // Within returns an id that could be taken for the path of a node inside of the one with the given id.
 func (p *Plan) Within(id string) (other string, ok bool) { return p.within(id) }
 
+// BranchTexts counts the conditions whose branches were listed once for all who ask.
+func BranchTexts(res *Result) int { return len(res.run.st.branchText) }
+
 // TreeSteps counts how often nested runs were looked at.
 func (r *Run) TreeSteps() int64 {
 	r.st.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -676,6 +677,62 @@ func TestGrowthOfSlashedIDs(t *testing.T) {
 		require.Equal(t, want, other, "%q", id)
 		require.Equal(t, want != "", ok)
 	}
+}
+
+// TestGrowthOfBranches: each branch that a condition with n labels has not taken says which ones it has. It counts bytes, and so runs
+// alone.
+func TestGrowthOfBranches(t *testing.T) {
+	for _, taken := range []func(n int) int{func(int) int { return 1 }, func(n int) int { return n / 2 }} {
+		grows(t, 250, func(n int) int64 {
+			var labels []string
+			g := graph(kahn.Node{ID: "c", Test: func(kahn.View) (any, error) { return labels[:taken(n)], nil }})
+			for i := range n {
+				labels = append(labels, fmt.Sprint("label", i))
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i), In: []kahn.Edge{{From: "c", Label: labels[i]}}})
+			}
+			p, rec := compiled(t, g), newRecorder()
+			var res *kahn.Result
+			bytes, _ := allocated(func() {
+				var err error
+				res, err = p.Execute(t.Context(), nop, kahn.OnEvent(rec.add))
+				require.NoError(t, err)
+			})
+			skipped := 0
+			for node := range res.Nodes() {
+				if node.Status == kahn.Skipped {
+					skipped++
+					require.True(t, strings.HasPrefix(node.Skip.Answer, "label0"))
+					require.LessOrEqual(t, len(node.Skip.Answer), 2000)
+				}
+			}
+			require.Equal(t, n-taken(n), skipped)
+			checkEvents(t, g, res, rec.all())
+			require.Equal(t, 1, kahn.BranchTexts(res), "each of them looked at all labels")
+			return bytes
+		})
+	}
+}
+
+// TestGrowthOfDeclarations compiles a node with n outputs, each of which an edge takes, and one with n groups: what is declared is found
+// by name. A node that names a group twice is still told.
+func TestGrowthOfDeclarations(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	id := func(what string, i int) string { return fmt.Sprint(what, i) }
+	a, b, g := kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, &kahn.Graph{}
+	for i := range n {
+		a.Outputs, b.Groups = append(a.Outputs, id("out", i)), append(b.Groups, id("g", i))
+		g.Groups = append(g.Groups, kahn.Group{Name: id("g", i)})
+		g.Add(kahn.Node{ID: id("n", i), In: []kahn.Edge{{From: "a", Key: id("out", i) + strings.Repeat(".x", i%3)}}})
+	}
+	g.Add(a, b)
+	compiled(t, g)
+	twice := (&kahn.Graph{}).Add(b, kahn.Node{ID: "c", Groups: []string{"g1", "g2", "g1"}})
+	twice.Groups = g.Groups
+	_, err := twice.Compile()
+	require.ErrorContains(t, err, `node "c": bad value: group "g1" is named twice`)
+	_, err = g.Add(kahn.Node{ID: "d", In: []kahn.Edge{{From: "a", Key: "out.1"}}}).Compile()
+	require.ErrorContains(t, err, `edge "a" -> "d": bad edge: the Key "out.1" names none of the Outputs of "a"`)
 }
 
 // TestGrowthOfProblems compiles graphs of n nodes, each of which names something that there is not, among n that there are: what is not

@@ -52,12 +52,31 @@ func portOf(output any, key, label string) (value any, ok bool) {
 	return follow(output, key)
 }
 
-// hasOutput reports whether a key may be that of an edge from a node that declares the given ports: any, if it declares none.
-func hasOutput(ports []string, key string) bool {
-	if len(ports) == 0 || key == "" || key == outputKey || slices.Contains(ports, key) {
+// ports are the declared Outputs of a node.
+type ports struct {
+	names   map[string]bool
+	longest int
+}
+
+func newPorts(names []string) *ports {
+	p := &ports{names: make(map[string]bool, len(names))}
+	for _, name := range names {
+		p.names[name], p.longest = true, max(p.longest, len(name))
+	}
+	return p
+}
+
+// has reports whether a key may be that of an edge from the node: any, if it declares none; else that of a port or of what is in it.
+func (p *ports) has(key string) bool {
+	if len(p.names) == 0 || key == "" || key == outputKey || p.names[key] {
 		return true
 	}
-	return slices.ContainsFunc(ports, func(port string) bool { return strings.HasPrefix(key, port+".") })
+	for i, c := range []byte(key[:min(len(key), p.longest+1)]) {
+		if c == '.' && p.names[key[:i]] {
+			return true
+		}
+	}
+	return false
 }
 
 // follow finds a key, or else follows it as a path, split at its dots, into maps and the exported fields of structs. At each

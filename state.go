@@ -33,6 +33,8 @@ type State struct {
 	wide   []wide // by facts.wide
 	taken  []bool // by label number: the routing decisions of completed conditions
 
+	branchText map[Ref]string // of conditions with many labels: the branches that they have taken
+
 	stateQueues
 	stateTally
 	stateHolds

@@ -48,6 +48,7 @@ func (s *State) restoreWord(r Ref, n *nodeState) {
 				s.taken[f.labels+id] = true
 			}
 		}
+		s.noteBranches(r, f)
 	}
 	s.words[r] = w
 	s.count(r, n.Status, w)

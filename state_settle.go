@@ -446,6 +446,7 @@ func (s *State) settle(t Token, out Outcome) error {
 			for _, id := range out.Route {
 				s.taken[f.labels+id] = true
 			}
+			s.noteBranches(r, f)
 		}
 		if out.Degraded {
 			bits = wordTolerated

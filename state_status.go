@@ -233,6 +233,26 @@ func (s *State) branches(r Ref) string {
 	if f.router < 0 || statusOf(s.words[r]) != Completed {
 		return ""
 	}
+	if text, many := s.branchText[r]; many {
+		return text
+	}
+	return s.taking(f)
+}
+
+// noteBranches remembers what a condition with many labels has taken: each branch that it has not says so.
+func (s *State) noteBranches(r Ref, f *facts) {
+	const many = 16
+	if len(s.plan.routers[f.router].ids) <= many {
+		return
+	}
+	if s.branchText == nil {
+		s.branchText = map[Ref]string{}
+	}
+	s.branchText[r] = s.taking(f)
+}
+
+// taking renders the labels that a condition has taken.
+func (s *State) taking(f *facts) string {
 	router := s.plan.routers[f.router]
 	var taken []int32
 	for id := range router.ids {
