@@ -171,6 +171,17 @@ type traits struct {
 	slash, composite, member, priority, estimate, boundary, terms bool
 }
 
+// named says what is wrong with a name that has to be there, and only once: the number, from 1, is its place in the list.
+func named(what string, number int, name string, taken bool) (text string, ok bool) {
+	switch {
+	case name == "":
+		return fmt.Sprintf("%s number %d has no name", what, number), true
+	case taken:
+		return fmt.Sprintf("%s %s is declared twice", what, quoteID(name)), true
+	}
+	return "", false
+}
+
 func (c *compiler) checkDefaults() {
 	d := &c.force.Defaults
 	if text, bad := wrong(enumField{"SkipMode", int(d.SkipMode), skipModeNames[:]}, enumField{"OnUpstreamFailure", int(d.OnUpstreamFailure), upstreamNames[:]},

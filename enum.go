@@ -50,14 +50,3 @@ func wrong(fields ...enumField) (text string, ok bool) {
 	}
 	return "", false
 }
-
-// named says what is wrong with a name that has to be there, and only once: the number, from 1, is its place in the list.
-func named(what string, number int, name string, taken bool) (text string, ok bool) {
-	switch {
-	case name == "":
-		return fmt.Sprintf("%s number %d has no name", what, number), true
-	case taken:
-		return fmt.Sprintf("%s %s is declared twice", what, quoteID(name)), true
-	}
-	return "", false
-}

@@ -64,7 +64,7 @@ var (
 // streamChecker goes through the events of one run.
 type streamChecker struct {
 	g           *kahn.Graph
-	pruned      []string // nodes that are not part of the run
+	pruned      map[string]bool // nodes that are no part of the run
 	events      []kahn.Event
 	nodes       map[string]*nodeLife // by path
 	deltas      map[string]int       // by path; they outlive everything
@@ -82,7 +82,9 @@ type streamChecker struct {
 	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
 	tiers       bool   // the event that began a wave may have led to nodes inside of composites: in waves mode, or if it may be
 	open        bool
-	midway      bool // the open tier is not known: the stream begins with a resumption, or the mode has changed
+	midway      bool         // which tier is open was not told: the stream begins with a resumption, or the mode has changed
+	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; nil before somebody asks
+	steps       int          // what was looked at beside the event itself, to show that the work is linear
 }
 
 // CheckEvents checks the events of a run that is over, or suspended, against the rules of every stream of events: ids
@@ -93,6 +95,10 @@ type streamChecker struct {
 // resumed they are those of all its lives, one after the other, of one that crashed up to [kahn.RunRecovered].From; or those
 // of the last life alone, of which as much is checked as can be known.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
+	return new(streamChecker).check(g, res, events)
+}
+
+func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 	if g == nil || res == nil {
 		return fmt.Errorf("no graph, or no result")
 	}
@@ -101,10 +107,13 @@ func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
 			return fmt.Errorf("%v has a payload of type %T, or one that does not fit", e, e.Payload)
 		}
 	}
-	c := streamChecker{
-		g: g, pruned: res.Pruned, events: events, nodes: map[string]*nodeLife{}, deltas: map[string]int{},
+	*c = streamChecker{
+		g: g, pruned: make(map[string]bool, len(res.Pruned)), events: events, nodes: map[string]*nodeLife{}, deltas: map[string]int{},
 		waits: map[string]bool{}, untold: map[string]bool{},
 		graphs: map[*kahn.Graph]map[string]*decl{}, expanded: map[string]*kahn.Graph{}, inside: map[string]*interior{}, wave: -1,
+	}
+	for _, id := range res.Pruned {
+		c.pruned[id] = true
 	}
 	if len(events) < 2 {
 		return fmt.Errorf("it has %d events", len(events))
@@ -198,6 +207,7 @@ func resumes(e kahn.Event) bool {
 // of composites has none, as one in eager mode.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
+		c.steps++
 		switch {
 		case e.Type == kahn.EventWaveStarted || e.Type == kahn.EventWaveCompleted:
 			return true
@@ -216,9 +226,6 @@ func (c *streamChecker) resumed(i int) {
 	if c.changed {
 		c.waves, c.wave, c.open = waves, -1, false
 		c.midway, c.tiers = true, true
-		for _, n := range c.nodes {
-			n.unbound = waves && n.last != ""
-		}
 		c.switched = 0
 		if waves {
 			c.switched = c.events[i].ID
@@ -227,17 +234,10 @@ func (c *streamChecker) resumed(i int) {
 	c.resumptions++
 }
 
-// judgedAnew reports whether an event is the end of a node that has not begun, decided because the run goes on in another mode: where
-// there are no waves any more joins are decided at once, also inside of a composite in which everything else waits.
-func (c *streamChecker) judgedAnew(e kahn.Event, n *nodeLife) bool {
-	around := c.nodes[n.within]
-	return c.changed && n.last == "" && around != nil && around.last == kahn.EventNodeSuspended &&
-		(e.Type == kahn.EventNodeSkipped || e.Type == kahn.EventNodeBlocked || e.Type == kahn.EventNodeAborted)
-}
-
-// carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves
-// mode: its check, which has no event, goes on outside its wave.
+// carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves mode: its
+// check, which no event tells of, goes on outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
+	c.steps += len(n.sources)
 	return slices.ContainsFunc(n.sources, func(path string) bool {
 		source := c.nodes[path]
 		return source != nil && source.terminal != kahn.Idle && source.id < c.switched
@@ -297,13 +297,15 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 		d.item, d.sources = item, nil
 		d.within = around(path, prefix, id)
 		if !item {
+			c.steps += len(n.sources)
 			for _, from := range n.sources {
 				d.sources = append(d.sources, prefix+from)
 			}
 		}
 		n.decl = &d
 		inside := c.interior(d.within)
-		inside.nodes = append(inside.nodes, path)
+		inside.nodes, inside.open = append(inside.nodes, path), append(inside.open, path)
+		c.opened(inside)
 		if number, iteration := strings.CutPrefix(strings.TrimSuffix(prefix, "/"), d.within+"#"); iteration {
 			k, _ := strconv.Atoi(number)
 			inside.last = max(inside.last, k)

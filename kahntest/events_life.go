@@ -16,10 +16,12 @@ type nodeLife struct {
 	reentered bool           // the next start is of the same attempt: it was suspended
 	maybe     bool           // one attempt more may have begun in a life that is not in the stream: the next start may be of the same one
 	terminal  kahn.Status
-	unseen    bool // earlier events are not in the stream, which begins with a resumption
-	resumed   int  // how often the run had been resumed at the last event
-	unbound   bool // it began in a life without waves, or may have: it goes on outside its wave
-	assumed   bool // unseen, but other events show that it has ended
+	unseen    bool   // what came before is not in the stream, which begins with a resumption
+	resumed   int    // how often the run had been resumed at the last event
+	began     uint64 // its first event, deltas and logs not counted; 0: there was none
+	unbound   bool   // it may have begun in a life without waves that is not in the stream
+	sourced   bool   // its predecessors have ended
+	assumed   bool   // unseen, and it has ended, or something would not have followed from that
 }
 
 // guessed reports whether the node's declaration is unknown.
@@ -43,7 +45,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return nil
 	case n.terminal != kahn.Idle || n.assumed:
 		return fmt.Errorf("after the node's end")
-	case n.within != "" && !c.running(n.within) && !c.judgedAnew(e, n):
+	case n.within != "" && !c.running(n.within):
 		return fmt.Errorf("%s does not run", n.within)
 	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
 		return c.passing(e, n)
@@ -69,7 +71,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 			n.attempt, n.reentered, n.maybe = attempt, false, false
 		}
 		told := c.wave >= 0 || !c.midway
-		if c.waves && told && !n.unbound && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) && !c.carried(n) {
+		if c.waves && told && !c.unbound(n) && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) && !c.carried(n) {
 			return fmt.Errorf("outside its wave")
 		}
 	case kahn.EventNodeRetried:
@@ -131,6 +133,9 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	if err := c.sourcesEnded(e, n); err != nil {
 		return err
 	}
+	if n.began == 0 {
+		n.began = e.ID
+	}
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried || e.Type == kahn.EventNodePaused {
 		if n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
@@ -160,6 +165,11 @@ func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
 	}
 }
 
+// unbound reports whether a node began in a life without waves, or may have: it goes on outside its wave.
+func (c *streamChecker) unbound(n *nodeLife) bool {
+	return n.unbound || n.began != 0 && n.began < c.switched
+}
+
 // running reports whether a composite has started, and has not ended.
 func (c *streamChecker) running(path string) bool {
 	n := c.nodes[path]
@@ -184,15 +194,28 @@ func (c *streamChecker) interrupted(i int, e kahn.Event, n *nodeLife) bool {
 	if composite || c.cleansUp(n) {
 		return true // a composite begins at once, and the nodes inside are held
 	}
-	for _, later := range c.events[i+1:] {
-		if p, ok := later.Payload.(kahn.RunStatusChanged); ok && p.To == kahn.RunSuspended || later.Type == kahn.EventRunRecovered {
-			return true
-		}
-		if later.Path == e.Path && (later.Type == kahn.EventNodeStarted || later.Type == kahn.EventNodeMocked) {
-			return false
+	return !c.begins(i)
+}
+
+// begins reports whether a node that is queued by an event begins before its run rests, or is recovered.
+func (c *streamChecker) begins(i int) bool {
+	if c.taken == nil {
+		c.taken = map[int]bool{}
+		life, began := 1, map[string]int{} // by path: the life in which a node begins next, the last one being the first
+		for i, e := range slices.Backward(c.events) {
+			c.steps++
+			p, changed := e.Payload.(kahn.RunStatusChanged)
+			switch {
+			case changed && p.To == kahn.RunSuspended || e.Type == kahn.EventRunRecovered:
+				life++
+			case e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked:
+				began[e.Path] = life
+			case e.Type == kahn.EventNodeQueued:
+				c.taken[i] = began[e.Path] == life
+			}
 		}
 	}
-	return true
+	return c.taken[i]
 }
 
 // cleansUp reports whether a node is a cleanup node or an end node, or is inside of one.

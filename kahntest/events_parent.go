@@ -83,9 +83,10 @@ func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 	}
 	switch e.Type {
 	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
-		if n.early() {
+		if n.early() || n.sourced {
 			return nil
 		}
+		n.sourced = true
 	case kahn.EventNodeSkipped:
 		switch e.Payload.(kahn.NodeSkipped).Reason.Kind {
 		case kahn.SkipAnnotation, kahn.SkipSuperseded, kahn.SkipSelf, kahn.SkipParentFailure:
@@ -106,6 +107,7 @@ func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 	default:
 		return nil
 	}
+	c.steps += len(n.sources)
 	for _, path := range n.sources {
 		from, err := c.node(path)
 		switch {

@@ -60,7 +60,7 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 		nodes[n.ID] = &decl{Node: n}
 	}
 	for _, e := range g.Edges() {
-		if g == c.g && slices.Contains(c.pruned, e.From) {
+		if g == c.g && c.pruned[e.From] {
 			continue
 		}
 		nodes[e.To].sources = append(nodes[e.To].sources, e.From)
@@ -83,9 +83,14 @@ func around(path, prefix, id string) string {
 
 // interior lists the nodes that were seen directly inside of a composite.
 type interior struct {
-	nodes      []string // paths
-	composites []string // paths of those that have an interior
-	last       int      // of a loop: the number of its last iteration
+	around     *interior // of the composite that it is inside of, or nil
+	nodes      []string  // paths
+	composites []string  // paths of those that have an interior
+	last       int       // of a loop: the number of its last iteration
+
+	open   []string    // nodes that had not ended when somebody looked last
+	within []*interior // those of composites that had such nodes
+	listed bool        // among those of the interior around it
 }
 
 // interior finds or makes the interior of a composite, and adds it to that of the composite around it.
@@ -95,19 +100,28 @@ func (c *streamChecker) interior(path string) *interior {
 		in = &interior{}
 		c.inside[path] = in
 		if _, prefix, id, _ := c.place(path); prefix != "" || id != path {
-			outer := c.interior(around(path, prefix, id))
-			outer.composites = append(outer.composites, path)
+			in.around = c.interior(around(path, prefix, id))
+			in.around.composites = append(in.around.composites, path)
 		}
 	}
 	return in
 }
 
-// forget forgets the nodes inside of a composite.
+// opened takes note that there is something in an interior that has not ended.
+func (c *streamChecker) opened(in *interior) {
+	for ; in.around != nil && !in.listed; in = in.around {
+		in.listed = true
+		in.around.within = append(in.around.within, in)
+	}
+}
+
+// forget forgets what was seen inside of a composite.
 func (c *streamChecker) forget(path string) {
 	in := c.inside[path]
 	if in == nil {
 		return
 	}
+	c.steps += len(in.nodes)
 	for _, node := range in.nodes {
 		delete(c.nodes, node)
 	}
@@ -115,31 +129,43 @@ func (c *streamChecker) forget(path string) {
 		c.forget(inner)
 		delete(c.inside, inner)
 	}
-	*in = interior{}
+	*in = interior{around: in.around, listed: in.listed}
 }
 
-// unended returns a node inside of a composite that has begun, and has not ended.
+// unended returns a node inside of a composite that has begun, and has not ended. What has ended is not looked at again.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
-	in := c.inside[composite]
-	if in == nil {
-		return "", false
+	if in := c.inside[composite]; in != nil {
+		path = c.unendedIn(in)
 	}
-	for _, path := range in.nodes {
-		if n := c.nodes[path]; n.terminal == kahn.Idle && n.last != "" && !c.again(n) {
-			return path, true
+	return path, path != ""
+}
+
+func (c *streamChecker) unendedIn(in *interior) (path string) {
+	c.steps += len(in.open) + len(in.within)
+	in.open = slices.DeleteFunc(in.open, func(id string) bool {
+		n := c.nodes[id]
+		if n == nil || n.terminal != kahn.Idle {
+			return true
 		}
-	}
-	for _, inner := range in.composites {
-		if path, ok := c.unended(inner); ok {
-			return path, true
+		if path == "" && n.last != "" && !c.again(n) {
+			path = id
 		}
-	}
-	return "", false
+		return false
+	})
+	in.within = slices.DeleteFunc(in.within, func(inner *interior) bool {
+		if found := c.unendedIn(inner); path == "" {
+			path = found
+		}
+		inner.listed = len(inner.open) > 0 || len(inner.within) > 0
+		return !inner.listed
+	})
+	return path
 }
 
 // giveUp forgets that nodes inside of a composite wait.
 func (c *streamChecker) giveUp(composite string) {
 	in := c.inside[composite]
+	c.steps += len(in.nodes)
 	for _, path := range in.nodes {
 		delete(c.waits, path)
 		delete(c.untold, path)
@@ -152,6 +178,9 @@ func (c *streamChecker) giveUp(composite string) {
 // quiet reports whether nothing inside of a composite has happened since the run was resumed.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
+	if in != nil {
+		c.steps += len(in.nodes)
+	}
 	return in != nil && !slices.ContainsFunc(in.nodes, func(path string) bool { return !c.again(c.nodes[path]) }) &&
 		!slices.ContainsFunc(in.composites, func(inner string) bool { return !c.quiet(inner) })
 }
