@@ -1,0 +1,206 @@
+package kahn
+
+import "time"
+
+// Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: attempts that
+// are running now will be repeated.
+func (r *Run) Snapshot() *Snapshot {
+	r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
+	r.ID()
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	file := r.fileHeader()
+	file.Nodes = append(file.Nodes, r.nodeStates()...)
+	s := &Snapshot{file: file, codec: r.cfg.codec, log: r.log}
+	if r.log == nil && r.cfg.from != nil {
+		s.log = r.cfg.from.log
+	}
+	return s
+}
+
+// nodeStates are the states of all nodes, with the lock held.
+func (r *Run) nodeStates() (nodes []nodeState) {
+	for _, ref := range r.plan.declared {
+		if w := r.st.words[ref]; w&wordDecided != 0 {
+			n := r.nodeState(ref, w)
+			if n.Inside != nil && n.Inside.Due.IsZero() {
+				n.Inside.Nodes = r.extras[ref].insideNodes()
+				r.waiters().lend(place{r, ref})
+			}
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// earlySignalStates are the signals for gates that were not reached yet.
+func (r *Run) earlySignalStates() (list []signalState) {
+	if len(r.signals) == 0 {
+		return nil
+	}
+	for _, ref := range r.plan.declared {
+		if a, ok := r.signals[ref]; ok {
+			d := a.decision
+			list = append(list, signalState{Node: r.plan.names[ref], Value: *store(d.Value), Actor: d.Actor, Comment: d.Comment})
+		}
+	}
+	return list
+}
+
+// stopState is the stop of the run, or nil.
+func (r *Run) stopState() *stopState {
+	if r.st.stopped == CauseNone {
+		return nil
+	}
+	stop := &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stopped))}
+	if r.stopOrigin != noRef {
+		stop.Origin = r.plan.names[r.stopOrigin]
+	}
+	return stop
+}
+
+// fileHeader is the part of a snapshot beside the nodes, with the lock held.
+func (r *Run) fileHeader() snapshotFile {
+	file := snapshotFile{
+		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
+		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, Failed: r.failedGroups.list, Nodes: []nodeState{},
+	}
+	switch {
+	case r.concluded():
+		file.Status = r.verdict.status
+	case r.stage == stageResting:
+		file.Status = RunSuspended
+	}
+	if r.bound != 0 {
+		file.Deadline = r.timeAt(r.bound)
+	}
+	switch {
+	case r.log != nil:
+		file.LastEvent, file.Deltas = r.log.lastID(), r.deltas()
+	case r.cfg.from != nil: // this life of the run has no events
+		file.LastEvent, file.Deltas = r.cfg.from.file.LastEvent, r.cfg.from.file.Deltas
+	}
+	if len(r.cfg.inputs) > 0 {
+		file.Inputs = make(map[string]stored, len(r.cfg.inputs))
+		for name, v := range r.cfg.inputs {
+			file.Inputs[name] = stored{value: v}
+		}
+	}
+	if f := r.cfg.fired; f != nil {
+		file.Fired = &firedState{Trigger: f.trigger, Prune: r.cfg.prune, Payload: &stored{value: f.payload}}
+	}
+	return file
+}
+
+// Snapshot returns the final state of a run that is over: to be resumed if it is suspended, else to be redriven.
+func (r *Result) Snapshot() *Snapshot {
+	if r.run == nil {
+		return nil
+	}
+	return r.run.Snapshot()
+}
+
+// nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite.
+func (r *Run) nodeState(ref Ref, w uint64) nodeState {
+	s, rec, f := &r.st, &r.records[ref], &r.plan.facts[ref]
+	n := nodeState{
+		ID: r.plan.names[ref], Status: statusOf(w), Checking: w&wordChecking != 0,
+		Reached: w&wordReached != 0, Substituted: w&wordSubstituted != 0, Propagated: w&wordPropagated != 0,
+		Tolerated: w&wordTolerated != 0, Bypass: w&wordBypass != 0, Attempts: rec.attempts, Fallback: rec.fallback,
+	}
+	if r.outer == nil {
+		n.Hash = r.plan.nodeHash(ref)
+	}
+	if x := s.stateTimes; x != nil {
+		n.Settled, n.Decided = x.settledAt[ref], x.decidedAt[ref]
+	}
+	if s.epochs != nil {
+		n.Epoch = s.epochs[ref]
+	}
+	if r.recorder != nil {
+		n.Latest = r.recorder.latest[ref].id
+	}
+	arg := uint32(w)
+	switch n.Status {
+	case Skipped:
+		n.Skip = SkipKind(kindOf(w))
+		switch n.Skip {
+		case SkipSuperseded:
+			n.Origin = r.plan.names[arg]
+		case SkipConditionBranch, SkipUpstreamSkipped:
+			if arg != noEdge {
+				n.By = r.plan.edgePosition(ref, int32(arg)) + 1
+			}
+		case SkipNullPropagation:
+			n.By = int(arg) + 1
+		}
+	case Failed, Aborted, Cancelled:
+		n.Cause = kindOf(w)
+		if origin := Ref(int32(arg)); origin != noRef && (n.Status != Failed || n.Propagated) {
+			n.Origin = r.plan.names[origin]
+		}
+	case Completed:
+		if f.router >= 0 {
+			for i, label := range r.plan.routers[f.router].labels {
+				if s.taken[int(f.labels)+i] {
+					n.Labels = append(n.Labels, label)
+				}
+			}
+		}
+	default:
+		if n.Started = int32(w & wordCount); w&(wordStopping|wordDraining) != 0 {
+			n.Cause = kindOf(w)
+			if origin := s.stopOrigin(ref); Ref(int32(origin)) != noRef {
+				n.Origin = r.plan.names[Ref(int32(origin))]
+			}
+		}
+	}
+	if rec.attempts > 0 || n.Status.Terminal() {
+		n.Start, n.End = r.timeAt(rec.start), r.timeAt(rec.end)
+	}
+	switch {
+	case n.Status == Completed:
+		n.Value = store(rec.value)
+	case rec.value != nil:
+		n.Err = storeError(rec.errorOf())
+	}
+	if x := r.extras[ref]; x != nil {
+		if !n.Status.Terminal() {
+			n.Entries, n.Cut = x.reentries, x.cut
+		}
+		r.extraState(&n, x)
+		r.compositeState(&n, ref, x)
+	}
+	return n
+}
+
+func (r *Run) extraState(n *nodeState, x *extra) {
+	n.Abandoned, n.Memoized, n.Message, n.Answer, n.Tokens = x.abandoned, x.memoized, x.skip, x.answer, x.tokens
+	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
+	for _, e := range x.errs {
+		n.Errs = append(n.Errs, storeError(e.err))
+		kept := retriedState{Number: e.number, Delay: e.delay}
+		if e.number != 0 {
+			kept.Start, kept.End = r.timeAt(e.start), r.timeAt(e.end)
+		}
+		n.Retried = append(n.Retried, kept)
+	}
+	if x.began != 0 {
+		n.Began = r.timeAt(x.began)
+	}
+	if x.merged != nil {
+		n.Merged = make(map[string]stored, len(x.merged))
+		for name, v := range x.merged {
+			n.Merged[name] = stored{value: v}
+		}
+	}
+	if x.wait != nil {
+		n.Wait = &waitState{Token: x.wait.Token, Info: stored{value: x.wait.Info}, Since: x.wait.Since, Deadline: x.wait.Deadline}
+	}
+	if x.saved != nil {
+		n.Saved = store(x.saved)
+	}
+	if d := x.decision; d != nil {
+		n.Signal, n.Signalled, n.Actor, n.Comment = store(d.Value), true, d.Actor, d.Comment
+	}
+}
