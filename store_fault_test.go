@@ -1,0 +1,174 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// faultyStore fails some of its writes, which it counts from 0. A write that is lost was applied, and the answer has not come.
+type faultyStore struct {
+	*kahn.MemoryStore
+	fails func(write int) (fails, lost bool)
+
+	mu     sync.Mutex
+	writes int
+	first  bool // the first write has failed
+}
+
+var errDown = errors.New("the store is down")
+
+func (s *faultyStore) write(f func() (kahn.Applied, error)) (kahn.Applied, error) {
+	s.mu.Lock()
+	fails, lost := s.fails(s.writes)
+	s.first = s.first || fails && s.writes == 0
+	s.writes++
+	s.mu.Unlock()
+	if fails && !lost {
+		return 0, errDown
+	}
+	a, err := f()
+	if fails && err == nil {
+		return 0, errDown
+	}
+	return a, err
+}
+
+func (s *faultyStore) StartAttempt(ctx context.Context, l kahn.Lease, start kahn.AttemptStart) (kahn.Applied, error) {
+	return s.write(func() (kahn.Applied, error) { return s.MemoryStore.StartAttempt(ctx, l, start) })
+}
+
+func (s *faultyStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	return s.write(func() (kahn.Applied, error) { return s.MemoryStore.Commit(ctx, l, c) })
+}
+
+// faultyGraph has what takes several writes: a node that is expanded, a loop that pauses, a map of sub-graphs, gates, a step that
+// waits, one that is retried, and a cleanup node.
+func faultyGraph() *kahn.Graph {
+	yields := func(ctx context.Context, s *kahn.Step) (any, error) {
+		time.Sleep(ms)
+		return s.Path(), nil
+	}
+	return graph(
+		kahn.Node{ID: "A", Do: yields},
+		gate("G", "A"),
+		kahn.Node{ID: "D", After: []string{"A"}, Do: func(context.Context, *kahn.Step) (any, error) {
+			return nil, kahn.Expand(graph(kahn.Node{ID: "x", Do: yields}, gate("g", "x"), kahn.Node{ID: "y", After: []string{"g"}, Do: yields}), nil, "plan")
+		}},
+		kahn.Node{ID: "L", After: []string{"A"}, Sub: graph(kahn.Node{ID: "x", Do: yields}), Loop: &kahn.Loop{
+			MaxIterations: 5, Pause: 20 * ms, Collect: true, While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil },
+		}},
+		kahn.Node{ID: "M", After: []string{"A"}, Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []int{1, 2}}, Sub: graph(kahn.Node{ID: "x", Do: yields})},
+		kahn.Node{ID: "S", After: []string{"A"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if v, ok := s.Resumed(); ok {
+				return v, nil
+			}
+			return nil, kahn.Suspend("token", nil, 1)
+		}},
+		kahn.Node{ID: "R", After: []string{"A"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 5 * ms, Jitter: kahn.JitterNone}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.Attempt() == 1 {
+				return nil, errStep
+			}
+			return "second", nil
+		}},
+		kahn.Node{ID: "E", After: []string{"G", "D", "L", "M", "S", "R"}, Do: yields},
+		kahn.Node{ID: "C", After: []string{"R"}, Cleanup: true, Do: yields},
+		kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: yields},
+	)
+}
+
+// TestStoreFailsAtEveryWrite has the store fail at each write in turn: for a moment, after it has applied the write, or for good. The run
+// ends in this process and goes on when the store is there again: what comes of it is the same.
+func TestStoreFailsAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(k, write int) (fails, lost bool){
+		"once":               func(k, n int) (bool, bool) { return n == k, false },
+		"the answer is lost": func(k, n int) (bool, bool) { return n == k, true },
+		"for good":           func(k, n int) (bool, bool) { return n >= k, false },
+		"lost for good":      func(k, n int) (bool, bool) { return n >= k, n == k },
+	} {
+		for _, limit := range []int{0, 1} {
+			t.Run(fmt.Sprint(name, ", limit ", limit), func(t *testing.T) {
+				t.Parallel()
+				var want outcome
+				for k, writes := -1, 0; k < writes; k++ {
+					synctest.Test(t, func(t *testing.T) {
+						store := &faultyStore{MemoryStore: new(kahn.MemoryStore), fails: func(n int) (bool, bool) {
+							if k < 0 {
+								return false, false
+							}
+							return fails(k, n)
+						}}
+						got := faultyLives(t, store)
+						if k < 0 {
+							want, writes = got, store.writes
+							require.Greater(t, writes, 30)
+							require.Equal(t, kahn.RunCompleted, got.Status)
+						}
+						if got.Nodes == nil {
+							require.Equal(t, writes-1, k, "it has ended before its last write")
+							return
+						}
+						require.Equal(t, want, got, "write %d of %d", k, writes)
+					})
+					if t.Failed() {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// faultyLives performs the graph in as many lives as it takes: the store is there again after the first one.
+func faultyLives(t *testing.T, store *faultyStore) outcome {
+	g := faultyGraph()
+	for life := 1; ; life++ {
+		rec := newRecorder()
+		run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("r"), kahn.OnEvent(rec.add), kahn.StartRate(kahn.Rate{Starts: 2, Per: 3 * ms, Burst: 2}))
+		if life == 2 && errors.Is(err, kahn.ErrFinished) { // the last write was applied
+			return outcome{}
+		}
+		require.NoError(t, err)
+		var res *kahn.Result
+		for waited := 0; res == nil; waited++ {
+			require.Less(t, waited, 10_000, "it has not ended: %v", run.Status())
+			select {
+			case <-run.Done():
+				res, err = run.Wait()
+			case <-time.After(10 * ms):
+				for _, w := range run.Waiting() {
+					if err := run.Signal(w.Token, true); err != nil {
+						require.ErrorIs(t, err, kahn.ErrFinished)
+					}
+				}
+			}
+		}
+		require.Empty(t, run.Leftovers())
+		if err == nil || !errors.Is(err, kahn.ErrStore) {
+			require.NoError(t, err)
+			require.NoError(t, kahntest.CheckEvents(g, res, rec.all()), eventText(rec.all()))
+			out := outcome{Status: res.Status}
+			out.add(&cutter{expands: map[string]*kahn.Graph{"D": graph()}}, res, "") // attempts that were cut short count
+			return out
+		}
+		require.Equal(t, 1, life)
+		require.False(t, res.Status == kahn.RunCompleted || res.Status == kahn.RunCancelled, "%v", res.Status)
+		for _, e := range rec.all() {
+			require.False(t, store.first && e.Type == kahn.EventNodeStarted, "something was called before the run could be written")
+		}
+		store.mu.Lock()
+		store.fails = func(int) (bool, bool) { return false, false }
+		store.mu.Unlock()
+		time.Sleep(time.Minute)
+	}
+}
