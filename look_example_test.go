@@ -74,3 +74,64 @@ func ExampleRun_Inside() {
 	// each[1]/ship waiting
 	// map[suspended:1]
 }
+
+// What spans a run: here its name and its duration are logged, and the steps find what they need of it in their context.
+func ExampleAround() {
+	type traceKey struct{}
+	span := func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+		fmt.Println("begin", r.Name())
+		return context.WithValue(ctx, traceKey{}, "trace of "+r.Name()), func(res *kahn.Result) { fmt.Println("end", res.Status) }
+	}
+	g := kahn.Graph{Name: "nightly"}
+	g.Add(kahn.Node{ID: "a", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+		fmt.Println(s.ID(), "in the", ctx.Value(traceKey{}))
+		return nil, nil
+	}})
+	_, err := kahn.Execute(context.Background(), &g, nil, kahn.Around(span))
+	fmt.Println(err)
+	// Output:
+	// begin nightly
+	// a in the trace of nightly
+	// end completed
+	// <nil>
+}
+
+// A page that lists the runs of a Runner, and redrives what has failed.
+func ExampleRunner_Watch() {
+	var g kahn.Graph
+	fail := true
+	g.Add(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) {
+		if fail {
+			return nil, fmt.Errorf("no luck")
+		}
+		return nil, nil
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var rn kahn.Runner
+	run, err := rn.Start(ctx, &g, nil, kahn.RunID("r1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, _ = run.Wait()
+	for change := range rn.Watch(ctx) {
+		switch {
+		case change.Removed:
+			fmt.Println("an old run is forgotten")
+		case change.Status == kahn.RunFailed:
+			fmt.Println(change.Run.ID(), "has failed and is redriven")
+			fail = false
+			if _, err := rn.Redrive(ctx, change.Run.ID()); err != nil {
+				fmt.Println(err)
+			}
+		case change.Status == kahn.RunCompleted:
+			fmt.Println(change.Run.ID(), "has completed")
+			cancel()
+		}
+	}
+	// Output:
+	// r1 has failed and is redriven
+	// an old run is forgotten
+	// r1 has completed
+}

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -65,6 +66,7 @@ type config struct {
 	moderator      Moderator
 	middleware     []Middleware
 	observers      []func(NodeResult)
+	around         []func(context.Context, *Run) (context.Context, func(*Result))
 	eventOutputs   int // how long an output in an event may be; 0: there is none
 	test           *testMode
 	kinds          KindLister

@@ -159,9 +159,10 @@ type runOutcome struct {
 	abandoned       []Ref
 	abandonedInside []string // the paths of those in nested runs
 	warnings        []error
-	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
-	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
-	done            chan struct{}    // closed when concluded, workers and timers are 0
+	warned          map[*router]bool            // in the outermost run: the conditions of the tree for whose answers there is a warning
+	warnedInside    map[string]bool             // in the outermost run: the warnings that came from graphs which steps have returned
+	done            chan struct{}               // closed when concluded, workers and timers are 0
+	span            atomic.Pointer[surrounding] // nil without the option Around
 	result          Result
 	resMu           sync.Mutex // guards result and summed
 }
@@ -219,7 +220,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	defer func() { // even if a method of the caller's context ends the goroutine, the run must end
 		r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 		if r.mayEnd = mayEnd; mayEnd {
-			r.base = context.WithoutCancel(r.ctx)
+			r.base = context.WithoutCancel(r.base)
 		}
 		if r.open(x, ended, now) && mayEnd && ended == nil {
 			r.followCaller()
@@ -228,6 +229,9 @@ func (r *Run) begin(x *restoration, now int64) {
 	var err error
 	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected: it has answered before
 		mayEnd, ended = true, &stopCause{err, context.Canceled}
+	}
+	if len(r.cfg.around) > 0 {
+		r.surround()
 	}
 }
 
@@ -434,6 +438,13 @@ const minSinkGrace = time.Second
 
 // Wait waits for the run to end and returns what Execute returns. It may be called any number of times.
 func (r *Run) Wait() (*Result, error) {
+	res, err := r.finished()
+	r.awaitAround(res)
+	return res, err
+}
+
+// finished is Wait without the functions of Around.
+func (r *Run) finished() (*Result, error) {
 	<-r.done
 	if r.log != nil {
 		r.log.wait(max(r.cfg.cancelGrace, minSinkGrace))

@@ -548,10 +548,12 @@ func (r *Run) readyAt(ref Ref) int64 {
 		return x.ready
 	}
 	s, p, at := &r.st, r.plan, r.began
-	ended := func(from Ref) {
-		if statusOf(s.words[from]).Terminal() {
-			at = max(at, r.records[from].end)
+	ended := func(from Ref) bool { // false: when is not known, since it has not been attempted
+		if !statusOf(s.words[from]).Terminal() {
+			return true
 		}
+		at = max(at, r.records[from].end)
+		return r.records[from].end != 0
 	}
 	switch {
 	case ref == p.end:
@@ -563,10 +565,16 @@ func (r *Run) readyAt(ref Ref) int64 {
 			ended(Ref(from))
 		}
 	default:
-		for _, i := range p.in.row(ref) {
-			from := p.edges[i].from
-			if s.stateTimes == nil || s.settledAt[from] <= s.decidedAt[ref] {
-				ended(from)
+		const most = 256 // nodes that were not attempted
+		for work, n := []Ref{ref}, 0; n < len(work) && n < most; n++ {
+			for _, i := range p.in.row(work[n]) {
+				from := p.edges[i].from
+				if s.stateTimes != nil && s.settledAt[from] > s.decidedAt[ref] || ended(from) {
+					continue
+				}
+				if !slices.Contains(work, from) {
+					work = append(work, from) // it has ended with one that it follows
+				}
 			}
 		}
 	}

@@ -190,6 +190,11 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 		}
 		<-run.Done()
 	}
+	for _, run := range live {
+		if run.span.Load() != nil {
+			_, _ = run.Wait()
+		}
+	}
 	return err
 }
 

@@ -22,7 +22,7 @@ var rooms = map[string]string{
 	"words":     "status.go cause.go skip.go call.go enum.go join.go",
 	"plan":      "dag.go dag_*.go",
 	"said":      "retry.go rate.go merge.go ports.go condition.go guard.go contract.go moderation.go map.go items.go loop.go trigger.go gate.go gate_choice.go suspend.go expand.go",
-	"seen":      "step.go view.go typed.go mux.go middleware.go memo.go",
+	"seen":      "step.go step_*.go view.go typed.go mux.go middleware.go memo.go",
 	"state":     "state.go state_*.go",
 	"run":       "run.go run_*.go executor.go",
 	"events":    "events.go events_*.go slog.go profile.go",
