@@ -45,12 +45,17 @@ const (
 // Events yields the events with ids above after, each once, in order and without holes, and ends after the run's last one.
 // 0 is before the first event. An event that the server withholds is left out. Leaving the loop closes the connection.
 //
-// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*kahn.GapError] if the server no
+// An error ends the sequence, and comes with a zero Event: one that matches [kahn.ErrBadOption] if a number of the Client is
+// negative; the cause of ctx's end; a [*kahn.GapError] if the server no
 // longer keeps the events after the cursor, and reading may go on with Events(ctx, First-1) from a fresh start; a
 // [*StatusError] if the server refuses; a [*LostError] if events are missing that the server cannot send again; and after
 // Attempts, the last problem. After any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
 	return func(yield func(kahn.Event, error) bool) {
+		if err := c.check(); err != nil {
+			yield(kahn.Event{}, err)
+			return
+		}
 		r := &reader{c: c, yield: yield, last: after, start: after, wait: cmp.Or(c.Wait, defaultWait), deltas: map[string]delta{}}
 		for idle := 0; ; {
 			r.alive = false

@@ -17,6 +17,7 @@ import (
 )
 
 // Handler serves the events of runs. Find must be set. It is read-only: it answers methods other than GET and HEAD with 405.
+// If one of its numbers is negative it answers every request with 500 and the name of the field.
 // A handler must not be copied after first use, nor its fields changed.
 //
 // A stream ends with its request's context. A host that shuts down its http.Server, which waits for streams, ends them by
@@ -70,6 +71,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		refuse(w, &StatusError{Code: http.StatusMethodNotAllowed}, 0)
+		return
+	}
+	if err := h.check(); err != nil {
+		refuse(w, &StatusError{Code: http.StatusInternalServerError, Message: err.Error()}, 0)
 		return
 	}
 	if h.Authorize != nil {

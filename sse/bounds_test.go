@@ -1,0 +1,52 @@
+package sse_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/sse"
+)
+
+// TestNegativeNumbers: a negative number is refused by the name of its field, before a run is looked for or a server asked.
+func TestNegativeNumbers(t *testing.T) {
+	find := func(*http.Request) (sse.Source, error) {
+		t.Error("a run is looked for")
+		return nil, nil
+	}
+	for field, h := range map[string]*sse.Handler{
+		"Handler.Heartbeat": {Heartbeat: -1}, "Handler.WriteTimeout": {WriteTimeout: -1}, "Handler.Retry": {Retry: -1},
+		"Handler.MaxStreams": {MaxStreams: -1}, "Handler.MaxStreamsPerKey": {MaxStreamsPerKey: -1},
+	} {
+		h.Find = find
+		got := ask(t, h, http.MethodGet, "/")
+		require.Equal(t, http.StatusInternalServerError, got.code, field)
+		require.Contains(t, got.body, field+" is negative")
+	}
+	for field, c := range map[string]sse.Client{
+		"Client.Wait": {Wait: -1}, "Client.Attempts": {Attempts: -1}, "Client.MaxBytes": {MaxBytes: -1},
+	} {
+		c.URL = "http://memory/"
+		c.HTTP = &http.Client{Transport: never{t}}
+		n := 0
+		for e, err := range c.Events(context.Background(), 0) {
+			n++
+			require.Zero(t, e)
+			require.ErrorIs(t, err, kahn.ErrBadOption)
+			require.True(t, strings.Contains(err.Error(), field), err)
+		}
+		require.Equal(t, 1, n, field)
+	}
+}
+
+// never is a transport that nobody may use.
+type never struct{ t *testing.T }
+
+func (n never) RoundTrip(*http.Request) (*http.Response, error) {
+	n.t.Error("a server is asked")
+	return nil, http.ErrNotSupported
+}
