@@ -111,13 +111,13 @@ type runCrew struct {
 // runStops is the state of the stops of a run.
 type runStops struct {
 	followed     bool                     // the run follows the caller's context, whose end stops it
-	unfollow     func() bool              // ends the following; nil once called; the outermost run's
+	cancelled    bool                     // Cancel was called or the caller's context ended
 	unfollowed   atomic.Bool              // the following has ended, and callerEnded will not act any more
+	unfollow     func() bool              // ends the following; nil once called; the outermost run's
 	deadline     *alarm                   // of the run
 	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	stopManner   stopManner               // of the first stop
 	stopOrigin   Ref                      // the node whose failure was the reason of the first stop, or noRef
-	cancelled    bool                     // Cancel was called or the caller's context ended
 	asked        *Request                 // the first request to stop, nil without one; the outermost run's
 	redrivenBy   *Request                 // the request for the redrive that began the epoch, if there was one; the outermost run's
 	ending       []stopOrder              // attempts whose contexts the next release of the lock ends
@@ -128,8 +128,8 @@ type runStops struct {
 type runRest struct {
 	stage     runStage
 	leaving   bool           // Leave was called
-	waits     *waits         // of the outermost run: see waiters
 	reentered bool           // some step was entered again after a wait
+	waits     *waits         // of the outermost run: see waiters
 	tokens    map[string]Ref // of the steps that wait
 	signals   map[Ref]answer // of gates that were not reached yet
 }
