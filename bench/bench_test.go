@@ -17,7 +17,7 @@ func smallShapes() []*shape {
 	}
 }
 
-var everybody = []contestant{kahnEager, kahnWaves, handPlain, handClocked, errgroupChans, heimdalr, eino}
+var everybody = []contestant{kahnEager, kahnBuilt, kahnWaves, handPlain, handClocked, errgroupChans, heimdalr, eino}
 
 // TestEachNodeOnceAfterItsPredecessors checks that the comparison is fair: every executor does the same work in a valid order.
 func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
@@ -141,6 +141,36 @@ func TestHandWrittenRecordsTimes(t *testing.T) {
 	}
 }
 
+func TestSized(t *testing.T) {
+	for _, n := range sizes {
+		s := sized(n)
+		if s.n != n {
+			t.Errorf("%d nodes instead of %d", s.n, n)
+		}
+		for i, in := range s.indegrees() {
+			if in > 3 || n > 3 && n < 1000 && in != 3 && i >= 5 {
+				t.Errorf("%d nodes: node %d has %d predecessors", n, i, in)
+			}
+		}
+	}
+}
+
+// TestSprint plants a contestant that takes a millisecond.
+func TestSprint(t *testing.T) {
+	slow := contestant{"slow", func(job) (func() error, error) {
+		return func() error { time.Sleep(time.Millisecond); return nil }, nil
+	}}
+	ns, err := sprint(sized(3), 5, kahnEager, slow)
+	if err != nil || len(ns) != 2 || ns[1] < float64(time.Millisecond) || ns[0] >= ns[1] {
+		t.Errorf("%v, %v", ns, err)
+	}
+	broken := errors.New("broken")
+	failing := contestant{"failing", func(job) (func() error, error) { return func() error { return broken }, nil }}
+	if _, err := sprint(sized(1), 2, failing.once()); !errors.Is(err, broken) {
+		t.Errorf("%v instead of the run's error", err)
+	}
+}
+
 func TestShapes(t *testing.T) {
 	for _, want := range []struct {
 		s     *shape
@@ -204,7 +234,7 @@ func TestCommand(t *testing.T) {
 // TestCheckFails plants a budget that no executor can meet.
 func TestCheckFails(t *testing.T) {
 	var out bytes.Buffer
-	ok, err := check(&out, handPlain, []budget{{shape: chain(100), ratio: 0.001, gate: 0.001}}, 1, time.Millisecond)
+	ok, err := check(&out, handPlain, []budget{{shape: chain(100), ratio: 0.001, measured: 0.0005}}, 1, time.Millisecond)
 	if ok || err != nil || !strings.Contains(out.String(), "TOO MUCH") {
 		t.Errorf("%v, %v\n%s", ok, err, &out)
 	}

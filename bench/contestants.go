@@ -22,6 +22,7 @@ type contestant struct {
 
 var (
 	kahnEager     = contestant{"kahn", func(j job) (func() error, error) { return prepareKahn(j) }}
+	kahnBuilt     = contestant{"kahn", prepareBuilt}
 	kahnWaves     = contestant{"kahn, Waves", func(j job) (func() error, error) { return prepareKahn(j, kahn.Waves) }}
 	handPlain     = contestant{"hand-written", func(j job) (func() error, error) { return prepareHand(j, false) }}
 	handClocked   = contestant{"hand-written, clock", func(j job) (func() error, error) { return prepareHand(j, true) }}
@@ -47,6 +48,38 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g.Add(nodes...)
 	g.Connect(edges...)
 	return g
+}
+
+// prepareBuilt is prepareKahn for a graph that is declared as programs do that build it for one run: node by node.
+func prepareBuilt(j job) (func() error, error) {
+	g, in := &kahn.Graph{}, j.shape.predecessors()
+	ids := make([]string, j.shape.n)
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+		row := in.row(i)
+		after := make([]string, len(row))
+		for k, from := range row {
+			after[k] = ids[from]
+		}
+		n := kahn.Node{ID: ids[i], After: after}
+		if j.visit != nil {
+			n.Config = i
+		}
+		g.Add(n)
+	}
+	plan, err := g.Compile()
+	if err != nil {
+		return nil, err
+	}
+	step, ctx := kahnStep(j.visit), context.Background()
+	var opts []kahn.Option
+	if j.limit > 0 {
+		opts = append(opts, kahn.Limit(j.limit))
+	}
+	return func() error {
+		_, err := plan.Execute(ctx, step, opts...)
+		return err
+	}, nil
 }
 
 // kahnStep turns a visit into a step.

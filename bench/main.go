@@ -25,10 +25,10 @@ func main() {
 // run is main with its arguments and output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, scaling, makespan, contention, events, signals or all")
+	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, events, signals or all")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
-	checking := flags.Bool("check", false, "measure kahn and the hand-written executor only, and fail if kahn takes more than twice what it should")
+	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget")
 	clock := flags.Bool("clock", false, "for -check: let the hand-written executor record durations too, as kahn does")
 	only := flags.String("shape", "", "one shape of the ratios and the check: chain, fan, layered, bipartite or single")
 	if err := flags.Parse(args); err != nil {
@@ -41,9 +41,9 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 	if len(shapes) == 0 {
 		return false, fmt.Errorf("-shape %s: no such shape", *only)
 	}
-	target, sizes := 50*time.Millisecond, []int{1000, 10_000, 100_000, 1_000_000}
+	target, counts := 50*time.Millisecond, []int{1000, 10_000, 100_000, 1_000_000}
 	if *quick {
-		*rounds, target, sizes = 3, 10*time.Millisecond, sizes[:3]
+		*rounds, target, counts = 3, 10*time.Millisecond, counts[:3]
 	}
 	fmt.Fprintf(out, "%s, %s/%s, GOMAXPROCS %d, %d rounds\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), *rounds)
 	if *checking {
@@ -55,14 +55,20 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 			return ok, err
 		}
 		flat, err := checkThreads(out, *rounds, target)
-		return ok && flat, err
+		if err != nil || *clock {
+			return ok && flat, err
+		}
+		short, err := checkSprints(out, *rounds)
+		return ok && flat && short, err
 	}
 	tables := []struct {
 		name  string
 		print func() error
 	}{
 		{"ratios", func() error { return ratios(out, shapes, *rounds, target) }},
-		{"scaling", func() error { return scaling(out, sizes, *rounds, target) }},
+		{"small", func() error { return small(out, *rounds) }},
+		{"build", func() error { return build(out, *rounds) }},
+		{"scaling", func() error { return scaling(out, counts, *rounds, target) }},
 		{"contention", func() error { return contention(out, *rounds, target) }},
 		{"events", func() error { return events(out, *rounds, target) }},
 		{"signals", func() error { return signals(out, *rounds, target) }},

@@ -9,27 +9,30 @@ import (
 
 // budget is the limit for kahn's time on a shape, relative to the hand-written executor on the same shape.
 type budget struct {
-	shape *shape
-	ratio float64       // at most this many times as long; 0 means that extra counts
-	extra time.Duration // at most this much longer
-	gate  float64       // -check fails above twice this ratio: the budget, or a ratio in place of extra
-	bytes float64       // at most so many bytes a node; 0 means no limit
-	rival map[string]*shape
+	shape    *shape
+	ratio    float64       // at most this many times as long; 0 means that extra counts
+	extra    time.Duration // at most this much longer
+	measured float64       // the ratio on two cores of a busy machine; see gate
+	bytes    float64       // at most so many bytes a node; 0 means no limit
+	rival    map[string]*shape
 }
+
+// gate is the ratio above which -check fails: half as much again as was measured, so that noise is no failure, and never less than
+// the budget.
+func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 
 // budgets are the shapes of the ratios table. A rival that takes most of a minute to build or run a shape has a smaller one
 // of the same kind.
 //
-// The fan misses its budget: the hand-written executor itself, with the clock read that kahn makes too, is at twice the one
-// without. So does the single node on most machines; its gate is a ratio, since a difference in time grows with the load.
-// docs/costs.md has the profile.
+// The chain, the fan and the layered graph miss their budgets: the hand-written executor itself, with the clock read that kahn makes
+// too, takes more than twice the time of the one without. docs/costs.md has the profile.
 func budgets() []budget {
 	return []budget{
-		{shape: chain(1000), ratio: 9, gate: 9},
-		{shape: fan(1000), ratio: 2.5, gate: 2.5},
-		{shape: layered(10_000), ratio: 2, gate: 2, bytes: 200, rival: map[string]*shape{heimdalr.name: layered(1000), eino.name: layered(1000)}},
-		{shape: bipartite(300), ratio: 1.5, gate: 1.5},
-		{shape: single(), extra: time.Microsecond, gate: 5},
+		{shape: chain(1000), ratio: 4, measured: 5.5},
+		{shape: fan(1000), ratio: 2.5, measured: 3.8},
+		{shape: layered(10_000), ratio: 2, measured: 3.3, bytes: 100, rival: map[string]*shape{heimdalr.name: layered(1000), eino.name: layered(1000)}},
+		{shape: bipartite(300), ratio: 1.3, measured: 1.7},
+		{shape: single(), extra: 600 * time.Nanosecond, measured: 3.1},
 	}
 }
 
@@ -88,13 +91,9 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 	return nil
 }
 
-const (
-	slack = 2 // see check
-	tries = 4
-)
+const tries = 4
 
-// check compares kahn with twice its gates, so that it fails when a node costs several times as much, but not for the noise
-// of a shared machine. A shape above its gate is measured again, longer, before it fails. The base is the hand-written
+// check holds kahn to the gates. A shape above its gate is measured again, longer, before it fails. The base is the hand-written
 // executor, with its clock or without.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
@@ -109,7 +108,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 				return false, err
 			}
 			hand, e = entries[0], entries[1]
-			fits = e.over(hand) <= slack*b.gate
+			fits = e.over(hand) <= b.gate()
 			if b.bytes > 0 { // allocations do not depend on the machine: no slack
 				fits = fits && e.bytes() <= b.bytes && e.allocs() <= 1
 			}
@@ -121,7 +120,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 		if b.ratio == 0 {
 			limit = fmt.Sprintf("+%v (is %+.0f ns)", b.extra, e.more(hand))
 		}
-		t.add(b.shape.name, times(e.over(hand)), limit, times(slack*b.gate), short(e.bytes()), short(e.allocs()), verdict)
+		t.add(b.shape.name, times(e.over(hand)), limit, times(b.gate()), short(e.bytes()), short(e.allocs()), verdict)
 	}
 	t.print(out)
 	return ok, nil
