@@ -14,7 +14,7 @@ func (c *compiler) number() {
 	ints, refs := make(slab, 4*n+m+3+int(c.depth)+1), make([]Ref, 3*n)
 	p := &Plan{
 		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, names: make([]string, n), facts: make([]facts, n),
-		declared: refs[:n:n], at: refs[n : 2*n : 2*n], stepless: refs[2*n : 2*n : 3*n], end: noRef, shared: &shared{}, force: c.force, index: c.index,
+		declared: refs[:n:n], schedule: schedule{at: refs[n : 2*n : 2*n]}, stepless: refs[2*n : 2*n : 3*n], end: noRef, shared: &shared{}, force: c.force, index: c.index,
 		edges: c.edges, prioritized: c.has.priority,
 	}
 	c.p = p
@@ -520,26 +520,27 @@ func (c *compiler) schedule() {
 			return int64(p.node(r).Estimate)
 		}
 		return 1
-	}, p.rank, p.pos, p.at, c.scratch)
+	}, p.schedule, c.scratch)
 }
 
 // order ranks the nodes by the longest remaining path, in which each node counts its own, and sorts them into the order in
 // which ready ones are taken: by priority, rank, and declaration.
-func (p *Plan) order(own func(Ref) int64) (rank []int64, pos []int32, at []Ref) {
+func (p *Plan) order(own func(Ref) int64) schedule {
 	n := len(p.facts)
-	rank, pos, at = make([]int64, n), make([]int32, n), make([]Ref, n)
-	p.orderInto(own, rank, pos, at, nil)
-	return rank, pos, at
+	s := schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
+	p.orderInto(own, s, nil)
+	return s
 }
 
-func (p *Plan) orderInto(own func(Ref) int64, rank []int64, pos []int32, at []Ref, space slab) {
+func (p *Plan) orderInto(own func(Ref) int64, s schedule, space slab) {
+	rank, pos, at := s.rank, s.pos, s.at
 	longest := int64(0)
 	for r := Ref(len(rank) - 1); r >= 0; r-- {
 		after := int64(0)
 		for _, a := range p.outOf(r) {
 			after = max(after, rank[a.to])
 		}
-		rank[r] = saturatingAdd(after, own(r))
+		rank[r] = saturatingAdd(after, max(own(r), 0))
 		longest = max(longest, rank[r])
 	}
 	if !p.prioritized && longest < int64(len(rank)) {

@@ -18,21 +18,19 @@ type Ref int32
 // changes of the graph do not affect it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is not a valid
 // Plan.
 type Plan struct {
-	name        string
-	names       []string // by Ref: their ids, which are needed more often than the nodes are
-	facts       []facts
-	index       index.Table // of names
-	declared    []Ref       // the Refs in order of declaration
-	decl        []int32     // by Ref: the index of declaration
-	edges       []edge      // in order of declaration, the implicit edges into the end node last
-	in          csr         // by Ref: indices into edges, in order of declaration
-	out         []int32     // by Ref, one more than nodes: where the node's arcs start
-	arcs        []arc       // the out-edges, by target, then declaration; edges into the end node have none
-	tiers       []int32     // by tier, one more than tiers: the first Ref of the tier
-	rank        []int64     // by Ref: the longest remaining path, itself included
-	pos         []int32     // by Ref: the place in schedule order (priority, rank, declaration)
-	at          []Ref       // the inverse of pos
-	words       []uint64
+	name     string
+	names    []string // by Ref: their ids, which are needed more often than the nodes are
+	facts    []facts
+	index    index.Table // of names
+	declared []Ref       // the Refs in order of declaration
+	decl     []int32     // by Ref: the index of declaration
+	edges    []edge      // in order of declaration, the implicit edges into the end node last
+	in       csr         // by Ref: indices into edges, in order of declaration
+	out      []int32     // by Ref, one more than nodes: where the node's arcs start
+	arcs     []arc       // the out-edges, by target, then declaration; edges into the end node have none
+	tiers    []int32     // by tier, one more than tiers: the first Ref of the tier
+	words    []uint64
+	schedule
 	routers     []*router      // see facts.router
 	filters     []causeSet     // the causes that filtered catch edges let through; the first set is all causes
 	data        []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
@@ -79,6 +77,13 @@ type Plan struct {
 	doubles []*double // by Ref
 
 	*shared
+}
+
+// schedule is the order in which ready nodes are taken: by priority, rank, and declaration.
+type schedule struct {
+	rank []int64 // by Ref: the longest remaining path, itself included
+	pos  []int32 // by Ref: the place in the order
+	at   []Ref   // the node of each place
 }
 
 // shared is computed on demand, once for a plan and its copies.

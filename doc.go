@@ -31,7 +31,7 @@
 //     [StatusRule], [EndVerdict], [AbortRun], [FallbackFunc], [View].
 //   - Data: [Upstream], [Root], [Outputs], [Port], [Input], [Inputs], [CloneInputs], [MergeFunc], [UpstreamItems], [OutputItems].
 //   - Graphs within graphs: [Map], [Loop], [Expand], Node.Sub; [KindTrigger] and [Fire].
-//   - Limits and order: [KeyLimit], [Group], [Rate], [StartRate], [KeyRate], [RateLimited], [Estimates], [Mode].
+//   - Limits and order: [KeyLimit], [Group], [Rate], [StartRate], [KeyRate], [RateLimited], [Estimates], [History], [Mode].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [RetryStandard], [Jitter], [DefaultRetry].
 //   - Waiting for people and machines: [Gate], [Suspend], [Run.Signal], [Decision], [EarlySignals], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [Request], [StopMode].

@@ -191,7 +191,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	zeros := make([]int32, n+1) // no edges
 	q := &Plan{
 		name: p.name, itemOf: id, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
-		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, rank: make([]int64, n),
+		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, schedule: schedule{rank: make([]int64, n)},
 		words: make([]uint64, n), end: noRef, routers: p.routers, filters: p.filters,
 		composite: p.composite, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
 	}

@@ -48,6 +48,7 @@ type config struct {
 	pool           *pool // limits that the run shares with others; nil without any
 	keyRate        Rate
 	estimates      *Result
+	history        *History
 	inputs         map[string]any
 	fired          *fired
 	prune          PruneMode

@@ -43,6 +43,7 @@ type runGiven struct {
 	careful  bool         // the outcome of an attempt depends on more than its result
 	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
+	learned  *estimates   // of its History; nil without one
 	from     *restoration // the state that it goes on from, until it is opened
 }
 
@@ -177,7 +178,14 @@ type runIdentity struct {
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	r.epoch = 1
+	switch {
+	case x != nil:
+		r.learned = x.file.Estimates
+	case r.cfg.history != nil:
+		r.learned = r.cfg.history.estimates(r.plan.name)
+	}
 	r.st.init(r.plan, r.cfg)
+	r.order()
 	r.st.host = r
 	r.st.admits = true
 	if r.cfg.limit == 1 {
@@ -353,6 +361,7 @@ func (r *Run) sumUp(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.flush(now)
 	r.judge()
+	r.teach()
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
 	r.leavePool()

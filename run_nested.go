@@ -63,7 +63,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	c.log, c.single = r.log, r.single
 	c.runNest = runNest{
 		tree: r.tree, outer: r, prefix: prefix, nests: p.composite,
-		instance: &instance{within: step, remaining: r.remainingAfter(step.ref)},
+		instance: &instance{within: step},
 	}
 	c.limitTo(step)
 	c.st.turn = &turn{order: append(slices.Clone(r.st.placeInTree()), r.plan.decl[step.ref], index)}
@@ -113,6 +113,8 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 // setUp prepares a nested run to begin, with the lock held.
 func (r *Run) setUp(c *Run) {
 	c.st.init(c.plan, c.cfg)
+	c.order()
+	c.remaining = r.remainingAfter(c.within.ref)
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c
 	c.st.parks = r.st.parks

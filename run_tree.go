@@ -203,7 +203,7 @@ func (x *turn) update(s *State) {
 	if pos, ok := s.ready.Min(); ok {
 		ref := s.at[pos]
 		x.slotless = s.tree == nil
-		x.priority, x.rank = s.plan.node(ref).Priority, saturatingAdd(s.plan.rank[ref], x.run.remaining)
+		x.priority, x.rank = s.plan.node(ref).Priority, saturatingAdd(s.rank[ref], x.run.remaining)
 		x.node = s.plan.decl[ref]
 	}
 }
@@ -324,7 +324,7 @@ func (r *Run) slotsOf(name string) *slots {
 func (r *Run) remainingAfter(ref Ref) int64 {
 	longest := int64(0)
 	for _, a := range r.plan.outOf(ref) {
-		longest = max(longest, r.plan.rank[a.to])
+		longest = max(longest, r.st.rank[a.to])
 	}
 	return saturatingAdd(longest, r.remaining)
 }

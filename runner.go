@@ -23,6 +23,8 @@ type Runner struct {
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
+	// Learn is the History of every run that has none of its own, see the option [Learn]. Nil: none.
+	Learn *History
 	// CancelOnShutdown makes Shutdown cancel the runs that are still at work when its context ends, instead of interrupting
 	// them: cleanup nodes run, and the runs are over. It is for hosts that keep neither stores nor snapshots, whose runs
 	// cannot go on anywhere. A run with a store would be cancelled in its store, too, for good.
@@ -101,6 +103,9 @@ func (rn *Runner) options(opts []Option) []Option {
 	all := append(slices.Clone(rn.Options), opts...)
 	return append(all, optionFunc(func(c *config) (err error) {
 		c.runner, c.given = rn, &given{opts: opts}
+		if c.history == nil {
+			c.history = rn.Learn
+		}
 		rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
 		c.pool = rn.pool
 		return rn.badPool

@@ -43,7 +43,8 @@ type snapshotFile struct {
 	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
 	Status    RunStatus         `json:"status"`          // running, if it was taken in the middle
 	Taken     time.Time         `json:"taken"`
-	Deadline  time.Time         `json:"deadline,omitzero"` // of the whole run; files of older versions do not have it
+	Deadline  time.Time         `json:"deadline,omitzero"`   // of the whole run; files of older versions do not have it
+	Estimates *estimates        `json:"estimates,omitempty"` // that the run has from a History
 	Mode      Mode              `json:"mode,omitempty"`
 	LastEvent uint64            `json:"last_event,omitempty"`
 	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number that each node has emitted, by path

@@ -27,14 +27,13 @@ type State struct {
 	own  sync.Mutex  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
-	pos    []int32  // the plan's schedule order, or the run's own
-	at     []Ref    // the node of each position
 	limits limits
 	wide   []wide // by facts.wide
 	taken  []bool // by label number: the routing decisions of completed conditions
 
 	branchText map[Ref]string // of conditions with many labels: the branches that they have taken
 
+	*schedule // the plan's, or the run's own
 	stateQueues
 	stateTally
 	stateHolds
@@ -263,9 +262,10 @@ func (s *State) init(p *Plan, c *config) {
 	space := make([]uint64, n+ordset.Words(n))
 	s.words = space[:n:n]
 	copy(s.words, p.words)
-	s.pos, s.at = p.pos, p.at
+	s.schedule = &p.schedule
 	if c.estimates != nil {
-		_, s.pos, s.at = p.order(c.estimates.estimate(p))
+		own := p.order(c.estimates.estimate(p))
+		s.schedule = &own
 	}
 	s.limits = makeLimits(p, c)
 	s.ready = ordset.MakeIn(space[n:], n)

@@ -12,6 +12,7 @@ type job struct {
 	shape *shape
 	visit func(node int) // the step of every node; nil for a step that does nothing, in the form that costs least
 	limit int            // steps at once; 0 means no limit
+	kinds []string       // by node; nil for none
 }
 
 // contestant is an executor. prepare does all work that is needed once for a graph, and returns the run.
@@ -23,6 +24,8 @@ type contestant struct {
 var (
 	kahnEager     = contestant{"kahn", func(j job) (func() error, error) { return prepareKahn(j) }}
 	kahnBuilt     = contestant{"kahn", prepareBuilt}
+	kahnLearned   = contestant{"kahn, learned", func(j job) (func() error, error) { return prepareLearned(j, "") }}
+	kahnKinds     = contestant{"kahn, learned by kind", func(j job) (func() error, error) { return prepareLearned(j, "earlier ") }}
 	kahnWaves     = contestant{"kahn, Waves", func(j job) (func() error, error) { return prepareKahn(j, kahn.Waves) }}
 	handPlain     = contestant{"hand-written", func(j job) (func() error, error) { return prepareHand(j, false) }}
 	handClocked   = contestant{"hand-written, clock", func(j job) (func() error, error) { return prepareHand(j, true) }}
@@ -48,6 +51,27 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g.Add(nodes...)
 	g.Connect(edges...)
 	return g
+}
+
+// prepareLearned is prepareKahn with a History that one run has taught: of the same graph, or of one whose nodes have other names, so that
+// only the means of their kinds are known.
+func prepareLearned(j job, prefix string) (func() error, error) {
+	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
+	opts := []kahn.Option{kahn.Learn(h)}
+	if j.limit > 0 {
+		opts = append(opts, kahn.Limit(j.limit))
+	}
+	g := &kahn.Graph{}
+	for i, n := range kahnGraph(j.shape, true).Nodes() {
+		if n.ID = prefix + n.ID; j.kinds != nil {
+			n.Kind = j.kinds[i]
+		}
+		g.Add(n)
+	}
+	if _, err := kahn.Execute(ctx, g, step, kahn.Learn(h)); err != nil {
+		return nil, err
+	}
+	return prepareKahn(j, opts...)
 }
 
 // prepareBuilt is prepareKahn for a graph that is declared as programs do that build it for one run: node by node.
@@ -94,7 +118,16 @@ func kahnStep(visit func(node int)) kahn.StepFunc {
 }
 
 func prepareKahn(j job, opts ...kahn.Option) (func() error, error) {
-	plan, err := kahnGraph(j.shape, j.visit != nil).Compile()
+	g := kahnGraph(j.shape, j.visit != nil)
+	if j.kinds != nil {
+		kinds := &kahn.Graph{}
+		for i, n := range g.Nodes() {
+			n.Kind = j.kinds[i]
+			kinds.Add(n)
+		}
+		g = kinds.Connect(g.Edges()...)
+	}
+	plan, err := g.Compile()
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ type waiting struct {
 	shape *shape
 	waits []time.Duration // by node
 	limit int
+	kinds []string // by node; nil for none
 }
 
 // bound is the longest path, or with a limit the work divided by it if that is more.
@@ -56,22 +57,45 @@ func workloads() []waiting {
 	}
 	many := independent(1000)
 	return []waiting{
-		{"a chain of 10 beside 20 nodes, 10 ms each, limit 2", late, same(late.n, 10*ms), 2},
-		{"three chains of 9, slow steps (30 ms) rotating among fast ones (5 ms)", three, rotating, 0},
-		{"1,000 nodes of 20 ms, no limit", many, same(many.n, 20*ms), 0},
+		{"a chain of 10 beside 20 nodes, 10 ms each, limit 2", late, same(late.n, 10*ms), 2, nil},
+		{"three chains of 9, slow steps (30 ms) rotating among fast ones (5 ms)", three, rotating, 0, nil},
+		{"1,000 nodes of 20 ms, no limit", many, same(many.n, 20*ms), 0, nil},
+		kinds(),
 	}
+}
+
+// kinds is a workload in which the longest path by number of nodes is not the longest by time: many chains of short steps beside a few
+// of long ones. How long the steps of a kind take decides what is best begun first.
+func kinds() waiting {
+	s, n := &shape{name: "kinds"}, 0
+	w := waiting{name: "20 chains of five steps of 4 ms beside 2 of three of 60 ms, limit 4", shape: s, limit: 4}
+	add := func(chains, steps int, kind string, d time.Duration) {
+		for range chains {
+			for k := range steps {
+				if k > 0 {
+					s.edges = append(s.edges, [2]int32{int32(n - 1), int32(n)})
+				}
+				w.waits, w.kinds = append(w.waits, d), append(w.kinds, kind)
+				n++
+			}
+		}
+	}
+	add(20, 5, "short", 4*time.Millisecond)
+	add(2, 3, "long", 60*time.Millisecond)
+	s.n = n
+	return w
 }
 
 // makespan runs the workloads in real time. Every sleep ends some tenths of a millisecond late, in every executor: the
 // distance of the hand-written one from the bound shows how much that is.
 func makespan(out io.Writer, rounds int) error {
 	const hand = 0
-	contestants := []contestant{handPlain, kahnEager, kahnWaves, errgroupChans, heimdalr, eino}
+	contestants := []contestant{handPlain, kahnEager, kahnLearned, kahnKinds, kahnWaves, errgroupChans, heimdalr, eino}
 	for _, w := range workloads() {
 		runs := make([]func() error, len(contestants))
 		took := make([][]float64, len(contestants))
 		for i, c := range contestants {
-			run, err := c.prepare(job{shape: w.shape, limit: w.limit, visit: func(node int) { time.Sleep(w.waits[node]) }})
+			run, err := c.prepare(job{shape: w.shape, limit: w.limit, kinds: w.kinds, visit: func(node int) { time.Sleep(w.waits[node]) }})
 			if err != nil && !errors.Is(err, errNoLimit) {
 				return fmt.Errorf("%s, %s: %w", c.name, w.name, err)
 			}

@@ -1,0 +1,316 @@
+package kahn
+
+import (
+	"container/list"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest
+// remaining path first. Under a limit that is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It
+// is the argument of [Learn], or the field Learn of a [Runner], and may be shared by any number of runs and goroutines.
+//
+// Workflows are told apart by Graph.Name. For each path of a node there is an exponentially weighted mean, to which the last
+// duration contributes a quarter; the items of a map share one path, as in "map[]/node", and so do the iterations of a loop, as in
+// "loop#/node". A node whose path was never seen counts with the mean of its Kind in the workflow, and one whose Kind was never seen
+// with the mean of all nodes. An Estimate that is declared, by the node or by Map.Estimate, always wins.
+//
+// A run learns when it ends, from every node that completed in it: the duration of its last attempt. Attempts that failed, were
+// abandoned, or were interrupted by a wait, outputs of a [Memo], of mocks and of fallbacks, gates, and conditions with a Test teach nothing.
+// A composite counts from its start to its end. A run uses the estimates of the moment it was started: a resumed or redriven run keeps
+// those of its first life, which are in snapshots and stores. The order of a run depends on nothing but the graph and the history.
+//
+// The zero value is an empty History. It encodes as JSON.
+type History struct {
+	// Limit bounds the number of paths, those of all workflows together. Above it the workflow that has not learned for the longest time is
+	// forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. It must not be changed once the History
+	// is in use, and is not part of the JSON.
+	Limit int
+
+	mu        sync.Mutex // guards what follows; taken with the lock of a run held
+	workflows map[string]*list.Element
+	recent    list.List // of *workflow, the one that has learned last at the back
+	paths     int       // of all workflows
+}
+
+const defaultHistoryLimit = 100_000
+
+// workflow is what a History knows of one workflow.
+type workflow struct {
+	name  string
+	nodes map[string]learnedNode // by path
+	known *estimates             // what follows from nodes; nil until a run asks for it
+}
+
+type learnedNode struct {
+	Mean int64  `json:"mean_ns"`
+	Kind string `json:"kind,omitempty"`
+}
+
+// estimates are how long the nodes of a workflow are expected to take, in ns. They are never written to once they are made.
+type estimates struct {
+	Paths map[string]int64 `json:"paths"`
+	Kinds map[string]int64 `json:"kinds"` // the means of their paths
+	All   int64            `json:"all"`   // the mean of all paths
+}
+
+// observation is the duration of one node in a run.
+type observation struct {
+	path, kind string
+	took       int64
+}
+
+// Learn makes a run use the durations that h has learned, and teaches h its own. Where [Estimates] is given, too, that is used for
+// the order, and h only learns.
+func Learn(h *History) Option {
+	return optionFunc(func(c *config) error {
+		if h == nil {
+			return fmt.Errorf("%w: Learn: nil History", ErrBadOption)
+		}
+		c.history = h
+		return nil
+	})
+}
+
+// Mean returns the weighted mean duration of a node, by the name of its graph and its path; false for one that was never seen.
+func (h *History) Mean(graph, path string) (time.Duration, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.workflows[graph]; e != nil {
+		n, ok := e.Value.(*workflow).nodes[path]
+		return time.Duration(n.Mean), ok
+	}
+	return 0, false
+}
+
+// teach takes the durations of the nodes of one run.
+func (h *History) teach(name string, seen []observation) {
+	if len(seen) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.workflow(name)
+	w.known = nil
+	for _, o := range seen {
+		n, ok := w.nodes[o.path]
+		switch {
+		case ok:
+			n.Mean += (o.took - n.Mean) / 4
+		case !h.space(w):
+			continue
+		default:
+			n.Mean = o.took
+			h.paths++
+		}
+		n.Kind = o.kind
+		w.nodes[o.path] = n
+	}
+}
+
+// workflow finds a workflow, or adds it, and puts it at the back of the list.
+func (h *History) workflow(name string) *workflow {
+	if e := h.workflows[name]; e != nil {
+		h.recent.MoveToBack(e)
+		return e.Value.(*workflow)
+	}
+	if h.workflows == nil {
+		h.workflows = map[string]*list.Element{}
+	}
+	w := &workflow{name: name, nodes: map[string]learnedNode{}}
+	h.workflows[name] = h.recent.PushBack(w)
+	return w
+}
+
+// space makes room for one more path of w, and reports whether there is any.
+func (h *History) space(w *workflow) bool {
+	limit := h.Limit
+	if limit == 0 {
+		limit = defaultHistoryLimit
+	}
+	for h.paths >= limit && h.recent.Front().Value != any(w) {
+		oldest := h.recent.Remove(h.recent.Front()).(*workflow)
+		delete(h.workflows, oldest.name)
+		h.paths -= len(oldest.nodes)
+	}
+	return h.paths < limit
+}
+
+// estimates returns what is known of a workflow, nil if that is nothing.
+func (h *History) estimates(name string) *estimates {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.workflows[name]
+	if e == nil || len(e.Value.(*workflow).nodes) == 0 {
+		return nil
+	}
+	w := e.Value.(*workflow)
+	if w.known == nil {
+		w.known = w.estimates()
+	}
+	return w.known
+}
+
+func (w *workflow) estimates() *estimates {
+	x := &estimates{Paths: make(map[string]int64, len(w.nodes)), Kinds: map[string]int64{}}
+	number := map[string]int64{}
+	for path, n := range w.nodes {
+		x.Paths[path] = n.Mean
+		x.Kinds[n.Kind] = saturatingAdd(x.Kinds[n.Kind], n.Mean)
+		x.All = saturatingAdd(x.All, n.Mean)
+		number[n.Kind]++
+	}
+	for kind := range x.Kinds {
+		x.Kinds[kind] /= number[kind]
+	}
+	x.All /= int64(len(w.nodes))
+	return x
+}
+
+// of is how long a node is expected to take that has no Estimate of its own.
+func (x *estimates) of(path, kind string) int64 {
+	if took, ok := x.Paths[path]; ok {
+		return took
+	}
+	if took, ok := x.Kinds[kind]; ok {
+		return took
+	}
+	return x.All
+}
+
+// historyFile is a History as JSON.
+type historyFile struct {
+	Workflows []workflowFile `json:"workflows"` // the one that has learned last comes last
+}
+
+type workflowFile struct {
+	Name  string                 `json:"name"`
+	Nodes map[string]learnedNode `json:"nodes"`
+}
+
+// MarshalJSON encodes what h has learned.
+func (h *History) MarshalJSON() ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	file := historyFile{Workflows: []workflowFile{}}
+	for e := h.recent.Front(); e != nil; e = e.Next() {
+		w := e.Value.(*workflow)
+		file.Workflows = append(file.Workflows, workflowFile{w.name, w.nodes})
+	}
+	return json.Marshal(file)
+}
+
+// UnmarshalJSON replaces what h has learned by what MarshalJSON has encoded, as much of it as the Limit allows. A negative mean, and a
+// workflow that occurs twice, are errors that match [ErrBadValue]; h is unchanged then.
+func (h *History) UnmarshalJSON(data []byte) error {
+	var file historyFile
+	if err := json.Unmarshal(data, &file); err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, w := range file.Workflows {
+		if names[w.Name] {
+			return fmt.Errorf("%w: History: workflow %s occurs twice", ErrBadValue, quoteID(w.Name))
+		}
+		names[w.Name] = true
+		for path, n := range w.Nodes {
+			if n.Mean < 0 {
+				return fmt.Errorf("%w: History: workflow %s: node %s: the mean %d ns is negative", ErrBadValue, quoteID(w.Name), quoteID(path), n.Mean)
+			}
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.workflows, h.paths = nil, 0
+	h.recent.Init()
+	for _, file := range file.Workflows {
+		w := h.workflow(file.Name)
+		for _, path := range slices.Sorted(maps.Keys(file.Nodes)) {
+			if h.space(w) {
+				w.nodes[path] = file.Nodes[path]
+				h.paths++
+			}
+		}
+	}
+	return nil
+}
+
+// learnedPrefix is how the paths of a run's nodes begin in a History: items and iterations have no numbers there.
+func (r *Run) learnedPrefix() string {
+	if r.outer == nil {
+		return ""
+	}
+	outer := r.outer.learnedPrefix()
+	if r.outer.items == nil { // else the run of the items has named the map already
+		outer += r.outer.plan.names[r.within.ref]
+	}
+	switch {
+	case r.items != nil:
+		return outer + "[]"
+	case r.iteration > 0:
+		return outer + "#/"
+	}
+	return outer + "/"
+}
+
+// learnedPath is the path of a node in a History.
+func (r *Run) learnedPath(prefix string, ref Ref) string {
+	if r.items != nil {
+		return prefix
+	}
+	return prefix + r.plan.names[ref]
+}
+
+// order puts the nodes of a run that uses a History into the order that follows from it.
+func (r *Run) order() {
+	if r.learned == nil || r.cfg.estimates != nil {
+		return
+	}
+	p, prefix := r.plan, r.learnedPrefix()
+	s := p.order(func(ref Ref) int64 {
+		n := p.node(ref)
+		switch {
+		case p.estimates != nil:
+			return int64(p.estimates[ref])
+		case n.Estimate > 0:
+			return int64(n.Estimate)
+		}
+		return r.learned.of(r.learnedPath(prefix, ref), n.Kind)
+	})
+	r.st.schedule = &s
+}
+
+// teach tells the History how long the nodes took that completed in this life of the run. It is called with the lock held.
+func (r *Run) teach() {
+	if r.cfg.history == nil {
+		return
+	}
+	var seen []observation
+	prefix := r.learnedPrefix()
+	for ref := range r.records {
+		if took, ok := r.lesson(Ref(ref)); ok {
+			seen = append(seen, observation{r.learnedPath(prefix, Ref(ref)), r.plan.node(Ref(ref)).Kind, took})
+		}
+	}
+	r.cfg.history.teach(r.outermost().plan.name, seen)
+}
+
+// lesson returns how long the last attempt of a node took, if it teaches something.
+func (r *Run) lesson(ref Ref) (took int64, ok bool) {
+	rec, f := &r.records[ref], &r.plan.facts[ref]
+	if statusOf(r.st.words[ref]) != Completed || rec.attempts == 0 || rec.fallback || f.is(factMocked|factGate) || f.is(factInline) && !f.is(factComposite) {
+		return 0, false
+	}
+	start := rec.start
+	if x := r.extras[ref]; x != nil {
+		if x.memoized || x.decision != nil || x.reentries > 0 {
+			return 0, false
+		}
+		start = r.attemptStart(ref, x)
+	}
+	return rec.end - start, start >= 0 && rec.end >= start // else it began in an earlier life
+}
