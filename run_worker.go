@@ -35,7 +35,8 @@ const (
 // lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks: two
 // workers that alternate on it move every cache line of the run back and forth, and parking and waking cost more than a
 // step. Without this, a node of a wide graph took four times as long with two threads as with one. After some 0.1 ms the
-// worker blocks.
+// worker blocks. So does one that finds maxYielding others doing the same: each yield passes through the whole queue of the
+// scheduler, in which as many may wait as the run has ready sub-graphs.
 func (r *Run) lock() {
 	if !r.st.mu.TryLock() {
 		r.waitForLock()
@@ -44,16 +45,24 @@ func (r *Run) lock() {
 
 //go:noinline
 func (r *Run) waitForLock() { // not a part of lock, which is inlined
-	for yields := 8; yields <= 128; yields *= 2 {
-		for range yields {
-			runtime.Gosched()
-		}
-		if r.st.mu.TryLock() {
-			return
+	mu := r.st.mu
+	if mu.yielding.Add(1) <= maxYielding {
+		for yields := 8; yields <= 128; yields *= 2 {
+			for range yields {
+				runtime.Gosched()
+			}
+			if mu.TryLock() {
+				mu.yielding.Add(-1)
+				return
+			}
 		}
 	}
-	r.st.mu.Lock()
+	mu.yielding.Add(-1)
+	mu.Lock()
 }
+
+// maxYielding is how many workers of a run yield at a time.
+const maxYielding = 4
 
 func (r *Run) work() {
 	w := worker{run: r, now: r.now()}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
@@ -23,8 +24,8 @@ import (
 // allocates for a node that completes.
 type State struct {
 	plan *Plan
-	mu   *sync.Mutex // guards everything below; a Run holds it during a whole critical section of its own, events included
-	own  sync.Mutex  // mu points to it, except in a nested run, which shares the lock of the outermost run
+	mu   *stateLock // guards everything below; a Run holds it during a whole critical section of its own, events included
+	own  stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
 	limits limits
@@ -108,6 +109,12 @@ type stateNotes struct {
 	host    host       // that drives the State, or nil
 	rule    StatusRule // for the RunStatusSignal of a State without a host
 	bug     error      // a transition that is not in the table, see check
+}
+
+// stateLock is the lock of a State. It counts the workers that yield to its holder before they block, see Run.lock.
+type stateLock struct {
+	sync.Mutex
+	yielding atomic.Int32
 }
 
 // host is the Run that drives a State. Its methods are called with the lock held.
