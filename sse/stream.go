@@ -14,13 +14,14 @@ import (
 
 // stream is the answer to one request. Everything but its reader happens on the request's goroutine.
 type stream struct {
-	h    *Handler
-	w    http.ResponseWriter
-	rc   *http.ResponseController
-	r    *http.Request
-	buf  bytes.Buffer // the frame that is being built
-	last uint64       // the client's cursor once it has read what was written
-	beat *time.Timer  // fires when the stream has been silent for too long
+	h      *Handler
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	r      *http.Request
+	buf    bytes.Buffer // frames that were not written yet
+	shared *frames      // of the source, nil if its events are redacted
+	last   uint64       // the client's cursor once it has read what was written
+	beat   *time.Timer  // fires when the stream has been silent for too long
 }
 
 // resumption is how often a stream asks Find for the run that goes on after a suspended one.
@@ -53,7 +54,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	if h.Retry > 0 {
 		// The field is part of the first event: some clients read fields without data, ended by an empty line, as an event.
 		fmt.Fprintf(&s.buf, "retry: %d\n", h.Retry.Milliseconds())
-		if s.write() != nil || s.flush() != nil {
+		if s.flush() != nil {
 			return
 		}
 	}
@@ -79,6 +80,11 @@ type item struct {
 // follow writes the events of a source until it ends, which is no error. It cannot report errors: the client reconnects, and
 // either misses nothing or gets the error then.
 func (s *stream) follow(src Source) error {
+	if s.shared = nil; s.h.Redact == nil {
+		shared, leave := s.h.sharing.join(src)
+		s.shared = shared
+		defer leave()
+	}
 	ctx, cancel := context.WithCancel(s.r.Context())
 	items := make(chan item, 16)
 	go read(ctx, src, s.last, items)
@@ -174,18 +180,23 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
-// event writes one event.
+// fullBuffer is how many bytes of frames are written without waiting for the next flush.
+const fullBuffer = 32 << 10
+
+// event adds the frame of an event to those that the next flush writes.
 func (s *stream) event(e kahn.Event) error {
-	if data := s.h.render(s.r, e); data != nil {
-		fmt.Fprintf(&s.buf, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
-	} else {
-		fmt.Fprintf(&s.buf, "id: %d\n\n", e.ID) // an id without data moves the cursor and is no event
-	}
-	if err := s.write(); err != nil {
-		return err
-	}
+	s.buf.Write(s.shared.of(e.ID, func() []byte {
+		data := s.h.render(s.r, e)
+		if data == nil {
+			return fmt.Appendf(nil, "id: %d\n\n", e.ID) // an id without data moves the cursor and is no event
+		}
+		return fmt.Appendf(make([]byte, 0, len(data)+64), "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
+	}))
 	s.last = e.ID
-	return nil
+	if s.buf.Len() < fullBuffer {
+		return nil
+	}
+	return s.write()
 }
 
 // sendHeartbeat writes a heartbeat. It has no id: it is not part of the run's log.
@@ -198,9 +209,6 @@ func (s *stream) sendHeartbeat(src Source) error {
 	} else {
 		s.buf.WriteString(":\n") // a comment without an empty line, which would end the event that the retry field has begun
 	}
-	if err := s.write(); err != nil {
-		return err
-	}
 	return s.flush()
 }
 
@@ -209,17 +217,23 @@ func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// write writes a frame, in one piece.
+// write writes the frames so far, in one piece.
 func (s *stream) write() error {
+	if s.buf.Len() == 0 {
+		return nil
+	}
 	s.deadline()
 	_, err := s.w.Write(s.buf.Bytes())
 	s.buf.Reset()
 	return err
 }
 
-// flush sends buffered data to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
+// flush writes the frames so far, sends them to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
 // passes, also one that the server has set.
 func (s *stream) flush() error {
+	if err := s.write(); err != nil {
+		return err
+	}
 	s.deadline()
 	if err := s.rc.Flush(); err != nil {
 		return err
