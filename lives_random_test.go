@@ -10,12 +10,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
 // TestRandomLives leads random runs through their lives: composites, gates, steps that suspend themselves, groups, retries and
@@ -74,6 +76,18 @@ type livesSeen struct {
 	looks  map[kahn.WhyKind]int // if it is not nil the runs are looked at, one at a time: see TestRandomLooks
 }
 
+// store is that of a run: of one that is looked at it takes its time, so that there is something to be seen of it.
+func (s *livesSeen) store() kahn.Store {
+	store := kahn.Store(new(kahn.MemoryStore))
+	if s.looks == nil {
+		return store
+	}
+	var calls atomic.Int64
+	return storetest.WithFaults(store, func(string) storetest.Fault {
+		return storetest.Fault{Latency: time.Duration(calls.Add(1)%4) * ms}
+	})
+}
+
 func (s *livesSeen) add(n *int, by int) {
 	s.Lock()
 	defer s.Unlock()
@@ -110,7 +124,10 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 		}
 		stored := rng.IntN(2) == 0
 		if stored {
-			opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
+			opts = append(opts, kahn.Durable(seen.store()))
+		}
+		if seen.looks != nil && seed%5 == 0 {
+			opts = append(opts, kahn.StartRate(kahn.Rate{Starts: 1, Per: 5 * ms}))
 		}
 		step, abandoned := randomStep(rng.Uint64()), false
 		var last *kahn.Snapshot

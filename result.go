@@ -102,7 +102,7 @@ type NodeResult struct {
 type Attempt struct {
 	// Number counts from 1. Numbers are missing of attempts that a crash has cut short.
 	Number int
-	// Start and End are its times, by the wall clock. End is zero while it runs.
+	// Start and End are its times, by the wall clock. End is zero while it runs, and if it is to be begun again in another life.
 	Start, End time.Time
 	// Err is what it failed with, nil if it has not.
 	Err error
@@ -295,7 +295,9 @@ func (r *Run) attempts(ref Ref, w uint64, x *extra) (list []Attempt) {
 			current.Err = x.lastErr
 		}
 	}
-	current.End = r.timeAt(rec.end)
+	if rec.end >= x.began { // else its life ended before it, and it is begun again
+		current.End = r.timeAt(rec.end)
+	}
 	return append(list, current)
 }
 

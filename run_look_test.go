@@ -146,6 +146,58 @@ func TestLookAfterDispose(t *testing.T) {
 	})
 }
 
+// Whoever looks at, waits for, or observes a run that is to go on and is pending, sees what the snapshot brings when it begins.
+func TestLookAtPendingResumption(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "resumed", func(t *testing.T) {
+		g := graph(after("a"), gate("g", "a"), after("b", "g"), kahn.Node{ID: "off", Disabled: true})
+		res, err := kahn.Execute(t.Context(), g, nothing)
+		require.NoError(t, err)
+		rn := &kahn.Runner{MaxRuns: 1}
+		_, err = rn.Start(t.Context(), graph(kahn.Node{ID: "x", Do: takes(10 * ms)}), nil)
+		require.NoError(t, err)
+		run, err := rn.Start(t.Context(), g, nothing, kahn.ResumeFrom(res.Snapshot(), nil))
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunPending, run.Status())
+		ref, _ := run.Plan().Ref("a")
+		signal := run.State().StatusSignal(ref)
+		ready := run.State().ReadySignal(ref)
+		count := run.State().CountSignal(kahn.Completed)
+		waited := make(chan error, 1)
+		go func() {
+			status, err := run.WaitFor(t.Context(), "a")
+			if err == nil && status != kahn.Completed {
+				err = fmt.Errorf("it is %v", status)
+			}
+			waited <- err
+		}()
+		var seen []string
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			for id, status := range run.Watch(t.Context()) {
+				seen = append(seen, fmt.Sprint(id, ":", status))
+			}
+		}()
+		synctest.Wait()
+		time.Sleep(15 * ms)
+		synctest.Wait()
+		require.NoError(t, <-waited)
+		require.Equal(t, kahn.Completed, signal.Load())
+		require.True(t, ready.Load())
+		require.Equal(t, 1, count.Load())
+		require.Equal(t, map[kahn.Status]int{kahn.Completed: 1, kahn.Suspended: 1, kahn.Waiting: 1, kahn.Skipped: 1}, run.Counts())
+		require.NoError(t, run.Signal("g", 1))
+		_, err = run.Wait()
+		require.NoError(t, err)
+		<-watched
+		for _, last := range []string{"a:completed", "g:suspended", "g:completed", "b:completed", "off:skipped"} {
+			require.Contains(t, seen, last)
+		}
+		require.Equal(t, 3, count.Load())
+	})
+}
+
 // statusesOf renders statuses in the notation of the tests, and in full those that are not terminal.
 func statusesOf(nodes func(func(kahn.NodeResult) bool)) string {
 	var texts []string

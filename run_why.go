@@ -289,9 +289,25 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if best, ok := r.nextInLine(); ok && best != at {
+	if !s.ready.Has(int(s.pos[ref])) { // it is in a line that others have been called out of
+		y.nameAll(r.outermost(), func(c *Run, other Ref, w uint64) bool {
+			return statusOf(w) == Ready && c.st.ready.Has(int(c.st.pos[other])) && c.st.sharesLine(other, s, ref)
+		})
+	} else if best, ok := r.nextInLine(); ok && best != at {
 		y.name(best.run.path(best.ref))
 	}
+}
+
+// sharesLine reports whether two nodes, perhaps of different runs of a tree, need slots or tokens of the same thing.
+func (s *State) sharesLine(r Ref, other *State, o Ref) bool {
+	for g := range s.lines(r) {
+		for h := range other.lines(o) {
+			if x := s.limits.groups[g].slots; x != nil && x == other.limits.groups[h].slots {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isQueued reports whether a ready node contends for being handed out, or waits in line for something that it lacks.

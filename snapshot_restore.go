@@ -209,6 +209,10 @@ func (r *Run) restore(x *restoration) {
 	if r.log != nil {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
+	var observed []uint64 // the words before, if somebody has observed the pending run
+	if r.st.obs != nil {
+		observed = slices.Clone(r.st.words)
+	}
 	x.held.install()
 	r.restoreEpochs(x)
 	r.restoreRecorder(x)
@@ -233,6 +237,9 @@ func (r *Run) restore(x *restoration) {
 		for _, k := range waits.kept {
 			k.told = true
 		}
+	}
+	if observed != nil {
+		r.st.obs.restored(observed)
 	}
 	r.flush(0)
 }

@@ -301,6 +301,20 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 }
 
+// restored notes the words that a restoration has replaced and that were observed before: the marks of a node are kept, and the change
+// of its word is a transition like any other.
+func (o *observers) restored(before []uint64) {
+	for i, was := range before {
+		w := &o.st.words[i]
+		if !statusOf(*w).Terminal() {
+			*w |= was & (wordObserved | wordFeeds)
+		}
+		if *w != was {
+			o.note(Ref(i), was)
+		}
+	}
+}
+
 // start makes the successors of a node that has started Waiting.
 func (o *observers) start(r Ref) {
 	s := o.st

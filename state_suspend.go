@@ -49,14 +49,18 @@ func (s *State) sleep(r Ref) {
 	s.log(r, was, Suspended)
 }
 
-// doze is sleep without a transition for the log and the signals.
+// doze is sleep without a transition for the log.
 func (s *State) doze(r Ref) {
+	was := s.words[r]
 	s.words[r] |= wordDormant
 	s.busy--
 	if s.occupies(r) { // an item of a map holds no slot of the map while it waits
 		s.running--
 	}
 	s.fallAsleep()
+	if s.obs != nil {
+		s.obs.note(r, was)
+	}
 }
 
 // rouse lets a composite go on, as a new attempt of the State; an expanded node goes on in the same attempt, whose start a

@@ -28,7 +28,7 @@ type Set struct {
 // Make returns an empty set for the integers from 0 to n-1.
 func Make(n int) Set { return MakeIn(nil, n) }
 
-// New is Make for a set that is made when it is first needed: Len, Min, PopMin and Remove treat a nil *Set as an empty one.
+// New is Make for a set that is made when it is first needed: Len, Has, Min, PopMin and Remove treat a nil *Set as an empty one.
 func New(n int) *Set {
 	s := Make(n)
 	return &s
@@ -147,6 +147,9 @@ func (s *Set) Remove(i int) bool {
 
 // Has reports whether i is in.
 func (s *Set) Has(i int) bool {
+	if s == nil {
+		return false
+	}
 	at, bit := i>>shift, uint64(1)<<(i&(wordBits-1))
 	switch {
 	case s.front == 0 || at < s.base:

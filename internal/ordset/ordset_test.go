@@ -33,6 +33,8 @@ func TestAgainstMap(t *testing.T) {
 				delete(model, want)
 			}
 			require.Equal(t, len(model), s.Len())
+			i := rng.IntN(n)
+			require.Equal(t, model[i], s.Has(i))
 		}
 	}
 }
@@ -42,6 +44,8 @@ func TestEdges(t *testing.T) {
 	_, ok := zero.PopMin()
 	require.False(t, ok)
 	require.False(t, zero.Remove(0))
+	require.False(t, zero.Has(0))
+	require.False(t, (*Set)(nil).Has(0))
 
 	empty := Make(0)
 	_, ok = empty.PopMin()
