@@ -12,6 +12,13 @@ import (
 )
 
 func main() {
+	if url := os.Getenv(drainURL); url != "" {
+		if err := drain(url, os.Getenv(drainClients)); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	ok, err := run(os.Stdout, os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -25,7 +32,7 @@ func main() {
 // run is main with its arguments and output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, events, signals or all")
+	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, events, streams, signals or all")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
 	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget")
@@ -71,6 +78,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		{"scaling", func() error { return scaling(out, counts, *rounds, target) }},
 		{"contention", func() error { return contention(out, *rounds, target) }},
 		{"events", func() error { return events(out, *rounds, target) }},
+		{"streams", func() error { return streams(out, *quick) }},
 		{"signals", func() error { return signals(out, *rounds, target) }},
 		{"makespan", func() error { return makespan(out, *rounds) }},
 	}
