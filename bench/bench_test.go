@@ -4,11 +4,32 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 )
+
+// TestMain is also main in the process of the clients, see streams.
+func TestMain(m *testing.M) {
+	if url := os.Getenv(drainURL); url != "" {
+		if err := drain(url, os.Getenv(drainClients)); err != nil {
+			panic(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestStream(t *testing.T) {
+	for _, clients := range []int{0, 3} {
+		r, err := stream(clients, 4, time.Millisecond)
+		if err != nil || r.took < 4*time.Millisecond || r.sent != clients*(2+3*4) {
+			t.Errorf("%d clients: %+v, %v", clients, r, err)
+		}
+	}
+}
 
 func smallShapes() []*shape {
 	return []*shape{

@@ -2,6 +2,7 @@ package sse_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -118,5 +119,52 @@ func TestFramesOfOneFlushAreOneWrite(t *testing.T) {
 		require.Less(t, w.writes, 40, "100 events in bursts of 16")
 		require.LessOrEqual(t, w.writes, w.flushes+w.Body.Len()/(32<<10), "more than one write a flush")
 		require.Equal(t, int32(100), encoded.Load())
+	})
+}
+
+// timedWrites notes when each event was written.
+type timedWrites struct {
+	*httptest.ResponseRecorder
+	at map[string]time.Time // by the line of its id
+}
+
+func (w *timedWrites) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "id: ") {
+			w.at[strings.TrimSpace(line)] = time.Now()
+		}
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestFlushesAreBounded: events in quick succession go out together, none later than 20 ms, and the first one at once.
+func TestFlushesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		happened := map[string]time.Time{}
+		src := &source{status: kahn.RunCompleted, last: 41, events: func(_ context.Context, _ uint64, yield func(kahn.Event, error) bool) {
+			for id := uint64(1); id <= 41; id++ {
+				if id == 21 {
+					time.Sleep(time.Second) // a pause
+				}
+				happened[fmt.Sprintf("id: %d", id)] = time.Now()
+				if !yield(kahn.Event{ID: id, Type: kahn.EventNodeStarted, RunID: "r", Node: "a", Path: "a"}, nil) {
+					return
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		}}
+		w := &timedWrites{httptest.NewRecorder(), map[string]time.Time{}}
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		flushes := map[time.Time]bool{}
+		require.Len(t, w.at, 41)
+		for id, at := range w.at {
+			flushes[at] = true
+			require.LessOrEqual(t, at.Sub(happened[id]), 20*time.Millisecond, id)
+		}
+		for _, id := range []string{"id: 1", "id: 21"} {
+			require.Equal(t, happened[id], w.at[id], "after a pause")
+		}
+		require.LessOrEqual(t, len(flushes), 14, "41 events in 205 ms")
 	})
 }

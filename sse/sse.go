@@ -31,6 +31,8 @@
 // after the run's last event, and stops. Do not put afterEventId into the URL of an EventSource: it would come back there
 // each time, and would win over what the browser has seen since.
 //
+// An event after a pause is sent at once; events in quick succession are sent together, none later than 20 ms.
+//
 // # When events are gone
 //
 // A run that keeps only its last events, see [kahn.Retain], answers a cursor older than those with status 410 and

@@ -14,14 +14,15 @@ import (
 
 // stream is the answer to one request. Everything but its reader happens on the request's goroutine.
 type stream struct {
-	h      *Handler
-	w      http.ResponseWriter
-	rc     *http.ResponseController
-	r      *http.Request
-	buf    bytes.Buffer // frames that were not written yet
-	shared *frames      // of the source, nil if its events are redacted
-	last   uint64       // the client's cursor once it has read what was written
-	beat   *time.Timer  // fires when the stream has been silent for too long
+	h       *Handler
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	r       *http.Request
+	buf     bytes.Buffer // frames that were not written yet
+	shared  *frames      // of the source, nil if its events are redacted
+	last    uint64       // the client's cursor once it has read what was written
+	flushed time.Time    // when the last flush began
+	beat    *time.Timer  // fires when the stream has been silent for too long
 }
 
 // resumption is how often a stream asks Find for the run that goes on after a suspended one.
@@ -93,27 +94,39 @@ func (s *stream) follow(src Source) error {
 		for range items { // the reader is gone when the channel is closed
 		}
 	}()
-	for pending := false; ; {
+	s.flushed = time.Time{} // what the client has missed goes out at once
+	due := time.NewTimer(0) // for the next flush, while one is pending
+	due.Stop()
+	defer due.Stop()
+	pending, atOnce := false, false // there are frames to be flushed; as soon as there are no more items
+	for {
 		var i item
 		more := true
-		if pending {
+		if atOnce {
 			select {
 			case i, more = <-items:
 			default:
-				// Flushing when there is nothing more to write makes one write of a burst of events.
 				if err := s.flush(); err != nil {
 					return err
 				}
-				pending = false
+				pending, atOnce = false, false
 				continue
 			}
 		} else {
 			select {
 			case i, more = <-items:
-			case <-s.beat.C:
-				if err := s.sendHeartbeat(src); err != nil {
+			case <-due.C:
+				if err := s.flush(); err != nil {
 					return err
 				}
+				pending = false
+				continue
+			case <-s.beat.C:
+				if err := s.sendHeartbeat(src); err != nil { // which flushes
+					return err
+				}
+				pending = false
+				due.Stop()
 				continue
 			case <-ctx.Done():
 				return ctx.Err()
@@ -128,6 +141,11 @@ func (s *stream) follow(src Source) error {
 		}
 		if err := s.event(i.event); err != nil {
 			return err
+		}
+		if wait := flushEvery - time.Since(s.flushed); !pending && wait > 0 {
+			due.Reset(wait)
+		} else if !pending {
+			atOnce = true
 		}
 		pending = true
 	}
@@ -180,6 +198,9 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
+// flushEvery is how often a stream flushes at most: an event after a pause goes out at once, and events in quick succession together.
+const flushEvery = 20 * time.Millisecond
+
 // fullBuffer is how many bytes of frames are written without waiting for the next flush.
 const fullBuffer = 32 << 10
 
@@ -231,10 +252,12 @@ func (s *stream) write() error {
 // flush writes the frames so far, sends them to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
 // passes, also one that the server has set.
 func (s *stream) flush() error {
-	if err := s.write(); err != nil {
+	s.flushed = time.Now()
+	if s.buf.Len() == 0 {
+		s.deadline()
+	} else if err := s.write(); err != nil {
 		return err
 	}
-	s.deadline()
 	if err := s.rc.Flush(); err != nil {
 		return err
 	}
