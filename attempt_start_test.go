@@ -16,9 +16,11 @@ type heldStore struct {
 	start, renew time.Duration
 }
 
-func (h *heldStore) StartAttempt(ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
-	a, err := h.MemoryStore.StartAttempt(ctx, l, s)
-	time.Sleep(h.start)
+func (h *heldStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	a, err := h.MemoryStore.Commit(ctx, l, c)
+	if len(c.Started) > 0 {
+		time.Sleep(h.start)
+	}
 	return a, err
 }
 

@@ -571,7 +571,7 @@ func TestBlackBoxLives(t *testing.T) {
 			var mu sync.Mutex
 			writes := 0
 			store := storetest.WithFaults(new(kahn.MemoryStore), func(method string) storetest.Fault {
-				if method != "Commit" && method != "StartAttempt" {
+				if method != "Commit" {
 					return storetest.Fault{}
 				}
 				mu.Lock()

@@ -21,7 +21,7 @@ func TestStatusAfterStoreError(t *testing.T) {
 
 func statusAfterStoreError(t *testing.T, last string) {
 	broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
-		if c.Completed.Node == last {
+		if endsOf(c, last) {
 			return kahn.ErrFenced
 		}
 		return nil
@@ -51,7 +51,7 @@ func TestWavesAfterStoreError(t *testing.T) {
 	for _, last := range []string{"A", "B", "Z", ""} {
 		inBubble(t, fmt.Sprintf("the end of %q is not written", last), func(t *testing.T) {
 			broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
-				if last != "" && c.Completed.Node == last {
+				if endsOf(c, last) {
 					return kahn.ErrFenced
 				}
 				return nil

@@ -14,7 +14,7 @@ import (
 func TestAttemptsAfterStoreError(t *testing.T) {
 	fenced := func(from int) (*brokenStore, *int) {
 		starts := 0
-		return &brokenStore{Store: new(kahn.MemoryStore), start: func(kahn.AttemptStart) error {
+		return &brokenStore{Store: new(kahn.MemoryStore), start: func(kahn.NodeAttempt) error {
 			if starts++; starts >= from {
 				return kahn.ErrFenced
 			}
@@ -42,7 +42,7 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 				time.Sleep(ms)
 				_ = run.Signal("A", nil) // is refused where no node waits
 			}, append(c.options, kahn.Durable(store), kahn.RunID("one"))...)
-			r.expect("A:F", "failed")
+			r.expect("A:X", "failed")
 			if n := r.node("A"); n.Cause.Kind != kahn.CauseStoreError || n.Attempts != c.attempts {
 				t.Errorf("%v after %d attempts, expected %d", n.Cause, n.Attempts, c.attempts)
 			}
@@ -55,7 +55,7 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 func TestAdmittedAfterStoreError(t *testing.T) {
 	inBubble(t, "the commit is refused", func(t *testing.T) {
 		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
-			if c.Sequence > 1 { // which makes the node ready
+			if c.Sequence > 1 && len(c.Started) == 0 { // else the node becomes ready, or the attempt that judges its inputs begins
 				return kahn.ErrFenced
 			}
 			return nil

@@ -11,11 +11,12 @@ import (
 
 // durable connects a run to its store. The run's lock guards it, and is not held during calls of the store or a codec.
 //
-// The run goes ahead in memory, and each critical section that changes the State leaves a transaction in the outbox. One
-// goroutine, the committer, writes them in order; there is one as long as the outbox is not empty, and it counts as a worker
-// of the run. Until its transaction is written, a node that became ready is not queued, an attempt that was begun does not
-// call its step, the result of a nested run is not evaluated, and the events are hidden. So no effect of a change is visible
-// before the change is durable.
+// The run goes ahead in memory, and each critical section that changes the State notes its changes in the outbox. One
+// goroutine, the committer, takes the whole outbox and writes it as one transaction, again and again; there is one as long as
+// something is to be written, and it counts as a worker of the run. So the start of a node is in the same transaction as the
+// completion that made the node ready, and the longer a write takes, the more the next one holds. Until its transaction is
+// written, an attempt that was begun does not call its step, a condition or trigger that became ready is not queued, the result
+// of a nested run is not evaluated, and the events are hidden. So no effect of a change is visible before the change is durable.
 //
 // The runs of a tree share one durable. The nodes inside of composites are stored under keys that are paths, see Run.key;
 // the record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
@@ -23,18 +24,18 @@ import (
 type durable struct {
 	store    Store
 	lease    Lease
-	sequence uint64 // of the last commit that was put into the outbox
-	outbox   []*transaction
-	starts   map[place]*transaction // those in the outbox, by node the last
-	writing  bool                   // there is a committer
-	current  *transaction           // that the store has been given and has not answered; nil if there is none
+	sequence uint64       // of the last transaction that was taken out of the outbox
+	status   RunStatus    // of the run, in that transaction and those before
+	outbox   *transaction // what has changed since; never nil
+	current  *transaction // that the store has been given and has not answered; nil if there is none
+	writing  bool         // there is a committer
+	coming   int          // workers that were started and have not taken their first tasks yet: no committer starts before
 	failed   error
-	stale    bool            // the store's record of the run itself is to be replaced
-	outdated []place         // composites whose records are to be replaced, though their statuses have not changed
-	listed   map[place]bool  // those in outdated
-	steps    int64           // entries of the outbox and of outdated visited, by which tests check that the work is linear
-	open     map[place]int32 // attempts whose start was recorded and whose end was not
+	stale    bool            // the store's record of the run itself is to be replaced by the next transaction
+	steps    int64           // entries made and read, by which tests check that the work is linear
+	open     map[place]int32 // attempts whose start was noted and whose end was not
 	renewal  *time.Timer
+	given    bool      // the lease is being given back, or was: the run is over and everything is written
 	expires  time.Time // of the lease, at the earliest: it was asked for leaseTime before
 }
 
@@ -44,21 +45,66 @@ type place struct {
 	ref Ref
 }
 
-// transaction is one write of the store.
+// transaction is one write of the store, and before that the outbox.
 type transaction struct {
-	start  *AttemptStart // an attempt that begins, or
-	commit *Commit       // what changed, or neither: there are events to be shown only
-	nodes  []nodeState   // the records of the commit's nodes, or of the start's, not encoded yet
-	header *snapshotFile
-	places []place       // of the commit's nodes, or of the start's
-	ready  []place       // nodes to be queued afterwards
-	ended  *Run          // a nested run whose result is to be evaluated afterwards
-	show   uint64        // the id of the last event to be shown afterwards
-	done   chan struct{} // of a start: closed when it is written, or err says why not
-	err    error
+	entries []pendingNode
+	at      map[place]int // indexes into entries
+	due     bool          // it is to be written even without entries
+	ended   []*Run        // nested runs whose results are to be evaluated afterwards
+	done    chan struct{} // closed when it is written, or err says why not
+	err     error
 
-	attempts int32   // of a start: those of its node that had begun before
-	admitted []place // nodes whose inputs were accepted: their first attempt begins with this
+	// Set when it is taken out of the outbox:
+	commit Commit
+	nodes  []nodeState // the records of the commit's nodes, not encoded yet
+	places []place     // of these nodes
+	header *snapshotFile
+	show   uint64 // the id of the last event to be shown afterwards
+}
+
+// pendingNode is what a transaction holds of one node.
+type pendingNode struct {
+	place
+	record   bool  // its record is to be replaced
+	terminal bool  // it has become terminal; the record of a node that was so before is never replaced
+	ready    bool  // it became ready
+	parked   bool  // it is to be queued afterwards
+	admitted bool  // its inputs were accepted: its first attempt begins with this
+	own      bool  // an attempt of it has ended
+	ended    int32 // the attempt that has ended, if its start was in an earlier transaction; else 0
+	starts   int32 // attempts that begin; more than one only if those before were given up while the store was busy
+	attempt  int32 // the last of these
+	before   int32 // attempts of the node that had begun before them
+	resolved int   // predecessors that have resolved
+}
+
+func newTransaction() *transaction {
+	return &transaction{at: map[place]int{}, done: make(chan struct{})}
+}
+
+// pending returns the outbox's entry of a node.
+func (d *durable) pending(at place) *pendingNode {
+	d.steps++
+	tx := d.outbox
+	i, ok := tx.at[at]
+	if !ok {
+		i = len(tx.entries)
+		tx.at[at] = i
+		tx.entries = append(tx.entries, pendingNode{place: at})
+	}
+	return &tx.entries[i]
+}
+
+// starts reports whether an attempt of a node begins with the transaction.
+func (tx *transaction) starts(at place) bool {
+	i, ok := tx.at[at]
+	return ok && tx.entries[i].starts > 0
+}
+
+// hasWork reports whether there is something to be written.
+func (d *durable) hasWork() bool {
+	tx := d.outbox
+	return len(tx.entries) > 0 || len(tx.ended) > 0 || tx.due
 }
 
 // outdate marks the record of the run, or of the composite that the run performs, so that the next commit writes it again.
@@ -67,7 +113,7 @@ func (r *Run) outdate() {
 	switch {
 	case d == nil:
 	case r.outer == nil:
-		d.stale = true
+		d.stale, d.outbox.due = true, d.failed == nil
 	default:
 		r.outer.outdated(r.within.ref)
 		r.tree.touch(r.tree.root)
@@ -76,14 +122,8 @@ func (r *Run) outdate() {
 
 // outdated marks the record of a node, so that the next commit writes it again.
 func (r *Run) outdated(ref Ref) {
-	d := r.durable
-	if d == nil {
-		return
-	}
-	d.steps++
-	if p := (place{r, ref}); !d.listed[p] {
-		d.listed[p] = true
-		d.outdated = append(d.outdated, p)
+	if d := r.durable; d != nil && d.failed == nil {
+		d.pending(place{r, ref}).record = true
 	}
 }
 
@@ -109,16 +149,15 @@ func (w *worker) record(t Task, attempts int32) {
 	if w.recorded = nil; !r.recordsStart(t.Ref) {
 		return
 	}
-	if r.durable.stale { // deltas, whose events precede the start, made it so
-		r.durable.pushCommit(r.outermost(), &transaction{commit: &Commit{}})
+	d, at := r.durable, place{r, t.Ref}
+	e := d.pending(at)
+	if e.starts == 0 {
+		e.before = attempts
 	}
-	n := r.nodeState(t.Ref, r.st.words[t.Ref])
-	n.Event = r.log.lastID()
-	w.recorded = &transaction{
-		start: &AttemptStart{Node: r.key(t.Ref), Attempt: t.Attempt}, places: []place{{r, t.Ref}}, nodes: []nodeState{n}, done: make(chan struct{}), attempts: attempts,
-	}
-	r.durable.open[place{r, t.Ref}] = t.Attempt
-	r.durable.push(w.recorded)
+	e.record, e.attempt = true, t.Attempt
+	e.starts++
+	d.open[at] = t.Attempt
+	w.recorded = d.outbox
 }
 
 // errNotCalled is the result of an attempt that was stopped while its start was written.
@@ -132,7 +171,7 @@ func (w *worker) awaitRecord() attemptResult {
 	<-tx.done
 	w.now = r.now()
 	if tx.err != nil {
-		return attemptResult{err: tx.err, kind: CauseStoreError}
+		return attemptResult{err: errNotCalled, kind: CauseStepError} // the store's failure has stopped it
 	}
 	r.st.mu.Lock()
 	d, x := r.durable, r.extras[step.ref]
@@ -166,13 +205,11 @@ func (r *Run) storeFailed(err error) {
 	for _, c := range runs {
 		c.flush(now)
 	}
-	lost := d.outbox
+	lost := []*transaction{d.outbox}
 	if d.current != nil {
-		lost = append([]*transaction{d.current}, lost...)
+		lost = []*transaction{d.current, d.outbox}
 	}
-	d.failed, d.outbox, d.outdated = err, nil, nil
-	clear(d.starts)
-	clear(d.listed)
+	d.failed, d.outbox = err, newTransaction()
 	r.retract(runs)
 	for _, c := range runs {
 		c.st.parks, c.st.closed = false, true
@@ -206,36 +243,34 @@ func (r *Run) storeFailed(err error) {
 
 // rollback undoes the nodes of a transaction that was not written.
 func (r *Run) rollback(tx *transaction, err error) {
-	if tx.start != nil {
-		tx.err = err
-		close(tx.done)
-		at := tx.places[0]
-		at.run.records[at.ref].attempts = tx.attempts // this one never began
-		return
+	for i := range tx.entries {
+		e := &tx.entries[i]
+		s, rec := &e.run.st, &e.run.records[e.ref]
+		if e.parked {
+			e.run.unwritten--
+		}
+		switch {
+		case e.starts > 0:
+			rec.attempts = e.before // these never began
+		case e.admitted:
+			rec.attempts = 0
+		}
+		if e.terminal {
+			s.overrule(e.ref, e.own)
+			if rec.value = nil; e.own {
+				rec.value = err
+			}
+		}
 	}
-	for _, at := range tx.ready {
-		at.run.unwritten--
-	}
-	for _, at := range tx.admitted {
-		at.run.records[at.ref].attempts = 0
-	}
-	if c := tx.ended; c != nil { // the nested run fails instead
+	for _, c := range tx.ended { // these runs fail instead
 		c.outer.unwritten--
 		c.stoppedBy = CauseStoreError
 		c.lost(err)
 		c.judge()
 		c.returnTo()
 	}
-	for _, at := range tx.places {
-		s, rec := &at.run.st, &at.run.records[at.ref]
-		if statusOf(s.words[at.ref]).Terminal() {
-			own := tx.commit.Completed.Node == at.run.key(at.ref)
-			s.overrule(at.ref, own)
-			if rec.value = nil; own {
-				rec.value = err
-			}
-		}
-	}
+	tx.err = err
+	close(tx.done)
 }
 
 // lost records the failure of the store as the cause that stopped the run.
@@ -258,7 +293,7 @@ func (r *Run) descendants() (runs []*Run) {
 	return runs
 }
 
-// startRenewal keeps the lease while the run goes on.
+// startRenewal keeps the lease while the run goes on, and until its end is written.
 func (r *Run) startRenewal() {
 	r.durable.renewal = time.AfterFunc(leaseTime/3, r.renew)
 }
@@ -267,7 +302,7 @@ func (r *Run) startRenewal() {
 func (r *Run) renew() {
 	d := r.durable
 	r.st.mu.Lock()
-	if r.concluded() || d.failed != nil {
+	if d.given || d.failed != nil {
 		r.st.mu.Unlock()
 		return
 	}
@@ -278,7 +313,7 @@ func (r *Run) renew() {
 	r.st.mu.Lock()
 	r.timers--
 	switch now := time.Now(); {
-	case r.concluded() || d.failed != nil:
+	case d.given || d.failed != nil:
 	case err == nil:
 		d.expires = asked.Add(leaseTime)
 		d.renewal.Reset(leaseTime / 3)

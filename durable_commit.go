@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"runtime"
 	"time"
 )
 
@@ -18,182 +18,116 @@ const (
 // guarded calls the store, and returns its panic as an error.
 func guarded(f func() error) error { return bounded(contain(f)) }
 
-// add puts the changes of a run into the outbox, with the lock held.
+// add notes the changes of a run in the outbox, with the lock held.
 func (d *durable) add(r *Run, changes []change) {
 	if d.failed != nil {
 		return
 	}
-	tx := &transaction{commit: &Commit{}, show: r.log.lastID()}
-	increments := map[Ref]int{}
-	seen := map[Ref]bool{}
 	for _, c := range changes {
 		if c.wave != 0 || c.blocked {
 			continue
 		}
 		at := place{r, c.ref}
+		e := d.pending(at)
 		if c.status == Running && !r.performsInside(c.ref) {
-			if !d.started(r, c.ref) { // its start was written before its inputs were judged
-				seen[c.ref] = true
-				tx.places, tx.admitted = append(tx.places, at), append(tx.admitted, at)
+			if e.starts == 0 { // else its start is in this transaction
+				e.record, e.admitted = true, true
 			}
 			continue
 		}
-		if c.status == Ready && statusOf(r.st.words[c.ref]) == Ready { // else it is a composite that goes on
-			tx.ready = append(tx.ready, at)
-			r.unwritten++
-		}
-		if c.status.Terminal() {
-			for _, a := range r.plan.outOf(c.ref) {
-				increments[a.to]++
+		e.record, e.terminal = true, e.terminal || c.status.Terminal()
+		if c.status == Ready && statusOf(r.st.words[c.ref]) == Ready { // else it has been taken already, or is a composite that goes on
+			if e.ready = true; r.st.parksNode(c.ref) && !e.parked {
+				e.parked = true
+				r.unwritten++
 			}
-		}
-		if !seen[c.ref] {
-			seen[c.ref] = true
-			tx.places = append(tx.places, at)
 		}
 		if attempt := d.open[at]; attempt > 0 { // it was running
 			delete(d.open, at)
-			tx.commit.Completed = AttemptEnd{Node: r.key(c.ref), Attempt: attempt}
+			if e.own = true; e.starts == 0 {
+				e.ended = attempt
+			}
 		}
-	}
-	for _, at := range d.outdated {
-		delete(d.listed, at)
-		if ended := statusOf(at.run.st.words[at.ref]).Terminal(); !ended && (at.run != r || !seen[at.ref]) { // else its end is written
-			tx.places = append(tx.places, at)
-		}
-	}
-	d.outdated = d.outdated[:0]
-	if r.tree != nil {
-		r.tree.touch(r.tree.root) // whose committer it is
-	}
-	if len(tx.places) == 0 && !d.stale {
-		d.show(r.log) // starts and waves alone: a start's event is shown once its record is written
-		return
-	}
-	for _, at := range tx.places {
-		n := at.run.nodeState(at.ref, at.run.st.words[at.ref])
-		n.Event = tx.show
-		tx.nodes = append(tx.nodes, n)
-	}
-	targets := make([]Ref, 0, len(increments))
-	for ref := range increments {
-		targets = append(targets, ref)
-	}
-	slices.Sort(targets)
-	for _, ref := range targets {
-		tx.commit.Readiness = append(tx.commit.Readiness, Readiness{r.key(ref), increments[ref], len(r.plan.in.row(ref))})
-	}
-	for _, at := range tx.ready {
-		tx.commit.Ready = append(tx.commit.Ready, at.run.key(at.ref))
-	}
-	d.pushCommit(r.outermost(), tx)
-}
-
-// started completes the record of a start by its event, unless it was written already.
-func (d *durable) started(r *Run, ref Ref) bool {
-	d.steps++
-	tx := d.starts[place{r, ref}]
-	if tx == nil {
-		return false
-	}
-	tx.nodes[0].Latest = r.recorder.latest[ref].id
-	tx.nodes[0].Event = tx.nodes[0].Latest
-	return true
-}
-
-// told records in the node's record an event of the node that reports no change of the State.
-func (d *durable) told(r *Run, ref Ref) {
-	if d.failed != nil {
-		return
-	}
-	if n := len(d.outbox); n > 0 { // an earlier transaction must not contain later changes
-		for i, at := range d.outbox[n-1].places {
-			if node := &d.outbox[n-1].nodes[i]; at == (place{r, ref}) {
-				node.Latest = r.recorder.latest[ref].id
-				node.Event = node.Latest
-				return
+		if c.status.Terminal() {
+			for _, a := range r.plan.outOf(c.ref) {
+				d.pending(place{r, a.to}).resolved++
 			}
 		}
 	}
-	n := r.nodeState(ref, r.st.words[ref])
-	n.Event = n.Latest
-	d.pushCommit(r.outermost(), &transaction{commit: &Commit{}, places: []place{{r, ref}}, nodes: []nodeState{n}})
-}
-
-func (d *durable) pushCommit(r *Run, tx *transaction) {
-	d.sequence++
-	tx.commit.Sequence = d.sequence
-	if d.stale {
-		file := r.fileHeader()
-		tx.header, d.stale = &file, false
-		if tx.commit.Status == RunPending {
-			tx.commit.Status = RunRunning
-		}
+	if r.tree != nil {
+		r.tree.touch(r.tree.root) // whose committer it is
 	}
-	d.push(tx)
+	d.show(r.log)
 }
 
-func (d *durable) push(tx *transaction) {
-	d.outbox = append(d.outbox, tx)
-	if tx.start != nil {
-		d.starts[tx.places[0]] = tx
-	}
-}
+// told records in the node's record an event of the node that reports no change of the State.
+func (d *durable) told(r *Run, ref Ref) { r.outdated(ref) }
 
-// pop takes the first transaction out of the outbox.
-func (d *durable) pop() *transaction {
-	tx := d.outbox[0]
-	d.outbox = d.outbox[1:]
-	if tx.start != nil && d.starts[tx.places[0]] == tx {
-		delete(d.starts, tx.places[0])
-	}
-	return tx
-}
-
-// show makes the events visible that report no change, after those that do.
+// show makes the events visible for which nothing is to be written. The others are shown by the committer.
 func (d *durable) show(l *eventLog) {
-	if d.failed != nil {
-		return
-	}
-	if id := l.lastID(); len(d.outbox) > 0 {
-		d.outbox[len(d.outbox)-1].show = id
-	} else if d.writing {
-		d.push(&transaction{show: id})
-	} else {
-		l.publish(id)
+	if d.failed == nil && !d.writing && !d.hasWork() {
+		l.publish(l.lastID())
 	}
 }
 
-// changeStatus adds a change of the run's status to the last transaction of the outbox. The event of a change that does not
-// end the run belongs to no node: the record of the run counts it, so that the next life does not assign its id again.
-func (d *durable) changeStatus(r *Run, status RunStatus) {
+// changeStatus writes a change of the run's status. The event of a change that does not end the run belongs to no node: the
+// record of the run counts it, so that the next life does not assign its id again.
+func (d *durable) changeStatus(status RunStatus) {
 	if d.failed != nil {
 		return
 	}
 	d.stale = d.stale || !status.Terminal()
-	if n := len(d.outbox); n > 0 && d.outbox[n-1].commit != nil {
-		tx := d.outbox[n-1]
-		if tx.commit.Status = status; d.stale {
-			file := r.fileHeader()
-			tx.header, d.stale = &file, false
-		}
-		return
-	}
-	tx := &transaction{commit: &Commit{Status: status}}
-	if n := len(d.outbox); n > 0 {
-		tx.show, d.outbox[n-1].show = d.outbox[n-1].show, 0
-	}
-	d.pushCommit(r, tx)
+	d.outbox.due = true
 }
 
-// commitPending starts the committer if there is something to write and no committer runs.
+// take takes the outbox, for the committer, as it stands at this moment: the records of its nodes hold all their changes, and
+// the transaction covers all events of the log.
+func (d *durable) take(root *Run) *transaction {
+	tx := d.outbox
+	d.outbox = newTransaction()
+	d.sequence++
+	tx.show = root.log.lastID()
+	c := &tx.commit
+	c.Sequence = d.sequence
+	if status := root.status(); status != d.status && status != RunPending {
+		c.Status, d.status = status, status
+	}
+	if d.stale {
+		file := root.fileHeader()
+		tx.header, d.stale = &file, false
+	}
+	for i := range tx.entries {
+		d.steps++
+		e := &tx.entries[i]
+		r, w := e.run, e.run.st.words[e.ref]
+		key := r.key(e.ref)
+		if e.ended > 0 {
+			c.Completed = append(c.Completed, NodeAttempt{key, e.ended})
+		}
+		for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
+			c.Started = append(c.Started, NodeAttempt{key, n})
+		}
+		if e.record && (e.terminal || !statusOf(w).Terminal()) {
+			n := r.nodeState(e.ref, w)
+			n.Event = tx.show
+			tx.nodes, tx.places = append(tx.nodes, n), append(tx.places, e.place)
+		}
+		if e.resolved > 0 {
+			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.in.row(e.ref))})
+		}
+		if e.ready && statusOf(w) == Ready {
+			c.Ready = append(c.Ready, key)
+		}
+	}
+	return tx
+}
+
+// commitPending starts the committer if there is something to write and no committer runs. A worker that is about to take its
+// first task comes first, and calls this then: so the transaction holds the starts of all nodes that can be started.
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
-	if len(d.outdated) > 0 {
-		d.add(r, nil)
-	}
-	if !d.writing && len(d.outbox) > 0 {
+	if !d.writing && d.coming == 0 && d.hasWork() {
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -214,9 +148,14 @@ func (r *Run) commit() {
 		}
 	}()
 	for {
+		runtime.Gosched() // workers that are about to change something go first: the transaction holds it then
 		r.st.mu.Lock()
-		if len(d.outbox) == 0 {
+		if !d.hasWork() {
+			if d.failed == nil {
+				r.log.publish(r.log.lastID())
+			}
 			if r.concluded() {
+				d.given = true
 				var until time.Time
 				if d.failed != nil {
 					until = d.expires
@@ -230,7 +169,7 @@ func (r *Run) commit() {
 			}
 			break
 		}
-		tx := d.pop()
+		tx := d.take(r)
 		d.current = tx
 		r.st.mu.Unlock()
 		err := r.write(tx)
@@ -252,25 +191,23 @@ func (r *Run) commit() {
 
 // written takes note that a transaction is durable.
 func (r *Run) written(tx *transaction) {
-	if tx.show != 0 {
-		r.log.publish(tx.show)
-	}
-	for _, at := range tx.ready {
-		at.run.unwritten--
-		if s := &at.run.st; statusOf(s.words[at.ref]) == Ready {
-			s.queue(at.ref)
+	r.log.publish(tx.show)
+	for i := range tx.entries {
+		if e := &tx.entries[i]; e.parked {
+			e.run.unwritten--
+			if s := &e.run.st; statusOf(s.words[e.ref]) == Ready {
+				s.queue(e.ref)
+			}
+			if r.tree != nil {
+				r.tree.touch(e.run)
+			}
 		}
-		if r.tree != nil {
-			r.tree.touch(at.run)
-		}
 	}
-	if tx.ended != nil {
-		tx.ended.outer.unwritten--
-		tx.ended.returnTo()
+	for _, c := range tx.ended {
+		c.outer.unwritten--
+		c.returnTo()
 	}
-	if tx.start != nil {
-		close(tx.done)
-	}
+	close(tx.done)
 }
 
 // write encodes a transaction and passes it to the store, and tries again if the store does not know whether it was written.
@@ -278,18 +215,11 @@ func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return err
 	}
-	if tx.start == nil && tx.commit == nil {
-		return nil
-	}
 	ctx := context.WithoutCancel(r.ctx)
 	for try := 1; ; try++ {
 		var applied Applied
 		err = guarded(func() (err error) {
-			if tx.start != nil {
-				applied, err = r.durable.store.StartAttempt(ctx, r.durable.lease, *tx.start)
-			} else {
-				applied, err = r.durable.store.Commit(ctx, r.durable.lease, *tx.commit)
-			}
+			applied, err = r.durable.store.Commit(ctx, r.durable.lease, tx.commit)
 			return err
 		})
 		switch {
@@ -325,10 +255,6 @@ func (r *Run) encode(tx *transaction) error {
 		record, err := json.Marshal(nodes[i])
 		if err != nil {
 			return err
-		}
-		if tx.start != nil {
-			tx.start.Record = record
-			return nil
 		}
 		at := tx.places[i]
 		tx.commit.Nodes = append(tx.commit.Nodes, NodeRecord{Node: at.run.key(at.ref), Terminal: nodes[i].Status.Terminal(), Record: record})

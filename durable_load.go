@@ -170,7 +170,7 @@ func (r *Run) acquire() (*restoration, error) {
 		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both", ErrBadOption)
 	}
 	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
-	d := &durable{store: r.cfg.store, open: map[place]int32{}, starts: map[place]*transaction{}, listed: map[place]bool{}}
+	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}}
 	owner := uuid.NewString()
 	var stored *StoredRun
 	asked := time.Now()
@@ -186,6 +186,6 @@ func (r *Run) acquire() (*restoration, error) {
 		d.stale = true
 		return nil, nil
 	}
-	d.sequence = stored.Sequence
+	d.sequence, d.status = stored.Sequence, stored.Status
 	return r.restoreStored(stored)
 }

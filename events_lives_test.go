@@ -118,7 +118,7 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 		// attempts. Their deltas from before B began are kept.
 		store := &brokenStore{Store: new(kahn.MemoryStore)}
 		store.commit = func(c kahn.Commit) error {
-			if c.Completed.Node == "C" {
+			if endsOf(c, "C") {
 				return errDisk
 			}
 			return nil
@@ -179,7 +179,7 @@ func TestEventsOfCrashes(t *testing.T) {
 					}
 					return nil
 				}
-				store := &brokenStore{new(kahn.MemoryStore), func(kahn.AttemptStart) error { return write() }, func(kahn.Commit) error { return write() }}
+				store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(kahn.Commit) error { return write() }}
 				c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("one")}
 				c.run(t, nil, false)
 				if writes < failing {
@@ -187,7 +187,7 @@ func TestEventsOfCrashes(t *testing.T) {
 				}
 				crashes++
 				first := confirmed(c.events)
-				store.start, store.commit = nil, nil
+				store.commit = nil
 				time.Sleep(time.Minute) // the lease runs out
 				_, got := c.run(t, nil, false)
 				whole := c.events

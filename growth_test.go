@@ -523,9 +523,11 @@ type mutedStore struct {
 	held chan struct{}
 }
 
-func (s mutedStore) StartAttempt(ctx context.Context, lease kahn.Lease, start kahn.AttemptStart) (kahn.Applied, error) {
-	<-s.held
-	return s.Store.StartAttempt(ctx, lease, start)
+func (s mutedStore) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	if len(c.Started) > 0 {
+		<-s.held
+	}
+	return s.Store.Commit(ctx, lease, c)
 }
 
 // TestGrowthOfOutbox has many attempts begin while the store does not answer.

@@ -302,8 +302,7 @@ func (r *Run) now() int64 { return int64(time.Since(r.start)) }
 func (r *Run) dispatch(now int64) {
 	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.hasNext() { // else the tree does
 		r.starting = true
-		r.enlist()
-		go r.work()
+		r.engage()
 	}
 	if r.durable != nil {
 		r.commitPending()
@@ -315,6 +314,15 @@ func (r *Run) dispatch(now int64) {
 		r.rest(now)
 	}
 	r.conclude(now)
+}
+
+// engage starts a worker.
+func (r *Run) engage() {
+	r.enlist()
+	if r.durable != nil {
+		r.durable.coming++
+	}
+	go r.work()
 }
 
 // enlist and dismiss count the goroutines that are at work in a run, and in its tree.
@@ -377,7 +385,7 @@ func (r *Run) sumUp(now int64) {
 		r.logEnd(now)
 	}
 	if r.durable != nil && r.outer == nil {
-		r.durable.changeStatus(r, r.verdict.status)
+		r.durable.changeStatus(r.verdict.status)
 		if r.commitPending(); r.durable.failed != nil {
 			r.settleLease()
 		}

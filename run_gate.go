@@ -157,9 +157,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		r.signals = map[Ref]answer{}
 	}
 	r.signals[ref] = a
-	if r.outdate(); r.durable != nil && r.outer == nil {
-		r.durable.add(r, nil)
-	}
+	r.outdate()
 	return nil
 }
 

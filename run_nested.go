@@ -135,7 +135,7 @@ func (r *Run) setUp(c *Run) {
 // may take user code.
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
-		d.push(&transaction{ended: c})
+		d.outbox.ended = append(d.outbox.ended, c)
 		r.unwritten++
 		r.tree.touch(r.tree.root)
 		return

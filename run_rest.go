@@ -32,7 +32,7 @@ func (r *Run) rest(now int64) {
 		r.stage = stageResting
 		r.tellStatus(RunRunning, RunSuspended, now)
 		if r.durable != nil {
-			r.durable.changeStatus(r, RunSuspended)
+			r.durable.changeStatus(RunSuspended)
 			r.commitPending()
 		}
 	}
@@ -42,7 +42,7 @@ func (r *Run) rest(now int64) {
 		}
 		return
 	}
-	if d := r.durable; d != nil && (d.writing || len(d.outbox) > 0) {
+	if d := r.durable; d != nil && (d.writing || d.hasWork()) {
 		return // a stop may still arrive until the last record of this life is written
 	}
 	r.stage, r.ended = stageConcluded, now
@@ -78,7 +78,7 @@ func (r *Run) wake(now int64) {
 		}
 		r.tellStatus(RunSuspended, RunRunning, now)
 		if r.durable != nil {
-			r.durable.changeStatus(r, RunRunning)
+			r.durable.changeStatus(RunRunning)
 		}
 	}
 }

@@ -116,8 +116,7 @@ func (t *tree) pass(now int64) {
 		case len(t.waiting) > 0 && t.hasTurn(t.waiting[0]):
 			r := t.waiting[0].turn.run
 			t.coming = true
-			r.enlist()
-			go r.work()
+			r.engage()
 			return
 		case len(t.gated) == 0:
 			return

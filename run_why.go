@@ -317,7 +317,7 @@ func (s *State) isQueued(r Ref) bool {
 	case f.is(factGate):
 		return slices.Contains(s.gates, r)
 	case f.is(factInline):
-		return s.inline.Has(int(r))
+		return s.inline != nil && s.inline.Has(int(r))
 	case s.ready.Has(int(s.pos[r])) || slices.Contains(s.held, r):
 		return true
 	}
@@ -554,7 +554,7 @@ func (r *Run) recordingStart(ref Ref) bool {
 		return false
 	}
 	at := place{r, ref}
-	return d.starts[at] != nil || d.current != nil && d.current.start != nil && d.current.places[0] == at
+	return d.outbox.starts(at) || d.current != nil && d.current.starts(at)
 }
 
 // readyAt is when a node that is ready, or was, became so for its current attempt, in ns since the run's start: after a backoff, a

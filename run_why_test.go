@@ -156,10 +156,10 @@ func TestWhy(t *testing.T) {
 		{name: "paused", after: 10 * ms, g: graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{While: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 2, Pause: 20 * ms, OnLimit: kahn.LoopStop}}), asked: []asked{
 			{"L", kahn.WhyPaused, "", func(t *testing.T, y kahn.Why) { require.Equal(t, 20*ms, since(y.Until)) }},
 		}},
-		{name: "a store that is slow to take a start", after: 10 * ms, opts: []kahn.Option{slowStore("StartAttempt", 30*ms)}, g: graph(after("a")), asked: []asked{
+		{name: "a store that is slow to take a start", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(after("a")), asked: []asked{
 			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Running, y.Status) }},
 		}},
-		{name: "a store that is slow to take what made it ready", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(after("a")), asked: []asked{
+		{name: "a store that is slow to take what made it ready", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(kahn.If("a", func(kahn.View) (bool, error) { return true, nil })), asked: []asked{
 			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Ready, y.Status) }},
 		}},
 		{name: "ended", after: 10 * ms, g: graph(kahn.Node{ID: "bad", Do: always(errStep)}, after("victim", "bad"), kahn.Node{ID: "off", Disabled: true}, after("next", "off"),

@@ -72,6 +72,9 @@ func (r *Run) work() {
 	if r.tree != nil {
 		r.tree.coming = false
 	}
+	if r.durable != nil {
+		r.durable.coming--
+	}
 	for more := w.take(); more; {
 		more = w.perform()
 		if w.phase == phaseUser {

@@ -351,9 +351,9 @@ func TestScenarioShutdown(t *testing.T) {
 	inBubble(t, "until the last record of the life is written a stop wins", func(t *testing.T) {
 		store := &slowStore{Store: new(kahn.MemoryStore), takes: 50 * ms}
 		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: takes(30 * ms)}, gate("B", "A")), store: store}
-		res, _ := l.next(60*ms, func(run *kahn.Run) { // A ends at 80 ms, the gate is reached at 130 ms, and the status is written from 180 ms on
+		res, _ := l.next(60*ms, func(run *kahn.Run) { // A ends at 80 ms, that and the gate are written until 130 ms, and then the status
 			run.Leave()
-			time.Sleep(140 * ms)
+			time.Sleep(90 * ms)
 			if s := run.Status(); s != kahn.RunSuspended {
 				t.Errorf("it is %v", s)
 			}

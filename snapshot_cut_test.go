@@ -110,7 +110,7 @@ func TestCompositesAtEveryCut(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			cuts := c.everyCut(t, name)
 			writes := c.everyWrite(t, name)
-			if cuts < 2 || writes < 3 {
+			if cuts < 2 || writes < 2 {
 				t.Errorf("%d cuts, %d writes", cuts, writes)
 			}
 		})

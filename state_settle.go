@@ -320,10 +320,17 @@ func (s *State) makeReady(r Ref) {
 		w = w&^wordCount | wordDecided
 	}
 	s.words[r] = w&^wordStatus | wordReady | wordReached
-	if !s.parks {
+	if !s.parks || !s.parksNode(r) {
 		s.queue(r)
 	}
 	s.log(r, was, Ready)
+}
+
+// parksNode reports whether a node that becomes ready is to be queued by the host: one that is evaluated as soon as it is taken,
+// and no attempt of which is recorded before.
+func (s *State) parksNode(r Ref) bool {
+	f := &s.plan.facts[r]
+	return s.parks && f.is(factInline) && !f.is(factGate) && !f.is(factComposite)
 }
 
 // queue makes a ready node contend for being handed out.

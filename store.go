@@ -10,8 +10,8 @@ import (
 
 // Store keeps runs durably: after a crash the next process loads the run and goes on from the last commit. It implements the
 // readiness model: every node has a counter of predecessors that have resolved, and is queued when the counter reaches their
-// number; an attempt is recorded before its step is called; all changes of a completion are one transaction. Package
-// storetest tests what every Store must satisfy.
+// number; an attempt is recorded before its step is called; all changes of a completion are in one transaction. A transaction
+// may hold the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
 //
 // A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the
 // newest, or has expired, with [ErrFenced]. Apart from fencing, a store answers a write with an [Applied]; an error means
@@ -28,15 +28,13 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
 	// Release gives up a lease. One that has expired, or was taken over, is no error.
 	Release(ctx context.Context, lease Lease) error
-	// StartAttempt records that an attempt of a node begins. Its number is one above that of the last one recorded, else
-	// nothing changes: the last one again is Duplicate, a lower one Stale, a higher one, and any attempt of a node that has
-	// been completed or of a run that has ended, Conflict. The node leaves the queue.
-	StartAttempt(ctx context.Context, lease Lease, start AttemptStart) (Applied, error)
-	// Commit applies a transaction as a whole, or not at all. Its Sequence is one above that of the last one applied, else
-	// nothing changes: that of the last one is Duplicate, a lower one Stale, a higher one Conflict. So is one whose Completed
-	// names an attempt that is not the last one recorded of its node (Stale), or a node that was completed before
-	// (Conflict), and any commit to a run that has ended (Conflict). A readiness counter that would exceed what it requires
-	// is an error that matches ErrReadinessOverflow.
+	// Commit applies a transaction as a whole, or not at all: its fields in their order, each list in its own. Its Sequence is
+	// one above that of the last one applied, else nothing changes: that of the last one is Duplicate, a lower one Stale, a
+	// higher one Conflict. Nor does anything change if an attempt in Completed is not the last one recorded of its node (lower:
+	// Stale, higher: Conflict) or was completed before (Conflict), if one in Started is not the one after the last one recorded
+	// (lower: Stale, higher: Conflict), if Started or Nodes names a node that is stored as terminal (Conflict), or if the run
+	// has ended (Conflict). A readiness counter that would exceed what it requires is an error that matches
+	// ErrReadinessOverflow.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
 	// Load returns the stored data of a run, for reading alone. A run that is not stored is an error that matches
 	// ErrUnknownRun.
@@ -50,22 +48,15 @@ type Lease struct {
 	Epoch uint64 `json:"epoch"` // one more with each acquisition
 }
 
-// AttemptStart records the start of an attempt. Nodes that the engine evaluates or performs itself, conditions and
-// composites among them, have none: their commits have no Completed.
-type AttemptStart struct {
-	// Node is the node's id, inside composites its path: see Durable.
-	Node    string `json:"node"`
-	Attempt int32  `json:"attempt"`
-	// Record is the node's record while the attempt runs.
-	Record json.RawMessage `json:"record,omitempty"`
-}
-
 // Commit is one transaction.
 type Commit struct {
 	// Sequence numbers the commits of a run from 1, over all its owners.
 	Sequence uint64 `json:"sequence"`
-	// Completed is the attempt whose end caused the transaction; zero if a check, a signal, a timer or a stop did.
-	Completed AttemptEnd `json:"completed,omitzero"`
+	// Completed are the attempts that have ended. An attempt that was given up before its start was written has no end.
+	Completed []NodeAttempt `json:"completed,omitempty"`
+	// Started are the attempts that begin: their steps are called when the transaction has been applied. The nodes leave the
+	// queue.
+	Started []NodeAttempt `json:"started,omitempty"`
 	// Nodes are the records of the nodes that changed, results included. They replace those that are stored.
 	Nodes []NodeRecord `json:"nodes,omitempty"`
 	// Readiness are the increments of the counters of the nodes that follow.
@@ -79,10 +70,12 @@ type Commit struct {
 	Status RunStatus `json:"status"`
 }
 
-// AttemptEnd names the attempt that a transaction completes.
-type AttemptEnd struct {
+// NodeAttempt names an attempt of a node. Nodes that the engine evaluates or performs itself, conditions and composites among
+// them, have none in a store.
+type NodeAttempt struct {
+	// Node is the node's id, inside composites its path: see Durable.
 	Node    string `json:"node"`
-	Attempt int32  `json:"attempt"`
+	Attempt int32  `json:"attempt"` // from 1
 }
 
 // NodeRecord is the record of a node, in a form that only the engine reads.
@@ -165,7 +158,9 @@ var (
 // nodes that wait are those of the option [EarlySignals].
 //
 // Each attempt is recorded before its step is called, and the consequences of its end become visible, to readers of events
-// and to other nodes, when its transaction has been committed. A write that fails is repeated twice; then, or if the lease
+// and to the steps of other nodes, when its transaction has been committed. What has changed while a transaction was being
+// written is in the next one: the end of a step and the starts of the nodes that it made ready are one, and the ends and starts
+// of many nodes are, too. A write that fails is repeated twice; then, or if the lease
 // is lost, the run fails with [CauseStoreError] in the state that the store has: uncommitted changes are not published, and
 // nothing is started any more, not even cleanup nodes and the end node.
 //

@@ -20,15 +20,7 @@ import (
 type journal struct {
 	kahn.MemoryStore
 	mu     sync.Mutex
-	writes []any // AttemptStart or Commit, those that were applied
-}
-
-func (j *journal) add(write any, a kahn.Applied) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if a == kahn.AppliedNow {
-		j.writes = append(j.writes, write)
-	}
+	writes []kahn.Commit // those that were applied
 }
 
 func (j *journal) len() int {
@@ -37,15 +29,13 @@ func (j *journal) len() int {
 	return len(j.writes)
 }
 
-func (j *journal) StartAttempt(ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
-	a, err := j.MemoryStore.StartAttempt(ctx, l, s)
-	j.add(s, a)
-	return a, err
-}
-
 func (j *journal) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 	a, err := j.MemoryStore.Commit(ctx, l, c)
-	j.add(c, a)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if a == kahn.AppliedNow {
+		j.writes = append(j.writes, c)
+	}
 	return a, err
 }
 
@@ -61,13 +51,7 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	list := slices.Clone(j.writes[:writes])
 	j.mu.Unlock()
 	for _, w := range list {
-		var a kahn.Applied
-		switch w := w.(type) {
-		case kahn.AttemptStart:
-			a, err = copied.StartAttempt(t.Context(), lease, w)
-		case kahn.Commit:
-			a, err = copied.Commit(t.Context(), lease, w)
-		}
+		a, err := copied.Commit(t.Context(), lease, w)
 		if err != nil || a != kahn.AppliedNow {
 			t.Fatalf("%+v: %v, %v", w, a, err)
 		}

@@ -88,28 +88,6 @@ func (m *MemoryStore) Release(_ context.Context, lease Lease) error {
 	return nil
 }
 
-// StartAttempt implements [Store].
-func (m *MemoryStore) StartAttempt(ctx context.Context, lease Lease, start AttemptStart) (Applied, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, err := m.held(ctx, lease)
-	if err != nil {
-		return 0, err
-	}
-	n := r.Nodes[start.Node]
-	switch {
-	case start.Attempt < n.Attempt:
-		return Stale, nil
-	case start.Attempt == n.Attempt:
-		return Duplicate, nil
-	case start.Attempt != n.Attempt+1 || n.Terminal || r.Status.Terminal():
-		return Conflict, nil
-	}
-	n.Attempt, n.Record, n.Queued, n.Completed = start.Attempt, start.Record, false, false
-	r.Nodes[start.Node] = n
-	return AppliedNow, nil
-}
-
 // Commit implements [Store].
 func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applied, error) {
 	m.mu.Lock()
@@ -126,49 +104,58 @@ func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applie
 	case c.Sequence != r.Sequence+1 || r.Status.Terminal():
 		return Conflict, nil
 	}
-	if done := c.Completed; done.Node != "" {
-		switch n := r.Nodes[done.Node]; {
-		case done.Attempt < n.Attempt:
+	changed := map[string]StoredNode{} // apart, so that nothing is applied if something is wrong
+	node := func(id string) StoredNode {
+		if n, ok := changed[id]; ok {
+			return n
+		}
+		return r.Nodes[id]
+	}
+	for _, end := range c.Completed {
+		n := node(end.Node)
+		switch {
+		case end.Attempt < n.Attempt:
 			return Stale, nil
-		case done.Attempt != n.Attempt || n.Completed:
+		case end.Attempt != n.Attempt || n.Completed:
 			return Conflict, nil
 		}
+		n.Completed = true
+		changed[end.Node] = n
+	}
+	for _, start := range c.Started {
+		n := node(start.Node)
+		switch {
+		case start.Attempt <= n.Attempt:
+			return Stale, nil
+		case start.Attempt != n.Attempt+1 || n.Terminal:
+			return Conflict, nil
+		}
+		n.Attempt, n.Queued, n.Completed = start.Attempt, false, false
+		changed[start.Node] = n
 	}
 	for _, record := range c.Nodes {
-		if r.Nodes[record.Node].Terminal {
+		n := node(record.Node)
+		if n.Terminal {
 			return Conflict, nil
 		}
+		n.Record, n.Terminal = record.Record, record.Terminal
+		n.Queued = n.Queued && !n.Terminal
+		changed[record.Node] = n
 	}
-	counted := make(map[string]StoredNode, len(c.Readiness)) // apart, so that nothing is applied if something is wrong
 	for _, inc := range c.Readiness {
-		n, ok := counted[inc.Node]
-		if !ok {
-			n = r.Nodes[inc.Node]
-		}
+		n := node(inc.Node)
 		n.Resolved += inc.By
 		if n.Required = inc.Required; n.Resolved > n.Required {
 			return 0, fmt.Errorf("%w: node %s: %d of %d", ErrReadinessOverflow, quoteID(inc.Node), n.Resolved, n.Required)
 		}
-		counted[inc.Node] = n
-	}
-	nodes := r.Nodes
-	maps.Copy(nodes, counted)
-	if done := c.Completed; done.Node != "" {
-		n := nodes[done.Node]
-		n.Completed = true
-		nodes[done.Node] = n
-	}
-	for _, record := range c.Nodes {
-		n := nodes[record.Node]
-		n.Record, n.Terminal = record.Record, record.Terminal
-		n.Queued = n.Queued && !n.Terminal
-		nodes[record.Node] = n
+		changed[inc.Node] = n
 	}
 	for _, id := range c.Ready {
-		n := nodes[id]
+		n := node(id)
 		n.Queued = true
-		nodes[id] = n
+		changed[id] = n
 	}
+	maps.Copy(r.Nodes, changed)
 	r.Sequence = c.Sequence
 	if c.Run != nil {
 		r.Record = c.Run

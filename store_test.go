@@ -14,23 +14,26 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// brokenStore is a store whose failures the test chooses.
+// brokenStore is a store whose failures the test chooses: for each start in a commit, and for the commit.
 type brokenStore struct {
 	kahn.Store
-	start  func(kahn.AttemptStart) error
+	start  func(kahn.NodeAttempt) error
 	commit func(kahn.Commit) error
 }
 
-func (b *brokenStore) StartAttempt(ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
-	if b.start != nil {
-		if err := b.start(s); err != nil {
-			return 0, err
-		}
-	}
-	return b.Store.StartAttempt(ctx, l, s)
+// endsOf reports whether a commit holds the end of an attempt of a node.
+func endsOf(c kahn.Commit, node string) bool {
+	return slices.ContainsFunc(c.Completed, func(a kahn.NodeAttempt) bool { return a.Node == node })
 }
 
 func (b *brokenStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	for _, s := range c.Started {
+		if b.start != nil {
+			if err := b.start(s); err != nil {
+				return 0, err
+			}
+		}
+	}
 	if b.commit != nil {
 		if err := b.commit(c); err != nil {
 			return 0, err
@@ -65,7 +68,7 @@ func TestScenarioStore(t *testing.T) {
 
 	inBubble(t, "133 a commit fails", func(t *testing.T) {
 		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
-			if c.Completed.Node == "A" {
+			if endsOf(c, "A") {
 				return errDisk
 			}
 			return nil
@@ -94,7 +97,7 @@ func TestScenarioStore(t *testing.T) {
 		inBubble(t, "133 a commit inside fails: "+at, func(t *testing.T) {
 			inner := new(kahn.MemoryStore)
 			store := &brokenStore{Store: inner, commit: func(c kahn.Commit) error {
-				if c.Completed.Node == at {
+				if endsOf(c, at) {
 					return errDisk
 				}
 				return nil
@@ -140,7 +143,7 @@ func TestScenarioStore(t *testing.T) {
 	inBubble(t, "the test of a loop, and the next iteration, see what is durable", func(t *testing.T) {
 		var durable time.Time
 		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
-			if c.Completed.Node == "L#1/x" {
+			if endsOf(c, "L#1/x") {
 				time.Sleep(time.Second)
 				durable = time.Now()
 			}
@@ -203,7 +206,8 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "the start of an attempt is not recorded", func(t *testing.T) {
-		store := &brokenStore{Store: new(kahn.MemoryStore), start: func(s kahn.AttemptStart) error {
+		// It is in one transaction with the end of A, which is not written either.
+		store := &brokenStore{Store: new(kahn.MemoryStore), start: func(s kahn.NodeAttempt) error {
 			if s.Node == "B" {
 				return errDisk
 			}
@@ -211,9 +215,25 @@ func TestScenarioStore(t *testing.T) {
 		}}
 		var c calls
 		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L")), c.count(takes(0)), kahn.Durable(store))
-		r.expect("A:ok B:F L:X C:X", "failed")
-		if c.of("B") != 0 || r.Duration > time.Minute {
-			t.Errorf("B was called %d times, the run took %v", c.of("B"), r.Duration)
+		r.expect("A:F B:X L:X C:X", "failed")
+		if c.of("A") != 1 || c.of("B") != 0 || r.Duration > time.Minute {
+			t.Errorf("A was called %d times, B %d times, the run took %v", c.of("A"), c.of("B"), r.Duration)
+		}
+	})
+
+	inBubble(t, "the start of another attempt is not recorded", func(t *testing.T) {
+		store := &brokenStore{Store: new(kahn.MemoryStore), start: func(s kahn.NodeAttempt) error {
+			if s.Attempt == 2 {
+				return errDisk
+			}
+			return nil
+		}}
+		var c calls
+		g := graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L"))
+		r := try(t, g, c.count(script(errStep, nil)), kahn.Durable(store))
+		r.expect("A:X L:X C:X", "failed")
+		if c.of("A") != 1 || r.Duration > time.Minute {
+			t.Errorf("A was called %d times, the run took %v", c.of("A"), r.Duration)
 		}
 	})
 
@@ -233,9 +253,6 @@ func TestScenarioStore(t *testing.T) {
 				}
 				var lease kahn.Lease
 				store := &leaseSpy{&brokenStore{Store: inner}, &lease}
-				store.brokenStore.start = func(s kahn.AttemptStart) error {
-					return fail(fmt.Sprint("start", s.Node, s.Attempt), func() { _, _ = inner.StartAttempt(t.Context(), lease, s) })
-				}
 				store.brokenStore.commit = func(c kahn.Commit) error {
 					return fail(fmt.Sprint("commit", c.Sequence), func() { _, _ = inner.Commit(t.Context(), lease, c) })
 				}

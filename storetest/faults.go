@@ -71,17 +71,6 @@ func (f *faulty) Release(ctx context.Context, lease kahn.Lease) error {
 	return f.do(ctx, "Release", func() error { return f.store.Release(ctx, lease) })
 }
 
-func (f *faulty) StartAttempt(ctx context.Context, lease kahn.Lease, start kahn.AttemptStart) (a kahn.Applied, err error) {
-	err = f.do(ctx, "StartAttempt", func() (err error) {
-		a, err = f.store.StartAttempt(ctx, lease, start)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return a, nil
-}
-
 func (f *faulty) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (a kahn.Applied, err error) {
 	err = f.do(ctx, "Commit", func() (err error) {
 		a, err = f.store.Commit(ctx, lease, c)

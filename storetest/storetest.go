@@ -58,6 +58,8 @@ var checks = []struct {
 	{"commits are numbered", commitSequence},
 	{"a commit is stored whole", commitStored},
 	{"a duplicate changes nothing", duplicateCommit},
+	{"ends and starts of many nodes", manyNodes},
+	{"a commit of many nodes is whole", wholeOrNothing},
 	{"a completion needs the last attempt", completionToken},
 	{"a completion happens once", completionOnce},
 	{"a terminal node does not change", terminalNode},
@@ -108,10 +110,18 @@ func begun(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error) {
 	return lease, expect("the first commit", got, err, kahn.AppliedNow)
 }
 
-// completion is the commit of the end of a's first attempt.
+// start is the commit of the start of an attempt.
+func start(sequence uint64, node string, attempt int32) kahn.Commit {
+	return kahn.Commit{
+		Sequence: sequence, Started: []kahn.NodeAttempt{{Node: node, Attempt: attempt}},
+		Nodes: []kahn.NodeRecord{{Node: node, Record: record("running")}},
+	}
+}
+
+// completion is the commit of the end of a's first attempt, after its start.
 func completion() kahn.Commit {
 	return kahn.Commit{
-		Sequence: 2, Completed: kahn.AttemptEnd{Node: "a", Attempt: 1}, Ready: []string{"b"},
+		Sequence: 3, Completed: []kahn.NodeAttempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},
 		Nodes:     []kahn.NodeRecord{{Node: "a", Terminal: true, Record: record("done")}, {Node: "b", Record: record("ready")}},
 		Readiness: []kahn.Readiness{{Node: "b", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}},
 	}
@@ -123,7 +133,7 @@ func completed(ctx context.Context, s kahn.Store) (kahn.Lease, error) {
 	if err != nil {
 		return lease, err
 	}
-	got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 1, Record: record("running")})
+	got, err := s.Commit(ctx, lease, start(2, "a", 1))
 	if err := expect("the start of a", got, err, kahn.AppliedNow); err != nil {
 		return lease, err
 	}
@@ -296,9 +306,9 @@ func fenced(ctx context.Context, s kahn.Store) error {
 		return err
 	}
 	return unchanged(ctx, s, func() error {
-		_, start := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 1})
-		_, commit := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
-		return errors.Join(expectError("StartAttempt", start, kahn.ErrFenced), expectError("Commit", commit, kahn.ErrFenced),
+		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
+		_, end := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
+		return errors.Join(expectError("the start of an attempt", begin, kahn.ErrFenced), expectError("the end of the run", end, kahn.ErrFenced),
 			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
 	})
 }
@@ -308,13 +318,19 @@ func attemptNumbers(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
+	sequence := uint64(2)
 	for i, row := range []struct {
 		attempt int32
 		want    kahn.Applied
-	}{{2, kahn.Conflict}, {1, kahn.AppliedNow}, {1, kahn.Duplicate}, {3, kahn.Conflict}, {2, kahn.AppliedNow}, {1, kahn.Stale}, {2, kahn.Duplicate}} {
-		got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: row.attempt, Record: record(fmt.Sprint(i))})
+	}{{2, kahn.Conflict}, {1, kahn.AppliedNow}, {1, kahn.Stale}, {3, kahn.Conflict}, {2, kahn.AppliedNow}, {1, kahn.Stale}, {2, kahn.Stale}} {
+		c := start(sequence, "a", row.attempt)
+		c.Nodes[0].Record = record(fmt.Sprint(i))
+		got, err := s.Commit(ctx, lease, c)
 		if err := expect(fmt.Sprintf("call %d, attempt %d", i+1, row.attempt), got, err, row.want); err != nil {
 			return err
+		}
+		if got == kahn.AppliedNow {
+			sequence++
 		}
 	}
 	return expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("4"), Attempt: 2})
@@ -328,8 +344,8 @@ func attemptDequeues(ctx context.Context, s kahn.Store) error {
 	if err := expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("ready"), Queued: true}); err != nil {
 		return err
 	}
-	got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 1, Record: record("running")})
-	return errors.Join(expect("StartAttempt", got, err, kahn.AppliedNow),
+	got, err := s.Commit(ctx, lease, start(2, "a", 1))
+	return errors.Join(expect("the start of a", got, err, kahn.AppliedNow),
 		expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("running"), Attempt: 1}))
 }
 
@@ -366,7 +382,7 @@ func commitStored(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	want := kahn.StoredRun{ID: "r", Record: record("run"), Status: kahn.RunRunning, Sequence: 2, Nodes: map[string]kahn.StoredNode{
+	want := kahn.StoredRun{ID: "r", Record: record("run"), Status: kahn.RunRunning, Sequence: 3, Nodes: map[string]kahn.StoredNode{
 		"a": {Record: record("done"), Terminal: true, Attempt: 1, Completed: true},
 		"b": {Record: record("ready"), Resolved: 1, Required: 1, Queued: true},
 		"c": {Resolved: 1, Required: 2},
@@ -387,14 +403,74 @@ func duplicateCommit(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	start, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "b", Attempt: 1, Record: record("running")})
-	if err := expect("the start of b", start, err, kahn.AppliedNow); err != nil {
-		return err
-	}
-	return unchanged(ctx, s, func() error { // b is not queued again, c not counted again
+	return unchanged(ctx, s, func() error { // c is not counted again
 		got, err := s.Commit(ctx, lease, completion())
 		return expect("the completion again", got, err, kahn.Duplicate)
 	})
+}
+
+// manyNodes are ends and starts of several nodes in one commit.
+func manyNodes(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s)
+	if err != nil {
+		return err
+	}
+	commits := []kahn.Commit{
+		{
+			Sequence: 4, Started: []kahn.NodeAttempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
+			Nodes: []kahn.NodeRecord{{Node: "b", Record: record("running")}, {Node: "c", Record: record("running")}},
+		},
+		{ // b ends, and so does c, which begins again at once, as d does, which the two made ready
+			Sequence: 5, Completed: []kahn.NodeAttempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
+			Started: []kahn.NodeAttempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
+			Nodes: []kahn.NodeRecord{
+				{Node: "c", Record: record("again")}, {Node: "b", Terminal: true, Record: record("done")}, {Node: "d", Record: record("running")},
+				{Node: "e", Record: record("ready")},
+			},
+			Readiness: []kahn.Readiness{{Node: "d", By: 2, Required: 2}, {Node: "e", By: 1, Required: 1}}, Ready: []string{"e"},
+		},
+		{ // d was given up before its second attempt was called
+			Sequence: 6, Completed: []kahn.NodeAttempt{{Node: "d", Attempt: 1}}, Started: []kahn.NodeAttempt{{Node: "d", Attempt: 2}},
+			Nodes: []kahn.NodeRecord{{Node: "d", Terminal: true, Record: record("stopped")}},
+		},
+	}
+	for _, c := range commits {
+		got, err := s.Commit(ctx, lease, c)
+		if err := expect(fmt.Sprint("commit ", c.Sequence), got, err, kahn.AppliedNow); err != nil {
+			return err
+		}
+	}
+	return errors.Join(expectNode(ctx, s, "r", "b", kahn.StoredNode{Record: record("done"), Terminal: true, Attempt: 1, Completed: true, Resolved: 1, Required: 1}),
+		expectNode(ctx, s, "r", "c", kahn.StoredNode{Record: record("again"), Attempt: 2, Resolved: 1, Required: 2}),
+		expectNode(ctx, s, "r", "d", kahn.StoredNode{Record: record("stopped"), Terminal: true, Attempt: 2, Resolved: 2, Required: 2}),
+		expectNode(ctx, s, "r", "e", kahn.StoredNode{Record: record("ready"), Queued: true, Resolved: 1, Required: 1}))
+}
+
+// wholeOrNothing are commits of several nodes the last of which is refused.
+func wholeOrNothing(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, row := range []struct {
+		name               string
+		completed, started []kahn.NodeAttempt
+		want               kahn.Applied
+	}{
+		{"a start that is not the next", nil, []kahn.NodeAttempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 2}}, kahn.Conflict},
+		{"a start of a terminal node", nil, []kahn.NodeAttempt{{Node: "b", Attempt: 1}, {Node: "a", Attempt: 2}}, kahn.Conflict},
+		{"a start after an end that is not due", []kahn.NodeAttempt{{Node: "c", Attempt: 1}}, []kahn.NodeAttempt{{Node: "b", Attempt: 1}}, kahn.Conflict},
+		{"an end that was there already", []kahn.NodeAttempt{{Node: "a", Attempt: 1}}, []kahn.NodeAttempt{{Node: "b", Attempt: 1}}, kahn.Conflict},
+	} {
+		err := unchanged(ctx, s, func() error {
+			got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Completed: row.completed, Started: row.started, Ready: []string{"c"}})
+			return expect(row.name, got, err, row.want)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func completionToken(ctx context.Context, s kahn.Store) error {
@@ -403,15 +479,16 @@ func completionToken(ctx context.Context, s kahn.Store) error {
 		return err
 	}
 	for attempt := range int32(2) {
-		got, err := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: attempt + 1})
-		if err := expect("StartAttempt", got, err, kahn.AppliedNow); err != nil {
+		got, err := s.Commit(ctx, lease, start(uint64(attempt+2), "a", attempt+1))
+		if err := expect("the start of an attempt", got, err, kahn.AppliedNow); err != nil {
 			return err
 		}
 	}
 	return unchanged(ctx, s, func() error {
-		old, err1 := s.Commit(ctx, lease, completion())
-		future := completion()
-		future.Completed.Attempt = 3
+		past, future := completion(), completion()
+		past.Sequence, future.Sequence = 4, 4
+		old, err1 := s.Commit(ctx, lease, past)
+		future.Completed[0].Attempt = 3
 		got, err2 := s.Commit(ctx, lease, future)
 		return errors.Join(expect("the end of attempt 1 of 2", old, err1, kahn.Stale), expect("the end of attempt 3 of 2", got, err2, kahn.Conflict))
 	})
@@ -424,7 +501,7 @@ func completionOnce(ctx context.Context, s kahn.Store) error {
 	}
 	return unchanged(ctx, s, func() error {
 		again := completion()
-		again.Sequence, again.Nodes = 3, nil
+		again.Sequence, again.Nodes = 4, nil
 		got, err := s.Commit(ctx, lease, again)
 		return expect("another completion of the same attempt", got, err, kahn.Conflict)
 	})
@@ -436,9 +513,11 @@ func terminalNode(ctx context.Context, s kahn.Store) error {
 		return err
 	}
 	return unchanged(ctx, s, func() error {
-		got, err1 := s.Commit(ctx, lease, kahn.Commit{Sequence: 3, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}, {Node: "a", Record: record("again")}}})
-		start, err2 := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "a", Attempt: 2})
-		return errors.Join(expect("a commit that changes a", got, err1, kahn.Conflict), expect("another attempt of a", start, err2, kahn.Conflict))
+		got, err1 := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}, {Node: "a", Record: record("again")}}})
+		another := start(4, "a", 2)
+		another.Nodes = nil
+		began, err2 := s.Commit(ctx, lease, another)
+		return errors.Join(expect("a commit that changes a", got, err1, kahn.Conflict), expect("another attempt of a", began, err2, kahn.Conflict))
 	})
 }
 
@@ -447,14 +526,14 @@ func readinessCounts(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 3, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
+	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
 	return errors.Join(expect("Commit", got, err, kahn.AppliedNow), expectNode(ctx, s, "r", "c", kahn.StoredNode{Resolved: 2, Required: 2}),
 		expectNode(ctx, s, "r", "d", kahn.StoredNode{Resolved: 2, Required: 3}))
 }
 
 func overflow() kahn.Commit {
 	return kahn.Commit{
-		Sequence: 3, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}},
+		Sequence: 4, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}},
 		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
 	}
 }
@@ -468,7 +547,7 @@ func readinessOverflow(ctx context.Context, s kahn.Store) error {
 	if err := expectError("one predecessor more than there are", err, kahn.ErrReadinessOverflow); err != nil {
 		return err
 	}
-	_, err = s.Commit(ctx, lease, kahn.Commit{Sequence: 3, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "c", By: 1, Required: 2}}})
+	_, err = s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "c", By: 1, Required: 2}}})
 	return expectError("two in one commit", err, kahn.ErrReadinessOverflow)
 }
 
@@ -497,17 +576,17 @@ func endedRun(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	end := kahn.Commit{Sequence: 3, Status: kahn.RunCompleted, Nodes: []kahn.NodeRecord{{Node: "b", Terminal: true, Record: record("done")}}}
+	end := kahn.Commit{Sequence: 4, Status: kahn.RunCompleted, Nodes: []kahn.NodeRecord{{Node: "b", Terminal: true, Record: record("done")}}}
 	got, err := s.Commit(ctx, lease, end)
 	if err := expect("the end", got, err, kahn.AppliedNow); err != nil {
 		return err
 	}
 	err = unchanged(ctx, s, func() error {
 		again, err1 := s.Commit(ctx, lease, end)
-		more, err2 := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Status: kahn.RunFailed})
-		start, err3 := s.StartAttempt(ctx, lease, kahn.AttemptStart{Node: "c", Attempt: 1})
+		more, err2 := s.Commit(ctx, lease, kahn.Commit{Sequence: 5, Status: kahn.RunFailed})
+		begin, err3 := s.Commit(ctx, lease, start(5, "c", 1))
 		return errors.Join(expect("the end again", again, err1, kahn.Duplicate), expect("a commit after the end", more, err2, kahn.Conflict),
-			expect("an attempt after the end", start, err3, kahn.Conflict))
+			expect("an attempt after the end", begin, err3, kahn.Conflict))
 	})
 	if err != nil {
 		return err
@@ -607,7 +686,7 @@ func cancelledContext(ctx context.Context, s kahn.Store) error {
 	dead, cancel := context.WithCancel(ctx)
 	cancel()
 	return unchanged(ctx, s, func() error {
-		_, err1 := s.StartAttempt(dead, lease, kahn.AttemptStart{Node: "a", Attempt: 1})
+		_, err1 := s.Commit(dead, lease, start(2, "a", 1))
 		_, err2 := s.Commit(dead, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
 		if err1 == nil || err2 == nil {
 			return fmt.Errorf("no error: %v, %v", err1, err2)

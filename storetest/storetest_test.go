@@ -26,7 +26,6 @@ type defect struct {
 	*kahn.MemoryStore
 	mu     sync.Mutex
 	lease  kahn.Lease // the newest
-	start  func(d *defect, ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error)
 	commit func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error)
 	load   func(d *defect, r *kahn.StoredRun)
 	grants bool // leases are given to everybody
@@ -71,13 +70,6 @@ func (d *defect) Release(ctx context.Context, l kahn.Lease) error {
 	return d.MemoryStore.Release(ctx, l)
 }
 
-func (d *defect) StartAttempt(ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
-	if d.start != nil {
-		return d.start(d, ctx, l, s)
-	}
-	return d.MemoryStore.StartAttempt(ctx, l, s)
-}
-
 func (d *defect) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 	if d.commit != nil {
 		return d.commit(d, ctx, l, c)
@@ -103,7 +95,7 @@ func TestDefects(t *testing.T) {
 	}
 	for name, plant := range map[string]func() *defect{
 		"no token check": func() *defect {
-			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = kahn.AttemptEnd{} })}
+			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = nil })}
 		},
 		"increments are lost":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Readiness = nil })} },
 		"nothing is enqueued":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Ready = nil })} },
@@ -154,7 +146,7 @@ func TestDefects(t *testing.T) {
 			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 				a, err := d.MemoryStore.Commit(ctx, l, c)
 				if a == kahn.Duplicate {
-					c.Sequence, c.Completed, c.Nodes = c.Sequence+1, kahn.AttemptEnd{}, nil
+					c.Sequence, c.Completed, c.Nodes = c.Sequence+1, nil, nil
 					return d.MemoryStore.Commit(ctx, l, c)
 				}
 				return a, err
@@ -165,25 +157,35 @@ func TestDefects(t *testing.T) {
 				return d.MemoryStore.Commit(ctx, d.newest(), c)
 			}}
 		},
-		"no fencing of attempts": func() *defect {
-			return &defect{start: func(d *defect, ctx context.Context, _ kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
-				return d.MemoryStore.StartAttempt(ctx, d.newest(), s)
+		"no fencing of starts": func() *defect {
+			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+				if len(c.Started) > 0 {
+					l = d.newest()
+				}
+				return d.MemoryStore.Commit(ctx, l, c)
 			}}
 		},
 		"attempts are not numbered": func() *defect {
-			return &defect{start: func(d *defect, ctx context.Context, l kahn.Lease, s kahn.AttemptStart) (kahn.Applied, error) {
+			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 				r, err := d.MemoryStore.Load(ctx, l.Run)
-				if err == nil {
-					s.Attempt = r.Nodes[s.Node].Attempt + 1
+				c.Started = slices.Clone(c.Started)
+				for i := range c.Started {
+					if err == nil {
+						c.Started[i].Attempt = r.Nodes[c.Started[i].Node].Attempt + 1
+					}
 				}
-				return d.MemoryStore.StartAttempt(ctx, l, s)
+				return d.MemoryStore.Commit(ctx, l, c)
 			}}
 		},
-		"attempts are not stored": func() *defect {
-			return &defect{start: func(*defect, context.Context, kahn.Lease, kahn.AttemptStart) (kahn.Applied, error) {
-				return kahn.AppliedNow, nil
-			}}
+		"attempts are not stored": func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Started = nil })} },
+		"only one start is stored": func() *defect {
+			return &defect{commit: commit(func(c *kahn.Commit) { c.Started = c.Started[:min(1, len(c.Started))] })}
 		},
+		"only one end is stored": func() *defect {
+			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = c.Completed[:min(1, len(c.Completed))] })}
+		},
+		"starts are stored for good": func() *defect { return inParts(func(c *kahn.Commit) *[]kahn.NodeAttempt { return &c.Started }) },
+		"ends are stored for good":   func() *defect { return inParts(func(c *kahn.Commit) *[]kahn.NodeAttempt { return &c.Completed }) },
 		"a write goes on after its context": func() *defect {
 			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 				a, err := d.MemoryStore.Commit(context.WithoutCancel(ctx), l, c)
@@ -220,6 +222,26 @@ func TestDefects(t *testing.T) {
 			})
 		})
 	}
+}
+
+// inParts is a store that applies a part of a commit by itself, before the rest, which may be refused.
+func inParts(part func(c *kahn.Commit) *[]kahn.NodeAttempt) *defect {
+	return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+		r, err := d.MemoryStore.Load(ctx, l.Run)
+		if err != nil {
+			return 0, err
+		}
+		if list := part(&c); c.Sequence == r.Sequence+1 && len(*list) > 1 {
+			early := kahn.Commit{Sequence: c.Sequence}
+			*part(&early) = (*list)[:1]
+			if a, err := d.MemoryStore.Commit(ctx, l, early); err != nil || a != kahn.AppliedNow {
+				return a, err
+			}
+			c.Sequence++
+			*list = (*list)[1:]
+		}
+		return d.MemoryStore.Commit(ctx, l, c)
+	}}
 }
 
 func unqueue(r *kahn.StoredRun) {

@@ -318,11 +318,6 @@ type fileStore struct {
 	torn bool // a commit is written in two parts, its consequences first
 }
 
-type fileEntry struct {
-	Start  *kahn.AttemptStart `json:",omitempty"`
-	Commit *kahn.Commit       `json:",omitempty"`
-}
-
 func openFileStore(path string, torn bool) (*fileStore, error) {
 	s := &fileStore{MemoryStore: new(kahn.MemoryStore), torn: torn}
 	data, err := os.ReadFile(path)
@@ -355,24 +350,19 @@ func (s *fileStore) replay(r io.Reader) error {
 		if err == io.EOF {
 			return s.MemoryStore.Release(ctx, lease)
 		}
-		var e fileEntry
-		if err := json.Unmarshal(line, &e); err != nil {
+		var c kahn.Commit
+		if err := json.Unmarshal(line, &c); err != nil {
 			return err
 		}
-		var applied kahn.Applied
-		if e.Start != nil {
-			applied, err = s.MemoryStore.StartAttempt(ctx, lease, *e.Start)
-		} else {
-			applied, err = s.MemoryStore.Commit(ctx, lease, *e.Commit)
-		}
+		applied, err := s.MemoryStore.Commit(ctx, lease, c)
 		if err != nil || applied != kahn.AppliedNow {
 			return fmt.Errorf("replay of %s: %v, %w", line, applied, err)
 		}
 	}
 }
 
-func (s *fileStore) append(e fileEntry) error {
-	line, err := json.Marshal(e)
+func (s *fileStore) append(c kahn.Commit) error {
+	line, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
@@ -382,20 +372,10 @@ func (s *fileStore) append(e fileEntry) error {
 	return s.file.Sync()
 }
 
-func (s *fileStore) StartAttempt(ctx context.Context, l kahn.Lease, start kahn.AttemptStart) (kahn.Applied, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, err := s.MemoryStore.StartAttempt(ctx, l, start)
-	if err == nil && a == kahn.AppliedNow {
-		err = s.append(fileEntry{Start: &start})
-	}
-	return a, err
-}
-
 func (s *fileStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.torn && c.Completed.Node != "" && len(c.Nodes) > 1 {
+	if s.torn && len(c.Completed) > 0 && len(c.Nodes) > 1 {
 		return s.tear(ctx, l, c)
 	}
 	if s.torn {
@@ -407,7 +387,7 @@ func (s *fileStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (ka
 	}
 	a, err := s.MemoryStore.Commit(ctx, l, c)
 	if err == nil && a == kahn.AppliedNow {
-		err = s.append(fileEntry{Commit: &c})
+		err = s.append(c)
 	}
 	return a, err
 }
@@ -418,11 +398,11 @@ func (s *fileStore) tear(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn
 	if err != nil {
 		return 0, err
 	}
-	first := kahn.Commit{Sequence: r.Sequence + 1, Ready: c.Ready}
+	first := kahn.Commit{Sequence: r.Sequence + 1, Started: c.Started, Ready: c.Ready}
 	rest := c
-	rest.Sequence, rest.Ready, rest.Nodes = r.Sequence+2, nil, nil
+	rest.Sequence, rest.Started, rest.Ready, rest.Nodes = r.Sequence+2, nil, nil, nil
 	for _, n := range c.Nodes {
-		if n.Node == c.Completed.Node {
+		if slices.ContainsFunc(c.Completed, func(a kahn.NodeAttempt) bool { return a.Node == n.Node }) {
 			rest.Nodes = append(rest.Nodes, n)
 		} else {
 			first.Nodes = append(first.Nodes, n)
@@ -436,7 +416,7 @@ func (s *fileStore) tear(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn
 		if err != nil || a != kahn.AppliedNow {
 			return a, err
 		}
-		if err := s.append(fileEntry{Commit: &part}); err != nil {
+		if err := s.append(part); err != nil {
 			return a, err
 		}
 	}

@@ -1,0 +1,142 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// countingStore counts its transactions, and takes some time for each.
+type countingStore struct {
+	kahn.MemoryStore
+	takes   time.Duration
+	commits []kahn.Commit
+}
+
+func (s *countingStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	s.commits = append(s.commits, c) // one goroutine commits
+	time.Sleep(s.takes)
+	return s.MemoryStore.Commit(ctx, l, c)
+}
+
+// TestTransactionsPerNode: the start of a node is in the transaction with the end that made it ready, and what has changed while a
+// transaction was written is in the next one.
+func TestTransactionsPerNode(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	chain, fan, diamonds, composites := &kahn.Graph{}, graph(after("root")), &kahn.Graph{}, &kahn.Graph{}
+	for i := range n {
+		chain.Add(kahn.Node{ID: fmt.Sprint("c", i)})
+		fan.Add(after(fmt.Sprint("f", i), "root"))
+		if i > 0 {
+			chain.Connect(kahn.Edge{From: fmt.Sprint("c", i-1), To: fmt.Sprint("c", i)})
+		}
+	}
+	for i := range n / 4 { // each of two nodes between two others
+		a, b, c, d := fmt.Sprint("a", i), fmt.Sprint("b", i), fmt.Sprint("c", i), fmt.Sprint("d", i)
+		diamonds.Add(after(a), after(b, a), after(c, a), after(d, b, c))
+		if i > 0 {
+			diamonds.Connect(kahn.Edge{From: fmt.Sprint("d", i-1), To: a})
+		}
+	}
+	for i := range n / 5 { // of five nodes, the composite counted
+		composites.Add(subgraph(fmt.Sprint("S", i), graph(after("a"), after("b", "a"), after("c", "b"), after("d", "c"))))
+		if i > 0 {
+			composites.Connect(kahn.Edge{From: fmt.Sprint("S", i-1), To: fmt.Sprint("S", i)})
+		}
+	}
+	for _, row := range []struct {
+		name string
+		g    *kahn.Graph
+		step time.Duration
+		most int // transactions
+	}{
+		{"a chain", chain, 0, 105},
+		{"a chain of slow steps", chain, 10 * ms, 105},
+		{"a fan", fan, 0, 8},
+		{"a fan of slow steps", fan, 10 * ms, 8},
+		{"diamonds", diamonds, 0, 80},
+		{"composites in a row", composites, 0, 105},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			store := &countingStore{takes: ms}
+			r := try(t, row.g, takes(row.step), kahn.Durable(store), kahn.RunID("one"))
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if got := len(store.commits); got > row.most {
+				t.Errorf("%d transactions for %d nodes, expected at most %d", got, n, row.most)
+			}
+			starts, ends := 0, 0
+			for _, c := range store.commits {
+				starts, ends = starts+len(c.Started), ends+len(c.Completed)
+			}
+			if starts != ends || starts < n*4/5 {
+				t.Errorf("%d starts and %d ends", starts, ends)
+			}
+			t.Logf("%d transactions", len(store.commits))
+		})
+	}
+}
+
+// TestStartTravelsWithItsCause: the start of a successor is written with the end that made it ready; a step is called only once its
+// start is written.
+func TestStartTravelsWithItsCause(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		store := &countingStore{takes: time.Second}
+		begin := time.Now()
+		called := map[string]time.Duration{}
+		g := graph(after("A"), after("B", "A"), after("C", "B"))
+		r := try(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+			called[s.ID()] = time.Since(begin)
+			return nil, nil
+		}, kahn.Durable(store), kahn.RunID("one"))
+		r.expect("A:ok B:ok C:ok", "completed")
+		for i, id := range []string{"A", "B", "C"} {
+			if want := time.Duration(i+1) * time.Second; called[id] != want {
+				t.Errorf("%s was called after %v, expected %v", id, called[id], want)
+			}
+		}
+		for _, want := range [][2]kahn.NodeAttempt{{{Node: "A", Attempt: 1}, {Node: "B", Attempt: 1}}, {{Node: "B", Attempt: 1}, {Node: "C", Attempt: 1}}} {
+			found := false
+			for _, c := range store.commits {
+				found = found || len(c.Completed) == 1 && c.Completed[0] == want[0] && len(c.Started) == 1 && c.Started[0] == want[1]
+			}
+			if !found {
+				t.Errorf("no transaction holds the end of %v and the start of %v", want[0], want[1])
+			}
+		}
+	})
+}
+
+// TestGivenUpBeforeItsStart: attempts whose starts the store has yet to write are stopped, and given up, and end with their starts in
+// one transaction.
+func TestGivenUpBeforeItsStart(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("the transaction is refused: ", refused), func(t *testing.T) {
+			store := &countingStore{takes: 20 * time.Second}
+			g := graph(kahn.Node{ID: "A"}, after("B", "A"), kahn.Node{ID: "C", Cleanup: true, After: []string{"B"}})
+			kept := &brokenStore{Store: store, commit: func(c kahn.Commit) error {
+				if refused && len(c.Started) > 0 {
+					time.Sleep(20 * time.Second)
+					return kahn.ErrFenced
+				}
+				return nil
+			}}
+			r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) {
+				time.Sleep(time.Second)
+				run.Cancel()
+			}, kahn.Durable(kept), kahn.RunID("one"), kahn.CancelGrace(time.Second))
+			if refused != errors.Is(r.err, kahn.ErrStore) {
+				t.Error(r.err)
+			}
+			if left, err := store.Load(t.Context(), "one"); err != nil || left.Status.Terminal() == refused {
+				t.Errorf("%+v, %v", left, err)
+			}
+		})
+	}
+}
