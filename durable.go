@@ -69,12 +69,12 @@ type pendingNode struct {
 	terminal bool  // it has become terminal; the record of a node that was so before is never replaced
 	ready    bool  // it became ready
 	parked   bool  // it is to be queued afterwards
-	admitted bool  // its inputs were accepted: its first attempt begins with this
 	own      bool  // an attempt of it has ended
 	ended    int32 // the attempt that has ended, if its start was in an earlier transaction; else 0
 	starts   int32 // attempts that begin; more than one only if those before were given up while the store was busy
 	attempt  int32 // the last of these
-	before   int32 // attempts of the node that had begun before them
+	begun    bool  // an attempt begins with the transaction as the events tell: also of a composite, or when inputs were accepted
+	before   int32 // attempts that had begun before that
 	resolved int   // predecessors that have resolved
 }
 
@@ -93,6 +93,13 @@ func (d *durable) pending(at place) *pendingNode {
 		tx.entries = append(tx.entries, pendingNode{place: at})
 	}
 	return &tx.entries[i]
+}
+
+// begin notes that an attempt of a node begins, and how many had begun before.
+func (e *pendingNode) begin(before int32) {
+	if !e.begun {
+		e.begun, e.before = true, before
+	}
 }
 
 // starts reports whether an attempt of a node begins with the transaction.
@@ -151,9 +158,7 @@ func (w *worker) record(t Task, attempts int32) {
 	}
 	d, at := r.durable, place{r, t.Ref}
 	e := d.pending(at)
-	if e.starts == 0 {
-		e.before = attempts
-	}
+	e.begin(attempts)
 	e.record, e.attempt = true, t.Attempt
 	e.starts++
 	d.open[at] = t.Attempt
@@ -249,11 +254,8 @@ func (r *Run) rollback(tx *transaction, err error) {
 		if e.parked {
 			e.run.unwritten--
 		}
-		switch {
-		case e.starts > 0:
-			rec.attempts = e.before // these never began
-		case e.admitted:
-			rec.attempts = 0
+		if e.begun {
+			rec.attempts = e.before // it never began
 		}
 		if e.terminal {
 			s.overrule(e.ref, e.own)

@@ -31,7 +31,8 @@ func (d *durable) add(r *Run, changes []change) {
 		e := d.pending(at)
 		if c.status == Running && !r.performsInside(c.ref) {
 			if e.starts == 0 { // else its start is in this transaction
-				e.record, e.admitted = true, true
+				e.record = true
+				e.begin(0)
 			}
 			continue
 		}

@@ -123,6 +123,7 @@ func (r *Run) retract(runs []*Run) {
 		rec := r.recorder
 		if rec.first > left {
 			rec.first = 0
+			r.st.logged = r.outer == nil // nothing tells that its composite has begun
 		}
 		rec.wave, rec.ended = rec.first, rec.first
 		clear(rec.latest)
@@ -144,7 +145,7 @@ func (r *Run) retract(runs []*Run) {
 // event logs an event that is no transition of the State, after the transitions before it. It is called with the run's lock
 // held.
 func (r *Run) event(e entry) {
-	if r.log == nil {
+	if !r.st.logged {
 		return
 	}
 	e.run = r

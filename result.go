@@ -234,7 +234,7 @@ func (r *Run) resultOf(ref Ref, w uint64, x *extra) NodeResult {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
 		res.Decision = clonePtr(x.decision)
 		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() {
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.logged || !r.st.logged) { // else its beginning was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts = r.attempts(ref, w, x)

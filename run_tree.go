@@ -152,9 +152,7 @@ func (w *worker) takeTurn() (Task, bool) {
 		case ok && task.Gate: // only held tasks come before it
 			r.reachGate(task.Ref, w.now)
 		case ok && !task.Check && r.plan.facts[task.Ref].is(factComposite):
-			w.task = task
-			w.begin(task)
-			r.beginComposite(w.step, w.now)
+			w.beginInside(task)
 		default:
 			if ok && (task.Check || s.tree == nil || r.plan.facts[task.Ref].is(factInline)) {
 				w.alone = true

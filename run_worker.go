@@ -291,14 +291,24 @@ func (w *worker) takeFree() (t Task, ok bool) {
 				r.flush(w.now)
 			}
 		case !t.Check && r.plan.facts[t.Ref].is(factComposite):
-			w.task = t
-			w.begin(t)
-			r.beginComposite(w.step, w.now)
+			w.beginInside(t)
 		default:
 			return t, true
 		}
 	}
 	return t, false
+}
+
+// beginInside begins a composite.
+func (w *worker) beginInside(t Task) {
+	r := w.run
+	before := r.records[t.Ref].attempts
+	w.task = t
+	w.begin(t)
+	if d := r.durable; d != nil && d.failed == nil {
+		d.pending(place{r, t.Ref}).begin(before)
+	}
+	r.beginComposite(w.step, w.now)
 }
 
 // takeSingle is takeFree for a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that
