@@ -180,9 +180,7 @@ func (r *Run) warnOfExpansion(warnings []error) {
 
 // within returns a node whose id looks like the path of a node inside of the node with the given id.
 func (p *Plan) within(id string) (other string, ok bool) {
-	i, _ := slices.BinarySearchFunc(p.slashed, id+"/", func(name, prefix string) int {
-		return strings.Compare(name, prefix)
-	})
+	i, _ := slices.BinarySearch(p.slashed, id+"/")
 	if i < len(p.slashed) && strings.HasPrefix(p.slashed[i], id+"/") {
 		return p.slashed[i], true
 	}

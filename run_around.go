@@ -82,7 +82,7 @@ func (r *Run) endAround(a *surrounding) {
 }
 
 func (r *Run) callEnd(end func(*Result), res **Result) {
-	err := error(ErrGoexit)
+	err := ErrGoexit
 	defer func() {
 		if err != nil {
 			r.warnOfEnd(*res, fmt.Errorf("Around: %w", err))
