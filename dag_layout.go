@@ -38,6 +38,7 @@ func (c *compiler) number() {
 		next[c.tier[i]]++
 		p.declared[i], p.decl[r] = r, int32(i)
 		p.facts[r].node, p.names[r] = c.g.nodes[i], c.names[i]
+		p.longest = max(p.longest, len(p.names[r]))
 		p.facts[r].tier = c.tier[i]
 		if int32(i) == c.end {
 			p.end = r

@@ -198,8 +198,14 @@ func (c *compiler) checkPaths() {
 	if !c.has.composite {
 		return
 	}
+	longest := 0 // of the ids of composites
+	for i, n := range c.g.nodes {
+		if n.composite() {
+			longest = max(longest, len(c.names[i]))
+		}
+	}
 	for _, id := range c.names {
-		for end, sep := range id {
+		for end, sep := range id[:min(len(id), longest+1)] {
 			if !strings.ContainsRune("/[#", sep) {
 				continue
 			}

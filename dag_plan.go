@@ -20,6 +20,7 @@ type Ref int32
 type Plan struct {
 	name     string
 	names    []string // by Ref: their ids, which are needed more often than the nodes are
+	longest  int      // the length of the longest of them
 	facts    []facts
 	index    index.Table // of names
 	declared []Ref       // the Refs in order of declaration

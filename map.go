@@ -205,6 +205,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	for i := range n {
 		q.facts[i], q.declared[i], q.decl[i] = item, Ref(i), int32(i)
 		q.names[i] = id + "[" + strconv.Itoa(i) + "]"
+		q.longest = len(q.names[i])
 		q.rank[i], q.words[i] = p.rank[0], p.words[0]
 		if p.member != nil {
 			q.member[i] = p.member[0]

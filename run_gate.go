@@ -367,8 +367,8 @@ func (r *Run) waiter(gate string) (*Run, string) {
 	if in := r.itemsOf(gate); in != nil {
 		return in, gate
 	}
-	for i, c := range []byte(gate) {
-		if c != '/' {
+	for i := range min(len(gate), r.tree.longest) {
+		if gate[i] != '/' {
 			continue
 		}
 		in, name := r.tree.nested[gate[:i+1]], gate[i+1:]

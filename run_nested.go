@@ -120,6 +120,7 @@ func (r *Run) setUp(c *Run) {
 	c.st.parks = r.st.parks
 	if c.items == nil { // a run of items has the prefix of the run around it
 		c.tree.nested[c.prefix] = c
+		c.tree.longest = max(c.tree.longest, len(c.prefix))
 	}
 	if c.st.logged = r.st.logged; c.st.logged {
 		c.scope = &eventScope{c.plan, c.prefix, c.epoch}

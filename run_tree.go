@@ -26,6 +26,7 @@ type tree struct {
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*slots
 	nested  map[string]*Run   // those that have not ended, by the prefix of the paths in them; without those of items
+	longest int               // the length of the longest prefix that there was
 	tokens  map[string][]*Run // runs that are nested in which a step waits, by its token, in the order of declaration
 	steps   int64             // runs visited, by which tests check that the work is linear
 	deltas  map[string]int    // how many the nodes of nested runs have emitted, over all attempts of theirs and of their composites, by path

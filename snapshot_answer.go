@@ -19,6 +19,8 @@ type heldNames struct {
 	runs   map[string]heldRun  // by what paths into them begin with: the prefix, or for the items of a map its path and a bracket
 	tokens map[string]heldNode // the steps that wait, by tokens that are not the ids of nodes
 	kept   keptNodes
+
+	longest int // the length of the longest key in runs
 }
 
 type heldRun struct {
@@ -57,6 +59,7 @@ func (x *heldNames) add(h *held, prefix string, continues bool) {
 			key = prefix + in.within.ID + "["
 		}
 		x.runs[key] = run
+		x.longest = max(x.longest, len(key))
 		if run.continues {
 			for token, ref := range in.tokens {
 				if _, taken := x.tokens[token]; !taken && in.plan.names[ref] != token {
@@ -75,8 +78,8 @@ func (h *held) find(name string) (*held, Ref, bool) {
 		return h, ref, true
 	}
 	names := h.names()
-	for i, c := range []byte(name) {
-		if c != '/' && c != '[' {
+	for i := range min(len(name), names.longest) {
+		if name[i] != '/' && name[i] != '[' {
 			continue
 		}
 		if in, ok := names.runs[name[:i+1]]; ok {
