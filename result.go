@@ -66,7 +66,8 @@ type NodeResult struct {
 	Skip SkipReason
 	// Attempts counts the attempts that were begun.
 	Attempts int
-	// Start is when the first attempt began, zero if none did. Duration is from then to the end of the last one.
+	// Start is when the first attempt began, zero if none did. Duration is from then to the end of the last one; of a composite that
+	// waits in a suspended run, to the end of the run.
 	Start    time.Time
 	Duration time.Duration
 	// Memoized is true if the output is that of an earlier run, see [Memo].
@@ -228,7 +229,9 @@ func (r *Run) resultOf(ref Ref, w uint64, x *extra) NodeResult {
 	}
 	if rec.attempts > 0 {
 		res.Start = r.start.Add(time.Duration(rec.start))
-		res.Duration = time.Duration(rec.end - rec.start)
+		if res.Duration = time.Duration(rec.end - rec.start); res.Status == Running && r.concluded() { // a composite, in a run that was left
+			res.Duration = time.Duration(r.ended - rec.start)
+		}
 	}
 	if x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr

@@ -222,7 +222,7 @@ func (r *Run) resultSoFar(ref Ref, now int64) NodeResult {
 	switch {
 	case res.Status.Terminal():
 		r.addCause(ref, &res)
-	case statusOf(w) == Running && res.Attempts > 0:
+	case statusOf(w) == Running && res.Attempts > 0 && !r.concluded():
 		res.Duration = time.Duration(now - r.records[ref].start)
 	}
 	return res
@@ -290,10 +290,7 @@ func (r *Run) locate(path string) (place, *PathError) {
 
 // enterPath finds the nested run that the first part of a path leads into, and the rest of the path; nil if there is none.
 func (r *Run) enterPath(path string) (*Run, string) {
-	for end := range len(path) + 1 {
-		if end < len(path) && path[end] != '/' {
-			continue
-		}
+	for end := range r.plan.partEnds(path) {
 		at, part := r.composite(path[:end])
 		switch c := at.child(); {
 		case c == nil:
@@ -305,6 +302,19 @@ func (r *Run) enterPath(path string) (*Run, string) {
 		}
 	}
 	return nil, ""
+}
+
+// partEnds yields where the first part of a path, the id of a node and perhaps the number of an item or an iteration, may end: at its end
+// and before each slash, as far as ids reach. A path that leads nowhere may be of any length, and the lock is held.
+func (p *Plan) partEnds(path string) iter.Seq[int] {
+	const number = len("[9223372036854775807]")
+	return func(yield func(int) bool) {
+		for end := range min(len(path), p.longest+number) + 1 {
+			if (end == len(path) || path[end] == '/') && !yield(end) {
+				return
+			}
+		}
+	}
 }
 
 // composite finds the node that a part of a path names, and what follows its id: "", "[2]" or "#1".
@@ -324,10 +334,7 @@ func (r *Run) composite(part string) (at place, number string) {
 // astray says why a path leads nowhere from this run on.
 func (r *Run) astray(path, rest string) *PathError {
 	before := path[:len(path)-len(rest)]
-	for end := range len(rest) + 1 {
-		if end < len(rest) && rest[end] != '/' {
-			continue
-		}
+	for end := range r.plan.partEnds(rest) {
 		at, part := r.composite(rest[:end])
 		if at.ref == noRef || end == len(rest) && part == "" {
 			continue

@@ -441,3 +441,84 @@ func TestHistoryOverLives(t *testing.T) {
 		require.Equal(t, []string{"1: 0s to 5ms, try 1, 10ms", "2: 1.007s to 1.012s, try 2, 10ms", "3: 1.022s to 1.027s, <nil>, 0s"}, history)
 	})
 }
+
+// A path may come from outside and lead nowhere, however long it is: a look at it holds up the run no longer than another one.
+func TestLookAlongLongPaths(t *testing.T) {
+	t.Parallel()
+	inside := graph(after("x"), kahn.Node{ID: "ask", Kind: kahn.KindGate})
+	g := graph(kahn.Node{ID: "S", Sub: inside}, kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": numbers(20)}, Sub: inside},
+		kahn.Node{ID: "L", Sub: inside, Loop: &kahn.Loop{MaxIterations: 1, While: func(kahn.View) (bool, error) { return false, nil }}})
+	run, err := kahn.Start(t.Context(), g, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.WaitFor(t.Context(), "S", kahn.Suspended); err != nil {
+		t.Fatal(err)
+	}
+	looks := map[string]func(path string) error{
+		"Node":     func(path string) error { return second(run.Node(path)) },
+		"Why":      func(path string) error { return second(run.Why(path)) },
+		"Inside":   func(path string) error { return second(run.Inside(path)) },
+		"Inputs":   func(path string) error { return second(run.Inputs(path)) },
+		"RetryNow": run.RetryNow,
+	}
+	done := make(chan error, 1)
+	go func() {
+		const size = 1 << 20
+		for _, start := range []string{"", "S", "S/", "M[0]/", "L#1/", "nobody"} {
+			for _, rest := range []string{"/", "S/", "[", "#1/"} {
+				path := start + strings.Repeat(rest, size/len(rest))
+				for name, look := range looks {
+					if err := look(path); !errors.Is(err, kahn.ErrUnknownNode) || len(err.Error()) > 10_000 {
+						done <- fmt.Errorf("%s of %.20q...: %.200v", name, path, err)
+						return
+					}
+				}
+				if err := run.Signal(path, true); !errors.Is(err, kahn.ErrUnknownGate) {
+					done <- fmt.Errorf("Signal of %.20q...: %.200v", path, err)
+					return
+				}
+			}
+		}
+		done <- nil
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the time that a path takes grows faster than the path")
+	}
+	run.Cancel()
+	if _, err := run.Wait(); !errors.Is(err, kahn.ErrCancelled) {
+		t.Error(err)
+	}
+}
+
+// A composite that waits in a run that has ended is as old as it was then, whoever asks.
+func TestDurationOfASuspendedComposite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inside := graph(after("x"), kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"x"}})
+		g := graph(kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "T", Sub: inside})})
+		run, err := kahn.Start(t.Context(), g, takes(70*ms))
+		require.NoError(t, err)
+		time.Sleep(100 * ms)
+		run.Leave()
+		res, err := run.Wait()
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		outer, _ := res.Node("S")
+		inner, _ := outer.Sub.Node("T")
+		if lasts := [...]time.Duration{res.Duration, outer.Sub.Duration, inner.Sub.Duration}; lasts != [...]time.Duration{100 * ms, 100 * ms, 100 * ms} {
+			t.Errorf("the runs lasted %v", lasts)
+		}
+		for path, told := range map[string]kahn.NodeResult{"S": outer, "S/T": inner} {
+			n, err := run.Node(path)
+			if err != nil || n.Duration != 100*ms || told.Duration != n.Duration || n.Status != kahn.Suspended {
+				t.Errorf("%s has been %v for %v, error %v; the Result says %v", path, n.Status, n.Duration, err, told.Duration)
+			}
+		}
+	})
+}

@@ -145,6 +145,7 @@ func (r *Run) putAside() {
 		return
 	}
 	for _, c := range r.children() {
+		c.ended = r.ended
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
 		c.st.changes = nil // nodes that became ready again since the snapshot; the log has ended
