@@ -133,33 +133,34 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 // MarshalJSON encodes the event as an envelope. A value of user code in it that JSON cannot express is replaced by its
 // text, and so is an error, shortened to about a kilobyte.
 func (e Event) MarshalJSON() ([]byte, error) {
-	env := envelopeJSON{
-		ID: e.ID, Sequence: e.ID, Type: e.Type, RunID: e.RunID, Workflow: e.Workflow, Time: e.Time.UTC(),
-		Correlation: correlationJSON{TraceID: e.TraceID, Parent: e.Parent, Phase: "engine"},
-	}
+	phase := "engine"
 	if e.Type == EventHeartbeat {
-		env.Correlation.Phase = "transport"
+		phase = "transport"
 	}
+	w := eventWriter{data: make([]byte, 0, 512)}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
-		env.Payload = raw
+		var wave *int
 		if e.Node != "" {
-			env.Correlation.Wave = &e.Tier
+			wave = &e.Tier
 		}
-		return json.Marshal(env)
+		w.envelope(&e, phase, wave)
+		w.raw("payload", raw)
+	} else {
+		var p payloadJSON
+		if e.Node != "" {
+			p.Node, p.Path, p.Attempt, p.Tier, p.Epoch = e.Node, e.Path, &e.Attempt, &e.Tier, e.Epoch
+		}
+		if err := p.encode(&e); err != nil {
+			return nil, err
+		}
+		w.envelope(&e, phase, p.Tier)
+		w.payload(&p)
 	}
-	var p payloadJSON
-	if e.Node != "" {
-		p.Node, p.Path, p.Attempt, p.Tier, p.Epoch = e.Node, e.Path, &e.Attempt, &e.Tier, e.Epoch
+	w.close()
+	if w.err != nil {
+		return nil, fmt.Errorf("event %s: %w", e.Type, w.err)
 	}
-	if err := p.encode(&e); err != nil {
-		return nil, err
-	}
-	env.Correlation.Wave = p.Tier
-	var err error
-	if env.Payload, err = json.Marshal(&p); err != nil {
-		return nil, fmt.Errorf("event %s: %w", e.Type, err)
-	}
-	return json.Marshal(env)
+	return w.data, nil
 }
 
 // encode fills in the members of the event's payload.
