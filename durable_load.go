@@ -41,6 +41,9 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 			return nil, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
 		}
 		file.LastEvent = max(file.LastEvent, n.Event)
+		if n.Status == Running && n.Inside == nil && n.Attempts > 0 {
+			n.Cut++ // its life has ended without it
+		}
 		if n.Hash == "" { // it is inside of a composite
 			records[key] = n
 			continue
