@@ -137,7 +137,7 @@ type Node struct {
 
 	// Do performs the step. It takes precedence over the step function of the run.
 	Do StepFunc
-	// TestMode makes the node a condition that is evaluated inside the engine: its value is the label of the branch to take.
+	// Test makes the node a condition that is evaluated inside the engine: its value is the label of the branch to take.
 	// It may look at the statuses, errors and outputs of the node's ancestors, and so its join rule defaults to
 	// [Boundary]. [If] and [Switch] set it.
 	Test func(View) (any, error)

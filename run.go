@@ -140,8 +140,7 @@ type runRest struct {
 type runStage uint8
 
 const (
-	stageCreated   runStage = iota // nobody but the goroutine that made it has it
-	stagePending                   // the Runner has not let it begin
+	stagePending   runStage = iota // the Runner has not let it begin, or the functions of Around have not returned
 	stageRunning                   // it has begun, or was announced in order to end
 	stageResting                   // suspended: nothing is left to do but to wait for signals
 	stageConcluded                 // every node is terminal, or the run ends at rest: the verdict is in
@@ -232,6 +231,9 @@ func (r *Run) begin(x *restoration, now int64) {
 		}
 		if r.open(x, ended, now) && mayEnd && ended == nil {
 			r.followCaller()
+		}
+		if r.cfg.runner != nil {
+			r.cfg.runner.begun(r)
 		}
 	}()
 	var err error

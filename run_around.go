@@ -19,8 +19,8 @@ import (
 //
 // ctx is the caller's context. The context that f returns has to be derived from it, or nil: its values are those of the steps' contexts;
 // that it ends, if it does before the caller's, does not stop the run. f is called before anything is run, on the goroutine of [Start], or
-// for a run that was pending on one of the [Runner]; the Run can be looked at, and is not to be waited for. Several Arounds nest, the first
-// one outermost.
+// for a run that had to wait on one of the [Runner]. The run is pending as long as f is at work, and has no time at which it started: it
+// can be looked at, signalled, cancelled and left, and is not to be waited for. Several Arounds nest, the first one outermost.
 //
 // The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and
 // [Runner.Shutdown] wait for it, for CancelGrace, but at least a second. A run that never begins, since it was cancelled or left as long

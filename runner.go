@@ -239,7 +239,6 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 		rn.active++
 		return true, nil
 	}
-	r.stage = stagePending // without the run's lock: no other goroutine has the run yet
 	e.inQueue = rn.queue.PushBack(e)
 	return false, nil
 }
@@ -287,12 +286,27 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 	}
 }
 
+// begun tells the watchers of a run that is not pending any more.
+func (rn *Runner) begun(r *Run) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	if e := rn.entries[r.ID()]; e != nil && e.run == r {
+		rn.note(e)
+	}
+}
+
 // launch begins the runs that are due, in their order, and ends.
 func (rn *Runner) launch() {
+	over := false
+	defer func() {
+		if !over { // a function of Around has ended the goroutine
+			go rn.launch()
+		}
+	}()
 	for {
 		rn.mu.Lock()
 		if len(rn.due) == 0 {
-			rn.launching = false
+			rn.launching, over = false, true
 			rn.mu.Unlock()
 			return
 		}
@@ -300,9 +314,6 @@ func (rn *Runner) launch() {
 		rn.due = rn.due[1:]
 		rn.mu.Unlock()
 		next.run.begin(next.from, next.run.now())
-		rn.mu.Lock()
-		rn.note(next)
-		rn.mu.Unlock()
 	}
 }
 

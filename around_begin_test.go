@@ -1,0 +1,99 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// As long as the function of Around is at work the run is pending: it can be stopped and left as a whole, and its nodes cannot.
+func TestAroundAPendingRun(t *testing.T) {
+	t.Parallel()
+	g := graph(after("a"), after("b", "a"))
+	first, _ := kahn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return nil, errStep })
+	acts := map[string]struct {
+		act  func(*kahn.Run)
+		want kahn.RunStatus
+	}{
+		"look":   {func(*kahn.Run) {}, kahn.RunCompleted},
+		"cancel": {(*kahn.Run).Cancel, kahn.RunCancelled},
+		"abort":  {func(r *kahn.Run) { r.AbortAll(errHost) }, kahn.RunFailed},
+		"leave":  {(*kahn.Run).Leave, kahn.RunSuspended},
+	}
+	lives := map[string][]kahn.Option{"new": nil, "redriven": {kahn.RedriveFrom(first.Snapshot())}}
+	for name, c := range acts {
+		for life, opts := range lives {
+			for kind, start := range map[string]func(context.Context, *kahn.Graph, kahn.StepFunc, ...kahn.Option) (*kahn.Run, error){
+				"alone": kahn.Start, "runner": new(kahn.Runner).Start,
+			} {
+				var ended kahn.RunStatus
+				steps := 0
+				rec := newRecorder()
+				run, err := start(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { steps++; return nil, nil }, append(opts[:len(opts):len(opts)],
+					kahn.Limit(1), kahn.OnEvent(rec.add), kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+						if status, at := r.Status(), r.Started(); status != kahn.RunPending || !at.IsZero() {
+							t.Errorf("%s, %s: before it begins the run is %v, since %v", life, kind, status, at)
+						}
+						if y, err := r.Why("b"); err != nil || y.Kind != kahn.WhyPending {
+							t.Errorf("%s, %s: b: %v, error %v", life, kind, y, err)
+						}
+						if err := r.CancelNode("b"); !errors.Is(err, kahn.ErrTransition) {
+							t.Errorf("%s, %s: a node was cancelled before the run has begun: %v", life, kind, err)
+						}
+						c.act(r)
+						return ctx, func(res *kahn.Result) { ended = res.Status }
+					}))...)
+				require.NoError(t, err)
+				res, _ := run.Wait()
+				if res.Status != c.want || ended != c.want || (steps == 2) != (c.want == kahn.RunCompleted) {
+					t.Errorf("%s, %s, %s: %v after %d steps, Around was told %v, expected %v", name, life, kind, res.Status, steps, ended, c.want)
+				}
+				if life == "new" {
+					if err := kahntest.CheckEvents(g, res, rec.all()); err != nil {
+						t.Errorf("%s, %s: %v\n%s", name, kind, err, eventText(rec.all()))
+					}
+				}
+			}
+		}
+	}
+}
+
+// A function of Around that ends the goroutine on which a pending run begins keeps no other run from beginning.
+func TestAroundEndsTheGoroutineOfARunner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		g := graph(after("a"))
+		var runs []*kahn.Run
+		for range 4 {
+			run, err := rn.Start(t.Context(), g, takes(10*ms), kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+				if len(runs) > 0 {
+					runtime.Goexit()
+				}
+				return ctx, nil
+			}))
+			require.NoError(t, err)
+			runs = append(runs, run)
+		}
+		synctest.Wait()
+		watch := map[string]kahn.RunStatus{}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		for c := range rn.Watch(ctx) {
+			watch[c.Run.ID()] = c.Status
+		}
+		for i, run := range runs {
+			if run.Status() != kahn.RunCompleted || watch[run.ID()] != kahn.RunCompleted {
+				t.Errorf("run %d is %v, and watchers were told %v", i, run.Status(), watch[run.ID()])
+			}
+			run.Cancel()
+		}
+	})
+}
