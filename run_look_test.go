@@ -163,6 +163,8 @@ func TestLookAtPendingResumption(t *testing.T) {
 		signal := run.State().StatusSignal(ref)
 		ready := run.State().ReadySignal(ref)
 		count := run.State().CountSignal(kahn.Completed)
+		gateRef, _ := run.Plan().Ref("g")
+		waits := run.State().StatusSignal(gateRef)
 		waited := make(chan error, 1)
 		go func() {
 			status, err := run.WaitFor(t.Context(), "a")
@@ -185,6 +187,7 @@ func TestLookAtPendingResumption(t *testing.T) {
 		require.NoError(t, <-waited)
 		require.Equal(t, kahn.Completed, signal.Load())
 		require.True(t, ready.Load())
+		require.Equal(t, kahn.Suspended, waits.Load())
 		require.Equal(t, 1, count.Load())
 		require.Equal(t, map[kahn.Status]int{kahn.Completed: 1, kahn.Suspended: 1, kahn.Waiting: 1, kahn.Skipped: 1}, run.Counts())
 		require.NoError(t, run.Signal("g", 1))
@@ -195,6 +198,7 @@ func TestLookAtPendingResumption(t *testing.T) {
 			require.Contains(t, seen, last)
 		}
 		require.Equal(t, 3, count.Load())
+		require.Equal(t, kahn.Completed, waits.Load(), "a node that was restored is observed on")
 	})
 }
 

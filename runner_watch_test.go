@@ -56,6 +56,22 @@ func TestRunnerWatch(t *testing.T) {
 			t.Error("a nil context yields something")
 		}
 	})
+	inBubble(t, "a run that was pending", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, id := range []string{"r1", "r2"} {
+			_, err := rn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: takes(10 * ms)}), nil, kahn.RunID(id))
+			require.NoError(t, err)
+		}
+		statuses := map[string][]kahn.RunStatus{}
+		for c := range rn.Watch(ctx) {
+			statuses[c.Run.ID()] = append(statuses[c.Run.ID()], c.Status)
+		}
+		require.Equal(t, map[string][]kahn.RunStatus{
+			"r1": {kahn.RunRunning, kahn.RunCompleted}, "r2": {kahn.RunPending, kahn.RunRunning, kahn.RunCompleted},
+		}, statuses)
+	})
 	inBubble(t, "a slow consumer", func(t *testing.T) {
 		rn := &kahn.Runner{}
 		ctx, cancel := context.WithCancel(t.Context())
