@@ -185,8 +185,9 @@ func checkSprints(out io.Writer, rounds int) (ok bool, err error) {
 }
 
 // A chain of three must not be behind errgroup, and ten nodes and more must be ahead of every peer; the single node has a budget in
-// time, see budgets. A graph that is built for one run is ahead of errgroup from about 1,000 nodes.
+// time, see budgets. A graph that is built for one run is ahead of the libraries from three nodes on, and takes one to three times as
+// long as errgroup. The figures are those of two idle cores: where others are at work the goroutines of errgroup suffer more.
 var (
 	runBudgets   = []sprintBudget{{1, 1.6, 0}, {3, 0.8, 1}, {10, 0.5, 1}, {30, 0.3, 1}, {100, 0.25, 1}, {1000, 0.2, 1}}
-	buildBudgets = []sprintBudget{{1, 3.2, 1}, {3, 2.1, 1}, {10, 1.9, 1}, {30, 1.6, 1}, {100, 1.4, 1}, {1000, 0.9, 1}, {10_000, 0.8, 1}}
+	buildBudgets = []sprintBudget{{1, 3.2, 1}, {3, 2.1, 1}, {10, 1.9, 1}, {30, 1.6, 1}, {100, 1.4, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}
 )
