@@ -80,13 +80,6 @@ type Plan struct {
 	*shared
 }
 
-// schedule is the order in which ready nodes are taken: by priority, rank, and declaration.
-type schedule struct {
-	rank []int64 // by Ref: the longest remaining path, itself included
-	pos  []int32 // by Ref: the place in the order
-	at   []Ref   // the node of each place
-}
-
 // shared is computed on demand, once for a plan and its copies.
 type shared struct {
 	hashed   atomic.Pointer[hashes] // nil until they are made

@@ -91,7 +91,7 @@ func vary(t *testing.T, v reflect.Value, variant int) {
 	}
 }
 
-// likeJSON compares a whole event with what package json makes of its envelope.
+// likeJSON compares the encoding of an event with that of package encoding/json for the same fields.
 func likeJSON(t *testing.T, e Event) {
 	got, err := e.MarshalJSON()
 	require.NoError(t, err)

@@ -328,54 +328,52 @@ func TestExpandWaits(t *testing.T) {
 		r.expect("E:ok", "completed")
 		checkEvents(t, g, res, r.events)
 	})
-	inBubble(t, "a signal whose value is encoded while the graph becomes known", func(t *testing.T) {
-		g := graph(after("E"))
-		step := expands(takes(ms), expansions{"E": graph(gate("g"))})
-		r := left(t, g, step, 50*ms)
-		slow := func(ctx context.Context, s *kahn.Step) (any, error) {
-			time.Sleep(10 * ms)
-			return step(ctx, s)
-		}
-		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.Encoding(kahn.Types{"slow": slowlyEncoded{}}), kahn.OnEvent(rec.add))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * ms)
-		if err := run.Signal("E/g", slowlyEncoded{20 * ms}); err != nil {
-			t.Error(err)
-			run.Cancel()
-		}
-		res, err := run.Wait()
-		r = trial{res, t, err, append(r.events, rec.all()...)}
-		r.expect("E:ok", "completed")
-		checkEvents(t, g, res, r.events)
-	})
-	inBubble(t, "a signal whose value is encoded while one graph becomes known and another one in it is asked for", func(t *testing.T) {
-		g := graph(after("D"))
-		step := expands(takes(ms), expansions{"D": graph(after("E"), after("F")), "D/E": graph(gate("g")), "D/F": graph(gate("h"))})
-		r := left(t, g, step, 50*ms)
-		slow := func(ctx context.Context, s *kahn.Step) (any, error) {
-			time.Sleep(map[string]time.Duration{"D": 10 * ms, "D/E": ms, "D/F": time.Second}[s.Path()])
-			return step(ctx, s)
-		}
-		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.Encoding(kahn.Types{"slow": slowlyEncoded{}}), kahn.OnEvent(rec.add))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * ms)
-		for path, value := range map[string]any{"D/E/g": slowlyEncoded{20 * ms}, "D/F/h": true} {
-			if err := run.Signal(path, value); err != nil {
-				t.Error(err)
-				run.Cancel()
+	// Encoding a value takes 20 ms, in which time the expansions that take less become known.
+	for name, test := range map[string]struct {
+		node    string
+		graphs  expansions
+		expands map[string]time.Duration
+		signals map[string]any
+	}{
+		"a signal whose value is encoded while the graph becomes known": {
+			node:    "E",
+			graphs:  expansions{"E": graph(gate("g"))},
+			expands: map[string]time.Duration{"E": 10 * ms},
+			signals: map[string]any{"E/g": slowlyEncoded{20 * ms}},
+		},
+		"a signal whose value is encoded while one graph becomes known and another one in it is asked for": {
+			node:    "D",
+			graphs:  expansions{"D": graph(after("E"), after("F")), "D/E": graph(gate("g")), "D/F": graph(gate("h"))},
+			expands: map[string]time.Duration{"D": 10 * ms, "D/E": ms, "D/F": time.Second},
+			signals: map[string]any{"D/E/g": slowlyEncoded{20 * ms}, "D/F/h": true},
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			g := graph(after(test.node))
+			step := expands(takes(ms), test.graphs)
+			r := left(t, g, step, 50*ms)
+			slow := func(ctx context.Context, s *kahn.Step) (any, error) {
+				time.Sleep(test.expands[s.Path()])
+				return step(ctx, s)
 			}
-		}
-		res, err := run.Wait()
-		r = trial{res, t, err, append(r.events, rec.all()...)}
-		r.expect("D:ok", "completed")
-		checkEvents(t, g, res, r.events)
-	})
+			rec := newRecorder()
+			run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.Encoding(kahn.Types{"slow": slowlyEncoded{}}), kahn.OnEvent(rec.add))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * ms)
+			for path, value := range test.signals {
+				if err := run.Signal(path, value); err != nil {
+					t.Error(err)
+					run.Cancel()
+				}
+			}
+			res, err := run.Wait()
+			r = trial{res, t, err, append(r.events, rec.all()...)}
+			r.expect(test.node+":ok", "completed")
+			checkEvents(t, g, res, r.events)
+		})
+	}
 	inBubble(t, "a signal for an expanded node inside of another one whose step waits for its turn", func(t *testing.T) {
 		asks := kahn.Node{ID: "X", Priority: 1, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 			if _, ok := s.Resumed(); !ok {

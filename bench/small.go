@@ -29,7 +29,7 @@ func sized(n int) *shape {
 	return layered(n)
 }
 
-// once makes a contestant build its graph and whatever it makes of it anew for every run.
+// once returns the contestant that builds and compiles its graph before every run.
 func (c contestant) once() contestant {
 	return contestant{c.name, func(j job) (func() error, error) {
 		return func() error {

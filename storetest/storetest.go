@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -215,102 +214,6 @@ func newRun(ctx context.Context, s kahn.Store) error {
 func unknownRun(ctx context.Context, s kahn.Store) error {
 	_, err := s.Load(ctx, "nobody")
 	return expectError("Load", err, kahn.ErrUnknownRun)
-}
-
-func oneOwner(ctx context.Context, s kahn.Store) error {
-	first, _, err := s.Acquire(ctx, "r", "one", ttl)
-	if err != nil {
-		return err
-	}
-	if _, _, err = s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
-		return fmt.Errorf("a second owner: %v", err)
-	}
-	again, _, err := s.Acquire(ctx, "r", "one", ttl)
-	if err != nil || again.Epoch <= first.Epoch {
-		return fmt.Errorf("the same owner again: %+v after %+v, %w", again, first, err)
-	}
-	return nil
-}
-
-// takeOver acquires the run for another owner as soon as the present lease expires.
-func takeOver(ctx context.Context, s kahn.Store, owner string) (kahn.Lease, error) {
-	for range 5000 {
-		lease, _, err := s.Acquire(ctx, "r", owner, ttl)
-		if !errors.Is(err, kahn.ErrLeased) {
-			return lease, err
-		}
-		time.Sleep(time.Millisecond) // a store may use the clock of its server
-	}
-	return kahn.Lease{}, errors.New("the lease does not run out")
-}
-
-func leaseExpires(ctx context.Context, s kahn.Store) error {
-	first, _, err := s.Acquire(ctx, "r", "one", time.Millisecond)
-	if err != nil {
-		return err
-	}
-	second, err := takeOver(ctx, s, "two")
-	if err != nil || second.Epoch <= first.Epoch {
-		return fmt.Errorf("%+v after %+v, %w", second, first, err)
-	}
-	return nil
-}
-
-func leaseRenewed(ctx context.Context, s kahn.Store) error {
-	lease, _, err := s.Acquire(ctx, "r", "one", time.Second)
-	if err != nil {
-		return err
-	}
-	if err := s.Renew(ctx, lease, ttl); err != nil {
-		return err
-	}
-	time.Sleep(1100 * time.Millisecond)
-	if _, _, err := s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
-		return fmt.Errorf("a renewed lease was given to another: %v", err)
-	}
-	return nil
-}
-
-func leaseReleased(ctx context.Context, s kahn.Store) error {
-	lease, _, err := s.Acquire(ctx, "r", "one", ttl)
-	if err != nil {
-		return err
-	}
-	for range 2 {
-		if err := s.Release(ctx, lease); err != nil {
-			return fmt.Errorf("release: %w", err)
-		}
-	}
-	second, _, err := s.Acquire(ctx, "r", "two", ttl)
-	if err != nil {
-		return fmt.Errorf("after the release: %w", err)
-	}
-	if err := s.Release(ctx, lease); err != nil {
-		return fmt.Errorf("release of an old lease: %w", err)
-	}
-	if err := s.Renew(ctx, second, ttl); err != nil {
-		return fmt.Errorf("the release of an old lease released the new one: %w", err)
-	}
-	return nil
-}
-
-func fenced(ctx context.Context, s kahn.Store) error {
-	lease, err := begun(ctx, s, "r")
-	if err != nil {
-		return err
-	}
-	if err := s.Renew(ctx, lease, time.Millisecond); err != nil {
-		return err
-	}
-	if _, err := takeOver(ctx, s, "other"); err != nil {
-		return err
-	}
-	return unchanged(ctx, s, func() error {
-		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
-		_, end := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
-		return errors.Join(expectError("the start of an attempt", begin, kahn.ErrFenced), expectError("the end of the run", end, kahn.ErrFenced),
-			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
-	})
 }
 
 func attemptNumbers(ctx context.Context, s kahn.Store) error {
@@ -521,56 +424,6 @@ func terminalNode(ctx context.Context, s kahn.Store) error {
 	})
 }
 
-func readinessCounts(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s)
-	if err != nil {
-		return err
-	}
-	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
-	return errors.Join(expect("Commit", got, err, kahn.AppliedNow), expectNode(ctx, s, "r", "c", kahn.StoredNode{Resolved: 2, Required: 2}),
-		expectNode(ctx, s, "r", "d", kahn.StoredNode{Resolved: 2, Required: 3}))
-}
-
-func overflow() kahn.Commit {
-	return kahn.Commit{
-		Sequence: 4, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}},
-		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
-	}
-}
-
-func readinessOverflow(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s)
-	if err != nil {
-		return err
-	}
-	_, err = s.Commit(ctx, lease, overflow())
-	if err := expectError("one predecessor more than there are", err, kahn.ErrReadinessOverflow); err != nil {
-		return err
-	}
-	_, err = s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "c", By: 1, Required: 2}}})
-	return expectError("two in one commit", err, kahn.ErrReadinessOverflow)
-}
-
-func refusedCommit(ctx context.Context, s kahn.Store) error {
-	lease, err := completed(ctx, s)
-	if err != nil {
-		return err
-	}
-	err = unchanged(ctx, s, func() error {
-		if _, err := s.Commit(ctx, lease, overflow()); err == nil {
-			return errors.New("the commit was not refused")
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	fixed := overflow()
-	fixed.Readiness = fixed.Readiness[:2]
-	got, err := s.Commit(ctx, lease, fixed)
-	return expect("the commit without its fault", got, err, kahn.AppliedNow)
-}
-
 func endedRun(ctx context.Context, s kahn.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -626,57 +479,6 @@ func loadedCopy(ctx context.Context, s kahn.Store) error {
 }
 
 const competitors = 16
-
-// compete calls f from several goroutines at once and returns the answers.
-func compete[T any](f func(i int) T) []T {
-	answers := make([]T, competitors)
-	var wg sync.WaitGroup
-	for i := range answers {
-		wg.Go(func() { answers[i] = f(i) })
-	}
-	wg.Wait()
-	return answers
-}
-
-func competingCommits(ctx context.Context, s kahn.Store) error {
-	lease, err := begun(ctx, s, "r")
-	if err != nil {
-		return err
-	}
-	type answer struct {
-		kahn.Applied
-		error
-	}
-	answers := compete(func(i int) answer {
-		a, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: competitors}}})
-		return answer{a, err}
-	})
-	applied := 0
-	for _, a := range answers {
-		if a.error != nil {
-			return a.error
-		}
-		if a.Applied == kahn.AppliedNow {
-			applied++
-		}
-	}
-	if applied != 1 {
-		return fmt.Errorf("%d of %d commits with one sequence number were applied", applied, competitors)
-	}
-	return expectNode(ctx, s, "r", "c", kahn.StoredNode{Resolved: 1, Required: competitors})
-}
-
-func competingOwners(ctx context.Context, s kahn.Store) error {
-	answers := compete(func(i int) error {
-		_, _, err := s.Acquire(ctx, "r", fmt.Sprint("owner ", i), ttl)
-		return err
-	})
-	winners := slices.DeleteFunc(answers, func(err error) bool { return errors.Is(err, kahn.ErrLeased) })
-	if len(winners) != 1 || winners[0] != nil {
-		return fmt.Errorf("of %d owners these did not find the run leased: %v", competitors, winners)
-	}
-	return nil
-}
 
 func cancelledContext(ctx context.Context, s kahn.Store) error {
 	lease, err := begun(ctx, s, "r")

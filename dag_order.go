@@ -1,0 +1,92 @@
+package kahn
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// schedule computes the longest remaining paths and the order in which ready nodes are taken.
+func (c *compiler) schedule() {
+	p := c.p
+	p.rank = make([]int64, len(p.facts))
+	p.orderInto(func(r Ref) int64 {
+		if c.has.estimate {
+			return int64(p.node(r).Estimate)
+		}
+		return 1
+	}, p.schedule, c.scratch)
+}
+
+// schedule is the order in which ready nodes are taken: by priority, rank, and declaration.
+type schedule struct {
+	rank []int64 // by Ref: the longest remaining path, itself included
+	pos  []int32 // by Ref: the place in the order
+	at   []Ref   // the node of each place
+}
+
+// order ranks the nodes by the longest remaining path, in which each node counts its own, and sorts them into the order in
+// which ready ones are taken: by priority, rank, and declaration.
+func (p *Plan) order(own func(Ref) int64) schedule {
+	n := len(p.facts)
+	s := schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
+	p.orderInto(own, s, nil)
+	return s
+}
+
+func (p *Plan) orderInto(own func(Ref) int64, s schedule, space slab) {
+	rank, pos, at := s.rank, s.pos, s.at
+	longest := int64(0)
+	for r := Ref(len(rank) - 1); r >= 0; r-- {
+		after := int64(0)
+		for _, a := range p.outOf(r) {
+			after = max(after, rank[a.to])
+		}
+		rank[r] = saturatingAdd(after, max(own(r), 0))
+		longest = max(longest, rank[r])
+	}
+	if !p.prioritized && longest < int64(len(rank)) {
+		p.countingSort(rank, longest, at, space)
+	} else {
+		copy(at, p.declared)
+		slices.SortFunc(at, func(a, b Ref) int {
+			if p.prioritized {
+				if c := cmp.Compare(p.node(b).Priority, p.node(a).Priority); c != 0 {
+					return c
+				}
+			}
+			return cmp.Or(cmp.Compare(rank[b], rank[a]), cmp.Compare(p.decl[a], p.decl[b]))
+		})
+	}
+	for i, r := range at {
+		pos[r] = int32(i)
+	}
+}
+
+// countingSort is the sort of orderInto for small ranks, such as the numbers of nodes that they are without estimates.
+func (p *Plan) countingSort(rank []int64, longest int64, at []Ref, space slab) {
+	begin, _ := space.cut(int(longest) + 2) // by how much less than the longest a rank is
+	for _, r := range rank {
+		begin[longest-r+1]++
+	}
+	for i := range longest {
+		begin[i+1] += begin[i]
+	}
+	for _, r := range p.declared {
+		i := &begin[longest-rank[r]]
+		at[*i] = r
+		*i++
+	}
+}
+
+// saturatingAdd adds times and durations: a sum that does not fit is the largest or the smallest number.
+func saturatingAdd(a, b int64) int64 {
+	sum := a + b
+	switch {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	}
+	return sum
+}

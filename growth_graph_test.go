@@ -1,0 +1,256 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestGrowthOfSlashedIDs: it takes no search among all ids to find out whether one could be taken for a path inside of an expanded node.
+func TestGrowthOfSlashedIDs(t *testing.T) {
+	t.Parallel()
+	g := &kahn.Graph{}
+	for _, id := range []string{"a", "a/b", "ab/c", "a/", "/", "b", "a b/c", "c", "c/"} {
+		g.Add(kahn.Node{ID: id})
+	}
+	p := compiled(t, g)
+	for id, want := range map[string]string{"a": "a/", "a/b": "", "ab": "ab/c", "": "/", "b": "", "a b": "a b/c", "c": "c/", "A": ""} {
+		other, ok := p.Within(id)
+		require.Equal(t, want, other, "%q", id)
+		require.Equal(t, want != "", ok)
+	}
+}
+
+// TestGrowthOfBranches: each branch that a condition with n labels has not taken says which ones it has. It counts bytes, and so runs
+// alone.
+func TestGrowthOfBranches(t *testing.T) {
+	for _, taken := range []func(n int) int{func(int) int { return 1 }, func(n int) int { return n / 2 }} {
+		grows(t, 250, func(n int) int64 {
+			var labels []string
+			g := graph(kahn.Node{ID: "c", Test: func(kahn.View) (any, error) { return labels[:taken(n)], nil }})
+			for i := range n {
+				labels = append(labels, fmt.Sprint("label", i))
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i), In: []kahn.Edge{{From: "c", Label: labels[i]}}})
+			}
+			p, rec := compiled(t, g), newRecorder()
+			var res *kahn.Result
+			bytes, _ := allocated(func() {
+				var err error
+				res, err = p.Execute(t.Context(), nop, kahn.OnEvent(rec.add))
+				require.NoError(t, err)
+			})
+			skipped := 0
+			for node := range res.Nodes() {
+				if node.Status == kahn.Skipped {
+					skipped++
+					require.True(t, strings.HasPrefix(node.Skip.Answer, "label0"))
+					require.LessOrEqual(t, len(node.Skip.Answer), 2000)
+				}
+			}
+			require.Equal(t, n-taken(n), skipped)
+			checkEvents(t, g, res, rec.all())
+			require.Equal(t, 1, kahn.BranchTexts(res), "each of them looked at all labels")
+			return bytes
+		})
+	}
+}
+
+// TestGrowthOfDeclarations compiles a node with n outputs, each of which an edge takes, and one with n groups: what is declared is found
+// by name. A node that names a group twice is still told.
+func TestGrowthOfDeclarations(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	id := func(what string, i int) string { return fmt.Sprint(what, i) }
+	a, b, g := kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, &kahn.Graph{}
+	for i := range n {
+		a.Outputs, b.Groups = append(a.Outputs, id("out", i)), append(b.Groups, id("g", i))
+		g.Groups = append(g.Groups, kahn.Group{Name: id("g", i)})
+		g.Add(kahn.Node{ID: id("n", i), In: []kahn.Edge{{From: "a", Key: id("out", i) + strings.Repeat(".x", i%3)}}})
+	}
+	g.Add(a, b)
+	compiled(t, g)
+	twice := (&kahn.Graph{}).Add(b, kahn.Node{ID: "c", Groups: []string{"g1", "g2", "g1"}})
+	twice.Groups = g.Groups
+	_, err := twice.Compile()
+	require.ErrorContains(t, err, `node "c": bad value: group "g1" is named twice`)
+	_, err = g.Add(kahn.Node{ID: "d", In: []kahn.Edge{{From: "a", Key: "out.1"}}}).Compile()
+	require.ErrorContains(t, err, `edge "a" -> "d": bad edge: the Key "out.1" names none of the Outputs of "a"`)
+}
+
+// TestGrowthOfProblems compiles graphs of n nodes, each of which names something that there is not, among n that there are: what is not
+// reported is not compared with anything. It counts bytes, and so runs alone.
+func TestGrowthOfProblems(t *testing.T) {
+	id := func(what string, i int) string { return fmt.Sprint(what, i) }
+	for name, try := range map[string]func(g *kahn.Graph, n int) error{
+		"merge strategies of nodes": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.RegisterMerge(id("merge", i), func([]kahn.Contribution) (any, error) { return nil, nil })
+				g.Add(kahn.Node{ID: id("n", i), Merge: id("marge", i)})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"merge strategies of edges": func(g *kahn.Graph, n int) error {
+			g.Add(kahn.Node{ID: "a"})
+			for i := range n {
+				g.RegisterMerge(id("merge", i), func([]kahn.Contribution) (any, error) { return nil, nil })
+				g.Add(kahn.Node{ID: id("n", i), In: []kahn.Edge{{From: "a", Param: "p", Merge: id("marge", i)}}})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"nodes": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.Add(kahn.Node{ID: id("node", i), After: []string{id("ndoe", i)}})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"groups": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.Groups = append(g.Groups, kahn.Group{Name: id("group", i)})
+				g.Add(kahn.Node{ID: id("n", i), Groups: []string{id("grupo", i)}})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"groups of graphs inside": func(g *kahn.Graph, n int) error {
+			for i := range n {
+				g.Groups = append(g.Groups, kahn.Group{Name: id("group", i)})
+				g.Add(kahn.Node{ID: id("n", i), Sub: graph(kahn.Node{ID: "x", Groups: []string{id("grupo", i)}})})
+			}
+			_, err := g.Compile()
+			return err
+		},
+		"inputs of a graph inside": func(g *kahn.Graph, n int) error {
+			sub, params := &kahn.Graph{}, map[string]any{}
+			for i := range n {
+				sub.Inputs = append(sub.Inputs, kahn.Input{Name: id("input", i), Optional: true})
+				params[id("inptu", i)] = i
+			}
+			_, err := g.Add(kahn.Node{ID: "S", Sub: sub, Params: params}).Compile()
+			return err
+		},
+		"kinds": func(g *kahn.Graph, n int) error {
+			mux := kahn.Mux{}
+			for i := range n {
+				mux[id("kind", i)] = nop
+				g.Add(kahn.Node{ID: id("n", i), Kind: id("knid", i)})
+			}
+			return mux.Check(g)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			grows(t, 500, func(n int) int64 {
+				g := &kahn.Graph{}
+				var err error
+				bytes, _ := allocated(func() { err = try(g, n) })
+				var problems *kahn.GraphError
+				require.ErrorAs(t, err, &problems)
+				require.Equal(t, n, len(problems.Problems)+problems.More)
+				require.Contains(t, problems.Problems[0].Error(), "did you mean")
+				return bytes
+			})
+		})
+	}
+}
+
+// allocated counts what f allocates, if nothing else runs.
+func allocated(f func()) (bytes, objects int64) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc), int64(after.Mallocs - before.Mallocs)
+}
+
+// TestGrowthOfGuards: every node of a chain asks about the first one.
+func TestGrowthOfGuards(t *testing.T) {
+	t.Parallel()
+	grows(t, 250, func(n int) int64 {
+		g := chainGraph(n)
+		p := compiled(t, g)
+		res, err := p.Execute(t.Context(), func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.Tier() > 0 && s.View().Status("n0") != kahn.Completed {
+				return nil, errStep
+			}
+			return nil, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, n, res.Count(kahn.Completed))
+		return p.AncestrySteps()
+	})
+}
+
+// TestGrowthOfBoundaries compiles graphs in which error boundaries judge failures from far above, or many of the same.
+func TestGrowthOfBoundaries(t *testing.T) {
+	t.Parallel()
+	judge := func(kahn.View) (any, error) { return true, nil }
+	id := func(kind string, i int) string { return fmt.Sprint(kind, i) }
+	for name, add := range map[string]func(g *kahn.Graph, n int){
+		"one long ancestry": func(g *kahn.Graph, n int) {
+			for i := range n {
+				a := kahn.Node{ID: id("a", i)}
+				if i > 0 {
+					a.After = []string{id("a", i-1)}
+				}
+				g.Add(a, kahn.Node{ID: id("b", i), After: []string{a.ID}, Test: judge}, kahn.Node{ID: id("t", i), After: []string{id("b", i), "a0"}})
+			}
+		},
+		"one boundary, many dependents": func(g *kahn.Graph, n int) {
+			g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Test: judge})
+			for i := range n {
+				g.Add(kahn.Node{ID: id("t", i), After: []string{"a", "b"}})
+			}
+		},
+		"many boundaries, one dependent": func(g *kahn.Graph, n int) {
+			t := kahn.Node{ID: "t"}
+			for i := range n {
+				g.Add(kahn.Node{ID: id("a", i)}, kahn.Node{ID: id("b", i), After: []string{id("a", i)}, Test: judge})
+				t.After = append(t.After, id("a", i), id("b", i))
+			}
+			g.Add(t)
+		},
+	} {
+		grows(t, 250, func(n int) int64 {
+			g := &kahn.Graph{}
+			add(g, n)
+			p := compiled(t, g)
+			t.Log(name, n, p.AncestrySteps())
+			return p.AncestrySteps()
+		})
+	}
+}
+
+// TestGrowthOfParams assembles all parameters of a node.
+func TestGrowthOfParams(t *testing.T) {
+	t.Parallel()
+	grows(t, 100, func(n int) int64 {
+		g := &kahn.Graph{}
+		sink := kahn.Node{ID: "sink", Do: func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }}
+		want := map[string]any{}
+		for i := range n {
+			id, name := fmt.Sprint("n", i), fmt.Sprint("p", i)
+			g.Add(kahn.Node{ID: id, Do: func(context.Context, *kahn.Step) (any, error) { return i, nil }})
+			sink.In = append(sink.In, kahn.Edge{From: id, Param: name})
+			sink.Ports = append(sink.Ports, kahn.Port{Name: name, Required: true})
+			want[name] = i
+		}
+		p := compiled(t, g.Add(sink))
+		res, err := p.Execute(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, want, res.Output)
+		ref, _ := p.Ref("sink")
+		steps := 0
+		for name := range want {
+			steps += p.ParamSteps(ref, name)
+		}
+		return int64(steps)
+	})
+}

@@ -1,0 +1,199 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestGrowthOfSignals answers n gates that are inside of n nodes, or of one, when the run goes on and while it does. It counts objects,
+// and so runs alone.
+func TestGrowthOfSignals(t *testing.T) {
+	nested := func(n int, node func(id string, sub *kahn.Graph) kahn.Node) (g *kahn.Graph, paths []string) {
+		g = &kahn.Graph{}
+		for i := range n {
+			id := fmt.Sprint("n", i)
+			g.Add(node(id, graph(gate("g"))))
+			paths = append(paths, id+"/g")
+		}
+		return g, paths
+	}
+	asks := func(id string, _ *kahn.Graph) kahn.Node {
+		return kahn.Node{ID: id, Sub: graph(kahn.Node{ID: "g", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if v, ok := s.Resumed(); ok {
+				return v, nil
+			}
+			return nil, kahn.Suspend("token "+id, nil, nil)
+		}})}
+	}
+	var hold chan struct{} // expanded nodes return their graphs when it is closed
+	expanded := func(id string, sub *kahn.Graph) kahn.Node {
+		return kahn.Node{ID: id, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			<-hold
+			return nil, kahn.Expand(sub, nil, nil)
+		}}
+	}
+	open := make(chan struct{})
+	close(open)
+	for _, row := range []struct {
+		name string
+		make func(n int) (*kahn.Graph, []string)
+		kept bool // the graphs are not known when the signals come
+	}{
+		{"sub-graphs", func(n int) (*kahn.Graph, []string) { return nested(n, asks) }, false},
+		{"tokens", func(n int) (*kahn.Graph, []string) {
+			g, names := nested(n, asks)
+			for i := range names {
+				names[i] = fmt.Sprint("token n", i)
+			}
+			return g, names
+		}, false},
+		{"expanded nodes", func(n int) (*kahn.Graph, []string) { return nested(n, expanded) }, true},
+		{"an expanded node", func(n int) (*kahn.Graph, []string) {
+			inner, paths := gates(n), []string(nil)
+			for i := range n {
+				paths = append(paths, fmt.Sprint("D/g", i))
+			}
+			return graph(expanded("D", inner)), paths
+		}, true},
+	} {
+		for _, how := range []string{"before", "during"} { // the resumption
+			t.Run(row.name+" "+how, func(t *testing.T) {
+				least := 100
+				if how == "before" {
+					least = 200
+				}
+				grows(t, least, func(n int) (objects int64) {
+					hold = open
+					g, paths := row.make(n)
+					rec := newRecorder()
+					first, err := kahn.Execute(t.Context(), g, nil, kahn.OnEvent(rec.add))
+					require.NoError(t, err)
+					require.Len(t, first.Waiting, n)
+					signals := map[string]any{}
+					for _, path := range paths {
+						signals[path] = true
+					}
+					s := reload(t, first.Snapshot())
+					if how == "during" {
+						signals = nil
+					}
+					if hold = open; row.kept {
+						hold = make(chan struct{})
+					}
+					var run *kahn.Run
+					_, objects = allocated(func() {
+						run, err = kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, signals), kahn.OnEvent(rec.add), kahn.Retain(0))
+						require.NoError(t, err)
+						if how == "during" {
+							for _, path := range paths {
+								require.NoError(t, run.Signal(path, true))
+								if row.kept {
+									require.ErrorIs(t, run.Signal(path, true), kahn.ErrAnswered)
+								}
+							}
+						}
+						if row.kept {
+							close(hold)
+						}
+						_, err = run.Wait()
+					})
+					require.NoError(t, err)
+					res, _ := run.Wait()
+					require.Equal(t, kahn.RunCompleted, res.Status)
+					checkEvents(t, g, res, rec.all())
+					if !row.kept && how == "during" {
+						return run.TreeSteps() // what is looked at allocates nothing
+					}
+					return objects
+				})
+			})
+		}
+	}
+}
+
+// TestGrowthOfNestedWaits has many nested runs come to rest at gates, with a store and without, and answers them: sub-graphs,
+// items of maps, and steps that wait under tokens of their own.
+func TestGrowthOfNestedWaits(t *testing.T) {
+	t.Parallel()
+	asks := func(_ context.Context, s *kahn.Step) (any, error) {
+		if v, ok := s.Resumed(); ok {
+			return v, nil
+		}
+		return nil, kahn.Suspend("token of "+s.Path(), nil, nil)
+	}
+	sub := (&kahn.Graph{}).Add(gate("g"), kahn.Node{ID: "s", Do: asks})
+	for _, durable := range []bool{false, true} {
+		grows(t, 20, func(n int) int64 {
+			g := &kahn.Graph{}
+			var answers []string
+			for i := range n {
+				id := fmt.Sprint("n", i)
+				g.Add(kahn.Node{ID: id, Sub: sub})
+				answers = append(answers, id+"/g", "token of "+id+"/s")
+			}
+			g.Add(kahn.Node{ID: "m", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": make([]int, n)}, Do: asks},
+				kahn.Node{ID: "k", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": make([]int, n)}, Sub: sub})
+			for i := range n {
+				answers = append(answers, fmt.Sprintf("m[%d]", i), fmt.Sprintf("k[%d]/s", i), fmt.Sprintf("k[%d]/g", i))
+			}
+			rec := newRecorder()
+			opts := []kahn.Option{kahn.OnEvent(rec.add)}
+			if durable {
+				opts = append(opts, kahn.Durable(&kahn.MemoryStore{}))
+			}
+			run, err := kahn.Start(t.Context(), g, nothing, opts...)
+			require.NoError(t, err)
+			for run.Status() != kahn.RunSuspended {
+				runtime.Gosched()
+			}
+			require.Len(t, run.Waiting(), len(answers))
+			require.ErrorIs(t, run.Signal("n0/h", true), kahn.ErrUnknownGate)
+			require.ErrorIs(t, run.Signal(fmt.Sprintf("m[%d]", n), true), kahn.ErrUnknownGate)
+			for _, name := range answers {
+				require.NoError(t, run.Signal(name, true), name)
+			}
+			res, err := run.Wait()
+			require.NoError(t, err)
+			checkEvents(t, g, res, rec.all())
+			return run.TreeSteps()
+		})
+	}
+}
+
+// TestGrowthOfLeaving leaves a run while steps are at work in many nested runs; these end one after the other.
+func TestGrowthOfLeaving(t *testing.T) {
+	t.Parallel()
+	grows(t, 30, func(n int) (steps int64) {
+		synctest.Test(t, func(t *testing.T) {
+			begun, g := make(chan struct{}), &kahn.Graph{}
+			sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) {
+				<-begun
+				return nil, nil
+			}}, kahn.Node{ID: "y", After: []string{"x"}, Do: nop})
+			for i := range n {
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i), Sub: sub})
+			}
+			rec := newRecorder()
+			run, err := kahn.Start(t.Context(), g, nil, kahn.OnEvent(rec.add))
+			require.NoError(t, err)
+			synctest.Wait()
+			run.Leave()
+			for range n {
+				begun <- struct{}{}
+			}
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunSuspended, res.Status)
+			checkEvents(t, g, res, rec.all())
+			steps = run.TreeSteps()
+		})
+		return steps
+	})
+}

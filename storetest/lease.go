@@ -1,0 +1,106 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func leaseExpires(ctx context.Context, s kahn.Store) error {
+	first, _, err := s.Acquire(ctx, "r", "one", time.Millisecond)
+	if err != nil {
+		return err
+	}
+	second, err := takeOver(ctx, s, "two")
+	if err != nil || second.Epoch <= first.Epoch {
+		return fmt.Errorf("%+v after %+v, %w", second, first, err)
+	}
+	return nil
+}
+
+func leaseRenewed(ctx context.Context, s kahn.Store) error {
+	lease, _, err := s.Acquire(ctx, "r", "one", time.Second)
+	if err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, lease, ttl); err != nil {
+		return err
+	}
+	time.Sleep(1100 * time.Millisecond)
+	if _, _, err := s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
+		return fmt.Errorf("a renewed lease was given to another: %v", err)
+	}
+	return nil
+}
+
+func leaseReleased(ctx context.Context, s kahn.Store) error {
+	lease, _, err := s.Acquire(ctx, "r", "one", ttl)
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := s.Release(ctx, lease); err != nil {
+			return fmt.Errorf("release: %w", err)
+		}
+	}
+	second, _, err := s.Acquire(ctx, "r", "two", ttl)
+	if err != nil {
+		return fmt.Errorf("after the release: %w", err)
+	}
+	if err := s.Release(ctx, lease); err != nil {
+		return fmt.Errorf("release of an old lease: %w", err)
+	}
+	if err := s.Renew(ctx, second, ttl); err != nil {
+		return fmt.Errorf("the release of an old lease released the new one: %w", err)
+	}
+	return nil
+}
+
+func oneOwner(ctx context.Context, s kahn.Store) error {
+	first, _, err := s.Acquire(ctx, "r", "one", ttl)
+	if err != nil {
+		return err
+	}
+	if _, _, err = s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
+		return fmt.Errorf("a second owner: %v", err)
+	}
+	again, _, err := s.Acquire(ctx, "r", "one", ttl)
+	if err != nil || again.Epoch <= first.Epoch {
+		return fmt.Errorf("the same owner again: %+v after %+v, %w", again, first, err)
+	}
+	return nil
+}
+
+// takeOver acquires the run for another owner as soon as the present lease expires.
+func takeOver(ctx context.Context, s kahn.Store, owner string) (kahn.Lease, error) {
+	for range 5000 {
+		lease, _, err := s.Acquire(ctx, "r", owner, ttl)
+		if !errors.Is(err, kahn.ErrLeased) {
+			return lease, err
+		}
+		time.Sleep(time.Millisecond) // a store may use the clock of its server
+	}
+	return kahn.Lease{}, errors.New("the lease does not run out")
+}
+
+func fenced(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, lease, time.Millisecond); err != nil {
+		return err
+	}
+	if _, err := takeOver(ctx, s, "other"); err != nil {
+		return err
+	}
+	return unchanged(ctx, s, func() error {
+		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
+		_, end := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
+		return errors.Join(expectError("the start of an attempt", begin, kahn.ErrFenced), expectError("the end of the run", end, kahn.ErrFenced),
+			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
+	})
+}

@@ -1,0 +1,58 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func readinessCounts(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s)
+	if err != nil {
+		return err
+	}
+	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
+	return errors.Join(expect("Commit", got, err, kahn.AppliedNow), expectNode(ctx, s, "r", "c", kahn.StoredNode{Resolved: 2, Required: 2}),
+		expectNode(ctx, s, "r", "d", kahn.StoredNode{Resolved: 2, Required: 3}))
+}
+
+func overflow() kahn.Commit {
+	return kahn.Commit{
+		Sequence: 4, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}},
+		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
+	}
+}
+
+func readinessOverflow(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s)
+	if err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, lease, overflow())
+	if err := expectError("one predecessor more than there are", err, kahn.ErrReadinessOverflow); err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "c", By: 1, Required: 2}}})
+	return expectError("two in one commit", err, kahn.ErrReadinessOverflow)
+}
+
+func refusedCommit(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s)
+	if err != nil {
+		return err
+	}
+	err = unchanged(ctx, s, func() error {
+		if _, err := s.Commit(ctx, lease, overflow()); err == nil {
+			return errors.New("the commit was not refused")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fixed := overflow()
+	fixed.Readiness = fixed.Readiness[:2]
+	got, err := s.Commit(ctx, lease, fixed)
+	return expect("the commit without its fault", got, err, kahn.AppliedNow)
+}
