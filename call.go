@@ -1,5 +1,7 @@
 package kahn
 
+import "github.com/seed-c794f7ef/kahn/internal/enum"
+
 // CallAction is what a coordinator does with the remote call behind a node when the node reaches a status.
 type CallAction uint8
 
@@ -14,7 +16,7 @@ const (
 var callActionNames = [...]string{"none", "start", "skip", "abort"}
 
 // String returns "none", "start", "skip" or "abort".
-func (a CallAction) String() string { return enumName(callActionNames[:], int(a), "CallAction") }
+func (a CallAction) String() string { return enum.Name(callActionNames[:], int(a), "CallAction") }
 
 // CallAction maps a node's status to what should happen to its call: ready starts it, skipped skips it, aborted and
 // cancelled abort it (call protocols do not distinguish the two), and every other status leaves it alone.
@@ -44,7 +46,7 @@ const (
 var callStatusNames = [...]string{"running", "completed", "failed", "aborted"}
 
 // String returns "running", "completed", "failed" or "aborted".
-func (c CallStatus) String() string { return enumName(callStatusNames[:], int(c), "CallStatus") }
+func (c CallStatus) String() string { return enum.Name(callStatusNames[:], int(c), "CallStatus") }
 
 // NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is granted.
 // For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's status;

@@ -1,5 +1,7 @@
 package kahn
 
+import "github.com/seed-c794f7ef/kahn/internal/enum"
+
 // CauseKind names why a node, or a run, ended other than by completing. The zero value, [CauseNone], belongs to
 // completed and skipped nodes.
 type CauseKind uint8
@@ -49,14 +51,14 @@ var causeNames = [causeCount]string{
 }
 
 // String returns the snake-case name of the cause; [CauseNone] is the empty string.
-func (k CauseKind) String() string { return enumName(causeNames[:], int(k), "CauseKind") }
+func (k CauseKind) String() string { return enum.Name(causeNames[:], int(k), "CauseKind") }
 
 // MarshalText encodes the cause as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (k CauseKind) MarshalText() ([]byte, error) { return enumText(causeNames[:], int(k), "cause") }
+func (k CauseKind) MarshalText() ([]byte, error) { return enum.Text(causeNames[:], int(k), "cause") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (k *CauseKind) UnmarshalText(text []byte) error {
-	return enumParse(k, causeNames[:], text, "cause")
+	return enum.Parse(k, causeNames[:], text, "cause")
 }
 
 // stopStatus is the status of a node that is stopped for the cause: aborted when a failure inside the run is behind it,

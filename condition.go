@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
@@ -21,14 +22,14 @@ const (
 var noMatchNames = [noMatchCount]string{"skip", "fail"}
 
 // String returns "skip" or "fail".
-func (n NoMatch) String() string { return enumName(noMatchNames[:], int(n), "NoMatch") }
+func (n NoMatch) String() string { return enum.Name(noMatchNames[:], int(n), "NoMatch") }
 
 // MarshalText encodes n as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (n NoMatch) MarshalText() ([]byte, error) { return enumText(noMatchNames[:], int(n), "no match") }
+func (n NoMatch) MarshalText() ([]byte, error) { return enum.Text(noMatchNames[:], int(n), "no match") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (n *NoMatch) UnmarshalText(text []byte) error {
-	return enumParse(n, noMatchNames[:], text, "no match")
+	return enum.Parse(n, noMatchNames[:], text, "no match")
 }
 
 // Labeler is implemented by outputs that name the branches to take themselves. No label at all takes the default branch.

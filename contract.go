@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
@@ -50,13 +51,13 @@ const (
 var phaseNames = [phaseCount]string{"input", "output"}
 
 // String returns "input" or "output".
-func (p Phase) String() string { return enumName(phaseNames[:], int(p), "Phase") }
+func (p Phase) String() string { return enum.Name(phaseNames[:], int(p), "Phase") }
 
 // MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (p Phase) MarshalText() ([]byte, error) { return enumText(phaseNames[:], int(p), "phase") }
+func (p Phase) MarshalText() ([]byte, error) { return enum.Text(phaseNames[:], int(p), "phase") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (p *Phase) UnmarshalText(text []byte) error { return enumParse(p, phaseNames[:], text, "phase") }
+func (p *Phase) UnmarshalText(text []byte) error { return enum.Parse(p, phaseNames[:], text, "phase") }
 
 // ContractError is the error of a node whose inputs or output violate its contract, of kind [CauseContractInput] or
 // [CauseContractOutput].

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Kinds that kahn itself interprets. Every other Kind belongs to the host.
@@ -317,13 +319,13 @@ const (
 var onNames = [onCount]string{"success", "failure", "always"}
 
 // String returns "success", "failure" or "always".
-func (o On) String() string { return enumName(onNames[:], int(o), "On") }
+func (o On) String() string { return enum.Name(onNames[:], int(o), "On") }
 
 // MarshalText encodes o as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (o On) MarshalText() ([]byte, error) { return enumText(onNames[:], int(o), "on") }
+func (o On) MarshalText() ([]byte, error) { return enum.Text(onNames[:], int(o), "on") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (o *On) UnmarshalText(text []byte) error { return enumParse(o, onNames[:], text, "on") }
+func (o *On) UnmarshalText(text []byte) error { return enum.Parse(o, onNames[:], text, "on") }
 
 // GuardPolicy tells what happens to a node whose guard fails to decide.
 type GuardPolicy uint8
@@ -341,16 +343,16 @@ const (
 var guardNames = [guardCount]string{"", "allow", "skip", "fail"}
 
 // String returns "allow", "skip" or "fail", or "" for the zero value.
-func (p GuardPolicy) String() string { return enumName(guardNames[:], int(p), "GuardPolicy") }
+func (p GuardPolicy) String() string { return enum.Name(guardNames[:], int(p), "GuardPolicy") }
 
 // MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (p GuardPolicy) MarshalText() ([]byte, error) {
-	return enumText(guardNames[:], int(p), "guard policy")
+	return enum.Text(guardNames[:], int(p), "guard policy")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (p *GuardPolicy) UnmarshalText(text []byte) error {
-	return enumParse(p, guardNames[:], text, "guard policy")
+	return enum.Parse(p, guardNames[:], text, "guard policy")
 }
 
 // stray is an edge that stands in the In of a node and names another one as its target.

@@ -2,8 +2,9 @@ package kahn
 
 import (
 	"cmp"
-	"math"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // schedule computes the longest remaining paths and the order in which ready nodes are taken.
@@ -42,7 +43,7 @@ func (p *Plan) orderInto(own func(Ref) int64, s schedule, space slab) {
 		for _, a := range p.outOf(r) {
 			after = max(after, rank[a.to])
 		}
-		rank[r] = saturatingAdd(after, max(own(r), 0))
+		rank[r] = saturate.Add(after, max(own(r), 0))
 		longest = max(longest, rank[r])
 	}
 	if !p.prioritized && longest < int64(len(rank)) {
@@ -77,16 +78,4 @@ func (p *Plan) countingSort(rank []int64, longest int64, at []Ref, space slab) {
 		at[*i] = r
 		*i++
 	}
-}
-
-// saturatingAdd adds times and durations: a sum that does not fit is the largest or the smallest number.
-func saturatingAdd(a, b int64) int64 {
-	sum := a + b
-	switch {
-	case b > 0 && sum < a:
-		return math.MaxInt64
-	case b < 0 && sum > a:
-		return math.MinInt64
-	}
-	return sum
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
@@ -21,7 +22,7 @@ var (
 	ErrUnknownNode   = errors.New("unknown node")
 	ErrDuplicateNode = errors.New("duplicate node")
 	ErrDuplicateEdge = errors.New("duplicate edge")
-	ErrBadValue      = errors.New("bad value")
+	ErrBadValue      = enum.ErrBadValue
 	ErrBadEdge       = errors.New("bad edge")
 	ErrBadJoin       = errors.New("bad join")
 	ErrBadEnd        = errors.New("bad end node")

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // eventWriter writes JSON as package json does, without reflection but for values of the host: events are encoded more often than anything else.
@@ -92,7 +94,7 @@ func (w *eventWriter) list(key string, list []string) {
 // name writes the name of a value of an enum.
 func (w *eventWriter) name(key string, names []string, i int, what string) {
 	if i >= len(names) {
-		_, err := enumText(names, i, what)
+		_, err := enum.Text(names, i, what)
 		w.fail(err)
 		return
 	}

@@ -2,6 +2,8 @@ package kahn
 
 import (
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the
@@ -43,16 +45,16 @@ var gateTimeoutNames = [gateTimeoutCount]string{"fail", "label"}
 const timeoutLabel = "timeout"
 
 // String returns "fail" or "label".
-func (t GateTimeout) String() string { return enumName(gateTimeoutNames[:], int(t), "GateTimeout") }
+func (t GateTimeout) String() string { return enum.Name(gateTimeoutNames[:], int(t), "GateTimeout") }
 
 // MarshalText encodes t as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (t GateTimeout) MarshalText() ([]byte, error) {
-	return enumText(gateTimeoutNames[:], int(t), "gate timeout")
+	return enum.Text(gateTimeoutNames[:], int(t), "gate timeout")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (t *GateTimeout) UnmarshalText(text []byte) error {
-	return enumParse(t, gateTimeoutNames[:], text, "gate timeout")
+	return enum.Parse(t, gateTimeoutNames[:], text, "gate timeout")
 }
 
 // Decision is a signal that tells who has decided, and why. Its Value plays the part of any other signal's value: it routes,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest
@@ -160,8 +162,8 @@ func (w *workflow) estimates() *estimates {
 	number := map[string]int64{}
 	for path, n := range w.nodes {
 		x.Paths[path] = n.Mean
-		x.Kinds[n.Kind] = saturatingAdd(x.Kinds[n.Kind], n.Mean)
-		x.All = saturatingAdd(x.All, n.Mean)
+		x.Kinds[n.Kind] = saturate.Add(x.Kinds[n.Kind], n.Mean)
+		x.All = saturate.Add(x.All, n.Mean)
 		number[n.Kind]++
 	}
 	for kind := range x.Kinds {

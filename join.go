@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the
@@ -118,16 +120,16 @@ const (
 var skipModeNames = [skipModeCount]string{"", "cascade", "satisfy", "strict"}
 
 // String returns "cascade", "satisfy" or "strict", or "" for the zero value.
-func (m SkipMode) String() string { return enumName(skipModeNames[:], int(m), "SkipMode") }
+func (m SkipMode) String() string { return enum.Name(skipModeNames[:], int(m), "SkipMode") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (m SkipMode) MarshalText() ([]byte, error) {
-	return enumText(skipModeNames[:], int(m), "skip mode")
+	return enum.Text(skipModeNames[:], int(m), "skip mode")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *SkipMode) UnmarshalText(text []byte) error {
-	return enumParse(m, skipModeNames[:], text, "skip mode")
+	return enum.Parse(m, skipModeNames[:], text, "skip mode")
 }
 
 // UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
@@ -151,16 +153,16 @@ const (
 var upstreamNames = [upstreamCount]string{"", "abort", "skip", "propagate", "substitute_default"}
 
 // String returns "abort", "skip", "propagate" or "substitute_default", or "" for the zero value.
-func (p UpstreamPolicy) String() string { return enumName(upstreamNames[:], int(p), "UpstreamPolicy") }
+func (p UpstreamPolicy) String() string { return enum.Name(upstreamNames[:], int(p), "UpstreamPolicy") }
 
 // MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (p UpstreamPolicy) MarshalText() ([]byte, error) {
-	return enumText(upstreamNames[:], int(p), "upstream policy")
+	return enum.Text(upstreamNames[:], int(p), "upstream policy")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (p *UpstreamPolicy) UnmarshalText(text []byte) error {
-	return enumParse(p, upstreamNames[:], text, "upstream policy")
+	return enum.Parse(p, upstreamNames[:], text, "upstream policy")
 }
 
 // The classes an edge has been seen to resolve into, as a set.

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // Loop performs a node's Sub repeatedly: one nested run after the other, each a fresh one. After each of them a test decides
@@ -46,16 +49,16 @@ const (
 var loopLimitNames = [loopLimitCount]string{"fail", "stop"}
 
 // String returns "fail" or "stop".
-func (l LoopLimit) String() string { return enumName(loopLimitNames[:], int(l), "LoopLimit") }
+func (l LoopLimit) String() string { return enum.Name(loopLimitNames[:], int(l), "LoopLimit") }
 
 // MarshalText encodes l as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (l LoopLimit) MarshalText() ([]byte, error) {
-	return enumText(loopLimitNames[:], int(l), "loop limit")
+	return enum.Text(loopLimitNames[:], int(l), "loop limit")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (l *LoopLimit) UnmarshalText(text []byte) error {
-	return enumParse(l, loopLimitNames[:], text, "loop limit")
+	return enum.Parse(l, loopLimitNames[:], text, "loop limit")
 }
 
 // ErrLoopLimit fails a loop that has reached its MaxIterations.
@@ -186,7 +189,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		r.nextIteration(step, comp, p, w.now)
 		return c, true
 	}
-	p.due = saturatingAdd(w.now, int64(d))
+	p.due = saturate.Add(w.now, int64(d))
 	comp.pause, comp.working = p, false
 	r.event(entry{kind: evNodePaused, ref: ref, attempt: r.records[ref].attempts, at: w.now, arg: NodePaused{Iteration: comp.child.iteration, Delay: d}})
 	r.awaitIteration(ref, w.now)

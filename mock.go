@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // TestMode runs the graph in test mode: nodes are replaced by mocks, gates do not wait, and assertions are judged when the run is
@@ -78,16 +80,16 @@ const (
 var missingNames = [missingCount]string{"real", "stub", "fail"}
 
 // String returns "real", "stub" or "fail".
-func (m OnMissing) String() string { return enumName(missingNames[:], int(m), "OnMissing") }
+func (m OnMissing) String() string { return enum.Name(missingNames[:], int(m), "OnMissing") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (m OnMissing) MarshalText() ([]byte, error) {
-	return enumText(missingNames[:], int(m), "on missing")
+	return enum.Text(missingNames[:], int(m), "on missing")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *OnMissing) UnmarshalText(text []byte) error {
-	return enumParse(m, missingNames[:], text, "on missing")
+	return enum.Parse(m, missingNames[:], text, "on missing")
 }
 
 // ErrNoMock fails a node that has no mock under [MissingFail]. Before a run it reports a gate without a mock for which
@@ -411,16 +413,16 @@ const (
 var testOutcomeNames = [testOutcomeCount]string{"not_reached", "mocked", "real", "fallthrough", "auto", "skipped"}
 
 // String returns the name of the outcome, such as "not_reached".
-func (o TestOutcome) String() string { return enumName(testOutcomeNames[:], int(o), "TestOutcome") }
+func (o TestOutcome) String() string { return enum.Name(testOutcomeNames[:], int(o), "TestOutcome") }
 
 // MarshalText encodes o as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (o TestOutcome) MarshalText() ([]byte, error) {
-	return enumText(testOutcomeNames[:], int(o), "test outcome")
+	return enum.Text(testOutcomeNames[:], int(o), "test outcome")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (o *TestOutcome) UnmarshalText(text []byte) error {
-	return enumParse(o, testOutcomeNames[:], text, "test outcome")
+	return enum.Parse(o, testOutcomeNames[:], text, "test outcome")
 }
 
 // TestSummary is the summary of a run in test mode.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
@@ -71,16 +72,16 @@ func (m Moderation) covers(p Phase) bool {
 }
 
 // String returns "none", "input", "output" or "both".
-func (m Moderation) String() string { return enumName(moderationNames[:], int(m), "Moderation") }
+func (m Moderation) String() string { return enum.Name(moderationNames[:], int(m), "Moderation") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (m Moderation) MarshalText() ([]byte, error) {
-	return enumText(moderationNames[:], int(m), "moderation")
+	return enum.Text(moderationNames[:], int(m), "moderation")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *Moderation) UnmarshalText(text []byte) error {
-	return enumParse(m, moderationNames[:], text, "moderation")
+	return enum.Parse(m, moderationNames[:], text, "moderation")
 }
 
 // Moderate sets the run's moderator. A run of a graph in which a node asks for one is refused without it, with an error that

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Option sets one thing of one run. Modes, status rules and failure modes are options themselves:
@@ -138,13 +140,13 @@ const (
 var modeNames = [modeCount]string{"eager", "waves"}
 
 // String returns "eager" or "waves".
-func (m Mode) String() string { return enumName(modeNames[:], int(m), "Mode") }
+func (m Mode) String() string { return enum.Name(modeNames[:], int(m), "Mode") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m Mode) MarshalText() ([]byte, error) { return enumText(modeNames[:], int(m), "mode") }
+func (m Mode) MarshalText() ([]byte, error) { return enum.Text(modeNames[:], int(m), "mode") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *Mode) UnmarshalText(text []byte) error { return enumParse(m, modeNames[:], text, "mode") }
+func (m *Mode) UnmarshalText(text []byte) error { return enum.Parse(m, modeNames[:], text, "mode") }
 
 func (m Mode) apply(c *config) error {
 	if m >= modeCount {
@@ -176,16 +178,16 @@ const (
 var statusRuleNames = [statusRuleCount]string{"escaped", "leaves", "strict"}
 
 // String returns "escaped", "leaves" or "strict".
-func (r StatusRule) String() string { return enumName(statusRuleNames[:], int(r), "StatusRule") }
+func (r StatusRule) String() string { return enum.Name(statusRuleNames[:], int(r), "StatusRule") }
 
 // MarshalText encodes r as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (r StatusRule) MarshalText() ([]byte, error) {
-	return enumText(statusRuleNames[:], int(r), "status rule")
+	return enum.Text(statusRuleNames[:], int(r), "status rule")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (r *StatusRule) UnmarshalText(text []byte) error {
-	return enumParse(r, statusRuleNames[:], text, "status rule")
+	return enum.Parse(r, statusRuleNames[:], text, "status rule")
 }
 
 func (r StatusRule) apply(c *config) error {
@@ -215,16 +217,16 @@ const (
 var failureModeNames = [failureModeCount]string{"continue", "stop_scheduling", "abort_running"}
 
 // String returns "continue", "stop_scheduling" or "abort_running".
-func (m FailureMode) String() string { return enumName(failureModeNames[:], int(m), "FailureMode") }
+func (m FailureMode) String() string { return enum.Name(failureModeNames[:], int(m), "FailureMode") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (m FailureMode) MarshalText() ([]byte, error) {
-	return enumText(failureModeNames[:], int(m), "failure mode")
+	return enum.Text(failureModeNames[:], int(m), "failure mode")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *FailureMode) UnmarshalText(text []byte) error {
-	return enumParse(m, failureModeNames[:], text, "failure mode")
+	return enum.Parse(m, failureModeNames[:], text, "failure mode")
 }
 
 func (m FailureMode) apply(c *config) error {
@@ -251,16 +253,16 @@ const (
 var stopModeNames = [stopModeCount]string{"interrupt", "drain"}
 
 // String returns "interrupt" or "drain".
-func (m StopMode) String() string { return enumName(stopModeNames[:], int(m), "StopMode") }
+func (m StopMode) String() string { return enum.Name(stopModeNames[:], int(m), "StopMode") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (m StopMode) MarshalText() ([]byte, error) {
-	return enumText(stopModeNames[:], int(m), "stop mode")
+	return enum.Text(stopModeNames[:], int(m), "stop mode")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *StopMode) UnmarshalText(text []byte) error {
-	return enumParse(m, stopModeNames[:], text, "stop mode")
+	return enum.Parse(m, stopModeNames[:], text, "stop mode")
 }
 
 func (m StopMode) apply(c *config) error {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value
@@ -49,14 +51,14 @@ const (
 var jitterNames = [jitterCount]string{"", "half", "none", "full"}
 
 // String returns "half", "none" or "full", or "" for the zero value.
-func (j Jitter) String() string { return enumName(jitterNames[:], int(j), "Jitter") }
+func (j Jitter) String() string { return enum.Name(jitterNames[:], int(j), "Jitter") }
 
 // MarshalText encodes j as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (j Jitter) MarshalText() ([]byte, error) { return enumText(jitterNames[:], int(j), "jitter") }
+func (j Jitter) MarshalText() ([]byte, error) { return enum.Text(jitterNames[:], int(j), "jitter") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (j *Jitter) UnmarshalText(text []byte) error {
-	return enumParse(j, jitterNames[:], text, "jitter")
+	return enum.Parse(j, jitterNames[:], text, "jitter")
 }
 
 // NoRetry tells why a node that failed was not attempted again: the first of these reasons that applies.
@@ -97,16 +99,16 @@ func (n NoRetry) orOf(kind CauseKind) NoRetry {
 }
 
 // String returns the reason as it is written in events, such as "attempts_exhausted", or "" for the zero value.
-func (n NoRetry) String() string { return enumName(noRetryNames[:], int(n), "NoRetry") }
+func (n NoRetry) String() string { return enum.Name(noRetryNames[:], int(n), "NoRetry") }
 
 // MarshalText encodes n as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (n NoRetry) MarshalText() ([]byte, error) {
-	return enumText(noRetryNames[:], int(n), "reason for no retry")
+	return enum.Text(noRetryNames[:], int(n), "reason for no retry")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (n *NoRetry) UnmarshalText(text []byte) error {
-	return enumParse(n, noRetryNames[:], text, "reason for no retry")
+	return enum.Parse(n, noRetryNames[:], text, "reason for no retry")
 }
 
 const (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
@@ -258,7 +259,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	}
 	r.stage, r.began, r.from = stageRunning, now, nil
 	if r.cfg.timeout > 0 && r.bound == 0 {
-		r.bound = saturatingAdd(now, int64(r.cfg.timeout))
+		r.bound = saturate.Add(now, int64(r.cfg.timeout))
 	}
 	if x != nil {
 		r.restore(x)

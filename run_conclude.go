@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // conclusion is the meaning of an attempt's result for its node.
@@ -281,8 +283,8 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 		return 0, NoRetryHint
 	}
 	delay = max(policy.delay(r.attemptsCounted(step), c.random), c.hint)
-	ready := saturatingAdd(now, int64(delay))
-	if n.OverallTimeout > 0 && ready >= saturatingAdd(r.records[ref].start, int64(n.OverallTimeout)) {
+	ready := saturate.Add(now, int64(delay))
+	if n.OverallTimeout > 0 && ready >= saturate.Add(r.records[ref].start, int64(n.OverallTimeout)) {
 		return 0, NoRetryDeadline
 	}
 	if r.bound != 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {

@@ -3,6 +3,8 @@ package kahn
 import (
 	"context"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 type timeoutScope uint8
@@ -39,7 +41,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	d = max(d, 0)
 	a := &alarm{run: r, ring: f}
 	if r.single != nil {
-		a.when = saturatingAdd(r.now(), int64(d))
+		a.when = saturate.Add(r.now(), int64(d))
 		r.single.add(a)
 	}
 	a.timer = time.AfterFunc(d, func() {
@@ -58,7 +60,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 // dueIn notes when an alarm rings of which somebody may want to know it: one with one slot does anyway.
 func (a *alarm) dueIn(d time.Duration) {
 	if a.run.single == nil {
-		a.when = saturatingAdd(a.run.now(), int64(d))
+		a.when = saturate.Add(a.run.now(), int64(d))
 	}
 }
 
@@ -136,7 +138,7 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	}
 	if timeout > 0 {
 		x := r.extra(step.ref)
-		step.endBy(saturatingAdd(now, int64(timeout)))
+		step.endBy(saturate.Add(now, int64(timeout)))
 		x.attempt = r.after(timeout, func(now int64) {
 			r.timeOut(step, x, timeoutAttempt, timeout, now)
 		})
@@ -148,7 +150,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	if n.OverallTimeout == 0 {
 		return
 	}
-	step.endBy(saturatingAdd(r.records[step.ref].start, int64(n.OverallTimeout)))
+	step.endBy(saturate.Add(r.records[step.ref].start, int64(n.OverallTimeout)))
 	if x := r.extra(step.ref); x.overall == nil && !fallback {
 		x.overall = r.after(n.OverallTimeout, func(now int64) {
 			r.overallTimeOut(step.ref, x, n.OverallTimeout, now)

@@ -5,6 +5,9 @@ import (
 	"container/heap"
 	"math"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/bucket"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // tree is the state that a run and the runs nested in it share besides the lock: the slots of Limit, which the leaves of the
@@ -201,7 +204,7 @@ func (x *turn) update(s *State) {
 	if pos, ok := s.ready.Min(); ok {
 		ref := s.at[pos]
 		x.slotless = s.tree == nil
-		x.priority, x.rank = s.plan.node(ref).Priority, saturatingAdd(s.rank[ref], x.run.remaining)
+		x.priority, x.rank = s.plan.node(ref).Priority, saturate.Add(s.rank[ref], x.run.remaining)
 		x.node = s.plan.decl[ref]
 	}
 }
@@ -307,7 +310,7 @@ func (r *Run) slotsOf(name string) *slots {
 		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
 			l := &r.st.limits
 			if l.make(r.plan); l.groups[i].slots == nil {
-				l.groups[i].slots = &slots{limit: g.Limit, bucket: newBucket(g.Rate, 0)}
+				l.groups[i].slots = &slots{limit: g.Limit, bucket: bucket.New(g.Rate.count(), 0)}
 			}
 		}
 		if r.st.limits.groups == nil {
@@ -324,7 +327,7 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 	for _, a := range r.plan.outOf(ref) {
 		longest = max(longest, r.st.rank[a.to])
 	}
-	return saturatingAdd(longest, r.remaining)
+	return saturate.Add(longest, r.remaining)
 }
 
 // makeTree makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.

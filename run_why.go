@@ -3,6 +3,10 @@ package kahn
 import (
 	"slices"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/bucket"
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // WhyKind is the kind of state that a node is in, such as what it waits for. Each node has exactly one.
@@ -38,14 +42,14 @@ var whyNames = [whyCount]string{
 }
 
 // String returns the name of the kind, such as "backoff".
-func (k WhyKind) String() string { return enumName(whyNames[:], int(k), "WhyKind") }
+func (k WhyKind) String() string { return enum.Name(whyNames[:], int(k), "WhyKind") }
 
 // MarshalText encodes k as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (k WhyKind) MarshalText() ([]byte, error) { return enumText(whyNames[:], int(k), "kind of why") }
+func (k WhyKind) MarshalText() ([]byte, error) { return enum.Text(whyNames[:], int(k), "kind of why") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (k *WhyKind) UnmarshalText(text []byte) error {
-	return enumParse(k, whyNames[:], text, "kind of why")
+	return enum.Parse(k, whyNames[:], text, "kind of why")
 }
 
 // Why explains the state of a node: see [Run.Why]. Fields that the Kind does not name are zero, but for Status and Since.
@@ -100,16 +104,16 @@ const (
 var boundNames = [boundCount]string{"", "run", "map", "group", "key", "runner", "runner_key"}
 
 // String returns the name of the scope, such as "group".
-func (b BoundScope) String() string { return enumName(boundNames[:], int(b), "BoundScope") }
+func (b BoundScope) String() string { return enum.Name(boundNames[:], int(b), "BoundScope") }
 
 // MarshalText encodes b as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (b BoundScope) MarshalText() ([]byte, error) {
-	return enumText(boundNames[:], int(b), "scope of a bound")
+	return enum.Text(boundNames[:], int(b), "scope of a bound")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (b *BoundScope) UnmarshalText(text []byte) error {
-	return enumParse(b, boundNames[:], text, "scope of a bound")
+	return enum.Parse(b, boundNames[:], text, "scope of a bound")
 }
 
 // whyMost bounds the lists in a Why.
@@ -168,7 +172,7 @@ func (at place) why() (y Why) {
 		y.Kind = WhyBackoff
 		if errs := r.extras[ref].errs; len(errs) > 0 {
 			last := errs[len(errs)-1]
-			y.Since, y.Until, y.Err = r.timeAt(last.end), r.timeAt(saturatingAdd(last.end, int64(last.delay))), last.err
+			y.Since, y.Until, y.Err = r.timeAt(last.end), r.timeAt(saturate.Add(last.end, int64(last.delay))), last.err
 		}
 	default:
 		y.Kind = WhySignal
@@ -433,11 +437,11 @@ func (s *State) holdsSlot(r Ref, w uint64) bool {
 // lacking is [State.lacks] without side effects: it says whether a slot or a token is lacking, when the token falls due, by
 // the clock of the run or of the pool, and whether it is the latter.
 func (s *State) lacking(x *slots, token bool, now int64) (kind WhyKind, due int64, shared bool) {
-	next := func(b bucket, now int64) (int64, bool) {
-		if b.tokens(now) > 0 {
+	next := func(b bucket.Bucket, now int64) (int64, bool) {
+		if b.Tokens(now) > 0 {
 			return 0, false
 		}
-		due, _ := b.next()
+		due, _ := b.Next()
 		return due, true
 	}
 	if x.limit > 0 && x.used >= x.limit {

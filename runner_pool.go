@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/bucket"
 )
 
 // pool holds the slots and tokens that the runs of a Runner share: those of all of them together, and those of each key. A
@@ -24,7 +26,7 @@ type pool struct {
 	whole   *share     // nil if only keys are bounded
 	keys    map[string]*share
 	swept   int // the number of keys after the last sweep
-	awaited awaited[*share]
+	awaited bucket.Awaited[*share]
 	timer   *time.Timer // for the first of the awaited
 	steps   int64       // claims visited, by which tests check that the work is linear
 }
@@ -35,12 +37,12 @@ type share struct {
 	pool     *pool
 	limit    int // 0 means no limit
 	used     int
-	bucket   *bucket   // nil without a rate
-	waiting  [2]claims // by whether they need a token
-	promised [2]int    // claims that were called back, and have neither taken anything nor been dropped; by the same
+	bucket   *bucket.Bucket // nil without a rate
+	waiting  [2]claims      // by whether they need a token
+	promised [2]int         // claims that were called back, and have neither taken anything nor been dropped; by the same
 	arrivals uint64
 	refs     int // runs that may use the key
-	appointment
+	bucket.Appointment
 }
 
 // claim is the place of a run among those that wait for a share. It is found by the lines in which the nodes of the run wait.
@@ -93,7 +95,7 @@ func (rn *Runner) makePool() (*pool, error) {
 func (p *pool) boundsKeys() bool { return p != nil && (p.keyLimit > 0 || p.keyRate != Rate{}) }
 
 func (p *pool) share(limit int, rate Rate) *share {
-	return &share{pool: p, limit: limit, bucket: newBucket(rate, p.now())}
+	return &share{pool: p, limit: limit, bucket: bucket.New(rate.count(), p.now())}
 }
 
 func (p *pool) now() int64 { return int64(time.Since(p.start)) }
@@ -121,7 +123,7 @@ func (p *pool) key(name string) *share {
 func (p *pool) sweep() {
 	now := p.now()
 	for name, x := range p.keys {
-		if x.refs == 0 && (x.bucket == nil || x.bucket.full(now)) {
+		if x.refs == 0 && (x.bucket == nil || x.bucket.Full(now)) {
 			delete(p.keys, name)
 		}
 	}
@@ -140,7 +142,7 @@ func (x *share) needs(token bool) int {
 func (x *share) slotFree() bool { return x.limit == 0 || x.used+x.promised[0]+x.promised[1] < x.limit }
 
 func (x *share) tokenFree() bool {
-	return x.bucket == nil || x.bucket.tokens(x.pool.now()) > int64(x.promised[1])
+	return x.bucket == nil || x.bucket.Tokens(x.pool.now()) > int64(x.promised[1])
 }
 
 // lacks reports whether a run has to wait, because nothing is free or runs that have waited longer come first. If so, it
@@ -185,7 +187,7 @@ func (x *share) lacks(r *Run, lines *slots, token bool) bool {
 func (x *share) take(lines *slots, token bool) {
 	x.used++
 	if x.bucket != nil && token {
-		x.bucket.take()
+		x.bucket.Take()
 	}
 	x.drop(lines)
 }
@@ -214,11 +216,10 @@ func (x *share) call() {
 	}
 	p := x.pool
 	if len(x.waiting[1]) > 0 && !x.tokenFree() {
-		if due, ok := x.bucket.next(); ok && p.awaited.add(x, due) {
+		if due, ok := x.bucket.Next(); ok && p.awaited.Add(x, due) {
 			p.arm()
 		}
-	} else if x.index > 0 {
-		heap.Remove(&p.awaited, x.index-1)
+	} else if p.awaited.Remove(x) {
 		p.arm()
 	}
 }
@@ -267,13 +268,14 @@ func (q *claims) Pop() any {
 
 // arm sets the timer for the first of the awaited, if there is one.
 func (p *pool) arm() {
-	if len(p.awaited) == 0 {
+	due, ok := p.awaited.First()
+	if !ok {
 		if p.timer != nil {
 			p.timer.Stop() // one that has fired finds nothing left to do
 		}
 		return
 	}
-	wait := time.Duration(p.awaited[0].due - p.now())
+	wait := time.Duration(due - p.now())
 	if p.timer == nil {
 		p.timer = time.AfterFunc(wait, p.ring)
 	} else {
@@ -285,7 +287,7 @@ func (p *pool) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	for x, ok := p.awaited.next(now); ok; x, ok = p.awaited.next(now) {
+	for x, ok := p.awaited.Next(now); ok; x, ok = p.awaited.Next(now) {
 		x.call()
 	}
 	p.arm()

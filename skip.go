@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // SkipKind names why a node was skipped. The zero value belongs to nodes that were not.
@@ -31,14 +33,16 @@ var skipNames = [skipCount]string{
 }
 
 // String returns the snake-case name of the kind; [SkipNone] is the empty string.
-func (k SkipKind) String() string { return enumName(skipNames[:], int(k), "SkipKind") }
+func (k SkipKind) String() string { return enum.Name(skipNames[:], int(k), "SkipKind") }
 
 // MarshalText encodes the kind as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (k SkipKind) MarshalText() ([]byte, error) { return enumText(skipNames[:], int(k), "skip reason") }
+func (k SkipKind) MarshalText() ([]byte, error) {
+	return enum.Text(skipNames[:], int(k), "skip reason")
+}
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (k *SkipKind) UnmarshalText(text []byte) error {
-	return enumParse(k, skipNames[:], text, "skip reason")
+	return enum.Parse(k, skipNames[:], text, "skip reason")
 }
 
 // SkipReason tells why a node was skipped. Which fields are set depends on the kind. As JSON it is a union tagged by kind,

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // waiting counts the nodes that wait.
@@ -105,7 +107,7 @@ func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
 	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.words[ref]&wordStopping != 0 {
 		return 0, false, false
 	}
-	return saturatingAdd(r.records[ref].start, int64(timeout)), false, true
+	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
 }
 
 // armWaits arms the deadlines of a run that goes on.
@@ -147,7 +149,7 @@ func (r *Run) continueOverall(ref Ref, now int64) {
 		return
 	}
 	if x := r.extra(ref); x.overall == nil {
-		left := saturatingAdd(saturatingAdd(r.records[ref].start, int64(n.OverallTimeout)), -now)
+		left := saturate.Add(saturate.Add(r.records[ref].start, int64(n.OverallTimeout)), -now)
 		x.overall = r.after(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 	}
 }

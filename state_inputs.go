@@ -1,6 +1,10 @@
 package kahn
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+)
 
 // Delivery is the kind of value that an edge delivers to its target.
 type Delivery uint8
@@ -16,7 +20,7 @@ const (
 )
 
 // String returns "nothing", "output", "error" or "default".
-func (d Delivery) String() string { return enumName(deliveryNames[:], int(d), "Delivery") }
+func (d Delivery) String() string { return enum.Name(deliveryNames[:], int(d), "Delivery") }
 
 // Inputs yields the in-edges of a node in the order of declaration, with the delivery of each once the node's join is
 // decided: edges that were open then never deliver.

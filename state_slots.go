@@ -4,6 +4,8 @@ import (
 	"iter"
 	"math"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/bucket"
 )
 
 // limits are the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none: one
@@ -21,8 +23,8 @@ type limits struct {
 
 // rates are the clock and the queue that the buckets of a run, and of those nested in it, share.
 type rates struct {
-	now     int64           // the run's clock, as of the last Advance
-	awaited awaited[*slots] // buckets for whose next token a node waits
+	now     int64                  // the run's clock, as of the last Advance
+	awaited bucket.Awaited[*slots] // buckets for whose next token a node waits
 }
 
 // line holds the nodes of a run that wait for a slot or a token of a group.
@@ -58,12 +60,12 @@ func (x *line) queueFor(token bool) int {
 type slots struct {
 	limit    int // 0 means no limit
 	used     int
-	bucket   *bucket               // nil without a rate
+	bucket   *bucket.Bucket        // nil without a rate
 	share    *share                // the slots that other runs of a Runner use, too, or nil
 	claim    *claim                // of the run on that, or nil
 	waiting  [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
 	arrivals uint64
-	appointment
+	bucket.Appointment
 }
 
 type waiting struct {
@@ -86,13 +88,13 @@ func makeLimits(p *Plan, c *config) limits {
 			continue
 		}
 		l.make(p)
-		l.groups[i].slots = &slots{limit: limit, bucket: newBucket(rate, 0)}
+		l.groups[i].slots = &slots{limit: limit, bucket: bucket.New(rate.count(), 0)}
 		rated = rated || rate != Rate{}
 	}
 	if c.startRate != (Rate{}) || c.pool != nil && c.pool.whole != nil {
 		l.make(p)
 		l.whole = true
-		l.groups = append(l.groups, line{slots: &slots{bucket: newBucket(c.startRate, 0)}})
+		l.groups = append(l.groups, line{slots: &slots{bucket: bucket.New(c.startRate.count(), 0)}})
 	}
 	if rated {
 		l.rates = &rates{}
@@ -114,9 +116,9 @@ func (s *State) lacks(x *slots, token bool) bool {
 		return false
 	case x.limit > 0 && x.used >= x.limit:
 		return true
-	case x.bucket != nil && token && x.bucket.tokens(s.limits.rates.now) == 0:
-		if due, ok := x.bucket.next(); ok {
-			s.limits.rates.awaited.add(x, due)
+	case x.bucket != nil && token && x.bucket.Tokens(s.limits.rates.now) == 0:
+		if due, ok := x.bucket.Next(); ok {
+			s.limits.rates.awaited.Add(x, due)
 		}
 		return true
 	}
@@ -176,7 +178,7 @@ func (s *State) acquire(r Ref) bool {
 		}
 		x.used++
 		if x.bucket != nil && token {
-			x.bucket.take()
+			x.bucket.Take()
 		}
 		if x.share != nil {
 			x.share.take(x.slots, token)
@@ -251,10 +253,10 @@ func (s *State) refund(r Ref) {
 			continue
 		}
 		if x.bucket != nil {
-			x.bucket.put()
+			x.bucket.Put()
 		}
 		if x.share != nil && x.share.bucket != nil {
-			x.share.bucket.put()
+			x.share.bucket.Put()
 			x.share.call()
 		}
 		s.offer(g)
@@ -410,11 +412,11 @@ func (s *State) setTime(now int64) {
 		return
 	}
 	q.now = max(q.now, now)
-	if len(q.awaited) == 0 {
+	if due, ok := q.awaited.First(); !ok || due > q.now {
 		return
 	}
 	defer s.limits.lockPool()()
-	for x, ok := q.awaited.next(q.now); ok; x, ok = q.awaited.next(q.now) {
+	for x, ok := q.awaited.Next(q.now); ok; x, ok = q.awaited.Next(q.now) {
 		x.offer()
 	}
 }
@@ -428,8 +430,8 @@ func (s *State) NextToken() (at time.Duration, ok bool) {
 }
 
 func (s *State) nextToken() (due int64, ok bool) {
-	if q := s.limits.rates; q != nil && len(q.awaited) > 0 {
-		return q.awaited[0].due, true
+	if q := s.limits.rates; q != nil {
+		return q.awaited.First()
 	}
 	return 0, false
 }

@@ -1,5 +1,7 @@
 package kahn
 
+import "github.com/seed-c794f7ef/kahn/internal/enum"
+
 // Status is the status of a node in one run. The zero value is [Idle].
 //
 // The statuses separate the node that failed from those that it affects: a [Failed] node failed itself, an [Aborted] node
@@ -39,10 +41,10 @@ var statusAliases = map[string]Status{
 func (s Status) Terminal() bool { return s >= Completed && s < statusCount }
 
 // String returns the lower-case name of the status, the form in which it is encoded.
-func (s Status) String() string { return enumName(statusNames[:], int(s), "Status") }
+func (s Status) String() string { return enum.Name(statusNames[:], int(s), "Status") }
 
 // MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (s Status) MarshalText() ([]byte, error) { return enumText(statusNames[:], int(s), "status") }
+func (s Status) MarshalText() ([]byte, error) { return enum.Text(statusNames[:], int(s), "status") }
 
 // UnmarshalText decodes a name, or one of the aliases that other engines use ("succeeded", "error",
 // "upstream_failed", "blocked", "canceled", "omitted", "tracking", "dispatched"). Anything else is an error that
@@ -52,7 +54,7 @@ func (s *Status) UnmarshalText(text []byte) error {
 		*s = alias
 		return nil
 	}
-	return enumParse(s, statusNames[:], text, "status")
+	return enum.Parse(s, statusNames[:], text, "status")
 }
 
 // transitions is the one table of permitted transitions: bit t of entry s is set when s may become t.
@@ -104,11 +106,11 @@ var runStatusNames = [runStatusCount]string{"pending", "running", "suspended", "
 func (s RunStatus) Terminal() bool { return s >= RunCompleted && s < runStatusCount }
 
 // String returns the lower-case name of the status, the form in which it is encoded.
-func (s RunStatus) String() string { return enumName(runStatusNames[:], int(s), "RunStatus") }
+func (s RunStatus) String() string { return enum.Name(runStatusNames[:], int(s), "RunStatus") }
 
 // MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (s RunStatus) MarshalText() ([]byte, error) {
-	return enumText(runStatusNames[:], int(s), "run status")
+	return enum.Text(runStatusNames[:], int(s), "run status")
 }
 
 // UnmarshalText decodes a name, "succeeded", "error" or "canceled". Anything else is an error that matches
@@ -125,5 +127,5 @@ func (s *RunStatus) UnmarshalText(text []byte) error {
 		*s = RunCancelled
 		return nil
 	}
-	return enumParse(s, runStatusNames[:], text, "run status")
+	return enum.Parse(s, runStatusNames[:], text, "run status")
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Store keeps runs durably: after a crash the next process loads the run and goes on from the last commit. It implements the
@@ -129,14 +131,14 @@ const (
 var appliedNames = [appliedCount]string{"", "applied", "duplicate", "stale", "conflict"}
 
 // String returns "applied", "duplicate", "stale" or "conflict".
-func (a Applied) String() string { return enumName(appliedNames[:], int(a), "Applied") }
+func (a Applied) String() string { return enum.Name(appliedNames[:], int(a), "Applied") }
 
 // MarshalText encodes a as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (a Applied) MarshalText() ([]byte, error) { return enumText(appliedNames[:], int(a), "answer") }
+func (a Applied) MarshalText() ([]byte, error) { return enum.Text(appliedNames[:], int(a), "answer") }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (a *Applied) UnmarshalText(text []byte) error {
-	return enumParse(a, appliedNames[:], text, "answer")
+	return enum.Parse(a, appliedNames[:], text, "answer")
 }
 
 // Errors of stores.

@@ -3,6 +3,8 @@ package kahn
 import (
 	"fmt"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // SuspendMode tells what happens to the rest of the run while a node is suspended. It is an option. Default: SuspendDrain,
@@ -21,16 +23,16 @@ const (
 var suspendModeNames = [suspendModeCount]string{"", "drain", "stop"}
 
 // String returns "drain" or "stop", or "" for the zero value.
-func (m SuspendMode) String() string { return enumName(suspendModeNames[:], int(m), "SuspendMode") }
+func (m SuspendMode) String() string { return enum.Name(suspendModeNames[:], int(m), "SuspendMode") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (m SuspendMode) MarshalText() ([]byte, error) {
-	return enumText(suspendModeNames[:], int(m), "suspend mode")
+	return enum.Text(suspendModeNames[:], int(m), "suspend mode")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *SuspendMode) UnmarshalText(text []byte) error {
-	return enumParse(m, suspendModeNames[:], text, "suspend mode")
+	return enum.Parse(m, suspendModeNames[:], text, "suspend mode")
 }
 
 func (m SuspendMode) apply(c *config) error {

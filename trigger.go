@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // ErrUnknownTrigger is in Result.Warnings of a run that was fired with an id that is not that of a trigger.
@@ -51,16 +53,16 @@ const (
 var pruneModeNames = [pruneModeCount]string{"forward", "closure"}
 
 // String returns "forward" or "closure".
-func (m PruneMode) String() string { return enumName(pruneModeNames[:], int(m), "PruneMode") }
+func (m PruneMode) String() string { return enum.Name(pruneModeNames[:], int(m), "PruneMode") }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
 func (m PruneMode) MarshalText() ([]byte, error) {
-	return enumText(pruneModeNames[:], int(m), "prune mode")
+	return enum.Text(pruneModeNames[:], int(m), "prune mode")
 }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (m *PruneMode) UnmarshalText(text []byte) error {
-	return enumParse(m, pruneModeNames[:], text, "prune mode")
+	return enum.Parse(m, pruneModeNames[:], text, "prune mode")
 }
 
 func (m PruneMode) apply(c *config) error {

@@ -1,23 +1,22 @@
-package kahn
+package bucket
 
 import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
-	"time"
 )
 
 // The bucket against rational numbers: after any sequence of times and takes it holds exactly the tokens that the definition says.
 func TestBucketIsExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		rate := Rate{Starts: 1 + rnd.IntN(50), Per: time.Duration(1 + rnd.Int64N(1000)), Burst: rnd.IntN(5)}
-		if err := rate.validate(); err != nil {
-			t.Fatal(err)
+		rate := Rate{Starts: 1 + rnd.IntN(50), Per: 1 + rnd.Int64N(1000), Burst: rnd.IntN(5)}
+		if !rate.Fits() {
+			t.Fatal(rate)
 		}
 		size := big.NewRat(int64(max(rate.Burst, 1)), 1)
 		level, at := new(big.Rat).Set(size), int64(0)
-		b := newBucket(rate, 0)
+		b := New(rate, 0)
 		for range 40 {
 			now := at + rnd.Int64N(60)
 			level.Add(level, big.NewRat((now-at)*int64(rate.Starts), int64(rate.Per)))
@@ -26,14 +25,14 @@ func TestBucketIsExact(t *testing.T) {
 			}
 			at = now
 			whole := new(big.Int).Quo(level.Num(), level.Denom()).Int64()
-			if got := b.tokens(now); got != whole {
+			if got := b.Tokens(now); got != whole {
 				t.Fatalf("%v at %d: %d tokens, expected %v", rate, now, got, level)
 			}
 			if whole > 0 && rnd.IntN(2) == 0 {
-				b.take()
+				b.Take()
 				level.Sub(level, big.NewRat(1, 1))
 			}
-			if due, _ := b.next(); level.Cmp(big.NewRat(1, 1)) < 0 {
+			if due, _ := b.Next(); level.Cmp(big.NewRat(1, 1)) < 0 {
 				// At due there is a token, one nanosecond before there is none.
 				missing := new(big.Rat).Sub(big.NewRat(1, 1), level)
 				missing.Mul(missing, big.NewRat(int64(rate.Per), int64(rate.Starts)))

@@ -1,0 +1,89 @@
+// Package bucket has token buckets that count in integers, and a queue of what waits for their next tokens.
+package bucket
+
+import (
+	"math"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
+)
+
+// Rate is how fast a bucket fills: Starts tokens in each Per, which is in nanoseconds, and at most Burst of them, 0 meaning 1.
+type Rate struct {
+	Starts int
+	Per    int64
+	Burst  int
+}
+
+// parts are the units that a bucket counts in, so that it needs no fractions: each nanosecond brings gain of them, and a token
+// is worth cost.
+func (r Rate) parts() (gain, cost int64) {
+	a, b := int64(r.Starts), r.Per
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return int64(r.Starts) / a, r.Per / a
+}
+
+// Fits reports whether the contents of a full bucket can be counted in an int64.
+func (r Rate) Fits() bool {
+	gain, cost := r.parts()
+	return int64(max(r.Burst, 1)) <= (math.MaxInt64-gain)/cost
+}
+
+// Bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; a clock that runs backwards counts as
+// standing still.
+type Bucket struct {
+	gain, cost int64
+	size       int64 // parts that it holds at most
+	level      int64 // parts in it at the time at
+	at         int64
+}
+
+// New returns a full bucket, nil for the zero Rate.
+func New(r Rate, now int64) *Bucket {
+	if r == (Rate{}) {
+		return nil
+	}
+	gain, cost := r.parts()
+	size := cost * int64(max(r.Burst, 1))
+	return &Bucket{gain: gain, cost: cost, size: size, level: size, at: now}
+}
+
+func (b *Bucket) refill(now int64) {
+	if now <= b.at {
+		return
+	}
+	if passed := now - b.at; passed > (b.size-b.level)/b.gain {
+		b.level = b.size
+	} else {
+		b.level += passed * b.gain
+	}
+	b.at = now
+}
+
+// Tokens returns how many tokens are in the bucket.
+func (b *Bucket) Tokens(now int64) int64 {
+	b.refill(now)
+	return b.level / b.cost
+}
+
+// Take takes a token, which must be there.
+func (b *Bucket) Take() { b.level -= b.cost }
+
+// Put returns a token that was not needed.
+func (b *Bucket) Put() { b.level = min(b.level+b.cost, b.size) }
+
+// Full reports whether the bucket is full, like a new one.
+func (b *Bucket) Full(now int64) bool {
+	b.refill(now)
+	return b.level == b.size
+}
+
+// Next returns when the bucket holds one token more than now, if none is taken. ok is false if it is full.
+func (b *Bucket) Next() (at int64, ok bool) {
+	missing := b.cost - b.level%b.cost
+	if missing > b.size-b.level {
+		return 0, false
+	}
+	return saturate.Add(b.at, (missing-1)/b.gain+1), true
+}
