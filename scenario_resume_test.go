@@ -372,6 +372,54 @@ func TestScenarioResume(t *testing.T) {
 	})
 }
 
+// A nested run that drains after a failure is then cancelled. What still runs in it was stopped by the second stop, and its error
+// goes on with the run.
+func TestSecondStopGoesOn(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		inner := graph(after("work"), kahn.Node{ID: "clean", Cleanup: true, After: []string{"work"}})
+		g := graph(kahn.Node{ID: "D", Sub: graph(after("bad"), kahn.Node{ID: "E", Sub: inner})})
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			switch s.Path() {
+			case "D/bad":
+				time.Sleep(ms)
+				return nil, errors.New("bad")
+			case "D/E/work":
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			time.Sleep(100 * ms)
+			return nil, nil
+		}
+		opts := []kahn.Option{kahn.StopScheduling, kahn.Drain}
+		run, err := kahn.Start(t.Context(), g, step, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms)
+		if err := run.CancelNode("D"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * ms)
+		stopped := func(r *kahn.Run) {
+			t.Helper()
+			why, err := r.Why("D/E")
+			if err != nil || why.Cause.Kind != kahn.CauseCancelRun || !errors.Is(why.Cause.Err, kahn.ErrNodeStopped) {
+				t.Errorf("D/E: %v, %v", why, err)
+			}
+		}
+		stopped(run)
+		snapshot := reload(t, run.Snapshot())
+		_, _ = run.Wait()
+		again, err := kahn.Start(t.Context(), g, step, append(opts, kahn.ResumeFrom(snapshot, nil))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms)
+		stopped(again)
+		_, _ = again.Wait()
+	})
+}
+
 func TestBadSnapshotsAreRefused(t *testing.T) {
 	for _, text := range []string{``, `null`, `[]`, `{}`, `{"version":2}`, `{"version":1,"nodes":[{"status":"odd"}]}`, `{"version":"1"}`} {
 		if err := new(kahn.Snapshot).UnmarshalJSON([]byte(text)); !errors.Is(err, kahn.ErrBadValue) {

@@ -104,6 +104,13 @@ type stopState struct {
 	Origin string       `json:"origin,omitempty"`
 	Drain  bool         `json:"drain,omitempty"` // what runs is left to finish
 	Err    *storedError `json:"error,omitempty"`
+	// Later are the stops that came after it, by kind: nodes that were still running have the cause of one of them.
+	Later []laterStop `json:"later,omitempty"`
+}
+
+type laterStop struct {
+	Kind CauseKind    `json:"kind"`
+	Err  *storedError `json:"error,omitempty"`
 }
 
 type signalState struct {
@@ -408,7 +415,7 @@ func (n *nodeState) prefixInside(prefix string) string {
 // clone returns a copy that shares nothing that eachValue and renderErrors change.
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
-	file.Stop = clonePtr(file.Stop)
+	file.Stop = file.Stop.clone()
 	if file.Fired = clonePtr(file.Fired); file.Fired != nil {
 		file.Fired.Payload = clonePtr(file.Fired.Payload)
 	}
@@ -427,7 +434,7 @@ func cloneNodes(nodes []nodeState) []nodeState {
 			continue
 		}
 		in := *n.Inside
-		in.Previous, in.Collected, in.Stop, in.Signals = clonePtr(in.Previous), slices.Clone(in.Collected), clonePtr(in.Stop), slices.Clone(in.Signals)
+		in.Previous, in.Collected, in.Stop, in.Signals = clonePtr(in.Previous), slices.Clone(in.Collected), in.Stop.clone(), slices.Clone(in.Signals)
 		in.Nodes = cloneNodes(in.Nodes)
 		n.Inside = &in
 	}
@@ -466,9 +473,19 @@ func encoder(codec Codec) func(node string, v *stored) error {
 	}
 }
 
+func (s *stopState) clone() *stopState {
+	if s = clonePtr(s); s != nil {
+		s.Later = slices.Clone(s.Later)
+	}
+	return s
+}
+
 func (s *stopState) render() {
 	if s != nil {
 		s.Err = s.Err.text()
+		for i := range s.Later {
+			s.Later[i].Err = s.Later[i].Err.text()
+		}
 	}
 }
 

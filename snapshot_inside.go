@@ -314,4 +314,7 @@ func (r *Run) restoreStop(stop *stopState) {
 		r.stopOrigin = origin
 	}
 	r.stopCauses = map[CauseKind]*stopCause{stop.Kind: {cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}}
+	for _, later := range stop.Later {
+		r.stopCauses[later.Kind] = &stopCause{cmp.Or(later.Err.restore(), ErrCancelled), context.Canceled}
+	}
 }

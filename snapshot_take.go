@@ -1,6 +1,10 @@
 package kahn
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: attempts that
 // are running now will be repeated.
@@ -55,6 +59,11 @@ func (r *Run) stopState() *stopState {
 	stop := &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stopped))}
 	if r.stopOrigin != noRef {
 		stop.Origin = r.plan.names[r.stopOrigin]
+	}
+	for _, kind := range slices.Sorted(maps.Keys(r.stopCauses)) {
+		if kind != stop.Kind {
+			stop.Later = append(stop.Later, laterStop{kind, storeError(r.stopError(kind))})
+		}
 	}
 	return stop
 }
