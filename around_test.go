@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 type noteKey struct{}
@@ -219,4 +220,49 @@ func TestStepPlace(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []uint64{1, 2, 0}, epochs)
 	})
+}
+
+// Several goroutines wait for a run at whose end the host's own code takes its time. Only the first may wait with a clock.
+func TestWaitersTogether(t *testing.T) {
+	t.Parallel()
+	slow := func() { time.Sleep(500 * ms) }
+	for name, opt := range map[string]kahn.Option{
+		"Around": kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
+			return ctx, func(*kahn.Result) { slow() }
+		}),
+		"a sink": kahn.OnEvent(func(e kahn.Event) {
+			if e.Type == kahn.EventRunCompleted {
+				slow()
+			}
+		}),
+		"an effect": kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+			st := r.State()
+			status := st.RunStatusSignal()
+			_, _ = reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
+				if status.Get(w) == kahn.RunCompleted {
+					slow()
+				}
+			})
+			return ctx, nil
+		}),
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			run, err := kahn.Start(t.Context(), graph(after("A")), takes(ms), opt)
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() {
+					res, err := run.Wait()
+					if err != nil || len(res.Warnings) != 0 {
+						t.Error(err, res.Warnings)
+					}
+				})
+			}
+			begin := time.Now()
+			all.Wait()
+			if took := time.Since(begin); took != 501*ms {
+				t.Errorf("waited for %v", took)
+			}
+		})
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/once"
 )
 
 // Events yields the run's events with ids above after, in order: first those that have happened, then, as they happen, the
@@ -208,7 +210,7 @@ type eventLog struct {
 	observers int    // of the sinks: the last ones
 	released  uint64 // the id of the last entry that keeps no nested run any more
 
-	waited sync.Once // the grace is granted once, however often the host waits
+	waited once.Once // the grace is granted once, however often the host waits
 }
 
 const blockSize = 64 // which logLine.rest can count

@@ -95,7 +95,7 @@ func TestImports(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/ordset",
+	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/once", "internal/ordset",
 		"kahntest", "progress", "reactive", "schema", "sse", "storetest", "trace"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}

@@ -470,9 +470,16 @@ func (r *Run) finished() (*Result, error) {
 		r.log.wait(max(r.cfg.cancelGrace, minSinkGrace))
 	}
 	r.resMu.Lock()
+	summed := r.summed
+	r.resMu.Unlock()
+	var effects error
+	if !summed {
+		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // without the lock, which others would wait for
+	}
+	r.resMu.Lock()
 	if !r.summed {
-		if err := r.observed(max(r.cfg.cancelGrace, minSinkGrace)); err != nil {
-			r.warnings = append(r.warnings, err)
+		if effects != nil {
+			r.warnings = append(r.warnings, effects)
 		}
 		r.makeResult()
 	}

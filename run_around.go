@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/once"
 )
 
 // Around calls f when the run begins, and what f returns when the run has ended: it is for what is to span a run, such as a span of a
@@ -40,7 +41,7 @@ func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))
 type surrounding struct {
 	ends   []func(*Result)
 	done   chan struct{} // closed when all have returned
-	waited sync.Once     // the grace is granted once
+	waited once.Once     // the grace is granted once
 	told   bool          // the Result has been returned; guarded by the run's resMu
 }
 

@@ -1,0 +1,27 @@
+// Package once calls a function once, as sync.Once does, but lets those who come meanwhile wait on a channel: under testing/synctest
+// a goroutine that waits for a mutex keeps the clock from advancing, and the function may need the clock.
+package once
+
+import "sync"
+
+// A Once calls one function. Its zero value is ready for use.
+type Once struct {
+	mu   sync.Mutex
+	done chan struct{} // closed when the function has returned; nil until it is called
+}
+
+// Do calls f if it is the first call, and else waits until the first call's f has returned, panicked or ended its goroutine.
+func (o *Once) Do(f func()) {
+	o.mu.Lock()
+	done := o.done
+	if done == nil {
+		o.done = make(chan struct{})
+		defer close(o.done)
+	}
+	o.mu.Unlock()
+	if done != nil {
+		<-done
+		return
+	}
+	f()
+}
