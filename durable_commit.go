@@ -24,11 +24,15 @@ func (d *durable) add(r *Run, changes []change) {
 		return
 	}
 	for _, c := range changes {
-		if c.wave != 0 || c.blocked {
-			continue
+		if c.wave != 0 {
+			continue // it follows from the ends of the nodes before, or the record of the run tells of the first one
 		}
 		at := place{r, c.ref}
 		e := d.pending(at)
+		if c.blocked { // its check may have no result for long
+			e.record = true
+			continue
+		}
 		if c.status == Running && !r.performsInside(c.ref) {
 			if e.starts == 0 { // else its start is in this transaction
 				e.record = true
@@ -61,25 +65,30 @@ func (d *durable) add(r *Run, changes []change) {
 	d.show(r.log)
 }
 
-// told records in the node's record an event of the node that reports no change of the State.
-func (d *durable) told(r *Run, ref Ref) { r.outdated(ref) }
+// told notes in the outbox what an event reports that is no change of the State: in the record of its node, or in that of the
+// run. The last event of a run comes with the change of its status. Nothing is written for deltas and logs: those that a crash
+// has cut off from the stored events are lost.
+func (d *durable) told(r *Run, e *entry) {
+	switch {
+	case e.kind.ofNode() && !e.kind.passing():
+		r.outdated(e.ref)
+	case !e.kind.ofNode() && !e.kind.endsRun():
+		d.stale, d.outbox.due = true, d.failed == nil
+	}
+}
 
 // show makes the events visible for which nothing is to be written. The others are shown by the committer.
+//
+// An event is shown only when all that it tells of is in the store, or follows from that: whoever appends an event has noted
+// its fact in the outbox before it calls show. Otherwise a crash makes the next life announce it again.
 func (d *durable) show(l *eventLog) {
 	if d.failed == nil && !d.writing && !d.hasWork() {
 		l.publish(l.lastID())
 	}
 }
 
-// changeStatus writes a change of the run's status. The event of a change that does not end the run belongs to no node: the
-// record of the run counts it, so that the next life does not assign its id again.
-func (d *durable) changeStatus(status RunStatus) {
-	if d.failed != nil {
-		return
-	}
-	d.stale = d.stale || !status.Terminal()
-	d.outbox.due = true
-}
+// changeStatus writes the status of the run, which has changed.
+func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 
 // take takes the outbox, for the committer, as it stands at this moment: the records of its nodes hold all their changes, and
 // the transaction covers all events of the log.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -162,51 +163,18 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 
 // TestEventsOfCrashes lets the store fail at every write of random runs in turn, as if the process had died there, and goes
 // on from the stored run. The confirmed events of the first life and the events of the second are one stream, and the nodes
-// have the statuses of an uninterrupted run.
+// have the statuses of an uninterrupted run. What a transaction holds depends on how long code of the host and the store take.
 func TestEventsOfCrashes(t *testing.T) {
 	t.Parallel()
 	graphs, crashes, seams := size(40, 8, 400), 0, 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(seed), 11))
 			c := newCutter(uint64(seed), seed%2)
-			c.more = []kahn.Option{kahn.RunID("one")}
-			_, want := c.run(t, nil, false)
-			for failing := 1; ; failing++ {
-				writes := 0
-				write := func() error {
-					if writes++; writes >= failing {
-						return errDisk
-					}
-					return nil
-				}
-				store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(kahn.Commit) error { return write() }}
-				c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("one")}
-				c.run(t, nil, false)
-				if writes < failing {
-					break // there are no more
-				}
-				crashes++
-				first := confirmed(c.events)
-				store.commit = nil
-				time.Sleep(time.Minute) // the lease runs out
-				_, got := c.run(t, nil, false)
-				whole := c.events
-				switch kept := int(c.events[0].ID) - 1; {
-				case kept <= len(first):
-					whole = append(slices.Clone(first[:kept]), c.events...)
-					seams++
-				default: // no reader has seen the last stored event: one that reads on from there gets a gap error
-				}
-				if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
-					t.Errorf("seed %d, write %d: %v\n%s", seed, failing, err, eventText(whole))
-				}
-				if !reflect.DeepEqual(got, want) {
-					t.Errorf("seed %d, write %d:\ngot  %v\nwant %v", seed, failing, got, want)
-				}
-				if t.Failed() {
-					return
-				}
-			}
+			c.slow = time.Duration(r.IntN(3)) * ms / 2
+			most := 1 + r.IntN(3)
+			n, whole := c.crashAtEveryWrite(t, fmt.Sprint("seed ", seed), func() time.Duration { return time.Duration(r.IntN(most)) * ms })
+			crashes, seams = crashes+n, seams+whole
 		})
 		if t.Failed() {
 			return
@@ -216,6 +184,88 @@ func TestEventsOfCrashes(t *testing.T) {
 	if seams < crashes*19/20 {
 		t.Errorf("%d of %d crashes left a gap", crashes-seams, crashes)
 	}
+}
+
+// TestEventsWithTheirFacts: a process dies when an event is shown and the code of the host that its node waits for has not returned:
+// the next life does not announce the event again.
+func TestEventsWithTheirFacts(t *testing.T) {
+	t.Parallel()
+	pass := func(c *cutter, id string) kahn.Node {
+		return kahn.Node{ID: id, When: func(kahn.View) (bool, error) { c.visit("guard " + id); return true, nil }}
+	}
+	substitute := func(c *cutter) *kahn.Graph {
+		n := pass(c, "B")
+		n.After, n.OnUpstreamFailure = []string{"A"}, kahn.UpstreamSubstitute
+		return graph(kahn.Node{ID: "A"}, n)
+	}
+	for name, build := range map[string]func(c *cutter) *kahn.Graph{
+		"a blocked join":          substitute,
+		"a blocked join in a sub": func(c *cutter) *kahn.Graph { return graph(subgraph("S", substitute(c))) },
+		"a blocked join in a map": func(c *cutter) *kahn.Graph {
+			n := mapped("M", numbers(2), kahn.Map{})
+			n.Sub = substitute(c)
+			return graph(n)
+		},
+		"a wave of guards":             func(c *cutter) *kahn.Graph { return graph(pass(c, "B"), pass(c, "C")) },
+		"a later wave of guards":       func(c *cutter) *kahn.Graph { n := pass(c, "B"); n.After = []string{"C"}; return graph(after("C"), n) },
+		"a wave in which a gate waits": func(c *cutter) *kahn.Graph { return graph(gate("G"), pass(c, "B"), after("C", "B", "G")) },
+	} {
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			inBubble(t, fmt.Sprint(name, ", ", mode), func(t *testing.T) {
+				c := &cutter{broken: map[string]bool{"A": true}, opts: []kahn.Option{mode}, slow: ms}
+				c.g = build(c)
+				if crashes, _ := c.crashAtEveryWrite(t, name, func() time.Duration { return 0 }); crashes < 2 {
+					t.Errorf("%d crashes", crashes)
+				}
+			})
+		}
+	}
+}
+
+// crashAtEveryWrite goes on after a crash at each of the writes of a run, and reports in how many cases readers had seen the last of the
+// stored events.
+func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.Duration) (crashes, seams int) {
+	c.more = []kahn.Option{kahn.RunID("one")}
+	_, want := c.run(t, nil, false)
+	for failing := 1; !t.Failed(); failing++ {
+		writes := 0
+		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(kahn.Commit) error {
+			time.Sleep(takes())
+			if writes++; writes >= failing {
+				return errDisk
+			}
+			return nil
+		}}
+		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("one")}
+		c.run(t, nil, false)
+		if writes < failing {
+			break // there are no more
+		}
+		crashes++
+		first := confirmed(c.events)
+		store.commit = nil
+		time.Sleep(time.Minute) // the lease runs out
+		_, got := c.run(t, nil, false)
+		whole := c.events
+		switch kept := int(c.events[0].ID) - 1; {
+		case kept <= len(first):
+			for _, e := range first[kept:] {
+				if e.Type != kahn.EventNodeDelta && e.Type != kahn.EventNodeLog {
+					t.Errorf("%s, write %d: the store does not hold what was shown: %v\n%s", name, failing, e, eventText(first))
+				}
+			}
+			whole = append(slices.Clone(first[:kept]), c.events...)
+			seams++
+		default: // no reader has seen the last stored event: one that reads on from there gets a gap error
+		}
+		if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
+			t.Errorf("%s, write %d: %v\n%s", name, failing, err, eventText(whole))
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s, write %d:\ngot  %v\nwant %v", name, failing, got, want)
+		}
+	}
+	return crashes, seams
 }
 
 // confirmed are the events of a run that readers saw before its store failed.
@@ -361,4 +411,48 @@ func TestCheckerAtSeams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWavesOfARedriveOfNothing: a run that was left in the middle of a wave and is redriven without a node to be repeated goes on in that
+// wave. With one it is a new epoch of the run, whose waves begin anew.
+func TestWavesOfARedriveOfNothing(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("with a failure: ", fails), func(t *testing.T) {
+			g := graph(gate("G"), kahn.Node{ID: "A", Do: func(context.Context, *kahn.Step) (any, error) {
+				if fails {
+					return nil, errStep
+				}
+				return nil, nil
+			}}, after("B", "G"))
+			rn := new(kahn.Runner)
+			run, err := rn.Start(t.Context(), g, takes(0), kahn.Waves, kahn.RunID("r"))
+			for life := range 3 {
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Equal(t, kahn.RunSuspended, run.Status())
+				run.Leave()
+				res, err := run.Wait()
+				require.NoError(t, err)
+				var events []kahn.Event
+				started := 0
+				for e, err := range run.Events(t.Context(), 0) {
+					require.NoError(t, err)
+					if events = append(events, e); e.Type == kahn.EventWaveStarted {
+						started++
+					}
+				}
+				checkEvents(t, g, res, events)
+				want := 1
+				if fails {
+					want += min(life, 1) // A is held while G waits: the second redrive finds it ready
+				}
+				require.Equal(t, want, started, eventText(events))
+				run, err = rn.Redrive(t.Context(), "r")
+				require.NoError(t, err)
+			}
+			run.Cancel()
+			_, _ = run.Wait()
+		})
+	}
 }

@@ -153,10 +153,8 @@ func (r *Run) event(e entry) {
 	r.log.mu.Lock()
 	r.append(&e, 0)
 	r.log.unlock()
-	if d := r.durable; d != nil && e.kind != evNodeSignalled { // that is written with its consequences
-		if e.kind.ofNode() && !e.kind.passing() {
-			d.told(r, e.ref)
-		}
+	if d := r.durable; d != nil {
+		d.told(r, &e)
 		d.show(r.log)
 	}
 }

@@ -388,7 +388,7 @@ func (r *Run) sumUp(now int64) {
 		r.logEnd(now)
 	}
 	if r.durable != nil && r.outer == nil {
-		r.durable.changeStatus(r.verdict.status)
+		r.durable.changeStatus()
 		if r.commitPending(); r.durable.failed != nil {
 			r.settleLease()
 		}

@@ -32,7 +32,7 @@ func (r *Run) rest(now int64) {
 		r.stage = stageResting
 		r.tellStatus(RunRunning, RunSuspended, now)
 		if r.durable != nil {
-			r.durable.changeStatus(RunSuspended)
+			r.durable.changeStatus()
 			r.commitPending()
 		}
 	}
@@ -78,7 +78,7 @@ func (r *Run) wake(now int64) {
 		}
 		r.tellStatus(RunSuspended, RunRunning, now)
 		if r.durable != nil {
-			r.durable.changeStatus(RunRunning)
+			r.durable.changeStatus()
 		}
 	}
 }

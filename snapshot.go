@@ -46,6 +46,7 @@ type snapshotFile struct {
 	Deadline  time.Time         `json:"deadline,omitzero"`   // of the whole run; files of older versions do not have it
 	Estimates *estimates        `json:"estimates,omitempty"` // that the run has from a History
 	Mode      Mode              `json:"mode,omitempty"`
+	InWave    bool              `json:"in_wave,omitempty"` // Waves: a wave has started
 	LastEvent uint64            `json:"last_event,omitempty"`
 	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number that each node has emitted, by path
 	Cancelled bool              `json:"cancelled,omitempty"` // the run was asked to stop

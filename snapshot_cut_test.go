@@ -133,6 +133,7 @@ type cutter struct {
 	opts     []kahn.Option
 	more     []kahn.Option // of the next runs
 	ids      int
+	slow     time.Duration // that all code of the host takes: a store may write between any two changes of a run
 
 	mu     sync.Mutex
 	called map[string]int
@@ -279,6 +280,7 @@ func (c *cutter) visit(what string) {
 	if cut != nil {
 		cut()
 	}
+	time.Sleep(c.slow)
 }
 
 func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {

@@ -99,6 +99,7 @@ type restoration struct {
 	held    *held
 	invalid []Ref // redriven nodes that were not idle, in the order of declaration
 	crashed bool  // the snapshot was taken in the middle of the run
+	anew    bool  // waves begin anew: there are redriven nodes, or the run was over
 
 	invalidLatest []uint64 // the ids of the last events of the invalid nodes
 }
@@ -190,6 +191,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 		}
 		kept = append(kept, n)
 	}
+	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
 	x.file.Epoch++
 	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.crashed = nil, nil, false, nil, time.Time{}, false
 	x.held, err = holdNodes(p, kept, "", true)
@@ -228,9 +230,9 @@ func (r *Run) restore(x *restoration) {
 	default:
 		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
-	// The start of a wave decides its nodes: a run that was left before it began has no decided nodes, and is in no wave.
-	inWave := x.file.Mode == Waves && len(x.file.Nodes) > 0
-	x.held.resume(x.file.Stop, inWave && !r.cfg.redrive)
+	// In files without InWave a run is in a wave if a node is decided: the start of a wave decides its nodes.
+	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
+	x.held.resume(x.file.Stop, inWave && !x.anew)
 	if !x.crashed { // an event of the earlier life has named them
 		waits := r.waiters()
 		waits.began = nil

@@ -72,7 +72,7 @@ func (r *Run) stopState() *stopState {
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
+		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.tier >= 0, Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():
