@@ -403,7 +403,17 @@ func (c *compiler) group() {
 		p.join(r, g)
 	}
 	p.groupIndex = byName
+	p.bind()
 	c.nestGroups(byName)
+}
+
+// bind computes the bounds of the groups.
+func (p *Plan) bind() {
+	p.bounds = make([]bound, len(p.groups))
+	for i := range p.groups {
+		g := &p.groups[i]
+		p.bounds[i] = bound{limit: g.Limit, rate: g.Rate.count(), key: g.key}
+	}
 }
 
 func (p *Plan) join(r Ref, g int32) {

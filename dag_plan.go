@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/bucket"
 	"github.com/seed-c794f7ef/kahn/internal/index"
 )
 
@@ -49,6 +50,7 @@ type Plan struct {
 	prioritized bool             // some node has a Priority
 	groups      []group          // the declared groups, then one for each key
 	groupIndex  map[string]int32 // the groups of these, and the inherited ones, by name
+	bounds      []bound          // of the groups
 	member      [][]int32        // by Ref: the groups of the node, nil if there are no groups at all
 
 	// contracts are those of the nodes that have any, by phase.
@@ -266,6 +268,13 @@ type group struct {
 	key       bool
 	inherited bool // a graph around this one declares it
 	members   []Ref
+}
+
+// bound is the limit and the rate of a group; those of a key are options of the run.
+type bound struct {
+	limit int
+	rate  bucket.Rate
+	key   bool
 }
 
 // isCompiled reports whether the plan was made by Compile.

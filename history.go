@@ -267,10 +267,10 @@ func (r *Run) learnedPath(prefix string, ref Ref) string {
 	return prefix + r.plan.names[ref]
 }
 
-// order puts the nodes of a run that uses a History into the order that follows from it.
-func (r *Run) order() {
-	if r.learned == nil || r.cfg.estimates != nil {
-		return
+// order returns the order of a run that uses a History; nil for the plan's own.
+func (r *Run) order() *schedule {
+	if r.learned == nil {
+		return nil
 	}
 	p, prefix := r.plan, r.learnedPrefix()
 	s := p.order(func(ref Ref) int64 {
@@ -283,7 +283,7 @@ func (r *Run) order() {
 		}
 		return r.learned.of(r.learnedPath(prefix, ref), n.Kind)
 	})
-	r.st.schedule = &s
+	return &s
 }
 
 // teach tells the History how long the nodes took that completed in this life of the run. It is called with the lock held.

@@ -157,6 +157,7 @@ func (x *items) distinguish() {
 			p.keys[i], p.member[i] = key, members[key]
 		}
 		p.groups = groups
+		p.bind()
 	}
 	if x.m.Estimate != nil {
 		p.estimates = make([]time.Duration, n)
@@ -193,7 +194,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 		name: p.name, itemOf: id, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
 		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, schedule: schedule{rank: make([]int64, n)},
 		words: make([]uint64, n), end: noRef, routers: p.routers, filters: p.filters,
-		composite: p.composite, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
+		composite: p.composite, body: p.subs[0], groups: p.groups, bounds: p.bounds, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
 	}
 	if p.member != nil {
 		q.member = make([][]int32, n)

@@ -124,6 +124,23 @@ func (c *config) apply(opts []Option) error {
 	return nil
 }
 
+// setup is what the State of a run of the plan gets to know of the options.
+func (c *config) setup(p *Plan) setup {
+	x := setup{
+		waves: c.mode == Waves, holds: c.onSuspend == SuspendStop || c.onSuspend == suspendDefault && c.mode == Waves,
+		limit: c.limit, rule: statusFold(c.statusRule),
+		slotSetup: slotSetup{keyLimit: c.keyLimit, keyRate: c.keyRate.count(), startRate: c.startRate.count()},
+	}
+	if c.pool != nil {
+		x.pool, x.poolsKeys, x.poolsAll = &c.pool.mu, c.pool.boundsKeys(), c.pool.whole != nil
+	}
+	if c.estimates != nil {
+		own := p.order(c.estimates.estimate(p))
+		x.order = &own
+	}
+	return x
+}
+
 // Mode tells when a node whose predecessors are done may start.
 type Mode uint8
 

@@ -70,6 +70,7 @@ type runReports struct {
 type runNest struct {
 	tree    *tree  // nil for a run without composites that is not nested
 	outer   *Run   // nil for a run that is not nested
+	turn    *turn  // its place in the tree; nil without a tree
 	prefix  string // of the paths of the run's nodes
 	keys    string // of their keys in the store, see key
 	began   int64  // ns since start, which is the outermost run's
@@ -104,7 +105,7 @@ type runCrew struct {
 	single    *single  // nil but for runs with one slot; the outermost run's
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
 	durable   *durable // the outermost run's; nil without a store
-	pooled    []*slots // limits that the run shares with others of its Runner; the outermost run's
+	pooled    []*stake // limits that the run shares with others of its Runner; the outermost run's
 	heard     []*claim // claims on shared limits whose turn has come, not used yet; the outermost run's
 	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
 	tokenAt   int64    // when it falls due
@@ -184,8 +185,7 @@ func (r *Run) prepare(x *restoration) {
 	case r.cfg.history != nil:
 		r.learned = r.cfg.history.estimates(r.plan.name)
 	}
-	r.st.init(r.plan, r.cfg)
-	r.order()
+	r.initState()
 	r.st.host = r
 	r.st.admits = true
 	if r.cfg.limit == 1 {
@@ -244,6 +244,15 @@ func (r *Run) begin(x *restoration, now int64) {
 	if len(r.cfg.around) > 0 {
 		r.surround()
 	}
+}
+
+// initState makes the State of a run that is about to begin, or to go on.
+func (r *Run) initState() {
+	x := r.cfg.setup(r.plan)
+	if x.order == nil {
+		x.order = r.order()
+	}
+	r.st.init(r.plan, &x)
 }
 
 // callerGone is the cause of the stop of a run whose caller's context has ended the goroutine that asked it.
@@ -310,7 +319,7 @@ func (r *Run) dispatch(now int64) {
 	if r.durable != nil {
 		r.commitPending()
 	}
-	if r.tree == nil && r.st.limits.rates != nil { // else the tree does
+	if r.tree == nil && r.st.rated() { // else the tree does
 		r.awaitToken(now)
 	}
 	if r.st.asleep > 0 || r.leaving {

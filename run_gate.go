@@ -431,7 +431,7 @@ func (t *tree) addToken(token string, r *Run) {
 func (t *tree) tokenPlace(token string, r *Run) int {
 	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
 		t.steps++
-		return slices.Compare(x.st.turn.order, y.st.turn.order)
+		return slices.Compare(x.turn.order, y.turn.order)
 	})
 	return i
 }

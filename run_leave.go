@@ -194,7 +194,7 @@ func (r *Run) stay(now int64) {
 	r.resumeChecks()
 	r.resumeReturns()
 	r.st.lift()
-	if r.st.asleep > 0 && r.st.onSuspend == SuspendStop {
+	if r.st.asleep > 0 && r.st.holds {
 		r.st.hold = holdFresh
 	}
 	if !r.nests {

@@ -63,10 +63,10 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	c.log, c.single = r.log, r.single
 	c.runNest = runNest{
 		tree: r.tree, outer: r, prefix: prefix, nests: p.composite,
+		turn:     &turn{order: append(slices.Clone(r.placeInTree()), r.plan.decl[step.ref], index)},
 		instance: &instance{within: step},
 	}
 	c.limitTo(step)
-	c.st.turn = &turn{order: append(slices.Clone(r.st.placeInTree()), r.plan.decl[step.ref], index)}
 	return c
 }
 
@@ -107,13 +107,12 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	}
 	c.flush(now)
 	c.tree.touch(c)
-	c.tree.queue(&c.st)
+	c.tree.queue(c)
 }
 
 // setUp prepares a nested run to begin, with the lock held.
 func (r *Run) setUp(c *Run) {
-	c.st.init(c.plan, c.cfg)
-	c.order()
+	c.initState()
 	c.remaining = r.remainingAfter(c.within.ref)
 	c.st.mu, c.st.admits = r.st.mu, true
 	c.st.host = c

@@ -120,7 +120,7 @@ func (r *Run) reachEarly(now int64) {
 		if statusOf(s.words[ref]) != Ready {
 			continue
 		}
-		if _, answered := r.signals[ref]; answered || s.turn != nil && s.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
+		if _, answered := r.signals[ref]; answered || r.turn != nil && r.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
 			r.reachGate(ref, now) // it may add gates to the list
 			reached = true
 		}

@@ -16,7 +16,7 @@ func (r *Run) rest(now int64) {
 	case s.busy > 0 || s.asleep == 0: // a nested run that is held because it is being left is not waiting for a signal
 		return
 	}
-	if r.outer == nil && (s.limits.rates != nil || s.limits.pool != nil) && s.waitsForSlot() { // for a token
+	if r.outer == nil && (s.rated() || s.pooled()) && s.waitsForSlot() { // for a token
 		return
 	}
 	if r.outer != nil {

@@ -3,10 +3,8 @@ package kahn
 import (
 	"cmp"
 	"container/heap"
-	"math"
 	"slices"
 
-	"github.com/seed-c794f7ef/kahn/internal/bucket"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
@@ -20,10 +18,10 @@ import (
 // whichever worker comes first.
 type tree struct {
 	root    *Run
-	cfg     *config     // of the nested runs; nil before the first one
-	workers int         // goroutines at work in all runs together, abandoned ones not counted
-	limit   int         // slots of all runs together; 0 means no limit
-	used    int         //
+	cfg     *config // of the nested runs; nil before the first one
+	workers int     // goroutines at work in all runs together, abandoned ones not counted
+	limit   int     // slots of all runs together; 0 means no limit
+	treeSlots
 	waiting queue       // runs with a ready node that wants a slot, with one slot all that could go on; the best first; empty without a limit
 	touched []*Run      // to be attended before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
@@ -51,7 +49,6 @@ func (t *tree) countedDeltas(path string, n int) {
 // turn is the place of a run among those that wait for a slot: that of its best ready node, by priority, then by the
 // longest remaining path up to the end of the outermost run, then by declaration, as if the graphs were one.
 type turn struct {
-	run      *Run
 	index    int  // in the queue plus one; 0 means that it is not in there
 	gated    bool // it is among the tree's
 	slotless bool // in a tree with one slot: its best node needs none
@@ -63,11 +60,11 @@ type turn struct {
 }
 
 // placeInTree is the order of the run's turn, nil for an outermost run.
-func (s *State) placeInTree() []int32 {
-	if s.turn == nil {
+func (r *Run) placeInTree() []int32 {
+	if r.turn == nil {
 		return nil
 	}
-	return s.turn.order
+	return r.turn.order
 }
 
 // touch notes a change of a run that the run's own worker may not see.
@@ -87,7 +84,7 @@ func (t *tree) settle(now int64) {
 		t.pass(now)
 	// A worker that has been started and has not taken its task gets the next slot, and then attends the other runs.
 	case len(t.waiting) > 0 && t.used < t.limit:
-		t.waiting[0].turn.run.dispatch(now)
+		t.waiting[0].dispatch(now)
 	}
 	if t.root.leaving && t.workers == 0 { // only once every run that was touched has started its remaining work
 		t.root.rest(now)
@@ -108,7 +105,7 @@ func (t *tree) attend(now int64) {
 			r.reachEarly(now)
 		}
 		r.flush(now)
-		t.queue(&r.st)
+		t.queue(r)
 		r.dispatch(now)
 	}
 }
@@ -118,7 +115,7 @@ func (t *tree) pass(now int64) {
 	for t.alone == 0 && !t.coming && !t.root.single.interrupts() {
 		switch {
 		case len(t.waiting) > 0 && t.hasTurn(t.waiting[0]):
-			r := t.waiting[0].turn.run
+			r := t.waiting[0]
 			t.coming = true
 			r.engage()
 			return
@@ -128,7 +125,7 @@ func (t *tree) pass(now int64) {
 		// No other task comes before a gate: it is reached at once.
 		r := t.gated[0]
 		t.gated = t.gated[1:]
-		r.st.turn.gated = false
+		r.turn.gated = false
 		for g, ok := r.st.nextGate(); ok; g, ok = r.st.nextGate() {
 			r.reachGate(g.Ref, now)
 		}
@@ -138,8 +135,8 @@ func (t *tree) pass(now int64) {
 }
 
 // hasTurn reports whether a run has the first task, in a tree with one slot.
-func (t *tree) hasTurn(s *State) bool {
-	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == s && (s.turn.slotless || t.used < t.limit)
+func (t *tree) hasTurn(r *Run) bool {
+	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.used < t.limit)
 }
 
 // takeTurn is State.next for a worker of a tree with one slot, up to the first task that is for a worker.
@@ -148,7 +145,7 @@ func (w *worker) takeTurn() (Task, bool) {
 	t, s := r.tree, &r.st
 	for t.touch(r); ; t.touch(r) {
 		t.attend(w.now)
-		if !t.hasTurn(s) {
+		if !t.hasTurn(r) {
 			return Task{}, false
 		}
 		task, ok := s.next()
@@ -168,7 +165,8 @@ func (w *worker) takeTurn() (Task, bool) {
 }
 
 // queue puts a run into its place among those that wait for a slot, or with one slot for anything.
-func (t *tree) queue(s *State) {
+func (t *tree) queue(r *Run) {
+	s := &r.st
 	if s.hold != holdNothing {
 		s.passOver() // held nodes do not want a slot
 	}
@@ -176,49 +174,51 @@ func (t *tree) queue(s *State) {
 	switch {
 	case t.limit == 1:
 		wants = wants || s.inline.Len() > 0
-		if len(s.gates) > 0 && !s.turn.gated {
-			s.turn.gated = true
-			t.gated = append(t.gated, s.turn.run)
+		if len(s.gates) > 0 && !r.turn.gated {
+			r.turn.gated = true
+			t.gated = append(t.gated, r)
 		}
 	case s.tree == nil:
 		return
 	}
-	s.turn.update(s)
+	r.turn.update(r)
 	switch {
-	case wants && s.turn.index == 0:
-		heap.Push(&t.waiting, s)
+	case wants && r.turn.index == 0:
+		heap.Push(&t.waiting, r)
 	case wants:
-		heap.Fix(&t.waiting, s.turn.index-1)
-	case s.turn.index > 0:
-		heap.Remove(&t.waiting, s.turn.index-1)
+		heap.Fix(&t.waiting, r.turn.index-1)
+	case r.turn.index > 0:
+		heap.Remove(&t.waiting, r.turn.index-1)
 	}
 }
 
 // update computes the place of the run's best ready node.
-func (x *turn) update(s *State) {
-	if x.run.tree.limit == 1 && s.inline.Len() > 0 {
+func (x *turn) update(r *Run) {
+	s := &r.st
+	if r.tree.limit == 1 && s.inline.Len() > 0 {
 		first, _ := s.inline.Min()
-		x.slotless, x.priority, x.rank, x.node = true, 0, 0, s.plan.decl[first]
+		x.slotless, x.priority, x.rank, x.node = true, 0, 0, r.plan.decl[first]
 		return
 	}
 	if pos, ok := s.ready.Min(); ok {
 		ref := s.at[pos]
 		x.slotless = s.tree == nil
-		x.priority, x.rank = s.plan.node(ref).Priority, saturate.Add(s.rank[ref], x.run.remaining)
-		x.node = s.plan.decl[ref]
+		x.priority, x.rank = r.plan.node(ref).Priority, saturate.Add(s.rank[ref], r.remaining)
+		x.node = r.plan.decl[ref]
 	}
 }
 
-// grants reports whether the best ready node of a run may have a slot: one is free, and no other run is before it.
-func (t *tree) grants(s *State) bool {
+// grants reports whether the best ready node of the run may have a slot: one is free, and no other run is before it.
+func (r *Run) grants() bool {
+	t := r.tree
 	if t.used >= t.limit {
 		return false
 	}
-	if len(t.waiting) == 0 || t.waiting[0] == s {
+	if len(t.waiting) == 0 || t.waiting[0] == r {
 		return true
 	}
-	mine := *s.turn
-	mine.update(s)
+	mine := *r.turn
+	mine.update(r)
 	return !t.waiting[0].turn.before(&mine)
 }
 
@@ -242,7 +242,7 @@ func (x *turn) at(depth int) int32 {
 }
 
 // queue is a heap of runs that wait for a slot.
-type queue []*State
+type queue []*Run
 
 func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].turn.before(q[j].turn) }
@@ -253,50 +253,42 @@ func (q queue) Swap(i, j int) {
 }
 
 func (q *queue) Push(x any) {
-	s := x.(*State)
-	*q = append(*q, s)
-	s.turn.index = len(*q)
+	r := x.(*Run)
+	*q = append(*q, r)
+	r.turn.index = len(*q)
 }
 
 func (q *queue) Pop() any {
 	last := len(*q) - 1
-	s := (*q)[last]
+	r := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	s.turn.index = 0
-	return s
+	r.turn.index = 0
+	return r
 }
 
 // shareGroups connects this run to the limits that the tree shares: the slots and rates of keys, of the whole run, and of
 // groups that a graph around this one declares.
 func (r *Run) shareGroups() {
-	l, t := &r.st.limits, r.tree
-	l.pool = t.root.st.limits.pool
-	if r.outer != nil {
-		l.rates = t.root.st.limits.rates
-	} else if l.rates == nil {
-		l.rates = &rates{} // for those of nested runs
-	}
+	s, t := &r.st, r.tree
+	s.shareLimits(&t.root.st)
 	for i := range r.plan.groups {
 		g := &r.plan.groups[i]
-		switch {
-		case g.key && l.groups != nil && l.groups[i].slots != nil:
+		switch own := s.slotsOf(int32(i)); {
+		case g.key && own != nil:
 			if known := t.keys[g.Name]; known != nil {
-				l.groups[i].slots = known
+				s.useSlots(int32(i), known)
+				continue
 			}
-			if t.keys[g.Name] == nil && l.groups[i].share == nil && l.pool.boundsKeys() {
-				t.root.shareKey(l.groups[i].slots, g.Name)
+			if s.pooled() && !own.isShared() {
+				t.root.shareKey(own, g.Name)
 			}
-			t.keys[g.Name] = l.groups[i].slots
+			t.keys[g.Name] = own
 		case g.inherited:
 			if common := r.outer.slotsOf(g.Name); common != nil {
-				l.make(r.plan)
-				l.groups[i].slots = common
+				s.useSlots(int32(i), common)
 			}
 		}
-	}
-	if root := &t.root.st.limits; l.whole && root.whole {
-		l.groups[len(l.groups)-1].slots = root.groups[len(root.groups)-1].slots
 	}
 }
 
@@ -308,15 +300,9 @@ func (r *Run) slotsOf(name string) *slots {
 			continue
 		}
 		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
-			l := &r.st.limits
-			if l.make(r.plan); l.groups[i].slots == nil {
-				l.groups[i].slots = &slots{limit: g.Limit, bucket: bucket.New(g.Rate.count(), 0)}
-			}
+			r.st.makeSlots(i)
 		}
-		if r.st.limits.groups == nil {
-			return nil
-		}
-		return r.st.limits.groups[i].slots
+		return r.st.slotsOf(i)
 	}
 	return nil
 }
@@ -345,21 +331,17 @@ func (r *Run) makeTree() {
 // enter makes the run's slots, and those of its groups and keys, the tree's.
 func (r *Run) enter() {
 	s := &r.st
-	if s.turn == nil {
-		s.turn = &turn{}
+	if r.turn == nil {
+		r.turn = &turn{}
 	}
-	s.turn.run = r
 	if o := r.outer; o != nil {
-		s.turn.lends = o.st.turn.lends || o.items != nil && o.st.limit > 0
+		r.turn.lends = o.turn.lends || o.items != nil && o.st.limit > 0
 	}
 	r.shareGroups()
 	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
 		return // the items of such a map hold slots of the map alone
 	}
-	if s.limit == 0 {
-		s.limit = math.MaxInt
-	}
-	s.tree, s.limits.active = r.tree, true
+	s.shareTree(&r.tree.treeSlots)
 }
 
 // hurries reports whether a run around this one is being stopped.
@@ -374,7 +356,7 @@ func (r *Run) hurries() bool {
 
 // contends makes the tree check again whether a node of the run gets a slot.
 func (r *Run) contends() {
-	if r.st.turn != nil {
+	if r.turn != nil {
 		r.tree.touch(r)
 	}
 }

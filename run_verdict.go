@@ -21,7 +21,7 @@ type EndVerdict struct {
 // judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
 func (r *Run) judge() {
 	s := &r.st
-	status, degraded := s.runStatus(r.cfg.statusRule)
+	status, degraded := s.runStatus(statusFold(r.cfg.statusRule))
 	v := verdict{status: status, degraded: degraded, cause: s.stopped}
 	for i, w := range s.words {
 		if statusOf(w) == Failed && Ref(i) != r.plan.end {

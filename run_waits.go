@@ -138,7 +138,7 @@ func stillWaiting(places []place) []place {
 
 // compare orders places by declaration, as if the graphs were one.
 func (at place) compare(other place) int {
-	a, b := at.run.st.placeInTree(), other.run.st.placeInTree()
+	a, b := at.run.placeInTree(), other.run.placeInTree()
 	both := min(len(a), len(b))
 	if c := slices.Compare(a[:both], b[:both]); c != 0 {
 		return c

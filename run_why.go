@@ -250,7 +250,7 @@ func (at place) whyUndecided(y *Why) {
 		y.Kind = WhyWaiting
 		at.edges(y, open)
 		y.nameThose(r, func(ref Ref, w uint64) bool { return ref != at.ref && !statusOf(w).Terminal() })
-	case s.mode == Waves:
+	case s.waves:
 		y.Kind = WhyTier
 		lo, hi := Ref(r.plan.tiers[max(s.tier, 0)]), Ref(r.plan.tiers[max(s.tier, 0)+1])
 		for ref := lo; ref < hi; ref++ { // in a tier Refs are in the order of declaration
@@ -390,7 +390,7 @@ func (at place) whyBound(y *Why) bool {
 			if y.Bound.Limit, y.Bound.Used = 0, 0; due > 0 {
 				y.Until = r.outermost().start.Add(time.Duration(due))
 				if shared {
-					y.Until = x.share.pool.start.Add(time.Duration(due))
+					y.Until = r.outermost().cfg.pool.start.Add(time.Duration(due))
 				}
 			}
 			return true
@@ -416,8 +416,8 @@ func (at place) whyBound(y *Why) bool {
 			y.Bound.Scope, y.Bound.Name = BoundMap, r.outer.path(r.within.ref)
 		}
 		y.nameThose(r, s.holdsSlot)
-	case s.tree != nil && s.tree.used >= s.tree.limit:
-		y.Bound = Bound{Scope: BoundRun, Limit: s.tree.limit, Used: s.tree.used}
+	case s.tree != nil && r.tree.used >= r.tree.limit:
+		y.Bound = Bound{Scope: BoundRun, Limit: r.tree.limit, Used: r.tree.used}
 		y.nameAll(r.outermost(), func(c *Run, ref Ref, w uint64) bool {
 			return c.st.tree != nil && c.st.holdsSlot(ref, w) && !c.st.isExpanded(ref)
 		})
@@ -452,12 +452,12 @@ func (s *State) lacking(x *slots, token bool, now int64) (kind WhyKind, due int6
 			return WhyRate, due, false
 		}
 	}
-	c := x.claim
-	if x.share == nil || c == nil || c.state != claimWaits || s.hurries() {
+	k, _ := x.share.(*stake)
+	if k == nil || k.claim == nil || k.claim.state != claimWaits || s.hurries() {
 		return whyNothing, 0, false
 	}
-	if x.share.bucket != nil && token && x.share.slotFree() {
-		due, _ := next(*x.share.bucket, x.share.pool.now())
+	if k.rated() && token && k.share.slotFree() {
+		due, _ := next(*k.share.bucket, k.share.pool.now())
 		return WhyRate, due, true
 	}
 	return WhySlot, 0, true
@@ -475,7 +475,8 @@ func (r *Run) boundOf(g int32, shared bool) Bound {
 		}
 	}
 	if shared {
-		b.Limit, b.Used = x.share.limit, x.share.used
+		k := x.share.(*stake)
+		b.Limit, b.Used = k.share.limit, k.share.used
 		if b.Scope = BoundRunner; b.Name != "" {
 			b.Scope = BoundRunnerKey
 		}
@@ -486,7 +487,7 @@ func (r *Run) boundOf(g int32, shared bool) Bound {
 // nextInLine returns the node that is the next to be begun, of all that have what they need.
 func (r *Run) nextInLine() (place, bool) {
 	if r.tree != nil && len(r.tree.waiting) > 0 {
-		r = r.tree.waiting[0].turn.run
+		r = r.tree.waiting[0]
 	}
 	if i, ok := r.st.ready.Min(); ok {
 		return place{r, r.st.at[i]}, true
@@ -580,7 +581,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 		for from := range s.words {
 			ended(Ref(from))
 		}
-	case s.mode == Waves && p.facts[ref].tier > 0:
+	case s.waves && p.facts[ref].tier > 0:
 		for from := p.tiers[p.facts[ref].tier-1]; from < p.tiers[p.facts[ref].tier]; from++ {
 			ended(Ref(from))
 		}

@@ -262,7 +262,7 @@ func (w *worker) take() bool {
 		}
 		r.reachGate(g.Ref, w.now)
 	}
-	if s.noted || len(s.stopping) > 0 || len(r.ending) > 0 || len(s.unchecked) > 0 || s.left == 0 || r.tree != nil || s.limits.rates != nil || s.limits.pool != nil {
+	if s.hasNews() || len(r.ending) > 0 || r.tree != nil {
 		r.release(w.now)
 		return true
 	}

@@ -45,11 +45,17 @@ type share struct {
 	bucket.Appointment
 }
 
-// claim is the place of a run among those that wait for a share. It is found by the lines in which the nodes of the run wait.
+// stake is what one run has to do with a share.
+type stake struct {
+	run   *Run   // the outermost
+	lines *slots // the slots whose lines its nodes wait in
+	share *share
+	claim *claim // nil unless it waits
+}
+
+// claim is the place of a run among those that wait for a share.
 type claim struct {
-	run     *Run   // the outermost
-	lines   *slots // the slots whose lines its nodes wait in
-	share   *share
+	*stake
 	arrival uint64 // the order of waiting claims
 	token   bool   // the best of its nodes needs a token, too
 	state   claimState
@@ -147,18 +153,19 @@ func (x *share) tokenFree() bool {
 
 // lacks reports whether a run has to wait, because nothing is free or runs that have waited longer come first. If so, it
 // makes sure that the run has a claim.
-func (x *share) lacks(r *Run, lines *slots, token bool) bool {
+func (k *stake) lacks(token bool) bool {
+	x, r := k.share, k.run
 	token = x.needs(token) > 0
 	x.call() // slots that have become free since the last call are for waiting claims
-	c := lines.claim
+	c := k.claim
 	switch {
 	case c == nil:
 		if x.slotFree() && (!token || x.tokenFree()) {
 			return false
 		}
 		x.arrivals++
-		c = &claim{run: r, lines: lines, share: x, arrival: x.arrivals}
-		lines.claim = c
+		c = &claim{stake: k, arrival: x.arrivals}
+		k.claim = c
 		r.timers++
 	case c.state == claimWaits:
 		if c.token == token {
@@ -183,25 +190,39 @@ func (x *share) lacks(r *Run, lines *slots, token bool) bool {
 	return c.state == claimWaits
 }
 
+// rated reports whether the share has tokens.
+func (k *stake) rated() bool { return k.share.bucket != nil }
+
 // take takes a slot and a token for a run, and ends its claim.
-func (x *share) take(lines *slots, token bool) {
-	x.used++
-	if x.bucket != nil && token {
-		x.bucket.Take()
+func (k *stake) take(token bool) {
+	k.share.used++
+	if token && k.rated() {
+		k.share.bucket.Take()
 	}
-	x.drop(lines)
+	k.drop()
+}
+
+// giveBack returns a token that was not needed, or a slot.
+func (k *stake) giveBack(token bool) {
+	if token {
+		k.share.bucket.Put()
+	} else {
+		k.share.used--
+	}
+	k.share.call()
 }
 
 // drop ends the claim of a run.
-func (x *share) drop(lines *slots) {
-	if c := lines.claim; c != nil {
+func (k *stake) drop() {
+	x := k.share
+	if c := k.claim; c != nil {
 		if c.state == claimWaits {
 			c.run.timers--
 			heap.Remove(&x.waiting[x.needs(c.token)], c.index)
 		} else {
 			x.promised[x.needs(c.token)]--
 		}
-		c.state, lines.claim = claimDone, nil
+		c.state, k.claim = claimDone, nil
 	}
 	x.call()
 }
@@ -295,25 +316,31 @@ func (p *pool) ring() {
 
 // joinPool connects the lines of the outermost run with the pool, before the run begins.
 func (r *Run) joinPool() {
-	l := &r.st.limits
-	if l.pool == nil {
+	p := r.cfg.pool
+	if p == nil {
 		return
 	}
-	if l.pool.whole != nil {
-		lines := l.groups[len(l.groups)-1].slots
-		lines.share = l.pool.whole
-		r.pooled = append(r.pooled, lines)
+	if p.whole != nil {
+		r.join(r.st.wholeSlots(), p.whole)
 	}
 	for i := range r.plan.groups {
-		if g := &r.plan.groups[i]; g.key && r.tree == nil && l.pool.boundsKeys() && l.groups[i].slots != nil { // else the tree does
-			r.shareKey(l.groups[i].slots, g.Name)
+		if lines := r.st.slotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // else the tree does
+			r.shareKey(lines, r.plan.groups[i].Name)
 		}
 	}
 }
 
+// shareKey connects the slots of a key with those of other runs, if they have limits in common.
 func (r *Run) shareKey(lines *slots, key string) {
-	lines.share = r.st.limits.pool.key(key)
-	r.pooled = append(r.pooled, lines)
+	if p := r.cfg.pool; p.boundsKeys() {
+		r.join(lines, p.key(key))
+	}
+}
+
+func (r *Run) join(lines *slots, x *share) {
+	k := &stake{run: r, lines: lines, share: x}
+	lines.connect(k)
+	r.pooled = append(r.pooled, k)
 }
 
 // claimed lets the run's nodes contend for the slot of its claim, with the run's lock held.
@@ -327,7 +354,7 @@ func (r *Run) claimed(x *share, c *claim) {
 	switch c.at = c.lines.offer(); {
 	case c.state != claimHeard: // offer has ended the claim
 	case c.at == nil:
-		x.drop(c.lines)
+		c.drop()
 	default:
 		r.heard = append(r.heard, c)
 	}
@@ -336,7 +363,7 @@ func (r *Run) claimed(x *share, c *claim) {
 // yieldTurns is called with the run's lock held before that is released. A run that cannot use its turn now, since its own limits
 // are in the way, gives it to the next.
 func (r *Run) yieldTurns() {
-	if len(r.heard) == 0 || r.st.limits.pool == nil {
+	if len(r.heard) == 0 || !r.st.pooled() {
 		return
 	}
 	defer r.st.limits.lockPool()()
@@ -347,29 +374,24 @@ func (r *Run) yieldTurns() {
 		case c.at.hasNext():
 			return false
 		}
-		c.share.drop(c.lines)
+		c.drop()
 		return true
 	})
 }
 
 // leavePool returns the run's slots to the pool and ends its claims, when the run ends.
 func (r *Run) leavePool() {
-	p := r.st.limits.pool
-	if p == nil || r.outer != nil {
+	p := r.cfg.pool
+	if r.outer != nil || !r.st.pooled() {
 		return
 	}
-	r.st.limits.pool = nil
+	r.st.leavePool()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, lines := range r.pooled {
-		x := lines.share
-		x.used -= lines.used
-		lines.used, lines.share = 0, nil
-		x.refs--
-		x.drop(lines)
+	for _, k := range r.pooled {
+		k.share.used -= k.lines.disconnect()
+		k.share.refs--
+		k.drop()
 	}
 	r.pooled, r.heard = nil, nil
 }
-
-// claims reports whether the run has to wait for a slot or token of the pool, and makes a claim if so.
-func (r *Run) claims(x *slots, token bool) bool { return x.share.lacks(r.outermost(), x, token) }

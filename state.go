@@ -68,17 +68,16 @@ type stateTally struct {
 
 // stateHolds are the reasons for which nodes that could start do not.
 type stateHolds struct {
-	mode      Mode
-	tier      int32 // Waves: the current one
-	limit     int   // slots; 0 means no limit
-	hold      hold  // which nodes must not start for the time being
-	onSuspend SuspendMode
-	closed    bool  // cleanup nodes and the end node do not run either: the run has lost its store, or never began
-	parks     bool  // the host queues ready nodes, once its store has them
-	admits    bool  // nodes with factAdmit are Ready until admitted says that they have started
-	held      []Ref // ready nodes that the hold has passed over
-	tree      *tree // the tree of runs under a common limit that the run belongs to; limit is set then; else nil
-	turn      *turn // its place in the tree; nil without a tree
+	waves  bool       // tier by tier
+	holds  bool       // while a node is suspended, no other starts that has not started before
+	tier   int32      // Waves: the current one
+	limit  int        // slots; 0 means no limit
+	hold   hold       // which nodes must not start for the time being
+	closed bool       // cleanup nodes and the end node do not run either: the run has lost its store, or never began
+	parks  bool       // the host queues ready nodes, once its store has them
+	admits bool       // nodes with factAdmit are Ready until admitted says that they have started
+	held   []Ref      // ready nodes that the hold has passed over
+	tree   *treeSlots // those of the tree of runs under a common limit that the run belongs to; limit is set then; else nil
 }
 
 // stateStops are the stops of the run and of single nodes.
@@ -107,7 +106,7 @@ type stateNotes struct {
 	noted   bool       // logged or observed
 	obs     *observers // nil until a signal is asked for
 	host    host       // that drives the State, or nil
-	rule    StatusRule // for the RunStatusSignal of a State without a host
+	rule    statusFold // for the RunStatusSignal of a State without a host
 	bug     error      // a transition that is not in the table, see check
 }
 
@@ -120,13 +119,16 @@ type stateLock struct {
 // host is the Run that drives a State. Its methods are called with the lock held.
 type host interface {
 	status() RunStatus
-	hurries() bool                    // a run around it is being stopped
-	beganToWait(r Ref)                // a node waits for a signal
-	endedWait()                       // a wait has ended
-	keeps(r Ref) bool                 // the node's step was called in an earlier life and is called again in the same attempt
-	claims(x *slots, token bool) bool // its Runner has no slot or token of x for it now
-	contends()                        // a node contends again for a slot
+	hurries() bool     // a run around it is being stopped
+	beganToWait(r Ref) // a node waits for a signal
+	endedWait()        // a wait has ended
+	keeps(r Ref) bool  // the node's step was called in an earlier life and is called again in the same attempt
+	contends()         // a node contends again for a slot
+	grants() bool      // of the slots of its tree there is one for its best ready node
 }
+
+// treeSlots are the slots that the runs of a tree share.
+type treeSlots struct{ used int }
 
 // Token names one attempt of one node, or with Attempt 0 its check. An outcome is accepted only with the current token of
 // its node, so a duplicate or late one changes nothing.
@@ -247,34 +249,36 @@ func NewState(p *Plan, opts ...Option) (*State, error) {
 		return nil, ErrNoGraph
 	}
 	s := &State{}
-	s.init(p, &c)
+	x := c.setup(p)
+	s.init(p, &x)
 	s.begin()
 	return s, nil
 }
 
-func (s *State) init(p *Plan, c *config) {
+// setup are the options of a State.
+type setup struct {
+	waves bool       // tier by tier
+	holds bool       // while a node is suspended, no other starts that has not started before
+	limit int        // slots; 0 means no limit
+	rule  statusFold // for the RunStatusSignal
+	order *schedule  // in which ready nodes start; nil for the plan's own
+	slotSetup
+}
+
+func (s *State) init(p *Plan, x *setup) {
 	n := len(p.names)
 	s.mu = &s.own
-	s.plan, s.mode, s.limit, s.left, s.tier, s.rule = p, c.mode, c.limit, n, -1, c.statusRule
+	s.plan, s.waves, s.holds, s.limit, s.left, s.tier, s.rule = p, x.waves, x.holds, x.limit, n, -1, x.rule
 	if p.end != noRef {
 		s.left--
-	}
-	s.onSuspend = c.onSuspend
-	if s.onSuspend == suspendDefault {
-		s.onSuspend = SuspendDrain
-		if s.mode == Waves {
-			s.onSuspend = SuspendStop
-		}
 	}
 	space := make([]uint64, n+ordset.Words(n))
 	s.words = space[:n:n]
 	copy(s.words, p.words)
-	s.schedule = &p.schedule
-	if c.estimates != nil {
-		own := p.order(c.estimates.estimate(p))
-		s.schedule = &own
+	if s.schedule = x.order; s.schedule == nil {
+		s.schedule = &p.schedule
 	}
-	s.limits = makeLimits(p, c)
+	s.limits = makeLimits(p, &x.slotSetup)
 	s.ready = ordset.MakeIn(space[n:], n)
 	if p.wide > 0 {
 		s.wide = make([]wide, p.wide)
@@ -298,7 +302,7 @@ func (s *State) begin() {
 		s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
 		s.work = append(s.work, r)
 	}
-	if s.mode == Waves {
+	if s.waves {
 		s.visitAll()
 		s.advance()
 		return
@@ -417,9 +421,15 @@ func (s *State) hasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.slotFree()) || len(s.gates) > 0
 }
 
+// hasNews reports whether the coordinator has to attend to more than its next task: changes to write down or to publish, attempts to
+// stop, the end, tokens, or other runs.
+func (s *State) hasNews() bool {
+	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
+}
+
 // slotFree reports whether a ready node may start, under a limit.
 func (s *State) slotFree() bool {
-	return s.running < s.limit && (s.tree == nil || s.tree.grants(s))
+	return s.running < s.limit && (s.tree == nil || s.host.grants())
 }
 
 func (s *State) start(r Ref) Task {

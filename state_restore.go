@@ -97,7 +97,7 @@ func (s *State) rebuild(restored []Ref, nodes []nodeState, inWave bool) {
 			s.makeReady(r)
 		}
 	}
-	if s.mode == Waves {
+	if s.waves {
 		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.plan.tiers)-1) {
 			if !inWave {
 				s.logWave(s.tier, 1)

@@ -24,7 +24,7 @@ func (s *State) count(r Ref, to Status, bits uint64) {
 	if r != s.plan.end {
 		s.left--
 	}
-	if s.mode == Waves && s.plan.facts[r].tier == s.tier {
+	if s.waves && s.plan.facts[r].tier == s.tier {
 		s.pending--
 	}
 	switch to {
@@ -122,7 +122,7 @@ func (s *State) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
 	switch {
-	case s.mode == Waves:
+	case s.waves:
 	case w&(wordSpecial|wordNotOK) == 0 && !s.logged:
 		s.makeReady(r)
 	default:
@@ -168,7 +168,7 @@ func (s *State) visitSlow(r Ref, arcs []arc) {
 			}
 		}
 		s.words[a.to] = w
-		if s.mode == Eager {
+		if !s.waves {
 			s.touch(a.to)
 		}
 	}
@@ -505,7 +505,7 @@ func (s *State) complete(r Ref) {
 	}
 	s.busy--
 	s.running--
-	if s.mode == Waves || s.noted || s.stateTimes != nil || s.limits.active {
+	if s.waves || s.noted || s.stateTimes != nil || s.limits.active {
 		s.release(r)
 		s.finish(r, Completed, 0)
 		s.settled(r)
@@ -528,7 +528,7 @@ const returnsError = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseCo
 
 // settled applies the consequences of a node's end.
 func (s *State) settled(r Ref) {
-	if s.mode == Waves {
+	if s.waves {
 		s.visit(r)
 		if s.pending == 0 {
 			s.advance()
@@ -566,7 +566,7 @@ func (s *State) overrule(r Ref, own bool) {
 	}
 	s.badNodes++
 	s.origins = nil // final origins may change now
-	if t := s.plan.facts[r].tier; s.mode == Waves && t < s.tier {
+	if t := s.plan.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the end of the tier was not written either
 	}
 	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg

@@ -3,6 +3,7 @@ package kahn
 import (
 	"iter"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/bucket"
@@ -12,11 +13,11 @@ import (
 // that lacks a slot or a token waits in the line of that group and does not hold back other nodes. A slot that becomes free,
 // and a token that falls due, goes to the best node of the line.
 type limits struct {
-	groups []line // by group, and last that of the whole run if there is one; nil if the run has no such limits
-	whole  bool   // the last line is that of the whole run
-	active bool   // there are slots or tokens besides the slots of the run's own limit
-	rates  *rates // nil without rates; common to a tree of runs
-	pool   *pool  // the limits that the run shares with others, or nil
+	groups []line      // by group, and last that of the whole run if there is one; nil if the run has no such limits
+	whole  bool        // the last line is that of the whole run
+	active bool        // there are slots or tokens besides the slots of the run's own limit
+	rates  *rates      // nil without rates; common to a tree of runs
+	pool   sync.Locker // guards the limits that the run shares with others; nil if it shares none
 
 	exempt map[Ref]bool // running nodes that took no token because the run hurries
 }
@@ -49,7 +50,7 @@ const (
 
 // queueFor returns the queue of nodes that need a token, or of those that do not. Without a rate none does.
 func (x *line) queueFor(token bool) int {
-	if token && (x.bucket != nil || x.share != nil && x.share.bucket != nil) {
+	if token && (x.bucket != nil || x.share != nil && x.share.rated()) {
 		return needToken
 	}
 	return needSlot
@@ -61,11 +62,27 @@ type slots struct {
 	limit    int // 0 means no limit
 	used     int
 	bucket   *bucket.Bucket        // nil without a rate
-	share    *share                // the slots that other runs of a Runner use, too, or nil
-	claim    *claim                // of the run on that, or nil
+	share    sharedLimit           // the slots that other runs use, too, or nil
 	waiting  [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
 	arrivals uint64
 	bucket.Appointment
+}
+
+// sharedLimit is what a run has of slots and tokens that it shares with other runs. The lock of the pool guards it.
+type sharedLimit interface {
+	rated() bool           // it has tokens
+	lacks(token bool) bool // the run has to wait for a slot, or a token if it needs one; it joins the queue
+	take(token bool)       // takes what lacks has found, and ends the wait
+	giveBack(token bool)   // gives back the token alone, which was not needed, or the slot
+	drop()                 // ends the wait
+}
+
+// slotSetup are the limits of a run beside its own.
+type slotSetup struct {
+	keyLimit            int         // of the nodes of one key; 0 means no limit
+	keyRate, startRate  bucket.Rate // of the nodes of one key, and of all nodes
+	pool                sync.Locker // guards the limits that the run shares with others; nil if it shares none
+	poolsKeys, poolsAll bool        // it shares those of keys, and that of all nodes
 }
 
 type waiting struct {
@@ -75,26 +92,25 @@ type waiting struct {
 }
 
 // makeLimits makes the lines of a run. shareGroups replaces those that a tree shares.
-func makeLimits(p *Plan, c *config) limits {
+func makeLimits(p *Plan, c *slotSetup) limits {
 	l := limits{pool: c.pool}
-	rated := c.startRate != Rate{}
-	for i := range p.groups {
-		g := &p.groups[i]
-		limit, rate := g.Limit, g.Rate
-		if g.key {
-			limit, rate = c.keyLimit, c.keyRate
+	rated := c.startRate != bucket.Rate{}
+	for i := range p.bounds {
+		b := p.bounds[i]
+		if b.key {
+			b.limit, b.rate = c.keyLimit, c.keyRate
 		}
-		if limit == 0 && rate == (Rate{}) && !(g.key && c.pool.boundsKeys()) || p.member == nil && !p.composite { // no limit, or no members
+		if b.limit == 0 && b.rate == (bucket.Rate{}) && !(b.key && c.poolsKeys) || p.member == nil && !p.composite { // no limit, or no members
 			continue
 		}
 		l.make(p)
-		l.groups[i].slots = &slots{limit: limit, bucket: bucket.New(rate.count(), 0)}
-		rated = rated || rate != Rate{}
+		l.groups[i].slots = newSlots(b)
+		rated = rated || b.rate != bucket.Rate{}
 	}
-	if c.startRate != (Rate{}) || c.pool != nil && c.pool.whole != nil {
+	if c.startRate != (bucket.Rate{}) || c.poolsAll {
 		l.make(p)
 		l.whole = true
-		l.groups = append(l.groups, line{slots: &slots{bucket: bucket.New(c.startRate.count(), 0)}})
+		l.groups = append(l.groups, line{slots: newSlots(bound{rate: c.startRate})})
 	}
 	if rated {
 		l.rates = &rates{}
@@ -102,9 +118,12 @@ func makeLimits(p *Plan, c *config) limits {
 	return l
 }
 
+// newSlots returns slots that are all free.
+func newSlots(b bound) *slots { return &slots{limit: b.limit, bucket: bucket.New(b.rate, 0)} }
+
 func (l *limits) make(p *Plan) {
 	if l.groups == nil {
-		l.groups = make([]line, len(p.groups), len(p.groups)+1)
+		l.groups = make([]line, len(p.bounds), len(p.bounds)+1)
 		l.active = true
 	}
 }
@@ -122,7 +141,7 @@ func (s *State) lacks(x *slots, token bool) bool {
 		}
 		return true
 	}
-	return x.share != nil && !s.hurries() && s.host.claims(x, token)
+	return x.share != nil && !s.hurries() && x.share.lacks(token)
 }
 
 // takesToken reports whether the start of a ready node is the start of a step that has to wait for a token.
@@ -181,7 +200,7 @@ func (s *State) acquire(r Ref) bool {
 			x.bucket.Take()
 		}
 		if x.share != nil {
-			x.share.take(x.slots, token)
+			x.share.take(token)
 		}
 		if x.bucket != nil || x.share != nil {
 			s.offer(g) // more may have come at once
@@ -233,8 +252,7 @@ func (s *State) release(r Ref) {
 		if x := &s.limits.groups[g]; x.slots != nil {
 			x.used--
 			if x.share != nil {
-				x.share.used--
-				x.share.call()
+				x.share.giveBack(false)
 			}
 			s.offer(g)
 		}
@@ -255,9 +273,8 @@ func (s *State) refund(r Ref) {
 		if x.bucket != nil {
 			x.bucket.Put()
 		}
-		if x.share != nil && x.share.bucket != nil {
-			x.share.bucket.Put()
-			x.share.call()
+		if x.share != nil && x.share.rated() {
+			x.share.giveBack(true)
 		}
 		s.offer(g)
 	}
@@ -283,8 +300,8 @@ func (l *limits) lockPool() (unlock func()) {
 	if l.pool == nil {
 		return func() {}
 	}
-	l.pool.mu.Lock()
-	return l.pool.mu.Unlock
+	l.pool.Lock()
+	return l.pool.Unlock
 }
 
 // enqueue puts a node, by its position, into a queue of a line.
@@ -307,7 +324,7 @@ func (s *State) offer(g int32) {
 		return
 	}
 	if x.offer() == nil && x.share != nil && len(x.waiting[needSlot])+len(x.waiting[needToken]) == 0 {
-		x.share.drop(x)
+		x.share.drop()
 	}
 }
 
@@ -467,6 +484,78 @@ func (x *lineQueue) pop() {
 		x.nodes[child], x.nodes[i] = x.nodes[i], x.nodes[child]
 		i = child
 	}
+}
+
+// slotsOf returns the slots of a group or key; nil if it has no limit.
+func (s *State) slotsOf(g int32) *slots {
+	if s.limits.groups == nil {
+		return nil
+	}
+	return s.limits.groups[g].slots
+}
+
+// useSlots makes the nodes of a group or key take slots that belong to another run, too.
+func (s *State) useSlots(g int32, x *slots) {
+	s.limits.make(s.plan)
+	s.limits.groups[g].slots = x
+}
+
+// makeSlots makes the slots of a group of which nodes of nested runs alone are members.
+func (s *State) makeSlots(g int32) {
+	if s.slotsOf(g) == nil {
+		s.useSlots(g, newSlots(s.plan.bounds[g]))
+	}
+}
+
+// wholeSlots returns the slots and tokens of the whole run; nil if it has neither.
+func (s *State) wholeSlots() *slots {
+	if !s.limits.whole {
+		return nil
+	}
+	return s.limits.groups[len(s.limits.groups)-1].slots
+}
+
+// shareLimits makes the run, which is nested in another or is the outermost itself, have the clock, the pool and the slots
+// of the whole run of the outermost one.
+func (s *State) shareLimits(root *State) {
+	l, of := &s.limits, &root.limits
+	l.pool = of.pool
+	if of.rates == nil {
+		of.rates = &rates{}
+	}
+	l.rates = of.rates
+	if l.whole && of.whole {
+		l.groups[len(l.groups)-1].slots = root.wholeSlots()
+	}
+}
+
+// shareTree makes the nodes of the run take the slots of a tree, beside those of the run.
+func (s *State) shareTree(t *treeSlots) {
+	if s.limit == 0 {
+		s.limit = math.MaxInt
+	}
+	s.tree, s.limits.active = t, true
+}
+
+// rated reports whether nodes take tokens. The coordinator sets the clock then.
+func (s *State) rated() bool { return s.limits.rates != nil }
+
+// pooled reports whether the run shares limits with others.
+func (s *State) pooled() bool { return s.limits.pool != nil }
+
+// leavePool ends the sharing with other runs.
+func (s *State) leavePool() { s.limits.pool = nil }
+
+// connect makes the slots common with those of other runs.
+func (x *slots) connect(to sharedLimit) { x.share = to }
+
+// isShared reports whether other runs have the slots in common.
+func (x *slots) isShared() bool { return x.share != nil }
+
+// disconnect is the reverse of connect. It returns how many slots were taken, which the caller gives back.
+func (x *slots) disconnect() (used int) {
+	used, x.used, x.share = x.used, 0, nil
+	return used
 }
 
 // waitsForSlot reports whether a node of an idle run only lacks a slot that another run of the tree holds.

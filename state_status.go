@@ -5,6 +5,15 @@ import (
 	"slices"
 )
 
+// statusFold tells how the status of a run follows from those of its nodes.
+type statusFold uint8
+
+const (
+	foldEscaped statusFold = iota // failed if the failure of a node was not handled
+	foldLeaves                    // by the nodes without successors
+	foldStrict                    // failed if any node failed
+)
+
 // Done reports whether every node is terminal, the end node included.
 func (s *State) Done() bool {
 	s.mu.Lock()
@@ -24,7 +33,7 @@ func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	if !s.done() {
 		return RunRunning, false
 	}
-	return s.runStatus(rule)
+	return s.runStatus(statusFold(rule))
 }
 
 // Skip returns the reason of a skipped node, without the message of a step that skipped itself. The Answer of a condition is
@@ -70,7 +79,7 @@ func (s *State) bad(r Ref) bool {
 
 // runStatus computes the status of a run whose nodes, but for the end node, are all terminal. Runs without a bad node, the
 // common case, cost nothing; others cost one pass over the edges of the bad nodes.
-func (s *State) runStatus(rule StatusRule) (status RunStatus, degraded bool) {
+func (s *State) runStatus(rule statusFold) (status RunStatus, degraded bool) {
 	if s.badNodes+s.tolerated == 0 {
 		return RunCompleted, false
 	}
@@ -92,9 +101,9 @@ func (s *State) runStatus(rule StatusRule) (status RunStatus, degraded bool) {
 		}
 	}
 	switch rule {
-	case StatusLeaves:
+	case foldLeaves:
 		status = s.byLeaves()
-	case StatusStrict:
+	case foldStrict:
 		status = worst(failure, cancel)
 	default:
 		status = worst(escapedFailure, escapedCancel)

@@ -149,7 +149,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	}
 	s.hurry()
 	s.visitAll()
-	if s.mode == Waves {
+	if s.waves {
 		if s.pending == 0 {
 			s.advance()
 		}

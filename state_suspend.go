@@ -36,7 +36,7 @@ func (s *State) suspend(t Token) error {
 // fallAsleep counts a node that is suspended.
 func (s *State) fallAsleep() {
 	s.asleep++
-	if s.onSuspend == SuspendStop && !s.hurries() { // else only cleanup is left, which is not held
+	if s.holds && !s.hurries() { // else only cleanup is left, which is not held
 		s.hold = max(s.hold, holdFresh)
 	}
 }

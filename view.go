@@ -113,7 +113,7 @@ func (v View) RunStatus() RunStatus {
 	}
 	v.run.st.mu.Lock()
 	defer v.run.st.mu.Unlock()
-	status, _ := v.run.st.runStatus(v.run.cfg.statusRule)
+	status, _ := v.run.st.runStatus(statusFold(v.run.cfg.statusRule))
 	return status
 }
 

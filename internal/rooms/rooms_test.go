@@ -40,10 +40,8 @@ var walls = map[string]wall{
 	"plan": {"words plan said", `errors.go:*
 		state.go:wordSpecial state.go:wordPlain
 		step.go:StepFunc step.go:FallbackFunc view.go:View view.go:everyNode mock.go:double`},
-	// The State calls the Run that drives it through the interface host. The limits that it shares with other States belong
-	// to a tree or a Runner; its former state comes from the nodes of a snapshot.
-	"state": {"words plan state", `errors.go:* option.go:* rate.go:* condition.go:* result.go:estimate suspend.go:*
-		run_tree.go:tree run_tree.go:turn run_tree.go:grants run_tree.go:used runner_pool.go:* snapshot.go:*
+	// The State calls the Run that drives it through the interface host; its former state comes from the nodes of a snapshot.
+	"state": {"words plan state", `errors.go:* option.go:* condition.go:* snapshot.go:*
 		run_observe.go:waiter run_observe.go:watcher run_observe.go:note`},
 }
 
