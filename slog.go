@@ -29,8 +29,8 @@ var eventLevels = map[EventType]slog.Level{
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node node
 // (its path), attempt and tier; and, as far as the event has them and they are not empty, cause, error, origins, duration,
-// delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, input_tokens, output_tokens,
-// iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason
+// delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, routed_to_end, original_failed_step, cancellation_requested, input_tokens, output_tokens,
+// output_bytes (see [EventOutputs]; the output itself is not logged), iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason
 // (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, nodes and mode.
 func LogEvents(logger *slog.Logger) func(Event) {
 	if logger == nil {
@@ -72,6 +72,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		return append(some(
 			slog.String("status", p.Status.String()), slog.Bool("degraded", p.Degraded), slog.String("cause", p.Cause.String()),
 			slog.Int("total", p.TotalSteps), names("failed", p.Failed), slog.Duration("duration", p.Duration), slog.Duration("timeout", p.Timeout),
+			slog.Bool("cancellation_requested", p.CancellationRequested), slog.Int("output_bytes", p.Aggregation.Bytes),
 		), p.Request.attrs()...)
 	case Wave:
 		return []slog.Attr{slog.Int("tier", p.Tier), slog.Int("nodes", len(p.Nodes))}
@@ -107,7 +108,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		return some(
 			slog.Duration("duration", p.Duration), names("labels", p.Labels), slog.Bool("fallback", p.Fallback),
 			slog.Bool("memoized", p.Memoized), errorAttr(p.Err), slog.Int("input_tokens", p.InputTokens),
-			slog.Int("output_tokens", p.OutputTokens),
+			slog.Int("output_tokens", p.OutputTokens), slog.Int("output_bytes", p.Output.Bytes),
 		)
 	case NodeEnded:
 		err := slog.Attr{}
@@ -117,6 +118,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		return append(some(
 			slog.String("cause", p.Cause.String()), err, names("origins", p.Origins), slog.Duration("duration", p.Duration),
 			slog.Bool("abandoned", p.Abandoned), slog.String("no_retry", p.NoRetry.String()),
+			slog.Bool("routed_to_end", p.RoutedToEnd), slog.String("original_failed_step", p.OriginalFailedStep),
 		), p.Request.attrs()...)
 	case NodeSkipped:
 		return []slog.Attr{slog.String("reason", p.Reason.String())}

@@ -59,12 +59,12 @@ level=INFO msg=node.completed run_id=7 event_id=10 workflow=order node=A attempt
 level=DEBUG msg=node.queued run_id=7 event_id=11 workflow=order node=B attempt=1 tier=1
 level=DEBUG msg=node.started run_id=7 event_id=12 workflow=order node=B attempt=1 tier=1
 level=DEBUG msg=node.stream.delta run_id=7 event_id=13 workflow=order node=B attempt=1 tier=1 index=1
-level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent
+level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent routed_to_end=true original_failed_step=B
 level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed total=3 failed=[B] duration=4ms
 `},
 		{slog.LevelWarn, `
 level=WARN msg=node.retried run_id=7 event_id=6 workflow=order node=A attempt=1 tier=0 cause=step_error delay=1ms error=no
-level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent
+level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent routed_to_end=true original_failed_step=B
 level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed total=3 failed=[B] duration=4ms
 `},
 	} {
@@ -76,6 +76,30 @@ level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed tot
 			}
 		})
 	}
+}
+
+// The size of an output is logged if events carry it, and a failure that is handled is not left to the end of the graph.
+func TestLogEventsOfOutputs(t *testing.T) {
+	g := graph(after("A"), kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}})
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "A" {
+			return nil, errors.New("no")
+		}
+		return "four", nil
+	}
+	inBubble(t, "", func(t *testing.T) {
+		var out bytes.Buffer
+		try(t, g, step, kahn.RunID("7"), kahn.EventOutputs(100), kahn.OnEvent(kahn.LogEvents(textLogger(&out, slog.LevelInfo))))
+		want := `
+level=INFO msg=run.started run_id=7 event_id=1 total=2 mode=eager
+level=ERROR msg=node.failed run_id=7 event_id=4 node=A attempt=1 tier=0 cause=step_error error=no no_retry=no_policy
+level=INFO msg=node.completed run_id=7 event_id=7 node=B attempt=1 tier=1 output_bytes=6
+level=INFO msg=run.completed run_id=7 event_id=8 status=completed degraded=true total=2 failed=[A] output_bytes=6
+`
+		if got := out.String(); got != want[1:] {
+			t.Errorf("got\n%s\nexpected\n%s", got, want)
+		}
+	})
 }
 
 // Every type of event has a level, and is logged whatever its payload is.
