@@ -27,6 +27,8 @@ const (
 	CauseMapItems          // too many items of a map failed
 	CauseGateTimeout       // a gate's deadline passed
 	CauseStoreError        // the store refused a commit
+	CauseStoreRejected     // the store does not take the value
+	CauseCrashed           // the process died during each of the last attempts
 	CauseEndFailed         // the end node failed
 	CauseUpstreamFailure   // a failed node upstream
 	CauseUpstreamCancelled // a cancelled node upstream
@@ -46,7 +48,7 @@ const (
 var causeNames = [causeCount]string{
 	"", "step_error", "timeout", "rate_limit", "contract_violated_input", "contract_violated_output", "moderation",
 	"panic", "goexit", "condition_error", "merge_error", "no_branch_match", "loop_limit", "subrun", "map_items",
-	"gate_timeout", "store_error", "end_failed", "upstream_failure", "upstream_cancelled", "sibling_failure",
+	"gate_timeout", "store_error", "store_rejected", "crashed", "end_failed", "upstream_failure", "upstream_cancelled", "sibling_failure",
 	"fail_fast", "abort_all", "run_timeout", "ctx", "cancel_run", "cancel_node", "external", "superseded",
 }
 

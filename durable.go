@@ -36,7 +36,7 @@ type durable struct {
 	open     map[place]int32 // attempts whose start was noted and whose end was not
 	renewal  *time.Timer
 	given    bool      // the lease is being given back, or was: the run is over and everything is written
-	expires  time.Time // of the lease, at the earliest: it was asked for leaseTime before
+	expires  time.Time // of the lease, at the earliest: it was asked for LeaseTime before
 }
 
 // place is a node of one of the runs of a tree.
@@ -297,7 +297,7 @@ func (r *Run) descendants() (runs []*Run) {
 
 // startRenewal keeps the lease while the run goes on, and until its end is written.
 func (r *Run) startRenewal() {
-	r.durable.renewal = time.AfterFunc(leaseTime/3, r.renew)
+	r.durable.renewal = time.AfterFunc(r.cfg.leaseTime/3, r.renew)
 }
 
 // renew extends the lease. Each call is a goroutine of its own that counts as a timer of the run.
@@ -311,18 +311,18 @@ func (r *Run) renew() {
 	r.timers++
 	r.st.mu.Unlock()
 	asked := time.Now()
-	err := guarded(func() error { return d.store.Renew(context.WithoutCancel(r.ctx), d.lease, leaseTime) })
+	err := guarded(func() error { return d.store.Renew(context.WithoutCancel(r.ctx), d.lease, r.cfg.leaseTime) })
 	r.st.mu.Lock()
 	r.timers--
 	switch now := time.Now(); {
 	case d.given || d.failed != nil:
 	case err == nil:
-		d.expires = asked.Add(leaseTime)
-		d.renewal.Reset(leaseTime / 3)
+		d.expires = asked.Add(r.cfg.leaseTime)
+		d.renewal.Reset(r.cfg.leaseTime / 3)
 	case errors.Is(err, ErrFenced) || now.After(d.expires):
 		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
 	default:
-		d.renewal.Reset(time.Second)
+		d.renewal.Reset(min(time.Second, r.cfg.leaseTime/10))
 	}
 	r.release(r.now())
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // restoreStored builds a restoration from the records of a store.
@@ -174,17 +172,16 @@ func (r *Run) acquire() (*restoration, error) {
 	}
 	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
 	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}}
-	owner := uuid.NewString()
 	var stored *StoredRun
 	asked := time.Now()
 	err := guarded(func() (err error) {
-		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), owner, leaseTime)
+		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), r.cfg.leaseOwner(), r.cfg.leaseTime)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	r.durable, d.expires = d, asked.Add(leaseTime)
+	r.durable, d.expires = d, asked.Add(r.cfg.leaseTime)
 	if stored == nil || stored.Sequence == 0 {
 		d.stale = true
 		return nil, nil

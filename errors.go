@@ -107,7 +107,7 @@ var sentinels = map[string]error{
 	"no_match": ErrNoMatch, "call_aborted": ErrCallAborted, "unknown_kind": ErrUnknownKind, "type": ErrType,
 	"no_value": ErrNoValue, "not_ancestor": ErrNotAncestor, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
 	"not_encodable": ErrNotEncodable, "duplicate_gate": ErrDuplicateGate, "cyclic": ErrCyclicError,
-	"deadline": context.DeadlineExceeded, "canceled": context.Canceled,
+	"rejected": ErrRejected, "deadline": context.DeadlineExceeded, "canceled": context.Canceled,
 }
 
 // sentinelsOf names the sentinel errors that err wraps, sorted.

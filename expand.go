@@ -98,10 +98,8 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	if err := w.compileExpansion(x, e.graph); err != nil {
 		return refuse(CauseContractOutput, fmt.Errorf("the graph that the step has returned: %w", err))
 	}
-	if r.cfg.checkValues {
-		if _, err := encodeValue(r.cfg.codec, x.state); err != nil {
-			return refuse(CauseStoreError, fmt.Errorf("state: %w", err))
-		}
+	if err := r.keep(x.state); err != nil {
+		return refuse(causeOfKeep(err), fmt.Errorf("state: %w", err))
 	}
 	if w.step.flags&stepAgain != 0 {
 		if err := w.holdExpansion(x); err != nil {
@@ -330,10 +328,8 @@ var errNotKept = errors.New("not kept")
 // answerKept leaves a signal with what waits inside of a node whose graph is not known yet. unknown is the error if nothing does; it
 // is errNotKept if more such graphs have become known than were seen: what the signal is for may be in one of them.
 func (r *Run) answerKept(gate string, d Decision, seen int, unknown func() error) error {
-	if r.cfg.checkValues {
-		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
-			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
-		}
+	if err := r.keep(d.Value); err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
 	}
 	err := ErrFinished
 	r.control(func(int64) {

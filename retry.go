@@ -92,7 +92,7 @@ func (n NoRetry) orOf(kind CauseKind) NoRetry {
 	switch {
 	case n != 0:
 		return n
-	case kind == CauseGateTimeout || kind == CauseStoreError:
+	case kind == CauseGateTimeout || kind == CauseStoreError || kind == CauseStoreRejected || kind == CauseCrashed:
 		return NoRetryCause
 	}
 	return NoRetryUnstarted

@@ -219,10 +219,8 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		}
 		return res
 	}
-	if r.cfg.checkValues { // the list goes into snapshots
-		if _, err := encodeValue(r.cfg.codec, value); err != nil {
-			res.verdict.Fail, res.err = CauseStoreError, fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
-		}
+	if err := r.keep(value); err != nil { // the list goes into snapshots
+		res.verdict.Fail, res.err = causeOfKeep(err), fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
 	}
 	return res
 }

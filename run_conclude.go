@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -43,10 +44,8 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
 			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
 		}
-		if w.run.cfg.checkValues {
-			if _, err := encodeValue(w.run.cfg.codec, res.value); err != nil {
-				return w.failure(attemptResult{err: err, kind: CauseStoreError})
-			}
+		if err := w.run.keep(res.value); err != nil {
+			return w.failure(attemptResult{err: err, kind: causeOfKeep(err)})
 		}
 		if f.router < 0 {
 			return c
@@ -99,6 +98,10 @@ func (w *worker) failure(res attemptResult) conclusion {
 	case facts.skip != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
 	case facts.suspend != nil && ref != r.plan.end:
+		if err := errors.Join(r.keep(facts.suspend.info), r.keep(facts.suspend.state)); err != nil {
+			c.Cause, c.err, c.noRetry = causeOfKeep(err), err, NoRetryCause
+			return c
+		}
 		c.suspend = facts.suspend
 		c.Cause, c.noRetry = CauseStepError, NoRetryCause // if it may not wait
 		return c

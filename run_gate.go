@@ -76,10 +76,8 @@ func (r *Run) trySignal(gate string, d Decision) error {
 	case !ok:
 		return unknown
 	}
-	if r.cfg.checkValues {
-		if _, err := encodeValue(r.cfg.codec, d.Value); err != nil {
-			return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
-		}
+	if err := r.keep(d.Value); err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
 	}
 	a, err := r.answer(ref, d)
 	if err != nil {

@@ -17,7 +17,9 @@ import (
 //
 // A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the
 // newest, or has expired, with [ErrFenced]. Apart from fencing, a store answers a write with an [Applied]; an error means
-// that the write may or may not have happened. The engine repeats it then, and the store must recognise it.
+// that the write may or may not have happened. The engine repeats it then, until the lease runs out, and the store must recognise
+// it. It does not repeat a write that was answered with [ErrRejected], for its data, or [ErrUnusable], for the store: an
+// implementation returns these for errors that go on for ever, and nothing else in their place.
 //
 // The methods may be called from several goroutines. The slices and raw messages of the arguments belong to the store
 // afterwards.
@@ -70,6 +72,11 @@ type Commit struct {
 	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
 	// status changes, else RunPending.
 	Status RunStatus `json:"status"`
+	// WakeAt is when the run goes on without a signal, as far as it is known now: when the first of its backoffs and pauses ends,
+	// or the first deadline of its gates, of its nodes over all attempts, or of the run itself passes. The zero time means never.
+	// It replaces the stored one, also when it is zero: a run whose WakeAt has passed and that nobody holds is due. A store keeps
+	// it at least to the millisecond.
+	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
 // NodeAttempt names an attempt of a node. Nodes that the engine evaluates or performs itself, conditions and composites among
@@ -101,6 +108,7 @@ type StoredRun struct {
 	Record   json.RawMessage       `json:"record,omitempty"` // nil until the first commit
 	Status   RunStatus             `json:"status"`           // RunPending until the first commit
 	Sequence uint64                `json:"sequence"`         // of the last commit, or 0
+	WakeAt   time.Time             `json:"wake_at,omitzero"` // of the last commit
 	Nodes    map[string]StoredNode `json:"nodes"`
 }
 
@@ -151,9 +159,24 @@ var (
 	ErrUnknownRun = errors.New("unknown run")
 	// ErrReadinessOverflow rejects a commit by which more predecessors would have resolved than a node has.
 	ErrReadinessOverflow = errors.New("readiness above what is required")
-	// ErrStore fails a run whose store has failed.
+	// ErrRejected rejects what the store cannot hold, whatever time passes: a value that is too large, or that has characters
+	// which the store has no form for.
+	ErrRejected = errors.New("the store rejects the data")
+	// ErrUnusable tells that the store cannot answer, whatever time passes: it has no schema or that of another version, its
+	// file is no database, or it may only be read. The engine does not repeat the call.
+	ErrUnusable = errors.New("the store is unusable")
+	// ErrStore is matched by the error of a run that was left because its store did not answer, or that its store has failed.
 	ErrStore = errors.New("store")
 )
+
+// ValueChecker is a [Store] that can tell beforehand which values it would reject. The engine asks before a node completes: a value that
+// is refused fails its node with [CauseStoreRejected], and the run goes on. Without it, or for what only the transaction shows to be
+// too large, a commit that is answered with [ErrRejected] fails the run.
+type ValueChecker interface {
+	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded.
+	// It is called from several goroutines, and must not keep or change the value.
+	CheckValue(value json.RawMessage) error
+}
 
 // Durable makes the run durable. If the store has a run of this id, see [RunID], that has not ended, the run goes on from
 // there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished]. The host's signals for
@@ -187,7 +210,3 @@ func Durable(s Store) Option {
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
-
-// leaseTime is how long a lease lasts; it is renewed when a third has passed. A run whose process has died cannot be
-// acquired before.
-const leaseTime = 30 * time.Second

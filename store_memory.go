@@ -156,7 +156,7 @@ func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applie
 		changed[id] = n
 	}
 	maps.Copy(r.Nodes, changed)
-	r.Sequence = c.Sequence
+	r.Sequence, r.WakeAt = c.Sequence, c.WakeAt
 	if c.Run != nil {
 		r.Record = c.Run
 	}

@@ -2,9 +2,11 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -361,4 +363,120 @@ func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	}
 	checkEvents(t, g, res, rec.all())
 	return trial{res, t, err, rec.all()}
+}
+
+// TestLeaseOptions: what the options of a lease ask of the store, and what they refuse.
+func TestLeaseOptions(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		var owners []string
+		var times []time.Duration
+		store := &acquisitions{Store: new(kahn.MemoryStore), seen: func(owner string, ttl time.Duration) {
+			owners, times = append(owners, owner), append(times, ttl)
+		}}
+		g := graph(after("A"))
+		for i, opts := range [][]kahn.Option{nil, nil, {kahn.Owner("us"), kahn.LeaseTime(time.Minute)}} {
+			try(t, g, takes(0), append(opts, kahn.Durable(store), kahn.RunID(fmt.Sprint(i)))...).expect("A:ok", "completed")
+		}
+		if owners[0] == owners[1] || owners[0] == "" || owners[2] != "us" || !slices.Equal(times, []time.Duration{30 * time.Second, 30 * time.Second, time.Minute}) {
+			t.Errorf("%q for %v", owners, times)
+		}
+		host, pid, _ := strings.Cut(owners[0], "/")
+		if name, err := os.Hostname(); err == nil && host != name || !strings.HasPrefix(pid, fmt.Sprint(os.Getpid(), "/")) {
+			t.Errorf("%q names neither host nor process", owners[0])
+		}
+		for _, o := range []kahn.Option{kahn.LeaseTime(0), kahn.LeaseTime(-1), kahn.Owner("")} {
+			if _, err := kahn.Execute(t.Context(), g, takes(0), o); !errors.Is(err, kahn.ErrBadOption) {
+				t.Error(err)
+			}
+		}
+	})
+
+	inBubble(t, "a host finds its own leases again", func(t *testing.T) {
+		store := new(kahn.MemoryStore)
+		g := graph(after("A"))
+		if _, _, err := store.Acquire(t.Context(), "r", "us", time.Hour); err != nil { // and the process died
+			t.Fatal(err)
+		}
+		if _, err := kahn.Execute(t.Context(), g, takes(0), kahn.Durable(store), kahn.RunID("r"), kahn.Owner("them")); !errors.Is(err, kahn.ErrLeased) {
+			t.Error(err)
+		}
+		try(t, g, takes(0), kahn.Durable(store), kahn.RunID("r"), kahn.Owner("us")).expect("A:ok", "completed")
+	})
+}
+
+// acquisitions tells of the calls of Acquire.
+type acquisitions struct {
+	kahn.Store
+	seen func(owner string, ttl time.Duration)
+}
+
+func (a *acquisitions) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+	a.seen(owner, ttl)
+	return a.Store.Acquire(ctx, run, owner, ttl)
+}
+
+// pickyStore refuses values in which a word occurs.
+type pickyStore struct{ kahn.MemoryStore }
+
+func (*pickyStore) CheckValue(value json.RawMessage) error {
+	switch {
+	case strings.Contains(string(value), "huge"):
+		return fmt.Errorf("%w: %d bytes are too many", kahn.ErrRejected, len(value))
+	case strings.Contains(string(value), "panic"):
+		panic("picky")
+	}
+	return nil
+}
+
+// TestRejectedValues: a value that the store refuses fails its node and nothing else, wherever the value comes from.
+func TestRejectedValues(t *testing.T) {
+	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
+	suspends := func(info, state any) kahn.StepFunc {
+		return func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", info, state) }
+	}
+	list := kahn.Map{Over: "items"}
+	for name, n := range map[string]kahn.Node{
+		"an output":               {Do: says("huge")},
+		"a check that panics":     {Do: says("panic")},
+		"the output of a retried": {Do: says("huge"), Retry: kahn.RetryStandard()},
+		"the output of a test":    {Test: func(kahn.View) (any, error) { return "huge", nil }},
+		"the state of a wait":     {Do: suspends(nil, "huge")},
+		"the info of a wait":      {Do: suspends("huge", nil)},
+		"the list of a map":       {Map: &list, Params: map[string]any{"items": []string{"huge"}}},
+		"the state of a graph": {Do: func(context.Context, *kahn.Step) (any, error) {
+			return nil, kahn.Expand(graph(after("x")), nil, "huge")
+		}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			n.ID = "A"
+			g := graph(n, after("B"), kahn.Node{ID: "H", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}})
+			store := new(pickyStore)
+			r := try(t, g, takes(0), kahn.Durable(store), kahn.RunID("r"))
+			r.expect("A:F B:ok H:ok", "completed+d")
+			r.cause("A", kahn.CauseStoreRejected)
+			if err := r.node("A").Err; !errors.Is(err, kahn.ErrRejected) || r.node("A").Attempts > 1 {
+				t.Errorf("%v after %d attempts", err, r.node("A").Attempts)
+			}
+			if stored, err := store.Load(t.Context(), "r"); err != nil || stored.Status != kahn.RunCompleted || !stored.Nodes["A"].Terminal {
+				t.Errorf("%+v, %v", stored, err)
+			}
+		})
+	}
+
+	inBubble(t, "a signal", func(t *testing.T) {
+		run, err := kahn.Start(t.Context(), graph(gate("G")), takes(0), kahn.Durable(new(pickyStore)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := run.Signal("G", "huge"); !errors.Is(err, kahn.ErrRejected) {
+			t.Error(err)
+		}
+		if err := run.Signal("G", "small"); err != nil {
+			t.Error(err)
+		}
+		if res, err := run.Wait(); err != nil || res.Status != kahn.RunCompleted {
+			t.Errorf("%v, %v", res.Status, err)
+		}
+	})
 }

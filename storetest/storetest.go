@@ -62,6 +62,7 @@ var checks = []struct {
 	{"a completion needs the last attempt", completionToken},
 	{"a completion happens once", completionOnce},
 	{"a terminal node does not change", terminalNode},
+	{"the time to wake a run is stored", wakeTime},
 	{"readiness is counted", readinessCounts},
 	{"readiness above what is required", readinessOverflow},
 	{"a refused commit changes nothing", refusedCommit},
@@ -162,7 +163,7 @@ func unchanged(ctx context.Context, s kahn.Store, f func() error) error {
 // normal is a stored run in a normal form, since a store may write the same JSON in several ways.
 func normal(r *kahn.StoredRun) kahn.StoredRun {
 	n := *r
-	n.Record = compact(r.Record)
+	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
 	n.Nodes = map[string]kahn.StoredNode{}
 	for id, node := range r.Nodes {
 		node.Record = compact(node.Record)

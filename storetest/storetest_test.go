@@ -97,10 +97,12 @@ func TestDefects(t *testing.T) {
 		"no token check": func() *defect {
 			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = nil })}
 		},
-		"increments are lost":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Readiness = nil })} },
-		"nothing is enqueued":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Ready = nil })} },
-		"the status is lost":     func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Status = kahn.RunPending })} },
-		"the run record is lost": func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Run = nil })} },
+		"increments are lost":      func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Readiness = nil })} },
+		"nothing is enqueued":      func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Ready = nil })} },
+		"the status is lost":       func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Status = kahn.RunPending })} },
+		"the run record is lost":   func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Run = nil })} },
+		"the time to wake is lost": func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.WakeAt = time.Time{} })} },
+		"the time to wake is kept": func() *defect { return &defect{commit: keepsWake()} },
 		"terminal is forgotten": func() *defect {
 			return &defect{commit: commit(func(c *kahn.Commit) {
 				c.Nodes = slices.Clone(c.Nodes)
@@ -221,6 +223,18 @@ func TestDefects(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// keepsWake commits the last time to wake that was not zero.
+func keepsWake() func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	var last time.Time
+	return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+		if c.WakeAt.IsZero() {
+			c.WakeAt = last
+		}
+		last = c.WakeAt
+		return d.MemoryStore.Commit(ctx, l, c)
 	}
 }
 

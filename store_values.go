@@ -1,0 +1,34 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+)
+
+// keep reports why a value cannot be kept: its codec cannot encode it, or the store refuses it. It calls user code, and is called
+// without the lock. A run that need not keep its values takes all of them.
+func (r *Run) keep(value any) error {
+	if !r.cfg.checkValues {
+		return nil
+	}
+	data, err := encodeValue(r.cfg.codec, value)
+	if err != nil {
+		return err
+	}
+	checker, ok := r.cfg.store.(ValueChecker)
+	if !ok {
+		return nil
+	}
+	if err = guarded(func() error { return checker.CheckValue(data) }); err == nil || errors.Is(err, ErrRejected) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrRejected, err)
+}
+
+// causeOfKeep is the cause of a node whose value cannot be kept.
+func causeOfKeep(err error) CauseKind {
+	if errors.Is(err, ErrRejected) {
+		return CauseStoreRejected
+	}
+	return CauseStoreError
+}

@@ -1,0 +1,39 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// wakeTime: each commit replaces the time, also by none, and one that is not applied does not.
+func wakeTime(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	first, second := time.Date(2031, 2, 3, 4, 5, 6, 7e6, time.UTC), time.Date(1999, 1, 1, 0, 0, 0, 0, time.FixedZone("", 3600))
+	for i, row := range []struct {
+		sequence     uint64
+		wake, stored time.Time
+		want         kahn.Applied
+	}{
+		{2, first, first, kahn.AppliedNow}, {2, second, first, kahn.Duplicate}, {4, second, first, kahn.Conflict},
+		{3, second, second, kahn.AppliedNow}, {4, time.Time{}, time.Time{}, kahn.AppliedNow},
+	} {
+		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: row.sequence, WakeAt: row.wake})
+		if err := expect(fmt.Sprint("commit ", i+1), got, err, row.want); err != nil {
+			return err
+		}
+		r, err := s.Load(ctx, "r")
+		if err != nil {
+			return err
+		}
+		if !r.WakeAt.Equal(row.stored) || r.WakeAt.IsZero() != row.stored.IsZero() {
+			return fmt.Errorf("after commit %d the run is to wake at %v instead of %v", i+1, r.WakeAt, row.stored)
+		}
+	}
+	return nil
+}
