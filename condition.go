@@ -80,6 +80,34 @@ func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
 	return p.routers[f.router].route(labelsOf(output))
 }
 
+// labelsOf returns the labels of the out-edges of a condition; nil if there are none.
+func (p *Plan) labelsOf(r Ref) []string {
+	if router := p.facts[r].router; router >= 0 {
+		return p.routers[router].labels
+	}
+	return nil
+}
+
+// branchNames renders the labels of branches of a condition.
+func (p *Plan) branchNames(r Ref, route []int32) string {
+	if router := p.facts[r].router; router >= 0 {
+		return p.routers[router].names(route)
+	}
+	return ""
+}
+
+// routeOf is the reverse of labelsOf, for labels that were taken. It leaves out what is no label.
+func (p *Plan) routeOf(r Ref, taken []string) (route []int32) {
+	if router := p.facts[r].router; router >= 0 {
+		for _, label := range taken {
+			if id, ok := p.routers[router].byLabel[label]; ok {
+				route = append(route, id)
+			}
+		}
+	}
+	return route
+}
+
 const defaultLabel = "default"
 
 // labelsOf resolves the output of a condition to labels: a bool to "true" or "false", a string to itself, trimmed, a list of

@@ -103,7 +103,7 @@ func (p *Plan) hashNode(ref Ref) string {
 		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())
 	}
 	for _, i := range p.in.row(ref) {
-		e := reflect.ValueOf(p.edge(i))
+		e := reflect.ValueOf(p.Edge(i))
 		for i := range e.NumField() {
 			if !e.Field(i).IsZero() {
 				fmt.Fprintf(h, "%s=%s ", e.Type().Field(i).Name, hashedForm(e.Field(i)))

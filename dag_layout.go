@@ -177,11 +177,15 @@ func (c *compiler) adjacency() {
 			p.out[e.from+1]++
 		}
 	}
+	p.routes = make([]int32, len(p.routers))
+	for i, router := range p.routers {
+		p.routes[i] = int32(len(router.labels))
+	}
 	for r := range p.facts {
 		f := &p.facts[r]
 		if f.router >= 0 {
 			f.labels = int32(p.labels)
-			p.labels += len(p.routers[f.router].labels)
+			p.labels += int(p.routes[f.router])
 		} else if !f.is(factInline|factTimed|factAdmit|factJudge) && Ref(r) != p.end {
 			f.flags |= factPlain
 		}

@@ -34,6 +34,7 @@ type Plan struct {
 	words    []uint64
 	schedule
 	routers     []*router      // see facts.router
+	routes      []int32        // by facts.router: the number of labels
 	filters     []causeSet     // the causes that filtered catch edges let through; the first set is all causes
 	data        []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
 	inputs      []Input        // Graph.Inputs
@@ -300,8 +301,8 @@ func (p *Plan) find(id string) (Ref, bool) {
 	return Ref(r), ok
 }
 
-// edge is an edge as it was declared.
-func (p *Plan) edge(i int32) Edge {
+// Edge returns an edge by its number, the place in [Plan.Edges]. It panics if there is none.
+func (p *Plan) Edge(i int32) Edge {
 	e := &p.edges[i]
 	return e.terms.edge(p.names[e.from], p.names[e.to])
 }
@@ -359,7 +360,7 @@ type PlanEdge struct {
 func (p *Plan) Edges() iter.Seq[PlanEdge] {
 	return func(yield func(PlanEdge) bool) {
 		for i := range p.edges {
-			if !yield(PlanEdge{Edge: p.edge(int32(i)), Side: p.edges[i].standing == standsBy}) {
+			if !yield(PlanEdge{Edge: p.Edge(int32(i)), Side: p.edges[i].standing == standsBy}) {
 				return
 			}
 		}
@@ -521,6 +522,12 @@ func (p *Plan) Portable() error {
 	}
 	return ps.err()
 }
+
+// portsOf is the number of the node's Ports.
+func (p *Plan) portsOf(r Ref) int { return len(p.node(r).Ports) }
+
+// isData reports whether the edge delivers a value and does nothing else.
+func (e *edge) isData() bool { return e.flags&arcData != 0 }
 
 func (e *edge) arc() arc {
 	return arc{to: e.to, facts: uint32(e.flags) | uint32(max(e.label, 0))<<arcBits}

@@ -190,7 +190,7 @@ func (w *worker) awaitRecord() attemptResult {
 	switch {
 	case d.failed != nil:
 		return attemptResult{err: d.failed, kind: CauseStoreError}
-	case r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone:
+	case r.current(step.ref) != step || r.st.word(step.ref).is(wordStopping) || x != nil && x.timedOut != timeoutNone:
 		return attemptResult{err: errNotCalled, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
 	if r.plan.facts[step.ref].is(factTimed) {
@@ -231,7 +231,7 @@ func (r *Run) storeFailed(err error) {
 	r.lost(err)
 	s.stop(CauseStoreError, noRef, stopAsking)
 	for ref := range r.extras {
-		if statusOf(s.words[ref]).Terminal() {
+		if s.word(ref).status().Terminal() {
 			r.disarmNode(ref)
 		}
 	}
@@ -288,7 +288,7 @@ func (r *Run) descendants() (runs []*Run) {
 	}
 	refs := slices.Sorted(maps.Keys(r.extras))
 	for _, ref := range refs {
-		if x := r.extras[ref]; x.comp != nil && x.comp.child != nil && !statusOf(r.st.words[ref]).Terminal() {
+		if x := r.extras[ref]; x.comp != nil && x.comp.child != nil && !r.st.word(ref).status().Terminal() {
 			runs = append(append(runs, x.comp.child), x.comp.child.descendants()...)
 		}
 	}

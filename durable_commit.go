@@ -41,7 +41,7 @@ func (d *durable) add(r *Run, changes []change) {
 			continue
 		}
 		e.record, e.terminal = true, e.terminal || c.status.Terminal()
-		if c.status == Ready && statusOf(r.st.words[c.ref]) == Ready { // else it has been taken already, or is a composite that goes on
+		if c.status == Ready && r.st.word(c.ref).status() == Ready { // else it has been taken already, or is a composite that goes on
 			if e.ready = true; r.st.parksNode(c.ref) && !e.parked {
 				e.parked = true
 				r.unwritten++
@@ -109,7 +109,7 @@ func (d *durable) take(root *Run) *transaction {
 	for i := range tx.entries {
 		d.steps++
 		e := &tx.entries[i]
-		r, w := e.run, e.run.st.words[e.ref]
+		r, w := e.run, e.run.st.word(e.ref)
 		key := r.key(e.ref)
 		if e.ended > 0 {
 			c.Completed = append(c.Completed, NodeAttempt{key, e.ended})
@@ -117,15 +117,15 @@ func (d *durable) take(root *Run) *transaction {
 		for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
 			c.Started = append(c.Started, NodeAttempt{key, n})
 		}
-		if e.record && (e.terminal || !statusOf(w).Terminal()) {
-			n := r.nodeState(e.ref, w)
+		if e.record && (e.terminal || !w.status().Terminal()) {
+			n := r.nodeState(e.ref)
 			n.Event = tx.show
 			tx.nodes, tx.places = append(tx.nodes, n), append(tx.places, e.place)
 		}
 		if e.resolved > 0 {
 			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.in.row(e.ref))})
 		}
-		if e.ready && statusOf(w) == Ready {
+		if e.ready && w.status() == Ready {
 			c.Ready = append(c.Ready, key)
 		}
 	}
@@ -205,7 +205,7 @@ func (r *Run) written(tx *transaction) {
 	for i := range tx.entries {
 		if e := &tx.entries[i]; e.parked {
 			e.run.unwritten--
-			if s := &e.run.st; statusOf(s.words[e.ref]) == Ready {
+			if s := &e.run.st; s.word(e.ref).status() == Ready {
 				s.queue(e.ref)
 			}
 			if r.tree != nil {

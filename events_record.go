@@ -227,18 +227,18 @@ func (r *Run) append(e *entry, ends int) {
 func (r *Run) parent(e *entry, ends int) uint64 {
 	rec := r.recorder
 	own := rec.latest[e.ref].id
-	w := r.st.words[e.ref]
-	origin := Ref(int32(uint32(w))) // of the end, if it is one that has another node for its reason
+	w := r.st.word(e.ref)
+	origin := w.by() // of the end, if it is one that has another node for its reason
 	switch e.kind {
 	case evNodeAborted, evNodeCancelled:
-		if !isUpstream(kindOf(w)) {
+		if !isUpstream(w.kind()) {
 			if origin != noRef && origin != e.ref && rec.latest[origin].id != 0 {
 				return rec.latest[origin].id
 			}
 			return own // without an origin: a request or a timeout stopped the node
 		}
 	case evNodeSkipped:
-		switch SkipKind(kindOf(w)) {
+		switch SkipKind(w.kind()) {
 		case SkipAnnotation:
 			return rec.first
 		case SkipSuperseded:
@@ -267,7 +267,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			continue
 		}
 		latest = max(latest, source.id)
-		if e.kind.followsFailure(w) && !edge.DataOnly && r.st.isF(edge) {
+		if e.kind.followsFailure(w) && !edge.isData() && r.st.isF(edge) {
 			failure = max(failure, source.id)
 		}
 	}
@@ -276,14 +276,14 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 
 // followsFailure reports whether failed predecessors have caused an event of a node with the given word, rather than other
 // nodes that ended in the same critical section.
-func (k eventKind) followsFailure(w uint64) bool {
+func (k eventKind) followsFailure(w word) bool {
 	switch k {
 	case evNodeBlocked:
 		return true
 	case evNodeAborted, evNodeCancelled, evNodeFailed:
-		return isUpstream(kindOf(w))
+		return isUpstream(w.kind())
 	case evNodeSkipped:
-		return SkipKind(kindOf(w)) == SkipParentFailure
+		return SkipKind(w.kind()) == SkipParentFailure
 	}
 	return false
 }
@@ -337,7 +337,7 @@ func (r *Run) transition(e *entry, c change) bool {
 			}
 		}
 	case Failed, Aborted, Cancelled:
-		ended := NodeEnded{Cause: kindOf(r.st.words[c.ref])}
+		ended := NodeEnded{Cause: r.st.word(c.ref).kind()}
 		ended.Request = r.requestFor(ended.Cause)
 		if isUpstream(ended.Cause) {
 			ended.Origins = r.names(r.st.knownOrigins(c.ref))
@@ -416,7 +416,7 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	now := r.now()
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
-	if r.current(s.ref) != s || kind == evNodeDelta && (r.st.words[s.ref]&wordAdmitting != 0 || s.flags&stepAgain != 0) {
+	if r.current(s.ref) != s || kind == evNodeDelta && (r.st.word(s.ref).is(wordAdmitting) || s.flags&stepAgain != 0) {
 		return // abandoned, or not started, or an earlier life has logged it
 	}
 	if payload := arg(r.extra(s.ref)); payload != nil {
@@ -588,7 +588,7 @@ func (r *Run) endedPayload() RunEnded {
 		p.TotalSteps--
 	}
 	for _, ref := range r.plan.declared {
-		if statusOf(r.st.words[ref]) == Failed && ref != r.plan.end {
+		if r.st.word(ref).status() == Failed && ref != r.plan.end {
 			p.Failed = append(p.Failed, r.plan.names[ref])
 		}
 	}

@@ -164,7 +164,12 @@ func (p *Plan) Standings() (list []string) {
 func (p *Plan) Within(id string) (other string, ok bool) { return p.within(id) }
 
 // BranchTexts counts the conditions whose branches were listed once for all who ask.
-func BranchTexts(res *Result) int { return len(res.run.st.branchText) }
+func BranchTexts(res *Result) (n int) {
+	if texts := res.run.texts.Load(); texts != nil {
+		texts.Range(func(any, any) bool { n++; return true })
+	}
+	return n
+}
 
 // TreeSteps counts how often nested runs were looked at.
 func (r *Run) TreeSteps() int64 {

@@ -55,7 +55,9 @@ func TestGrowthOfBranches(t *testing.T) {
 			}
 			require.Equal(t, n-taken(n), skipped)
 			checkEvents(t, g, res, rec.all())
-			require.Equal(t, 1, kahn.BranchTexts(res), "each of them looked at all labels")
+			if taken(n) == 1 { // else the run has kept the answer, shortened
+				require.Equal(t, 1, kahn.BranchTexts(res), "each of them looked at all labels")
+			}
 			return bytes
 		})
 	}

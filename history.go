@@ -304,7 +304,7 @@ func (r *Run) teach() {
 // lesson returns how long the last attempt of a node took, if it teaches something.
 func (r *Run) lesson(ref Ref) (took int64, ok bool) {
 	rec, f := &r.records[ref], &r.plan.facts[ref]
-	if statusOf(r.st.words[ref]) != Completed || rec.attempts == 0 || rec.fallback || f.is(factMocked|factGate) || f.is(factInline) && !f.is(factComposite) {
+	if r.st.word(ref).status() != Completed || rec.attempts == 0 || rec.fallback || f.is(factMocked|factGate) || f.is(factInline) && !f.is(factComposite) {
 		return 0, false
 	}
 	start := rec.start

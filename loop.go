@@ -175,7 +175,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	kind := r.stoppedFor(ref)
-	if s.words[ref]&wordStopping != 0 || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.facts[ref].is(factCleanup) {
+	if s.word(ref).is(wordStopping) || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.facts[ref].is(factCleanup) {
 		c = r.stoppedLoop(ref)
 		s.mu.Unlock()
 		return c, false
@@ -198,8 +198,8 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 
 // stoppedFor is the cause for which a loop of the run stops when the run does, or when a stop lets it finish its iteration.
 func (r *Run) stoppedFor(ref Ref) CauseKind {
-	if w := r.st.words[ref]; w&wordDraining != 0 && r.st.stopped == CauseNone {
-		return kindOf(w)
+	if w := r.st.word(ref); w.is(wordDraining) && r.st.stopped == CauseNone {
+		return w.kind()
 	}
 	return r.st.stopped
 }
@@ -265,7 +265,7 @@ func (r *Run) interruptPause(ref Ref, x *extra) {
 func (r *Run) continuePause(ref Ref, x *extra, now int64) {
 	switch {
 	case x.comp.pause.over:
-	case r.st.words[ref]&(wordStopping|wordDraining) != 0 || x.timedOut != timeoutNone:
+	case r.st.word(ref).is(wordStopping|wordDraining) || x.timedOut != timeoutNone:
 		r.interruptPause(ref, x)
 	default:
 		r.awaitIteration(ref, now)

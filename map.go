@@ -193,7 +193,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	q := &Plan{
 		name: p.name, itemOf: id, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
 		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, schedule: schedule{rank: make([]int64, n)},
-		words: make([]uint64, n), end: noRef, routers: p.routers, filters: p.filters,
+		words: make([]uint64, n), end: noRef, routers: p.routers, routes: p.routes, filters: p.filters,
 		composite: p.composite, body: p.subs[0], groups: p.groups, bounds: p.bounds, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
 	}
 	if p.member != nil {
@@ -308,13 +308,13 @@ func (w *worker) ofItems(c *Run) conclusion {
 	if kind := c.stoppedBy; kind != CauseNone && c.verdict.status != RunCompleted {
 		return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: c.outcome().err}
 	}
-	out := make([]any, 0, len(c.st.words))
+	out := make([]any, 0, len(c.plan.names))
 	degraded := false
-	for i, word := range c.st.words {
+	for ref, w := range c.st.all() {
 		switch {
-		case statusOf(word) == Completed:
-			out = append(out, c.records[i].value)
-			degraded = degraded || word&wordTolerated != 0
+		case w.status() == Completed:
+			out = append(out, c.records[ref].value)
+			degraded = degraded || w.is(wordTolerated)
 		case !x.m.Compact:
 			out = append(out, nil)
 		}

@@ -187,7 +187,7 @@ func (r row) check(t *testing.T, s *scenario, mode kahn.Mode, option kahn.Option
 // stateNodes and stateRun render a State in the form of a Result.
 func stateNodes(plan *kahn.Plan, st *kahn.State) (nodes []string) {
 	for ref, id := range plan.Declared() {
-		nodes = append(nodes, id+":"+kahntest.Status(st.Status(ref), st.Skip(ref).Kind))
+		nodes = append(nodes, id+":"+kahntest.Status(st.Status(ref), plan.SkipReason(st, ref).Kind))
 	}
 	return nodes
 }

@@ -109,7 +109,7 @@ func (w *worker) admit() attemptResult {
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
 	x := r.extras[step.ref]
-	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x != nil && x.timedOut != timeoutNone {
+	if r.current(step.ref) != step || r.st.word(step.ref).is(wordStopping) || x != nil && x.timedOut != timeoutNone {
 		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
 	r.records[step.ref].attempts = step.attempt

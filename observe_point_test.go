@@ -40,7 +40,7 @@ func points(plan *kahn.Plan, st *kahn.State, changes []kahn.Change) []point {
 	for r := range n {
 		var from []kahn.Ref
 		for e := range st.Inputs(kahn.Ref(r)) {
-			p, _ := plan.Ref(e.From)
+			p, _ := plan.Ref(plan.Edge(e).From)
 			from = append(from, p)
 		}
 		preds = append(preds, from)

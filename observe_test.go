@@ -38,7 +38,7 @@ func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 func naive(plan *kahn.Plan, st *kahn.State, r kahn.Ref) (ready, blocked *reactive.Computed[bool]) {
 	var preds []*reactive.Value[kahn.Status]
 	for e := range st.Inputs(r) {
-		p, _ := plan.Ref(e.From)
+		p, _ := plan.Ref(plan.Edge(e).From)
 		preds = append(preds, st.StatusSignal(p))
 	}
 	ready = reactive.NewComputed(st.Scope(), func(r reactive.Reader) bool {
@@ -339,7 +339,7 @@ func TestObservedRun(t *testing.T) {
 					return
 				}
 				for edge := range st.Inputs(r) {
-					from := edge.From
+					from := plan.Edge(edge).From
 					p, _ := plan.Ref(from)
 					if !st.StatusSignal(p).Get(w).Terminal() && st.StatusSignal(r).Get(w) != kahn.Aborted {
 						t.Errorf("%s has started before %s was done", id, from)

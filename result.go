@@ -3,6 +3,7 @@ package kahn
 import (
 	"iter"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -181,8 +182,8 @@ func (r *Result) Nodes() iter.Seq[NodeResult] {
 
 // Count returns the number of nodes with the given status.
 func (r *Result) Count(status Status) (n int) {
-	for _, w := range r.performed().st.words {
-		if statusOf(w) == status {
+	for _, w := range r.performed().st.all() {
+		if w.status() == status {
 			n++
 		}
 	}
@@ -214,15 +215,15 @@ func (r *Result) estimate(p *Plan) func(Ref) int64 {
 
 // nodeResult makes the result of a terminal node, without the cause. The lock is needed unless the run is over.
 func (r *Run) nodeResult(ref Ref) NodeResult {
-	return r.resultOf(ref, r.st.words[ref], r.extras[ref])
+	return r.resultOf(ref, r.st.word(ref), r.extras[ref])
 }
 
 // resultOf is nodeResult for a node of which the word and the extra are given. Of one that has completed it needs no lock.
-func (r *Run) resultOf(ref Ref, w uint64, x *extra) NodeResult {
+func (r *Run) resultOf(ref Ref, w word, x *extra) NodeResult {
 	rec, f, n := &r.records[ref], &r.plan.facts[ref], r.plan.node(ref)
 	res := NodeResult{
-		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: int(f.tier), Status: statusOf(w), Attempts: int(rec.attempts),
-		Fallback: rec.fallback, Tolerated: w&wordTolerated != 0, Mocked: rec.attempts > 0 && f.is(factMocked),
+		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: int(f.tier), Status: w.status(), Attempts: int(rec.attempts),
+		Fallback: rec.fallback, Tolerated: w.is(wordTolerated), Mocked: rec.attempts > 0 && f.is(factMocked),
 	}
 	if res.Status == Skipped {
 		res.Skip = r.skipReason(ref)
@@ -250,20 +251,14 @@ func (r *Run) resultOf(ref Ref, w uint64, x *extra) NodeResult {
 
 // branchesOf returns the labels of the branches that a completed condition took.
 func (r *Run) branchesOf(ref Ref) (labels []string) {
-	f := &r.plan.facts[ref]
-	if f.router < 0 {
-		return nil
-	}
-	for i, label := range r.plan.routers[f.router].labels {
-		if r.st.taken[int(f.labels)+i] {
-			labels = append(labels, label)
-		}
+	for _, id := range r.st.route(ref) {
+		labels = append(labels, r.plan.labelsOf(ref)[id])
 	}
 	return labels
 }
 
 // attempts is the history of a node that was attempted more than once, else nil, with the lock held.
-func (r *Run) attempts(ref Ref, w uint64, x *extra) (list []Attempt) {
+func (r *Run) attempts(ref Ref, w word, x *extra) (list []Attempt) {
 	if len(x.errs) == 0 && x.began == 0 {
 		return nil
 	}
@@ -284,7 +279,7 @@ func (r *Run) attempts(ref Ref, w uint64, x *extra) (list []Attempt) {
 	if x.began != 0 {
 		current.Start = r.timeAt(x.began)
 	}
-	switch status := statusOf(w); status {
+	switch status := w.status(); status {
 	case Running:
 		return append(list, current)
 	case Completed, Skipped:
@@ -330,10 +325,9 @@ func (r *Run) addCause(ref Ref, res *NodeResult) {
 		return
 	}
 	s := &r.st
-	origins, byRequest := s.originsOf(ref)
-	res.Cause.Kind = s.causeKind(ref, byRequest)
-	if res.Cause.Kind != CauseContext && res.Cause.Kind != CauseCancelRun { // these have no origin
-		res.Cause.Origins = s.originNames(origins)
+	kind, origins := s.causeOf(ref)
+	if res.Cause.Kind = kind; kind != CauseContext && kind != CauseCancelRun { // these have no origin
+		res.Cause.Origins = origins
 	}
 	if s.victim(ref) {
 		res.Err = &UpstreamError{Node: r.plan.names[ref], Kind: res.Cause.Kind, Origins: res.Cause.Origins}
@@ -353,33 +347,54 @@ func (r *Run) names(refs []Ref) []string {
 
 // skipReason is the reason of a skipped node with the message of its step, or the answer of its condition.
 func (r *Run) skipReason(ref Ref) SkipReason {
-	reason := r.st.reason(ref)
-	switch reason.Kind {
-	case SkipSelf:
+	x := r.st.skip(ref)
+	reason := r.plan.skipReason(ref, x)
+	switch {
+	case x.kind == SkipSelf:
 		if x := r.extras[ref]; x != nil {
 			reason.Message = x.skip
 		}
-	case SkipConditionBranch:
-		ref, _ := r.plan.find(reason.Node)
-		if x := r.extras[ref]; x != nil && x.answer != "" && reason.Label != "" {
-			reason.Answer = x.answer
+	case x.kind == SkipConditionBranch && reason.Label != "":
+		if extra := r.extras[x.node]; extra != nil && extra.answer != "" {
+			reason.Answer = extra.answer
+		} else {
+			reason.Answer = r.branchText(x.node)
 		}
 	}
 	return reason
+}
+
+// branchText renders the branches that a condition has taken. Each branch that it has not taken says so: for a condition with many
+// labels the text is kept.
+func (r *Run) branchText(ref Ref) string {
+	const many = 16
+	if len(r.plan.labelsOf(ref)) <= many {
+		return r.plan.branchNames(ref, r.st.route(ref))
+	}
+	if r.texts.Load() == nil {
+		r.texts.CompareAndSwap(nil, &sync.Map{})
+	}
+	texts := r.texts.Load()
+	text, ok := texts.Load(ref)
+	if !ok {
+		text = r.plan.branchNames(ref, r.st.route(ref))
+		texts.Store(ref, text)
+	}
+	return text.(string)
 }
 
 // nodeError is the error of a terminal node that did not complete and was not skipped, else nil. It reads words and
 // records of terminal nodes only, and extras: the lock is needed unless the run is over or the node failed by itself.
 func (r *Run) nodeError(ref Ref) error {
 	s, rec, id := &r.st, &r.records[ref], r.plan.names[ref]
-	w := s.words[ref]
-	switch statusOf(w) {
+	w := s.word(ref)
+	switch w.status() {
 	case Failed:
-		if w&wordPropagated == 0 {
-			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: kindOf(w), Err: rec.errorOf()}
+		if !w.is(wordPropagated) {
+			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: w.kind(), Err: rec.errorOf()}
 		}
 	case Cancelled, Aborted:
-		switch kind := kindOf(w); {
+		switch kind := w.kind(); {
 		case kind == CauseExternal:
 			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: kind, Err: rec.errorOf()}
 		case !isUpstream(kind):
@@ -395,12 +410,8 @@ func (r *Run) nodeError(ref Ref) error {
 	default:
 		return nil
 	}
-	origins, byRequest := s.originsOf(ref)
-	kind := CauseUpstreamFailure
-	if byRequest {
-		kind = CauseUpstreamCancelled
-	}
-	return &UpstreamError{Node: id, Kind: kind, Origins: s.originNames(origins)}
+	kind, origins := s.causeOf(ref)
+	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
 // makeResult is called once, when the run is over.
@@ -440,9 +451,9 @@ func (r *Run) makeResult() {
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: value(r.asked)}
 	for _, ref := range r.plan.declared {
-		w := r.st.words[ref]
-		own := statusOf(w) == Failed && w&(wordPropagated|wordTolerated) == 0 || statusOf(w) == Cancelled && kindOf(w) == CauseExternal
-		if own || statusOf(w) == Cancelled && kindOf(w) == CauseCancelNode {
+		w := r.st.word(ref)
+		own := w.status() == Failed && !w.is(wordPropagated|wordTolerated) || w.status() == Cancelled && w.kind() == CauseExternal
+		if own || w.status() == Cancelled && w.kind() == CauseCancelNode {
 			e.Errs = append(e.Errs, r.nodeError(ref))
 		}
 	}
@@ -464,14 +475,14 @@ func (r *Run) output() any {
 		return r.endOutput
 	}
 	if leaves := r.plan.leaves; len(leaves) == 1 {
-		if statusOf(r.st.words[leaves[0]]) == Completed {
+		if r.st.word(leaves[0]).status() == Completed {
 			return r.records[leaves[0]].value
 		}
 		return nil
 	}
 	outputs := make(map[string]any, len(r.plan.leaves))
 	for _, ref := range r.plan.leaves {
-		if statusOf(r.st.words[ref]) == Completed {
+		if r.st.word(ref).status() == Completed {
 			outputs[r.plan.names[ref]] = r.records[ref].value
 		}
 	}

@@ -52,9 +52,10 @@ type runGiven struct {
 type runNodes struct {
 	records []record
 	extras  map[Ref]*extra
-	checks  map[Ref]*evaluation // that workers perform
-	slips   map[Ref]error       // see noteSlip
-	slipped atomic.Bool         // there was one; not guarded
+	checks  map[Ref]*evaluation      // that workers perform
+	slips   map[Ref]error            // see noteSlip
+	slipped atomic.Bool              // there was one; not guarded
+	texts   atomic.Pointer[sync.Map] // see branchText
 }
 
 // runReports is how a run's events are recorded.

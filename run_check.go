@@ -96,7 +96,7 @@ func (r *Run) armCheck(ref Ref, cleanup bool) {
 		now := r.now()
 		r.st.mu.Lock()
 		r.timers--
-		stopped := r.st.words[ref]&wordChecking == 0
+		stopped := !r.st.word(ref).is(wordChecking)
 		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // else the run is not left after all
 			r.abandonCheck(ref, e)
 			if cleanup && !stopped {
@@ -110,7 +110,7 @@ func (r *Run) armCheck(ref Ref, cleanup bool) {
 // boundChecks bounds the checks of the cleanup nodes of a run that was stopped, so that it ends.
 func (r *Run) boundChecks() {
 	for ref := range r.checks {
-		if r.st.words[ref]&wordChecking != 0 {
+		if r.st.word(ref).is(wordChecking) {
 			r.armCheck(ref, true)
 		}
 	}
@@ -165,7 +165,7 @@ func (w *worker) evaluate() (res checkResult) {
 	}
 	var flags stepFlags
 	r.lock()
-	if r.st.words[ref]&wordSubstituted != 0 {
+	if r.st.word(ref).is(wordSubstituted) {
 		flags |= stepSubstituted
 	}
 	r.st.mu.Unlock()
@@ -256,7 +256,7 @@ func (w *worker) merge(n *node, p *param, flags stepFlags) (value any, ok bool, 
 
 // settleCheck reports a check to the state, with the lock held.
 func (r *Run) settleCheck(t Token, res checkResult, now int64) {
-	if r.st.words[t.Ref]&wordChecking == 0 {
+	if !r.st.word(t.Ref).is(wordChecking) {
 		return // the node was stopped meanwhile
 	}
 	if res.guardErr != nil || res.merged != nil || res.items != nil {

@@ -171,7 +171,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		r.giveBack(step, x, now)
 		return c, true
 	}
-	stopping := r.st.words[ref]&wordStopping != 0
+	stopping := r.st.word(ref).is(wordStopping)
 	if x != nil && x.timedOut != timeoutNone {
 		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
 		if x.timedOut == timeoutOverall {
@@ -184,8 +184,8 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		c.noRetry = NoRetryAbandoned
 	}
 	if c.suspend != nil || c.expand != nil {
-		if r.st.words[ref]&wordDraining != 0 { // it was allowed to finish, but not to wait or to begin nested runs
-			r.st.words[ref] |= wordStopping
+		if r.st.word(ref).is(wordDraining) { // it was allowed to finish, but not to wait or to begin nested runs
+			r.st.stopDraining(ref)
 			stopping = true
 		}
 		if stopping {
@@ -202,7 +202,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	case stopping:
 		c.noRetry = NoRetryStopping
 		return c, false
-	case r.st.words[ref]&wordAdmitting != 0:
+	case r.st.word(ref).is(wordAdmitting):
 		c.noRetry = NoRetryUnstarted
 		return c, false
 	}
@@ -331,7 +331,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 		}
 	}
 	if c.Status == Failed {
-		if statusOf(r.st.words[ref]) == Failed {
+		if r.st.word(ref).status() == Failed {
 			r.react(ref, c.abortRun)
 		} else {
 			r.extra(ref).lastErr = c.err // the error that the stopped step returned

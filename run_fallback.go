@@ -8,7 +8,7 @@ import (
 // timeout, nor for inputs that were refused.
 func (r *Run) wantsFallback(ref Ref) bool {
 	x := r.extras[ref]
-	return r.plan.node(ref).Fallback != nil && r.st.words[ref]&(wordStopping|wordAdmitting) == 0 && (x == nil || x.timedOut != timeoutOverall)
+	return r.plan.node(ref).Fallback != nil && !r.st.word(ref).is(wordStopping|wordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
 }
 
 // beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,

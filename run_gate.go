@@ -94,7 +94,7 @@ func (r *Run) gateOf(gate string) (Ref, bool) {
 		return ref, true
 	}
 	ref, ok := r.plan.Ref(gate)
-	return ref, ok && (r.plan.facts[ref].is(factGate) || statusOf(r.st.words[ref]) == Suspended)
+	return ref, ok && (r.plan.facts[ref].is(factGate) || r.st.word(ref).status() == Suspended)
 }
 
 // noGate is the error of a signal for which gateOf finds nothing. To make it takes a look at many nodes.
@@ -124,14 +124,14 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 	if r.tree != nil {
 		r.tree.steps++
 	}
-	return statusOf(r.st.words[ref]), true
+	return r.st.word(ref).status(), true
 }
 
 // signal applies an answer, with the lock held.
 func (r *Run) signal(ref Ref, a answer, now int64) error {
 	gate := r.plan.facts[ref].is(factGate)
 	_, early := r.signals[ref]
-	switch status := statusOf(r.st.words[ref]); {
+	switch status := r.st.word(ref).status(); {
 	case status == Suspended:
 		r.wake(now)
 		if gate {
@@ -196,7 +196,7 @@ func (r *Run) reachGate(ref Ref, now int64) {
 
 func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 	x.gate = r.after(d, func(now int64) {
-		if statusOf(r.st.words[ref]) == Suspended {
+		if r.st.word(ref).status() == Suspended {
 			r.gateTimedOut(ref, now)
 		}
 	})
@@ -302,7 +302,7 @@ func (r *Run) waiting() (list []Wait) {
 		return nil
 	}
 	for _, ref := range r.plan.declared {
-		if status := statusOf(r.st.words[ref]); status == Suspended {
+		if status := r.st.word(ref).status(); status == Suspended {
 			list = append(list, r.waitAt(ref))
 		} else if c := (place{r, ref}).child(); c != nil && !status.Terminal() {
 			list = append(list, c.waiting()...)

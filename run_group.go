@@ -119,13 +119,13 @@ func (r *Run) mayAttemptAgain(step *Step) bool {
 // node that failed.
 func (r *Run) stopMembers(at place, f groupFailure) {
 	around, origin := at.in(r), noRef
-	if at.run == r && statusOf(r.st.words[at.ref]) == Failed {
+	if at.run == r && r.st.word(at.ref).status() == Failed {
 		origin = at.ref
 	}
 	if g := r.plan.groupNamed(f.Group); g != nil && r.items == nil {
 		r.st.visits += int64(len(g.members))
 		for _, m := range g.members {
-			if statusOf(r.st.words[m]).Terminal() || r.plan.facts[m].is(factCleanup) || m == around {
+			if r.st.word(m).status().Terminal() || r.plan.facts[m].is(factCleanup) || m == around {
 				continue // no failure stops a cleanup node or the end node
 			}
 			r.stopMember(m, origin, f.err())
@@ -203,7 +203,7 @@ func (r *Run) stopMember(m Ref, origin Ref, err error) {
 	if e := r.st.stopNode(m, CauseSiblingFailure, origin, manner); e != nil {
 		r.st.noteBug(e)
 	}
-	if statusOf(r.st.words[m]).Terminal() {
+	if r.st.word(m).status().Terminal() {
 		r.disarmNode(m)
 	} else if manner == stopDraining {
 		r.drainChild(m, CauseSiblingFailure, &stopCause{x.stop, context.Canceled})

@@ -30,15 +30,14 @@ func (r *Run) interruptAttempts() {
 		}
 		return
 	}
-	for i, w := range r.st.words {
-		ref := Ref(i)
-		if statusOf(w) != Running || w&wordStopping != 0 {
+	for ref, w := range r.st.all() {
+		if w.status() != Running || w.is(wordStopping) {
 			continue
 		}
 		step := r.current(ref)
 		switch x := r.extras[ref]; {
-		case w&wordDraining != 0:
-			r.st.askToStop(ref, kindOf(w), Ref(int32(r.st.stopOrigin(ref))))
+		case w.is(wordDraining):
+			r.st.askToStop(ref, w.kind(), r.st.stopOrigin(ref))
 		case x != nil && x.atWork() != nil:
 			x.comp.child.interruptAttempts()
 			r.tree.touch(x.comp.child)
@@ -58,15 +57,15 @@ func (r *Run) interruptAttempts() {
 // so does a wait, and a stop of the node that has come meanwhile. A stop that lets attempts finish has come too late for
 // that, and stops the node like any other stop.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
-	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.words[step.ref]&wordStopping != 0 || c.suspend != nil || c.expand != nil {
+	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.word(step.ref).is(wordStopping) || c.suspend != nil || c.expand != nil {
 		return false
 	}
-	if r.st.words[step.ref]&wordDraining != 0 {
-		r.st.words[step.ref] |= wordStopping
+	if r.st.word(step.ref).is(wordDraining) {
+		r.st.stopDraining(step.ref)
 		return false
 	}
 	const returned = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
-	if r.st.words[step.ref]&wordAdmitting != 0 {
+	if r.st.word(step.ref).is(wordAdmitting) {
 		return true // the judge of the inputs may have been interrupted, whatever it returned
 	}
 	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // of conditions, only mocks have a context, and so can be interrupted
@@ -77,7 +76,7 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 // giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.
 func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
-	quiet := r.st.words[ref]&wordAdmitting != 0 || step.flags&stepAgain != 0
+	quiet := r.st.word(ref).is(wordAdmitting) || step.flags&stepAgain != 0
 	x.left = false
 	if quiet { // it has not started, or has begun in an earlier life: the next attempt has the same number
 		x.reentries++
@@ -179,7 +178,7 @@ func (r *Run) resumeReturns() {
 		case x.comp.put:
 			x.comp.put = false
 			r.st.evaluateInline(ref)
-		case x.comp.working && x.timedOut == timeoutNone && r.st.words[ref]&wordStopping == 0:
+		case x.comp.working && x.timedOut == timeoutNone && !r.st.word(ref).is(wordStopping):
 			r.disarm(&x.grace) // a stop gives it its own
 		}
 	}
@@ -221,7 +220,7 @@ func (r *Run) leaveChecks() {
 // checked again.
 func (r *Run) resumeChecks() {
 	for ref, e := range r.checks {
-		if e.grace != nil && r.st.words[ref]&wordChecking != 0 {
+		if e.grace != nil && r.st.word(ref).is(wordChecking) {
 			if e.grace.Stop() {
 				r.timers--
 			}
@@ -229,7 +228,7 @@ func (r *Run) resumeChecks() {
 		}
 	}
 	for _, ref := range r.abandoned {
-		if r.st.words[ref]&wordChecking != 0 && r.checks[ref] == nil {
+		if r.st.word(ref).is(wordChecking) && r.checks[ref] == nil {
 			r.st.evaluateInline(ref)
 		}
 	}

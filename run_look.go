@@ -47,8 +47,8 @@ func (r *Run) Counts() map[Status]int {
 		o.census()
 		counts = o.counts
 	} else {
-		for ref := range s.words {
-			counts[s.status(Ref(ref))]++
+		for ref := range s.all() {
+			counts[s.status(ref)]++
 		}
 	}
 	s.mu.Unlock()
@@ -131,7 +131,7 @@ func (r *Run) Inside(path string) (Inside, error) {
 type around struct {
 	run   *Run
 	id    string // of the run
-	words []uint64
+	words []word
 	kept  []keptResult // of the nodes whose records may still change, or need the lock, in the order of declaration
 }
 
@@ -149,14 +149,14 @@ func (r *Run) lookAround(id string) *around {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := r.now()
-	a.words = slices.Clone(s.words)
+	a.words = s.copy()
 	for _, ref := range r.plan.declared {
 		w := a.words[ref]
-		if w&wordDecided == 0 {
+		if !w.is(wordDecided) {
 			continue
 		}
 		if r.extras[ref] == nil && r.durable == nil {
-			switch statusOf(w) {
+			switch w.status() {
 			case Completed:
 				continue
 			case Ready:
@@ -176,7 +176,7 @@ func (a *around) each(yield func(NodeResult) bool) {
 		var res NodeResult
 		if len(kept) > 0 && kept[0].ref == ref {
 			res, kept = kept[0].res, kept[1:]
-		} else if w := a.words[ref]; w&wordDecided != 0 && statusOf(w) == Completed {
+		} else if w := a.words[ref]; w.is(wordDecided) && w.status() == Completed {
 			res = r.resultOf(ref, w, nil)
 			res.ID = r.path(ref)
 		} else {
@@ -197,12 +197,12 @@ func (r *Run) unbegun(ref Ref) NodeResult {
 }
 
 // statusAmong is [State.status] for a copy of the words.
-func statusAmong(p *Plan, words []uint64, ref Ref) Status {
-	if status := viewOf(words[ref]).status; status != Idle {
+func statusAmong(p *Plan, words []word, ref Ref) Status {
+	if status := words[ref].shown(); status != Idle {
 		return status
 	}
 	for _, i := range p.in.row(ref) {
-		if started(words[p.edges[i].from]) {
+		if words[p.edges[i].from].started() {
 			return Waiting
 		}
 	}
@@ -211,8 +211,8 @@ func statusAmong(p *Plan, words []uint64, ref Ref) Status {
 
 // resultSoFar is the result of a node of a run that goes on, with the lock held.
 func (r *Run) resultSoFar(ref Ref, now int64) NodeResult {
-	w := r.st.words[ref]
-	if w&wordDecided == 0 || w&wordChecking != 0 {
+	w := r.st.word(ref)
+	if !w.is(wordDecided) || w.is(wordChecking) {
 		res := r.unbegun(ref)
 		res.Status = r.st.status(ref)
 		return res
@@ -222,7 +222,7 @@ func (r *Run) resultSoFar(ref Ref, now int64) NodeResult {
 	switch {
 	case res.Status.Terminal():
 		r.addCause(ref, &res)
-	case statusOf(w) == Running && res.Attempts > 0 && !r.concluded():
+	case w.status() == Running && res.Attempts > 0 && !r.concluded():
 		res.Duration = time.Duration(now - r.records[ref].start)
 	}
 	return res
@@ -234,7 +234,7 @@ func (at place) child() *Run {
 	if x == nil || x.comp == nil {
 		return nil
 	}
-	if w := at.run.st.words[at.ref]; x.comp.isExpansion() && w&wordExpanded == 0 && !statusOf(w).Terminal() {
+	if w := at.run.st.word(at.ref); x.comp.isExpansion() && !w.is(wordExpanded) && !w.status().Terminal() {
 		return nil // that was an attempt before
 	}
 	return x.comp.child
@@ -418,7 +418,7 @@ func (at place) gather() *gathered {
 		g.at = place{at.run.outer, at.run.within.ref}
 	}
 	r, ref := g.at.run, g.at.ref
-	s, w := &r.st, r.st.words[ref]
+	s, w := &r.st, r.st.word(ref)
 	if x := r.extras[ref]; x != nil {
 		g.merged = x.merged // not written to any more
 	}
@@ -426,8 +426,8 @@ func (at place) gather() *gathered {
 	if in == nil {
 		return g
 	}
-	decided, ended := w&wordDecided != 0, statusOf(w).Terminal()
-	substituted := w&wordSubstituted != 0
+	decided, ended := w.is(wordDecided), w.status().Terminal()
+	substituted := w.is(wordSubstituted)
 	if step := &r.records[ref].first; step.run != nil {
 		substituted = step.flags&stepSubstituted != 0
 	} else if ended {
@@ -439,7 +439,7 @@ func (at place) gather() *gathered {
 		feed := func(d delivered) { g.fed[p.name] = append(g.fed[p.name], d) }
 		for _, e := range p.edges {
 			edge := &r.plan.edges[e]
-			if !statusOf(s.words[edge.from]).Terminal() {
+			if !s.word(edge.from).status().Terminal() {
 				open = open || !decided
 				continue
 			}
@@ -463,7 +463,7 @@ func (at place) gather() *gathered {
 			}
 		}
 		if p.strategy != MergeLast {
-			if _, merged := g.merged[p.name]; !merged && (!decided || w&wordChecking != 0) {
+			if _, merged := g.merged[p.name]; !merged && (!decided || w.is(wordChecking)) {
 				open = open || len(g.fed[p.name]) > 0
 			}
 			delete(g.fed, p.name) // what is merged is in merged

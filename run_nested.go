@@ -170,7 +170,7 @@ func (w *worker) returned() bool {
 	if r.leaving {
 		r.armReturnGrace(ref, x)
 	}
-	if x.grace == nil && (r.st.words[ref]&wordStopping != 0 || x.timedOut != timeoutNone) {
+	if x.grace == nil && (r.st.word(ref).is(wordStopping) || x.timedOut != timeoutNone) {
 		r.armGrace(w.step, x) // there was no goroutine to wait for before
 	}
 	comp := x.comp
@@ -224,11 +224,6 @@ func (w *worker) ofChild(c *Run) conclusion {
 		return conclusion{Outcome: Outcome{Status: Cancelled, Cause: CauseExternal}, err: err}
 	}
 	return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: err}
-}
-
-// allSkipped reports whether there are nodes, and all of them were skipped.
-func (s *State) allSkipped() bool {
-	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
 }
 
 // outcome is the Result of a run that has ended.

@@ -116,7 +116,7 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 			return
 		}
 		s := &r.st
-		n := len(s.words)
+		n := len(r.plan.names)
 		w := &watcher{changed: ordset.Make(n), wake: make(chan struct{}, 1)}
 		seen := make([]Status, n)
 		for ref := range n {

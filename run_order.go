@@ -117,7 +117,7 @@ func (r *Run) reachEarly(now int64) {
 	reached := false
 	for i := 0; i < len(s.gates); i++ {
 		ref := s.gates[i]
-		if statusOf(s.words[ref]) != Ready {
+		if s.word(ref).status() != Ready {
 			continue
 		}
 		if _, answered := r.signals[ref]; answered || r.turn != nil && r.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
@@ -126,6 +126,6 @@ func (r *Run) reachEarly(now int64) {
 		}
 	}
 	if reached { // else the run would seem to have something left to do
-		s.gates = slices.DeleteFunc(s.gates, func(ref Ref) bool { return statusOf(s.words[ref]) != Ready })
+		s.gates = slices.DeleteFunc(s.gates, func(ref Ref) bool { return s.word(ref).status() != Ready })
 	}
 }

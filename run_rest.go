@@ -164,8 +164,8 @@ func (r *Run) canGoOn() bool {
 	if s.busy > 0 || s.done() {
 		return true
 	}
-	for _, w := range s.words {
-		if statusOf(w) == Ready && (s.hold == holdNothing || w&wordCount != 0) {
+	for _, w := range s.all() {
+		if w.status() == Ready && (s.hold == holdNothing || w.attempts() > 0) {
 			return true
 		}
 	}

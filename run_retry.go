@@ -23,7 +23,7 @@ func (r *Run) RetryNow(path string) error {
 
 func (at place) retryNow(now int64) error {
 	r, ref := at.run, at.ref
-	if statusOf(r.st.words[ref]) != Retrying {
+	if r.st.word(ref).status() != Retrying {
 		return &TransitionError{Node: r.path(ref), From: r.st.status(ref), To: Ready}
 	}
 	x := r.extras[ref]

@@ -55,7 +55,7 @@ func (r *Run) CancelNode(id string) error {
 			if x := r.extra(ref); x.stop == nil {
 				x.stop = ErrNodeStopped
 			}
-			if statusOf(r.st.words[ref]).Terminal() {
+			if r.st.word(ref).status().Terminal() {
 				r.disarmNode(ref)
 			}
 		}
@@ -104,7 +104,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		r.hurryInside()
 	}
 	for ref, x := range r.extras {
-		if (x.backoff != nil || x.wait != nil) && statusOf(r.st.words[ref]).Terminal() {
+		if (x.backoff != nil || x.wait != nil) && r.st.word(ref).status().Terminal() {
 			r.disarmNode(ref)
 		}
 	}
@@ -140,9 +140,9 @@ func (r *Run) boundWaits() {
 	}
 	for _, ref := range r.plan.declared {
 		x := r.extras[ref]
-		if statusOf(r.st.words[ref]) == Suspended && r.plan.facts[ref].is(factCleanup) && x.gate == nil {
+		if r.st.word(ref).status() == Suspended && r.plan.facts[ref].is(factCleanup) && x.gate == nil {
 			x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
-				if statusOf(r.st.words[ref]) == Suspended {
+				if r.st.word(ref).status() == Suspended {
 					r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
 				}
 			})
@@ -191,7 +191,7 @@ func (r *Run) collectStops() {
 		cause := r.causeOf(t.Ref)
 		if x.timedOut == timeoutNone { // else its timeout has stopped it already
 			r.disarm(&x.attempt)
-			r.halt(step, x, kindOf(r.st.words[t.Ref]), cause)
+			r.halt(step, x, r.st.word(t.Ref).kind(), cause)
 		}
 		r.ending = append(r.ending, stopOrder{step, cause})
 	}
@@ -199,7 +199,7 @@ func (r *Run) collectStops() {
 
 // causeOf is the cause of a node's stop, as its context reports it.
 func (r *Run) causeOf(ref Ref) *stopCause {
-	switch kind := kindOf(r.st.words[ref]); kind {
+	switch kind := r.st.word(ref).kind(); kind {
 	case CauseSuperseded:
 		return &stopCause{ErrSuperseded, context.Canceled}
 	case CauseUpstreamFailure, CauseUpstreamCancelled:
@@ -281,7 +281,7 @@ func (r *Run) drainChild(ref Ref, kind CauseKind, cause *stopCause) {
 	}
 	if c := x.atWork(); c != nil {
 		c.stopFor(kind, cause, stopDraining)
-	} else if x.comp.pause != nil && statusOf(r.st.words[ref]) == Running {
+	} else if x.comp.pause != nil && r.st.word(ref).status() == Running {
 		r.interruptPause(ref, x)
 	}
 }

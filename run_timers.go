@@ -160,7 +160,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 
 // timeOut ends an attempt that has taken too long; its late result is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
-	if r.current(step.ref) != step || r.st.words[step.ref]&wordStopping != 0 || x.timedOut == timeoutOverall {
+	if r.current(step.ref) != step || r.st.word(step.ref).is(wordStopping) || x.timedOut == timeoutOverall {
 		return
 	}
 	if x.timedOut == timeoutNone {
@@ -177,8 +177,8 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 		r.timeOut(step, x, timeoutOverall, timeout, now)
 		return
 	}
-	w := r.st.words[ref]
-	if statusOf(w).Terminal() {
+	w := r.st.word(ref)
+	if w.status().Terminal() {
 		return
 	}
 	r.wake(now)
@@ -240,7 +240,7 @@ func (r *Run) disarmNode(ref Ref) {
 		r.disarm(&x.attempt)
 		r.disarm(&x.grace)
 		r.disarm(&x.backoff)
-		if statusOf(r.st.words[ref]).Terminal() {
+		if r.st.word(ref).status().Terminal() {
 			r.disarm(&x.overall)
 			r.endWait(x)
 		}

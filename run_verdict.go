@@ -23,8 +23,8 @@ func (r *Run) judge() {
 	s := &r.st
 	status, degraded := s.runStatus(statusFold(r.cfg.statusRule))
 	v := verdict{status: status, degraded: degraded, cause: s.stopped}
-	for i, w := range s.words {
-		if statusOf(w) == Failed && Ref(i) != r.plan.end {
+	for ref, w := range s.all() {
+		if w.status() == Failed && ref != r.plan.end {
 			v.failed++
 		}
 	}
@@ -40,7 +40,7 @@ func (r *Run) judge() {
 }
 
 func (r *Run) judgeEnd(v *verdict, end Ref) {
-	if statusOf(r.st.words[end]) != Completed {
+	if r.st.word(end).status() != Completed {
 		v.degraded = false
 		if v.status != RunCancelled {
 			v.status, v.cause = RunFailed, CauseEndFailed

@@ -147,7 +147,7 @@ func (r *Result) Why(path string) (Why, error) {
 // why is [Run.Why] with the lock held.
 func (at place) why() (y Why) {
 	r, ref := at.run, at.ref
-	s, w := &r.st, r.st.words[ref]
+	s, w := &r.st, r.st.word(ref)
 	y.Status = s.status(ref)
 	switch root := r.outermost(); {
 	case y.Status.Terminal():
@@ -157,10 +157,10 @@ func (at place) why() (y Why) {
 		y.Kind = WhyPending
 		return y
 	}
-	switch status := statusOf(w); {
-	case w&wordChecking != 0:
+	switch status := w.status(); {
+	case w.is(wordChecking):
 		at.whyChecking(&y)
-	case w&wordDecided == 0:
+	case !w.is(wordDecided):
 		at.whyUndecided(&y)
 	case status == Ready:
 		y.Since = r.timeAt(r.readyAt(ref))
@@ -188,15 +188,14 @@ func (at place) whyEnded(y *Why) {
 	res := NodeResult{Status: y.Status}
 	r.addCause(ref, &res)
 	y.Cause, y.Err = res.Cause, res.Err
-	arg := uint32(r.st.words[ref])
 	switch {
 	case y.Skip.Kind == SkipConditionBranch || y.Skip.Kind == SkipUpstreamSkipped:
-		if arg != noEdge {
-			y.Edges = []Edge{r.plan.edge(int32(arg))}
+		if x := r.st.skip(ref); x.edge >= 0 {
+			y.Edges = []Edge{r.plan.Edge(x.edge)}
 		}
 	case y.Skip.Kind == SkipParentFailure, isUpstream(y.Cause.Kind):
 		at.edges(y, func(e *edge) bool {
-			return !e.DataOnly && statusOf(r.st.words[e.from]).Terminal() && r.st.isF(e)
+			return !e.isData() && r.st.word(e.from).status().Terminal() && r.st.isF(e)
 		})
 	}
 }
@@ -205,7 +204,7 @@ func (at place) whyEnded(y *Why) {
 func (at place) edges(y *Why, is func(*edge) bool) {
 	for _, i := range at.run.plan.in.row(at.ref) {
 		if e := &at.run.plan.edges[i]; len(y.Edges) < whyMost && is(e) {
-			y.Edges = append(y.Edges, at.run.plan.edge(i))
+			y.Edges = append(y.Edges, at.run.plan.Edge(i))
 		}
 	}
 }
@@ -222,9 +221,9 @@ func (y *Why) name(path string) {
 }
 
 // nameThose adds the nodes of a run, in the order of declaration, that satisfy a condition.
-func (y *Why) nameThose(r *Run, is func(ref Ref, w uint64) bool) {
+func (y *Why) nameThose(r *Run, is func(ref Ref, w word) bool) {
 	for _, ref := range r.plan.declared {
-		if is(ref, r.st.words[ref]) {
+		if is(ref, r.st.word(ref)) {
 			if len(y.Nodes) < whyMost {
 				y.Nodes = append(y.Nodes, r.path(ref))
 			} else {
@@ -244,17 +243,17 @@ func (at place) whyChecking(y *Why) {
 
 func (at place) whyUndecided(y *Why) {
 	r, s := at.run, &at.run.st
-	open := func(e *edge) bool { return !statusOf(s.words[e.from]).Terminal() }
+	open := func(e *edge) bool { return !s.word(e.from).status().Terminal() }
 	switch {
 	case at.ref == r.plan.end:
 		y.Kind = WhyWaiting
 		at.edges(y, open)
-		y.nameThose(r, func(ref Ref, w uint64) bool { return ref != at.ref && !statusOf(w).Terminal() })
+		y.nameThose(r, func(ref Ref, w word) bool { return ref != at.ref && !w.status().Terminal() })
 	case s.waves:
 		y.Kind = WhyTier
 		lo, hi := Ref(r.plan.tiers[max(s.tier, 0)]), Ref(r.plan.tiers[max(s.tier, 0)+1])
 		for ref := lo; ref < hi; ref++ { // in a tier Refs are in the order of declaration
-			if !statusOf(s.words[ref]).Terminal() {
+			if !s.word(ref).status().Terminal() {
 				y.name(r.path(ref))
 				if len(y.Nodes) == whyMost {
 					y.More = s.pending - whyMost
@@ -281,9 +280,9 @@ func (at place) whyReady(y *Why) {
 	case (!inline || f.is(factMocked)) && s.hold == holdAll:
 		y.Kind = WhyHeld
 		return
-	case !inline && s.hold == holdFresh && s.words[ref]&wordCount == 0:
+	case !inline && s.hold == holdFresh && s.word(ref).attempts() == 0:
 		y.Kind = WhyHeld
-		y.nameThose(r, func(_ Ref, w uint64) bool { return viewOf(w).status == Suspended })
+		y.nameThose(r, func(_ Ref, w word) bool { return w.shown() == Suspended })
 		return
 	case s.parks && r.durable.failed == nil && !s.isQueued(ref):
 		y.Kind = WhyStore
@@ -294,8 +293,8 @@ func (at place) whyReady(y *Why) {
 	}
 	y.Kind = WhyOrder
 	if !s.ready.Has(int(s.pos[ref])) { // it is in a line that others have been called out of
-		y.nameAll(r.outermost(), func(c *Run, other Ref, w uint64) bool {
-			return statusOf(w) == Ready && c.st.ready.Has(int(c.st.pos[other])) && c.st.sharesLine(other, s, ref)
+		y.nameAll(r.outermost(), func(c *Run, other Ref, w word) bool {
+			return w.status() == Ready && c.st.ready.Has(int(c.st.pos[other])) && c.st.sharesLine(other, s, ref)
 		})
 	} else if best, ok := r.nextInLine(); ok && best != at {
 		y.name(best.run.path(best.ref))
@@ -347,20 +346,20 @@ func (at place) whyOrder(y *Why) bool {
 		return false
 	}
 	y.Kind = WhyOrder
-	y.nameAll(r.outermost(), func(c *Run, ref Ref, w uint64) bool {
-		return c.checks[ref] != nil || statusOf(w) == Running && c.plan.facts[ref].is(factInline) && !c.performsInside(ref)
+	y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
+		return c.checks[ref] != nil || w.status() == Running && c.plan.facts[ref].is(factInline) && !c.performsInside(ref)
 	})
 	return true
 }
 
 // nameAll adds the nodes of a run, and of the runs nested in it, that satisfy a condition: as many as are listed.
-func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w uint64) bool) {
-	for i, w := range r.st.words {
+func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w word) bool) {
+	for ref, w := range r.st.all() {
 		if len(y.Nodes) == whyMost {
 			return
 		}
-		if is(r, Ref(i), w) {
-			y.name(r.path(Ref(i)))
+		if is(r, ref, w) {
+			y.name(r.path(ref))
 		}
 	}
 	if !r.nests {
@@ -395,7 +394,7 @@ func (at place) whyBound(y *Why) bool {
 			}
 			return true
 		}
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w uint64) bool {
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
 			if !c.st.holdsSlot(ref, w) || c.st.isExpanded(ref) { // then what its step held is free, see State.expand
 				return false
 			}
@@ -418,7 +417,7 @@ func (at place) whyBound(y *Why) bool {
 		y.nameThose(r, s.holdsSlot)
 	case s.tree != nil && r.tree.used >= r.tree.limit:
 		y.Bound = Bound{Scope: BoundRun, Limit: r.tree.limit, Used: r.tree.used}
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w uint64) bool {
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
 			return c.st.tree != nil && c.st.holdsSlot(ref, w) && !c.st.isExpanded(ref)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
@@ -430,8 +429,8 @@ func (at place) whyBound(y *Why) bool {
 }
 
 // holdsSlot reports whether a node holds a slot of its run.
-func (s *State) holdsSlot(r Ref, w uint64) bool {
-	return statusOf(w) == Running && w&wordDormant == 0 && s.occupies(r)
+func (s *State) holdsSlot(r Ref, w word) bool {
+	return w.status() == Running && !w.is(wordDormant) && s.occupies(r)
 }
 
 // lacking is [State.lacks] without side effects: it says whether a slot or a token is lacking, when the token falls due, by
@@ -497,7 +496,7 @@ func (r *Run) nextInLine() (place, bool) {
 
 func (at place) whyRunning(y *Why) {
 	r, ref := at.run, at.ref
-	s, w, f := &r.st, r.st.words[ref], &r.plan.facts[ref]
+	s, w, f := &r.st, r.st.word(ref), &r.plan.facts[ref]
 	x, step := r.extras[ref], r.current(ref)
 	y.Kind = WhyRunning
 	if step != nil {
@@ -506,7 +505,7 @@ func (at place) whyRunning(y *Why) {
 		}
 	}
 	switch {
-	case w&wordDormant != 0:
+	case w.is(wordDormant):
 		y.Kind, y.Since, y.Until = WhySignal, time.Time{}, time.Time{}
 		if r.leaving {
 			y.Kind = WhyHeld
@@ -515,11 +514,11 @@ func (at place) whyRunning(y *Why) {
 		for _, wait := range x.comp.child.waiting() {
 			y.name(wait.Node)
 		}
-	case w&(wordStopping|wordDraining) != 0 || x != nil && (x.timedOut != timeoutNone || x.left):
+	case w.is(wordStopping|wordDraining) || x != nil && (x.timedOut != timeoutNone || x.left):
 		at.whyStopping(y, x)
 	case r.recordingStart(ref):
 		y.Kind, y.Until = WhyStore, time.Time{}
-	case w&wordAdmitting != 0:
+	case w.is(wordAdmitting):
 		y.Kind = WhyChecking
 	case x != nil && x.comp != nil && x.comp.pause != nil:
 		y.Kind, y.Since, y.Until = WhyPaused, time.Time{}, r.timeAt(x.comp.pause.due)
@@ -530,15 +529,15 @@ func (at place) whyRunning(y *Why) {
 
 func (at place) whyStopping(y *Why, x *extra) {
 	r, ref := at.run, at.ref
-	w := r.st.words[ref]
+	w := r.st.word(ref)
 	y.Kind, y.Until, y.Since = WhyStopping, time.Time{}, time.Time{}
 	if x != nil && x.grace != nil {
 		y.Until = r.timeAt(x.grace.when)
 	}
 	switch {
-	case w&(wordStopping|wordDraining) != 0:
-		y.Cause.Kind = kindOf(w)
-		if origin := Ref(int32(r.st.stopOrigin(ref))); origin != noRef {
+	case w.is(wordStopping | wordDraining):
+		y.Cause.Kind = w.kind()
+		if origin := r.st.stopOrigin(ref); origin != noRef {
 			y.Cause.Origins = []string{r.plan.names[origin]}
 		}
 		if cause := r.causeOf(ref); cause != nil {
@@ -570,7 +569,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 	}
 	s, p, at := &r.st, r.plan, r.began
 	ended := func(from Ref) bool { // false: when is not known, since it has not been attempted
-		if !statusOf(s.words[from]).Terminal() {
+		if !s.word(from).status().Terminal() {
 			return true
 		}
 		at = max(at, r.records[from].end)
@@ -578,8 +577,8 @@ func (r *Run) readyAt(ref Ref) int64 {
 	}
 	switch {
 	case ref == p.end:
-		for from := range s.words {
-			ended(Ref(from))
+		for from := range s.all() {
+			ended(from)
 		}
 	case s.waves && p.facts[ref].tier > 0:
 		for from := p.tiers[p.facts[ref].tier-1]; from < p.tiers[p.facts[ref].tier]; from++ {

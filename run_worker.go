@@ -142,7 +142,7 @@ func (w *worker) performPlain() (more bool) {
 		step.returned() // before the end of the node is visible
 		r.lock()
 		rec := &r.records[ref]
-		if r.current(ref) != step || s.words[ref]&wordStopping != 0 || s.hold == holdAll {
+		if r.current(ref) != step || s.word(ref).is(wordStopping) || s.hold == holdAll {
 			s.mu.Unlock()
 			return w.finishPlain(value, err)
 		}
@@ -370,11 +370,11 @@ func (w *worker) begin(t Task) {
 		r.extra(t.Ref).began = cmp.Or(w.now, -1) // 0 says that there was no other
 	}
 	rec.attempts = step.attempt
-	if word := r.st.words[t.Ref]; word&(wordSubstituted|wordAdmitting) != 0 {
-		if word&wordSubstituted != 0 {
+	if word := r.st.word(t.Ref); word.is(wordSubstituted | wordAdmitting) {
+		if word.is(wordSubstituted) {
 			step.flags |= stepSubstituted
 		}
-		if word&wordAdmitting != 0 {
+		if word.is(wordAdmitting) {
 			step.flags |= stepAdmitting
 			rec.attempts = 0
 		}

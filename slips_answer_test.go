@@ -83,7 +83,7 @@ func TestSkipAnswer(t *testing.T) {
 		err = st.Settle(task.Token, kahn.Outcome{Status: kahn.Completed, Route: route})
 		require.NoError(t, err)
 		ref, _ := plan.Ref("A")
-		require.Equal(t, `condition_branch(? answered "default", not "a")`, st.Skip(ref).String())
+		require.Equal(t, `condition_branch(? answered "default", not "a")`, plan.SkipReason(st, ref).String())
 	})
 	data, err := json.Marshal(kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "?", Label: "a", Answer: "b"})
 	require.NoError(t, err)

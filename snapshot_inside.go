@@ -15,14 +15,14 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if x.items != nil && !n.Status.Terminal() {
 		n.List = store(x.items.value())
 	}
-	w := r.st.words[ref]
+	w := r.st.word(ref)
 	switch {
 	case x.kept != nil:
 		in := *x.kept.Inside
 		in.Nodes = nil
 		n.Inside, n.Dormant = &in, x.kept.Dormant
 		return
-	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && w&wordExpanded == 0: // that was an attempt before
+	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.is(wordExpanded): // that was an attempt before
 		return
 	}
 	if p := x.comp.pause; p != nil && n.Status == Running {
@@ -33,7 +33,7 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if n.Status != Running {
 		return
 	}
-	n.Dormant, n.Draining = w&wordDormant != 0, w&wordDraining != 0
+	n.Dormant, n.Draining = w.is(wordDormant), w.is(wordDraining)
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
 }
 
@@ -152,7 +152,8 @@ func (h *held) install() {
 	for i, ref := range h.refs {
 		n := &h.nodes[i]
 		r.restoreRecord(ref, n)
-		r.st.restoreWord(ref, n)
+		word := r.plan.restored(ref, n)
+		r.st.restore(ref, &word)
 		if r.log != nil {
 			r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
 		}
@@ -175,6 +176,19 @@ func (h *held) install() {
 			in.installPause(r, x)
 		}
 	}
+}
+
+// restored is what the State of a run needs of a node of a snapshot.
+func (p *Plan) restored(ref Ref, n *nodeState) restored {
+	x := restored{
+		status: n.Status, checking: n.Checking, reached: n.Reached, substituted: n.Substituted, propagated: n.Propagated, tolerated: n.Tolerated,
+		bypass: n.Bypass, route: p.routeOf(ref, n.Labels), cause: n.Cause, skip: n.Skip, origin: noRef, by: n.By, settled: n.Settled, decided: n.Decided,
+		started: n.Started, inside: n.Inside != nil, dormant: n.Dormant, draining: n.Draining, judging: n.Started > 0 && n.Attempts == 0,
+	}
+	if origin, ok := p.Ref(n.Origin); ok {
+		x.origin = origin
+	}
+	return x
 }
 
 // installPause restores a loop that pauses.
@@ -258,9 +272,13 @@ func (h *held) resume(stop *stopState, inWave bool) {
 		}
 		return
 	}
-	s.rebuild(h.refs, h.nodes, inWave)
+	words := make([]restored, len(h.nodes))
 	for i, ref := range h.refs {
-		if n := &h.nodes[i]; n.Cause != CauseNone && !statusOf(s.words[ref]).Terminal() && statusOf(s.words[ref]) != Running {
+		words[i] = r.plan.restored(ref, &h.nodes[i])
+	}
+	s.rebuild(h.refs, words, inWave)
+	for i, ref := range h.refs {
+		if n := &h.nodes[i]; n.Cause != CauseNone && !s.word(ref).status().Terminal() && s.word(ref).status() != Running {
 			origin := noRef
 			if o, ok := r.plan.Ref(n.Origin); ok {
 				origin = o
@@ -278,7 +296,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 		r.restoreStop(stop)
 		s.stop(stop.Kind, r.stopOrigin, r.stopManner)
 		for ref := range r.extras {
-			if statusOf(s.words[ref]).Terminal() {
+			if s.word(ref).status().Terminal() {
 				r.disarmNode(ref)
 			}
 		}

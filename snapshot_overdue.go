@@ -93,7 +93,7 @@ func (h *held) settleOverdue(now int64) {
 
 // dueAt tells when the wait of a gate, or all the attempts of a node that has begun, are to end.
 func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
-	status, x := statusOf(r.st.words[ref]), r.extras[ref]
+	status, x := r.st.word(ref).status(), r.extras[ref]
 	if status.Terminal() {
 		return 0, false, false
 	}
@@ -104,7 +104,7 @@ func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
 		return int64(x.wait.Deadline.Sub(r.start)), true, true
 	}
 	timeout := r.plan.node(ref).OverallTimeout
-	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.words[ref]&wordStopping != 0 {
+	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.word(ref).is(wordStopping) {
 		return 0, false, false
 	}
 	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
@@ -121,7 +121,7 @@ func (r *Run) armWaits(now int64) {
 		default:
 			r.continueOverall(ref, now)
 		}
-		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && statusOf(r.st.words[ref]) == Running {
+		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && r.st.word(ref).status() == Running {
 			r.continuePause(ref, x, now)
 		}
 	}
@@ -145,7 +145,7 @@ func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
 // continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
 func (r *Run) continueOverall(ref Ref, now int64) {
 	n := r.plan.node(ref)
-	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || statusOf(r.st.words[ref]).Terminal() {
+	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.word(ref).status().Terminal() {
 		return
 	}
 	if x := r.extra(ref); x.overall == nil {

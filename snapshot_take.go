@@ -25,8 +25,8 @@ func (r *Run) Snapshot() *Snapshot {
 // nodeStates are the states of all nodes, with the lock held.
 func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
-		if w := r.st.words[ref]; w&wordDecided != 0 {
-			n := r.nodeState(ref, w)
+		if w := r.st.word(ref); w.is(wordDecided) {
+			n := r.nodeState(ref)
 			if n.Inside != nil && n.Inside.Due.IsZero() {
 				n.Inside.Nodes = r.extras[ref].insideNodes()
 				r.waiters().lend(place{r, ref})
@@ -110,59 +110,27 @@ func (r *Result) Snapshot() *Snapshot {
 }
 
 // nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite.
-func (r *Run) nodeState(ref Ref, w uint64) nodeState {
-	s, rec, f := &r.st, &r.records[ref], &r.plan.facts[ref]
+func (r *Run) nodeState(ref Ref) nodeState {
+	s, rec, of := &r.st, &r.records[ref], r.st.saved(ref)
 	n := nodeState{
-		ID: r.plan.names[ref], Status: statusOf(w), Checking: w&wordChecking != 0,
-		Reached: w&wordReached != 0, Substituted: w&wordSubstituted != 0, Propagated: w&wordPropagated != 0,
-		Tolerated: w&wordTolerated != 0, Bypass: w&wordBypass != 0, Attempts: rec.attempts, Fallback: rec.fallback,
+		ID: r.plan.names[ref], Status: of.status, Checking: of.checking, Reached: of.reached, Substituted: of.substituted,
+		Propagated: of.propagated, Tolerated: of.tolerated, Bypass: of.bypass, Cause: of.cause, Skip: of.skip, By: of.by, Settled: of.settled,
+		Decided: of.decided, Started: of.started, Attempts: rec.attempts, Fallback: rec.fallback,
+	}
+	if of.origin != noRef {
+		n.Origin = r.plan.names[of.origin]
+	}
+	for _, id := range of.route {
+		n.Labels = append(n.Labels, r.plan.labelsOf(ref)[id])
 	}
 	if r.outer == nil {
 		n.Hash = r.plan.nodeHash(ref)
-	}
-	if x := s.stateTimes; x != nil {
-		n.Settled, n.Decided = x.settledAt[ref], x.decidedAt[ref]
 	}
 	if s.epochs != nil {
 		n.Epoch = s.epochs[ref]
 	}
 	if r.recorder != nil {
 		n.Latest = r.recorder.latest[ref].id
-	}
-	arg := uint32(w)
-	switch n.Status {
-	case Skipped:
-		n.Skip = SkipKind(kindOf(w))
-		switch n.Skip {
-		case SkipSuperseded:
-			n.Origin = r.plan.names[arg]
-		case SkipConditionBranch, SkipUpstreamSkipped:
-			if arg != noEdge {
-				n.By = r.plan.edgePosition(ref, int32(arg)) + 1
-			}
-		case SkipNullPropagation:
-			n.By = int(arg) + 1
-		}
-	case Failed, Aborted, Cancelled:
-		n.Cause = kindOf(w)
-		if origin := Ref(int32(arg)); origin != noRef && (n.Status != Failed || n.Propagated) {
-			n.Origin = r.plan.names[origin]
-		}
-	case Completed:
-		if f.router >= 0 {
-			for i, label := range r.plan.routers[f.router].labels {
-				if s.taken[int(f.labels)+i] {
-					n.Labels = append(n.Labels, label)
-				}
-			}
-		}
-	default:
-		if n.Started = int32(w & wordCount); w&(wordStopping|wordDraining) != 0 {
-			n.Cause = kindOf(w)
-			if origin := s.stopOrigin(ref); Ref(int32(origin)) != noRef {
-				n.Origin = r.plan.names[Ref(int32(origin))]
-			}
-		}
 	}
 	if rec.attempts > 0 || n.Status.Terminal() {
 		n.Start, n.End = r.timeAt(rec.start), r.timeAt(rec.end)

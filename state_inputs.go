@@ -22,10 +22,10 @@ const (
 // String returns "nothing", "output", "error" or "default".
 func (d Delivery) String() string { return enum.Name(deliveryNames[:], int(d), "Delivery") }
 
-// Inputs yields the in-edges of a node in the order of declaration, with the delivery of each once the node's join is
-// decided: edges that were open then never deliver.
-func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
-	return func(yield func(Edge, Delivery) bool) {
+// Inputs yields the numbers of the in-edges of a node, see [Plan.Edge], in the order of declaration, with the delivery of each
+// once the node's join is decided: edges that were open then never deliver.
+func (s *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
+	return func(yield func(int32, Delivery) bool) {
 		if s.known(r) != nil {
 			return
 		}
@@ -33,7 +33,7 @@ func (s *State) Inputs(r Ref) iter.Seq2[Edge, Delivery] {
 			s.mu.Lock()
 			d := s.delivery(r, i, s.words[r]&wordSubstituted != 0)
 			s.mu.Unlock()
-			if !yield(s.plan.edge(i), d) {
+			if !yield(i, d) {
 				return
 			}
 		}

@@ -145,7 +145,7 @@ func (s *State) originsOf(r Ref) (set originSet, byRequest bool) {
 			for _, i := range row {
 				e := &s.plan.edges[i]
 				switch source := &x.nodes[e.from]; {
-				case e.DataOnly:
+				case e.isData():
 				case !statusOf(s.words[e.from]).Terminal():
 					all.state = originsOpen
 				case !s.isF(e):
@@ -201,6 +201,12 @@ func (s *State) written(sets ...originSet) []Ref {
 	}
 	slices.SortFunc(refs, func(a, b Ref) int { return int(s.plan.decl[a] - s.plan.decl[b]) })
 	return refs
+}
+
+// causeOf returns why a node failed, was aborted or was cancelled, and the ids of its origins, as far as both are known now.
+func (s *State) causeOf(r Ref) (CauseKind, []string) {
+	origins, byRequest := s.originsOf(r)
+	return s.causeKind(r, byRequest), s.originNames(origins)
 }
 
 // originNames returns the ids of the origins in a set. A loop over the nodes of a run meets the same large set again and

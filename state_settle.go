@@ -374,7 +374,7 @@ func (s *State) skipBits(r Ref, w uint64) uint64 {
 	firstN := uint64(noEdge)
 	for _, i := range s.plan.in.row(r) {
 		e := &s.plan.edges[i]
-		if e.DataOnly {
+		if e.isData() {
 			continue
 		}
 		class, bypass := s.class(e.from, e.arc())
@@ -395,7 +395,7 @@ func (s *State) upstream(r Ref) (CauseKind, Ref) {
 	for _, i := range s.plan.in.row(r) {
 		e := &s.plan.edges[i]
 		w := s.words[e.from]
-		if e.DataOnly || !statusOf(w).Terminal() {
+		if e.isData() || !statusOf(w).Terminal() {
 			continue
 		}
 		if class, _ := s.class(e.from, e.arc()); class != seenF {
@@ -446,14 +446,13 @@ func (s *State) settle(t Token, out Outcome) error {
 	case Completed:
 		if f.router >= 0 {
 			for _, id := range out.Route {
-				if id < 0 || int(id) >= len(s.plan.routers[f.router].labels) {
+				if id < 0 || id >= s.plan.routes[f.router] {
 					return fmt.Errorf("%w: node %s: no label number %d", ErrBadValue, quoteID(s.plan.ID(r)), id)
 				}
 			}
 			for _, id := range out.Route {
 				s.taken[f.labels+id] = true
 			}
-			s.noteBranches(r, f)
 		}
 		if out.Degraded {
 			bits = wordTolerated
@@ -466,9 +465,9 @@ func (s *State) settle(t Token, out Outcome) error {
 		bits = uint64(out.Cause) << kindShift
 		if w&wordStopping != 0 && returnsError.has(out.Cause) {
 			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
-			bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
+			bits = uint64(out.Cause)<<kindShift | uint64(uint32(s.stopOrigin(r)))
 			if out.Cause == CauseSuperseded && w&wordAdmitting != 0 { // it has not started
-				out.Status, bits = Skipped, uint64(SkipSuperseded)<<kindShift|s.stopOrigin(r)
+				out.Status, bits = Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(s.stopOrigin(r)))
 			}
 		} else if f.is(factTolerant) {
 			bits |= wordTolerated
@@ -480,7 +479,7 @@ func (s *State) settle(t Token, out Outcome) error {
 		if out.Cause == CauseNone || out.Cause >= causeCount {
 			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Status, out.Cause)
 		}
-		bits = uint64(out.Cause)<<kindShift | s.stopOrigin(r)
+		bits = uint64(out.Cause)<<kindShift | uint64(uint32(s.stopOrigin(r)))
 	case Skipped:
 		if r == s.plan.end {
 			return &TransitionError{Node: s.plan.ID(r), From: Running, To: Skipped}
@@ -581,7 +580,7 @@ func (s *State) onBranch(r Ref, f *facts, d decision) decision {
 	asked := false
 	for _, i := range s.plan.in.row(r) {
 		e := &s.plan.edges[i]
-		if e.DataOnly {
+		if e.isData() {
 			continue
 		}
 		class, bypass := s.class(e.from, e.arc())

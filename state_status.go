@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"cmp"
 	"slices"
 )
 
@@ -34,17 +33,6 @@ func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 		return RunRunning, false
 	}
 	return s.runStatus(statusFold(rule))
-}
-
-// Skip returns the reason of a skipped node, without the message of a step that skipped itself. The Answer of a condition is
-// the labels of the branches that it took, since a State does not know the output.
-func (s *State) Skip(r Ref) SkipReason {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known(r) != nil {
-		return SkipReason{}
-	}
-	return s.reason(r)
 }
 
 // Cause returns why a node failed, was aborted or was cancelled, and its origins, in the order of declaration. Both are
@@ -182,7 +170,7 @@ func (s *State) consumedByEnd(b Ref) bool {
 		return false
 	}
 	for _, i := range s.plan.edgesFrom(end, b) {
-		if e := &s.plan.edges[i]; e.from == b && !e.DataOnly {
+		if e := &s.plan.edges[i]; e.from == b && !e.isData() {
 			if class, _ := s.class(b, e.arc()); class == seenF || class == seenS && e.flags&arcFailure != 0 {
 				return true
 			}
@@ -203,7 +191,7 @@ func (s *State) requestClasses() func(Ref) bool {
 		requested[i] = statusOf(w) == Cancelled || s.victim(Ref(i)) &&
 			!slices.ContainsFunc(s.plan.in.row(Ref(i)), func(j int32) bool {
 				e := &s.plan.edges[j]
-				return !e.DataOnly && s.isF(e) && !requested[e.from]
+				return !e.isData() && s.isF(e) && !requested[e.from]
 			})
 	}
 	return func(r Ref) bool { return requested[r] && statusOf(s.words[r]) != Failed }
@@ -216,6 +204,11 @@ func (s *State) isF(e *edge) bool {
 	}
 	class, _ := s.class(e.from, e.arc())
 	return class == seenF
+}
+
+// allSkipped reports whether there are nodes, and all of them were skipped.
+func (s *State) allSkipped() bool {
+	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
 }
 
 // victim reports whether a terminal node ended because of its predecessors.
@@ -236,85 +229,58 @@ func (s *State) causeKind(r Ref, byRequest bool) CauseKind {
 	return CauseUpstreamFailure
 }
 
-// branches renders the labels of the branches that a condition has taken.
-func (s *State) branches(r Ref) string {
+// route returns the numbers of the labels whose branches a completed condition has taken.
+func (s *State) route(r Ref) (taken []int32) {
 	f := &s.plan.facts[r]
 	if f.router < 0 || statusOf(s.words[r]) != Completed {
-		return ""
+		return nil
 	}
-	if text, many := s.branchText[r]; many {
-		return text
-	}
-	return s.taking(f)
-}
-
-// noteBranches remembers what a condition with many labels has taken: each branch that it has not says so.
-func (s *State) noteBranches(r Ref, f *facts) {
-	const many = 16
-	if len(s.plan.routers[f.router].ids) <= many {
-		return
-	}
-	if s.branchText == nil {
-		s.branchText = map[Ref]string{}
-	}
-	s.branchText[r] = s.taking(f)
-}
-
-// taking renders the labels that a condition has taken.
-func (s *State) taking(f *facts) string {
-	router := s.plan.routers[f.router]
-	var taken []int32
-	for id := range router.ids {
-		if s.taken[int(f.labels)+id] {
-			taken = append(taken, int32(id))
+	for id := range s.plan.routes[f.router] {
+		if s.taken[f.labels+id] {
+			taken = append(taken, id)
 		}
 	}
-	return router.names(taken)
+	return taken
 }
 
-// reason computes the full reason of a skip. With now, only edges count that have resolved by now; a parent_failure then
-// names the first failed predecessor known.
-func (s *State) reason(r Ref) SkipReason {
+// skip is why a node was skipped, in numbers.
+type skip struct {
+	kind SkipKind
+	// node is the condition of a condition_branch, the source of an upstream_skipped, of a parent_failure the first failed predecessor
+	// known, and the successor that made a node superseded; else noRef.
+	node Ref
+	edge int32 // the in-edge from node, or -1
+	port int   // of null_propagation, else -1
+}
+
+func (s *State) skip(r Ref) skip {
 	w := s.words[r]
+	x := skip{node: noRef, edge: -1, port: -1}
 	if statusOf(w) != Skipped {
-		return SkipReason{}
+		return x
 	}
-	p := s.plan
-	reason := SkipReason{Kind: SkipKind(kindOf(w))}
-	arg := uint32(w)
-	switch reason.Kind {
-	case SkipWhenGuard:
-		reason.Expression = cmp.Or(p.node(r).WhenExpr, "func")
+	x.kind = SkipKind(kindOf(w))
+	switch arg := uint32(w); x.kind {
 	case SkipConditionBranch, SkipUpstreamSkipped:
 		if arg != noEdge {
-			reason.Node = p.names[p.edges[arg].from]
-			if reason.Kind == SkipConditionBranch {
-				reason.Label = p.edges[arg].Label
-				if reason.Label != "" {
-					reason.Answer = s.branches(p.edges[arg].from)
-				}
-			}
+			x.edge = int32(arg)
 		}
-	case SkipRuleUnsatisfied:
-		reason.Rule = p.facts[r].join.String()
 	case SkipSuperseded:
-		reason.Node = p.names[arg]
+		x.node = Ref(arg)
 	case SkipNullPropagation:
-		reason.Port = p.node(r).Ports[arg].Name
-		for _, i := range p.in.row(r) {
-			if p.edges[i].Param == reason.Port {
-				reason.Node = p.names[p.edges[i].from]
-			}
-		}
+		x.port = int(arg)
 	case SkipParentFailure:
-		for _, i := range p.in.row(r) {
-			if e := &p.edges[i]; !e.DataOnly && s.isF(e) {
-				reason.Node = p.names[e.from]
+		for _, i := range s.plan.in.row(r) {
+			if e := &s.plan.edges[i]; !e.isData() && s.isF(e) {
+				x.edge = i
 				break
 			}
 		}
 	}
-	return reason
+	if x.edge >= 0 {
+		x.node = s.plan.edges[x.edge].from
+	}
+	return x
 }
 
 // handledFailures reports whether any failure was tolerated or handled.
@@ -337,7 +303,7 @@ func (s *State) knownOrigins(r Ref) []Ref {
 	seen := map[Ref]bool{}
 	for _, i := range s.plan.in.row(r) {
 		e := &s.plan.edges[i]
-		if e.DataOnly || !s.isF(e) {
+		if e.isData() || !s.isF(e) {
 			continue
 		}
 		if o := s.originOf(e.from); o != noRef && !seen[o] {

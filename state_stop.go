@@ -177,6 +177,9 @@ func (s *State) askToStop(r Ref, kind CauseKind, origin Ref) {
 	s.stopping = append(s.stopping, r)
 }
 
+// stopDraining makes a running node that may finish one that was asked to stop: it cannot do what it has returned.
+func (s *State) stopDraining(r Ref) { s.words[r] |= wordStopping }
+
 // setStop notes the cause for which a running node is stopped, with wordStopping or wordDraining.
 func (s *State) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	s.words[r] = s.words[r]&^wordKind | flag | uint64(kind)<<kindShift
@@ -186,13 +189,13 @@ func (s *State) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	s.origin[r] = origin
 }
 
-// stopOrigin is the origin of a node that was asked to stop, as the word of a terminal node holds it.
-func (s *State) stopOrigin(r Ref) uint64 {
+// stopOrigin is the origin of a node that was asked to stop, or noRef.
+func (s *State) stopOrigin(r Ref) Ref {
 	origin, ok := s.origin[r]
 	if !ok {
 		origin = noRef
 	}
-	return uint64(uint32(origin))
+	return origin
 }
 
 // withdraw removes a node that is about to be stopped from all queues and counts.

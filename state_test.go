@@ -111,7 +111,8 @@ func (c *coordinator) verdict(r kahn.Ref) kahn.CheckVerdict {
 	}
 	for i, port := range n.Ports {
 		var value any
-		for e, d := range c.st.Inputs(r) {
+		for i, d := range c.st.Inputs(r) {
+			e := c.plan.Edge(i)
 			if e.Param != port.Name {
 				continue
 			}
@@ -216,7 +217,7 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.ErrorIs(t, st.Stop(kahn.CauseNone), kahn.ErrBadValue)
 	for _, stranger := range []kahn.Ref{-1, 2, 99} {
 		require.Equal(t, kahn.Idle, st.Status(stranger))
-		require.Equal(t, kahn.SkipReason{}, st.Skip(stranger))
+		require.Equal(t, kahn.SkipReason{}, plan.SkipReason(st, stranger))
 		kind, origins := st.Cause(stranger)
 		require.Equal(t, kahn.CauseNone, kind)
 		require.Empty(t, origins)
@@ -276,7 +277,7 @@ func TestVerdictsOfChecks(t *testing.T) {
 			require.ErrorIs(t, st.Checked(kahn.Token{Ref: 99}, c.verdict), kahn.ErrUnknownNode)
 			require.NoError(t, st.Checked(task.Token, c.verdict))
 			require.Equal(t, c.status, st.Status(task.Ref))
-			require.Equal(t, c.skip, st.Skip(task.Ref))
+			require.Equal(t, c.skip, plan.SkipReason(st, task.Ref))
 			kind, _ := st.Cause(task.Ref)
 			require.Equal(t, c.cause, kind)
 			require.ErrorIs(t, st.Checked(task.Token, c.verdict), kahn.ErrStale)

@@ -80,7 +80,7 @@ func (v View) Output(id string) any {
 		return nil
 	}
 	v.run.st.mu.Lock()
-	completed := statusOf(v.run.st.words[r]) == Completed
+	completed := v.run.st.word(r).status() == Completed
 	v.run.st.mu.Unlock()
 	if !completed {
 		return nil

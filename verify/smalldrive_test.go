@@ -199,7 +199,7 @@ func (s *smallPlan) verdict(st *kahn.State) (v smallVerdict) {
 		case kahn.Completed:
 			continue
 		case kahn.Skipped:
-			n.skip = st.Skip(r)
+			n.skip = s.plan.SkipReason(st, r)
 			continue
 		}
 		var origins []kahn.Ref

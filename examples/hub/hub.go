@@ -76,7 +76,7 @@ func (h *hub) observe(ref kahn.Ref) error {
 				fmt.Fprintf(h.out, "%-8s %v before there was a call\n", id, s)
 			}
 		case kahn.CallSkip:
-			fmt.Fprintf(h.out, "%-8s skipped: %v\n", id, h.st.Skip(ref))
+			fmt.Fprintf(h.out, "%-8s skipped: %v\n", id, h.plan.SkipReason(h.st, ref))
 		default:
 			if s.Terminal() {
 				fmt.Fprintf(h.out, "%-8s %v\n", id, s)

@@ -28,7 +28,7 @@ var rooms = map[string]string{
 	"events":    "events.go events_*.go slog.go profile.go",
 	"elsewhere": "snapshot.go snapshot_*.go codec.go store.go store_*.go durable.go durable_*.go",
 	"runs":      "runner.go runner_*.go idempotency.go history.go",
-	"out":       "doc.go result.go errors.go option.go request.go mock.go mock_*.go",
+	"out":       "doc.go result.go reason.go errors.go option.go request.go mock.go mock_*.go",
 }
 
 // wall tells what a room may use: whole rooms, and beyond these single names, "file.go:name", or all names of a file, "file.go:*".
@@ -41,7 +41,7 @@ var walls = map[string]wall{
 		state.go:wordSpecial state.go:wordPlain
 		step.go:StepFunc step.go:FallbackFunc view.go:View view.go:everyNode mock.go:double`},
 	// The State calls the Run that drives it through the interface host; its former state comes from the nodes of a snapshot.
-	"state": {"words plan state", `errors.go:* option.go:* condition.go:* snapshot.go:*
+	"state": {"words plan state", `errors.go:* option.go:*
 		run_observe.go:waiter run_observe.go:watcher run_observe.go:note`},
 }
 
