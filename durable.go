@@ -218,7 +218,8 @@ func (r *Run) storeFailed(err error) {
 	d.failed, d.outbox = err, newTransaction()
 	r.retract(runs)
 	for _, c := range runs {
-		c.st.parks, c.st.closed = false, true
+		c.st.park(false)
+		c.st.close()
 	}
 	for _, tx := range lost {
 		r.rollback(tx, err)
@@ -278,7 +279,8 @@ func (r *Run) rollback(tx *transaction, err error) {
 
 // lost records the failure of the store as the cause that stopped the run.
 func (r *Run) lost(err error) {
-	r.st.stopped, r.stopOrigin = CauseStoreError, noRef
+	r.st.setStopped(CauseStoreError)
+	r.stopOrigin = noRef
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
 

@@ -123,7 +123,9 @@ func (r *Run) retract(runs []*Run) {
 		rec := r.recorder
 		if rec.first > left {
 			rec.first = 0
-			r.st.logged = r.outer == nil // nothing tells that its composite has begun
+			if r.outer != nil {
+				r.st.dropLog()
+			} // nothing tells that its composite has begun
 		}
 		rec.wave, rec.ended = rec.first, rec.first
 		clear(rec.latest)
@@ -145,7 +147,7 @@ func (r *Run) retract(runs []*Run) {
 // event logs an event that is no transition of the State, after the transitions before it. It is called with the run's lock
 // held.
 func (r *Run) event(e entry) {
-	if !r.st.logged {
+	if !r.st.isLogged() {
 		return
 	}
 	e.run = r
@@ -162,7 +164,8 @@ func (r *Run) event(e entry) {
 // flush turns the state's changes into events, with the run's lock held.
 func (r *Run) flush(now int64) {
 	s := &r.st
-	if len(s.changes) == 0 {
+	changes := s.kept()
+	if len(changes) == 0 {
 		return
 	}
 	r.log.mu.Lock()
@@ -170,7 +173,7 @@ func (r *Run) flush(now int64) {
 	if r.recorder.restored {
 		ends, r.recorder.restored = 2, false // the snapshot brings all its ends at once
 	}
-	for _, c := range s.changes {
+	for _, c := range changes {
 		e := entry{ref: c.ref, at: now, run: r}
 		switch {
 		case c.quiet:
@@ -195,9 +198,9 @@ func (r *Run) flush(now int64) {
 	}
 	r.log.unlock()
 	if r.durable != nil {
-		r.durable.add(r, s.changes)
+		r.durable.add(r, changes)
 	}
-	s.changes = s.changes[:0]
+	s.dropChanges()
 }
 
 // append completes an entry of the run by the event that led to it and adds it to the log, both locks held. ends counts the
@@ -267,7 +270,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			continue
 		}
 		latest = max(latest, source.id)
-		if e.kind.followsFailure(w) && !edge.isData() && r.st.isF(edge) {
+		if e.kind.followsFailure(w) && r.st.carries(i) {
 			failure = max(failure, source.id)
 		}
 	}
@@ -345,7 +348,7 @@ func (r *Run) transition(e *entry, c change) bool {
 			ended.Err = r.nodeError(c.ref)
 		}
 		if c.status == Failed {
-			if ended.RoutedToEnd = r.routedToEnd(c.ref); ended.RoutedToEnd {
+			if ended.RoutedToEnd = r.st.unhandled(c.ref); ended.RoutedToEnd {
 				ended.OriginalFailedStep = r.path(c.ref)
 				if len(ended.Origins) > 0 {
 					ended.OriginalFailedStep = r.prefix + ended.Origins[0]
@@ -548,22 +551,6 @@ func (r *Run) eventOutput(value any) (out EventOutput) {
 		out.Value = data
 	}
 	return out
-}
-
-// routedToEnd reports whether nothing that follows a failed node was there to handle its failure.
-func (r *Run) routedToEnd(ref Ref) bool {
-	if r.plan.facts[ref].is(factTolerant) || ref == r.plan.end {
-		return false
-	}
-	for _, a := range r.plan.outOf(ref) {
-		if !r.plan.handles(&edge{to: a.to, flags: uint8(a.facts)}) {
-			continue
-		}
-		if class, _ := r.st.class(ref, a); !a.is(arcFailure) || class == seenS {
-			return false
-		}
-	}
-	return true
 }
 
 // completed completes the payload of node.completed. The node is terminal: its word and record do not change any more.

@@ -198,10 +198,10 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 
 // stoppedFor is the cause for which a loop of the run stops when the run does, or when a stop lets it finish its iteration.
 func (r *Run) stoppedFor(ref Ref) CauseKind {
-	if w := r.st.word(ref); w.is(wordDraining) && r.st.stopped == CauseNone {
+	if w := r.st.word(ref); w.is(wordDraining) && r.st.stoppedFor() == CauseNone {
 		return w.kind()
 	}
-	return r.st.stopped
+	return r.st.stoppedFor()
 }
 
 // stoppedLoop is the conclusion of a loop that does not go on since it is to stop, with the lock held. If the loop alone

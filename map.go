@@ -296,7 +296,7 @@ func (r *Run) itemFailed(ref Ref, abortRun bool) {
 		x.abort = true
 		r.outdate()
 	}
-	if x.m.FailFast && r.st.stopped == CauseNone && x.m.exceeded(x.failed, x.len()) {
+	if x.m.FailFast && r.st.stoppedFor() == CauseNone && x.m.exceeded(x.failed, x.len()) {
 		err := fmt.Errorf("%w: %s failed", ErrAborted, quoteID(r.plan.names[ref]))
 		r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	}

@@ -238,7 +238,7 @@ func (r *Run) resultOf(ref Ref, w word, x *extra) NodeResult {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
 		res.Decision = clonePtr(x.decision)
 		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.logged || !r.st.logged) { // else its beginning was lost with the store
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.isLogged() || !r.st.isLogged()) { // else its beginning was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts = r.attempts(ref, w, x)
@@ -428,8 +428,8 @@ func (r *Run) makeResult() {
 	if r.log != nil && r.outer == nil {
 		res.Warnings = append(res.Warnings, r.log.problems()...)
 	}
-	if r.st.bug != nil {
-		res.Warnings = append(res.Warnings, r.st.bug)
+	if r.st.defect() != nil {
+		res.Warnings = append(res.Warnings, r.st.defect())
 	}
 	if v.cause != CauseNone {
 		res.Cause = Cause{Kind: v.cause, Err: r.stopError(v.cause)}

@@ -60,10 +60,11 @@ type runNodes struct {
 
 // runReports is how a run's events are recorded.
 type runReports struct {
-	log      *eventLog   // nil if events have no readers; immutable; recorder is used only with it; the outermost run's
-	recorder *recorder   // nil without a log
-	scope    *eventScope // nil without a log
-	task     *trace.Task // in the execution trace; nil without the option RuntimeTrace
+	log      *eventLog     // nil if events have no readers; immutable; recorder is used only with it; the outermost run's
+	recorder *recorder     // nil without a log
+	scope    *eventScope   // nil without a log
+	flushing chan struct{} // closed when a goroutine has published the signals; nil if none is at it
+	task     *trace.Task   // in the execution trace; nil without the option RuntimeTrace
 }
 
 // runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
@@ -187,8 +188,7 @@ func (r *Run) prepare(x *restoration) {
 		r.learned = r.cfg.history.estimates(r.plan.name)
 	}
 	r.initState()
-	r.st.host = r
-	r.st.admits = true
+	r.st.drivenBy(r, nil)
 	if r.cfg.limit == 1 {
 		r.single = &single{}
 		r.single.note()
@@ -209,9 +209,10 @@ func (r *Run) prepare(x *restoration) {
 			r.log.goOn(r.earlierLog())
 		}
 		if r.durable != nil {
-			r.log.hides, r.st.parks = true, true
+			r.log.hides = true
+			r.st.park(true)
 		}
-		r.st.logged, r.st.noted = true, true
+		r.st.keepLog()
 	}
 	if x != nil { // restore now, since a pending run may be left before it begins
 		r.mayEnd, r.careful, r.base = true, true, context.WithoutCancel(r.ctx)
@@ -323,7 +324,7 @@ func (r *Run) dispatch(now int64) {
 	if r.tree == nil && r.st.rated() { // else the tree does
 		r.awaitToken(now)
 	}
-	if r.st.asleep > 0 || r.leaving {
+	if r.st.sleepers() > 0 || r.leaving {
 		r.rest(now)
 	}
 	r.conclude(now)
@@ -425,7 +426,7 @@ func (r *Run) release(now int64) {
 	}
 	root := r.outermost()
 	root.yieldTurns()
-	if root.st.obs != nil {
+	if root.st.isObserved() {
 		root.bringSignals()
 	}
 	var unfollow func() bool

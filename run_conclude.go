@@ -366,7 +366,7 @@ func (r *Run) react(ref Ref, abortRun bool) {
 	r.membersFailed(ref)
 	manner := r.cfg.stopMode.manner()
 	switch {
-	case r.st.stopped != CauseNone:
+	case r.st.stoppedFor() != CauseNone:
 		return
 	case abortRun || f.is(factCritical):
 	case r.cfg.onFailure == Continue || f.is(factHandled|factTolerant):

@@ -298,7 +298,7 @@ func (r *Run) Waiting() []Wait {
 }
 
 func (r *Run) waiting() (list []Wait) {
-	if r.st.asleep == 0 && !r.nests {
+	if r.st.sleepers() == 0 && !r.nests {
 		return nil
 	}
 	for _, ref := range r.plan.declared {

@@ -123,7 +123,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 		origin = at.ref
 	}
 	if g := r.plan.groupNamed(f.Group); g != nil && r.items == nil {
-		r.st.visits += int64(len(g.members))
+		r.st.countVisits(len(g.members))
 		for _, m := range g.members {
 			if r.st.word(m).status().Terminal() || r.plan.facts[m].is(factCleanup) || m == around {
 				continue // no failure stops a cleanup node or the end node
@@ -135,7 +135,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 		return
 	}
 	for _, c := range r.childrenNaming(f.Group) {
-		if c.st.stopped == CauseNone {
+		if c.st.stoppedFor() == CauseNone {
 			c.stopMembers(at, f)
 		}
 	}

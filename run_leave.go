@@ -21,7 +21,7 @@ func (r *Run) interrupt() {
 }
 
 func (r *Run) interruptAttempts() {
-	if r.st.stopped != CauseNone {
+	if r.st.stoppedFor() != CauseNone {
 		if r.stopManner == stopDraining {
 			r.stopManner = stopAsking
 			r.wake(r.now()) // the stop lifts the hold, and held nodes go on
@@ -113,11 +113,11 @@ func (r *Run) Leave() {
 // its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
 // is being left too.
 func (r *Run) leave() {
-	if r.leaving || r.st.stopped != CauseNone {
+	if r.leaving || r.st.stoppedFor() != CauseNone {
 		return
 	}
 	r.leaving = true
-	r.st.hold = holdAll
+	r.st.leave()
 	r.leaveChecks()
 	r.leaveReturns()
 	if !r.nests {
@@ -192,16 +192,13 @@ func (r *Run) stay(now int64) {
 	r.leaving = false
 	r.resumeChecks()
 	r.resumeReturns()
-	r.st.lift()
-	if r.st.asleep > 0 && r.st.holds {
-		r.st.hold = holdFresh
-	}
+	r.st.stay()
 	if !r.nests {
 		return
 	}
 	for _, c := range r.children() {
 		c.stay(now)
-		if c.stage == stageResting && c.canGoOn() {
+		if c.stage == stageResting && c.st.mayGoOn() {
 			c.wake(now)
 		}
 		c.tree.touch(c)

@@ -43,9 +43,7 @@ func (r *Run) Counts() map[Status]int {
 	s := &r.st
 	s.mu.Lock()
 	if r.stage >= stageRunning && !r.concluded() {
-		o := s.observers()
-		o.census()
-		counts = o.counts
+		counts = s.tally()
 	} else {
 		for ref := range s.all() {
 			counts[s.status(ref)]++

@@ -114,16 +114,15 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 func (r *Run) setUp(c *Run) {
 	c.initState()
 	c.remaining = r.remainingAfter(c.within.ref)
-	c.st.mu, c.st.admits = r.st.mu, true
-	c.st.host = c
-	c.st.parks = r.st.parks
+	c.st.drivenBy(c, &r.st)
+	c.st.park(r.st.parksNodes())
 	if c.items == nil { // a run of items has the prefix of the run around it
 		c.tree.nested[c.prefix] = c
 		c.tree.longest = max(c.tree.longest, len(c.prefix))
 	}
-	if c.st.logged = r.st.logged; c.st.logged {
+	if r.st.isLogged() {
 		c.scope = &eventScope{c.plan, c.prefix, c.epoch}
-		c.st.noted = true
+		c.st.keepLog()
 		start := r.recorder.latest[c.within.ref].id
 		c.recorder = &recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.names))}
 	}

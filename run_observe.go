@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
@@ -36,25 +35,13 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 	}
 	s := &r.st
 	s.mu.Lock()
-	o := s.observers()
-	o.census()
-	status := o.last[ref]
-	if w.note(status) {
-		s.mu.Unlock()
-		return r.reached(ref, <-w.got, w.want)
-	}
-	if o.waiters == nil {
-		o.waiters = map[Ref][]*waiter{}
-	}
-	o.waiters[ref] = append(o.waiters[ref], w)
+	status := s.watch(ref, w)[ref]
+	w.note(ref, status)
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		rest := slices.DeleteFunc(o.waiters[ref], func(x *waiter) bool { return x == w })
-		if o.waiters[ref] = rest; len(rest) == 0 {
-			delete(o.waiters, ref)
-		}
+		s.unwatch(ref, w)
 	}()
 	select {
 	case status = <-w.got:
@@ -95,16 +82,15 @@ type waiter struct {
 	got  chan Status
 }
 
-// note gets every status that the node enters, and reports whether the wait is over.
-func (w *waiter) note(status Status) bool {
+// note gets every status that the node enters.
+func (w *waiter) note(_ Ref, status Status) {
 	if w.want&(1<<status) == 0 && !status.Terminal() {
-		return false
+		return
 	}
 	select {
 	case w.got <- status:
 	default: // it was over before
 	}
-	return true
 }
 
 // Watch yields the status of every node as it is now, in topological order, and then the newest status of each node whose
@@ -117,21 +103,19 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 		}
 		s := &r.st
 		n := len(r.plan.names)
-		w := &watcher{changed: ordset.Make(n), wake: make(chan struct{}, 1)}
+		w := &changeWatcher{changed: ordset.Make(n), wake: make(chan struct{}, 1)}
 		seen := make([]Status, n)
 		for ref := range n {
 			w.changed.Insert(ref)
 			seen[ref] = statusCount
 		}
 		s.mu.Lock()
-		o := s.observers()
-		o.census()
-		o.watchers = append(o.watchers, w)
+		last := s.watch(noRef, w)
 		s.mu.Unlock()
 		defer func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			o.watchers = slices.DeleteFunc(o.watchers, func(x *watcher) bool { return x == w })
+			s.unwatch(noRef, w)
 		}()
 		for ctx.Err() == nil {
 			ended := false
@@ -144,7 +128,7 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 			ref, ok := w.changed.PopMin()
 			status := statusCount
 			if ok {
-				status = o.last[ref]
+				status = last[ref]
 			}
 			s.mu.Unlock()
 			switch {
@@ -167,13 +151,13 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 	}
 }
 
-// watcher collects the nodes whose status has changed.
-type watcher struct {
+// changeWatcher collects the nodes whose status has changed.
+type changeWatcher struct {
 	changed ordset.Set
 	wake    chan struct{}
 }
 
-func (w *watcher) note(r Ref) {
+func (w *changeWatcher) note(r Ref, _ Status) {
 	w.changed.Insert(int(r))
 	select {
 	case w.wake <- struct{}{}:
@@ -184,13 +168,8 @@ func (w *watcher) note(r Ref) {
 // bringSignals starts a goroutine that publishes the noted changes to the signals' scope: effects are user code, which may
 // be slow or end its goroutine. It is called with the lock held.
 func (r *Run) bringSignals() {
-	o := r.st.obs
-	if status := r.status(); status != o.lastRun {
-		o.lastRun = status
-		o.pend()
-	}
-	if o.pending && !o.flushing {
-		o.flushing, o.idle = true, make(chan struct{})
+	if r.st.signalsDue() && r.flushing == nil {
+		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}
 }
@@ -198,7 +177,6 @@ func (r *Run) bringSignals() {
 // flushSignals is that goroutine. It ends when there is nothing left to publish.
 func (r *Run) flushSignals() {
 	s := &r.st
-	o := s.obs
 	returned := false
 	defer func() {
 		if !returned { // an effect has ended the goroutine
@@ -206,11 +184,11 @@ func (r *Run) flushSignals() {
 		}
 	}()
 	for more := true; more; {
-		o.source.DeliverAll()
+		s.publishSignals()
 		s.mu.Lock()
-		if more = o.pending; !more {
-			o.flushing = false
-			close(o.idle)
+		if more = s.signalsDue(); !more {
+			close(r.flushing)
+			r.flushing = nil
 		}
 		s.mu.Unlock()
 	}
@@ -221,23 +199,21 @@ func (r *Run) flushSignals() {
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.mu.Lock()
-	o := s.obs
-	if o == nil {
-		s.mu.Unlock()
+	observed, idle := s.isObserved(), r.flushing
+	s.mu.Unlock()
+	if !observed {
 		return nil
 	}
-	idle, flushing := o.idle, o.flushing
-	s.mu.Unlock()
-	if flushing {
+	if idle != nil {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
 		case <-idle:
 		case <-timer.C:
-			return errors.Join(o.source.Scope().Err(), errStuckEffect)
+			return errors.Join(s.Scope().Err(), errStuckEffect)
 		}
 	}
-	return o.source.Scope().Err()
+	return s.Scope().Err()
 }
 
 var errStuckEffect = errors.New("effects: still busy after the run's end and its grace")

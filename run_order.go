@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
-	"slices"
 	"sync/atomic"
 )
 
@@ -113,19 +112,8 @@ func (r *Run) rung(a *alarm, now int64) {
 // reachEarly reaches, in a run with one slot, the gates that let other nodes begin, with the lock held: those that have
 // their answer, and those whose wait lets another item of a map begin.
 func (r *Run) reachEarly(now int64) {
-	s := &r.st
-	reached := false
-	for i := 0; i < len(s.gates); i++ {
-		ref := s.gates[i]
-		if s.word(ref).status() != Ready {
-			continue
-		}
-		if _, answered := r.signals[ref]; answered || r.turn != nil && r.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto {
-			r.reachGate(ref, now) // it may add gates to the list
-			reached = true
-		}
-	}
-	if reached { // else the run would seem to have something left to do
-		s.gates = slices.DeleteFunc(s.gates, func(ref Ref) bool { return s.word(ref).status() != Ready })
-	}
+	r.st.takeGates(func(ref Ref) bool {
+		_, answered := r.signals[ref]
+		return answered || r.turn != nil && r.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto
+	}, func(ref Ref) { r.reachGate(ref, now) })
 }

@@ -13,7 +13,7 @@ func (r *Run) rest(now int64) {
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
 			return // with one slot, the tree starts the remaining nodes when it passes the turn on
 		}
-	case s.busy > 0 || s.asleep == 0: // a nested run that is held because it is being left is not waiting for a signal
+	case !s.onlySleeps(): // a nested run that is held because it is being left is not waiting for a signal
 		return
 	}
 	if r.outer == nil && (s.rated() || s.pooled()) && s.waitsForSlot() { // for a token
@@ -119,7 +119,8 @@ func (r *Run) restAll(now int64) {
 		return
 	}
 	for _, c := range r.children() {
-		c.leaving, c.st.hold = true, holdAll
+		c.leaving = true
+		c.st.leave()
 		c.restAll(now)
 		c.restInside()
 	}
@@ -148,7 +149,7 @@ func (r *Run) putAside() {
 		c.ended = r.ended
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
-		c.st.changes = nil // nodes that became ready again since the snapshot; the log has ended
+		c.st.dropChanges() // nodes that became ready again since the snapshot; the log has ended
 		for ref, x := range c.extras {
 			c.disarmNode(ref)
 			c.disarm(&x.overall)
@@ -156,18 +157,4 @@ func (r *Run) putAside() {
 		}
 		c.tree.touch(c)
 	}
-}
-
-// canGoOn reports whether a run that rested when the snapshot was taken has something to do.
-func (r *Run) canGoOn() bool {
-	s := &r.st
-	if s.busy > 0 || s.done() {
-		return true
-	}
-	for _, w := range s.all() {
-		if w.status() == Ready && (s.hold == holdNothing || w.attempts() > 0) {
-			return true
-		}
-	}
-	return false
 }

@@ -93,7 +93,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		}
 		r.stopCauses[kind] = cause
 	}
-	if r.st.stopped == CauseNone {
+	if r.st.stoppedFor() == CauseNone {
 		r.stopManner, r.stopOrigin = manner, origin
 	}
 	r.st.stop(kind, origin, manner)
@@ -109,7 +109,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		}
 	}
 	r.boundWaits()
-	if r.st.stopped != CauseNone {
+	if r.st.stoppedFor() != CauseNone {
 		r.boundChecks()
 	}
 }
@@ -118,14 +118,11 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 // and lifts their holds.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
-		if r.st.stopped == CauseNone || r.plan.facts[c.within.ref].is(factCleanup) {
+		if r.st.stoppedFor() == CauseNone || r.plan.facts[c.within.ref].is(factCleanup) {
 			c.st.hurry()
 			c.boundChecks()
-			if c.st.hold == holdFresh {
-				c.st.lift()
-				if c.stage == stageResting && c.canGoOn() {
-					c.wake(r.now())
-				}
+			if c.st.liftFresh() && c.stage == stageResting && c.st.mayGoOn() {
+				c.wake(r.now())
 			}
 			c.hurryInside()
 			r.tree.touch(c)
@@ -135,7 +132,7 @@ func (r *Run) hurryInside() {
 
 // boundWaits bounds the waits of the cleanup nodes of a run that was stopped, so that it ends.
 func (r *Run) boundWaits() {
-	if r.st.stopped == CauseNone || r.st.asleep == 0 {
+	if r.st.stoppedFor() == CauseNone || r.st.sleepers() == 0 {
 		return
 	}
 	for _, ref := range r.plan.declared {
@@ -174,15 +171,10 @@ func (r *Run) stopError(kind CauseKind) error {
 
 // collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
 func (r *Run) collectStops() {
-	for _, ref := range r.st.unchecked {
+	for _, ref := range r.st.takeUnchecked() {
 		r.armCheckGrace(ref)
 	}
-	r.st.unchecked = r.st.unchecked[:0]
-	for len(r.st.stopping) > 0 {
-		t, ok := r.st.nextStop()
-		if !ok {
-			break
-		}
+	for t, ok := r.st.nextStop(); ok; t, ok = r.st.nextStop() {
 		step := r.current(t.Ref)
 		if step == nil {
 			continue // an inline node, whose test cannot be interrupted

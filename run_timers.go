@@ -208,7 +208,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	switch inline := r.plan.facts[ref].is(factInline) || r.performsInside(ref); {
 	case r.alone > 0 && inline:
 		r.alone--
-	case r.tree != nil && r.tree.alone > 0 && (inline || r.st.tree == nil):
+	case r.tree != nil && r.tree.alone > 0 && (inline || !r.st.inTree()):
 		r.tree.alone--
 	}
 	if left {

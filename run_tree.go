@@ -101,7 +101,7 @@ func (t *tree) attend(now int64) {
 		t.steps++
 		r.touched = false
 		t.ending = append(t.ending, r.endings()...)
-		if t.limit == 1 && len(r.st.gates) > 0 {
+		if t.limit == 1 && r.st.hasGates() {
 			r.reachEarly(now)
 		}
 		r.flush(now)
@@ -155,7 +155,7 @@ func (w *worker) takeTurn() (Task, bool) {
 		case ok && !task.Check && r.plan.facts[task.Ref].is(factComposite):
 			w.beginInside(task)
 		default:
-			if ok && (task.Check || s.tree == nil || r.plan.facts[task.Ref].is(factInline)) {
+			if ok && (task.Check || !s.inTree() || r.plan.facts[task.Ref].is(factInline)) {
 				w.alone = true
 				t.alone++
 			}
@@ -167,18 +167,17 @@ func (w *worker) takeTurn() (Task, bool) {
 // queue puts a run into its place among those that wait for a slot, or with one slot for anything.
 func (t *tree) queue(r *Run) {
 	s := &r.st
-	if s.hold != holdNothing {
-		s.passOver() // held nodes do not want a slot
-	}
-	wants := s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
+	wants := s.wantsSlot()
 	switch {
 	case t.limit == 1:
-		wants = wants || s.inline.Len() > 0
-		if len(s.gates) > 0 && !r.turn.gated {
+		if _, inline := s.firstInline(); inline {
+			wants = true
+		}
+		if s.hasGates() && !r.turn.gated {
 			r.turn.gated = true
 			t.gated = append(t.gated, r)
 		}
-	case s.tree == nil:
+	case !s.inTree():
 		return
 	}
 	r.turn.update(r)
@@ -195,15 +194,13 @@ func (t *tree) queue(r *Run) {
 // update computes the place of the run's best ready node.
 func (x *turn) update(r *Run) {
 	s := &r.st
-	if r.tree.limit == 1 && s.inline.Len() > 0 {
-		first, _ := s.inline.Min()
+	if first, ok := s.firstInline(); ok && r.tree.limit == 1 {
 		x.slotless, x.priority, x.rank, x.node = true, 0, 0, r.plan.decl[first]
 		return
 	}
-	if pos, ok := s.ready.Min(); ok {
-		ref := s.at[pos]
-		x.slotless = s.tree == nil
-		x.priority, x.rank = r.plan.node(ref).Priority, saturate.Add(s.rank[ref], r.remaining)
+	if ref, ok := s.firstReady(); ok {
+		x.slotless = !s.inTree()
+		x.priority, x.rank = r.plan.node(ref).Priority, saturate.Add(s.rankOf(ref), r.remaining)
 		x.node = r.plan.decl[ref]
 	}
 }
@@ -311,7 +308,7 @@ func (r *Run) slotsOf(name string) *slots {
 func (r *Run) remainingAfter(ref Ref) int64 {
 	longest := int64(0)
 	for _, a := range r.plan.outOf(ref) {
-		longest = max(longest, r.st.rank[a.to])
+		longest = max(longest, r.st.rankOf(a.to))
 	}
 	return saturate.Add(longest, r.remaining)
 }
@@ -319,9 +316,9 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 // makeTree makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
 func (r *Run) makeTree() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
-	t, s := r.tree, &r.st
+	t := r.tree
 	if t.workers = r.workers; t.limit > 0 {
-		t.used = s.running
+		_, t.used = r.st.ownSlots()
 	}
 	t.alone, r.alone = r.alone, 0
 	t.coming = t.limit == 1 && r.starting
@@ -335,7 +332,8 @@ func (r *Run) enter() {
 		r.turn = &turn{}
 	}
 	if o := r.outer; o != nil {
-		r.turn.lends = o.turn.lends || o.items != nil && o.st.limit > 0
+		limit, _ := o.st.ownSlots()
+		r.turn.lends = o.turn.lends || o.items != nil && limit > 0
 	}
 	r.shareGroups()
 	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
@@ -347,7 +345,7 @@ func (r *Run) enter() {
 // hurries reports whether a run around this one is being stopped.
 func (r *Run) hurries() bool {
 	for o := r.outer; o != nil; o = o.outer {
-		if o.st.stopped != CauseNone {
+		if o.st.stoppedFor() != CauseNone {
 			return true
 		}
 	}

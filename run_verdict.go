@@ -22,15 +22,15 @@ type EndVerdict struct {
 func (r *Run) judge() {
 	s := &r.st
 	status, degraded := s.runStatus(statusFold(r.cfg.statusRule))
-	v := verdict{status: status, degraded: degraded, cause: s.stopped}
+	v := verdict{status: status, degraded: degraded, cause: s.stoppedFor()}
 	for ref, w := range s.all() {
 		if w.status() == Failed && ref != r.plan.end {
 			v.failed++
 		}
 	}
-	if s.stopped == CauseStoreError {
+	if s.stoppedFor() == CauseStoreError {
 		v.status, v.degraded = RunFailed, false // whatever the end node says
-	} else if end := r.plan.end; end != noRef && !s.closed {
+	} else if end := r.plan.end; end != noRef && !s.isClosed() {
 		r.judgeEnd(&v, end)
 	}
 	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {

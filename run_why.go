@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn/internal/bucket"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
@@ -194,16 +193,14 @@ func (at place) whyEnded(y *Why) {
 			y.Edges = []Edge{r.plan.Edge(x.edge)}
 		}
 	case y.Skip.Kind == SkipParentFailure, isUpstream(y.Cause.Kind):
-		at.edges(y, func(e *edge) bool {
-			return !e.isData() && r.st.word(e.from).status().Terminal() && r.st.isF(e)
-		})
+		at.edges(y, r.st.carries)
 	}
 }
 
 // edges adds the in-edges that satisfy a condition.
-func (at place) edges(y *Why, is func(*edge) bool) {
+func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.in.row(at.ref) {
-		if e := &at.run.plan.edges[i]; len(y.Edges) < whyMost && is(e) {
+		if len(y.Edges) < whyMost && is(i) {
 			y.Edges = append(y.Edges, at.run.plan.Edge(i))
 		}
 	}
@@ -243,20 +240,21 @@ func (at place) whyChecking(y *Why) {
 
 func (at place) whyUndecided(y *Why) {
 	r, s := at.run, &at.run.st
-	open := func(e *edge) bool { return !s.word(e.from).status().Terminal() }
+	open := func(i int32) bool { return !s.word(r.plan.edges[i].from).status().Terminal() }
 	switch {
 	case at.ref == r.plan.end:
 		y.Kind = WhyWaiting
 		at.edges(y, open)
 		y.nameThose(r, func(ref Ref, w word) bool { return ref != at.ref && !w.status().Terminal() })
-	case s.waves:
+	case r.cfg.mode == Waves:
 		y.Kind = WhyTier
-		lo, hi := Ref(r.plan.tiers[max(s.tier, 0)]), Ref(r.plan.tiers[max(s.tier, 0)+1])
+		tier, left := s.openTierNow()
+		lo, hi := Ref(r.plan.tiers[max(tier, 0)]), Ref(r.plan.tiers[max(tier, 0)+1])
 		for ref := lo; ref < hi; ref++ { // in a tier Refs are in the order of declaration
 			if !s.word(ref).status().Terminal() {
 				y.name(r.path(ref))
 				if len(y.Nodes) == whyMost {
-					y.More = s.pending - whyMost
+					y.More = left - whyMost
 					break
 				}
 			}
@@ -265,8 +263,8 @@ func (at place) whyUndecided(y *Why) {
 		y.Kind = WhyWaiting
 		at.edges(y, open)
 		for _, i := range r.plan.in.row(at.ref) {
-			if e := &r.plan.edges[i]; open(e) {
-				y.name(r.path(e.from))
+			if open(i) {
+				y.name(r.path(r.plan.edges[i].from))
 			}
 		}
 	}
@@ -276,15 +274,16 @@ func (at place) whyReady(y *Why) {
 	r, ref := at.run, at.ref
 	s, f := &r.st, &r.plan.facts[ref]
 	inline := f.is(factInline) || f.is(factGate)
+	all, fresh := s.heldBack(ref)
 	switch {
-	case (!inline || f.is(factMocked)) && s.hold == holdAll:
+	case all:
 		y.Kind = WhyHeld
 		return
-	case !inline && s.hold == holdFresh && s.word(ref).attempts() == 0:
+	case fresh:
 		y.Kind = WhyHeld
 		y.nameThose(r, func(_ Ref, w word) bool { return w.shown() == Suspended })
 		return
-	case s.parks && r.durable.failed == nil && !s.isQueued(ref):
+	case s.parksNodes() && r.durable.failed == nil && !s.isQueued(ref):
 		y.Kind = WhyStore
 		return
 	case at.whyOrder(y), inline, at.whyBound(y):
@@ -292,46 +291,13 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.ready.Has(int(s.pos[ref])) { // it is in a line that others have been called out of
+	if !s.contends(ref) { // it is in a line that others have been called out of
 		y.nameAll(r.outermost(), func(c *Run, other Ref, w word) bool {
-			return w.status() == Ready && c.st.ready.Has(int(c.st.pos[other])) && c.st.sharesLine(other, s, ref)
+			return w.status() == Ready && c.st.contends(other) && c.st.sharesLine(other, s, ref)
 		})
 	} else if best, ok := r.nextInLine(); ok && best != at {
 		y.name(best.run.path(best.ref))
 	}
-}
-
-// sharesLine reports whether two nodes, perhaps of different runs of a tree, need slots or tokens of the same thing.
-func (s *State) sharesLine(r Ref, other *State, o Ref) bool {
-	for g := range s.lines(r) {
-		for h := range other.lines(o) {
-			if x := s.limits.groups[g].slots; x != nil && x == other.limits.groups[h].slots {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isQueued reports whether a ready node contends for being handed out, or waits in line for something that it lacks.
-func (s *State) isQueued(r Ref) bool {
-	f := &s.plan.facts[r]
-	switch {
-	case f.is(factGate):
-		return slices.Contains(s.gates, r)
-	case f.is(factInline):
-		return s.inline != nil && s.inline.Has(int(r))
-	case s.ready.Has(int(s.pos[r])) || slices.Contains(s.held, r):
-		return true
-	}
-	for g := range s.lines(r) {
-		for _, q := range s.limits.groups[g].queues {
-			if slices.Contains(q.nodes, s.pos[r]) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // whyOrder adds the nodes that have to return, in a run with one slot, before another begins. It reports whether there are any.
@@ -374,51 +340,43 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w word) bool) {
 func (at place) whyBound(y *Why) bool {
 	r, ref := at.run, at.ref
 	s := &r.st
-	defer s.limits.lockPool()()
-	for g := range s.lines(ref) {
-		x := s.limits.groups[g].slots
-		if x == nil {
-			continue
+	var until time.Time // when the token of a shared limit falls due
+	var shared Bound
+	lack, ok := s.lacking(ref, r.now(), func(x sharedLimit, token bool) (waits, forToken bool) {
+		k := x.(*stake)
+		shared = Bound{Scope: BoundRunner, Limit: k.share.limit, Used: k.share.used}
+		if waits, forToken = k.waits(token); forToken {
+			until = k.nextToken()
 		}
-		kind, due, shared := s.lacking(x, s.takesToken(ref), r.now())
-		if kind == whyNothing {
-			continue
+		return waits, forToken
+	})
+	switch {
+	case ok && lack.token:
+		y.Kind, y.Bound = WhyRate, r.boundOf(lack, shared)
+		if y.Bound.Limit, y.Bound.Used = 0, 0; lack.due > 0 {
+			until = r.outermost().start.Add(time.Duration(lack.due))
 		}
-		y.Kind, y.Bound = kind, r.boundOf(g, shared)
-		if kind == WhyRate {
-			if y.Bound.Limit, y.Bound.Used = 0, 0; due > 0 {
-				y.Until = r.outermost().start.Add(time.Duration(due))
-				if shared {
-					y.Until = r.outermost().cfg.pool.start.Add(time.Duration(due))
-				}
-			}
-			return true
-		}
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
-			if !c.st.holdsSlot(ref, w) || c.st.isExpanded(ref) { // then what its step held is free, see State.expand
-				return false
-			}
-			for g := range c.st.lines(ref) {
-				if c.st.limits.groups[g].slots == x {
-					return true
-				}
-			}
-			return false
+		y.Until = until
+		return true
+	case ok:
+		y.Kind, y.Bound = WhySlot, r.boundOf(lack, shared)
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool { // what an expanded node's step held is free, see State.expand
+			return c.st.holdsSlot(ref) && !c.st.isExpanded(ref) && c.st.needs(ref, lack.slots)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
 		return true
 	}
-	switch {
-	case s.limit > 0 && s.running >= s.limit:
-		y.Bound = Bound{Scope: BoundRun, Limit: s.limit, Used: s.running}
+	switch limit, used := s.ownSlots(); {
+	case limit > 0 && used >= limit:
+		y.Bound = Bound{Scope: BoundRun, Limit: limit, Used: used}
 		if r.items != nil {
 			y.Bound.Scope, y.Bound.Name = BoundMap, r.outer.path(r.within.ref)
 		}
-		y.nameThose(r, s.holdsSlot)
-	case s.tree != nil && r.tree.used >= r.tree.limit:
+		y.nameThose(r, func(ref Ref, _ word) bool { return s.holdsSlot(ref) })
+	case s.inTree() && r.tree.used >= r.tree.limit:
 		y.Bound = Bound{Scope: BoundRun, Limit: r.tree.limit, Used: r.tree.used}
 		y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
-			return c.st.tree != nil && c.st.holdsSlot(ref, w) && !c.st.isExpanded(ref)
+			return c.st.inTree() && c.st.holdsSlot(ref) && !c.st.isExpanded(ref)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
 	default:
@@ -428,57 +386,21 @@ func (at place) whyBound(y *Why) bool {
 	return true
 }
 
-// holdsSlot reports whether a node holds a slot of its run.
-func (s *State) holdsSlot(r Ref, w word) bool {
-	return w.status() == Running && !w.is(wordDormant) && s.occupies(r)
-}
-
-// lacking is [State.lacks] without side effects: it says whether a slot or a token is lacking, when the token falls due, by
-// the clock of the run or of the pool, and whether it is the latter.
-func (s *State) lacking(x *slots, token bool, now int64) (kind WhyKind, due int64, shared bool) {
-	next := func(b bucket.Bucket, now int64) (int64, bool) {
-		if b.Tokens(now) > 0 {
-			return 0, false
-		}
-		due, _ := b.Next()
-		return due, true
-	}
-	if x.limit > 0 && x.used >= x.limit {
-		return WhySlot, 0, false
-	}
-	if x.bucket != nil && token {
-		if due, lacks := next(*x.bucket, max(now, s.limits.rates.now)); lacks {
-			return WhyRate, due, false
-		}
-	}
-	k, _ := x.share.(*stake)
-	if k == nil || k.claim == nil || k.claim.state != claimWaits || s.hurries() {
-		return whyNothing, 0, false
-	}
-	if k.rated() && token && k.share.slotFree() {
-		due, _ := next(*k.share.bucket, k.share.pool.now())
-		return WhyRate, due, true
-	}
-	return WhySlot, 0, true
-}
-
-// boundOf names the bound of a line of the run.
-func (r *Run) boundOf(g int32, shared bool) Bound {
-	l := &r.st.limits
-	x := l.groups[g].slots
-	b := Bound{Limit: x.limit, Used: x.used, Scope: BoundRun}
-	if whole := l.whole && int(g) == len(l.groups)-1; !whole {
-		in := &r.plan.groups[g]
+// boundOf names the bound that a node lacks something of.
+func (r *Run) boundOf(lack shortage, shared Bound) Bound {
+	b := Bound{Scope: BoundRun}
+	b.Limit, b.Used = lack.slots.bounds()
+	if lack.group >= 0 {
+		in := &r.plan.groups[lack.group]
 		if b.Scope, b.Name = BoundGroup, in.Name; in.key {
 			b.Scope = BoundKey
 		}
 	}
-	if shared {
-		k := x.share.(*stake)
-		b.Limit, b.Used = k.share.limit, k.share.used
-		if b.Scope = BoundRunner; b.Name != "" {
-			b.Scope = BoundRunnerKey
+	if lack.shared {
+		if shared.Name = b.Name; b.Name != "" {
+			shared.Scope = BoundRunnerKey
 		}
+		return shared
 	}
 	return b
 }
@@ -488,8 +410,8 @@ func (r *Run) nextInLine() (place, bool) {
 	if r.tree != nil && len(r.tree.waiting) > 0 {
 		r = r.tree.waiting[0]
 	}
-	if i, ok := r.st.ready.Min(); ok {
-		return place{r, r.st.at[i]}, true
+	if ref, ok := r.st.firstReady(); ok {
+		return place{r, ref}, true
 	}
 	return place{}, false
 }
@@ -580,7 +502,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 		for from := range s.all() {
 			ended(from)
 		}
-	case s.waves && p.facts[ref].tier > 0:
+	case r.cfg.mode == Waves && p.facts[ref].tier > 0:
 		for from := p.tiers[p.facts[ref].tier-1]; from < p.tiers[p.facts[ref].tier]; from++ {
 			ended(Ref(from))
 		}
@@ -589,7 +511,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 		for work, n := []Ref{ref}, 0; n < len(work) && n < most; n++ {
 			for _, i := range p.in.row(work[n]) {
 				from := p.edges[i].from
-				if s.stateTimes != nil && s.settledAt[from] > s.decidedAt[ref] || ended(from) {
+				if s.settledAfter(from, ref) || ended(from) {
 					continue
 				}
 				if !slices.Contains(work, from) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"runtime"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
@@ -39,30 +38,9 @@ const (
 // scheduler, in which as many may wait as the run has ready sub-graphs.
 func (r *Run) lock() {
 	if !r.st.mu.TryLock() {
-		r.waitForLock()
+		r.st.mu.yieldAndLock()
 	}
 }
-
-//go:noinline
-func (r *Run) waitForLock() { // not a part of lock, which is inlined
-	mu := r.st.mu
-	if mu.yielding.Add(1) <= maxYielding {
-		for yields := 8; yields <= 128; yields *= 2 {
-			for range yields {
-				runtime.Gosched()
-			}
-			if mu.TryLock() {
-				mu.yielding.Add(-1)
-				return
-			}
-		}
-	}
-	mu.yielding.Add(-1)
-	mu.Lock()
-}
-
-// maxYielding is how many workers of a run yield at a time.
-const maxYielding = 4
 
 func (r *Run) work() {
 	w := worker{run: r, now: r.now()}
@@ -142,7 +120,7 @@ func (w *worker) performPlain() (more bool) {
 		step.returned() // before the end of the node is visible
 		r.lock()
 		rec := &r.records[ref]
-		if r.current(ref) != step || s.word(ref).is(wordStopping) || s.hold == holdAll {
+		if r.current(ref) != step || s.word(ref).is(wordStopping) || s.isLeft() {
 			s.mu.Unlock()
 			return w.finishPlain(value, err)
 		}
@@ -152,7 +130,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.complete(ref)
 		next, ok := noRef, false
-		if r.tree == nil && r.durable == nil && s.obs == nil { // else there is more to be seen to between two nodes
+		if r.tree == nil && r.durable == nil && !s.isObserved() { // else there is more to be seen to between two nodes
 			next, ok = s.nextPlain()
 		}
 		if !ok {
@@ -163,7 +141,7 @@ func (w *worker) performPlain() (more bool) {
 		step.run, step.ref, step.attempt = r, next, 1
 		rec.active, rec.attempts, rec.start = activeFirst, 1, w.now
 		w.step, w.task.Ref = step, next
-		if s.logged {
+		if r.log != nil {
 			r.flush(w.now)
 		}
 		another := !r.starting && s.hasNext()
@@ -255,7 +233,7 @@ func (w *worker) take() bool {
 			w.record(t, before)
 		}
 	}
-	for !ordered && len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree()) { // now: later it would be a race of workers
+	for !ordered && s.onlyGates() { // now: later it would be a race of workers
 		g, ok := s.nextGate()
 		if !ok {
 			break
@@ -315,7 +293,7 @@ func (w *worker) beginInside(t Task) {
 // evaluates something does so alone.
 func (w *worker) takeSingle() (t Task, ok bool) {
 	r := w.run
-	if len(r.st.gates) > 0 {
+	if r.st.hasGates() {
 		r.reachEarly(w.now)
 	}
 	if t, ok = w.takeFree(); ok && (t.Check || r.plan.facts[t.Ref].is(factInline)) {

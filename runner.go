@@ -368,7 +368,7 @@ func (r *Run) openUnbegun(now int64) {
 	} else {
 		r.event(entry{kind: evRunStarted, at: now})
 	}
-	r.st.closed = true
+	r.st.close()
 }
 
 // Errors of a Runner.

@@ -212,6 +212,24 @@ func (k *stake) giveBack(token bool) {
 	k.share.call()
 }
 
+// waits reports, without side effects, whether the run waits for a slot, or for a token if its node needs one.
+func (k *stake) waits(token bool) (waits, forToken bool) {
+	if k.claim == nil || k.claim.state != claimWaits {
+		return false, false
+	}
+	return true, token && k.rated() && k.share.slotFree()
+}
+
+// nextToken is when the next token falls due; zero if there is one.
+func (k *stake) nextToken() time.Time {
+	p, b := k.share.pool, *k.share.bucket
+	if b.Tokens(p.now()) > 0 {
+		return time.Time{}
+	}
+	due, _ := b.Next()
+	return p.start.Add(time.Duration(due))
+}
+
 // drop ends the claim of a run.
 func (k *stake) drop() {
 	x := k.share
@@ -366,7 +384,7 @@ func (r *Run) yieldTurns() {
 	if len(r.heard) == 0 || !r.st.pooled() {
 		return
 	}
-	defer r.st.limits.lockPool()()
+	defer r.st.lockPool()()
 	r.heard = slices.DeleteFunc(r.heard, func(c *claim) bool {
 		switch {
 		case c.state != claimHeard:

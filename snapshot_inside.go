@@ -314,7 +314,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 	}
 	if stop != nil && stop.Drain {
 		for _, in := range h.inside {
-			if in.continues() && in.run.st.stopped == CauseNone && !r.plan.facts[in.ref].is(factCleanup) {
+			if in.continues() && in.run.st.stoppedFor() == CauseNone && !r.plan.facts[in.ref].is(factCleanup) {
 				in.run.stopFor(stop.Kind, r.stopCauses[stop.Kind], stopDraining)
 			}
 		}
@@ -323,7 +323,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 
 // restoreStop restores the stop of the run.
 func (r *Run) restoreStop(stop *stopState) {
-	r.st.stopped = stop.Kind
+	r.st.setStopped(stop.Kind)
 	if r.stopManner = stopAsking; stop.Drain {
 		r.stopManner = stopDraining
 	}

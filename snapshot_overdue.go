@@ -33,7 +33,7 @@ func (h *held) continueWaits(now int64) {
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
 	for _, in := range slices.Backward(inner) {
-		if in.run.stage == stageResting && (in.run.canGoOn() || in.run.st.hasEnded()) {
+		if in.run.stage == stageResting && (in.run.st.mayGoOn() || in.run.st.hasEnded()) {
 			in.run.wake(now)
 		}
 	}
@@ -41,11 +41,7 @@ func (h *held) continueWaits(now int64) {
 		if in.run.outer == nil || in.run.stage != stageResting {
 			continue
 		}
-		for i := range in.run.st.changes { // ready nodes are held, and have been queued before
-			if c := &in.run.st.changes[i]; c.status == Ready {
-				c.quiet = true
-			}
-		}
+		in.run.st.hushReady() // they are held, and have been queued before
 	}
 }
 

@@ -211,10 +211,7 @@ func (r *Run) restore(x *restoration) {
 	if r.log != nil {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
-	var observed []uint64 // the words before, if somebody has observed the pending run
-	if r.st.obs != nil {
-		observed = slices.Clone(r.st.words)
-	}
+	observed := r.st.observedWords() // of a pending run
 	x.held.install()
 	r.restoreEpochs(x)
 	r.restoreRecorder(x)
@@ -240,9 +237,7 @@ func (r *Run) restore(x *restoration) {
 			k.told = true
 		}
 	}
-	if observed != nil {
-		r.st.obs.restored(observed)
-	}
+	r.st.restoredFrom(observed)
 	r.flush(0)
 }
 
@@ -251,13 +246,13 @@ func (r *Run) restoreEpochs(x *restoration) {
 	if !slices.ContainsFunc(x.held.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		return
 	}
-	s := &r.st
-	s.epochs = slices.Repeat([]int{r.epoch}, len(r.plan.names))
+	epochs := slices.Repeat([]int{r.epoch}, len(r.plan.names))
 	for i, ref := range x.held.refs {
 		if n := &x.held.nodes[i]; n.Epoch != 0 {
-			s.epochs[ref] = n.Epoch
+			epochs[ref] = n.Epoch
 		}
 	}
+	r.st.setEpochs(epochs)
 }
 
 // restoreRecorder restores the recorder: the last event of each invalid node, and the number of deltas.

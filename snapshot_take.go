@@ -53,10 +53,10 @@ func (r *Run) earlySignalStates() (list []signalState) {
 
 // stopState is the stop of the run, or nil.
 func (r *Run) stopState() *stopState {
-	if r.st.stopped == CauseNone {
+	if r.st.stoppedFor() == CauseNone {
 		return nil
 	}
-	stop := &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stopped))}
+	stop := &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stoppedFor()))}
 	if r.stopOrigin != noRef {
 		stop.Origin = r.plan.names[r.stopOrigin]
 	}
@@ -72,7 +72,7 @@ func (r *Run) stopState() *stopState {
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.tier >= 0, Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
+		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.inTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():
@@ -111,7 +111,7 @@ func (r *Result) Snapshot() *Snapshot {
 
 // nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite.
 func (r *Run) nodeState(ref Ref) nodeState {
-	s, rec, of := &r.st, &r.records[ref], r.st.saved(ref)
+	rec, of := &r.records[ref], r.st.saved(ref)
 	n := nodeState{
 		ID: r.plan.names[ref], Status: of.status, Checking: of.checking, Reached: of.reached, Substituted: of.substituted,
 		Propagated: of.propagated, Tolerated: of.tolerated, Bypass: of.bypass, Cause: of.cause, Skip: of.skip, By: of.by, Settled: of.settled,
@@ -126,9 +126,7 @@ func (r *Run) nodeState(ref Ref) nodeState {
 	if r.outer == nil {
 		n.Hash = r.plan.nodeHash(ref)
 	}
-	if s.epochs != nil {
-		n.Epoch = s.epochs[ref]
-	}
+	n.Epoch = r.st.epoch(ref)
 	if r.recorder != nil {
 		n.Latest = r.recorder.latest[ref].id
 	}

@@ -2,10 +2,6 @@ package kahn
 
 import (
 	"fmt"
-	"iter"
-	"math"
-	"sync"
-	"sync/atomic"
 
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
@@ -109,10 +105,76 @@ type stateNotes struct {
 	bug     error      // a transition that is not in the table, see check
 }
 
-// stateLock is the lock of a State. It counts the workers that yield to its holder before they block, see Run.lock.
-type stateLock struct {
-	sync.Mutex
-	yielding atomic.Int32
+// drivenBy makes a Run, or another coordinator with a lock of its own, drive the State. around is the State whose lock it shares;
+// nil for none.
+func (s *State) drivenBy(h host, around *State) {
+	s.host, s.admits = h, true
+	if around != nil {
+		s.mu = around.mu
+	}
+}
+
+// keepLog makes the State keep its transitions, see changes.
+func (s *State) keepLog() { s.logged, s.noted = true, true }
+
+// isLogged reports whether it does.
+func (s *State) isLogged() bool { return s.logged }
+
+// dropLog ends that.
+func (s *State) dropLog() { s.logged = false }
+
+// park makes ready nodes wait for the host, who queues them, or ends that.
+func (s *State) park(on bool) { s.parks = on }
+
+// parksNodes reports whether park was called.
+func (s *State) parksNodes() bool { return s.parks }
+
+// defect is a transition that is not in the table, or another defect of this package; nil if none was found.
+func (s *State) defect() error { return s.bug }
+
+// close makes cleanup nodes and the end node not run any more.
+func (s *State) close() { s.closed = true }
+
+// isClosed reports whether close was called.
+func (s *State) isClosed() bool { return s.closed }
+
+// stoppedFor is why the whole run was stopped, or CauseNone.
+func (s *State) stoppedFor() CauseKind { return s.stopped }
+
+// setStopped notes why the whole run is being stopped, before it is.
+func (s *State) setStopped(kind CauseKind) { s.stopped = kind }
+
+// takeUnchecked returns the nodes that were stopped while the coordinator performed a check of theirs, once.
+func (s *State) takeUnchecked() []Ref {
+	refs := s.unchecked
+	s.unchecked = nil
+	return refs
+}
+
+// countVisits adds to the count of what was visited.
+func (s *State) countVisits(n int) { s.visits += int64(n) }
+
+// epoch is the epoch of a run that a redrive has begun, in which the node has ended, or will end; 0 in other runs.
+func (s *State) epoch(r Ref) int {
+	if s.epochs == nil {
+		return 0
+	}
+	return s.epochs[r]
+}
+
+// setEpochs sets the epochs of all nodes, by Ref.
+func (s *State) setEpochs(epochs []int) { s.epochs = epochs }
+
+// openTierNow returns the tier that is being performed, from 0, and how many of its nodes are not terminal. Before the first one
+// begins it is -1.
+func (s *State) openTierNow() (tier int32, open int) { return s.tier, s.pending }
+
+// inTier reports whether a tier has begun.
+func (s *State) inTier() bool { return s.tier >= 0 }
+
+// settledAfter reports whether a node has ended after the join of another was decided, which has an early rule.
+func (s *State) settledAfter(from, r Ref) bool {
+	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
 
 // host is the Run that drives a State. Its methods are called with the lock held.
@@ -187,99 +249,6 @@ type change struct {
 type wide struct {
 	s, other, ports int32
 }
-
-// word is what the State knows of a node.
-type word uint64
-
-// word returns the word of a node.
-func (s *State) word(r Ref) word { return word(s.words[r]) }
-
-// all yields the words of all nodes, by Ref.
-func (s *State) all() iter.Seq2[Ref, word] {
-	return func(yield func(Ref, word) bool) {
-		for r, w := range s.words {
-			if !yield(Ref(r), word(w)) {
-				return
-			}
-		}
-	}
-}
-
-// copy returns the words of all nodes, by Ref.
-func (s *State) copy() []word {
-	words := make([]word, len(s.words))
-	for r, w := range s.words {
-		words[r] = word(w)
-	}
-	return words
-}
-
-// is reports whether one of the flags is set.
-func (w word) is(flags word) bool { return w&flags != 0 }
-
-func (w word) status() Status  { return statusOf(uint64(w)) }
-func (w word) kind() CauseKind { return kindOf(uint64(w)) } // of a skipped node a SkipKind
-
-// attempts is how many attempts of an undecided or running node have begun, as Token counts them.
-func (w word) attempts() int32 { return int32(w & wordCount) }
-
-// by is the node for whose sake another one has ended: the origin of a stop, or the successor that superseded it; noRef if there is none.
-func (w word) by() Ref { return Ref(int32(uint32(w))) }
-
-// started reports whether a node is running, or was, or will never run: its successors are Waiting.
-func (w word) started() bool { return started(uint64(w)) }
-
-// shown is the status of the node to all but the coordinator: Waiting is Idle.
-func (w word) shown() Status { return viewOf(uint64(w)).status }
-
-// A node's state is one word. It is written only under mu, and never again once the node is terminal: code that learned
-// under mu that a node is terminal may read its word without it.
-//
-//	bits  0-31  undecided: the in-edges still unresolved
-//	            decided:   the number of attempts begun
-//	            terminal: the deciding in-edge of a skip, the origin of a stop
-//	bits 32-35  status
-//	bits 36-39  classes of the resolved control edges: S, N, X, F
-//	bits 40-    flags
-//	bits 56-62  terminal or stopping: CauseKind, for a skipped node SkipKind
-//	bit  63     a flag
-const (
-	wordCount       = 1<<32 - 1
-	statusShift     = 32
-	seenShift       = 36
-	wordBypass      = 1 << 40 // undecided: an N edge with a bypass root was seen; skipped: the root is a bypass
-	wordSpecial     = 1 << 41 // the join must be judged even when all edges seen so far are S
-	wordDecided     = 1 << 42 // the join has decided; edges that resolve later change nothing
-	wordChecking    = 1 << 43 // join satisfied, waiting for the verdict of its check
-	wordReached     = 1 << 44 // the node was Ready at some time
-	wordStopping    = 1 << 45 // running, and asked to stop
-	wordSubstituted = 1 << 46 // runs with defaults in place of missing values
-	wordPropagated  = 1 << 47 // failed because of its predecessors, without running
-	wordTolerated   = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
-	wordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
-	wordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, Ready to all but the coordinator; ready: that was cut short
-	wordPlain       = 1 << 51 // see factPlain; undecided to running
-	wordBlocked     = 1 << 52 // the join was blocked
-	wordObserved    = 1 << 53 // it has signals
-	wordFeeds       = 1 << 54 // not started: its start makes an observed successor Waiting
-	wordDormant     = 1 << 55 // a composite whose inside is suspended: Suspended to all but the coordinator
-	wordExpanded    = 1 << 63 // running: its step has returned a graph, which nested runs perform
-	kindShift       = 56
-	wordKind        = 127 << kindShift
-
-	wordS       = uint64(seenS) << seenShift
-	wordSeen    = uint64(seenS|seenN|seenX|seenF) << seenShift
-	wordNotOK   = uint64(seenN|seenX|seenF) << seenShift
-	wordStatus  = 15 << statusShift
-	wordReady   = uint64(Ready) << statusShift
-	wordRunning = uint64(Running) << statusShift
-	wordDone    = uint64(Completed) << statusShift
-
-	noEdge = math.MaxUint32 // in the low bits of a skipped node: no edge decided the skip
-)
-
-func statusOf(w uint64) Status  { return Status(w >> statusShift & 15) }
-func kindOf(w uint64) CauseKind { return CauseKind(w & wordKind >> kindShift) }
 
 // NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these
 // options: modes, [Limit] and, for [State.RunStatusSignal], the status rules. In place of [Fire] use [Plan.Prune].
@@ -405,93 +374,6 @@ func started(w uint64) bool {
 	return false
 }
 
-// Next hands out a task: checks and inline nodes first, which hold no slot, then the best ready node if a slot is free.
-// Ready nodes are ordered by priority, longest remaining path, and declaration.
-func (s *State) Next() (Task, bool) {
-	if s.drive() != nil {
-		return Task{}, false
-	}
-	defer s.unlock()
-	return s.next()
-}
-
-func (s *State) next() (Task, bool) {
-	for s.inline.Len() > 0 {
-		i, _ := s.inline.PopMin()
-		r := Ref(i)
-		switch w := s.words[r]; {
-		case w&wordChecking != 0:
-			return Task{Token: Token{Ref: r}, Check: true}, true
-		case statusOf(w) == Running:
-			return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, returned: true}, true
-		case s.hold == holdAll && s.plan.facts[r].is(factMocked):
-			s.held = append(s.held, r) // like a step, the mock of a gate or a composite must not begin
-			continue
-		}
-		return s.start(r), true
-	}
-	if s.hold != holdNothing {
-		s.passOver()
-	}
-	if s.limit == 0 || s.slotFree() {
-		for {
-			i, ok := s.ready.PopMin()
-			if !ok {
-				break
-			}
-			if r := s.at[i]; s.acquire(r) {
-				s.running++
-				return s.start(r), true
-			}
-		}
-	}
-	return s.nextGate()
-}
-
-// nextGate hands out the gates, after everything that can be started: a suspension must stop only later nodes.
-func (s *State) nextGate() (Task, bool) {
-	for len(s.gates) > 0 {
-		r := s.gates[0]
-		if s.gates = s.gates[1:]; statusOf(s.words[r]) == Ready {
-			return Task{Token: Token{Ref: r}, Gate: true}, true
-		}
-	}
-	return Task{}, false
-}
-
-// hasNext reports whether next would return something.
-func (s *State) hasNext() bool {
-	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.slotFree()) || len(s.gates) > 0
-}
-
-// hasNews reports whether the coordinator has to attend to more than its next task: changes to write down or to publish, attempts to
-// stop, the end, tokens, or other runs.
-func (s *State) hasNews() bool {
-	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
-}
-
-// slotFree reports whether a ready node may start, under a limit.
-func (s *State) slotFree() bool {
-	return s.running < s.limit && (s.tree == nil || s.host.grants())
-}
-
-func (s *State) start(r Ref) Task {
-	if verifying && s.words[r]&wordAdmitting == 0 {
-		s.check(r, Running)
-	}
-	was := s.words[r]
-	w := was&^wordStatus | wordRunning
-	w++ // the attempt
-	s.busy++
-	if s.admits && (w&wordCount == 1 || was&wordAdmitting != 0) && s.plan.facts[r].is(factAdmit) {
-		s.words[r] = w | wordAdmitting
-	} else {
-		s.words[r] = w
-		s.log(r, was, Running)
-	}
-	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
-}
-
 // admitted makes a node Running whose inputs have passed.
 func (s *State) admitted(r Ref) {
 	was := s.words[r]
@@ -523,28 +405,6 @@ func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	}
 	next, ok := s.next()
 	return next, ok, nil
-}
-
-// nextPlain is next if that would start a plain node for the first time. If it returns false, next may still have a task.
-func (s *State) nextPlain() (Ref, bool) {
-	if s.ready.Len() == 0 || s.inline.Len() > 0 || len(s.gates) > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
-		return noRef, false
-	}
-	i, _ := s.ready.PopMin()
-	r := s.at[i]
-	w := s.words[r]
-	if w&(wordPlain|wordSubstituted|wordCount) != wordPlain {
-		s.ready.Insert(i)
-		return noRef, false
-	}
-	if verifying {
-		s.check(r, Running)
-	}
-	s.words[r] = w&^wordStatus | wordRunning | 1
-	s.log(r, w, Running)
-	s.busy++
-	s.running++
-	return r, true
 }
 
 // known returns an error for a Ref that is not of this plan.

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
@@ -41,14 +42,14 @@ type observers struct {
 	last     []Status
 	counts   [statusCount]int
 	counters [statusCount]*reactive.Value[int]
-	watchers []*watcher
-	waiters  map[Ref][]*waiter
+	watchers []watcher
+	waiters  map[Ref][]watcher
 
 	endFeeds map[Ref]bool // the predecessors of the end node
-
-	flushing bool          // a goroutine of the Run publishes noted changes
-	idle     chan struct{} // closed when it has
 }
+
+// watcher is told, with the lock held, of each status that a node enters.
+type watcher interface{ note(r Ref, to Status) }
 
 // nodeSignals are the signals of one node.
 type nodeSignals struct {
@@ -384,10 +385,79 @@ func (o *observers) count(r Ref, to Status) {
 		o.pend()
 	}
 	for _, w := range o.watchers {
-		w.note(r)
+		w.note(r, to)
 	}
 	for _, w := range o.waiters[r] {
-		w.note(to)
+		w.note(r, to)
+	}
+}
+
+// watch makes w be told of a node's statuses, noRef meaning all nodes'. It returns the present status of each node, by Ref, which must
+// not be written to, and is kept up to date.
+func (s *State) watch(r Ref, w watcher) []Status {
+	o := s.observers()
+	o.census()
+	if r == noRef {
+		o.watchers = append(o.watchers, w)
+		return o.last
+	}
+	if o.waiters == nil {
+		o.waiters = map[Ref][]watcher{}
+	}
+	o.waiters[r] = append(o.waiters[r], w)
+	return o.last
+}
+
+// unwatch ends that.
+func (s *State) unwatch(r Ref, w watcher) {
+	o := s.obs
+	is := func(x watcher) bool { return x == w }
+	if r == noRef {
+		o.watchers = slices.DeleteFunc(o.watchers, is)
+		return
+	}
+	rest := slices.DeleteFunc(o.waiters[r], is)
+	if o.waiters[r] = rest; len(rest) == 0 {
+		delete(o.waiters, r)
+	}
+}
+
+// tally counts the nodes in each status. From then on the State keeps count.
+func (s *State) tally() [statusCount]int {
+	o := s.observers()
+	o.census()
+	return o.counts
+}
+
+// isObserved reports whether somebody observes the State.
+func (s *State) isObserved() bool { return s.obs != nil }
+
+// signalsDue reports whether changes were noted that the signals do not show. The coordinator calls it before it releases the lock,
+// and publishes them when it has.
+func (s *State) signalsDue() bool {
+	o := s.obs
+	if status := s.runStatusNow(); status != o.lastRun {
+		o.lastRun = status
+		o.pend()
+	}
+	return o.pending
+}
+
+// publishSignals publishes these, without the lock. Effects run, and may end the goroutine.
+func (s *State) publishSignals() { s.obs.source.DeliverAll() }
+
+// observedWords returns the words of all nodes if somebody observes them, else nil, before the State is restored.
+func (s *State) observedWords() []uint64 {
+	if s.obs == nil {
+		return nil
+	}
+	return slices.Clone(s.words)
+}
+
+// restoredFrom makes the signals show how the words differ from what observedWords has returned.
+func (s *State) restoredFrom(before []uint64) {
+	if before != nil {
+		s.obs.restored(before)
 	}
 }
 

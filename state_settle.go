@@ -88,6 +88,21 @@ func (s *State) note(r Ref, was uint64, to Status) {
 	}
 }
 
+// kept returns the transitions since the last drop.
+func (s *State) kept() []change { return s.changes }
+
+// dropChanges forgets these.
+func (s *State) dropChanges() { s.changes = s.changes[:0] }
+
+// hushReady keeps the transitions to Ready from the log.
+func (s *State) hushReady() {
+	for i := range s.changes {
+		if c := &s.changes[i]; c.status == Ready {
+			c.quiet = true
+		}
+	}
+}
+
 // visitAll visits the out-edges of all nodes in the work list.
 func (s *State) visitAll() {
 	for i := 0; i < len(s.work); i++ {

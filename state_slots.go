@@ -537,11 +537,95 @@ func (s *State) shareTree(t *treeSlots) {
 	s.tree, s.limits.active = t, true
 }
 
+// ownSlots are the run's own limit, 0 for none, and how many slots of it are taken.
+func (s *State) ownSlots() (limit, used int) { return s.limit, s.running }
+
+// inTree reports whether the nodes of the run take the slots of a tree.
+func (s *State) inTree() bool { return s.tree != nil }
+
+// holdsSlot reports whether a node holds a slot of its run.
+func (s *State) holdsSlot(r Ref) bool {
+	w := s.words[r]
+	return statusOf(w) == Running && w&wordDormant == 0 && s.occupies(r)
+}
+
+// sharesLine reports whether two nodes, perhaps of different runs of a tree, need slots or tokens of the same thing.
+func (s *State) sharesLine(r Ref, other *State, o Ref) bool {
+	for g := range s.lines(r) {
+		if x := s.limits.groups[g].slots; x != nil && other.needs(o, x) {
+			return true
+		}
+	}
+	return false
+}
+
+// needs reports whether a node needs a slot or a token of x.
+func (s *State) needs(r Ref, x *slots) bool {
+	for g := range s.lines(r) {
+		if s.limits.groups[g].slots == x {
+			return true
+		}
+	}
+	return false
+}
+
+// shortage is what a ready node lacks.
+type shortage struct {
+	slots  *slots
+	group  int32 // whose slots they are; -1 for those of the whole run
+	token  bool  // it is a token that it lacks, else a slot
+	shared bool  // of what other runs share: the coordinator knows more
+	due    int64 // when the token falls due, by the run's clock; 0 if it is shared, or not known
+}
+
+// lacking returns, without side effects, the first thing that a ready node lacks, beside the run's own slots. now is the run's clock.
+// foreign tells of shared limits whether a node that needs a token, or not, waits for them.
+func (s *State) lacking(r Ref, now int64, foreign func(x sharedLimit, token bool) (waits, forToken bool)) (shortage, bool) {
+	defer s.limits.lockPool()()
+	token := s.takesToken(r)
+	for g := range s.lines(r) {
+		x := s.limits.groups[g].slots
+		if x == nil {
+			continue
+		}
+		found := shortage{slots: x, group: g}
+		if s.limits.whole && int(g) == len(s.limits.groups)-1 {
+			found.group = -1
+		}
+		if x.limit > 0 && x.used >= x.limit {
+			return found, true
+		}
+		if x.bucket != nil && token {
+			if b := *x.bucket; b.Tokens(max(now, s.limits.rates.now)) == 0 {
+				found.token = true
+				found.due, _ = b.Next()
+				return found, true
+			}
+		}
+		if x.share != nil && !s.hurries() {
+			if waits, forToken := foreign(x.share, token); waits {
+				found.token, found.shared = forToken, true
+				return found, true
+			}
+		}
+	}
+	return shortage{}, false
+}
+
+// bounds are how many slots there are, 0 meaning no limit, and how many are taken.
+func (x *slots) bounds() (limit, used int) { return x.limit, x.used }
+
+// sharing returns what they have in common with other runs; nil if nothing.
+func (x *slots) sharing() sharedLimit { return x.share }
+
 // rated reports whether nodes take tokens. The coordinator sets the clock then.
 func (s *State) rated() bool { return s.limits.rates != nil }
 
 // pooled reports whether the run shares limits with others.
 func (s *State) pooled() bool { return s.limits.pool != nil }
+
+// lockPool locks the limits that the run shares with others, and returns the function that unlocks them.
+func (s *State) lockPool() (unlock func()) { return s.limits.lockPool() }
 
 // leavePool ends the sharing with other runs.
 func (s *State) leavePool() { s.limits.pool = nil }

@@ -211,6 +211,29 @@ func (s *State) allSkipped() bool {
 	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
 }
 
+// carries reports whether an in-edge, which is not data-only, has resolved to F.
+func (s *State) carries(edge int32) bool {
+	e := &s.plan.edges[edge]
+	return !e.isData() && s.isF(e)
+}
+
+// unhandled reports whether nothing in the graph was there to handle the failure of a node.
+func (s *State) unhandled(r Ref) bool {
+	p := s.plan
+	if p.facts[r].is(factTolerant) || r == p.end {
+		return false
+	}
+	for _, a := range p.outOf(r) {
+		if !p.handles(&edge{to: a.to, flags: uint8(a.facts)}) {
+			continue
+		}
+		if class, _ := s.class(r, a); !a.is(arcFailure) || class == seenS {
+			return false
+		}
+	}
+	return true
+}
+
 // victim reports whether a terminal node ended because of its predecessors.
 func (s *State) victim(r Ref) bool {
 	w := s.words[r]

@@ -117,6 +117,42 @@ func (s *State) passOver() {
 	}
 }
 
+// leave keeps all nodes from starting.
+func (s *State) leave() { s.hold = holdAll }
+
+// isLeft reports whether leave was called, and stay or a stop has not ended that.
+func (s *State) isLeft() bool { return s.hold == holdAll }
+
+// stay is the reverse of leave.
+func (s *State) stay() {
+	s.lift()
+	if s.asleep > 0 && s.holds {
+		s.hold = holdFresh
+	}
+}
+
+// liftFresh lets nodes start although something is suspended. It reports whether none could.
+func (s *State) liftFresh() bool {
+	if s.hold != holdFresh {
+		return false
+	}
+	s.lift()
+	return true
+}
+
+// heldBack reports whether the hold keeps a ready node from starting: all nodes, or because something is suspended.
+func (s *State) heldBack(r Ref) (all, fresh bool) {
+	f := &s.plan.facts[r]
+	inline := f.is(factInline | factGate)
+	return (!inline || f.is(factMocked)) && s.hold == holdAll, !inline && s.hold == holdFresh && s.words[r]&wordCount == 0
+}
+
+// sleepers is how many nodes are suspended.
+func (s *State) sleepers() int { return s.asleep }
+
+// onlySleeps reports whether nodes are suspended and none runs, retries or is being checked.
+func (s *State) onlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
+
 // lift ends the hold.
 func (s *State) lift() {
 	s.hold = holdNothing

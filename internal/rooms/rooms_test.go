@@ -38,11 +38,10 @@ type wall struct{ rooms, names string }
 var walls = map[string]wall{
 	"words": {"words", "errors.go:ErrBadValue"},
 	"plan": {"words plan said", `errors.go:*
-		state.go:wordSpecial state.go:wordPlain
+		state_word.go:wordSpecial state_word.go:wordPlain
 		step.go:StepFunc step.go:FallbackFunc view.go:View view.go:everyNode mock.go:double`},
 	// The State calls the Run that drives it through the interface host; its former state comes from the nodes of a snapshot.
-	"state": {"words plan state", `errors.go:* option.go:*
-		run_observe.go:waiter run_observe.go:watcher run_observe.go:note`},
+	"state": {"words plan state", `errors.go:* option.go:*`},
 }
 
 // roomOf returns the room of a file.
