@@ -27,6 +27,7 @@ var uses = map[string]string{
 	"schema":          "import _ \"github.com/seed-c794f7ef/kahn/schema\"\n",
 	"progress":        "import _ \"github.com/seed-c794f7ef/kahn/progress\"\n",
 	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
+	"store/sqlite":    "import _ \"github.com/seed-c794f7ef/kahn/store/sqlite\"\n",
 }
 
 // TestRelease publishes a release of the last commit to a proxy in the file system, and builds for each module a program

@@ -1,0 +1,304 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// rowStatements write rows of runs and nodes.
+type rowStatements struct {
+	run      *statement // provided that the lease holds
+	first    *statement // the whole row of a node, provided that the lease holds
+	whole    *statement
+	counters *statement // the row of a node without its record
+}
+
+func (s *rowStatements) prepare(w *writer, now string, err *error) {
+	held := "run = ? AND " + fmt.Sprintf(holds, now)
+	columns := "?" + strings.Repeat(", ?", 18)
+	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, ended = CASE WHEN ? THEN "+now+" END, wake = nullif(?, 0), record = coalesce(?, record), checksum = ? WHERE "+held)
+	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+columns+")")
+	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+columns+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
+	s.counters = w.prepare(err, "UPDATE kahn_nodes SET sequence = ?, attempt = ?, terminal = ?, queued = ?, completed = ?, resolved = ?, required = ?, checksum = ? WHERE node = ?")
+}
+
+// Commit implements [kahn.Store].
+func (s *Store) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (applied kahn.Applied, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	w := s.writer
+	var refused error
+	err = w.write(ctx, func() (err error) {
+		applied, refused, err = w.apply(lease, &c)
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return 0, about("commit", lease.Run, err)
+	}
+	return applied, nil
+}
+
+// apply is Commit in a transaction. refused is the answer to a commit that is an error of its own: the transaction goes on.
+func (w *writer) apply(lease kahn.Lease, c *kahn.Commit) (applied kahn.Applied, refused, err error) {
+	r := w.runs[lease.Run]
+	if r == nil || r.lease != lease {
+		if refused, err = w.held(lease); err != nil || refused != nil {
+			return 0, refused, err
+		}
+		if _, r, refused, err = load(w.conn, lease.Run); err != nil || refused != nil {
+			return 0, refused, err
+		}
+		r.lease = lease
+		w.runs[lease.Run] = r
+	}
+	st := stage{run: r}
+	applied, refused = st.judge(c)
+	if applied != kahn.AppliedNow || refused != nil {
+		st.drop()
+		fenced, err := w.held(lease)
+		if err != nil || fenced != nil {
+			return 0, fenced, err
+		}
+		return applied, refused, nil
+	}
+	held, err := st.write(w, c)
+	if err != nil { // the transaction is undone
+		return 0, nil, err
+	}
+	if !held {
+		st.drop()
+		delete(w.runs, lease.Run)
+		if refused, err = w.held(lease); err == nil && refused == nil {
+			err = fmt.Errorf("%w: run %d is no longer that of its id", ErrDamaged, r.number)
+		}
+		return 0, refused, err
+	}
+	st.keep(c)
+	return kahn.AppliedNow, nil, nil
+}
+
+// stage is a commit that is being judged. The nodes of the run change when it has been written.
+type stage struct {
+	run     *run
+	changes []change
+}
+
+// change is the next state of a node.
+type change struct {
+	key    string
+	node   *node
+	next   node
+	record *record // nil if it stays
+	fresh  bool    // it has no row yet
+}
+
+// node returns the next state of a node.
+func (st *stage) node(key string) *change {
+	n := st.run.nodes[key]
+	fresh := n == nil
+	if fresh {
+		n = &node{number: int64(len(st.run.nodes)), record: noRecord}
+		st.run.nodes[key] = n
+	}
+	if n.staged == 0 {
+		st.changes = append(st.changes, change{key: key, node: n, next: *n, fresh: fresh})
+		n.staged = len(st.changes)
+	}
+	return &st.changes[n.staged-1]
+}
+
+// noRecord is the checksum of the columns of a node without a record.
+var noRecord = new(record).checksum()
+
+// judge decides what a commit is, and stages its changes.
+func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
+	r := st.run
+	switch {
+	case c.Sequence < r.sequence:
+		return kahn.Stale, nil
+	case c.Sequence == r.sequence:
+		return kahn.Duplicate, nil
+	case c.Sequence != r.sequence+1 || r.status.Terminal():
+		return kahn.Conflict, nil
+	}
+	for _, end := range c.Completed {
+		switch n := &st.node(end.Node).next; {
+		case end.Attempt < n.attempt:
+			return kahn.Stale, nil
+		case end.Attempt != n.attempt || n.completed:
+			return kahn.Conflict, nil
+		default:
+			n.completed = true
+		}
+	}
+	for _, start := range c.Started {
+		switch n := &st.node(start.Node).next; {
+		case start.Attempt <= n.attempt:
+			return kahn.Stale, nil
+		case start.Attempt != n.attempt+1 || n.terminal:
+			return kahn.Conflict, nil
+		default:
+			n.attempt, n.queued, n.completed = start.Attempt, false, false
+		}
+	}
+	for _, rec := range c.Nodes {
+		change := st.node(rec.Node)
+		n := &change.next
+		if n.terminal {
+			return kahn.Conflict, nil
+		}
+		split := splitRecord(rec.Node, rec.Record)
+		change.record, n.record = &split, split.checksum()
+		n.terminal = rec.Terminal
+		n.queued = n.queued && !n.terminal
+	}
+	for _, inc := range c.Readiness {
+		n := &st.node(inc.Node).next
+		n.resolved += inc.By
+		if n.required = inc.Required; n.resolved > n.required {
+			return 0, fmt.Errorf("%w: node %s: %d of %d", kahn.ErrReadinessOverflow, strconv.Quote(inc.Node), n.resolved, n.required)
+		}
+	}
+	for _, key := range c.Ready {
+		st.node(key).next.queued = true
+	}
+	if len(r.nodes) > nodesOfRun {
+		return 0, fmt.Errorf("%w: a run of more than %d nodes", kahn.ErrRejected, nodesOfRun)
+	}
+	return kahn.AppliedNow, nil
+}
+
+// drop takes back what judge has done.
+func (st *stage) drop() {
+	for i := range st.changes {
+		ch := &st.changes[i]
+		if ch.node.staged = 0; ch.fresh {
+			delete(st.run.nodes, ch.key)
+		}
+	}
+}
+
+// keep makes the next state the present one.
+func (st *stage) keep(c *kahn.Commit) {
+	r := st.run
+	for i := range st.changes {
+		ch := &st.changes[i]
+		*ch.node = ch.next
+		ch.node.staged = 0
+	}
+	r.sequence, r.wake = c.Sequence, wakeTime(c.WakeAt)
+	if c.Status != kahn.RunPending {
+		r.status = c.Status
+	}
+	if c.Run != nil {
+		r.record = sum(0, c.Run)
+	}
+}
+
+// write writes the changes. held is false if the lease does not hold: then nothing has changed.
+func (st *stage) write(w *writer, c *kahn.Commit) (held bool, err error) {
+	r := st.run
+	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}
+	proven := false
+	next := run{id: r.id, status: r.status, sequence: c.Sequence, record: r.record, wake: wakeTime(c.WakeAt)}
+	if c.Run != nil || c.Status != kahn.RunPending || next.wake != r.wake || len(st.changes) == 0 {
+		if c.Status != kahn.RunPending {
+			next.status = c.Status
+		}
+		var bytes driver.Value
+		if c.Run != nil {
+			bytes, next.record = []byte(c.Run), sum(0, c.Run)
+		}
+		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), toInt(next.status.Terminal()), next.wake, bytes, next.checksum()}, proof...)...)
+		if err != nil || changed == 0 {
+			return false, err
+		}
+		proven = true
+	}
+	for i := range st.changes {
+		ch := &st.changes[i]
+		row := r.number*nodesOfRun + ch.node.number
+		switch {
+		case !proven && (ch.record != nil || ch.fresh):
+			changed, err := w.rows.first.exec(append(ch.columns(row, c.Sequence), proof...)...)
+			if err != nil || changed == 0 {
+				return false, err
+			}
+			proven = true
+			continue
+		case !proven:
+			refused, err := w.held(r.lease)
+			if err != nil || refused != nil {
+				return false, err
+			}
+			proven = true
+		}
+		if ch.record != nil || ch.fresh {
+			_, err = w.rows.whole.exec(ch.columns(row, c.Sequence)...)
+		} else {
+			n := &ch.next
+			_, err = w.rows.counters.exec(int64(c.Sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required),
+				n.checksum(row, ch.key, c.Sequence), row)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// columns are those of a node's row.
+func (ch *change) columns(row int64, sequence uint64) []driver.Value {
+	n, rec := &ch.next, ch.record
+	if rec == nil {
+		rec = new(record)
+	}
+	values := make([]driver.Value, 0, 22)
+	values = append(values, row, ch.key, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required))
+	for _, text := range []string{rec.status, rec.cause} {
+		values = append(values, orNull(text))
+	}
+	for _, t := range []time.Time{rec.start, rec.end} {
+		if t.IsZero() {
+			values = append(values, nil)
+		} else {
+			values = append(values, t.UnixNano())
+		}
+	}
+	values = append(values, orNull(rec.value))
+	if len(rec.hash) > 0 {
+		values = append(values, rec.hash)
+	} else {
+		values = append(values, nil)
+	}
+	if rec.split {
+		values = append(values, rec.shape)
+	} else {
+		values = append(values, nil)
+	}
+	values = append(values, orNull(rec.rest))
+	if rec.whole != nil {
+		values = append(values, rec.whole)
+	} else {
+		values = append(values, nil)
+	}
+	return append(values, n.checksum(row, ch.key, sequence))
+}
+
+// orNull is a text, or NULL for none.
+func orNull(text string) driver.Value {
+	if text == "" {
+		return nil
+	}
+	return text
+}

@@ -1,0 +1,80 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Errors of a database, all of which match [kahn.ErrUnusable], too.
+var (
+	// ErrDamaged is the error of a run, or of a database, whose stored data is not what was written: of a page that the disk has
+	// changed, for instance. Other runs of the database may be sound.
+	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", kahn.ErrUnusable)
+	// ErrSchema is the error of a database whose schema a later version of this package has made.
+	ErrSchema = fmt.Errorf("%w: unknown version of the schema", kahn.ErrUnusable)
+	// ErrClosed is the error of a call of a store that was closed.
+	ErrClosed = fmt.Errorf("%w: it is closed", kahn.ErrUnusable)
+)
+
+// conditions are what the codes of SQLite mean for a store, if the call may succeed later.
+var conditions = map[int]string{
+	lib.SQLITE_FULL:     "there is no space for the database",
+	lib.SQLITE_IOERR:    "the file system has failed",
+	lib.SQLITE_CANTOPEN: "the database cannot be opened",
+	lib.SQLITE_BUSY:     "another process is writing to the database",
+	lib.SQLITE_LOCKED:   "another connection is writing to the database",
+}
+
+// lasting are the errors that match codes of SQLite which no repetition cures.
+var lasting = map[int]error{
+	lib.SQLITE_CORRUPT:  ErrDamaged,
+	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is no database", kahn.ErrUnusable),
+	lib.SQLITE_READONLY: fmt.Errorf("%w: the database cannot be written", kahn.ErrUnusable),
+	lib.SQLITE_PERM:     fmt.Errorf("%w: the database may not be opened", kahn.ErrUnusable),
+	lib.SQLITE_ERROR:    kahn.ErrUnusable, // of SQL: a table is missing, for instance
+	lib.SQLITE_TOOBIG:   fmt.Errorf("%w: a record is larger than the database can hold", kahn.ErrRejected),
+}
+
+// describe says what an error of SQLite means.
+func describe(err error) error {
+	var own *sqlite.Error
+	if !errors.As(err, &own) {
+		return err
+	}
+	code := own.Code() & 0xff
+	switch text := conditions[code]; {
+	case lasting[code] != nil:
+		return fmt.Errorf("%w: %w", lasting[code], err)
+	case text != "":
+		return fmt.Errorf("%s: %w", text, err)
+	}
+	return err
+}
+
+// each calls f for each row, and closes the rows. The values are valid until f returns.
+func each(rows driver.Rows, f func(row []driver.Value) error) (err error) {
+	defer func() {
+		if closed := rows.Close(); err == nil && closed != nil {
+			err = describe(closed)
+		}
+	}()
+	row := make([]driver.Value, len(rows.Columns()))
+	for {
+		switch err := rows.Next(row); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return describe(err)
+		}
+		if err := f(row); err != nil {
+			return err
+		}
+	}
+}

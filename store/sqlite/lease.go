@@ -1,0 +1,168 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// leaseStatements are the statements about the lease of a run.
+type leaseStatements struct {
+	find    *statement // the number, owner and process of a run, and whether its lease lasts
+	make    *statement
+	take    *statement
+	renew   *statement
+	release *statement
+	check   *statement
+}
+
+// holds is the condition that a run's lease is the newest and lasts. %s is the time.
+const holds = "owner = ? AND epoch = ? AND owner <> '' AND expires > %s"
+
+func (l *leaseStatements) prepare(w *writer, now string, err *error) {
+	held := fmt.Sprintf(holds, now)
+	l.find = w.prepare(err, "SELECT owner, process, expires > "+now+" FROM kahn_runs WHERE id = ?")
+	l.make = w.prepare(err, "INSERT INTO kahn_runs VALUES (NULL, ?, 'pending', 0, "+now+", NULL, NULL, 0, '', 0, 0, NULL, ?)")
+	l.take = w.prepare(err, "UPDATE kahn_runs SET owner = ?, process = ?, epoch = epoch + 1, expires = "+now+" + ? WHERE id = ? RETURNING epoch")
+	l.renew = w.prepare(err, "UPDATE kahn_runs SET expires = "+now+" + ? WHERE id = ? AND "+held)
+	l.release = w.prepare(err, "UPDATE kahn_runs SET owner = '' WHERE id = ? AND owner = ? AND epoch = ?")
+	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
+}
+
+// Acquire implements [kahn.Store]. The lease of a process that has died is given to whoever asks.
+func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease kahn.Lease, stored *kahn.StoredRun, err error) {
+	if err := ctx.Err(); err != nil {
+		return kahn.Lease{}, nil, err
+	}
+	w := s.writer
+	var refused error
+	err = w.write(ctx, func() (err error) {
+		lease, stored, refused, err = s.acquire(id, owner, ttl)
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return kahn.Lease{}, nil, about("acquire", id, err)
+	}
+	return lease, stored, nil
+}
+
+// acquire is Acquire in a transaction. refused is the error of a run that somebody else holds.
+func (s *Store) acquire(id, owner string, ttl time.Duration) (lease kahn.Lease, stored *kahn.StoredRun, refused, err error) {
+	w := s.writer
+	there, other := false, ""
+	var process int64
+	err = w.leases.find.query(func(row []driver.Value) error {
+		there = true
+		if row[2].(int64) != 0 && row[0].(string) != owner {
+			other, process = row[0].(string), row[1].(int64)
+		}
+		return nil
+	}, id)
+	switch {
+	case err != nil:
+		return lease, nil, nil, err
+	case !there:
+		empty := run{id: id, status: kahn.RunPending}
+		if _, err := w.leases.make.exec(id, empty.checksum()); err != nil {
+			return lease, nil, nil, err
+		}
+	case other != "":
+		dead, err := s.hasDied(process)
+		if err == nil && dead {
+			err = w.forget(process)
+		}
+		if err != nil {
+			return lease, nil, nil, err
+		}
+		if !dead {
+			return lease, nil, fmt.Errorf("%w, by %s", kahn.ErrLeased, strconv.Quote(other)), nil
+		}
+	}
+	lease = kahn.Lease{Run: id, Owner: owner}
+	err = w.leases.take.query(func(row []driver.Value) error {
+		lease.Epoch = uint64(row[0].(int64))
+		return nil
+	}, owner, s.process, milliseconds(ttl), id)
+	if err != nil {
+		return lease, nil, nil, err
+	}
+	stored, known, refused, err := load(w.conn, id)
+	if err != nil || refused != nil {
+		return lease, nil, refused, err
+	}
+	known.lease = lease
+	w.runs[id] = known
+	return lease, stored, nil, nil
+}
+
+// milliseconds rounds up, so that a lease is never shorter than was asked for.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Renew implements [kahn.Store].
+func (s *Store) Renew(ctx context.Context, lease kahn.Lease, ttl time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w := s.writer
+	var refused error
+	err := w.write(ctx, func() error {
+		refused = nil
+		changed, err := w.leases.renew.exec(milliseconds(ttl), lease.Run, lease.Owner, int64(lease.Epoch))
+		if err == nil && changed == 0 {
+			refused, err = w.held(lease)
+		}
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	return about("renew", lease.Run, err)
+}
+
+// Release implements [kahn.Store].
+func (s *Store) Release(ctx context.Context, lease kahn.Lease) error {
+	w := s.writer
+	err := w.write(ctx, func() error {
+		if r := w.runs[lease.Run]; r != nil && r.lease == lease {
+			delete(w.runs, lease.Run)
+		}
+		_, err := w.leases.release.exec(lease.Run, lease.Owner, int64(lease.Epoch))
+		return err
+	})
+	return about("release", lease.Run, err)
+}
+
+// held refuses a lease that is not the newest, or has run out, in a transaction.
+func (w *writer) held(lease kahn.Lease) (refused, err error) {
+	there, held := false, false
+	err = w.leases.check.query(func(row []driver.Value) error {
+		there, held = true, row[0].(int64) != 0
+		return nil
+	}, lease.Owner, int64(lease.Epoch), lease.Run)
+	switch {
+	case err != nil:
+		return nil, err
+	case !there:
+		return kahn.ErrUnknownRun, nil
+	case !held:
+		return fmt.Errorf("%w: epoch %d", kahn.ErrFenced, lease.Epoch), nil
+	}
+	return nil, nil
+}
+
+// about says in which call of which run an error occurred.
+func about(call, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s run %s: %w", call, strconv.Quote(id), err)
+}

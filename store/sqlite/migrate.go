@@ -1,0 +1,55 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"fmt"
+)
+
+// migrate brings the schema up to date.
+func (w *writer) migrate() (err error) {
+	version, err := schemaVersion(w.conn)
+	if err != nil || version == int64(len(migrations)) {
+		return err
+	}
+	if version > int64(len(migrations)) {
+		return fmt.Errorf("%w: %d; this program knows those up to %d", ErrSchema, version, len(migrations))
+	}
+	if err := execute(w.conn, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = execute(w.conn, "ROLLBACK") // an error means that SQLite has rolled back by itself
+		}
+	}()
+	if version, err = schemaVersion(w.conn); err != nil { // another process may have been first
+		return err
+	}
+	for _, m := range Migrations()[min(version, int64(len(migrations))):] {
+		if err := execute(w.conn, m.SQL); err != nil {
+			return fmt.Errorf("migration %d: %w", m.Version, err)
+		}
+	}
+	return execute(w.conn, "COMMIT")
+}
+
+// schemaVersion is the version of the database's schema, 0 if it has none.
+func schemaVersion(conn driver.Conn) (version int64, err error) {
+	there := false
+	err = query(conn, "SELECT 1 FROM sqlite_schema WHERE name = 'kahn_schema'", func([]driver.Value) error {
+		there = true
+		return nil
+	})
+	if err != nil || !there {
+		return 0, err
+	}
+	version = -1
+	err = query(conn, "SELECT version FROM kahn_schema", func(row []driver.Value) error {
+		version, _ = row[0].(int64)
+		return nil
+	})
+	if err == nil && version < 0 {
+		err = fmt.Errorf("%w: the schema has no version", ErrDamaged)
+	}
+	return version, err
+}

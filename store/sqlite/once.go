@@ -1,0 +1,72 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The
+// result of f is stored in the same transaction, under the step's idempotency key: when the step is called again, because it
+// is retried or its process has died, Once returns the result that is stored and does not call f. So what f writes happens
+// exactly once, whatever happens to the process. A step may have one such part.
+//
+// An error of f undoes the transaction, and is returned. A run that another process has taken over meanwhile is an error that
+// matches [kahn.ErrFenced], and f is not called. The result is encoded as JSON. Commits of runs wait while f is at work, at most
+// [Options].BusyTimeout: f should read and write the database, and nothing else.
+func Once[T any](ctx context.Context, s *Store, step *kahn.Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return result, about("once", step.RunID(), s.closed(describe(err)))
+	}
+	defer func() {
+		if undone := tx.Rollback(); undone != nil && !errors.Is(undone, sql.ErrTxDone) && err == nil {
+			err = describe(undone)
+		}
+	}()
+	run, kept, err := s.effect(ctx, tx, step)
+	if err != nil {
+		return result, about("once", step.RunID(), describe(err))
+	}
+	if kept != nil {
+		if err := json.Unmarshal(kept, &result); err != nil {
+			return result, fmt.Errorf("once %s: the stored result: %w", strconv.Quote(step.Path()), err)
+		}
+		return result, nil
+	}
+	if result, err = f(tx); err != nil {
+		return result, err
+	}
+	data, err := json.Marshal(result)
+	if err != nil {
+		return result, fmt.Errorf("once %s: the result: %w", strconv.Quote(step.Path()), err)
+	}
+	if _, err = tx.ExecContext(ctx, "INSERT INTO kahn_effects VALUES (?, ?, ?)", run, step.IdempotencyKey(), string(data)); err == nil {
+		err = tx.Commit()
+	}
+	return result, about("once", step.RunID(), describe(err))
+}
+
+// effect returns the number of the step's run, whose lease must hold, and the stored result of the step, nil if there is none.
+func (s *Store) effect(ctx context.Context, tx *sql.Tx, step *kahn.Step) (run int64, kept []byte, err error) {
+	held := false
+	err = tx.QueryRowContext(ctx, "SELECT run, epoch = ? AND owner <> '' AND expires > "+s.now+" FROM kahn_runs WHERE id = ?", int64(step.Epoch()), step.RunID()).Scan(&run, &held)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, nil, kahn.ErrUnknownRun
+	case err != nil:
+		return 0, nil, err
+	case !held:
+		return 0, nil, fmt.Errorf("%w: epoch %d", kahn.ErrFenced, step.Epoch())
+	}
+	err = tx.QueryRowContext(ctx, "SELECT result FROM kahn_effects WHERE run = ? AND key = ?", run, step.IdempotencyKey()).Scan(&kept)
+	if errors.Is(err, sql.ErrNoRows) {
+		return run, nil, nil
+	}
+	return run, kept, err
+}

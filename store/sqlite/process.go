@@ -1,0 +1,129 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// processLock tells other processes that this one lives. It is a lock of the operating system on a file beside the database, so
+// it ends with the process. SQLite holds it, since SQLite knows how to on every system.
+type processLock struct {
+	conn driver.Conn
+	path string
+}
+
+func lockPath(path string, process int64) string { return fmt.Sprintf("%s-process-%d", path, process) }
+
+// lockProcess takes the lock of a process. held means that a process which lives has it.
+func lockProcess(path, mode string) (lock *processLock, held bool, err error) {
+	connector, err := sqlite.NewConnector(fileDSN(path, mode))
+	if err != nil {
+		return nil, false, err
+	}
+	conn, err := connector.Connect(context.Background())
+	if err != nil {
+		return nil, false, describe(err)
+	}
+	if err := execute(conn, "BEGIN EXCLUSIVE"); err != nil {
+		return nil, hasCode(err, lib.SQLITE_BUSY), errors.Join(err, conn.Close())
+	}
+	return &processLock{conn, path}, false, nil
+}
+
+// release gives up the lock and removes its file.
+func (l *processLock) release() error {
+	err := os.Remove(l.path) // before: whoever takes the lock from now on finds no file
+	if removed := os.Remove(l.path + "-journal"); removed != nil && !errors.Is(removed, os.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return errors.Join(err, l.conn.Close())
+}
+
+func hasCode(err error, code int) bool {
+	var own *sqlite.Error
+	return errors.As(err, &own) && own.Code()&0xff == code
+}
+
+// enter registers this process, and takes the leases from those that have died.
+func (s *Store) enter() error {
+	w := s.writer
+	return w.write(context.Background(), func() error {
+		var others []int64
+		err := query(w.conn, "SELECT process FROM kahn_processes", func(row []driver.Value) error {
+			others = append(others, row[0].(int64))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, process := range others {
+			dead, err := s.hasDied(process)
+			if err == nil && dead {
+				err = w.forget(process)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		err = query(w.conn, "INSERT INTO kahn_processes DEFAULT VALUES RETURNING process", func(row []driver.Value) error {
+			s.process = row[0].(int64)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		// Before the transaction is committed: a process without a lock counts as dead.
+		s.lock, _, err = lockProcess(lockPath(s.path, s.process), "rwc")
+		return err
+	})
+}
+
+// hasDied reports whether a process that has registered itself has ended since.
+func (s *Store) hasDied(process int64) (bool, error) {
+	if s.path == "" || process == s.process {
+		return false, nil
+	}
+	path := lockPath(s.path, process)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	lock, held, err := lockProcess(path, "rw")
+	switch {
+	case held:
+		return false, nil
+	case err != nil:
+		if _, gone := os.Stat(path); errors.Is(gone, os.ErrNotExist) {
+			return true, nil
+		}
+		return false, fmt.Errorf("lock of process %d: %w", process, err)
+	}
+	return true, lock.release()
+}
+
+// leave gives back what this process still holds, in a transaction.
+func (s *Store) leave() error {
+	if s.process == 0 {
+		return nil
+	}
+	return s.writer.forget(s.process)
+}
+
+// forget removes a process and frees its leases.
+func (w *writer) forget(process int64) error {
+	for _, text := range []string{
+		"UPDATE kahn_runs SET owner = '' WHERE process = ? AND owner <> ''",
+		"DELETE FROM kahn_processes WHERE process = ?",
+	} {
+		err := query(w.conn, text, func([]driver.Value) error { return nil }, process)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

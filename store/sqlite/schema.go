@@ -1,0 +1,82 @@
+package sqlite
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Migration is one step of the schema.
+type Migration struct {
+	Version int    // from 1
+	SQL     string // the statements, which Open executes in one transaction
+}
+
+// Migrations returns the steps that lead from an empty database to the schema of this version, in order. Open executes those
+// that are missing.
+func Migrations() []Migration {
+	list := make([]Migration, len(migrations))
+	for i, text := range migrations {
+		list[i] = Migration{Version: i + 1, SQL: strings.TrimSpace(text) + fmt.Sprintf("\nUPDATE kahn_schema SET version = %d;\n", i+1)}
+	}
+	return list
+}
+
+// migrations are the steps without the statement that sets the version. One that has been released is never changed.
+//
+// The rows of a run's nodes are beside each other, in the order in which the nodes were first written, since the key of a row
+// is the number of the run with the number of the node within it. So a commit changes the last page of its run, and few
+// others. For the same reason the sequence of the last commit is in the rows that the commit changes: the run's own row is
+// written when the run's record, status or lease changes.
+var migrations = []string{`
+CREATE TABLE kahn_schema (version INTEGER NOT NULL);
+INSERT INTO kahn_schema VALUES (0);
+
+CREATE TABLE kahn_runs (
+	run      INTEGER PRIMARY KEY,
+	id       TEXT    NOT NULL UNIQUE,
+	status   TEXT    NOT NULL,  -- pending, running, suspended, completed, failed or cancelled
+	sequence INTEGER NOT NULL,  -- of the last commit that changed this row: the nodes' may be higher
+	created  INTEGER NOT NULL,  -- in milliseconds since 1970, as all times of this table
+	ended    INTEGER,
+	wake     INTEGER,           -- when the run goes on without a signal, if it is known
+	epoch    INTEGER NOT NULL,  -- of the lease
+	owner    TEXT    NOT NULL,  -- of the lease; empty if nobody holds it
+	expires  INTEGER NOT NULL,  -- when the lease runs out
+	process  INTEGER NOT NULL,  -- of the lease's owner, see kahn_processes
+	record   BLOB,              -- which the engine alone reads
+	checksum INTEGER NOT NULL   -- of the row, leases apart
+) STRICT;
+
+CREATE TABLE kahn_nodes (
+	node      INTEGER PRIMARY KEY,          -- run * 16777216 + the node's number within its run, from 0
+	key       TEXT    NOT NULL,             -- the node's path
+	sequence  INTEGER NOT NULL,             -- of the last commit that changed this row
+	attempt   INTEGER NOT NULL,             -- the last one recorded
+	terminal  INTEGER NOT NULL,
+	queued    INTEGER NOT NULL,
+	completed INTEGER NOT NULL,             -- the last recorded attempt has ended
+	resolved  INTEGER NOT NULL,             -- predecessors
+	required  INTEGER NOT NULL,
+	status    TEXT,
+	cause     TEXT,
+	started   INTEGER,                      -- nanoseconds since 1970
+	ended     INTEGER,
+	value     TEXT,                         -- the output, in JSON as the codec has written it
+	hash      BLOB,                         -- of the node's declaration
+	shape     INTEGER,                      -- how the columns and rest make up the record
+	rest      TEXT,
+	record    BLOB,                         -- a record that is not in columns
+	checksum  INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE kahn_effects (
+	run    INTEGER NOT NULL,
+	key    TEXT    NOT NULL,  -- the step's idempotency key
+	result TEXT    NOT NULL,  -- JSON
+	PRIMARY KEY (run, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE kahn_processes (
+	process INTEGER PRIMARY KEY AUTOINCREMENT  -- one that has opened the database, and whose leases may last
+) STRICT;
+`}

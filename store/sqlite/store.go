@@ -1,0 +1,342 @@
+// Package sqlite is a [kahn.Store] in a file of SQLite: the store of programs that run on one machine and bring no database
+// with them. It needs no C compiler.
+//
+//	store, err := sqlite.Open("runs.db", sqlite.Options{})
+//	…
+//	defer store.Close()
+//	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(store))
+//
+// If the process dies, the next one opens the file and calls Execute with the same id: the run goes on. The leases of a process
+// that has died are free at once, not only when they run out: each process that has the file open holds a lock in the file
+// system beside it.
+//
+// All runs of a process write over one connection, and those that want to write at the same moment share a transaction.
+// Reading blocks nobody and waits for nobody. Several processes may have the file open; they write in turn.
+//
+// # What may be lost
+//
+// Nothing that was committed is lost when the process dies, however it dies. When the machine loses power, [Full], the default,
+// loses nothing either, provided that the disk keeps what it has acknowledged. [Normal] may lose the last commits before
+// the power was lost: the database is sound, and the runs go on from an earlier commit, so steps that had ended may be
+// called again.
+//
+// # Errors
+//
+// A full disk, a file system that fails and another process that writes for longer than [Options].BusyTimeout are errors of
+// the call, which the engine repeats until the lease runs out. Errors that match [kahn.ErrUnusable] go on for ever: damaged data
+// ([ErrDamaged]), a database of a later version ([ErrSchema]), a file that is no database or cannot be written. A value that is
+// larger than a record may be is one that matches [kahn.ErrRejected].
+//
+// # Time
+//
+// Leases are judged by the clock of the database, in one expression of SQL: [Options].Now. A clock that is set forward ends
+// leases early: who held one is fenced, as if it had been away. One that is set back makes them last longer.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Synchronous tells when a commit is on the disk.
+type Synchronous uint8
+
+// The ways to write to the disk.
+const (
+	// Full waits for the disk in every commit.
+	Full Synchronous = iota
+	// Normal waits for the disk only when the log is moved into the database, which happens once in a thousand pages of log.
+	Normal
+)
+
+// DefaultBusyTimeout is how long a write waits for another process.
+const DefaultBusyTimeout = 5 * time.Second
+
+// DefaultNow is the clock of the database.
+const DefaultNow = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+
+// Options are the options of [Open]. The zero value is right for most programs.
+type Options struct {
+	// Synchronous is Full by default.
+	Synchronous Synchronous
+	// BusyTimeout is how long a write waits while another process writes, DefaultBusyTimeout if it is 0. It is at least 1 ms.
+	BusyTimeout time.Duration
+	// MaxBytes bounds the size of the database, the log apart. 0 means no bound.
+	MaxBytes int64
+	// Now is the time in milliseconds since 1970 as an expression of SQL, DefaultNow if it is empty. All processes that use a
+	// database must have the same one.
+	Now string
+}
+
+// Store is a [kahn.Store] in a database of SQLite. Its methods may be called from several goroutines.
+type Store struct {
+	writer  *writer
+	db      *sql.DB
+	now     string // the time, in SQL
+	largest int64  // what a value may take
+	path    string // empty in memory
+	process int64
+	lock    *processLock // nil in memory
+}
+
+var (
+	_ kahn.Store        = (*Store)(nil)
+	_ kahn.ValueChecker = (*Store)(nil)
+)
+
+// Open opens the database in the file at path and makes it if there is none. ":memory:" is a new database in memory, for
+// tests. A schema that is older than this version's is migrated, see [Migrations]; one that is newer is an error that matches
+// [ErrSchema].
+func Open(path string, o Options) (*Store, error) {
+	s, err := open(path, o)
+	if err != nil {
+		return nil, fmt.Errorf("store %q: %w", path, err)
+	}
+	return s, nil
+}
+
+var memories atomic.Int64
+
+func open(path string, o Options) (*Store, error) {
+	switch {
+	case o.Synchronous > Normal:
+		return nil, fmt.Errorf("%w: Synchronous(%d): Full or Normal", kahn.ErrBadOption, o.Synchronous)
+	case o.BusyTimeout < 0:
+		return nil, fmt.Errorf("%w: BusyTimeout %v: at least 0", kahn.ErrBadOption, o.BusyTimeout)
+	case o.MaxBytes < 0:
+		return nil, fmt.Errorf("%w: MaxBytes %d: at least 0", kahn.ErrBadOption, o.MaxBytes)
+	case path == "":
+		return nil, fmt.Errorf("%w: no path", kahn.ErrBadOption)
+	}
+	if o.Now == "" {
+		o.Now = DefaultNow
+	}
+	if o.BusyTimeout == 0 {
+		o.BusyTimeout = DefaultBusyTimeout
+	}
+	s := &Store{now: o.Now, largest: maxValue}
+	if o.MaxBytes > 0 {
+		s.largest = min(s.largest, o.MaxBytes)
+	}
+	dsn := fmt.Sprintf("file:/kahn-%d?vfs=memdb", memories.Add(1))
+	if path != ":memory:" {
+		var err error
+		if s.path, err = realPath(path); err != nil {
+			return nil, err
+		}
+		dsn = fileDSN(s.path, "rwc")
+	}
+	dsn += fmt.Sprintf("&_busy_timeout=%d", max(1, o.BusyTimeout.Milliseconds()))
+	if err := s.connect(dsn, o); err != nil {
+		return nil, errors.Join(err, s.abandon())
+	}
+	return s, nil
+}
+
+// connect opens the connections.
+func (s *Store) connect(dsn string, o Options) error {
+	writing, err := sqlite.NewConnector(dsn)
+	if err != nil {
+		return err
+	}
+	conn, err := writing.Connect(context.Background())
+	if err != nil {
+		return describe(err)
+	}
+	s.writer = &writer{conn: conn, patience: o.BusyTimeout, runs: map[string]*run{}}
+	if err := s.writer.setUp(s.path != "", o); err != nil {
+		return err
+	}
+	if s.path != "" {
+		if err := s.enter(); err != nil {
+			return err
+		}
+	}
+	using, err := sqlite.NewConnector(dsn + fmt.Sprintf("&_txlock=immediate&_pragma=synchronous(%d)", o.Synchronous.level()))
+	if err != nil {
+		return err
+	}
+	s.db = sql.OpenDB(using)
+	return describe(s.db.Ping()) // a database in memory lasts as long as a connection
+}
+
+// abandon closes what was opened.
+func (s *Store) abandon() (err error) {
+	if s.writer != nil {
+		err = s.writer.disconnect()
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.release())
+	}
+	return err
+}
+
+// level is the number by which SQLite knows it.
+func (s Synchronous) level() int {
+	if s == Normal {
+		return 1
+	}
+	return 2
+}
+
+// pageSize is that of new databases. A commit writes whole pages to the log, and small ones suit small commits.
+const pageSize = 1024
+
+// setUp configures the connection, brings the schema up to date and prepares the statements.
+func (w *writer) setUp(file bool, o Options) error {
+	pragmas := []string{fmt.Sprintf("page_size=%d", pageSize)}
+	if file {
+		pragmas = append(pragmas, "journal_mode=WAL", fmt.Sprintf("synchronous=%d", o.Synchronous.level()))
+	}
+	for _, p := range pragmas {
+		answer, err := pragma(w.conn, p)
+		if err != nil {
+			return err
+		}
+		if text, _ := answer.(string); p == "journal_mode=WAL" && !strings.EqualFold(text, "wal") {
+			return fmt.Errorf("the database cannot be written ahead: its journal is %q", text)
+		}
+	}
+	if o.MaxBytes > 0 {
+		size, err := pragma(w.conn, "page_size")
+		if err != nil {
+			return err
+		}
+		pages := max(1, o.MaxBytes/size.(int64))
+		if _, err := pragma(w.conn, fmt.Sprintf("max_page_count=%d", pages)); err != nil {
+			return err
+		}
+	}
+	if err := w.migrate(); err != nil {
+		return err
+	}
+	if file { // the line waits in its own way, see open
+		if _, err := pragma(w.conn, "busy_timeout=0"); err != nil {
+			return err
+		}
+	}
+	var err error
+	w.begin, w.commit, w.rollback = w.prepare(&err, "BEGIN IMMEDIATE"), w.prepare(&err, "COMMIT"), w.prepare(&err, "ROLLBACK")
+	w.leases.prepare(w, o.Now, &err)
+	w.rows.prepare(w, o.Now, &err)
+	return err
+}
+
+// pragma executes a pragma and returns its answer, nil if there is none.
+func pragma(conn driver.Conn, text string) (answer driver.Value, err error) {
+	err = query(conn, "PRAGMA "+text, func(row []driver.Value) error {
+		answer = row[0]
+		return nil
+	})
+	return answer, err
+}
+
+// query executes a statement and calls f for each row.
+func query(conn driver.Conn, text string, f func(row []driver.Value) error, values ...driver.Value) error {
+	args := new(statement).bind(values)
+	rows, err := conn.(driver.QueryerContext).QueryContext(context.Background(), text, args)
+	if err != nil {
+		return describe(err)
+	}
+	return each(rows, f)
+}
+
+// execute executes statements without results.
+func execute(conn driver.Conn, text string) error {
+	_, err := conn.(driver.ExecerContext).ExecContext(context.Background(), text, nil)
+	return describe(err)
+}
+
+// realPath is the one path of a file. The locks of processes are beside it.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, filepath.Base(path))
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real, nil
+	}
+	return path, nil // there is none yet
+}
+
+// fileDSN names a file for the driver. Mode is ro, rw or rwc, which makes the file if there is none.
+func fileDSN(path, mode string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // a drive
+	}
+	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode
+}
+
+// maxValue is less than what SQLite takes in one row, 1,000,000,000 bytes: the rest is for the record.
+const maxValue = 900_000_000
+
+// CheckValue implements [kahn.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or [Options].MaxBytes.
+func (s *Store) CheckValue(value json.RawMessage) error {
+	if int64(len(value)) > s.largest {
+		return fmt.Errorf("%w: a value of %d bytes; the database takes up to %d", kahn.ErrRejected, len(value), s.largest)
+	}
+	return nil
+}
+
+// DB returns the database, for reading, for tables of the program's own and for [Once]. Transactions that it begins may write.
+// The tables whose names begin with kahn_ are the store's: do not change them. Close closes it.
+func (s *Store) DB() *sql.DB { return s.db }
+
+// Close waits for the writes under way and closes the database. Leases that were not released are given back. Calls that come
+// later return [ErrClosed]; another Close does nothing.
+func (s *Store) Close() error {
+	err := s.writer.close(s.leave)
+	if err == ErrClosed {
+		return nil
+	}
+	err = errors.Join(err, s.db.Close())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.release())
+	}
+	return err
+}
+
+// Backup writes a copy of the database, as it stands at this moment, to a file at path that must not exist. Runs go on
+// meanwhile. The copy is complete and on the disk when Backup returns; a copy that failed is removed.
+func (s *Store) Backup(ctx context.Context, path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("backup: %w: %s", os.ErrExist, path)
+	}
+	_, err := s.db.ExecContext(ctx, "VACUUM INTO ?", path)
+	if err == nil {
+		err = syncFile(path)
+	}
+	if err != nil {
+		_ = os.Remove(path)
+		return fmt.Errorf("backup: %w", describe(err))
+	}
+	return nil
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

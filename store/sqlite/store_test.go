@@ -1,0 +1,319 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	modernc "modernc.org/sqlite"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+func openStore(t *testing.T, path string, o sqlite.Options) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(path, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// file is the path of a new database.
+func file(t *testing.T) string { return filepath.Join(t.TempDir(), "runs #1 50%.db") }
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) kahn.Store { return openStore(t, file(t), sqlite.Options{}) })
+}
+
+func TestStoreNormal(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) kahn.Store {
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal, MaxBytes: 1 << 20, BusyTimeout: time.Second})
+	})
+}
+
+func TestStoreInMemory(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) kahn.Store { return openStore(t, ":memory:", sqlite.Options{}) })
+}
+
+// begun acquires a run and commits its beginning.
+func begun(t *testing.T, s kahn.Store, run string) kahn.Lease {
+	t.Helper()
+	lease, _, err := s.Acquire(t.Context(), run, "owner", time.Minute)
+	require.NoError(t, err)
+	commit(t, s, lease, kahn.Commit{Sequence: 1, Run: []byte(`{"version":1}`), Status: kahn.RunRunning})
+	return lease
+}
+
+func commit(t *testing.T, s kahn.Store, lease kahn.Lease, c kahn.Commit) {
+	t.Helper()
+	applied, err := s.Commit(t.Context(), lease, c)
+	require.NoError(t, err)
+	require.Equal(t, kahn.AppliedNow, applied)
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]sqlite.Options{
+		"Synchronous(2)": {Synchronous: 2}, "BusyTimeout -1ns": {BusyTimeout: -1}, "MaxBytes -1": {MaxBytes: -1},
+	} {
+		_, err := sqlite.Open(file(t), o)
+		require.ErrorIs(t, err, kahn.ErrBadOption)
+		require.ErrorContains(t, err, name)
+	}
+	_, err := sqlite.Open("", sqlite.Options{})
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	_, err = sqlite.Open(file(t), sqlite.Options{Now: "no_such_function()"})
+	require.ErrorContains(t, err, "no_such_function")
+	_, err = sqlite.Open(filepath.Join(t.TempDir(), "none", "runs.db"), sqlite.Options{})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestColumns: a run can be looked at with SQL alone.
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, file(t), sqlite.Options{})
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return map[string]any{"n": "x"}, nil }},
+		kahn.Node{ID: "b", After: []string{"a"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("broken") }},
+		kahn.Node{ID: "c", After: []string{"b"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }},
+	)
+	before := time.Now()
+	_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(s))
+	require.Error(t, err)
+	var status string
+	var ended int64
+	require.NoError(t, s.DB().QueryRow("SELECT status, ended FROM kahn_runs WHERE id = 'r'").Scan(&status, &ended))
+	require.Equal(t, "failed", status)
+	require.WithinDuration(t, before, time.UnixMilli(ended), time.Minute)
+	rows, err := s.DB().Query("SELECT key, n.status, cause, value, started, attempt FROM kahn_nodes n JOIN kahn_runs ON node / 16777216 = run WHERE id = 'r' ORDER BY key")
+	require.NoError(t, err)
+	var got []string
+	for rows.Next() {
+		var key, status string
+		var cause, value sql.NullString
+		var started sql.NullInt64
+		var attempt int
+		require.NoError(t, rows.Scan(&key, &status, &cause, &value, &started, &attempt))
+		got = append(got, fmt.Sprintf("%s %s %s %s %d", key, status, cause.String, value.String, attempt))
+		if started.Int64 != 0 {
+			require.WithinDuration(t, before, time.Unix(0, started.Int64), time.Minute)
+		}
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, []string{`a completed  {"n":"x"} 1`, "b failed step_error  1", "c aborted upstream_failure  0"}, got)
+}
+
+// transactions counts the write transactions of all connections of a process that a test has named in the path of its database.
+var transactions sync.Map // of *atomic.Int64, by path
+
+func init() {
+	modernc.RegisterConnectionHook(func(conn modernc.ExecQuerierContext, dsn string) error {
+		count, _ := transactions.LoadOrStore(strings.SplitN(dsn, "?", 2)[0], new(atomic.Int64))
+		conn.(modernc.HookRegisterer).RegisterCommitHook(func() int32 {
+			count.(*atomic.Int64).Add(1)
+			return 0
+		})
+		return nil
+	})
+	modernc.MustRegisterScalarFunction("test_now", 0, func(*modernc.FunctionContext, []driver.Value) (driver.Value, error) {
+		return time.Now().UnixMilli() + shift.Load(), nil
+	})
+}
+
+// shift is added to the clock of databases whose time is test_now().
+var shift atomic.Int64
+
+// count returns the number of write transactions so far.
+func count(t *testing.T, s *sqlite.Store) int64 {
+	t.Helper()
+	var path string
+	require.NoError(t, s.DB().QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path))
+	n := int64(0)
+	transactions.Range(func(dsn, count any) bool {
+		if strings.Contains(dsn.(string), filepath.Base(filepath.Dir(path))) && strings.Contains(dsn.(string), filepath.Base(filepath.Dir(filepath.Dir(path)))) {
+			n += count.(*atomic.Int64).Load()
+		}
+		return true
+	})
+	return n
+}
+
+// TestTransactionsAreShared: runs that commit at the same moment share a transaction, and each has its own answer.
+func TestTransactionsAreShared(t *testing.T) {
+	t.Parallel()
+	const runs, commits = 50, 20
+	s := openStore(t, file(t), sqlite.Options{})
+	leases := make([]kahn.Lease, runs)
+	for i := range leases {
+		leases[i] = begun(t, s, fmt.Sprint("r", i))
+	}
+	require.NoError(t, s.Release(t.Context(), leases[7]))
+	before := count(t, s)
+	var wg sync.WaitGroup
+	for i, lease := range leases {
+		wg.Go(func() {
+			for sequence := range uint64(commits) {
+				applied, err := s.Commit(t.Context(), lease, kahn.Commit{
+					Sequence: sequence + 2, Started: []kahn.NodeAttempt{{Node: "a", Attempt: int32(sequence + 1)}}, Nodes: []kahn.NodeRecord{{Node: "a", Record: []byte(`{}`)}},
+				})
+				if i == 7 {
+					if !errors.Is(err, kahn.ErrFenced) {
+						t.Errorf("a lease that was released: %v, %v", applied, err)
+					}
+				} else if err != nil || applied != kahn.AppliedNow {
+					t.Errorf("run %d: %v, %v", i, applied, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := count(t, s) - before; n > runs*commits/4 {
+		t.Errorf("%d transactions for %d commits", n, runs*commits)
+	}
+	for i := range leases {
+		r, err := s.Load(t.Context(), fmt.Sprint("r", i))
+		require.NoError(t, err)
+		if want := uint64(commits + 1); i != 7 && r.Sequence != want {
+			t.Errorf("run %d is at commit %d of %d", i, r.Sequence, want)
+		}
+	}
+}
+
+// TestContext: a call whose context ends while it waits for its turn returns; one that has its turn is finished.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, file(t), sqlite.Options{BusyTimeout: 20 * time.Second})
+	lease := begun(t, s, "r")
+	tx, err := s.DB().Begin() // somebody else writes
+	require.NoError(t, err)
+	first := make(chan error, 1)
+	go func() {
+		_, err := s.Commit(context.WithoutCancel(t.Context()), lease, kahn.Commit{Sequence: 2})
+		first <- err
+	}()
+	var calls sync.WaitGroup
+	for range 10 { // whoever of them leads
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if _, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 3}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, <-first)
+	r, err := s.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), r.Sequence)
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	s, err := sqlite.Open(path, sqlite.Options{})
+	require.NoError(t, err)
+	lease := begun(t, s, "r")
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	_, err = s.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
+	require.ErrorIs(t, err, sqlite.ErrClosed)
+	_, err = s.Load(t.Context(), "r")
+	require.ErrorIs(t, err, sqlite.ErrClosed)
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{path}, left, "files that are left beside the database")
+	_, stored, err := openStore(t, path, sqlite.Options{}).Acquire(t.Context(), "r", "next", time.Minute)
+	require.NoError(t, err, "the lease was given back")
+	require.Equal(t, uint64(1), stored.Sequence)
+}
+
+// TestTwoProcesses: two stores of one database respect each other's leases, as two processes do.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	one, two := openStore(t, path, sqlite.Options{}), openStore(t, path, sqlite.Options{})
+	lease := begun(t, one, "r")
+	_, _, err := two.Acquire(t.Context(), "r", "other", time.Minute)
+	require.ErrorIs(t, err, kahn.ErrLeased)
+	again, _, err := two.Acquire(t.Context(), "r", "owner", time.Minute)
+	require.NoError(t, err, "an owner that has a name finds its lease again")
+	require.Equal(t, lease.Epoch+1, again.Epoch)
+	_, err = one.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
+	require.ErrorIs(t, err, kahn.ErrFenced)
+	commit(t, two, again, kahn.Commit{Sequence: 2, Ready: []string{"a"}})
+	lease, stored, err := one.Acquire(t.Context(), "r", "owner", time.Minute)
+	require.NoError(t, err)
+	require.True(t, stored.Nodes["a"].Queued)
+	commit(t, one, lease, kahn.Commit{Sequence: 3, Ready: []string{"b"}})
+}
+
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, file(t), sqlite.Options{})
+	lease := begun(t, s, "r")
+	copied := file(t)
+	require.NoError(t, s.Backup(t.Context(), copied))
+	require.ErrorIs(t, s.Backup(t.Context(), copied), os.ErrExist)
+	commit(t, s, lease, kahn.Commit{Sequence: 2})
+	b := openStore(t, copied, sqlite.Options{})
+	next, stored, err := b.Acquire(t.Context(), "r", "next", time.Minute)
+	require.NoError(t, err, "nobody holds the leases of a copy")
+	require.Equal(t, uint64(1), stored.Sequence)
+	commit(t, b, next, kahn.Commit{Sequence: 2, Status: kahn.RunCompleted})
+	commit(t, s, lease, kahn.Commit{Sequence: 3})
+	require.Error(t, s.Backup(t.Context(), filepath.Join(t.TempDir(), "none", "copy.db")))
+}
+
+func TestMigrations(t *testing.T) {
+	t.Parallel()
+	schema := func(db *sql.DB) (list []string) {
+		rows, err := db.Query("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
+		require.NoError(t, err)
+		for rows.Next() {
+			var text string
+			require.NoError(t, rows.Scan(&text))
+			list = append(list, text)
+		}
+		require.NoError(t, rows.Err())
+		return list
+	}
+	path := file(t)
+	s := openStore(t, path, sqlite.Options{})
+	byHand, err := sql.Open("sqlite", ":memory:")
+	require.NoError(t, err)
+	byHand.SetMaxOpenConns(1)
+	for i, m := range sqlite.Migrations() {
+		require.Equal(t, i+1, m.Version)
+		_, err := byHand.Exec(m.SQL)
+		require.NoError(t, err)
+	}
+	require.Equal(t, schema(byHand), schema(s.DB()))
+	require.NoError(t, byHand.Close())
+
+	_, err = s.DB().Exec("UPDATE kahn_schema SET version = 99")
+	require.NoError(t, err)
+	_, err = sqlite.Open(path, sqlite.Options{})
+	require.ErrorIs(t, err, sqlite.ErrSchema)
+	require.ErrorContains(t, err, "99")
+	_, err = s.DB().Exec("DELETE FROM kahn_schema")
+	require.NoError(t, err)
+	_, err = sqlite.Open(path, sqlite.Options{})
+	require.ErrorIs(t, err, sqlite.ErrDamaged)
+}

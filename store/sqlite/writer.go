@@ -1,0 +1,246 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	lib "modernc.org/sqlite/lib"
+)
+
+// writer is the one connection that writes, and the line of those who want to write. Who comes while nobody writes leads: it
+// performs all requests of the line in one transaction, and hands the lead to one of those who have come meanwhile. So all
+// runs of the process share transactions, and the longer one takes, the more the next one holds. No goroutine waits in between.
+type writer struct {
+	mu     sync.Mutex // guards the line
+	line   []*request
+	led    bool
+	closed bool
+
+	// The leader owns what follows.
+	conn     driver.Conn
+	stmts    []driver.Stmt // all that were prepared
+	patience time.Duration // how long a request waits for another process
+	begin    *statement
+	commit   *statement
+	rollback *statement
+	runs     map[string]*run // what is stored of runs, by their ids: those that this process has leased
+	leases   leaseStatements
+	rows     rowStatements
+}
+
+// request is a part of a transaction. It changes what is stored and writer.runs together; an error undoes the transaction.
+type request struct {
+	do    func() error
+	turn  chan bool // receives true if the request is to lead, false if it has been performed
+	until time.Time // it waits for another process no longer
+	err   error
+}
+
+// write performs a request in a transaction, with those of others. A context that ends while the request waits withdraws it.
+func (w *writer) write(ctx context.Context, do func() error) error {
+	r, err := w.enter(do, false)
+	if err != nil {
+		return err
+	}
+	select {
+	case lead := <-r.turn:
+		return w.take(ctx, r, lead)
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	i := slices.Index(w.line, r)
+	if i < 0 || len(r.turn) > 0 { // it is being performed, or is to lead
+		w.mu.Unlock()
+		return w.take(ctx, r, <-r.turn)
+	}
+	w.line = slices.Delete(w.line, i, i+1)
+	w.mu.Unlock()
+	return ctx.Err()
+}
+
+// enter makes a request and puts it into the line.
+func (w *writer) enter(do func() error, last bool) (*request, error) {
+	r := &request{do: do, turn: make(chan bool, 1), until: time.Now().Add(w.patience)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil, ErrClosed
+	}
+	w.closed = last
+	w.line = append(w.line, r)
+	if !w.led {
+		w.led = true
+		r.turn <- true
+	}
+	return r, nil
+}
+
+// take performs the line if the request is to lead, and returns the request's error. A leader that does not get the database
+// leaves the line, and the next one leads.
+func (w *writer) take(ctx context.Context, own *request, lead bool) error {
+	if !lead {
+		return own.err
+	}
+	runtime.Gosched() // who is about to come travels along
+	var line []*request
+	if own.err = w.open(ctx, own.until); own.err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.line = slices.DeleteFunc(w.line, func(r *request) bool { return r == own })
+		w.handOver()
+		return own.err
+	}
+	w.mu.Lock()
+	line, w.line = w.line, nil
+	w.mu.Unlock()
+	w.perform(line)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range line {
+		if r != own {
+			r.turn <- false
+		}
+	}
+	w.handOver()
+	return own.err
+}
+
+// open begins a transaction. While another process writes, it waits and tries again.
+func (w *writer) open(ctx context.Context, until time.Time) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		_, err := w.begin.exec()
+		if err == nil || !hasCode(err, lib.SQLITE_BUSY) {
+			return err
+		}
+		if !time.Now().Before(until) {
+			return fmt.Errorf("%w, for longer than %v", err, w.patience)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// handOver ends the lead. The lock is held.
+func (w *writer) handOver() {
+	if w.led = len(w.line) > 0; w.led {
+		w.line[0].turn <- true
+	}
+}
+
+// perform performs requests in the transaction that was begun. If one of them cannot be, each has a transaction of its own.
+func (w *writer) perform(line []*request) {
+	err := w.transact(line)
+	if err == nil {
+		return
+	}
+	for _, r := range line {
+		if r.err = err; len(line) > 1 {
+			if _, r.err = w.begin.exec(); r.err == nil {
+				r.err = w.transact([]*request{r})
+			}
+		}
+	}
+}
+
+// transact performs requests in the transaction that was begun, or none of them.
+func (w *writer) transact(line []*request) (err error) {
+	for _, r := range line {
+		if err = contained(r.do); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		_, err = w.commit.exec()
+	}
+	if err != nil {
+		clear(w.runs)            // they may hold what is not stored
+		_, _ = w.rollback.exec() // an error means that SQLite has rolled back by itself
+	}
+	return err
+}
+
+// contained calls f and returns a panic as an error: the line goes on without its leader otherwise.
+func contained(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+// close performs a last request, after those in the line, refuses those that come, and closes the connection. A second call
+// is ErrClosed.
+func (w *writer) close(last func() error) error {
+	r, err := w.enter(last, true)
+	if err != nil {
+		return err
+	}
+	err = w.take(context.Background(), r, <-r.turn)
+	return errors.Join(err, w.disconnect())
+}
+
+// disconnect closes the connection. SQLite keeps the database open as long as there are statements.
+func (w *writer) disconnect() (err error) {
+	for _, s := range w.stmts {
+		err = errors.Join(err, s.Close())
+	}
+	return errors.Join(err, w.conn.Close())
+}
+
+// statement is a prepared statement of the writer.
+type statement struct {
+	stmt driver.Stmt
+	args []driver.NamedValue
+}
+
+// prepare adds statements to those of the writer. The first error is kept.
+func (w *writer) prepare(err *error, query string) *statement {
+	if *err != nil {
+		return nil
+	}
+	stmt, failed := w.conn.Prepare(query)
+	if failed != nil {
+		*err = fmt.Errorf("%w, in %s", describe(failed), query)
+		return nil
+	}
+	w.stmts = append(w.stmts, stmt)
+	return &statement{stmt: stmt}
+}
+
+func (s *statement) bind(values []driver.Value) []driver.NamedValue {
+	if len(s.args) != len(values) {
+		s.args = make([]driver.NamedValue, len(values))
+	}
+	for i, v := range values {
+		s.args[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	return s.args
+}
+
+// exec executes the statement and returns how many rows it has changed.
+func (s *statement) exec(values ...driver.Value) (changed int64, err error) {
+	result, err := s.stmt.(driver.StmtExecContext).ExecContext(context.Background(), s.bind(values))
+	if err != nil {
+		return 0, describe(err)
+	}
+	return result.RowsAffected()
+}
+
+// query executes the statement and calls f for each row.
+func (s *statement) query(f func(row []driver.Value) error, values ...driver.Value) error {
+	rows, err := s.stmt.(driver.StmtQueryContext).QueryContext(context.Background(), s.bind(values))
+	if err != nil {
+		return describe(err)
+	}
+	return each(rows, f)
+}
