@@ -18,7 +18,7 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 	st, err := kahn.NewState(plan, append(opts, kahn.Limit(limit))...)
 	require.NoError(t, err)
 	c := &coordinator{t, s, plan, st, rand.New(rand.NewPCG(seed, 0)), map[string]any{}, nil, limit}
-	work, ended := st.WorkSignal(), st.RunStatusSignal()
+	ended := st.RunStatusSignal()
 	seen := map[kahn.Ref]kahn.Status{}
 	for r := range plan.Declared() {
 		status, ready := st.StatusSignal(r), st.ReadySignal(r)
@@ -30,23 +30,21 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 		})
 		require.NoError(t, err)
 	}
-	_, err = reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
-		work.Get(w)
-		for task, ok := st.Next(); ok; task, ok = st.Next() {
-			if !task.Check {
-				c.running = append(c.running, task)
-				continue
-			}
-			verdict := c.verdict(task.Ref)
-			if err := st.Checked(task.Token, verdict); err != nil {
-				t.Error(err)
-			}
-			if err := st.Checked(task.Token, verdict); err == nil {
-				t.Error("a check was answered twice")
-			}
+	begin := func(task kahn.Task) {
+		if !task.Check {
+			c.running = append(c.running, task)
+			return
 		}
-	})
-	require.NoError(t, err)
+		verdict := c.verdict(task.Ref)
+		if err := st.Checked(task.Token, verdict); err != nil {
+			t.Error(err)
+		}
+		if err := st.Checked(task.Token, verdict); err == nil {
+			t.Error("a check was answered twice")
+		}
+	}
+	aborted := map[kahn.Token]bool{}
+	require.NoError(t, st.Drive(begin, func(call kahn.Token) { aborted[call] = true }))
 	var late []kahn.Task
 	for !ended.Load().Terminal() {
 		require.NotEmpty(t, c.running, "nothing runs, and the run has not ended")
@@ -57,6 +55,8 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 		late = append(late, task)
 	}
 	for _, task := range late {
+		status := st.Status(task.Ref)
+		require.Equal(t, (status == kahn.Aborted || status == kahn.Cancelled) && task.Attempt > 0, aborted[task.Token], "%v", task)
 		require.ErrorIs(t, st.Settle(task.Token, completed), kahn.ErrStale)
 	}
 	require.NoError(t, st.Scope().Err())

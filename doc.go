@@ -42,6 +42,7 @@
 //     of what is at work [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Run.Inputs], [Run.Why].
 //   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].
 //   - Testing: [TestMode], [Mock], [Assertion] and the Assert functions; package kahntest.
+//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [Call], [Reply], [NewStep], [NewView], [CauseOf], [Retry.Next].
 //   - Driving a run by hand: [State], [NewState], [Task], [Token], [Outcome], [CheckVerdict]; package reactive.
 //
 // # Edges resolve, nodes decide

@@ -250,7 +250,9 @@ func newEventLog(r *Run, last uint64) *eventLog {
 func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
 	k := &sink{f: f, done: make(chan struct{}), next: last + 1}
 	l.sinks = append(l.sinks, k)
-	go l.feed(k)
+	if l.run.hands == nil {
+		go l.feed(k)
+	}
 }
 
 // first is the id of the first event that readers may have.
@@ -513,6 +515,36 @@ func (l *eventLog) feedAll(k *sink) {
 			return
 		}
 		k.f(next, batch)
+	}
+}
+
+// feedReady hands to the sinks of a run without goroutines the events that there are.
+func (l *eventLog) feedReady() {
+	for _, k := range l.sinks {
+		select {
+		case <-k.done:
+			continue
+		default:
+		}
+		ended := false
+		err := contain(func() error {
+			for {
+				next := k.next
+				batch, more := l.take(k)
+				if ended = more == nil && len(batch.lines) == 0; ended || more != nil {
+					return nil
+				}
+				k.f(next, batch)
+			}
+		})
+		if err != nil {
+			l.mu.Lock()
+			k.err = fmt.Errorf("event sink disabled: %w", err)
+			l.mu.Unlock()
+		}
+		if ended || err != nil {
+			close(k.done)
+		}
 	}
 }
 

@@ -602,7 +602,7 @@ func (r *Run) traceID() string {
 func (r *Run) Heartbeat() Event {
 	_, last := r.EventRange()
 	return Event{
-		Type: EventHeartbeat, RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: time.Now().UTC(),
+		Type: EventHeartbeat, RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: r.wallClock().UTC(),
 		Payload: Heartbeat{Last: last},
 	}
 }

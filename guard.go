@@ -39,7 +39,7 @@ type Checker interface {
 const evaluationTimeout = time.Second
 
 func evaluate(e Expression, v View) (any, error) {
-	ctx, cancel := context.WithTimeout(v.run.base, evaluationTimeout)
+	ctx, cancel := context.WithTimeout(v.base(), evaluationTimeout)
 	defer cancel()
 	return e.Evaluate(ctx, v)
 }

@@ -274,11 +274,21 @@ func (r *Run) continuePause(ref Ref, x *extra, now int64) {
 
 // Iteration returns the number of the iteration, from 1, of the innermost loop that the step is inside of; 0 outside of
 // loops.
-func (s *Step) Iteration() int { return s.run.innermostIteration() }
+func (s *Step) Iteration() int {
+	if c := s.given(); c != nil {
+		return c.View.Iteration
+	}
+	return s.run.innermostIteration()
+}
 
 // Iteration returns the number of the iteration, from 1, of the innermost loop that the node is inside of; 0 outside of
 // loops. To the test of a loop that is the iteration that has ended.
-func (v View) Iteration() int { return v.run.innermostIteration() }
+func (v View) Iteration() int {
+	if v.data != nil {
+		return v.data.Iteration
+	}
+	return v.run.innermostIteration()
+}
 
 func (r *Run) innermostIteration() int {
 	for ; r != nil; r = r.outer {

@@ -82,6 +82,9 @@ func (e *MapError) Unwrap() []error { return e.Errs }
 
 // Item returns the item of the innermost map that the step is performed for. ok is false outside of maps.
 func (s *Step) Item() (value any, ok bool) {
+	if c := s.given(); c != nil {
+		return c.Item, c.InMap
+	}
 	if items, i := s.run.innermost(s.ref); items != nil {
 		return s.run.clone(items.at(i)), true
 	}
@@ -90,6 +93,12 @@ func (s *Step) Item() (value any, ok bool) {
 
 // Index returns the index of the item that Item returns, -1 outside of maps.
 func (s *Step) Index() int {
+	if c := s.given(); c != nil {
+		if !c.InMap {
+			return -1
+		}
+		return c.Index
+	}
 	_, i := s.run.innermost(s.ref)
 	return i
 }

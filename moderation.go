@@ -98,6 +98,14 @@ func Moderate(m Moderator) Option {
 
 var errNotAdmitted = errors.New("stopped while its inputs were judged")
 
+// admission judges the inputs of an attempt whose node has not started yet.
+func (w *worker) admission() (refused attemptResult) {
+	if w.step.flags&stepAdmitting != 0 {
+		refused = w.admit()
+	}
+	return refused
+}
+
 // admit judges the inputs of a node that has its slot, and starts the node if they pass. It runs as a part of the attempt,
 // so a panic or a Goexit fails the node.
 func (w *worker) admit() attemptResult {

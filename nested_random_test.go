@@ -21,6 +21,7 @@ type treeGen struct {
 	cleanups bool          // with cleanup nodes even so, and more of them
 	tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
 	expands  bool          // steps, too, return graphs
+	calm     bool          // nothing that makes a status depend on what comes first
 	fine     bool          // delays and timeouts that hardly ever end at the same instant
 }
 
@@ -122,6 +123,12 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 			n.Retry, n.Timeout = kahn.Retry{}, 0
 			if n.Loop != nil {
 				n.Loop.Pause = 0
+			}
+		}
+		if x.calm {
+			n.CancelLosers = false
+			if n.Map != nil {
+				n.Map.FailFast = false
 			}
 		}
 		if x.inline {

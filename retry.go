@@ -225,3 +225,34 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	}
 	return time.Duration(d)
 }
+
+// Next decides what follows the failure of an attempt, counted from 1: the delay after which there is another one, or why there is none.
+// The failure is of the kind that [CauseOf] returns for err, or of the one that ended the attempt otherwise, such as its timeout. u is drawn
+// from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and decides for runs, too; a run
+// does not begin a wait that cannot end before the deadlines of the node and the run, and nothing is retried that is being stopped.
+func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused NoRetry) {
+	facts := inspectError(err)
+	if facts.permanent || facts.abortRun {
+		return 0, NoRetryPermanent
+	}
+	hint := facts.hint()
+	if cause != CauseRateLimit {
+		hint = 0
+	}
+	return r.withDefaults().next(attempt, cause, hint, u)
+}
+
+// next is Next for a policy that has its defaults, and an error that may be retried and asks for a wait of at least the hint.
+func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused NoRetry) {
+	switch {
+	case r.MaxAttempts <= 1:
+		return 0, NoRetryNoPolicy
+	case !r.causes().has(cause):
+		return 0, NoRetryCause
+	case attempt >= r.MaxAttempts:
+		return 0, NoRetryAttempts
+	case hint > r.MaxRetryAfter:
+		return 0, NoRetryHint
+	}
+	return max(r.delay(attempt, u), hint), 0
+}

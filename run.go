@@ -108,6 +108,7 @@ type runCrew struct {
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
 	durable   *durable // the outermost run's; nil without a store
 	pooled    []*stake // limits that the run shares with others of its Runner; the outermost run's
+	hands     *hands   // in place of goroutines and a clock, of a run that a Coordinator drives; the outermost run's; nil for any other
 	heard     []*claim // claims on shared limits whose turn has come, not used yet; the outermost run's
 	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
 	tokenAt   int64    // when it falls due
@@ -180,6 +181,9 @@ type runIdentity struct {
 // prepare makes a run that has not begun ready to be observed and cancelled.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
+	if r.hands != nil {
+		r.start = r.hands.start
+	}
 	r.epoch = 1
 	switch {
 	case x != nil:
@@ -308,8 +312,13 @@ func (r *Run) keepBound(deadline time.Time) {
 	}
 }
 
-// now is the run's clock: nanoseconds since its start, monotonic.
-func (r *Run) now() int64 { return int64(time.Since(r.start)) }
+// now is the run's clock: nanoseconds since its start, monotonic. A Coordinator sets that of its run.
+func (r *Run) now() int64 {
+	if r.hands != nil {
+		return r.hands.clock.Load()
+	}
+	return int64(time.Since(r.start))
+}
 
 // dispatch starts a worker if there is work and no worker is starting. It is called with the lock held after every change
 // that is not made by a worker about to take its next task.
@@ -336,7 +345,7 @@ func (r *Run) engage() {
 	if r.durable != nil {
 		r.durable.coming++
 	}
-	go r.work()
+	r.launch()
 }
 
 // enlist and dismiss count the goroutines that are at work in a run, and in its tree.
@@ -429,6 +438,11 @@ func (r *Run) release(now int64) {
 	if root.st.isObserved() {
 		root.bringSignals()
 	}
+	if r.hands != nil {
+		for _, o := range ending {
+			r.hands.stops = append(r.hands.stops, o.step)
+		}
+	}
 	var unfollow func() bool
 	if root.concluded() {
 		unfollow, root.unfollow = root.unfollow, nil
@@ -469,6 +483,9 @@ const minSinkGrace = time.Second
 
 // Wait waits for the run to end and returns what Execute returns. It may be called any number of times.
 func (r *Run) Wait() (*Result, error) {
+	if r.hands != nil {
+		r.hands.settle(r)
+	}
 	res, err := r.finished()
 	r.awaitAround(res)
 	return res, err

@@ -50,7 +50,9 @@ func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
 		r.span.Store(a)
-		go r.endAround(a)
+		if r.hands == nil { // else the Coordinator does when the run has ended
+			go r.endAround(a)
+		}
 	}()
 	for _, f := range r.cfg.around {
 		err := contain(func() error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 )
 
 // checkResult is the result of a check.
@@ -41,10 +40,10 @@ func (w *worker) check() bool {
 // settles the node, or the run is left, the run waits for the worker no longer than CancelGrace. The checks of cleanup nodes
 // in a run that is being stopped have CleanupTimeout.
 type evaluation struct {
-	alone     bool        // see Run.alone
-	abandoned bool        // the run no longer counts its worker
-	grace     *time.Timer // armed when the node is stopped, the run is left, or a stopped run cleans up
-	cleanup   bool        // grace is armed for a cleanup node
+	alone     bool  // see Run.alone
+	abandoned bool  // the run no longer counts its worker
+	grace     timer // armed when the node is stopped, the run is left, or a stopped run cleans up
+	cleanup   bool  // grace is armed for a cleanup node
 }
 
 // beginCheck and endCheck are called with the lock held. endCheck reports whether the run still counts the worker.
@@ -92,7 +91,7 @@ func (r *Run) armCheck(ref Ref, cleanup bool) {
 		d = r.cfg.cleanupTimeout
 	}
 	r.timers++
-	e.grace = time.AfterFunc(d, func() {
+	e.grace = r.startTimer(d, func() {
 		now := r.now()
 		r.st.mu.Lock()
 		r.timers--

@@ -113,14 +113,57 @@ func (w *worker) failure(res attemptResult) conclusion {
 	case facts.external && ref != r.plan.end:
 		c.Outcome = Outcome{Status: Cancelled, Cause: CauseExternal}
 		return c
-	case facts.rate != nil:
-		c.Cause, c.hint = CauseRateLimit, max(facts.rate.after, 0)
-	case facts.deadline:
-		c.Cause = CauseTimeout
 	default:
-		c.Cause = CauseStepError
+		c.Cause, c.hint = facts.cause(), facts.hint()
 	}
 	return c
+}
+
+// CauseOf classifies the error of an attempt, as a run does: [CauseRateLimit], [CauseTimeout] for one that wraps
+// [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for [ErrGoexit], and
+// [CauseStepError] for any other. It is [CauseNone] for nil and for the errors that are no failures: [Skip], [Suspend] and [Expand].
+func CauseOf(err error) CauseKind {
+	if kind := causeOfEnd(err); err == nil || kind != CauseNone {
+		return kind
+	}
+	facts := inspectError(err)
+	switch {
+	case facts.skip != nil || facts.suspend != nil || facts.expand != nil:
+		return CauseNone
+	case facts.external:
+		return CauseExternal
+	}
+	return facts.cause()
+}
+
+// causeOfEnd is the kind of an error that stands for the end of a step without a return.
+func causeOfEnd(err error) CauseKind {
+	if _, is := err.(*PanicError); is {
+		return CausePanic
+	}
+	if err == ErrGoexit {
+		return CauseGoexit
+	}
+	return CauseNone
+}
+
+// cause is the kind of an error that is a failure.
+func (f *errorFacts) cause() CauseKind {
+	switch {
+	case f.rate != nil:
+		return CauseRateLimit
+	case f.deadline:
+		return CauseTimeout
+	}
+	return CauseStepError
+}
+
+// hint is the wait that an error asks for.
+func (f *errorFacts) hint() time.Duration {
+	if f.rate == nil {
+		return 0
+	}
+	return max(f.rate.after, 0)
 }
 
 // draw draws the random number for the delay before another attempt, if there may be one. The source is user code, so draw
@@ -276,16 +319,10 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	switch {
 	case !r.st.mayRetry(ref):
 		return 0, NoRetryStopping
-	case policy.MaxAttempts <= 1:
-		return 0, NoRetryNoPolicy
-	case !policy.causes().has(c.Cause):
-		return 0, NoRetryCause
-	case r.attemptsCounted(step) >= policy.MaxAttempts:
-		return 0, NoRetryAttempts
-	case c.hint > policy.MaxRetryAfter:
-		return 0, NoRetryHint
 	}
-	delay = max(policy.delay(r.attemptsCounted(step), c.random), c.hint)
+	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
+		return 0, refused
+	}
 	ready := saturate.Add(now, int64(delay))
 	if n.OverallTimeout > 0 && ready >= saturate.Add(r.records[ref].start, int64(n.OverallTimeout)) {
 		return 0, NoRetryDeadline

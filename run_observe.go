@@ -168,7 +168,7 @@ func (w *changeWatcher) note(r Ref, _ Status) {
 // bringSignals starts a goroutine that publishes the noted changes to the signals' scope: effects are user code, which may
 // be slow or end its goroutine. It is called with the lock held.
 func (r *Run) bringSignals() {
-	if r.st.signalsDue() && r.flushing == nil {
+	if r.st.signalsDue() && r.flushing == nil && r.hands == nil { // else the Coordinator publishes them
 		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}

@@ -23,7 +23,7 @@ func (r *Run) disarmAll() {
 
 // alarm is a callback that is armed.
 type alarm struct {
-	timer *time.Timer
+	timer timer
 	run   *Run
 	ring  func(now int64)
 
@@ -44,7 +44,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 		a.when = saturate.Add(r.now(), int64(d))
 		r.single.add(a)
 	}
-	a.timer = time.AfterFunc(d, func() {
+	a.timer = r.startTimer(d, func() {
 		r.callback(func(now int64) {
 			switch {
 			case r.single == nil:

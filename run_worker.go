@@ -18,6 +18,7 @@ type worker struct {
 	now      int64        // the clock, read once for each completion: the end of one step is the start of the next
 	recorded *transaction // of the task's start, under a store
 	phase    phase
+	handed   bool        // the host calls the step of the task
 	alone    bool        // see Run.alone; guarded by the run's lock
 	checking *evaluation // of a task that is a check, else nil
 }
@@ -45,6 +46,12 @@ func (r *Run) lock() {
 func (r *Run) work() {
 	w := worker{run: r, now: r.now()}
 	defer w.exit()
+	w.goOn(w.arrive())
+}
+
+// arrive takes the first task of a worker.
+func (w *worker) arrive() bool {
+	r := w.run
 	r.lock()
 	r.starting = false
 	if r.tree != nil {
@@ -53,7 +60,12 @@ func (r *Run) work() {
 	if r.durable != nil {
 		r.durable.coming--
 	}
-	for more := w.take(); more; {
+	return w.take()
+}
+
+// goOn performs tasks until there are no more.
+func (w *worker) goOn(more bool) {
+	for more {
 		more = w.perform()
 		if w.phase == phaseUser {
 			// recover has returned nil for a panic: under GODEBUG=panicnil=1 it does so for panic(nil).
@@ -79,6 +91,8 @@ func (w *worker) perform() (more bool) {
 		switch {
 		case w.step == nil:
 			more = w.check()
+		case w.run.hands != nil && w.forHost():
+			more = w.handOver()
 		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.facts[w.task.Ref].is(factPlain):
 			more = w.performPlain()
 		default:
@@ -151,7 +165,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.mu.Unlock()
 		if another {
-			go r.work()
+			go r.work() // not launch: the steps of a run without goroutines are not called here
 		}
 	}
 }
@@ -248,6 +262,10 @@ func (w *worker) take() bool {
 	if more {
 		r.starting = true
 		r.workers++
+		if r.hands != nil {
+			r.launch()
+			more = false
+		}
 	}
 	s.mu.Unlock()
 	if more {
@@ -424,10 +442,8 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 // performOwn is own without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
-	if step.flags&stepAdmitting != 0 {
-		if res = w.admit(); res.err != nil {
-			return res
-		}
+	if res = w.admission(); res.err != nil {
+		return res
 	}
 	if r.cfg.test != nil {
 		d := r.plan.doubles[step.ref]

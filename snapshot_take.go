@@ -3,7 +3,6 @@ package kahn
 import (
 	"maps"
 	"slices"
-	"time"
 )
 
 // Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: attempts that
@@ -72,7 +71,7 @@ func (r *Run) stopState() *stopState {
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: time.Now(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.inTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
+		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.inTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():

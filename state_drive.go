@@ -41,9 +41,44 @@ func (s *State) Begin(r Ref) (Task, error) {
 	return s.start(r), nil
 }
 
+// Drive performs the plan with effects: it is the smallest coordinator. begin gets each task as soon as there is one. It reports the verdict
+// of a check with [State.Checked], makes a gate wait with [State.Suspend], and starts the call of any other node, whose outcome the host
+// reports with [State.Settle] when the call has ended. abort gets the token of a call that is to end: its node was stopped, or is asked to
+// stop as by [State.StopNode]. The call may have ended already.
+//
+// Both are called in the calls of the State that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
+// error is that of [reactive.NewEffect].
+func (s *State) Drive(begin func(Task), abort func(Token)) error {
+	begun := make([]int32, len(s.words)) // the attempt of each node that was begun last; the scope's lock guards it
+	for r := range s.plan.Declared() {
+		status := s.StatusSignal(r)
+		_, err := reactive.NewEffect(s.Scope(), func(w reactive.Writer) {
+			if status.Get(w).CallAction() == CallAbort && begun[r] > 0 {
+				abort(Token{Ref: r, Attempt: begun[r]})
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	work := s.WorkSignal()
+	_, err := reactive.NewEffect(s.Scope(), func(w reactive.Writer) {
+		work.Get(w)
+		for t, ok := s.NextStop(); ok; t, ok = s.NextStop() {
+			abort(t)
+		}
+		for t, ok := s.Next(); ok; t, ok = s.Next() {
+			begun[t.Ref] = t.Attempt
+			begin(t)
+		}
+	})
+	return err
+}
+
 // WorkSignal returns, as a signal, how often Next has had a new task after it had none: it changes when a node becomes
-// ready, a slot becomes free, or a check becomes due, and Next could hand out nothing before. An effect that reads it and
-// calls Next until there are no tasks starts everything that can be started.
+// ready, a slot becomes free, or a check becomes due, and Next could hand out nothing before; and when a running node is
+// asked to stop. An effect that reads it and calls Next until there are no tasks starts everything that can be started:
+// see [State.Drive].
 func (s *State) WorkSignal() *reactive.Value[int] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,10 +92,10 @@ func (s *State) WorkSignal() *reactive.Value[int] {
 
 // noteWork counts new tasks for WorkSignal. It is called before the lock is released.
 func (o *observers) noteWork() {
-	has := o.st.hasNext()
-	if has && !o.hadWork {
+	has, stops := o.st.hasNext(), len(o.st.stopping)
+	if has && !o.hadWork || stops > o.hadStops {
 		o.workCount++
 		o.pend()
 	}
-	o.hadWork = has
+	o.hadWork, o.hadStops = has, stops
 }

@@ -33,6 +33,7 @@ type observers struct {
 	work      *reactive.Value[int] // see WorkSignal
 	workCount int
 	hadWork   bool
+	hadStops  int
 
 	run     *reactive.Value[RunStatus]
 	lastRun RunStatus // as noted

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,10 +56,14 @@ type attemptContext struct {
 	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
 }
 
-// handedContext is the context, derived by middleware, of a Step that stands in for another one.
+// handedContext is the context, derived by middleware, of a Step that stands in for another one; or that of a Step made from a Call, which has
+// no run.
 type handedContext struct {
 	context.Context
 	attempt *Step // the Step that the run knows
+
+	call     *Call    // of a Step that was made from data; else nil
+	reporter Reporter // of such a Step; may be nil
 }
 
 // under returns a Step of the same attempt whose context is ctx: middleware passes it to next, so that a step which uses its
@@ -68,7 +73,11 @@ func (s *Step) under(ctx context.Context) *Step {
 		return s
 	}
 	to := &Step{run: s.run, ref: s.ref, attempt: s.attempt, flags: s.flags}
-	to.ctx.Store(&attemptContext{handed: &handedContext{ctx, s.known()}})
+	handed := &handedContext{Context: ctx, attempt: s.known()}
+	if h := s.handed(); h != nil {
+		handed.call, handed.reporter = h.call, h.reporter
+	}
+	to.ctx.Store(&attemptContext{handed: handed})
 	return to
 }
 
@@ -168,35 +177,80 @@ func (s *Step) node() *node { return s.run.plan.node(s.ref) }
 
 // ID returns the id of the node; of an item that of the map.
 func (s *Step) ID() string {
+	if c := s.given(); c != nil {
+		return c.ID
+	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	return r.plan.names[ref]
 }
 
 // Path returns the node's name in events: its id, or inside a composite its path, such as "S/x" for node x of sub-graph S,
 // "M[2]" for the third item of map M, and "L#1/x" for node x in the first iteration of loop L.
-func (s *Step) Path() string { return s.run.path(s.ref) }
+func (s *Step) Path() string {
+	if c := s.given(); c != nil {
+		return c.Path
+	}
+	return s.run.path(s.ref)
+}
 
 // Kind returns the node's Kind.
-func (s *Step) Kind() string { return s.node().Kind }
+func (s *Step) Kind() string {
+	if c := s.given(); c != nil {
+		return c.Kind
+	}
+	return s.node().Kind
+}
 
 // Label returns the node's Label.
-func (s *Step) Label() string { return s.node().Label }
+func (s *Step) Label() string {
+	if c := s.given(); c != nil {
+		return c.Label
+	}
+	return s.node().Label
+}
 
 // Config returns the node's Config.
-func (s *Step) Config() any { return s.node().Config }
+func (s *Step) Config() any {
+	if c := s.given(); c != nil {
+		return c.Config
+	}
+	return s.node().Config
+}
+
+// Do returns the function that the node has of its own, nil if the host's step function performs it, and for a Step that was made from a
+// [Call].
+func (s *Step) Do() StepFunc {
+	if s.given() != nil {
+		return nil
+	}
+	return s.node().Do
+}
 
 // Attempt returns the number of the attempt, from 1.
 func (s *Step) Attempt() int { return int(s.attempt) }
 
 // Tier returns the node's Kahn level.
-func (s *Step) Tier() int { return s.run.plan.Tier(s.ref) }
+func (s *Step) Tier() int {
+	if c := s.given(); c != nil {
+		return c.Tier
+	}
+	return s.run.plan.Tier(s.ref)
+}
 
 // RunID returns the id of the run.
-func (s *Step) RunID() string { return s.run.ID() }
+func (s *Step) RunID() string {
+	if c := s.given(); c != nil {
+		return c.RunID
+	}
+	return s.run.ID()
+}
 
 // IdempotencyKey returns a key that is the same for all attempts of this node in this run, and for no other node or run:
 // the hex SHA-256 of the run's id and the node's path.
 func (s *Step) IdempotencyKey() string {
+	if c := s.given(); c != nil {
+		return c.IdempotencyKey
+	}
 	sum := sha256.Sum256([]byte(s.run.ID() + "\x00" + s.Path()))
 	return hex.EncodeToString(sum[:])
 }
@@ -205,22 +259,38 @@ func (s *Step) IdempotencyKey() string {
 // static value, else, for a declared port or a node without predecessors, the root input of that name, else the port's
 // default. ok distinguishes a null from no value.
 func (s *Step) Param(name string) (value any, ok bool) {
+	if c := s.given(); c != nil {
+		value, ok = c.Params[name]
+		return value, ok
+	}
 	v, ok := s.run.param(s.ref, s.flags, name)
 	return s.run.clone(v), ok
 }
 
 // Params returns all parameters in a map that the caller owns.
-func (s *Step) Params() map[string]any { return s.run.params(s.ref, s.flags, true) }
+func (s *Step) Params() map[string]any {
+	if c := s.given(); c != nil {
+		return maps.Clone(c.Params)
+	}
+	return s.run.params(s.ref, s.flags, true)
+}
 
 // Upstream returns the value that the edge from the given node delivered; of several edges the last one in the order of
 // declaration that delivered a value. ok is false if there is no such edge or no value was delivered.
 func (s *Step) Upstream(id string) (value any, ok bool) {
+	if c := s.given(); c != nil {
+		value, ok = c.Upstream[id]
+		return value, ok
+	}
 	v, ok := s.run.upstream(s.ref, s.flags, id)
 	return s.run.clone(v), ok
 }
 
 // UpstreamAll returns the values that the predecessors delivered, by id, in a map that the caller owns.
 func (s *Step) UpstreamAll() map[string]any {
+	if c := s.given(); c != nil {
+		return maps.Clone(c.Upstream)
+	}
 	m := map[string]any{}
 	r, ref, flags := s.run.home(s.ref, s.flags)
 	for _, i := range r.plan.in.row(ref) {
@@ -237,6 +307,10 @@ func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
 
 // Root returns a root input of the run. Inside a composite that is a parameter of the composite.
 func (s *Step) Root(name string) (value any, ok bool) {
+	if c := s.given(); c != nil {
+		value, ok = c.Root[name]
+		return value, ok
+	}
 	v, ok := s.run.input(name)
 	return s.run.clone(v), ok
 }
@@ -244,6 +318,9 @@ func (s *Step) Root(name string) (value any, ok bool) {
 // LastErr returns the error of the last attempt before this one that returned, or nil if there is none: in the first attempt,
 // and when all attempts before were cut short because the process died.
 func (s *Step) LastErr() error {
+	if c := s.given(); c != nil {
+		return c.LastErr
+	}
 	s.run.st.mu.Lock()
 	defer s.run.st.mu.Unlock()
 	x := s.run.extras[s.ref]
@@ -259,20 +336,41 @@ func (s *Step) LastErr() error {
 
 // View returns a view of the results of the node's ancestors; for the end node, of all results.
 func (s *Step) View() View {
+	if c := s.given(); c != nil {
+		return NewView(c.View)
+	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	return View{run: r, ref: ref}
 }
 
 // Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if the
 // run's events have no readers or the attempt has ended.
-func (s *Step) Emit(chunk any) { s.run.emit(s.known(), chunk) }
+func (s *Step) Emit(chunk any) {
+	if s.given() != nil {
+		s.reporter().Emit(chunk)
+		return
+	}
+	s.run.emit(s.known(), chunk)
+}
 
 // Log publishes a message as an event node.log. Nothing happens if the run's events have no readers or the attempt has ended.
-func (s *Step) Log(level slog.Level, message string) { s.run.logStep(s.known(), level, message) }
+func (s *Step) Log(level slog.Level, message string) {
+	if s.given() != nil {
+		s.reporter().Log(level, message)
+		return
+	}
+	s.run.logStep(s.known(), level, message)
+}
 
 // Tokens adds to the tokens that the node has used, over all its attempts, for its event node.completed. Nothing happens if
 // the run's events have no readers or the attempt has ended.
-func (s *Step) Tokens(input, output int) { s.run.countTokens(s.known(), input, output) }
+func (s *Step) Tokens(input, output int) {
+	if s.given() != nil {
+		s.reporter().Tokens(input, output)
+		return
+	}
+	s.run.countTokens(s.known(), input, output)
+}
 
 // endBy makes t, in ns since the run's start, the deadline of the attempt if it is the earliest so far. The step has not been
 // called yet.
@@ -285,7 +383,11 @@ func (s *Step) endBy(t int64) {
 // Deadline implements context.Context: the earliest of the deadlines of the attempt, the node, the run and the caller.
 func (s *Step) Deadline() (deadline time.Time, ok bool) {
 	if h := s.handed(); h != nil {
-		return h.Deadline()
+		deadline, ok = h.Deadline()
+		if h.call != nil && !h.call.Deadline.IsZero() && (!ok || h.call.Deadline.Before(deadline)) {
+			return h.call.Deadline, true
+		}
+		return deadline, ok
 	}
 	earlier := func(d time.Time) {
 		if !ok || d.Before(deadline) {
@@ -415,6 +517,9 @@ func (s *Step) end(cause *stopCause) {
 
 // Resumed returns the value of the signal that ended the node's wait. ok is false if the step was not suspended before.
 func (s *Step) Resumed() (value any, ok bool) {
+	if c := s.given(); c != nil {
+		return c.Signal, c.Resumed
+	}
 	_, d := s.resumption()
 	if d == nil {
 		return nil, false
@@ -434,6 +539,9 @@ func (s *Step) resumption() (saved any, d *Decision) {
 
 // SavedState returns the state that the step gave to [Suspend] or [Expand], or nil.
 func (s *Step) SavedState() any {
+	if c := s.given(); c != nil {
+		return c.SavedState
+	}
 	saved, _ := s.resumption()
 	return s.run.clone(saved)
 }

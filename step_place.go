@@ -9,6 +9,9 @@ import (
 // was over, or the signal came for which the step waited. Until the attempt's start, which is the time of its event node.started, it was
 // checked, and waited for slots, for tokens and for the store. It is for the time in which the attempt runs.
 func (s *Step) Queued() time.Time {
+	if c := s.given(); c != nil {
+		return c.Queued
+	}
 	r := s.run
 	r.st.mu.Lock()
 	defer r.st.mu.Unlock()
@@ -26,6 +29,9 @@ type Predecessor struct {
 // their statuses now: all of them have ended, but for some behind a join that decides early. Those of an item are those of the map;
 // the first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
+	if c := s.given(); c != nil {
+		return append([]Predecessor{}, c.Predecessors...)
+	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var refs []Ref
 	for _, i := range r.plan.in.row(ref) {
@@ -48,6 +54,9 @@ func (s *Step) Predecessors() []Predecessor {
 // life of the run, so whoever gets requests of steps may refuse one with a lower epoch than it has seen, which comes from a process that
 // has lost the run and does not know it yet. It is 0 for a run without a [Store].
 func (s *Step) Epoch() uint64 {
+	if c := s.given(); c != nil {
+		return c.Epoch
+	}
 	if d := s.run.durable; d != nil {
 		return d.lease.Epoch
 	}

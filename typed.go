@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -42,6 +43,9 @@ func typed[T any](v any, ok bool, what, name string, missing func() string) (T, 
 
 // noParam says why the step has no value for a parameter.
 func (s *Step) noParam(name string) string {
+	if c := s.given(); c != nil {
+		return "the call has no such parameter" + instead(name, slices.Sorted(maps.Keys(c.Params)))
+	}
 	names := s.run.paramNames(s.ref)
 	if slices.Contains(names, name) {
 		return "nothing was delivered" + s.lackedKeys(name)
@@ -99,6 +103,9 @@ func (r *Run) lackedKey(e *edge) (text string, ok bool) {
 
 // noUpstream says why no edge from a node has delivered a value.
 func (s *Step) noUpstream(id string) string {
+	if c := s.given(); c != nil {
+		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))
+	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	p := r.plan
 	var sources []string
@@ -128,6 +135,9 @@ func (s *Step) noUpstream(id string) string {
 
 // noRoot says why there is no root input of a name.
 func (s *Step) noRoot(name string) string {
+	if c := s.given(); c != nil {
+		return "the call has no such input" + instead(name, slices.Sorted(maps.Keys(c.Root)))
+	}
 	var names []string
 	s.run.eachInput(func(name string) { names = append(names, name) })
 	slices.Sort(names)

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -15,13 +16,19 @@ import (
 // which is not declared fails in the same way, with [ErrUnknownInput]. Asking for a node that a trigger has pruned is no
 // mistake. The View of a [Step] returns [Idle], nil and nil without an error.
 type View struct {
+	data  *ViewData // of a View that was made from data, which has no run; else nil
 	run   *Run
 	ref   Ref
 	judge bool // of a guard, a condition or the test of a loop
 }
 
 // ID returns the id of the node to which the View belongs.
-func (v View) ID() string { return v.node().ID }
+func (v View) ID() string {
+	if v.data != nil {
+		return v.data.ID
+	}
+	return v.node().ID
+}
 
 // everyNode is the ref of a View that sees all nodes of its run: that of a loop's test.
 const everyNode Ref = math.MaxInt32
@@ -34,11 +41,28 @@ func (v View) node() *node {
 	return v.run.plan.node(v.ref)
 }
 
+// base is the context with the caller's values.
+func (v View) base() context.Context {
+	if v.data != nil {
+		return context.Background()
+	}
+	return v.run.base
+}
+
 // Config returns the Config of the node to which the View belongs.
-func (v View) Config() any { return v.node().Config }
+func (v View) Config() any {
+	if v.data != nil {
+		return v.data.Config
+	}
+	return v.node().Config
+}
 
 // Root returns a root input.
 func (v View) Root(name string) (value any, ok bool) {
+	if v.data != nil {
+		value, ok = v.data.Root[name]
+		return value, ok
+	}
 	value, ok = v.run.input(name)
 	if !ok && v.judge {
 		if err := v.run.plan.notInput(name); err != nil {
@@ -50,6 +74,9 @@ func (v View) Root(name string) (value any, ok bool) {
 
 // Trigger returns the payload that the run was fired with. ok is false for a run that no trigger fired.
 func (v View) Trigger() (payload any, ok bool) {
+	if v.data != nil {
+		return v.data.Trigger, v.data.Fired
+	}
 	if f := v.run.cfg.fired; f != nil {
 		return v.run.clone(f.payload), true
 	}
@@ -58,12 +85,19 @@ func (v View) Trigger() (payload any, ok bool) {
 
 // Has reports whether id names an ancestor.
 func (v View) Has(id string) bool {
+	if v.data != nil {
+		_, ok := v.data.Nodes[id]
+		return ok
+	}
 	_, ok := v.ancestor(id)
 	return ok
 }
 
 // Status returns the status of an ancestor.
 func (v View) Status(id string) Status {
+	if v.data != nil {
+		return v.data.Nodes[id].Status
+	}
 	r, ok := v.ask(id)
 	if !ok {
 		return Idle
@@ -75,6 +109,9 @@ func (v View) Status(id string) Status {
 
 // Output returns the output of an ancestor, or nil if it has not completed.
 func (v View) Output(id string) any {
+	if v.data != nil {
+		return v.data.Nodes[id].Output
+	}
 	r, ok := v.ask(id)
 	if !ok {
 		return nil
@@ -91,6 +128,9 @@ func (v View) Output(id string) any {
 // Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]; and that
 // of a map that completed although some of its items failed: a [*MapError].
 func (v View) Err(id string) error {
+	if v.data != nil {
+		return v.data.Nodes[id].Err
+	}
 	r, ok := v.ask(id)
 	if !ok {
 		return nil
@@ -108,6 +148,9 @@ func (v View) Err(id string) error {
 // RunStatus returns the final status of the run, as computed from its nodes. It is meant for the end node, which sees all of
 // them terminal; any other node gets [RunRunning].
 func (v View) RunStatus() RunStatus {
+	if v.data != nil {
+		return v.data.RunStatus
+	}
 	if v.ref != v.run.plan.end {
 		return RunRunning
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub drives a State by its signals. Its effects run inside the calls of deliver, on the goroutine of coordinate, so that it
-// needs no lock of its own.
+// hub drives a State by its signals: [kahn.State.Drive] tells it which calls to start and to abort. Effects run inside the calls of
+// deliver, on the goroutine of coordinate, so that the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan
@@ -44,6 +44,9 @@ func (h *hub) coordinate() error {
 			return err
 		}
 	}
+	if err := h.st.Drive(h.start, h.abort); err != nil {
+		return err
+	}
 	if err := h.abortInVain("publish", "audit"); err != nil {
 		return err
 	}
@@ -60,27 +63,17 @@ func (h *hub) coordinate() error {
 	return h.st.Scope().Err()
 }
 
-// observe makes the effect that turns the status of a node into an action on its call.
+// observe prints what becomes of a node.
 func (h *hub) observe(ref kahn.Ref) error {
-	id, status := h.plan.ID(ref), h.st.StatusSignal(ref)
-	_, err := reactive.NewEffect(h.st.Scope(), func(w reactive.Writer) {
-		s := status.Get(w)
-		switch s.CallAction() {
-		case kahn.CallStart:
-			h.start(ref)
-		case kahn.CallAbort:
-			if call, ok := h.current[ref]; ok {
-				fmt.Fprintf(h.out, "%-8s abort call %s\n", id, call)
-				h.rpc.abort(call)
-			} else {
-				fmt.Fprintf(h.out, "%-8s %v before there was a call\n", id, s)
-			}
-		case kahn.CallSkip:
+	id := h.plan.ID(ref)
+	_, err := h.st.StatusSignal(ref).Subscribe(h.st.Scope(), func(_ reactive.Writer, s kahn.Status) {
+		switch {
+		case s == kahn.Skipped:
 			fmt.Fprintf(h.out, "%-8s skipped: %v\n", id, h.plan.SkipReason(h.st, ref))
-		default:
-			if s.Terminal() {
-				fmt.Fprintf(h.out, "%-8s %v\n", id, s)
-			}
+		case s.CallAction() == kahn.CallAbort && h.current[ref] == "":
+			fmt.Fprintf(h.out, "%-8s %v before there was a call\n", id, s)
+		case s.Terminal():
+			fmt.Fprintf(h.out, "%-8s %v\n", id, s)
 		}
 	})
 	return err
@@ -101,16 +94,20 @@ func (h *hub) abortInVain(blocked, then string) error {
 	return err
 }
 
-// start begins a ready node's attempt and starts its call.
-func (h *hub) start(ref kahn.Ref) {
-	task, err := h.st.Begin(ref)
-	if err != nil {
-		panic(err)
-	}
-	call := fmt.Sprintf("%s#%d", h.plan.ID(ref), task.Attempt)
-	h.calls[call], h.current[ref] = task.Token, call
-	fmt.Fprintf(h.out, "%-8s start call %s\n", h.plan.ID(ref), call)
-	h.rpc.call(call, h.plan.ID(ref), int(task.Attempt))
+// start starts the call of an attempt that has begun. There are neither checks nor gates in the job.
+func (h *hub) start(task kahn.Task) {
+	id := h.plan.ID(task.Ref)
+	call := fmt.Sprintf("%s#%d", id, task.Attempt)
+	h.calls[call], h.current[task.Ref] = task.Token, call
+	fmt.Fprintf(h.out, "%-8s start call %s\n", id, call)
+	h.rpc.call(call, id, int(task.Attempt))
+}
+
+// abort aborts the call of an attempt that was stopped.
+func (h *hub) abort(t kahn.Token) {
+	call := h.current[t.Ref]
+	fmt.Fprintf(h.out, "%-8s abort call %s\n", h.plan.ID(t.Ref), call)
+	h.rpc.abort(call)
 }
 
 // deliver reports an answer to the State, which refuses answers for other attempts than the current one.

@@ -18,7 +18,7 @@ import (
 var core = []string{
 	"state.go", "state_handout.go", "state_settle.go", "state_losers.go", "state_waves.go", "state_stop.go", "state_suspend.go", "state_status.go", "state_restore.go", "state_slots.go", "join.go",
 	"run_worker.go", "run_conclude.go", "run_nested.go", "run_rest.go", "run_leave.go", "run_stop.go", "run_tree.go", "run_order.go",
-	"run_timers.go", "run_group.go", "run_verdict.go",
+	"run_timers.go", "run_group.go", "run_verdict.go", "retry.go",
 }
 
 // mutant is a bug that was made from the code, and where.

@@ -1,0 +1,186 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/reactive"
+)
+
+func coordinate(t *testing.T, g *kahn.Graph, opts ...kahn.Option) *kahn.Coordinator {
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	c, err := kahn.NewCoordinator(plan, deskEpoch, opts...)
+	require.NoError(t, err)
+	return c
+}
+
+// nextOf returns the next attempt, which has to be of the given node.
+func nextOf(t *testing.T, c *kahn.Coordinator, path string) *kahn.Step {
+	t.Helper()
+	s, ok := c.Next()
+	require.True(t, ok, "there is no next attempt")
+	require.Equal(t, path, s.Path())
+	return s
+}
+
+func TestCoordinatorRefuses(t *testing.T) {
+	plan, err := graph(after("a")).Compile()
+	require.NoError(t, err)
+	use := kahn.Use(func(next kahn.StepFunc) kahn.StepFunc { return next })
+	for name, o := range map[string]kahn.Option{
+		"Durable": kahn.Durable(new(kahn.MemoryStore)), "Idempotent": kahn.Idempotent(new(kahn.IdempotencyStore), "k"), "a Memo": new(kahn.Memo), "Use": use,
+	} {
+		_, err := kahn.NewCoordinator(plan, deskEpoch, o)
+		require.ErrorIs(t, err, kahn.ErrBadOption)
+		require.ErrorContains(t, err, name+" is not for a Coordinator")
+	}
+	_, err = kahn.NewCoordinator(new(kahn.Plan), deskEpoch)
+	require.ErrorIs(t, err, kahn.ErrNoGraph)
+	_, err = kahn.NewCoordinator(plan, deskEpoch, kahn.Limit(-1))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+}
+
+// A result counts once, and only for an attempt that the run waits for.
+func TestCoordinatorStale(t *testing.T) {
+	c := coordinate(t, graph(after("a"), after("b", "a")))
+	a := nextOf(t, c, "a")
+	_, ok := c.Next()
+	require.False(t, ok, "it was handed out twice")
+	require.ErrorIs(t, c.Return(nil, nil, nil), kahn.ErrStale)
+	require.ErrorIs(t, c.Return(kahn.NewStep(t.Context(), a.Call(), nil), 1, nil), kahn.ErrStale, "it belongs to no run")
+	require.NoError(t, c.Return(a, 1, nil))
+	require.ErrorIs(t, c.Return(a, 2, nil), kahn.ErrStale)
+	b := nextOf(t, c, "b")
+	v, err := kahn.Upstream[int](b, "a")
+	require.NoError(t, err)
+	require.Equal(t, 1, v)
+	other := coordinate(t, graph(after("a"), after("b", "a")))
+	require.ErrorIs(t, other.Return(b, 2, nil), kahn.ErrStale, "it belongs to another run")
+	require.NoError(t, c.Return(b, 2, nil))
+	res, err := c.Run().Wait()
+	require.NoError(t, err)
+	require.Equal(t, 2, res.Output)
+	require.ErrorIs(t, c.Return(b, 3, nil), kahn.ErrStale)
+	_, ok = c.Due()
+	require.False(t, ok)
+}
+
+// The clock is that of the host: backoffs, timeouts and grace end when it says so.
+func TestCoordinatorClock(t *testing.T) {
+	rec := newRecorder()
+	g := graph(kahn.Node{ID: "a", Timeout: time.Minute, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone, RetryOn: []kahn.CauseKind{kahn.CauseStepError, kahn.CauseTimeout}}})
+	c := coordinate(t, g, kahn.OnEvent(rec.add), kahn.CancelGrace(10*time.Second))
+	at := func(d time.Duration) {
+		t.Helper()
+		due, ok := c.Due()
+		require.True(t, ok)
+		require.Equal(t, deskEpoch.Add(d), due)
+	}
+	a := nextOf(t, c, "a")
+	deadline, ok := a.Deadline()
+	require.True(t, ok)
+	require.Equal(t, deskEpoch.Add(time.Minute), deadline)
+	at(time.Minute)
+	c.Advance(deskEpoch.Add(5 * time.Second))
+	require.NoError(t, c.Return(a, nil, errStep))
+	at(6 * time.Second)
+	_, ok = c.Next()
+	require.False(t, ok)
+	c.Advance(deskEpoch.Add(time.Second)) // it does not go back
+	at(6 * time.Second)
+	c.Advance(deskEpoch.Add(6*time.Second - 1))
+	_, ok = c.Next()
+	require.False(t, ok)
+	c.Advance(deskEpoch.Add(6 * time.Second))
+	a2 := nextOf(t, c, "a")
+	require.Equal(t, 2, a2.Attempt())
+	require.Equal(t, errStep, a2.LastErr())
+	_, ok = c.NextStop()
+	require.False(t, ok)
+	c.Advance(deskEpoch.Add(66 * time.Second))
+	stopped, ok := c.NextStop()
+	require.True(t, ok)
+	require.Same(t, a2, stopped)
+	require.ErrorIs(t, context.Cause(stopped), kahn.ErrTimeout)
+	_, ok = c.NextStop()
+	require.False(t, ok)
+	at(76 * time.Second)
+	c.Advance(deskEpoch.Add(80 * time.Second))
+	require.ErrorIs(t, c.Return(a2, 1, nil), kahn.ErrStale, "it was abandoned")
+	res, err := c.Run().Wait()
+	require.Error(t, err)
+	require.Equal(t, []string{"a"}, res.Abandoned)
+	require.Equal(t, 80*time.Second, res.Duration)
+	require.Equal(t, deskEpoch, res.Start)
+	require.Equal(t, deskEpoch.Add(80*time.Second), rec.all()[len(rec.all())-1].Time.UTC())
+	require.Empty(t, c.Run().Leftovers())
+}
+
+// What other goroutines ask of the run happens in the next call of the Coordinator.
+func TestCoordinatorAsked(t *testing.T) {
+	c := coordinate(t, graph(after("a"), kahn.Node{ID: "g", Kind: kahn.KindGate}, after("b", "a", "g"), kahn.Node{ID: "c", Cleanup: true, After: []string{"b"}}))
+	a := nextOf(t, c, "a")
+	asked := make(chan error)
+	go func() { asked <- c.Run().Signal("g", "yes") }()
+	require.NoError(t, <-asked)
+	require.NoError(t, c.Return(a, 1, nil))
+	b := nextOf(t, c, "b")
+	go func() { c.Run().Cancel(); asked <- nil }()
+	<-asked
+	stopped, ok := c.NextStop()
+	require.True(t, ok)
+	require.Same(t, b, stopped)
+	require.ErrorIs(t, context.Cause(b), kahn.ErrCancelled)
+	require.NoError(t, c.Return(b, nil, b.Err()))
+	require.NoError(t, c.Return(nextOf(t, c, "c"), nil, nil))
+	res, err := c.Run().Wait()
+	require.ErrorIs(t, err, kahn.ErrCancelled)
+	require.Equal(t, kahn.RunCancelled, res.Status)
+}
+
+// Observers of the run are told on the goroutine of the host: sinks, effects, and what spans the run.
+func TestCoordinatorObserved(t *testing.T) {
+	var told []string
+	type key struct{}
+	around := kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+		return context.WithValue(ctx, key{}, "span"), func(res *kahn.Result) { told = append(told, "around "+res.Status.String()) }
+	})
+	bad := kahn.OnEvent(func(kahn.Event) { panic("sink") })
+	c := coordinate(t, graph(after("a")), around, bad, kahn.OnNode(func(n kahn.NodeResult) { told = append(told, "node "+n.ID) }))
+	_, err := c.Run().State().StatusSignal(0).Subscribe(c.Run().State().Scope(), func(_ reactive.Writer, s kahn.Status) { told = append(told, "signal "+s.String()) })
+	require.NoError(t, err)
+	a := nextOf(t, c, "a")
+	require.Equal(t, "span", a.Value(key{}))
+	require.NoError(t, c.Return(a, nil, nil))
+	require.Equal(t, []string{"signal running", "signal completed", "node a", "around completed"}, told)
+	res, err := c.Run().Wait()
+	require.NoError(t, err)
+	require.Len(t, res.Warnings, 1)
+	require.ErrorContains(t, res.Warnings[0], "event sink disabled: panic: sink")
+}
+
+// Guards and tests of the plan are evaluated by the Coordinator; their panics are contained.
+func TestCoordinatorEvaluates(t *testing.T) {
+	c := coordinate(t, graph(
+		kahn.Node{ID: "t", Test: func(kahn.View) (any, error) { panic("test") }},
+		kahn.Node{ID: "g", When: func(kahn.View) (bool, error) { panic("guard") }, GuardErrors: kahn.GuardFail},
+		kahn.Node{ID: "f", Fallback: func(_ context.Context, err error) (any, error) { return "saved", nil }},
+	))
+	require.NoError(t, c.Return(nextOf(t, c, "f"), nil, &kahn.PanicError{Value: "step"}))
+	res, err := c.Run().Wait()
+	require.Error(t, err)
+	for id, want := range map[string]kahn.CauseKind{"t": kahn.CauseConditionError, "g": kahn.CauseConditionError, "f": kahn.CauseNone} {
+		n, _ := res.Node(id)
+		require.Equal(t, want, n.Cause.Kind, id)
+	}
+	f, _ := res.Node("f")
+	require.Equal(t, "saved", f.Output)
+	var p *kahn.PanicError
+	require.True(t, errors.As(f.LastErr, &p))
+}

@@ -1,0 +1,401 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// desk performs a run with a Coordinator as an engine of another make does: on one goroutine, without a clock, and with a worker that gets
+// calls and returns replies as JSON.
+type desk struct {
+	t    testing.TB
+	g    *kahn.Graph
+	opts []kahn.Option
+	step kahn.StepFunc                             // of the worker; it returns at once
+	took func(call kahn.Call) time.Duration        // how long a call takes, nil for no time
+	on   func(c *kahn.Coordinator, call kahn.Call) // called when a call has begun; may be nil
+	rest func(run *kahn.Run)                       // called whenever the run is suspended; nil leaves it so
+	cuts func() bool                               // asks after each act whether the run goes on from a snapshot in another Coordinator
+	pick func(n int) int                           // which of the calls that end at the same time is the first
+
+	now    time.Time
+	c      *kahn.Coordinator
+	events []kahn.Event
+	lives  int
+	calls  []*deskCall // under way, in the order of their beginnings
+}
+
+type deskCall struct {
+	step    *kahn.Step
+	call    kahn.Call
+	data    []byte
+	ends    time.Time
+	stopped error // of the context that was told to end
+}
+
+var deskEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // as in package synctest
+
+// perform leads the run to its end, or until it waits for signals and nobody sends any.
+func (d *desk) perform() (*kahn.Result, error) {
+	d.t.Helper()
+	plan, err := d.g.Compile()
+	require.NoError(d.t, err)
+	d.now = deskEpoch
+	d.open(plan, nil)
+	for acts := 0; !d.c.Run().Status().Terminal(); acts++ {
+		require.Less(d.t, acts, 100_000, "the run does not end")
+		d.begin()
+		d.stop()
+		if d.rest != nil && d.c.Run().Status() == kahn.RunSuspended {
+			d.rest(d.c.Run())
+			continue
+		}
+		if !d.act() {
+			break
+		}
+		if d.cuts != nil && d.cuts() && !d.c.Run().Status().Terminal() {
+			d.cut(plan)
+		}
+	}
+	if !d.c.Run().Status().Terminal() {
+		d.c.Run().Leave()
+		d.c.Next()
+	}
+	return d.c.Run().Wait()
+}
+
+func (d *desk) open(plan *kahn.Plan, from *kahn.Snapshot) {
+	opts := append(slices.Clone(d.opts), kahn.RunID("r"), kahn.OnEvent(func(e kahn.Event) { d.events = append(d.events, e) }))
+	if from != nil {
+		opts = append(opts, kahn.ResumeFrom(from, nil))
+	}
+	var err error
+	d.c, err = kahn.NewCoordinator(plan, d.now, opts...)
+	require.NoError(d.t, err)
+	d.lives++
+}
+
+// cut goes on from a snapshot. Calls that are under way are forgotten: they are called again.
+func (d *desk) cut(plan *kahn.Plan) {
+	data, err := json.Marshal(d.c.Run().Snapshot())
+	require.NoError(d.t, err)
+	from := new(kahn.Snapshot)
+	require.NoError(d.t, json.Unmarshal(data, from))
+	d.calls = nil
+	d.open(plan, from)
+}
+
+// begin begins the calls of the attempts that have begun.
+func (d *desk) begin() {
+	for s, ok := d.c.Next(); ok; s, ok = d.c.Next() {
+		data, err := json.Marshal(s.Call())
+		require.NoError(d.t, err)
+		x := &deskCall{step: s, data: data, ends: d.now}
+		require.NoError(d.t, json.Unmarshal(data, &x.call))
+		if d.took != nil {
+			x.ends = d.now.Add(d.took(x.call))
+		}
+		d.calls = append(d.calls, x)
+		if d.on != nil {
+			d.on(d.c, x.call)
+		}
+	}
+}
+
+// stop asks the calls to stop that are to: they end at once.
+func (d *desk) stop() {
+	for s, ok := d.c.NextStop(); ok; s, ok = d.c.NextStop() {
+		for _, x := range d.calls {
+			if x.step == s {
+				x.stopped, x.ends = s.Err(), d.now
+			}
+		}
+	}
+}
+
+// act is what happens next: time passes up to the next end of a call or deadline of the run, and a call returns.
+func (d *desk) act() bool {
+	due, waits := d.c.Due()
+	if len(d.calls) == 0 {
+		if waits {
+			d.now = due
+			d.c.Advance(due)
+		}
+		return waits
+	}
+	first := slices.MinFunc(d.calls, func(a, b *deskCall) int { return a.ends.Compare(b.ends) })
+	if waits && !due.After(first.ends) {
+		d.now = due
+		d.c.Advance(due)
+		return true
+	}
+	if first.ends.After(d.now) {
+		d.now = first.ends
+		d.c.Advance(d.now)
+	}
+	var ending []int
+	for i, x := range d.calls {
+		if x.ends.Equal(first.ends) {
+			ending = append(ending, i)
+		}
+	}
+	i := ending[0]
+	if d.pick != nil {
+		i = ending[d.pick(len(ending))]
+	}
+	x := d.calls[i]
+	d.calls = slices.Delete(d.calls, i, i+1)
+	var reply kahn.Reply
+	require.NoError(d.t, json.Unmarshal(d.work(x.step.Do(), x.data, x.stopped), &reply))
+	require.NoError(d.t, d.c.Return(x.step, reply.Value, reply.Err))
+	return true
+}
+
+// work is the worker: it knows nothing of the run but the call.
+func (d *desk) work(do kahn.StepFunc, data []byte, stopped error) []byte {
+	var call kahn.Call
+	require.NoError(d.t, json.Unmarshal(data, &call))
+	ctx := context.Background()
+	if stopped != nil {
+		ctx = endedContext{ctx, stopped}
+	}
+	step := d.step
+	if do != nil {
+		step = do
+	}
+	reply, err := json.Marshal(call.Perform(ctx, step, nil))
+	require.NoError(d.t, err)
+	return reply
+}
+
+// endedContext is a context that has ended.
+type endedContext struct {
+	context.Context
+	err error
+}
+
+func (c endedContext) Err() error { return c.err }
+
+// TestMatrixByCoordinator leads every row of the matrix to its end with a Coordinator.
+func TestMatrixByCoordinator(t *testing.T) {
+	rows, err := readMatrix("testdata/matrix.txt")
+	require.NoError(t, err)
+	for _, r := range rows {
+		s, err := r.parse()
+		require.NoError(t, err)
+		s.timeless = true
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			for limit := range 3 {
+				for _, cuts := range []bool{false, true} {
+					s.seed++
+					rng := rand.New(rand.NewPCG(s.seed, 1))
+					d := desk{t: t, g: &s.graph, opts: []kahn.Option{mode, kahn.Limit(limit)}, pick: rng.IntN}
+					d.step = func(ctx context.Context, st *kahn.Step) (any, error) {
+						if s.outcomes[st.ID()] == "cancel" {
+							return nil, ctx.Err()
+						}
+						return s.outcome(st.ID())
+					}
+					d.on = func(c *kahn.Coordinator, call kahn.Call) {
+						if s.outcomes[call.ID] == "cancel" {
+							require.NoError(t, c.Run().CancelNode(call.ID))
+						}
+					}
+					if cuts {
+						d.cuts = func() bool { return true }
+					}
+					res, _ := d.perform()
+					var nodes []string
+					for n := range res.Nodes() {
+						nodes = append(nodes, n.ID+":"+shortStatus(n))
+					}
+					run := res.Status.String()
+					if res.Degraded {
+						run += "+d"
+					}
+					r.compare(t, fmt.Sprintf("%s by a coordinator, %v, limit %d, cuts %t", r.name, mode, limit, cuts), nodes, run, d.events)
+					if !cuts {
+						checkEvents(t, &s.graph, res, d.events)
+					}
+				}
+			}
+		}
+	}
+}
+
+// deskWorld decides what the steps of a random run return: it depends on the node's path and on how often it has returned before, so that
+// it is the same whoever performs the run, and in whatever order.
+type deskWorld struct {
+	salt     uint64
+	mu       sync.Mutex
+	returned map[string]int
+}
+
+func newDeskWorld(salt uint64) *deskWorld { return &deskWorld{salt: salt, returned: map[string]int{}} }
+
+func (x *deskWorld) draw(path string, n int) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s %d", x.salt, path, n)
+	return rand.New(rand.NewPCG(h.Sum64(), 1))
+}
+
+func (x *deskWorld) count(path string) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.returned[path]
+}
+
+// takes is how long the next call of a node takes.
+func (x *deskWorld) takes(path string) time.Duration {
+	return time.Duration(x.draw(path, x.count(path)).IntN(40 * int(ms)))
+}
+
+// returns is its result.
+func (x *deskWorld) returns(s *kahn.Step) (any, error) {
+	path := s.Path()
+	x.mu.Lock()
+	n := x.returned[path]
+	x.returned[path]++
+	x.mu.Unlock()
+	rng := x.draw(path, n)
+	rng.Uint64() // of the duration
+	switch rng.IntN(14) {
+	case 0, 1:
+		return nil, errStep
+	case 2:
+		return nil, kahn.Skip("no")
+	case 3:
+		return nil, kahn.RateLimited(nil, 3*ms)
+	case 4:
+		return nil, kahn.Permanent(errStep)
+	case 5:
+		panic("out of paper")
+	case 6:
+		if _, resumed := s.Resumed(); !resumed {
+			return nil, kahn.Suspend("", map[string]any{"for": path}, len(path))
+		}
+		return s.SavedState(), nil
+	}
+	return map[string]any{"of": path}, nil
+}
+
+// atHome is the step of a run that takes its time.
+func (x *deskWorld) atHome(ctx context.Context, s *kahn.Step) (any, error) {
+	select {
+	case <-time.After(x.takes(s.Path())):
+		return x.returns(s)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// away is the step of a worker: its time is that of the desk.
+func (x *deskWorld) away(ctx context.Context, s *kahn.Step) (any, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return x.returns(s)
+}
+
+// answerAll answers all nodes that wait.
+func answerAll(run *kahn.Run) {
+	for _, w := range run.Waiting() {
+		_ = run.Signal(w.Token, len(w.Token)%3 > 0)
+	}
+}
+
+// deskText renders what must agree of two runs.
+func deskText(res *kahn.Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v degraded %t cause %v %v output %v\n", res.Status, res.Degraded, res.Cause.Kind, res.Cause.Origins, res.Output)
+	for n := range res.Nodes() {
+		fmt.Fprintf(&b, "%s %v %v %v %v %v %v\n", n.ID, n.Status, n.Skip, n.Cause.Kind, n.Cause.Origins, n.Output, n.Err)
+	}
+	return b.String()
+}
+
+// TestCoordinatorAgrees compares random runs by a Coordinator with those by Execute: with one slot, event by event; with any number, in
+// their results, also when the run goes on from a snapshot after every act.
+func TestCoordinatorAgrees(t *testing.T) {
+	for seed := range uint64(size(500, 50, 10_000)) {
+		coordinatorAgrees(t, seed)
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+			return
+		}
+	}
+}
+
+func coordinatorAgrees(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(31, seed))
+	single := seed%2 == 0 // everything is determined
+	g := treeGen{rng: rng, inline: true, waits: rng.IntN(3) == 0, fine: true, calm: !single, timeless: !single}.tree(2)
+	limit := 1
+	if !single {
+		limit = []int{0, 2, 3}[rng.IntN(3)]
+	}
+	opts := []kahn.Option{kahn.Limit(limit), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)), kahn.Random(func() float64 { return 0.5 }), kahn.CancelGrace(time.Second)}
+	salt := rng.Uint64()
+	var want string
+	var events []kahn.Event
+	synctest.Test(t, func(t *testing.T) {
+		rec, home := newRecorder(), newDeskWorld(salt)
+		started := make(chan *kahn.Run, 1)
+		var run *kahn.Run
+		answer := kahn.OnEvent(func(e kahn.Event) {
+			if run == nil {
+				run = <-started
+			}
+			if e.Type == kahn.EventRunStatus && run.Status() == kahn.RunSuspended {
+				answerAll(run)
+			}
+		})
+		begun, err := kahn.Start(t.Context(), g, home.atHome, append(slices.Clone(opts), kahn.RunID("r"), kahn.OnEvent(rec.add), answer)...)
+		require.NoError(t, err)
+		started <- begun
+		res, _ := begun.Wait()
+		want, events = deskText(res), rec.all()
+	})
+	for _, cuts := range []bool{false, true} {
+		if cuts && single {
+			break // a call that is cut takes its time again
+		}
+		away := newDeskWorld(salt)
+		d := desk{t: t, g: g, opts: opts, step: away.away, rest: answerAll, pick: rng.IntN}
+		if single {
+			d.took = func(call kahn.Call) time.Duration { return away.takes(call.Path) }
+		}
+		if cuts {
+			d.cuts = func() bool { return true }
+		}
+		res, _ := d.perform()
+		if got := deskText(res); got != want {
+			t.Errorf("cuts %t: by Execute\n%sby a coordinator\n%s%s%s", cuts, want, got, eventText(events), eventText(d.events))
+		}
+		if !cuts {
+			checkEvents(t, g, res, d.events)
+		}
+		for i := range min(len(events), len(d.events)) {
+			if single && !events[i].Time.Equal(d.events[i].Time) {
+				t.Errorf("event %d: at %v by Execute, at %v by a coordinator", i+1, events[i].Time, d.events[i].Time)
+				break
+			}
+		}
+		if single && eventText(d.events) != eventText(events) {
+			t.Errorf("events by Execute\n%sby a coordinator\n%s", eventText(events), eventText(d.events))
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The smallest coordinator: two functions of the host, one that begins a call and one that aborts it.
+func ExampleState_Drive() {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "fetch"},
+		kahn.Node{ID: "parse", After: []string{"fetch"}},
+		kahn.Node{ID: "audit"}, // takes too long
+		kahn.Node{ID: "report", After: []string{"parse", "audit"}},
+	)
+	plan, _ := g.Compile()
+	st, _ := kahn.NewState(plan)
+
+	calls := map[string]kahn.Token{} // under way
+	_ = st.Drive(
+		func(t kahn.Task) { calls[plan.ID(t.Ref)] = t.Token; fmt.Println("begin", plan.ID(t.Ref)) },
+		func(t kahn.Token) { delete(calls, plan.ID(t.Ref)); fmt.Println("abort", plan.ID(t.Ref)) },
+	)
+	// Answers come in any order, here without a network.
+	_ = st.Settle(calls["fetch"], kahn.Outcome{Status: kahn.Completed})
+	_ = st.Settle(calls["parse"], kahn.Outcome{Status: kahn.Completed})
+	_ = st.CancelNode(calls["audit"].Ref)
+	fmt.Println("run", st.RunStatusSignal().Load())
+	// Output:
+	// begin fetch
+	// begin audit
+	// begin parse
+	// abort audit
+	// run cancelled
+}
+
+// A run in two processes, without goroutines: what goes over the wire is JSON.
+func ExampleCoordinator() {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "list", Kind: "list"},
+		kahn.Node{ID: "copy", Kind: "copy", In: []kahn.Edge{{From: "list", Param: "files"}}, Map: &kahn.Map{Over: "files", Limit: 1},
+			Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, Jitter: kahn.JitterNone}},
+	)
+	worker := func(call []byte) []byte { // in another process
+		var c kahn.Call
+		if err := json.Unmarshal(call, &c); err != nil {
+			return nil
+		}
+		reply, _ := json.Marshal(c.Perform(context.Background(), kahn.Mux{
+			"list": func(context.Context, *kahn.Step) (any, error) { return []string{"a", "b"}, nil },
+			"copy": func(_ context.Context, s *kahn.Step) (any, error) {
+				file, err := kahn.Param[string](s, "item")
+				if file == "b" && s.Attempt() == 1 {
+					err = fmt.Errorf("disk full")
+				}
+				return file + ".bak", err
+			},
+		}.Step, nil))
+		return reply
+	}
+
+	plan, _ := g.Compile()
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	c, _ := kahn.NewCoordinator(plan, now)
+	for c.Run().Status() == kahn.RunRunning {
+		s, ok := c.Next()
+		if !ok { // nothing to call: wait
+			now, _ = c.Due()
+			c.Advance(now)
+			continue
+		}
+		call, _ := json.Marshal(s.Call())
+		var reply kahn.Reply
+		_ = json.Unmarshal(worker(call), &reply)
+		fmt.Println(now.Format(time.TimeOnly), s.Path(), reply.Value, reply.Err)
+		_ = c.Return(s, reply.Value, reply.Err)
+	}
+	res, err := c.Run().Wait()
+	fmt.Println(res.Status, res.Output, err)
+	// Output:
+	// 12:00:00 list [a b] <nil>
+	// 12:00:00 copy[0] a.bak <nil>
+	// 12:00:00 copy[1] <nil> disk full
+	// 12:01:00 copy[1] b.bak <nil>
+	// completed [a.bak b.bak] <nil>
+}

@@ -1,0 +1,167 @@
+package kahn
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Coordinator drives a run from elsewhere: from a workflow of a distributed engine, an event loop, a simulation. It is the executor
+// without goroutines, clock and context. Its methods return at once, and everything that the run does happens in them: the host begins
+// the calls of steps in its own way, anywhere, reports their results, and says what time it is.
+//
+//	c, err := kahn.NewCoordinator(plan, now, kahn.Inputs(in))
+//	for c.Run().Status() == kahn.RunRunning {
+//		for s, ok := c.Next(); ok; s, ok = c.Next() {
+//			begin(s.Call()) // the step as data, see NewStep
+//		}
+//		switch e := wait(c.Due()); { // for a result, for a signal, or for the next deadline
+//		case e.step != nil:
+//			err = c.Return(e.step, e.value, e.err)
+//		default:
+//			c.Advance(e.now)
+//		}
+//	}
+//	res, err := c.Run().Wait() // does not wait: the run has ended
+//
+// A run that a Coordinator drives has the statuses, events, snapshots and the Result of one that [Execute] performs, composites, retries,
+// timeouts, limits and gates included, since the same code makes them. Given the same options, results and times in the same order, and
+// with the options [RunID] and [Random], it does the same again.
+//
+// The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, fallbacks
+// and sinks of the run, on that goroutine; these must not call the Coordinator. The methods of its [Run] may be called from anywhere; what
+// they cause happens in the next call of the Coordinator. [Run.Wait] is one of these calls, and is for a run that has ended: it and all
+// else that waits for the run would wait forever.
+type Coordinator struct {
+	run *Run
+	h   *hands
+}
+
+// NewCoordinator begins a run at the given time. With [ResumeFrom] it goes on from a snapshot, in which calls that were under way are
+// called again. Steps that have no function of their own need none here: the host calls them.
+//
+// Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of steps, are
+// refused with an error that matches [ErrBadOption].
+func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
+	h := &hands{start: now, calls: map[*Step]*worker{}}
+	byHand := optionFunc(func(c *config) error {
+		for _, refused := range []struct {
+			name string
+			set  bool
+		}{
+			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"a Memo", c.memo != nil}, {"Use", len(c.middleware) > 0},
+		} {
+			if refused.set {
+				return fmt.Errorf("%w: %s is not for a Coordinator", ErrBadOption, refused.name)
+			}
+		}
+		c.hands = h
+		return nil
+	})
+	notCalled := func(context.Context, *Step) (any, error) { return nil, ErrNoStep }
+	r, err := p.Start(context.Background(), notCalled, append(opts[:len(opts):len(opts)], byHand)...)
+	if err != nil {
+		return nil, err
+	}
+	c := &Coordinator{run: r, h: h}
+	c.h.settle(c.run)
+	return c, nil
+}
+
+// Run returns the run, to look at it, to signal it, to stop it, and for its events, snapshots and Result.
+func (c *Coordinator) Run() *Run { return c.run }
+
+// Next returns an attempt that has begun, each once: its step is to be called, with the Step as it is or elsewhere with its [Step.Call].
+// ok is false if there is none now.
+func (c *Coordinator) Next() (s *Step, ok bool) {
+	c.h.settle(c.run)
+	h := c.h
+	for len(h.begun) > 0 {
+		s, h.begun = h.begun[0], h.begun[1:]
+		if c.waitsFor(s) {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+// waitsFor reports whether the run waits for the result of an attempt.
+func (c *Coordinator) waitsFor(s *Step) bool {
+	if s == nil || c.h.calls[s] == nil {
+		return false
+	}
+	c.run.st.mu.Lock()
+	defer c.run.st.mu.Unlock()
+	return s.run.current(s.ref) == s
+}
+
+// Return reports the result of an attempt: what the step has returned, and in place of a panic a [*PanicError]. What follows has happened
+// when Return returns. For an attempt that the run does not wait for, since it was abandoned or its result has been reported, the error
+// matches [ErrStale], and nothing has changed.
+func (c *Coordinator) Return(s *Step, value any, err error) error {
+	if s != nil {
+		s = s.known()
+	}
+	if !c.waitsFor(s) {
+		delete(c.h.calls, s)
+		return fmt.Errorf("%w: %v", ErrStale, s)
+	}
+	w := c.h.calls[s]
+	delete(c.h.calls, s)
+	res := attemptResult{value: value, err: err, kind: causeOfEnd(err)}
+	w.now = c.run.now()
+	c.h.work(w, func() bool { return w.finish(res, true) })
+	c.h.settle(c.run)
+	return nil
+}
+
+// NextStop returns an attempt whose step is to be asked to stop, each once: context.Cause of the Step tells why. The run waits for its
+// result, as long as [CancelGrace] says.
+func (c *Coordinator) NextStop() (s *Step, ok bool) {
+	c.h.settle(c.run)
+	for {
+		c.run.st.mu.Lock()
+		if len(c.h.stops) == 0 {
+			c.run.st.mu.Unlock()
+			return nil, false
+		}
+		s, c.h.stops = c.h.stops[0], c.h.stops[1:]
+		c.run.st.mu.Unlock()
+		if c.waitsFor(s) {
+			return s, true
+		}
+	}
+}
+
+// Due returns when [Coordinator.Advance] is to be called next: at the end of a backoff, a pause or a grace, at a deadline, or when a
+// token of a rate falls due. ok is false if the run waits for no time.
+func (c *Coordinator) Due() (at time.Time, ok bool) {
+	c.h.settle(c.run)
+	c.run.st.mu.Lock()
+	defer c.run.st.mu.Unlock()
+	if len(c.h.bells) == 0 {
+		return time.Time{}, false
+	}
+	return c.run.timeAt(c.h.bells[0].due), true
+}
+
+// Advance sets the clock of the run, and does everything that has fallen due by then. A time before the last one changes nothing.
+func (c *Coordinator) Advance(now time.Time) {
+	h := c.h
+	c.h.settle(c.run)
+	if t := int64(now.Sub(h.start)); t > h.clock.Load() {
+		h.clock.Store(t)
+	}
+	for {
+		c.run.st.mu.Lock()
+		if len(h.bells) == 0 || h.bells[0].due > h.clock.Load() {
+			c.run.st.mu.Unlock()
+			break
+		}
+		b := h.bells[0]
+		b.Stop()
+		c.run.st.mu.Unlock()
+		b.f()
+	}
+	c.h.settle(c.run)
+}

@@ -1,0 +1,331 @@
+package kahn
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Call is one attempt of one node as data: everything that its step sees through its [Step]. [Step.Call] makes one of an attempt, and
+// [NewStep] makes a Step of it, in another process if need be. A coordinator that keeps its own books may fill one in, too.
+//
+// As JSON the values are in the form of Codec. Errors keep their texts and the sentinel errors that they match, and those of failed
+// predecessors their fields.
+type Call struct {
+	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are what the methods of Step of
+	// these names return.
+	RunID          string        `json:"run_id"`
+	ID             string        `json:"id"`
+	Path           string        `json:"path"`
+	Kind           string        `json:"kind,omitempty"`
+	Label          string        `json:"label,omitempty"`
+	Config         any           `json:"-"`
+	Attempt        int           `json:"attempt"`
+	Tier           int           `json:"tier"`
+	IdempotencyKey string        `json:"idempotency_key"`
+	Epoch          uint64        `json:"epoch,omitempty"`
+	Queued         time.Time     `json:"queued,omitzero"`
+	Predecessors   []Predecessor `json:"predecessors,omitempty"`
+	// Deadline is when the attempt, the node or the run is out of time; zero if never. The run holds the attempt to it; to the step it is
+	// that of its context.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Params and Upstream are the parameters, and the values that predecessors delivered, by name and by id.
+	Params   map[string]any `json:"-"`
+	Upstream map[string]any `json:"-"`
+	// Root are the root inputs. Inside a composite they are its parameters.
+	Root map[string]any `json:"-"`
+	// Item and Index are those of the innermost map, if InMap is set.
+	InMap bool `json:"in_map,omitempty"`
+	Index int  `json:"index,omitempty"`
+	Item  any  `json:"-"`
+	// Signal is the value that ended the node's wait, if Resumed is set.
+	Resumed    bool  `json:"resumed,omitempty"`
+	Signal     any   `json:"-"`
+	SavedState any   `json:"-"`
+	LastErr    error `json:"-"`
+	// View is what [Step.View] shows, and has the iteration, which Step has too. It has all ancestors of the node. Those that the step does
+	// not ask for may be removed, to make the call smaller.
+	View ViewData `json:"-"`
+	// Codec writes and reads the values. Step.Call sets that of the run; nil means nil [Types].
+	Codec Codec `json:"-"`
+}
+
+// ViewData is what a [View] shows, as data: see [NewView] and [View.Data].
+type ViewData struct {
+	ID        string         `json:"id"`
+	Config    any            `json:"-"`
+	Root      map[string]any `json:"-"` // the root inputs
+	Fired     bool           `json:"fired,omitempty"`
+	Trigger   any            `json:"-"` // the payload that the run was fired with, if Fired is set
+	Iteration int            `json:"iteration,omitempty"`
+	RunStatus RunStatus      `json:"run_status"`
+	// Nodes are the ancestors, by id.
+	Nodes map[string]NodeData `json:"-"`
+	// Codec writes and reads the values; nil means nil [Types].
+	Codec Codec `json:"-"`
+}
+
+// NodeData is what a [View] shows of a node.
+type NodeData struct {
+	Status Status
+	Output any
+	Err    error
+}
+
+// Reporter gets what a step tells while it is at work. A [*Step] is one: that of the attempt in the process of the run.
+type Reporter interface {
+	Emit(chunk any)
+	Log(level slog.Level, message string)
+	Tokens(input, output int)
+}
+
+// NewStep returns a Step whose methods return what the Call says, with the given context, which its host ends when the attempt is to stop.
+// What the step emits, logs and counts goes to the Reporter; nil drops it.
+func NewStep(ctx context.Context, c Call, to Reporter) *Step {
+	s := &Step{attempt: int32(c.Attempt)}
+	s.ctx.Store(&attemptContext{handed: &handedContext{Context: ctx, attempt: s, call: &c, reporter: to}})
+	return s
+}
+
+// NewView returns a View that shows the data.
+func NewView(d ViewData) View { return View{data: &d} }
+
+// given returns the Call that the Step was made from, nil for that of a run.
+func (s *Step) given() *Call {
+	if h := s.handed(); h != nil {
+		return h.call
+	}
+	return nil
+}
+
+// reporter is where a Step reports to that was made from a Call: never nil.
+func (s *Step) reporter() Reporter {
+	if to := s.handed().reporter; to != nil {
+		return to
+	}
+	return noReporter{}
+}
+
+type noReporter struct{}
+
+func (noReporter) Emit(any)               {}
+func (noReporter) Log(slog.Level, string) {}
+func (noReporter) Tokens(int, int)        {}
+
+// Call returns the attempt as data. It collects the results of all ancestors: a step that only needs its inputs can do without Call.View.
+func (s *Step) Call() Call {
+	if c := s.given(); c != nil {
+		return *c
+	}
+	c := Call{
+		RunID: s.RunID(), ID: s.ID(), Path: s.Path(), Kind: s.Kind(), Label: s.Label(), Config: s.Config(), Attempt: s.Attempt(), Tier: s.Tier(),
+		IdempotencyKey: s.IdempotencyKey(), Epoch: s.Epoch(), Queued: s.Queued(), Predecessors: s.Predecessors(),
+		Params: s.Params(), Upstream: s.UpstreamAll(), Root: s.run.allInputs(), Index: s.Index(), SavedState: s.SavedState(), LastErr: s.LastErr(), View: s.View().Data(),
+		Codec: s.run.cfg.codec,
+	}
+	c.Deadline, _ = s.Deadline()
+	if c.Item, c.InMap = s.Item(); !c.InMap {
+		c.Index = 0
+	}
+	c.Signal, c.Resumed = s.Resumed()
+	return c
+}
+
+// allInputs returns the root inputs in a fresh map.
+func (r *Run) allInputs() map[string]any {
+	m := map[string]any{}
+	r.eachInput(func(name string) {
+		if _, done := m[name]; done {
+			return
+		}
+		if v, ok := r.input(name); ok {
+			m[name] = r.clone(v)
+		}
+	})
+	return m
+}
+
+// Data returns what the View shows, as data, in time linear in the ancestors of the node.
+func (v View) Data() ViewData {
+	if v.data != nil {
+		return *v.data
+	}
+	d := ViewData{
+		ID: v.ID(), Config: v.Config(), Root: v.run.allInputs(), Iteration: v.Iteration(), RunStatus: v.RunStatus(), Codec: v.run.cfg.codec,
+		Nodes: map[string]NodeData{},
+	}
+	d.Trigger, d.Fired = v.Trigger()
+	for _, id := range v.ancestors() {
+		d.Nodes[id] = NodeData{Status: v.Status(id), Output: v.Output(id), Err: v.Err(id)}
+	}
+	return d
+}
+
+// ancestors lists the nodes that the View shows.
+func (v View) ancestors() []string {
+	p := v.run.plan
+	if v.ref == everyNode {
+		return p.names
+	}
+	return p.Ancestors(p.names[v.ref])
+}
+
+// The JSON forms. The fields that package json writes as they are come with the embedded type, which has no methods; values are stored.
+type (
+	plainCall Call
+	callForm  struct {
+		*plainCall
+		Config     *stored           `json:"config,omitempty"`
+		Params     map[string]stored `json:"params,omitempty"`
+		Upstream   map[string]stored `json:"upstream,omitempty"`
+		Root       map[string]stored `json:"root,omitempty"`
+		Item       *stored           `json:"item,omitempty"`
+		Signal     *stored           `json:"signal,omitempty"`
+		SavedState *stored           `json:"saved_state,omitempty"`
+		LastErr    *stored           `json:"last_error,omitempty"`
+		View       *ViewData         `json:"view,omitempty"`
+	}
+	plainView ViewData
+	viewForm  struct {
+		*plainView
+		Config  *stored             `json:"config,omitempty"`
+		Root    map[string]stored   `json:"root,omitempty"`
+		Trigger *stored             `json:"trigger,omitempty"`
+		Nodes   map[string]nodeForm `json:"nodes,omitempty"`
+	}
+	nodeForm struct {
+		Status Status  `json:"status"`
+		Output *stored `json:"output,omitempty"`
+		Err    *stored `json:"error,omitempty"`
+	}
+)
+
+// values writes or reads the values of a form, and keeps the first error.
+type values struct {
+	codec Codec
+	err   error
+}
+
+func (x *values) write(v any) *stored {
+	if v == nil {
+		return nil
+	}
+	raw, err := encodeValue(x.codec, v)
+	if x.err == nil {
+		x.err = err
+	}
+	return &stored{raw: raw}
+}
+
+func (x *values) writeAll(m map[string]any) map[string]stored {
+	form := make(map[string]stored, len(m))
+	for name, v := range m {
+		raw, err := encodeValue(x.codec, v)
+		if x.err == nil {
+			x.err = err
+		}
+		form[name] = stored{raw: raw}
+	}
+	return form
+}
+
+func (x *values) read(s *stored) any {
+	if s == nil {
+		return nil
+	}
+	v, err := decodeValue(x.codec, s.raw)
+	if x.err == nil {
+		x.err = err
+	}
+	return v
+}
+
+func (x *values) readAll(form map[string]stored) map[string]any {
+	m := make(map[string]any, len(form))
+	for name, s := range form {
+		m[name] = x.read(&s)
+	}
+	return m
+}
+
+// writeError and readError leave errors to nil Types, which write any error.
+func (x *values) writeError(err error) *stored {
+	if err == nil {
+		return nil
+	}
+	in := values{err: x.err}
+	s := in.write(err)
+	x.err = in.err
+	return s
+}
+
+func (x *values) readError(s *stored) error {
+	in := values{err: x.err}
+	err, _ := in.read(s).(error)
+	x.err = in.err
+	return err
+}
+
+// MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
+func (c Call) MarshalJSON() ([]byte, error) {
+	x := values{codec: c.Codec}
+	view := c.View
+	view.Codec = c.Codec
+	form := callForm{
+		plainCall: (*plainCall)(&c), Config: x.write(c.Config), Params: x.writeAll(c.Params), Upstream: x.writeAll(c.Upstream), Root: x.writeAll(c.Root), Item: x.write(c.Item),
+		Signal: x.write(c.Signal), SavedState: x.write(c.SavedState), LastErr: x.writeError(c.LastErr), View: &view,
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	return json.Marshal(form)
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the Call has.
+func (c *Call) UnmarshalJSON(data []byte) error {
+	x := values{codec: c.Codec}
+	form := callForm{plainCall: (*plainCall)(c), View: &ViewData{Codec: c.Codec}}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return err
+	}
+	c.Config, c.Item = x.read(form.Config), x.read(form.Item)
+	c.Params, c.Upstream, c.Root = x.readAll(form.Params), x.readAll(form.Upstream), x.readAll(form.Root)
+	c.Signal, c.SavedState, c.LastErr = x.read(form.Signal), x.read(form.SavedState), x.readError(form.LastErr)
+	c.View = *form.View
+	return x.err
+}
+
+// MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
+func (d ViewData) MarshalJSON() ([]byte, error) {
+	x := values{codec: d.Codec}
+	form := viewForm{
+		plainView: (*plainView)(&d), Config: x.write(d.Config), Root: x.writeAll(d.Root), Trigger: x.write(d.Trigger),
+		Nodes: make(map[string]nodeForm, len(d.Nodes)),
+	}
+	for id, n := range d.Nodes {
+		form.Nodes[id] = nodeForm{Status: n.Status, Output: x.write(n.Output), Err: x.writeError(n.Err)}
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	return json.Marshal(form)
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the ViewData has.
+func (d *ViewData) UnmarshalJSON(data []byte) error {
+	x := values{codec: d.Codec}
+	form := viewForm{plainView: (*plainView)(d)}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return err
+	}
+	d.Config, d.Root, d.Trigger = x.read(form.Config), x.readAll(form.Root), x.read(form.Trigger)
+	d.Nodes = make(map[string]NodeData, len(form.Nodes))
+	for id, n := range form.Nodes {
+		d.Nodes[id] = NodeData{Status: n.Status, Output: x.read(n.Output), Err: x.readError(n.Err)}
+	}
+	return x.err
+}
+
+var errExpansion = fmt.Errorf("%w: a graph that a step has returned", ErrNotEncodable)

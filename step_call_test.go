@@ -1,0 +1,301 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// awayOf sends a step over a wire.
+func awayOf(t testing.TB, s *kahn.Step) *kahn.Step {
+	data, err := json.Marshal(s.Call())
+	require.NoError(t, err)
+	var call kahn.Call
+	require.NoError(t, json.Unmarshal(data, &call))
+	return kahn.NewStep(context.Background(), call, s)
+}
+
+// sees renders all that a step sees by methods without parameters, of itself and of its View.
+func sees(s *kahn.Step, ids []string) (text []string) {
+	tell := func(of string, receiver any) {
+		v := reflect.ValueOf(receiver)
+		for i := range v.NumMethod() {
+			m := v.Type().Method(i)
+			switch m.Name {
+			case "Done", "Err", "View", "Call", "Do", "Data":
+				continue
+			}
+			if m.Type.NumIn() != 1 {
+				continue
+			}
+			line := of + m.Name
+			for _, out := range v.Method(i).Call(nil) {
+				if at, is := out.Interface().(time.Time); is {
+					line += " " + at.UTC().String()
+					continue
+				}
+				line += fmt.Sprintf(" %#v", plain(out.Interface()))
+			}
+			text = append(text, line)
+		}
+	}
+	tell("", s)
+	tell("View.", s.View())
+	for _, id := range ids {
+		v := s.View()
+		up, ok := s.Upstream(id)
+		text = append(text, fmt.Sprint(id, v.Has(id), v.Status(id), plain(v.Output(id)), plain(v.Err(id)), plain(up), ok, plain(s.UpstreamErr(id))))
+	}
+	for name := range s.Params() {
+		v, ok := s.Param(name)
+		text = append(text, fmt.Sprint("parameter ", name, plain(v), ok))
+	}
+	for _, name := range []string{"in", "absent", "item", "index", "iteration", "previous"} {
+		v, ok := s.Root(name)
+		at, has := s.View().Root(name)
+		text = append(text, fmt.Sprint("input ", name, plain(v), ok, plain(at), has))
+	}
+	slices.Sort(text)
+	return text
+}
+
+// plain is a value without the addresses of errors: an error is its text, its type, and what it says of a node.
+func plain(v any) any {
+	switch v := v.(type) {
+	case *kahn.NodeError:
+		return fmt.Sprintf("%T %s %d %v %v", v, v.Node, v.Attempt, v.Kind, v.Err)
+	case *kahn.UpstreamError:
+		return fmt.Sprintf("%T %v %v", v, v.Origins, v)
+	case error:
+		return v.Error()
+	case map[string]any:
+		m := map[string]any{}
+		for name, x := range v {
+			m[name] = plain(x)
+		}
+		return m
+	}
+	return v
+}
+
+// TestCallTellsAll compares what steps see at home with what they see in another process.
+func TestCallTellsAll(t *testing.T) {
+	seen := map[string]int{}
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
+		var ids []string
+		for i := range 6 {
+			ids = append(ids, fmt.Sprint("n", i))
+		}
+		away := awayOf(t, s)
+		require.Equal(t, sees(s, ids), sees(away, ids), s.Path())
+		seen["calls"]++
+		for name, is := range map[string]bool{
+			"item": s.Index() >= 0, "iteration": s.Iteration() > 0, "attempt": s.Attempt() > 1, "upstream": len(s.UpstreamAll()) > 0,
+			"error": s.LastErr() != nil, "deadline": away.Call().Deadline != time.Time{}, "state": s.SavedState() != nil, "input": len(away.Call().Root) > 0,
+			"predecessors": len(s.Predecessors()) > 0,
+		} {
+			if is {
+				seen[name]++
+			}
+		}
+		if _, resumed := s.Resumed(); resumed {
+			seen["resumed"]++
+		}
+		switch rng := rand.New(rand.NewPCG(uint64(len(s.Path())), uint64(s.Attempt()+len(s.Path())*s.Tier()))); rng.IntN(8) {
+		case 0, 1:
+			return nil, kahn.RateLimited(errStep, ms)
+		case 2:
+			return nil, fmt.Errorf("%w: %w", errStep, context.DeadlineExceeded)
+		case 3:
+			if _, resumed := s.Resumed(); !resumed {
+				return nil, kahn.Suspend("", "info", []int{s.Attempt()})
+			}
+		}
+		return map[string]any{"path": s.Path(), "n": s.Attempt()}, nil
+	}
+	for seed := range uint64(size(150, 30, 3000)) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(57, seed))
+			g := treeGen{rng: rng, inline: true, waits: true, fine: true}.tree(2)
+			run, err := kahn.Start(t.Context(), g, step, kahn.RunID("r"), kahn.Limit(1), kahn.Inputs(map[string]any{"in": seed}))
+			require.NoError(t, err)
+			for range 100 {
+				synctest.Wait()
+				answerAll(run)
+				time.Sleep(20 * ms)
+			}
+			_, _ = run.Wait()
+		})
+	}
+	for _, what := range []string{"item", "iteration", "attempt", "upstream", "error", "deadline", "state", "resumed", "input", "predecessors"} {
+		require.Greater(t, seen[what], seen["calls"]/200, "%s: %v", what, seen)
+	}
+}
+
+// TestNewStep makes a Step by hand.
+func TestNewStep(t *testing.T) {
+	type key struct{}
+	call := kahn.Call{
+		ID: "send", Path: "S/send", Kind: "mail", Attempt: 2, IdempotencyKey: "k", Config: "c", Params: map[string]any{"to": "you", "none": nil},
+		Upstream: map[string]any{"draft": 7}, Root: map[string]any{"lang": "en"},
+		View: kahn.ViewData{ID: "send", Iteration: 3, Fired: true, Trigger: "t", Root: map[string]any{"lang": "en"}, Nodes: map[string]kahn.NodeData{
+			"draft": {Status: kahn.Completed, Output: 7}, "old": {Status: kahn.Failed, Err: errStep},
+		}},
+	}
+	to := &reports{}
+	s := kahn.NewStep(context.WithValue(t.Context(), key{}, "v"), call, to)
+	v, err := kahn.Param[string](s, "to")
+	require.NoError(t, err)
+	require.Equal(t, "you", v)
+	_, err = kahn.Param[string](s, "too")
+	require.ErrorIs(t, err, kahn.ErrNoValue)
+	require.ErrorContains(t, err, `did you mean "to"?`)
+	_, err = kahn.Upstream[int](s, "daft")
+	require.ErrorContains(t, err, `did you mean "draft"?`)
+	_, err = kahn.Root[int](s, "lung")
+	require.ErrorContains(t, err, `did you mean "lang"?`)
+	none, ok := s.Param("none")
+	require.True(t, ok)
+	require.Nil(t, none)
+	require.Equal(t, "v", s.Value(key{}))
+	require.Equal(t, 3, s.Iteration())
+	require.Equal(t, -1, s.Index())
+	require.Nil(t, s.Do())
+	require.ErrorIs(t, s.UpstreamErr("old"), errStep)
+	require.False(t, s.View().Has("other"))
+	require.Equal(t, `kahn.Step("send", attempt 2)`, s.String())
+	require.NoError(t, s.Err())
+	s.Params()["to"] = "nobody" // a copy
+	v, _ = kahn.Param[string](s, "to")
+	require.Equal(t, "you", v)
+
+	s.Emit("chunk")
+	s.Log(slog.LevelWarn, "message")
+	s.Tokens(1, 2)
+	require.Equal(t, reports{"emit chunk", "log WARN message", "tokens 1 2"}, *to)
+	kahn.NewStep(t.Context(), call, nil).Emit("nobody hears it")
+
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	call.Deadline = at
+	early, cancel := context.WithDeadline(t.Context(), at.Add(-time.Hour))
+	defer cancel()
+	late, cancel := context.WithDeadline(t.Context(), at.Add(time.Hour))
+	defer cancel()
+	for ctx, want := range map[context.Context]time.Time{t.Context(): at, early: at.Add(-time.Hour), late: at} {
+		got, ok := kahn.NewStep(ctx, call, nil).Deadline()
+		require.True(t, ok)
+		require.Equal(t, want, got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s = kahn.NewStep(ctx, call, nil)
+	cancel()
+	<-s.Done()
+	require.ErrorIs(t, s.Err(), context.Canceled)
+}
+
+// reports is a Reporter.
+type reports []string
+
+func (r *reports) Emit(chunk any) { *r = append(*r, fmt.Sprint("emit ", chunk)) }
+func (r *reports) Log(level slog.Level, message string) {
+	*r = append(*r, fmt.Sprint("log ", level, " ", message))
+}
+func (r *reports) Tokens(in, out int) { *r = append(*r, fmt.Sprint("tokens ", in, out)) }
+
+// TestReply sends results over a wire: at the other end they lead to the same outcome.
+func TestReply(t *testing.T) {
+	boom := errors.New("boom")
+	for _, x := range []struct {
+		err  error
+		want kahn.CauseKind
+	}{
+		{nil, kahn.CauseNone}, {boom, kahn.CauseStepError}, {kahn.Permanent(boom), kahn.CauseStepError}, {kahn.AbortRun(boom), kahn.CauseStepError},
+		{kahn.Permanent(kahn.AbortRun(kahn.RateLimited(boom, time.Minute))), kahn.CauseRateLimit},
+		{fmt.Errorf("later: %w", kahn.RateLimited(nil, time.Hour)), kahn.CauseRateLimit},
+		{context.DeadlineExceeded, kahn.CauseTimeout}, {fmt.Errorf("%w: %w", boom, context.DeadlineExceeded), kahn.CauseTimeout}, {kahn.ErrTimeout, kahn.CauseStepError},
+		{kahn.ErrCallAborted, kahn.CauseExternal}, {fmt.Errorf("x: %w", kahn.ErrCallAborted), kahn.CauseExternal},
+		{kahn.ErrGoexit, kahn.CauseGoexit}, {fmt.Errorf("no: %w", kahn.ErrGoexit), kahn.CauseStepError},
+		{&kahn.PanicError{Value: "v", Stack: []byte("stack")}, kahn.CausePanic}, {&kahn.PanicError{Value: boom}, kahn.CausePanic},
+		{kahn.Skip("message"), kahn.CauseNone}, {kahn.Suspend("token", map[string]any{"a": 1}, []int{2}), kahn.CauseNone},
+		{&kahn.NodeError{Node: "n", Attempt: 2, Kind: kahn.CausePanic, Err: boom}, kahn.CauseStepError},
+	} {
+		data, err := json.Marshal(kahn.Reply{Value: 7, Err: x.err})
+		require.NoError(t, err)
+		var reply kahn.Reply
+		require.NoError(t, json.Unmarshal(data, &reply), "%s", data)
+		require.Equal(t, x.want, kahn.CauseOf(x.err), "%v", x.err)
+		require.Equal(t, x.want, kahn.CauseOf(reply.Err), "%v by %s", x.err, data)
+		if x.err == nil {
+			require.Equal(t, 7, reply.Value)
+			continue
+		}
+		require.EqualError(t, reply.Err, x.err.Error())
+		require.Nil(t, reply.Value)
+		for _, sentinel := range []error{context.DeadlineExceeded, kahn.ErrTimeout, kahn.ErrCallAborted, kahn.ErrGoexit} {
+			require.Equal(t, errors.Is(x.err, sentinel), errors.Is(reply.Err, sentinel), "%v: %v", x.err, sentinel)
+		}
+		policy := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second, RetryOn: []kahn.CauseKind{kahn.CauseStepError, kahn.CauseRateLimit, kahn.CauseTimeout, kahn.CausePanic}}
+		delay, refused := policy.Next(1, x.want, x.err, 0.5)
+		gotDelay, gotRefused := policy.Next(1, kahn.CauseOf(reply.Err), reply.Err, 0.5)
+		require.Equal(t, delay, gotDelay)
+		require.Equal(t, refused, gotRefused)
+	}
+	_, err := json.Marshal(kahn.Reply{Err: kahn.Expand(graph(), nil, nil)})
+	require.ErrorIs(t, err, kahn.ErrNotEncodable)
+	_, err = json.Marshal(kahn.Reply{Value: make(chan int)})
+	require.ErrorIs(t, err, kahn.ErrNotEncodable)
+	type order struct{ Total int }
+	types := kahn.Types{"order": order{}}
+	data, err := json.Marshal(kahn.Reply{Value: order{3}, Codec: types})
+	require.NoError(t, err)
+	reply := kahn.Reply{Codec: types}
+	require.NoError(t, json.Unmarshal(data, &reply))
+	require.Equal(t, order{3}, reply.Value)
+
+	call := kahn.Call{ID: "n"}
+	require.Equal(t, kahn.Reply{Value: "n"}, call.Perform(t.Context(), func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }, nil))
+	var p *kahn.PanicError
+	require.ErrorAs(t, call.Perform(t.Context(), func(context.Context, *kahn.Step) (any, error) { panic("p") }, nil).Err, &p)
+	require.Equal(t, "p", p.Value)
+}
+
+func TestRetryNext(t *testing.T) {
+	policy := kahn.Retry{MaxAttempts: 4, InitialDelay: time.Second, Jitter: kahn.JitterFull, MaxRetryAfter: time.Minute}
+	for _, x := range []struct {
+		policy  kahn.Retry
+		attempt int
+		cause   kahn.CauseKind
+		err     error
+		want    time.Duration
+		refused kahn.NoRetry
+	}{
+		{policy, 1, kahn.CauseStepError, errStep, 500 * ms, 0},
+		{policy, 3, kahn.CauseStepError, errStep, 2 * time.Second, 0},
+		{policy, 4, kahn.CauseStepError, errStep, 0, kahn.NoRetryAttempts},
+		{policy, 1, kahn.CausePanic, errStep, 0, kahn.NoRetryCause},
+		{policy, 1, kahn.CauseStepError, kahn.Permanent(errStep), 0, kahn.NoRetryPermanent},
+		{policy, 1, kahn.CauseStepError, kahn.AbortRun(errStep), 0, kahn.NoRetryPermanent},
+		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, 5*time.Second), 5 * time.Second, 0},
+		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, ms), 500 * ms, 0},
+		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, time.Hour), 0, kahn.NoRetryHint},
+		{policy, 1, kahn.CauseTimeout, kahn.RateLimited(errStep, time.Hour), 500 * ms, 0},
+		{kahn.Retry{}, 1, kahn.CauseStepError, errStep, 0, kahn.NoRetryNoPolicy},
+		{kahn.Retry{MaxAttempts: 2}, 1, kahn.CauseSubrun, nil, 375 * ms, 0}, // all defaults
+	} {
+		delay, refused := x.policy.Next(x.attempt, x.cause, x.err, 0.5)
+		require.Equal(t, x.want, delay, "%+v", x)
+		require.Equal(t, x.refused, refused, "%+v", x)
+	}
+}
