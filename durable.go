@@ -37,6 +37,7 @@ type durable struct {
 	renewal  *time.Timer
 	given    bool      // the lease is being given back, or was: the run is over and everything is written
 	expires  time.Time // of the lease, at the earliest: it was asked for LeaseTime before
+	scratch  []byte    // in which the committer encodes records
 }
 
 // place is a node of one of the runs of a tree.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -244,30 +245,40 @@ func (r *Run) write(tx *transaction) (err error) {
 	}
 }
 
-// encode makes the records of a transaction.
+// maxScratch bounds the memory that a committer keeps from one transaction to the next, in bytes.
+const maxScratch = 64 << 10
+
+// encode makes the records of a transaction. Its nodes are its own but for what is inside of them.
 func (r *Run) encode(tx *transaction) error {
-	nodes := cloneNodes(tx.nodes)
 	encode := encoder(r.cfg.codec)
 	var errs []error
-	for i := range nodes {
-		n, at := &nodes[i], tx.places[i]
-		visitor(func(path string, v *stored) {
-			if err := encode(path, v); err != nil {
-				errs = append(errs, err)
-			}
-		}).node(n, at.run.prefix)
+	visit := visitor(func(path string, v *stored) {
+		if err := encode(path, v); err != nil {
+			errs = append(errs, err)
+		}
+	})
+	for i := range tx.nodes {
+		n := &tx.nodes[i]
+		n.Inside = n.Inside.clone()
+		visit.node(n, tx.places[i].run.prefix)
 		n.renderErrors()
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for i := range nodes {
-		record, err := json.Marshal(nodes[i])
-		if err != nil {
-			return err
-		}
-		at := tx.places[i]
-		tx.commit.Nodes = append(tx.commit.Nodes, NodeRecord{Node: at.run.key(at.ref), Terminal: nodes[i].Status.Terminal(), Record: record})
+	w := jsonWriter{data: r.durable.scratch}
+	tx.commit.Nodes = make([]NodeRecord, len(tx.nodes))
+	for i := range tx.nodes {
+		n, at := &tx.nodes[i], tx.places[i]
+		w.data = w.data[:0]
+		w.node(n)
+		tx.commit.Nodes[i] = NodeRecord{Node: at.run.key(at.ref), Terminal: n.Status.Terminal(), Record: slices.Clone(w.data)}
+	}
+	if w.err != nil {
+		return w.err
+	}
+	if cap(w.data) <= maxScratch {
+		r.durable.scratch = w.data[:0]
 	}
 	if tx.header != nil {
 		header, err := tx.header.encoded(r.cfg.codec)

@@ -1,136 +1,9 @@
 package kahn
 
-import (
-	"encoding/json"
-	"strconv"
-	"time"
-
-	"github.com/seed-c794f7ef/kahn/internal/enum"
-)
-
-// eventWriter writes JSON as package json does, without reflection but for values of the host: events are encoded more often than anything else.
-type eventWriter struct {
-	data []byte
-	err  error // the first one
-}
-
-func (w *eventWriter) open()  { w.data = append(w.data, '{') }
-func (w *eventWriter) close() { w.data = append(w.data, '}') }
-
-// key begins a member. Keys need no escapes.
-func (w *eventWriter) key(key string) {
-	if w.data[len(w.data)-1] != '{' {
-		w.data = append(w.data, ',')
-	}
-	w.data = append(w.data, '"')
-	w.data = append(w.data, key...)
-	w.data = append(w.data, '"', ':')
-}
-
-func (w *eventWriter) text(key, s string) {
-	w.key(key)
-	w.string(s)
-}
-
-// textIf leaves out an empty text.
-func (w *eventWriter) textIf(key, s string) {
-	if s != "" {
-		w.text(key, s)
-	}
-}
-
-// string leaves strings that need an escape to package json.
-func (w *eventWriter) string(s string) {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			data, _ := json.Marshal(s) // every string can be encoded
-			w.data = append(w.data, data...)
-			return
-		}
-	}
-	w.data = append(w.data, '"')
-	w.data = append(w.data, s...)
-	w.data = append(w.data, '"')
-}
-
-func (w *eventWriter) number(key string, n int) {
-	w.key(key)
-	w.data = strconv.AppendInt(w.data, int64(n), 10)
-}
-
-func (w *eventWriter) id(key string, n uint64) {
-	w.key(key)
-	w.data = strconv.AppendUint(w.data, n, 10)
-}
-
-func (w *eventWriter) is(key string, b bool) {
-	w.key(key)
-	w.data = strconv.AppendBool(w.data, b)
-}
-
-// milliseconds writes a duration as durationJSON does: package json uses an exponent for smaller and larger numbers only.
-func (w *eventWriter) milliseconds(key string, d time.Duration) {
-	w.key(key)
-	w.data = strconv.AppendFloat(w.data, milliseconds(d), 'f', -1, 64)
-}
-
-// list writes nil as null.
-func (w *eventWriter) list(key string, list []string) {
-	w.key(key)
-	if list == nil {
-		w.data = append(w.data, "null"...)
-		return
-	}
-	w.data = append(w.data, '[')
-	for i, s := range list {
-		if i > 0 {
-			w.data = append(w.data, ',')
-		}
-		w.string(s)
-	}
-	w.data = append(w.data, ']')
-}
-
-// name writes the name of a value of an enum.
-func (w *eventWriter) name(key string, names []string, i int, what string) {
-	if i >= len(names) {
-		_, err := enum.Text(names, i, what)
-		w.fail(err)
-		return
-	}
-	w.text(key, names[i])
-}
-
-// raw writes what may come from the host, and so may be no JSON, and not compact.
-func (w *eventWriter) raw(key string, raw json.RawMessage) {
-	data, err := json.Marshal(raw)
-	w.fail(err)
-	w.key(key)
-	w.data = append(w.data, data...)
-}
-
-// time writes a time as time.Time does, and reports a year that RFC 3339 does not have.
-func (w *eventWriter) time(key string, t time.Time) {
-	w.key(key)
-	if y := t.Year(); y < 0 || y > 9999 || t.Location() != time.UTC {
-		data, err := t.MarshalJSON()
-		w.fail(err)
-		w.data = append(w.data, data...)
-		return
-	}
-	w.data = append(w.data, '"')
-	w.data = t.AppendFormat(w.data, time.RFC3339Nano)
-	w.data = append(w.data, '"')
-}
-
-func (w *eventWriter) fail(err error) {
-	if w.err == nil {
-		w.err = err
-	}
-}
+import "time"
 
 // envelope writes an event up to its payload.
-func (w *eventWriter) envelope(e *Event, phase string, wave *int) {
+func (w *jsonWriter) envelope(e *Event, phase string, wave *int) {
 	w.open()
 	if e.ID != 0 {
 		w.id("eventId", e.ID)
@@ -154,7 +27,7 @@ func (w *eventWriter) envelope(e *Event, phase string, wave *int) {
 }
 
 // payload writes the members of a payload, in the order of payloadJSON.
-func (w *eventWriter) payload(p *payloadJSON) {
+func (w *jsonWriter) payload(p *payloadJSON) {
 	w.key("payload")
 	w.open()
 	w.textIf("nodeId", p.Node)
@@ -247,7 +120,7 @@ func (w *eventWriter) payload(p *payloadJSON) {
 		w.text("text", *p.Text)
 	}
 	if len(p.Chunk) > 0 {
-		w.raw("chunk", p.Chunk)
+		w.json("chunk", p.Chunk)
 	}
 	w.textIf("level", p.Level)
 	if p.Message != nil {
@@ -274,18 +147,18 @@ func (w *eventWriter) payload(p *payloadJSON) {
 		w.text("token", *p.Token)
 	}
 	if len(p.Info) > 0 {
-		w.raw("info", p.Info)
+		w.json("info", p.Info)
 	}
 	if p.Deadline != nil {
 		w.time("deadline", *p.Deadline)
 	}
 	if len(p.Value) > 0 {
-		w.raw("value", p.Value)
+		w.json("value", p.Value)
 	}
 	w.textIf("actor", p.Actor)
 	w.textIf("comment", p.Comment)
 	if len(p.Reason) > 0 {
-		w.raw("reason", p.Reason)
+		w.json("reason", p.Reason)
 	}
 	if p.Label != nil {
 		w.text("label", *p.Label)
@@ -317,10 +190,10 @@ func (w *eventWriter) payload(p *payloadJSON) {
 	}
 	w.textIf("original_failed_step", p.FirstFailed)
 	if len(p.Output) > 0 {
-		w.raw("output", p.Output)
+		w.json("output", p.Output)
 	}
 	if len(p.Aggregation) > 0 {
-		w.raw("aggregation_data", p.Aggregation)
+		w.json("aggregation_data", p.Aggregation)
 	}
 	if p.OutputBytes != 0 {
 		w.number("output_bytes", p.OutputBytes)

@@ -15,9 +15,9 @@ var hostile = []string{
 	"", "plain", `"quoted" \ back`, "<script>&amp;</script>", "\x00\x01\b\f\n\r\t\x1f\x7f", "é€😀", "\u2028\u2029\ufffd", "\xff\xfe broken \xc3", strings.Repeat("x", 3000),
 }
 
-// written is a payload as the eventWriter writes it, and known as package json does.
+// written is a payload as the jsonWriter writes it, and known as package json does.
 func written(p *payloadJSON) (written, known string, err error) {
-	w := eventWriter{data: []byte("{")}
+	w := jsonWriter{data: []byte("{")}
 	w.payload(p)
 	data, err := json.Marshal(p)
 	if w.err != nil && err != nil {
@@ -52,7 +52,7 @@ func TestEventsAreWrittenLikeJSON(t *testing.T) {
 	}
 }
 
-// vary sets a value to one of many.
+// vary sets a value, its exported fields and elements included, to one of many.
 func vary(t *testing.T, v reflect.Value, variant int) {
 	switch x := v.Addr().Interface().(type) {
 	case *json.RawMessage:
@@ -64,8 +64,13 @@ func vary(t *testing.T, v reflect.Value, variant int) {
 	case *durationJSON:
 		*x = durationJSON([]time.Duration{0, 1, -1, math.MaxInt64, math.MinInt64, time.Millisecond, 1500 * time.Microsecond, time.Hour + 1}[variant%8])
 		return
-	case *CauseKind, *Mode, *RunStatus, *UpstreamPolicy, *NoRetry:
+	case *stored:
+		*x = stored{raw: json.RawMessage([]string{`{"a": [1, 2] }`, `"<x>"`, `null`, "1"}[variant%4])}
+		return
+	case *CauseKind, *Mode, *RunStatus, *UpstreamPolicy, *NoRetry, *Status, *SkipKind, *timeoutScope:
 		v.SetUint(uint64(variant % 2))
+		return
+	case *[]nodeState:
 		return
 	}
 	switch v.Kind() {
@@ -74,17 +79,37 @@ func vary(t *testing.T, v reflect.Value, variant int) {
 		vary(t, v.Elem(), variant)
 	case reflect.String:
 		v.SetString(hostile[variant%len(hostile)])
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		v.SetInt([]int64{0, 1, -1, math.MaxInt64}[variant%4])
+	case reflect.Int32:
+		v.SetInt([]int64{0, 1, -1, math.MaxInt32}[variant%4])
 	case reflect.Uint64:
 		v.SetUint([]uint64{0, 1, math.MaxUint64}[variant%3])
 	case reflect.Bool:
 		v.SetBool(variant%2 == 0)
 	case reflect.Slice:
-		v.Set(reflect.ValueOf([][]string{nil, {}, {"a"}, hostile}[variant%4]))
+		if v.Type().Elem().Kind() == reflect.String {
+			v.Set(reflect.ValueOf([][]string{nil, {}, {"a"}, hostile}[variant%4]))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), variant%3, 3))
+		for i := range v.Len() {
+			vary(t, v.Index(i), variant)
+		}
+	case reflect.Array:
+		vary(t, v.Index(variant%v.Len()), variant)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for _, key := range hostile[:variant%3] {
+			value := reflect.New(v.Type().Elem()).Elem()
+			vary(t, value, variant)
+			v.SetMapIndex(reflect.ValueOf(key), value)
+		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			vary(t, v.Field(i), variant)
+			if v.Type().Field(i).IsExported() {
+				vary(t, v.Field(i), variant)
+			}
 		}
 	default:
 		t.Fatalf("a member of kind %v", v.Kind())

@@ -137,14 +137,14 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Type == EventHeartbeat {
 		phase = "transport"
 	}
-	w := eventWriter{data: make([]byte, 0, 512)}
+	w := jsonWriter{data: make([]byte, 0, 512)}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
 		var wave *int
 		if e.Node != "" {
 			wave = &e.Tier
 		}
 		w.envelope(&e, phase, wave)
-		w.raw("payload", raw)
+		w.json("payload", raw)
 	} else {
 		var p payloadJSON
 		if e.Node != "" {

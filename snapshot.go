@@ -361,6 +361,9 @@ func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error 
 type visitor func(path string, v *stored)
 
 func (visit visitor) all(path string, m map[string]stored) {
+	if len(m) == 0 {
+		return
+	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		v := m[name]
 		visit(path, &v)
@@ -431,15 +434,17 @@ func cloneNodes(nodes []nodeState) []nodeState {
 		n := &nodes[i]
 		n.Value, n.Saved, n.Signal, n.List = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), clonePtr(n.List)
 		n.Merged, n.Wait, n.Errs = maps.Clone(n.Merged), clonePtr(n.Wait), slices.Clone(n.Errs)
-		if n.Inside == nil {
-			continue
-		}
-		in := *n.Inside
-		in.Previous, in.Collected, in.Stop, in.Signals = clonePtr(in.Previous), slices.Clone(in.Collected), in.Stop.clone(), slices.Clone(in.Signals)
-		in.Nodes = cloneNodes(in.Nodes)
-		n.Inside = &in
+		n.Inside = n.Inside.clone()
 	}
 	return nodes
+}
+
+func (in *insideState) clone() *insideState {
+	if in = clonePtr(in); in != nil {
+		in.Previous, in.Collected, in.Stop, in.Signals = clonePtr(in.Previous), slices.Clone(in.Collected), in.Stop.clone(), slices.Clone(in.Signals)
+		in.Nodes = cloneNodes(in.Nodes)
+	}
+	return in
 }
 
 func clonePtr[T any](p *T) *T {

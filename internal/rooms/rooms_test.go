@@ -26,7 +26,7 @@ var rooms = map[string]string{
 	"state":     "state.go state_*.go",
 	"run":       "run.go run_*.go executor.go",
 	"events":    "events.go events_*.go slog.go profile.go",
-	"elsewhere": "snapshot.go snapshot_*.go codec.go store.go store_*.go durable.go durable_*.go",
+	"elsewhere": "snapshot.go snapshot_*.go codec.go codec_write.go store.go store_*.go durable.go durable_*.go",
 	"runs":      "runner.go runner_*.go idempotency.go history.go",
 	"out":       "doc.go result.go reason.go errors.go option.go request.go mock.go mock_*.go",
 }

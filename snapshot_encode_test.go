@@ -1,0 +1,50 @@
+package kahn
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNodesAreWrittenLikeJSON sets every member of a node's state, alone and with all others, to values of many kinds: a member
+// that the writer forgets, or has in another order, is found here.
+func TestNodesAreWrittenLikeJSON(t *testing.T) {
+	t.Parallel()
+	like := func(n *nodeState, what string) {
+		var w jsonWriter
+		w.node(n)
+		require.NoError(t, w.err, what)
+		want, err := json.Marshal(n)
+		require.NoError(t, err, what)
+		require.Equal(t, string(want), string(w.data), what)
+	}
+	typ := reflect.TypeFor[nodeState]()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for variant := range 12 {
+		var all, some nodeState
+		for i := range typ.NumField() {
+			var one nodeState
+			vary(t, reflect.ValueOf(&one).Elem().Field(i), variant)
+			like(&one, typ.Field(i).Name)
+			reflect.ValueOf(&all).Elem().Field(i).Set(reflect.ValueOf(one).Field(i))
+			if rng.IntN(2) == 0 {
+				reflect.ValueOf(&some).Elem().Field(i).Set(reflect.ValueOf(one).Field(i))
+			}
+		}
+		like(&all, "all")
+		like(&some, "some")
+	}
+}
+
+// A value that no codec has encoded is an error, wherever it is.
+func TestNodesNeedEncodedValues(t *testing.T) {
+	t.Parallel()
+	for _, n := range []nodeState{{Value: new(stored)}, {Merged: map[string]stored{"a": {}}}, {Inside: &insideState{Previous: new(stored)}}} {
+		var w jsonWriter
+		w.node(&n)
+		require.ErrorIs(t, w.err, ErrNotEncodable)
+	}
+}
