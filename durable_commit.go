@@ -270,9 +270,10 @@ func (r *Run) encode(tx *transaction) error {
 	tx.commit.Nodes = make([]NodeRecord, len(tx.nodes))
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
+		key := at.run.key(at.ref)
 		w.data = w.data[:0]
-		w.node(n)
-		tx.commit.Nodes[i] = NodeRecord{Node: at.run.key(at.ref), Terminal: n.Status.Terminal(), Record: slices.Clone(w.data)}
+		w.record(n, key)
+		tx.commit.Nodes[i] = NodeRecord{Node: key, Terminal: n.Status.Terminal(), NodeColumns: n.data(slices.Clone(w.data))}
 	}
 	if w.err != nil {
 		return w.err

@@ -1,6 +1,8 @@
 package kahn
 
 import (
+	"encoding"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -33,6 +35,9 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 		}
 		var n nodeState
 		if err := json.Unmarshal(s.Record, &n); err != nil {
+			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
+		}
+		if err := n.addData(key, &s.NodeColumns); err != nil {
 			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
 		}
 		if n.Hash != "" && n.ID != key {
@@ -70,6 +75,45 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 		}
 	}
 	return r.restoration()
+}
+
+// data returns what a store keeps of a node; record is what NodeColumns has no part for.
+func (n *nodeState) data(record json.RawMessage) NodeColumns {
+	d := NodeColumns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0), Record: record}
+	if n.Hash != "" {
+		d.Hash, _ = hex.DecodeString(n.Hash) // that [Plan] has made
+	}
+	if n.Value != nil {
+		d.Value = n.Value.raw
+	}
+	return d
+}
+
+// addData is the reverse of data for a node that was decoded from the record. In records of older versions the node has an id, and
+// the parts are members of the record.
+func (n *nodeState) addData(key string, d *NodeColumns) error {
+	if n.ID == "" {
+		n.ID = key
+	}
+	for _, part := range []encoding.TextMarshaler{d.Status, d.Cause, d.Start, d.End} { // a store may return anything
+		if _, err := part.MarshalText(); err != nil {
+			return err
+		}
+	}
+	n.Status, n.Cause = max(n.Status, d.Status), max(n.Cause, d.Cause)
+	if !d.Start.IsZero() {
+		n.Start = d.Start
+	}
+	if !d.End.IsZero() {
+		n.End = d.End
+	}
+	if len(d.Hash) > 0 {
+		n.Hash = hex.EncodeToString(d.Hash)
+	}
+	if d.Value != nil {
+		n.Value = &stored{raw: d.Value}
+	}
+	return nil
 }
 
 // filler moves each record into the composite that it is inside of. It needs no plans of composites, since a node may have

@@ -79,7 +79,7 @@ func TestFormats(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { goOn(t, filepath.Base(file), data, lost) })
 		})
 	}
-	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers"}, slices.Sorted(maps.Keys(versions)))
+	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers", "7-parts"}, slices.Sorted(maps.Keys(versions)))
 }
 
 // goOn runs a run from a file to its end, in as many lives as it takes to answer all waiting nodes. lost tells that the
@@ -145,7 +145,7 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 // waitingInStore are the nodes whose records say that they wait.
 func waitingInStore(stored kahn.StoredRun) (waiting []string) {
 	for key, node := range stored.Nodes {
-		if strings.Contains(string(node.Record), `"status":"suspended"`) || strings.Contains(string(node.Record), `"status": "suspended"`) {
+		if node.Status == kahn.Suspended || strings.Contains(string(node.Record), `"status":"suspended"`) || strings.Contains(string(node.Record), `"status": "suspended"`) {
 			waiting = append(waiting, key)
 		}
 	}

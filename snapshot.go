@@ -123,11 +123,11 @@ type signalState struct {
 
 // nodeState is the state of a node in a snapshot.
 type nodeState struct {
-	ID string `json:"id"`
-	// Event is, in a store, the id of the last event when the record was written.
-	Event  uint64 `json:"event,omitempty"`
-	Hash   string `json:"hash,omitempty"` // of the node with its in-edges and its inside; none for nodes inside of composites
+	ID     string `json:"id"`
 	Status Status `json:"status"`
+	// Event is, in a store, the id of the last event when the record was written.
+	Event uint64 `json:"event,omitempty"`
+	Hash  string `json:"hash,omitempty"` // of the node with its in-edges and its inside; none for nodes inside of composites
 	// Checking: the join is satisfied, but the check has no result yet. The status is idle then.
 	Checking bool `json:"checking,omitempty"`
 	// The flags of the node's word that a later life needs.

@@ -1,13 +1,33 @@
 package kahn
 
+import "time"
+
 // node writes a node of a snapshot, with every value and error as text. The members are in the order of nodeState, as package
 // json would write them, which writes those that few nodes have.
 func (w *jsonWriter) node(n *nodeState) {
-	w.data = append(w.data, '{')
+	w.open()
 	w.text("id", n.ID)
+	w.text("status", n.Status.String())
+	w.rest(n)
+	w.close()
+}
+
+// record writes what a store keeps of a node beside its key and the parts that NodeColumns has by themselves.
+func (w *jsonWriter) record(n *nodeState, key string) {
+	rest := *n
+	rest.Hash, rest.Cause, rest.Start, rest.End, rest.Value = "", CauseNone, time.Time{}, time.Time{}, nil
+	w.open()
+	if n.ID != key {
+		w.text("id", n.ID)
+	}
+	w.rest(&rest)
+	w.close()
+}
+
+// rest writes the members that follow id and status.
+func (w *jsonWriter) rest(n *nodeState) {
 	w.idIf("event", n.Event)
 	w.textIf("hash", n.Hash)
-	w.text("status", n.Status.String())
 	w.flag("checking", n.Checking)
 	w.flag("reached", n.Reached)
 	w.flag("substituted", n.Substituted)
@@ -70,7 +90,6 @@ func (w *jsonWriter) node(n *nodeState) {
 	w.numberIf("timeout", int64(n.Timeout))
 	writeIf(w, "list", n.List)
 	writeIf(w, "inside", n.Inside)
-	w.data = append(w.data, '}')
 }
 
 // writeIf leaves out a member that is nil. Others it leaves to package json.

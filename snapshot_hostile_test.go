@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -56,6 +57,7 @@ type forgedStore struct {
 	*journal
 	node   string // "" for the run's own record
 	record json.RawMessage
+	change func(n *kahn.NodeColumns) // of that node; may be nil
 }
 
 func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
@@ -68,6 +70,9 @@ func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.D
 	} else {
 		n := stored.Nodes[f.node]
 		n.Record = f.record
+		if f.change != nil {
+			f.change(&n.NodeColumns)
+		}
 		stored.Nodes[f.node] = n
 	}
 	return lease, stored, nil
@@ -99,9 +104,32 @@ func TestHostileStores(t *testing.T) {
 				if store.record == nil {
 					continue
 				}
-				store.record = forge(t, r, store.record)
+				forged := ""
+				if part := r.IntN(12); store.node != "" && part < 6 {
+					number := r.IntN(16)
+					value := forge(t, r, []byte(`[{"$type":"int","value":7},null,"x"]`))
+					store.change = func(n *kahn.NodeColumns) {
+						switch part {
+						case 0:
+							n.Status = kahn.Status(number)
+						case 1:
+							n.Cause = kahn.CauseKind(number * 3)
+						case 2:
+							n.Value = value
+						case 3:
+							n.Value = nil
+						case 4:
+							n.Hash = n.Hash[:len(n.Hash)/2]
+						case 5:
+							n.Start, n.End = n.End, n.Start.AddDate(-10_000*number, 0, 0)
+						}
+					}
+					forged = fmt.Sprint("part ", part, ", ", number, ", ", string(value), ": ")
+				} else {
+					store.record = forge(t, r, store.record)
+				}
 				tried++
-				if !goOnHostile(t, c, []byte(store.node+": "+string(store.record)), kahn.Durable(store), kahn.RunID("r")) {
+				if !goOnHostile(t, c, []byte(forged+store.node+": "+string(store.record)), kahn.Durable(store), kahn.RunID("r")) {
 					refused++
 				}
 			}

@@ -87,12 +87,29 @@ type NodeAttempt struct {
 	Attempt int32  `json:"attempt"` // from 1
 }
 
-// NodeRecord is the record of a node, in a form that only the engine reads.
+// NodeRecord is the record of a node.
 type NodeRecord struct {
+	// Node is the node's id, inside composites its path: see Durable.
 	Node string `json:"node"`
 	// Terminal nodes never change again.
-	Terminal bool            `json:"terminal,omitempty"`
-	Record   json.RawMessage `json:"record,omitempty"`
+	Terminal bool `json:"terminal,omitempty"`
+	NodeColumns
+}
+
+// NodeColumns is what a store keeps of a node, in parts for which a store may have columns. A store gives each of them back as it was.
+type NodeColumns struct {
+	Status Status    `json:"status,omitempty"`
+	Cause  CauseKind `json:"cause,omitempty"` // of a node that failed or was stopped, or was asked to stop
+	// Start and End are those of its attempts: of the first start and of the last end, as in NodeResult. Zero before the first start.
+	// A store keeps them at least to the microsecond.
+	Start time.Time `json:"start,omitzero"`
+	End   time.Time `json:"end,omitzero"`
+	// Hash identifies what the node is in its graph, with its in-edges and its inside; nil of nodes inside of composites.
+	Hash []byte `json:"hash,omitempty"`
+	// Value is the output of a completed node, as the run's [Codec] has encoded it; nil of any other node.
+	Value json.RawMessage `json:"value,omitempty"`
+	// Record is everything else, in a form that only the engine reads.
+	Record json.RawMessage `json:"record,omitempty"`
 }
 
 // Readiness counts predecessors of a node that have resolved.
@@ -114,13 +131,13 @@ type StoredRun struct {
 
 // StoredNode is the stored data of a node.
 type StoredNode struct {
-	Record    json.RawMessage `json:"record,omitempty"` // nil if there is none
-	Terminal  bool            `json:"terminal,omitempty"`
-	Attempt   int32           `json:"attempt"`  // the last one recorded, or 0
-	Resolved  int             `json:"resolved"` // the readiness counter
-	Required  int             `json:"required"`
-	Queued    bool            `json:"queued,omitempty"`    // it is ready and its attempt has not been recorded
-	Completed bool            `json:"completed,omitempty"` // its last recorded attempt was completed
+	NodeColumns       // of the last commit that had a record of the node; zero if none had
+	Terminal    bool  `json:"terminal,omitempty"`
+	Attempt     int32 `json:"attempt"`  // the last one recorded, or 0
+	Resolved    int   `json:"resolved"` // the readiness counter
+	Required    int   `json:"required"`
+	Queued      bool  `json:"queued,omitempty"`    // it is ready and its attempt has not been recorded
+	Completed   bool  `json:"completed,omitempty"` // its last recorded attempt was completed
 }
 
 // Applied is a store's answer to a write that it understood.

@@ -138,7 +138,7 @@ func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applie
 		if n.Terminal {
 			return Conflict, nil
 		}
-		n.Record, n.Terminal = record.Record, record.Terminal
+		n.NodeColumns, n.Terminal = record.NodeColumns, record.Terminal
 		n.Queued = n.Queued && !n.Terminal
 		changed[record.Node] = n
 	}

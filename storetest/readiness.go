@@ -19,7 +19,7 @@ func readinessCounts(ctx context.Context, s kahn.Store) error {
 
 func overflow() kahn.Commit {
 	return kahn.Commit{
-		Sequence: 4, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}},
+		Sequence: 4, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", NodeColumns: data("new")}},
 		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
 	}
 }

@@ -79,6 +79,23 @@ const ttl = time.Minute
 
 func record(text string) json.RawMessage { return json.RawMessage(fmt.Sprintf("{%q:1}", text)) }
 
+// data is what is stored of a node. Each of its parts is set for some text.
+func data(text string) kahn.NodeColumns {
+	d := kahn.NodeColumns{Record: record(text), Hash: []byte{0, 0xff, byte(len(text))}}
+	start := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	switch text {
+	case "running":
+		d.Status, d.Start = kahn.Running, start
+	case "done":
+		d.Status, d.Start, d.End, d.Value = kahn.Completed, start, start.Add(time.Hour+7*time.Microsecond), json.RawMessage(`[1,null,"\u0000 \u00e9"]`)
+	case "stopped":
+		d.Status, d.Cause, d.Start, d.End = kahn.Cancelled, kahn.CauseCancelNode, start, start
+	case "ready":
+		d.Status, d.Hash = kahn.Ready, nil
+	}
+	return d
+}
+
 // expect compares the answer of a write.
 func expect(what string, got kahn.Applied, err error, want kahn.Applied) error {
 	if err != nil {
@@ -105,7 +122,7 @@ func begun(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error) {
 	}
 	got, err := s.Commit(ctx, lease, kahn.Commit{
 		Sequence: 1, Run: record("run"), Status: kahn.RunRunning, Ready: []string{"a"},
-		Nodes: []kahn.NodeRecord{{Node: "a", Record: record("ready")}},
+		Nodes: []kahn.NodeRecord{{Node: "a", NodeColumns: data("ready")}},
 	})
 	return lease, expect("the first commit", got, err, kahn.AppliedNow)
 }
@@ -114,7 +131,7 @@ func begun(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error) {
 func start(sequence uint64, node string, attempt int32) kahn.Commit {
 	return kahn.Commit{
 		Sequence: sequence, Started: []kahn.NodeAttempt{{Node: node, Attempt: attempt}},
-		Nodes: []kahn.NodeRecord{{Node: node, Record: record("running")}},
+		Nodes: []kahn.NodeRecord{{Node: node, NodeColumns: data("running")}},
 	}
 }
 
@@ -122,7 +139,7 @@ func start(sequence uint64, node string, attempt int32) kahn.Commit {
 func completion() kahn.Commit {
 	return kahn.Commit{
 		Sequence: 3, Completed: []kahn.NodeAttempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},
-		Nodes:     []kahn.NodeRecord{{Node: "a", Terminal: true, Record: record("done")}, {Node: "b", Record: record("ready")}},
+		Nodes:     []kahn.NodeRecord{{Node: "a", Terminal: true, NodeColumns: data("done")}, {Node: "b", NodeColumns: data("ready")}},
 		Readiness: []kahn.Readiness{{Node: "b", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}},
 	}
 }
@@ -166,10 +183,16 @@ func normal(r *kahn.StoredRun) kahn.StoredRun {
 	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
 	n.Nodes = map[string]kahn.StoredNode{}
 	for id, node := range r.Nodes {
-		node.Record = compact(node.Record)
+		node.NodeColumns = normalData(node.NodeColumns)
 		n.Nodes[id] = node
 	}
 	return n
+}
+
+func normalData(d kahn.NodeColumns) kahn.NodeColumns {
+	d.Record, d.Value = compact(d.Record), compact(d.Value)
+	d.Start, d.End = d.Start.UTC().Truncate(time.Microsecond), d.End.UTC().Truncate(time.Microsecond)
+	return d
 }
 
 func compact(data json.RawMessage) json.RawMessage {
@@ -192,6 +215,7 @@ func expectNode(ctx context.Context, s kahn.Store, run, id string, want kahn.Sto
 	if err != nil {
 		return err
 	}
+	want.NodeColumns = normalData(want.NodeColumns)
 	if got := normal(r).Nodes[id]; !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("node %s is stored as %+v instead of %+v", id, got, want)
 	}
@@ -228,7 +252,7 @@ func attemptNumbers(ctx context.Context, s kahn.Store) error {
 		want    kahn.Applied
 	}{{2, kahn.Conflict}, {1, kahn.AppliedNow}, {1, kahn.Stale}, {3, kahn.Conflict}, {2, kahn.AppliedNow}, {1, kahn.Stale}, {2, kahn.Stale}} {
 		c := start(sequence, "a", row.attempt)
-		c.Nodes[0].Record = record(fmt.Sprint(i))
+		c.Nodes[0].NodeColumns = data(fmt.Sprint(i))
 		got, err := s.Commit(ctx, lease, c)
 		if err := expect(fmt.Sprintf("call %d, attempt %d", i+1, row.attempt), got, err, row.want); err != nil {
 			return err
@@ -237,7 +261,7 @@ func attemptNumbers(ctx context.Context, s kahn.Store) error {
 			sequence++
 		}
 	}
-	return expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("4"), Attempt: 2})
+	return expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("4"), Attempt: 2})
 }
 
 func attemptDequeues(ctx context.Context, s kahn.Store) error {
@@ -245,12 +269,12 @@ func attemptDequeues(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	if err := expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("ready"), Queued: true}); err != nil {
+	if err := expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("ready"), Queued: true}); err != nil {
 		return err
 	}
 	got, err := s.Commit(ctx, lease, start(2, "a", 1))
 	return errors.Join(expect("the start of a", got, err, kahn.AppliedNow),
-		expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("running"), Attempt: 1}))
+		expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("running"), Attempt: 1}))
 }
 
 func commitSequence(ctx context.Context, s kahn.Store) error {
@@ -287,10 +311,11 @@ func commitStored(ctx context.Context, s kahn.Store) error {
 		return err
 	}
 	want := kahn.StoredRun{ID: "r", Record: record("run"), Status: kahn.RunRunning, Sequence: 3, Nodes: map[string]kahn.StoredNode{
-		"a": {Record: record("done"), Terminal: true, Attempt: 1, Completed: true},
-		"b": {Record: record("ready"), Resolved: 1, Required: 1, Queued: true},
+		"a": {NodeColumns: data("done"), Terminal: true, Attempt: 1, Completed: true},
+		"b": {NodeColumns: data("ready"), Resolved: 1, Required: 1, Queued: true},
 		"c": {Resolved: 1, Required: 2},
 	}}
+	want = normal(&want)
 	if got := normal(r); !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("the run is stored as %+v instead of %+v", got, want)
 	}
@@ -322,20 +347,20 @@ func manyNodes(ctx context.Context, s kahn.Store) error {
 	commits := []kahn.Commit{
 		{
 			Sequence: 4, Started: []kahn.NodeAttempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
-			Nodes: []kahn.NodeRecord{{Node: "b", Record: record("running")}, {Node: "c", Record: record("running")}},
+			Nodes: []kahn.NodeRecord{{Node: "b", NodeColumns: data("running")}, {Node: "c", NodeColumns: data("running")}},
 		},
 		{ // b ends, and so does c, which begins again at once, as d does, which the two made ready
 			Sequence: 5, Completed: []kahn.NodeAttempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
 			Started: []kahn.NodeAttempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
 			Nodes: []kahn.NodeRecord{
-				{Node: "c", Record: record("again")}, {Node: "b", Terminal: true, Record: record("done")}, {Node: "d", Record: record("running")},
-				{Node: "e", Record: record("ready")},
+				{Node: "c", NodeColumns: data("again")}, {Node: "b", Terminal: true, NodeColumns: data("done")}, {Node: "d", NodeColumns: data("running")},
+				{Node: "e", NodeColumns: data("ready")},
 			},
 			Readiness: []kahn.Readiness{{Node: "d", By: 2, Required: 2}, {Node: "e", By: 1, Required: 1}}, Ready: []string{"e"},
 		},
 		{ // d was given up before its second attempt was called
 			Sequence: 6, Completed: []kahn.NodeAttempt{{Node: "d", Attempt: 1}}, Started: []kahn.NodeAttempt{{Node: "d", Attempt: 2}},
-			Nodes: []kahn.NodeRecord{{Node: "d", Terminal: true, Record: record("stopped")}},
+			Nodes: []kahn.NodeRecord{{Node: "d", Terminal: true, NodeColumns: data("stopped")}},
 		},
 	}
 	for _, c := range commits {
@@ -344,10 +369,10 @@ func manyNodes(ctx context.Context, s kahn.Store) error {
 			return err
 		}
 	}
-	return errors.Join(expectNode(ctx, s, "r", "b", kahn.StoredNode{Record: record("done"), Terminal: true, Attempt: 1, Completed: true, Resolved: 1, Required: 1}),
-		expectNode(ctx, s, "r", "c", kahn.StoredNode{Record: record("again"), Attempt: 2, Resolved: 1, Required: 2}),
-		expectNode(ctx, s, "r", "d", kahn.StoredNode{Record: record("stopped"), Terminal: true, Attempt: 2, Resolved: 2, Required: 2}),
-		expectNode(ctx, s, "r", "e", kahn.StoredNode{Record: record("ready"), Queued: true, Resolved: 1, Required: 1}))
+	return errors.Join(expectNode(ctx, s, "r", "b", kahn.StoredNode{NodeColumns: data("done"), Terminal: true, Attempt: 1, Completed: true, Resolved: 1, Required: 1}),
+		expectNode(ctx, s, "r", "c", kahn.StoredNode{NodeColumns: data("again"), Attempt: 2, Resolved: 1, Required: 2}),
+		expectNode(ctx, s, "r", "d", kahn.StoredNode{NodeColumns: data("stopped"), Terminal: true, Attempt: 2, Resolved: 2, Required: 2}),
+		expectNode(ctx, s, "r", "e", kahn.StoredNode{NodeColumns: data("ready"), Queued: true, Resolved: 1, Required: 1}))
 }
 
 // wholeOrNothing are commits of several nodes the last of which is refused.
@@ -417,7 +442,7 @@ func terminalNode(ctx context.Context, s kahn.Store) error {
 		return err
 	}
 	return unchanged(ctx, s, func() error {
-		got, err1 := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Nodes: []kahn.NodeRecord{{Node: "d", Record: record("new")}, {Node: "a", Record: record("again")}}})
+		got, err1 := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Nodes: []kahn.NodeRecord{{Node: "d", NodeColumns: data("new")}, {Node: "a", NodeColumns: data("again")}}})
 		another := start(4, "a", 2)
 		another.Nodes = nil
 		began, err2 := s.Commit(ctx, lease, another)
@@ -430,7 +455,7 @@ func endedRun(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	end := kahn.Commit{Sequence: 4, Status: kahn.RunCompleted, Nodes: []kahn.NodeRecord{{Node: "b", Terminal: true, Record: record("done")}}}
+	end := kahn.Commit{Sequence: 4, Status: kahn.RunCompleted, Nodes: []kahn.NodeRecord{{Node: "b", Terminal: true, NodeColumns: data("done")}}}
 	got, err := s.Commit(ctx, lease, end)
 	if err := expect("the end", got, err, kahn.AppliedNow); err != nil {
 		return err
@@ -459,8 +484,8 @@ func runsApart(ctx context.Context, s kahn.Store) error {
 	if _, err := begun(ctx, s, "other"); err != nil {
 		return err
 	}
-	return errors.Join(expectNode(ctx, s, "r", "a", kahn.StoredNode{Record: record("done"), Terminal: true, Attempt: 1, Completed: true}),
-		expectNode(ctx, s, "other", "a", kahn.StoredNode{Record: record("ready"), Queued: true}))
+	return errors.Join(expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("done"), Terminal: true, Attempt: 1, Completed: true}),
+		expectNode(ctx, s, "other", "a", kahn.StoredNode{NodeColumns: data("ready"), Queued: true}))
 }
 
 func loadedCopy(ctx context.Context, s kahn.Store) error {

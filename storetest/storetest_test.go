@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -85,6 +86,17 @@ func (d *defect) Load(ctx context.Context, run string) (*kahn.StoredRun, error) 
 	return r, err
 }
 
+// losesData changes what is stored of nodes.
+func losesData(change func(n *kahn.NodeColumns)) func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+		c.Nodes = slices.Clone(c.Nodes)
+		for i := range c.Nodes {
+			change(&c.Nodes[i].NodeColumns)
+		}
+		return d.MemoryStore.Commit(ctx, l, c)
+	}
+}
+
 // TestDefects plants defects that stores have had, each of which some check must find.
 func TestDefects(t *testing.T) {
 	commit := func(change func(c *kahn.Commit)) func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
@@ -97,12 +109,35 @@ func TestDefects(t *testing.T) {
 		"no token check": func() *defect {
 			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = nil })}
 		},
-		"increments are lost":      func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Readiness = nil })} },
-		"nothing is enqueued":      func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Ready = nil })} },
-		"the status is lost":       func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Status = kahn.RunPending })} },
-		"the run record is lost":   func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Run = nil })} },
-		"the time to wake is lost": func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.WakeAt = time.Time{} })} },
-		"the time to wake is kept": func() *defect { return &defect{commit: keepsWake()} },
+		"increments are lost":         func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Readiness = nil })} },
+		"nothing is enqueued":         func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Ready = nil })} },
+		"the status is lost":          func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Status = kahn.RunPending })} },
+		"the run record is lost":      func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Run = nil })} },
+		"the time to wake is lost":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.WakeAt = time.Time{} })} },
+		"the time to wake is kept":    func() *defect { return &defect{commit: keepsWake()} },
+		"the status of nodes is lost": func() *defect { return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Status = kahn.Idle })} },
+		"the cause of nodes is lost": func() *defect {
+			return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Cause = kahn.CauseNone })}
+		},
+		"times are in seconds": func() *defect {
+			return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Start = n.Start.Truncate(time.Second) })}
+		},
+		"times are those of the machine": func() *defect {
+			return &defect{commit: losesData(func(n *kahn.NodeColumns) {
+				if !n.End.IsZero() {
+					n.End = time.Now()
+				}
+			})}
+		},
+		"hashes are lost": func() *defect { return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Hash = nil })} },
+		"values are lost": func() *defect { return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Value = nil })} },
+		"no value is null": func() *defect {
+			return &defect{commit: losesData(func(n *kahn.NodeColumns) {
+				if n.Value == nil {
+					n.Value = json.RawMessage("null")
+				}
+			})}
+		},
 		"terminal is forgotten": func() *defect {
 			return &defect{commit: commit(func(c *kahn.Commit) {
 				c.Nodes = slices.Clone(c.Nodes)

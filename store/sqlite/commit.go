@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -21,10 +20,10 @@ type rowStatements struct {
 
 func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	held := "run = ? AND " + fmt.Sprintf(holds, now)
-	columns := "?" + strings.Repeat(", ?", 18)
+	row := "?" + strings.Repeat(", ?", 16)
 	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, ended = CASE WHEN ? THEN "+now+" END, wake = nullif(?, 0), record = coalesce(?, record), checksum = ? WHERE "+held)
-	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+columns+")")
-	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+columns+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
+	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+row+")")
+	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+row+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
 	s.counters = w.prepare(err, "UPDATE kahn_nodes SET sequence = ?, attempt = ?, terminal = ?, queued = ?, completed = ?, resolved = ?, required = ?, checksum = ? WHERE node = ?")
 }
 
@@ -98,8 +97,8 @@ type change struct {
 	key    string
 	node   *node
 	next   node
-	record *record // nil if it stays
-	fresh  bool    // it has no row yet
+	record *kahn.NodeColumns // nil if it stays
+	fresh  bool              // it has no row yet
 }
 
 // node returns the next state of a node.
@@ -116,9 +115,6 @@ func (st *stage) node(key string) *change {
 	}
 	return &st.changes[n.staged-1]
 }
-
-// noRecord is the checksum of the columns of a node without a record.
-var noRecord = new(record).checksum()
 
 // judge decides what a commit is, and stages its changes.
 func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
@@ -151,14 +147,14 @@ func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
 			n.attempt, n.queued, n.completed = start.Attempt, false, false
 		}
 	}
-	for _, rec := range c.Nodes {
+	for i := range c.Nodes {
+		rec := &c.Nodes[i]
 		change := st.node(rec.Node)
 		n := &change.next
 		if n.terminal {
 			return kahn.Conflict, nil
 		}
-		split := splitRecord(rec.Node, rec.Record)
-		change.record, n.record = &split, split.checksum()
+		change.record, n.record = &rec.NodeColumns, checksum(&rec.NodeColumns)
 		n.terminal = rec.Terminal
 		n.queued = n.queued && !n.terminal
 	}
@@ -259,46 +255,12 @@ func (st *stage) write(w *writer, c *kahn.Commit) (held bool, err error) {
 
 // columns are those of a node's row.
 func (ch *change) columns(row int64, sequence uint64) []driver.Value {
-	n, rec := &ch.next, ch.record
-	if rec == nil {
-		rec = new(record)
+	n, data := &ch.next, ch.record
+	if data == nil {
+		data = new(kahn.NodeColumns)
 	}
-	values := make([]driver.Value, 0, 22)
+	values := make([]driver.Value, 0, 20)
 	values = append(values, row, ch.key, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required))
-	for _, text := range []string{rec.status, rec.cause} {
-		values = append(values, orNull(text))
-	}
-	for _, t := range []time.Time{rec.start, rec.end} {
-		if t.IsZero() {
-			values = append(values, nil)
-		} else {
-			values = append(values, t.UnixNano())
-		}
-	}
-	values = append(values, orNull(rec.value))
-	if len(rec.hash) > 0 {
-		values = append(values, rec.hash)
-	} else {
-		values = append(values, nil)
-	}
-	if rec.split {
-		values = append(values, rec.shape)
-	} else {
-		values = append(values, nil)
-	}
-	values = append(values, orNull(rec.rest))
-	if rec.whole != nil {
-		values = append(values, rec.whole)
-	} else {
-		values = append(values, nil)
-	}
+	values = append(values, columns(data)...)
 	return append(values, n.checksum(row, ch.key, sequence))
-}
-
-// orNull is a text, or NULL for none.
-func orNull(text string) driver.Value {
-	if text == "" {
-		return nil
-	}
-	return text
 }

@@ -1,268 +1,72 @@
 package sqlite
 
 import (
-	"bytes"
-	"encoding/hex"
-	"encoding/json"
-	"strconv"
-	"strings"
+	"database/sql/driver"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn"
 )
 
-// record is what a row of kahn_nodes holds of a node's record. The engine's records are JSON objects whose members are mostly
-// the same: these have columns, so that rows are small and can be queried. The other members stay as they are. All members
-// together are the record again, in another order.
-//
-// A record of another form is kept whole.
-type record struct {
-	shape  int64 // of a record in members: the length of the id, and which times have columns
-	split  bool  // it is in members
-	status string
-	cause  string
-	hash   []byte
-	start  time.Time // zero if there is none
-	end    time.Time
-	value  string // JSON
-	rest   string // the other members, separated by commas
-	whole  []byte // of a record that is not in members; nil if there is none
+// noRecord is the checksum of the columns of a node without a record.
+var noRecord = checksum(new(kahn.NodeColumns))
+
+// checksum is that of what is stored of a node.
+func checksum(d *kahn.NodeColumns) uint32 {
+	c := sumInts(0, int64(d.Status), int64(d.Cause), nanoseconds(d.Start), nanoseconds(d.End), toInt(d.Hash == nil), toInt(d.Value == nil), toInt(d.Record == nil))
+	for _, part := range [][]byte{d.Hash, d.Value, d.Record} {
+		c = sum(c, part)
+	}
+	return c
 }
 
-// The bits of a shape. Above them is the length of the id, which is the end of the node's key, plus one; or zero if there is no id.
-const (
-	shapeStart = 1 << iota // the start is in its column alone
-	shapeEnd
-	shapeLength = iota
-)
-
-// splitRecord takes a record apart.
-func splitRecord(key string, data []byte) record {
-	if r, ok := splitMembers(key, data); ok {
-		return r
+func nanoseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
 	}
-	if len(data) == 0 {
-		return record{}
-	}
-	return record{whole: data}
+	return t.UnixNano()
 }
 
-func splitMembers(key string, data []byte) (r record, ok bool) {
-	r.split = true
-	rest := make([]byte, 0, len(data))
-	seen := 0
-	s := scanner{data: data}
-	if !s.take('{') {
-		return r, false
+// columns are the values of a row from status to record. What is zero is NULL.
+func columns(d *kahn.NodeColumns) []driver.Value {
+	values := make([]driver.Value, 7)
+	if d.Status != kahn.Idle {
+		values[0] = d.Status.String()
 	}
-	for first := true; first || s.take(','); first = false {
-		begin := s.at
-		name, ok := s.text()
-		if !ok || !s.take(':') {
-			return r, false
-		}
-		value := s.value()
-		if len(value) == 0 {
-			return r, false
-		}
-		member, known := r.member(key, name, value)
-		if known {
-			if seen&member != 0 {
-				return r, false
-			}
-			seen |= member
-		}
-		if !known || member == memberTime {
-			if len(rest) > 0 {
-				rest = append(rest, ',')
-			}
-			rest = append(rest, data[begin:s.at]...)
+	if d.Cause != kahn.CauseNone {
+		values[1] = d.Cause.String()
+	}
+	for i, t := range []time.Time{d.Start, d.End} {
+		if !t.IsZero() {
+			values[2+i] = t.UnixNano()
 		}
 	}
-	r.rest = string(rest)
-	return r, s.take('}') && s.at == len(data)
-}
-
-// The members that have columns. memberTime is a time that has a column, and stays among the rest because of its form.
-const (
-	memberID = 1 << iota
-	memberHash
-	memberStatus
-	memberCause
-	memberStart
-	memberEnd
-	memberValue
-	memberTime = 0
-)
-
-// member sets the column of a member.
-func (r *record) member(key, name string, value []byte) (member int, known bool) {
-	text, quoted := plainText(value)
-	switch {
-	case name == "value":
-		r.value = string(value)
-		return memberValue, true
-	case !quoted || text == "":
-	case name == "id" && strings.HasSuffix(key, text):
-		r.shape |= int64(len(text)+1) << shapeLength
-		return memberID, true
-	case name == "hash":
-		hash, err := hex.DecodeString(text)
-		if err == nil && hex.EncodeToString(hash) == text {
-			r.hash = hash
-			return memberHash, true
-		}
-	case name == "status":
-		r.status = text
-		return memberStatus, true
-	case name == "cause":
-		r.cause = text
-		return memberCause, true
-	case name == "start":
-		return r.time(&r.start, text, shapeStart, memberStart)
-	case name == "end":
-		return r.time(&r.end, text, shapeEnd, memberEnd)
-	}
-	return 0, false
-}
-
-// time sets the column of a time. One that another text might stand for is kept as it is, too.
-func (r *record) time(column *time.Time, text string, bit int64, member int) (int, bool) {
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil || t.Year() < 1700 || t.Year() > 2200 { // beyond, no int64 holds the nanoseconds
-		return 0, false
-	}
-	*column = t
-	if t.UTC().Format(time.RFC3339Nano) != text {
-		return memberTime, true
-	}
-	r.shape |= bit
-	return member, true
-}
-
-// json returns the record, or nil if there is none.
-func (r *record) json(key string) json.RawMessage {
-	if !r.split {
-		return r.whole
-	}
-	var b bytes.Buffer
-	b.WriteByte('{')
-	add := func(name, value string) {
-		if b.Len() > 1 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.Quote(name))
-		b.WriteByte(':')
-		b.WriteString(value)
-	}
-	text := func(name, value string) { add(name, `"`+value+`"`) }
-	if n := int(r.shape >> shapeLength); n > 0 {
-		text("id", key[len(key)-n+1:])
-	}
-	if len(r.hash) > 0 {
-		text("hash", hex.EncodeToString(r.hash))
-	}
-	if r.status != "" {
-		text("status", r.status)
-	}
-	if r.cause != "" {
-		text("cause", r.cause)
-	}
-	if r.shape&shapeStart != 0 {
-		text("start", r.start.UTC().Format(time.RFC3339Nano))
-	}
-	if r.shape&shapeEnd != 0 {
-		text("end", r.end.UTC().Format(time.RFC3339Nano))
-	}
-	if r.value != "" {
-		add("value", r.value)
-	}
-	if r.rest != "" {
-		if b.Len() > 1 {
-			b.WriteByte(',')
-		}
-		b.WriteString(r.rest)
-	}
-	b.WriteByte('}')
-	return b.Bytes()
-}
-
-// scanner walks over JSON without white space between members.
-type scanner struct {
-	data []byte
-	at   int
-}
-
-// take moves over a byte if it is the next one.
-func (s *scanner) take(c byte) bool {
-	if s.at < len(s.data) && s.data[s.at] == c {
-		s.at++
-		return true
-	}
-	return false
-}
-
-// text moves over a string without escapes and returns what it says.
-func (s *scanner) text() (string, bool) {
-	if !s.take('"') {
-		return "", false
-	}
-	n := bytes.IndexByte(s.data[s.at:], '"')
-	if n < 0 || bytes.IndexByte(s.data[s.at:s.at+n], '\\') >= 0 {
-		return "", false
-	}
-	text := string(s.data[s.at : s.at+n])
-	s.at += n + 1
-	return text, true
-}
-
-// value moves over a value and returns it; none if it does not end.
-func (s *scanner) value() []byte {
-	begin, depth := s.at, 0
-	for s.at < len(s.data) {
-		switch c := s.data[s.at]; c {
-		case '"':
-			if !s.quoted() {
-				return nil
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return s.data[begin:s.at]
-			}
-			depth--
-		case ',':
-			if depth == 0 {
-				return s.data[begin:s.at]
-			}
-		}
-		s.at++
-	}
-	return nil
-}
-
-// quoted moves over a string.
-func (s *scanner) quoted() bool {
-	for s.at++; s.at < len(s.data); s.at++ {
-		switch s.data[s.at] {
-		case '\\':
-			s.at++
-		case '"':
-			s.at++
-			return true
+	for i, part := range [][]byte{d.Hash, d.Value, d.Record} {
+		if part != nil {
+			values[4+i] = part
 		}
 	}
-	return false
+	return values
 }
 
-// plainText is the text of a JSON string that has no escapes.
-func plainText(value []byte) (text string, ok bool) {
-	if len(value) < 2 || value[0] != '"' || value[len(value)-1] != '"' {
-		return "", false
+// readColumns is the reverse of columns.
+func readColumns(row []driver.Value) (d kahn.NodeColumns, err error) {
+	if text, ok := row[0].(string); ok {
+		err = d.Status.UnmarshalText([]byte(text))
 	}
-	inside := value[1 : len(value)-1]
-	if bytes.IndexByte(inside, '\\') >= 0 || bytes.IndexByte(inside, '"') >= 0 {
-		return "", false
+	if text, ok := row[1].(string); ok && err == nil {
+		err = d.Cause.UnmarshalText([]byte(text))
 	}
-	return string(inside), true
+	for i, t := range []*time.Time{&d.Start, &d.End} {
+		if ns, ok := row[2+i].(int64); ok {
+			*t = time.Unix(0, ns).UTC()
+		}
+	}
+	d.Hash, _ = row[4].([]byte)
+	if value, ok := row[5].([]byte); ok {
+		d.Value = value
+	}
+	if record, ok := row[6].([]byte); ok {
+		d.Record = record
+	}
+	return d, err
 }

@@ -76,24 +76,6 @@ func (n *node) checksum(row int64, key string, sequence uint64) int64 {
 	return int64(sumInts(c, row, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required)))
 }
 
-// checksum is that of the record's columns.
-func (r *record) checksum() uint32 {
-	c := sum(0, []byte(r.status))
-	c = sum(c, []byte(r.cause))
-	c = sum(c, r.hash)
-	c = sum(c, []byte(r.value))
-	c = sum(c, []byte(r.rest))
-	c = sum(c, r.whole)
-	return sumInts(c, r.shape, toInt(r.split), nanoseconds(r.start), nanoseconds(r.end), toInt(r.whole == nil))
-}
-
-func nanoseconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
 // wakeTime is when a run is to wake, rounded up: it is not due before.
 func wakeTime(t time.Time) int64 {
 	if t.IsZero() {
@@ -197,37 +179,21 @@ func (r *run) read(row []driver.Value, stored *kahn.StoredRun) error {
 		v, _ := row[i].(int64)
 		return v
 	}
-	text := func(i int) string {
-		v, _ := row[i].(string)
-		return v
-	}
-	blob := func(i int) []byte {
-		v, _ := row[i].([]byte)
-		return v
-	}
-	moment := func(i int) (t time.Time) {
-		if row[i] != nil {
-			t = time.Unix(0, integer(i))
-		}
-		return t
-	}
-	number, key, sequence := integer(0), text(1), uint64(integer(2))
+	number, sequence := integer(0), uint64(integer(2))
+	key, _ := row[1].(string)
 	n := &node{
 		number: number - r.number*nodesOfRun, attempt: int32(integer(3)), terminal: integer(4) != 0, queued: integer(5) != 0, completed: integer(6) != 0,
 		resolved: int(integer(7)), required: int(integer(8)),
 	}
-	rec := record{
-		status: text(9), cause: text(10), start: moment(11), end: moment(12), value: text(13), hash: blob(14), shape: integer(15), split: row[15] != nil,
-		rest: text(16), whole: blob(17),
-	}
-	n.record = rec.checksum()
-	if n.number != int64(len(r.nodes)) || n.checksum(number, key, sequence) != integer(18) || r.nodes[key] != nil {
+	data, err := readColumns(row[9:16])
+	n.record = checksum(&data)
+	if err != nil || n.number != int64(len(r.nodes)) || n.checksum(number, key, sequence) != integer(16) || r.nodes[key] != nil {
 		return fmt.Errorf("%w: row %d of the nodes, %s", ErrDamaged, number, strconv.Quote(key))
 	}
 	r.nodes[key] = n
 	r.sequence = max(r.sequence, sequence)
 	stored.Nodes[key] = kahn.StoredNode{
-		Record: rec.json(key), Terminal: n.terminal, Attempt: n.attempt, Resolved: n.resolved, Required: n.required, Queued: n.queued, Completed: n.completed,
+		NodeColumns: data, Terminal: n.terminal, Attempt: n.attempt, Resolved: n.resolved, Required: n.required, Queued: n.queued, Completed: n.completed,
 	}
 	return nil
 }

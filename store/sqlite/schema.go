@@ -61,11 +61,9 @@ CREATE TABLE kahn_nodes (
 	cause     TEXT,
 	started   INTEGER,                      -- nanoseconds since 1970
 	ended     INTEGER,
-	value     TEXT,                         -- the output, in JSON as the codec has written it
 	hash      BLOB,                         -- of the node's declaration
-	shape     INTEGER,                      -- how the columns and rest make up the record
-	rest      TEXT,
-	record    BLOB,                         -- a record that is not in columns
+	value     BLOB,                         -- the output, in JSON as the codec has written it
+	record    BLOB,                         -- the rest, which the engine alone reads
 	checksum  INTEGER NOT NULL
 ) STRICT;
 

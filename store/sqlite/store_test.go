@@ -169,7 +169,7 @@ func TestTransactionsAreShared(t *testing.T) {
 		wg.Go(func() {
 			for sequence := range uint64(commits) {
 				applied, err := s.Commit(t.Context(), lease, kahn.Commit{
-					Sequence: sequence + 2, Started: []kahn.NodeAttempt{{Node: "a", Attempt: int32(sequence + 1)}}, Nodes: []kahn.NodeRecord{{Node: "a", Record: []byte(`{}`)}},
+					Sequence: sequence + 2, Started: []kahn.NodeAttempt{{Node: "a", Attempt: int32(sequence + 1)}}, Nodes: []kahn.NodeRecord{{Node: "a", NodeColumns: kahn.NodeColumns{Record: []byte(`{}`)}}},
 				})
 				if i == 7 {
 					if !errors.Is(err, kahn.ErrFenced) {
