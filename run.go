@@ -439,9 +439,7 @@ func (r *Run) release(now int64) {
 		root.bringSignals()
 	}
 	if r.hands != nil {
-		for _, o := range ending {
-			r.hands.stops = append(r.hands.stops, o.step)
-		}
+		r.hands.note(ending)
 	}
 	var unfollow func() bool
 	if root.concluded() {

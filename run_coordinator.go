@@ -29,9 +29,12 @@ import (
 // with the options [RunID] and [Random], it does the same again.
 //
 // The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, fallbacks
-// and sinks of the run, on that goroutine; these must not call the Coordinator. The methods of its [Run] may be called from anywhere; what
-// they cause happens in the next call of the Coordinator. [Run.Wait] is one of these calls, and is for a run that has ended: it and all
-// else that waits for the run would wait forever.
+// and sinks of the run, on that goroutine; these must not call the Coordinator. One that calls runtime.Goexit fails its node and ends that
+// goroutine; the Coordinator may then be called by another one.
+//
+// The methods of its [Run] may be called from anywhere; what they cause happens in the next call of the Coordinator, see
+// [Coordinator.Wake]. [Run.Wait] is one of these calls, and is for a run that has ended: it and all else that waits for the run would wait
+// forever.
 type Coordinator struct {
 	run *Run
 	h   *hands
@@ -43,7 +46,7 @@ type Coordinator struct {
 // Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of steps, are
 // refused with an error that matches [ErrBadOption].
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
-	h := &hands{start: now, calls: map[*Step]*worker{}}
+	h := &hands{start: now, wake: make(chan struct{}, 1), calls: map[*Step]*worker{}}
 	byHand := optionFunc(func(c *config) error {
 		for _, refused := range []struct {
 			name string
@@ -144,6 +147,10 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	}
 	return c.run.timeAt(c.h.bells[0].due), true
 }
+
+// Wake returns a channel that has a message when another goroutine has asked something of the run, such as a signal or a stop, so that a
+// method of the Coordinator is to be called. A message may come without a reason, too. A host with one goroutine needs none.
+func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
 // Advance sets the clock of the run, and does everything that has fallen due by then. A time before the last one changes nothing.
 func (c *Coordinator) Advance(now time.Time) {

@@ -22,6 +22,8 @@ type hands struct {
 	seq   uint64
 	stops []*Step // attempts whose contexts have ended
 
+	wake chan struct{} // has room for one message
+
 	calls map[*Step]*worker // that wait for the result of their step
 	begun []*Step           // those of them that Next has not handed out
 }
@@ -103,6 +105,17 @@ func (q *bells) Pop() any {
 	return b
 }
 
+// note keeps the attempts whose contexts end, and wakes the host. It is called with the lock held.
+func (h *hands) note(ending []stopOrder) {
+	for _, o := range ending {
+		h.stops = append(h.stops, o.step)
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
 // forHost reports whether the host calls the step of a worker's task: not so of conditions, triggers and mocks, which the engine
 // evaluates.
 func (w *worker) forHost() bool {
@@ -143,6 +156,10 @@ func (h *hands) work(w *worker, proceed func() (more bool)) {
 
 // settle does all that can be done now.
 func (h *hands) settle(r *Run) {
+	select {
+	case <-h.wake: // before the look at what there is
+	default:
+	}
 	for {
 		r.st.mu.Lock()
 		var next *Run

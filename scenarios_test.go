@@ -44,14 +44,18 @@ func try(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) t
 func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, host func(*kahn.Run), opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
-	run, err := kahn.Start(ctx, g, step, append(slices.Clone(opts), kahn.OnEvent(rec.add))...)
-	if err != nil {
-		t.Fatal(err)
+	opts = append(slices.Clone(opts), kahn.OnEvent(rec.add))
+	res, err, done := tryByCoordinator(t, ctx, g, step, host, opts)
+	if !done {
+		run, failed := kahn.Start(ctx, g, step, opts...)
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if host != nil {
+			host(run)
+		}
+		res, err = run.Wait()
 	}
-	if host != nil {
-		host(run)
-	}
-	res, err := run.Wait()
 	r := trial{res, t, err, rec.all()}
 	var runErr *kahn.RunError
 	if (err == nil) != (res.Status == kahn.RunCompleted) || err != nil && (!errors.As(err, &runErr) || runErr.Status != res.Status) {
