@@ -35,9 +35,14 @@ type durable struct {
 	steps    int64           // entries made and read, by which tests check that the work is linear
 	open     map[place]int32 // attempts whose start was noted and whose end was not
 	renewal  *time.Timer
-	given    bool      // the lease is being given back, or was: the run is over and everything is written
-	expires  time.Time // of the lease, at the earliest: it was asked for LeaseTime before
-	scratch  []byte    // in which the committer encodes records
+	given    bool                   // the lease is being given back, or was: the run is over and everything is written
+	lost     *lost                  // the run is left without its store; nil otherwise
+	stored   map[place]storedStatus // of the nodes that have not ended
+	written  bool                   // a write of this life has succeeded
+	ctx      context.Context        // of the writes
+	cancel   context.CancelFunc     // ends it when the store has failed
+	expires  time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
+	scratch  []byte                 // in which the committer encodes records
 }
 
 // place is a node of one of the runs of a tree.
@@ -56,11 +61,12 @@ type transaction struct {
 	err     error
 
 	// Set when it is taken out of the outbox:
-	commit Commit
-	nodes  []nodeState // the records of the commit's nodes, not encoded yet
-	places []place     // of these nodes
-	header *snapshotFile
-	show   uint64 // the id of the last event to be shown afterwards
+	commit   Commit
+	nodes    []nodeState // the records of the commit's nodes, not encoded yet
+	places   []place     // of these nodes
+	children []*Run      // the runs nested in them; nil for most
+	header   *snapshotFile
+	show     uint64 // the id of the last event to be shown afterwards
 }
 
 // pendingNode is what a transaction holds of one node.
@@ -183,7 +189,7 @@ func (w *worker) awaitRecord() attemptResult {
 	d, x := r.durable, r.extras[step.ref]
 	if d.failed == nil && !time.Now().Before(d.expires) {
 		root := r.outermost()
-		root.storeFailed(fmt.Errorf("%w: %w: its time is up", ErrStore, ErrFenced))
+		root.lose(fmt.Errorf("%w: the lease has run out", ErrStore))
 		defer root.release(w.now)
 	} else {
 		defer r.st.mu.Unlock()
@@ -211,21 +217,17 @@ func (r *Run) storeFailed(err error) {
 	for _, c := range runs {
 		c.flush(now)
 	}
-	lost := []*transaction{d.outbox}
-	if d.current != nil {
-		lost = []*transaction{d.current, d.outbox}
+	unwritten := d.unwritten()
+	d.fail(err)
+	if r.retract(runs); r.log.lastID() == r.log.start {
+		r.announce(now)
 	}
-	d.failed, d.outbox = err, newTransaction()
-	r.retract(runs)
 	for _, c := range runs {
 		c.st.park(false)
 		c.st.close()
 	}
-	for _, tx := range lost {
+	for _, tx := range slices.Backward(unwritten) { // what was before the older one stands
 		r.rollback(tx, err)
-	}
-	if d.renewal != nil {
-		d.renewal.Stop()
 	}
 	if r.stage > stageRunning {
 		r.stage = stageRunning // its end was not written, so it has not ended
@@ -246,6 +248,18 @@ func (r *Run) storeFailed(err error) {
 		}
 	}
 	r.flush(now)
+}
+
+// announce logs the first event of a life whose first event the store does not hold.
+func (r *Run) announce(now int64) {
+	e := entry{kind: evRunStarted, at: now}
+	if from := r.cfg.from; from != nil {
+		e.kind, e.arg = evRunRecovered, RunRecovered{From: from.file.LastEvent}
+		if from.file.Status != RunRunning {
+			e.kind, e.arg = evRunStatus, RunStatusChanged{From: RunSuspended, To: RunRunning, TotalWaiting: r.waiters().total}
+		}
+	}
+	r.event(e)
 }
 
 // rollback undoes the nodes of a transaction that was not written.
@@ -314,7 +328,7 @@ func (r *Run) renew() {
 	r.timers++
 	r.st.mu.Unlock()
 	asked := time.Now()
-	err := guarded(func() error { return d.store.Renew(context.WithoutCancel(r.ctx), d.lease, r.cfg.leaseTime) })
+	err := guarded(func() error { return d.store.Renew(d.ctx, d.lease, r.cfg.leaseTime) })
 	r.st.mu.Lock()
 	r.timers--
 	switch now := time.Now(); {
@@ -322,10 +336,12 @@ func (r *Run) renew() {
 	case err == nil:
 		d.expires = asked.Add(r.cfg.leaseTime)
 		d.renewal.Reset(r.cfg.leaseTime / 3)
-	case errors.Is(err, ErrFenced) || now.After(d.expires):
+	case errors.Is(err, ErrFenced):
 		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
+	case errors.Is(err, ErrUnusable) || !now.Before(d.expires):
+		r.lose(fmt.Errorf("%w: %w", ErrStore, err))
 	default:
-		d.renewal.Reset(min(time.Second, r.cfg.leaseTime/10))
+		d.renewal.Reset(min(time.Second, r.cfg.leaseTime/10, max(time.Until(d.expires), 0)))
 	}
 	r.release(r.now())
 }
@@ -343,5 +359,6 @@ func (r *Run) releaseLease(until time.Time) error {
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
+	d.cancel()
 	return guarded(func() error { return d.store.Release(ctx, d.lease) })
 }

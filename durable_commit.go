@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,10 +9,10 @@ import (
 	"time"
 )
 
-// writeTries is how often a write is tried, and retryPause how long after a failure.
+// A write that has failed is repeated after minPause, and then after twice the pause before, up to maxPause.
 const (
-	writeTries = 3
-	retryPause = 100 * time.Millisecond
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
 )
 
 // guarded calls the store, and returns its panic as an error.
@@ -21,6 +20,13 @@ func guarded(f func() error) error { return bounded(contain(f)) }
 
 // add notes the changes of a run in the outbox, with the lock held.
 func (d *durable) add(r *Run, changes []change) {
+	if d.lost != nil {
+		for _, c := range changes {
+			if c.wave == 0 {
+				d.lost.note(place{r, c.ref}, -1)
+			}
+		}
+	}
 	if d.failed != nil {
 		return
 	}
@@ -121,7 +127,7 @@ func (d *durable) take(root *Run) *transaction {
 		if e.record && (e.terminal || !w.status().Terminal()) {
 			n := r.nodeState(e.ref)
 			n.Event = tx.show
-			tx.nodes, tx.places = append(tx.nodes, n), append(tx.places, e.place)
+			tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
 		}
 		if e.resolved > 0 {
 			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.in.row(e.ref))})
@@ -152,8 +158,8 @@ func (r *Run) commit() {
 	defer func() { // if the store has called runtime.Goexit
 		if !finished {
 			r.st.mu.Lock()
-			r.storeFailed(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
-			d.writing = false
+			r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
+			d.writing, d.current = false, nil
 			r.dismiss()
 			r.release(r.now())
 		}
@@ -186,10 +192,13 @@ func (r *Run) commit() {
 		err := r.write(tx)
 		r.st.mu.Lock()
 		switch {
-		case err != nil:
-			r.storeFailed(err)
-		case d.failed == nil: // else it came too late
+		case d.failed != nil: // it came too late
+		case err == nil:
 			r.written(tx)
+		case lasting(err):
+			r.storeFailed(err)
+		default:
+			r.lose(err)
 		}
 		d.current = nil
 		r.release(r.now())
@@ -202,6 +211,11 @@ func (r *Run) commit() {
 
 // written takes note that a transaction is durable.
 func (r *Run) written(tx *transaction) {
+	d := r.durable
+	d.written = true
+	for i, at := range tx.places {
+		d.storedAs(at, &tx.nodes[i], tx.children[i])
+	}
 	r.log.publish(tx.show)
 	for i := range tx.entries {
 		if e := &tx.entries[i]; e.parked {
@@ -221,28 +235,67 @@ func (r *Run) written(tx *transaction) {
 	close(tx.done)
 }
 
-// write encodes a transaction and passes it to the store, and tries again if the store does not know whether it was written.
+// lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error
+// the run can go on elsewhere.
+func lasting(err error) bool {
+	for _, kind := range []error{ErrFenced, ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// errRefused is the error of a write that the store has understood and not applied.
+var errRefused = errors.New("a write is refused")
+
+// write encodes a transaction and passes it to the store. It repeats what the store has not answered until the lease runs out; but
+// the first write of a life, before which nothing was called, is written at once or not at all.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
-		return err
+		return fmt.Errorf("%w: %w: %w", ErrStore, errRefused, err)
 	}
-	ctx := context.WithoutCancel(r.ctx)
-	for try := 1; ; try++ {
+	d, asked := r.durable, time.Now()
+	for try, pause := 1, minPause; ; try, pause = try+1, min(2*pause, maxPause) {
 		var applied Applied
 		err = guarded(func() (err error) {
-			applied, err = r.durable.store.Commit(ctx, r.durable.lease, tx.commit)
+			applied, err = d.store.Commit(d.ctx, d.lease, tx.commit)
 			return err
 		})
 		switch {
 		case err == nil && (applied == AppliedNow || applied == Duplicate && try > 1):
 			return nil
 		case err == nil:
-			return fmt.Errorf("%w: a write is %v", ErrStore, applied)
-		case try == writeTries || errors.Is(err, ErrFenced) || errors.Is(err, ErrReadinessOverflow):
+			return fmt.Errorf("%w: %w: it is %v", ErrStore, errRefused, applied)
+		case lasting(err) || errors.Is(err, ErrUnusable) || !r.repeats(asked, pause):
 			return fmt.Errorf("%w: %w", ErrStore, err)
 		}
-		time.Sleep(retryPause)
 	}
+}
+
+// repeats waits before a write is repeated, and reports whether it is: not the first write of a life, not after the lease has run out,
+// and, where the lease is renewed meanwhile, not when the store has refused the write for as long as a lease lasts.
+func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
+	d := r.durable
+	left := func() time.Duration {
+		r.st.mu.Lock()
+		defer r.st.mu.Unlock()
+		if !d.written || d.failed != nil {
+			return 0
+		}
+		return min(time.Until(d.expires), time.Until(asked.Add(r.cfg.leaseTime)))
+	}
+	most := left()
+	if most <= 0 {
+		return false
+	}
+	timer := time.NewTimer(min(pause, most))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-d.ctx.Done():
+	}
+	return left() > 0
 }
 
 // maxScratch bounds the memory that a committer keeps from one transaction to the next, in bytes.

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"context"
 	"encoding"
 	"encoding/hex"
 	"encoding/json"
@@ -215,7 +216,8 @@ func (r *Run) acquire() (*restoration, error) {
 		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both", ErrBadOption)
 	}
 	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
-	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}}
+	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}}
+	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(r.ctx))
 	var stored *StoredRun
 	asked := time.Now()
 	err := guarded(func() (err error) {

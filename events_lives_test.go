@@ -236,13 +236,13 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 			}
 			return nil
 		}}
-		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("one")}
+		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("one"), kahn.LeaseTime(20 * ms)}
 		c.run(t, nil, false)
 		if writes < failing {
 			break // there are no more
 		}
 		crashes++
-		first := confirmed(c.events)
+		first := c.events
 		store.commit = nil
 		time.Sleep(time.Minute) // the lease runs out
 		_, got := c.run(t, nil, false)
@@ -266,45 +266,6 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 		}
 	}
 	return crashes, seams
-}
-
-// confirmed are the events of a run that readers saw before its store failed.
-func confirmed(events []kahn.Event) []kahn.Event {
-	for i, e := range events {
-		if p, ok := e.Payload.(kahn.NodeEnded); ok && p.Cause == kahn.CauseStoreError {
-			return withoutWakes(events[:i])
-		}
-		if p, ok := e.Payload.(kahn.RunEnded); ok && p.Cause == kahn.CauseStoreError {
-			return events[:i]
-		}
-	}
-	return events
-}
-
-// withoutWakes drops trailing events of composites that go on: they were woken to be stopped, and readers had not seen them
-// wait.
-func withoutWakes(events []kahn.Event) []kahn.Event {
-	before := func(n int, path string) kahn.EventType {
-		for n--; n >= 0; n-- {
-			if events[n].Path == path {
-				return events[n].Type
-			}
-		}
-		return ""
-	}
-	for n := len(events); ; n-- {
-		if n == 0 || before(n, events[n-1].Path) != kahn.EventNodeQueued && before(n, events[n-1].Path) != kahn.EventNodeStarted {
-			return events[:n]
-		}
-		last := n - 1
-		if events[last].Type == kahn.EventNodeStarted {
-			for last--; last >= 0 && events[last].Path != events[n-1].Path; last-- {
-			}
-		}
-		if last < 0 || before(last, events[n-1].Path) != kahn.EventNodeStarted {
-			return events[:n]
-		}
-	}
 }
 
 // TestCheckerOfTheLastLife: a step that was answered in an earlier life is queued, and is cancelled, or left again, before it goes

@@ -38,13 +38,34 @@ func (r *Run) Leftovers() string {
 	s := &r.st
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var left []string
+	left := r.held()
 	for _, x := range []struct {
 		what string
 		n    int
 	}{
-		{"running", s.running}, {"busy", s.busy}, {"not terminal", s.left}, {"ready", s.ready.Len()}, {"inline", s.inline.Len()},
-		{"workers", r.workers}, {"timers", r.timers},
+		{"busy", s.busy}, {"not terminal", s.left}, {"ready", s.ready.Len()}, {"inline", s.inline.Len()},
+	} {
+		if x.n != 0 {
+			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	return strings.Join(left, ", ")
+}
+
+// Held names what a run that was left still holds, or "".
+func (r *Run) Held() string {
+	r.st.mu.Lock()
+	defer r.st.mu.Unlock()
+	return strings.Join(r.held(), ", ")
+}
+
+func (r *Run) held() (left []string) {
+	s := &r.st
+	for _, x := range []struct {
+		what string
+		n    int
+	}{
+		{"running", s.running}, {"workers", r.workers}, {"timers", r.timers},
 	} {
 		if x.n != 0 {
 			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
@@ -68,7 +89,7 @@ func (r *Run) Leftovers() string {
 			}
 		}
 	}
-	return strings.Join(left, ", ")
+	return left
 }
 
 // StaleCount returns how many outcomes were refused because their token was not current.

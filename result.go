@@ -38,6 +38,9 @@ type Result struct {
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
 	// guards or merges did not return when they were stopped or the run was left. Their goroutines are still at work.
 	Abandoned []string
+	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], or because its store did not answer until its
+	// lease had run out. The error then matches [ErrStore], and the nodes are as they are stored.
+	Left bool
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
 	// Test is the summary of a run in test mode, nil for any other run: see the option [TestMode].
@@ -440,7 +443,10 @@ func (r *Run) makeResult() {
 	switch v.status {
 	case RunCompleted:
 	case RunSuspended:
-		res.Output, res.Waiting = nil, r.waiting()
+		res.Output, res.Waiting, res.Left = nil, r.waiting(), r.leaving
+		if r.isLost() && r.outer == nil {
+			res.err = r.durable.failed
+		}
 	default:
 		res.err = r.runError(v)
 	}

@@ -323,6 +323,13 @@ func (r *Run) now() int64 {
 // dispatch starts a worker if there is work and no worker is starting. It is called with the lock held after every change
 // that is not made by a worker about to take its next task.
 func (r *Run) dispatch(now int64) {
+	if r.isLost() {
+		if r.outer == nil {
+			r.endLost(now)
+		}
+		r.conclude(now)
+		return
+	}
 	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.hasNext() { // else the tree does
 		r.starting = true
 		r.engage()
@@ -365,7 +372,7 @@ func (r *Run) dismiss() {
 
 // conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.
 func (r *Run) conclude(now int64) {
-	if !r.concluded() && r.stage != stagePending && r.st.done() {
+	if !r.concluded() && r.stage != stagePending && r.st.done() && !r.isLost() {
 		r.sumUp(now)
 	}
 	if r.concluded() && r.workers == 0 && r.timers == 0 {

@@ -129,6 +129,9 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 
 // signal applies an answer, with the lock held.
 func (r *Run) signal(ref Ref, a answer, now int64) error {
+	if r.isLost() {
+		return r.durable.failed
+	}
 	gate := r.plan.facts[ref].is(factGate)
 	_, early := r.signals[ref]
 	switch status := r.st.word(ref).status(); {
@@ -286,7 +289,7 @@ func (r *Run) endWait(x *extra) {
 			delete(r.tokens, x.wait.Token)
 			r.tree.dropToken(x.wait.Token, r)
 		}
-		x.wait = nil
+		x.wait, x.answered = nil, x.wait
 	}
 }
 

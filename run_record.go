@@ -78,6 +78,7 @@ type extra struct {
 	items     *items     // of a map, from the check
 
 	wait      *Wait     // of a suspended node
+	answered  *Wait     // the last one that has ended
 	saved     any       // the state that the step gave to Suspend or Expand
 	decision  *Decision // the signal that answered it, nil without one
 	memoized  bool      // the output is that of an earlier run

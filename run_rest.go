@@ -45,6 +45,11 @@ func (r *Run) rest(now int64) {
 	if d := r.durable; d != nil && (d.writing || d.hasWork()) {
 		return // a stop may still arrive until the last record of this life is written
 	}
+	r.endAtRest(now)
+}
+
+// endAtRest ends a run that is not over.
+func (r *Run) endAtRest(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.verdict = verdict{status: RunSuspended}
 	r.disarm(&r.deadline)

@@ -201,6 +201,12 @@ func (r *Run) abandon(step *Step, now int64) {
 	}
 	x := r.extra(ref)
 	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
+	if r.isLost() {
+		r.leftBehind(ref)
+		r.dismiss()
+		r.drop(step, now)
+		return
+	}
 	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life, in which this attempt is gone
 	x.abandoned = !left
 	r.leftBehind(ref)

@@ -78,6 +78,11 @@ func (t *tree) touch(r *Run) {
 // settle attends every run that was touched, and hands the free slots out.
 func (t *tree) settle(now int64) {
 	t.attend(now)
+	if t.root.isLost() {
+		t.touch(t.root) // which ends when no goroutine of any run is left
+		t.attend(now)
+		return
+	}
 	t.root.awaitToken(now)
 	switch {
 	case t.limit == 1:

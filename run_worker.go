@@ -213,6 +213,10 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
+	if r.isLost() {
+		w.leave()
+		return false
+	}
 	if r.alone > 0 || r.single.interrupts() { // the worker that evaluates dispatches afterwards, or the interrupted attempt when it returns
 		w.leave()
 		return false
@@ -519,6 +523,10 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		if r.current(ref) != step {
 			r.st.mu.Unlock() // abandoned: the run does not count this worker any more
 			return false
+		}
+		if r.isLost() {
+			r.drop(step, w.now)
+			return w.next(goOn)
 		}
 		x := r.extras[ref]
 		if c.expand != nil && c.expand.outdated(x) { // a signal for a node inside has come

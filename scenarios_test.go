@@ -57,6 +57,13 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 		res, err = run.Wait()
 	}
 	r := trial{res, t, err, rec.all()}
+	if res.Left && res.Cause.Kind == kahn.CauseStoreError { // its store did not answer
+		if res.Status != kahn.RunSuspended || !errors.Is(err, kahn.ErrStore) {
+			t.Errorf("status %v with error %v", res.Status, err)
+		}
+		checkEvents(t, g, res, r.events)
+		return r
+	}
 	var runErr *kahn.RunError
 	if (err == nil) != (res.Status == kahn.RunCompleted) || err != nil && (!errors.As(err, &runErr) || runErr.Status != res.Status) {
 		t.Errorf("status %v with error %v", res.Status, err)

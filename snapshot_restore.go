@@ -213,6 +213,9 @@ func (r *Run) restore(x *restoration) {
 	}
 	observed := r.st.observedWords() // of a pending run
 	x.held.install()
+	if r.durable != nil {
+		r.durable.holdStored(x.held)
+	}
 	r.restoreEpochs(x)
 	r.restoreRecorder(x)
 	switch {

@@ -587,6 +587,26 @@ func (s *State) overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
+// setBack gives a node that has not ended in its store the status that it has there. The State is not used any more.
+func (s *State) setBack(r Ref, to Status, dormant bool, attempts int32) {
+	was := s.words[r]
+	w := was & (wordObserved | wordFeeds)
+	if to != Idle {
+		w |= wordDecided | wordReached | uint64(to)<<statusShift | uint64(attempts)
+	}
+	if dormant {
+		w |= wordDormant
+	}
+	if statusOf(was).Terminal() && r != s.plan.end {
+		s.left++
+	}
+	if to == Suspended && statusOf(was) != Suspended {
+		s.asleep++
+	}
+	s.words[r] = w
+	s.log(r, was, to)
+}
+
 // onBranch decides about a node with side edges, all of whose edges are resolved, that its join would skip or run with
 // defaults. It visits the in-edges once. Another way in may save the node from being skipped if none of its routers was
 // asked; and there are no defaults for a branch that was not taken.

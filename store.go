@@ -202,9 +202,14 @@ type ValueChecker interface {
 // Each attempt is recorded before its step is called, and the consequences of its end become visible, to readers of events
 // and to the steps of other nodes, when its transaction has been committed. What has changed while a transaction was being
 // written is in the next one: the end of a step and the starts of the nodes that it made ready are one, and the ends and starts
-// of many nodes are, too. A write that fails is repeated twice; then, or if the lease
-// is lost, the run fails with [CauseStoreError] in the state that the store has: uncommitted changes are not published, and
-// nothing is started any more, not even cleanup nodes and the end node.
+// of many nodes are, too.
+//
+// A write that the store does not answer is repeated until the lease runs out, see [LeaseTime]; only the first write of a life is not,
+// and none that was answered with [ErrUnusable]. Then the run is left, as by [Run.Leave] but with an error that matches [ErrStore]:
+// uncommitted changes are not published and did not happen, nothing is started any more, not even cleanup nodes and the end node,
+// and the Result tells what the store has. Whoever starts the run again goes on from there. If the store has answered that the run
+// belongs to another owner, or that the write contradicts what it has, or with [ErrRejected], the run fails with
+// [CauseStoreError].
 //
 // The nodes inside of composites are stored one by one as well, under their paths, with "#try2" after the composite for its
 // second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x". A composite that was running goes on in the same attempt, so

@@ -24,6 +24,7 @@ type faultyStore struct {
 	writes int
 	first  bool // the first write has failed
 	ended  bool // the end of the run was applied
+	lost   bool // a write was applied that was not answered
 }
 
 var errDown = errors.New("the store is down")
@@ -31,7 +32,7 @@ var errDown = errors.New("the store is down")
 func (s *faultyStore) write(f func() (kahn.Applied, error)) (kahn.Applied, error) {
 	s.mu.Lock()
 	fails, lost := s.fails(s.writes)
-	s.first = s.first || fails && s.writes == 0
+	s.first, s.lost = s.first || fails && s.writes == 0, s.lost || lost
 	s.writes++
 	s.mu.Unlock()
 	if fails && !lost {
@@ -144,7 +145,7 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 		require.NoError(t, err)
 		var res *kahn.Result
 		for waited := 0; res == nil; waited++ {
-			require.Less(t, waited, 10_000, "it has not ended: %v", run.Status())
+			require.Less(t, waited, 100_000, "it has not ended: %v", run.Status())
 			select {
 			case <-run.Done():
 				res, err = run.Wait()
@@ -156,7 +157,11 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 				}
 			}
 		}
-		require.Empty(t, run.Leftovers())
+		if res.Left {
+			require.Empty(t, run.Held())
+		} else {
+			require.Empty(t, run.Leftovers())
+		}
 		if err == nil || !errors.Is(err, kahn.ErrStore) {
 			require.NoError(t, err)
 			require.NoError(t, kahntest.CheckEvents(g, res, rec.all()), eventText(rec.all()))
@@ -165,7 +170,13 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 			return out
 		}
 		require.Equal(t, 1, life)
-		require.False(t, res.Status == kahn.RunCompleted || res.Status == kahn.RunCancelled, "%v", res.Status)
+		require.True(t, res.Left)
+		require.Equal(t, kahn.RunSuspended, res.Status)
+		require.NoError(t, kahntest.CheckEvents(g, res, rec.all()), eventText(rec.all()))
+		lookAround(run, res)
+		if !store.lost {
+			asStored(t, store, run)
+		}
 		for _, e := range rec.all() {
 			require.False(t, store.first && e.Type == kahn.EventNodeStarted, "something was called before the run could be written")
 		}
@@ -174,4 +185,36 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 		store.mu.Unlock()
 		time.Sleep(time.Minute)
 	}
+}
+
+// asStored compares what a run that was left tells of its nodes with the store.
+func asStored(t *testing.T, store kahn.Store, run *kahn.Run) {
+	stored, err := store.Load(t.Context(), "r")
+	require.NoError(t, err)
+	for path, n := range stored.Nodes {
+		got, err := run.Node(path)
+		if path == "end" || err != nil {
+			continue // inside of a composite that has begun anew
+		}
+		require.Equal(t, n.Terminal, got.Status.Terminal(), "%s is %v", path, got.Status)
+		if got.Sub == nil && n.Attempt > 0 && path != "S" { // which is entered twice in one attempt
+			require.Equal(t, int(n.Attempt), got.Attempts, path)
+		}
+	}
+}
+
+// lookAround asks a run that has ended whatever there is to ask.
+func lookAround(run *kahn.Run, res *kahn.Result) {
+	for n := range res.Nodes() {
+		_ = n.History()
+		_, _ = run.Node(n.ID)
+		_, _ = run.Inside(n.ID)
+		_, _ = run.Inputs(n.ID)
+		_, _ = run.Why(n.ID)
+		_, _ = res.Why(n.ID)
+	}
+	_ = run.Waiting()
+	_ = run.Counts()
+	_ = run.Snapshot()
+	_ = res.Snapshot().Waiting()
 }

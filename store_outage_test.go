@@ -1,0 +1,170 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// outage is a store that does not answer for some time.
+type outage struct {
+	*kahn.MemoryStore
+	from, to time.Time
+	err      error
+	all      bool // leases are not renewed either
+	calls    int  // while it lasted
+}
+
+func (o *outage) down() bool {
+	now := time.Now()
+	down := !now.Before(o.from) && now.Before(o.to)
+	if down {
+		o.calls++
+	}
+	return down
+}
+
+func (o *outage) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	if o.down() {
+		return 0, o.err
+	}
+	return o.MemoryStore.Commit(ctx, l, c)
+}
+
+func (o *outage) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+	if o.all && o.down() {
+		return o.err
+	}
+	return o.MemoryStore.Renew(ctx, l, ttl)
+}
+
+// TestOutages: a run survives an outage of its store that is shorter than its lease, whatever the error is. After a longer one it is
+// left, no step having been called since the lease has run out, and goes on as soon as the store is there.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		lasts time.Duration
+		err   error
+		all   bool
+		left  time.Duration // after the outage began; 0: it is not
+	}{
+		{lasts: 25 * time.Second, err: errDisk},
+		{lasts: 25 * time.Second, err: context.DeadlineExceeded},
+		{lasts: 12 * time.Second, err: errDisk, all: true},
+		{lasts: time.Hour, err: errDisk, left: 30 * time.Second},
+		{lasts: time.Hour, err: errDisk, all: true, left: 29500 * ms}, // the lease was renewed half a second before
+		{lasts: time.Hour, err: fmt.Errorf("no table: %w", kahn.ErrUnusable), left: ms},
+		{lasts: time.Hour, err: fmt.Errorf("no table: %w", kahn.ErrUnusable), all: true, left: ms},
+	} {
+		inBubble(t, fmt.Sprintf("%v of %v, leases too: %v", row.lasts, row.err, row.all), func(t *testing.T) {
+			begin := time.Now()
+			store := &outage{MemoryStore: new(kahn.MemoryStore), err: row.err, all: row.all, from: begin.Add(10500 * ms)}
+			store.to = store.from.Add(row.lasts)
+			var g kahn.Graph
+			for i := range 30 {
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
+				if i > 0 {
+					g.Connect(kahn.Edge{From: fmt.Sprint("n", i-1), To: fmt.Sprint("n", i)})
+				}
+			}
+			var c calls
+			step := c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
+				if now := time.Now(); row.left != 0 && now.After(store.from) && now.Before(store.to) {
+					t.Errorf("%s was called %v after the outage began", s.ID(), now.Sub(store.from))
+				}
+				return takes(time.Second)(ctx, s)
+			})
+			opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
+			r := try(t, &g, step, opts...)
+			if row.left == 0 {
+				if r.Status != kahn.RunCompleted || store.calls == 0 || store.calls > 40 {
+					t.Errorf("%v, %v after %d calls", r.Status, r.err, store.calls)
+				}
+				for i := range 30 {
+					if n := c.of(fmt.Sprint("n", i)); n != 1 {
+						t.Errorf("n%d was called %d times", i, n)
+					}
+				}
+				return
+			}
+			if !r.Left || !errors.Is(r.err, row.err) {
+				t.Errorf("%v, %v", r.Status, r.err)
+			}
+			if after := time.Since(store.from); after < min(row.left, 29*time.Second) || after > row.left+time.Second {
+				t.Errorf("it was left after %v", after)
+			}
+			store.to = time.Now()
+			time.Sleep(31 * time.Second)
+			if r = try2(t, &g, step, opts...); r.Status != kahn.RunCompleted {
+				t.Errorf("%v, %v", r.Status, r.err)
+			}
+			again := 0
+			for i := range 30 {
+				again += c.of(fmt.Sprint("n", i)) - 1
+			}
+			if again != 1 { // the attempt under way
+				t.Errorf("%d steps were called again", again)
+			}
+		})
+	}
+}
+
+// TestFirstWrite: the first write of a life is not repeated, and nothing was called or published then. The lease is released.
+func TestFirstWrite(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, from: time.Now(), to: time.Now().Add(time.Hour)}
+		g := graph(after("A"), gate("G", "A"), after("B", "G"))
+		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
+		r := try(t, g, neverStep(t), opts...)
+		r.expect("A:idle G:idle B:idle", "suspended")
+		if store.calls != 1 || len(r.events) > 0 || !errors.Is(r.err, errDisk) {
+			t.Errorf("%d calls, %v, %v", store.calls, r.err, eventText(r.events))
+		}
+		store.to = store.from
+		r = pause(t, g, takes(0), opts...)
+		r.expect("A:ok G:suspended B:waiting", "suspended")
+		store.from, store.to, store.calls = time.Now(), time.Now().Add(time.Hour), 0
+		res, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.EarlySignals(map[string]any{"G": true}))...)
+		if !res.Left || store.calls != 1 || !errors.Is(err, errDisk) {
+			t.Errorf("%v, %v, %d calls", res.Status, err, store.calls)
+		}
+		(trial{res, t, err, nil}).expect("A:ok G:suspended B:waiting", "suspended")
+		if len(res.Waiting) != 1 || res.Waiting[0].Node != "G" {
+			t.Errorf("it waits for %+v", res.Waiting)
+		}
+		store.to = store.from
+		try2(t, g, takes(0), append(opts, kahn.EarlySignals(map[string]any{"G": true}))...).expect("A:ok G:ok B:ok", "completed")
+	})
+}
+
+// TestLostWithSlots: a run that is left without its store gives the slots that it shares with others back, also those of steps that it
+// has to leave behind.
+func TestLostWithSlots(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		rn := &kahn.Runner{Limit: 1}
+		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
+		deaf := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Hour); return nil, nil }
+		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A"}), deaf, kahn.Durable(store), kahn.RunID("r"), kahn.LeaseTime(10*time.Second))
+		require.NoError(t, err)
+		synctest.Wait()
+		store.all = true
+		other, err := rn.Start(t.Context(), graph(kahn.Node{ID: "X"}), takes(0))
+		require.NoError(t, err)
+		res, err := run.Wait()
+		require.ErrorIs(t, err, kahn.ErrStore)
+		require.True(t, res.Left)
+		require.Equal(t, []string{"A"}, res.Abandoned)
+		require.Empty(t, run.Held())
+		_, err = other.Wait()
+		require.NoError(t, err)
+		require.Less(t, time.Since(store.from), time.Minute)
+		time.Sleep(time.Hour) // the step returns
+	})
+}
