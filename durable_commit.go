@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 )
 
@@ -326,7 +325,7 @@ func (r *Run) encode(tx *transaction) error {
 		key := at.run.key(at.ref)
 		w.data = w.data[:0]
 		w.record(n, key)
-		tx.commit.Nodes[i] = NodeRecord{Node: key, Terminal: n.Status.Terminal(), NodeColumns: n.data(slices.Clone(w.data))}
+		tx.commit.Nodes[i] = NodeRecord{Node: key, Terminal: n.Status.Terminal(), NodeColumns: n.columns(w.data)}
 	}
 	if w.err != nil {
 		return w.err

@@ -38,7 +38,7 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 		if err := json.Unmarshal(s.Record, &n); err != nil {
 			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
 		}
-		if err := n.addData(key, &s.NodeColumns); err != nil {
+		if err := n.addColumns(key, &s.NodeColumns); err != nil {
 			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
 		}
 		if n.Hash != "" && n.ID != key {
@@ -78,21 +78,25 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	return r.restoration()
 }
 
-// data returns what a store keeps of a node; record is what NodeColumns has no part for.
-func (n *nodeState) data(record json.RawMessage) NodeColumns {
-	d := NodeColumns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0), Record: record}
+// columns returns what a store keeps of a node; record is what has no column, and is copied.
+func (n *nodeState) columns(record []byte) NodeColumns {
+	d := NodeColumns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
+	size := len(record)
+	memory := append(make([]byte, 0, size+hex.DecodedLen(len(n.Hash))), record...)
 	if n.Hash != "" {
-		d.Hash, _ = hex.DecodeString(n.Hash) // that [Plan] has made
+		memory, _ = hex.AppendDecode(memory, []byte(n.Hash)) // that [Plan] has made
+		d.Hash = memory[size:]
 	}
 	if n.Value != nil {
 		d.Value = n.Value.raw
 	}
+	d.Record = memory[:size:size]
 	return d
 }
 
-// addData is the reverse of data for a node that was decoded from the record. In records of older versions the node has an id, and
+// addColumns is the reverse of columns for a node that was decoded from the record. In records of older versions the node has an id, and
 // the parts are members of the record.
-func (n *nodeState) addData(key string, d *NodeColumns) error {
+func (n *nodeState) addColumns(key string, d *NodeColumns) error {
 	if n.ID == "" {
 		n.ID = key
 	}
