@@ -2,93 +2,62 @@ package kahn
 
 import (
 	"cmp"
-	"slices"
 )
 
 // bindInputs groups the edges of each parameter, settles their merge strategy, and finds required ports that nothing
-// feeds. It then writes the arcs, whose facts are complete only now.
+// feeds. The net is complete then, but for order and groups.
 func (c *compiler) bindInputs() {
 	p := c.p
-	for r := range p.facts {
-		f := &p.facts[r]
-		in := c.inputsOf(Ref(r))
+	leaves := 0
+	for r := range Ref(len(p.names)) {
+		in := c.inputsOf(r)
 		if in != nil {
 			if p.data == nil {
-				p.data = make([]*inputs, len(p.facts))
+				p.data = make([]*inputs, len(p.names))
 			}
 			p.data[r] = in
-		}
-		wide := f.join.rule() == joinAtLeast
-		if in != nil {
 			for i := range in.params {
 				if in.params[i].strategy != MergeLast {
-					f.flags |= factCheck
+					c.b.check(r)
 				}
 				port := in.ports[in.params[i].name]
-				if port != nil && port.Required && f.is(factEarly) {
-					wide = true
+				if port != nil && port.Required && c.n.is(r, factEarly) {
 					for _, e := range in.params[i].edges {
-						p.edges[e].flags |= arcPort
+						c.b.port(e)
 					}
 				}
 			}
 		}
-		if wide {
-			f.wide = int32(p.wide)
-			p.wide++
-			for _, i := range p.in.row(Ref(r)) {
-				p.edges[i].flags |= arcWide
-			}
-		}
-		if f.is(factCheck) { // else it has no ports
-			n := p.node(Ref(r))
+		if c.n.is(r, factCheck) { // else it has no ports
+			n := p.node(r)
 			for i := range n.Ports {
 				c.bindPort(n, &n.Ports[i], in)
 			}
 		}
-	}
-	isLeaf := func(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
-	leaves := 0
-	for r := range p.facts {
-		if isLeaf(Ref(r)) {
+		if c.n.isLeaf(r) {
 			leaves++
 		}
 	}
 	p.leaves = make([]Ref, 0, leaves)
 	for _, r := range p.declared {
-		if isLeaf(r) {
+		if c.n.isLeaf(r) {
 			p.leaves = append(p.leaves, r)
 		}
 	}
-	next := c.into.start // not needed any more
-	copy(next, p.out)
-	p.arcs = make([]arc, p.out[len(p.facts)])
-	for r := range p.facts {
-		if Ref(r) == p.end {
-			continue
-		}
-		for _, i := range p.in.row(Ref(r)) {
-			e := &p.edges[i]
-			a := e.arc()
-			if a.facts&arcSpecial != 0 {
-				p.facts[e.from].flags |= factForks
-			}
-			p.arcs[next[e.from]] = a
-			next[e.from]++
-		}
-	}
+	c.b.finish()
 }
 
 func (c *compiler) inputsOf(r Ref) *inputs {
 	p := c.p
 	var in *inputs
 	var byName map[string]int
-	row, named := p.in.row(r), p.in.row(r)
-	if !c.has.terms {
+	row := c.n.inOf(r)
+	named := row
+	if c.terms == nil {
 		named = nil
 	}
 	for _, i := range named {
-		e := &p.edges[i]
+		e := p.termsOf(i)
 		if e.Param == "" {
 			continue
 		}
@@ -103,19 +72,12 @@ func (c *compiler) inputsOf(r Ref) *inputs {
 		}
 		in.params[at].edges = append(in.params[at].edges, i)
 	}
-	if in == nil && !p.facts[r].is(factCheck) && len(row) <= manyEdges {
+	if in == nil && !c.n.is(r, factCheck) && len(row) <= manyParams {
 		return nil
 	}
 	n := p.node(r)
 	if in == nil {
 		in = &inputs{}
-	}
-	if len(row) > manyEdges {
-		bySource := func(a, b int32) int { return cmp.Compare(p.edges[a].from, p.edges[b].from) }
-		if in.bySource = row; !slices.IsSortedFunc(row, bySource) {
-			in.bySource = slices.Clone(row)
-			slices.SortStableFunc(in.bySource, bySource)
-		}
 	}
 	if len(n.Ports) > 0 {
 		in.ports = make(map[string]*Port, len(n.Ports))
@@ -126,7 +88,7 @@ func (c *compiler) inputsOf(r Ref) *inputs {
 	for i := range in.params {
 		c.mergeGroup(n, &in.params[i])
 	}
-	if len(in.params) > manyEdges {
+	if len(in.params) > manyParams {
 		in.byName = byName
 	}
 	return in
@@ -139,8 +101,8 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 	explicit := ""
 	labels := make(map[string]int, len(g.edges))
 	for _, i := range g.edges {
-		e := &c.p.edges[i]
-		labels[c.p.node(e.from).Label]++
+		e := c.p.termsOf(i)
+		labels[c.p.node(c.n.source(i)).Label]++
 		if e.Merge == "" {
 			continue
 		}
@@ -157,7 +119,7 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 	}
 	g.fn = c.g.merges[g.strategy]
 	for _, i := range g.edges {
-		source := c.p.node(c.p.edges[i].from)
+		source := c.p.node(c.n.source(i))
 		key := source.Label
 		if key == "" || labels[key] > 1 {
 			key = source.ID

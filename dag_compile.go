@@ -114,18 +114,17 @@ func (c *compiler) compile() (*Plan, *problems) {
 		return nil, &c.problems
 	}
 	c.number()
-	c.adjacency()
+	c.branches()
 	if !c.isPruned {
 		c.checkChoices()
 	}
-	c.shield()
-	c.findSides()
+	c.b.shield()
+	c.b.findSides()
 	c.bindInputs()
 	c.nest()
 	c.checkTexts()
 	c.schedule()
 	c.group()
-	c.initialWords()
 	if len(c.list) > 0 {
 		return nil, &c.problems
 	}
@@ -149,14 +148,12 @@ type compiler struct {
 	index index.Table      // of names
 	ports map[int32]*ports // by index of declaration: the outputs of nodes that declare theirs
 	end   int32            // the end node, or -1
-	edges []edge           // from and to are indices of declaration at first
-	into  csr              // by node: its in-edges
-	outOf csr              // by node: its out-edges, edges into the end node left out
-	tier  []int32
-	depth int32 // number of tiers
+	b     builder          // of the net
+	n     *net             // the plan's; nil until number has run
+	edges []edge           // from and to are indices of declaration; the builder's once it is there
+	terms []*terms         // by edge; nil if no edge has any
 
-	scratch slab // for slices that only the compiler needs
-
+	member  [][]int32          // by Ref: see net.member
 	lowered map[int32]*lowered // by index of declaration
 	has     traits
 
@@ -168,7 +165,7 @@ type compiler struct {
 
 // traits tell what at least one node or edge of the graph has, so that later steps skip searches that would find nothing.
 type traits struct {
-	slash, composite, member, priority, estimate, boundary, terms bool
+	slash, composite, member, priority, estimate bool
 }
 
 // named says what is wrong with a name that has to be there, and only once: the number, from 1, is its place in the list.
@@ -275,23 +272,20 @@ func (c *compiler) resolveEdges() {
 			c.add("edge %s: %w: nothing can follow the end node", e.name(), ErrBadEnd)
 			continue
 		}
-		c.edges = append(c.edges, edge{terms: e.terms, from: Ref(from), to: Ref(to), label: -1})
+		c.edges = append(c.edges, edge{from: Ref(from), to: Ref(to), label: -1})
 		if e.terms != &noTerms {
-			c.has.terms = true
 			c.checkTerms(e, &c.edges[len(c.edges)-1])
+			c.addTerms(e.terms)
+		} else if c.terms != nil {
+			c.terms = append(c.terms, &noTerms)
 		}
 	}
-	n, m := len(c.g.nodes), len(c.edges)
-	implicit := 0
-	if c.end >= 0 {
-		implicit = n
+	added := c.b.begin(len(c.g.nodes), c.edges, c.end)
+	if c.terms != nil {
+		for range added {
+			c.terms = append(c.terms, &noTerms)
+		}
 	}
-	c.scratch = make(slab, 8*n+2*m+implicit+6) // two of newCSR, and six values a node
-	c.outOf, c.scratch = newCSR(n, c.edges, true, Ref(c.end), c.scratch)
-	if c.end >= 0 {
-		c.implicitEnd()
-	}
-	c.into, c.scratch = newCSR(n, c.edges, false, noRef, c.scratch)
 	c.duplicateEdges()
 }
 
@@ -303,6 +297,25 @@ func (c *compiler) find(id string) (int32, bool) {
 
 // name returns the edge's name in problems.
 func (l *link) name() string { return quoteID(l.from) + " -> " + quoteID(l.to) }
+
+// addTerms keeps the terms of the last edge.
+func (c *compiler) addTerms(t *terms) {
+	if c.terms == nil {
+		c.terms = make([]*terms, len(c.edges)-1, len(c.g.edges))
+		for i := range c.terms {
+			c.terms[i] = &noTerms
+		}
+	}
+	c.terms = append(c.terms, t)
+}
+
+// termsOf returns the terms of an edge.
+func (c *compiler) termsOf(i int32) *terms {
+	if c.terms == nil {
+		return &noTerms
+	}
+	return c.terms[i]
+}
 
 // checkTerms validates the terms of an edge, and sets the flags of r accordingly.
 func (c *compiler) checkTerms(e *link, r *edge) {
@@ -351,22 +364,6 @@ func (c *compiler) checkTerms(e *link, r *edge) {
 	}
 }
 
-// implicitEnd connects the nodes without successors to the end node, unless they are connected already.
-func (c *compiler) implicitEnd() {
-	connected := make([]bool, len(c.g.nodes))
-	for _, e := range c.edges {
-		if e.to == Ref(c.end) {
-			connected[e.from] = true
-		}
-	}
-	for i := range c.g.nodes {
-		if int32(i) == c.end || connected[i] || len(c.outOf.row(Ref(i))) > 0 {
-			continue
-		}
-		c.edges = append(c.edges, edge{terms: &noTerms, from: Ref(i), to: Ref(c.end), label: -1})
-	}
-}
-
 // duplicateEdges reports edges that are declared twice. Parallel edges that differ in parameter, key, label or outcome are
 // no duplicates.
 func (c *compiler) duplicateEdges() {
@@ -375,26 +372,15 @@ func (c *compiler) duplicateEdges() {
 		param, key, label string
 		on                On
 	}
-	var last []int32 // by source: the last target seen plus one, so that a map is needed for parallels only
-	last, c.scratch = c.scratch.cut(len(c.g.nodes))
 	for to := range c.g.nodes {
-		row := c.into.row(Ref(to))
-		if len(row) < 2 {
+		if !c.b.isParallel(to) { // so that a map is needed for parallels only
 			continue
 		}
-		parallel := false
-		for _, i := range row {
-			from := c.edges[i].from
-			parallel = parallel || last[from] == int32(to)+1
-			last[from] = int32(to) + 1
-		}
-		if !parallel {
-			continue
-		}
+		row := c.b.row(to)
 		seen := make(map[key]bool, len(row))
 		for _, i := range row {
-			e := c.edges[i]
-			k := key{e.from, e.Param, e.Key, e.Label, e.On}
+			e, t := c.b.at(i), c.termsOf(i)
+			k := key{e.from, t.Param, t.Key, t.Label, t.On}
 			if seen[k] {
 				c.add("%w: %s -> %s", ErrDuplicateEdge, quoteID(c.names[e.from]), quoteID(c.names[to]))
 			}
@@ -506,8 +492,8 @@ func (c *compiler) checkNode(i int) {
 
 // controlEdges counts the in-edges of a node that its join rule counts.
 func (c *compiler) controlEdges(i int) (n int) {
-	for _, e := range c.into.row(Ref(i)) {
-		if !c.edges[e].DataOnly {
+	for _, e := range c.b.row(i) {
+		if !c.termsOf(e).DataOnly {
 			n++
 		}
 	}
@@ -528,93 +514,17 @@ func checkNames(what string, names []string, bad func(kind error, format string,
 	}
 }
 
-// levels computes the Kahn tiers: A. B. Kahn, Topological sorting of large networks (1962), with the longest path as the
-// level.
+// levels computes the Kahn tiers, or names one cycle.
 func (c *compiler) levels() {
-	n := len(c.g.nodes)
-	var pending, queue []int32
-	c.tier, c.scratch = c.scratch.cut(n)
-	pending, c.scratch = c.scratch.cut(n)
-	queue, c.scratch = c.scratch.cut(n)
-	queue = queue[:0]
-	for i := range n {
-		if int32(i) != c.end {
-			pending[i] = int32(len(c.into.row(Ref(i))))
-		}
+	cycle := c.b.levels()
+	if cycle == nil {
+		return
 	}
-	for i := range n {
-		if pending[i] == 0 && int32(i) != c.end {
-			queue = append(queue, int32(i))
-		}
+	e := &CycleError{}
+	for _, i := range cycle {
+		e.Nodes = append(e.Nodes, c.names[i])
 	}
-	for head := 0; head < len(queue); head++ {
-		i := queue[head]
-		c.depth = max(c.depth, c.tier[i]+1)
-		for _, e := range c.outOf.row(Ref(i)) {
-			to := c.edges[e].to
-			c.tier[to] = max(c.tier[to], c.tier[i]+1)
-			if pending[to]--; pending[to] == 0 {
-				queue = append(queue, int32(to))
-			}
-		}
-	}
-	total := n
-	if c.end >= 0 {
-		total--
-		c.tier[c.end] = c.depth
-		c.depth++
-	}
-	if len(queue) < total {
-		c.addErr(c.findCycle(pending))
-	}
-}
-
-// findCycle names one cycle among the nodes that Kahn's algorithm left over: from one that is certainly on a cycle, the
-// shortest way back to it.
-func (c *compiler) findCycle(pending []int32) error {
-	// Every node left over has a predecessor left over, so walking backwards must meet a node twice: it is on a cycle.
-	var at int32
-	for i := range pending {
-		if pending[i] > 0 {
-			at = int32(i)
-			break
-		}
-	}
-	seen := make([]bool, len(pending))
-	for !seen[at] {
-		seen[at] = true
-		for _, e := range c.into.row(Ref(at)) {
-			if from := c.edges[e].from; pending[from] > 0 {
-				at = int32(from)
-				break
-			}
-		}
-	}
-	start := Ref(at)
-	parent := make([]Ref, len(pending))
-	for i := range parent {
-		parent[i] = noRef
-	}
-	queue := []Ref{start}
-	for head := 0; head < len(queue); head++ {
-		for _, e := range c.outOf.row(queue[head]) {
-			to := c.edges[e].to
-			if to == start {
-				cycle := []string{}
-				for r := queue[head]; r != start; r = parent[r] {
-					cycle = append(cycle, c.names[r])
-				}
-				cycle = append(cycle, c.names[start])
-				slices.Reverse(cycle)
-				return &CycleError{Nodes: cycle}
-			}
-			if pending[to] > 0 && parent[to] == noRef {
-				parent[to] = queue[head]
-				queue = append(queue, to)
-			}
-		}
-	}
-	return &CycleError{} // not reached: start is on a cycle
+	c.addErr(e)
 }
 
 // checkGate validates the fields that only a gate has.
@@ -639,4 +549,21 @@ func (c *compiler) checkGate(n *node, bad func(kind error, format string, args .
 			bad(ErrBadValue, "Gate.%s", text)
 		}
 	}
+}
+
+// schedule orders the nodes by priority and the longest remaining path.
+func (c *compiler) schedule() {
+	var priorities []int
+	if c.has.priority {
+		priorities = make([]int, len(c.p.nodes))
+		for r, n := range c.p.nodes {
+			priorities[r] = n.Priority
+		}
+	}
+	c.b.orderBy(func(r Ref) int64 {
+		if c.has.estimate {
+			return int64(c.p.node(r).Estimate)
+		}
+		return 1
+	}, priorities)
 }

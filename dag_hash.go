@@ -82,10 +82,10 @@ var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeou
 // hashNode hashes a node with its in-edges and the defaults that apply to it.
 func (p *Plan) hashNode(ref Ref) string {
 	h := sha256.New()
-	f := &p.facts[ref]
-	fmt.Fprintf(h, "%v %v %v\n", f.join, f.mode, f.policy)
+	join, skip, upstream := p.net.rules(ref)
+	fmt.Fprintf(h, "%v %v %v\n", join, skip, upstream)
 	resolved := p.node(ref).whole()
-	resolved.GuardErrors = p.facts[ref].guard
+	resolved.GuardErrors = p.guard(ref)
 	n := reflect.ValueOf(resolved)
 	for i := range n.NumField() {
 		name, field := n.Type().Field(i).Name, n.Field(i)
@@ -102,7 +102,7 @@ func (p *Plan) hashNode(ref Ref) string {
 	if sub := p.sub(ref); sub != nil {
 		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())
 	}
-	for _, i := range p.in.row(ref) {
+	for _, i := range p.net.inOf(ref) {
 		e := reflect.ValueOf(p.Edge(i))
 		for i := range e.NumField() {
 			if !e.Field(i).IsZero() {

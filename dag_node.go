@@ -94,7 +94,7 @@ func (n *node) whole() Node {
 
 // own returns the plan's own copy of a node, which may be written to.
 func (c *compiler) own(r Ref) *node {
-	n := &c.p.facts[r].node
+	n := &c.p.nodes[r]
 	if declared := c.g.nodes[c.p.decl[r]]; *n == declared {
 		own := *declared
 		*n = &own

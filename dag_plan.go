@@ -7,52 +7,31 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn/internal/bucket"
 	"github.com/seed-c794f7ef/kahn/internal/index"
 )
-
-// Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
-// predecessors therefore always have smaller Refs.
-type Ref int32
 
 // Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy: later
 // changes of the graph do not affect it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is not a valid
 // Plan.
 type Plan struct {
-	name     string
-	names    []string // by Ref: their ids, which are needed more often than the nodes are
-	longest  int      // the length of the longest of them
-	facts    []facts
-	index    index.Table // of names
-	declared []Ref       // the Refs in order of declaration
-	decl     []int32     // by Ref: the index of declaration
-	edges    []edge      // in order of declaration, the implicit edges into the end node last
-	in       csr         // by Ref: indices into edges, in order of declaration
-	out      []int32     // by Ref, one more than nodes: where the node's arcs start
-	arcs     []arc       // the out-edges, by target, then declaration; edges into the end node have none
-	tiers    []int32     // by tier, one more than tiers: the first Ref of the tier
-	words    []uint64
-	schedule
-	routers     []*router      // see facts.router
-	routes      []int32        // by facts.router: the number of labels
-	filters     []causeSet     // the causes that filtered catch edges let through; the first set is all causes
-	data        []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
-	inputs      []Input        // Graph.Inputs
-	inputIndex  map[string]int // by name
-	disabled    []Ref
-	leaves      []Ref // nodes that nothing but the end node follows
-	labels      int   // number of (condition, label) pairs
-	wide        int   // number of nodes with facts.wide >= 0
-	early       bool  // some node has an early rule
-	end         Ref   // the end node, or noRef
-	stepless    []Ref
-	sideSteps   int64            // edges visited to find the side edges: a measure of the cost, for tests
-	losers      bool             // some node has CancelLosers
-	prioritized bool             // some node has a Priority
-	groups      []group          // the declared groups, then one for each key
-	groupIndex  map[string]int32 // the groups of these, and the inherited ones, by name
-	bounds      []bound          // of the groups
-	member      [][]int32        // by Ref: the groups of the node, nil if there are no groups at all
+	name       string
+	net        net            // the graph in numbers
+	names      []string       // by Ref: their ids, which are needed more often than the nodes are
+	nodes      []*node        // by Ref: the declarations with the defaults applied; the graph's own nodes if they change nothing
+	terms      []*terms       // by edge; nil if no edge has any
+	longest    int            // the length of the longest of them
+	index      index.Table    // of names
+	declared   []Ref          // the Refs in order of declaration
+	decl       []int32        // by Ref: the index of declaration
+	routers    []*router      // see facts.router
+	data       []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
+	inputs     []Input        // Graph.Inputs
+	inputIndex map[string]int // by name
+	leaves     []Ref          // nodes that nothing but the end node follows
+	end        Ref            // the end node, or noRef
+	stepless   []Ref
+	groups     []group          // the declared groups, then one for each key
+	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
 
 	// contracts are those of the nodes that have any, by phase.
 	contracts map[Ref][phaseCount]Contract
@@ -85,150 +64,19 @@ type Plan struct {
 
 // shared is computed on demand, once for a plan and its copies.
 type shared struct {
-	hashed   atomic.Pointer[hashes] // nil until they are made
-	hashing  atomic.Int32           // the number of goroutines that compute them
-	ancestry ancestry
-}
-
-const noRef Ref = -1
-
-// facts are the properties of a node that the state machine needs, fixed at compile time.
-type facts struct {
-	node   *node    // the declaration with the defaults applied; the graph's own node if they change nothing
-	catch  causeSet // the causes for which an On failure edge leaves the node
-	join   Join
-	total  int32 // control edges
-	wide   int32 // index of the node's extra counters, or -1
-	router int32 // index into routers, or -1
-	labels int32 // the plan-wide number of the router's first label
-	tier   int32
-	mode   SkipMode
-	policy UpstreamPolicy
-	guard  GuardPolicy
-	flags  factFlags
-}
-
-type factFlags uint32
-
-const (
-	factObserver factFlags = 1 << iota // a failure that reaches the node is not handled by it
-	factTolerant                       // ContinueOnFail
-	factCleanup                        // Cleanup or the end node: starts in a stopping run too
-	factInline                         // evaluated by the engine: takes no slot, is not queued
-	factCheck                          // user code or data decides after the join
-	factEarly                          // its rule may start it before all edges have resolved
-	factCritical
-	factCancelLosers
-	factLateCancel
-	factTimed     // it has a timeout of its own
-	factOwn       // it has a Do, a Test or inputs to judge: an attempt is more than a call of the host's step function
-	factPlain     // a value that its step returns is its output, and the engine need not check anything else
-	factHandled   // some direct dependent exists to handle its failure
-	factGate      // a signal from outside completes it
-	factAdmit     // its inputs are judged when it has its slot, before it starts
-	factJudge     // its output is judged
-	factComposite // performed by the engine, as nested runs
-	factMocked    // performed by its mock: see Test
-	factOnce      // its mock is called once: there is no retry
-	factBranch    // some of its in-edges are side edges, or count only if none of its routers was asked
-	factForks     // when it completes, not all of its out-edges are satisfied, or some are counted elsewhere than in the word
-)
-
-func (f *facts) is(flag factFlags) bool { return f.flags&flag != 0 }
-
-// edge is an Edge with its endpoints resolved.
-type edge struct {
-	*terms
-	from, to Ref
-	flags    uint8
-	standing standing
-	label    int32 // labelled: the plan-wide number of the (condition, label) pair; On failure: the filter; else -1
-}
-
-// arc is an out-edge as the settle loop reads it: eight bytes, with the facts that are fixed at compile time.
-type arc struct {
-	to    Ref
-	facts uint32 // arc flags in the low bits, the edge's label above
-}
-
-const (
-	arcFailure  uint8 = 1 << iota // On failure
-	arcAlways                     // On always
-	arcLabelled                   // taken only if the label was selected
-	arcData                       // data-only
-	arcShielded                   // a boundary judges the failure
-	arcPort                       // feeds a required port of a node with an early rule
-	arcWide                       // its target keeps counters beside its word
-	arcSide                       // its success is no reason for its target to run: see dag_side.go
-
-	arcBits = 8
-	// arcSpecial are the flags that matter when the source completed.
-	arcSpecial = uint32(arcFailure | arcLabelled | arcData | arcPort | arcWide | arcSide)
-)
-
-func (a arc) is(flag uint8) bool { return a.facts&uint32(flag) != 0 }
-func (a arc) label() uint32      { return a.facts >> arcBits }
-
-// csr is a flat adjacency: the values of row r are items[start[r]:start[r+1]].
-type csr struct {
-	start []int32
-	items []int32
-}
-
-func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
-
-// newCSR lists the edges of each node, in their order: its out-edges without those into the end node, or its in-edges. It takes its
-// memory from space and returns the rest.
-func newCSR(rows int, edges []edge, bySource bool, end Ref, space slab) (csr, slab) {
-	start, space := space.cut(rows + 2)
-	for i := range edges {
-		switch e := &edges[i]; {
-		case !bySource:
-			start[e.to+2]++
-		case e.to != end:
-			start[e.from+2]++
-		}
-	}
-	for r := 2; r < len(start); r++ {
-		start[r] += start[r-1]
-	}
-	items, space := space.cut(int(start[rows+1]))
-	next := start[1:] // by row: where its next item goes, and in the end where the next row begins
-	for i := range edges {
-		switch e := &edges[i]; {
-		case !bySource:
-			items[next[e.to]] = int32(i)
-			next[e.to]++
-		case e.to != end:
-			items[next[e.from]] = int32(i)
-			next[e.from]++
-		}
-	}
-	return csr{start[:rows+1], items}, space
-}
-
-// slab is memory for several slices of the same lifetime.
-type slab []int32
-
-// cut takes n zeros from the slab, or from the heap if the slab is too short.
-func (b slab) cut(n int) ([]int32, slab) {
-	if n > len(b) {
-		return make([]int32, n), b
-	}
-	return b[:n:n], b[n:]
+	hashed  atomic.Pointer[hashes] // nil until they are made
+	hashing atomic.Int32           // the number of goroutines that compute them
 }
 
 // inputs describes the sources of a node's parameters.
 type inputs struct {
 	params []param
 	ports  map[string]*Port
-	// bySource holds the in-edges by source, then declaration, of a node that has too many to look through.
-	bySource []int32
 	// byName holds the indices into params, of a node that has too many to look through; else it is nil.
 	byName map[string]int
 }
 
-const manyEdges = 16 // or parameters
+const manyParams = 16 // of a node, to look through
 
 // inputsOf says how a node's parameters come about; nil for one without.
 func (p *Plan) inputsOf(r Ref) *inputs {
@@ -271,15 +119,8 @@ type group struct {
 	members   []Ref
 }
 
-// bound is the limit and the rate of a group; those of a key are options of the run.
-type bound struct {
-	limit int
-	rate  bucket.Rate
-	key   bool
-}
-
 // isCompiled reports whether the plan was made by Compile.
-func (p *Plan) isCompiled() bool { return p != nil && len(p.tiers) > 0 }
+func (p *Plan) isCompiled() bool { return p != nil && p.nodes != nil }
 
 // Len returns the number of nodes.
 func (p *Plan) Len() int { return len(p.names) }
@@ -303,8 +144,23 @@ func (p *Plan) find(id string) (Ref, bool) {
 
 // Edge returns an edge by its number, the place in [Plan.Edges]. It panics if there is none.
 func (p *Plan) Edge(i int32) Edge {
-	e := &p.edges[i]
-	return e.terms.edge(p.names[e.from], p.names[e.to])
+	e := p.net.edge(i)
+	return p.termsOf(i).edge(p.names[e.from], p.names[e.to])
+}
+
+// planEdge is an edge with its terms.
+type planEdge struct {
+	edge
+	*terms
+}
+
+func (p *Plan) edgeAt(i int32) planEdge { return planEdge{p.net.edge(i), p.termsOf(i)} }
+
+func (p *Plan) termsOf(i int32) *terms {
+	if p.terms == nil {
+		return &noTerms
+	}
+	return p.terms[i]
 }
 
 // ID returns the id of a node. It panics if r is out of range.
@@ -313,7 +169,7 @@ func (p *Plan) ID(r Ref) string { return p.names[r] }
 // Node returns a copy of the node, with After and In empty. It panics if r is out of range.
 func (p *Plan) Node(r Ref) Node {
 	n := p.node(r).whole()
-	n.ID, n.GuardErrors = p.names[r], p.facts[r].guard
+	n.ID, n.GuardErrors = p.names[r], p.guard(r)
 	if p.keys != nil {
 		n.Key = p.keys[r]
 	}
@@ -331,7 +187,12 @@ func (p *Plan) Node(r Ref) Node {
 
 // node returns the declaration of a node. The items of a map share one: their differences are in names, keys and estimates.
 func (p *Plan) node(r Ref) *node {
-	return p.facts[r].node
+	return p.nodes[r]
+}
+
+// guard is what the node does if its guard cannot decide.
+func (p *Plan) guard(r Ref) GuardPolicy {
+	return cmp.Or(p.node(r).GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
 }
 
 // Declared yields all nodes in the order of their declaration.
@@ -359,8 +220,8 @@ type PlanEdge struct {
 // Node.After and Node.In are among them.
 func (p *Plan) Edges() iter.Seq[PlanEdge] {
 	return func(yield func(PlanEdge) bool) {
-		for i := range p.edges {
-			if !yield(PlanEdge{Edge: p.Edge(int32(i)), Side: p.edges[i].standing == standsBy}) {
+		for i := range p.net.edgeCount() {
+			if !yield(PlanEdge{Edge: p.Edge(i), Side: p.net.isSide(i)}) {
 				return
 			}
 		}
@@ -380,15 +241,14 @@ func (p *Plan) Groups() []Group {
 
 // Tier returns the node's Kahn level: the number of edges on the longest path that leads to it. The end node has a tier
 // of its own after all others.
-func (p *Plan) Tier(r Ref) int { return int(p.facts[r].tier) }
+func (p *Plan) Tier(r Ref) int { return int(p.net.tier(r)) }
 
 // Tiers returns the ids of the nodes tier by tier, each tier in the order of declaration.
 func (p *Plan) Tiers() [][]string {
-	tiers := make([][]string, len(p.tiers)-1)
+	tiers := make([][]string, p.net.tierCount())
 	for t := range tiers {
-		for r := p.tiers[t]; r < p.tiers[t+1]; r++ {
-			tiers[t] = append(tiers[t], p.names[r])
-		}
+		lo, hi := p.net.tierRange(int32(t))
+		tiers[t] = slices.Clone(p.names[lo:hi])
 	}
 	return tiers
 }
@@ -404,8 +264,8 @@ func (p *Plan) Ancestors(id string) []string {
 		return p.idsOf(func(n Ref) bool { return n != r })
 	}
 	return p.reachable(r, func(r Ref, visit func(Ref)) {
-		for _, i := range p.in.row(r) {
-			visit(p.edges[i].from)
+		for _, i := range p.net.inOf(r) {
+			visit(p.net.source(i))
 		}
 	})
 }
@@ -418,8 +278,8 @@ func (p *Plan) Descendants(id string) []string {
 		return nil
 	}
 	return p.reachable(r, func(r Ref, visit func(Ref)) {
-		for _, a := range p.outOf(r) {
-			visit(a.to)
+		for _, a := range p.net.outOf(r) {
+			visit(a.target())
 		}
 		if p.end != noRef && r != p.end {
 			visit(p.end)
@@ -428,7 +288,7 @@ func (p *Plan) Descendants(id string) []string {
 }
 
 func (p *Plan) reachable(from Ref, neighbours func(Ref, func(Ref))) []string {
-	seen := make([]bool, len(p.facts))
+	seen := make([]bool, len(p.names))
 	work := []Ref{from}
 	for len(work) > 0 {
 		r := work[len(work)-1]
@@ -456,8 +316,8 @@ func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
 // has an Estimate, the path with the most nodes is the longest.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
-	for r := range p.facts {
-		if r := Ref(r); r != p.end && (best == noRef || p.rank[r] > p.rank[best]) {
+	for r := range p.names {
+		if r := Ref(r); r != p.end && (best == noRef || p.net.rankOf(r) > p.net.rankOf(best)) {
 			best = r
 		}
 	}
@@ -465,37 +325,15 @@ func (p *Plan) CriticalPath() []string {
 	for best != noRef {
 		path = append(path, p.names[best])
 		next := noRef
-		for _, a := range p.outOf(best) {
-			if p.rank[a.to] > 0 && (next == noRef || p.rank[a.to] > p.rank[next]) {
-				next = a.to
+		for _, a := range p.net.outOf(best) {
+			if p.net.rankOf(a.target()) > 0 && (next == noRef || p.net.rankOf(a.target()) > p.net.rankOf(next)) {
+				next = a.target()
 			}
 		}
 		best = next
 	}
 	return path
 }
-
-// edgePosition is the place of an edge among the in-edges of its target.
-func (p *Plan) edgePosition(to Ref, edge int32) int { return slices.Index(p.in.row(to), edge) }
-
-// edgesFrom returns a part of to's in-edges that holds all edges from the given node.
-func (p *Plan) edgesFrom(to, from Ref) []int32 {
-	row := p.in.row(to)
-	if len(row) > manyEdges {
-		row = p.data[to].bySource
-		lo, _ := slices.BinarySearchFunc(row, from, func(e int32, from Ref) int { return cmp.Compare(p.edges[e].from, from) })
-		hi, _ := slices.BinarySearchFunc(row, from+1, func(e int32, from Ref) int { return cmp.Compare(p.edges[e].from, from) })
-		return row[lo:hi]
-	}
-	for i, e := range row {
-		if p.edges[e].from == from {
-			return row[i:]
-		}
-	}
-	return nil
-}
-
-func (p *Plan) outOf(r Ref) []arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
 // Portable reports the functions and contracts that the graph's nodes hold, which keep it from running outside of this
 // process. It returns nil for a graph that is all data; guards and conditions that are texts, and schemas, are data.
@@ -521,14 +359,4 @@ func (p *Plan) Portable() error {
 		}
 	}
 	return ps.err()
-}
-
-// portsOf is the number of the node's Ports.
-func (p *Plan) portsOf(r Ref) int { return len(p.node(r).Ports) }
-
-// isData reports whether the edge delivers a value and does nothing else.
-func (e *edge) isData() bool { return e.flags&arcData != 0 }
-
-func (e *edge) arc() arc {
-	return arc{to: e.to, facts: uint32(e.flags) | uint32(max(e.label, 0))<<arcBits}
 }

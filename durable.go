@@ -153,7 +153,7 @@ func (r *Run) settleLease() {
 
 // recordsStart reports whether the start of an attempt that begins now is written before its step is called.
 func (r *Run) recordsStart(ref Ref) bool {
-	return r.durable != nil && r.durable.failed == nil && !r.plan.facts[ref].is(factInline)
+	return r.durable != nil && r.durable.failed == nil && !r.plan.net.is(ref, factInline)
 }
 
 // record puts the start of an attempt into the outbox, the number of those before it beside it. The worker waits until it is
@@ -200,7 +200,7 @@ func (w *worker) awaitRecord() attemptResult {
 	case r.current(step.ref) != step || r.st.word(step.ref).is(wordStopping) || x != nil && x.timedOut != timeoutNone:
 		return attemptResult{err: errNotCalled, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
-	if r.plan.facts[step.ref].is(factTimed) {
+	if r.plan.net.is(step.ref, factTimed) {
 		r.armTimeout(r.plan.node(step.ref), step, false, w.now)
 	}
 	return attemptResult{}

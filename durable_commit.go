@@ -60,8 +60,8 @@ func (d *durable) add(r *Run, changes []change) {
 			}
 		}
 		if c.status.Terminal() {
-			for _, a := range r.plan.outOf(c.ref) {
-				d.pending(place{r, a.to}).resolved++
+			for _, a := range r.plan.net.outOf(c.ref) {
+				d.pending(place{r, a.target()}).resolved++
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (d *durable) take(root *Run) *transaction {
 			tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
 		}
 		if e.resolved > 0 {
-			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.in.row(e.ref))})
+			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.net.inOf(e.ref))})
 		}
 		if e.ready && w.status() == Ready {
 			c.Ready = append(c.Ready, key)

@@ -251,7 +251,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			return rec.ended // the end that decided the successor, which has no event before its check
 		}
 	}
-	sources := r.plan.in.row(e.ref)
+	sources := r.plan.net.inOf(e.ref)
 	switch {
 	case own != 0:
 		return own
@@ -264,7 +264,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	}
 	var latest, failure uint64
 	for _, i := range sources {
-		edge := &r.plan.edges[i]
+		edge := r.plan.edgeAt(i)
 		source := rec.latest[edge.from]
 		if !source.end {
 			continue
@@ -295,7 +295,7 @@ func (k eventKind) followsFailure(w word) bool {
 // known now.
 func (r *Run) transition(e *entry, c change) bool {
 	if c.status == Ready { // do not read its record, which may not be in the cache yet
-		if f := &r.plan.facts[c.ref]; f.is(factInline) && !f.is(factComposite) {
+		if r.plan.net.is(c.ref, factInline) && !r.plan.net.is(c.ref, factComposite) {
 			return false
 		}
 		e.kind = evNodeQueued
@@ -306,7 +306,7 @@ func (r *Run) transition(e *entry, c change) bool {
 	e.attempt = rec.attempts
 	switch c.status {
 	case Running:
-		if e.kind = evNodeStarted; r.plan.facts[c.ref].is(factMocked) {
+		if e.kind = evNodeStarted; r.plan.net.is(c.ref, factMocked) {
 			e.kind = evNodeMocked
 		}
 		return true
@@ -495,13 +495,13 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 		arg = RunStarted{TotalNodes: len(p.names), Mode: b.run.cfg.mode, Test: b.run.cfg.test != nil}
 	case evWaveStarted, evWaveCompleted:
 		wave := Wave{Tier: int(e.ref)}
-		for ref := p.tiers[e.ref]; ref < p.tiers[e.ref+1]; ref++ {
-			wave.Nodes = append(wave.Nodes, p.ID(Ref(ref)))
-		}
+		lo, hi := p.net.tierRange(int32(e.ref))
+		wave.Nodes = append(wave.Nodes, p.names[lo:hi]...)
 		arg = wave
 	case evNodeBlocked:
 		origins, _ := arg.([]Ref)
-		blocked := NodeBlocked{Policy: p.facts[e.ref].policy}
+		_, _, policy := p.net.rules(e.ref)
+		blocked := NodeBlocked{Policy: policy}
 		for _, ref := range origins {
 			blocked.Origins = append(blocked.Origins, p.ID(ref))
 		}

@@ -8,16 +8,19 @@ import (
 func init() { verifying = true }
 
 // EdgeVisits counts the edges that a run has visited.
-func (s *State) EdgeVisits() int64 { return s.visits }
+func (s *State) EdgeVisits() int64 { return s.visited() }
 
 // EdgeVisits counts the edges that the run visited.
-func (r *Result) EdgeVisits() int64 { return r.run.st.visits }
+func (r *Result) EdgeVisits() int64 { return r.run.st.visited() }
 
 // AncestrySteps counts the edges that were visited to find out which nodes are ancestors of which.
-func (p *Plan) AncestrySteps() int64 { return p.ancestry.steps.Load() }
+func (p *Plan) AncestrySteps() int64 {
+	_, ancestors := p.net.steps()
+	return ancestors
+}
 
 // IsAncestor reports whether a path leads from a to r.
-func (p *Plan) IsAncestor(a, r Ref) bool { return p.isAncestor(a, r) }
+func (p *Plan) IsAncestor(a, r Ref) bool { return p.net.isAncestor(a, r) }
 
 // ParamSteps counts the parameters that are looked at to find one of a node's.
 func (p *Plan) ParamSteps(r Ref, name string) int {
@@ -38,18 +41,7 @@ func (r *Run) Leftovers() string {
 	s := &r.st
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := r.held()
-	for _, x := range []struct {
-		what string
-		n    int
-	}{
-		{"busy", s.busy}, {"not terminal", s.left}, {"ready", s.ready.Len()}, {"inline", s.inline.Len()},
-	} {
-		if x.n != 0 {
-			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
-		}
-	}
-	return strings.Join(left, ", ")
+	return strings.Join(append(r.held(), s.leftovers()...), ", ")
 }
 
 // Held names what a run that was left still holds, or "".
@@ -60,13 +52,11 @@ func (r *Run) Held() string {
 }
 
 func (r *Run) held() (left []string) {
-	s := &r.st
+	left = r.st.heldSlots()
 	for _, x := range []struct {
 		what string
 		n    int
-	}{
-		{"running", s.running}, {"workers", r.workers}, {"timers", r.timers},
-	} {
+	}{{"workers", r.workers}, {"timers", r.timers}} {
 		if x.n != 0 {
 			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
 		}
@@ -74,18 +64,13 @@ func (r *Run) held() (left []string) {
 	if q := r.single; q != nil && q.Len() > 0 {
 		left = append(left, fmt.Sprintf("%d alarms", q.Len()))
 	}
-	for i, x := range s.limits.groups {
-		if x.slots != nil && x.used != 0 {
-			left = append(left, fmt.Sprintf("%d slots of group or key %d", x.used, i))
-		}
-	}
 	if t := r.tree; t != nil {
 		if t.used != 0 || len(t.waiting) != 0 || len(t.touched) != 0 {
 			left = append(left, fmt.Sprintf("%d slots, %d runs that wait, %d touched", t.used, len(t.waiting), len(t.touched)))
 		}
 		for key, x := range t.keys {
-			if x.used != 0 {
-				left = append(left, fmt.Sprintf("%d slots of key %s", x.used, key))
+			if _, used := x.bounds(); used != 0 {
+				left = append(left, fmt.Sprintf("%d slots of key %s", used, key))
 			}
 		}
 	}
@@ -93,16 +78,16 @@ func (r *Run) held() (left []string) {
 }
 
 // StaleCount returns how many outcomes were refused because their token was not current.
-func (s *State) StaleCount() int { return s.staleCount }
+func (s *State) StaleCount() int { return s.staleOutcomes() }
 
 // Observed reports whether the State has signals.
-func (s *State) Observed() bool { return s.obs != nil }
+func (s *State) Observed() bool { return s.isObserved() }
 
 // ObservedNodes counts the nodes that have signals.
-func (s *State) ObservedNodes() int { return len(s.obs.nodes) }
+func (s *State) ObservedNodes() int { return s.observedNodes() }
 
 // KeepChanges makes a State that is driven by hand keep its transitions, as that of a Run with a log does.
-func KeepChanges(s *State) { s.logged, s.noted = true, true }
+func KeepChanges(s *State) { s.keepLog() }
 
 // Change is a transition: of a node to a status, or of its join to blocked.
 type Change struct {
@@ -113,7 +98,7 @@ type Change struct {
 
 // Changes returns the transitions since KeepChanges.
 func Changes(s *State) (changes []Change) {
-	for _, c := range s.changes {
+	for _, c := range s.kept() {
 		if c.wave == 0 {
 			changes = append(changes, Change{c.ref, c.status, c.blocked})
 		}
@@ -170,13 +155,23 @@ func (rn *Runner) Rings() bool {
 }
 
 // SideSteps counts the edges that were visited to find the side edges.
-func (p *Plan) SideSteps() int64 { return p.sideSteps }
+func (p *Plan) SideSteps() int64 {
+	sides, _ := p.net.steps()
+	return sides
+}
 
 // Standings tells, edge by edge, which are side edges ("side") and which count only if no router of their target was asked
 // ("spare").
 func (p *Plan) Standings() (list []string) {
-	for i := range p.edges {
-		list = append(list, [...]string{"", "side", "spare"}[p.edges[i].standing])
+	for i := range p.net.edgeCount() {
+		switch {
+		case p.net.isSide(i):
+			list = append(list, "side")
+		case p.net.isSpare(i):
+			list = append(list, "spare")
+		default:
+			list = append(list, "")
+		}
 	}
 	return list
 }

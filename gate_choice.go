@@ -45,8 +45,8 @@ func (p *Plan) choices(ref Ref) []string {
 		p = p.whole
 	}
 	n, list := p.node(ref), []string(nil)
-	if f := &p.facts[ref]; f.router >= 0 {
-		router := p.routers[f.router]
+	if i := p.net.router(ref); i >= 0 {
+		router := p.routers[i]
 		if router.fallback >= 0 {
 			return nil
 		}
@@ -124,17 +124,17 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 func (c *compiler) checkChoices() {
 	p := c.p
 	for _, ref := range p.declared {
-		n, f := p.node(ref), &p.facts[ref]
-		if g := n.Gate; isGate(n) && g != nil && g.OnTimeout == GateLabel && f.router >= 0 {
-			router := p.routers[f.router]
+		n, at := p.node(ref), p.net.router(ref)
+		if g := n.Gate; isGate(n) && g != nil && g.OnTimeout == GateLabel && at >= 0 {
+			router := p.routers[at]
 			if _, ok := router.byLabel[timeoutLabel]; !ok && router.fallback < 0 {
 				c.add("node %s: %w: the gate answers %q when its time is up, but no edge has this label, nor %q; its labels are %s",
 					quoteID(n.ID), ErrBadValue, timeoutLabel, defaultLabel, quoteList(router.labels))
 			}
 		}
 	}
-	for i := range p.edges {
-		e := &p.edges[i]
+	for i := range p.net.edgeCount() {
+		e := p.edgeAt(i)
 		if e.flags&arcLabelled == 0 || e.Label == defaultLabel {
 			continue
 		}

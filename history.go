@@ -273,7 +273,7 @@ func (r *Run) order() *schedule {
 		return nil
 	}
 	p, prefix := r.plan, r.learnedPrefix()
-	s := p.order(func(ref Ref) int64 {
+	s := p.net.order(func(ref Ref) int64 {
 		n := p.node(ref)
 		switch {
 		case p.estimates != nil:
@@ -303,8 +303,8 @@ func (r *Run) teach() {
 
 // lesson returns how long the last attempt of a node took, if it teaches something.
 func (r *Run) lesson(ref Ref) (took int64, ok bool) {
-	rec, f := &r.records[ref], &r.plan.facts[ref]
-	if r.st.word(ref).status() != Completed || rec.attempts == 0 || rec.fallback || f.is(factMocked|factGate) || f.is(factInline) && !f.is(factComposite) {
+	rec, p := &r.records[ref], &r.plan.net
+	if r.st.word(ref).status() != Completed || rec.attempts == 0 || rec.fallback || p.is(ref, factMocked|factGate) || p.is(ref, factInline) && !p.is(ref, factComposite) {
 		return 0, false
 	}
 	start := rec.start

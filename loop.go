@@ -175,7 +175,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	kind := r.stoppedFor(ref)
-	if s.word(ref).is(wordStopping) || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.facts[ref].is(factCleanup) {
+	if s.word(ref).is(wordStopping) || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.net.is(ref, factCleanup) {
 		c = r.stoppedLoop(ref)
 		s.mu.Unlock()
 		return c, false

@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -150,10 +149,11 @@ func (x *items) distinguish() {
 	if x.m.Key != nil {
 		groups, members := slices.Clone(p.groups), map[string][]int32{}
 		common := []int32(nil)
-		if p.member != nil && n > 0 {
-			common = p.member[0]
+		if n > 0 {
+			common = p.net.groupsOf(0)
 		}
-		p.member, p.keys = make([][]int32, n), make([]string, n)
+		member := make([][]int32, n)
+		p.keys = make([]string, n)
 		for i := range n {
 			key := x.m.Key(x.at(i))
 			if _, known := members[key]; !known {
@@ -163,22 +163,17 @@ func (x *items) distinguish() {
 					groups = append(groups, group{Group: Group{Name: key}, key: true})
 				}
 			}
-			p.keys[i], p.member[i] = key, members[key]
+			p.keys[i], member[i] = key, members[key]
 		}
 		p.groups = groups
-		p.bind()
+		p.net.group(member, p.bounds())
 	}
 	if x.m.Estimate != nil {
 		p.estimates = make([]time.Duration, n)
 		for i := range n {
 			p.estimates[i] = max(x.m.Estimate(x.at(i)), 0)
-			p.rank[i] = int64(p.estimates[i])
 		}
-		p.at, p.pos = slices.Clone(p.declared), make([]int32, n)
-		slices.SortStableFunc(p.at, func(a, b Ref) int { return cmp.Compare(p.rank[b], p.rank[a]) })
-		for i, r := range p.at {
-			p.pos[r] = int32(i)
-		}
+		p.net.reorder(func(r Ref) int64 { return int64(p.estimates[r]) })
 	}
 }
 
@@ -198,30 +193,17 @@ func itemNode(n *node) *node {
 
 // repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on. They share the node.
 func (p *Plan) repeated(id string, n int) *Plan {
-	zeros := make([]int32, n+1) // no edges
+	names := make([]string, n)
 	q := &Plan{
-		name: p.name, itemOf: id, names: make([]string, n), facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
-		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, schedule: schedule{rank: make([]int64, n)},
-		words: make([]uint64, n), end: noRef, routers: p.routers, routes: p.routes, filters: p.filters,
-		composite: p.composite, body: p.subs[0], groups: p.groups, bounds: p.bounds, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
+		name: p.name, itemOf: id, nodes: slices.Repeat(p.nodes, n), routers: p.routers, end: noRef,
+		composite: p.composite, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
 	}
-	if p.member != nil {
-		q.member = make([][]int32, n)
+	for i := range names {
+		names[i] = id + "[" + strconv.Itoa(i) + "]"
+		q.longest = len(names[i])
 	}
-	item := p.facts[0]
-	if item.is(factComposite) { // it holds a slot of the map, and none of the run
-		item.flags &^= factInline
-	}
-	for i := range n {
-		q.facts[i], q.declared[i], q.decl[i] = item, Ref(i), int32(i)
-		q.names[i] = id + "[" + strconv.Itoa(i) + "]"
-		q.longest = len(q.names[i])
-		q.rank[i], q.words[i] = p.rank[0], p.words[0]
-		if p.member != nil {
-			q.member[i] = p.member[0]
-		}
-	}
-	q.pos, q.at, q.leaves = q.decl, q.declared, q.declared
+	q.net = p.net.repeated(names)
+	q.names, q.declared, q.decl, q.leaves = names, q.net.declared, q.net.decl, q.net.declared
 	return q
 }
 

@@ -245,24 +245,22 @@ func (p *Plan) has(path string, numbered bool) bool {
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
-	q.facts, q.words = slices.Clone(p.facts), slices.Clone(p.words)
 	q.doubles = make([]*double, len(p.names))
-	for r := range q.names {
-		d := t.double(p, Ref(r), within)
+	q.net = p.net.with(func(r Ref, flags factFlags) factFlags {
+		d := t.double(p, r, within)
 		q.doubles[r] = d
-		f := &q.facts[r]
-		f.flags = f.flags&^factPlain | factOwn
-		q.words[r] &^= wordPlain
+		flags |= factOwn
 		if d.role == TestAuto {
-			f.flags &^= factJudge
+			flags &^= factJudge
 		}
 		if d.mock != nil {
-			f.flags = f.flags&^(factComposite|factGate|factAdmit|factJudge) | factMocked
+			flags = flags&^(factComposite|factGate|factAdmit|factJudge) | factMocked
 			if len(d.mock.Sequence) == 0 {
-				f.flags |= factOnce
+				flags |= factOnce
 			}
 		}
-	}
+		return flags
+	})
 	q.stepless, q.moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)
 	return &q
 }

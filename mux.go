@@ -189,7 +189,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Statu
 		}
 		p, prefix, rest = sub, path, inside
 	}
-	if r, ok := p.find(rest); ok && p.facts[r].is(factGate) && prefix != "" {
+	if r, ok := p.find(rest); ok && p.net.is(r, factGate) && prefix != "" {
 		switch path := prefix + rest; {
 		case path != name:
 			return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownGate, quoteID(name), quoteID(path))
@@ -199,7 +199,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Statu
 	}
 	gates := p.choose(prefix, func(r Ref) bool {
 		s, _ := status(prefix, r)
-		return p.facts[r].is(factGate) || s == Suspended
+		return p.net.is(r, factGate) || s == Suspended
 	})
 	return fmt.Errorf("%w: %s%s", ErrUnknownGate, quoteID(name), instead(name, gates))
 }

@@ -138,7 +138,7 @@ func (c *config) setup(p *Plan) setup {
 		x.pool, x.poolsKeys, x.poolsAll = &c.pool.mu, c.pool.boundsKeys(), c.pool.whole != nil
 	}
 	if c.estimates != nil {
-		own := p.order(c.estimates.estimate(p))
+		own := p.net.order(c.estimates.estimate(p))
 		x.order = &own
 	}
 	return x

@@ -171,8 +171,8 @@ func lookup(output any, key string) (any, bool) {
 // delivered returns the value that an in-edge delivers to a node that is being checked, or runs. The source is terminal: its
 // output does not change any more.
 func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
-	e := &r.plan.edges[i]
-	early := r.plan.facts[to].is(factEarly)
+	e := r.plan.edgeAt(i)
+	early := r.plan.net.is(to, factEarly)
 	if early {
 		r.st.mu.Lock()
 	}
@@ -198,7 +198,7 @@ func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
 }
 
 // defaultOf is what an edge delivers in place of what failed.
-func (r *Run) defaultOf(e *edge, to Ref) any {
+func (r *Run) defaultOf(e planEdge, to Ref) any {
 	if e.Default != nil {
 		return e.Default
 	}
@@ -217,7 +217,7 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 		r, ref, flags = r.home(ref, flags)
 	}
 	var merged map[string]any
-	if r.plan.facts[ref].is(factCheck) {
+	if r.plan.net.is(ref, factCheck) {
 		r.st.mu.Lock()
 		if x := r.extras[ref]; x != nil {
 			merged = x.merged // not written to any more
@@ -254,7 +254,7 @@ func (r *Run) unfed(ref Ref, name string) (any, bool) {
 	if v, ok := n.Params[name]; ok {
 		return v, true
 	}
-	if port != nil || len(n.Ports) == 0 && len(r.plan.in.row(ref)) == 0 {
+	if port != nil || len(n.Ports) == 0 && len(r.plan.net.inOf(ref)) == 0 {
 		if v, ok := r.input(name); ok {
 			return v, true
 		}
@@ -301,7 +301,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 	for i := range n.Ports {
 		f(n.Ports[i].Name)
 	}
-	if len(n.Ports) == 0 && len(r.plan.in.row(ref)) == 0 {
+	if len(n.Ports) == 0 && len(r.plan.net.inOf(ref)) == 0 {
 		r.eachInput(f)
 	}
 }
@@ -313,9 +313,9 @@ func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool)
 	if !known {
 		return nil, false
 	}
-	row := r.plan.edgesFrom(ref, from)
+	row := r.plan.net.edgesFrom(ref, from)
 	for j := len(row) - 1; j >= 0; j-- {
-		if r.plan.edges[row[j]].from != from {
+		if r.plan.net.source(row[j]) != from {
 			continue
 		}
 		if v, ok := r.delivered(ref, flags, row[j]); ok {

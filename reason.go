@@ -116,15 +116,16 @@ func (p *Plan) skipReason(r Ref, x skip) SkipReason {
 		reason.Expression = cmp.Or(p.node(r).WhenExpr, "func")
 	case SkipConditionBranch:
 		if x.edge >= 0 {
-			reason.Label = p.edges[x.edge].Label
+			reason.Label = p.termsOf(x.edge).Label
 		}
 	case SkipRuleUnsatisfied:
-		reason.Rule = p.facts[r].join.String()
+		join, _, _ := p.net.rules(r)
+		reason.Rule = join.String()
 	case SkipNullPropagation:
 		reason.Port = p.node(r).Ports[x.port].Name
-		for _, i := range p.in.row(r) {
-			if p.edges[i].Param == reason.Port {
-				reason.Node = p.names[p.edges[i].from]
+		for _, i := range p.net.inOf(r) {
+			if p.termsOf(i).Param == reason.Port {
+				reason.Node = p.names[p.net.source(i)]
 			}
 		}
 	}

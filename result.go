@@ -223,10 +223,10 @@ func (r *Run) nodeResult(ref Ref) NodeResult {
 
 // resultOf is nodeResult for a node of which the word and the extra are given. Of one that has completed it needs no lock.
 func (r *Run) resultOf(ref Ref, w word, x *extra) NodeResult {
-	rec, f, n := &r.records[ref], &r.plan.facts[ref], r.plan.node(ref)
+	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
-		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: int(f.tier), Status: w.status(), Attempts: int(rec.attempts),
-		Fallback: rec.fallback, Tolerated: w.is(wordTolerated), Mocked: rec.attempts > 0 && f.is(factMocked),
+		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref), Status: w.status(), Attempts: int(rec.attempts),
+		Fallback: rec.fallback, Tolerated: w.is(wordTolerated), Mocked: rec.attempts > 0 && r.plan.net.is(ref, factMocked),
 	}
 	if res.Status == Skipped {
 		res.Skip = r.skipReason(ref)

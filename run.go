@@ -258,7 +258,7 @@ func (r *Run) initState() {
 	if x.order == nil {
 		x.order = r.order()
 	}
-	r.st.init(r.plan, &x)
+	r.st.init(&r.plan.net, &x)
 }
 
 // callerGone is the cause of the stop of a run whose caller's context has ended the goroutine that asked it.

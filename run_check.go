@@ -145,7 +145,7 @@ func (w *worker) evaluate() (res checkResult) {
 		if err != nil {
 			err = bounded(err)
 			res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)
-			switch pass = true; r.plan.facts[ref].guard {
+			switch pass = true; r.plan.guard(ref) {
 			case GuardSkip:
 				pass = false
 			case GuardFail:
@@ -200,7 +200,7 @@ func (w *worker) evaluate() (res checkResult) {
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.node(ref).Map
-	if m == nil || !r.plan.facts[ref].is(factComposite) { // it is mocked
+	if m == nil || !r.plan.net.is(ref, factComposite) { // it is mocked
 		return res
 	}
 	value, ok := r.assembled(ref, flags, m.Over, res.merged)
@@ -231,7 +231,7 @@ func (w *worker) merge(n *node, p *param, flags stepFlags) (value any, ok bool, 
 	var keys []string
 	for i, e := range p.edges {
 		if v, ok := r.delivered(ref, flags, e); ok {
-			source := r.plan.node(r.plan.edges[e].from)
+			source := r.plan.node(r.plan.net.source(e))
 			in = append(in, Contribution{From: source.ID, Label: source.Label, Value: v})
 			keys = append(keys, p.keys[i])
 		}

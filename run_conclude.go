@@ -33,8 +33,8 @@ type conclusion struct {
 // numbers.
 func (w *worker) conclude(res attemptResult) conclusion {
 	ref := w.task.Ref
-	n, f := w.run.plan.node(ref), &w.run.plan.facts[ref]
-	if res.err == nil && f.is(factJudge) && !res.judged {
+	n, p := w.run.plan.node(ref), w.run.plan
+	if res.err == nil && p.net.is(ref, factJudge) && !res.judged {
 		if refused := w.judgeOutput(res.value); refused.err != nil {
 			return w.failure(refused)
 		}
@@ -47,17 +47,18 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		if err := w.run.keep(res.value); err != nil {
 			return w.failure(attemptResult{err: err, kind: causeOfKeep(err)})
 		}
-		if f.router < 0 {
+		at := p.net.router(ref)
+		if at < 0 {
 			return c
 		}
 		kind := CauseConditionError
 		err := w.protect(func() error {
-			if f.is(factMocked) && isGate(n) { // other answers were checked when the signal came
+			if p.net.is(ref, factMocked) && isGate(n) { // other answers were checked when the signal came
 				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
 					return err
 				}
 			}
-			labels, router, matched := labelsOf(res.value), w.run.plan.routers[f.router], false
+			labels, router, matched := labelsOf(res.value), p.routers[at], false
 			c.Route, matched = router.route(labels)
 			c.answer = router.answer(res.value, labels, c.Route)
 			if !matched && n.NoMatch == NoMatchFail {
@@ -196,11 +197,10 @@ func (r *Run) random() float64 {
 
 // retryOf is the policy of a node, its defaults filled in; zero if there is none.
 func (r *Run) retryOf(ref Ref) Retry {
-	f := &r.plan.facts[ref]
-	if f.is(factOnce) {
+	if r.plan.net.is(ref, factOnce) {
 		return Retry{}
 	}
-	if policy := r.plan.node(ref).Retry; policy.MaxAttempts != 0 || f.is(factComposite) {
+	if policy := r.plan.node(ref).Retry; policy.MaxAttempts != 0 || r.plan.net.is(ref, factComposite) {
 		return policy // defaults apply to the nodes inside of a composite, not to the composite
 	}
 	return r.cfg.defaultRetry
@@ -327,7 +327,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if n.OverallTimeout > 0 && ready >= saturate.Add(r.records[ref].start, int64(n.OverallTimeout)) {
 		return 0, NoRetryDeadline
 	}
-	if r.bound != 0 && ready >= r.bound && !r.plan.facts[ref].is(factCleanup) {
+	if r.bound != 0 && ready >= r.bound && !r.plan.net.is(ref, factCleanup) {
 		return 0, NoRetryDeadline
 	}
 	return delay, 0
@@ -379,7 +379,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 
 // warnOfAnswer adds a warning, once for each node of the graph, about a condition whose answer matches no edge.
 func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
-	root, branches := r.outermost(), r.plan.routers[r.plan.facts[ref].router]
+	root, branches := r.outermost(), r.plan.routers[r.plan.net.router(ref)]
 	if root.warned[branches] {
 		return
 	}
@@ -393,7 +393,6 @@ func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
 
 // react applies the consequences of a node's failure beyond its descendants: it stops its group, or the run.
 func (r *Run) react(ref Ref, abortRun bool) {
-	f := &r.plan.facts[ref]
 	if ref == r.plan.end {
 		return
 	}
@@ -405,8 +404,8 @@ func (r *Run) react(ref Ref, abortRun bool) {
 	switch {
 	case r.st.stoppedFor() != CauseNone:
 		return
-	case abortRun || f.is(factCritical):
-	case r.cfg.onFailure == Continue || f.is(factHandled|factTolerant):
+	case abortRun || r.plan.net.is(ref, factCritical):
+	case r.cfg.onFailure == Continue || r.plan.net.is(ref, factHandled|factTolerant):
 		return
 	case r.cfg.onFailure == StopScheduling:
 		manner = stopDraining

@@ -39,7 +39,7 @@ func (w *worker) fallback() bool {
 	if err != nil {
 		c = *failed
 		c.err = errors.Join(failed.err, bounded(err))
-	} else if r.plan.facts[ref].router >= 0 || r.plan.facts[ref].is(factJudge) || ref == r.plan.end || r.cfg.checkValues {
+	} else if r.plan.net.router(ref) >= 0 || r.plan.net.is(ref, factJudge) || ref == r.plan.end || r.cfg.checkValues {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		} else {

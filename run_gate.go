@@ -19,7 +19,7 @@ type answer struct {
 
 // answer computes the effect of a signal. It refuses a value that is none of the choices of a gate.
 func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
-	if r.plan.facts[ref].is(factGate) {
+	if r.plan.net.is(ref, factGate) {
 		if err := r.plan.refuse(ref, r.path(ref), d.Value); err != nil {
 			return answer{}, err
 		}
@@ -94,7 +94,7 @@ func (r *Run) gateOf(gate string) (Ref, bool) {
 		return ref, true
 	}
 	ref, ok := r.plan.Ref(gate)
-	return ref, ok && (r.plan.facts[ref].is(factGate) || r.st.word(ref).status() == Suspended)
+	return ref, ok && (r.plan.net.is(ref, factGate) || r.st.word(ref).status() == Suspended)
 }
 
 // noGate is the error of a signal for which gateOf finds nothing. To make it takes a look at many nodes.
@@ -132,7 +132,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 	if r.isLost() {
 		return r.durable.failed
 	}
-	gate := r.plan.facts[ref].is(factGate)
+	gate := r.plan.net.is(ref, factGate)
 	_, early := r.signals[ref]
 	switch status := r.st.word(ref).status(); {
 	case status == Suspended:
@@ -332,7 +332,7 @@ func (r *Run) earlySignals() error {
 	r.signals = map[Ref]answer{}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
-		if !ok || !r.plan.facts[ref].is(factGate) {
+		if !ok || !r.plan.net.is(ref, factGate) {
 			return r.plan.unknownGate(name, func(prefix string, _ Ref) (Status, bool) { return Idle, prefix == "" })
 		}
 		a, err := r.answer(ref, decisionOf(r.cfg.signals[name]))

@@ -73,10 +73,10 @@ func (r *Run) cancelsOnFailure(name string) bool {
 
 // membersFailed reports the failure of a node to the groups that it belongs to.
 func (r *Run) membersFailed(ref Ref) {
-	if r.plan.member == nil || r.items != nil || r.plan.facts[ref].is(factTolerant) {
+	if r.items != nil || r.plan.net.is(ref, factTolerant) {
 		return
 	}
-	for _, i := range r.plan.member[ref] {
+	for _, i := range r.plan.net.groupsOf(ref) {
 		if g := &r.plan.groups[i]; !g.key {
 			r.groupFailed(place{r, ref}, groupFailure{g.Name, r.path(ref)})
 		}
@@ -125,7 +125,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 	if g := r.plan.groupNamed(f.Group); g != nil && r.items == nil {
 		r.st.countVisits(len(g.members))
 		for _, m := range g.members {
-			if r.st.word(m).status().Terminal() || r.plan.facts[m].is(factCleanup) || m == around {
+			if r.st.word(m).status().Terminal() || r.plan.net.is(m, factCleanup) || m == around {
 				continue // no failure stops a cleanup node or the end node
 			}
 			r.stopMember(m, origin, f.err())

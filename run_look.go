@@ -199,8 +199,8 @@ func statusAmong(p *Plan, words []word, ref Ref) Status {
 	if status := words[ref].shown(); status != Idle {
 		return status
 	}
-	for _, i := range p.in.row(ref) {
-		if words[p.edges[i].from].started() {
+	for _, i := range p.net.inOf(ref) {
+		if words[p.net.source(i)].started() {
 			return Waiting
 		}
 	}
@@ -436,7 +436,7 @@ func (at place) gather() *gathered {
 		open := false
 		feed := func(d delivered) { g.fed[p.name] = append(g.fed[p.name], d) }
 		for _, e := range p.edges {
-			edge := &r.plan.edges[e]
+			edge := r.plan.edgeAt(e)
 			if !s.word(edge.from).status().Terminal() {
 				open = open || !decided
 				continue

@@ -299,7 +299,7 @@ func (r *Run) eachInput(f func(name string)) {
 
 // performsInside reports whether nested runs perform a node: it is a composite, or runs and has been expanded.
 func (r *Run) performsInside(ref Ref) bool {
-	return r.plan.facts[ref].is(factComposite) || r.st.isExpanded(ref)
+	return r.plan.net.is(ref, factComposite) || r.st.isExpanded(ref)
 }
 
 // The rest of this file is about nested runs that can do nothing but wait for a signal.

@@ -118,7 +118,7 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 // and lifts their holds.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
-		if r.st.stoppedFor() == CauseNone || r.plan.facts[c.within.ref].is(factCleanup) {
+		if r.st.stoppedFor() == CauseNone || r.plan.net.is(c.within.ref, factCleanup) {
 			c.st.hurry()
 			c.boundChecks()
 			if c.st.liftFresh() && c.stage == stageResting && c.st.mayGoOn() {
@@ -137,7 +137,7 @@ func (r *Run) boundWaits() {
 	}
 	for _, ref := range r.plan.declared {
 		x := r.extras[ref]
-		if r.st.word(ref).status() == Suspended && r.plan.facts[ref].is(factCleanup) && x.gate == nil {
+		if r.st.word(ref).status() == Suspended && r.plan.net.is(ref, factCleanup) && x.gate == nil {
 			x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
 				if r.st.word(ref).status() == Suspended {
 					r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
@@ -215,7 +215,7 @@ func (r *Run) endings() []stopOrder {
 	r.ending = nil
 	if r.single != nil {
 		for _, o := range ending {
-			if in := o.step.run; !in.plan.facts[o.step.ref].is(factInline) && !in.performsInside(o.step.ref) {
+			if in := o.step.run; !in.plan.net.is(o.step.ref, factInline) && !in.performsInside(o.step.ref) {
 				r.single.interrupted = o.step
 			}
 		}
@@ -256,7 +256,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	var refs []Ref
 	for ref, x := range r.extras {
-		if x.comp != nil && !r.plan.facts[ref].is(factCleanup) {
+		if x.comp != nil && !r.plan.net.is(ref, factCleanup) {
 			refs = append(refs, ref)
 		}
 	}

@@ -211,7 +211,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	x.abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
-	switch inline := r.plan.facts[ref].is(factInline) || r.performsInside(ref); {
+	switch inline := r.plan.net.is(ref, factInline) || r.performsInside(ref); {
 	case r.alone > 0 && inline:
 		r.alone--
 	case r.tree != nil && r.tree.alone > 0 && (inline || !r.st.inTree()):

@@ -157,10 +157,10 @@ func (w *worker) takeTurn() (Task, bool) {
 		switch {
 		case ok && task.Gate: // only held tasks come before it
 			r.reachGate(task.Ref, w.now)
-		case ok && !task.Check && r.plan.facts[task.Ref].is(factComposite):
+		case ok && !task.Check && r.plan.net.is(task.Ref, factComposite):
 			w.beginInside(task)
 		default:
-			if ok && (task.Check || !s.inTree() || r.plan.facts[task.Ref].is(factInline)) {
+			if ok && (task.Check || !s.inTree() || r.plan.net.is(task.Ref, factInline)) {
 				w.alone = true
 				t.alone++
 			}
@@ -312,8 +312,8 @@ func (r *Run) slotsOf(name string) *slots {
 // remaining is the longest path that remains after a node, in the run and in the runs around it.
 func (r *Run) remainingAfter(ref Ref) int64 {
 	longest := int64(0)
-	for _, a := range r.plan.outOf(ref) {
-		longest = max(longest, r.st.rankOf(a.to))
+	for _, a := range r.plan.net.outOf(ref) {
+		longest = max(longest, r.st.rankOf(a.target()))
 	}
 	return saturate.Add(longest, r.remaining)
 }

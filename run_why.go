@@ -129,7 +129,7 @@ func (r *Run) Why(path string) (Why, error) {
 	}
 	w := at.why()
 	r.st.mu.Unlock()
-	if w.Kind == WhySignal && w.Wait != nil && at.run.plan.facts[at.ref].is(factGate) {
+	if w.Kind == WhySignal && w.Wait != nil && at.run.plan.net.is(at.ref, factGate) {
 		w.Choices = slices.Clone(at.run.plan.choices(at.ref))
 	}
 	return w, nil
@@ -199,7 +199,7 @@ func (at place) whyEnded(y *Why) {
 
 // edges adds the in-edges that satisfy a condition.
 func (at place) edges(y *Why, is func(int32) bool) {
-	for _, i := range at.run.plan.in.row(at.ref) {
+	for _, i := range at.run.plan.net.inOf(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
 			y.Edges = append(y.Edges, at.run.plan.Edge(i))
 		}
@@ -240,7 +240,7 @@ func (at place) whyChecking(y *Why) {
 
 func (at place) whyUndecided(y *Why) {
 	r, s := at.run, &at.run.st
-	open := func(i int32) bool { return !s.word(r.plan.edges[i].from).status().Terminal() }
+	open := func(i int32) bool { return !s.word(r.plan.net.source(i)).status().Terminal() }
 	switch {
 	case at.ref == r.plan.end:
 		y.Kind = WhyWaiting
@@ -249,7 +249,7 @@ func (at place) whyUndecided(y *Why) {
 	case r.cfg.mode == Waves:
 		y.Kind = WhyTier
 		tier, left := s.openTierNow()
-		lo, hi := Ref(r.plan.tiers[max(tier, 0)]), Ref(r.plan.tiers[max(tier, 0)+1])
+		lo, hi := r.plan.net.tierRange(max(tier, 0))
 		for ref := lo; ref < hi; ref++ { // in a tier Refs are in the order of declaration
 			if !s.word(ref).status().Terminal() {
 				y.name(r.path(ref))
@@ -262,9 +262,9 @@ func (at place) whyUndecided(y *Why) {
 	default:
 		y.Kind = WhyWaiting
 		at.edges(y, open)
-		for _, i := range r.plan.in.row(at.ref) {
+		for _, i := range r.plan.net.inOf(at.ref) {
 			if open(i) {
-				y.name(r.path(r.plan.edges[i].from))
+				y.name(r.path(r.plan.net.source(i)))
 			}
 		}
 	}
@@ -272,8 +272,8 @@ func (at place) whyUndecided(y *Why) {
 
 func (at place) whyReady(y *Why) {
 	r, ref := at.run, at.ref
-	s, f := &r.st, &r.plan.facts[ref]
-	inline := f.is(factInline) || f.is(factGate)
+	s := &r.st
+	inline := r.plan.net.is(ref, factInline|factGate)
 	all, fresh := s.heldBack(ref)
 	switch {
 	case all:
@@ -313,7 +313,7 @@ func (at place) whyOrder(y *Why) bool {
 	}
 	y.Kind = WhyOrder
 	y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
-		return c.checks[ref] != nil || w.status() == Running && c.plan.facts[ref].is(factInline) && !c.performsInside(ref)
+		return c.checks[ref] != nil || w.status() == Running && c.plan.net.is(ref, factInline) && !c.performsInside(ref)
 	})
 	return true
 }
@@ -418,7 +418,7 @@ func (r *Run) nextInLine() (place, bool) {
 
 func (at place) whyRunning(y *Why) {
 	r, ref := at.run, at.ref
-	s, w, f := &r.st, r.st.word(ref), &r.plan.facts[ref]
+	s, w := &r.st, r.st.word(ref)
 	x, step := r.extras[ref], r.current(ref)
 	y.Kind = WhyRunning
 	if step != nil {
@@ -444,7 +444,7 @@ func (at place) whyRunning(y *Why) {
 		y.Kind = WhyChecking
 	case x != nil && x.comp != nil && x.comp.pause != nil:
 		y.Kind, y.Since, y.Until = WhyPaused, time.Time{}, r.timeAt(x.comp.pause.due)
-	case f.is(factCleanup) && s.hurries():
+	case r.plan.net.is(ref, factCleanup) && s.hurries():
 		y.Kind = WhyCleanup
 	}
 }
@@ -502,15 +502,16 @@ func (r *Run) readyAt(ref Ref) int64 {
 		for from := range s.all() {
 			ended(from)
 		}
-	case r.cfg.mode == Waves && p.facts[ref].tier > 0:
-		for from := p.tiers[p.facts[ref].tier-1]; from < p.tiers[p.facts[ref].tier]; from++ {
-			ended(Ref(from))
+	case r.cfg.mode == Waves && p.net.tier(ref) > 0:
+		lo, hi := p.net.tierRange(p.net.tier(ref) - 1)
+		for from := lo; from < hi; from++ {
+			ended(from)
 		}
 	default:
 		const most = 256 // nodes that were not attempted
 		for work, n := []Ref{ref}, 0; n < len(work) && n < most; n++ {
-			for _, i := range p.in.row(work[n]) {
-				from := p.edges[i].from
+			for _, i := range p.net.inOf(work[n]) {
+				from := p.net.source(i)
 				if s.settledAfter(from, ref) || ended(from) {
 					continue
 				}

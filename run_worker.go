@@ -93,7 +93,7 @@ func (w *worker) perform() (more bool) {
 			more = w.check()
 		case w.run.hands != nil && w.forHost():
 			more = w.handOver()
-		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.facts[w.task.Ref].is(factPlain):
+		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.net.is(w.task.Ref, factPlain):
 			more = w.performPlain()
 		default:
 			more = w.attemptAndFinish()
@@ -120,7 +120,7 @@ func (w *worker) performPlain() (more bool) {
 	for {
 		ref := step.ref
 		do := r.step
-		if r.plan.facts[ref].is(factOwn) && !r.wrapped {
+		if r.plan.net.is(ref, factOwn) && !r.wrapped {
 			do = r.plan.node(ref).Do
 		}
 		w.phase = phaseUser
@@ -290,7 +290,7 @@ func (w *worker) takeFree() (t Task, ok bool) {
 			if r.durable != nil {
 				r.flush(w.now)
 			}
-		case !t.Check && r.plan.facts[t.Ref].is(factComposite):
+		case !t.Check && r.plan.net.is(t.Ref, factComposite):
 			w.beginInside(t)
 		default:
 			return t, true
@@ -318,7 +318,7 @@ func (w *worker) takeSingle() (t Task, ok bool) {
 	if r.st.hasGates() {
 		r.reachEarly(w.now)
 	}
-	if t, ok = w.takeFree(); ok && (t.Check || r.plan.facts[t.Ref].is(factInline)) {
+	if t, ok = w.takeFree(); ok && (t.Check || r.plan.net.is(t.Ref, factInline)) {
 		w.alone = true
 		r.alone++
 	}
@@ -379,11 +379,10 @@ func (w *worker) begin(t Task) {
 			rec.attempts = 0
 		}
 	}
-	f := &r.plan.facts[t.Ref] // not the Node, which is large and cold
-	if f.is(factCleanup) {
+	if r.plan.net.is(t.Ref, factCleanup) {
 		step.flags |= stepDetached
 	}
-	if f.is(factTimed) {
+	if r.plan.net.is(t.Ref, factTimed) {
 		n := r.plan.node(t.Ref)
 		if !r.recordsStart(t.Ref) { // else the timeout begins when the start is written
 			r.armTimeout(n, step, false, w.now)
@@ -412,7 +411,7 @@ func (w *worker) attempt() (res attemptResult) {
 	}
 	w.phase = phaseUser
 	switch {
-	case !w.run.plan.facts[w.task.Ref].is(factOwn):
+	case !w.run.plan.net.is(w.task.Ref, factOwn):
 		res.value, res.err = w.run.step(w.step, w.step)
 	default:
 		res = w.own(n)
@@ -433,7 +432,7 @@ func (w *worker) own(n *node) (res attemptResult) {
 // performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep one that is refused.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	res := w.performOwn(n)
-	if res.err != nil || !w.run.plan.facts[w.task.Ref].is(factJudge) {
+	if res.err != nil || !w.run.plan.net.is(w.task.Ref, factJudge) {
 		return res
 	}
 	if refused := w.judgeOutput(res.value); refused.err != nil {

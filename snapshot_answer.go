@@ -8,7 +8,7 @@ import (
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
-		if i, known := h.at[ref]; ok && (h.plan.facts[ref].is(factGate) || known && h.nodes[i].Status == Suspended) {
+		if i, known := h.at[ref]; ok && (h.plan.net.is(ref, factGate) || known && h.nodes[i].Status == Suspended) {
 			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment}
 		}
 	}
@@ -135,7 +135,7 @@ func (h *held) answer(name string, value any) error {
 		return h.unknownGate(name)
 	}
 	i, known := in.at[ref]
-	gate := in.plan.facts[ref].is(factGate)
+	gate := in.plan.net.is(ref, factGate)
 	switch {
 	case !known && !gate:
 		return h.unknownGate(name)

@@ -48,7 +48,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		}
 		h.at[ref] = i
 		h.refs = append(h.refs, ref)
-		if n.Status == Suspended && !p.facts[ref].is(factGate) {
+		if n.Status == Suspended && !p.net.is(ref, factGate) {
 			h.tokens[n.Wait.Token] = ref
 		}
 		if n.expanded() {
@@ -63,7 +63,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 			}
 			continue
 		}
-		if !p.facts[ref].is(factComposite) {
+		if !p.net.is(ref, factComposite) {
 			n.Inside = nil // it is mocked
 			continue
 		}
@@ -89,7 +89,7 @@ func (n *nodeState) sound(p *Plan, ref Ref) bool {
 			return false
 		}
 	}
-	deciders := len(p.in.row(ref))
+	deciders := len(p.net.inOf(ref))
 	if n.Skip == SkipNullPropagation {
 		deciders = len(p.node(ref).Ports)
 	}

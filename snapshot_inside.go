@@ -127,7 +127,7 @@ func (h *held) step(r *Run) *Step {
 	if h.within.Substituted {
 		step.flags |= stepSubstituted
 	}
-	if r.plan.facts[h.ref].is(factCleanup) {
+	if r.plan.net.is(h.ref, factCleanup) {
 		step.flags |= stepDetached
 	}
 	return step
@@ -314,7 +314,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 	}
 	if stop != nil && stop.Drain {
 		for _, in := range h.inside {
-			if in.continues() && in.run.st.stoppedFor() == CauseNone && !r.plan.facts[in.ref].is(factCleanup) {
+			if in.continues() && in.run.st.stoppedFor() == CauseNone && !r.plan.net.is(in.ref, factCleanup) {
 				in.run.stopFor(stop.Kind, r.stopCauses[stop.Kind], stopDraining)
 			}
 		}

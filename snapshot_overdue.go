@@ -93,7 +93,7 @@ func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
 	if status.Terminal() {
 		return 0, false, false
 	}
-	if r.plan.facts[ref].is(factGate) {
+	if r.plan.net.is(ref, factGate) {
 		if status != Suspended || x.wait.Deadline.IsZero() {
 			return 0, true, false
 		}

@@ -173,8 +173,8 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 	}
 	follows := make([]bool, len(p.names))
 	for r := range again { // predecessors come first
-		for _, i := range p.in.row(Ref(r)) {
-			from := p.edges[i].from
+		for _, i := range p.net.inOf(Ref(r)) {
+			from := p.net.source(i)
 			follows[r] = follows[r] || again[from] || follows[from]
 		}
 		again[r] = again[r] || follows[r] && !stays[r]
@@ -296,7 +296,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		r.endOutput = rec.value
 	}
 	reentries := max(n.Entries, n.Started-n.Attempts)
-	if n.Status.Terminal() || r.plan.facts[ref].is(factGate) {
+	if n.Status.Terminal() || r.plan.net.is(ref, factGate) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil && n.Wait == nil &&
@@ -335,7 +335,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	}
 	if n.Wait != nil && n.Status == Suspended {
 		x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}
-		if !r.plan.facts[ref].is(factGate) {
+		if !r.plan.net.is(ref, factGate) {
 			if r.tokens == nil {
 				r.tokens = map[string]Ref{}
 			}

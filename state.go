@@ -20,9 +20,9 @@ import (
 // happened when the call returns. Calls that the transition table forbids return an error and change nothing. No call
 // allocates for a node that completes.
 type State struct {
-	plan *Plan
-	mu   *stateLock // guards everything below; a Run holds it during a whole critical section of its own, events included
-	own  stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
+	net *net
+	mu  *stateLock // guards everything below; a Run holds it during a whole critical section of its own, events included
+	own stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
 	limits limits
@@ -151,6 +151,38 @@ func (s *State) takeUnchecked() []Ref {
 	return refs
 }
 
+// visited is what countVisits has counted, and the edges that the State has visited: tests check that the work is linear.
+func (s *State) visited() int64 { return s.visits }
+
+// staleOutcomes counts outcomes that were refused because their token was not current.
+func (s *State) staleOutcomes() int { return s.staleCount }
+
+// leftovers names what is left to do. Once a run has ended it is empty.
+func (s *State) leftovers() (left []string) {
+	for _, x := range []struct {
+		what string
+		n    int
+	}{{"busy", s.busy}, {"not terminal", s.left}, {"ready", s.ready.Len()}, {"inline", s.inline.Len()}} {
+		if x.n != 0 {
+			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	return left
+}
+
+// heldSlots names the slots that nodes hold.
+func (s *State) heldSlots() (left []string) {
+	if s.running != 0 {
+		left = append(left, fmt.Sprintf("%d running", s.running))
+	}
+	for i, x := range s.limits.groups {
+		if x.slots != nil && x.used != 0 {
+			left = append(left, fmt.Sprintf("%d slots of group or key %d", x.used, i))
+		}
+	}
+	return left
+}
+
 // countVisits adds to the count of what was visited.
 func (s *State) countVisits(n int) { s.visits += int64(n) }
 
@@ -250,23 +282,6 @@ type wide struct {
 	s, other, ports int32
 }
 
-// NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these
-// options: modes, [Limit] and, for [State.RunStatusSignal], the status rules. In place of [Fire] use [Plan.Prune].
-func NewState(p *Plan, opts ...Option) (*State, error) {
-	var c config
-	if err := c.apply(opts); err != nil {
-		return nil, err
-	}
-	if !p.isCompiled() {
-		return nil, ErrNoGraph
-	}
-	s := &State{}
-	x := c.setup(p)
-	s.init(p, &x)
-	s.begin()
-	return s, nil
-}
-
 // setup are the options of a State.
 type setup struct {
 	waves bool       // tier by tier
@@ -277,10 +292,18 @@ type setup struct {
 	slotSetup
 }
 
-func (s *State) init(p *Plan, x *setup) {
+// newState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready.
+func newState(p *net, x *setup) *State {
+	s := &State{}
+	s.init(p, x)
+	s.begin()
+	return s
+}
+
+func (s *State) init(p *net, x *setup) {
 	n := len(p.names)
 	s.mu = &s.own
-	s.plan, s.waves, s.holds, s.limit, s.left, s.tier, s.rule = p, x.waves, x.holds, x.limit, n, -1, x.rule
+	s.net, s.waves, s.holds, s.limit, s.left, s.tier, s.rule = p, x.waves, x.holds, x.limit, n, -1, x.rule
 	if p.end != noRef {
 		s.left--
 	}
@@ -310,7 +333,7 @@ func (s *State) init(p *Plan, x *setup) {
 
 // begin makes the decisions that need no outcome: disabled nodes first, then the roots.
 func (s *State) begin() {
-	for _, r := range s.plan.disabled {
+	for _, r := range s.net.disabled {
 		s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
 		s.work = append(s.work, r)
 	}
@@ -319,8 +342,8 @@ func (s *State) begin() {
 		s.advance()
 		return
 	}
-	if len(s.plan.tiers) > 1 && s.plan.tiers[1] > 0 && s.plan.end != 0 {
-		for r := range Ref(s.plan.tiers[1]) {
+	if len(s.net.tiers) > 1 && s.net.tiers[1] > 0 && s.net.end != 0 {
+		for r := range Ref(s.net.tiers[1]) {
 			if s.words[r]&(wordSpecial|wordDecided) == 0 && !s.logged {
 				s.makeReady(r) // see visit
 			} else {
@@ -355,8 +378,8 @@ func (s *State) status(r Ref) Status {
 	if status != Idle {
 		return status
 	}
-	for _, i := range s.plan.in.row(r) {
-		if started(s.words[s.plan.edges[i].from]) {
+	for _, i := range s.net.in.row(r) {
+		if started(s.words[s.net.edges[i].from]) {
 			return Waiting
 		}
 	}
@@ -423,7 +446,7 @@ func (s *State) current(t Token, status Status) error {
 	w := s.words[t.Ref]
 	if statusOf(w) != status || int32(w&wordCount) != t.Attempt {
 		s.staleCount++
-		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.plan.ID(t.Ref)), t.Attempt)
+		return fmt.Errorf("%w: node %s, attempt %d", ErrStale, quoteID(s.net.id(t.Ref)), t.Attempt)
 	}
 	return nil
 }
@@ -433,7 +456,7 @@ func (s *State) token(r Ref) Token { return Token{r, int32(s.words[r] & wordCoun
 
 func (s *State) leaveRunning(r Ref) {
 	s.busy--
-	if s.words[r]&wordAdmitting != 0 && !s.plan.facts[r].is(factInline) { // it has not started
+	if s.words[r]&wordAdmitting != 0 && !s.net.facts[r].is(factInline) { // it has not started
 		s.refund(r)
 	}
 	if s.occupies(r) {
@@ -441,7 +464,7 @@ func (s *State) leaveRunning(r Ref) {
 	}
 	if w := s.words[r]; w&wordExpanded != 0 {
 		s.words[r] = w &^ wordExpanded
-	} else if !s.plan.facts[r].is(factInline) {
+	} else if !s.net.facts[r].is(factInline) {
 		s.release(r)
 	}
 }
@@ -449,7 +472,7 @@ func (s *State) leaveRunning(r Ref) {
 // occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not; nor
 // does one that has been expanded, except the item of a map, which runs as long as its graph does.
 func (s *State) occupies(r Ref) bool {
-	return !s.plan.facts[r].is(factInline) && (s.words[r]&wordExpanded == 0 || s.plan.itemOf != "")
+	return !s.net.facts[r].is(factInline) && (s.words[r]&wordExpanded == 0 || s.net.items)
 }
 
 // isExpanded reports whether a running node has been expanded.
@@ -482,7 +505,7 @@ func (s *State) retry(t Token) error {
 		return err
 	}
 	if !s.mayRetry(t.Ref) {
-		return &TransitionError{Node: s.plan.ID(t.Ref), From: Running, To: Retrying}
+		return &TransitionError{Node: s.net.id(t.Ref), From: Running, To: Retrying}
 	}
 	s.leaveRunning(t.Ref)
 	s.busy++
@@ -491,7 +514,7 @@ func (s *State) retry(t Token) error {
 }
 
 func (s *State) mayRetry(r Ref) bool {
-	return s.words[r]&(wordStopping|wordDraining) == 0 && (s.stopped == CauseNone || s.plan.facts[r].is(factCleanup))
+	return s.words[r]&(wordStopping|wordDraining) == 0 && (s.stopped == CauseNone || s.net.facts[r].is(factCleanup))
 }
 
 // Requeue makes a node that backs off ready again.
@@ -527,7 +550,7 @@ func (s *State) checked(t Token, v CheckVerdict) error {
 	}
 	if s.words[t.Ref]&wordChecking == 0 || t.Attempt != 0 {
 		s.staleCount++
-		return fmt.Errorf("%w: node %s waits for no check", ErrStale, quoteID(s.plan.ID(t.Ref)))
+		return fmt.Errorf("%w: node %s waits for no check", ErrStale, quoteID(s.net.id(t.Ref)))
 	}
 	r := t.Ref
 	var bits uint64
@@ -535,15 +558,15 @@ func (s *State) checked(t Token, v CheckVerdict) error {
 	switch {
 	case v.Fail != CauseNone && v.Skip == SkipNone && v.Fail < causeCount:
 		status, bits = Failed, uint64(v.Fail)<<kindShift
-		if s.plan.facts[r].is(factTolerant) {
+		if s.net.facts[r].is(factTolerant) {
 			bits |= wordTolerated
 		}
 	case v.Fail == CauseNone && v.Skip == SkipWhenGuard:
 		bits = uint64(SkipWhenGuard)<<kindShift | wordBypass | noEdge
-	case v.Fail == CauseNone && v.Skip == SkipNullPropagation && v.Port >= 0 && v.Port < s.plan.portsOf(r):
+	case v.Fail == CauseNone && v.Skip == SkipNullPropagation && s.net.facts[r].hasPort(v.Port):
 		bits = uint64(SkipNullPropagation)<<kindShift | wordBypass | uint64(v.Port)
 	case v != (CheckVerdict{}):
-		return fmt.Errorf("%w: node %s: verdict %+v", ErrBadValue, quoteID(s.plan.ID(r)), v)
+		return fmt.Errorf("%w: node %s: verdict %+v", ErrBadValue, quoteID(s.net.id(r)), v)
 	}
 	s.inline.Remove(int(r)) // a coordinator may report a check before it was handed out
 	s.words[r] &^= wordChecking
@@ -573,7 +596,7 @@ func (s *State) fail(t Token, kind CauseKind) error {
 	}
 	from := statusOf(s.words[t.Ref])
 	if from != Ready && from != Retrying && from != Suspended {
-		return &TransitionError{Node: s.plan.ID(t.Ref), From: s.status(t.Ref), To: Failed}
+		return &TransitionError{Node: s.net.id(t.Ref), From: s.status(t.Ref), To: Failed}
 	}
 	if err := s.current(t, from); err != nil {
 		return err
@@ -582,7 +605,7 @@ func (s *State) fail(t Token, kind CauseKind) error {
 		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
 	}
 	bits := uint64(kind) << kindShift
-	if s.plan.facts[t.Ref].is(factTolerant) {
+	if s.net.facts[t.Ref].is(factTolerant) {
 		bits |= wordTolerated
 	}
 	s.withdraw(t.Ref)

@@ -27,15 +27,15 @@ func (s *State) Begin(r Ref) (Task, error) {
 	case w&wordChecking != 0 && s.inline.Remove(int(r)):
 		return Task{Token: Token{Ref: r}, Check: true}, nil
 	case s.status(r) != Ready:
-		return Task{}, &TransitionError{Node: s.plan.ID(r), From: s.status(r), To: Running}
-	case s.plan.facts[r].is(factGate):
+		return Task{}, &TransitionError{Node: s.net.id(r), From: s.status(r), To: Running}
+	case s.net.facts[r].is(factGate):
 		s.gates = slices.DeleteFunc(s.gates, func(x Ref) bool { return x == r })
 		return Task{Token: Token{Ref: r}, Gate: true}, nil
-	case s.plan.facts[r].is(factInline):
+	case s.net.facts[r].is(factInline):
 		s.inline.Remove(int(r))
 		return s.start(r), nil
 	case s.hold != holdNothing || s.limit > 0 && s.running >= s.limit || !s.ready.Remove(int(s.pos[r])) || !s.acquire(r):
-		return Task{}, fmt.Errorf("%w: node %s", ErrNoSlot, quoteID(s.plan.ID(r)))
+		return Task{}, fmt.Errorf("%w: node %s", ErrNoSlot, quoteID(s.net.id(r)))
 	}
 	s.running++
 	return s.start(r), nil
@@ -50,7 +50,7 @@ func (s *State) Begin(r Ref) (Task, error) {
 // error is that of [reactive.NewEffect].
 func (s *State) Drive(begin func(Task), abort func(Token)) error {
 	begun := make([]int32, len(s.words)) // the attempt of each node that was begun last; the scope's lock guards it
-	for r := range s.plan.Declared() {
+	for _, r := range s.net.declared {
 		status := s.StatusSignal(r)
 		_, err := reactive.NewEffect(s.Scope(), func(w reactive.Writer) {
 			if status.Get(w).CallAction() == CallAbort && begun[r] > 0 {

@@ -21,7 +21,7 @@ func (s *State) next() (Task, bool) {
 			return Task{Token: Token{Ref: r}, Check: true}, true
 		case statusOf(w) == Running:
 			return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, returned: true}, true
-		case s.hold == holdAll && s.plan.facts[r].is(factMocked):
+		case s.hold == holdAll && s.net.facts[r].is(factMocked):
 			s.held = append(s.held, r) // like a step, the mock of a gate or a composite must not begin
 			continue
 		}
@@ -80,7 +80,7 @@ func (s *State) start(r Ref) Task {
 	w := was&^wordStatus | wordRunning
 	w++ // the attempt
 	s.busy++
-	if s.admits && (w&wordCount == 1 || was&wordAdmitting != 0) && s.plan.facts[r].is(factAdmit) {
+	if s.admits && (w&wordCount == 1 || was&wordAdmitting != 0) && s.net.facts[r].is(factAdmit) {
 		s.words[r] = w | wordAdmitting
 	} else {
 		s.words[r] = w
@@ -174,7 +174,7 @@ func (s *State) wantsSlot() bool {
 
 // isQueued reports whether a ready node contends for being handed out, or waits in line for something that it lacks.
 func (s *State) isQueued(r Ref) bool {
-	f := &s.plan.facts[r]
+	f := &s.net.facts[r]
 	switch {
 	case f.is(factGate):
 		return slices.Contains(s.gates, r)
@@ -192,6 +192,3 @@ func (s *State) isQueued(r Ref) bool {
 	}
 	return false
 }
-
-// rankOf is the longest remaining path from a node, in the order of the run.
-func (s *State) rankOf(r Ref) int64 { return s.rank[r] }

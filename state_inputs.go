@@ -29,7 +29,7 @@ func (s *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 		if s.known(r) != nil {
 			return
 		}
-		for _, i := range s.plan.in.row(r) {
+		for _, i := range s.net.in.row(r) {
 			s.mu.Lock()
 			d := s.delivery(r, i, s.words[r]&wordSubstituted != 0)
 			s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 // does not change any more if the source is terminal: it always is, except for a node with an early rule, for which the lock
 // must be held.
 func (s *State) delivery(to Ref, i int32, substituted bool) Delivery {
-	if from := s.plan.edges[i].from; s.plan.facts[to].is(factEarly) && (s.settledAt[from] == 0 || s.settledAt[from] > s.decidedAt[to]) {
+	if from := s.net.edges[i].from; s.net.facts[to].is(factEarly) && (s.settledAt[from] == 0 || s.settledAt[from] > s.decidedAt[to]) {
 		return DeliverNothing
 	}
 	return s.deliveryOf(to, i, substituted)
@@ -52,8 +52,8 @@ func (s *State) delivery(to Ref, i int32, substituted bool) Delivery {
 
 // deliveryOf is delivery for an edge that has resolved in time.
 func (s *State) deliveryOf(to Ref, i int32, substituted bool) Delivery {
-	e := &s.plan.edges[i]
-	f := &s.plan.facts[to]
+	e := &s.net.edges[i]
+	f := &s.net.facts[to]
 	status := statusOf(s.words[e.from])
 	if e.flags&arcData != 0 {
 		if status == Completed {

@@ -24,11 +24,11 @@ func (s *State) supersede(r Ref) {
 	s.addCandidates(r)
 	for i, ok := s.losers.candidates.PopMin(); ok; i, ok = s.losers.candidates.PopMin() {
 		x := Ref(last - i)
-		arcs := s.plan.outOf(x)
+		arcs := s.net.outOf(x)
 		for ; int(wanted[x]) < len(arcs) && s.words[arcs[wanted[x]].to]&wordDecided != 0; wanted[x]++ {
 			s.visits++
 		}
-		if int(wanted[x]) < len(arcs) || s.plan.facts[x].is(factCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
+		if int(wanted[x]) < len(arcs) || s.net.facts[x].is(factCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
 			continue
 		}
 		switch statusOf(s.words[x]) {
@@ -48,10 +48,10 @@ func (s *State) supersede(r Ref) {
 
 // addCandidates adds the unfinished predecessors of a node to those that may be losers.
 func (s *State) addCandidates(r Ref) {
-	row := s.plan.in.row(r)
+	row := s.net.in.row(r)
 	s.visits += int64(len(row))
 	for _, i := range row {
-		if from := s.plan.edges[i].from; !statusOf(s.words[from]).Terminal() {
+		if from := s.net.edges[i].from; !statusOf(s.words[from]).Terminal() {
 			s.losers.candidates.Insert(len(s.words) - 1 - int(from))
 		}
 	}
@@ -59,7 +59,7 @@ func (s *State) addCandidates(r Ref) {
 
 // leadsToLoss reports whether an edge leads to a node that cancels losers, or to a loser. The node is decided.
 func (s *State) leadsToLoss(a arc) bool {
-	if s.plan.facts[a.to].is(factCancelLosers) {
+	if s.net.facts[a.to].is(factCancelLosers) {
 		return true
 	}
 	w := s.words[a.to]

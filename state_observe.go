@@ -169,10 +169,10 @@ func (s *State) observers() *observers {
 		o.source.Init(o.publish)
 		o.lastRun = s.runStatusNow()
 		o.shown = o.lastRun
-		if end := s.plan.end; end != noRef {
+		if end := s.net.end; end != noRef {
 			o.endFeeds = map[Ref]bool{}
-			for _, i := range s.plan.in.row(end) {
-				o.endFeeds[s.plan.edges[i].from] = true
+			for _, i := range s.net.in.row(end) {
+				o.endFeeds[s.net.edges[i].from] = true
 			}
 		}
 		s.obs, s.noted = o, true
@@ -222,8 +222,8 @@ func (o *observers) feed(n *nodeSignals) {
 	if n.waiting {
 		return
 	}
-	for _, i := range s.plan.in.row(n.ref) {
-		s.words[s.plan.edges[i].from] |= wordFeeds // it has not started, and so is not terminal
+	for _, i := range s.net.in.row(n.ref) {
+		s.words[s.net.edges[i].from] |= wordFeeds // it has not started, and so is not terminal
 	}
 }
 
@@ -257,8 +257,8 @@ func (o *observers) shownView(r Ref) nodeView {
 	if v.status != Idle {
 		return v
 	}
-	for _, i := range o.st.plan.in.row(r) {
-		if started(o.shownWord(o.st.plan.edges[i].from)) {
+	for _, i := range o.st.net.in.row(r) {
+		if started(o.shownWord(o.st.net.edges[i].from)) {
 			v.status = Waiting
 			break
 		}
@@ -320,13 +320,13 @@ func (o *observers) restored(before []uint64) {
 // start makes the successors of a node that has started Waiting.
 func (o *observers) start(r Ref) {
 	s := o.st
-	arcs := s.plan.outOf(r)
+	arcs := s.net.outOf(r)
 	s.visits += int64(len(arcs))
 	for _, a := range arcs {
 		o.await(a.to)
 	}
 	if o.endFeeds[r] {
-		o.await(s.plan.end)
+		o.await(s.net.end)
 	}
 }
 
@@ -432,6 +432,14 @@ func (s *State) tally() [statusCount]int {
 
 // isObserved reports whether somebody observes the State.
 func (s *State) isObserved() bool { return s.obs != nil }
+
+// observedNodes counts the nodes that have signals.
+func (s *State) observedNodes() int {
+	if s.obs == nil {
+		return 0
+	}
+	return len(s.obs.nodes)
+}
 
 // signalsDue reports whether changes were noted that the signals do not show. The coordinator calls it before it releases the lock,
 // and publishes them when it has.

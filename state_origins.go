@@ -140,10 +140,10 @@ func (s *State) originsOf(r Ref) (set originSet, byRequest bool) {
 		default:
 			depth, all := len(stack), nodeOrigins{state: originsFinal, byRequest: true}
 			parts = parts[:0]
-			row := s.plan.in.row(at)
+			row := s.net.in.row(at)
 			s.visits += int64(len(row))
 			for _, i := range row {
-				e := &s.plan.edges[i]
+				e := &s.net.edges[i]
 				switch source := &x.nodes[e.from]; {
 				case e.isData():
 				case !statusOf(s.words[e.from]).Terminal():
@@ -199,7 +199,7 @@ func (s *State) written(sets ...originSet) []Ref {
 			stack = append(stack, parts...)
 		}
 	}
-	slices.SortFunc(refs, func(a, b Ref) int { return int(s.plan.decl[a] - s.plan.decl[b]) })
+	slices.SortFunc(refs, func(a, b Ref) int { return int(s.net.decl[a] - s.net.decl[b]) })
 	return refs
 }
 
@@ -224,20 +224,20 @@ func (s *State) originNames(set originSet) []string {
 	var more []Ref
 	if parts := x.parts(set); slices.Contains(parts, x.last) {
 		others := slices.DeleteFunc(slices.Clone(parts), func(part originSet) bool { return part == x.last })
-		if more = s.written(others...); s.plan.decl[more[0]] > x.lastDecl {
+		if more = s.written(others...); s.net.decl[more[0]] > x.lastDecl {
 			names = x.lastNames
 		}
 	}
 	if names == nil {
 		more = s.written(set)
 	}
-	x.last, x.lastNames, x.lastDecl = set, s.appendNames(names, more), s.plan.decl[more[len(more)-1]]
+	x.last, x.lastNames, x.lastDecl = set, s.appendNames(names, more), s.net.decl[more[len(more)-1]]
 	return slices.Clip(x.lastNames)
 }
 
 func (s *State) appendNames(names []string, refs []Ref) []string {
 	for _, r := range refs {
-		names = append(names, s.plan.ID(r))
+		names = append(names, s.net.id(r))
 	}
 	return names
 }

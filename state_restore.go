@@ -50,7 +50,7 @@ func (s *State) restore(r Ref, n *restored) {
 	case n.status == Skipped && n.by > 0:
 		arg = uint64(n.by - 1)
 		if n.skip != SkipNullPropagation {
-			arg = uint64(s.plan.in.row(r)[n.by-1])
+			arg = uint64(s.net.in.row(r)[n.by-1])
 		}
 	case n.status == Completed || n.status == Failed && !n.propagated:
 		arg = 0
@@ -62,7 +62,7 @@ func (s *State) restore(r Ref, n *restored) {
 		s.tolerated++ // see settle
 	}
 	for _, id := range n.route {
-		s.taken[s.plan.facts[r].labels+id] = true
+		s.taken[s.net.facts[r].labels+id] = true
 	}
 	s.words[r] = w
 	s.count(r, n.status, w)
@@ -88,7 +88,7 @@ func (s *State) saved(r Ref) restored {
 		case n.skip == SkipNullPropagation:
 			n.by = x.port + 1
 		case x.edge >= 0 && n.skip != SkipParentFailure:
-			n.by = slices.Index(s.plan.in.row(r), x.edge) + 1
+			n.by = slices.Index(s.net.in.row(r), x.edge) + 1
 		}
 	case Failed, Aborted, Cancelled:
 		n.cause = w.kind()
@@ -109,7 +109,7 @@ func (s *State) saved(r Ref) restored {
 // nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished
 // nodes goes on if the run was in it, else it starts.
 func (s *State) rebuild(refs []Ref, nodes []restored, inWave bool) {
-	for _, r := range s.plan.disabled {
+	for _, r := range s.net.disabled {
 		if s.words[r]&wordDecided == 0 {
 			s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|wordBypass|noEdge)
 		}
@@ -142,14 +142,14 @@ func (s *State) rebuild(refs []Ref, nodes []restored, inWave bool) {
 			s.makeReady(r)
 			s.hush(r)
 		default:
-			if nodes[i].judging && s.plan.facts[r].is(factAdmit) {
+			if nodes[i].judging && s.net.facts[r].is(factAdmit) {
 				s.words[r] |= wordAdmitting // its inputs were being judged
 			}
 			s.makeReady(r)
 		}
 	}
 	if s.waves {
-		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.plan.tiers)-1) {
+		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.net.tiers)-1) {
 			if !inWave {
 				s.logWave(s.tier, 1)
 			}
@@ -159,11 +159,11 @@ func (s *State) rebuild(refs []Ref, nodes []restored, inWave bool) {
 		}
 		return
 	}
-	if len(s.plan.tiers) < 2 {
+	if len(s.net.tiers) < 2 {
 		return
 	}
-	for r := range Ref(s.plan.tiers[1]) {
-		if r != s.plan.end {
+	for r := range Ref(s.net.tiers[1]) {
+		if r != s.net.end {
 			s.touch(r)
 		}
 	}
@@ -187,7 +187,7 @@ func (s *State) continueComposite(r Ref, n *restored) {
 		return
 	}
 	s.busy++
-	if !s.plan.facts[r].is(factInline) { // an item, which holds a slot of its map while it does not wait
+	if !s.net.facts[r].is(factInline) { // an item, which holds a slot of its map while it does not wait
 		s.running++
 		s.acquire(r)
 	}
@@ -203,8 +203,8 @@ func (s *State) hasEnded() bool {
 func (s *State) firstOpenTier() int32 {
 	for r, w := range s.words {
 		if !statusOf(w).Terminal() {
-			return s.plan.facts[r].tier
+			return s.net.facts[r].tier
 		}
 	}
-	return int32(len(s.plan.tiers) - 1)
+	return int32(len(s.net.tiers) - 1)
 }

@@ -21,10 +21,10 @@ func (s *State) finish(r Ref, to Status, bits uint64) {
 
 // count counts a node that has become terminal.
 func (s *State) count(r Ref, to Status, bits uint64) {
-	if r != s.plan.end {
+	if r != s.net.end {
 		s.left--
 	}
-	if s.waves && s.plan.facts[r].tier == s.tier {
+	if s.waves && s.net.facts[r].tier == s.tier {
 		s.pending--
 	}
 	switch to {
@@ -49,7 +49,7 @@ func (s *State) check(r Ref, to Status) {
 	if from.CanBecome(to) {
 		return
 	}
-	err := fmt.Errorf("internal error: %w", &TransitionError{Node: s.plan.ID(r), From: from, To: to})
+	err := fmt.Errorf("internal error: %w", &TransitionError{Node: s.net.id(r), From: from, To: to})
 	s.noteBug(err)
 }
 
@@ -115,9 +115,9 @@ func (s *State) visitAll() {
 // caller judges them in the order of their Refs. A plain node, all of whose edges are satisfied, is ready without being
 // judged.
 func (s *State) visit(r Ref) {
-	arcs := s.plan.outOf(r)
+	arcs := s.net.outOf(r)
 	s.visits += int64(len(arcs))
-	if statusOf(s.words[r]) != Completed || s.plan.facts[r].is(factForks) {
+	if statusOf(s.words[r]) != Completed || s.net.facts[r].is(factForks) {
 		s.visitSlow(r, arcs)
 		return
 	}
@@ -148,7 +148,7 @@ func (s *State) visitLast(r Ref, w uint64) {
 func (s *State) visitSlow(r Ref, arcs []arc) {
 	for _, a := range arcs {
 		w := s.words[a.to]
-		f := &s.plan.facts[a.to]
+		f := &s.net.facts[a.to]
 		if w&wordDecided != 0 {
 			if f.is(factLateCancel) && !statusOf(w).Terminal() && !a.is(arcData) {
 				if class, _ := s.class(r, a); class == seenF {
@@ -209,11 +209,11 @@ func (s *State) class(from Ref, a arc) (class uint8, bypass bool) {
 			return seenS, false
 		}
 		switch {
-		case a.is(arcAlways), a.is(arcFailure) && s.plan.filters[a.label()].has(kindOf(w)):
+		case a.is(arcAlways), a.is(arcFailure) && s.net.filters[a.label()].has(kindOf(w)):
 			return seenS, false
 		case a.is(arcFailure):
 			return seenF, false
-		case s.plan.facts[from].catch.has(kindOf(w)):
+		case s.net.facts[from].catch.has(kindOf(w)):
 			return seenX, false
 		}
 	case Cancelled:
@@ -262,7 +262,7 @@ func (s *State) judge(r Ref) (terminal bool) {
 	if w&wordDecided != 0 {
 		return false
 	}
-	f := &s.plan.facts[r]
+	f := &s.net.facts[r]
 	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
 	if f.wide >= 0 {
 		x := &s.wide[f.wide]
@@ -300,7 +300,7 @@ func (s *State) judge(r Ref) (terminal bool) {
 		if x := s.stateTimes; x != nil {
 			x.decidedAt[r] = x.clock
 		}
-		if s.plan.losers && c.open {
+		if s.net.losers && c.open {
 			defer s.supersede(r)
 		}
 		if f.is(factCheck) {
@@ -344,13 +344,13 @@ func (s *State) makeReady(r Ref) {
 // parksNode reports whether a node that becomes ready is to be queued by the host: one that is evaluated as soon as it is taken,
 // and no attempt of which is recorded before.
 func (s *State) parksNode(r Ref) bool {
-	f := &s.plan.facts[r]
+	f := &s.net.facts[r]
 	return s.parks && f.is(factInline) && !f.is(factGate) && !f.is(factComposite)
 }
 
 // queue makes a ready node contend for being handed out.
 func (s *State) queue(r Ref) {
-	switch f := &s.plan.facts[r]; {
+	switch f := &s.net.facts[r]; {
 	case s.words[r]&wordPlain != 0:
 		s.ready.Insert(int(s.pos[r]))
 	case f.is(factGate):
@@ -373,7 +373,7 @@ func (s *State) evaluateInline(r Ref) {
 // skipBits finds the reason why the join skips r, and the root of the skip, in one pass over r's in-edges, all of which are
 // resolved.
 func (s *State) skipBits(r Ref, w uint64) uint64 {
-	f := &s.plan.facts[r]
+	f := &s.net.facts[r]
 	seen := uint8(w >> seenShift & 15)
 	rule := uint64(SkipRuleUnsatisfied)<<kindShift | wordBypass | noEdge
 	if seen != seenX {
@@ -387,8 +387,8 @@ func (s *State) skipBits(r Ref, w uint64) uint64 {
 		}
 	}
 	firstN := uint64(noEdge)
-	for _, i := range s.plan.in.row(r) {
-		e := &s.plan.edges[i]
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
 		if e.isData() {
 			continue
 		}
@@ -407,8 +407,8 @@ func (s *State) skipBits(r Ref, w uint64) uint64 {
 // known now: of the failed predecessors the first one in the order of declaration, cancelled ones last.
 func (s *State) upstream(r Ref) (CauseKind, Ref) {
 	kind, origin := CauseUpstreamCancelled, noRef
-	for _, i := range s.plan.in.row(r) {
-		e := &s.plan.edges[i]
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
 		w := s.words[e.from]
 		if e.isData() || !statusOf(w).Terminal() {
 			continue
@@ -445,8 +445,8 @@ func (s *State) cancelClass(r Ref) bool {
 
 // maybeEnd starts the end node when everything else is terminal.
 func (s *State) maybeEnd() {
-	if s.left == 0 && s.plan.end != noRef && statusOf(s.words[s.plan.end]) == Idle {
-		s.makeReady(s.plan.end)
+	if s.left == 0 && s.net.end != noRef && statusOf(s.words[s.net.end]) == Idle {
+		s.makeReady(s.net.end)
 	}
 }
 
@@ -454,15 +454,15 @@ func (s *State) settle(t Token, out Outcome) error {
 	if err := s.current(t, s.settledFrom(t.Ref)); err != nil {
 		return err
 	}
-	r, f := t.Ref, &s.plan.facts[t.Ref]
+	r, f := t.Ref, &s.net.facts[t.Ref]
 	w := s.words[r]
 	var bits uint64
 	switch out.Status {
 	case Completed:
 		if f.router >= 0 {
 			for _, id := range out.Route {
-				if id < 0 || id >= s.plan.routes[f.router] {
-					return fmt.Errorf("%w: node %s: no label number %d", ErrBadValue, quoteID(s.plan.ID(r)), id)
+				if id < 0 || id >= s.net.routes[f.router] {
+					return fmt.Errorf("%w: node %s: no label number %d", ErrBadValue, quoteID(s.net.id(r)), id)
 				}
 			}
 			for _, id := range out.Route {
@@ -475,7 +475,7 @@ func (s *State) settle(t Token, out Outcome) error {
 		}
 	case Failed:
 		if out.Cause == CauseNone || out.Cause >= causeCount {
-			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Cause)
+			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, quoteID(s.net.id(r)), out.Cause)
 		}
 		bits = uint64(out.Cause) << kindShift
 		if w&wordStopping != 0 && returnsError.has(out.Cause) {
@@ -492,19 +492,19 @@ func (s *State) settle(t Token, out Outcome) error {
 			out.Status, out.Cause = kindOf(w).stopStatus(), kindOf(w)
 		}
 		if out.Cause == CauseNone || out.Cause >= causeCount {
-			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, quoteID(s.plan.ID(r)), out.Status, out.Cause)
+			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, quoteID(s.net.id(r)), out.Status, out.Cause)
 		}
 		bits = uint64(out.Cause)<<kindShift | uint64(uint32(s.stopOrigin(r)))
 	case Skipped:
-		if r == s.plan.end {
-			return &TransitionError{Node: s.plan.ID(r), From: Running, To: Skipped}
+		if r == s.net.end {
+			return &TransitionError{Node: s.net.id(r), From: Running, To: Skipped}
 		}
 		if statusOf(w) != Running {
-			return &TransitionError{Node: s.plan.ID(r), From: statusOf(w), To: Skipped}
+			return &TransitionError{Node: s.net.id(r), From: statusOf(w), To: Skipped}
 		}
 		bits = uint64(SkipSelf)<<kindShift | wordBypass | noEdge
 	default:
-		return &TransitionError{Node: s.plan.ID(r), From: Running, To: out.Status}
+		return &TransitionError{Node: s.net.id(r), From: Running, To: out.Status}
 	}
 	s.withdraw(r)
 	s.finish(r, out.Status, bits)
@@ -580,7 +580,7 @@ func (s *State) overrule(r Ref, own bool) {
 	}
 	s.badNodes++
 	s.origins = nil // final origins may change now
-	if t := s.plan.facts[r].tier; s.waves && t < s.tier {
+	if t := s.net.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the end of the tier was not written either
 	}
 	s.words[r] = w&(wordReached|wordBlocked|wordObserved) | wordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
@@ -597,7 +597,7 @@ func (s *State) setBack(r Ref, to Status, dormant bool, attempts int32) {
 	if dormant {
 		w |= wordDormant
 	}
-	if statusOf(was).Terminal() && r != s.plan.end {
+	if statusOf(was).Terminal() && r != s.net.end {
 		s.left++
 	}
 	if to == Suspended && statusOf(was) != Suspended {
@@ -613,8 +613,8 @@ func (s *State) setBack(r Ref, to Status, dormant bool, attempts int32) {
 func (s *State) onBranch(r Ref, f *facts, d decision) decision {
 	var path, side, spare, always uint8 // the classes of the edges, by the role of each
 	asked := false
-	for _, i := range s.plan.in.row(r) {
-		e := &s.plan.edges[i]
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
 		if e.isData() {
 			continue
 		}

@@ -92,7 +92,7 @@ type waiting struct {
 }
 
 // makeLimits makes the lines of a run. shareGroups replaces those that a tree shares.
-func makeLimits(p *Plan, c *slotSetup) limits {
+func makeLimits(p *net, c *slotSetup) limits {
 	l := limits{pool: c.pool}
 	rated := c.startRate != bucket.Rate{}
 	for i := range p.bounds {
@@ -100,7 +100,7 @@ func makeLimits(p *Plan, c *slotSetup) limits {
 		if b.key {
 			b.limit, b.rate = c.keyLimit, c.keyRate
 		}
-		if b.limit == 0 && b.rate == (bucket.Rate{}) && !(b.key && c.poolsKeys) || p.member == nil && !p.composite { // no limit, or no members
+		if b.limit == 0 && b.rate == (bucket.Rate{}) && !(b.key && c.poolsKeys) || p.member == nil && !p.nests { // no limit, or no members
 			continue
 		}
 		l.make(p)
@@ -121,7 +121,7 @@ func makeLimits(p *Plan, c *slotSetup) limits {
 // newSlots returns slots that are all free.
 func newSlots(b bound) *slots { return &slots{limit: b.limit, bucket: bucket.New(b.rate, 0)} }
 
-func (l *limits) make(p *Plan) {
+func (l *limits) make(p *net) {
 	if l.groups == nil {
 		l.groups = make([]line, len(p.bounds), len(p.bounds)+1)
 		l.active = true
@@ -146,7 +146,7 @@ func (s *State) lacks(x *slots, token bool) bool {
 
 // takesToken reports whether the start of a ready node is the start of a step that has to wait for a token.
 func (s *State) takesToken(r Ref) bool {
-	return !s.plan.facts[r].is(factComposite|factMocked) && !s.hurries()
+	return !s.net.facts[r].is(factComposite|factMocked) && !s.hurries()
 }
 
 // hurries reports whether the run, or one around it, is being stopped. What still starts then, cleanup nodes and the end node, takes
@@ -206,7 +206,7 @@ func (s *State) acquire(r Ref) bool {
 			s.offer(g) // more may have come at once
 		}
 	}
-	if !token && !s.plan.facts[r].is(factComposite|factMocked) {
+	if !token && !s.net.facts[r].is(factComposite|factMocked) {
 		if l.exempt == nil {
 			l.exempt = map[Ref]bool{}
 		}
@@ -225,14 +225,14 @@ func (s *State) lines(r Ref) iter.Seq[int32] {
 		if s.limits.groups == nil {
 			return
 		}
-		if s.plan.member != nil {
-			for _, g := range s.plan.member[r] {
+		if s.net.member != nil {
+			for _, g := range s.net.member[r] {
 				if !yield(g) {
 					return
 				}
 			}
 		}
-		if s.limits.whole && !s.plan.facts[r].is(factComposite) {
+		if s.limits.whole && !s.net.facts[r].is(factComposite) {
 			yield(int32(len(s.limits.groups) - 1))
 		}
 	}
@@ -261,7 +261,7 @@ func (s *State) release(r Ref) {
 
 // refund returns the tokens of a node that runs and turned out not to need them: its inputs were refused, or it calls no step.
 func (s *State) refund(r Ref) {
-	if !s.limits.active || s.limits.exempt[r] || s.plan.facts[r].is(factComposite|factMocked) {
+	if !s.limits.active || s.limits.exempt[r] || s.net.facts[r].is(factComposite|factMocked) {
 		return
 	}
 	defer s.limits.lockPool()()
@@ -496,14 +496,14 @@ func (s *State) slotsOf(g int32) *slots {
 
 // useSlots makes the nodes of a group or key take slots that belong to another run, too.
 func (s *State) useSlots(g int32, x *slots) {
-	s.limits.make(s.plan)
+	s.limits.make(s.net)
 	s.limits.groups[g].slots = x
 }
 
 // makeSlots makes the slots of a group of which nodes of nested runs alone are members.
 func (s *State) makeSlots(g int32) {
 	if s.slotsOf(g) == nil {
-		s.useSlots(g, newSlots(s.plan.bounds[g]))
+		s.useSlots(g, newSlots(s.net.bounds[g]))
 	}
 }
 

@@ -21,7 +21,7 @@ func (s *State) Done() bool {
 }
 
 func (s *State) done() bool {
-	return s.left == 0 && (s.plan.end == noRef || statusOf(s.words[s.plan.end]).Terminal())
+	return s.left == 0 && (s.net.end == noRef || statusOf(s.words[s.net.end]).Terminal())
 }
 
 // RunStatus returns the status of the run by the given rule, and whether it is degraded, computed from the nodes: the
@@ -76,7 +76,7 @@ func (s *State) runStatus(rule statusFold) (status RunStatus, degraded bool) {
 	byRequest := s.requestClasses()
 	for i := range s.words {
 		r := Ref(i)
-		if r == s.plan.end || !s.bad(r) {
+		if r == s.net.end || !s.bad(r) {
 			continue
 		}
 		anyBad = true
@@ -115,13 +115,13 @@ func (s *State) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {
 		r := Ref(i)
-		if r == s.plan.end {
+		if r == s.net.end {
 			continue
 		}
 		status := statusOf(w)
 		cancelled = cancelled || status == Cancelled
 		failed = failed || status == Failed
-		if len(s.plan.outOf(r)) == 0 && status != Completed && status != Skipped {
+		if len(s.net.outOf(r)) == 0 && status != Completed && status != Skipped {
 			allGood = false
 		}
 	}
@@ -138,8 +138,8 @@ func (s *State) byLeaves() RunStatus {
 // node that is no observer and that reached ready (an error boundary: that completed), or passed the failure on by being bad
 // itself, or was skipped for it by its upstream policy.
 func (s *State) consumed(b Ref) bool {
-	for _, a := range s.plan.outOf(b) {
-		f := &s.plan.facts[a.to]
+	for _, a := range s.net.outOf(b) {
+		f := &s.net.facts[a.to]
 		if a.is(arcData) || f.is(factObserver) {
 			continue
 		}
@@ -165,12 +165,12 @@ func (s *State) consumed(b Ref) bool {
 
 // consumedByEnd is for an end node that is no observer, which HandlesFailure makes it: it always reaches ready.
 func (s *State) consumedByEnd(b Ref) bool {
-	end := s.plan.end
-	if end == noRef || s.plan.facts[end].is(factObserver) {
+	end := s.net.end
+	if end == noRef || s.net.facts[end].is(factObserver) {
 		return false
 	}
-	for _, i := range s.plan.edgesFrom(end, b) {
-		if e := &s.plan.edges[i]; e.from == b && !e.isData() {
+	for _, i := range s.net.edgesFrom(end, b) {
+		if e := &s.net.edges[i]; e.from == b && !e.isData() {
 			if class, _ := s.class(b, e.arc()); class == seenF || class == seenS && e.flags&arcFailure != 0 {
 				return true
 			}
@@ -189,8 +189,8 @@ func (s *State) requestClasses() func(Ref) bool {
 	requested := make([]bool, len(s.words)) // all origins were stopped by a request
 	for i, w := range s.words {             // predecessors come first
 		requested[i] = statusOf(w) == Cancelled || s.victim(Ref(i)) &&
-			!slices.ContainsFunc(s.plan.in.row(Ref(i)), func(j int32) bool {
-				e := &s.plan.edges[j]
+			!slices.ContainsFunc(s.net.in.row(Ref(i)), func(j int32) bool {
+				e := &s.net.edges[j]
 				return !e.isData() && s.isF(e) && !requested[e.from]
 			})
 	}
@@ -213,13 +213,13 @@ func (s *State) allSkipped() bool {
 
 // carries reports whether an in-edge, which is not data-only, has resolved to F.
 func (s *State) carries(edge int32) bool {
-	e := &s.plan.edges[edge]
+	e := &s.net.edges[edge]
 	return !e.isData() && s.isF(e)
 }
 
 // unhandled reports whether nothing in the graph was there to handle the failure of a node.
 func (s *State) unhandled(r Ref) bool {
-	p := s.plan
+	p := s.net
 	if p.facts[r].is(factTolerant) || r == p.end {
 		return false
 	}
@@ -254,11 +254,11 @@ func (s *State) causeKind(r Ref, byRequest bool) CauseKind {
 
 // route returns the numbers of the labels whose branches a completed condition has taken.
 func (s *State) route(r Ref) (taken []int32) {
-	f := &s.plan.facts[r]
+	f := &s.net.facts[r]
 	if f.router < 0 || statusOf(s.words[r]) != Completed {
 		return nil
 	}
-	for id := range s.plan.routes[f.router] {
+	for id := range s.net.routes[f.router] {
 		if s.taken[f.labels+id] {
 			taken = append(taken, id)
 		}
@@ -293,15 +293,15 @@ func (s *State) skip(r Ref) skip {
 	case SkipNullPropagation:
 		x.port = int(arg)
 	case SkipParentFailure:
-		for _, i := range s.plan.in.row(r) {
-			if e := &s.plan.edges[i]; !e.isData() && s.isF(e) {
+		for _, i := range s.net.in.row(r) {
+			if e := &s.net.edges[i]; !e.isData() && s.isF(e) {
 				x.edge = i
 				break
 			}
 		}
 	}
 	if x.edge >= 0 {
-		x.node = s.plan.edges[x.edge].from
+		x.node = s.net.edges[x.edge].from
 	}
 	return x
 }
@@ -312,7 +312,7 @@ func (s *State) handledFailures() bool {
 		return true
 	}
 	for i := range s.words {
-		if r := Ref(i); r != s.plan.end && s.bad(r) && s.consumed(r) {
+		if r := Ref(i); r != s.net.end && s.bad(r) && s.consumed(r) {
 			return true
 		}
 	}
@@ -324,8 +324,8 @@ func (s *State) handledFailures() bool {
 func (s *State) knownOrigins(r Ref) []Ref {
 	var origins []Ref
 	seen := map[Ref]bool{}
-	for _, i := range s.plan.in.row(r) {
-		e := &s.plan.edges[i]
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
 		if e.isData() || !s.isF(e) {
 			continue
 		}

@@ -20,8 +20,8 @@ func (s *State) end1(r Ref, kind CauseKind, to Status) error {
 	if err := s.known(r); err != nil {
 		return err
 	}
-	if from := s.status(r); from.Terminal() || r == s.plan.end {
-		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
+	if from := s.status(r); from.Terminal() || r == s.net.end {
+		return &TransitionError{Node: s.net.id(r), From: from, To: to}
 	}
 	if kind == CauseNone || kind >= causeCount || kind.stopStatus() != to {
 		return fmt.Errorf("%w: cause %v for %v", ErrBadValue, kind, to)
@@ -85,8 +85,8 @@ func (s *State) stopNode(r Ref, kind CauseKind, origin Ref, manner stopManner) e
 		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
 	}
 	to := kind.stopStatus()
-	if from := s.status(r); from.Terminal() || r == s.plan.end {
-		return &TransitionError{Node: s.plan.ID(r), From: from, To: to}
+	if from := s.status(r); from.Terminal() || r == s.net.end {
+		return &TransitionError{Node: s.net.id(r), From: from, To: to}
 	}
 	if statusOf(s.words[r]) == Running {
 		s.stopRunning(r, kind, origin, manner)
@@ -136,7 +136,7 @@ func (s *State) stop(kind CauseKind, origin Ref, manner stopManner) {
 	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
 	for i := range s.words {
 		r, w := Ref(i), s.words[i]
-		if statusOf(w).Terminal() || s.plan.facts[r].is(factCleanup) && !s.closed {
+		if statusOf(w).Terminal() || s.net.facts[r].is(factCleanup) && !s.closed {
 			continue
 		}
 		if statusOf(w) == Running && manner != stopInstantly {

@@ -15,14 +15,14 @@ func (s *State) Suspend(t Token) error {
 
 func (s *State) suspend(t Token) error {
 	from := Running
-	if s.known(t.Ref) == nil && s.plan.facts[t.Ref].is(factGate) {
+	if s.known(t.Ref) == nil && s.net.facts[t.Ref].is(factGate) {
 		from = Ready
 	}
 	if err := s.current(t, from); err != nil {
 		return err
 	}
-	if t.Ref == s.plan.end || s.words[t.Ref]&wordStopping != 0 {
-		return &TransitionError{Node: s.plan.ID(t.Ref), From: from, To: Suspended}
+	if t.Ref == s.net.end || s.words[t.Ref]&wordStopping != 0 {
+		return &TransitionError{Node: s.net.id(t.Ref), From: from, To: Suspended}
 	}
 	s.withdraw(t.Ref)
 	s.setStatus(t.Ref, Suspended)
@@ -142,7 +142,7 @@ func (s *State) liftFresh() bool {
 
 // heldBack reports whether the hold keeps a ready node from starting: all nodes, or because something is suspended.
 func (s *State) heldBack(r Ref) (all, fresh bool) {
-	f := &s.plan.facts[r]
+	f := &s.net.facts[r]
 	inline := f.is(factInline | factGate)
 	return (!inline || f.is(factMocked)) && s.hold == holdAll, !inline && s.hold == holdFresh && s.words[r]&wordCount == 0
 }
@@ -170,15 +170,15 @@ func (s *State) Resume(t Token) error {
 		return err
 	}
 	defer s.unlock()
-	if s.known(t.Ref) == nil && s.plan.facts[t.Ref].is(factGate) {
-		return &TransitionError{Node: s.plan.ID(t.Ref), From: s.status(t.Ref), To: Ready}
+	if s.known(t.Ref) == nil && s.net.facts[t.Ref].is(factGate) {
+		return &TransitionError{Node: s.net.id(t.Ref), From: s.status(t.Ref), To: Ready}
 	}
 	return s.requeue(t, Suspended)
 }
 
 // settledFrom is the status that a node has to be in for its outcome: a gate is not started.
 func (s *State) settledFrom(r Ref) Status {
-	if s.known(r) == nil && s.plan.facts[r].is(factGate) {
+	if s.known(r) == nil && s.net.facts[r].is(factGate) {
 		if status := statusOf(s.words[r]); status == Ready || status == Suspended {
 			return status
 		}

@@ -3,7 +3,7 @@ package kahn
 // advance moves on to the next tier with unfinished nodes, and judges the joins of its nodes, all of whose edges are
 // resolved. It is called when the current tier has settled.
 func (s *State) advance() {
-	last := int32(len(s.plan.tiers) - 2)
+	last := int32(len(s.net.tiers) - 2)
 	for s.pending == 0 && s.tier <= last { // the last tier completes once
 		if s.tier >= 0 {
 			s.logWave(s.tier, -1)
@@ -25,8 +25,8 @@ func (s *State) enterTier() (end bool) {
 
 // openTier judges the joins of the nodes of the tier.
 func (s *State) openTier() (end bool) {
-	lo, hi := Ref(s.plan.tiers[s.tier]), Ref(s.plan.tiers[s.tier+1])
-	if lo == s.plan.end && !statusOf(s.words[lo]).Terminal() { // it is terminal in a run that ends without having begun
+	lo, hi := Ref(s.net.tiers[s.tier]), Ref(s.net.tiers[s.tier+1])
+	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // it is terminal in a run that ends without having begun
 		s.pending = 1
 		s.maybeEnd()
 		return true

@@ -293,9 +293,9 @@ func (s *Step) UpstreamAll() map[string]any {
 	}
 	m := map[string]any{}
 	r, ref, flags := s.run.home(s.ref, s.flags)
-	for _, i := range r.plan.in.row(ref) {
+	for _, i := range r.plan.net.inOf(ref) {
 		if v, ok := r.delivered(ref, flags, i); ok {
-			m[r.plan.ID(r.plan.edges[i].from)] = r.clone(v)
+			m[r.plan.ID(r.plan.net.source(i))] = r.clone(v)
 		}
 	}
 	return m

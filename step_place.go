@@ -34,8 +34,8 @@ func (s *Step) Predecessors() []Predecessor {
 	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var refs []Ref
-	for _, i := range r.plan.in.row(ref) {
-		refs = append(refs, r.plan.edges[i].from)
+	for _, i := range r.plan.net.inOf(ref) {
+		refs = append(refs, r.plan.net.source(i))
 	}
 	list := make([]Predecessor, 0, len(refs))
 	seen := make(map[Ref]bool, len(refs))

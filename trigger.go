@@ -168,7 +168,7 @@ func (c *compiler) source() *Graph {
 
 // reach returns, by Ref, whether a node is part of a run that a trigger fires.
 func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
-	active := make([]bool, len(p.facts))
+	active := make([]bool, len(p.names))
 	stack := []Ref{trigger}
 	visit := func(r Ref) {
 		if !active[r] {
@@ -180,8 +180,8 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 	for len(stack) > 0 {
 		at := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, a := range p.outOf(at) {
-			visit(a.to)
+		for _, a := range p.net.outOf(at) {
+			visit(a.target())
 		}
 	}
 	if mode == PruneClosure {
@@ -193,8 +193,8 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 		for len(stack) > 0 {
 			at := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
-			for _, i := range p.in.row(at) {
-				if from := p.edges[i].from; p.node(from).Kind != KindTrigger {
+			for _, i := range p.net.inOf(at) {
+				if from := p.net.source(i); p.node(from).Kind != KindTrigger {
 					visit(from)
 				}
 			}
@@ -209,14 +209,14 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 // prunedInputs warns of edges from pruned nodes to active ones that are lost although no other trigger is behind them: the
 // source is a root that is no trigger, or follows one.
 func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
-	plain := make([]bool, len(p.facts)) // by Ref: a root that is no trigger, or behind one
-	for r := range p.facts {
-		row := p.in.row(Ref(r))
+	plain := make([]bool, len(p.names)) // by Ref: a root that is no trigger, or behind one
+	for r := range p.names {
+		row := p.net.inOf(Ref(r))
 		plain[r] = len(row) == 0 && p.node(Ref(r)).Kind != KindTrigger ||
-			slices.ContainsFunc(row, func(i int32) bool { return plain[p.edges[i].from] })
+			slices.ContainsFunc(row, func(i int32) bool { return plain[p.net.source(i)] })
 	}
-	for i := range p.edges {
-		e := &p.edges[i]
+	for i := range p.net.edgeCount() {
+		e := p.edgeAt(i)
 		if e.to != p.end && active[e.to] && !active[e.from] && plain[e.from] {
 			warnings = append(warnings, fmt.Errorf("%w: if %s fires, %s runs without %s", ErrPrunedInput,
 				quoteID(p.names[trigger]), quoteID(p.names[e.to]), quoteID(p.names[e.from])))

@@ -77,7 +77,7 @@ func (s *Step) lackedKeys(name string) string {
 		return ""
 	}
 	for _, i := range p.edges {
-		e := &r.plan.edges[i]
+		e := r.plan.edgeAt(i)
 		if text, ok := r.lackedKey(e); ok {
 			b.WriteString("; the output of " + quoteID(r.plan.names[e.from]) + text)
 		}
@@ -87,7 +87,7 @@ func (s *Step) lackedKeys(name string) string {
 
 // lackedKey names the members of the source's output if the edge's Key is not among them. ok is false if the source did not
 // complete or has the key.
-func (r *Run) lackedKey(e *edge) (text string, ok bool) {
+func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	r.st.mu.Lock()
 	status := r.st.status(e.from)
 	r.st.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *Step) noUpstream(id string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	p := r.plan
 	var sources []string
-	for _, i := range p.in.row(ref) {
-		e := &p.edges[i]
+	for _, i := range p.net.inOf(ref) {
+		e := p.edgeAt(i)
 		if from := p.names[e.from]; from != id {
 			sources = append(sources, from)
 			continue

@@ -169,7 +169,7 @@ func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 	if !ok || target >= r {
 		return noRef, false
 	}
-	if r == p.end || r == everyNode || len(p.edgesFrom(r, target)) > 0 || p.isAncestor(target, r) {
+	if r == p.end || r == everyNode || len(p.net.edgesFrom(r, target)) > 0 || p.net.isAncestor(target, r) {
 		return target, true
 	}
 	return noRef, false
@@ -225,8 +225,8 @@ func (p *Plan) notAncestor(r Ref, id string) error {
 	}
 	seen, queue := map[Ref]bool{}, []Ref{r}
 	for head := 0; head < len(queue) && len(near) < most; head++ {
-		for _, i := range p.in.row(queue[head]) {
-			if from := p.edges[i].from; !seen[from] && len(near) < most {
+		for _, i := range p.net.inOf(queue[head]) {
+			if from := p.net.source(i); !seen[from] && len(near) < most {
 				seen[from] = true
 				queue, near = append(queue, from), append(near, p.names[from])
 			}

@@ -7,18 +7,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
-// schedule computes the longest remaining paths and the order in which ready nodes are taken.
-func (c *compiler) schedule() {
-	p := c.p
-	p.rank = make([]int64, len(p.facts))
-	p.orderInto(func(r Ref) int64 {
-		if c.has.estimate {
-			return int64(p.node(r).Estimate)
-		}
-		return 1
-	}, p.schedule, c.scratch)
-}
-
 // schedule is the order in which ready nodes are taken: by priority, rank, and declaration.
 type schedule struct {
 	rank []int64 // by Ref: the longest remaining path, itself included
@@ -28,14 +16,14 @@ type schedule struct {
 
 // order ranks the nodes by the longest remaining path, in which each node counts its own, and sorts them into the order in
 // which ready ones are taken: by priority, rank, and declaration.
-func (p *Plan) order(own func(Ref) int64) schedule {
+func (p *net) order(own func(Ref) int64) schedule {
 	n := len(p.facts)
 	s := schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
 	p.orderInto(own, s, nil)
 	return s
 }
 
-func (p *Plan) orderInto(own func(Ref) int64, s schedule, space slab) {
+func (p *net) orderInto(own func(Ref) int64, s schedule, space slab) {
 	rank, pos, at := s.rank, s.pos, s.at
 	longest := int64(0)
 	for r := Ref(len(rank) - 1); r >= 0; r-- {
@@ -46,13 +34,13 @@ func (p *Plan) orderInto(own func(Ref) int64, s schedule, space slab) {
 		rank[r] = saturate.Add(after, max(own(r), 0))
 		longest = max(longest, rank[r])
 	}
-	if !p.prioritized && longest < int64(len(rank)) {
+	if p.priorities == nil && longest < int64(len(rank)) {
 		p.countingSort(rank, longest, at, space)
 	} else {
 		copy(at, p.declared)
 		slices.SortFunc(at, func(a, b Ref) int {
-			if p.prioritized {
-				if c := cmp.Compare(p.node(b).Priority, p.node(a).Priority); c != 0 {
+			if p.priorities != nil {
+				if c := cmp.Compare(p.priorities[b], p.priorities[a]); c != 0 {
 					return c
 				}
 			}
@@ -65,7 +53,7 @@ func (p *Plan) orderInto(own func(Ref) int64, s schedule, space slab) {
 }
 
 // countingSort is the sort of orderInto for small ranks, such as the numbers of nodes that they are without estimates.
-func (p *Plan) countingSort(rank []int64, longest int64, at []Ref, space slab) {
+func (p *net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
 	begin, _ := space.cut(int(longest) + 2) // by how much less than the longest a rank is
 	for _, r := range rank {
 		begin[longest-r+1]++
@@ -79,3 +67,6 @@ func (p *Plan) countingSort(rank []int64, longest int64, at []Ref, space slab) {
 		*i++
 	}
 }
+
+// rankOf is the longest remaining path from a node, itself included.
+func (s *schedule) rankOf(r Ref) int64 { return s.rank[r] }

@@ -38,7 +38,7 @@ type span struct {
 }
 
 // isAncestor reports whether a path leads from a to r.
-func (p *Plan) isAncestor(a, r Ref) bool {
+func (p *net) isAncestor(a, r Ref) bool {
 	is, sure := p.judgeAncestor(a, r)
 	if !sure {
 		is = p.ancestry.search(p, a, r)
@@ -47,7 +47,7 @@ func (p *Plan) isAncestor(a, r Ref) bool {
 }
 
 // judgeAncestor is isAncestor without a search: its second result is false if the spans do not decide.
-func (p *Plan) judgeAncestor(a, r Ref) (is, sure bool) {
+func (p *net) judgeAncestor(a, r Ref) (is, sure bool) {
 	if a >= r {
 		return false, true
 	}
@@ -70,7 +70,7 @@ func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 }
 
 // search looks for a among the ancestors of r.
-func (x *ancestry) search(p *Plan, a, r Ref) bool {
+func (x *ancestry) search(p *net, a, r Ref) bool {
 	if set := x.known(p, a); set != nil {
 		return set[r/64]&(1<<(r%64)) != 0
 	}
@@ -85,7 +85,7 @@ func (x *ancestry) search(p *Plan, a, r Ref) bool {
 }
 
 // known returns the descendants of a if they are known by now, else nil.
-func (x *ancestry) known(p *Plan, a Ref) []uint64 {
+func (x *ancestry) known(p *net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	k := x.sought[a]
@@ -103,7 +103,7 @@ func (x *ancestry) known(p *Plan, a Ref) []uint64 {
 }
 
 // climb searches from r upwards. Nodes below a cannot lead to it: an ancestor has a lower Ref than its descendants.
-func (x *ancestry) climb(p *Plan, a, r Ref) (is bool, steps int) {
+func (x *ancestry) climb(p *net, a, r Ref) (is bool, steps int) {
 	seen := map[Ref]bool{}
 	stack := []Ref{r}
 	for len(stack) > 0 {
@@ -132,7 +132,7 @@ func (x *ancestry) climb(p *Plan, a, r Ref) (is bool, steps int) {
 }
 
 // descendants returns the set of all descendants of a.
-func (x *ancestry) descendants(p *Plan, a Ref) []uint64 {
+func (x *ancestry) descendants(p *net, a Ref) []uint64 {
 	set := make([]uint64, len(p.facts)/64+1)
 	for r := a + 1; int(r) < len(p.facts); r++ {
 		row := p.in.row(r)
@@ -150,7 +150,7 @@ func (x *ancestry) descendants(p *Plan, a Ref) []uint64 {
 // label makes the spans. The first search begins at the nodes without successors, the last one first, and goes to the
 // highest predecessor first: that is the longest way up, so that most of a node's ancestors are below it in the tree of the
 // search. The second does everything the other way round.
-func (x *ancestry) label(p *Plan) {
+func (x *ancestry) label(p *net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, noRef, nil)
 	in := csr{start: p.in.start, items: make([]int32, len(p.in.items))} // by Ref: the predecessors in ascending order

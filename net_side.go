@@ -46,8 +46,8 @@ func (e *edge) isPlain() bool { return e.flags&(arcLabelled|arcFailure|arcAlways
 // undecided edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep, upwards
 // over what the first has seen, tells which of the plain edges the exits lead to.
 type branching struct {
-	c       *compiler
-	p       *Plan
+	c       *builder
+	p       *net
 	reached []bool // by Ref: some exit of some node leads there
 	stem    []Ref  // by Ref: the lowest node known to which the same exits lead; a cheap approximation
 	classes []branchClass
@@ -92,7 +92,7 @@ type branchMarks struct {
 const batchSize = 64
 
 // findSides finds the side edges. It costs nothing in graphs without branches.
-func (c *compiler) findSides() {
+func (c *builder) findSides() {
 	if c.p.labels == 0 && len(c.p.filters) == 0 {
 		return
 	}
