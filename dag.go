@@ -227,6 +227,9 @@ type Node struct {
 	// OverallTimeout bounds the node from its first start to its end, waiting between attempts included. Zero means no
 	// bound.
 	OverallTimeout time.Duration
+	// MaxCrashes bounds how often in a row the process may die during attempts of the node. Zero means the option [MaxCrashes],
+	// negative no bound.
+	MaxCrashes int
 
 	// Priority orders ready nodes that compete for slots: higher first.
 	Priority int

@@ -14,7 +14,7 @@ import (
 // Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It
 // covers nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON
 // form, and the presence of Go functions, which cannot be compared. It leaves out fields that only decide when and how often
-// steps are performed: Retry, Timeout, OverallTimeout, Priority, Estimate, Groups, Key and the Pause of a loop; and fields
+// steps are performed: Retry, Timeout, OverallTimeout, MaxCrashes, Priority, Estimate, Groups, Key and the Pause of a loop; and fields
 // that only Compile reads: the Choices of a condition and the Outputs of a node.
 //
 // It calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets "".
@@ -77,7 +77,7 @@ func isHashing() bool {
 }
 
 // unhashed are the fields of a Node that its hash leaves out; After and In are empty in a plan, and Sub has a plan of its own.
-var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs"}
+var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs"}
 
 // hashNode hashes a node with its in-edges and the defaults that apply to it.
 func (p *Plan) hashNode(ref Ref) string {

@@ -41,6 +41,7 @@ type nodeExtras struct {
 	Memo                      string
 	Retry                     Retry
 	OverallTimeout            time.Duration
+	MaxCrashes                int
 	Groups                    []string
 	Ports                     []Port
 	Merge                     string
@@ -53,7 +54,7 @@ var noExtras nodeExtras
 // hasExtras reports whether a node has some of the less common fields.
 func (n *Node) hasExtras() bool {
 	return n.TestExpr != "" || n.WhenExpr != "" || n.Sub != nil || n.Map != nil || n.Loop != nil || n.Choices != nil || n.Gate != nil ||
-		n.Default != nil || n.Fallback != nil || n.Memo != "" || !n.Retry.isZero() || n.OverallTimeout != 0 || n.Groups != nil ||
+		n.Default != nil || n.Fallback != nil || n.Memo != "" || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil ||
 		n.Ports != nil || n.Merge != "" || n.Outputs != nil || n.InputSchema != nil || n.OutputSchema != nil
 }
 
@@ -70,7 +71,7 @@ func (n *node) keep(from *Node) {
 		n.nodeExtras = &nodeExtras{
 			TestExpr: from.TestExpr, WhenExpr: from.WhenExpr, Sub: from.Sub, Map: from.Map, Loop: from.Loop, Choices: from.Choices,
 			Gate: from.Gate, Default: from.Default, Fallback: from.Fallback, Memo: from.Memo, Retry: from.Retry,
-			OverallTimeout: from.OverallTimeout, Groups: from.Groups, Ports: from.Ports, Merge: from.Merge, Outputs: from.Outputs,
+			OverallTimeout: from.OverallTimeout, MaxCrashes: from.MaxCrashes, Groups: from.Groups, Ports: from.Ports, Merge: from.Merge, Outputs: from.Outputs,
 			InputSchema: from.InputSchema, OutputSchema: from.OutputSchema,
 		}
 	}
@@ -87,7 +88,7 @@ func (n *node) whole() Node {
 		MergeJSON: n.MergeJSON,
 		TestExpr:  n.TestExpr, WhenExpr: n.WhenExpr, Sub: n.Sub, Map: n.Map, Loop: n.Loop, Choices: n.Choices,
 		Gate: n.Gate, Default: n.Default, Fallback: n.Fallback, Memo: n.Memo, Retry: n.Retry,
-		OverallTimeout: n.OverallTimeout, Groups: n.Groups, Ports: n.Ports, Merge: n.Merge, Outputs: n.Outputs,
+		OverallTimeout: n.OverallTimeout, MaxCrashes: n.MaxCrashes, Groups: n.Groups, Ports: n.Ports, Merge: n.Merge, Outputs: n.Outputs,
 		InputSchema: n.InputSchema, OutputSchema: n.OutputSchema,
 	}
 }

@@ -41,6 +41,7 @@ type durable struct {
 	written  bool                   // a write of this life has succeeded
 	ctx      context.Context        // of the writes
 	cancel   context.CancelFunc     // ends it when the store has failed
+	alarms   dueAlarms              // those that the store has to know of
 	expires  time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
 	scratch  []byte                 // in which the committer encodes records
 }

@@ -108,6 +108,7 @@ func (d *durable) take(root *Run) *transaction {
 	if status := root.status(); status != d.status && status != RunPending {
 		c.Status, d.status = status, status
 	}
+	c.WakeAt = d.wakeAt(root)
 	if d.stale {
 		file := root.fileHeader()
 		tx.header, d.stale = &file, false

@@ -47,6 +47,7 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 		file.LastEvent = max(file.LastEvent, n.Event)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 {
 			n.Cut++ // its life has ended without it
+			n.Crashes++
 		}
 		if n.Hash == "" { // it is inside of a composite
 			records[key] = n

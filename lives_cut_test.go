@@ -185,6 +185,7 @@ func (c *cutter) livesAfterLives(t *testing.T, r *rand.Rand, name string) {
 func (c *cutter) writesAfterWrites(t *testing.T, r *rand.Rand, name string) {
 	store := new(journal)
 	c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
+	c.opts = append(c.opts, kahn.MaxCrashes(-1))
 	_, want := c.run(t, nil, false)
 	whole := c.events
 	for life, cut := 2, 0; life <= 5 && len(store.writes) > cut; life++ {

@@ -241,7 +241,7 @@ type pause struct {
 func (r *Run) awaitIteration(ref Ref, now int64) {
 	x := r.extras[ref]
 	p := x.comp.pause
-	x.backoff = r.after(time.Duration(p.due-now), func(now int64) {
+	x.backoff = r.afterAsStored(time.Duration(p.due-now), func(now int64) {
 		step := r.current(ref)
 		if step == nil || x.comp.pause != p || p.over {
 			return // the loop was stopped while it paused

@@ -32,6 +32,7 @@ type config struct {
 	store          Store
 	leaseTime      time.Duration
 	owner          string
+	maxCrashes     int
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended
@@ -87,8 +88,8 @@ const (
 // byDefault are the configs of runs without options: of one without a reader of events, and of one whose events may be read.
 // They are shared and never written.
 var byDefault = [2]config{
-	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime},
-	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, retain: keepAll},
+	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes},
+	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes, retain: keepAll},
 }
 
 // configure makes the config of a run. Only one that is readable keeps its events.

@@ -291,7 +291,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		r.stopForContext(ended)
 	}
 	if r.bound > now && !r.st.done() {
-		r.deadline = r.after(time.Duration(r.bound-now), func(int64) { r.timeUp() })
+		r.deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })
 	}
 	r.release(now)
 	return true

@@ -210,6 +210,9 @@ func (r *Run) retryOf(ref Ref) Retry {
 // node was asked to stop, and whether another attempt follows, because the failure is retried or the attempt was cut short.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
+	if x != nil && step.flags&stepCrashed == 0 {
+		x.crashes = 0
+	}
 	if r.cutShort(step, x, &c) {
 		r.giveBack(step, x, now)
 		return c, true
@@ -267,12 +270,19 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		r.st.noteBug(err)
 	}
 	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
-	x.backoff = r.after(delay, func(now int64) {
+	x.due = saturate.Add(now, int64(delay))
+	r.awaitBackoff(ref, x, now)
+	return c, true
+}
+
+// awaitBackoff arms the alarm for the end of a node's backoff.
+func (r *Run) awaitBackoff(ref Ref, x *extra, now int64) {
+	token := r.st.token(ref)
+	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
 		if r.st.current(token, Retrying) == nil { // else the node was stopped while it backed off, or is retried already
 			r.endBackoff(token, x, now)
 		}
 	})
-	return c, true
 }
 
 // endBackoff makes a node ready again that backs off.

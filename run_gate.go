@@ -198,7 +198,7 @@ func (r *Run) reachGate(ref Ref, now int64) {
 }
 
 func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
-	x.gate = r.after(d, func(now int64) {
+	x.gate = r.afterAsStored(d, func(now int64) {
 		if r.st.word(ref).status() == Suspended {
 			r.gateTimedOut(ref, now)
 		}

@@ -83,6 +83,8 @@ type extra struct {
 	decision  *Decision // the signal that answered it, nil without one
 	memoized  bool      // the output is that of an earlier run
 	reentries int32     // how often the step was entered again in the same attempt
+	due       int64     // of a node that backs off: when it is ready, in ns since the run's start
+	crashes   int32     // the last attempts that ended with their process
 	left      bool      // the current attempt was interrupted because the run is being left
 	cut       int32     // attempts without a result for that reason: they do not count
 

@@ -27,6 +27,8 @@ type alarm struct {
 	run   *Run
 	ring  func(now int64)
 
+	over bool // it has rung or was disarmed
+
 	when int64 // of a run with one slot, and of a grace: when it rings, in ns since the run's start; else 0
 
 	// Of a run with one slot.
@@ -46,6 +48,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	}
 	a.timer = r.startTimer(d, func() {
 		r.callback(func(now int64) {
+			a.over = true
 			switch {
 			case r.single == nil:
 				a.ring(now)
@@ -83,6 +86,7 @@ func (r *Run) disarm(t **alarm) {
 	if a == nil {
 		return
 	}
+	a.over = true
 	if a.timer.Stop() {
 		r.timers--
 	}
@@ -152,7 +156,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	}
 	step.endBy(saturate.Add(r.records[step.ref].start, int64(n.OverallTimeout)))
 	if x := r.extra(step.ref); x.overall == nil && !fallback {
-		x.overall = r.after(n.OverallTimeout, func(now int64) {
+		x.overall = r.afterAsStored(n.OverallTimeout, func(now int64) {
 			r.overallTimeOut(step.ref, x, n.OverallTimeout, now)
 		})
 	}

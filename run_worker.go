@@ -363,6 +363,9 @@ func (w *worker) begin(t Task) {
 			r.st.hush(t.Ref)
 		}
 	}
+	if len(r.extras) > 0 && r.crashedTooOften(t.Ref) != nil {
+		step.flags |= stepCrashed
+	}
 	r.activate(step)
 	if rec.attempts == 0 {
 		rec.start = w.now
@@ -408,6 +411,9 @@ func (w *worker) attempt() (res attemptResult) {
 		if res = w.awaitRecord(); res.err != nil {
 			return res
 		}
+	}
+	if w.step.flags&stepCrashed != 0 {
+		return attemptResult{err: ErrCrashed, kind: CauseCrashed}
 	}
 	w.phase = phaseUser
 	switch {

@@ -146,13 +146,15 @@ type nodeState struct {
 	Labels []string `json:"labels,omitempty"` // the branches taken
 	Answer string   `json:"answer,omitempty"` // of a condition, if it is not these labels
 	// Epoch is the epoch in which the node has ended, or will end, in a run that was redriven with KeepDescendants.
-	Epoch    int   `json:"epoch,omitempty"`
-	Settled  int32 `json:"settled,omitempty"` // logical times, for joins that decide early
-	Decided  int32 `json:"decided,omitempty"`
-	Attempts int32 `json:"attempts,omitempty"` // as events show it
-	Cut      int32 `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
-	Started  int32 `json:"started,omitempty"`  // as the State counts: re-entries are starts
-	Entries  int32 `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
+	Epoch    int       `json:"epoch,omitempty"`
+	Settled  int32     `json:"settled,omitempty"` // logical times, for joins that decide early
+	Decided  int32     `json:"decided,omitempty"`
+	Attempts int32     `json:"attempts,omitempty"` // as events show it
+	Cut      int32     `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
+	Crashes  int32     `json:"crashes,omitempty"`  // the last ones, which ended with their process
+	Due      time.Time `json:"due,omitzero"`       // when a node that backs off is ready
+	Started  int32     `json:"started,omitempty"`  // as the State counts: re-entries are starts
+	Entries  int32     `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
 	// Start and End are those of the record, as times: another process has another clock.
 	Start     time.Time `json:"start,omitzero"`
 	End       time.Time `json:"end,omitzero"`

@@ -51,6 +51,8 @@ func (w *jsonWriter) rest(n *nodeState) {
 	w.numberIf("decided", int64(n.Decided))
 	w.numberIf("attempts", int64(n.Attempts))
 	w.numberIf("cut", int64(n.Cut))
+	w.numberIf("crashes", int64(n.Crashes))
+	w.timeIf("due", n.Due)
 	w.numberIf("started", int64(n.Started))
 	w.numberIf("entries", int64(n.Entries))
 	w.timeIf("start", n.Start)

@@ -84,7 +84,7 @@ const maxStored = 1 << 30
 // sound reports whether the state of a node is consistent enough to make a word of it: files may have been written by other
 // programs.
 func (n *nodeState) sound(p *Plan, ref Ref) bool {
-	for _, count := range []int32{n.Attempts, n.Cut, n.Started, n.Entries, n.Settled, n.Decided} {
+	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
 			return false
 		}

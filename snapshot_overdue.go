@@ -24,9 +24,21 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
+// endBackoffs makes nodes ready that backed off until a time that has passed, or that an older version has not kept.
+func (h *held) endBackoffs(now time.Time) {
+	h.each(func(h *held) {
+		for i := range h.nodes {
+			if n := &h.nodes[i]; n.Status == Retrying && !n.Due.After(now) {
+				n.Status = Ready
+			}
+		}
+	})
+}
+
 // continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of
 // declaration. Overall timeouts have gone on counting between the lives of the run.
 func (h *held) continueWaits(now int64) {
+	h.endCrashed(now)
 	h.settleOverdue(now)
 	h.each(func(h *held) { h.run.armWaits(now) })
 	h.each(func(h *held) { h.run.deliver(h.answers, h.refused, now) })
@@ -120,6 +132,9 @@ func (r *Run) armWaits(now int64) {
 		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && r.st.word(ref).status() == Running {
 			r.continuePause(ref, x, now)
 		}
+		if r.st.status(ref) == Retrying {
+			r.awaitBackoff(ref, r.extras[ref], now)
+		}
 	}
 }
 
@@ -146,6 +161,6 @@ func (r *Run) continueOverall(ref Ref, now int64) {
 	}
 	if x := r.extra(ref); x.overall == nil {
 		left := saturate.Add(saturate.Add(r.records[ref].start, int64(n.OverallTimeout)), -now)
-		x.overall = r.after(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
+		x.overall = r.afterAsStored(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 	}
 }

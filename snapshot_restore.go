@@ -9,7 +9,7 @@ import (
 )
 
 // Resume goes on with a run from a snapshot: terminal nodes stay as they are, waiting nodes wait on unless signals answers
-// them, nodes that were ready, running or backing off are ready, and everything else follows. A node whose attempt was under
+// them, nodes that back off do so until the time that they had, nodes that were ready or running are ready, and everything else follows. A node whose attempt was under
 // way is attempted again: steps are called at least once, and [Step.IdempotencyKey] is the same. Guards and conditions that
 // have answered are not evaluated again. Attempts, event ids and delta indices go on counting.
 //
@@ -212,6 +212,7 @@ func (r *Run) restore(x *restoration) {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
 	observed := r.st.observedWords() // of a pending run
+	x.held.endBackoffs(time.Now())
 	x.held.install()
 	if r.durable != nil {
 		r.durable.holdStored(x.held)
@@ -300,12 +301,15 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && n.Answer == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 {
+		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && n.Answer == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 && n.Crashes == 0 && n.Status != Retrying {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
-	x.tokens, x.cut = n.Tokens, n.Cut
+	x.tokens, x.cut, x.crashes = n.Tokens, n.Cut, n.Crashes
+	if n.Status == Retrying {
+		x.due = int64(n.Due.Sub(r.start))
+	}
 	x.abandoned, x.memoized, x.skip, x.answer, x.reentries = n.Abandoned, n.Memoized, n.Message, n.Answer, reentries
 	r.reentered = r.reentered || reentries > 0
 	for i, e := range n.Errs {

@@ -140,7 +140,10 @@ func (r *Run) nodeState(ref Ref) nodeState {
 	}
 	if x := r.extras[ref]; x != nil {
 		if !n.Status.Terminal() {
-			n.Entries, n.Cut = x.reentries, x.cut
+			n.Entries, n.Cut, n.Crashes = x.reentries, x.cut, x.crashes
+			if n.Status == Retrying {
+				n.Due = r.timeAt(x.due)
+			}
 		}
 		r.extraState(&n, x)
 		r.compositeState(&n, ref, x)

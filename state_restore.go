@@ -136,6 +136,9 @@ func (s *State) rebuild(refs []Ref, nodes []restored, inWave bool) {
 			s.words[r] |= uint64(Suspended) << statusShift
 			s.fallAsleep()
 			s.host.beganToWait(r)
+		case nodes[i].status == Retrying:
+			s.words[r] |= uint64(Retrying)<<statusShift | wordReached
+			s.busy++
 		case nodes[i].inside && nodes[i].status == Running:
 			s.continueComposite(r, &nodes[i])
 		case s.host.keeps(r): // its step is called again, and has started before

@@ -105,6 +105,7 @@ const (
 	stepDetached                          // a stop of the run does not reach it: cleanup and end
 	stepAdmitting                         // its inputs are to be judged before it starts
 	stepFallback                          // it is that of a fallback
+	stepCrashed                           // its process has died too often: nothing but its fallback is called
 	stepAgain                             // the step is called for the graph that it has returned in an earlier life of the run
 )
 

@@ -214,7 +214,7 @@ type ValueChecker interface {
 // The nodes inside of composites are stored one by one as well, under their paths, with "#try2" after the composite for its
 // second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x". A composite that was running goes on in the same attempt, so
 // a crash repeats only attempts that were under way. An attempt that a crash cut short keeps its number, and does not count against
-// [Retry].MaxAttempts. Records of former attempts and iterations stay in the store.
+// [Retry].MaxAttempts; [MaxCrashes] bounds how often that happens to a node in a row. Records of former attempts and iterations stay in the store.
 //
 // Values are encoded as under [Encoding], whose default is nil [Types].
 func Durable(s Store) Option {

@@ -59,7 +59,7 @@ func TestCrashesAndTheRetryBudget(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Retry: again(2)})
 		store := new(journal)
 		for life := range 4 {
-			run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.Durable(store), kahn.RunID("r"))
+			run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.Durable(store), kahn.RunID("r"), kahn.MaxCrashes(-1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +69,7 @@ func TestCrashesAndTheRetryBudget(t *testing.T) {
 			_, _ = run.Wait()
 			store = next
 		}
-		r := try2(t, g, script(nil, nil, nil, nil, errStep, nil), kahn.Durable(store), kahn.RunID("r"))
+		r := try2(t, g, script(nil, nil, nil, nil, errStep, nil), kahn.Durable(store), kahn.RunID("r"), kahn.MaxCrashes(-1))
 		r.expect("A:ok", "completed")
 		if n := r.node("A"); n.Attempts != 6 {
 			t.Errorf("%d attempts", n.Attempts)

@@ -118,6 +118,7 @@ func init() {
 		inner("retry", &retryRecord, func(n *node) *kahn.Retry { return &n.Retry }),
 		bound("timeout", func(n *node) *time.Duration { return &n.Timeout }),
 		duration("overall_timeout", func(n *node) *time.Duration { return &n.OverallTimeout }),
+		integer("max_crashes", func(n *node) *int { return &n.MaxCrashes }),
 		integer("priority", func(n *node) *int { return &n.Priority }),
 		duration("estimate", func(n *node) *time.Duration { return &n.Estimate }),
 		names("groups", func(n *node) *[]string { return &n.Groups }),

@@ -359,7 +359,7 @@ func faults(t *testing.T, seed uint64) {
 		clear(completed)
 		mu.Unlock()
 		var err error
-		res, err = kahn.Execute(t.Context(), g, step, kahn.Durable(store), kahn.RunID("r"))
+		res, err = kahn.Execute(t.Context(), g, step, kahn.Durable(store), kahn.RunID("r"), kahn.MaxCrashes(-1))
 		mu.Lock()
 		for id, n := range completed {
 			if before[id] || n > 1 {

@@ -1,0 +1,57 @@
+package kahn
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrCrashed is matched by the error of a node whose last attempts were all cut short by the death of the process, see [MaxCrashes].
+var ErrCrashed = errors.New("the process died during each of the last attempts")
+
+// defaultMaxCrashes is the bound without the option MaxCrashes.
+const defaultMaxCrashes = 3
+
+// MaxCrashes bounds how often in a row the process may die during attempts of one node: once more, and the node fails with
+// [CauseCrashed] when the run goes on, so that a step that takes its process down does not do so for ever. It is not retried; catch
+// edges, error boundaries, ContinueOnFail and Fallback apply. Crashes are known under [Durable] alone. Any end of an attempt sets
+// the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
+func MaxCrashes(n int) Option {
+	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
+}
+
+// crashedTooOften reports whether the process has died too often during attempts of a node, with the error that says so.
+func (r *Run) crashedTooOften(ref Ref) error {
+	x := r.extras[ref]
+	if x == nil || x.crashes == 0 {
+		return nil
+	}
+	most := r.cfg.maxCrashes
+	if n := r.plan.node(ref).MaxCrashes; n != 0 {
+		most = n
+	}
+	if most < 0 || int(x.crashes) <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: %d", ErrCrashed, x.crashes)
+}
+
+// endCrashed ends the nodes during whose attempts the process has died too often, before anything else happens in this life. A node
+// with a Fallback begins an attempt that calls nothing but that.
+func (h *held) endCrashed(now int64) {
+	h.each(func(h *held) {
+		r := h.run
+		for _, ref := range r.plan.declared {
+			err := r.crashedTooOften(ref)
+			if err == nil || r.st.status(ref) != Ready || r.wantsFallback(ref) {
+				continue
+			}
+			rec := &r.records[ref]
+			rec.value, rec.end, rec.noRetry = err, now, NoRetryCause
+			if err := r.st.fail(r.st.token(ref), CauseCrashed); err != nil {
+				r.st.noteBug(err)
+			}
+			r.disarmNode(ref)
+			r.react(ref, false)
+		}
+	})
+}
