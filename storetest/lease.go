@@ -104,3 +104,29 @@ func fenced(ctx context.Context, s kahn.Store) error {
 			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
 	})
 }
+
+// expired: a lease that has run out is of no use any more, also if nobody else has taken the run.
+func expired(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, lease, time.Millisecond); err != nil {
+		return err
+	}
+	time.Sleep(100 * time.Millisecond) // a store may count its time in other units than milliseconds
+	err = unchanged(ctx, s, func() error {
+		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
+		_, end := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
+		return errors.Join(expectError("the start of an attempt", begin, kahn.ErrFenced), expectError("the end of the run", end, kahn.ErrFenced),
+			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Release(ctx, lease); err != nil {
+		return fmt.Errorf("Release: %w", err)
+	}
+	_, _, err = s.Acquire(ctx, "r", "two", ttl)
+	return err
+}

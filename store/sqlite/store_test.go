@@ -41,7 +41,7 @@ func TestStore(t *testing.T) {
 func TestStoreNormal(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) kahn.Store {
-		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal, MaxBytes: 1 << 20, BusyTimeout: time.Second})
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal, MaxBytes: 64 << 20, BusyTimeout: time.Second})
 	})
 }
 

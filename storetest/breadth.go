@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// odd are ids that stores confuse with one another, or do not give back as they were.
+var odd = []string{
+	"r", "R", "é", "e\u0301", "É", "straße", "STRASSE", "跑", "🏃", "a b", "a b ", " a b", "a%b", "a_b", `a'b"c`, `a\b`, "a\nb", "a/b[1]#2",
+	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),
+}
+
+// ids are kept apart, byte for byte: those of runs, of nodes and of owners.
+func oddIDs(ctx context.Context, s kahn.Store) error {
+	for i, run := range odd {
+		lease, stored, err := s.Acquire(ctx, run, run, ttl)
+		if err != nil {
+			return fmt.Errorf("run %q: %w", run, err)
+		}
+		if lease.Run != run || lease.Owner != run || stored.ID != run || stored.Sequence != 0 {
+			return fmt.Errorf("run %q: the lease is %+v, the run is %q after %d commits", run, lease, stored.ID, stored.Sequence)
+		}
+		c := kahn.Commit{Sequence: 1, Status: kahn.RunRunning, Run: record(fmt.Sprint("run ", i))}
+		for k, node := range odd {
+			c.Nodes = append(c.Nodes, kahn.NodeRecord{Node: node, NodeColumns: kahn.NodeColumns{Record: record(fmt.Sprint(i, " ", k))}})
+			c.Readiness = append(c.Readiness, kahn.Readiness{Node: node, By: k, Required: len(odd)})
+		}
+		got, err := s.Commit(ctx, lease, c)
+		if err := expect(fmt.Sprintf("the first commit of run %q", run), got, err, kahn.AppliedNow); err != nil {
+			return err
+		}
+	}
+	for i, run := range odd {
+		stored, err := s.Load(ctx, run)
+		if err != nil {
+			return fmt.Errorf("run %q: %w", run, err)
+		}
+		if stored.ID != run || !sameJSON(stored.Record, record(fmt.Sprint("run ", i))) || len(stored.Nodes) != len(odd) {
+			return fmt.Errorf("run %q is stored as %q with the record %s and %d nodes", run, stored.ID, stored.Record, len(stored.Nodes))
+		}
+		for k, node := range odd {
+			if n := stored.Nodes[node]; !sameJSON(n.Record, record(fmt.Sprint(i, " ", k))) || n.Resolved != k || n.Required != len(odd) {
+				return fmt.Errorf("run %q: node %q is stored as %+v, the record is %s", run, node, n, n.Record)
+			}
+		}
+	}
+	if _, _, err := s.Acquire(ctx, "r", "R", ttl); !errors.Is(err, kahn.ErrLeased) {
+		return fmt.Errorf("run %q, which %q holds, was given to %q: %w", "r", "r", "R", err)
+	}
+	return nil
+}
+
+// sameJSON reports whether a store has kept what it was given, in whatever form.
+func sameJSON(got, want json.RawMessage) bool {
+	return bytes.Equal(got, want) || bytes.Equal(compact(got), compact(want))
+}
+
+// bigRecords are kept whole: those of a run and of nodes, and values, beyond what a small column or a page holds.
+func bigRecords(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	for i, size := range []int{64<<10 - 1, 64 << 10, 64<<10 + 1, 300_000, 1<<20 + 1} {
+		text := record(strings.Repeat("x", size-6))
+		if len(text) != size {
+			return fmt.Errorf("a record of %d bytes, meant to have %d", len(text), size)
+		}
+		d := kahn.NodeColumns{Status: kahn.Running, Record: text, Value: text}
+		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: uint64(2 + i), Run: text, Nodes: []kahn.NodeRecord{{Node: "a", NodeColumns: d}}})
+		if err := expect(fmt.Sprintf("a commit of %d bytes", size), got, err, kahn.AppliedNow); err != nil {
+			return err
+		}
+		r, err := s.Load(ctx, "r")
+		if err != nil {
+			return err
+		}
+		if a := r.Nodes["a"]; !sameJSON(r.Record, text) || !sameJSON(a.Record, text) || !sameJSON(a.Value, text) {
+			return fmt.Errorf("of %d bytes there are %d of the run's record, %d of the node's, and %d of its value", size, len(r.Record), len(a.Record), len(a.Value))
+		}
+	}
+	return nil
+}
+
+// texts are kept as they are: JSON of any characters.
+func anyText(ctx context.Context, s kahn.Store) error {
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	list := append([]string{"", "\t\r\n", "\u2028", "\u00a0", "\ufeff", "\U0010ffff", `\\x00`, "${x} $1 :x ?1 @x", "--", "/*"}, odd...)
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	want := kahn.NodeColumns{Record: text, Value: text}
+	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Run: text, Nodes: []kahn.NodeRecord{{Node: "b", NodeColumns: want}}})
+	if err := expect("Commit", got, err, kahn.AppliedNow); err != nil {
+		return err
+	}
+	r, err := s.Load(ctx, "r")
+	if err != nil {
+		return err
+	}
+	for what, data := range map[string]json.RawMessage{"the run's record": r.Record, "a node's record": r.Nodes["b"].Record, "a value": r.Nodes["b"].Value} {
+		var back []string
+		if err := json.Unmarshal(data, &back); err != nil || !reflect.DeepEqual(back, list) {
+			return fmt.Errorf("%s has become %s, %w", what, data, err)
+		}
+	}
+	return nil
+}
+
+// everyStatus: each status of a run is kept, and one that is not given changes nothing.
+func everyStatus(ctx context.Context, s kahn.Store) error {
+	for _, last := range []kahn.RunStatus{kahn.RunCompleted, kahn.RunFailed, kahn.RunCancelled} {
+		lease, err := begun(ctx, s, last.String())
+		if err != nil {
+			return err
+		}
+		stored := kahn.RunRunning
+		for i, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunPending, kahn.RunRunning, kahn.RunPending, kahn.RunSuspended, last} {
+			if status != kahn.RunPending {
+				stored = status
+			}
+			got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: uint64(2 + i), Status: status})
+			if err := expect(fmt.Sprintf("the commit of status %v", status), got, err, kahn.AppliedNow); err != nil {
+				return err
+			}
+			if r, err := s.Load(ctx, last.String()); err != nil || r.Status != stored {
+				return fmt.Errorf("after status %v the run is %+v, %w", status, r, err)
+			}
+		}
+	}
+	return nil
+}
+
+// endedAcquired: a run that has ended is acquired like any other: its owner learns how it has ended.
+func endedAcquired(ctx context.Context, s kahn.Store) error {
+	lease, err := completed(ctx, s)
+	if err != nil {
+		return err
+	}
+	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Status: kahn.RunFailed})
+	if err := expect("the end", got, err, kahn.AppliedNow); err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, lease, ttl); err != nil {
+		return fmt.Errorf("the lease of a run that has ended is not renewed: %w", err)
+	}
+	if err := s.Release(ctx, lease); err != nil {
+		return err
+	}
+	next, r, err := s.Acquire(ctx, "r", "next", ttl)
+	if err != nil {
+		return fmt.Errorf("a run that has ended is not acquired: %w", err)
+	}
+	if next.Epoch <= lease.Epoch || r == nil || r.Status != kahn.RunFailed || r.Sequence != 4 || !r.Nodes["a"].Terminal {
+		return fmt.Errorf("the lease %+v after %+v, of the run %+v", next, lease, r)
+	}
+	return nil
+}
+
+// deadAcquire: a call whose context has ended takes no lease and makes no run.
+func deadAcquire(ctx context.Context, s kahn.Store) error {
+	dead, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, _, err := s.Acquire(dead, "r", "one", ttl); err == nil {
+		return errors.New("a run was acquired under a context that had ended")
+	}
+	if _, err := s.Load(ctx, "r"); !errors.Is(err, kahn.ErrUnknownRun) {
+		return fmt.Errorf("the run was made: %w", err)
+	}
+	if _, _, err := s.Acquire(ctx, "r", "two", ttl); err != nil {
+		return fmt.Errorf("the next owner: %w", err)
+	}
+	return nil
+}

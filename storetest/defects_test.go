@@ -1,0 +1,171 @@
+package storetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+// lossy is a right store behind a layer that changes what goes through it.
+type lossy struct {
+	*kahn.MemoryStore
+	run, node, owner func(string) string // ids, on the way in
+	record           func(json.RawMessage) json.RawMessage
+	status           func(kahn.RunStatus) kahn.RunStatus
+	lives            bool // a lease that has run out is good until another owner comes
+	deaf             bool // Acquire does not look at its context
+	late             bool // Acquire looks at its context only when it has taken the lease
+	final            bool // a run that has ended is not acquired
+
+	held map[string]kahn.Lease
+}
+
+func through[T any](f func(T) T, x T) T {
+	if f == nil {
+		return x
+	}
+	return f(x)
+}
+
+func (s *lossy) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+	inner := ctx
+	if s.deaf || s.late {
+		inner = context.WithoutCancel(ctx)
+	}
+	l, r, err := s.MemoryStore.Acquire(inner, through(s.run, run), through(s.owner, owner), ttl)
+	switch {
+	case err != nil:
+		return l, nil, err
+	case s.late && ctx.Err() != nil:
+		return l, nil, ctx.Err()
+	case s.final && r.Status.Terminal():
+		_ = s.MemoryStore.Release(inner, l)
+		return kahn.Lease{}, nil, fmt.Errorf("%w: it is %v", kahn.ErrFinished, r.Status)
+	}
+	r.ID = run
+	outer := kahn.Lease{Run: run, Owner: owner, Epoch: l.Epoch}
+	if s.held == nil {
+		s.held = map[string]kahn.Lease{}
+	}
+	s.held[fmt.Sprint(outer)] = l
+	return outer, r, nil
+}
+
+// inner is the lease of the store behind the layer, renewed if need be.
+func (s *lossy) inner(ctx context.Context, l kahn.Lease) kahn.Lease {
+	l, ok := s.held[fmt.Sprint(l)]
+	if !ok || !s.lives {
+		return l
+	}
+	again, _, err := s.MemoryStore.Acquire(context.WithoutCancel(ctx), l.Run, l.Owner, time.Minute)
+	if err != nil {
+		return l
+	}
+	return again
+}
+
+func (s *lossy) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+	return s.MemoryStore.Renew(ctx, s.inner(ctx, l), ttl)
+}
+
+func (s *lossy) Release(ctx context.Context, l kahn.Lease) error {
+	return s.MemoryStore.Release(ctx, s.held[fmt.Sprint(l)])
+}
+
+func (s *lossy) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	c.Run, c.Status = through(s.record, c.Run), through(s.status, c.Status)
+	nodes := make([]kahn.NodeRecord, len(c.Nodes))
+	for i, n := range c.Nodes {
+		n.Node, n.Record, n.Value = through(s.node, n.Node), through(s.record, n.Record), through(s.record, n.Value)
+		nodes[i] = n
+	}
+	c.Nodes = nodes
+	return s.MemoryStore.Commit(ctx, s.inner(ctx, l), c)
+}
+
+func (s *lossy) Load(ctx context.Context, run string) (*kahn.StoredRun, error) {
+	r, err := s.MemoryStore.Load(ctx, through(s.run, run))
+	if err == nil {
+		r.ID = run
+	}
+	return r, err
+}
+
+// TestBreadthDefects plants defects of stores that hold less than they are given; the check that is named finds each of them.
+func TestBreadthDefects(t *testing.T) {
+	t.Parallel()
+	ascii := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if r > 127 {
+				return '?'
+			}
+			return r
+		}, s)
+	}
+	short := func(most int) func(json.RawMessage) json.RawMessage {
+		return func(data json.RawMessage) json.RawMessage {
+			if len(data) > most {
+				return data[:most]
+			}
+			return data
+		}
+	}
+	lost := func(which kahn.RunStatus) func(kahn.RunStatus) kahn.RunStatus {
+		return func(s kahn.RunStatus) kahn.RunStatus {
+			if s == which {
+				return kahn.RunPending
+			}
+			return s
+		}
+	}
+	const apart = "ids are kept apart"
+	for _, row := range []struct {
+		name  string
+		store lossy
+		check string
+	}{
+		{"no defect", lossy{}, ""},
+		{"an expired lease still writes", lossy{lives: true}, "whose lease has run out is fenced"},
+		{"ids of runs are folded by case", lossy{run: strings.ToLower}, apart},
+		{"ids of nodes are folded by case", lossy{node: strings.ToUpper}, apart},
+		{"owners are folded by case", lossy{owner: strings.ToLower}, apart},
+		{"ids of runs are ASCII", lossy{run: ascii}, apart},
+		{"ids of nodes are ASCII", lossy{node: ascii}, apart},
+		{"ids lose spaces at their end", lossy{node: func(s string) string { return strings.TrimRight(s, " ") }}, apart},
+		{"ids are cut", lossy{node: func(s string) string { return s[:min(len(s), 100)] }}, apart},
+		{"records are cut at 64 KiB", lossy{record: short(64 << 10)}, "records are of any size"},
+		{"records are cut at 1 MiB", lossy{record: short(1 << 20)}, "records are of any size"},
+		{"records are ASCII", lossy{record: func(d json.RawMessage) json.RawMessage { return json.RawMessage(ascii(string(d))) }}, "records are of any characters"},
+		{"RunSuspended is lost", lossy{status: lost(kahn.RunSuspended)}, "every status of a run is stored"},
+		{"RunCancelled is lost", lossy{status: lost(kahn.RunCancelled)}, "every status of a run is stored"},
+		{"RunFailed is lost", lossy{status: lost(kahn.RunFailed)}, "every status of a run is stored"},
+		{"RunRunning is lost", lossy{status: lost(kahn.RunRunning)}, "every status of a run is stored"},
+		{"Acquire under a dead context", lossy{deaf: true}, "an acquisition under a context that has ended"},
+		{"Acquire looks at its context too late", lossy{late: true}, "an acquisition under a context that has ended"},
+		{"an ended run is not acquired", lossy{final: true}, "a run that has ended is acquired"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				errs := storetest.Check(t.Context(), func() kahn.Store {
+					s := row.store
+					s.MemoryStore = new(kahn.MemoryStore)
+					return &s
+				})
+				found := row.check == "" && len(errs) == 0
+				for _, err := range errs {
+					found = found || row.check != "" && strings.HasPrefix(err.Error(), row.check+": ")
+				}
+				if !found {
+					t.Errorf("expected the check %q to find it, found %v", row.check, errs)
+				}
+			})
+		})
+	}
+}
