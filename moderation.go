@@ -161,17 +161,13 @@ func (r *Run) inspect(step *Step, phase Phase, value any) (refused attemptResult
 }
 
 func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptResult {
-	contract := r.plan.contracts[step.ref][phase]
-	if contract == nil {
-		return attemptResult{}
-	}
-	violations := contract.Check(value)
-	if len(violations) == 0 {
+	breach := r.plan.violated(step.ref, phase, value)
+	if breach == nil {
 		return attemptResult{}
 	}
 	r.refused(step, evContractViolated, func(*extra) any {
 		violated := ContractViolated{Phase: phase}
-		for _, v := range violations {
+		for _, v := range breach.Violations {
 			violated.Errors = append(violated.Errors, foreign.Shorten(v.String()))
 		}
 		return violated
@@ -180,7 +176,7 @@ func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptRes
 	if phase == PhaseOutput {
 		kind = CauseContractOutput
 	}
-	return attemptResult{err: &ContractError{Phase: phase, Violations: violations}, kind: kind}
+	return attemptResult{err: breach, kind: kind}
 }
 
 // refused records a judge's refusal, unless the attempt has timed out meanwhile: then that is its result.
@@ -197,15 +193,42 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 	if !step.node().Moderation.covers(phase) {
 		return attemptResult{}
 	}
-	ask := func() error { return r.cfg.moderator.Check(step, phase, step, value) }
-	var err error
+	protect := contain
 	if r.cfg.rePanic {
-		err = ask()
-	} else {
-		err = contain(ask)
+		protect = func(f func() error) error { return f() }
 	}
-	if err == nil {
+	refusal := moderated(r.cfg.moderator, step, phase, value, protect)
+	switch {
+	case refusal == nil:
 		return attemptResult{}
+	case refusal.Err == nil:
+		r.refused(step, evModerationFlagged, func(*extra) any { return ModerationFlagged{Phase: phase, Errors: refusal.Reasons} })
+	case step.ended() != nil: // the stop interrupted the judge
+		return attemptResult{err: refusal, kind: CauseStepError}
+	}
+	return attemptResult{err: refusal, kind: CauseModeration}
+}
+
+// violated holds a value against the contract of a node.
+func (p *Plan) violated(r Ref, phase Phase, value any) *ContractError {
+	contract := p.contracts[r][phase]
+	if contract == nil {
+		return nil
+	}
+	if violations := contract.Check(value); len(violations) > 0 {
+		return &ContractError{Phase: phase, Violations: violations}
+	}
+	return nil
+}
+
+// moderated asks a moderator for its judgement of a value: nil lets it pass. protect calls it.
+func moderated(m Moderator, step *Step, phase Phase, value any, protect func(func() error) error) *ModerationError {
+	if m == nil {
+		return &ModerationError{Phase: phase, Err: ErrNoModerator}
+	}
+	err := protect(func() error { return m.Check(step, phase, step, value) })
+	if err == nil {
+		return nil
 	}
 	var flag *flagError
 	walkError(err, func(e error) bool {
@@ -216,12 +239,7 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 		return !ok
 	})
 	if flag != nil {
-		r.refused(step, evModerationFlagged, func(*extra) any { return ModerationFlagged{Phase: phase, Errors: flag.reasons} })
-		return attemptResult{err: &ModerationError{Phase: phase, Reasons: flag.reasons}, kind: CauseModeration}
+		return &ModerationError{Phase: phase, Reasons: flag.reasons}
 	}
-	refused := attemptResult{err: &ModerationError{Phase: phase, Err: bounded(err)}, kind: CauseModeration}
-	if step.ended() != nil { // the stop interrupted the judge
-		refused.kind = CauseStepError
-	}
-	return refused
+	return &ModerationError{Phase: phase, Err: bounded(err)}
 }

@@ -168,44 +168,143 @@ func lookup(output any, key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// delivered returns the value that an in-edge delivers to a node that is being checked, or runs. The source is terminal: its
+// source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [State].
+type source interface {
+	graph() *Plan
+	deliveryTo(to Ref, i int32, substituted bool) Delivery
+	outputOf(Ref) any // of a completed node
+	failureOf(Ref) error
+	input(name string) (any, bool)
+	clone(any) any
+}
+
+// deliver returns the value that an in-edge delivers to a node that is being checked, or runs. The source node is terminal: its
 // output does not change any more.
-func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
-	e := r.plan.edgeAt(i)
-	early := r.plan.net.is(to, factEarly)
-	if early {
-		r.st.mu.Lock()
-	}
-	d := r.st.delivery(to, i, flags&stepSubstituted != 0)
-	if early {
-		r.st.mu.Unlock()
-	}
-	switch d {
+func deliver(of source, to Ref, substituted bool, i int32) (value any, ok bool) {
+	p := of.graph()
+	e := p.edgeAt(i)
+	switch of.deliveryTo(to, i, substituted) {
 	case DeliverOutput:
 		label := e.Label
 		if e.flags&arcLabelled == 0 {
 			label = "" // of an edge into the end node that is no branch
 		}
-		return portOf(r.records[e.from].value, e.Key, label)
+		return portOf(of.outputOf(e.from), e.Key, label)
 	case DeliverError:
-		r.st.mu.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
-		defer r.st.mu.Unlock()
-		return r.nodeError(e.from), true
+		return of.failureOf(e.from), true
 	case DeliverDefault:
-		return r.defaultOf(e, to), true
+		return p.defaultOf(e, to), true
 	}
 	return nil, false
 }
 
 // defaultOf is what an edge delivers in place of what failed.
-func (r *Run) defaultOf(e planEdge, to Ref) any {
+func (p *Plan) defaultOf(e planEdge, to Ref) any {
 	if e.Default != nil {
 		return e.Default
 	}
-	if n := r.plan.node(to); n.Default != nil {
+	if n := p.node(to); n.Default != nil {
 		return n.Default
 	}
 	return ""
+}
+
+// assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
+func assembled(of source, ref Ref, substituted bool, name string, merged map[string]any) (any, bool) {
+	if v, ok := merged[name]; ok {
+		return v, true
+	}
+	if in := of.graph().inputsOf(ref); in != nil {
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else it is in merged if anything was delivered
+			for j := len(p.edges) - 1; j >= 0; j-- {
+				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
+					return v, true
+				}
+			}
+		}
+	}
+	return unfed(of, ref, name)
+}
+
+// unfed is assembled for a parameter to which no edge has delivered anything.
+func unfed(of source, ref Ref, name string) (any, bool) {
+	p := of.graph()
+	n := p.node(ref)
+	var port *Port
+	if in := p.inputsOf(ref); in != nil {
+		port = in.ports[name]
+	}
+	if v, ok := n.Params[name]; ok {
+		return v, true
+	}
+	if port != nil || len(n.Ports) == 0 && len(p.net.inOf(ref)) == 0 {
+		if v, ok := of.input(name); ok {
+			return v, true
+		}
+	}
+	if port != nil && port.Default != nil {
+		return port.Default, true
+	}
+	return nil, false
+}
+
+// deliveredFrom returns the value of the last delivering edge from one node to another.
+func deliveredFrom(of source, ref Ref, substituted bool, id string) (value any, ok bool) {
+	p := of.graph()
+	from, known := p.find(id)
+	if !known {
+		return nil, false
+	}
+	row := p.net.edgesFrom(ref, from)
+	for j := len(row) - 1; j >= 0; j-- {
+		if p.net.source(row[j]) != from {
+			continue
+		}
+		if v, ok := deliver(of, ref, substituted, row[j]); ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// eachOwnParam calls f with the names of the parameters that a node may have of its own, some of them perhaps more than once. inputs
+// reports whether it has those of the root inputs, too.
+func (p *Plan) eachOwnParam(ref Ref, f func(name string)) (inputs bool) {
+	n, in := p.node(ref), p.inputsOf(ref)
+	if in != nil {
+		for i := range in.params {
+			f(in.params[i].name)
+		}
+	}
+	for name := range n.Params {
+		f(name)
+	}
+	for i := range n.Ports {
+		f(n.Ports[i].Name)
+	}
+	return len(n.Ports) == 0 && len(p.net.inOf(ref)) == 0
+}
+
+// The Run as a source.
+func (r *Run) graph() *Plan         { return r.plan }
+func (r *Run) outputOf(ref Ref) any { return r.records[ref].value }
+
+func (r *Run) deliveryTo(to Ref, i int32, substituted bool) Delivery {
+	if r.plan.net.is(to, factEarly) {
+		r.st.mu.Lock()
+		defer r.st.mu.Unlock()
+	}
+	return r.st.delivery(to, i, substituted)
+}
+
+func (r *Run) failureOf(ref Ref) error {
+	r.st.mu.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
+	defer r.st.mu.Unlock()
+	return r.nodeError(ref)
+}
+
+func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
+	return deliver(r, to, flags&stepSubstituted != 0, i)
 }
 
 // param assembles one parameter of a node whose check, if it has one, has passed.
@@ -227,42 +326,8 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 	return r.assembled(ref, flags, name, merged)
 }
 
-// assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
 func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
-	if v, ok := merged[name]; ok {
-		return v, true
-	}
-	if in := r.plan.inputsOf(ref); in != nil {
-		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else it is in merged if anything was delivered
-			for j := len(p.edges) - 1; j >= 0; j-- {
-				if v, ok := r.delivered(ref, flags, p.edges[j]); ok {
-					return v, true
-				}
-			}
-		}
-	}
-	return r.unfed(ref, name)
-}
-
-// unfed is assembled for a parameter to which no edge has delivered anything.
-func (r *Run) unfed(ref Ref, name string) (any, bool) {
-	n := r.plan.node(ref)
-	var port *Port
-	if in := r.plan.inputsOf(ref); in != nil {
-		port = in.ports[name]
-	}
-	if v, ok := n.Params[name]; ok {
-		return v, true
-	}
-	if port != nil || len(n.Ports) == 0 && len(r.plan.net.inOf(ref)) == 0 {
-		if v, ok := r.input(name); ok {
-			return v, true
-		}
-	}
-	if port != nil && port.Default != nil {
-		return port.Default, true
-	}
-	return nil, false
+	return assembled(r, ref, flags&stepSubstituted != 0, name, merged)
 }
 
 // params assembles all parameters of a node into a fresh map.
@@ -289,19 +354,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 		f(inputIndex)
 		r, ref, _ = r.home(ref, 0)
 	}
-	n, in := r.plan.node(ref), r.plan.inputsOf(ref)
-	if in != nil {
-		for i := range in.params {
-			f(in.params[i].name)
-		}
-	}
-	for name := range n.Params {
-		f(name)
-	}
-	for i := range n.Ports {
-		f(n.Ports[i].Name)
-	}
-	if len(n.Ports) == 0 && len(r.plan.net.inOf(ref)) == 0 {
+	if r.plan.eachOwnParam(ref, f) {
 		r.eachInput(f)
 	}
 }
@@ -309,20 +362,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 // upstream returns the value of the last delivering edge from a node.
 func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool) {
 	r, ref, flags = r.home(ref, flags)
-	from, known := r.plan.find(id)
-	if !known {
-		return nil, false
-	}
-	row := r.plan.net.edgesFrom(ref, from)
-	for j := len(row) - 1; j >= 0; j-- {
-		if r.plan.net.source(row[j]) != from {
-			continue
-		}
-		if v, ok := r.delivered(ref, flags, row[j]); ok {
-			return v, true
-		}
-	}
-	return nil, false
+	return deliveredFrom(r, ref, flags&stepSubstituted != 0, id)
 }
 
 func (r *Run) clone(v any) any {

@@ -134,32 +134,17 @@ func (r *Run) abandonCheck(ref Ref, e *evaluation) {
 // evaluate checks, in this order, the guard, the merges and the required ports.
 func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
-	n := r.plan.node(ref)
-	if n.When != nil {
+	if n := r.plan.node(ref); n.When != nil {
 		pass := true
 		err := w.protect(func() (err error) {
 			pass, err = n.When(View{run: r, ref: ref, judge: true})
 			return err
 		})
-		err = r.slip(ref, err)
-		if err != nil {
-			err = bounded(err)
-			res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)
-			switch pass = true; r.plan.guard(ref) {
-			case GuardSkip:
-				pass = false
-			case GuardFail:
-				res.verdict.Fail, res.err = CauseConditionError, err
-				return res
-			}
-		}
-		if !pass {
-			res.verdict.Skip = SkipWhenGuard
+		if res = r.plan.guarded(ref, pass, r.slip(ref, err)); res.verdict != (CheckVerdict{}) {
 			return res
 		}
 	}
-	in := r.plan.inputsOf(ref)
-	if in == nil {
+	if r.plan.inputsOf(ref) == nil {
 		return w.checkItems(res, 0)
 	}
 	var flags stepFlags
@@ -168,32 +153,60 @@ func (w *worker) evaluate() (res checkResult) {
 		flags |= stepSubstituted
 	}
 	r.st.mu.Unlock()
+	if checkInputs(r, ref, flags&stepSubstituted != 0, w.protect, &res); res.verdict != (CheckVerdict{}) {
+		return res
+	}
+	return w.checkItems(res, flags)
+}
+
+// guarded is the result of a guard.
+func (p *Plan) guarded(ref Ref, pass bool, err error) (res checkResult) {
+	if err != nil {
+		err = bounded(err)
+		res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)
+		switch pass = true; p.guard(ref) {
+		case GuardSkip:
+			pass = false
+		case GuardFail:
+			res.verdict.Fail, res.err = CauseConditionError, err
+			return res
+		}
+	}
+	if !pass {
+		res.verdict.Skip = SkipWhenGuard
+	}
+	return res
+}
+
+// checkInputs merges the parameters of a node and checks its required ports. protect calls the functions that merge.
+func checkInputs(of source, ref Ref, substituted bool, protect func(func() error) error, res *checkResult) {
+	p := of.graph()
+	n, in := p.node(ref), p.inputsOf(ref)
 	for i := range in.params {
-		p := &in.params[i]
-		if p.strategy == MergeLast {
+		group := &in.params[i]
+		if group.strategy == MergeLast {
 			continue
 		}
-		value, ok, err := w.merge(n, p, flags)
+		value, ok, err := merge(of, ref, substituted, group, protect)
 		if err != nil {
-			res.verdict.Fail, res.err = CauseMergeError, fmt.Errorf("parameter %s: %w", quoteID(p.name), err)
-			return res
+			res.verdict.Fail, res.err = CauseMergeError, fmt.Errorf("parameter %s: %w", quoteID(group.name), err)
+			return
 		}
 		if ok {
 			if res.merged == nil {
 				res.merged = map[string]any{}
 			}
-			res.merged[p.name] = value
+			res.merged[group.name] = value
 		}
 	}
 	for i := range n.Ports {
 		if port := &n.Ports[i]; port.Required {
-			if v, ok := r.assembled(ref, flags, port.Name, res.merged); !ok || isNull(v) {
+			if v, ok := assembled(of, ref, substituted, port.Name, res.merged); !ok || isNull(v) {
 				res.verdict = CheckVerdict{Skip: SkipNullPropagation, Port: i}
-				return res
+				return
 			}
 		}
 	}
-	return w.checkItems(res, flags)
 }
 
 // checkItems makes, after all other checks, the items that a map is to be performed over.
@@ -225,28 +238,28 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 }
 
 // merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers one.
-func (w *worker) merge(n *node, p *param, flags stepFlags) (value any, ok bool, err error) {
-	r, ref := w.run, w.task.Ref
+func merge(of source, ref Ref, substituted bool, group *param, protect func(func() error) error) (value any, ok bool, err error) {
+	p := of.graph()
 	var in []Contribution
 	var keys []string
-	for i, e := range p.edges {
-		if v, ok := r.delivered(ref, flags, e); ok {
-			source := r.plan.node(r.plan.net.source(e))
+	for i, e := range group.edges {
+		if v, ok := deliver(of, ref, substituted, e); ok {
+			source := p.node(p.net.source(e))
 			in = append(in, Contribution{From: source.ID, Label: source.Label, Value: v})
-			keys = append(keys, p.keys[i])
+			keys = append(keys, group.keys[i])
 		}
 	}
 	if len(in) == 0 {
 		return nil, false, nil
 	}
-	err = w.protect(func() (err error) {
-		if p.fn != nil {
+	err = protect(func() (err error) {
+		if group.fn != nil {
 			for i := range in {
-				in[i].Value = r.clone(in[i].Value)
+				in[i].Value = of.clone(in[i].Value)
 			}
-			value, err = p.fn(in)
+			value, err = group.fn(in)
 		} else {
-			value, err = mergeValues(p.strategy, n.MergeJSON, in, keys)
+			value, err = mergeValues(group.strategy, p.node(ref).MergeJSON, in, keys)
 		}
 		return err
 	})

@@ -51,34 +51,45 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		if at < 0 {
 			return c
 		}
-		kind := CauseConditionError
 		err := w.protect(func() error {
 			if p.net.is(ref, factMocked) && isGate(n) { // other answers were checked when the signal came
 				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
 					return err
 				}
 			}
-			labels, router, matched := labelsOf(res.value), p.routers[at], false
-			c.Route, matched = router.route(labels)
-			c.answer = router.answer(res.value, labels, c.Route)
-			if !matched && n.NoMatch == NoMatchFail {
-				kind = CauseNoBranchMatch
-				return fmt.Errorf("%w: output %s", ErrNoMatch, valueText(res.value))
-			}
-			if !matched && !isGate(n) {
-				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
-					c.warning = fmt.Errorf("%w: %w", ErrNoMatch, err)
-				}
-			}
-			return nil
+			return w.run.plan.takeBranches(ref, w.run.path(ref), &c)
 		})
 		if err != nil {
+			kind := CauseConditionError
+			if e, is := err.(*noMatchError); is {
+				kind, err = CauseNoBranchMatch, e.error
+			}
 			return w.failure(attemptResult{err: err, kind: kind})
 		}
 		return c
 	}
 	return w.failure(res)
 }
+
+// takeBranches adds to the conclusion of a condition the branches that its value takes. It calls user code.
+func (p *Plan) takeBranches(ref Ref, path string, c *conclusion) error {
+	n := p.node(ref)
+	labels, router, matched := labelsOf(c.value), p.routers[p.net.router(ref)], false
+	c.Route, matched = router.route(labels)
+	c.answer = router.answer(c.value, labels, c.Route)
+	if !matched && n.NoMatch == NoMatchFail {
+		return &noMatchError{fmt.Errorf("%w: output %s", ErrNoMatch, valueText(c.value))}
+	}
+	if !matched && !isGate(n) {
+		if err := p.refuse(ref, path, c.value); err != nil {
+			c.warning = fmt.Errorf("%w: %w", ErrNoMatch, err)
+		}
+	}
+	return nil
+}
+
+// noMatchError tells that the error of a condition is its lack of a branch.
+type noMatchError struct{ error }
 
 // failure makes the conclusion of an error.
 func (w *worker) failure(res attemptResult) conclusion {

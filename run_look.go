@@ -457,7 +457,7 @@ func (at place) gather() *gathered {
 			case DeliverError:
 				feed(delivered{value: r.nodeError(edge.from)})
 			case DeliverDefault:
-				feed(delivered{value: r.defaultOf(edge, ref)})
+				feed(delivered{value: r.plan.defaultOf(edge, ref)})
 			}
 		}
 		if p.strategy != MergeLast {
@@ -492,5 +492,5 @@ func (g *gathered) param(name string) (any, bool) {
 			return v, true
 		}
 	}
-	return g.at.run.unfed(g.at.ref, name)
+	return unfed(g.at.run, g.at.ref, name)
 }

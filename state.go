@@ -296,6 +296,11 @@ type setup struct {
 func newState(p *net, x *setup) *State {
 	s := &State{}
 	s.init(p, x)
+	for r := range p.facts {
+		if p.facts[r].is(factAdmit) {
+			s.words[r] |= wordSpecial // it has a check
+		}
+	}
 	s.begin()
 	return s
 }

@@ -303,7 +303,7 @@ func (s *State) judge(r Ref) (terminal bool) {
 		if s.net.losers && c.open {
 			defer s.supersede(r)
 		}
-		if f.is(factCheck) {
+		if f.is(factCheck) || f.is(factAdmit) && !s.admits { // a Run judges inputs when their node has its slot
 			s.words[r] |= wordChecking
 			s.busy++
 			s.evaluateInline(r)

@@ -65,6 +65,8 @@ type ViewData struct {
 	Nodes map[string]NodeData `json:"-"`
 	// Codec writes and reads the values; nil means nil [Types].
 	Codec Codec `json:"-"`
+
+	asks *asking // of the View of a guard or a condition; else nil
 }
 
 // NodeData is what a [View] shows of a node.

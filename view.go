@@ -60,7 +60,9 @@ func (v View) Config() any {
 // Root returns a root input.
 func (v View) Root(name string) (value any, ok bool) {
 	if v.data != nil {
-		value, ok = v.data.Root[name]
+		if value, ok = v.data.Root[name]; !ok && v.judge {
+			v.data.asks.input(name)
+		}
 		return value, ok
 	}
 	value, ok = v.run.input(name)
@@ -93,10 +95,19 @@ func (v View) Has(id string) bool {
 	return ok
 }
 
+// given is the data of a node of a View that was made from data.
+func (v View) given(id string) NodeData {
+	n, ok := v.data.Nodes[id]
+	if !ok && v.judge {
+		v.data.asks.node(id)
+	}
+	return n
+}
+
 // Status returns the status of an ancestor.
 func (v View) Status(id string) Status {
 	if v.data != nil {
-		return v.data.Nodes[id].Status
+		return v.given(id).Status
 	}
 	r, ok := v.ask(id)
 	if !ok {
@@ -110,7 +121,7 @@ func (v View) Status(id string) Status {
 // Output returns the output of an ancestor, or nil if it has not completed.
 func (v View) Output(id string) any {
 	if v.data != nil {
-		return v.data.Nodes[id].Output
+		return v.given(id).Output
 	}
 	r, ok := v.ask(id)
 	if !ok {
@@ -129,7 +140,7 @@ func (v View) Output(id string) any {
 // of a map that completed although some of its items failed: a [*MapError].
 func (v View) Err(id string) error {
 	if v.data != nil {
-		return v.data.Nodes[id].Err
+		return v.given(id).Err
 	}
 	r, ok := v.ask(id)
 	if !ok {
@@ -206,13 +217,7 @@ func (r *Run) slip(ref Ref, err error) error {
 	slip := r.slips[ref]
 	delete(r.slips, ref)
 	r.st.mu.Unlock()
-	switch {
-	case slip == nil:
-		return err
-	case err == nil:
-		return slip
-	}
-	return fmt.Errorf("%w: %w", slip, err)
+	return joinSlip(slip, err)
 }
 
 // notAncestor is the error for a node that is not an ancestor of another one. It searches for a similar name only among the

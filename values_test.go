@@ -1,0 +1,279 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// ledger performs a plan on a bare State, with the pure functions of the plan: what a coordinator does that keeps the values itself.
+type ledger struct {
+	t    testing.TB
+	plan *kahn.Plan
+	st   *kahn.State
+	v    kahn.Values
+	step kahn.StepFunc
+	pick func(n int) int
+}
+
+func (l *ledger) perform() {
+	l.v.Outputs, l.v.Errs, l.v.Merged = map[string]any{}, map[string]error{}, map[string]map[string]any{}
+	var running []kahn.Task
+	for {
+		for t, ok := l.st.Next(); ok; t, ok = l.st.Next() {
+			switch n := l.plan.Node(t.Ref); {
+			case t.Check:
+				c := l.plan.Check(l.st, t.Ref, &l.v)
+				if c.Merged != nil {
+					l.v.Merged[n.ID] = c.Merged
+				}
+				if c.Err != nil {
+					l.v.Errs[n.ID] = c.Err
+				}
+				require.NoError(l.t, l.st.Checked(t.Token, c.Verdict))
+			case t.Gate:
+				l.settle(t, true, nil)
+			case n.Test != nil:
+				value, out, err := l.plan.Evaluate(l.st, t.Ref, &l.v)
+				l.report(t, value, out, err)
+			default:
+				running = append(running, t)
+			}
+		}
+		if len(running) == 0 {
+			return
+		}
+		i := l.pick(len(running))
+		t := running[i]
+		running = slices.Delete(running, i, i+1)
+		reply := l.call(t)
+		l.settle(t, reply.Value, reply.Err)
+	}
+}
+
+// call sends an attempt over a wire.
+func (l *ledger) call(t kahn.Task) (reply kahn.Reply) {
+	n := l.plan.Node(t.Ref)
+	call := kahn.Call{ID: n.ID, Path: n.ID, Kind: n.Kind, Attempt: int(t.Attempt), Root: l.v.Root, View: l.plan.View(l.st, t.Ref, &l.v)}
+	call.Params, call.Upstream = l.plan.Inputs(l.st, t.Ref, &l.v)
+	data, err := json.Marshal(call)
+	require.NoError(l.t, err)
+	var away kahn.Call
+	require.NoError(l.t, json.Unmarshal(data, &away))
+	data, err = json.Marshal(away.Perform(l.t.Context(), l.step, nil))
+	require.NoError(l.t, err)
+	require.NoError(l.t, json.Unmarshal(data, &reply))
+	return reply
+}
+
+func (l *ledger) settle(t kahn.Task, value any, err error) {
+	out, err := l.plan.Conclude(t.Ref, value, err)
+	if out.Status == kahn.Failed {
+		if _, refused := l.plan.Node(t.Ref).Retry.Next(int(t.Attempt), out.Cause, err, 0.5); refused == 0 {
+			require.NoError(l.t, l.st.Retry(t.Token))
+			require.NoError(l.t, l.st.Requeue(t.Token))
+			return
+		}
+	}
+	l.report(t, value, out, err)
+}
+
+func (l *ledger) report(t kahn.Task, value any, out kahn.Outcome, err error) {
+	id := l.plan.ID(t.Ref)
+	if err != nil {
+		l.v.Errs[id] = &kahn.NodeError{Node: id, Attempt: int(t.Attempt), Kind: out.Cause, Err: err}
+	} else {
+		l.v.Outputs[id] = value
+	}
+	require.NoError(l.t, l.st.Settle(t.Token, out))
+}
+
+// nameless is a contract that forbids a member, and a moderator that flags another one.
+type nameless struct{}
+
+func (nameless) Check(value any) []kahn.Violation {
+	if strings.Contains(fmt.Sprint(value), "n1 0") {
+		return []kahn.Violation{{Path: "/n1", Message: "not so"}}
+	}
+	return nil
+}
+
+type prude struct{}
+
+func (prude) Check(_ context.Context, phase kahn.Phase, s *kahn.Step, value any) error {
+	switch text := fmt.Sprint(s.Path(), value, len(s.UpstreamAll())); {
+	case strings.Contains(text, "n2 0"):
+		return kahn.Flag("rude", phase.String())
+	case strings.Contains(text, "n0 1"):
+		return errors.New("asleep")
+	}
+	return nil
+}
+
+// ledgerGraph draws a graph without composites in which data decide: guards, conditions, merges, ports, contracts, moderation.
+func ledgerGraph(rng *rand.Rand) *kahn.Graph {
+	g := graph()
+	g.RegisterMerge("list", func(in []kahn.Contribution) (any, error) {
+		text := ""
+		for _, c := range in {
+			text += fmt.Sprint(c.From, "=", c.Value, " ")
+		}
+		if len(in) > 1 {
+			panic("two are too many")
+		}
+		return text, nil
+	})
+	if rng.IntN(2) == 0 {
+		g.Inputs = []kahn.Input{{Name: "in"}, {Name: "extra", Default: "e"}, {Name: "none", Optional: true}}
+	}
+	one := func(n int) bool { return rng.IntN(n) == 0 }
+	for i := range 2 + rng.IntN(7) {
+		n := kahn.Node{ID: fmt.Sprint("n", i), ContinueOnFail: one(6), Disabled: one(25), Default: []any{nil, "d"}[rng.IntN(2)]}
+		for j := range i {
+			if !one(2) {
+				continue
+			}
+			e := kahn.Edge{From: fmt.Sprint("n", j), On: []kahn.On{kahn.OnSuccess, kahn.OnSuccess, kahn.OnSuccess, kahn.OnFailure, kahn.OnAlways}[rng.IntN(5)]}
+			if e.On == kahn.OnSuccess && one(8) {
+				e.DataOnly = true
+			}
+			if one(2) {
+				e.Param = []string{"a", "b", "c"}[rng.IntN(3)]
+			}
+			n.In = append(n.In, e)
+		}
+		n.Merge = []string{"", "", kahn.MergeArray, kahn.MergeConcat, kahn.MergeObject, "list"}[rng.IntN(6)]
+		n.OnUpstreamFailure = kahn.UpstreamPolicy(rng.IntN(5))
+		n.SkipMode = kahn.SkipMode(rng.IntN(4))
+		n.Join = []kahn.Join{kahn.AllSucceeded, kahn.AllSucceeded, kahn.AllDone, kahn.AllDoneMinOne, kahn.NoneFailed, kahn.AllFailed}[rng.IntN(6)]
+		if one(3) {
+			n.Ports = []kahn.Port{{Name: "a", Required: one(2)}, {Name: "in"}, {Name: "p", Default: "port"}}
+			if n.Ports[0].Required && one(2) {
+				n.Params = map[string]any{"a": []any{"static", 7}[rng.IntN(2)]}
+			}
+		}
+		if one(3) {
+			asked := fmt.Sprint("n", rng.IntN(i+1))
+			n.GuardErrors = kahn.GuardPolicy(rng.IntN(4))
+			n.When = func(v kahn.View) (bool, error) {
+				root, _ := v.Root("in")
+				switch status := v.Status(asked); {
+				case status == kahn.Skipped:
+					panic("a guard")
+				case v.Err(asked) != nil:
+					return false, nil
+				}
+				return fmt.Sprint(v.Output(asked), root) != "", nil
+			}
+		}
+		if one(5) {
+			asked := fmt.Sprint("n", rng.IntN(i+1))
+			n.Test = func(v kahn.View) (any, error) {
+				return map[string]any{"branch": "yes", "saw": fmt.Sprint(v.Output(asked))}, v.Err(asked)
+			}
+			n.Join = kahn.Join(0)
+			g.Add(n)
+			continue
+		}
+		if one(4) {
+			n.InputSchema = nameless{}
+		}
+		if one(6) {
+			n.OutputSchema = nameless{}
+		}
+		if one(4) {
+			n.Moderation = kahn.ModerateInput
+		}
+		if one(3) {
+			n.Retry = kahn.Retry{MaxAttempts: 2 + rng.IntN(2), InitialDelay: ms}
+			if one(2) {
+				n.Retry.RetryOn = []kahn.CauseKind{kahn.CausePanic, kahn.CauseContractOutput}
+			}
+		}
+		g.Add(n)
+	}
+	if one(3) {
+		g.Add(kahn.Node{ID: "end", Kind: kahn.KindEnd})
+	}
+	return g
+}
+
+// TestValuesAgree compares random runs by a coordinator of a bare State, with the values in its own books, with those by Execute.
+func TestValuesAgree(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(size(1000, 100, 20_000)) {
+		rng := rand.New(rand.NewPCG(11, seed))
+		g := ledgerGraph(rng)
+		plan, err := g.Compile()
+		if errors.Is(err, kahn.ErrUnboundPort) || errors.Is(err, kahn.ErrBadEdge) {
+			continue
+		}
+		require.NoError(t, err)
+		opts := []kahn.Option{kahn.Mode(rng.IntN(2)), kahn.Limit(rng.IntN(3))}
+		root := map[string]any{"in": "root"}
+		salt := rng.Uint64()
+		step := func(x *deskWorld) kahn.StepFunc {
+			return func(_ context.Context, s *kahn.Step) (any, error) {
+				x.mu.Lock()
+				n := x.returned[s.ID()]
+				x.returned[s.ID()]++
+				x.mu.Unlock()
+				sees := fmt.Sprint(s.ID(), " ", n, s.Params(), s.UpstreamAll(), s.View().Output("n0"), s.UpstreamErr("n1"))
+				switch r := x.draw(s.ID(), n); r.IntN(9) {
+				case 0, 1:
+					return nil, fmt.Errorf("%w: %s", errStep, sees)
+				case 2:
+					return nil, kahn.Skip("no")
+				case 3:
+					panic("a step")
+				case 4:
+					return nil, kahn.ErrCallAborted
+				}
+				return sees, nil
+			}
+		}
+		var want []string
+		synctest.Test(t, func(t *testing.T) {
+			res, _ := plan.Execute(t.Context(), step(newDeskWorld(salt)), append(opts, kahn.Inputs(root), kahn.Moderate(prude{}))...)
+			for n := range res.Nodes() {
+				want = append(want, fmt.Sprintf("%s %s %v %v", n.ID, kahntest.Status(n.Status, n.Skip.Kind), n.Cause.Kind, n.Output))
+				seen[kahntest.Status(n.Status, n.Skip.Kind)+" "+n.Cause.Kind.String()]++
+			}
+		})
+		st, err := kahn.NewState(plan, opts...)
+		require.NoError(t, err)
+		l := ledger{t: t, plan: plan, st: st, v: kahn.Values{Root: root, Moderator: prude{}}, step: step(newDeskWorld(salt)), pick: rng.IntN}
+		l.perform()
+		var got []string
+		for ref, id := range plan.Declared() {
+			var output any
+			if st.Status(ref) == kahn.Completed {
+				output = l.v.Outputs[id]
+			}
+			got = append(got, fmt.Sprintf("%s %s %v %v", id, kahntest.Status(st.Status(ref), plan.SkipReason(st, ref).Kind), causeOf(st, ref), output))
+		}
+		if !slices.Equal(want, got) {
+			t.Fatalf("seed %d: by Execute\n%s\nby a coordinator of the State\n%s", seed, strings.Join(want, "\n"), strings.Join(got, "\n"))
+		}
+	}
+	for _, what := range []string{"ok ", "F step_error", "F panic", "F merge_error", "F contract_violated_input", "F contract_violated_output", "F moderation",
+		"F condition_error", "S/when ", "S/null ", "S/self ", "X upstream_failure", "C external"} {
+		require.Positive(t, seen[what], "%s: %v", what, seen)
+	}
+}
+
+func causeOf(st *kahn.State, ref kahn.Ref) kahn.CauseKind {
+	kind, _ := st.Cause(ref)
+	return kind
+}
