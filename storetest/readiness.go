@@ -20,7 +20,7 @@ func readinessCounts(ctx context.Context, s kahn.Store) error {
 func overflow() kahn.Commit {
 	return kahn.Commit{
 		Sequence: 4, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", NodeColumns: data("new")}},
-		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
+		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "e", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
 	}
 }
 
@@ -52,7 +52,7 @@ func refusedCommit(ctx context.Context, s kahn.Store) error {
 		return err
 	}
 	fixed := overflow()
-	fixed.Readiness = fixed.Readiness[:2]
+	fixed.Readiness = fixed.Readiness[:3]
 	got, err := s.Commit(ctx, lease, fixed)
-	return expect("the commit without its fault", got, err, kahn.AppliedNow)
+	return errors.Join(expect("the commit without its fault", got, err, kahn.AppliedNow), expectNode(ctx, s, "r", "e", kahn.StoredNode{Resolved: 1, Required: 2}))
 }

@@ -4,7 +4,8 @@
 //		storetest.Run(t, func(t *testing.T) kahn.Store { return open(t) })
 //	}
 //
-// [WithFaults] makes a store fail like real stores, for the tests of code that uses one.
+// [Lives] performs random graphs over a store in many lives of a run, and [Kill] in processes that are killed. [WithFaults] makes a
+// store fail like real stores, for the tests of code that uses one.
 package storetest
 
 import (
@@ -298,11 +299,15 @@ func commitSequence(ctx context.Context, s kahn.Store) error {
 			return err
 		}
 	}
+	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4})
+	if err := expect("a commit without changes", got, err, kahn.AppliedNow); err != nil {
+		return err
+	}
 	r, err := s.Load(ctx, "r")
 	if err != nil {
 		return err
 	}
-	if r.Sequence != 3 || string(compact(r.Record)) != string(record("4")) || r.Status != kahn.RunRunning {
+	if r.Sequence != 4 || string(compact(r.Record)) != string(record("4")) || r.Status != kahn.RunRunning {
 		return fmt.Errorf("the run is %+v", *r)
 	}
 	return nil

@@ -3,10 +3,8 @@ package storetest_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"math/rand/v2"
-	"reflect"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -265,10 +264,12 @@ func TestDefects(t *testing.T) {
 func keepsWake() func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
 	var last time.Time
 	return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+		d.mu.Lock()
 		if c.WakeAt.IsZero() {
 			c.WakeAt = last
 		}
 		last = c.WakeAt
+		d.mu.Unlock()
 		return d.MemoryStore.Commit(ctx, l, c)
 	}
 }
@@ -300,143 +301,52 @@ func unqueue(r *kahn.StoredRun) {
 	}
 }
 
-// TestFaults runs random graphs over a store that fails in every way, with a new process whenever one has given up: the runs
-// have the same outcomes as without a store, and no step that has completed is called again.
-func TestFaults(t *testing.T) {
-	for seed := range uint64(150) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { faults(t, seed) })
-		})
-	}
+// TestLives needs more graphs than it takes to find a store that loses something: the engine is on trial, too.
+func TestLives(t *testing.T) {
+	t.Parallel()
+	storetest.Lives(t, 75, func(*testing.T) kahn.Store { return new(kahn.MemoryStore) }, kahntest.CheckEvents)
 }
 
-func faults(t *testing.T, seed uint64) {
-	random := rand.New(rand.NewPCG(seed, 1))
-	fails := map[string]bool{}
-	g := randomGraph(random, fails, 3+random.IntN(12), int(seed%3), "n")
-	var mu sync.Mutex
-	completed := map[string]int{}
-	step := func(_ context.Context, s *kahn.Step) (any, error) {
-		time.Sleep(time.Duration(len(s.ID())) * time.Millisecond)
-		if id, _, _ := strings.Cut(s.ID(), "["); fails[id] && s.Index() <= 0 {
-			return nil, errors.New("broken")
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		completed[s.Path()]++
-		return fmt.Sprint(s.ID(), s.Iteration()), nil
-	}
-	want, _ := kahn.Execute(t.Context(), g, step)
-	clear(completed)
-
-	rate := 4 + random.IntN(12)
-	inner := new(kahn.MemoryStore)
-	store := storetest.WithFaults(inner, func(string) storetest.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		var f storetest.Fault
-		switch random.IntN(rate) {
-		case 0:
-			f.Before = true
-		case 1:
-			f.After = true
-		}
-		f.Latency = time.Duration(random.IntN(3)) * time.Millisecond
-		return f
-	})
-	var res *kahn.Result
-	for process := 0; ; process++ {
-		if process == 500 {
-			t.Fatal("the run does not get to its end")
-		}
-		before := map[string]bool{}
-		if r, err := inner.Load(t.Context(), "r"); err == nil {
-			for id, node := range r.Nodes {
-				before[id] = node.Terminal // none of them is retried: keys are paths
-			}
-		}
-		mu.Lock()
-		clear(completed)
-		mu.Unlock()
-		var err error
-		res, err = kahn.Execute(t.Context(), g, step, kahn.Durable(store), kahn.RunID("r"), kahn.MaxCrashes(-1))
-		mu.Lock()
-		for id, n := range completed {
-			if before[id] || n > 1 {
-				t.Errorf("%s was called %d times although it had ended: %v", id, n, before[id])
-			}
-		}
-		mu.Unlock()
-		time.Sleep(time.Minute) // a remaining lease expires
-		if errors.Is(err, kahn.ErrFinished) {
-			// The end was written and its acknowledgement lost: a new process learns the outcome from the store.
-			stored, err := inner.Load(t.Context(), "r")
-			if err != nil || stored.Status != want.Status {
-				t.Errorf("the run has ended as %v, expected %v, %v", stored.Status, want.Status, err)
-			}
-			return
-		}
-		if res != nil && !errors.Is(err, kahn.ErrStore) {
-			break
+// TestLivesControl plants defects in a store that only the lives of a run show, each in a process of its own that has to fail.
+func TestLivesControl(t *testing.T) {
+	t.Parallel()
+	losing := func(lost func(n *kahn.NodeRecord) bool) func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+		return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+			c.Nodes = slices.DeleteFunc(slices.Clone(c.Nodes), func(n kahn.NodeRecord) bool { return lost(&n) })
+			return d.MemoryStore.Commit(ctx, l, c)
 		}
 	}
-	compare(t, res, want, "")
-	if res.Status != want.Status || res.Degraded != want.Degraded {
-		t.Errorf("the run is %v, expected %v", res.Status, want.Status)
+	defects := map[string]func() *defect{
+		"records of ended nodes are lost": func() *defect {
+			return &defect{commit: losing(func(n *kahn.NodeRecord) bool { return n.Terminal })}
+		},
+		"records of nodes inside are lost": func() *defect {
+			return &defect{commit: losing(func(n *kahn.NodeRecord) bool { return strings.Contains(n.Node, "/") })}
+		},
+		"the first record of a node stays": func() *defect {
+			seen := map[string]bool{}
+			return &defect{commit: losing(func(n *kahn.NodeRecord) bool {
+				was := seen[n.Node]
+				seen[n.Node] = true
+				return was
+			})}
+		},
 	}
-}
-
-// randomGraph makes a graph of n nodes, with composites down to the given depth.
-func randomGraph(random *rand.Rand, fails map[string]bool, n, depth int, name string) *kahn.Graph {
-	g := new(kahn.Graph)
-	for i := range n {
-		node := kahn.Node{ID: fmt.Sprint(name, i)}
-		for j := range i {
-			if random.IntN(3) == 0 {
-				node.After = append(node.After, fmt.Sprint(name, j))
-			}
-		}
-		fails[node.ID] = random.IntN(8) == 0
-		if random.IntN(4) == 0 {
-			node.OnUpstreamFailure = kahn.UpstreamSkip
-		}
-		if random.IntN(6) == 0 {
-			node.ContinueOnFail = true
-		}
-		inner := func() *kahn.Graph { return randomGraph(random, fails, 1+random.IntN(4), depth-1, node.ID+"x") }
-		if kind := random.IntN(12); depth > 0 && kind < 4 {
-			node.Params = map[string]any{"items": []int{1, 2, 3}[:random.IntN(4)]}
-			switch kind {
-			case 0:
-				node.Sub = inner()
-			case 1:
-				node.Map = &kahn.Map{Over: "items", Limit: random.IntN(3), ToleratedCount: random.IntN(2)}
-			case 2:
-				node.Map, node.Sub = &kahn.Map{Over: "items"}, inner()
-			case 3:
-				times := 1 + random.IntN(3)
-				node.Sub = inner()
-				node.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 3, Collect: true}
-			}
-		}
-		g.Add(node)
+	const variable = "KAHN_LIVES_DEFECT"
+	if plant := defects[os.Getenv(variable)]; plant != nil {
+		storetest.Lives(t, 20, func(*testing.T) kahn.Store {
+			d := plant()
+			d.MemoryStore = new(kahn.MemoryStore)
+			return d
+		}, kahntest.CheckEvents)
+		return
 	}
-	return g
-}
-
-// compare compares the outcomes of the nodes, also of those inside of composites.
-func compare(t *testing.T, res, want *kahn.Result, prefix string) {
-	for node := range want.Nodes() {
-		got, _ := res.Node(node.ID)
-		if got.Status != node.Status || !reflect.DeepEqual(got.Output, node.Output) || got.Cause.Kind != node.Cause.Kind || got.Skip != node.Skip ||
-			!slices.Equal(got.Cause.Origins, node.Cause.Origins) {
-			t.Errorf("%s%s is %v %v %v, expected %v %v %v", prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
-		}
-		switch {
-		case (got.Sub == nil) != (node.Sub == nil):
-			t.Errorf("what is inside of %s%s: %v, expected %v", prefix, node.ID, got.Sub, node.Sub)
-		case got.Sub != nil:
-			compare(t, got.Sub, node.Sub, prefix+node.ID+" ")
+	for name := range defects {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestLivesControl$")
+		cmd.Env = append(os.Environ(), variable+"="+name)
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "graph ") {
+			t.Errorf("%s: no run has shown it: %v\n%s", name, err, out)
 		}
 	}
 }

@@ -19,11 +19,13 @@ func wakeTime(ctx context.Context, s kahn.Store) error {
 		sequence     uint64
 		wake, stored time.Time
 		want         kahn.Applied
+		ready        []string
 	}{
-		{2, first, first, kahn.AppliedNow}, {2, second, first, kahn.Duplicate}, {4, second, first, kahn.Conflict},
-		{3, second, second, kahn.AppliedNow}, {4, time.Time{}, time.Time{}, kahn.AppliedNow},
+		{2, first, first, kahn.AppliedNow, nil}, {2, second, first, kahn.Duplicate, nil}, {4, second, first, kahn.Conflict, nil},
+		{3, second, second, kahn.AppliedNow, nil}, {4, time.Time{}, time.Time{}, kahn.AppliedNow, nil},
+		{5, first, first, kahn.AppliedNow, []string{"a"}}, {6, time.Time{}, time.Time{}, kahn.AppliedNow, []string{"b"}},
 	} {
-		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: row.sequence, WakeAt: row.wake})
+		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: row.sequence, WakeAt: row.wake, Ready: row.ready})
 		if err := expect(fmt.Sprint("commit ", i+1), got, err, row.want); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ type rowStatements struct {
 func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	held := "run = ? AND " + fmt.Sprintf(holds, now)
 	row := "?" + strings.Repeat(", ?", 16)
-	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, ended = CASE WHEN ? THEN "+now+" END, wake = nullif(?, 0), record = coalesce(?, record), checksum = ? WHERE "+held)
+	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, nodes = ?, ended = CASE WHEN ? THEN "+now+" END, wake = nullif(?, 0), record = coalesce(?, record), checksum = ? WHERE "+held)
 	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+row+")")
 	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+row+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
 	s.counters = w.prepare(err, "UPDATE kahn_nodes SET sequence = ?, attempt = ?, terminal = ?, queued = ?, completed = ?, resolved = ?, required = ?, checksum = ? WHERE node = ?")
@@ -206,7 +206,7 @@ func (st *stage) write(w *writer, c *kahn.Commit) (held bool, err error) {
 	r := st.run
 	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}
 	proven := false
-	next := run{id: r.id, status: r.status, sequence: c.Sequence, record: r.record, wake: wakeTime(c.WakeAt)}
+	next := run{id: r.id, status: r.status, sequence: c.Sequence, record: r.record, wake: wakeTime(c.WakeAt), rows: int64(len(r.nodes))}
 	if c.Run != nil || c.Status != kahn.RunPending || next.wake != r.wake || len(st.changes) == 0 {
 		if c.Status != kahn.RunPending {
 			next.status = c.Status
@@ -215,7 +215,7 @@ func (st *stage) write(w *writer, c *kahn.Commit) (held bool, err error) {
 		if c.Run != nil {
 			bytes, next.record = []byte(c.Run), sum(0, c.Run)
 		}
-		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), toInt(next.status.Terminal()), next.wake, bytes, next.checksum()}, proof...)...)
+		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), next.rows, toInt(next.status.Terminal()), next.wake, bytes, next.checksum()}, proof...)...)
 		if err != nil || changed == 0 {
 			return false, err
 		}

@@ -26,7 +26,7 @@ const holds = "owner = ? AND epoch = ? AND owner <> '' AND expires > %s"
 func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	held := fmt.Sprintf(holds, now)
 	l.find = w.prepare(err, "SELECT owner, process, expires > "+now+" FROM kahn_runs WHERE id = ?")
-	l.make = w.prepare(err, "INSERT INTO kahn_runs VALUES (NULL, ?, 'pending', 0, "+now+", NULL, NULL, 0, '', 0, 0, NULL, ?)")
+	l.make = w.prepare(err, "INSERT INTO kahn_runs VALUES (NULL, ?, 'pending', 0, 0, "+now+", NULL, NULL, 0, '', 0, 0, NULL, ?)")
 	l.take = w.prepare(err, "UPDATE kahn_runs SET owner = ?, process = ?, epoch = epoch + 1, expires = "+now+" + ? WHERE id = ? RETURNING epoch")
 	l.renew = w.prepare(err, "UPDATE kahn_runs SET expires = "+now+" + ? WHERE id = ? AND "+held)
 	l.release = w.prepare(err, "UPDATE kahn_runs SET owner = '' WHERE id = ? AND owner = ? AND epoch = ?")

@@ -21,6 +21,7 @@ type run struct {
 	sequence uint64
 	wake     int64  // in milliseconds since 1970; 0 if it is not known
 	record   uint32 // the checksum of the run's record
+	rows     int64  // nodes in the commit that changed the run's row last
 	nodes    map[string]*node
 }
 
@@ -67,7 +68,7 @@ func toInt(b bool) int64 {
 // checksum is that of the run's row.
 func (r *run) checksum() int64 {
 	c := sum(r.record, []byte(r.id))
-	return int64(sumInts(sum(c, []byte(r.status.String())), int64(r.sequence), r.wake))
+	return int64(sumInts(sum(c, []byte(r.status.String())), int64(r.sequence), r.wake, r.rows))
 }
 
 // checksum is that of the node's row.
@@ -136,10 +137,11 @@ func (s *Store) closed(err error) error {
 
 // load reads a run in a transaction. refused is the error of a run that is not stored or is damaged.
 func load(conn driver.Conn, id string) (stored *kahn.StoredRun, known *run, refused, err error) {
-	err = query(conn, "SELECT run, status, sequence, record, checksum, wake FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
+	err = query(conn, "SELECT run, status, sequence, record, checksum, wake, nodes FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
 		known = &run{number: row[0].(int64), id: id, sequence: uint64(row[2].(int64)), nodes: map[string]*node{}}
 		bytes, _ := row[3].([]byte)
 		known.wake, _ = row[5].(int64)
+		known.rows = row[6].(int64)
 		stored = &kahn.StoredRun{ID: id, Record: bytes, Nodes: map[string]kahn.StoredNode{}}
 		refused = known.status.UnmarshalText([]byte(row[1].(string)))
 		known.record = sum(0, bytes)
@@ -163,6 +165,9 @@ func load(conn driver.Conn, id string) (stored *kahn.StoredRun, known *run, refu
 		}
 		return nil
 	}, known.number*nodesOfRun, (known.number+1)*nodesOfRun)
+	if refused == nil && int64(len(known.nodes)) < known.rows {
+		refused = fmt.Errorf("%w: %d of at least %d nodes", ErrDamaged, len(known.nodes), known.rows)
+	}
 	if err != nil || refused != nil {
 		return nil, nil, refused, err
 	}

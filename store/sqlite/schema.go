@@ -36,6 +36,7 @@ CREATE TABLE kahn_runs (
 	id       TEXT    NOT NULL UNIQUE,
 	status   TEXT    NOT NULL,  -- pending, running, suspended, completed, failed or cancelled
 	sequence INTEGER NOT NULL,  -- of the last commit that changed this row: the nodes' may be higher
+	nodes    INTEGER NOT NULL,  -- how many there were in that commit: there may be more
 	created  INTEGER NOT NULL,  -- in milliseconds since 1970, as all times of this table
 	ended    INTEGER,
 	wake     INTEGER,           -- when the run goes on without a signal, if it is known

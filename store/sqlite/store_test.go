@@ -131,11 +131,14 @@ func init() {
 		return nil
 	})
 	modernc.MustRegisterScalarFunction("test_now", 0, func(*modernc.FunctionContext, []driver.Value) (driver.Value, error) {
+		return time.Now().UnixMilli(), nil
+	})
+	modernc.MustRegisterScalarFunction("jumping_now", 0, func(*modernc.FunctionContext, []driver.Value) (driver.Value, error) {
 		return time.Now().UnixMilli() + shift.Load(), nil
 	})
 }
 
-// shift is added to the clock of databases whose time is test_now().
+// shift is added to the clock of databases whose time is jumping_now().
 var shift atomic.Int64
 
 // count returns the number of write transactions so far.

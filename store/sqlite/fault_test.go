@@ -1,0 +1,371 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+// size chooses how much of a search is done: usually, or at full length.
+func size(usual, full int) int {
+	if os.Getenv("KAHN_LONG") != "" {
+		return full
+	}
+	return usual
+}
+
+// TestLives performs random graphs in many lives, each over a new database.
+func TestLives(t *testing.T) {
+	t.Parallel()
+	storetest.Lives(t, size(12, 200), func(t *testing.T) kahn.Store {
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal, Now: "test_now()"})
+	}, kahntest.CheckEvents)
+}
+
+// The environment of a test binary that is to be a process of its own, and what it is to do.
+const (
+	childDir  = "KAHN_SQLITE_DIR"
+	childTask = "KAHN_SQLITE_TASK"
+)
+
+// TestChild is such a process. It does nothing unless it is one.
+func TestChild(t *testing.T) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		return
+	}
+	path := filepath.Join(dir, "runs.db")
+	switch task := os.Getenv(childTask); task {
+	case "run", "torn":
+		var s kahn.Store = openStore(t, path, sqlite.Options{})
+		if task == "torn" {
+			s = storetest.Torn(s)
+		}
+		require.NoError(t, storetest.Killed(t.Context(), dir, s))
+	case "hold": // until it is killed, or its input ends
+		s := openStore(t, path, sqlite.Options{})
+		begun(t, s, "held")
+		_, err := s.DB().Begin()
+		require.NoError(t, err)
+		fmt.Println("holds")
+		_, err = io.Copy(io.Discard, os.Stdin)
+		require.NoError(t, err)
+	case "limit":
+		limitFiles(t, 200_000)
+		s := openStore(t, path, sqlite.Options{})
+		t.Cleanup(func() { limitFiles(t, 1<<40) }) // closing moves the log
+		_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.LeaseTime(300*time.Millisecond))
+		require.ErrorIs(t, err, kahn.ErrStore)
+		fmt.Println("error:", err)
+	case "nobody":
+		becomeNobody(t)
+		_, err := sqlite.Open(path, sqlite.Options{})
+		require.ErrorIs(t, err, kahn.ErrUnusable)
+		fmt.Println("error:", err)
+	default:
+		t.Fatal(task)
+	}
+}
+
+// child is the command that starts TestChild.
+func child(dir, task string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd.Env = append(os.Environ(), childDir+"="+dir, childTask+"="+task)
+	return cmd
+}
+
+// TestCrash kills processes while they perform a run, and lets the next one go on. None waits for the lease of the one before.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	starts := size(30, 500)
+	runs, err := storetest.Kill(starts, func(dir string) *exec.Cmd { return child(dir, "run") }, t.TempDir)
+	require.NoError(t, err)
+	t.Logf("%d processes, %d runs brought to their end", starts, runs)
+	if runs == 0 || runs == starts {
+		t.Errorf("%d runs in %d processes: the kills come too early or too late", runs, starts)
+	}
+}
+
+// TestCrashControl shows that TestCrash would notice a store that does not write a commit as a whole.
+func TestCrashControl(t *testing.T) {
+	t.Parallel()
+	_, err := storetest.Kill(200, func(dir string) *exec.Cmd { return child(dir, "torn") }, t.TempDir)
+	require.Error(t, err, "a store that tears commits apart went unnoticed")
+	require.NotContains(t, err.Error(), "process has failed")
+}
+
+// bulky is a graph whose outputs are larger than small databases. It counts the calls of its steps.
+func bulky(calls map[string]int) *kahn.Graph {
+	var mu sync.Mutex
+	g := new(kahn.Graph)
+	for i := range 12 {
+		n := kahn.Node{ID: fmt.Sprint("n", i), Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if calls != nil {
+				calls[s.ID()]++
+			}
+			return strings.Repeat(s.ID()+" ", 10_000), nil
+		}}
+		if i > 0 {
+			n.After = []string{fmt.Sprint("n", i-1)}
+		}
+		g.Add(n)
+	}
+	return g
+}
+
+// goesOn lets the run go on that a fault has ended. What was stored as ended is not called again, and the attempt under way is.
+func goesOn(t *testing.T, path, fault string) {
+	t.Helper()
+	s := openStore(t, path, sqlite.Options{})
+	before, err := s.Load(t.Context(), "r")
+	require.NoError(t, err)
+	done := 0
+	for _, n := range before.Nodes {
+		if n.Terminal {
+			done++
+		}
+	}
+	require.Greater(t, done, 1, "%s: it came before the run had got anywhere", fault)
+	require.Less(t, done, 12, "%s: it did not come", fault)
+	calls := map[string]int{}
+	res, err := kahn.Execute(t.Context(), bulky(calls), nil, kahn.RunID("r"), kahn.Durable(s))
+	require.NoError(t, err)
+	require.Equal(t, 12, res.Count(kahn.Completed))
+	require.Len(t, calls, 12-done)
+	for id, n := range calls {
+		require.False(t, before.Nodes[id].Terminal, id)
+		require.Equal(t, 1, n, id)
+	}
+}
+
+// TestFull: a run ends with its store when the database may not grow, and goes on when it may.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	s := openStore(t, path, sqlite.Options{MaxBytes: 200_000})
+	_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.LeaseTime(300*time.Millisecond))
+	require.ErrorIs(t, err, kahn.ErrStore)
+	require.ErrorContains(t, err, "no space")
+	goesOn(t, path, "a full database")
+}
+
+// TestTooLarge: a value that no database of this size holds fails its node alone.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, file(t), sqlite.Options{MaxBytes: 50_000})
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return strings.Repeat("x", 60_000), nil }},
+		kahn.Node{ID: "b", Do: func(context.Context, *kahn.Step) (any, error) { return "small", nil }, In: []kahn.Edge{{From: "a", On: kahn.OnFailure}}},
+	)
+	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(s))
+	require.NoError(t, err)
+	a, _ := res.Node("a")
+	require.ErrorIs(t, a.Err, kahn.ErrRejected)
+	require.Equal(t, kahn.CauseStoreRejected, a.Cause.Kind)
+	b, _ := res.Node("b")
+	require.Equal(t, kahn.Completed, b.Status)
+}
+
+// TestFileLimit: so for the limit of the operating system, which ends writes in the middle.
+func TestFileLimit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	out, err := child(dir, "limit").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Regexp(t, "no space|file system has failed", string(out))
+	goesOn(t, filepath.Join(dir, "runs.db"), "a limit of files")
+}
+
+// TestReadOnly: a database that may only be read cannot be opened, and says why.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := sqlite.Open(filepath.Join(dir, "runs.db"), sqlite.Options{})
+	require.NoError(t, err)
+	begun(t, s, "r")
+	require.NoError(t, s.Close())
+	require.NoError(t, os.Chmod(filepath.Join(dir, "runs.db"), 0o444))
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		require.NoError(t, os.Chmod(d, 0o555))
+	}
+	out, err := child(dir, "nobody").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "cannot be written")
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		require.NoError(t, os.Chmod(d, 0o755))
+	}
+	require.NoError(t, os.Chmod(filepath.Join(dir, "runs.db"), 0o644))
+	begun(t, openStore(t, filepath.Join(dir, "runs.db"), sqlite.Options{}), "another")
+}
+
+// TestBusy: while another process writes, a commit waits; not for ever; and a run outlasts a short time of that. When the other
+// process is killed, its lease is free.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "runs.db")
+	s := openStore(t, path, sqlite.Options{BusyTimeout: 50 * time.Millisecond})
+	lease := begun(t, s, "r")
+	holder := child(dir, "hold")
+	_, err := holder.StdinPipe() // stays open
+	require.NoError(t, err)
+	out, err := holder.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, holder.Start())
+	said := ""
+	for buf := make([]byte, 256); !strings.Contains(said, "holds"); {
+		n, err := out.Read(buf)
+		require.NoError(t, err, said)
+		said += string(buf[:n])
+	}
+	begin := time.Now()
+	_, err = s.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
+	require.ErrorContains(t, err, "another process is writing to the database")
+	require.False(t, errors.Is(err, kahn.ErrUnusable) || errors.Is(err, kahn.ErrRejected), err)
+	require.GreaterOrEqual(t, time.Since(begin), 50*time.Millisecond)
+	stored, err := s.Load(t.Context(), "r")
+	require.NoError(t, err, "reading does not wait")
+	require.Equal(t, uint64(1), stored.Sequence)
+
+	require.NoError(t, holder.Process.Kill())
+	_ = holder.Wait() // it was killed
+	_, _, err = s.Acquire(t.Context(), "held", "next", time.Minute)
+	require.NoError(t, err, "the lease of a process that was killed is free")
+
+	var tx *sql.Tx
+	calls := 0
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) {
+		calls++
+		var err error
+		tx, err = s.DB().Begin()
+		time.AfterFunc(300*time.Millisecond, func() { _ = tx.Rollback() })
+		return nil, err
+	}})
+	_, err = kahn.Execute(t.Context(), g, nil, kahn.RunID("outlasts"), kahn.Durable(s))
+	require.NoError(t, err)
+	require.Equal(t, 1, calls)
+}
+
+// TestDamage changes each page of a database in several ways. What is loaded afterwards is what was stored, or an error says that
+// it is damaged.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	s, err := sqlite.Open(path, sqlite.Options{})
+	require.NoError(t, err)
+	want := map[string]*kahn.StoredRun{}
+	for i := range 3 {
+		id := fmt.Sprint("r", i)
+		_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID(id), kahn.Durable(s))
+		require.NoError(t, err)
+		want[id], err = s.Load(t.Context(), id)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Close())
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(5, 6))
+	found, tries := 0, size(100, 3000)
+	damaged := filepath.Join(t.TempDir(), "damaged.db")
+	for range tries {
+		data := append([]byte{}, whole...)
+		at := random.IntN(len(data)/1024) * 1024 // a page
+		if random.IntN(4) == 0 {
+			at = random.IntN(40) * 1024 // where the trees are
+		}
+		switch random.IntN(3) {
+		case 0:
+			clear(data[at : at+1024])
+		case 1:
+			data[at+random.IntN(1024)] ^= byte(1 + random.IntN(255))
+		case 2:
+			other := random.IntN(len(data)/1024) * 1024
+			copy(data[at:at+1024], whole[other:other+1024])
+		}
+		require.NoError(t, os.WriteFile(damaged, data, 0o600))
+		if damageShows(t, damaged, want) {
+			found++
+		}
+		for _, name := range []string{"-wal", "-shm"} {
+			_ = os.Remove(damaged + name)
+		}
+	}
+	t.Logf("%d of %d changes were found, the others were of no account", found, tries)
+	require.Greater(t, found, tries/3)
+}
+
+// damageShows reports whether the store says that its data is damaged. Wrong data fails the test.
+func damageShows(t *testing.T, path string, want map[string]*kahn.StoredRun) (shows bool) {
+	s, err := sqlite.Open(path, sqlite.Options{})
+	if err != nil {
+		require.ErrorIs(t, err, kahn.ErrUnusable)
+		return true
+	}
+	defer func() { _ = s.Close() }() // of a damaged database
+	for id, run := range want {
+		got, err := s.Load(t.Context(), id)
+		switch {
+		case err != nil:
+			require.ErrorIs(t, err, kahn.ErrUnusable)
+			shows = true
+		default:
+			require.True(t, reflect.DeepEqual(run, got), "%s is wrong", id)
+		}
+	}
+	return shows
+}
+
+// TestClock: a clock that is set forward ends leases, and one that is set back makes them last. A run is never performed by two.
+func TestClock(t *testing.T) {
+	s := openStore(t, file(t), sqlite.Options{Now: "jumping_now()"})
+	ended := 0
+	g := func(jump time.Duration) *kahn.Graph {
+		return new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) {
+			shift.Add(jump.Milliseconds())
+			ended++
+			return nil, nil
+		}})
+	}
+	_, err := kahn.Execute(t.Context(), g(-24*time.Hour), nil, kahn.RunID("back"), kahn.Durable(s))
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), g(24*time.Hour), nil, kahn.RunID("forward"), kahn.Durable(s))
+	require.ErrorIs(t, err, kahn.ErrFenced)
+	_, err = kahn.Execute(t.Context(), g(0), nil, kahn.RunID("forward"), kahn.Durable(s))
+	require.NoError(t, err)
+	require.Equal(t, 3, ended)
+
+	lease, _, err := s.Acquire(t.Context(), "r", "one", time.Minute)
+	require.NoError(t, err)
+	shift.Add(-time.Hour.Milliseconds())
+	_, _, err = s.Acquire(t.Context(), "r", "two", time.Minute)
+	require.ErrorIs(t, err, kahn.ErrLeased)
+	commit(t, s, lease, kahn.Commit{Sequence: 1, Ready: []string{"a"}})
+	shift.Add(2 * time.Hour.Milliseconds())
+	_, err = s.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
+	require.ErrorIs(t, err, kahn.ErrFenced)
+	require.ErrorIs(t, s.Renew(t.Context(), lease, time.Minute), kahn.ErrFenced)
+	next, stored, err := s.Acquire(t.Context(), "r", "two", time.Minute)
+	require.NoError(t, err)
+	require.True(t, stored.Nodes["a"].Queued)
+	commit(t, s, next, kahn.Commit{Sequence: 2})
+}

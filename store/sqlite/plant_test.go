@@ -1,0 +1,83 @@
+package sqlite_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/plant"
+)
+
+// defects are bugs in this store that package storetest must find.
+var defects = []struct {
+	name           string
+	file, function string
+	old, planted   string
+}{
+	{"a lease lasts for ever", "lease.go", "leaseStatements.prepare", `expires > "+now+" FROM`, `expires > 0 FROM`},
+	{"a lease is renewed by its former owner", "lease.go", "leaseStatements.prepare", `held := fmt.Sprintf(holds, now)`, `held := "owner <> ? AND epoch = ?"`},
+	{"a lease that has run out writes", "commit.go", "rowStatements.prepare", `fmt.Sprintf(holds, now)`, `"owner = ? AND epoch = ?"`},
+	{"every owner is the same", "lease.go", "Store.acquire", `row[0].(string) != owner`, `row[0].(string) == ""`},
+	{"an acquisition keeps the epoch", "lease.go", "leaseStatements.prepare", `epoch = epoch + 1`, `epoch = max(epoch, 1)`},
+	{"an old lease releases the new one", "lease.go", "leaseStatements.prepare", `WHERE id = ? AND owner = ? AND epoch = ?"`, `WHERE id = ? AND ? <> '' AND ? > 0"`},
+	{"any lease of the process writes", "commit.go", "writer.apply", `r == nil || r.lease != lease`, `r == nil`},
+	{"a duplicate is applied", "commit.go", "stage.judge", `case c.Sequence == r.sequence:`, `case c.Sequence == r.sequence && r.sequence == 0:`},
+	{"a gap in the sequence is accepted", "commit.go", "stage.judge", `c.Sequence != r.sequence+1`, `c.Sequence <= r.sequence`},
+	{"a run that has ended goes on", "commit.go", "stage.judge", ` || r.status.Terminal()`, ``},
+	{"an attempt ends twice", "commit.go", "stage.judge", ` || n.completed`, ``},
+	{"attempts start in any order", "commit.go", "stage.judge", `start.Attempt != n.attempt+1 || `, ``},
+	{"a terminal node starts", "commit.go", "stage.judge", `start.Attempt != n.attempt+1 || n.terminal`, `start.Attempt != n.attempt+1`},
+	{"a terminal node changes", "commit.go", "stage.judge", "if n.terminal {\n", "if n.terminal && c.Sequence == 0 {\n"},
+	{"a node that has started is queued", "commit.go", "stage.judge", `start.Attempt, false, false`, `start.Attempt, n.queued, false`},
+	{"a counter may overflow", "commit.go", "stage.judge", `n.resolved > n.required`, `n.resolved > n.required+5`},
+	{"a commit that was refused stays staged", "commit.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.fresh`},
+	{"a node that was refused keeps its place", "commit.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.node.staged = 0; false`},
+	{"what was written is forgotten", "commit.go", "stage.keep", `*ch.node = ch.next`, `ch.node.attempt = ch.next.attempt`},
+	{"the status is not written", "commit.go", "stage.write", `next.status = c.Status`, `next.status = r.status`},
+	{"the time to wake is written with other changes only", "commit.go", "stage.write", `next.wake != r.wake || `, ``},
+	{"a commit without nodes is not written", "commit.go", "stage.write", ` || len(st.changes) == 0 {`, ` {`},
+	{"counters are written with records only", "commit.go", "stage.write", `n.checksum(row, ch.key, c.Sequence), row)`, `n.checksum(row, ch.key, c.Sequence), -row)`},
+	{"the first node of a run is lost", "run.go", "load", `WHERE node >= ? AND`, `WHERE node > ? AND`},
+	{"the next run's first node is loaded", "run.go", "load", `AND node < ? ORDER`, `AND node <= ? ORDER`},
+	{"the newest commit is that of the run's row", "run.go", "run.read", `r.sequence = max(r.sequence, sequence)`, `_ = sequence`},
+	{"a call goes on after its context", "commit.go", "Store.Commit", `ctx.Err(); err != nil`, `ctx.Err(); err != nil && lease.Run == ""`},
+	{"an ended context acquires", "lease.go", "Store.Acquire", "if err := ctx.Err(); err != nil {", "if err := ctx.Err(); err != nil && id == \"\" {\n\tctx = context.Background()"},
+}
+
+// TestPlantedBugs plants each of the defects, and demands that storetest finds it.
+func TestPlantedBugs(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	pkg, err := os.Getwd()
+	require.NoError(t, err)
+	bugs := make([]plant.Bug, len(defects))
+	for i, d := range defects {
+		bugs[i] = plant.Bug{File: "store/sqlite/" + d.file, Func: d.function, Old: d.old, New: d.planted}
+	}
+	binary := filepath.Join(t.TempDir(), "planted.test")
+	require.NoError(t, plant.Build(ctx, "../..", pkg, bugs, binary))
+	find := func(bug int) ([]byte, error) {
+		return plant.Command(ctx, binary, pkg, bug, "-test.run=^TestStoreInMemory$", "-test.failfast", "-test.timeout=1m").CombinedOutput()
+	}
+	if out, err := find(-1); err != nil {
+		t.Fatalf("without a defect: %v\n%s", err, out)
+	}
+	slots := make(chan bool, 6) // they wait for leases most of the time
+	var wg sync.WaitGroup
+	for i, d := range defects {
+		wg.Go(func() {
+			slots <- true
+			defer func() { <-slots }()
+			if out, err := find(i); err == nil {
+				t.Errorf("nothing has found that %s\n%s", d.name, out)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,321 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+const crashNodes = 130
+
+// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
+// come to its end, the next process begins another one, in a folder of its own. It returns how many runs have come to their end, and
+// the first thing that went wrong: an outcome that depends on the kills, a step that was repeated although its end was
+// stored, or a process that has failed. command makes the process, which calls [Killed] for the folder; folder makes a new and
+// empty folder.
+//
+// Each step appends a line to a log that is on the disk before the step goes on; the log shows which steps were repeated, and
+// in which order.
+func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
+	res, err := kahn.Execute(context.Background(), crashGraph(), func(_ context.Context, s *kahn.Step) (any, error) { return crashValue(s), nil })
+	if err != nil {
+		return 0, err
+	}
+	want := outcomes(res)
+	random := rand.New(rand.NewPCG(17, 19))
+	dir := ""
+	for range starts {
+		if dir == "" {
+			dir = folder()
+		}
+		cmd := command(dir)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			return runs, err
+		}
+		kill := time.AfterFunc(time.Duration(20+random.IntN(180))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		kill.Stop()
+		data, missing := os.ReadFile(filepath.Join(dir, "done"))
+		if missing != nil {
+			if cmd.ProcessState.Exited() { // by itself, that is
+				return runs, fmt.Errorf("the process has failed: %w\n%s", err, out.String())
+			}
+			continue
+		}
+		runs++
+		if err := checkOutcome(data, want); err != nil {
+			return runs, err
+		}
+		if err := checkEffects(filepath.Join(dir, "effects")); err != nil {
+			return runs, err
+		}
+		dir = ""
+	}
+	if dir != "" {
+		return runs, checkEffects(filepath.Join(dir, "effects"))
+	}
+	return runs, nil
+}
+
+// Killed is what a process does that [Kill] has started: it performs the run of the folder over the store, until it is killed or
+// the run has come to its end. A store that keeps the leases of a process that was killed needs the option Owner.
+func Killed(ctx context.Context, dir string, store kahn.Store, opts ...kahn.Option) error {
+	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	say := func(line string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := effects.WriteString(line + "\n"); err != nil {
+			return err
+		}
+		return effects.Sync()
+	}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if err := say("start " + s.Path()); err != nil {
+			return nil, err
+		}
+		if s.Kind() == "flaky" && s.Attempt() == 1 {
+			return nil, errors.New("not yet")
+		}
+		value := crashValue(s)
+		return value, say("end " + s.Path() + " " + value)
+	}
+	opts = append(opts, kahn.RunID("crash"), kahn.Durable(store), kahn.Limit(8), kahn.MaxCrashes(-1))
+	res, err := kahn.Execute(ctx, crashGraph(), step, opts...)
+	got := map[string]string{"": finished}
+	if !errors.Is(err, kahn.ErrFinished) {
+		if err != nil {
+			return err
+		}
+		got = outcomes(res)
+	}
+	data, err := json.Marshal(got)
+	if err != nil {
+		return err
+	}
+	done := filepath.Join(dir, "done")
+	if err := os.WriteFile(done+".part", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(done+".part", done) // there as a whole, or not at all
+}
+
+// checkOutcome compares what a process has reported with what it had to.
+func checkOutcome(data []byte, want map[string]string) error {
+	var got map[string]string
+	if err := json.Unmarshal(data, &got); err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(want)) {
+		if got[id] != want[id] && got[""] != finished {
+			return fmt.Errorf("%s is %s, expected %s", id, got[id], want[id])
+		}
+	}
+	return nil
+}
+
+// crashGraph is a layered graph whose outputs depend on everything upstream.
+func crashGraph() *kahn.Graph {
+	r := rand.New(rand.NewPCG(11, 13))
+	g := new(kahn.Graph)
+	for i := range crashNodes {
+		n := kahn.Node{ID: fmt.Sprint("n", i)}
+		for _, back := range []int{1 + r.IntN(12), 1 + r.IntN(30)} {
+			if i-back >= 0 && i%20 != 0 {
+				n.After = append(n.After, fmt.Sprint("n", i-back))
+			}
+		}
+		if len(n.After) == 2 && n.After[0] == n.After[1] {
+			n.After = n.After[:1]
+		}
+		switch r.IntN(10) {
+		case 0:
+			n.Retry = kahn.Retry{MaxAttempts: 1000, InitialDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
+			n.Kind = "flaky"
+		case 1:
+			n.When = func(kahn.View) (bool, error) { return i%3 == 0, nil }
+		}
+		if n.Kind == "" {
+			nest(&n, i)
+		}
+		g.Add(n)
+	}
+	return g
+}
+
+// nest turns some of the nodes into composites: a sub-graph, a map of steps or of sub-graphs, a loop.
+func nest(n *kahn.Node, i int) {
+	inner := new(kahn.Graph).Add(
+		kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}},
+		kahn.Node{ID: "c", After: []string{"a"}, Kind: "flaky", Retry: kahn.Retry{MaxAttempts: 1000, InitialDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}},
+		kahn.Node{ID: "d", After: []string{"b", "c"}},
+	)
+	n.Params = map[string]any{"items": []string{"p", "q", "r"}}
+	switch i % 16 {
+	case 3:
+		n.Sub = inner
+	case 7:
+		n.Map = &kahn.Map{Over: "items", Limit: 2}
+	case 11:
+		n.Sub, n.Map = inner, &kahn.Map{Over: "items"}
+	case 15:
+		n.Sub = new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "d", After: []string{"a"}})
+		n.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil }, MaxIterations: 3, Collect: true}
+	}
+}
+
+// crashValue is the output of a step, computed from its inputs.
+func crashValue(s *kahn.Step) string {
+	h := fnv.New64a()
+	item, _ := s.Item()
+	previous, _ := s.Root("previous")
+	fmt.Fprint(h, s.Path(), item, previous)
+	upstream := s.UpstreamAll()
+	for _, from := range slices.Sorted(maps.Keys(upstream)) {
+		fmt.Fprint(h, from, upstream[from])
+	}
+	return fmt.Sprintf("%x", h.Sum64())
+}
+
+// crashSources are the predecessors of the nodes of the outermost graph, and innerSources those of nodes inside.
+var (
+	crashSources = func() map[string][]string {
+		sources := map[string][]string{}
+		for _, e := range crashGraph().Edges() {
+			sources[e.To] = append(sources[e.To], e.From)
+		}
+		return sources
+	}()
+	innerSources = map[string][]string{"b": {"a"}, "c": {"a"}, "d": {"a", "b", "c"}}
+)
+
+// precedes reports whether a step had to end before another one could begin, both by path.
+func precedes(from, to string) bool {
+	top := func(path string) string { return path[:strings.IndexAny(path+"/", "/[#")] }
+	if top(from) != top(to) {
+		return slices.Contains(crashSources[top(to)], top(from))
+	}
+	var k, l int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(from, top(from)), "#%d/", &k); err == nil {
+		if _, err := fmt.Sscanf(strings.TrimPrefix(to, top(to)), "#%d/", &l); err == nil && k < l {
+			return true
+		}
+	}
+	i, j := strings.LastIndexByte(from, '/')+1, strings.LastIndexByte(to, '/')+1
+	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
+}
+
+// finished is the output for a run whose process was killed between its end and its report: only the store knows that it has
+// ended.
+const finished = "finished"
+
+// outcomes are the statuses and outputs of a run, by node.
+func outcomes(res *kahn.Result) map[string]string {
+	m := map[string]string{"": res.Status.String()}
+	addOutcomes(m, res, "")
+	return m
+}
+
+func addOutcomes(m map[string]string, res *kahn.Result, prefix string) {
+	for n := range res.Nodes() {
+		m[prefix+n.ID] = fmt.Sprint(n.Status, " ", n.Skip.Kind, " ", n.Output)
+		if n.Sub != nil {
+			addOutcomes(m, n.Sub, prefix+n.ID+" ")
+		}
+	}
+}
+
+// checkEffects reads the log of effects: a step whose successor has begun is durable, and never begins again; and no step
+// begins before its predecessors have ended, those that are skipped apart.
+func checkEffects(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	ended, durable := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || !strings.HasSuffix(line, "\n") {
+			continue // the process was killed while it wrote
+		}
+		switch id := words[1]; words[0] {
+		case "start":
+			if durable[id] {
+				return fmt.Errorf("%s was performed again after a successor had begun", id)
+			}
+			for from := range ended {
+				if !durable[from] && precedes(from, id) {
+					durable[from] = true
+				}
+			}
+		case "end":
+			ended[id] = true
+		}
+	}
+	return nil
+}
+
+// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, the consequences first and the rest a
+// moment later. It shows that a test notices what a process leaves behind that is killed in between.
+func Torn(s kahn.Store) kahn.Store { return &torn{Store: s} }
+
+type torn struct {
+	kahn.Store
+	mu sync.Mutex
+}
+
+func (s *torn) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.Load(ctx, l.Run)
+	if err != nil {
+		return 0, err
+	}
+	c.Sequence = r.Sequence + 1
+	if len(c.Completed) == 0 || len(c.Nodes) < 2 {
+		return s.Store.Commit(ctx, l, c)
+	}
+	first, rest := kahn.Commit{Sequence: c.Sequence, Ready: c.Ready, WakeAt: c.WakeAt}, c
+	rest.Sequence, rest.Started, rest.Ready, rest.Nodes = c.Sequence+1, nil, nil, nil
+	ends := func(node string) bool {
+		return slices.ContainsFunc(c.Completed, func(a kahn.NodeAttempt) bool { return a.Node == node })
+	}
+	for _, a := range c.Started {
+		part := &first
+		if ends(a.Node) {
+			part = &rest
+		}
+		part.Started = append(part.Started, a)
+	}
+	for _, n := range c.Nodes {
+		part := &first
+		if ends(n.Node) {
+			part = &rest
+		}
+		part.Nodes = append(part.Nodes, n)
+	}
+	if a, err := s.Store.Commit(ctx, l, first); err != nil || a != kahn.AppliedNow {
+		return a, err
+	}
+	time.Sleep(2 * time.Millisecond)
+	return s.Store.Commit(ctx, l, rest)
+}

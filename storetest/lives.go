@@ -1,0 +1,267 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Lives performs random graphs over stores, each graph in many lives of its run, as by processes that crash: after every write of
+// a run, after some write of a run that had gone on before, and over a store that fails now and then. A run has the same
+// outcome as without a store, and no step that has ended is called again.
+//
+// open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
+// that of the process: time.Now, and not the clock of a server. check judges the events of every life: it is
+// kahntest.CheckEvents.
+func Lives(t *testing.T, graphs int, open func(t *testing.T) kahn.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
+	for _, kind := range []struct {
+		name string
+		f    func(r *trial, t *testing.T)
+	}{{"every write", (*trial).everyWrite}, {"lives after lives", (*trial).livesAfterLives}, {"faults", (*trial).faults}} {
+		t.Run(kind.name, func(t *testing.T) {
+			for seed := range uint64(graphs) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newTrial(seed)
+					r.open, r.check, r.name = open, check, fmt.Sprintf("graph %d", seed)
+					r.want, _ = kahn.Execute(t.Context(), r.g, r.step)
+					kind.f(r, t)
+				})
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// trial is a random graph whose nodes have the same outcomes whatever interrupts them.
+type trial struct {
+	name   string
+	random *rand.Rand
+	g      *kahn.Graph
+	want   *kahn.Result
+	open   func(t *testing.T) kahn.Store
+	check  func(*kahn.Graph, *kahn.Result, []kahn.Event) error
+
+	mu        sync.Mutex
+	fails     map[string]bool
+	completed map[string]int // by path, in this life
+}
+
+func newTrial(seed uint64) *trial {
+	r := &trial{random: rand.New(rand.NewPCG(seed, 1)), fails: map[string]bool{}, completed: map[string]int{}}
+	r.g = randomGraph(r.random, r.fails, 3+r.random.IntN(12), int(seed%3), "n")
+	return r
+}
+
+func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
+	time.Sleep(time.Duration(len(s.ID())) * time.Millisecond)
+	if id, _, _ := strings.Cut(s.ID(), "["); r.fails[id] && s.Index() <= 0 {
+		return nil, errors.New("broken")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.completed[s.Path()]++
+	return fmt.Sprint(s.ID(), s.Iteration()), nil
+}
+
+// life performs the graph over a store, as a new process does. inner tells what is stored.
+func (r *trial) life(t *testing.T, s, inner kahn.Store) (*kahn.Result, error) {
+	before := map[string]bool{}
+	if stored, err := inner.Load(t.Context(), "r"); err == nil {
+		for id, node := range stored.Nodes {
+			before[id] = node.Terminal // none of them is retried: keys are paths
+		}
+	}
+	r.mu.Lock()
+	clear(r.completed)
+	r.mu.Unlock()
+	var mu sync.Mutex
+	var events []kahn.Event
+	res, err := kahn.Execute(t.Context(), r.g, r.step, kahn.Durable(s), kahn.RunID("r"), kahn.MaxCrashes(-1), kahn.OnEvent(func(e kahn.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}))
+	if res != nil && res.Status.Terminal() && !errors.Is(err, kahn.ErrStore) {
+		if err := r.check(r.g, res, events); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+		}
+	}
+	for id, n := range r.completed {
+		if before[id] || n > 1 {
+			t.Errorf("%s: %s was called %d times although it had ended: %v", r.name, id, n, before[id])
+		}
+	}
+	return res, err
+}
+
+// recorder is a store that records what it has applied.
+type recorder struct {
+	kahn.Store
+	commits []kahn.Commit
+}
+
+func (s *recorder) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	a, err := s.Store.Commit(ctx, l, c)
+	if a == kahn.AppliedNow {
+		s.commits = append(s.commits, c)
+	}
+	return a, err
+}
+
+// after opens a store that holds the given commits, as a process that died then would leave it.
+func (r *trial) after(t *testing.T, commits []kahn.Commit) kahn.Store {
+	s := r.open(t)
+	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commits {
+		if a, err := s.Commit(t.Context(), lease, c); err != nil || a != kahn.AppliedNow {
+			t.Fatalf("%s: %+v: %v, %v", r.name, c, a, err)
+		}
+	}
+	if err := s.Release(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// goOn lets the run go on after the given commits, and returns those of the new life.
+func (r *trial) goOn(t *testing.T, commits []kahn.Commit) []kahn.Commit {
+	s := &recorder{Store: r.after(t, commits)}
+	res, err := r.life(t, s, s)
+	if errors.Is(err, kahn.ErrStore) || res == nil {
+		t.Fatalf("%s: after %d writes: %v", r.name, len(commits), err)
+	}
+	r.compare(t, res)
+	return s.commits
+}
+
+func (r *trial) everyWrite(t *testing.T) {
+	whole := r.goOn(t, nil)
+	for n := range whole {
+		if r.goOn(t, whole[:n]); t.Failed() {
+			t.Logf("%s: after %d of %d writes", r.name, n, len(whole))
+			return
+		}
+	}
+}
+
+func (r *trial) livesAfterLives(t *testing.T) {
+	commits := r.goOn(t, nil)
+	for life, cut := 2, 0; life <= 5 && cut < len(commits) && !t.Failed(); life++ {
+		cut += r.random.IntN(len(commits) - cut)
+		commits = append(slices.Clone(commits[:cut]), r.goOn(t, commits[:cut])...)
+	}
+}
+
+func (r *trial) faults(t *testing.T) {
+	rate := 4 + r.random.IntN(12)
+	inner := r.open(t)
+	var mu sync.Mutex
+	store := WithFaults(inner, func(string) Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		var f Fault
+		switch r.random.IntN(rate) {
+		case 0:
+			f.Before = true
+		case 1:
+			f.After = true
+		}
+		f.Latency = time.Duration(r.random.IntN(3)) * time.Millisecond
+		return f
+	})
+	for range 500 {
+		res, err := r.life(t, store, inner)
+		time.Sleep(time.Minute) // a remaining lease expires
+		if errors.Is(err, kahn.ErrFinished) {
+			// The end was written and its acknowledgement lost: a new process learns the outcome from the store.
+			stored, err := inner.Load(t.Context(), "r")
+			if err != nil || stored.Status != r.want.Status {
+				t.Errorf("%s: the run has ended as %v, expected %v, %v", r.name, stored.Status, r.want.Status, err)
+			}
+			return
+		}
+		if res != nil && !errors.Is(err, kahn.ErrStore) {
+			r.compare(t, res)
+			return
+		}
+	}
+	t.Fatalf("%s: the run does not get to its end", r.name)
+}
+
+// compare compares the result with that of the run without a store.
+func (r *trial) compare(t *testing.T, res *kahn.Result) {
+	r.nodes(t, res, r.want, "")
+	if res.Status != r.want.Status || res.Degraded != r.want.Degraded {
+		t.Errorf("%s: the run is %v, expected %v", r.name, res.Status, r.want.Status)
+	}
+}
+
+// nodes compares the outcomes of the nodes, also of those inside of composites.
+func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
+	for node := range want.Nodes() {
+		got, _ := res.Node(node.ID)
+		if got.Status != node.Status || !reflect.DeepEqual(got.Output, node.Output) || got.Cause.Kind != node.Cause.Kind || got.Skip != node.Skip ||
+			!slices.Equal(got.Cause.Origins, node.Cause.Origins) {
+			t.Errorf("%s: %s%s is %v %v %v, expected %v %v %v", r.name, prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
+		}
+		switch {
+		case (got.Sub == nil) != (node.Sub == nil):
+			t.Errorf("%s: what is inside of %s%s: %v, expected %v", r.name, prefix, node.ID, got.Sub, node.Sub)
+		case got.Sub != nil:
+			r.nodes(t, got.Sub, node.Sub, prefix+node.ID+" ")
+		}
+	}
+}
+
+// randomGraph makes a graph of n nodes, with composites down to the given depth.
+func randomGraph(random *rand.Rand, fails map[string]bool, n, depth int, name string) *kahn.Graph {
+	g := new(kahn.Graph)
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint(name, i)}
+		for j := range i {
+			if random.IntN(3) == 0 {
+				node.After = append(node.After, fmt.Sprint(name, j))
+			}
+		}
+		fails[node.ID] = random.IntN(8) == 0
+		if random.IntN(4) == 0 {
+			node.OnUpstreamFailure = kahn.UpstreamSkip
+		}
+		if random.IntN(6) == 0 {
+			node.ContinueOnFail = true
+		}
+		inner := func() *kahn.Graph { return randomGraph(random, fails, 1+random.IntN(4), depth-1, node.ID+"x") }
+		if kind := random.IntN(12); depth > 0 && kind < 4 {
+			node.Params = map[string]any{"items": []int{1, 2, 3}[:random.IntN(4)]}
+			switch kind {
+			case 0:
+				node.Sub = inner()
+			case 1:
+				node.Map = &kahn.Map{Over: "items", Limit: random.IntN(3), ToleratedCount: random.IntN(2)}
+			case 2:
+				node.Map, node.Sub = &kahn.Map{Over: "items"}, inner()
+			case 3:
+				times := 1 + random.IntN(3)
+				node.Sub = inner()
+				node.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 3, Collect: true}
+			}
+		}
+		g.Add(node)
+	}
+	return g
+}
