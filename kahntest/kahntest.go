@@ -13,6 +13,8 @@
 //		})
 //	}
 //
+// [Crashes] tests that a workflow recovers when its process dies at any write of its store.
+//
 // To replace some nodes of a real workflow rather than its step function, use the option [kahn.TestMode].
 //
 // # Notation

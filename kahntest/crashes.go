@@ -1,0 +1,270 @@
+package kahntest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Process is one life of a process under [Crashes]: up to the crash, or the one after it.
+type Process struct {
+	restarted bool
+	store     *dyingStore
+
+	mu      sync.Mutex
+	effects map[string][]string // the keys of each, in the order in which they came
+}
+
+// Restarted reports whether this life follows a crash. A host that imitates the world outside (a database, a bank) keeps it from one life
+// to the next, and makes a new one in a life that is not restarted.
+func (p *Process) Restarted() bool { return p.restarted }
+
+// Effect tells of an effect on the world outside, such as "charge order 7", and of the key under which the world recognises it when it
+// is repeated, such as [kahn.Step.IdempotencyKey]. What a process does after its crash did not happen.
+func (p *Process) Effect(key, what string) {
+	if p.store.isDead() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.effects[what] = append(p.effects[what], key)
+}
+
+// Crashes tests that a workflow recovers: it performs the workflow over a store, and then again for each write of that run, in which
+// the process dies before the write, and once more in which it dies after it; another process then goes on from the store. It
+// fails the test if the outcome of the run or of a node differs from that without a crash, if an effect is performed under two
+// keys, or if one that was performed without a crash is not.
+//
+// start is called for each process. It returns the graph and the step function, made anew, so that nothing in memory
+// survives the crash that would not, and tells the Process of the effects. opts are those of the host's own runs, [kahn.Encoding] and
+// [kahn.EarlySignals] among them; the store, the run's id and the owner are Crashes' own. Steps should give the same outputs
+// whenever they are called with the same inputs, and heed their contexts: those end with the crash. In [InFakeTime] backoffs
+// take no time.
+func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
+	t.Helper()
+	crashes, err := CheckCrashes(t.Context(), start, opts...)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Logf("%d crashes", crashes)
+}
+
+// CheckCrashes is Crashes for callers without a test. It returns how many crashes there were, and the first defects that they showed.
+func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
+	c := &crasher{ctx: ctx, start: start, opts: opts}
+	want, res, err := c.live(new(kahn.MemoryStore), 0, false, false)
+	if res == nil {
+		return 0, fmt.Errorf("the run without a crash: %w", err)
+	}
+	if err := repeated(want.effects); err != nil {
+		return 0, fmt.Errorf("without a crash: %w", err)
+	}
+	var errs []error
+	for write := 1; len(errs) < 5; write++ {
+		for _, applied := range []bool{false, true} {
+			died, err := c.crash(write, applied, want, res)
+			if died == "" {
+				return crashes, errors.Join(errs...)
+			}
+			if crashes++; err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", died, err))
+			}
+		}
+	}
+	return crashes, errors.Join(errs...)
+}
+
+type crasher struct {
+	ctx   context.Context
+	start func(p *Process) (*kahn.Graph, kahn.StepFunc)
+	opts  []kahn.Option
+}
+
+// crash performs the workflow with a crash at one write. It says at which one it was, or nothing if the run has ended before.
+func (c *crasher) crash(write int, applied bool, want *Process, outcome *kahn.Result) (died string, err error) {
+	inner := new(kahn.MemoryStore)
+	first, _, _ := c.live(inner, write, applied, false)
+	if !first.store.dead {
+		return "", nil
+	}
+	died = first.store.died
+	second, res, err := c.live(inner, 0, false, true)
+	if errors.Is(err, kahn.ErrFinished) { // the last write was applied
+		stored, err := inner.Load(c.ctx, runID)
+		if err != nil || stored.Status != outcome.Status {
+			return died, fmt.Errorf("the run has ended as %v, expected %v", stored.Status, outcome.Status)
+		}
+	} else if res == nil {
+		return died, fmt.Errorf("it does not go on: %w", err)
+	} else if err := sameOutcome(res, outcome, ""); err != nil {
+		return died, err
+	}
+	all := maps.Clone(first.effects)
+	for what, keys := range second.effects {
+		all[what] = append(slices.Clone(all[what]), keys...)
+	}
+	if err := repeated(all); err != nil {
+		return died, err
+	}
+	for _, what := range slices.Sorted(maps.Keys(want.effects)) {
+		if len(all[what]) == 0 {
+			return died, fmt.Errorf("the effect %q is missing", what)
+		}
+	}
+	return died, nil
+}
+
+const runID = "kahntest.Crashes"
+
+// live is one life of the run: up to its end, or to the crash at a write, which is counted from 1; 0 means none.
+func (c *crasher) live(inner *kahn.MemoryStore, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
+	p := &Process{restarted: restarted, effects: map[string][]string{}}
+	p.store = &dyingStore{MemoryStore: inner, at: write, applied: applied}
+	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Owner(runID))
+	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
+		opts = append(opts, kahn.EarlySignals(nil)) // the store has them
+	}
+	g, step := c.start(p)
+	res, err := kahn.Execute(c.ctx, g, step, opts...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	effects := p.effects
+	p.effects = map[string][]string{} // what comes too late does not count
+	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
+}
+
+// repeated reports an effect that has two keys.
+func repeated(effects map[string][]string) error {
+	for _, what := range slices.Sorted(maps.Keys(effects)) {
+		keys := effects[what]
+		if i := slices.IndexFunc(keys, func(key string) bool { return key != keys[0] }); i > 0 {
+			return fmt.Errorf("the effect %q is performed under the keys %q and %q", what, keys[0], keys[i])
+		}
+	}
+	return nil
+}
+
+// sameOutcome compares the outcomes of two runs, and of what is nested in them. An expanded node that had ended before the crash has
+// no nested Result.
+func sameOutcome(got, want *kahn.Result, prefix string) error {
+	if got.Status != want.Status || prefix == "" && !reflect.DeepEqual(got.Output, want.Output) {
+		return fmt.Errorf("the run%s is %v with the output %v, expected %v with %v", of(prefix), got.Status, got.Output, want.Status, want.Output)
+	}
+	for w := range want.Nodes() {
+		g, _ := got.Node(w.ID)
+		switch {
+		case g.Status != w.Status || g.Skip != w.Skip || g.Cause.Kind != w.Cause.Kind:
+			return fmt.Errorf("node %s is %s, expected %s", prefix+w.ID, shown(g), shown(w))
+		case !reflect.DeepEqual(g.Output, w.Output):
+			return fmt.Errorf("the output of node %s is %v, expected %v", prefix+w.ID, g.Output, w.Output)
+		case g.Sub == nil || w.Sub == nil:
+			continue
+		}
+		if err := sameOutcome(g.Sub, w.Sub, prefix+w.ID+"/"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func of(prefix string) string {
+	if prefix == "" {
+		return ""
+	}
+	return " of " + strings.TrimSuffix(prefix, "/")
+}
+
+func shown(n kahn.NodeResult) string {
+	switch {
+	case n.Status == kahn.Skipped:
+		return fmt.Sprintf("%v (%v)", n.Status, n.Skip)
+	case n.Cause.Kind != kahn.CauseNone:
+		return fmt.Sprintf("%v (%v)", n.Status, n.Cause.Kind)
+	}
+	return n.Status.String()
+}
+
+// dyingStore is the store as one process sees it: none of its calls has an effect after the process has died.
+type dyingStore struct {
+	*kahn.MemoryStore
+	at      int  // the write at which it dies
+	applied bool // after that has been applied
+
+	mu     sync.Mutex
+	writes int
+	dead   bool
+	died   string
+}
+
+var errDead = fmt.Errorf("%w: the process has died", kahn.ErrUnusable)
+
+func (s *dyingStore) isDead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
+}
+
+func (s *dyingStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return 0, errDead
+	}
+	if s.writes++; s.writes != s.at {
+		return s.MemoryStore.Commit(ctx, l, c)
+	}
+	when := "before"
+	if s.applied {
+		when = "after"
+		if a, err := s.MemoryStore.Commit(ctx, l, c); err != nil || a != kahn.AppliedNow {
+			return a, err
+		}
+	}
+	s.dead, s.died = true, fmt.Sprintf("a crash %s write %d (%s)", when, s.at, contents(c))
+	return 0, errDead
+}
+
+// contents describes a write.
+func contents(c kahn.Commit) string {
+	var parts []string
+	for what, list := range map[string][]kahn.NodeAttempt{"end of ": c.Completed, "start of ": c.Started} {
+		for _, a := range list {
+			parts = append(parts, what+a.Node)
+		}
+	}
+	slices.Sort(parts)
+	if c.Status.Terminal() {
+		parts = append(parts, "end of the run")
+	}
+	switch {
+	case len(parts) == 0:
+		return "no attempt begins or ends"
+	case len(parts) > 4:
+		parts = append(parts[:3], fmt.Sprintf("%d more", len(parts)-3))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s *dyingStore) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+	if s.isDead() {
+		return errDead
+	}
+	return s.MemoryStore.Renew(ctx, l, ttl)
+}
+
+func (s *dyingStore) Release(ctx context.Context, l kahn.Lease) error {
+	if s.isDead() {
+		return nil // nobody is there to do it
+	}
+	return s.MemoryStore.Release(ctx, l)
+}

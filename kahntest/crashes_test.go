@@ -1,0 +1,177 @@
+package kahntest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// order is the workflow of a host: reserve, charge each line, ship; the world outside recognises repeated charges by their keys.
+func order(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "reserve"},
+		kahn.Node{ID: "charge", After: []string{"reserve"}, Map: &kahn.Map{Over: "lines"}, Params: map[string]any{"lines": []string{"tea", "cups"}}},
+		kahn.Node{ID: "ship", After: []string{"charge"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}},
+	)
+	return g, func(_ context.Context, s *kahn.Step) (any, error) {
+		item, _ := s.Item()
+		p.Effect(s.IdempotencyKey(), fmt.Sprint(s.ID(), " ", item))
+		if s.ID() == "ship" && s.Attempt() == 1 {
+			return nil, errors.New("no van")
+		}
+		return fmt.Sprint("done with ", s.Path()), nil
+	}
+}
+
+// A workflow is killed at every write of its store, and goes on.
+func TestOrderRecovers(t *testing.T) {
+	kahntest.InFakeTime(t, func(t *testing.T) { kahntest.Crashes(t, order) })
+}
+
+// ExampleCrashes is a test of a host. The step charges under a key that is not the same in every attempt, so that a crash makes it charge
+// twice: use s.IdempotencyKey() in its place.
+func ExampleCrashes() {
+	charges := func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+		g := new(kahn.Graph).Add(kahn.Node{ID: "charge"})
+		return g, func(_ context.Context, s *kahn.Step) (any, error) {
+			p.Effect(fmt.Sprint("attempt ", s.Attempt()), "charge 7 EUR")
+			return nil, nil
+		}
+	}
+	// In a test: kahntest.Crashes(t, charges)
+	crashes, err := kahntest.CheckCrashes(context.Background(), charges)
+	fmt.Println(crashes, "crashes")
+	fmt.Println(err)
+	// Output:
+	// 4 crashes
+	// a crash before write 2 (end of charge, end of the run): the effect "charge 7 EUR" is performed under the keys "attempt 1" and "attempt 2"
+}
+
+// TestCrashesFind plants mistakes of hosts, each of which Crashes finds.
+func TestCrashesFind(t *testing.T) {
+	t.Parallel()
+	chain := func(step kahn.StepFunc) (*kahn.Graph, kahn.StepFunc) {
+		return new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}}), step
+	}
+	inputs := 0
+	for name, row := range map[string]struct {
+		start func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc)
+		opts  []kahn.Option
+		finds string
+	}{
+		"nothing": {order, nil, ""},
+		"nothing, with a gate that is answered": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "g", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"g"}}),
+				func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }
+		}, []kahn.Option{kahn.EarlySignals(map[string]any{"g": "yes"})}, ""},
+		"nothing, with a run that waits": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "g", Kind: kahn.KindGate, After: []string{"a"}}),
+				func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }
+		}, nil, ""},
+		"nothing, with steps that heed no context": {func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return chain(func(_ context.Context, s *kahn.Step) (any, error) {
+				time.Sleep(time.Second)
+				p.Effect(s.IdempotencyKey(), s.ID())
+				return nil, nil
+			})
+		}, nil, ""},
+		"a key of the attempt": {func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return chain(func(_ context.Context, s *kahn.Step) (any, error) {
+				p.Effect(fmt.Sprint(s.ID(), s.Attempt()), "pay at "+s.ID())
+				return nil, nil
+			})
+		}, nil, `the effect "pay at a" is performed under the keys "a1" and "a2"`},
+		"a value that is passed on in memory": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			total := 0
+			return chain(func(_ context.Context, s *kahn.Step) (any, error) {
+				total += len(s.ID())
+				return total, nil
+			})
+		}, nil, "the run is completed with the output 2, expected completed with 3"},
+		"an effect that only the first attempt has": {func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return chain(func(ctx context.Context, s *kahn.Step) (any, error) {
+				if s.Attempt() == 1 {
+					select {
+					case <-time.After(time.Second):
+						p.Effect(s.IdempotencyKey(), "mail from "+s.ID())
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				}
+				return nil, nil
+			})
+		}, nil, `the effect "mail from a" is missing`},
+		"a list in another order": {func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			step := func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "list" {
+					list := []any{"x", "y"}
+					if p.Restarted() {
+						slices.Reverse(list)
+					}
+					p.Effect(s.IdempotencyKey(), "take stock")
+					return list, nil
+				}
+				item, _ := s.Item()
+				p.Effect(s.IdempotencyKey(), fmt.Sprint("pay ", item))
+				return nil, nil
+			}
+			return new(kahn.Graph).Add(kahn.Node{ID: "list"}, kahn.Node{ID: "each", Map: &kahn.Map{Over: "items"}, In: []kahn.Edge{{From: "list", Param: "items"}}}), step
+		}, nil, "output of node list is [y x], expected [x y]"},
+		"a step that fails when it is repeated": {func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return chain(func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "b" && s.Attempt() > 1 {
+					return nil, errors.New("the name is taken")
+				}
+				return nil, nil
+			})
+		}, nil, "the run is failed"},
+		"another graph in each process": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			inputs++
+			return new(kahn.Graph).Add(kahn.Node{ID: "a", Config: inputs}), func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+		}, nil, "it does not go on"},
+		"an effect that is repeated without a crash": {func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return chain(func(_ context.Context, s *kahn.Step) (any, error) { p.Effect(s.ID(), "pay"); return nil, nil })
+		}, nil, `without a crash: the effect "pay" is performed under the keys "a" and "b"`},
+		"an output that no codec knows": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return chain(func(context.Context, *kahn.Step) (any, error) { return func() {}, nil })
+		}, nil, ""}, // the nodes fail with every crash, and without
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				crashes, err := kahntest.CheckCrashes(t.Context(), row.start, row.opts...)
+				if (err == nil) != (row.finds == "") || err != nil && !strings.Contains(err.Error(), row.finds) {
+					t.Errorf("found %v after %d crashes, expected %q", err, crashes, row.finds)
+				}
+				if row.finds == "" && crashes < 4 {
+					t.Errorf("%d crashes", crashes)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // and so does a test
+		rec := &failures{TB: t}
+		kahntest.Crashes(rec, func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return chain(func(_ context.Context, s *kahn.Step) (any, error) { return p.Restarted(), nil })
+		})
+		if len(rec.errors) != 1 {
+			t.Error(rec.errors)
+		}
+	})
+}
+
+// failures keeps the errors of a test.
+type failures struct {
+	testing.TB
+	errors []string
+}
+
+func (f *failures) Error(args ...any) { f.errors = append(f.errors, fmt.Sprint(args...)) }
+func (f *failures) Helper()           {}
