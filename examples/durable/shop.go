@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+const fileName = "orders.db"
+
+var orders = []string{"order-1", "order-2", "order-3", "order-4"}
+
+// shop serves orders in one process.
+type shop struct {
+	store *sqlite.Store
+	life  string
+	doom  *doom // of the process that kills itself, else nil
+}
+
+// doom is the moment at which the first process kills itself: when everything has happened that it waits for.
+type doom struct {
+	sync.WaitGroup
+	out io.Writer
+}
+
+// await says that something has happened, and never returns.
+func (d *doom) await() {
+	d.Done()
+	select {}
+}
+
+// strike kills the process, as a fault of the machine would.
+func (d *doom) strike() error {
+	d.Wait()
+	fmt.Fprintln(d.out, "process 1 is killed: order-1 has ended, order-2 is being shipped, order-3 waits for approval, order-4 has been paid a moment ago")
+	own, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := own.Kill(); err != nil {
+		return err
+	}
+	select {}
+}
+
+// workflow is the graph of an order.
+func (s *shop) workflow() *kahn.Graph {
+	return new(kahn.Graph).Add(
+		kahn.Node{ID: "reserve", Do: s.step(nil)},
+		kahn.Node{ID: "pay", Do: s.step(s.pay), After: []string{"reserve"}},
+		kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"pay"}},
+		kahn.Node{ID: "ship", Do: s.step(s.ship), After: []string{"approve"}},
+		kahn.Node{ID: "mail", Do: s.step(nil), After: []string{"ship"}},
+	)
+}
+
+// step is a step that notes its call before it does anything.
+func (s *shop) step(f kahn.StepFunc) kahn.StepFunc {
+	return func(ctx context.Context, step *kahn.Step) (any, error) {
+		if _, err := s.store.DB().ExecContext(ctx, "INSERT INTO calls VALUES (?, ?, ?)", s.life, step.RunID(), step.ID()); err != nil {
+			return nil, err
+		}
+		if f == nil {
+			return step.ID() + " done", nil
+		}
+		return f(ctx, step)
+	}
+}
+
+// pay makes the payment and stores its number in one transaction. Called again, it gets the number.
+func (s *shop) pay(ctx context.Context, step *kahn.Step) (any, error) {
+	number, err := sqlite.Once(ctx, s.store, step, func(tx *sql.Tx) (int64, error) {
+		result, err := tx.ExecContext(ctx, "INSERT INTO payments (paid_for) VALUES (?)", step.RunID())
+		if err != nil {
+			return 0, err
+		}
+		return result.LastInsertId()
+	})
+	if err == nil && s.doom != nil && step.RunID() == "order-4" {
+		s.doom.await()
+	}
+	return number, err
+}
+
+func (s *shop) ship(_ context.Context, step *kahn.Step) (any, error) {
+	if s.doom != nil && step.RunID() == "order-2" {
+		s.doom.await()
+	}
+	return "shipped", nil
+}
+
+// serve is one process: it takes the orders that have not ended, or all of them if there are none yet.
+func serve(ctx context.Context, out io.Writer, dir, life string) (err error) {
+	store, err := sqlite.Open(filepath.Join(dir, fileName), sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	_, err = store.DB().Exec("CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number INTEGER PRIMARY KEY, paid_for TEXT)")
+	if err != nil {
+		return err
+	}
+	s := &shop{store: store, life: life}
+	open, err := column(store, "SELECT id FROM kahn_runs WHERE ended IS NULL ORDER BY id")
+	if err != nil {
+		return err
+	}
+	if len(open) == 0 {
+		open = orders
+		s.doom = &doom{out: out}
+		s.doom.Add(4)
+		fmt.Fprintf(out, "process %s serves %s\n", life, strings.Join(open, ", "))
+	} else {
+		fmt.Fprintf(out, "process %s goes on with %s\n", life, strings.Join(open, ", "))
+	}
+	runs := map[string]*kahn.Run{}
+	for _, id := range open {
+		opts := []kahn.Option{kahn.RunID(id), kahn.Durable(store)}
+		if (id == "order-3") == (s.doom == nil) { // order-3 is approved in the second process; the approvals of the others are stored
+			opts = append(opts, kahn.EarlySignals(map[string]any{"approve": true}))
+		}
+		if runs[id], err = kahn.Start(ctx, s.workflow(), nil, opts...); err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	if s.doom != nil {
+		return s.perish(runs)
+	}
+	for _, id := range open {
+		if _, err := runs[id].Wait(); err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// perish waits for what has to happen before the process is killed: beside two steps that wait, the end of order-1 and the
+// suspension of order-3.
+func (s *shop) perish(runs map[string]*kahn.Run) error {
+	if _, err := runs["order-1"].Wait(); err != nil {
+		return err
+	}
+	s.doom.Done()
+	for runs["order-3"].Status() != kahn.RunSuspended {
+		time.Sleep(time.Millisecond)
+	}
+	s.doom.Done()
+	return s.doom.strike()
+}
+
+// column returns the first column of what a query finds.
+func column(store *sqlite.Store, query string) (list []string, err error) {
+	rows, err := store.DB().Query(query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		list = append(list, text)
+	}
+	return list, rows.Err()
+}
+
+// judge prints what was repeated and what was not, and compares it with what has to be.
+func judge(out io.Writer, path string) (err error) {
+	store, err := sqlite.Open(path, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	repeated, err1 := column(store, "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) > 1 ORDER BY 1")
+	single, err2 := column(store, "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) = 1 ORDER BY 1")
+	paid, err3 := column(store, "SELECT paid_for FROM payments ORDER BY 1")
+	ended, err4 := column(store, "SELECT id FROM kahn_runs WHERE status = 'completed' ORDER BY 1")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "repeated: %s; their attempts were under way\n", strings.Join(repeated, ", "))
+	fmt.Fprintf(out, "not repeated: %d steps\n", len(single))
+	fmt.Fprintf(out, "paid: %d orders, each once\n", len(paid))
+	all := strings.Join(orders, ", ")
+	switch {
+	case strings.Join(repeated, ", ") != "order-2 ship, order-4 pay":
+		return errors.New("other steps were repeated than those that were under way")
+	case len(single) != 4*len(orders)-2:
+		return fmt.Errorf("%d steps were called once, expected %d", len(single), 4*len(orders)-2)
+	case strings.Join(paid, ", ") != all:
+		return fmt.Errorf("payments for %s", strings.Join(paid, ", "))
+	case strings.Join(ended, ", ") != all:
+		return fmt.Errorf("only these have ended: %s", strings.Join(ended, ", "))
+	}
+	return nil
+}
