@@ -236,7 +236,7 @@ func (r *Run) written(tx *transaction) {
 }
 
 // lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error
-// the run can go on elsewhere.
+// the run can go on elsewhere: that of a codec which could encode a value before, and needs a service that is out of reach, too.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -253,7 +253,7 @@ var errRefused = errors.New("a write is refused")
 // the first write of a life, before which nothing was called, is written at once or not at all.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
-		return fmt.Errorf("%w: %w: %w", ErrStore, errRefused, err)
+		return fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	d, asked := r.durable, time.Now()
 	for try, pause := 1, minPause; ; try, pause = try+1, min(2*pause, maxPause) {

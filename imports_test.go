@@ -18,7 +18,7 @@ import (
 const modulePath = "github.com/seed-c794f7ef/kahn"
 
 // below are the packages that the root package builds on. They import nothing of the module but internal packages.
-var below = []string{modulePath + "/reactive"}
+var below = []string{modulePath + "/reactive", modulePath + "/store"}
 
 // checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import
 // imported. Programs that use the library (examples, bench, verify) are not checked.
@@ -96,7 +96,7 @@ func TestImports(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/once", "internal/ordset",
-		"kahntest", "progress", "reactive", "schema", "sse", "storetest", "trace"} {
+		"kahntest", "progress", "reactive", "schema", "sse", "store", "storetest", "trace"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}
 }
@@ -114,6 +114,11 @@ func TestCheckImport(t *testing.T) {
 		{".", modulePath + "/trace", false},
 		{"reactive", modulePath + "/internal/foreign", true},
 		{"reactive", modulePath, false},
+		{".", modulePath + "/store", true},
+		{".", modulePath + "/store/sqlite", false},
+		{"store", modulePath, false},
+		{"store", modulePath + "/internal/foreign", true},
+		{"store/sqlite", modulePath, true},
 		{"reactive", modulePath + "/sse", false},
 		{"progress", modulePath + "/reactive", true},
 		{".", modulePath + "/definition/internal/source", false},

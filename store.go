@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	codecs "github.com/seed-c794f7ef/kahn/store"
 )
 
 // Store keeps runs durably: after a crash the next process loads the run and goes on from the last commit. It implements the
@@ -178,7 +179,7 @@ var (
 	ErrReadinessOverflow = errors.New("readiness above what is required")
 	// ErrRejected rejects what the store cannot hold, whatever time passes: a value that is too large, or that has characters
 	// which the store has no form for.
-	ErrRejected = errors.New("the store rejects the data")
+	ErrRejected = codecs.ErrRejected
 	// ErrUnusable tells that the store cannot answer, whatever time passes: it has no schema or that of another version, its
 	// file is no database, or it may only be read. The engine does not repeat the call.
 	ErrUnusable = errors.New("the store is unusable")

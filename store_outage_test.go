@@ -2,6 +2,7 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -166,5 +167,38 @@ func TestLostWithSlots(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, time.Since(store.from), time.Minute)
 		time.Sleep(time.Hour) // the step returns
+	})
+}
+
+// outCodec cannot encode a text for some time, from the second time on.
+type outCodec struct {
+	kahn.Types
+	text  string
+	calls int
+	down  bool
+}
+
+func (c *outCodec) Encode(value any) (json.RawMessage, error) {
+	if value == c.text {
+		if c.calls++; c.calls > 1 && c.down {
+			return nil, errDown
+		}
+	}
+	return c.Types.Encode(value)
+}
+
+// TestCodecOutage: a value that was encoded when its node ended, and cannot be for the write, is no defect of the run.
+func TestCodecOutage(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		codec := &outCodec{text: "A", down: true}
+		g := graph(after("A"), after("B", "A"))
+		opts := []kahn.Option{kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r"), kahn.Encoding(codec)}
+		r := try(t, g, takes(0), opts...)
+		r.expect("A:ready B:waiting", "suspended")
+		if !r.Left || !errors.Is(r.err, errDown) {
+			t.Errorf("%v, %v", r.Left, r.err)
+		}
+		codec.down = false
+		try2(t, g, takes(0), opts...).expect("A:ok B:ok", "completed")
 	})
 }

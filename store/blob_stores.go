@@ -1,0 +1,150 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Memory is a [BlobStore] in memory, for tests. The zero value is empty and ready for use.
+type Memory struct {
+	mu    sync.Mutex // guards blobs
+	blobs map[string][]byte
+}
+
+// Put implements [BlobStore].
+func (m *Memory) Put(ctx context.Context, key string, data []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if m.blobs == nil {
+		m.blobs = map[string][]byte{}
+	}
+	if m.blobs[key] == nil {
+		m.blobs[key] = append([]byte{}, data...)
+	}
+	return nil
+}
+
+// Get implements [BlobStore].
+func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	data, ok := m.blobs[key]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", ErrNoBlob, key)
+	}
+	return bytes.Clone(data), nil
+}
+
+// Delete implements [BlobStore].
+func (m *Memory) Delete(_ context.Context, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.blobs, key)
+	return nil
+}
+
+// Len returns how many blobs there are.
+func (m *Memory) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.blobs)
+}
+
+// Dir is a [BlobStore] in a folder of the file system, which it makes when it is needed: one file for each blob, in folders by the first
+// two characters of the key. A blob is on disk when Put returns: it is written to a file beside, synced and renamed.
+type Dir string
+
+// file is the path of a blob. Keys that are not those of Blobs might lead out of the folder.
+func (d Dir) file(key string) (string, error) {
+	if len(key) < 3 || filepath.Base(key) != key || key[0] == '.' {
+		return "", fmt.Errorf("%w: the key %q", ErrRejected, key)
+	}
+	return filepath.Join(string(d), key[:2], key[2:]), nil
+}
+
+// Put implements [BlobStore].
+func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
+	file, err := d.file(key)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), file); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(file))
+}
+
+// syncDir makes the names in a folder durable. Not every system can.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	_ = f.Sync()
+	return f.Close()
+}
+
+// Get implements [BlobStore].
+func (d Dir) Get(ctx context.Context, key string) ([]byte, error) {
+	file, err := d.file(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNoBlob, key)
+	}
+	return data, err
+}
+
+// Delete implements [BlobStore].
+func (d Dir) Delete(_ context.Context, key string) error {
+	file, err := d.file(key)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

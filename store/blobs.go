@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// BlobStore keeps texts of any size under keys that follow from their content. Its methods may be called from several goroutines, and in
+// several processes, at the same time.
+type BlobStore interface {
+	// Put keeps data under a key. To put what is there already changes nothing. An error that matches [ErrRejected] means that
+	// the store will never take the data.
+	Put(ctx context.Context, key string, data []byte) error
+	// Get returns what was put under a key. An error that matches [ErrNoBlob] means that there is nothing.
+	Get(ctx context.Context, key string) ([]byte, error)
+	// Delete removes a key. One that is not there is no error.
+	Delete(ctx context.Context, key string) error
+}
+
+// Errors of blobs.
+var (
+	// ErrNoBlob is the error of a key under which nothing was put.
+	ErrNoBlob = errors.New("no such blob")
+	// ErrBlobDamaged is the error of a blob that is not what was put under its key.
+	ErrBlobDamaged = errors.New("the blob is damaged")
+)
+
+// Blobs is a codec that keeps large values in a [BlobStore]: what is written in their place is a short reference. A value that is read
+// again is checked against it. Blobs stay when their runs are over: see [BlobKeys].
+type Blobs struct {
+	Codec Codec
+	Store BlobStore
+	// Over is how long a value may be in bytes, as the Codec writes it, that is not kept as a blob. Zero means 64 KiB, negative that
+	// all values are blobs.
+	Over int
+	// Patience is how long a call of the Store that fails is repeated, and how long one call may take. Then the value counts as one
+	// that cannot be encoded, which fails its node, or decoded. Zero means 30 s.
+	Patience time.Duration
+}
+
+const (
+	defaultOver     = 64 << 10
+	defaultPatience = 30 * time.Second
+	blobMark        = "$blob"
+)
+
+// Encode writes a value, or puts it into the Store and writes a reference.
+func (b *Blobs) Encode(value any) (json.RawMessage, error) {
+	data, err := b.Codec.Encode(value)
+	if err != nil {
+		return nil, err
+	}
+	over := b.Over
+	if over == 0 {
+		over = defaultOver
+	}
+	if _, looks := wrapped(data, blobMark); len(data) <= over && !looks {
+		return data, nil
+	}
+	key := blobKey(data)
+	if err := b.repeat(func(ctx context.Context) error { return b.Store.Put(ctx, key, data) }); err != nil {
+		return nil, fmt.Errorf("blob %s: %w", key, err)
+	}
+	return json.Marshal(map[string]string{blobMark: key})
+}
+
+// Decode reads what Encode wrote.
+func (b *Blobs) Decode(data json.RawMessage) (any, error) {
+	texts, looks := wrapped(data, blobMark)
+	switch {
+	case !looks:
+		return b.Codec.Decode(data)
+	case texts == nil:
+		return nil, fmt.Errorf("%w: a reference that is none", ErrBlobDamaged)
+	}
+	key := texts[blobMark]
+	var blob []byte
+	err := b.repeat(func(ctx context.Context) (err error) {
+		blob, err = b.Store.Get(ctx, key)
+		return err
+	})
+	if err == nil && blobKey(blob) != key {
+		err = ErrBlobDamaged
+	}
+	if err != nil {
+		return nil, fmt.Errorf("blob %s: %w", key, err)
+	}
+	return b.Codec.Decode(blob)
+}
+
+func blobKey(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// repeat calls the Store until it answers, or the Patience has ended.
+func (b *Blobs) repeat(call func(ctx context.Context) error) error {
+	patience := b.Patience
+	if patience <= 0 {
+		patience = defaultPatience
+	}
+	end := time.Now().Add(patience)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		ctx, cancel := context.WithDeadline(context.Background(), end)
+		err := call(ctx)
+		cancel()
+		if err == nil || errors.Is(err, ErrRejected) || errors.Is(err, ErrNoBlob) || time.Until(end) <= pause {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// BlobKeys returns the keys of the blobs to which records or values refer, sorted, each once: JSON as a kahn.Store has it. A host that
+// deletes a run deletes the blobs that no other run refers to.
+func BlobKeys(data ...json.RawMessage) (keys []string) {
+	var visit func(v any)
+	visit = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, x := range v {
+				visit(x)
+			}
+		case map[string]any:
+			if key, ok := v[blobMark].(string); ok && len(v) == 1 {
+				keys = append(keys, key)
+				return
+			}
+			for _, x := range v {
+				visit(x)
+			}
+		}
+	}
+	for _, d := range data {
+		var v any
+		if json.Unmarshal(d, &v) == nil {
+			visit(v)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

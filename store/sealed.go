@@ -1,0 +1,107 @@
+package store
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// ErrSealed is the error of a value that cannot be encrypted or decrypted: its key is unknown, or it was changed.
+var ErrSealed = errors.New("the value cannot be opened")
+
+// Sealed is a codec that encrypts values with AES-256-GCM, each as a whole. Names, statuses, causes and the texts of errors stay readable.
+//
+// The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once: whoever sees the
+// store learns which values are equal, and how long they are, and nothing else of them. The nonce is an HMAC of the value, so that
+// no two values share one.
+type Sealed struct {
+	Codec Codec
+	// Keys are the keys by name, of 32 bytes each. Values name the key under which they were written, so that a key can be replaced:
+	// add the new one, make it Current, and remove the old one when no run needs it any more.
+	Keys map[string][]byte
+	// Current is the name of the key for what is written.
+	Current string
+	// Plain lets values be read that were written without encryption. It is for the time of the change.
+	Plain bool
+}
+
+const sealedMark = "$sealed"
+
+// sealer is what follows from a key.
+type sealer struct {
+	aead   cipher.AEAD
+	nonces []byte // the key of the HMAC
+}
+
+// derive makes a key for one purpose.
+func derive(key []byte, purpose string) []byte {
+	h := hmac.New(sha256.New, key)
+	_, _ = h.Write([]byte(purpose)) // never fails
+	return h.Sum(nil)
+}
+
+func (s *Sealed) sealer(name string) (*sealer, error) {
+	key, ok := s.Keys[name]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w: there is no key %q", ErrSealed, name)
+	case len(key) != 32:
+		return nil, fmt.Errorf("%w: key %q has %d bytes, not 32", ErrSealed, name, len(key))
+	}
+	block, err := aes.NewCipher(derive(key, "kahn: values"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+	}
+	return &sealer{aead, derive(key, "kahn: nonces")}, nil
+}
+
+// Encode encrypts what the Codec writes.
+func (s *Sealed) Encode(value any) (json.RawMessage, error) {
+	x, err := s.sealer(s.Current)
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.Codec.Encode(value)
+	if err != nil {
+		return nil, err
+	}
+	h := hmac.New(sha256.New, x.nonces)
+	_, _ = h.Write(data) // never fails
+	nonce := h.Sum(nil)[:x.aead.NonceSize()]
+	text := base64.StdEncoding.EncodeToString(x.aead.Seal(nonce, nonce, data, []byte(s.Current)))
+	return json.Marshal(map[string]string{sealedMark: s.Current, "data": text})
+}
+
+// Decode decrypts what Encode wrote.
+func (s *Sealed) Decode(data json.RawMessage) (any, error) {
+	texts, _ := wrapped(data, sealedMark, "data")
+	if texts == nil {
+		if s.Plain {
+			return s.Codec.Decode(data)
+		}
+		return nil, fmt.Errorf("%w: it was not encrypted", ErrSealed)
+	}
+	x, err := s.sealer(texts[sealedMark])
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := base64.StdEncoding.DecodeString(texts["data"])
+	if err != nil || len(sealed) < x.aead.NonceSize() {
+		return nil, fmt.Errorf("%w: it is no text of a sealed value", ErrSealed)
+	}
+	size := x.aead.NonceSize()
+	opened, err := x.aead.Open(nil, sealed[:size], sealed[size:], []byte(texts[sealedMark]))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+	}
+	return s.Codec.Decode(opened)
+}
