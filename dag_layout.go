@@ -200,7 +200,7 @@ func (p *Plan) bounds() []bound {
 	bounds := make([]bound, len(p.groups))
 	for i := range p.groups {
 		g := &p.groups[i]
-		bounds[i] = bound{limit: g.Limit, rate: g.Rate.count(), key: g.key}
+		bounds[i] = bound{limit: g.Limit, rate: g.Rate.count(), key: g.key, cancels: g.CancelOnFailure}
 	}
 	return bounds
 }

@@ -104,6 +104,8 @@ type bound struct {
 	limit int
 	rate  bucket.Rate
 	key   bool
+
+	cancels bool // CancelOnFailure
 }
 
 // edgesFrom returns a part of to's in-edges that holds all edges from the given node.

@@ -132,7 +132,7 @@ func (c *config) apply(opts []Option) error {
 func (c *config) setup(p *Plan) setup {
 	x := setup{
 		waves: c.mode == Waves, holds: c.onSuspend == SuspendStop || c.onSuspend == suspendDefault && c.mode == Waves,
-		limit: c.limit, rule: statusFold(c.statusRule),
+		limit: c.limit, rule: statusFold(c.statusRule), stops: stopSetup{onFailure(c.onFailure), c.stopMode == Drain},
 		slotSetup: slotSetup{keyLimit: c.keyLimit, keyRate: c.keyRate.count(), startRate: c.startRate.count()},
 	}
 	if c.pool != nil {

@@ -421,15 +421,9 @@ func (r *Run) react(ref Ref, abortRun bool) {
 		r.itemFailed(ref, abortRun)
 	}
 	r.membersFailed(ref)
-	manner := r.cfg.stopMode.manner()
-	switch {
-	case r.st.stoppedFor() != CauseNone:
+	manner, stops := r.st.reaction(ref, abortRun)
+	if !stops {
 		return
-	case abortRun || r.plan.net.is(ref, factCritical):
-	case r.cfg.onFailure == Continue || r.plan.net.is(ref, factHandled|factTolerant):
-		return
-	case r.cfg.onFailure == StopScheduling:
-		manner = stopDraining
 	}
 	err := fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.names[ref]))
 	r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, manner)

@@ -127,7 +127,24 @@ func (p *Plan) concludeError(r Ref, err error) (Outcome, error) {
 	case cause == CauseNone || cause == CauseExternal: // what its node cannot do
 		cause = CauseStepError
 	}
-	return Outcome{Status: Failed, Cause: cause}, err
+	return Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
+}
+
+// RunStatus returns the status of a run whose State is Done, as its Result would have it: that of [State.RunStatus], unless the end node has
+// failed or returned an [EndVerdict]. cause tells why the run was stopped as a whole, or that its end node failed. Until the State is Done
+// the status is [RunRunning].
+func (p *Plan) RunStatus(st *State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.done() {
+		return RunRunning, false, CauseNone
+	}
+	var output any
+	if p.end != noRef {
+		output = v.Outputs[p.names[p.end]]
+	}
+	x := verdictOf(st, p.end, rule, output)
+	return x.status, x.degraded, x.cause
 }
 
 // Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the graphs around it; nil for a node without one.
@@ -237,7 +254,9 @@ func (k kept) view(r Ref, asks *asking) *ViewData {
 	n := k.plan.node(r)
 	d := &ViewData{ID: n.ID, Config: n.Config, Root: k.root(), Fired: k.v.Fired, Trigger: k.v.Trigger, RunStatus: RunRunning, Nodes: map[string]NodeData{}, asks: asks}
 	if r == k.plan.end {
-		d.RunStatus, _ = k.st.RunStatus(StatusEscaped)
+		k.st.mu.Lock()
+		d.RunStatus, _ = k.st.runStatusByRule()
+		k.st.mu.Unlock()
 	}
 	for _, id := range k.plan.Ancestors(n.ID) {
 		ref, _ := k.plan.find(id)

@@ -19,41 +19,43 @@ type EndVerdict struct {
 }
 
 // judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
-func (r *Run) judge() {
-	s := &r.st
-	status, degraded := s.runStatus(statusFold(r.cfg.statusRule))
+func (r *Run) judge() { r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput) }
+
+// verdictOf computes the verdict of a run in which everything is terminal, from its State and the output of its end node. The lock is held.
+func verdictOf(s *State, end Ref, rule StatusRule, endOutput any) verdict {
+	status, degraded := s.runStatus(statusFold(rule))
 	v := verdict{status: status, degraded: degraded, cause: s.stoppedFor()}
 	for ref, w := range s.all() {
-		if w.status() == Failed && ref != r.plan.end {
+		if w.status() == Failed && ref != end {
 			v.failed++
 		}
 	}
 	if s.stoppedFor() == CauseStoreError {
 		v.status, v.degraded = RunFailed, false // whatever the end node says
-	} else if end := r.plan.end; end != noRef && !s.isClosed() {
-		r.judgeEnd(&v, end)
+	} else if end != noRef && !s.isClosed() {
+		v.judgeEnd(s, end, endOutput)
 	}
 	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {
 		v.cause = CauseNone // the stop came too late to change the outcome
 	}
-	r.verdict = v
+	return v
 }
 
-func (r *Run) judgeEnd(v *verdict, end Ref) {
-	if r.st.word(end).status() != Completed {
+func (v *verdict) judgeEnd(s *State, end Ref, output any) {
+	if s.word(end).status() != Completed {
 		v.degraded = false
 		if v.status != RunCancelled {
 			v.status, v.cause = RunFailed, CauseEndFailed
 		}
 		return
 	}
-	said, ok := r.endOutput.(EndVerdict)
+	said, ok := output.(EndVerdict)
 	if !ok || said.Status == RunPending || v.status == RunCancelled && said.Status == RunCompleted {
 		return
 	}
 	if said.Status == RunCompleted && v.status != RunCompleted {
 		// The end node has accepted the failures that escaped; only handled failures degrade the run.
-		v.degraded = r.st.handledFailures()
+		v.degraded = s.handledFailures()
 	}
 	if said.Status != RunCompleted {
 		v.degraded = false

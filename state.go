@@ -84,7 +84,10 @@ type stateStops struct {
 	origins   *originSets  // nil until first needed
 	losers    *loserSearch // nil until losers are looked for
 	late      []Ref        // nodes whose predecessor failed after their join was decided, and that do not go on then
-	epochs    []int        // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
+	stopSetup
+	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own
+
+	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
 }
 
 // stateTimes are logical times, for nodes with early rules, whose inputs are frozen at the decision.
@@ -253,6 +256,8 @@ type Outcome struct {
 	Route []int32
 	// Degraded says of a completed composite that failures inside of it were handled or tolerated.
 	Degraded bool
+	// AbortRun says of a failure that its step has asked for the end of the run, see [AbortRun].
+	AbortRun bool
 }
 
 // CheckVerdict is the result of a check. The zero value lets the node go on.
@@ -288,8 +293,15 @@ type setup struct {
 	holds bool       // while a node is suspended, no other starts that has not started before
 	limit int        // slots; 0 means no limit
 	rule  statusFold // for the RunStatusSignal
-	order *schedule  // in which ready nodes start; nil for the plan's own
+	stops stopSetup
+	order *schedule // in which ready nodes start; nil for the plan's own
 	slotSetup
+}
+
+// stopSetup are the options that tell what failures and stops do to what runs.
+type stopSetup struct {
+	onFailure onFailure
+	drains    bool // a failure lets what runs finish
 }
 
 // newState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready.
@@ -308,7 +320,7 @@ func newState(p *net, x *setup) *State {
 func (s *State) init(p *net, x *setup) {
 	n := len(p.names)
 	s.mu = &s.own
-	s.net, s.waves, s.holds, s.limit, s.left, s.tier, s.rule = p, x.waves, x.holds, x.limit, n, -1, x.rule
+	s.net, s.waves, s.holds, s.limit, s.left, s.tier, s.rule, s.stopSetup = p, x.waves, x.holds, x.limit, n, -1, x.rule, x.stops
 	if p.end != noRef {
 		s.left--
 	}
@@ -419,7 +431,11 @@ func (s *State) Settle(t Token, out Outcome) error {
 		return err
 	}
 	defer s.unlock()
-	return s.settle(t, out)
+	if err := s.settle(t, out); err != nil {
+		return err
+	}
+	s.react(t.Ref, out.AbortRun)
+	return nil
 }
 
 // SettleNext is Settle and Next in one call.
@@ -431,6 +447,7 @@ func (s *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	if err := s.settle(t, out); err != nil {
 		return Task{}, false, err
 	}
+	s.react(t.Ref, out.AbortRun)
 	next, ok := s.next()
 	return next, ok, nil
 }
@@ -546,7 +563,11 @@ func (s *State) Checked(t Token, v CheckVerdict) error {
 		return err
 	}
 	defer s.unlock()
-	return s.checked(t, v)
+	if err := s.checked(t, v); err != nil {
+		return err
+	}
+	s.react(t.Ref, false)
+	return nil
 }
 
 func (s *State) checked(t Token, v CheckVerdict) error {
@@ -592,7 +613,11 @@ func (s *State) Fail(t Token, kind CauseKind) error {
 		return err
 	}
 	defer s.unlock()
-	return s.fail(t, kind)
+	if err := s.fail(t, kind); err != nil {
+		return err
+	}
+	s.react(t.Ref, false)
+	return nil
 }
 
 func (s *State) fail(t Token, kind CauseKind) error {

@@ -35,6 +35,9 @@ func (s *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	return s.runStatus(statusFold(rule))
 }
 
+// runStatusByRule is the status of the run by the rule of the State, once all nodes but the end node are terminal.
+func (s *State) runStatusByRule() (status RunStatus, degraded bool) { return s.runStatus(s.rule) }
+
 // Cause returns why a node failed, was aborted or was cancelled, and its origins, in the order of declaration. Both are
 // final once the run is Done.
 func (s *State) Cause(r Ref) (CauseKind, []Ref) {

@@ -54,17 +54,9 @@ func (s *State) CancelAll() {
 // Stop stops the run in two phases: nodes that have not started become aborted or cancelled, depending on the cause, at
 // once; the coordinator asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still
 // run. The first cause stands.
-func (s *State) Stop(kind CauseKind) error {
-	if err := s.drive(); err != nil {
-		return err
-	}
-	defer s.unlock()
-	if kind == CauseNone || kind >= causeCount {
-		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
-	}
-	s.stop(kind, noRef, stopAsking)
-	return nil
-}
+func (s *State) Stop(kind CauseKind) error { return s.stopAll(kind, stopAsking) }
+
+func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
 
 // StopNode is the two-phase form of AbortNode and CancelNode: the coordinator asks a running node to stop, see NextStop; any
 // other becomes terminal at once.

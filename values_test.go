@@ -122,8 +122,11 @@ func (prude) Check(_ context.Context, phase kahn.Phase, s *kahn.Step, value any)
 }
 
 // ledgerGraph draws a graph without composites in which data decide: guards, conditions, merges, ports, contracts, moderation.
-func ledgerGraph(rng *rand.Rand) *kahn.Graph {
+func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 	g := graph()
+	if stops {
+		g.Groups = []kahn.Group{{Name: "x", CancelOnFailure: true}, {Name: "y", CancelOnFailure: rng.IntN(2) == 0}}
+	}
 	g.RegisterMerge("list", func(in []kahn.Contribution) (any, error) {
 		text := ""
 		for _, c := range in {
@@ -139,7 +142,7 @@ func ledgerGraph(rng *rand.Rand) *kahn.Graph {
 	}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	for i := range 2 + rng.IntN(7) {
-		n := kahn.Node{ID: fmt.Sprint("n", i), ContinueOnFail: one(6), Disabled: one(25), Default: []any{nil, "d"}[rng.IntN(2)]}
+		n := kahn.Node{ID: fmt.Sprint("n", i), ContinueOnFail: one(6), Default: []any{nil, "d"}[rng.IntN(2)]}
 		for j := range i {
 			if !one(2) {
 				continue
@@ -152,6 +155,14 @@ func ledgerGraph(rng *rand.Rand) *kahn.Graph {
 				e.Param = []string{"a", "b", "c"}[rng.IntN(3)]
 			}
 			n.In = append(n.In, e)
+		}
+		if stops {
+			n.Critical, n.Cleanup = one(8), one(8)
+			for _, group := range g.Groups {
+				if one(4) {
+					n.Groups = append(n.Groups, group.Name)
+				}
+			}
 		}
 		n.Merge = []string{"", "", kahn.MergeArray, kahn.MergeConcat, kahn.MergeObject, "list"}[rng.IntN(6)]
 		n.OnUpstreamFailure = kahn.UpstreamPolicy(rng.IntN(5))
@@ -195,7 +206,7 @@ func ledgerGraph(rng *rand.Rand) *kahn.Graph {
 		if one(4) {
 			n.Moderation = kahn.ModerateInput
 		}
-		if one(3) {
+		if one(3) && !stops { // a backoff lets other nodes go first
 			n.Retry = kahn.Retry{MaxAttempts: 2 + rng.IntN(2), InitialDelay: ms}
 			if one(2) {
 				n.Retry.RetryOn = []kahn.CauseKind{kahn.CausePanic, kahn.CauseContractOutput}
@@ -214,13 +225,18 @@ func TestValuesAgree(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(size(1000, 100, 20_000)) {
 		rng := rand.New(rand.NewPCG(11, seed))
-		g := ledgerGraph(rng)
+		stops := seed%3 == 0 // what stops nodes depends on what comes first: one slot
+		g := ledgerGraph(rng, stops)
 		plan, err := g.Compile()
-		if errors.Is(err, kahn.ErrUnboundPort) || errors.Is(err, kahn.ErrBadEdge) {
+		if err != nil && !errors.Is(err, kahn.ErrMergeConflict) { // it is no graph
 			continue
 		}
 		require.NoError(t, err)
 		opts := []kahn.Option{kahn.Mode(rng.IntN(2)), kahn.Limit(rng.IntN(3))}
+		if stops {
+			opts = append(opts, kahn.Limit(1), kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)))
+		}
+		rule := kahn.StatusRule(rng.IntN(3))
 		root := map[string]any{"in": "root"}
 		salt := rng.Uint64()
 		step := func(x *deskWorld) kahn.StepFunc {
@@ -230,7 +246,14 @@ func TestValuesAgree(t *testing.T) {
 				x.returned[s.ID()]++
 				x.mu.Unlock()
 				sees := fmt.Sprint(s.ID(), " ", n, s.Params(), s.UpstreamAll(), s.View().Output("n0"), s.UpstreamErr("n1"))
-				switch r := x.draw(s.ID(), n); r.IntN(9) {
+				r := x.draw(s.ID(), n)
+				if s.ID() == "end" && r.IntN(2) == 0 {
+					return kahn.EndVerdict{Status: []kahn.RunStatus{kahn.RunPending, kahn.RunCompleted, kahn.RunFailed}[r.IntN(3)], Output: s.View().RunStatus().String()}, nil
+				}
+				if stops && r.IntN(20) == 0 {
+					return nil, kahn.AbortRun(errStep)
+				}
+				switch r.IntN(9) {
 				case 0, 1:
 					return nil, fmt.Errorf("%w: %s", errStep, sees)
 				case 2:
@@ -245,17 +268,20 @@ func TestValuesAgree(t *testing.T) {
 		}
 		var want []string
 		synctest.Test(t, func(t *testing.T) {
-			res, _ := plan.Execute(t.Context(), step(newDeskWorld(salt)), append(opts, kahn.Inputs(root), kahn.Moderate(prude{}))...)
+			res, _ := plan.Execute(t.Context(), step(newDeskWorld(salt)), append(opts, kahn.Inputs(root), kahn.Moderate(prude{}), rule)...)
+			want = append(want, fmt.Sprint(res.Status, res.Degraded, res.Cause.Kind))
+			seen["run "+res.Status.String()+" "+res.Cause.Kind.String()]++
 			for n := range res.Nodes() {
 				want = append(want, fmt.Sprintf("%s %s %v %v", n.ID, kahntest.Status(n.Status, n.Skip.Kind), n.Cause.Kind, n.Output))
 				seen[kahntest.Status(n.Status, n.Skip.Kind)+" "+n.Cause.Kind.String()]++
 			}
 		})
-		st, err := kahn.NewState(plan, opts...)
+		st, err := kahn.NewState(plan, append(opts, rule)...)
 		require.NoError(t, err)
 		l := ledger{t: t, plan: plan, st: st, v: kahn.Values{Root: root, Moderator: prude{}}, step: step(newDeskWorld(salt)), pick: rng.IntN}
 		l.perform()
-		var got []string
+		status, degraded, cause := plan.RunStatus(st, &l.v, rule)
+		got := []string{fmt.Sprint(status, degraded, cause)}
 		for ref, id := range plan.Declared() {
 			var output any
 			if st.Status(ref) == kahn.Completed {
@@ -268,7 +294,8 @@ func TestValuesAgree(t *testing.T) {
 		}
 	}
 	for _, what := range []string{"ok ", "F step_error", "F panic", "F merge_error", "F contract_violated_input", "F contract_violated_output", "F moderation",
-		"F condition_error", "S/when ", "S/null ", "S/self ", "X upstream_failure", "C external"} {
+		"F condition_error", "S/when ", "S/null ", "S/self ", "X upstream_failure", "C external", "X fail_fast", "X sibling_failure",
+		"run completed ", "run failed ", "run cancelled ", "run failed fail_fast", "run failed end_failed"} {
 		require.Positive(t, seen[what], "%s: %v", what, seen)
 	}
 }
