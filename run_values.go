@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -200,10 +201,16 @@ func (k kept) failureOf(ref Ref) error {
 		if e, is := k.v.Errs[id].(*NodeError); is && e.Node == id {
 			return e
 		}
-		return &NodeError{Node: id, Kind: w.kind(), Err: k.v.Errs[id]}
+		return &NodeError{Node: id, Kind: w.kind(), Err: cmp.Or(k.v.Errs[id], stopErrors[w.kind()])}
 	}
 	kind, origins := k.st.causeOf(ref)
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
+}
+
+// stopErrors are the errors of nodes that were stopped, unless the coordinator has others.
+var stopErrors = map[CauseKind]error{
+	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
+	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,
 }
 
 func (k kept) params(r Ref, merged map[string]any) map[string]any {

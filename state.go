@@ -601,6 +601,9 @@ func (s *State) checked(t Token, v CheckVerdict) error {
 		s.makeReady(r)
 		return nil
 	}
+	if s.net.facts[r].is(factAdmit) && !s.admits && (v.Fail == CauseContractInput || v.Fail == CauseModeration) {
+		s.words[r] |= wordReached // all that comes before has passed
+	}
 	s.finish(r, status, bits)
 	s.settled(r)
 	return nil

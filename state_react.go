@@ -55,8 +55,7 @@ func (s *State) stopMembers(g int32, origin Ref, manner stopManner) {
 	}
 	s.failedGroups[g] = true
 	s.visits += int64(len(s.words))
-	for m := range s.words {
-		r := Ref(m)
+	for _, r := range s.net.declared { // to stop a node may begin the next tier
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(factCleanup) {
 			continue
 		}
