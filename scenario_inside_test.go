@@ -284,7 +284,7 @@ func TestScenarioInside(t *testing.T) {
 		var c paths
 		s := crashed(t, g, c.count(breaks("S/x")), 3*time.Second) // in backoff
 		c.n = nil
-		s = crashed(t, g, c.count(breaks("S/x")), 15*ms, kahn.ResumeFrom(s, nil)) // in x of the second attempt
+		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.ResumeFrom(s, nil)) // in x of the second attempt, after the rest of the backoff
 		c.once(t, "S/a", "S/x")
 		c.n = nil
 		res, err := kahn.Resume(t.Context(), g, c.count(breaks("S/x")), s, nil)
