@@ -54,13 +54,13 @@ func (w *writer) apply(lease kahn.Lease, c *kahn.Commit) (applied kahn.Applied, 
 		if refused, err = w.held(lease); err != nil || refused != nil {
 			return 0, refused, err
 		}
-		if _, r, refused, err = load(w.conn, lease.Run); err != nil || refused != nil {
+		if _, r, refused, err = w.loader.load(lease.Run); err != nil || refused != nil {
 			return 0, refused, err
 		}
 		r.lease = lease
 		w.runs[lease.Run] = r
 	}
-	st := stage{run: r}
+	st := stage{run: r, sums: &w.sums}
 	applied, refused = st.judge(c)
 	if applied != kahn.AppliedNow || refused != nil {
 		st.drop()
@@ -89,6 +89,7 @@ func (w *writer) apply(lease kahn.Lease, c *kahn.Commit) (applied kahn.Applied, 
 // stage is a commit that is being judged. The nodes of the run change when it has been written.
 type stage struct {
 	run     *run
+	sums    *summer
 	changes []change
 }
 
@@ -154,7 +155,7 @@ func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
 		if n.terminal {
 			return kahn.Conflict, nil
 		}
-		change.record, n.record = &rec.NodeColumns, checksum(&rec.NodeColumns)
+		change.record, n.record = &rec.NodeColumns, checksum(st.sums, &rec.NodeColumns)
 		n.terminal = rec.Terminal
 		n.queued = n.queued && !n.terminal
 	}
@@ -197,7 +198,7 @@ func (st *stage) keep(c *kahn.Commit) {
 		r.status = c.Status
 	}
 	if c.Run != nil {
-		r.record = sum(0, c.Run)
+		r.record = recordSum(st.sums, c.Run)
 	}
 }
 
@@ -213,9 +214,9 @@ func (st *stage) write(w *writer, c *kahn.Commit) (held bool, err error) {
 		}
 		var bytes driver.Value
 		if c.Run != nil {
-			bytes, next.record = []byte(c.Run), sum(0, c.Run)
+			bytes, next.record = []byte(c.Run), recordSum(st.sums, c.Run)
 		}
-		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), next.rows, toInt(next.status.Terminal()), next.wake, bytes, next.checksum()}, proof...)...)
+		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), next.rows, toInt(next.status.Terminal()), next.wake, bytes, next.checksum(st.sums)}, proof...)...)
 		if err != nil || changed == 0 {
 			return false, err
 		}
@@ -224,43 +225,49 @@ func (st *stage) write(w *writer, c *kahn.Commit) (held bool, err error) {
 	for i := range st.changes {
 		ch := &st.changes[i]
 		row := r.number*nodesOfRun + ch.node.number
-		switch {
-		case !proven && (ch.record != nil || ch.fresh):
-			changed, err := w.rows.first.exec(append(ch.columns(row, c.Sequence), proof...)...)
-			if err != nil || changed == 0 {
-				return false, err
-			}
-			proven = true
-			continue
-		case !proven:
+		whole := ch.record != nil || ch.fresh
+		if !proven && !whole {
 			refused, err := w.held(r.lease)
 			if err != nil || refused != nil {
 				return false, err
 			}
 			proven = true
 		}
-		if ch.record != nil || ch.fresh {
-			_, err = w.rows.whole.exec(ch.columns(row, c.Sequence)...)
-		} else {
-			n := &ch.next
-			_, err = w.rows.counters.exec(int64(c.Sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required),
-				n.checksum(row, ch.key, c.Sequence), row)
+		values := ch.columns(w.values[:0], st.sums, row, c.Sequence, whole)
+		w.values = values[:0]
+		switch {
+		case !whole:
+			_, err = w.rows.counters.exec(values...)
+		case proven:
+			_, err = w.rows.whole.exec(values...)
+		default:
+			changed, err := w.rows.first.exec(append(values, proof...)...)
+			if err != nil || changed == 0 {
+				return false, err
+			}
+			proven = true
 		}
 		if err != nil {
 			return false, err
 		}
 	}
+	clear(w.values[:cap(w.values)]) // it keeps nothing alive
 	return true, nil
 }
 
-// columns are those of a node's row.
-func (ch *change) columns(row int64, sequence uint64) []driver.Value {
-	n, data := &ch.next, ch.record
-	if data == nil {
-		data = new(kahn.NodeColumns)
+// columns adds the values of a node's row: all of them, or those that the statement for counters takes.
+func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequence uint64, whole bool) []driver.Value {
+	n := &ch.next
+	if whole {
+		values = append(values, row, ch.key)
 	}
-	values := make([]driver.Value, 0, 20)
-	values = append(values, row, ch.key, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required))
-	values = append(values, columns(data)...)
-	return append(values, n.checksum(row, ch.key, sequence))
+	values = append(values, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required))
+	checksum := n.checksum(sums, row, ch.key, sequence)
+	switch {
+	case !whole:
+		return append(values, checksum, row)
+	case ch.record == nil:
+		return append(appendColumns(values, new(kahn.NodeColumns)), checksum)
+	}
+	return append(appendColumns(values, ch.record), checksum)
 }

@@ -12,7 +12,7 @@ import (
 
 // leaseStatements are the statements about the lease of a run.
 type leaseStatements struct {
-	find    *statement // the number, owner and process of a run, and whether its lease lasts
+	find    *statement // the owner and process of a run, and whether its lease lasts
 	make    *statement
 	take    *statement
 	renew   *statement
@@ -26,7 +26,7 @@ const holds = "owner = ? AND epoch = ? AND owner <> '' AND expires > %s"
 func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	held := fmt.Sprintf(holds, now)
 	l.find = w.prepare(err, "SELECT owner, process, expires > "+now+" FROM kahn_runs WHERE id = ?")
-	l.make = w.prepare(err, "INSERT INTO kahn_runs VALUES (NULL, ?, 'pending', 0, 0, "+now+", NULL, NULL, 0, '', 0, 0, NULL, ?)")
+	l.make = w.prepare(err, "INSERT INTO kahn_runs VALUES (NULL, ?, 'pending', 0, 0, "+now+", NULL, NULL, 1, ?, "+now+" + ?, ?, NULL, ?) RETURNING run")
 	l.take = w.prepare(err, "UPDATE kahn_runs SET owner = ?, process = ?, epoch = epoch + 1, expires = "+now+" + ? WHERE id = ? RETURNING epoch")
 	l.renew = w.prepare(err, "UPDATE kahn_runs SET expires = "+now+" + ? WHERE id = ? AND "+held)
 	l.release = w.prepare(err, "UPDATE kahn_runs SET owner = '' WHERE id = ? AND owner = ? AND epoch = ?")
@@ -69,10 +69,8 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease kahn.Lease, 
 	case err != nil:
 		return lease, nil, nil, err
 	case !there:
-		empty := run{id: id, status: kahn.RunPending}
-		if _, err := w.leases.make.exec(id, empty.checksum()); err != nil {
-			return lease, nil, nil, err
-		}
+		lease, stored, err = s.create(id, owner, ttl)
+		return lease, stored, nil, err
 	case other != "":
 		dead, err := s.hasDied(process)
 		if err == nil && dead {
@@ -93,13 +91,28 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease kahn.Lease, 
 	if err != nil {
 		return lease, nil, nil, err
 	}
-	stored, known, refused, err := load(w.conn, id)
+	stored, known, refused, err := w.loader.load(id)
 	if err != nil || refused != nil {
 		return lease, nil, refused, err
 	}
 	known.lease = lease
 	w.runs[id] = known
 	return lease, stored, nil, nil
+}
+
+// create makes a run with its first lease, in a transaction.
+func (s *Store) create(id, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+	w := s.writer
+	r := &run{id: id, status: kahn.RunPending, lease: kahn.Lease{Run: id, Owner: owner, Epoch: 1}, nodes: map[string]*node{}}
+	err := w.leases.make.query(func(row []driver.Value) error {
+		r.number = row[0].(int64)
+		return nil
+	}, id, owner, milliseconds(ttl), s.process, r.checksum(&w.sums))
+	if err != nil {
+		return kahn.Lease{}, nil, err
+	}
+	w.runs[id] = r
+	return r.lease, &kahn.StoredRun{ID: id, Nodes: map[string]kahn.StoredNode{}}, nil
 }
 
 // milliseconds rounds up, so that a lease is never shorter than was asked for.

@@ -8,15 +8,15 @@ import (
 )
 
 // noRecord is the checksum of the columns of a node without a record.
-var noRecord = checksum(new(kahn.NodeColumns))
+var noRecord = checksum(new(summer), new(kahn.NodeColumns))
 
 // checksum is that of what is stored of a node.
-func checksum(d *kahn.NodeColumns) uint32 {
-	c := sumInts(0, int64(d.Status), int64(d.Cause), nanoseconds(d.Start), nanoseconds(d.End), toInt(d.Hash == nil), toInt(d.Value == nil), toInt(d.Record == nil))
-	for _, part := range [][]byte{d.Hash, d.Value, d.Record} {
-		c = sum(c, part)
-	}
-	return c
+func checksum(s *summer, d *kahn.NodeColumns) uint32 {
+	s.ints(int64(d.Status), int64(d.Cause), nanoseconds(d.Start), nanoseconds(d.End), toInt(d.Hash == nil), toInt(d.Value == nil), toInt(d.Record == nil))
+	s.part(d.Hash)
+	s.part(d.Value)
+	s.part(d.Record)
+	return s.sum()
 }
 
 func nanoseconds(t time.Time) int64 {
@@ -26,29 +26,33 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// columns are the values of a row from status to record. What is zero is NULL.
-func columns(d *kahn.NodeColumns) []driver.Value {
-	values := make([]driver.Value, 7)
+// appendColumns adds the values of a row from status to record. What is zero is NULL.
+func appendColumns(values []driver.Value, d *kahn.NodeColumns) []driver.Value {
+	var status, cause driver.Value
 	if d.Status != kahn.Idle {
-		values[0] = d.Status.String()
+		status = d.Status.String()
 	}
 	if d.Cause != kahn.CauseNone {
-		values[1] = d.Cause.String()
+		cause = d.Cause.String()
 	}
-	for i, t := range []time.Time{d.Start, d.End} {
-		if !t.IsZero() {
-			values[2+i] = t.UnixNano()
-		}
-	}
-	for i, part := range [][]byte{d.Hash, d.Value, d.Record} {
-		if part != nil {
-			values[4+i] = part
-		}
-	}
-	return values
+	return append(values, status, cause, orNull(d.Start), orNull(d.End), bytesOrNull(d.Hash), bytesOrNull(d.Value), bytesOrNull(d.Record))
 }
 
-// readColumns is the reverse of columns.
+func orNull(t time.Time) driver.Value {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixNano()
+}
+
+func bytesOrNull(data []byte) driver.Value {
+	if data == nil {
+		return nil
+	}
+	return data
+}
+
+// readColumns is the reverse of appendColumns.
 func readColumns(row []driver.Value) (d kahn.NodeColumns, err error) {
 	if text, ok := row[0].(string); ok {
 		err = d.Status.UnmarshalText([]byte(text))

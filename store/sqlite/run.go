@@ -43,19 +43,34 @@ const nodesOfRun = 1 << 24
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// sum adds a part to a checksum, with its length: parts that are moved from one column to the next change it.
-func sum(c uint32, part []byte) uint32 {
-	var length [8]byte
-	binary.LittleEndian.PutUint64(length[:], uint64(len(part)))
-	return crc32.Update(crc32.Update(c, table, length[:]), table, part)
+// summer computes a checksum over the parts of a row. It is used again and again, so that it need not be allocated.
+type summer struct{ data []byte }
+
+func (s *summer) ints(values ...int64) {
+	for _, v := range values {
+		s.data = binary.LittleEndian.AppendUint64(s.data, uint64(v))
+	}
 }
 
-func sumInts(c uint32, values ...int64) uint32 {
-	var data [80]byte
-	for i, v := range values {
-		binary.LittleEndian.PutUint64(data[8*i:], uint64(v))
+// part adds bytes with their length: what moves from one column to the next changes the checksum.
+func (s *summer) part(data []byte) {
+	if s.ints(int64(len(data))); len(data) > 1024 { // it is not copied
+		s.ints(int64(crc32.Checksum(data, table)))
+		return
 	}
-	return crc32.Update(c, table, data[:8*len(values)])
+	s.data = append(s.data, data...)
+}
+
+func (s *summer) text(text string) {
+	s.ints(int64(len(text)))
+	s.data = append(s.data, text...)
+}
+
+// sum returns the checksum of what was added, and begins anew.
+func (s *summer) sum() uint32 {
+	c := crc32.Checksum(s.data, table)
+	s.data = s.data[:0]
+	return c
 }
 
 func toInt(b bool) int64 {
@@ -66,15 +81,27 @@ func toInt(b bool) int64 {
 }
 
 // checksum is that of the run's row.
-func (r *run) checksum() int64 {
-	c := sum(r.record, []byte(r.id))
-	return int64(sumInts(sum(c, []byte(r.status.String())), int64(r.sequence), r.wake, r.rows))
+func (r *run) checksum(s *summer) int64 {
+	s.text(r.id)
+	s.text(r.status.String())
+	s.ints(int64(r.record), int64(r.sequence), r.wake, r.rows)
+	return int64(s.sum())
 }
 
 // checksum is that of the node's row.
-func (n *node) checksum(row int64, key string, sequence uint64) int64 {
-	c := sum(n.record, []byte(key))
-	return int64(sumInts(c, row, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required)))
+func (n *node) checksum(s *summer, row int64, key string, sequence uint64) int64 {
+	s.text(key)
+	s.ints(int64(n.record), row, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required))
+	return int64(s.sum())
+}
+
+// recordSum is the checksum of a run's record.
+func recordSum(s *summer, record []byte) uint32 {
+	if record == nil {
+		return 0
+	}
+	s.part(record)
+	return s.sum()
 }
 
 // wakeTime is when a run is to wake, rounded up: it is not due before.
@@ -107,7 +134,13 @@ func (s *Store) Load(ctx context.Context, id string) (stored *kahn.StoredRun, er
 		if err := execute(conn, "BEGIN"); err != nil {
 			return err
 		}
-		stored, _, refused, err = load(conn, id)
+		over := func(text string) func(func([]driver.Value) error, ...driver.Value) error {
+			return func(f func([]driver.Value) error, values ...driver.Value) error {
+				return query(conn, text, f, values...)
+			}
+		}
+		l := loader{run: over(runQuery), nodes: over(nodesQuery), sums: new(summer)}
+		stored, _, refused, err = l.load(id)
 		if ended := execute(conn, "ROLLBACK"); err == nil {
 			err = ended
 		}
@@ -135,20 +168,29 @@ func (s *Store) closed(err error) error {
 	return err
 }
 
+// The queries that load a run.
+const (
+	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes FROM kahn_runs WHERE id = ?"
+	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
+)
+
+// loader loads runs over a connection.
+type loader struct {
+	run, nodes func(f func(row []driver.Value) error, values ...driver.Value) error
+	sums       *summer
+}
+
 // load reads a run in a transaction. refused is the error of a run that is not stored or is damaged.
-func load(conn driver.Conn, id string) (stored *kahn.StoredRun, known *run, refused, err error) {
-	err = query(conn, "SELECT run, status, sequence, record, checksum, wake, nodes FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
+func (l *loader) load(id string) (stored *kahn.StoredRun, known *run, refused, err error) {
+	err = l.run(func(row []driver.Value) error {
 		known = &run{number: row[0].(int64), id: id, sequence: uint64(row[2].(int64)), nodes: map[string]*node{}}
 		bytes, _ := row[3].([]byte)
 		known.wake, _ = row[5].(int64)
 		known.rows = row[6].(int64)
 		stored = &kahn.StoredRun{ID: id, Record: bytes, Nodes: map[string]kahn.StoredNode{}}
 		refused = known.status.UnmarshalText([]byte(row[1].(string)))
-		known.record = sum(0, bytes)
-		if bytes == nil {
-			known.record = 0
-		}
-		if refused != nil || known.checksum() != row[4].(int64) {
+		known.record = recordSum(l.sums, bytes)
+		if refused != nil || known.checksum(l.sums) != row[4].(int64) {
 			refused = fmt.Errorf("%w: the run's row", ErrDamaged)
 		}
 		return nil
@@ -159,9 +201,9 @@ func load(conn driver.Conn, id string) (stored *kahn.StoredRun, known *run, refu
 	case known == nil:
 		return nil, nil, kahn.ErrUnknownRun, nil
 	}
-	err = query(conn, "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node", func(row []driver.Value) error {
+	err = l.nodes(func(row []driver.Value) error {
 		if refused == nil {
-			refused = known.read(row, stored)
+			refused = known.read(l.sums, row, stored)
 		}
 		return nil
 	}, known.number*nodesOfRun, (known.number+1)*nodesOfRun)
@@ -179,7 +221,7 @@ func load(conn driver.Conn, id string) (stored *kahn.StoredRun, known *run, refu
 }
 
 // read adds a row of kahn_nodes to the run.
-func (r *run) read(row []driver.Value, stored *kahn.StoredRun) error {
+func (r *run) read(sums *summer, row []driver.Value, stored *kahn.StoredRun) error {
 	integer := func(i int) int64 {
 		v, _ := row[i].(int64)
 		return v
@@ -191,8 +233,8 @@ func (r *run) read(row []driver.Value, stored *kahn.StoredRun) error {
 		resolved: int(integer(7)), required: int(integer(8)),
 	}
 	data, err := readColumns(row[9:16])
-	n.record = checksum(&data)
-	if err != nil || n.number != int64(len(r.nodes)) || n.checksum(number, key, sequence) != integer(16) || r.nodes[key] != nil {
+	n.record = checksum(sums, &data)
+	if err != nil || n.number != int64(len(r.nodes)) || n.checksum(sums, number, key, sequence) != integer(16) || r.nodes[key] != nil {
 		return fmt.Errorf("%w: row %d of the nodes, %s", ErrDamaged, number, strconv.Quote(key))
 	}
 	r.nodes[key] = n

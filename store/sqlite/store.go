@@ -59,7 +59,7 @@ type Synchronous uint8
 const (
 	// Full waits for the disk in every commit.
 	Full Synchronous = iota
-	// Normal waits for the disk only when the log is moved into the database, which happens once in a thousand pages of log.
+	// Normal waits for the disk only when the log is moved into the database, which happens every 4 MB of log.
 	Normal
 )
 
@@ -166,7 +166,7 @@ func (s *Store) connect(dsn string, o Options) error {
 			return err
 		}
 	}
-	using, err := sqlite.NewConnector(dsn + fmt.Sprintf("&_txlock=immediate&_pragma=synchronous(%d)", o.Synchronous.level()))
+	using, err := sqlite.NewConnector(dsn + fmt.Sprintf("&_txlock=immediate&_pragma=synchronous(%d)&_pragma=%s", o.Synchronous.level(), checkpoint))
 	if err != nil {
 		return err
 	}
@@ -196,11 +196,14 @@ func (s Synchronous) level() int {
 // pageSize is that of new databases. A commit writes whole pages to the log, and small ones suit small commits.
 const pageSize = 1024
 
+// checkpoint has the log moved into the database when it is 4 MB long. Most of its pages have been written several times then.
+const checkpoint = "wal_autocheckpoint=4000"
+
 // setUp configures the connection, brings the schema up to date and prepares the statements.
 func (w *writer) setUp(file bool, o Options) error {
 	pragmas := []string{fmt.Sprintf("page_size=%d", pageSize)}
 	if file {
-		pragmas = append(pragmas, "journal_mode=WAL", fmt.Sprintf("synchronous=%d", o.Synchronous.level()))
+		pragmas = append(pragmas, "journal_mode=WAL", checkpoint, fmt.Sprintf("synchronous=%d", o.Synchronous.level()))
 	}
 	for _, p := range pragmas {
 		answer, err := pragma(w.conn, p)
@@ -232,6 +235,8 @@ func (w *writer) setUp(file bool, o Options) error {
 	var err error
 	w.begin, w.commit, w.rollback = w.prepare(&err, "BEGIN IMMEDIATE"), w.prepare(&err, "COMMIT"), w.prepare(&err, "ROLLBACK")
 	w.leases.prepare(w, o.Now, &err)
+	byID, nodes := w.prepare(&err, runQuery), w.prepare(&err, nodesQuery)
+	w.loader = loader{run: byID.query, nodes: nodes.query, sums: &w.sums}
 	w.rows.prepare(w, o.Now, &err)
 	return err
 }

@@ -30,6 +30,9 @@ type writer struct {
 	commit   *statement
 	rollback *statement
 	runs     map[string]*run // what is stored of runs, by their ids: those that this process has leased
+	loader   loader
+	sums     summer
+	values   []driver.Value // of the statement that is executed
 	leases   leaseStatements
 	rows     rowStatements
 }
