@@ -43,7 +43,7 @@
 //   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].
 //   - Testing: [TestMode], [Mock], [Assertion] and the Assert functions; package kahntest.
 //   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [Call], [Reply], [NewStep], [NewView], [CauseOf], [Retry.Next].
-//   - Driving a run by hand: [Values], [Plan.Check], [Plan.Inputs], [Plan.Evaluate], [Plan.Conclude], [State.Drive], [State], [NewState], [Task], [Token], [Outcome], [CheckVerdict]; package reactive.
+//   - Driving a run by hand: [Values], [Plan.Check], [Plan.Inputs], [Plan.Evaluate], [Plan.Conclude], [State.Drive], [State.Snapshot], [RestoreState], [State], [NewState], [Task], [Token], [Outcome], [CheckVerdict]; package reactive.
 //
 // # Edges resolve, nodes decide
 //

@@ -14,3 +14,17 @@ func NewState(p *Plan, opts ...Option) (*State, error) {
 	x := c.setup(p)
 	return newState(&p.net, &x), nil
 }
+
+// RestoreState returns the State of a run that goes on from a snapshot, with the options of [NewState]. The error matches [ErrGraphChanged] if
+// the snapshot is of another plan, and [ErrBadValue] if it has another [StateVersion] or is damaged.
+func RestoreState(p *Plan, from StateSnapshot, opts ...Option) (*State, error) {
+	var c config
+	if err := c.apply(opts); err != nil {
+		return nil, err
+	}
+	if !p.isCompiled() {
+		return nil, ErrNoGraph
+	}
+	x := c.setup(p)
+	return restoreState(&p.net, &x, &from)
+}

@@ -1,6 +1,7 @@
 package kahn_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -32,6 +33,10 @@ func (s *scenario) drive(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 	require.NoError(t, err)
 	c := &coordinator{t, s, plan, st, rand.New(rand.NewPCG(seed, 0)), map[string]any{}, nil, limit}
 	for !st.Done() {
+		if c.rng.IntN(2) == 0 {
+			st = cutState(t, plan, st, append(opts, kahn.Limit(limit))...)
+			c.st = st
+		}
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
 			if task.Check {
 				verdict := c.verdict(task.Ref)
@@ -61,6 +66,24 @@ func (s *scenario) drive(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 		c.settle(task)
 	}
 	return plan, st
+}
+
+// cutState goes on from a snapshot, which it sends over a wire.
+func cutState(t testing.TB, plan *kahn.Plan, st *kahn.State, opts ...kahn.Option) *kahn.State {
+	before := st.Snapshot()
+	data, err := json.Marshal(before)
+	require.NoError(t, err)
+	var x kahn.StateSnapshot
+	require.NoError(t, json.Unmarshal(data, &x))
+	next, err := kahn.RestoreState(plan, x, opts...)
+	require.NoError(t, err)
+	after := next.Snapshot()
+	before.Gates, after.Gates = nil, nil // those that were handed out are back
+	require.Equal(t, before, after, "it has another snapshot at once")
+	for r, id := range plan.Declared() {
+		require.Equal(t, st.Status(r), next.Status(r), id)
+	}
+	return next
 }
 
 func (c *coordinator) settle(task kahn.Task) {

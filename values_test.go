@@ -25,12 +25,16 @@ type ledger struct {
 	v    kahn.Values
 	step kahn.StepFunc
 	pick func(n int) int
+	cut  func(st *kahn.State) *kahn.State // goes on with another State; may be nil
 }
 
 func (l *ledger) perform() {
 	l.v.Outputs, l.v.Errs, l.v.Merged = map[string]any{}, map[string]error{}, map[string]map[string]any{}
 	var running []kahn.Task
 	for {
+		if l.cut != nil {
+			l.st = l.cut(l.st)
+		}
 		for t, ok := l.st.Next(); ok; t, ok = l.st.Next() {
 			switch n := l.plan.Node(t.Ref); {
 			case t.Check:
@@ -292,7 +296,11 @@ func TestValuesAgree(t *testing.T) {
 		st, err := kahn.NewState(plan, append(opts, rule)...)
 		require.NoError(t, err)
 		l := ledger{t: t, plan: plan, st: st, v: kahn.Values{Root: root, Moderator: prude{}}, step: step(newDeskWorld(salt)), pick: rng.IntN}
+		if seed%2 == 1 {
+			l.cut = func(st *kahn.State) *kahn.State { return cutState(t, plan, st, append(opts, rule)...) }
+		}
 		l.perform()
+		st = l.st
 		status, degraded, cause := plan.RunStatus(st, &l.v, rule)
 		got := []string{fmt.Sprint(status, degraded, cause)}
 		for ref, id := range plan.Declared() {
