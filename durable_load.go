@@ -14,55 +14,13 @@ import (
 
 // restoreStored builds a restoration from the records of a store.
 func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
-	if stored.Status.Terminal() {
+	if stored.Status.Terminal() && !r.cfg.reads {
 		return nil, fmt.Errorf("%w: run %s is %v", ErrFinished, quoteID(stored.ID), stored.Status)
 	}
-	var file snapshotFile
-	if err := json.Unmarshal(stored.Record, &file); err != nil {
-		return nil, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
+	file, err := stored.file()
+	if err != nil {
+		return nil, err
 	}
-	if err := checkVersion(file.Version); err != nil {
-		return nil, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
-	}
-	file.Nodes = nil
-	file.Status = RunRunning
-	if stored.Status == RunSuspended {
-		file.Status = RunSuspended
-	}
-	records := map[string]nodeState{}
-	for key, s := range stored.Nodes {
-		if s.Record == nil {
-			continue
-		}
-		var n nodeState
-		if err := json.Unmarshal(s.Record, &n); err != nil {
-			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
-		}
-		if err := n.addColumns(key, &s.NodeColumns); err != nil {
-			return nil, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
-		}
-		if n.Hash != "" && n.ID != key {
-			return nil, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
-		}
-		file.LastEvent = max(file.LastEvent, n.Event)
-		if n.Status == Running && n.Inside == nil && n.Attempts > 0 {
-			n.Cut++ // its life has ended without it
-			n.Crashes++
-		}
-		if n.Hash == "" { // it is inside of a composite
-			records[key] = n
-			continue
-		}
-		file.Nodes = append(file.Nodes, n)
-	}
-	order := func(n nodeState) int {
-		if ref, ok := r.plan.Ref(n.ID); ok {
-			return int(r.plan.decl[ref])
-		}
-		return -1
-	}
-	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return order(a) - order(b) })
-	newFiller(records).fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
 	signals := r.cfg.signals
 	r.cfg.from, r.cfg.redrive = &Snapshot{file: file}, false
 	r.cfg.signals = signals
@@ -77,6 +35,49 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 		}
 	}
 	return r.restoration()
+}
+
+// file makes a snapshot of a stored run, with the nodes of the outermost graph in the order of their ids.
+func (stored *StoredRun) file() (file snapshotFile, err error) {
+	if err := json.Unmarshal(stored.Record, &file); err != nil {
+		return file, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
+	}
+	if err := checkVersion(file.Version); err != nil {
+		return file, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
+	}
+	file.Nodes = nil
+	if file.Status = stored.Status; file.Status == RunPending {
+		file.Status = RunRunning
+	}
+	records := map[string]nodeState{}
+	for key, s := range stored.Nodes {
+		if s.Record == nil {
+			continue
+		}
+		var n nodeState
+		if err := json.Unmarshal(s.Record, &n); err != nil {
+			return file, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
+		}
+		if err := n.addColumns(key, &s.NodeColumns); err != nil {
+			return file, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
+		}
+		if n.Hash != "" && n.ID != key {
+			return file, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
+		}
+		file.LastEvent = max(file.LastEvent, n.Event)
+		if n.Status == Running && n.Inside == nil && n.Attempts > 0 {
+			n.Cut++ // its life has ended without it
+			n.Crashes++
+		}
+		if n.Hash == "" { // it is inside of a composite
+			records[key] = n
+			continue
+		}
+		file.Nodes = append(file.Nodes, n)
+	}
+	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
+	newFiller(records).fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
+	return file, nil
 }
 
 // columns returns what a store keeps of a node; record is what has no column, and is copied.

@@ -33,6 +33,7 @@ type config struct {
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
+	reads          bool // for ReadResult: nothing is to be performed
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended

@@ -266,6 +266,9 @@ func (e *storedError) restore() error {
 			r.matches = append(r.matches, sentinel)
 		}
 	}
+	if len(r.matches) == 1 && r.matches[0].Error() == r.text {
+		return r.matches[0] // it was no more than that
+	}
 	return r
 }
 

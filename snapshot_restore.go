@@ -115,9 +115,10 @@ func (r *Run) restoration() (*restoration, error) {
 	if file.Hash != p.Hash() && !c.allowChange {
 		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.Hash())
 	}
-	if file.Status.Terminal() && !c.redrive {
+	if file.Status.Terminal() && !c.redrive && !c.reads {
 		return nil, fmt.Errorf("%w: %v", ErrFinished, file.Status)
 	}
+	file.Nodes = p.inOrder(file.Nodes) // those from a store are not
 	if c.runID == "" {
 		c.runID = file.Run
 	}

@@ -197,7 +197,7 @@ type ValueChecker interface {
 }
 
 // Durable makes the run durable. If the store has a run of this id, see [RunID], that has not ended, the run goes on from
-// there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished]. The host's signals for
+// there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished], see [ReadResult]. The host's signals for
 // nodes that wait are those of the option [EarlySignals].
 //
 // Each attempt is recorded before its step is called, and the consequences of its end become visible, to readers of events

@@ -1,0 +1,110 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrNotEnded rejects a request for the Result of a stored run that has not ended.
+var ErrNotEnded = errors.New("the run has not ended")
+
+// ReadSnapshot returns a stored run as a [Snapshot], whoever holds it: to be looked at, encoded as JSON, or repeated by [Redrive]. One
+// that has not ended goes on from its store alone. A run that is not stored is an error that matches [ErrUnknownRun], and so
+// is one of which nothing was written yet.
+func ReadSnapshot(ctx context.Context, s Store, run string) (*Snapshot, error) {
+	stored, err := load(ctx, s, run)
+	if err != nil {
+		return nil, err
+	}
+	file, err := stored.file()
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{file: file}, nil
+}
+
+// ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be that of the run, see
+// [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
+// that the run had matter. The error of a run that failed or was cancelled is like that of [Execute]; a run that has not
+// ended is an error that matches [ErrNotEnded], and one that is not stored one that matches [ErrUnknownRun].
+//
+// The Result is like that of Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
+// attempt and lasts until the last one has ended.
+func ReadResult(ctx context.Context, g *Graph, s Store, run string, opts ...Option) (*Result, error) {
+	p, err := g.compiled()
+	if err != nil {
+		return nil, err
+	}
+	stored, err := load(ctx, s, run)
+	if err != nil {
+		return nil, err
+	}
+	if !stored.Status.Terminal() {
+		return nil, fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(run), stored.Status)
+	}
+	given, err := configure(opts, false)
+	if err != nil {
+		return nil, err
+	}
+	cfg := byDefault[0]
+	cfg.codec, cfg.statusRule, cfg.allowChange, cfg.runID, cfg.reads = given.codec, given.statusRule, given.allowChange, run, true
+	r := &Run{
+		runGiven:   runGiven{plan: p, stepless: true, ctx: ctx, base: ctx, cfg: &cfg, unheld: true},
+		runNest:    runNest{instance: &notNested},
+		runOutcome: runOutcome{done: make(chan struct{})},
+	}
+	x, err := r.restoreStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	cfg.mode = x.file.Mode
+	r.prepare(x)
+	r.open(x, nil, 0)
+	return r.read(stored.Status)
+}
+
+// read returns the Result of a run that was restored and had ended.
+func (r *Run) read(status RunStatus) (*Result, error) {
+	r.st.mu.Lock()
+	over := r.concluded()
+	r.verdict.status = status // whatever rule was given
+	r.began, r.ended = math.MaxInt64, math.MinInt64
+	for ref := range r.records {
+		if rec := &r.records[ref]; rec.attempts > 0 {
+			r.began, r.ended = min(r.began, rec.start), max(r.ended, rec.end)
+		}
+	}
+	if r.began > r.ended { // there was no attempt
+		r.began, r.ended = 0, 0
+	}
+	r.st.mu.Unlock()
+	if !over {
+		r.Cancel()
+		<-r.done
+		return nil, fmt.Errorf("%w: stored run %s is %v, and some of its nodes have not ended", ErrBadValue, quoteID(r.ID()), status)
+	}
+	return r.Wait()
+}
+
+// load loads a run of which something was written.
+func load(ctx context.Context, s Store, run string) (stored *StoredRun, err error) {
+	switch {
+	case ctx == nil:
+		return nil, ErrNoContext
+	case s == nil:
+		return nil, fmt.Errorf("%w: there is no store", ErrBadOption)
+	}
+	err = guarded(func() (err error) {
+		stored, err = s.Load(ctx, run)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	case stored == nil || stored.Sequence == 0:
+		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(run))
+	}
+	return stored, nil
+}

@@ -1,0 +1,169 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestReadResult: the Result of a run that has ended is read from its store as the run has returned it.
+func TestReadResult(t *testing.T) {
+	t.Parallel()
+	for seed := range size(60, 10, 2_000) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCutter(uint64(7000+seed), seed%3)
+			store := new(kahn.MemoryStore)
+			c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
+			_, want := c.run(t, nil, false)
+			time.Sleep(time.Hour)
+			res, err := kahn.ReadResult(t.Context(), c.g, store, "r")
+			got := outcome{Status: res.Status, Flags: [2]bool{res.Degraded, res.CancelRequested}}
+			got.add(c, res, "")
+			if !reflect.DeepEqual(got, want) || (err == nil) != (res.Status == kahn.RunCompleted) || !reflect.DeepEqual(res.Output, c.res.Output) {
+				t.Errorf("seed %d:\ngot  %v, %v\nwant %v, %v", seed, got, res.Output, want, c.res.Output)
+			}
+			for n := range c.res.Nodes() {
+				if m, _ := res.Node(n.ID); m.Attempts != n.Attempts || m.Duration != n.Duration || !m.Start.Equal(n.Start) || fmt.Sprint(m.Err) != fmt.Sprint(n.Err) {
+					t.Errorf("seed %d: %+v\n%+v", seed, m, n)
+				}
+			}
+			if res.Len() > 0 && res.Duration > c.res.Duration {
+				t.Errorf("it took %v, and %v", res.Duration, c.res.Duration)
+			}
+			s, err := kahn.ReadSnapshot(t.Context(), store, "r")
+			if err != nil || s.Status() != res.Status || s.RunID() != "r" {
+				t.Errorf("%v, %v", s, err)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestReadOutcomes: how a run has ended, and why, is read as it was, under whatever rule.
+func TestReadOutcomes(t *testing.T) {
+	t.Parallel()
+	rescue := func(context.Context, *kahn.Step) (any, error) {
+		return kahn.EndVerdict{Status: kahn.RunCompleted, Output: "rescued"}, nil
+	}
+	for name, row := range map[string]struct {
+		g    *kahn.Graph
+		host func(*kahn.Run)
+		opts []kahn.Option
+	}{
+		"completed":          {graph(after("A")), nil, nil},
+		"nothing":            {graph(), nil, nil},
+		"failed":             {graph(kahn.Node{ID: "A", Do: always(errStep)}, after("B", "A")), nil, nil},
+		"failed, in waves":   {graph(kahn.Node{ID: "A", Do: always(errStep)}, after("B", "A")), nil, []kahn.Option{kahn.Waves}},
+		"strict":             {graph(kahn.Node{ID: "A", Do: always(errStep)}, kahn.Node{ID: "H", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}}), nil, []kahn.Option{kahn.StatusStrict}},
+		"a verdict":          {graph(kahn.Node{ID: "A", Do: always(errStep)}, kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: rescue}), nil, nil},
+		"the end fails":      {graph(after("A"), kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: always(errStep)}), nil, nil},
+		"cancelled":          {graph(kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")), func(r *kahn.Run) { r.CancelBy(kahn.Request{Actor: "us"}) }, nil},
+		"aborted":            {graph(kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")), func(r *kahn.Run) { r.AbortAll(errHost) }, nil},
+		"timed out":          {graph(kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")), nil, []kahn.Option{kahn.Timeout(10 * time.Second)}},
+		"stopped by failure": {graph(kahn.Node{ID: "A", Do: untilStopped}, kahn.Node{ID: "B", Critical: true, Do: always(errStep)}), nil, nil},
+		"skipped":            {graph(kahn.Node{ID: "A", Disabled: true}, after("B", "A")), nil, nil},
+		"fired": {graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "U", Kind: kahn.KindTrigger}, after("A", "T"), after("B", "U")), nil,
+			[]kahn.Option{kahn.Fire("T", "payload")}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			store := new(kahn.MemoryStore)
+			run, err := kahn.Start(t.Context(), row.g, takes(time.Second), append(row.opts, kahn.Durable(store), kahn.RunID("r"))...)
+			require.NoError(t, err)
+			time.Sleep(100 * ms)
+			if row.host != nil {
+				row.host(run)
+			}
+			want, wantErr := run.Wait()
+			time.Sleep(time.Hour)
+			got, err := kahn.ReadResult(t.Context(), row.g, store, "r")
+			require.NotNil(t, got, "%v", err)
+			require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(err))
+			require.Equal(t, want.Status, got.Status)
+			require.Equal(t, want.Output, got.Output)
+			require.Equal(t, want.Cause.Kind, got.Cause.Kind)
+			require.Equal(t, want.Cause.Origins, got.Cause.Origins)
+			require.Equal(t, want.Pruned, got.Pruned)
+			require.Equal(t, want.CancelRequested, got.CancelRequested)
+			require.Equal(t, want.StopRequest, got.StopRequest)
+			for n := range want.Nodes() {
+				m, _ := got.Node(n.ID)
+				require.Equal(t, []any{n.Status, n.Skip, n.Cause.Kind, n.Cause.Origins, n.Output}, []any{m.Status, m.Skip, m.Cause.Kind, m.Cause.Origins, m.Output}, n.ID)
+			}
+		})
+	}
+}
+
+// TestReadRefused: what is not there, or is not over, or does not fit, has no Result.
+func TestReadRefused(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		store := new(kahn.MemoryStore)
+		g := graph(after("A"), gate("G", "A"))
+		read := func(g *kahn.Graph, run string) error {
+			_, err := kahn.ReadResult(t.Context(), g, store, run)
+			return err
+		}
+		require.ErrorIs(t, read(g, "r"), kahn.ErrUnknownRun)
+		_, err := kahn.ReadSnapshot(t.Context(), store, "r")
+		require.ErrorIs(t, err, kahn.ErrUnknownRun)
+		_, _, err = store.Acquire(t.Context(), "r", "us", time.Minute)
+		require.NoError(t, err)
+		require.ErrorIs(t, read(g, "r"), kahn.ErrUnknownRun) // nothing was written
+		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.Owner("us")}
+		pause(t, g, takes(0), opts...)
+		require.ErrorIs(t, read(g, "r"), kahn.ErrNotEnded)
+		s, err := kahn.ReadSnapshot(t.Context(), store, "r")
+		require.NoError(t, err)
+		require.Equal(t, []string{"G"}, s.Waiting())
+		_, err = json.Marshal(s)
+		require.NoError(t, err)
+		try2(t, g, takes(0), append(opts, kahn.EarlySignals(map[string]any{"G": 1}))...).expect("A:ok G:ok", "completed")
+		require.NoError(t, read(g, "r"))
+		require.ErrorIs(t, read(graph(after("A"), gate("G", "A"), after("C", "A")), "r"), kahn.ErrGraphChanged)
+		require.ErrorIs(t, read(nil, "r"), kahn.ErrNoGraph)
+		_, err = kahn.ReadResult(t.Context(), g, nil, "r")
+		require.ErrorIs(t, err, kahn.ErrBadOption)
+		var none context.Context
+		_, err = kahn.ReadSnapshot(none, store, "r")
+		require.ErrorIs(t, err, kahn.ErrNoContext)
+		broken := &outage{MemoryStore: store}
+		_, err = kahn.ReadResult(t.Context(), g, &deadLoad{broken}, "r")
+		require.ErrorIs(t, err, kahn.ErrStore)
+		require.ErrorIs(t, err, errDisk)
+
+		// A run that failed is repeated from what its store has.
+		bad := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}})
+		fails := func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "B" {
+				return nil, errStep
+			}
+			return nil, nil
+		}
+		_, err = kahn.Execute(t.Context(), bad, fails, kahn.Durable(store), kahn.RunID("s"))
+		require.Error(t, err)
+		s, err = kahn.ReadSnapshot(t.Context(), store, "s")
+		require.NoError(t, err)
+		var c calls
+		res, err := kahn.Redrive(t.Context(), bad, c.count(takes(0)), s, nil)
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+		require.Equal(t, []int{0, 1}, []int{c.of("A"), c.of("B")})
+	})
+}
+
+// deadLoad does not load.
+type deadLoad struct{ kahn.Store }
+
+func (deadLoad) Load(context.Context, string) (*kahn.StoredRun, error) {
+	return nil, errors.Join(errDisk)
+}
