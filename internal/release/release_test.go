@@ -62,7 +62,8 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, os.MkdirAll(user, 0o700))
 		write(t, filepath.Join(user, "main.go"), "package main\n\n"+text+"\nfunc main() {}\n")
 		write(t, filepath.Join(user, "go.mod"), "module user.example\n\ngo 1.25.0\n\nrequire "+path(module)+" "+version+"\n")
-		cmd := exec.Command("go", "build", "-modcacherw", "-o", os.DevNull, ".")
+		cmd := exec.Command("go", "build", "-modcacherw", "-trimpath", // which lets the go command keep what does not depend on the folder
+			"-o", os.DevNull, ".")
 		cmd.Dir = user
 		// -trimpath: the folder of the modules is another one each time, and what is compiled is not to depend on it.
 		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", "GONOSUMDB=*", "GOPROXY="+proxies,
