@@ -34,7 +34,7 @@ type Codec interface {
 // integers of every size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number
 // and json.RawMessage; lists, and maps by string, of any of these; [Outputs] and [EndVerdict]; and the types registered
 // here, by their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that
-// it matches; [*NodeError] and [*UpstreamError], which steps get from failed predecessors, keep their fields too. A value of
+// it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed predecessors, keep their fields too. A value of
 // any other type is an error that names the type: Encode writes nothing that Decode would read as another type.
 //
 // The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
@@ -170,7 +170,7 @@ func (t Types) form(value any, depth int) (any, error) {
 	typ := reflect.TypeOf(value)
 	name, ok := t.nameOf(typ)
 	if err, is := value.(error); is && !ok {
-		return tag("error", formOfError(err)), nil
+		return tag("error", t.formOfError(err, depth)), nil
 	}
 	if !ok {
 		return nil, fmt.Errorf("%w: type %v is not registered; see Types and the option Encoding", ErrNotEncodable, typ)
@@ -189,30 +189,86 @@ type errorForm struct {
 	Cause    *storedError `json:"cause,omitempty"`
 	Upstream bool         `json:"upstream,omitempty"`
 	Origins  []string     `json:"origins,omitempty"`
+	Items    *itemsForm   `json:"items,omitempty"`
 }
 
-func formOfError(err error) errorForm {
+// itemsForm is what an error of a map tells of its items.
+type itemsForm struct {
+	Results json.RawMessage `json:"results"`
+	Failed  int             `json:"failed"`
+	Errs    []errorForm     `json:"errors"`
+	Indexes []int           `json:"indexes"`
+}
+
+func (t Types) formOfError(err error, depth int) errorForm {
 	switch e := err.(type) {
 	case *NodeError:
 		if e != nil {
-			return errorForm{Node: e.Node, Attempt: e.Attempt, Kind: e.Kind, Cause: storeError(e.Err).text()}
+			form := errorForm{Node: e.Node, Attempt: e.Attempt, Kind: e.Kind, Cause: storeError(e.Err).text()}
+			if items, is := e.Err.(*MapError); is {
+				form.Items = t.formOfItems(items, depth+1)
+			}
+			return form
 		}
 	case *UpstreamError:
 		if e != nil {
 			return errorForm{Node: e.Node, Kind: e.Kind, Origins: e.Origins, Upstream: true}
 		}
+	case *MapError:
+		return errorForm{storedError: *storeError(err).text(), Items: t.formOfItems(e, depth+1)}
 	}
 	return errorForm{storedError: *storeError(err).text()}
 }
 
-func (f *errorForm) error() error {
+// formOfItems is nil for what has no form: then the error is its text.
+func (t Types) formOfItems(e *MapError, depth int) *itemsForm {
+	if e == nil || depth > maxValueDepth {
+		return nil
+	}
+	form := &itemsForm{Failed: e.Failed, Indexes: e.Indexes}
+	results, err := t.form(e.Results, depth)
+	if err == nil {
+		form.Results, err = json.Marshal(results)
+	}
+	if err != nil {
+		return nil
+	}
+	for _, err := range e.Errs {
+		form.Errs = append(form.Errs, t.formOfError(err, depth+1))
+	}
+	return form
+}
+
+func (t Types) error(f *errorForm, depth int) error {
+	items := t.items(f.Items, depth)
 	switch {
 	case f.Upstream:
 		return &UpstreamError{Node: f.Node, Kind: f.Kind, Origins: f.Origins}
+	case f.Node != "" && items != nil:
+		return &NodeError{Node: f.Node, Attempt: f.Attempt, Kind: f.Kind, Err: items}
 	case f.Node != "":
 		return &NodeError{Node: f.Node, Attempt: f.Attempt, Kind: f.Kind, Err: f.Cause.restore()}
+	case items != nil:
+		return items
 	}
 	return f.restore()
+}
+
+// items is the reverse of formOfItems.
+func (t Types) items(f *itemsForm, depth int) *MapError {
+	if f == nil || depth > maxValueDepth || len(f.Errs) != len(f.Indexes) {
+		return nil
+	}
+	value, err := t.value(f.Results, depth+1)
+	results, ok := value.([]any)
+	if err != nil || !ok || slices.ContainsFunc(f.Indexes, func(i int) bool { return i < 0 || i >= len(results) }) {
+		return nil
+	}
+	e := &MapError{Results: results, Failed: f.Failed, Indexes: f.Indexes}
+	for i := range f.Errs {
+		e.Errs = append(e.Errs, t.error(&f.Errs[i], depth+1))
+	}
+	return e
 }
 
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
@@ -301,7 +357,7 @@ func (t Types) value(data json.RawMessage, depth int) (any, error) {
 			if err := json.Unmarshal(tagged.Value, &form); err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
 			}
-			return form.error(), nil
+			return t.error(&form, depth), nil
 		}
 		typ, ok := t.typeOf(*tagged.Type)
 		if !ok {

@@ -252,19 +252,24 @@ func (x *values) readAll(form map[string]stored) map[string]any {
 	return m
 }
 
-// writeError and readError leave errors to nil Types, which write any error.
+// errors is the codec for errors: Types write any error.
+func (x *values) errors() values {
+	types, _ := x.codec.(Types)
+	return values{codec: types, err: x.err}
+}
+
 func (x *values) writeError(err error) *stored {
 	if err == nil {
 		return nil
 	}
-	in := values{err: x.err}
+	in := x.errors()
 	s := in.write(err)
 	x.err = in.err
 	return s
 }
 
 func (x *values) readError(s *stored) error {
-	in := values{err: x.err}
+	in := x.errors()
 	err, _ := in.read(s).(error)
 	x.err = in.err
 	return err

@@ -75,9 +75,11 @@ func sees(s *kahn.Step, ids []string) (text []string) {
 func plain(v any) any {
 	switch v := v.(type) {
 	case *kahn.NodeError:
-		return fmt.Sprintf("%T %s %d %v %v", v, v.Node, v.Attempt, v.Kind, v.Err)
+		return fmt.Sprintf("%T %s %d %v %v", v, v.Node, v.Attempt, v.Kind, plain(v.Err))
 	case *kahn.UpstreamError:
 		return fmt.Sprintf("%T %v %v", v, v.Origins, v)
+	case *kahn.MapError:
+		return fmt.Sprintf("%T %v %d %v %v", v, v.Results, v.Failed, v.Indexes, v.Errs)
 	case error:
 		return v.Error()
 	case map[string]any:
