@@ -313,7 +313,7 @@ func (r *Run) descendants() (runs []*Run) {
 	return runs
 }
 
-// startRenewal keeps the lease while the run goes on, and until its end is written.
+// startRenewal keeps the lease while the run is pending, while it goes on, and until its end is written.
 func (r *Run) startRenewal() {
 	r.durable.renewal = time.AfterFunc(r.cfg.leaseTime/3, r.renew)
 }
@@ -337,6 +337,8 @@ func (r *Run) renew() {
 	case err == nil:
 		d.expires = asked.Add(r.cfg.leaseTime)
 		d.renewal.Reset(r.cfg.leaseTime / 3)
+	case r.stage == stagePending && (errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !now.Before(d.expires)):
+		// The first write of the run will tell.
 	case errors.Is(err, ErrFenced):
 		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
 	case errors.Is(err, ErrUnusable) || !now.Before(d.expires):

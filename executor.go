@@ -215,7 +215,12 @@ func (r *Run) discard() {
 	if r.log != nil {
 		r.log.close()
 	}
-	if r.durable != nil {
+	if d := r.durable; d != nil {
+		if d.renewal != nil {
+			r.st.mu.Lock()
+			d.given = true // else a renewal that is under way arms the next one
+			r.st.mu.Unlock()
+		}
 		_ = r.releaseLease(time.Time{}) // else it runs out
 	}
 }

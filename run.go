@@ -213,6 +213,7 @@ func (r *Run) prepare(x *restoration) {
 			r.log.goOn(r.earlierLog())
 		}
 		if r.durable != nil {
+			r.startRenewal()
 			r.log.hides = true
 			r.st.park(true)
 		}
@@ -284,9 +285,6 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		s.begin()
 	}
 	r.flush(now)
-	if r.durable != nil {
-		r.startRenewal()
-	}
 	if r.mayEnd && ended != nil {
 		r.stopForContext(ended)
 	}

@@ -13,8 +13,8 @@ const defaultMaxCrashes = 3
 
 // MaxCrashes bounds how often in a row the process may die during attempts of one node: once more, and the node fails with
 // [CauseCrashed] when the run goes on, so that a step that takes its process down does not do so for ever. It is not retried; catch
-// edges, error boundaries, ContinueOnFail and Fallback apply. Crashes are known under [Durable] alone. Any end of an attempt sets
-// the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
+// edges, error boundaries, ContinueOnFail and Fallback apply. Crashes are known under [Durable] alone; a life that was left because its store did not answer counts as one
+// for the attempts that were under way. Any end of an attempt sets the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +21,17 @@ type outage struct {
 	from, to time.Time
 	err      error
 	all      bool // leases are not renewed either
-	calls    int  // while it lasted
+
+	mu    sync.Mutex
+	calls int // while it lasted
 }
 
 func (o *outage) down() bool {
 	now := time.Now()
 	down := !now.Before(o.from) && now.Before(o.to)
 	if down {
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		o.calls++
 	}
 	return down
@@ -150,12 +155,11 @@ func TestFirstWrite(t *testing.T) {
 func TestLostWithSlots(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		rn := &kahn.Runner{Limit: 1}
-		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
+		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, all: true, from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
 		deaf := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Hour); return nil, nil }
 		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A"}), deaf, kahn.Durable(store), kahn.RunID("r"), kahn.LeaseTime(10*time.Second))
 		require.NoError(t, err)
 		synctest.Wait()
-		store.all = true
 		other, err := rn.Start(t.Context(), graph(kahn.Node{ID: "X"}), takes(0))
 		require.NoError(t, err)
 		res, err := run.Wait()
@@ -200,5 +204,77 @@ func TestCodecOutage(t *testing.T) {
 		}
 		codec.down = false
 		try2(t, g, takes(0), opts...).expect("A:ok B:ok", "completed")
+	})
+}
+
+// TestPendingLease: a run that is pending keeps its lease, and one that was not to be has none.
+func TestPendingLease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "it begins after a long time", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		first, err := rn.Start(t.Context(), graph(after("A")), takes(5*time.Minute))
+		require.NoError(t, err)
+		store := new(kahn.MemoryStore)
+		run, err := rn.Start(t.Context(), graph(after("B")), takes(0), kahn.Durable(store), kahn.RunID("r"))
+		require.NoError(t, err)
+		time.Sleep(4 * time.Minute)
+		require.Equal(t, kahn.RunPending, run.Status())
+		_, _, err = store.Acquire(t.Context(), "r", "another", time.Minute)
+		require.ErrorIs(t, err, kahn.ErrLeased)
+		for _, r := range []*kahn.Run{first, run} {
+			res, err := r.Wait()
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunCompleted, res.Status)
+		}
+		_, _, err = store.Acquire(t.Context(), "r", "another", time.Minute)
+		require.NoError(t, err)
+	})
+
+	inBubble(t, "its lease was lost meanwhile", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		first, err := rn.Start(t.Context(), graph(after("A")), takes(5*time.Minute))
+		require.NoError(t, err)
+		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, all: true, from: time.Now().Add(time.Minute), to: time.Now().Add(2 * time.Minute)}
+		run, err := rn.Start(t.Context(), graph(after("B")), neverStep(t), kahn.Durable(store), kahn.RunID("r"))
+		require.NoError(t, err)
+		time.Sleep(3 * time.Minute)
+		_, _, err = store.Acquire(t.Context(), "r", "another", time.Hour)
+		require.NoError(t, err)
+		_, err = first.Wait()
+		require.NoError(t, err)
+		_, err = run.Wait()
+		require.ErrorIs(t, err, kahn.ErrFenced)
+	})
+
+	inBubble(t, "it is refused", func(t *testing.T) {
+		rn := new(kahn.Runner)
+		first, err := rn.Start(t.Context(), graph(after("A")), takes(time.Minute), kahn.RunID("r"))
+		require.NoError(t, err)
+		store := new(kahn.MemoryStore)
+		_, err = rn.Start(t.Context(), graph(after("B")), neverStep(t), kahn.Durable(store), kahn.RunID("r"))
+		require.ErrorIs(t, err, kahn.ErrDuplicateRun)
+		_, _, err = store.Acquire(t.Context(), "r", "another", time.Minute)
+		require.NoError(t, err)
+		_, err = first.Wait()
+		require.NoError(t, err)
+	})
+
+	inBubble(t, "it is left or cancelled while it is pending", func(t *testing.T) {
+		for name, end := range map[string]func(*kahn.Run){"left": (*kahn.Run).Leave, "cancelled": (*kahn.Run).Cancel} {
+			rn := &kahn.Runner{MaxRuns: 1}
+			first, err := rn.Start(t.Context(), graph(after("A")), takes(5*time.Minute))
+			require.NoError(t, err)
+			store := new(kahn.MemoryStore)
+			run, err := rn.Start(t.Context(), graph(after("B")), neverStep(t), kahn.Durable(store), kahn.RunID("r"))
+			require.NoError(t, err)
+			time.Sleep(2 * time.Minute)
+			end(run)
+			_, err = run.Wait()
+			require.False(t, errors.Is(err, kahn.ErrStore), "%s: %v", name, err)
+			_, _, err = store.Acquire(t.Context(), "r", "another", time.Minute)
+			require.NoError(t, err)
+			_, err = first.Wait()
+			require.NoError(t, err)
+		}
 	})
 }
