@@ -335,6 +335,41 @@ func damageShows(t *testing.T, path string, want map[string]*kahn.StoredRun) (sh
 	return shows
 }
 
+// TestChanged: a column that somebody has changed is an error, in whichever row it is.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, file(t), sqlite.Options{})
+	_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s))
+	require.NoError(t, err)
+	want, err := s.Load(t.Context(), "r")
+	require.NoError(t, err)
+	for _, change := range []string{
+		"kahn_runs SET status = 'running'", "kahn_runs SET sequence = sequence + 1", "kahn_runs SET nodes = nodes - 1", "kahn_runs SET wake = 7", "kahn_runs SET record = x'7b7d'",
+		"kahn_runs SET record = NULL", "kahn_nodes SET key = 'other'", "kahn_nodes SET sequence = 3", "kahn_nodes SET attempt = 2", "kahn_nodes SET terminal = 0", "kahn_nodes SET queued = 1",
+		"kahn_nodes SET completed = 0", "kahn_nodes SET resolved = 7", "kahn_nodes SET required = 7", "kahn_nodes SET status = 'failed'", "kahn_nodes SET cause = 'timeout'", "kahn_nodes SET started = 7",
+		"kahn_nodes SET ended = NULL", "kahn_nodes SET hash = x'00'", "kahn_nodes SET value = NULL", "kahn_nodes SET value = x'22'", "kahn_nodes SET record = NULL",
+	} {
+		where := " WHERE id = 'r'"
+		if strings.HasPrefix(change, "kahn_nodes") {
+			where = " WHERE key = 'n7'"
+		}
+		tx, err := s.DB().Begin()
+		require.NoError(t, err)
+		_, err = tx.Exec("CREATE TABLE kept AS SELECT * FROM " + strings.Fields(change)[0] + where)
+		require.NoError(t, err)
+		_, err = tx.Exec("UPDATE " + change + where)
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		_, err = s.Load(t.Context(), "r")
+		require.ErrorIs(t, err, sqlite.ErrDamaged, change)
+		_, err = s.DB().Exec("REPLACE INTO " + strings.Fields(change)[0] + " SELECT * FROM kept; DROP TABLE kept")
+		require.NoError(t, err)
+	}
+	got, err := s.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
 // TestClock: a clock that is set forward ends leases, and one that is set back makes them last. A run is never performed by two.
 func TestClock(t *testing.T) {
 	s := openStore(t, file(t), sqlite.Options{Now: "jumping_now()"})

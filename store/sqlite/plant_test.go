@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,33 +51,64 @@ var defects = []struct {
 	{"an ended context acquires", "lease.go", "Store.Acquire", "if err := ctx.Err(); err != nil {", "if err := ctx.Err(); err != nil && id == \"\" {\n\tctx = context.Background()"},
 }
 
-// TestPlantedBugs plants each of the defects, and demands that storetest finds it.
+// faults are bugs that show in tests of this package: the tests of faults are able to fail.
+var faults = []struct {
+	test           string
+	file, function string
+	old, planted   string
+}{
+	{"TestFull", "writer.go", "writer.transact", "if err != nil {\n\t\tclear", "if err != nil {\n\t\terr = nil\n\t\tclear"},
+	{"TestFileLimit", "writer.go", "writer.transact", "if err != nil {\n\t\tclear", "if err != nil {\n\t\terr = nil\n\t\tclear"},
+	{"TestTooLarge", "store.go", "Store.CheckValue", `> s.largest`, `> maxValue`},
+	{"TestReadOnly", "errors.go", "describe", `case lasting[code] != nil:`, `case lasting[code] != nil && code == 0:`},
+	{"TestBusy", "writer.go", "writer.open", `!hasCode(err, lib.SQLITE_BUSY)`, `hasCode(err, lib.SQLITE_BUSY)`},
+	{"TestBusy", "process.go", "Store.hasDied", `return true, lock.release()`, `return false, lock.release()`},
+	{"TestTwoProcesses", "process.go", "Store.hasDied", "case held:\n\t\treturn false", "case held:\n\t\treturn true"},
+	{"TestDamage", "run.go", "run.read", ` || n.checksum(sums, number, key, sequence) != integer(16)`, ``},
+	{"TestChanged", "run.go", "loader.load", `known.checksum(l.sums) != row[4].(int64)`, `false`},
+	{"TestClock", "commit.go", "rowStatements.prepare", `fmt.Sprintf(holds, now)`, `fmt.Sprintf(holds, DefaultNow)`},
+	{"TestMigrations", "migrate.go", "writer.migrate", `if version > int64(len(migrations)) {`, `if version > 1000 {`},
+	{"TestTransactionsAreShared", "writer.go", "writer.take", `line, w.line = w.line, nil`, `line, w.line = []*request{own}, slices.DeleteFunc(w.line, func(r *request) bool { return r == own })`},
+	{"TestContext", "writer.go", "writer.open", "case <-ctx.Done():\n\t\t\treturn ctx.Err()", "case <-ctx.Done():"},
+	{"TestClosed", "store.go", "Store.Close", `s.db.Close()`, `s.db.Ping()`},
+	{"TestBackup", "store.go", "Store.Backup", `"VACUUM INTO ?", path`, `"VACUUM INTO ?", path+"x"`},
+	{"TestOnce", "once.go", "Once", `if kept != nil {`, `if kept != nil && len(kept) == 0 {`},
+	{"TestOnceFenced", "once.go", "Store.effect", `case !held:`, `case !held && run == 0:`},
+}
+
+// TestPlantedBugs plants each of the defects, and demands that storetest finds it, and each of the faults, which its test has to find.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	pkg, err := os.Getwd()
 	require.NoError(t, err)
-	bugs := make([]plant.Bug, len(defects))
-	for i, d := range defects {
-		bugs[i] = plant.Bug{File: "store/sqlite/" + d.file, Func: d.function, Old: d.old, New: d.planted}
+	var bugs []plant.Bug
+	var tests, names []string
+	for _, d := range defects {
+		bugs = append(bugs, plant.Bug{File: "store/sqlite/" + d.file, Func: d.function, Old: d.old, New: d.planted})
+		tests, names = append(tests, "TestStoreInMemory"), append(names, d.name)
+	}
+	for _, f := range faults {
+		bugs = append(bugs, plant.Bug{File: "store/sqlite/" + f.file, Func: f.function, Old: f.old, New: f.planted})
+		tests, names = append(tests, f.test), append(names, bugs[len(bugs)-1].String())
 	}
 	binary := filepath.Join(t.TempDir(), "planted.test")
 	require.NoError(t, plant.Build(ctx, "../..", pkg, bugs, binary))
-	find := func(bug int) ([]byte, error) {
-		return plant.Command(ctx, binary, pkg, bug, "-test.run=^TestStoreInMemory$", "-test.failfast", "-test.timeout=1m").CombinedOutput()
+	find := func(bug int, test string) ([]byte, error) {
+		return plant.Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m").CombinedOutput()
 	}
-	if out, err := find(-1); err != nil {
+	if out, err := find(-1, strings.Join(slices.Compact(slices.Sorted(slices.Values(tests))), "|")); err != nil {
 		t.Fatalf("without a defect: %v\n%s", err, out)
 	}
 	slots := make(chan bool, 6) // they wait for leases most of the time
 	var wg sync.WaitGroup
-	for i, d := range defects {
+	for i := range bugs {
 		wg.Go(func() {
 			slots <- true
 			defer func() { <-slots }()
-			if out, err := find(i); err == nil {
-				t.Errorf("nothing has found that %s\n%s", d.name, out)
+			if out, err := find(i, tests[i]); err == nil {
+				t.Errorf("%s has not found: %s\n%s", tests[i], names[i], out)
 			}
 		})
 	}
