@@ -278,3 +278,25 @@ func TestPendingLease(t *testing.T) {
 		}
 	})
 }
+
+// TestLeft: a Result tells a run that was left from one that waits.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(gate("G"), kahn.Node{ID: "A", Do: takes(time.Second)}, after("B", "A"))
+		require.False(t, pause(t, g, takes(0)).Left)
+		run, err := kahn.Start(t.Context(), g, takes(0))
+		require.NoError(t, err)
+		synctest.Wait()
+		run.Leave()
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.True(t, res.Left)
+		run, err = kahn.Start(t.Context(), graph(after("A")), takes(0))
+		require.NoError(t, err)
+		run.Leave() // too late, or just in time
+		res, err = run.Wait()
+		require.NoError(t, err)
+		require.Equal(t, res.Status == kahn.RunSuspended, res.Left)
+	})
+}
