@@ -125,7 +125,9 @@ func init() {
 	modernc.RegisterConnectionHook(func(conn modernc.ExecQuerierContext, dsn string) error {
 		count, _ := transactions.LoadOrStore(strings.SplitN(dsn, "?", 2)[0], new(atomic.Int64))
 		conn.(modernc.HookRegisterer).RegisterCommitHook(func() int32 {
-			count.(*atomic.Int64).Add(1)
+			if count.(*atomic.Int64).Add(1) < 0 {
+				return 1 // the transaction is not committed
+			}
 			return 0
 		})
 		return nil
@@ -141,19 +143,20 @@ func init() {
 // shift is added to the clock of databases whose time is jumping_now().
 var shift atomic.Int64
 
-// count returns the number of write transactions so far.
-func count(t *testing.T, s *sqlite.Store) int64 {
+// counter returns the number of write transactions so far. While it is negative, transactions are not committed.
+func counter(t *testing.T, s *sqlite.Store) (found *atomic.Int64) {
 	t.Helper()
 	var path string
 	require.NoError(t, s.DB().QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path))
-	n := int64(0)
+	dir := filepath.Dir(path)
 	transactions.Range(func(dsn, count any) bool {
-		if strings.Contains(dsn.(string), filepath.Base(filepath.Dir(path))) && strings.Contains(dsn.(string), filepath.Base(filepath.Dir(filepath.Dir(path)))) {
-			n += count.(*atomic.Int64).Load()
+		if strings.Contains(dsn.(string), filepath.Base(dir)) && strings.Contains(dsn.(string), filepath.Base(filepath.Dir(dir))) && !strings.Contains(dsn.(string), "-process-") {
+			found = count.(*atomic.Int64)
 		}
 		return true
 	})
-	return n
+	require.NotNil(t, found)
+	return found
 }
 
 // TestTransactionsAreShared: runs that commit at the same moment share a transaction, and each has its own answer.
@@ -166,7 +169,8 @@ func TestTransactionsAreShared(t *testing.T) {
 		leases[i] = begun(t, s, fmt.Sprint("r", i))
 	}
 	require.NoError(t, s.Release(t.Context(), leases[7]))
-	before := count(t, s)
+	transactions := counter(t, s)
+	before := transactions.Load()
 	var wg sync.WaitGroup
 	for i, lease := range leases {
 		wg.Go(func() {
@@ -185,7 +189,7 @@ func TestTransactionsAreShared(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := count(t, s) - before; n > runs*commits/4 {
+	if n := transactions.Load() - before; n > runs*commits/4 {
 		t.Errorf("%d transactions for %d commits", n, runs*commits)
 	}
 	for i := range leases {
@@ -193,6 +197,75 @@ func TestTransactionsAreShared(t *testing.T) {
 		require.NoError(t, err)
 		if want := uint64(commits + 1); i != 7 && r.Sequence != want {
 			t.Errorf("run %d is at commit %d of %d", i, r.Sequence, want)
+		}
+	}
+}
+
+// TestNotCommitted: all who share a transaction that cannot be committed are told, and may repeat their calls.
+func TestNotCommitted(t *testing.T) {
+	t.Parallel()
+	const runs = 10
+	s := openStore(t, file(t), sqlite.Options{})
+	leases := make([]kahn.Lease, runs)
+	for i := range leases {
+		leases[i] = begun(t, s, fmt.Sprint("r", i))
+	}
+	next := func(i int) (kahn.Applied, error) {
+		return s.Commit(t.Context(), leases[i], kahn.Commit{Sequence: 2, Started: []kahn.NodeAttempt{{Node: "a", Attempt: 1}}})
+	}
+	transactions := counter(t, s)
+	transactions.Store(-1000)
+	var wg sync.WaitGroup
+	for i := range runs {
+		wg.Go(func() {
+			if a, err := next(i); err == nil {
+				t.Errorf("run %d: %v", i, a)
+			}
+		})
+	}
+	wg.Wait()
+	transactions.Store(0)
+	for i := range runs {
+		if a, err := next(i); err != nil || a != kahn.AppliedNow {
+			t.Errorf("run %d: %v, %v", i, a, err)
+		}
+		r, err := s.Load(t.Context(), leases[i].Run)
+		require.NoError(t, err)
+		require.Equal(t, int32(1), r.Nodes["a"].Attempt)
+	}
+}
+
+// TestOneCannotBeWritten: a commit that the database refuses does not concern those with which it shares a transaction.
+func TestOneCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	const runs = 20
+	s := openStore(t, file(t), sqlite.Options{})
+	leases := make([]kahn.Lease, runs)
+	for i := range leases {
+		leases[i] = begun(t, s, fmt.Sprint("r", i))
+	}
+	_, err := s.DB().Exec("CREATE TRIGGER poison BEFORE INSERT ON kahn_nodes WHEN NEW.key = 'n3' BEGIN SELECT RAISE(ABORT, 'poison'); END")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for i, lease := range leases {
+		wg.Go(func() {
+			for sequence := range uint64(5) {
+				a, err := s.Commit(t.Context(), lease, kahn.Commit{Sequence: sequence + 2, Ready: []string{fmt.Sprint("m", sequence), fmt.Sprint("n", i)}})
+				switch {
+				case i == 3 && (err == nil || !strings.Contains(err.Error(), "poison")):
+					t.Errorf("run 3: %v, %v", a, err)
+				case i != 3 && (err != nil || a != kahn.AppliedNow):
+					t.Errorf("run %d: %v, %v", i, a, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, lease := range leases {
+		r, err := s.Load(t.Context(), lease.Run)
+		require.NoError(t, err)
+		if want := map[bool]int{true: 0, false: 6}[i == 3]; len(r.Nodes) != want {
+			t.Errorf("run %d has %d nodes, expected %d", i, len(r.Nodes), want)
 		}
 	}
 }

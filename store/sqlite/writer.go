@@ -139,36 +139,38 @@ func (w *writer) handOver() {
 	}
 }
 
-// perform performs requests in the transaction that was begun. If one of them cannot be, each has a transaction of its own.
+// perform performs requests in the transaction that was begun. If one of them cannot be performed, each has a transaction of its
+// own. If the transaction cannot be committed, all of them have failed: the disk may have it nevertheless, and only those who
+// have called for them may repeat them.
 func (w *writer) perform(line []*request) {
-	err := w.transact(line)
+	done, err := w.transact(line)
 	if err == nil {
 		return
 	}
 	for _, r := range line {
-		if r.err = err; len(line) > 1 {
+		if r.err = err; len(line) > 1 && !done {
 			if _, r.err = w.begin.exec(); r.err == nil {
-				r.err = w.transact([]*request{r})
+				_, r.err = w.transact([]*request{r})
 			}
 		}
 	}
 }
 
-// transact performs requests in the transaction that was begun, or none of them.
-func (w *writer) transact(line []*request) (err error) {
+// transact performs requests in the transaction that was begun, or none of them. done means that each of them could be performed.
+func (w *writer) transact(line []*request) (done bool, err error) {
 	for _, r := range line {
 		if err = contained(r.do); err != nil {
 			break
 		}
 	}
-	if err == nil {
+	if done = err == nil; done {
 		_, err = w.commit.exec()
 	}
 	if err != nil {
 		clear(w.runs)            // they may hold what is not stored
 		_, _ = w.rollback.exec() // an error means that SQLite has rolled back by itself
 	}
-	return err
+	return done, err
 }
 
 // contained calls f and returns a panic as an error: the line goes on without its leader otherwise.
