@@ -77,14 +77,14 @@ type stateHolds struct {
 
 // stateStops are the stops of the run and of single nodes.
 type stateStops struct {
-	stopped   CauseKind    // why the whole run was stopped, or CauseNone
-	unchecked []Ref        // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
-	stopping  []Ref        // running nodes that were asked to stop and that NextStop has not handed out
-	origin    map[Ref]Ref  // for running nodes that were asked to stop: the node that caused it, if any
-	origins   *originSets  // nil until first needed
-	losers    *loserSearch // nil until losers are looked for
-	late      []Ref        // nodes whose predecessor failed after their join was decided, and that do not go on then
-	stopSetup
+	stopped      CauseKind      // why the whole run was stopped, or CauseNone
+	stopSetup                   // here it takes no space
+	unchecked    []Ref          // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
+	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
+	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused it, if any
+	origins      *originSets    // nil until first needed
+	losers       *loserSearch   // nil until losers are looked for
+	late         []Ref          // nodes whose predecessor failed after their join was decided, and that do not go on then
 	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own
 
 	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
