@@ -23,7 +23,8 @@ import (
 const crashNodes = 130
 
 // Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
-// come to its end, the next process begins another one, in a folder of its own. It returns how many runs have come to their end, and
+// come to its end, the next process begins another one, in a folder of its own. On a slow machine, where no run has come to its end
+// yet, there are up to ten times as many starts. It returns how many runs have come to their end, and
 // the first thing that went wrong: an outcome that depends on the kills, a step that was repeated although its end was
 // stored, or a process that has failed. command makes the process, which calls [Killed] for the folder; folder makes a new and
 // empty folder.
@@ -38,7 +39,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 	want := outcomes(res)
 	random := rand.New(rand.NewPCG(17, 19))
 	dir := ""
-	for range starts {
+	for i := 0; i < starts || runs == 0 && i < 10*starts; i++ {
 		if dir == "" {
 			dir = folder()
 		}
