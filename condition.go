@@ -70,10 +70,10 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 	return n
 }
 
-// Route returns the branches that a condition with the given output takes, for the [Outcome] of its attempt, and whether
+// Route returns the branches that a condition with the given output takes, for the [machine.Outcome] of its attempt, and whether
 // any branch matched, which for a node without branches is always so. A Labeler is user code: it may panic.
 func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
-	router := p.net.router(r)
+	router := p.net.Router(r)
 	if router < 0 {
 		return nil, true
 	}
@@ -82,7 +82,7 @@ func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
 
 // labelsOf returns the labels of the out-edges of a condition; nil if there are none.
 func (p *Plan) labelsOf(r Ref) []string {
-	if router := p.net.router(r); router >= 0 {
+	if router := p.net.Router(r); router >= 0 {
 		return p.routers[router].labels
 	}
 	return nil
@@ -90,7 +90,7 @@ func (p *Plan) labelsOf(r Ref) []string {
 
 // branchNames renders the labels of branches of a condition.
 func (p *Plan) branchNames(r Ref, route []int32) string {
-	if router := p.net.router(r); router >= 0 {
+	if router := p.net.Router(r); router >= 0 {
 		return p.routers[router].names(route)
 	}
 	return ""
@@ -98,7 +98,7 @@ func (p *Plan) branchNames(r Ref, route []int32) string {
 
 // routeOf is the reverse of labelsOf, for labels that were taken. It leaves out what is no label.
 func (p *Plan) routeOf(r Ref, taken []string) (route []int32) {
-	if router := p.net.router(r); router >= 0 {
+	if router := p.net.Router(r); router >= 0 {
 		for _, label := range taken {
 			if id, ok := p.routers[router].byLabel[label]; ok {
 				route = append(route, id)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // The consequences of a node's end in cases that few other tests cover: without readers of events, in the line of a group,
@@ -248,7 +249,7 @@ func TestTokenOfAStoppedMember(t *testing.T) {
 func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	g := graph(kahn.Node{ID: "S", Priority: 2}, kahn.Node{ID: "T", Priority: 1}, after("A"), after("B"))
 	plan, st := stateOf(t, g, kahn.SuspendStop)
-	begin := func(want string) kahn.Task {
+	begin := func(want string) machine.Task {
 		t.Helper()
 		task, ok := st.Next()
 		if !ok || plan.ID(task.Ref) != want {
@@ -280,10 +281,10 @@ func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	do(st.Resume(x.Token))
 	x = begin("T")
 	a, b := begin("A"), begin("B")
-	for _, task := range []kahn.Task{x, a, b} {
+	for _, task := range []machine.Task{x, a, b} {
 		do(st.Settle(task.Token, completed))
 	}
-	if status, _ := st.RunStatus(kahn.StatusEscaped); status != kahn.RunCompleted {
+	if status, _ := st.RunStatus(machine.StatusEscaped); status != kahn.RunCompleted {
 		t.Errorf("the run is %v", status)
 	}
 }
@@ -534,8 +535,8 @@ func TestSettleNext(t *testing.T) {
 		if !ok || plan.ID(task.Ref) != id {
 			t.Fatalf("%v, %v, expected %s", task, ok, id)
 		}
-		stale := kahn.Token{Ref: task.Ref, Attempt: task.Attempt + 1}
-		if other, ok, err := st.SettleNext(stale, completed); ok || other != (kahn.Task{}) || !errors.Is(err, kahn.ErrStale) {
+		stale := machine.Token{Ref: task.Ref, Attempt: task.Attempt + 1}
+		if other, ok, err := st.SettleNext(stale, completed); ok || other != (machine.Task{}) || !errors.Is(err, kahn.ErrStale) {
 			t.Errorf("a stale token: %v, %v, %v", other, ok, err)
 		}
 		var err error
@@ -554,7 +555,7 @@ func TestSettleNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if task, ok, err := run.State().SettleNext(kahn.Token{Attempt: 1}, completed); ok || task != (kahn.Task{}) || !errors.Is(err, kahn.ErrDriven) {
+	if task, ok, err := run.State().SettleNext(machine.Token{Attempt: 1}, completed); ok || task != (machine.Task{}) || !errors.Is(err, machine.ErrDriven) {
 		t.Errorf("of a Run: %v, %v, %v", task, ok, err)
 	}
 	if _, err := run.Wait(); err != nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
 // react runs the scenario to its end like drive, but without polling: an effect takes all tasks whenever there are new ones,
 // and effects on the nodes observe how they end. Completions come in random order, and duplicate and late ones with them.
-func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *kahn.State) {
+func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *machine.State) {
 	plan, err := s.graph.Compile()
 	require.NoError(t, err)
 	st, err := kahn.NewState(plan, append(opts, kahn.Limit(limit))...)
@@ -30,7 +31,7 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 		})
 		require.NoError(t, err)
 	}
-	begin := func(task kahn.Task) {
+	begin := func(task machine.Task) {
 		if !task.Check {
 			c.running = append(c.running, task)
 			return
@@ -43,9 +44,9 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 			t.Error("a check was answered twice")
 		}
 	}
-	aborted := map[kahn.Token]bool{}
-	require.NoError(t, st.Drive(begin, func(call kahn.Token) { aborted[call] = true }))
-	var late []kahn.Task
+	aborted := map[machine.Token]bool{}
+	require.NoError(t, st.Drive(begin, func(call machine.Token) { aborted[call] = true }))
+	var late []machine.Task
 	for !ended.Load().Terminal() {
 		require.NotEmpty(t, c.running, "nothing runs, and the run has not ended")
 		i := c.rng.IntN(len(c.running))
@@ -74,7 +75,7 @@ func TestBegin(t *testing.T) {
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Groups: []string{"one"}}, kahn.Node{ID: "c", Groups: []string{"one"}},
 		kahn.Node{ID: "next", After: []string{"b"}}, kahn.Node{ID: "when", When: func(kahn.View) (bool, error) { return true, nil }})
 	plan, st := stateOf(t, &g, kahn.Limit(2))
-	begin := func(id string) (kahn.Task, error) { return st.Begin(ref(t, plan, id)) }
+	begin := func(id string) (machine.Task, error) { return st.Begin(ref(t, plan, id)) }
 	c, err := begin("c")
 	require.NoError(t, err)
 	require.Equal(t, kahn.Running, st.Status(c.Ref))
@@ -85,15 +86,15 @@ func TestBegin(t *testing.T) {
 	_, err = st.Begin(99)
 	require.ErrorIs(t, err, kahn.ErrUnknownNode)
 	_, err = begin("b")
-	require.ErrorIs(t, err, kahn.ErrNoSlot, "the group is full")
+	require.ErrorIs(t, err, machine.ErrNoSlot, "the group is full")
 	check, err := begin("when")
 	require.NoError(t, err)
 	require.True(t, check.Check)
-	require.NoError(t, st.Checked(check.Token, kahn.CheckVerdict{}))
+	require.NoError(t, st.Checked(check.Token, machine.CheckVerdict{}))
 	_, err = begin("a")
 	require.NoError(t, err)
 	_, err = begin("when")
-	require.ErrorIs(t, err, kahn.ErrNoSlot, "the limit is reached")
+	require.ErrorIs(t, err, machine.ErrNoSlot, "the limit is reached")
 	work := st.WorkSignal()
 	before := work.Load()
 	require.NoError(t, st.Settle(c.Token, completed))

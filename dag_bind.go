@@ -2,6 +2,8 @@ package kahn
 
 import (
 	"cmp"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // bindInputs groups the edges of each parameter, settles their merge strategy, and finds required ports that nothing
@@ -18,40 +20,40 @@ func (c *compiler) bindInputs() {
 			p.data[r] = in
 			for i := range in.params {
 				if in.params[i].strategy != MergeLast {
-					c.b.check(r)
+					c.b.Check(r)
 				}
 				port := in.ports[in.params[i].name]
-				if port != nil && port.Required && c.n.is(r, factEarly) {
+				if port != nil && port.Required && c.n.Is(r, machine.FlagEarly) {
 					for _, e := range in.params[i].edges {
-						c.b.port(e)
+						c.b.Port(e)
 					}
 				}
 			}
 		}
-		if c.n.is(r, factCheck) { // else it has no ports
+		if c.n.Is(r, machine.FlagCheck) { // else it has no ports
 			n := p.node(r)
 			for i := range n.Ports {
 				c.bindPort(n, &n.Ports[i], in)
 			}
 		}
-		if c.n.isLeaf(r) {
+		if c.n.IsLeaf(r) {
 			leaves++
 		}
 	}
 	p.leaves = make([]Ref, 0, leaves)
 	for _, r := range p.declared {
-		if c.n.isLeaf(r) {
+		if c.n.IsLeaf(r) {
 			p.leaves = append(p.leaves, r)
 		}
 	}
-	c.b.finish()
+	c.b.Finish()
 }
 
 func (c *compiler) inputsOf(r Ref) *inputs {
 	p := c.p
 	var in *inputs
 	var byName map[string]int
-	row := c.n.inOf(r)
+	row := c.n.In(r)
 	named := row
 	if c.terms == nil {
 		named = nil
@@ -72,7 +74,7 @@ func (c *compiler) inputsOf(r Ref) *inputs {
 		}
 		in.params[at].edges = append(in.params[at].edges, i)
 	}
-	if in == nil && !c.n.is(r, factCheck) && len(row) <= manyParams {
+	if in == nil && !c.n.Is(r, machine.FlagCheck) && len(row) <= manyParams {
 		return nil
 	}
 	n := p.node(r)
@@ -102,7 +104,7 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 	labels := make(map[string]int, len(g.edges))
 	for _, i := range g.edges {
 		e := c.p.termsOf(i)
-		labels[c.p.node(c.n.source(i)).Label]++
+		labels[c.p.node(c.n.Source(i)).Label]++
 		if e.Merge == "" {
 			continue
 		}
@@ -119,7 +121,7 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 	}
 	g.fn = c.g.merges[g.strategy]
 	for _, i := range g.edges {
-		source := c.p.node(c.n.source(i))
+		source := c.p.node(c.n.Source(i))
 		key := source.Label
 		if key == "" || labels[key] > 1 {
 			key = source.ID

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/index"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // problems collects the problems of a graph, up to a number that people still read.
@@ -118,8 +119,8 @@ func (c *compiler) compile() (*Plan, *problems) {
 	if !c.isPruned {
 		c.checkChoices()
 	}
-	c.b.shield()
-	c.b.findSides()
+	c.b.Shield()
+	c.b.FindSides()
 	c.bindInputs()
 	c.nest()
 	c.checkTexts()
@@ -148,9 +149,9 @@ type compiler struct {
 	index index.Table      // of names
 	ports map[int32]*ports // by index of declaration: the outputs of nodes that declare theirs
 	end   int32            // the end node, or -1
-	b     builder          // of the net
-	n     *net             // the plan's; nil until number has run
-	edges []edge           // from and to are indices of declaration; the builder's once it is there
+	b     machine.Builder  // of the net
+	n     *machine.Net     // the plan's; nil until number has run
+	edges []machine.Edge   // from and to are indices of declaration; the builder's once it is there
 	terms []*terms         // by edge; nil if no edge has any
 
 	member  [][]int32          // by Ref: see net.member
@@ -245,7 +246,7 @@ func (c *compiler) resolveEdges() {
 		c.add("node %s: %w: the edge from %s in its In leads to this node, and its To names %s: leave To empty, or add the edge with Connect%s",
 			quoteID(s.node), ErrBadEdge, quoteID(s.edge.From), quoteID(s.edge.To), didYouMean(s.edge.To, []string{s.node}))
 	}
-	c.edges = make([]edge, 0, len(c.g.edges))
+	c.edges = make([]machine.Edge, 0, len(c.g.edges))
 	last := int32(-1) // the target of the edge before
 	for i := range c.g.edges {
 		e := &c.g.edges[i]
@@ -272,7 +273,7 @@ func (c *compiler) resolveEdges() {
 			c.add("edge %s: %w: nothing can follow the end node", e.name(), ErrBadEnd)
 			continue
 		}
-		c.edges = append(c.edges, edge{from: Ref(from), to: Ref(to), label: -1})
+		c.edges = append(c.edges, machine.Edge{From: Ref(from), To: Ref(to), LabelID: -1})
 		if e.terms != &noTerms {
 			c.checkTerms(e, &c.edges[len(c.edges)-1])
 			c.addTerms(e.terms)
@@ -280,7 +281,7 @@ func (c *compiler) resolveEdges() {
 			c.terms = append(c.terms, &noTerms)
 		}
 	}
-	added := c.b.begin(len(c.g.nodes), c.edges, c.end)
+	added := c.b.Begin(len(c.g.nodes), c.edges, c.end)
 	if c.terms != nil {
 		for range added {
 			c.terms = append(c.terms, &noTerms)
@@ -318,8 +319,8 @@ func (c *compiler) termsOf(i int32) *terms {
 }
 
 // checkTerms validates the terms of an edge, and sets the flags of r accordingly.
-func (c *compiler) checkTerms(e *link, r *edge) {
-	from, to := int32(r.from), int32(r.to)
+func (c *compiler) checkTerms(e *link, r *machine.Edge) {
+	from, to := int32(r.From), int32(r.To)
 	source := c.g.nodes[from]
 	switch {
 	case e.On >= onCount:
@@ -350,17 +351,17 @@ func (c *compiler) checkTerms(e *link, r *edge) {
 	}
 	switch e.On {
 	case OnFailure:
-		r.flags |= arcFailure
+		r.Flags |= machine.EdgeFailure
 	case OnAlways:
-		r.flags |= arcAlways
+		r.Flags |= machine.EdgeAlways
 	}
 	// A label on an edge into the end node is a branch like any other. One that a plain step's output cannot name is
 	// ignored there, as is one on an edge that does not wait for success.
 	if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source)) {
-		r.flags |= arcLabelled
+		r.Flags |= machine.EdgeLabelled
 	}
 	if e.DataOnly {
-		r.flags |= arcData
+		r.Flags |= machine.EdgeData
 	}
 }
 
@@ -373,16 +374,16 @@ func (c *compiler) duplicateEdges() {
 		on                On
 	}
 	for to := range c.g.nodes {
-		if !c.b.isParallel(to) { // so that a map is needed for parallels only
+		if !c.b.IsParallel(to) { // so that a map is needed for parallels only
 			continue
 		}
-		row := c.b.row(to)
+		row := c.b.Row(to)
 		seen := make(map[key]bool, len(row))
 		for _, i := range row {
-			e, t := c.b.at(i), c.termsOf(i)
-			k := key{e.from, t.Param, t.Key, t.Label, t.On}
+			e, t := c.b.At(i), c.termsOf(i)
+			k := key{e.From, t.Param, t.Key, t.Label, t.On}
 			if seen[k] {
-				c.add("%w: %s -> %s", ErrDuplicateEdge, quoteID(c.names[e.from]), quoteID(c.names[to]))
+				c.add("%w: %s -> %s", ErrDuplicateEdge, quoteID(c.names[e.From]), quoteID(c.names[to]))
 			}
 			seen[k] = true
 		}
@@ -476,14 +477,14 @@ func (c *compiler) checkNode(i int) {
 	}
 	checkNames("output", n.Outputs, bad)
 	switch {
-	case !n.Join.valid():
+	case !n.Join.Valid():
 		bad(ErrBadJoin, "%v", n.Join)
 	case int32(i) == c.end:
 		if n.Join != joinDefault || n.When != nil || n.WhenExpr != "" || n.Disabled || n.Test != nil || n.TestExpr != "" || n.Routes || n.OnUpstreamFailure != upstreamDefault ||
 			n.SkipMode != skipModeDefault {
 			bad(ErrBadEnd, "the end node has no join rule, guard, policy or branches, and cannot be disabled")
 		}
-	case n.Join.rule() == joinAtLeast && (n.Join.k() < 1 || n.Join.k() > c.controlEdges(i) && !c.isPruned):
+	case n.Join.Rule() == machine.RuleAtLeast && (n.Join.Least() < 1 || n.Join.Least() > c.controlEdges(i) && !c.isPruned):
 		bad(ErrBadJoin, "%v with %d control edges", n.Join, c.controlEdges(i))
 	case n.Cleanup && n.Join != joinDefault && n.Join != AllDone:
 		bad(ErrBadJoin, "a cleanup node joins by all_done, not by %v", n.Join)
@@ -492,7 +493,7 @@ func (c *compiler) checkNode(i int) {
 
 // controlEdges counts the in-edges of a node that its join rule counts.
 func (c *compiler) controlEdges(i int) (n int) {
-	for _, e := range c.b.row(i) {
+	for _, e := range c.b.Row(i) {
 		if !c.termsOf(e).DataOnly {
 			n++
 		}
@@ -516,7 +517,7 @@ func checkNames(what string, names []string, bad func(kind error, format string,
 
 // levels computes the Kahn tiers, or names one cycle.
 func (c *compiler) levels() {
-	cycle := c.b.levels()
+	cycle := c.b.Levels()
 	if cycle == nil {
 		return
 	}
@@ -560,7 +561,7 @@ func (c *compiler) schedule() {
 			priorities[r] = n.Priority
 		}
 	}
-	c.b.orderBy(func(r Ref) int64 {
+	c.b.OrderBy(func(r Ref) int64 {
 		if c.has.estimate {
 			return int64(c.p.node(r).Estimate)
 		}

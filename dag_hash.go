@@ -82,7 +82,7 @@ var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeou
 // hashNode hashes a node with its in-edges and the defaults that apply to it.
 func (p *Plan) hashNode(ref Ref) string {
 	h := sha256.New()
-	join, skip, upstream := p.net.rules(ref)
+	join, skip, upstream := p.net.Rules(ref)
 	fmt.Fprintf(h, "%v %v %v\n", join, skip, upstream)
 	resolved := p.node(ref).whole()
 	resolved.GuardErrors = p.guard(ref)
@@ -102,7 +102,7 @@ func (p *Plan) hashNode(ref Ref) string {
 	if sub := p.sub(ref); sub != nil {
 		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())
 	}
-	for _, i := range p.net.inOf(ref) {
+	for _, i := range p.net.In(ref) {
 		e := reflect.ValueOf(p.Edge(i))
 		for i := range e.NumField() {
 			if !e.Field(i).IsZero() {

@@ -132,7 +132,7 @@ func (c *compiler) checkOver(r Ref) {
 	if given[n.Map.Over] {
 		return
 	}
-	if len(n.Ports) == 0 && len(p.net.inOf(r)) == 0 {
+	if len(n.Ports) == 0 && len(p.net.In(r)) == 0 {
 		if p.notInput(n.Map.Over) == nil {
 			return
 		}
@@ -171,7 +171,7 @@ func (c *compiler) checkInputsOf(r Ref, sub *Plan) {
 	p := c.p
 	n := p.node(r)
 	given := c.givenTo(r)
-	handsOn := len(n.Ports) == 0 && len(p.net.inOf(r)) == 0
+	handsOn := len(n.Ports) == 0 && len(p.net.In(r)) == 0
 	for i := range sub.inputs {
 		in := &sub.inputs[i]
 		if !in.required() || given[in.Name] || n.instanceInput(in.Name) || c.isPruned {

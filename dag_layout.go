@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. From here on
@@ -14,8 +16,8 @@ func (c *compiler) number() {
 		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, nodes: make([]*node, n), terms: c.terms, shared: &shared{}, force: c.force, index: c.index,
 	}
 	c.p, c.n = p, &p.net
-	p.stepless = c.b.number(c.n, c.names)
-	p.names, p.declared, p.decl, p.end = c.n.names, c.n.declared, c.n.decl, c.n.end
+	p.stepless = c.b.Number(c.n, c.names)
+	p.names, p.declared, p.decl, p.end = c.n.Numbering()
 	for i, r := range p.declared {
 		p.nodes[r] = c.g.nodes[i]
 		p.longest = max(p.longest, len(c.names[i]))
@@ -40,20 +42,20 @@ func (c *compiler) number() {
 // resolve works out the node's facts from its fields and the graph's defaults.
 func (c *compiler) resolve(r Ref) {
 	n, d := c.p.node(r), &c.force.Defaults
-	f := nodeSpec{join: n.Join, ports: len(n.Ports)}
+	f := machine.NodeSpec{Join: n.Join, Ports: len(n.Ports)}
 	isEnd := r == c.p.end
-	if f.join == joinDefault {
+	if f.Join == joinDefault {
 		switch {
 		case n.Cleanup || isEnd:
-			f.join = AllDone
+			f.Join = AllDone
 		case n.Test != nil:
-			f.join = Boundary
+			f.Join = Boundary
 		default:
-			f.join = AllSucceeded
+			f.Join = AllSucceeded
 		}
 	}
-	f.skip = cmp.Or(n.SkipMode, d.SkipMode, SkipCascade)
-	f.upstream = cmp.Or(n.OnUpstreamFailure, d.OnUpstreamFailure, UpstreamAbort)
+	f.Skip = cmp.Or(n.SkipMode, d.SkipMode, SkipCascade)
+	f.Upstream = cmp.Or(n.OnUpstreamFailure, d.OnUpstreamFailure, UpstreamAbort)
 	if !n.Retry.isZero() {
 		c.setRetry(r, n.Retry.withDefaults(), false)
 	} else if !d.Retry.isZero() && n.ownStep() {
@@ -63,34 +65,34 @@ func (c *compiler) resolve(r Ref) {
 		c.own(r).Timeout = d.Timeout
 	}
 	n = c.p.node(r)
-	var flags factFlags
-	set := func(flag factFlags, on bool) {
+	var flags machine.Flags
+	set := func(flag machine.Flags, on bool) {
 		if on {
 			flags |= flag
 		}
 	}
 	gate, trigger, composite := isGate(n), n.Kind == KindTrigger, n.composite()
-	observer := isEnd || n.Cleanup || f.join == AllDone || f.join == AllSkipped
-	set(factObserver, observer != n.HandlesFailure)
-	set(factTolerant, n.ContinueOnFail)
-	set(factCleanup, n.Cleanup || isEnd)
-	set(factGate, gate)
-	set(factInline, n.Test != nil || gate || composite || trigger)
-	set(factComposite, composite)
-	set(factCheck, n.When != nil || len(n.Ports) > 0 || n.Map != nil)
-	set(factCritical, n.Critical)
-	set(factCancelLosers, n.CancelLosers)
-	set(factLateCancel, n.CancelOnLateFailure)
+	observer := isEnd || n.Cleanup || f.Join == AllDone || f.Join == AllSkipped
+	set(machine.FlagObserver, observer != n.HandlesFailure)
+	set(machine.FlagTolerant, n.ContinueOnFail)
+	set(machine.FlagCleanup, n.Cleanup || isEnd)
+	set(machine.FlagGate, gate)
+	set(machine.FlagInline, n.Test != nil || gate || composite || trigger)
+	set(machine.FlagComposite, composite)
+	set(machine.FlagCheck, n.When != nil || len(n.Ports) > 0 || n.Map != nil)
+	set(machine.FlagCritical, n.Critical)
+	set(machine.FlagCancelLosers, n.CancelLosers)
+	set(machine.FlagLateCancel, n.CancelOnLateFailure)
 	set(factTimed, n.Timeout > 0 || n.OverallTimeout > 0 || n.Cleanup || isEnd)
 	contracts := c.p.contracts[r]
-	set(factAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput) || n.Memo != "")
+	set(machine.FlagAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput) || n.Memo != "")
 	set(factJudge, contracts[PhaseOutput] != nil || n.Moderation.covers(PhaseOutput))
-	set(factOwn, n.Do != nil || n.Test != nil || flags&factAdmit != 0 || trigger)
-	set(factPlain, flags&(factInline|factTimed|factAdmit|factJudge) == 0 && !isEnd)
-	f.flags = flags
-	c.b.rule(r, f)
+	set(factOwn, n.Do != nil || n.Test != nil || flags&machine.FlagAdmit != 0 || trigger)
+	set(machine.FlagPlain, flags&(machine.FlagInline|factTimed|machine.FlagAdmit|factJudge) == 0 && !isEnd)
+	f.Flags = flags
+	c.b.Rule(r, f)
 	if n.Disabled {
-		c.b.disable(r)
+		c.b.Disable(r)
 	}
 	if n.Moderation != ModerateNone && !n.Disabled {
 		c.p.moderated = append(c.p.moderated, r)
@@ -107,18 +109,18 @@ func (c *compiler) resolve(r Ref) {
 func (c *compiler) branches() {
 	p := c.p
 	for i, t := range p.terms {
-		if e := c.n.edge(int32(i)); e.flags&arcFailure != 0 {
-			c.b.catch(int32(i), t.Causes)
-		} else if e.flags&arcLabelled != 0 {
-			router, first := c.b.routed(e.from)
+		if e := c.n.Edge(int32(i)); e.Flags&machine.EdgeFailure != 0 {
+			c.b.Catch(int32(i), t.Causes)
+		} else if e.Flags&machine.EdgeLabelled != 0 {
+			router, first := c.b.Routed(e.From)
 			if first {
-				p.routers = append(p.routers, newRouter(p.node(e.from).Kind == KindGate))
+				p.routers = append(p.routers, newRouter(p.node(e.From).Kind == KindGate))
 			}
-			c.b.label(int32(i), p.routers[router].add(t.Label))
+			c.b.Label(int32(i), p.routers[router].add(t.Label))
 		}
 	}
-	if !c.b.lay() {
-		c.add("%w: more than %d branches", ErrBadValue, mostLabels)
+	if !c.b.Lay() {
+		c.add("%w: more than %d branches", ErrBadValue, machine.MostLabels)
 	}
 }
 
@@ -191,16 +193,16 @@ func (c *compiler) group() {
 		c.join(r, g)
 	}
 	p.groupIndex = byName
-	c.n.group(c.member, p.bounds())
+	c.n.SetGroups(c.member, p.bounds())
 	c.nestGroups(byName)
 }
 
 // bounds are the limits and rates of the groups.
-func (p *Plan) bounds() []bound {
-	bounds := make([]bound, len(p.groups))
+func (p *Plan) bounds() []machine.Bound {
+	bounds := make([]machine.Bound, len(p.groups))
 	for i := range p.groups {
 		g := &p.groups[i]
-		bounds[i] = bound{limit: g.Limit, rate: g.Rate.count(), key: g.key, cancels: g.CancelOnFailure}
+		bounds[i] = machine.Bound{Limit: g.Limit, Rate: g.Rate.count(), Key: g.key, Cancels: g.CancelOnFailure}
 	}
 	return bounds
 }

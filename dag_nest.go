@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). It is
@@ -108,7 +110,7 @@ type forceKey struct {
 	attempts          int
 	initial, longest  time.Duration
 	multiplier        float64
-	retryOn           causeSet
+	retryOn           machine.CauseSet
 }
 
 func (f *force) key() forceKey {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/index"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy: later
@@ -15,7 +16,7 @@ import (
 // Plan.
 type Plan struct {
 	name       string
-	net        net            // the graph in numbers
+	net        machine.Net    // the graph in numbers
 	names      []string       // by Ref: their ids, which are needed more often than the nodes are
 	nodes      []*node        // by Ref: the declarations with the defaults applied; the graph's own nodes if they change nothing
 	terms      []*terms       // by edge; nil if no edge has any
@@ -144,17 +145,17 @@ func (p *Plan) find(id string) (Ref, bool) {
 
 // Edge returns an edge by its number, the place in [Plan.Edges]. It panics if there is none.
 func (p *Plan) Edge(i int32) Edge {
-	e := p.net.edge(i)
-	return p.termsOf(i).edge(p.names[e.from], p.names[e.to])
+	e := p.net.Edge(i)
+	return p.termsOf(i).edge(p.names[e.From], p.names[e.To])
 }
 
 // planEdge is an edge with its terms.
 type planEdge struct {
-	edge
+	machine.Edge
 	*terms
 }
 
-func (p *Plan) edgeAt(i int32) planEdge { return planEdge{p.net.edge(i), p.termsOf(i)} }
+func (p *Plan) edgeAt(i int32) planEdge { return planEdge{p.net.Edge(i), p.termsOf(i)} }
 
 func (p *Plan) termsOf(i int32) *terms {
 	if p.terms == nil {
@@ -220,8 +221,8 @@ type PlanEdge struct {
 // Node.After and Node.In are among them.
 func (p *Plan) Edges() iter.Seq[PlanEdge] {
 	return func(yield func(PlanEdge) bool) {
-		for i := range p.net.edgeCount() {
-			if !yield(PlanEdge{Edge: p.Edge(i), Side: p.net.isSide(i)}) {
+		for i := range p.net.Edges() {
+			if !yield(PlanEdge{Edge: p.Edge(i), Side: p.net.IsSide(i)}) {
 				return
 			}
 		}
@@ -241,13 +242,13 @@ func (p *Plan) Groups() []Group {
 
 // Tier returns the node's Kahn level: the number of edges on the longest path that leads to it. The end node has a tier
 // of its own after all others.
-func (p *Plan) Tier(r Ref) int { return int(p.net.tier(r)) }
+func (p *Plan) Tier(r Ref) int { return int(p.net.Tier(r)) }
 
 // Tiers returns the ids of the nodes tier by tier, each tier in the order of declaration.
 func (p *Plan) Tiers() [][]string {
-	tiers := make([][]string, p.net.tierCount())
+	tiers := make([][]string, p.net.TierCount())
 	for t := range tiers {
-		lo, hi := p.net.tierRange(int32(t))
+		lo, hi := p.net.TierRange(int32(t))
 		tiers[t] = slices.Clone(p.names[lo:hi])
 	}
 	return tiers
@@ -264,8 +265,8 @@ func (p *Plan) Ancestors(id string) []string {
 		return p.idsOf(func(n Ref) bool { return n != r })
 	}
 	return p.reachable(r, func(r Ref, visit func(Ref)) {
-		for _, i := range p.net.inOf(r) {
-			visit(p.net.source(i))
+		for _, i := range p.net.In(r) {
+			visit(p.net.Source(i))
 		}
 	})
 }
@@ -278,8 +279,8 @@ func (p *Plan) Descendants(id string) []string {
 		return nil
 	}
 	return p.reachable(r, func(r Ref, visit func(Ref)) {
-		for _, a := range p.net.outOf(r) {
-			visit(a.target())
+		for _, a := range p.net.Out(r) {
+			visit(a.To())
 		}
 		if p.end != noRef && r != p.end {
 			visit(p.end)
@@ -317,7 +318,7 @@ func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
 func (p *Plan) CriticalPath() []string {
 	best := noRef
 	for r := range p.names {
-		if r := Ref(r); r != p.end && (best == noRef || p.net.rankOf(r) > p.net.rankOf(best)) {
+		if r := Ref(r); r != p.end && (best == noRef || p.net.Rank(r) > p.net.Rank(best)) {
 			best = r
 		}
 	}
@@ -325,9 +326,9 @@ func (p *Plan) CriticalPath() []string {
 	for best != noRef {
 		path = append(path, p.names[best])
 		next := noRef
-		for _, a := range p.net.outOf(best) {
-			if p.net.rankOf(a.target()) > 0 && (next == noRef || p.net.rankOf(a.target()) > p.net.rankOf(next)) {
-				next = a.target()
+		for _, a := range p.net.Out(best) {
+			if p.net.Rank(a.To()) > 0 && (next == noRef || p.net.Rank(a.To()) > p.net.Rank(next)) {
+				next = a.To()
 			}
 		}
 		best = next

@@ -14,7 +14,7 @@
 //
 // A [Graph] is nodes and edges, plain data. A [Plan] is a Graph compiled: validated, numbered, laid out flat, immutable. A
 // [StepFunc] is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers,
-// its events. A [State] is the reactive core: every node's status, readiness and blocked-by-failure; the executor drives it,
+// its events. A [machine.State] is the reactive core: every node's status, readiness and blocked-by-failure; the executor drives it,
 // and so can a host. An [Event] is one fact about a run, in one total order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
@@ -43,7 +43,7 @@
 //   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].
 //   - Testing: [TestMode], [Mock], [Assertion] and the Assert functions; package kahntest.
 //   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [Call], [Reply], [NewStep], [NewView], [CauseOf], [Retry.Next].
-//   - Driving a run by hand: [Values], [Plan.Check], [Plan.Inputs], [Plan.Evaluate], [Plan.Conclude], [State.Drive], [State.Snapshot], [RestoreState], [State], [NewState], [Task], [Token], [Outcome], [CheckVerdict]; package reactive.
+//   - Driving a run by hand: [Values], [Plan.Check], [Plan.Inputs], [Plan.Evaluate], [Plan.Conclude], [machine.State.Drive], [machine.State.Snapshot], [RestoreState], [machine.State], [NewState], [machine.Task], [machine.Token], [machine.Outcome], [machine.CheckVerdict]; packages machine and reactive.
 //
 // # Edges resolve, nodes decide
 //

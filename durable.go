@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // durable connects a run to its store. The run's lock guards it, and is not held during calls of the store or a codec.
@@ -154,12 +156,12 @@ func (r *Run) settleLease() {
 
 // recordsStart reports whether the start of an attempt that begins now is written before its step is called.
 func (r *Run) recordsStart(ref Ref) bool {
-	return r.durable != nil && r.durable.failed == nil && !r.plan.net.is(ref, factInline)
+	return r.durable != nil && r.durable.failed == nil && !r.plan.net.Is(ref, machine.FlagInline)
 }
 
 // record puts the start of an attempt into the outbox, the number of those before it beside it. The worker waits until it is
 // written before it calls the step.
-func (w *worker) record(t Task, attempts int32) {
+func (w *worker) record(t machine.Task, attempts int32) {
 	r := w.run
 	if w.recorded = nil; !r.recordsStart(t.Ref) {
 		return
@@ -186,22 +188,22 @@ func (w *worker) awaitRecord() attemptResult {
 	if tx.err != nil {
 		return attemptResult{err: errNotCalled, kind: CauseStepError} // the store's failure has stopped it
 	}
-	r.st.mu.Lock()
+	r.st.Lock()
 	d, x := r.durable, r.extras[step.ref]
 	if d.failed == nil && !time.Now().Before(d.expires) {
 		root := r.outermost()
 		root.lose(fmt.Errorf("%w: the lease has run out", ErrStore))
 		defer root.release(w.now)
 	} else {
-		defer r.st.mu.Unlock()
+		defer r.st.Unlock()
 	}
 	switch {
 	case d.failed != nil:
 		return attemptResult{err: d.failed, kind: CauseStoreError}
-	case r.current(step.ref) != step || r.st.word(step.ref).is(wordStopping) || x != nil && x.timedOut != timeoutNone:
+	case r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone:
 		return attemptResult{err: errNotCalled, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
-	if r.plan.net.is(step.ref, factTimed) {
+	if r.plan.net.Is(step.ref, factTimed) {
 		r.armTimeout(r.plan.node(step.ref), step, false, w.now)
 	}
 	return attemptResult{}
@@ -224,8 +226,8 @@ func (r *Run) storeFailed(err error) {
 		r.announce(now)
 	}
 	for _, c := range runs {
-		c.st.park(false)
-		c.st.close()
+		c.st.Park(false)
+		c.st.Close()
 	}
 	for _, tx := range slices.Backward(unwritten) { // what was before the older one stands
 		r.rollback(tx, err)
@@ -234,9 +236,9 @@ func (r *Run) storeFailed(err error) {
 		r.stage = stageRunning // its end was not written, so it has not ended
 	}
 	r.lost(err)
-	s.stop(CauseStoreError, noRef, stopAsking)
+	s.Stop(CauseStoreError, noRef, machine.StopAsking)
 	for ref := range r.extras {
-		if s.word(ref).status().Terminal() {
+		if s.Word(ref).Status().Terminal() {
 			r.disarmNode(ref)
 		}
 	}
@@ -244,7 +246,7 @@ func (r *Run) storeFailed(err error) {
 	r.collectStops()
 	for _, c := range runs[1:] { // a run that was being stopped already is not stopped again: its cleanup nodes were to run
 		if !c.concluded() {
-			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, stopAsking)
+			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, machine.StopAsking)
 			c.collectStops()
 		}
 	}
@@ -275,7 +277,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 			rec.attempts = e.before // it never began
 		}
 		if e.terminal {
-			s.overrule(e.ref, e.own)
+			s.Overrule(e.ref, e.own)
 			if rec.value = nil; e.own {
 				rec.value = err
 			}
@@ -294,7 +296,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 
 // lost records the failure of the store as the cause that stopped the run.
 func (r *Run) lost(err error) {
-	r.st.setStopped(CauseStoreError)
+	r.st.SetStopped(CauseStoreError)
 	r.stopOrigin = noRef
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
@@ -306,7 +308,7 @@ func (r *Run) descendants() (runs []*Run) {
 	}
 	refs := slices.Sorted(maps.Keys(r.extras))
 	for _, ref := range refs {
-		if x := r.extras[ref]; x.comp != nil && x.comp.child != nil && !r.st.word(ref).status().Terminal() {
+		if x := r.extras[ref]; x.comp != nil && x.comp.child != nil && !r.st.Word(ref).Status().Terminal() {
 			runs = append(append(runs, x.comp.child), x.comp.child.descendants()...)
 		}
 	}
@@ -321,16 +323,16 @@ func (r *Run) startRenewal() {
 // renew extends the lease. Each call is a goroutine of its own that counts as a timer of the run.
 func (r *Run) renew() {
 	d := r.durable
-	r.st.mu.Lock()
+	r.st.Lock()
 	if d.given || d.failed != nil {
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return
 	}
 	r.timers++
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	asked := time.Now()
 	err := guarded(func() error { return d.store.Renew(d.ctx, d.lease, r.cfg.leaseTime) })
-	r.st.mu.Lock()
+	r.st.Lock()
 	r.timers--
 	switch now := time.Now(); {
 	case d.given || d.failed != nil:

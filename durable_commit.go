@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // A write that has failed is repeated after minPause, and then after twice the pause before, up to maxPause.
@@ -18,11 +20,11 @@ const (
 func guarded(f func() error) error { return bounded(contain(f)) }
 
 // add notes the changes of a run in the outbox, with the lock held.
-func (d *durable) add(r *Run, changes []change) {
+func (d *durable) add(r *Run, changes []machine.Change) {
 	if d.lost != nil {
 		for _, c := range changes {
-			if c.wave == 0 {
-				d.lost.note(place{r, c.ref}, -1)
+			if c.Wave == 0 {
+				d.lost.note(place{r, c.Ref}, -1)
 			}
 		}
 	}
@@ -30,25 +32,25 @@ func (d *durable) add(r *Run, changes []change) {
 		return
 	}
 	for _, c := range changes {
-		if c.wave != 0 {
+		if c.Wave != 0 {
 			continue // it follows from the ends of the nodes before, or the record of the run tells of the first one
 		}
-		at := place{r, c.ref}
+		at := place{r, c.Ref}
 		e := d.pending(at)
-		if c.blocked { // its check may have no result for long
+		if c.Blocked { // its check may have no result for long
 			e.record = true
 			continue
 		}
-		if c.status == Running && !r.performsInside(c.ref) {
+		if c.Status == Running && !r.performsInside(c.Ref) {
 			if e.starts == 0 { // else its start is in this transaction
 				e.record = true
 				e.begin(0)
 			}
 			continue
 		}
-		e.record, e.terminal = true, e.terminal || c.status.Terminal()
-		if c.status == Ready && r.st.word(c.ref).status() == Ready { // else it has been taken already, or is a composite that goes on
-			if e.ready = true; r.st.parksNode(c.ref) && !e.parked {
+		e.record, e.terminal = true, e.terminal || c.Status.Terminal()
+		if c.Status == Ready && r.st.Word(c.Ref).Status() == Ready { // else it has been taken already, or is a composite that goes on
+			if e.ready = true; r.st.ParksNode(c.Ref) && !e.parked {
 				e.parked = true
 				r.unwritten++
 			}
@@ -59,9 +61,9 @@ func (d *durable) add(r *Run, changes []change) {
 				e.ended = attempt
 			}
 		}
-		if c.status.Terminal() {
-			for _, a := range r.plan.net.outOf(c.ref) {
-				d.pending(place{r, a.target()}).resolved++
+		if c.Status.Terminal() {
+			for _, a := range r.plan.net.Out(c.Ref) {
+				d.pending(place{r, a.To()}).resolved++
 			}
 		}
 	}
@@ -116,7 +118,7 @@ func (d *durable) take(root *Run) *transaction {
 	for i := range tx.entries {
 		d.steps++
 		e := &tx.entries[i]
-		r, w := e.run, e.run.st.word(e.ref)
+		r, w := e.run, e.run.st.Word(e.ref)
 		key := r.key(e.ref)
 		if e.ended > 0 {
 			c.Completed = append(c.Completed, NodeAttempt{key, e.ended})
@@ -124,15 +126,15 @@ func (d *durable) take(root *Run) *transaction {
 		for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
 			c.Started = append(c.Started, NodeAttempt{key, n})
 		}
-		if e.record && (e.terminal || !w.status().Terminal()) {
+		if e.record && (e.terminal || !w.Status().Terminal()) {
 			n := r.nodeState(e.ref)
 			n.Event = tx.show
 			tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
 		}
 		if e.resolved > 0 {
-			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.net.inOf(e.ref))})
+			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.net.In(e.ref))})
 		}
-		if e.ready && w.status() == Ready {
+		if e.ready && w.Status() == Ready {
 			c.Ready = append(c.Ready, key)
 		}
 	}
@@ -157,7 +159,7 @@ func (r *Run) commit() {
 	finished := false
 	defer func() { // if the store has called runtime.Goexit
 		if !finished {
-			r.st.mu.Lock()
+			r.st.Lock()
 			r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
 			d.writing, d.current = false, nil
 			r.dismiss()
@@ -166,7 +168,7 @@ func (r *Run) commit() {
 	}()
 	for {
 		runtime.Gosched() // workers that are about to change something go first: the transaction holds it then
-		r.st.mu.Lock()
+		r.st.Lock()
 		if !d.hasWork() {
 			if d.failed == nil {
 				r.log.publish(r.log.lastID())
@@ -177,9 +179,9 @@ func (r *Run) commit() {
 				if d.failed != nil {
 					until = d.expires
 				}
-				r.st.mu.Unlock()
+				r.st.Unlock()
 				err := r.releaseLease(until)
-				r.st.mu.Lock()
+				r.st.Lock()
 				if err != nil {
 					r.warnings = append(r.warnings, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err))
 				}
@@ -188,9 +190,9 @@ func (r *Run) commit() {
 		}
 		tx := d.take(r)
 		d.current = tx
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		err := r.write(tx)
-		r.st.mu.Lock()
+		r.st.Lock()
 		switch {
 		case d.failed != nil: // it came too late
 		case err == nil:
@@ -220,8 +222,8 @@ func (r *Run) written(tx *transaction) {
 	for i := range tx.entries {
 		if e := &tx.entries[i]; e.parked {
 			e.run.unwritten--
-			if s := &e.run.st; s.word(e.ref).status() == Ready {
-				s.queue(e.ref)
+			if s := &e.run.st; s.Word(e.ref).Status() == Ready {
+				s.Queue(e.ref)
 			}
 			if r.tree != nil {
 				r.tree.touch(e.run)
@@ -278,8 +280,8 @@ func (r *Run) write(tx *transaction) (err error) {
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
 	left := func() time.Duration {
-		r.st.mu.Lock()
-		defer r.st.mu.Unlock()
+		r.st.Lock()
+		defer r.st.Unlock()
 		if !d.written || d.failed != nil {
 			return 0
 		}

@@ -62,7 +62,8 @@ func (r *Run) lose(err error) {
 		r.stage = stageRunning // its end was not written, so it has not ended
 	}
 	for _, c := range runs {
-		c.leaving, c.st.hold = true, holdAll
+		c.leaving = true
+		c.st.Leave()
 		c.leaveChecks()
 		c.leaveReturns()
 		c.interruptLost(&stopCause{err, context.Canceled})
@@ -91,7 +92,7 @@ func (d *durable) fail(err error) {
 
 // interruptLost ends the contexts of the attempts of a run that is left without its store.
 func (r *Run) interruptLost(cause *stopCause) {
-	for i := range r.st.words {
+	for i := range r.st.Words() {
 		ref := Ref(i)
 		step, x := r.current(ref), r.extras[ref]
 		if step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0 {
@@ -116,8 +117,8 @@ func (r *Run) drop(step *Step, now int64) {
 			x.comp.working = false
 		}
 	}
-	if err := r.st.requeue(r.st.token(ref), Running); err != nil { // it gives its slots back
-		r.st.noteBug(err)
+	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil { // it gives its slots back
+		r.st.NoteBug(err)
 	}
 	r.durable.lost.note(place{r, ref}, -1)
 }
@@ -147,7 +148,7 @@ func (r *Run) endLost(now int64) {
 func (at place) setBack(to storedStatus, attempts int32) {
 	r, ref := at.run, at.ref
 	rec, x := &r.records[ref], r.extras[ref]
-	if statusOf(r.st.words[ref]).Terminal() || to.status != statusOf(r.st.words[ref]) {
+	if now := r.st.Word(ref).Status(); now.Terminal() || to.status != now {
 		rec.value, rec.noRetry, rec.fallback = nil, 0, false
 	}
 	if attempts >= 0 {
@@ -171,7 +172,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 		}
 		x.abandoned, x.skip, x.answer, x.memoized, x.stop = false, "", "", false, nil
 	}
-	r.st.setBack(ref, to.status, to.dormant, rec.attempts)
+	r.st.SetBack(ref, to.status, to.dormant, rec.attempts)
 }
 
 // storedStatus is the status of a node that has not ended, as the store has it.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
@@ -19,10 +18,8 @@ import (
 // Errors of Compile, each wrapped with the names of the nodes concerned. A [*GraphError] joins them.
 var (
 	ErrCycle         = errors.New("cycle")
-	ErrUnknownNode   = errors.New("unknown node")
 	ErrDuplicateNode = errors.New("duplicate node")
 	ErrDuplicateEdge = errors.New("duplicate edge")
-	ErrBadValue      = enum.ErrBadValue
 	ErrBadEdge       = errors.New("bad edge")
 	ErrBadJoin       = errors.New("bad join")
 	ErrBadEnd        = errors.New("bad end node")
@@ -47,10 +44,6 @@ var (
 
 // Errors of a run and its State.
 var (
-	// ErrStale rejects an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
-	ErrStale = errors.New("stale token")
-	// ErrTransition rejects a call that the node's status does not allow. Nothing was changed. See [*TransitionError].
-	ErrTransition = errors.New("transition not allowed")
 	// ErrType is returned where a value has another type than was asked for.
 	ErrType = errors.New("wrong type")
 	// ErrNoValue is returned where there is no value: the node did not complete, or the edge delivered nothing.
@@ -80,8 +73,6 @@ var (
 	ErrAnswered = errors.New("answered already")
 	// ErrNotEncodable rejects a value that cannot be encoded so that decoding restores it.
 	ErrNotEncodable = errors.New("value cannot be encoded")
-	// ErrGraphChanged rejects a snapshot of a run of another graph. Nothing was run.
-	ErrGraphChanged = errors.New("the graph has changed")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = errors.New("the run has ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
@@ -238,20 +229,6 @@ func (e *UpstreamError) Error() string {
 // runtime/debug.Stack returns it. Its text is that of the value, shortened to about a kilobyte, without the stack. It unwraps to
 // the value if that is an error.
 type PanicError = foreign.PanicError
-
-// TransitionError rejects a call that the status of a node does not allow. It matches [ErrTransition].
-type TransitionError struct {
-	Node     string
-	From, To Status
-}
-
-// Error names the node and both statuses.
-func (e *TransitionError) Error() string {
-	return fmt.Sprintf("node %s: %v: %v to %v", quoteID(e.Node), ErrTransition, e.From, e.To)
-}
-
-// Is reports whether target is [ErrTransition].
-func (e *TransitionError) Is(target error) bool { return target == ErrTransition }
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves,
 // not to those of their victims, and for a cancelled run to the cause of the cancellation.

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // eventKind is an EventType in a byte.
@@ -124,7 +126,7 @@ func (r *Run) retract(runs []*Run) {
 		if rec.first > left {
 			rec.first = 0
 			if r.outer != nil {
-				r.st.dropLog()
+				r.st.DropLog()
 			} // nothing tells that its composite has begun
 		}
 		rec.wave, rec.ended = rec.first, rec.first
@@ -147,7 +149,7 @@ func (r *Run) retract(runs []*Run) {
 // event logs an event that is no transition of the State, after the transitions before it. It is called with the run's lock
 // held.
 func (r *Run) event(e entry) {
-	if !r.st.isLogged() {
+	if !r.st.IsLogged() {
 		return
 	}
 	e.run = r
@@ -164,7 +166,7 @@ func (r *Run) event(e entry) {
 // flush turns the state's changes into events, with the run's lock held.
 func (r *Run) flush(now int64) {
 	s := &r.st
-	changes := s.kept()
+	changes := s.Changes()
 	if len(changes) == 0 {
 		return
 	}
@@ -174,18 +176,18 @@ func (r *Run) flush(now int64) {
 		ends, r.recorder.restored = 2, false // the snapshot brings all its ends at once
 	}
 	for _, c := range changes {
-		e := entry{ref: c.ref, at: now, run: r}
+		e := entry{ref: c.Ref, at: now, run: r}
 		switch {
-		case c.quiet:
+		case c.Quiet:
 			continue
-		case c.wave != 0 && r.outer != nil:
+		case c.Wave != 0 && r.outer != nil:
 			continue // the log has no wave events of nested runs
-		case c.wave > 0:
+		case c.Wave > 0:
 			e.kind = evWaveStarted
-		case c.wave < 0:
+		case c.Wave < 0:
 			e.kind = evWaveCompleted
-		case c.blocked:
-			e.kind, e.arg = evNodeBlocked, s.knownOrigins(c.ref)
+		case c.Blocked:
+			e.kind, e.arg = evNodeBlocked, s.KnownOrigins(c.Ref)
 		default:
 			if !r.transition(&e, c) {
 				continue
@@ -200,7 +202,7 @@ func (r *Run) flush(now int64) {
 	if r.durable != nil {
 		r.durable.add(r, changes)
 	}
-	s.dropChanges()
+	s.DropChanges()
 }
 
 // append completes an entry of the run by the event that led to it and adds it to the log, both locks held. ends counts the
@@ -230,18 +232,18 @@ func (r *Run) append(e *entry, ends int) {
 func (r *Run) parent(e *entry, ends int) uint64 {
 	rec := r.recorder
 	own := rec.latest[e.ref].id
-	w := r.st.word(e.ref)
-	origin := w.by() // of the end, if it is one that has another node for its reason
+	w := r.st.Word(e.ref)
+	origin := w.By() // of the end, if it is one that has another node for its reason
 	switch e.kind {
 	case evNodeAborted, evNodeCancelled:
-		if !isUpstream(w.kind()) {
+		if !machine.IsUpstream(w.Kind()) {
 			if origin != noRef && origin != e.ref && rec.latest[origin].id != 0 {
 				return rec.latest[origin].id
 			}
 			return own // without an origin: a request or a timeout stopped the node
 		}
 	case evNodeSkipped:
-		switch SkipKind(w.kind()) {
+		switch SkipKind(w.Kind()) {
 		case SkipAnnotation:
 			return rec.first
 		case SkipSuperseded:
@@ -251,7 +253,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			return rec.ended // the end that decided the successor, which has no event before its check
 		}
 	}
-	sources := r.plan.net.inOf(e.ref)
+	sources := r.plan.net.In(e.ref)
 	switch {
 	case own != 0:
 		return own
@@ -265,12 +267,12 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	var latest, failure uint64
 	for _, i := range sources {
 		edge := r.plan.edgeAt(i)
-		source := rec.latest[edge.from]
+		source := rec.latest[edge.From]
 		if !source.end {
 			continue
 		}
 		latest = max(latest, source.id)
-		if e.kind.followsFailure(w) && r.st.carries(i) {
+		if e.kind.followsFailure(w) && r.st.Carries(i) {
 			failure = max(failure, source.id)
 		}
 	}
@@ -279,47 +281,47 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 
 // followsFailure reports whether failed predecessors have caused an event of a node with the given word, rather than other
 // nodes that ended in the same critical section.
-func (k eventKind) followsFailure(w word) bool {
+func (k eventKind) followsFailure(w machine.Word) bool {
 	switch k {
 	case evNodeBlocked:
 		return true
 	case evNodeAborted, evNodeCancelled, evNodeFailed:
-		return isUpstream(w.kind())
+		return machine.IsUpstream(w.Kind())
 	case evNodeSkipped:
-		return SkipKind(w.kind()) == SkipParentFailure
+		return SkipKind(w.Kind()) == SkipParentFailure
 	}
 	return false
 }
 
 // transition completes the entry of a transition, or reports that the transition is not logged. The origins in it are those
 // known now.
-func (r *Run) transition(e *entry, c change) bool {
-	if c.status == Ready { // do not read its record, which may not be in the cache yet
-		if r.plan.net.is(c.ref, factInline) && !r.plan.net.is(c.ref, factComposite) {
+func (r *Run) transition(e *entry, c machine.Change) bool {
+	if c.Status == Ready { // do not read its record, which may not be in the cache yet
+		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
 			return false
 		}
 		e.kind = evNodeQueued
-		e.attempt = r.attemptOf(c.ref, c.attempt+1) // by now it may have been started
+		e.attempt = r.attemptOf(c.Ref, c.Attempt+1) // by now it may have been started
 		return true
 	}
-	rec := &r.records[c.ref]
+	rec := &r.records[c.Ref]
 	e.attempt = rec.attempts
-	switch c.status {
+	switch c.Status {
 	case Running:
-		if e.kind = evNodeStarted; r.plan.net.is(c.ref, factMocked) {
+		if e.kind = evNodeStarted; r.plan.net.Is(c.Ref, machine.FlagMocked) {
 			e.kind = evNodeMocked
 		}
 		return true
 	case Suspended:
 		e.kind = evNodeSuspended
 		var wait NodeSuspended
-		if x := r.extras[c.ref]; x.wait != nil { // else it was answered in the same critical section
+		if x := r.extras[c.Ref]; x.wait != nil { // else it was answered in the same critical section
 			wait = NodeSuspended{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
 		}
 		e.arg = wait
 		return true
 	case Completed:
-		x := r.extras[c.ref]
+		x := r.extras[c.Ref]
 		special := x != nil && (rec.fallback || x.memoized || x.tokens != [2]int{})
 		var done NodeCompleted
 		if special {
@@ -330,7 +332,7 @@ func (r *Run) transition(e *entry, c change) bool {
 			e.arg = done
 		}
 		if r.outer != nil { // the log outlives the run
-			if done = r.completed(c.ref, done); special || len(done.Labels) > 0 {
+			if done = r.completed(c.Ref, done); special || len(done.Labels) > 0 {
 				e.arg = done
 			} else {
 				e.arg = done.Duration
@@ -340,16 +342,16 @@ func (r *Run) transition(e *entry, c change) bool {
 			}
 		}
 	case Failed, Aborted, Cancelled:
-		ended := NodeEnded{Cause: r.st.word(c.ref).kind()}
+		ended := NodeEnded{Cause: r.st.Word(c.Ref).Kind()}
 		ended.Request = r.requestFor(ended.Cause)
-		if isUpstream(ended.Cause) {
-			ended.Origins = r.names(r.st.knownOrigins(c.ref))
+		if machine.IsUpstream(ended.Cause) {
+			ended.Origins = r.names(r.st.KnownOrigins(c.Ref))
 		} else {
-			ended.Err = r.nodeError(c.ref)
+			ended.Err = r.nodeError(c.Ref)
 		}
-		if c.status == Failed {
-			if ended.RoutedToEnd = r.st.unhandled(c.ref); ended.RoutedToEnd {
-				ended.OriginalFailedStep = r.path(c.ref)
+		if c.Status == Failed {
+			if ended.RoutedToEnd = r.st.Unhandled(c.Ref); ended.RoutedToEnd {
+				ended.OriginalFailedStep = r.path(c.Ref)
 				if len(ended.Origins) > 0 {
 					ended.OriginalFailedStep = r.prefix + ended.Origins[0]
 				}
@@ -359,16 +361,16 @@ func (r *Run) transition(e *entry, c change) bool {
 		if rec.attempts > 0 {
 			ended.Duration = time.Duration(rec.end - rec.start)
 		}
-		if x := r.extras[c.ref]; x != nil {
+		if x := r.extras[c.Ref]; x != nil {
 			ended.Abandoned = x.abandoned
 		}
 		e.arg = ended
 	case Skipped:
-		e.arg = NodeSkipped{Reason: r.skipReason(c.ref)}
+		e.arg = NodeSkipped{Reason: r.skipReason(c.Ref)}
 	default:
 		return false
 	}
-	e.kind = terminalEvents[c.status]
+	e.kind = terminalEvents[c.Status]
 	return true
 }
 
@@ -417,9 +419,9 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 		return
 	}
 	now := r.now()
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
-	if r.current(s.ref) != s || kind == evNodeDelta && (r.st.word(s.ref).is(wordAdmitting) || s.flags&stepAgain != 0) {
+	r.st.Lock()
+	defer r.st.Unlock()
+	if r.current(s.ref) != s || kind == evNodeDelta && (r.st.Word(s.ref).Is(machine.WordAdmitting) || s.flags&stepAgain != 0) {
 		return // abandoned, or not started, or an earlier life has logged it
 	}
 	if payload := arg(r.extra(s.ref)); payload != nil {
@@ -432,8 +434,8 @@ func (r *Run) countTokens(s *Step, input, output int) {
 	if r.log == nil {
 		return
 	}
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	if r.current(s.ref) == s {
 		x := r.extra(s.ref)
 		x.tokens[0] += input
@@ -495,12 +497,12 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 		arg = RunStarted{TotalNodes: len(p.names), Mode: b.run.cfg.mode, Test: b.run.cfg.test != nil}
 	case evWaveStarted, evWaveCompleted:
 		wave := Wave{Tier: int(e.ref)}
-		lo, hi := p.net.tierRange(int32(e.ref))
+		lo, hi := p.net.TierRange(int32(e.ref))
 		wave.Nodes = append(wave.Nodes, p.names[lo:hi]...)
 		arg = wave
 	case evNodeBlocked:
 		origins, _ := arg.([]Ref)
-		_, _, policy := p.net.rules(e.ref)
+		_, _, policy := p.net.Rules(e.ref)
 		blocked := NodeBlocked{Policy: policy}
 		for _, ref := range origins {
 			blocked.Origins = append(blocked.Origins, p.ID(ref))
@@ -575,7 +577,7 @@ func (r *Run) endedPayload() RunEnded {
 		p.TotalSteps--
 	}
 	for _, ref := range r.plan.declared {
-		if r.st.word(ref).status() == Failed && ref != r.plan.end {
+		if r.st.Word(ref).Status() == Failed && ref != r.plan.end {
 			p.Failed = append(p.Failed, r.plan.names[ref])
 		}
 	}

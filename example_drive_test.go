@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // The smallest coordinator: two functions of the host, one that begins a call and one that aborts it.
@@ -21,14 +22,14 @@ func ExampleState_Drive() {
 	plan, _ := g.Compile()
 	st, _ := kahn.NewState(plan)
 
-	calls := map[string]kahn.Token{} // under way
+	calls := map[string]machine.Token{} // under way
 	_ = st.Drive(
-		func(t kahn.Task) { calls[plan.ID(t.Ref)] = t.Token; fmt.Println("begin", plan.ID(t.Ref)) },
-		func(t kahn.Token) { delete(calls, plan.ID(t.Ref)); fmt.Println("abort", plan.ID(t.Ref)) },
+		func(t machine.Task) { calls[plan.ID(t.Ref)] = t.Token; fmt.Println("begin", plan.ID(t.Ref)) },
+		func(t machine.Token) { delete(calls, plan.ID(t.Ref)); fmt.Println("abort", plan.ID(t.Ref)) },
 	)
 	// Answers come in any order, here without a network.
-	_ = st.Settle(calls["fetch"], kahn.Outcome{Status: kahn.Completed})
-	_ = st.Settle(calls["parse"], kahn.Outcome{Status: kahn.Completed})
+	_ = st.Settle(calls["fetch"], machine.Outcome{Status: kahn.Completed})
+	_ = st.Settle(calls["parse"], machine.Outcome{Status: kahn.Completed})
 	_ = st.CancelNode(calls["audit"].Ref)
 	fmt.Println("run", st.RunStatusSignal().Load())
 	// Output:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // A host that loads its graphs as data injects one step function, which dispatches on the kind of the node.
@@ -200,9 +201,9 @@ func ExampleState() {
 	plan, _ := g.Compile()
 	st, _ := kahn.NewState(plan)
 	for t, ok := st.Next(); ok; t, ok = st.Next() {
-		out := kahn.Outcome{Status: kahn.Completed}
+		out := machine.Outcome{Status: kahn.Completed}
 		if plan.ID(t.Ref) == "b" {
-			out = kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
+			out = machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
 		}
 		if err := st.Settle(t.Token, out); err != nil {
 			fmt.Println(err)
@@ -212,7 +213,7 @@ func ExampleState() {
 	for r, id := range plan.Declared() {
 		fmt.Println(id, st.Status(r))
 	}
-	status, _ := st.RunStatus(kahn.StatusEscaped)
+	status, _ := st.RunStatus(machine.StatusEscaped)
 	fmt.Println(status)
 	// Output:
 	// a duplicate is refused: true

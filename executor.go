@@ -217,9 +217,9 @@ func (r *Run) discard() {
 	}
 	if d := r.durable; d != nil {
 		if d.renewal != nil {
-			r.st.mu.Lock()
+			r.st.Lock()
 			d.given = true // else a renewal that is under way arms the next one
-			r.st.mu.Unlock()
+			r.st.Unlock()
 		}
 		_ = r.releaseLease(time.Time{}) // else it runs out
 	}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // maxExpansions bounds how deep nodes may be expanded within one another.
@@ -201,7 +203,7 @@ func (w *worker) holdExpansion(x *expansion) error {
 	r.lock()
 	kept := cloneNodes([]nodeState{*r.extras[ref].kept})
 	x.answers = r.extras[ref].answers
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	if hash := kept[0].Inside.Expanded; x.plan.Hash() != hash {
 		return fmt.Errorf("%w: the step has returned one with the hash %s, and before one with the hash %s", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
 	}
@@ -211,7 +213,7 @@ func (w *worker) holdExpansion(x *expansion) error {
 	}
 	r.lock()
 	h.revive(r.expandedRun(w.step, x))
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	h.judge()
 	x.held = h
 	return nil
@@ -223,7 +225,7 @@ func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
 	}
-	return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseSubrun}, err: fmt.Errorf("%w: the step has returned none", ErrGraphChanged)}
+	return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseSubrun}, err: fmt.Errorf("%w: the step has returned none", ErrGraphChanged)}
 }
 
 // expandedRun makes the run of a graph that a step has returned, with the lock held.
@@ -251,12 +253,12 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	}
 	if e.held == nil {
 		c := r.expandedRun(step, e)
-		r.st.expand(ref)
+		r.st.Expand(ref)
 		x.comp = &composite{}
 		r.beginChild(x.comp, c, now)
 		return
 	}
-	r.st.expand(ref)
+	r.st.Expand(ref)
 	r.goOnExpanded(ref, x, e.held, now)
 }
 
@@ -269,7 +271,7 @@ func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
 	r.flush(now)
 	h.installInside(x)
 	if h.within.Dormant {
-		r.st.doze(ref)
+		r.st.Doze(ref)
 	}
 	r.timers++ // until the child's goroutines have returned
 	h.resume(h.within.Inside.Stop, true)

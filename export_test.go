@@ -3,24 +3,27 @@ package kahn
 import (
 	"fmt"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/strict"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-func init() { verifying = true }
+func init() { strict.Transitions = true }
 
-// EdgeVisits counts the edges that a run has visited.
-func (s *State) EdgeVisits() int64 { return s.visited() }
+// StateVisits counts the edges that a State has visited.
+func StateVisits(s *machine.State) int64 { return (*machine.Locked)(s).Visited() }
 
 // EdgeVisits counts the edges that the run visited.
-func (r *Result) EdgeVisits() int64 { return r.run.st.visited() }
+func (r *Result) EdgeVisits() int64 { return r.run.st.Visited() }
 
 // AncestrySteps counts the edges that were visited to find out which nodes are ancestors of which.
 func (p *Plan) AncestrySteps() int64 {
-	_, ancestors := p.net.steps()
+	_, ancestors := p.net.Steps()
 	return ancestors
 }
 
 // IsAncestor reports whether a path leads from a to r.
-func (p *Plan) IsAncestor(a, r Ref) bool { return p.net.isAncestor(a, r) }
+func (p *Plan) IsAncestor(a, r Ref) bool { return p.net.IsAncestor(a, r) }
 
 // ParamSteps counts the parameters that are looked at to find one of a node's.
 func (p *Plan) ParamSteps(r Ref, name string) int {
@@ -39,20 +42,20 @@ func (rn *Runner) Steps() int64 {
 // if all were returned.
 func (r *Run) Leftovers() string {
 	s := &r.st
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(append(r.held(), s.leftovers()...), ", ")
+	s.Lock()
+	defer s.Unlock()
+	return strings.Join(append(r.held(), s.Leftovers()...), ", ")
 }
 
 // Held names what a run that was left still holds, or "".
 func (r *Run) Held() string {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	return strings.Join(r.held(), ", ")
 }
 
 func (r *Run) held() (left []string) {
-	left = r.st.heldSlots()
+	left = r.st.HeldSlots()
 	for _, x := range []struct {
 		what string
 		n    int
@@ -65,11 +68,11 @@ func (r *Run) held() (left []string) {
 		left = append(left, fmt.Sprintf("%d alarms", q.Len()))
 	}
 	if t := r.tree; t != nil {
-		if t.used != 0 || len(t.waiting) != 0 || len(t.touched) != 0 {
-			left = append(left, fmt.Sprintf("%d slots, %d runs that wait, %d touched", t.used, len(t.waiting), len(t.touched)))
+		if t.Used != 0 || len(t.waiting) != 0 || len(t.touched) != 0 {
+			left = append(left, fmt.Sprintf("%d slots, %d runs that wait, %d touched", t.Used, len(t.waiting), len(t.touched)))
 		}
 		for key, x := range t.keys {
-			if _, used := x.bounds(); used != 0 {
+			if _, used := x.Bounds(); used != 0 {
 				left = append(left, fmt.Sprintf("%d slots of key %s", used, key))
 			}
 		}
@@ -78,16 +81,16 @@ func (r *Run) held() (left []string) {
 }
 
 // StaleCount returns how many outcomes were refused because their token was not current.
-func (s *State) StaleCount() int { return s.staleOutcomes() }
+func StaleCount(s *machine.State) int { return (*machine.Locked)(s).StaleOutcomes() }
 
 // Observed reports whether the State has signals.
-func (s *State) Observed() bool { return s.isObserved() }
+func Observed(s *machine.State) bool { return (*machine.Locked)(s).IsObserved() }
 
 // ObservedNodes counts the nodes that have signals.
-func (s *State) ObservedNodes() int { return s.observedNodes() }
+func ObservedNodes(s *machine.State) int { return (*machine.Locked)(s).ObservedNodes() }
 
 // KeepChanges makes a State that is driven by hand keep its transitions, as that of a Run with a log does.
-func KeepChanges(s *State) { s.keepLog() }
+func KeepChanges(s *machine.State) { (*machine.Locked)(s).KeepLog() }
 
 // Change is a transition: of a node to a status, or of its join to blocked.
 type Change struct {
@@ -97,10 +100,10 @@ type Change struct {
 }
 
 // Changes returns the transitions since KeepChanges.
-func Changes(s *State) (changes []Change) {
-	for _, c := range s.kept() {
-		if c.wave == 0 {
-			changes = append(changes, Change{c.ref, c.status, c.blocked})
+func Changes(s *machine.State) (changes []Change) {
+	for _, c := range (*machine.Locked)(s).Changes() {
+		if c.Wave == 0 {
+			changes = append(changes, Change{c.Ref, c.Status, c.Blocked})
 		}
 	}
 	return changes
@@ -111,8 +114,8 @@ func SharedConfig() any { return byDefault }
 
 // TolerateBugs lets transitions that are not in the table be warnings, as they are outside of tests, until it is undone.
 func TolerateBugs() (undo func()) {
-	verifying = false
-	return func() { verifying = true }
+	strict.Transitions = false
+	return func() { strict.Transitions = true }
 }
 
 // Shared returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys after unused
@@ -156,18 +159,18 @@ func (rn *Runner) Rings() bool {
 
 // SideSteps counts the edges that were visited to find the side edges.
 func (p *Plan) SideSteps() int64 {
-	sides, _ := p.net.steps()
+	sides, _ := p.net.Steps()
 	return sides
 }
 
 // Standings tells, edge by edge, which are side edges ("side") and which count only if no router of their target was asked
 // ("spare").
 func (p *Plan) Standings() (list []string) {
-	for i := range p.net.edgeCount() {
+	for i := range p.net.Edges() {
 		switch {
-		case p.net.isSide(i):
+		case p.net.IsSide(i):
 			list = append(list, "side")
-		case p.net.isSpare(i):
+		case p.net.IsSpare(i):
 			list = append(list, "spare")
 		default:
 			list = append(list, "")
@@ -189,15 +192,15 @@ func BranchTexts(res *Result) (n int) {
 
 // TreeSteps counts how often nested runs were looked at.
 func (r *Run) TreeSteps() int64 {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	return r.tree.steps
 }
 
 // OutboxSteps counts the entries of the outbox that were visited.
 func (r *Run) OutboxSteps() int64 {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	return r.durable.steps
 }
 

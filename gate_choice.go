@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // ErrChoice rejects a signal whose answer is not one of the gate's choices. The error is a [*ChoiceError].
@@ -45,7 +47,7 @@ func (p *Plan) choices(ref Ref) []string {
 		p = p.whole
 	}
 	n, list := p.node(ref), []string(nil)
-	if i := p.net.router(ref); i >= 0 {
+	if i := p.net.Router(ref); i >= 0 {
 		router := p.routers[i]
 		if router.fallback >= 0 {
 			return nil
@@ -124,7 +126,7 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 func (c *compiler) checkChoices() {
 	p := c.p
 	for _, ref := range p.declared {
-		n, at := p.node(ref), p.net.router(ref)
+		n, at := p.node(ref), p.net.Router(ref)
 		if g := n.Gate; isGate(n) && g != nil && g.OnTimeout == GateLabel && at >= 0 {
 			router := p.routers[at]
 			if _, ok := router.byLabel[timeoutLabel]; !ok && router.fallback < 0 {
@@ -133,20 +135,20 @@ func (c *compiler) checkChoices() {
 			}
 		}
 	}
-	for i := range p.net.edgeCount() {
+	for i := range p.net.Edges() {
 		e := p.edgeAt(i)
-		if e.flags&arcLabelled == 0 || e.Label == defaultLabel {
+		if e.Flags&machine.EdgeLabelled == 0 || e.Label == defaultLabel {
 			continue
 		}
-		n := p.node(e.from)
+		n := p.node(e.From)
 		declared := n.declaredChoices()
 		if len(declared) == 0 || isGate(n) && n.Gate.OnTimeout == GateLabel && e.Label == timeoutLabel {
 			continue
 		}
 		gate := n.Kind == KindGate
 		if choices := withAliases(declared, gate); !isChoice([]string{e.Label}, choices, gate) {
-			c.add("edge %s -> %s: %w: the label %s can never match: the choices of %s are %s%s", quoteID(p.names[e.from]), quoteID(p.names[e.to]), ErrBadEdge,
-				quoteID(e.Label), quoteID(p.names[e.from]), quoteList(choices), didYouMean(e.Label, choices))
+			c.add("edge %s -> %s: %w: the label %s can never match: the choices of %s are %s%s", quoteID(p.names[e.From]), quoteID(p.names[e.To]), ErrBadEdge,
+				quoteID(e.Label), quoteID(p.names[e.From]), quoteList(choices), didYouMean(e.Label, choices))
 		}
 	}
 }

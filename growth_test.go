@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // The tests of this file count steps: visited edges and entries. The cost of a run must grow with its work: eight times the
@@ -251,7 +252,7 @@ func TestVisitsOfLosers(t *testing.T) {
 			g.Add(kahn.Node{ID: fmt.Sprint("any", i), After: []string{"a", "b"}, Join: kahn.AnySucceeded, CancelLosers: cancelLosers})
 		}
 		plan, st := stateOf(t, g)
-		var tasks []kahn.Task
+		var tasks []machine.Task
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
 			tasks = append(tasks, task)
 		}
@@ -259,7 +260,7 @@ func TestVisitsOfLosers(t *testing.T) {
 		_, stopped := st.NextStop()
 		require.Equal(t, cancelLosers, stopped)
 		require.Equal(t, kahn.Ready, st.Status(ref(t, plan, "any0")))
-		return st.EdgeVisits()
+		return kahn.StateVisits(st)
 	}
 	require.GreaterOrEqual(t, visits(true)-visits(false), int64(2*n+n))
 }

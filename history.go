@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest
@@ -268,12 +269,12 @@ func (r *Run) learnedPath(prefix string, ref Ref) string {
 }
 
 // order returns the order of a run that uses a History; nil for the plan's own.
-func (r *Run) order() *schedule {
+func (r *Run) order() *machine.Schedule {
 	if r.learned == nil {
 		return nil
 	}
 	p, prefix := r.plan, r.learnedPrefix()
-	s := p.net.order(func(ref Ref) int64 {
+	s := p.net.Order(func(ref Ref) int64 {
 		n := p.node(ref)
 		switch {
 		case p.estimates != nil:
@@ -304,7 +305,7 @@ func (r *Run) teach() {
 // lesson returns how long the last attempt of a node took, if it teaches something.
 func (r *Run) lesson(ref Ref) (took int64, ok bool) {
 	rec, p := &r.records[ref], &r.plan.net
-	if r.st.word(ref).status() != Completed || rec.attempts == 0 || rec.fallback || p.is(ref, factMocked|factGate) || p.is(ref, factInline) && !p.is(ref, factComposite) {
+	if r.st.Word(ref).Status() != Completed || rec.attempts == 0 || rec.fallback || p.Is(ref, machine.FlagMocked|machine.FlagGate) || p.Is(ref, machine.FlagInline) && !p.Is(ref, machine.FlagComposite) {
 		return 0, false
 	}
 	start := rec.start

@@ -165,7 +165,7 @@ func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run,
 
 // hasLeft reports whether a suspended run has ended as it was.
 func (r *Run) hasLeft() bool {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	return r.concluded()
 }

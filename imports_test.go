@@ -17,8 +17,12 @@ import (
 
 const modulePath = "github.com/seed-c794f7ef/kahn"
 
-// below are the packages that the root package builds on. They import nothing of the module but internal packages.
-var below = []string{modulePath + "/reactive", modulePath + "/store"}
+// below are the packages that the root package builds on. They import nothing of the module but internal packages,
+// and machine imports reactive.
+var below = []string{modulePath + "/reactive", modulePath + "/machine", modulePath + "/store"}
+
+// notInMachine are packages that machine does not import: it has no clock, and calls no user code.
+var notInMachine = []string{"context", "time"}
 
 // checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import
 // imported. Programs that use the library (examples, bench, verify) are not checked.
@@ -36,7 +40,10 @@ func checkImport(dir, imported string) error {
 		if !standard && !internal && !slices.Contains(below, imported) && imported != "github.com/google/uuid" && !within("golang.org/x/sync") {
 			return fmt.Errorf("the root package imports only the standard library, uuid, x/sync, internal packages and the packages below it, not %s", imported)
 		}
+	case dir == "machine" && slices.Contains(notInMachine, imported):
+		return fmt.Errorf("package %s imports %s: it is a machine of numbers", dir, imported)
 	case !own || internal:
+	case dir == "machine" && imported == modulePath+"/reactive":
 	case slices.Contains(below, modulePath+"/"+dir):
 		return fmt.Errorf("package %s is below the root package and imports %s", dir, imported)
 	case top == "internal":
@@ -96,7 +103,7 @@ func TestImports(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/once", "internal/ordset",
-		"kahntest", "progress", "reactive", "schema", "sse", "store", "storetest", "trace"} {
+		"kahntest", "machine", "progress", "reactive", "schema", "sse", "store", "storetest", "trace"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}
 }
@@ -121,6 +128,15 @@ func TestCheckImport(t *testing.T) {
 		{"store/sqlite", modulePath, true},
 		{"reactive", modulePath + "/sse", false},
 		{"progress", modulePath + "/reactive", true},
+		{".", modulePath + "/machine", true},
+		{"machine", modulePath + "/reactive", true},
+		{"machine", modulePath + "/internal/ordset", true},
+		{"machine", "sync", true},
+		{"machine", modulePath, false},
+		{"machine", "time", false},
+		{"machine", "context", false},
+		{"reactive", modulePath + "/machine", false},
+		{"verify", modulePath + "/machine", true},
 		{".", modulePath + "/definition/internal/source", false},
 		{".", "golang.org/x/sys/unix", false},
 		{".", "golang.org/x/synctrap", false},

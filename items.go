@@ -60,7 +60,7 @@ func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T,
 
 // endedItems returns the run of the items of a map that has completed with their outputs, or nil.
 func (r *Run) endedItems(ref Ref) *Run {
-	if r.plan.node(ref).Map == nil || r.st.word(ref).status() != Completed || r.records[ref].fallback {
+	if r.plan.node(ref).Map == nil || r.st.Word(ref).Status() != Completed || r.records[ref].fallback {
 		return nil
 	}
 	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child != nil && x.comp.child.items != nil {
@@ -72,8 +72,8 @@ func (r *Run) endedItems(ref Ref) *Run {
 // failedItems returns the failures in the run of a map's items, which has ended; nil if there are none.
 func (r *Run) failedItems() *MapError {
 	var e *MapError
-	for ref, w := range r.st.all() {
-		if status := w.status(); status == Failed || status == Cancelled {
+	for ref, w := range r.st.Words() {
+		if status := w.Status(); status == Failed || status == Cancelled {
 			if e == nil {
 				e = &MapError{Results: make([]any, len(r.plan.names))}
 			}
@@ -84,8 +84,8 @@ func (r *Run) failedItems() *MapError {
 		return nil
 	}
 	e.Failed = len(e.Errs)
-	for ref, w := range r.st.all() {
-		if w.status() == Completed {
+	for ref, w := range r.st.Words() {
+		if w.Status() == Completed {
 			e.Results[ref] = r.records[ref].value
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Loop performs a node's Sub repeatedly: one nested run after the other, each a fresh one. After each of them a test decides
@@ -153,7 +154,7 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 		return conclusion{}, soFar, true
 	case again && n.Loop.OnLimit == LoopFail:
 		err := fmt.Errorf("%w: %d iterations", ErrLoopLimit, child.iteration)
-		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, noRetry: NoRetryCause}, soFar, false
+		return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, noRetry: NoRetryCause}, soFar, false
 	}
 	value := soFar.last
 	if n.Loop.Collect {
@@ -169,15 +170,15 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
-	s.mu.Lock()
+	s.Lock()
 	if r.current(ref) != step { // abandoned: finish checks that, too
-		s.mu.Unlock()
+		s.Unlock()
 		return c, false
 	}
 	kind := r.stoppedFor(ref)
-	if s.word(ref).is(wordStopping) || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.net.is(ref, factCleanup) {
+	if s.Word(ref).Is(machine.WordStopping) || r.extras[ref].timedOut != timeoutNone || kind != CauseNone && !r.plan.net.Is(ref, machine.FlagCleanup) {
 		c = r.stoppedLoop(ref)
-		s.mu.Unlock()
+		s.Unlock()
 		return c, false
 	}
 	w.now = r.now()
@@ -198,21 +199,21 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 
 // stoppedFor is the cause for which a loop of the run stops when the run does, or when a stop lets it finish its iteration.
 func (r *Run) stoppedFor(ref Ref) CauseKind {
-	if w := r.st.word(ref); w.is(wordDraining) && r.st.stoppedFor() == CauseNone {
-		return w.kind()
+	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
+		return w.Kind()
 	}
-	return r.st.stoppedFor()
+	return r.st.StoppedFor()
 }
 
 // stoppedLoop is the conclusion of a loop that does not go on since it is to stop, with the lock held. If the loop alone
 // stops, its word, or its timeout, decides.
 func (r *Run) stoppedLoop(ref Ref) conclusion {
-	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: NoRetryStopping}
+	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
 		c.err = ErrTimeout
 	}
 	if kind := r.stoppedFor(ref); kind != CauseNone {
-		c.Outcome = Outcome{Status: kind.stopStatus(), Cause: kind}
+		c.Outcome = machine.Outcome{Status: kind.StopStatus(), Cause: kind}
 	}
 	return c
 }
@@ -265,7 +266,7 @@ func (r *Run) interruptPause(ref Ref, x *extra) {
 func (r *Run) continuePause(ref Ref, x *extra, now int64) {
 	switch {
 	case x.comp.pause.over:
-	case r.st.word(ref).is(wordStopping|wordDraining) || x.timedOut != timeoutNone:
+	case r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) || x.timedOut != timeoutNone:
 		r.interruptPause(ref, x)
 	default:
 		r.awaitIteration(ref, now)

@@ -1,9 +1,11 @@
 package kahn
 
+import "github.com/seed-c794f7ef/kahn/machine"
+
 // NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these
-// options: modes, failure modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [State.RunStatusSignal], the status rules.
+// options: modes, failure modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [machine.State.RunStatusSignal], the status rules.
 // In place of [Fire] use [Plan.Prune].
-func NewState(p *Plan, opts ...Option) (*State, error) {
+func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
 		return nil, err
@@ -12,12 +14,12 @@ func NewState(p *Plan, opts ...Option) (*State, error) {
 		return nil, ErrNoGraph
 	}
 	x := c.setup(p)
-	return newState(&p.net, &x), nil
+	return machine.New(&p.net, &x), nil
 }
 
 // RestoreState returns the State of a run that goes on from a snapshot, with the options of [NewState]. The error matches [ErrGraphChanged] if
-// the snapshot is of another plan, and [ErrBadValue] if it has another [StateVersion] or is damaged.
-func RestoreState(p *Plan, from StateSnapshot, opts ...Option) (*State, error) {
+// the snapshot is of another plan, and [ErrBadValue] if it has another [machine.StateVersion] or is damaged.
+func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
 		return nil, err
@@ -26,5 +28,47 @@ func RestoreState(p *Plan, from StateSnapshot, opts ...Option) (*State, error) {
 		return nil, ErrNoGraph
 	}
 	x := c.setup(p)
-	return restoreState(&p.net, &x, &from)
+	return machine.RestoreState(&p.net, &x, &from)
+}
+
+// The properties of a node that its State does not read.
+const (
+	factTimed = machine.FlagHost << iota // it has a timeout of its own
+	factOwn                              // it has a Do, a Test or inputs to judge: an attempt is more than a call of the host's step function
+	factJudge                            // its output is judged
+	factOnce                             // its mock is called once: there is no retry
+)
+
+// Values that a State and its vocabulary define, by the names that this package gives them.
+const (
+	noRef = machine.NoRef
+
+	statusCount     = machine.Skipped + 1
+	causeCount      = machine.CauseSuperseded + 1
+	skipModeCount   = machine.SkipStrict + 1
+	upstreamCount   = machine.UpstreamSubstitute + 1
+	joinDefault     = Join(0)
+	skipModeDefault = SkipMode(0)
+	upstreamDefault = UpstreamPolicy(0)
+)
+
+var (
+	skipModeNames  = valuesOf[SkipMode]()
+	upstreamNames  = valuesOf[UpstreamPolicy]()
+	causeNames     = valuesOf[CauseKind]()
+	runStatusNames = valuesOf[RunStatus]()
+)
+
+// valuesOf returns the names of the values of an enum, in their order.
+func valuesOf[E interface {
+	~uint8
+	MarshalText() ([]byte, error)
+}]() (names []string) {
+	for value := E(0); ; value++ {
+		text, err := value.MarshalText()
+		if err != nil {
+			return names
+		}
+		names = append(names, string(text))
+	}
 }

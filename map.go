@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Map performs a node once for each item of a list: its Do, or the host's step function, or a nested run of its Sub. The
@@ -150,7 +152,7 @@ func (x *items) distinguish() {
 		groups, members := slices.Clone(p.groups), map[string][]int32{}
 		common := []int32(nil)
 		if n > 0 {
-			common = p.net.groupsOf(0)
+			common = p.net.Groups(0)
 		}
 		member := make([][]int32, n)
 		p.keys = make([]string, n)
@@ -166,14 +168,14 @@ func (x *items) distinguish() {
 			p.keys[i], member[i] = key, members[key]
 		}
 		p.groups = groups
-		p.net.group(member, p.bounds())
+		p.net.SetGroups(member, p.bounds())
 	}
 	if x.m.Estimate != nil {
 		p.estimates = make([]time.Duration, n)
 		for i := range n {
 			p.estimates[i] = max(x.m.Estimate(x.at(i)), 0)
 		}
-		p.net.reorder(func(r Ref) int64 { return int64(p.estimates[r]) })
+		p.net.Reorder(func(r Ref) int64 { return int64(p.estimates[r]) })
 	}
 }
 
@@ -202,8 +204,9 @@ func (p *Plan) repeated(id string, n int) *Plan {
 		names[i] = id + "[" + strconv.Itoa(i) + "]"
 		q.longest = len(names[i])
 	}
-	q.net = p.net.repeated(names)
-	q.names, q.declared, q.decl, q.leaves = names, q.net.declared, q.net.decl, q.net.declared
+	q.net = p.net.Repeat(names)
+	q.names, q.declared, q.decl, q.end = q.net.Numbering()
+	q.leaves = q.declared
 	return q
 }
 
@@ -287,7 +290,7 @@ func (r *Run) itemFailed(ref Ref, abortRun bool) {
 		x.abort = true
 		r.outdate()
 	}
-	if x.m.FailFast && r.st.stoppedFor() == CauseNone && x.m.exceeded(x.failed, x.len()) {
+	if x.m.FailFast && r.st.StoppedFor() == CauseNone && x.m.exceeded(x.failed, x.len()) {
 		err := fmt.Errorf("%w: %s failed", ErrAborted, quoteID(r.plan.names[ref]))
 		r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	}
@@ -297,22 +300,22 @@ func (r *Run) itemFailed(ref Ref, abortRun bool) {
 func (w *worker) ofItems(c *Run) conclusion {
 	x := c.items
 	if kind := c.stoppedBy; kind != CauseNone && c.verdict.status != RunCompleted {
-		return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: c.outcome().err}
+		return conclusion{Outcome: machine.Outcome{Status: kind.StopStatus(), Cause: kind}, err: c.outcome().err}
 	}
 	out := make([]any, 0, len(c.plan.names))
 	degraded := false
-	for ref, w := range c.st.all() {
+	for ref, w := range c.st.Words() {
 		switch {
-		case w.status() == Completed:
+		case w.Status() == Completed:
 			out = append(out, c.records[ref].value)
-			degraded = degraded || w.is(wordTolerated)
+			degraded = degraded || w.Is(machine.WordTolerated)
 		case !x.m.Compact:
 			out = append(out, nil)
 		}
 	}
 	failed := c.failedItems()
 	if failed != nil && (x.abort || x.m.exceeded(failed.Failed, x.len())) {
-		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseMapItems}, err: failed, noRetry: NoRetryCause, abortRun: x.abort}
+		return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseMapItems}, err: failed, noRetry: NoRetryCause, abortRun: x.abort}
 	}
 	done := w.conclude(attemptResult{value: out})
 	done.Degraded = done.Status == Completed && (degraded || failed != nil)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // row is one scenario of the conformance matrix; testdata/matrix.txt explains the notation.
@@ -195,15 +196,15 @@ func (r row) check(t *testing.T, s *scenario, mode kahn.Mode, option kahn.Option
 }
 
 // stateNodes and stateRun render a State in the form of a Result.
-func stateNodes(plan *kahn.Plan, st *kahn.State) (nodes []string) {
+func stateNodes(plan *kahn.Plan, st *machine.State) (nodes []string) {
 	for ref, id := range plan.Declared() {
 		nodes = append(nodes, id+":"+kahntest.Status(st.Status(ref), plan.SkipReason(st, ref).Kind))
 	}
 	return nodes
 }
 
-func stateRun(s *scenario, plan *kahn.Plan, st *kahn.State) string {
-	status, degraded := st.RunStatus(kahn.StatusEscaped)
+func stateRun(s *scenario, plan *kahn.Plan, st *machine.State) string {
+	status, degraded := st.RunStatus(machine.StatusEscaped)
 	for ref, id := range plan.Declared() { // a failed end node fails the run, unless it was cancelled
 		if plan.Node(ref).Kind == kahn.KindEnd && s.outcomes[id] == "err" && status != kahn.RunCancelled {
 			return kahn.RunFailed.String()

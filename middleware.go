@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Middleware wraps a step function in another one: see [Use].
@@ -69,11 +71,11 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 
 // endOf is the result of a node that has ended in a run that goes on; payload is that of its end event.
 func (r *Run) endOf(ref Ref, payload any) NodeResult {
-	r.st.mu.Lock()
+	r.st.Lock()
 	res := r.nodeResult(ref)
 	res.ID = r.path(ref)
-	origin := r.st.originOf(ref)
-	r.st.mu.Unlock()
+	origin := r.st.OriginOf(ref)
+	r.st.Unlock()
 	end, ok := payload.(NodeEnded)
 	if !ok {
 		return res
@@ -81,7 +83,7 @@ func (r *Run) endOf(ref Ref, payload any) NodeResult {
 	res.Err = end.Err
 	res.Cause = Cause{Kind: end.Cause, Origins: end.Origins}
 	switch {
-	case isUpstream(end.Cause):
+	case machine.IsUpstream(end.Cause):
 		res.Err = &UpstreamError{Node: r.plan.ID(ref), Kind: end.Cause, Origins: end.Origins}
 	case origin != noRef && end.Cause != CauseContext && end.Cause != CauseCancelRun:
 		res.Cause.Origins = r.names([]Ref{origin})

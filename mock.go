@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // TestMode runs the graph in test mode: nodes are replaced by mocks, gates do not wait, and assertions are judged when the run is
@@ -246,7 +247,7 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
 	q.doubles = make([]*double, len(p.names))
-	q.net = p.net.with(func(r Ref, flags factFlags) factFlags {
+	q.net = p.net.With(func(r Ref, flags machine.Flags) machine.Flags {
 		d := t.double(p, r, within)
 		q.doubles[r] = d
 		flags |= factOwn
@@ -254,7 +255,7 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 			flags &^= factJudge
 		}
 		if d.mock != nil {
-			flags = flags&^(factComposite|factGate|factAdmit|factJudge) | factMocked
+			flags = flags&^(machine.FlagComposite|machine.FlagGate|machine.FlagAdmit|factJudge) | machine.FlagMocked
 			if len(d.mock.Sequence) == 0 {
 				flags |= factOnce
 			}

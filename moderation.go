@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // The two sides of a step are judged in mirrored order: the contract judges the inputs before the moderator does, and the
@@ -114,14 +115,14 @@ func (w *worker) admit() attemptResult {
 		return refused
 	}
 	now := r.now()
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	x := r.extras[step.ref]
-	if r.current(step.ref) != step || r.st.word(step.ref).is(wordStopping) || x != nil && x.timedOut != timeoutNone {
+	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone {
 		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
 	r.records[step.ref].attempts = step.attempt
-	r.st.admitted(step.ref)
+	r.st.Admitted(step.ref)
 	r.flush(now)
 	if r.durable != nil {
 		r.commitPending()

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Mux dispatches on the Kind of a node. Its Step method is the StepFunc of a host whose graphs are data:
@@ -189,7 +191,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Statu
 		}
 		p, prefix, rest = sub, path, inside
 	}
-	if r, ok := p.find(rest); ok && p.net.is(r, factGate) && prefix != "" {
+	if r, ok := p.find(rest); ok && p.net.Is(r, machine.FlagGate) && prefix != "" {
 		switch path := prefix + rest; {
 		case path != name:
 			return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownGate, quoteID(name), quoteID(path))
@@ -199,7 +201,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Statu
 	}
 	gates := p.choose(prefix, func(r Ref) bool {
 		s, _ := status(prefix, r)
-		return p.net.is(r, factGate) || s == Suspended
+		return p.net.Is(r, machine.FlagGate) || s == Suspended
 	})
 	return fmt.Errorf("%w: %s%s", ErrUnknownGate, quoteID(name), instead(name, gates))
 }

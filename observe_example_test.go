@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -27,7 +28,7 @@ func ExampleState_StatusSignal() {
 		return
 	}
 	defer st.Dispose()
-	var calls []kahn.Task // on their way
+	var calls []machine.Task // on their way
 	for ref, id := range plan.Declared() {
 		status := st.StatusSignal(ref)
 		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
@@ -46,8 +47,8 @@ func ExampleState_StatusSignal() {
 			return
 		}
 	}
-	_ = st.Settle(calls[0].Token, kahn.Outcome{Status: kahn.Completed})
-	_ = st.Settle(calls[1].Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError})
+	_ = st.Settle(calls[0].Token, machine.Outcome{Status: kahn.Completed})
+	_ = st.Settle(calls[1].Token, machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError})
 	fmt.Println(st.RunStatusSignal().Load())
 	// Output:
 	// start fetch

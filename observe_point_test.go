@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -34,7 +35,7 @@ type point struct {
 }
 
 // points returns the points that the transitions lead through, the one before the first included.
-func points(plan *kahn.Plan, st *kahn.State, changes []kahn.Change) []point {
+func points(plan *kahn.Plan, st *machine.State, changes []kahn.Change) []point {
 	n := plan.Len()
 	var preds [][]kahn.Ref
 	for r := range n {
@@ -91,7 +92,7 @@ func (p *point) shows(s *sight) bool {
 }
 
 // look reads signals of the State in random order, each with a chance of one in every; between the reads the State may change.
-func look(rng *rand.Rand, st *kahn.State, r reactive.Reader, n, every int, between func()) *sight {
+func look(rng *rand.Rand, st *machine.State, r reactive.Reader, n, every int, between func()) *sight {
 	s := &sight{nodes: make([]nodeSight, n), counts: map[kahn.Status]int{}}
 	reads := []func(){func() { x := st.RunStatusSignal().Get(r); s.run = &x }}
 	for i := range n {
@@ -118,9 +119,9 @@ type handDriven struct {
 	t       *testing.T
 	rng     *rand.Rand
 	plan    *kahn.Plan
-	st      *kahn.State
-	running []kahn.Task
-	waiting []kahn.Task
+	st      *machine.State
+	running []machine.Task
+	waiting []machine.Task
 }
 
 // drive makes one random call.
@@ -131,9 +132,9 @@ func (h *handDriven) drive() {
 		switch {
 		case !ok:
 		case task.Check:
-			v := kahn.CheckVerdict{}
+			v := machine.CheckVerdict{}
 			if h.rng.IntN(3) == 0 {
-				v = kahn.CheckVerdict{Skip: kahn.SkipWhenGuard}
+				v = machine.CheckVerdict{Skip: kahn.SkipWhenGuard}
 			}
 			_ = h.st.Checked(task.Token, v)
 		case task.Gate:

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -35,7 +36,7 @@ func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 }
 
 // naive are the obvious computeds: over the statuses of all predecessors.
-func naive(plan *kahn.Plan, st *kahn.State, r kahn.Ref) (ready, blocked *reactive.Computed[bool]) {
+func naive(plan *kahn.Plan, st *machine.State, r kahn.Ref) (ready, blocked *reactive.Computed[bool]) {
 	var preds []*reactive.Value[kahn.Status]
 	for e := range st.Inputs(r) {
 		p, _ := plan.Ref(plan.Edge(e).From)
@@ -62,12 +63,12 @@ func naive(plan *kahn.Plan, st *kahn.State, r kahn.Ref) (ready, blocked *reactiv
 }
 
 // somehow ends a task in some way.
-func somehow(rng *rand.Rand, st *kahn.State, task kahn.Task) error {
+func somehow(rng *rand.Rand, st *machine.State, task machine.Task) error {
 	switch rng.IntN(12) {
 	case 0:
-		return st.Settle(task.Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError})
+		return st.Settle(task.Token, machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError})
 	case 1:
-		return st.Settle(task.Token, kahn.Outcome{Status: kahn.Skipped})
+		return st.Settle(task.Token, machine.Outcome{Status: kahn.Skipped})
 	case 2:
 		return st.CancelNode(task.Ref)
 	case 3:
@@ -95,7 +96,7 @@ func TestObservedState(t *testing.T) {
 					}
 				})
 			}
-			var running []kahn.Task
+			var running []machine.Task
 			for !st.Done() {
 				for len(running) == 0 || rng.IntN(4) > 0 {
 					task, ok := st.Next()
@@ -126,17 +127,17 @@ func TestObservedState(t *testing.T) {
 				join := ref(t, plan, "join")
 				ready := observe(t, st, st.ReadySignal(join))
 				blocked := observe(t, st, st.BlockedSignal(join))
-				before := st.EdgeVisits()
+				before := kahn.StateVisits(st)
 				for i := range d {
 					task, ok := st.Next()
 					require.True(t, ok)
 					out := completed
 					if i == fail {
-						out = kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
+						out = machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
 					}
 					require.NoError(t, st.Settle(task.Token, out))
 				}
-				require.Equal(t, int64(d), st.EdgeVisits()-before)
+				require.Equal(t, int64(d), kahn.StateVisits(st)-before)
 				if fail < 0 {
 					require.Equal(t, []bool{false, true}, *ready)
 					require.Equal(t, []bool{false}, *blocked)
@@ -171,10 +172,10 @@ func TestObservedState(t *testing.T) {
 						require.Equal(t, counts[status], st.CountSignal(status).Load(), "seed %d: %v", seed, status)
 					}
 				}
-				status, _ := st.RunStatus(kahn.StatusEscaped)
+				status, _ := st.RunStatus(machine.StatusEscaped)
 				require.Equal(t, status, st.RunStatusSignal().Load())
 			}
-			var running []kahn.Task
+			var running []machine.Task
 			for !st.Done() {
 				check()
 				for task, ok := st.Next(); ok; task, ok = st.Next() {
@@ -193,7 +194,7 @@ func TestObservedState(t *testing.T) {
 	})
 	t.Run("72 an unobserved node owns no Signal", func(t *testing.T) {
 		plan, st := stateOf(t, chainGraph(1200))
-		require.False(t, st.Observed())
+		require.False(t, kahn.Observed(st))
 		st.ReadySignal(ref(t, plan, "n1199"))
 		task, _ := st.Next()
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
@@ -202,7 +203,7 @@ func TestObservedState(t *testing.T) {
 				panic(err)
 			}
 		}))
-		require.Equal(t, 1, st.ObservedNodes())
+		require.Equal(t, 1, kahn.ObservedNodes(st))
 	})
 }
 
@@ -214,7 +215,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 	var seen []string
 	effect(t, st.Scope(), func(w reactive.Writer) {
 		if status.Get(w) == kahn.Running { // the State moves on inside the effect
-			require.NoError(t, st.Settle(kahn.Token{Ref: a, Attempt: 1}, completed))
+			require.NoError(t, st.Settle(machine.Token{Ref: a, Attempt: 1}, completed))
 			task, ok := st.Next()
 			require.True(t, ok)
 			require.Equal(t, b, task.Ref)
@@ -235,7 +236,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 		if status.Get(w) != kahn.Running {
 			return
 		}
-		require.NoError(t, st.Settle(kahn.Token{Ref: a, Attempt: 1}, completed))
+		require.NoError(t, st.Settle(machine.Token{Ref: a, Attempt: 1}, completed))
 		_, ok := st.Next()
 		require.True(t, ok)
 		seen = append(seen, fmt.Sprint(status.Get(w), st.StatusSignal(b).Get(w), st.ReadySignal(b).Get(w), st.StatusSignal(c).Get(w),
@@ -329,7 +330,7 @@ func TestObservedRun(t *testing.T) {
 		run, err = plan.Start(t.Context(), kahn.StepFunc(step))
 		require.NoError(t, err)
 		st := run.State()
-		require.ErrorIs(t, st.Settle(kahn.Token{Ref: 0, Attempt: 1}, completed), kahn.ErrDriven)
+		require.ErrorIs(t, st.Settle(machine.Token{Ref: 0, Attempt: 1}, completed), machine.ErrDriven)
 		_, ok := st.Next()
 		require.False(t, ok)
 		st.AbortAll()
@@ -449,7 +450,7 @@ func effect(t testing.TB, in reactive.Owner, f func(reactive.Writer)) *reactive.
 }
 
 // observe makes an effect that writes down every value of v.
-func observe(t testing.TB, st *kahn.State, v *reactive.Value[bool]) *[]bool {
+func observe(t testing.TB, st *machine.State, v *reactive.Value[bool]) *[]bool {
 	t.Helper()
 	seen := new([]bool)
 	effect(t, st.Scope(), func(w reactive.Writer) { *seen = append(*seen, v.Get(w)) })

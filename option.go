@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Option sets one thing of one run. Modes, status rules and failure modes are options themselves:
@@ -130,18 +131,18 @@ func (c *config) apply(opts []Option) error {
 }
 
 // setup is what the State of a run of the plan gets to know of the options.
-func (c *config) setup(p *Plan) setup {
-	x := setup{
-		waves: c.mode == Waves, holds: c.onSuspend == SuspendStop || c.onSuspend == suspendDefault && c.mode == Waves,
-		limit: c.limit, rule: statusFold(c.statusRule), stops: stopSetup{onFailure(c.onFailure), c.stopMode == Drain},
-		slotSetup: slotSetup{keyLimit: c.keyLimit, keyRate: c.keyRate.count(), startRate: c.startRate.count()},
+func (c *config) setup(p *Plan) machine.Setup {
+	x := machine.Setup{
+		Waves: c.mode == Waves, Holds: c.onSuspend == SuspendStop || c.onSuspend == suspendDefault && c.mode == Waves,
+		Limit: c.limit, Rule: machine.StatusRule(c.statusRule), Stops: machine.StopSetup{OnFailure: machine.OnFailure(c.onFailure), Drains: c.stopMode == Drain},
+		SlotSetup: machine.SlotSetup{KeyLimit: c.keyLimit, KeyRate: c.keyRate.count(), StartRate: c.startRate.count()},
 	}
 	if c.pool != nil {
-		x.pool, x.poolsKeys, x.poolsAll = &c.pool.mu, c.pool.boundsKeys(), c.pool.whole != nil
+		x.Pool, x.PoolsKeys, x.PoolsAll = &c.pool.mu, c.pool.boundsKeys(), c.pool.whole != nil
 	}
 	if c.estimates != nil {
-		own := p.net.order(c.estimates.estimate(p))
-		x.order = &own
+		own := p.net.Order(c.estimates.estimate(p))
+		x.Order = &own
 	}
 	return x
 }
@@ -295,11 +296,11 @@ func (m StopMode) apply(c *config) error {
 	return nil
 }
 
-func (m StopMode) manner() stopManner {
+func (m StopMode) manner() machine.StopManner {
 	if m == Drain {
-		return stopDraining
+		return machine.StopDraining
 	}
-	return stopAsking
+	return machine.StopAsking
 }
 
 // Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost a

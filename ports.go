@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Outputs is an output with several ports. An edge delivers the port that its Key names; "output", unless a port has that
@@ -168,10 +170,10 @@ func lookup(output any, key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [State].
+// source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [machine.State].
 type source interface {
 	graph() *Plan
-	deliveryTo(to Ref, i int32, substituted bool) Delivery
+	deliveryTo(to Ref, i int32, substituted bool) machine.Delivery
 	outputOf(Ref) any // of a completed node
 	failureOf(Ref) error
 	input(name string) (any, bool)
@@ -184,15 +186,15 @@ func deliver(of source, to Ref, substituted bool, i int32) (value any, ok bool) 
 	p := of.graph()
 	e := p.edgeAt(i)
 	switch of.deliveryTo(to, i, substituted) {
-	case DeliverOutput:
+	case machine.DeliverOutput:
 		label := e.Label
-		if e.flags&arcLabelled == 0 {
+		if e.Flags&machine.EdgeLabelled == 0 {
 			label = "" // of an edge into the end node that is no branch
 		}
-		return portOf(of.outputOf(e.from), e.Key, label)
-	case DeliverError:
-		return of.failureOf(e.from), true
-	case DeliverDefault:
+		return portOf(of.outputOf(e.From), e.Key, label)
+	case machine.DeliverError:
+		return of.failureOf(e.From), true
+	case machine.DeliverDefault:
 		return p.defaultOf(e, to), true
 	}
 	return nil, false
@@ -237,7 +239,7 @@ func unfed(of source, ref Ref, name string) (any, bool) {
 	if v, ok := n.Params[name]; ok {
 		return v, true
 	}
-	if port != nil || len(n.Ports) == 0 && len(p.net.inOf(ref)) == 0 {
+	if port != nil || len(n.Ports) == 0 && len(p.net.In(ref)) == 0 {
 		if v, ok := of.input(name); ok {
 			return v, true
 		}
@@ -255,9 +257,9 @@ func deliveredFrom(of source, ref Ref, substituted bool, id string) (value any, 
 	if !known {
 		return nil, false
 	}
-	row := p.net.edgesFrom(ref, from)
+	row := p.net.EdgesFrom(ref, from)
 	for j := len(row) - 1; j >= 0; j-- {
-		if p.net.source(row[j]) != from {
+		if p.net.Source(row[j]) != from {
 			continue
 		}
 		if v, ok := deliver(of, ref, substituted, row[j]); ok {
@@ -282,24 +284,24 @@ func (p *Plan) eachOwnParam(ref Ref, f func(name string)) (inputs bool) {
 	for i := range n.Ports {
 		f(n.Ports[i].Name)
 	}
-	return len(n.Ports) == 0 && len(p.net.inOf(ref)) == 0
+	return len(n.Ports) == 0 && len(p.net.In(ref)) == 0
 }
 
 // The Run as a source.
 func (r *Run) graph() *Plan         { return r.plan }
 func (r *Run) outputOf(ref Ref) any { return r.records[ref].value }
 
-func (r *Run) deliveryTo(to Ref, i int32, substituted bool) Delivery {
-	if r.plan.net.is(to, factEarly) {
-		r.st.mu.Lock()
-		defer r.st.mu.Unlock()
+func (r *Run) deliveryTo(to Ref, i int32, substituted bool) machine.Delivery {
+	if r.plan.net.Is(to, machine.FlagEarly) {
+		r.st.Lock()
+		defer r.st.Unlock()
 	}
-	return r.st.delivery(to, i, substituted)
+	return r.st.Delivery(to, i, substituted)
 }
 
 func (r *Run) failureOf(ref Ref) error {
-	r.st.mu.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
-	defer r.st.mu.Unlock()
+	r.st.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
+	defer r.st.Unlock()
 	return r.nodeError(ref)
 }
 
@@ -316,12 +318,12 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 		r, ref, flags = r.home(ref, flags)
 	}
 	var merged map[string]any
-	if r.plan.net.is(ref, factCheck) {
-		r.st.mu.Lock()
+	if r.plan.net.Is(ref, machine.FlagCheck) {
+		r.st.Lock()
 		if x := r.extras[ref]; x != nil {
 			merged = x.merged // not written to any more
 		}
-		r.st.mu.Unlock()
+		r.st.Unlock()
 	}
 	return r.assembled(ref, flags, name, merged)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // starts lists when the attempts of the trial started, as "A@0s A@1s B@2s", in the order of the events.
@@ -283,17 +284,17 @@ func TestStateRates(t *testing.T) {
 	for !st.Done() {
 		if task, ok := st.Next(); ok {
 			starts = append(starts, fmt.Sprint(p.ID(task.Ref), "@", now))
-			if err := st.Settle(task.Token, kahn.Outcome{Status: kahn.Completed}); err != nil {
+			if err := st.Settle(task.Token, machine.Outcome{Status: kahn.Completed}); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
 		at, ok := st.NextToken()
-		if !ok || at <= now {
-			t.Fatalf("nothing to do at %v, and the next token is due at %v, %v", now, at, ok)
+		if !ok || time.Duration(at) <= now {
+			t.Fatalf("nothing to do at %v, and the next token is due at %d, %v", now, at, ok)
 		}
-		now = at
-		if err := st.Advance(now); err != nil {
+		now = time.Duration(at)
+		if err := st.Advance(at); err != nil {
 			t.Fatal(err)
 		}
 	}

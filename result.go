@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Result is the outcome of a run. The zero value is that of a run without nodes, of no plan and no id.
@@ -185,8 +187,8 @@ func (r *Result) Nodes() iter.Seq[NodeResult] {
 
 // Count returns the number of nodes with the given status.
 func (r *Result) Count(status Status) (n int) {
-	for _, w := range r.performed().st.all() {
-		if w.status() == status {
+	for _, w := range r.performed().st.Words() {
+		if w.Status() == status {
 			n++
 		}
 	}
@@ -218,15 +220,15 @@ func (r *Result) estimate(p *Plan) func(Ref) int64 {
 
 // nodeResult makes the result of a terminal node, without the cause. The lock is needed unless the run is over.
 func (r *Run) nodeResult(ref Ref) NodeResult {
-	return r.resultOf(ref, r.st.word(ref), r.extras[ref])
+	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
 
 // resultOf is nodeResult for a node of which the word and the extra are given. Of one that has completed it needs no lock.
-func (r *Run) resultOf(ref Ref, w word, x *extra) NodeResult {
+func (r *Run) resultOf(ref Ref, w machine.Word, x *extra) NodeResult {
 	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
-		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref), Status: w.status(), Attempts: int(rec.attempts),
-		Fallback: rec.fallback, Tolerated: w.is(wordTolerated), Mocked: rec.attempts > 0 && r.plan.net.is(ref, factMocked),
+		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref), Status: w.Status(), Attempts: int(rec.attempts),
+		Fallback: rec.fallback, Tolerated: w.Is(machine.WordTolerated), Mocked: rec.attempts > 0 && r.plan.net.Is(ref, machine.FlagMocked),
 	}
 	if res.Status == Skipped {
 		res.Skip = r.skipReason(ref)
@@ -241,7 +243,7 @@ func (r *Run) resultOf(ref Ref, w word, x *extra) NodeResult {
 		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
 		res.Decision = clonePtr(x.decision)
 		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.isLogged() || !r.st.isLogged()) { // else its beginning was lost with the store
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // else its beginning was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts = r.attempts(ref, w, x)
@@ -254,14 +256,14 @@ func (r *Run) resultOf(ref Ref, w word, x *extra) NodeResult {
 
 // branchesOf returns the labels of the branches that a completed condition took.
 func (r *Run) branchesOf(ref Ref) (labels []string) {
-	for _, id := range r.st.route(ref) {
+	for _, id := range r.st.Route(ref) {
 		labels = append(labels, r.plan.labelsOf(ref)[id])
 	}
 	return labels
 }
 
 // attempts is the history of a node that was attempted more than once, else nil, with the lock held.
-func (r *Run) attempts(ref Ref, w word, x *extra) (list []Attempt) {
+func (r *Run) attempts(ref Ref, w machine.Word, x *extra) (list []Attempt) {
 	if len(x.errs) == 0 && x.began == 0 {
 		return nil
 	}
@@ -282,7 +284,7 @@ func (r *Run) attempts(ref Ref, w word, x *extra) (list []Attempt) {
 	if x.began != 0 {
 		current.Start = r.timeAt(x.began)
 	}
-	switch status := w.status(); status {
+	switch status := w.Status(); status {
 	case Running:
 		return append(list, current)
 	case Completed, Skipped:
@@ -312,11 +314,11 @@ func (r *Result) node(ref Ref) NodeResult {
 		return res
 	}
 	if !res.Status.Terminal() { // of a run that is suspended
-		res.Status = s.status(ref)
+		res.Status = s.Status(ref)
 		return res
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	run.addCause(ref, &res)
 	return res
 }
@@ -328,11 +330,11 @@ func (r *Run) addCause(ref Ref, res *NodeResult) {
 		return
 	}
 	s := &r.st
-	kind, origins := s.causeOf(ref)
+	kind, origins := s.CauseOf(ref)
 	if res.Cause.Kind = kind; kind != CauseContext && kind != CauseCancelRun { // these have no origin
 		res.Cause.Origins = origins
 	}
-	if s.victim(ref) {
+	if s.Victim(ref) {
 		res.Err = &UpstreamError{Node: r.plan.names[ref], Kind: res.Cause.Kind, Origins: res.Cause.Origins}
 	} else {
 		res.Err = r.nodeError(ref)
@@ -350,18 +352,18 @@ func (r *Run) names(refs []Ref) []string {
 
 // skipReason is the reason of a skipped node with the message of its step, or the answer of its condition.
 func (r *Run) skipReason(ref Ref) SkipReason {
-	x := r.st.skip(ref)
+	x := r.st.Skip(ref)
 	reason := r.plan.skipReason(ref, x)
 	switch {
-	case x.kind == SkipSelf:
+	case x.Kind == SkipSelf:
 		if x := r.extras[ref]; x != nil {
 			reason.Message = x.skip
 		}
-	case x.kind == SkipConditionBranch && reason.Label != "":
-		if extra := r.extras[x.node]; extra != nil && extra.answer != "" {
+	case x.Kind == SkipConditionBranch && reason.Label != "":
+		if extra := r.extras[x.Node]; extra != nil && extra.answer != "" {
 			reason.Answer = extra.answer
 		} else {
-			reason.Answer = r.branchText(x.node)
+			reason.Answer = r.branchText(x.Node)
 		}
 	}
 	return reason
@@ -372,7 +374,7 @@ func (r *Run) skipReason(ref Ref) SkipReason {
 func (r *Run) branchText(ref Ref) string {
 	const many = 16
 	if len(r.plan.labelsOf(ref)) <= many {
-		return r.plan.branchNames(ref, r.st.route(ref))
+		return r.plan.branchNames(ref, r.st.Route(ref))
 	}
 	if r.texts.Load() == nil {
 		r.texts.CompareAndSwap(nil, &sync.Map{})
@@ -380,7 +382,7 @@ func (r *Run) branchText(ref Ref) string {
 	texts := r.texts.Load()
 	text, ok := texts.Load(ref)
 	if !ok {
-		text = r.plan.branchNames(ref, r.st.route(ref))
+		text = r.plan.branchNames(ref, r.st.Route(ref))
 		texts.Store(ref, text)
 	}
 	return text.(string)
@@ -390,17 +392,17 @@ func (r *Run) branchText(ref Ref) string {
 // records of terminal nodes only, and extras: the lock is needed unless the run is over or the node failed by itself.
 func (r *Run) nodeError(ref Ref) error {
 	s, rec, id := &r.st, &r.records[ref], r.plan.names[ref]
-	w := s.word(ref)
-	switch w.status() {
+	w := s.Word(ref)
+	switch w.Status() {
 	case Failed:
-		if !w.is(wordPropagated) {
-			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: w.kind(), Err: rec.errorOf()}
+		if !w.Is(machine.WordPropagated) {
+			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: w.Kind(), Err: rec.errorOf()}
 		}
 	case Cancelled, Aborted:
-		switch kind := w.kind(); {
+		switch kind := w.Kind(); {
 		case kind == CauseExternal:
 			return &NodeError{Node: id, Attempt: int(rec.attempts), Kind: kind, Err: rec.errorOf()}
-		case !isUpstream(kind):
+		case !machine.IsUpstream(kind):
 			err := r.stopError(kind)
 			switch x := r.extras[ref]; {
 			case kind == CauseSuperseded:
@@ -413,7 +415,7 @@ func (r *Run) nodeError(ref Ref) error {
 	default:
 		return nil
 	}
-	kind, origins := s.causeOf(ref)
+	kind, origins := s.CauseOf(ref)
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
@@ -431,8 +433,8 @@ func (r *Run) makeResult() {
 	if r.log != nil && r.outer == nil {
 		res.Warnings = append(res.Warnings, r.log.problems()...)
 	}
-	if r.st.defect() != nil {
-		res.Warnings = append(res.Warnings, r.st.defect())
+	if r.st.Defect() != nil {
+		res.Warnings = append(res.Warnings, r.st.Defect())
 	}
 	if v.cause != CauseNone {
 		res.Cause = Cause{Kind: v.cause, Err: r.stopError(v.cause)}
@@ -457,9 +459,9 @@ func (r *Run) makeResult() {
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: value(r.asked)}
 	for _, ref := range r.plan.declared {
-		w := r.st.word(ref)
-		own := w.status() == Failed && !w.is(wordPropagated|wordTolerated) || w.status() == Cancelled && w.kind() == CauseExternal
-		if own || w.status() == Cancelled && w.kind() == CauseCancelNode {
+		w := r.st.Word(ref)
+		own := w.Status() == Failed && !w.Is(machine.WordPropagated|machine.WordTolerated) || w.Status() == Cancelled && w.Kind() == CauseExternal
+		if own || w.Status() == Cancelled && w.Kind() == CauseCancelNode {
 			e.Errs = append(e.Errs, r.nodeError(ref))
 		}
 	}
@@ -481,14 +483,14 @@ func (r *Run) output() any {
 		return r.endOutput
 	}
 	if leaves := r.plan.leaves; len(leaves) == 1 {
-		if r.st.word(leaves[0]).status() == Completed {
+		if r.st.Word(leaves[0]).Status() == Completed {
 			return r.records[leaves[0]].value
 		}
 		return nil
 	}
 	outputs := make(map[string]any, len(r.plan.leaves))
 	for _, ref := range r.plan.leaves {
-		if r.st.word(ref).status() == Completed {
+		if r.st.Word(ref).Status() == Completed {
 			outputs[r.plan.names[ref]] = r.records[ref].value
 		}
 	}

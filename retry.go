@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value
@@ -120,8 +121,8 @@ const (
 
 // retryable are the causes that a policy may list, and retriedByDefault those that an unset RetryOn stands for.
 const (
-	retryable        = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CausePanic)
-	retriedByDefault = causeSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
+	retryable        = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CausePanic)
+	retriedByDefault = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
 )
 
 // RetryJittered is a policy of n attempts that wait 500 ms, doubling up to 8 s, with half jitter.
@@ -170,14 +171,14 @@ func (r Retry) withDefaults() Retry {
 }
 
 // causes is the set of causes that the policy retries.
-func (r Retry) causes() (set causeSet) {
+func (r Retry) causes() (set machine.CauseSet) {
 	if r.RetryOn == nil {
 		return retriedByDefault
 	}
 	for _, k := range r.RetryOn {
 		set |= 1 << k
 	}
-	if set.has(CauseStepError) {
+	if set.Has(CauseStepError) {
 		set |= 1 << CauseSubrun
 	}
 	return set
@@ -197,7 +198,7 @@ func (r Retry) validate() error {
 		return fmt.Errorf("%w: retry: MaxRetryAfter %v is negative", ErrBadValue, r.MaxRetryAfter)
 	}
 	for _, k := range r.RetryOn {
-		if k >= causeCount || !retryable.has(k) {
+		if k >= causeCount || !retryable.Has(k) {
 			return fmt.Errorf("%w: retry: RetryOn lists %q, which is never retried", ErrBadValue, k)
 		}
 	}
@@ -247,7 +248,7 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 	switch {
 	case r.MaxAttempts <= 1:
 		return 0, NoRetryNoPolicy
-	case !r.causes().has(cause):
+	case !r.causes().Has(cause):
 		return 0, NoRetryCause
 	case attempt >= r.MaxAttempts:
 		return 0, NoRetryAttempts

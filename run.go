@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
@@ -17,15 +18,15 @@ type Run struct {
 	// no scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical
 	// section and performs that itself; if more nodes are ready it starts one more worker, which does the same.
 
-	runGiven         // its plan, inputs and options
-	st         State // the lock, and every decision
-	runNodes         // its records of nodes
-	runReports       // its events
-	runNest          // its place among runs nested in one another
-	runCrew          // its goroutines and timers
-	runStops         // its stops
-	runRest          // gates, signals, rest
-	runOutcome       // its end
+	runGiven                  // its plan, inputs and options
+	st         machine.Locked // the lock, and every decision
+	runNodes                  // its records of nodes
+	runReports                // its events
+	runNest                   // its place among runs nested in one another
+	runCrew                   // its goroutines and timers
+	runStops                  // its stops
+	runRest                   // gates, signals, rest
+	runOutcome                // its end
 	runIdentity
 }
 
@@ -122,7 +123,7 @@ type runStops struct {
 	unfollow     func() bool              // ends the following; nil once called; the outermost run's
 	deadline     *alarm                   // of the run
 	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
-	stopManner   stopManner               // of the first stop
+	stopManner   machine.StopManner       // of the first stop
 	stopOrigin   Ref                      // the node whose failure was the reason of the first stop, or noRef
 	asked        *Request                 // the first request to stop, nil without one; the outermost run's
 	redrivenBy   *Request                 // the request for the redrive that began the epoch, if there was one; the outermost run's
@@ -192,7 +193,7 @@ func (r *Run) prepare(x *restoration) {
 		r.learned = r.cfg.history.estimates(r.plan.name)
 	}
 	r.initState()
-	r.st.drivenBy(r, nil)
+	r.st.DrivenBy((*runHost)(r), nil)
 	if r.cfg.limit == 1 {
 		r.single = &single{}
 		r.single.note()
@@ -215,9 +216,9 @@ func (r *Run) prepare(x *restoration) {
 		if r.durable != nil {
 			r.startRenewal()
 			r.log.hides = true
-			r.st.park(true)
+			r.st.Park(true)
 		}
-		r.st.keepLog()
+		r.st.KeepLog()
 	}
 	if x != nil { // restore now, since a pending run may be left before it begins
 		r.mayEnd, r.careful, r.base = true, true, context.WithoutCancel(r.ctx)
@@ -256,10 +257,10 @@ func (r *Run) begin(x *restoration, now int64) {
 // initState makes the State of a run that is about to begin, or to go on.
 func (r *Run) initState() {
 	x := r.cfg.setup(r.plan)
-	if x.order == nil {
-		x.order = r.order()
+	if x.Order == nil {
+		x.Order = r.order()
 	}
-	r.st.init(&r.plan.net, &x)
+	r.st.Init(&r.plan.net, &x)
 }
 
 // callerGone is the cause of the stop of a run whose caller's context has ended the goroutine that asked it.
@@ -268,9 +269,9 @@ var callerGone = &stopCause{ErrGoexit, context.Canceled}
 // open is the part of begin that takes the lock. It reports whether the run had not ended before.
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
-	s.mu.Lock()
+	s.Lock()
 	if r.stage >= stageRunning { // it has ended, or is about to, without having begun
-		s.mu.Unlock()
+		s.Unlock()
 		return false
 	}
 	r.stage, r.began, r.from = stageRunning, now, nil
@@ -282,13 +283,13 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		x.held.continueWaits(now)
 	} else {
 		r.event(entry{kind: evRunStarted, at: now})
-		s.begin()
+		s.Begin()
 	}
 	r.flush(now)
 	if r.mayEnd && ended != nil {
 		r.stopForContext(ended)
 	}
-	if r.bound > now && !r.st.done() {
+	if r.bound > now && !r.st.Done() {
 		r.deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })
 	}
 	r.release(now)
@@ -297,7 +298,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 
 // timeUp stops the run when its Timeout has passed.
 func (r *Run) timeUp() {
-	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, stopAsking)
+	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, machine.StopAsking)
 }
 
 // keepBound keeps the deadline of an earlier life, if there is one and this life has a Timeout, too.
@@ -328,17 +329,17 @@ func (r *Run) dispatch(now int64) {
 		r.conclude(now)
 		return
 	}
-	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.hasNext() { // else the tree does
+	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.HasNext() { // else the tree does
 		r.starting = true
 		r.engage()
 	}
 	if r.durable != nil {
 		r.commitPending()
 	}
-	if r.tree == nil && r.st.rated() { // else the tree does
+	if r.tree == nil && r.st.Rated() { // else the tree does
 		r.awaitToken(now)
 	}
-	if r.st.sleepers() > 0 || r.leaving {
+	if r.st.Sleepers() > 0 || r.leaving {
 		r.rest(now)
 	}
 	r.conclude(now)
@@ -370,7 +371,7 @@ func (r *Run) dismiss() {
 
 // conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.
 func (r *Run) conclude(now int64) {
-	if !r.concluded() && r.stage != stagePending && r.st.done() && !r.isLost() {
+	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() {
 		r.sumUp(now)
 	}
 	if r.concluded() && r.workers == 0 && r.timers == 0 {
@@ -440,7 +441,7 @@ func (r *Run) release(now int64) {
 	}
 	root := r.outermost()
 	root.yieldTurns()
-	if root.st.isObserved() {
+	if root.st.IsObserved() {
 		root.bringSignals()
 	}
 	if r.hands != nil {
@@ -450,7 +451,7 @@ func (r *Run) release(now int64) {
 	if root.concluded() {
 		unfollow, root.unfollow = root.unfollow, nil
 	}
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	for _, o := range ending {
 		o.step.end(o.cause)
 	}
@@ -524,8 +525,8 @@ func (r *Run) finished() (*Result, error) {
 
 // Status returns the status of the run.
 func (r *Run) Status() RunStatus {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	return r.status()
 }
 
@@ -547,9 +548,9 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 	if !ok {
 		return Idle, false
 	}
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
-	return r.st.status(ref), true
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.st.Status(ref), true
 }
 
 // outermost is the run that this one is nested in, at whatever depth, or the run itself.

@@ -66,9 +66,9 @@ func (r *Run) surround() {
 			return nil
 		})
 		if err != nil {
-			r.st.mu.Lock()
+			r.st.Lock()
 			r.warnings = append(r.warnings, fmt.Errorf("Around: %w", bounded(err)))
-			r.st.mu.Unlock()
+			r.st.Unlock()
 		}
 	}
 }

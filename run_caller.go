@@ -24,14 +24,14 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 // ends. Both may call methods of the context, so neither happens under the lock.
 func (r *Run) followCaller() {
 	s := &r.st
-	s.mu.Lock()
+	s.Lock()
 	if r.followed || r.concluded() {
-		s.mu.Unlock()
+		s.Unlock()
 		return
 	}
 	r.followed = true
 	r.timers++
-	s.mu.Unlock()
+	s.Unlock()
 	var unfollow func() bool
 	cause := callerGone
 	defer func() {
@@ -39,7 +39,7 @@ func (r *Run) followCaller() {
 			r.endFollow(func(int64) { r.stopForContext(cause) })
 			return
 		}
-		s.mu.Lock()
+		s.Lock()
 		r.unfollow = unfollow
 		r.release(r.now()) // it may have ended meanwhile
 	}()

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // checkResult is the result of a check.
 type checkResult struct {
-	verdict  CheckVerdict
+	verdict  machine.CheckVerdict
 	err      error // of the verdict's Fail
 	guardErr error
 	guardLog string
@@ -19,7 +21,7 @@ type checkResult struct {
 
 // check performs a node's check and takes the next task.
 func (w *worker) check() bool {
-	if w.task.returned {
+	if w.task.Returned {
 		return w.returned()
 	}
 	w.phase = phaseUser
@@ -28,7 +30,7 @@ func (w *worker) check() bool {
 	w.now = w.run.now()
 	w.run.lock()
 	if !w.endCheck() {
-		w.run.st.mu.Unlock()
+		w.run.st.Unlock()
 		return false
 	}
 	w.run.ringDue(w.now)
@@ -56,7 +58,7 @@ func (w *worker) beginCheck() {
 	switch {
 	case w.run.leaving:
 		w.run.armCheckGrace(w.task.Ref)
-	case w.run.st.hurries():
+	case w.run.st.Hurries():
 		w.run.armCheck(w.task.Ref, true)
 	}
 }
@@ -93,13 +95,13 @@ func (r *Run) armCheck(ref Ref, cleanup bool) {
 	r.timers++
 	e.grace = r.startTimer(d, func() {
 		now := r.now()
-		r.st.mu.Lock()
+		r.st.Lock()
 		r.timers--
-		stopped := !r.st.word(ref).is(wordChecking)
+		stopped := !r.st.Word(ref).Is(machine.WordChecking)
 		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // else the run is not left after all
 			r.abandonCheck(ref, e)
 			if cleanup && !stopped {
-				r.settleCheck(Token{Ref: ref}, checkResult{verdict: CheckVerdict{Fail: CauseTimeout}, err: timeoutAfter(d, errAbandoned)}, now)
+				r.settleCheck(machine.Token{Ref: ref}, checkResult{verdict: machine.CheckVerdict{Fail: CauseTimeout}, err: timeoutAfter(d, errAbandoned)}, now)
 			}
 		}
 		r.release(now)
@@ -109,7 +111,7 @@ func (r *Run) armCheck(ref Ref, cleanup bool) {
 // boundChecks bounds the checks of the cleanup nodes of a run that was stopped, so that it ends.
 func (r *Run) boundChecks() {
 	for ref := range r.checks {
-		if r.st.word(ref).is(wordChecking) {
+		if r.st.Word(ref).Is(machine.WordChecking) {
 			r.armCheck(ref, true)
 		}
 	}
@@ -140,7 +142,7 @@ func (w *worker) evaluate() (res checkResult) {
 			pass, err = n.When(View{run: r, ref: ref, judge: true})
 			return err
 		})
-		if res = r.plan.guarded(ref, pass, r.slip(ref, err)); res.verdict != (CheckVerdict{}) {
+		if res = r.plan.guarded(ref, pass, r.slip(ref, err)); res.verdict != (machine.CheckVerdict{}) {
 			return res
 		}
 	}
@@ -149,11 +151,11 @@ func (w *worker) evaluate() (res checkResult) {
 	}
 	var flags stepFlags
 	r.lock()
-	if r.st.word(ref).is(wordSubstituted) {
+	if r.st.Word(ref).Is(machine.WordSubstituted) {
 		flags |= stepSubstituted
 	}
-	r.st.mu.Unlock()
-	if checkInputs(r, ref, flags&stepSubstituted != 0, w.protect, &res); res.verdict != (CheckVerdict{}) {
+	r.st.Unlock()
+	if checkInputs(r, ref, flags&stepSubstituted != 0, w.protect, &res); res.verdict != (machine.CheckVerdict{}) {
 		return res
 	}
 	return w.checkItems(res, flags)
@@ -202,7 +204,7 @@ func checkInputs(of source, ref Ref, substituted bool, protect func(func() error
 	for i := range n.Ports {
 		if port := &n.Ports[i]; port.Required {
 			if v, ok := assembled(of, ref, substituted, port.Name, res.merged); !ok || isNull(v) {
-				res.verdict = CheckVerdict{Skip: SkipNullPropagation, Port: i}
+				res.verdict = machine.CheckVerdict{Skip: SkipNullPropagation, Port: i}
 				return
 			}
 		}
@@ -213,7 +215,7 @@ func checkInputs(of source, ref Ref, substituted bool, protect func(func() error
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.node(ref).Map
-	if m == nil || !r.plan.net.is(ref, factComposite) { // it is mocked
+	if m == nil || !r.plan.net.Is(ref, machine.FlagComposite) { // it is mocked
 		return res
 	}
 	value, ok := r.assembled(ref, flags, m.Over, res.merged)
@@ -244,7 +246,7 @@ func merge(of source, ref Ref, substituted bool, group *param, protect func(func
 	var keys []string
 	for i, e := range group.edges {
 		if v, ok := deliver(of, ref, substituted, e); ok {
-			source := p.node(p.net.source(e))
+			source := p.node(p.net.Source(e))
 			in = append(in, Contribution{From: source.ID, Label: source.Label, Value: v})
 			keys = append(keys, group.keys[i])
 		}
@@ -267,8 +269,8 @@ func merge(of source, ref Ref, substituted bool, group *param, protect func(func
 }
 
 // settleCheck reports a check to the state, with the lock held.
-func (r *Run) settleCheck(t Token, res checkResult, now int64) {
-	if !r.st.word(t.Ref).is(wordChecking) {
+func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
+	if !r.st.Word(t.Ref).Is(machine.WordChecking) {
 		return // the node was stopped meanwhile
 	}
 	if res.guardErr != nil || res.merged != nil || res.items != nil {
@@ -281,8 +283,8 @@ func (r *Run) settleCheck(t Token, res checkResult, now int64) {
 	if res.verdict.Fail != CauseNone {
 		r.records[t.Ref].value = res.err
 	}
-	if err := r.st.checked(t, res.verdict); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Checked(t, res.verdict); err != nil {
+		r.st.NoteBug(err)
 	}
 	if res.verdict.Fail != CauseNone {
 		r.react(t.Ref, false)

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // conclusion is the meaning of an attempt's result for its node.
 type conclusion struct {
-	Outcome
+	machine.Outcome
 	value    any    // of a completed node
 	err      error  // of any other
 	warning  error  // for a condition whose answer is none of its choices
@@ -34,25 +35,25 @@ type conclusion struct {
 func (w *worker) conclude(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan
-	if res.err == nil && p.net.is(ref, factJudge) && !res.judged {
+	if res.err == nil && p.net.Is(ref, factJudge) && !res.judged {
 		if refused := w.judgeOutput(res.value); refused.err != nil {
 			return w.failure(refused)
 		}
 	}
 	if res.err == nil {
-		c := conclusion{Outcome: Outcome{Status: Completed}, value: res.value, memoized: res.memoized}
+		c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: res.value, memoized: res.memoized}
 		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
 			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
 		}
 		if err := w.run.keep(res.value); err != nil {
 			return w.failure(attemptResult{err: err, kind: causeOfKeep(err)})
 		}
-		at := p.net.router(ref)
+		at := p.net.Router(ref)
 		if at < 0 {
 			return c
 		}
 		err := w.protect(func() error {
-			if p.net.is(ref, factMocked) && isGate(n) { // other answers were checked when the signal came
+			if p.net.Is(ref, machine.FlagMocked) && isGate(n) { // other answers were checked when the signal came
 				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
 					return err
 				}
@@ -74,7 +75,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 // takeBranches adds to the conclusion of a condition the branches that its value takes. It calls user code.
 func (p *Plan) takeBranches(ref Ref, path string, c *conclusion) error {
 	n := p.node(ref)
-	labels, router, matched := labelsOf(c.value), p.routers[p.net.router(ref)], false
+	labels, router, matched := labelsOf(c.value), p.routers[p.net.Router(ref)], false
 	c.Route, matched = router.route(labels)
 	c.answer = router.answer(c.value, labels, c.Route)
 	if !matched && n.NoMatch == NoMatchFail {
@@ -95,7 +96,7 @@ type noMatchError struct{ error }
 func (w *worker) failure(res attemptResult) conclusion {
 	r, ref := w.run, w.task.Ref
 	facts := inspectError(res.err)
-	c := conclusion{Outcome: Outcome{Status: Failed, Cause: res.kind}, err: res.err, abortRun: facts.abortRun}
+	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: res.kind}, err: res.err, abortRun: facts.abortRun}
 	if facts.permanent || facts.abortRun {
 		c.noRetry = NoRetryPermanent
 	}
@@ -105,7 +106,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 	switch {
 	case res.kind != CauseNone && res.kind != CauseConditionError:
 	case facts.skip != nil && ref != r.plan.end:
-		c.Outcome, c.skip = Outcome{Status: Skipped}, facts.skip.message
+		c.Outcome, c.skip = machine.Outcome{Status: Skipped}, facts.skip.message
 		return c
 	case facts.skip != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
@@ -123,7 +124,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 		return w.expansion(facts.expand, c)
 	case res.kind == CauseConditionError:
 	case facts.external && ref != r.plan.end:
-		c.Outcome = Outcome{Status: Cancelled, Cause: CauseExternal}
+		c.Outcome = machine.Outcome{Status: Cancelled, Cause: CauseExternal}
 		return c
 	default:
 		c.Cause, c.hint = facts.cause(), facts.hint()
@@ -185,13 +186,13 @@ func (w *worker) draw(res attemptResult, c *conclusion) {
 	if most > 1 && counted >= most {
 		w.run.lock()
 		counted = w.run.attemptsCounted(w.step)
-		w.run.st.mu.Unlock()
+		w.run.st.Unlock()
 	}
 	if counted >= most || res.kind == CauseGoexit {
 		return
 	}
 	if err := w.protect(func() error { c.random = w.run.random(); return nil }); err != nil {
-		*c = conclusion{Outcome: Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: NoRetryCause}
+		*c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: NoRetryCause}
 	}
 }
 
@@ -208,10 +209,10 @@ func (r *Run) random() float64 {
 
 // retryOf is the policy of a node, its defaults filled in; zero if there is none.
 func (r *Run) retryOf(ref Ref) Retry {
-	if r.plan.net.is(ref, factOnce) {
+	if r.plan.net.Is(ref, factOnce) {
 		return Retry{}
 	}
-	if policy := r.plan.node(ref).Retry; policy.MaxAttempts != 0 || r.plan.net.is(ref, factComposite) {
+	if policy := r.plan.node(ref).Retry; policy.MaxAttempts != 0 || r.plan.net.Is(ref, machine.FlagComposite) {
 		return policy // defaults apply to the nodes inside of a composite, not to the composite
 	}
 	return r.cfg.defaultRetry
@@ -228,9 +229,9 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		r.giveBack(step, x, now)
 		return c, true
 	}
-	stopping := r.st.word(ref).is(wordStopping)
+	stopping := r.st.Word(ref).Is(machine.WordStopping)
 	if x != nil && x.timedOut != timeoutNone {
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
+		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
 		if x.timedOut == timeoutOverall {
 			c.noRetry = NoRetryOverall
 		}
@@ -241,8 +242,8 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		c.noRetry = NoRetryAbandoned
 	}
 	if c.suspend != nil || c.expand != nil {
-		if r.st.word(ref).is(wordDraining) { // it was allowed to finish, but not to wait or to begin nested runs
-			r.st.stopDraining(ref)
+		if r.st.Word(ref).Is(machine.WordDraining) { // it was allowed to finish, but not to wait or to begin nested runs
+			r.st.StopDrained(ref)
 			stopping = true
 		}
 		if stopping {
@@ -259,7 +260,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	case stopping:
 		c.noRetry = NoRetryStopping
 		return c, false
-	case r.st.word(ref).is(wordAdmitting):
+	case r.st.Word(ref).Is(machine.WordAdmitting):
 		c.noRetry = NoRetryUnstarted
 		return c, false
 	}
@@ -276,9 +277,9 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	r.records[ref].active, r.records[ref].end = activeNone, now
-	token := r.st.token(ref)
-	if err := r.st.retry(token); err != nil {
-		r.st.noteBug(err)
+	token := r.st.Token(ref)
+	if err := r.st.Retry(token); err != nil {
+		r.st.NoteBug(err)
 	}
 	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
 	x.due = saturate.Add(now, int64(delay))
@@ -288,20 +289,20 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 
 // awaitBackoff arms the alarm for the end of a node's backoff.
 func (r *Run) awaitBackoff(ref Ref, x *extra, now int64) {
-	token := r.st.token(ref)
+	token := r.st.Token(ref)
 	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
-		if r.st.current(token, Retrying) == nil { // else the node was stopped while it backed off, or is retried already
+		if r.st.Current(token, Retrying) == nil { // else the node was stopped while it backed off, or is retried already
 			r.endBackoff(token, x, now)
 		}
 	})
 }
 
 // endBackoff makes a node ready again that backs off.
-func (r *Run) endBackoff(token Token, x *extra, now int64) {
+func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
 	x.ready = now
 	r.wake(now) // a run that is being left may rest now, while its store is still writing
-	if err := r.st.requeue(token, Retrying); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Requeue(token, Retrying); err != nil {
+		r.st.NoteBug(err)
 	}
 }
 
@@ -338,7 +339,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	ref := step.ref
 	n, policy := r.plan.node(ref), r.retryOf(ref)
 	switch {
-	case !r.st.mayRetry(ref):
+	case !r.st.MayRetry(ref):
 		return 0, NoRetryStopping
 	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
@@ -348,7 +349,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if n.OverallTimeout > 0 && ready >= saturate.Add(r.records[ref].start, int64(n.OverallTimeout)) {
 		return 0, NoRetryDeadline
 	}
-	if r.bound != 0 && ready >= r.bound && !r.plan.net.is(ref, factCleanup) {
+	if r.bound != 0 && ready >= r.bound && !r.plan.net.Is(ref, machine.FlagCleanup) {
 		return 0, NoRetryDeadline
 	}
 	return delay, 0
@@ -369,7 +370,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 		}
 		if rec.value = c.value; c.memoized {
 			r.extra(ref).memoized = true
-			r.st.refund(ref)
+			r.st.Refund(ref)
 		}
 		if ref == r.plan.end {
 			r.endOutput = c.value
@@ -379,8 +380,8 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	default:
 		rec.value = c.err
 	}
-	if err := r.st.settle(r.st.token(ref), c.Outcome); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Settle(r.st.Token(ref), c.Outcome); err != nil {
+		r.st.NoteBug(err)
 	}
 	if len(r.extras) > 0 {
 		r.disarmNode(ref)
@@ -389,7 +390,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 		}
 	}
 	if c.Status == Failed {
-		if r.st.word(ref).status() == Failed {
+		if r.st.Word(ref).Status() == Failed {
 			r.react(ref, c.abortRun)
 		} else {
 			r.extra(ref).lastErr = c.err // the error that the stopped step returned
@@ -400,7 +401,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 
 // warnOfAnswer adds a warning, once for each node of the graph, about a condition whose answer matches no edge.
 func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
-	root, branches := r.outermost(), r.plan.routers[r.plan.net.router(ref)]
+	root, branches := r.outermost(), r.plan.routers[r.plan.net.Router(ref)]
 	if root.warned[branches] {
 		return
 	}
@@ -421,7 +422,7 @@ func (r *Run) react(ref Ref, abortRun bool) {
 		r.itemFailed(ref, abortRun)
 	}
 	r.membersFailed(ref)
-	manner, stops := r.st.reaction(ref, abortRun)
+	manner, stops := r.st.Reaction(ref, abortRun)
 	if !stops {
 		return
 	}

@@ -93,8 +93,8 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 	if s == nil || c.h.calls[s] == nil {
 		return false
 	}
-	c.run.st.mu.Lock()
-	defer c.run.st.mu.Unlock()
+	c.run.st.Lock()
+	defer c.run.st.Unlock()
 	return s.run.current(s.ref) == s
 }
 
@@ -123,13 +123,13 @@ func (c *Coordinator) Return(s *Step, value any, err error) error {
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	c.h.settle(c.run)
 	for {
-		c.run.st.mu.Lock()
+		c.run.st.Lock()
 		if len(c.h.stops) == 0 {
-			c.run.st.mu.Unlock()
+			c.run.st.Unlock()
 			return nil, false
 		}
 		s, c.h.stops = c.h.stops[0], c.h.stops[1:]
-		c.run.st.mu.Unlock()
+		c.run.st.Unlock()
 		if c.waitsFor(s) {
 			return s, true
 		}
@@ -140,8 +140,8 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 // token of a rate falls due. ok is false if the run waits for no time.
 func (c *Coordinator) Due() (at time.Time, ok bool) {
 	c.h.settle(c.run)
-	c.run.st.mu.Lock()
-	defer c.run.st.mu.Unlock()
+	c.run.st.Lock()
+	defer c.run.st.Unlock()
 	if len(c.h.bells) == 0 {
 		return time.Time{}, false
 	}
@@ -160,14 +160,14 @@ func (c *Coordinator) Advance(now time.Time) {
 		h.clock.Store(t)
 	}
 	for {
-		c.run.st.mu.Lock()
+		c.run.st.Lock()
 		if len(h.bells) == 0 || h.bells[0].due > h.clock.Load() {
-			c.run.st.mu.Unlock()
+			c.run.st.Unlock()
 			break
 		}
 		b := h.bells[0]
 		b.Stop()
-		c.run.st.mu.Unlock()
+		c.run.st.Unlock()
 		b.f()
 	}
 	c.h.settle(c.run)

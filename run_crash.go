@@ -42,13 +42,13 @@ func (h *held) endCrashed(now int64) {
 		r := h.run
 		for _, ref := range r.plan.declared {
 			err := r.crashedTooOften(ref)
-			if err == nil || r.st.status(ref) != Ready || r.wantsFallback(ref) {
+			if err == nil || r.st.Status(ref) != Ready || r.wantsFallback(ref) {
 				continue
 			}
 			rec := &r.records[ref]
 			rec.value, rec.end, rec.noRetry = err, now, NoRetryCause
-			if err := r.st.fail(r.st.token(ref), CauseCrashed); err != nil {
-				r.st.noteBug(err)
+			if err := r.st.Fail(r.st.Token(ref), CauseCrashed); err != nil {
+				r.st.NoteBug(err)
 			}
 			r.disarmNode(ref)
 			r.react(ref, false)

@@ -2,13 +2,15 @@ package kahn
 
 import (
 	"errors"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // wantsFallback reports whether the node's fallback is called: not for a node that was stopped, nor after its overall
 // timeout, nor for inputs that were refused.
 func (r *Run) wantsFallback(ref Ref) bool {
 	x := r.extras[ref]
-	return r.plan.node(ref).Fallback != nil && !r.st.word(ref).is(wordStopping|wordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
+	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
 }
 
 // beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,
@@ -35,11 +37,11 @@ func (w *worker) fallback() bool {
 		return err
 	})
 	w.now = r.now()
-	c := conclusion{Outcome: Outcome{Status: Completed}, value: value, fallback: true}
+	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value, fallback: true}
 	if err != nil {
 		c = *failed
 		c.err = errors.Join(failed.err, bounded(err))
-	} else if r.plan.net.router(ref) >= 0 || r.plan.net.is(ref, factJudge) || ref == r.plan.end || r.cfg.checkValues {
+	} else if r.plan.net.Router(ref) >= 0 || r.plan.net.Is(ref, factJudge) || ref == r.plan.end || r.cfg.checkValues {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		} else {
@@ -58,11 +60,11 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r.lock()
 	r.ringDue(w.now)
 	if r.current(step.ref) != step {
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return false
 	}
 	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
-		c = conclusion{Outcome: Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}
+		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}
 		if x.timedOut == timeoutOverall {
 			c.noRetry = NoRetryOverall
 		}

@@ -6,20 +6,22 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // answer is the effect of a signal on a node, computed without the lock: labels may be user code.
 type answer struct {
-	Outcome            // of a gate
-	decision *Decision // the signal; nil without one
-	value    any       // of a completed gate
-	said     string    // see conclusion.answer
-	err      error
+	machine.Outcome           // of a gate
+	decision        *Decision // the signal; nil without one
+	value           any       // of a completed gate
+	said            string    // see conclusion.answer
+	err             error
 }
 
 // answer computes the effect of a signal. It refuses a value that is none of the choices of a gate.
 func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
-	if r.plan.net.is(ref, factGate) {
+	if r.plan.net.Is(ref, machine.FlagGate) {
 		if err := r.plan.refuse(ref, r.path(ref), d.Value); err != nil {
 			return answer{}, err
 		}
@@ -31,7 +33,7 @@ func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
 
 // gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
 func (r *Run) gateOutcome(ref Ref, value any) answer {
-	c := (&worker{run: r, task: Task{Token: Token{Ref: ref}}}).conclude(attemptResult{value: value})
+	c := (&worker{run: r, task: machine.Task{Token: machine.Token{Ref: ref}}}).conclude(attemptResult{value: value})
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err}
 }
 
@@ -57,7 +59,7 @@ func (r *Run) Signal(gate string, value any) error {
 // so that its waiting nodes are now found elsewhere, and Signal tries again.
 func (r *Run) trySignal(gate string, d Decision) error {
 	root, path := r, gate
-	r.st.mu.Lock()
+	r.st.Lock()
 	over := r.concluded()
 	r, gate = r.waiter(gate)
 	ref, ok := r.gateOf(gate)
@@ -67,7 +69,7 @@ func (r *Run) trySignal(gate string, d Decision) error {
 	if !ok && !over && !kept {
 		unknown = r.noGate(gate)
 	}
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	switch {
 	case over:
 		return ErrFinished // nothing waits any more, whatever it is called
@@ -94,7 +96,7 @@ func (r *Run) gateOf(gate string) (Ref, bool) {
 		return ref, true
 	}
 	ref, ok := r.plan.Ref(gate)
-	return ref, ok && (r.plan.net.is(ref, factGate) || r.st.word(ref).status() == Suspended)
+	return ref, ok && (r.plan.net.Is(ref, machine.FlagGate) || r.st.Word(ref).Status() == Suspended)
 }
 
 // noGate is the error of a signal for which gateOf finds nothing. To make it takes a look at many nodes.
@@ -124,7 +126,7 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 	if r.tree != nil {
 		r.tree.steps++
 	}
-	return r.st.word(ref).status(), true
+	return r.st.Word(ref).Status(), true
 }
 
 // signal applies an answer, with the lock held.
@@ -132,9 +134,9 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 	if r.isLost() {
 		return r.durable.failed
 	}
-	gate := r.plan.net.is(ref, factGate)
+	gate := r.plan.net.Is(ref, machine.FlagGate)
 	_, early := r.signals[ref]
-	switch status := r.st.word(ref).status(); {
+	switch status := r.st.Word(ref).Status(); {
 	case status == Suspended:
 		r.wake(now)
 		if gate {
@@ -148,7 +150,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		r.reentered = true
 		r.endWait(x)
 		defer r.flushSignalled(now)
-		return r.st.requeue(r.st.token(ref), Suspended)
+		return r.st.Requeue(r.st.Token(ref), Suspended)
 	case status == Completed || early || !gate:
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))
 	case status.Terminal():
@@ -192,14 +194,14 @@ func (r *Run) reachGate(ref Ref, now int64) {
 		x.wait.Deadline = x.wait.Since.Add(g.Timeout)
 		r.armGate(ref, x, g.Timeout)
 	}
-	if err := r.st.suspend(Token{Ref: ref}); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Suspend(machine.Token{Ref: ref}); err != nil {
+		r.st.NoteBug(err)
 	}
 }
 
 func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 	x.gate = r.afterAsStored(d, func(now int64) {
-		if r.st.word(ref).status() == Suspended {
+		if r.st.Word(ref).Status() == Suspended {
 			r.gateTimedOut(ref, now)
 		}
 	})
@@ -213,7 +215,7 @@ func (r *Run) gateTimedOut(ref Ref, now int64) {
 		return
 	}
 	err := fmt.Errorf("%w: no signal within %v", ErrTimeout, r.plan.node(ref).Gate.Timeout)
-	r.settleGate(ref, answer{Outcome: Outcome{Status: Failed, Cause: CauseGateTimeout}, err: err}, now)
+	r.settleGate(ref, answer{Outcome: machine.Outcome{Status: Failed, Cause: CauseGateTimeout}, err: err}, now)
 }
 
 // settleGate makes a gate terminal.
@@ -232,8 +234,8 @@ func (r *Run) settleGate(ref Ref, a answer, now int64) {
 	if a.said != "" {
 		r.extra(ref).answer = a.said
 	}
-	if err := r.st.settle(Token{Ref: ref}, a.Outcome); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Settle(machine.Token{Ref: ref}, a.Outcome); err != nil {
+		r.st.NoteBug(err)
 	}
 	if a.decision != nil {
 		r.flushSignalled(now)
@@ -261,8 +263,8 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	r.records[ref].active, r.records[ref].end = activeNone, now
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
-	if err := r.st.suspend(r.st.token(ref)); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Suspend(r.st.Token(ref)); err != nil {
+		r.st.NoteBug(err)
 	}
 	r.boundWaits()
 }
@@ -295,17 +297,17 @@ func (r *Run) endWait(x *extra) {
 
 // Waiting returns the nodes that wait for a signal, in the order of declaration.
 func (r *Run) Waiting() []Wait {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	return r.waiting()
 }
 
 func (r *Run) waiting() (list []Wait) {
-	if r.st.sleepers() == 0 && !r.nests {
+	if r.st.Sleepers() == 0 && !r.nests {
 		return nil
 	}
 	for _, ref := range r.plan.declared {
-		if status := r.st.word(ref).status(); status == Suspended {
+		if status := r.st.Word(ref).Status(); status == Suspended {
 			list = append(list, r.waitAt(ref))
 		} else if c := (place{r, ref}).child(); c != nil && !status.Terminal() {
 			list = append(list, c.waiting()...)
@@ -332,7 +334,7 @@ func (r *Run) earlySignals() error {
 	r.signals = map[Ref]answer{}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
-		if !ok || !r.plan.net.is(ref, factGate) {
+		if !ok || !r.plan.net.Is(ref, machine.FlagGate) {
 			return r.plan.unknownGate(name, func(prefix string, _ Ref) (Status, bool) { return Idle, prefix == "" })
 		}
 		a, err := r.answer(ref, decisionOf(r.cfg.signals[name]))

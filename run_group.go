@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // This file is about Group.CancelOnFailure. A graph declares a group; the nodes of its sub-graphs that name the group belong to
@@ -73,10 +75,10 @@ func (r *Run) cancelsOnFailure(name string) bool {
 
 // membersFailed reports the failure of a node to the groups that it belongs to.
 func (r *Run) membersFailed(ref Ref) {
-	if r.items != nil || r.plan.net.is(ref, factTolerant) {
+	if r.items != nil || r.plan.net.Is(ref, machine.FlagTolerant) {
 		return
 	}
-	for _, i := range r.plan.net.groupsOf(ref) {
+	for _, i := range r.plan.net.Groups(ref) {
 		if g := &r.plan.groups[i]; !g.key {
 			r.groupFailed(place{r, ref}, groupFailure{g.Name, r.path(ref)})
 		}
@@ -112,20 +114,20 @@ func (r *Run) groupsFailedInside(ref Ref, c *Run) {
 // mayAttemptAgain reports whether a composite that runs is to be attempted again if it fails.
 func (r *Run) mayAttemptAgain(step *Step) bool {
 	x := r.extras[step.ref]
-	return r.st.mayRetry(step.ref) && r.attemptsCounted(step) < r.retryOf(step.ref).MaxAttempts && x.timedOut != timeoutOverall
+	return r.st.MayRetry(step.ref) && r.attemptsCounted(step) < r.retryOf(step.ref).MaxAttempts && x.timedOut != timeoutOverall
 }
 
 // stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, except composites around the
 // node that failed.
 func (r *Run) stopMembers(at place, f groupFailure) {
 	around, origin := at.in(r), noRef
-	if at.run == r && r.st.word(at.ref).status() == Failed {
+	if at.run == r && r.st.Word(at.ref).Status() == Failed {
 		origin = at.ref
 	}
 	if g := r.plan.groupNamed(f.Group); g != nil && r.items == nil {
-		r.st.countVisits(len(g.members))
+		r.st.CountVisits(len(g.members))
 		for _, m := range g.members {
-			if r.st.word(m).status().Terminal() || r.plan.net.is(m, factCleanup) || m == around {
+			if r.st.Word(m).Status().Terminal() || r.plan.net.Is(m, machine.FlagCleanup) || m == around {
 				continue // no failure stops a cleanup node or the end node
 			}
 			r.stopMember(m, origin, f.err())
@@ -135,7 +137,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 		return
 	}
 	for _, c := range r.childrenNaming(f.Group) {
-		if c.st.stoppedFor() == CauseNone {
+		if c.st.StoppedFor() == CauseNone {
 			c.stopMembers(at, f)
 		}
 	}
@@ -200,12 +202,12 @@ func (r *Run) stopMember(m Ref, origin Ref, err error) {
 		x.stop = err
 	}
 	manner := r.cfg.stopMode.manner()
-	if e := r.st.stopNode(m, CauseSiblingFailure, origin, manner); e != nil {
-		r.st.noteBug(e)
+	if e := r.st.StopNode(m, CauseSiblingFailure, origin, manner); e != nil {
+		r.st.NoteBug(e)
 	}
-	if r.st.word(m).status().Terminal() {
+	if r.st.Word(m).Status().Terminal() {
 		r.disarmNode(m)
-	} else if manner == stopDraining {
+	} else if manner == machine.StopDraining {
 		r.drainChild(m, CauseSiblingFailure, &stopCause{x.stop, context.Canceled})
 	}
 	if r.tree != nil {

@@ -161,28 +161,28 @@ func (h *hands) settle(r *Run) {
 	default:
 	}
 	for {
-		r.st.mu.Lock()
+		r.st.Lock()
 		var next *Run
 		if len(h.jobs) > 0 {
 			next, h.jobs = h.jobs[0], h.jobs[1:]
 		}
-		observed := r.st.isObserved() && r.st.signalsDue()
-		r.st.mu.Unlock()
+		observed := r.st.IsObserved() && r.st.SignalsDue()
+		r.st.Unlock()
 		switch {
 		case next != nil:
 			w := &worker{run: next, now: next.now()}
 			h.work(w, w.arrive)
 			continue
 		case observed:
-			r.st.publishSignals()
+			r.st.PublishSignals()
 			continue
 		}
 		if r.log != nil {
 			r.log.feedReady()
 		}
-		r.st.mu.Lock()
+		r.st.Lock()
 		more := len(h.jobs) > 0
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		if !more {
 			break
 		}

@@ -3,6 +3,8 @@ package kahn
 import (
 	"context"
 	"errors"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown].
@@ -21,23 +23,23 @@ func (r *Run) interrupt() {
 }
 
 func (r *Run) interruptAttempts() {
-	if r.st.stoppedFor() != CauseNone {
-		if r.stopManner == stopDraining {
-			r.stopManner = stopAsking
+	if r.st.StoppedFor() != CauseNone {
+		if r.stopManner == machine.StopDraining {
+			r.stopManner = machine.StopAsking
 			r.wake(r.now()) // the stop lifts the hold, and held nodes go on
 			r.outdate()
-			r.st.stop(r.st.stopped, r.stopOrigin, stopAsking)
+			r.st.Stop(r.st.StoppedFor(), r.stopOrigin, machine.StopAsking)
 		}
 		return
 	}
-	for ref, w := range r.st.all() {
-		if w.status() != Running || w.is(wordStopping) {
+	for ref, w := range r.st.Words() {
+		if w.Status() != Running || w.Is(machine.WordStopping) {
 			continue
 		}
 		step := r.current(ref)
 		switch x := r.extras[ref]; {
-		case w.is(wordDraining):
-			r.st.askToStop(ref, w.kind(), r.st.stopOrigin(ref))
+		case w.Is(machine.WordDraining):
+			r.st.AskToStop(ref, w.Kind(), r.st.StopOrigin(ref))
 		case x != nil && x.atWork() != nil:
 			x.comp.child.interruptAttempts()
 			r.tree.touch(x.comp.child)
@@ -57,26 +59,26 @@ func (r *Run) interruptAttempts() {
 // so does a wait, and a stop of the node that has come meanwhile. A stop that lets attempts finish has come too late for
 // that, and stops the node like any other stop.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
-	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.word(step.ref).is(wordStopping) || c.suspend != nil || c.expand != nil {
+	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
 	}
-	if r.st.word(step.ref).is(wordDraining) {
-		r.st.stopDraining(step.ref)
+	if r.st.Word(step.ref).Is(machine.WordDraining) {
+		r.st.StopDrained(step.ref)
 		return false
 	}
-	const returned = causeSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
-	if r.st.word(step.ref).is(wordAdmitting) {
+	const returned = machine.CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
+	if r.st.Word(step.ref).Is(machine.WordAdmitting) {
 		return true // the judge of the inputs may have been interrupted, whatever it returned
 	}
 	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // of conditions, only mocks have a context, and so can be interrupted
 	// A fallback that fails leaves the cause of the failure before it.
-	return c.Status == Failed && (returned.has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
+	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
 
 // giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.
 func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
-	quiet := r.st.word(ref).is(wordAdmitting) || step.flags&stepAgain != 0
+	quiet := r.st.Word(ref).Is(machine.WordAdmitting) || step.flags&stepAgain != 0
 	x.left = false
 	if quiet { // it has not started, or has begun in an earlier life: the next attempt has the same number
 		x.reentries++
@@ -87,11 +89,11 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	r.records[ref].active, r.records[ref].end = activeNone, now
-	if err := r.st.requeue(r.st.token(ref), Running); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil {
+		r.st.NoteBug(err)
 	}
 	if quiet {
-		r.st.hush(ref) // to observers its status has not changed
+		r.st.Hush(ref) // to observers its status has not changed
 	}
 }
 
@@ -113,11 +115,11 @@ func (r *Run) Leave() {
 // its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
 // is being left too.
 func (r *Run) leave() {
-	if r.leaving || r.st.stoppedFor() != CauseNone {
+	if r.leaving || r.st.StoppedFor() != CauseNone {
 		return
 	}
 	r.leaving = true
-	r.st.leave()
+	r.st.Leave()
 	r.leaveChecks()
 	r.leaveReturns()
 	if !r.nests {
@@ -177,8 +179,8 @@ func (r *Run) resumeReturns() {
 		case x.comp == nil:
 		case x.comp.put:
 			x.comp.put = false
-			r.st.evaluateInline(ref)
-		case x.comp.working && x.timedOut == timeoutNone && !r.st.word(ref).is(wordStopping):
+			r.st.EvaluateInline(ref)
+		case x.comp.working && x.timedOut == timeoutNone && !r.st.Word(ref).Is(machine.WordStopping):
 			r.disarm(&x.grace) // a stop gives it its own
 		}
 	}
@@ -192,13 +194,13 @@ func (r *Run) stay(now int64) {
 	r.leaving = false
 	r.resumeChecks()
 	r.resumeReturns()
-	r.st.stay()
+	r.st.Stay()
 	if !r.nests {
 		return
 	}
 	for _, c := range r.children() {
 		c.stay(now)
-		if c.stage == stageResting && c.st.mayGoOn() {
+		if c.stage == stageResting && c.st.MayGoOn() {
 			c.wake(now)
 		}
 		c.tree.touch(c)
@@ -217,7 +219,7 @@ func (r *Run) leaveChecks() {
 // checked again.
 func (r *Run) resumeChecks() {
 	for ref, e := range r.checks {
-		if e.grace != nil && r.st.word(ref).is(wordChecking) {
+		if e.grace != nil && r.st.Word(ref).Is(machine.WordChecking) {
 			if e.grace.Stop() {
 				r.timers--
 			}
@@ -225,8 +227,8 @@ func (r *Run) resumeChecks() {
 		}
 	}
 	for _, ref := range r.abandoned {
-		if r.st.word(ref).is(wordChecking) && r.checks[ref] == nil {
-			r.st.evaluateInline(ref)
+		if r.st.Word(ref).Is(machine.WordChecking) && r.checks[ref] == nil {
+			r.st.EvaluateInline(ref)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // This file is about looking at a run while it is at work. A look takes the lock for as long as it takes to copy what it shows;
@@ -27,8 +29,8 @@ func (r *Run) Name() string { return r.plan.name }
 // Started returns when the run began, as [Result.Start] does: for one that was resumed, in this life. It is zero as long as the run
 // is pending.
 func (r *Run) Started() time.Time {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	if r.stage < stageRunning {
 		return time.Time{}
 	}
@@ -41,15 +43,15 @@ func (r *Run) Started() time.Time {
 func (r *Run) Counts() map[Status]int {
 	var counts [statusCount]int
 	s := &r.st
-	s.mu.Lock()
+	s.Lock()
 	if r.stage >= stageRunning && !r.concluded() {
-		counts = s.tally()
+		counts = s.Tally()
 	} else {
-		for ref := range s.all() {
-			counts[s.status(ref)]++
+		for ref := range s.Words() {
+			counts[s.Status(ref)]++
 		}
 	}
-	s.mu.Unlock()
+	s.Unlock()
 	named := map[Status]int{}
 	for status, n := range counts {
 		if n > 0 {
@@ -64,14 +66,14 @@ func (r *Run) Counts() map[Status]int {
 // "M[2]" or "L#1/x", see [Event]; the ID of the result is the path. An error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
-	r.st.mu.Lock()
+	r.st.Lock()
 	at, err := r.locate(path)
 	if err != nil {
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return NodeResult{}, err.complete()
 	}
 	res := at.run.resultSoFar(at.ref, at.run.now())
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	res.RunID = id
 	return res, nil
 }
@@ -104,15 +106,15 @@ type Inside struct {
 // [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
-	r.st.mu.Lock()
+	r.st.Lock()
 	at, err := r.locate(path)
 	if err != nil {
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return Inside{}, err.complete()
 	}
 	child, p := at.child(), at.run.plan.sub(at.ref)
 	expandable := at.run.keeps(at.ref)
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	n := at.run.plan.node(at.ref)
 	switch {
 	case child != nil:
@@ -129,7 +131,7 @@ func (r *Run) Inside(path string) (Inside, error) {
 type around struct {
 	run   *Run
 	id    string // of the run
-	words []word
+	words []machine.Word
 	kept  []keptResult // of the nodes whose records may still change, or need the lock, in the order of declaration
 }
 
@@ -144,17 +146,17 @@ type keptResult struct {
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	now := r.now()
-	a.words = s.copy()
+	a.words = s.CopyWords()
 	for _, ref := range r.plan.declared {
 		w := a.words[ref]
-		if !w.is(wordDecided) {
+		if !w.Is(machine.WordDecided) {
 			continue
 		}
 		if r.extras[ref] == nil && r.durable == nil {
-			switch w.status() {
+			switch w.Status() {
 			case Completed:
 				continue
 			case Ready:
@@ -174,7 +176,7 @@ func (a *around) each(yield func(NodeResult) bool) {
 		var res NodeResult
 		if len(kept) > 0 && kept[0].ref == ref {
 			res, kept = kept[0].res, kept[1:]
-		} else if w := a.words[ref]; w.is(wordDecided) && w.status() == Completed {
+		} else if w := a.words[ref]; w.Is(machine.WordDecided) && w.Status() == Completed {
 			res = r.resultOf(ref, w, nil)
 			res.ID = r.path(ref)
 		} else {
@@ -194,13 +196,13 @@ func (r *Run) unbegun(ref Ref) NodeResult {
 	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
 }
 
-// statusAmong is [State.status] for a copy of the words.
-func statusAmong(p *Plan, words []word, ref Ref) Status {
-	if status := words[ref].shown(); status != Idle {
+// statusAmong is [machine.State.status] for a copy of the words.
+func statusAmong(p *Plan, words []machine.Word, ref Ref) Status {
+	if status := words[ref].Shown(); status != Idle {
 		return status
 	}
-	for _, i := range p.net.inOf(ref) {
-		if words[p.net.source(i)].started() {
+	for _, i := range p.net.In(ref) {
+		if words[p.net.Source(i)].Started() {
 			return Waiting
 		}
 	}
@@ -209,18 +211,18 @@ func statusAmong(p *Plan, words []word, ref Ref) Status {
 
 // resultSoFar is the result of a node of a run that goes on, with the lock held.
 func (r *Run) resultSoFar(ref Ref, now int64) NodeResult {
-	w := r.st.word(ref)
-	if !w.is(wordDecided) || w.is(wordChecking) {
+	w := r.st.Word(ref)
+	if !w.Is(machine.WordDecided) || w.Is(machine.WordChecking) {
 		res := r.unbegun(ref)
-		res.Status = r.st.status(ref)
+		res.Status = r.st.Status(ref)
 		return res
 	}
 	res := r.nodeResult(ref)
-	res.ID, res.Status = r.path(ref), r.st.status(ref)
+	res.ID, res.Status = r.path(ref), r.st.Status(ref)
 	switch {
 	case res.Status.Terminal():
 		r.addCause(ref, &res)
-	case w.status() == Running && res.Attempts > 0 && !r.concluded():
+	case w.Status() == Running && res.Attempts > 0 && !r.concluded():
 		res.Duration = time.Duration(now - r.records[ref].start)
 	}
 	return res
@@ -232,7 +234,7 @@ func (at place) child() *Run {
 	if x == nil || x.comp == nil {
 		return nil
 	}
-	if w := at.run.st.word(at.ref); x.comp.isExpansion() && !w.is(wordExpanded) && !w.status().Terminal() {
+	if w := at.run.st.Word(at.ref); x.comp.isExpansion() && !w.Is(machine.WordExpanded) && !w.Status().Terminal() {
 		return nil // that was an attempt before
 	}
 	return x.comp.child
@@ -342,7 +344,7 @@ func (r *Run) astray(path, rest string) *PathError {
 			continue
 		}
 		e := &PathError{Path: path, Within: before + r.plan.names[at.ref]}
-		switch status := r.st.status(at.ref); {
+		switch status := r.st.Status(at.ref); {
 		case kept:
 			e.Reason = "has not returned its graph again"
 		case c == nil && status.Terminal():
@@ -372,14 +374,14 @@ type StepInputs struct {
 // inputs of its graph, of an item they include "item" and "index". Values are those that the run works with, or copies of them under
 // [CloneInputs]. A copying function that panics is an error; others are those of [Run.Node].
 func (r *Run) Inputs(path string) (StepInputs, error) {
-	r.st.mu.Lock()
+	r.st.Lock()
 	at, err := r.locate(path)
 	if err != nil {
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return StepInputs{}, err.complete()
 	}
 	g := at.gather()
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	in := StepInputs{Params: map[string]any{}, Open: g.open}
 	return in, bounded(contain(func() error {
 		at.run.eachParam(at.ref, func(name string) {
@@ -416,7 +418,7 @@ func (at place) gather() *gathered {
 		g.at = place{at.run.outer, at.run.within.ref}
 	}
 	r, ref := g.at.run, g.at.ref
-	s, w := &r.st, r.st.word(ref)
+	s, w := &r.st, r.st.Word(ref)
 	if x := r.extras[ref]; x != nil {
 		g.merged = x.merged // not written to any more
 	}
@@ -424,8 +426,8 @@ func (at place) gather() *gathered {
 	if in == nil {
 		return g
 	}
-	decided, ended := w.is(wordDecided), w.status().Terminal()
-	substituted := w.is(wordSubstituted)
+	decided, ended := w.Is(machine.WordDecided), w.Status().Terminal()
+	substituted := w.Is(machine.WordSubstituted)
 	if step := &r.records[ref].first; step.run != nil {
 		substituted = step.flags&stepSubstituted != 0
 	} else if ended {
@@ -437,31 +439,31 @@ func (at place) gather() *gathered {
 		feed := func(d delivered) { g.fed[p.name] = append(g.fed[p.name], d) }
 		for _, e := range p.edges {
 			edge := r.plan.edgeAt(e)
-			if !s.word(edge.from).status().Terminal() {
+			if !s.Word(edge.From).Status().Terminal() {
 				open = open || !decided
 				continue
 			}
-			var d Delivery
+			var d machine.Delivery
 			if decided {
-				d = s.delivery(ref, e, substituted)
+				d = s.Delivery(ref, e, substituted)
 			} else {
-				d = s.deliveryOf(ref, e, false)
+				d = s.DeliveryOf(ref, e, false)
 			}
 			switch d {
-			case DeliverOutput:
+			case machine.DeliverOutput:
 				label := edge.Label
-				if edge.flags&arcLabelled == 0 {
+				if edge.Flags&machine.EdgeLabelled == 0 {
 					label = ""
 				}
-				feed(delivered{value: r.records[edge.from].value, key: edge.Key, label: label, output: true})
-			case DeliverError:
-				feed(delivered{value: r.nodeError(edge.from)})
-			case DeliverDefault:
+				feed(delivered{value: r.records[edge.From].value, key: edge.Key, label: label, output: true})
+			case machine.DeliverError:
+				feed(delivered{value: r.nodeError(edge.From)})
+			case machine.DeliverDefault:
 				feed(delivered{value: r.plan.defaultOf(edge, ref)})
 			}
 		}
 		if p.strategy != MergeLast {
-			if _, merged := g.merged[p.name]; !merged && (!decided || w.is(wordChecking)) {
+			if _, merged := g.merged[p.name]; !merged && (!decided || w.Is(machine.WordChecking)) {
 				open = open || len(g.fed[p.name]) > 0
 			}
 			delete(g.fed, p.name) // what is merged is in merged

@@ -2,6 +2,8 @@ package kahn
 
 import (
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // composite is the record of a composite node, from its start on, and of a node that has been expanded.
@@ -100,7 +102,7 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	if r.leaving {
 		c.leave()
 	}
-	c.st.begin()
+	c.st.Begin()
 	c.stopLateMembers()
 	if c.iteration > 1 || c.rootInputs != nil {
 		c.outdate()
@@ -114,15 +116,15 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 func (r *Run) setUp(c *Run) {
 	c.initState()
 	c.remaining = r.remainingAfter(c.within.ref)
-	c.st.drivenBy(c, &r.st)
-	c.st.park(r.st.parksNodes())
+	c.st.DrivenBy((*runHost)(c), &r.st)
+	c.st.Park(r.st.ParksNodes())
 	if c.items == nil { // a run of items has the prefix of the run around it
 		c.tree.nested[c.prefix] = c
 		c.tree.longest = max(c.tree.longest, len(c.prefix))
 	}
-	if r.st.isLogged() {
+	if r.st.IsLogged() {
 		c.scope = &eventScope{c.plan, c.prefix, c.epoch}
-		c.st.keepLog()
+		c.st.KeepLog()
 		start := r.recorder.latest[c.within.ref].id
 		c.recorder = &recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.names))}
 	}
@@ -147,7 +149,7 @@ func (r *Run) returnTo() { r.outer.returnedTo(r.within.ref) }
 
 // returnedTo queues a composite for a worker that concludes it.
 func (r *Run) returnedTo(ref Ref) {
-	r.st.evaluateInline(ref)
+	r.st.EvaluateInline(ref)
 	r.tree.touch(r)
 }
 
@@ -163,22 +165,22 @@ func (r *Run) childLeft() {
 // returned concludes the composite of a nested run that has ended.
 func (w *worker) returned() bool {
 	r, ref := w.run, w.task.Ref
-	r.st.mu.Lock()
+	r.st.Lock()
 	x := r.extras[ref]
 	w.step, x.comp.working = r.current(ref), true
 	if r.leaving {
 		r.armReturnGrace(ref, x)
 	}
-	if x.grace == nil && (r.st.word(ref).is(wordStopping) || x.timedOut != timeoutNone) {
+	if x.grace == nil && (r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone) {
 		r.armGrace(w.step, x) // there was no goroutine to wait for before
 	}
 	comp := x.comp
 	if comp.pause != nil { // the pause was interrupted
 		c := r.stoppedLoop(ref)
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return w.finishAs(c, attemptResult{}, true)
 	}
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	w.phase = phaseUser
 	var c conclusion
 	switch n := r.plan.node(ref); {
@@ -203,8 +205,8 @@ func (w *worker) returned() bool {
 // ofChild returns the conclusion of a composite after the run of its sub-graph has ended.
 func (w *worker) ofChild(c *Run) conclusion {
 	v := &c.verdict
-	if v.status == RunCompleted && c.st.allSkipped() {
-		return conclusion{Outcome: Outcome{Status: Skipped}, skip: "every node of its graph was skipped"}
+	if v.status == RunCompleted && c.st.AllSkipped() {
+		return conclusion{Outcome: machine.Outcome{Status: Skipped}, skip: "every node of its graph was skipped"}
 	}
 	if v.status == RunCompleted {
 		done := w.conclude(attemptResult{value: c.output()})
@@ -217,12 +219,12 @@ func (w *worker) ofChild(c *Run) conclusion {
 	err := c.outcome().err
 	kind := c.stoppedBy
 	switch {
-	case v.status == RunFailed && (kind == CauseNone || kind.stopStatus() != Aborted || v.failed > 0):
-		return conclusion{Outcome: Outcome{Status: Failed, Cause: CauseSubrun}, err: err}
-	case kind == CauseNone || kind.stopStatus() == Aborted && v.status == RunCancelled:
-		return conclusion{Outcome: Outcome{Status: Cancelled, Cause: CauseExternal}, err: err}
+	case v.status == RunFailed && (kind == CauseNone || kind.StopStatus() != Aborted || v.failed > 0):
+		return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseSubrun}, err: err}
+	case kind == CauseNone || kind.StopStatus() == Aborted && v.status == RunCancelled:
+		return conclusion{Outcome: machine.Outcome{Status: Cancelled, Cause: CauseExternal}, err: err}
 	}
-	return conclusion{Outcome: Outcome{Status: kind.stopStatus(), Cause: kind}, err: err}
+	return conclusion{Outcome: machine.Outcome{Status: kind.StopStatus(), Cause: kind}, err: err}
 }
 
 // outcome is the Result of a run that has ended.
@@ -299,7 +301,7 @@ func (r *Run) eachInput(f func(name string)) {
 
 // performsInside reports whether nested runs perform a node: it is a composite, or runs and has been expanded.
 func (r *Run) performsInside(ref Ref) bool {
-	return r.plan.net.is(ref, factComposite) || r.st.isExpanded(ref)
+	return r.plan.net.Is(ref, machine.FlagComposite) || r.st.IsExpanded(ref)
 }
 
 // The rest of this file is about nested runs that can do nothing but wait for a signal.

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // State returns the run's state, to read and to observe: its signals follow the run, and their effects may call the methods
-// of the Run. Only the run drives the State: calls that would change it return [ErrDriven] or, where they have no error, do
+// of the Run. Only the run drives the State: calls that would change it return [machine.ErrDriven] or, where they have no error, do
 // nothing.
-func (r *Run) State() *State { return &r.st }
+func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 
 // WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns it. No status
 // that the node enters after the call is missed, however briefly.
@@ -34,14 +35,14 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 		w.want |= 1 << status
 	}
 	s := &r.st
-	s.mu.Lock()
-	status := s.watch(ref, w)[ref]
-	w.note(ref, status)
-	s.mu.Unlock()
+	s.Lock()
+	status := s.Watch(ref, w)[ref]
+	w.Note(ref, status)
+	s.Unlock()
 	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.unwatch(ref, w)
+		s.Lock()
+		defer s.Unlock()
+		s.Unwatch(ref, w)
 	}()
 	select {
 	case status = <-w.got:
@@ -61,7 +62,7 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 	return r.reached(ref, status, w.want)
 }
 
-func (r *Run) lastStatus(ref Ref) Status { return r.st.Status(ref) }
+func (r *Run) lastStatus(ref Ref) Status { return r.State().Status(ref) }
 
 // reached is the result of WaitFor for a status that ends the wait.
 func (r *Run) reached(ref Ref, status Status, want uint32) (Status, error) {
@@ -83,7 +84,7 @@ type waiter struct {
 }
 
 // note gets every status that the node enters.
-func (w *waiter) note(_ Ref, status Status) {
+func (w *waiter) Note(_ Ref, status Status) {
 	if w.want&(1<<status) == 0 && !status.Terminal() {
 		return
 	}
@@ -109,13 +110,13 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 			w.changed.Insert(ref)
 			seen[ref] = statusCount
 		}
-		s.mu.Lock()
-		last := s.watch(noRef, w)
-		s.mu.Unlock()
+		s.Lock()
+		last := s.Watch(noRef, w)
+		s.Unlock()
 		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.unwatch(noRef, w)
+			s.Lock()
+			defer s.Unlock()
+			s.Unwatch(noRef, w)
 		}()
 		for ctx.Err() == nil {
 			ended := false
@@ -124,13 +125,13 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 				ended = true
 			default:
 			}
-			s.mu.Lock()
+			s.Lock()
 			ref, ok := w.changed.PopMin()
 			status := statusCount
 			if ok {
 				status = last[ref]
 			}
-			s.mu.Unlock()
+			s.Unlock()
 			switch {
 			case ok && status != seen[ref]:
 				seen[ref] = status
@@ -157,7 +158,7 @@ type changeWatcher struct {
 	wake    chan struct{}
 }
 
-func (w *changeWatcher) note(r Ref, _ Status) {
+func (w *changeWatcher) Note(r Ref, _ Status) {
 	w.changed.Insert(int(r))
 	select {
 	case w.wake <- struct{}{}:
@@ -168,7 +169,7 @@ func (w *changeWatcher) note(r Ref, _ Status) {
 // bringSignals starts a goroutine that publishes the noted changes to the signals' scope: effects are user code, which may
 // be slow or end its goroutine. It is called with the lock held.
 func (r *Run) bringSignals() {
-	if r.st.signalsDue() && r.flushing == nil && r.hands == nil { // else the Coordinator publishes them
+	if r.st.SignalsDue() && r.flushing == nil && r.hands == nil { // else the Coordinator publishes them
 		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}
@@ -184,13 +185,13 @@ func (r *Run) flushSignals() {
 		}
 	}()
 	for more := true; more; {
-		s.publishSignals()
-		s.mu.Lock()
-		if more = s.signalsDue(); !more {
+		s.PublishSignals()
+		s.Lock()
+		if more = s.SignalsDue(); !more {
 			close(r.flushing)
 			r.flushing = nil
 		}
-		s.mu.Unlock()
+		s.Unlock()
 	}
 	returned = true
 }
@@ -198,9 +199,9 @@ func (r *Run) flushSignals() {
 // observed waits, no longer than the grace, until effects have seen the end of the run, and returns their errors.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
-	s.mu.Lock()
-	observed, idle := s.isObserved(), r.flushing
-	s.mu.Unlock()
+	s.Lock()
+	observed, idle := s.IsObserved(), r.flushing
+	s.Unlock()
 	if !observed {
 		return nil
 	}
@@ -210,10 +211,10 @@ func (r *Run) observed(grace time.Duration) error {
 		select {
 		case <-idle:
 		case <-timer.C:
-			return errors.Join(s.Scope().Err(), errStuckEffect)
+			return errors.Join(r.State().Scope().Err(), errStuckEffect)
 		}
 	}
-	return s.Scope().Err()
+	return r.State().Scope().Err()
 }
 
 var errStuckEffect = errors.New("effects: still busy after the run's end and its grace")

@@ -112,7 +112,7 @@ func (r *Run) rung(a *alarm, now int64) {
 // reachEarly reaches, in a run with one slot, the gates that let other nodes begin, with the lock held: those that have
 // their answer, and those whose wait lets another item of a map begin.
 func (r *Run) reachEarly(now int64) {
-	r.st.takeGates(func(ref Ref) bool {
+	r.st.TakeGates(func(ref Ref) bool {
 		_, answered := r.signals[ref]
 		return answered || r.turn != nil && r.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto
 	}, func(ref Ref) { r.reachGate(ref, now) })

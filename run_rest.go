@@ -7,20 +7,20 @@ import "slices"
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
-	case r.concluded() || r.workers > 0 || s.done() || s.hasNext():
+	case r.concluded() || r.workers > 0 || s.Done() || s.HasNext():
 		return
 	case r.leaving && r.outer == nil: // nodes that back off do not count, nor held nodes inside of composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
 			return // with one slot, the tree starts the remaining nodes when it passes the turn on
 		}
-	case !s.onlySleeps(): // a nested run that is held because it is being left is not waiting for a signal
+	case !s.OnlySleeps(): // a nested run that is held because it is being left is not waiting for a signal
 		return
 	}
-	if r.outer == nil && (s.rated() || s.pooled()) && s.waitsForSlot() { // for a token
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // for a token
 		return
 	}
 	if r.outer != nil {
-		if r.unwritten == 0 && !s.waitsForSlot() {
+		if r.unwritten == 0 && !s.WaitsForSlot() {
 			r.restInside()
 		}
 		return
@@ -111,7 +111,7 @@ func (r *Run) children() []*Run {
 func (r *Run) restInside() {
 	if r.stage != stageResting {
 		r.stage = stageResting
-		r.outer.st.sleep(r.within.ref)
+		r.outer.st.Sleep(r.within.ref)
 		r.tree.touch(r.outer)
 	}
 }
@@ -125,7 +125,7 @@ func (r *Run) restAll(now int64) {
 	}
 	for _, c := range r.children() {
 		c.leaving = true
-		c.st.leave()
+		c.st.Leave()
 		c.restAll(now)
 		c.restInside()
 	}
@@ -137,10 +137,10 @@ func (r *Run) wakeOuter(now int64) {
 	o, ref := r.outer, r.within.ref
 	o.wake(now)
 	o.reentered = true
-	if !o.st.isExpanded(ref) {
+	if !o.st.IsExpanded(ref) {
 		o.extra(ref).reentries++
 	}
-	o.st.rouse(ref)
+	o.st.Rouse(ref)
 	o.flush(now) // before the events inside
 	o.tree.touch(o)
 }
@@ -154,7 +154,7 @@ func (r *Run) putAside() {
 		c.ended = r.ended
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
-		c.st.dropChanges() // nodes that became ready again since the snapshot; the log has ended
+		c.st.DropChanges() // nodes that became ready again since the snapshot; the log has ended
 		for ref, x := range c.extras {
 			c.disarmNode(ref)
 			c.disarm(&x.overall)

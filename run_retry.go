@@ -23,11 +23,11 @@ func (r *Run) RetryNow(path string) error {
 
 func (at place) retryNow(now int64) error {
 	r, ref := at.run, at.ref
-	if r.st.word(ref).status() != Retrying {
-		return &TransitionError{Node: r.path(ref), From: r.st.status(ref), To: Ready}
+	if r.st.Word(ref).Status() != Retrying {
+		return &TransitionError{Node: r.path(ref), From: r.st.Status(ref), To: Ready}
 	}
 	x := r.extras[ref]
 	r.disarm(&x.backoff)
-	r.endBackoff(r.st.token(ref), x, now)
+	r.endBackoff(r.st.Token(ref), x, now)
 	return nil
 }

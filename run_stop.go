@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and
@@ -51,11 +53,11 @@ func (r *Run) CancelNode(id string) error {
 			return
 		}
 		r.wake(now)
-		if err = r.st.stopNode(ref, CauseCancelNode, ref, stopAsking); err == nil {
+		if err = r.st.StopNode(ref, CauseCancelNode, ref, machine.StopAsking); err == nil {
 			if x := r.extra(ref); x.stop == nil {
 				x.stop = ErrNodeStopped
 			}
-			if r.st.word(ref).status().Terminal() {
+			if r.st.Word(ref).Status().Terminal() {
 				r.disarmNode(ref)
 			}
 		}
@@ -65,20 +67,20 @@ func (r *Run) CancelNode(id string) error {
 
 // control runs f with the lock held, unless the run has ended, and applies the consequences.
 func (r *Run) control(f func(now int64)) {
-	r.st.mu.Lock()
+	r.st.Lock()
 	ended := r.concluded()
 	if !ended {
 		r.timers++ // the run does not end before f
 	}
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	if !ended {
 		r.callback(f)
 	}
 }
 
 // stop stops the whole run. The first cause stands.
-func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopManner) {
-	if r.st.done() {
+func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner machine.StopManner) {
+	if r.st.Done() {
 		return
 	}
 	if r.stage == stagePending {
@@ -93,23 +95,23 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 		}
 		r.stopCauses[kind] = cause
 	}
-	if r.st.stoppedFor() == CauseNone {
+	if r.st.StoppedFor() == CauseNone {
 		r.stopManner, r.stopOrigin = manner, origin
 	}
-	r.st.stop(kind, origin, manner)
-	if manner == stopDraining && r.nests {
+	r.st.Stop(kind, origin, manner)
+	if manner == machine.StopDraining && r.nests {
 		r.drainChildren(kind, cause)
 	}
 	if r.nests {
 		r.hurryInside()
 	}
 	for ref, x := range r.extras {
-		if (x.backoff != nil || x.wait != nil) && r.st.word(ref).status().Terminal() {
+		if (x.backoff != nil || x.wait != nil) && r.st.Word(ref).Status().Terminal() {
 			r.disarmNode(ref)
 		}
 	}
 	r.boundWaits()
-	if r.st.stoppedFor() != CauseNone {
+	if r.st.StoppedFor() != CauseNone {
 		r.boundChecks()
 	}
 }
@@ -118,10 +120,10 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner stopMann
 // and lifts their holds.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
-		if r.st.stoppedFor() == CauseNone || r.plan.net.is(c.within.ref, factCleanup) {
-			c.st.hurry()
+		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
+			c.st.Hurry()
 			c.boundChecks()
-			if c.st.liftFresh() && c.stage == stageResting && c.st.mayGoOn() {
+			if c.st.LiftFresh() && c.stage == stageResting && c.st.MayGoOn() {
 				c.wake(r.now())
 			}
 			c.hurryInside()
@@ -132,14 +134,14 @@ func (r *Run) hurryInside() {
 
 // boundWaits bounds the waits of the cleanup nodes of a run that was stopped, so that it ends.
 func (r *Run) boundWaits() {
-	if r.st.stoppedFor() == CauseNone || r.st.sleepers() == 0 {
+	if r.st.StoppedFor() == CauseNone || r.st.Sleepers() == 0 {
 		return
 	}
 	for _, ref := range r.plan.declared {
 		x := r.extras[ref]
-		if r.st.word(ref).status() == Suspended && r.plan.net.is(ref, factCleanup) && x.gate == nil {
+		if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {
 			x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
-				if r.st.word(ref).status() == Suspended {
+				if r.st.Word(ref).Status() == Suspended {
 					r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
 				}
 			})
@@ -158,7 +160,7 @@ func callerCause(ctx context.Context) *stopCause {
 
 func (r *Run) stopForContext(cause *stopCause) {
 	r.cancelled = true
-	r.stop(CauseContext, noRef, cause, stopAsking)
+	r.stop(CauseContext, noRef, cause, machine.StopAsking)
 }
 
 // stopError is the error for which the run was stopped with a cause of this kind, or nil.
@@ -171,10 +173,10 @@ func (r *Run) stopError(kind CauseKind) error {
 
 // collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
 func (r *Run) collectStops() {
-	for _, ref := range r.st.takeUnchecked() {
+	for _, ref := range r.st.TakeUnchecked() {
 		r.armCheckGrace(ref)
 	}
-	for t, ok := r.st.nextStop(); ok; t, ok = r.st.nextStop() {
+	for t, ok := r.st.NextStop(); ok; t, ok = r.st.NextStop() {
 		step := r.current(t.Ref)
 		if step == nil {
 			continue // an inline node, whose test cannot be interrupted
@@ -183,7 +185,7 @@ func (r *Run) collectStops() {
 		cause := r.causeOf(t.Ref)
 		if x.timedOut == timeoutNone { // else its timeout has stopped it already
 			r.disarm(&x.attempt)
-			r.halt(step, x, r.st.word(t.Ref).kind(), cause)
+			r.halt(step, x, r.st.Word(t.Ref).Kind(), cause)
 		}
 		r.ending = append(r.ending, stopOrder{step, cause})
 	}
@@ -191,7 +193,7 @@ func (r *Run) collectStops() {
 
 // causeOf is the cause of a node's stop, as its context reports it.
 func (r *Run) causeOf(ref Ref) *stopCause {
-	switch kind := r.st.word(ref).kind(); kind {
+	switch kind := r.st.Word(ref).Kind(); kind {
 	case CauseSuperseded:
 		return &stopCause{ErrSuperseded, context.Canceled}
 	case CauseUpstreamFailure, CauseUpstreamCancelled:
@@ -215,7 +217,7 @@ func (r *Run) endings() []stopOrder {
 	r.ending = nil
 	if r.single != nil {
 		for _, o := range ending {
-			if in := o.step.run; !in.plan.net.is(o.step.ref, factInline) && !in.performsInside(o.step.ref) {
+			if in := o.step.run; !in.plan.net.Is(o.step.ref, machine.FlagInline) && !in.performsInside(o.step.ref) {
 				r.single.interrupted = o.step
 			}
 		}
@@ -232,22 +234,22 @@ func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	case x.comp.pause != nil:
 		r.interruptPause(step.ref, x)
 	case c != nil:
-		c.stopFor(kind, cause, stopAsking)
+		c.stopFor(kind, cause, machine.StopAsking)
 	}
 }
 
 // stopFor stops a nested run for the cause of its composite's stop.
-func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
+func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManner) {
 	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
 	default: // a cause that concerned the node concerns its whole run
-		if kind = CauseCancelRun; r.stoppedBy.stopStatus() == Aborted {
+		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll
 		}
 	}
-	r.cancelled = kind.stopStatus() == Cancelled
+	r.cancelled = kind.StopStatus() == Cancelled
 	r.stop(kind, noRef, cause, manner)
 	r.tree.touch(r)
 }
@@ -256,7 +258,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner stopManner) {
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	var refs []Ref
 	for ref, x := range r.extras {
-		if x.comp != nil && !r.plan.net.is(ref, factCleanup) {
+		if x.comp != nil && !r.plan.net.Is(ref, machine.FlagCleanup) {
 			refs = append(refs, ref)
 		}
 	}
@@ -272,8 +274,8 @@ func (r *Run) drainChild(ref Ref, kind CauseKind, cause *stopCause) {
 		return
 	}
 	if c := x.atWork(); c != nil {
-		c.stopFor(kind, cause, stopDraining)
-	} else if x.comp.pause != nil && r.st.word(ref).status() == Running {
+		c.stopFor(kind, cause, machine.StopDraining)
+	} else if x.comp.pause != nil && r.st.Word(ref).Status() == Running {
 		r.interruptPause(ref, x)
 	}
 }

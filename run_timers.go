@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 type timeoutScope uint8
@@ -71,7 +72,7 @@ func (a *alarm) dueIn(d time.Duration) {
 func (r *Run) callback(f func(now int64)) {
 	now := r.now()
 	s := &r.st
-	s.mu.Lock()
+	s.Lock()
 	r.timers--
 	if !r.concluded() {
 		f(now)
@@ -99,7 +100,7 @@ func (r *Run) disarm(t **alarm) {
 // awaitToken arms the alarm for the next token that a node of the run, or of one nested in it, waits for. It is called with the
 // lock held before that is released.
 func (r *Run) awaitToken(now int64) {
-	due, ok := r.st.nextToken()
+	due, ok := r.st.NextToken()
 	switch {
 	case r.tokenDue != nil && ok && r.tokenAt == due:
 		return
@@ -111,7 +112,7 @@ func (r *Run) awaitToken(now int64) {
 	}
 	r.tokenAt = due
 	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // when it has rung, the next token is due later
-		r.st.setTime(max(now, due))
+		r.st.Advance(max(now, due))
 	})
 }
 
@@ -164,7 +165,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 
 // timeOut ends an attempt that has taken too long; its late result is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
-	if r.current(step.ref) != step || r.st.word(step.ref).is(wordStopping) || x.timedOut == timeoutOverall {
+	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
 	}
 	if x.timedOut == timeoutNone {
@@ -181,16 +182,16 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 		r.timeOut(step, x, timeoutOverall, timeout, now)
 		return
 	}
-	w := r.st.word(ref)
-	if w.status().Terminal() {
+	w := r.st.Word(ref)
+	if w.Status().Terminal() {
 		return
 	}
 	r.wake(now)
 	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
 	rec := &r.records[ref]
 	rec.value, rec.end, rec.noRetry = timeoutAfter(timeout, x.lastErr), now, NoRetryOverall
-	if err := r.st.fail(r.st.token(ref), CauseTimeout); err != nil {
-		r.st.noteBug(err)
+	if err := r.st.Fail(r.st.Token(ref), CauseTimeout); err != nil {
+		r.st.NoteBug(err)
 	}
 	r.disarmNode(ref)
 	r.react(ref, false)
@@ -204,7 +205,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		return
 	}
 	x := r.extra(ref)
-	c := conclusion{Outcome: Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
+	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
 	if r.isLost() {
 		r.leftBehind(ref)
 		r.dismiss()
@@ -215,10 +216,10 @@ func (r *Run) abandon(step *Step, now int64) {
 	x.abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
-	switch inline := r.plan.net.is(ref, factInline) || r.performsInside(ref); {
+	switch inline := r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref); {
 	case r.alone > 0 && inline:
 		r.alone--
-	case r.tree != nil && r.tree.alone > 0 && (inline || !r.st.inTree()):
+	case r.tree != nil && r.tree.alone > 0 && (inline || !r.st.InTree()):
 		r.tree.alone--
 	}
 	if left {
@@ -250,7 +251,7 @@ func (r *Run) disarmNode(ref Ref) {
 		r.disarm(&x.attempt)
 		r.disarm(&x.grace)
 		r.disarm(&x.backoff)
-		if r.st.word(ref).status().Terminal() {
+		if r.st.Word(ref).Status().Terminal() {
 			r.disarm(&x.overall)
 			r.endWait(x)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // tree is the state that a run and the runs nested in it share besides the lock: the slots of Limit, which the leaves of the
@@ -21,11 +22,11 @@ type tree struct {
 	cfg     *config // of the nested runs; nil before the first one
 	workers int     // goroutines at work in all runs together, abandoned ones not counted
 	limit   int     // slots of all runs together; 0 means no limit
-	treeSlots
+	machine.TreeSlots
 	waiting queue       // runs with a ready node that wants a slot, with one slot all that could go on; the best first; empty without a limit
 	touched []*Run      // to be attended before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
-	keys    map[string]*slots
+	keys    map[string]*machine.Slots
 	nested  map[string]*Run   // those that have not ended, by the prefix of the paths in them; without those of items
 	longest int               // the length of the longest prefix that there was
 	tokens  map[string][]*Run // runs that are nested in which a step waits, by its token, in the order of declaration
@@ -88,7 +89,7 @@ func (t *tree) settle(now int64) {
 	case t.limit == 1:
 		t.pass(now)
 	// A worker that has been started and has not taken its task gets the next slot, and then attends the other runs.
-	case len(t.waiting) > 0 && t.used < t.limit:
+	case len(t.waiting) > 0 && t.Used < t.limit:
 		t.waiting[0].dispatch(now)
 	}
 	if t.root.leaving && t.workers == 0 { // only once every run that was touched has started its remaining work
@@ -106,7 +107,7 @@ func (t *tree) attend(now int64) {
 		t.steps++
 		r.touched = false
 		t.ending = append(t.ending, r.endings()...)
-		if t.limit == 1 && r.st.hasGates() {
+		if t.limit == 1 && r.st.HasGates() {
 			r.reachEarly(now)
 		}
 		r.flush(now)
@@ -131,7 +132,7 @@ func (t *tree) pass(now int64) {
 		r := t.gated[0]
 		t.gated = t.gated[1:]
 		r.turn.gated = false
-		for g, ok := r.st.nextGate(); ok; g, ok = r.st.nextGate() {
+		for g, ok := r.st.NextGate(); ok; g, ok = r.st.NextGate() {
 			r.reachGate(g.Ref, now)
 		}
 		t.touch(r)
@@ -141,26 +142,26 @@ func (t *tree) pass(now int64) {
 
 // hasTurn reports whether a run has the first task, in a tree with one slot.
 func (t *tree) hasTurn(r *Run) bool {
-	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.used < t.limit)
+	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
 
 // takeTurn is State.next for a worker of a tree with one slot, up to the first task that is for a worker.
-func (w *worker) takeTurn() (Task, bool) {
+func (w *worker) takeTurn() (machine.Task, bool) {
 	r := w.run
 	t, s := r.tree, &r.st
 	for t.touch(r); ; t.touch(r) {
 		t.attend(w.now)
 		if !t.hasTurn(r) {
-			return Task{}, false
+			return machine.Task{}, false
 		}
-		task, ok := s.next()
+		task, ok := s.Next()
 		switch {
 		case ok && task.Gate: // only held tasks come before it
 			r.reachGate(task.Ref, w.now)
-		case ok && !task.Check && r.plan.net.is(task.Ref, factComposite):
+		case ok && !task.Check && r.plan.net.Is(task.Ref, machine.FlagComposite):
 			w.beginInside(task)
 		default:
-			if ok && (task.Check || !s.inTree() || r.plan.net.is(task.Ref, factInline)) {
+			if ok && (task.Check || !s.InTree() || r.plan.net.Is(task.Ref, machine.FlagInline)) {
 				w.alone = true
 				t.alone++
 			}
@@ -172,17 +173,17 @@ func (w *worker) takeTurn() (Task, bool) {
 // queue puts a run into its place among those that wait for a slot, or with one slot for anything.
 func (t *tree) queue(r *Run) {
 	s := &r.st
-	wants := s.wantsSlot()
+	wants := s.WantsSlot()
 	switch {
 	case t.limit == 1:
-		if _, inline := s.firstInline(); inline {
+		if _, inline := s.FirstInline(); inline {
 			wants = true
 		}
-		if s.hasGates() && !r.turn.gated {
+		if s.HasGates() && !r.turn.gated {
 			r.turn.gated = true
 			t.gated = append(t.gated, r)
 		}
-	case !s.inTree():
+	case !s.InTree():
 		return
 	}
 	r.turn.update(r)
@@ -199,13 +200,13 @@ func (t *tree) queue(r *Run) {
 // update computes the place of the run's best ready node.
 func (x *turn) update(r *Run) {
 	s := &r.st
-	if first, ok := s.firstInline(); ok && r.tree.limit == 1 {
+	if first, ok := s.FirstInline(); ok && r.tree.limit == 1 {
 		x.slotless, x.priority, x.rank, x.node = true, 0, 0, r.plan.decl[first]
 		return
 	}
-	if ref, ok := s.firstReady(); ok {
-		x.slotless = !s.inTree()
-		x.priority, x.rank = r.plan.node(ref).Priority, saturate.Add(s.rankOf(ref), r.remaining)
+	if ref, ok := s.FirstReady(); ok {
+		x.slotless = !s.InTree()
+		x.priority, x.rank = r.plan.node(ref).Priority, saturate.Add(s.Rank(ref), r.remaining)
 		x.node = r.plan.decl[ref]
 	}
 }
@@ -213,7 +214,7 @@ func (x *turn) update(r *Run) {
 // grants reports whether the best ready node of the run may have a slot: one is free, and no other run is before it.
 func (r *Run) grants() bool {
 	t := r.tree
-	if t.used >= t.limit {
+	if t.Used >= t.limit {
 		return false
 	}
 	if len(t.waiting) == 0 || t.waiting[0] == r {
@@ -273,38 +274,38 @@ func (q *queue) Pop() any {
 // groups that a graph around this one declares.
 func (r *Run) shareGroups() {
 	s, t := &r.st, r.tree
-	s.shareLimits(&t.root.st)
+	s.ShareLimits(&t.root.st)
 	for i := range r.plan.groups {
 		g := &r.plan.groups[i]
-		switch own := s.slotsOf(int32(i)); {
+		switch own := s.SlotsOf(int32(i)); {
 		case g.key && own != nil:
 			if known := t.keys[g.Name]; known != nil {
-				s.useSlots(int32(i), known)
+				s.UseSlots(int32(i), known)
 				continue
 			}
-			if s.pooled() && !own.isShared() {
+			if s.Pooled() && !own.IsShared() {
 				t.root.shareKey(own, g.Name)
 			}
 			t.keys[g.Name] = own
 		case g.inherited:
 			if common := r.outer.slotsOf(g.Name); common != nil {
-				s.useSlots(int32(i), common)
+				s.UseSlots(int32(i), common)
 			}
 		}
 	}
 }
 
 // slotsOf returns the slots of a group that the run's graph, or the nearest around it, declares; nil if it has no limit.
-func (r *Run) slotsOf(name string) *slots {
+func (r *Run) slotsOf(name string) *machine.Slots {
 	for ; r != nil; r = r.outer {
 		i, ok := r.plan.groupIndex[name]
 		if !ok || r.plan.groups[i].inherited {
 			continue
 		}
 		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
-			r.st.makeSlots(i)
+			r.st.MakeSlots(i)
 		}
-		return r.st.slotsOf(i)
+		return r.st.SlotsOf(i)
 	}
 	return nil
 }
@@ -312,18 +313,18 @@ func (r *Run) slotsOf(name string) *slots {
 // remaining is the longest path that remains after a node, in the run and in the runs around it.
 func (r *Run) remainingAfter(ref Ref) int64 {
 	longest := int64(0)
-	for _, a := range r.plan.net.outOf(ref) {
-		longest = max(longest, r.st.rankOf(a.target()))
+	for _, a := range r.plan.net.Out(ref) {
+		longest = max(longest, r.st.Rank(a.To()))
 	}
 	return saturate.Add(longest, r.remaining)
 }
 
 // makeTree makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
 func (r *Run) makeTree() {
-	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*slots{}, nested: map[string]*Run{}}
+	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*machine.Slots{}, nested: map[string]*Run{}}
 	t := r.tree
 	if t.workers = r.workers; t.limit > 0 {
-		_, t.used = r.st.ownSlots()
+		_, t.Used = r.st.OwnSlots()
 	}
 	t.alone, r.alone = r.alone, 0
 	t.coming = t.limit == 1 && r.starting
@@ -337,20 +338,20 @@ func (r *Run) enter() {
 		r.turn = &turn{}
 	}
 	if o := r.outer; o != nil {
-		limit, _ := o.st.ownSlots()
+		limit, _ := o.st.OwnSlots()
 		r.turn.lends = o.turn.lends || o.items != nil && limit > 0
 	}
 	r.shareGroups()
 	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
 		return // the items of such a map hold slots of the map alone
 	}
-	s.shareTree(&r.tree.treeSlots)
+	s.ShareTree(&r.tree.TreeSlots)
 }
 
 // hurries reports whether a run around this one is being stopped.
 func (r *Run) hurries() bool {
 	for o := r.outer; o != nil; o = o.outer {
-		if o.st.stoppedFor() != CauseNone {
+		if o.st.StoppedFor() != CauseNone {
 			return true
 		}
 	}

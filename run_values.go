@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Values are what a coordinator of a [State] keeps of its run: the State knows statuses, and no value. The methods of Plan that take Values
+// Values are what a coordinator of a [machine.State] keeps of its run: the State knows statuses, and no value. The methods of Plan that take Values
 // are pure functions of the plan, the State and the Values, but for the functions of the graph that they call. They are what runs use. Composites are
 // for a [Coordinator].
 type Values struct {
@@ -29,8 +31,8 @@ type Values struct {
 
 // Checked is the result of a check.
 type Checked struct {
-	// Verdict is for [State.Checked].
-	Verdict CheckVerdict
+	// Verdict is for [machine.State.Checked].
+	Verdict machine.CheckVerdict
 	// Err tells why the verdict fails the node, and GuardErr why its guard could not decide.
 	Err, GuardErr error
 	// Merged are the merged parameters of the node, for Values.Merged; nil if there are none.
@@ -39,8 +41,8 @@ type Checked struct {
 
 // Check performs the check of a node that the State has handed out: its guard, merges, required ports, input contract and the moderation of
 // its inputs, in this order. A panic of one of their functions fails the node.
-func (p *Plan) Check(st *State, r Ref, v *Values) (c Checked) {
-	of := kept{p, st, v}
+func (p *Plan) Check(st *machine.State, r Ref, v *Values) (c Checked) {
+	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)
 	var res checkResult
 	if n := p.node(r); n.When != nil {
@@ -52,10 +54,10 @@ func (p *Plan) Check(st *State, r Ref, v *Values) (c Checked) {
 		})
 		res = p.guarded(r, pass, asks.slip(err))
 	}
-	if res.verdict == (CheckVerdict{}) && p.inputsOf(r) != nil {
+	if res.verdict == (machine.CheckVerdict{}) && p.inputsOf(r) != nil {
 		checkInputs(of, r, substituted, contain, &res)
 	}
-	if res.verdict == (CheckVerdict{}) {
+	if res.verdict == (machine.CheckVerdict{}) {
 		of.judge(r, &res)
 	}
 	return Checked{Verdict: res.verdict, Err: res.err, GuardErr: res.guardErr, Merged: res.merged}
@@ -63,42 +65,42 @@ func (p *Plan) Check(st *State, r Ref, v *Values) (c Checked) {
 
 // Inputs returns the parameters of a node and the values that its predecessors delivered, by name and by id, as [Call] has them. The node has been
 // checked, if it has a check.
-func (p *Plan) Inputs(st *State, r Ref, v *Values) (params, upstream map[string]any) {
-	of := kept{p, st, v}
+func (p *Plan) Inputs(st *machine.State, r Ref, v *Values) (params, upstream map[string]any) {
+	of := kept{p, (*machine.Locked)(st), v}
 	return of.params(r, v.Merged[p.names[r]]), of.upstream(r)
 }
 
-// Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [State.Settle]. The error is that
+// Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is that
 // of an outcome that failed.
-func (p *Plan) Evaluate(st *State, r Ref, v *Values) (value any, out Outcome, err error) {
+func (p *Plan) Evaluate(st *machine.State, r Ref, v *Values) (value any, out machine.Outcome, err error) {
 	asks := &asking{plan: p, ref: r}
 	err = contain(func() (err error) {
-		value, err = p.node(r).Test(View{data: kept{p, st, v}.view(r, asks), judge: true})
+		value, err = p.node(r).Test(View{data: kept{p, (*machine.Locked)(st), v}.view(r, asks), judge: true})
 		return err
 	})
 	if err = asks.slip(err); err != nil {
-		return nil, Outcome{Status: Failed, Cause: CauseConditionError}, bounded(err)
+		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, bounded(err)
 	}
 	out, err = p.Conclude(r, value, nil)
 	return value, out, err
 }
 
-// Conclude returns the outcome of an attempt that has returned the value or the error, for [State.Settle]: the branches that the value takes, a value
+// Conclude returns the outcome of an attempt that has returned the value or the error, for [machine.State.Settle]: the branches that the value takes, a value
 // that violates the node's output contract or has no branch, the cause of an error, a step that skips itself. The error is that of an
-// outcome that failed. An attempt that suspends itself has no outcome yet: its status is [Suspended], for [State.Suspend]. Whether there is
+// outcome that failed. An attempt that suspends itself has no outcome yet: its status is [Suspended], for [machine.State.Suspend]. Whether there is
 // another attempt is for [Retry.Next] to say.
-func (p *Plan) Conclude(r Ref, value any, err error) (Outcome, error) {
+func (p *Plan) Conclude(r Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
 	}
-	c := conclusion{Outcome: Outcome{Status: Completed}, value: value}
+	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value}
 	kind := CauseConditionError
 	err = contain(func() error {
 		if violated := p.violated(r, PhaseOutput, value); violated != nil {
 			kind = CauseContractOutput
 			return violated
 		}
-		if p.net.router(r) < 0 {
+		if p.net.Router(r) < 0 {
 			return nil
 		}
 		return p.takeBranches(r, p.names[r], &c)
@@ -107,12 +109,12 @@ func (p *Plan) Conclude(r Ref, value any, err error) (Outcome, error) {
 		kind, err = CauseNoBranchMatch, e.error
 	}
 	if err != nil {
-		return Outcome{Status: Failed, Cause: kind}, bounded(err)
+		return machine.Outcome{Status: Failed, Cause: kind}, bounded(err)
 	}
 	return c.Outcome, nil
 }
 
-func (p *Plan) concludeError(r Ref, err error) (Outcome, error) {
+func (p *Plan) concludeError(r Ref, err error) (machine.Outcome, error) {
 	facts := inspectError(err)
 	if facts.unsafe {
 		err = bounded(err)
@@ -120,31 +122,32 @@ func (p *Plan) concludeError(r Ref, err error) (Outcome, error) {
 	cause := CauseOf(err)
 	switch {
 	case cause == CauseExternal && r != p.end:
-		return Outcome{Status: Cancelled, Cause: cause}, err
+		return machine.Outcome{Status: Cancelled, Cause: cause}, err
 	case facts.skip != nil && r != p.end:
-		return Outcome{Status: Skipped}, nil
+		return machine.Outcome{Status: Skipped}, nil
 	case facts.suspend != nil && r != p.end:
-		return Outcome{Status: Suspended}, nil
+		return machine.Outcome{Status: Suspended}, nil
 	case cause == CauseNone || cause == CauseExternal: // what its node cannot do
 		cause = CauseStepError
 	}
-	return Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
+	return machine.Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
 }
 
-// RunStatus returns the status of a run whose State is Done, as its Result would have it: that of [State.RunStatus], unless the end node has
+// RunStatus returns the status of a run whose State is Done, as its Result would have it: that of [machine.State.RunStatus], unless the end node has
 // failed or returned an [EndVerdict]. cause tells why the run was stopped as a whole, or that its end node failed. Until the State is Done
 // the status is [RunRunning].
-func (p *Plan) RunStatus(st *State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if !st.done() {
+func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
+	s := (*machine.Locked)(st)
+	s.Lock()
+	defer s.Unlock()
+	if !s.Done() {
 		return RunRunning, false, CauseNone
 	}
 	var output any
 	if p.end != noRef {
 		output = v.Outputs[p.names[p.end]]
 	}
-	x := verdictOf(st, p.end, rule, output)
+	x := verdictOf(s, p.end, rule, output)
 	return x.status, x.degraded, x.cause
 }
 
@@ -159,7 +162,7 @@ func (p *Plan) Sub(r Ref) *Plan {
 // kept is a source: Values beside a State.
 type kept struct {
 	plan *Plan
-	st   *State
+	st   *machine.Locked
 	v    *Values
 }
 
@@ -167,16 +170,16 @@ func (k kept) graph() *Plan         { return k.plan }
 func (k kept) outputOf(ref Ref) any { return k.v.Outputs[k.plan.names[ref]] }
 func (k kept) clone(v any) any      { return v }
 
-func (k kept) deliveryTo(to Ref, i int32, substituted bool) Delivery {
-	k.st.mu.Lock()
-	defer k.st.mu.Unlock()
-	return k.st.delivery(to, i, substituted)
+func (k kept) deliveryTo(to Ref, i int32, substituted bool) machine.Delivery {
+	k.st.Lock()
+	defer k.st.Unlock()
+	return k.st.Delivery(to, i, substituted)
 }
 
 func (k kept) substituted(ref Ref) bool {
-	k.st.mu.Lock()
-	defer k.st.mu.Unlock()
-	return k.st.word(ref).is(wordSubstituted)
+	k.st.Lock()
+	defer k.st.Unlock()
+	return k.st.Word(ref).Is(machine.WordSubstituted)
 }
 
 func (k kept) input(name string) (any, bool) {
@@ -191,19 +194,19 @@ func (k kept) input(name string) (any, bool) {
 
 // failureOf is Run.nodeError for the errors that the coordinator keeps.
 func (k kept) failureOf(ref Ref) error {
-	k.st.mu.Lock()
-	defer k.st.mu.Unlock()
-	w, id := k.st.word(ref), k.plan.names[ref]
-	switch status := w.status(); {
+	k.st.Lock()
+	defer k.st.Unlock()
+	w, id := k.st.Word(ref), k.plan.names[ref]
+	switch status := w.Status(); {
 	case status != Failed && status != Aborted && status != Cancelled:
 		return nil
-	case status == Failed && !w.is(wordPropagated), status != Failed && !isUpstream(w.kind()):
+	case status == Failed && !w.Is(machine.WordPropagated), status != Failed && !machine.IsUpstream(w.Kind()):
 		if e, is := k.v.Errs[id].(*NodeError); is && e.Node == id {
 			return e
 		}
-		return &NodeError{Node: id, Kind: w.kind(), Err: cmp.Or(k.v.Errs[id], stopErrors[w.kind()])}
+		return &NodeError{Node: id, Kind: w.Kind(), Err: cmp.Or(k.v.Errs[id], stopErrors[w.Kind()])}
 	}
-	kind, origins := k.st.causeOf(ref)
+	kind, origins := k.st.CauseOf(ref)
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
@@ -230,9 +233,9 @@ func (k kept) params(r Ref, merged map[string]any) map[string]any {
 
 func (k kept) upstream(r Ref) map[string]any {
 	m, substituted := map[string]any{}, k.substituted(r)
-	for _, i := range k.plan.net.inOf(r) {
+	for _, i := range k.plan.net.In(r) {
 		if v, ok := deliver(k, r, substituted, i); ok {
-			m[k.plan.names[k.plan.net.source(i)]] = v
+			m[k.plan.names[k.plan.net.Source(i)]] = v
 		}
 	}
 	return m
@@ -255,15 +258,17 @@ func (k kept) root() map[string]any {
 }
 
 // View returns what the View of a node shows, as data, in time linear in the ancestors of the node.
-func (p *Plan) View(st *State, r Ref, v *Values) ViewData { return *kept{p, st, v}.view(r, nil) }
+func (p *Plan) View(st *machine.State, r Ref, v *Values) ViewData {
+	return *kept{p, (*machine.Locked)(st), v}.view(r, nil)
+}
 
 func (k kept) view(r Ref, asks *asking) *ViewData {
 	n := k.plan.node(r)
 	d := &ViewData{ID: n.ID, Config: n.Config, Root: k.root(), Fired: k.v.Fired, Trigger: k.v.Trigger, RunStatus: RunRunning, Nodes: map[string]NodeData{}, asks: asks}
 	if r == k.plan.end {
-		k.st.mu.Lock()
-		d.RunStatus, _ = k.st.runStatusByRule()
-		k.st.mu.Unlock()
+		k.st.Lock()
+		d.RunStatus, _ = k.st.RunStatusByRule()
+		k.st.Unlock()
 	}
 	for _, id := range k.plan.Ancestors(n.ID) {
 		ref, _ := k.plan.find(id)

@@ -1,5 +1,7 @@
 package kahn
 
+import "github.com/seed-c794f7ef/kahn/machine"
+
 // verdict is the status of a run that has ended, as the end step evaluates it.
 type verdict struct {
 	status   RunStatus
@@ -22,27 +24,27 @@ type EndVerdict struct {
 func (r *Run) judge() { r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput) }
 
 // verdictOf computes the verdict of a run in which everything is terminal, from its State and the output of its end node. The lock is held.
-func verdictOf(s *State, end Ref, rule StatusRule, endOutput any) verdict {
-	status, degraded := s.runStatus(statusFold(rule))
-	v := verdict{status: status, degraded: degraded, cause: s.stoppedFor()}
-	for ref, w := range s.all() {
-		if w.status() == Failed && ref != end {
+func verdictOf(s *machine.Locked, end Ref, rule StatusRule, endOutput any) verdict {
+	status, degraded := s.RunStatus(machine.StatusRule(rule))
+	v := verdict{status: status, degraded: degraded, cause: s.StoppedFor()}
+	for ref, w := range s.Words() {
+		if w.Status() == Failed && ref != end {
 			v.failed++
 		}
 	}
-	if s.stoppedFor() == CauseStoreError {
+	if s.StoppedFor() == CauseStoreError {
 		v.status, v.degraded = RunFailed, false // whatever the end node says
-	} else if end != noRef && !s.isClosed() {
+	} else if end != noRef && !s.IsClosed() {
 		v.judgeEnd(s, end, endOutput)
 	}
-	if v.status == RunCompleted || v.status == RunCancelled && v.cause.stopStatus() == Aborted {
+	if v.status == RunCompleted || v.status == RunCancelled && v.cause.StopStatus() == Aborted {
 		v.cause = CauseNone // the stop came too late to change the outcome
 	}
 	return v
 }
 
-func (v *verdict) judgeEnd(s *State, end Ref, output any) {
-	if s.word(end).status() != Completed {
+func (v *verdict) judgeEnd(s *machine.Locked, end Ref, output any) {
+	if s.Word(end).Status() != Completed {
 		v.degraded = false
 		if v.status != RunCancelled {
 			v.status, v.cause = RunFailed, CauseEndFailed
@@ -55,7 +57,7 @@ func (v *verdict) judgeEnd(s *State, end Ref, output any) {
 	}
 	if said.Status == RunCompleted && v.status != RunCompleted {
 		// The end node has accepted the failures that escaped; only handled failures degrade the run.
-		v.degraded = s.handledFailures()
+		v.degraded = s.HandledFailures()
 	}
 	if said.Status != RunCompleted {
 		v.degraded = false

@@ -59,7 +59,7 @@ type keptWaits struct {
 // state is what a snapshot had of the node; nil if it waits for its graph no more.
 func (k *keptWaits) state() *nodeState {
 	x := k.run.extras[k.ref]
-	if k.known || x == nil || k.run.st.word(k.ref).status().Terminal() {
+	if k.known || x == nil || k.run.st.Word(k.ref).Status().Terminal() {
 		return nil
 	}
 	return x.kept
@@ -131,7 +131,7 @@ func (x *waits) keptNode(name string) *keptNode {
 
 // stillWaiting returns the places whose nodes still wait, each once, in the order of declaration.
 func stillWaiting(places []place) []place {
-	places = slices.DeleteFunc(places, func(at place) bool { return at.run.st.word(at.ref).status() != Suspended })
+	places = slices.DeleteFunc(places, func(at place) bool { return at.run.st.Word(at.ref).Status() != Suspended })
 	slices.SortFunc(places, place.compare)
 	return slices.Compact(places)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // WhyKind is the kind of state that a node is in, such as what it waits for. Each node has exactly one.
@@ -121,15 +122,15 @@ const whyMost = 20
 // Why explains the state of a node: what it waits for, what it does, or how it has ended. path is that of [Run.Node], and so
 // are the errors.
 func (r *Run) Why(path string) (Why, error) {
-	r.st.mu.Lock()
+	r.st.Lock()
 	at, err := r.locate(path)
 	if err != nil {
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return Why{}, err.complete()
 	}
 	w := at.why()
-	r.st.mu.Unlock()
-	if w.Kind == WhySignal && w.Wait != nil && at.run.plan.net.is(at.ref, factGate) {
+	r.st.Unlock()
+	if w.Kind == WhySignal && w.Wait != nil && at.run.plan.net.Is(at.ref, machine.FlagGate) {
 		w.Choices = slices.Clone(at.run.plan.choices(at.ref))
 	}
 	return w, nil
@@ -146,8 +147,8 @@ func (r *Result) Why(path string) (Why, error) {
 // why is [Run.Why] with the lock held.
 func (at place) why() (y Why) {
 	r, ref := at.run, at.ref
-	s, w := &r.st, r.st.word(ref)
-	y.Status = s.status(ref)
+	s, w := &r.st, r.st.Word(ref)
+	y.Status = s.Status(ref)
 	switch root := r.outermost(); {
 	case y.Status.Terminal():
 		at.whyEnded(&y)
@@ -156,10 +157,10 @@ func (at place) why() (y Why) {
 		y.Kind = WhyPending
 		return y
 	}
-	switch status := w.status(); {
-	case w.is(wordChecking):
+	switch status := w.Status(); {
+	case w.Is(machine.WordChecking):
 		at.whyChecking(&y)
-	case !w.is(wordDecided):
+	case !w.Is(machine.WordDecided):
 		at.whyUndecided(&y)
 	case status == Ready:
 		y.Since = r.timeAt(r.readyAt(ref))
@@ -189,17 +190,17 @@ func (at place) whyEnded(y *Why) {
 	y.Cause, y.Err = res.Cause, res.Err
 	switch {
 	case y.Skip.Kind == SkipConditionBranch || y.Skip.Kind == SkipUpstreamSkipped:
-		if x := r.st.skip(ref); x.edge >= 0 {
-			y.Edges = []Edge{r.plan.Edge(x.edge)}
+		if x := r.st.Skip(ref); x.Edge >= 0 {
+			y.Edges = []Edge{r.plan.Edge(x.Edge)}
 		}
-	case y.Skip.Kind == SkipParentFailure, isUpstream(y.Cause.Kind):
-		at.edges(y, r.st.carries)
+	case y.Skip.Kind == SkipParentFailure, machine.IsUpstream(y.Cause.Kind):
+		at.edges(y, r.st.Carries)
 	}
 }
 
 // edges adds the in-edges that satisfy a condition.
 func (at place) edges(y *Why, is func(int32) bool) {
-	for _, i := range at.run.plan.net.inOf(at.ref) {
+	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
 			y.Edges = append(y.Edges, at.run.plan.Edge(i))
 		}
@@ -218,9 +219,9 @@ func (y *Why) name(path string) {
 }
 
 // nameThose adds the nodes of a run, in the order of declaration, that satisfy a condition.
-func (y *Why) nameThose(r *Run, is func(ref Ref, w word) bool) {
+func (y *Why) nameThose(r *Run, is func(ref Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
-		if is(ref, r.st.word(ref)) {
+		if is(ref, r.st.Word(ref)) {
 			if len(y.Nodes) < whyMost {
 				y.Nodes = append(y.Nodes, r.path(ref))
 			} else {
@@ -240,18 +241,18 @@ func (at place) whyChecking(y *Why) {
 
 func (at place) whyUndecided(y *Why) {
 	r, s := at.run, &at.run.st
-	open := func(i int32) bool { return !s.word(r.plan.net.source(i)).status().Terminal() }
+	open := func(i int32) bool { return !s.Word(r.plan.net.Source(i)).Status().Terminal() }
 	switch {
 	case at.ref == r.plan.end:
 		y.Kind = WhyWaiting
 		at.edges(y, open)
-		y.nameThose(r, func(ref Ref, w word) bool { return ref != at.ref && !w.status().Terminal() })
+		y.nameThose(r, func(ref Ref, w machine.Word) bool { return ref != at.ref && !w.Status().Terminal() })
 	case r.cfg.mode == Waves:
 		y.Kind = WhyTier
-		tier, left := s.openTierNow()
-		lo, hi := r.plan.net.tierRange(max(tier, 0))
+		tier, left := s.OpenTier()
+		lo, hi := r.plan.net.TierRange(max(tier, 0))
 		for ref := lo; ref < hi; ref++ { // in a tier Refs are in the order of declaration
-			if !s.word(ref).status().Terminal() {
+			if !s.Word(ref).Status().Terminal() {
 				y.name(r.path(ref))
 				if len(y.Nodes) == whyMost {
 					y.More = left - whyMost
@@ -262,9 +263,9 @@ func (at place) whyUndecided(y *Why) {
 	default:
 		y.Kind = WhyWaiting
 		at.edges(y, open)
-		for _, i := range r.plan.net.inOf(at.ref) {
+		for _, i := range r.plan.net.In(at.ref) {
 			if open(i) {
-				y.name(r.path(r.plan.net.source(i)))
+				y.name(r.path(r.plan.net.Source(i)))
 			}
 		}
 	}
@@ -273,17 +274,17 @@ func (at place) whyUndecided(y *Why) {
 func (at place) whyReady(y *Why) {
 	r, ref := at.run, at.ref
 	s := &r.st
-	inline := r.plan.net.is(ref, factInline|factGate)
-	all, fresh := s.heldBack(ref)
+	inline := r.plan.net.Is(ref, machine.FlagInline|machine.FlagGate)
+	all, fresh := s.HeldBack(ref)
 	switch {
 	case all:
 		y.Kind = WhyHeld
 		return
 	case fresh:
 		y.Kind = WhyHeld
-		y.nameThose(r, func(_ Ref, w word) bool { return w.shown() == Suspended })
+		y.nameThose(r, func(_ Ref, w machine.Word) bool { return w.Shown() == Suspended })
 		return
-	case s.parksNodes() && r.durable.failed == nil && !s.isQueued(ref):
+	case s.ParksNodes() && r.durable.failed == nil && !s.IsQueued(ref):
 		y.Kind = WhyStore
 		return
 	case at.whyOrder(y), inline, at.whyBound(y):
@@ -291,9 +292,9 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.contends(ref) { // it is in a line that others have been called out of
-		y.nameAll(r.outermost(), func(c *Run, other Ref, w word) bool {
-			return w.status() == Ready && c.st.contends(other) && c.st.sharesLine(other, s, ref)
+	if !s.Contends(ref) { // it is in a line that others have been called out of
+		y.nameAll(r.outermost(), func(c *Run, other Ref, w machine.Word) bool {
+			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
 	} else if best, ok := r.nextInLine(); ok && best != at {
 		y.name(best.run.path(best.ref))
@@ -312,15 +313,15 @@ func (at place) whyOrder(y *Why) bool {
 		return false
 	}
 	y.Kind = WhyOrder
-	y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
-		return c.checks[ref] != nil || w.status() == Running && c.plan.net.is(ref, factInline) && !c.performsInside(ref)
+	y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool {
+		return c.checks[ref] != nil || w.Status() == Running && c.plan.net.Is(ref, machine.FlagInline) && !c.performsInside(ref)
 	})
 	return true
 }
 
 // nameAll adds the nodes of a run, and of the runs nested in it, that satisfy a condition: as many as are listed.
-func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w word) bool) {
-	for ref, w := range r.st.all() {
+func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w machine.Word) bool) {
+	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {
 			return
 		}
@@ -342,7 +343,7 @@ func (at place) whyBound(y *Why) bool {
 	s := &r.st
 	var until time.Time // when the token of a shared limit falls due
 	var shared Bound
-	lack, ok := s.lacking(ref, r.now(), func(x sharedLimit, token bool) (waits, forToken bool) {
+	lack, ok := s.Lacking(ref, r.now(), func(x machine.SharedLimit, token bool) (waits, forToken bool) {
 		k := x.(*stake)
 		shared = Bound{Scope: BoundRunner, Limit: k.share.limit, Used: k.share.used}
 		if waits, forToken = k.waits(token); forToken {
@@ -351,32 +352,32 @@ func (at place) whyBound(y *Why) bool {
 		return waits, forToken
 	})
 	switch {
-	case ok && lack.token:
+	case ok && lack.Token:
 		y.Kind, y.Bound = WhyRate, r.boundOf(lack, shared)
-		if y.Bound.Limit, y.Bound.Used = 0, 0; lack.due > 0 {
-			until = r.outermost().start.Add(time.Duration(lack.due))
+		if y.Bound.Limit, y.Bound.Used = 0, 0; lack.Due > 0 {
+			until = r.outermost().start.Add(time.Duration(lack.Due))
 		}
 		y.Until = until
 		return true
 	case ok:
 		y.Kind, y.Bound = WhySlot, r.boundOf(lack, shared)
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool { // what an expanded node's step held is free, see State.expand
-			return c.st.holdsSlot(ref) && !c.st.isExpanded(ref) && c.st.needs(ref, lack.slots)
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool { // what an expanded node's step held is free, see State.expand
+			return c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref) && c.st.Needs(ref, lack.Slots)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
 		return true
 	}
-	switch limit, used := s.ownSlots(); {
+	switch limit, used := s.OwnSlots(); {
 	case limit > 0 && used >= limit:
 		y.Bound = Bound{Scope: BoundRun, Limit: limit, Used: used}
 		if r.items != nil {
 			y.Bound.Scope, y.Bound.Name = BoundMap, r.outer.path(r.within.ref)
 		}
-		y.nameThose(r, func(ref Ref, _ word) bool { return s.holdsSlot(ref) })
-	case s.inTree() && r.tree.used >= r.tree.limit:
-		y.Bound = Bound{Scope: BoundRun, Limit: r.tree.limit, Used: r.tree.used}
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w word) bool {
-			return c.st.inTree() && c.st.holdsSlot(ref) && !c.st.isExpanded(ref)
+		y.nameThose(r, func(ref Ref, _ machine.Word) bool { return s.HoldsSlot(ref) })
+	case s.InTree() && r.tree.Used >= r.tree.limit:
+		y.Bound = Bound{Scope: BoundRun, Limit: r.tree.limit, Used: r.tree.Used}
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool {
+			return c.st.InTree() && c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
 	default:
@@ -387,16 +388,16 @@ func (at place) whyBound(y *Why) bool {
 }
 
 // boundOf names the bound that a node lacks something of.
-func (r *Run) boundOf(lack shortage, shared Bound) Bound {
+func (r *Run) boundOf(lack machine.Shortage, shared Bound) Bound {
 	b := Bound{Scope: BoundRun}
-	b.Limit, b.Used = lack.slots.bounds()
-	if lack.group >= 0 {
-		in := &r.plan.groups[lack.group]
+	b.Limit, b.Used = lack.Slots.Bounds()
+	if lack.Group >= 0 {
+		in := &r.plan.groups[lack.Group]
 		if b.Scope, b.Name = BoundGroup, in.Name; in.key {
 			b.Scope = BoundKey
 		}
 	}
-	if lack.shared {
+	if lack.Shared {
 		if shared.Name = b.Name; b.Name != "" {
 			shared.Scope = BoundRunnerKey
 		}
@@ -410,7 +411,7 @@ func (r *Run) nextInLine() (place, bool) {
 	if r.tree != nil && len(r.tree.waiting) > 0 {
 		r = r.tree.waiting[0]
 	}
-	if ref, ok := r.st.firstReady(); ok {
+	if ref, ok := r.st.FirstReady(); ok {
 		return place{r, ref}, true
 	}
 	return place{}, false
@@ -418,7 +419,7 @@ func (r *Run) nextInLine() (place, bool) {
 
 func (at place) whyRunning(y *Why) {
 	r, ref := at.run, at.ref
-	s, w := &r.st, r.st.word(ref)
+	s, w := &r.st, r.st.Word(ref)
 	x, step := r.extras[ref], r.current(ref)
 	y.Kind = WhyRunning
 	if step != nil {
@@ -427,7 +428,7 @@ func (at place) whyRunning(y *Why) {
 		}
 	}
 	switch {
-	case w.is(wordDormant):
+	case w.Is(machine.WordDormant):
 		y.Kind, y.Since, y.Until = WhySignal, time.Time{}, time.Time{}
 		if r.leaving {
 			y.Kind = WhyHeld
@@ -436,30 +437,30 @@ func (at place) whyRunning(y *Why) {
 		for _, wait := range x.comp.child.waiting() {
 			y.name(wait.Node)
 		}
-	case w.is(wordStopping|wordDraining) || x != nil && (x.timedOut != timeoutNone || x.left):
+	case w.Is(machine.WordStopping|machine.WordDraining) || x != nil && (x.timedOut != timeoutNone || x.left):
 		at.whyStopping(y, x)
 	case r.recordingStart(ref):
 		y.Kind, y.Until = WhyStore, time.Time{}
-	case w.is(wordAdmitting):
+	case w.Is(machine.WordAdmitting):
 		y.Kind = WhyChecking
 	case x != nil && x.comp != nil && x.comp.pause != nil:
 		y.Kind, y.Since, y.Until = WhyPaused, time.Time{}, r.timeAt(x.comp.pause.due)
-	case r.plan.net.is(ref, factCleanup) && s.hurries():
+	case r.plan.net.Is(ref, machine.FlagCleanup) && s.Hurries():
 		y.Kind = WhyCleanup
 	}
 }
 
 func (at place) whyStopping(y *Why, x *extra) {
 	r, ref := at.run, at.ref
-	w := r.st.word(ref)
+	w := r.st.Word(ref)
 	y.Kind, y.Until, y.Since = WhyStopping, time.Time{}, time.Time{}
 	if x != nil && x.grace != nil {
 		y.Until = r.timeAt(x.grace.when)
 	}
 	switch {
-	case w.is(wordStopping | wordDraining):
-		y.Cause.Kind = w.kind()
-		if origin := r.st.stopOrigin(ref); origin != noRef {
+	case w.Is(machine.WordStopping | machine.WordDraining):
+		y.Cause.Kind = w.Kind()
+		if origin := r.st.StopOrigin(ref); origin != noRef {
 			y.Cause.Origins = []string{r.plan.names[origin]}
 		}
 		if cause := r.causeOf(ref); cause != nil {
@@ -491,7 +492,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 	}
 	s, p, at := &r.st, r.plan, r.began
 	ended := func(from Ref) bool { // false: when is not known, since it has not been attempted
-		if !s.word(from).status().Terminal() {
+		if !s.Word(from).Status().Terminal() {
 			return true
 		}
 		at = max(at, r.records[from].end)
@@ -499,20 +500,20 @@ func (r *Run) readyAt(ref Ref) int64 {
 	}
 	switch {
 	case ref == p.end:
-		for from := range s.all() {
+		for from := range s.Words() {
 			ended(from)
 		}
-	case r.cfg.mode == Waves && p.net.tier(ref) > 0:
-		lo, hi := p.net.tierRange(p.net.tier(ref) - 1)
+	case r.cfg.mode == Waves && p.net.Tier(ref) > 0:
+		lo, hi := p.net.TierRange(p.net.Tier(ref) - 1)
 		for from := lo; from < hi; from++ {
 			ended(from)
 		}
 	default:
 		const most = 256 // nodes that were not attempted
 		for work, n := []Ref{ref}, 0; n < len(work) && n < most; n++ {
-			for _, i := range p.net.inOf(work[n]) {
-				from := p.net.source(i)
-				if s.settledAfter(from, ref) || ended(from) {
+			for _, i := range p.net.In(work[n]) {
+				from := p.net.Source(i)
+				if s.SettledAfter(from, ref) || ended(from) {
 					continue
 				}
 				if !slices.Contains(work, from) {

@@ -6,12 +6,13 @@ import (
 	"errors"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // worker is a goroutine that performs steps, one after the other, until there is nothing left to do.
 type worker struct {
 	run      *Run
-	task     Task
+	task     machine.Task
 	step     *Step        // of the task; nil for a check
 	failed   *conclusion  // of the attempt whose fallback is being performed, else nil
 	caught   error        // the panic that has ended perform, else nil
@@ -38,8 +39,8 @@ const (
 // worker blocks. So does one that finds maxYielding others doing the same: each yield passes through the whole queue of the
 // scheduler, in which as many may wait as the run has ready sub-graphs.
 func (r *Run) lock() {
-	if !r.st.mu.TryLock() {
-		r.st.mu.yieldAndLock()
+	if !r.st.TryLock() {
+		r.st.LockYielding()
 	}
 }
 
@@ -93,7 +94,7 @@ func (w *worker) perform() (more bool) {
 			more = w.check()
 		case w.run.hands != nil && w.forHost():
 			more = w.handOver()
-		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.net.is(w.task.Ref, factPlain):
+		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.net.Is(w.task.Ref, machine.FlagPlain):
 			more = w.performPlain()
 		default:
 			more = w.attemptAndFinish()
@@ -120,7 +121,7 @@ func (w *worker) performPlain() (more bool) {
 	for {
 		ref := step.ref
 		do := r.step
-		if r.plan.net.is(ref, factOwn) && !r.wrapped {
+		if r.plan.net.Is(ref, factOwn) && !r.wrapped {
 			do = r.plan.node(ref).Do
 		}
 		w.phase = phaseUser
@@ -134,18 +135,18 @@ func (w *worker) performPlain() (more bool) {
 		step.returned() // before the end of the node is visible
 		r.lock()
 		rec := &r.records[ref]
-		if r.current(ref) != step || s.word(ref).is(wordStopping) || s.isLeft() {
-			s.mu.Unlock()
+		if r.current(ref) != step || s.Word(ref).Is(machine.WordStopping) || s.IsLeft() {
+			s.Unlock()
 			return w.finishPlain(value, err)
 		}
 		rec.active, rec.end = activeNone, w.now
 		if value != nil {
 			rec.value = value
 		}
-		s.complete(ref)
+		s.Complete(ref)
 		next, ok := noRef, false
-		if r.tree == nil && r.durable == nil && !s.isObserved() { // else there is more to be seen to between two nodes
-			next, ok = s.nextPlain()
+		if r.tree == nil && r.durable == nil && !s.IsObserved() { // else there is more to be seen to between two nodes
+			next, ok = s.NextPlain()
 		}
 		if !ok {
 			return w.take()
@@ -158,12 +159,12 @@ func (w *worker) performPlain() (more bool) {
 		if r.log != nil {
 			r.flush(w.now)
 		}
-		another := !r.starting && s.hasNext()
+		another := !r.starting && s.HasNext()
 		if another {
 			r.starting = true
 			r.workers++
 		}
-		s.mu.Unlock()
+		s.Unlock()
 		if another {
 			go r.work() // not launch: the steps of a run without goroutines are not called here
 		}
@@ -191,19 +192,19 @@ func (w *worker) exit() {
 	w.now = w.run.now()
 	switch {
 	case w.failed != nil: // in a fallback
-		w.finishFallback(conclusion{Outcome: Outcome{Status: Failed, Cause: CauseGoexit}, err: errors.Join(w.failed.err, ErrGoexit)}, false)
+		w.finishFallback(conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseGoexit}, err: errors.Join(w.failed.err, ErrGoexit)}, false)
 		return
 	case w.step != nil:
 		w.finish(attemptResult{err: ErrGoexit, kind: CauseGoexit}, false)
 		return
 	}
-	w.run.st.mu.Lock()
+	w.run.st.Lock()
 	if !w.endCheck() {
-		w.run.st.mu.Unlock()
+		w.run.st.Unlock()
 		return
 	}
 	w.run.ringDue(w.now)
-	w.run.settleCheck(w.task.Token, checkResult{verdict: CheckVerdict{Fail: CauseGoexit}, err: ErrGoexit}, w.now)
+	w.run.settleCheck(w.task.Token, checkResult{verdict: machine.CheckVerdict{Fail: CauseGoexit}, err: ErrGoexit}, w.now)
 	w.leave()
 }
 
@@ -224,8 +225,8 @@ func (w *worker) take() bool {
 	if r.durable != nil {
 		r.flush(w.now) // past changes are written before the start of the next attempt
 	}
-	s.setTime(w.now)
-	var t Task
+	s.Advance(w.now)
+	var t machine.Task
 	var ok bool
 	ordered := r.tree != nil && r.tree.limit == 1
 	switch {
@@ -241,7 +242,7 @@ func (w *worker) take() bool {
 		return false
 	}
 	w.task, w.step = t, nil
-	if t.Check && !t.returned {
+	if t.Check && !t.Returned {
 		w.beginCheck()
 	}
 	if !t.Check {
@@ -251,18 +252,18 @@ func (w *worker) take() bool {
 			w.record(t, before)
 		}
 	}
-	for !ordered && s.onlyGates() { // now: later it would be a race of workers
-		g, ok := s.nextGate()
+	for !ordered && s.OnlyGates() { // now: later it would be a race of workers
+		g, ok := s.NextGate()
 		if !ok {
 			break
 		}
 		r.reachGate(g.Ref, w.now)
 	}
-	if s.hasNews() || len(r.ending) > 0 || r.tree != nil {
+	if s.HasNews() || len(r.ending) > 0 || r.tree != nil {
 		r.release(w.now)
 		return true
 	}
-	more := !r.starting && r.alone == 0 && s.hasNext()
+	more := !r.starting && r.alone == 0 && s.HasNext()
 	if more {
 		r.starting = true
 		r.workers++
@@ -271,7 +272,7 @@ func (w *worker) take() bool {
 			more = false
 		}
 	}
-	s.mu.Unlock()
+	s.Unlock()
 	if more {
 		go r.work()
 	}
@@ -281,16 +282,16 @@ func (w *worker) take() bool {
 // takeFree returns the first task of the run's own order that is for a worker. On the way there it reaches gates and begins
 // composites, in the critical section in which the worker takes its task, so that the order in which nested runs begin depends on
 // nothing else.
-func (w *worker) takeFree() (t Task, ok bool) {
+func (w *worker) takeFree() (t machine.Task, ok bool) {
 	r := w.run
-	for t, ok = r.st.next(); ok; t, ok = r.st.next() {
+	for t, ok = r.st.Next(); ok; t, ok = r.st.Next() {
 		switch {
 		case t.Gate:
 			r.reachGate(t.Ref, w.now)
 			if r.durable != nil {
 				r.flush(w.now)
 			}
-		case !t.Check && r.plan.net.is(t.Ref, factComposite):
+		case !t.Check && r.plan.net.Is(t.Ref, machine.FlagComposite):
 			w.beginInside(t)
 		default:
 			return t, true
@@ -300,7 +301,7 @@ func (w *worker) takeFree() (t Task, ok bool) {
 }
 
 // beginInside begins a composite.
-func (w *worker) beginInside(t Task) {
+func (w *worker) beginInside(t machine.Task) {
 	r := w.run
 	before := r.records[t.Ref].attempts
 	w.task = t
@@ -313,12 +314,12 @@ func (w *worker) beginInside(t Task) {
 
 // takeSingle is takeFree for a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that
 // evaluates something does so alone.
-func (w *worker) takeSingle() (t Task, ok bool) {
+func (w *worker) takeSingle() (t machine.Task, ok bool) {
 	r := w.run
-	if r.st.hasGates() {
+	if r.st.HasGates() {
 		r.reachEarly(w.now)
 	}
-	if t, ok = w.takeFree(); ok && (t.Check || r.plan.net.is(t.Ref, factInline)) {
+	if t, ok = w.takeFree(); ok && (t.Check || r.plan.net.Is(t.Ref, machine.FlagInline)) {
 		w.alone = true
 		r.alone++
 	}
@@ -346,7 +347,7 @@ func (w *worker) evaluated() {
 }
 
 // begin makes the Step of an attempt that the state has started.
-func (w *worker) begin(t Task) {
+func (w *worker) begin(t machine.Task) {
 	r := w.run
 	rec := &r.records[t.Ref]
 	step := &rec.first
@@ -360,7 +361,7 @@ func (w *worker) begin(t Task) {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
 		if x := r.extras[t.Ref]; x != nil && x.kept != nil {
 			step.flags |= stepAgain
-			r.st.hush(t.Ref)
+			r.st.Hush(t.Ref)
 		}
 	}
 	if len(r.extras) > 0 && r.crashedTooOften(t.Ref) != nil {
@@ -373,19 +374,19 @@ func (w *worker) begin(t Task) {
 		r.extra(t.Ref).began = cmp.Or(w.now, -1) // 0 says that there was no other
 	}
 	rec.attempts = step.attempt
-	if word := r.st.word(t.Ref); word.is(wordSubstituted | wordAdmitting) {
-		if word.is(wordSubstituted) {
+	if word := r.st.Word(t.Ref); word.Is(machine.WordSubstituted | machine.WordAdmitting) {
+		if word.Is(machine.WordSubstituted) {
 			step.flags |= stepSubstituted
 		}
-		if word.is(wordAdmitting) {
+		if word.Is(machine.WordAdmitting) {
 			step.flags |= stepAdmitting
 			rec.attempts = 0
 		}
 	}
-	if r.plan.net.is(t.Ref, factCleanup) {
+	if r.plan.net.Is(t.Ref, machine.FlagCleanup) {
 		step.flags |= stepDetached
 	}
-	if r.plan.net.is(t.Ref, factTimed) {
+	if r.plan.net.Is(t.Ref, factTimed) {
 		n := r.plan.node(t.Ref)
 		if !r.recordsStart(t.Ref) { // else the timeout begins when the start is written
 			r.armTimeout(n, step, false, w.now)
@@ -417,7 +418,7 @@ func (w *worker) attempt() (res attemptResult) {
 	}
 	w.phase = phaseUser
 	switch {
-	case !w.run.plan.net.is(w.task.Ref, factOwn):
+	case !w.run.plan.net.Is(w.task.Ref, factOwn):
 		res.value, res.err = w.run.step(w.step, w.step)
 	default:
 		res = w.own(n)
@@ -438,7 +439,7 @@ func (w *worker) own(n *node) (res attemptResult) {
 // performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep one that is refused.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	res := w.performOwn(n)
-	if res.err != nil || !w.run.plan.net.is(w.task.Ref, factJudge) {
+	if res.err != nil || !w.run.plan.net.Is(w.task.Ref, factJudge) {
 		return res
 	}
 	if refused := w.judgeOutput(res.value); refused.err != nil {
@@ -526,7 +527,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		r.lock()
 		r.ringDue(w.now)
 		if r.current(ref) != step {
-			r.st.mu.Unlock() // abandoned: the run does not count this worker any more
+			r.st.Unlock() // abandoned: the run does not count this worker any more
 			return false
 		}
 		if r.isLost() {
@@ -535,7 +536,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		}
 		x := r.extras[ref]
 		if c.expand != nil && c.expand.outdated(x) { // a signal for a node inside has come
-			r.st.mu.Unlock()
+			r.st.Unlock()
 			w.phase = phaseUser
 			c = w.again(w.conclude(res))
 			w.phase = phaseEngine
@@ -544,7 +545,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		if drawn || x == nil || x.timedOut == timeoutNone {
 			break
 		}
-		r.st.mu.Unlock() // the attempt has failed, whatever its step returned
+		r.st.Unlock() // the attempt has failed, whatever its step returned
 		w.draw(res, &c)
 		drawn = true
 	}
@@ -569,7 +570,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		r.expand(step, c.expand, w.now)
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
-		r.st.mu.Unlock()
+		r.st.Unlock()
 		return w.fallback()
 	default:
 		r.settle(step, c, w.now)

@@ -368,7 +368,7 @@ func (r *Run) openUnbegun(now int64) {
 	} else {
 		r.event(entry{kind: evRunStarted, at: now})
 	}
-	r.st.close()
+	r.st.Close()
 }
 
 // Errors of a Runner.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/bucket"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // pool holds the slots and tokens that the runs of a Runner share: those of all of them together, and those of each key. A
@@ -47,8 +48,8 @@ type share struct {
 
 // stake is what one run has to do with a share.
 type stake struct {
-	run   *Run   // the outermost
-	lines *slots // the slots whose lines its nodes wait in
+	run   *Run           // the outermost
+	lines *machine.Slots // the slots whose lines its nodes wait in
 	share *share
 	claim *claim // nil unless it waits
 }
@@ -59,8 +60,8 @@ type claim struct {
 	arrival uint64 // the order of waiting claims
 	token   bool   // the best of its nodes needs a token, too
 	state   claimState
-	index   int    // among those that wait
-	at      *State // the State whose node contends, once the claim was heard
+	index   int             // among those that wait
+	at      *machine.Locked // the State whose node contends, once the claim was heard
 }
 
 type claimState uint8
@@ -153,7 +154,7 @@ func (x *share) tokenFree() bool {
 
 // lacks reports whether a run has to wait, because nothing is free or runs that have waited longer come first. If so, it
 // makes sure that the run has a claim.
-func (k *stake) lacks(token bool) bool {
+func (k *stake) Lacks(token bool) bool {
 	x, r := k.share, k.run
 	token = x.needs(token) > 0
 	x.call() // slots that have become free since the last call are for waiting claims
@@ -191,19 +192,19 @@ func (k *stake) lacks(token bool) bool {
 }
 
 // rated reports whether the share has tokens.
-func (k *stake) rated() bool { return k.share.bucket != nil }
+func (k *stake) Rated() bool { return k.share.bucket != nil }
 
 // take takes a slot and a token for a run, and ends its claim.
-func (k *stake) take(token bool) {
+func (k *stake) Take(token bool) {
 	k.share.used++
-	if token && k.rated() {
+	if token && k.Rated() {
 		k.share.bucket.Take()
 	}
-	k.drop()
+	k.Drop()
 }
 
 // giveBack returns a token that was not needed, or a slot.
-func (k *stake) giveBack(token bool) {
+func (k *stake) GiveBack(token bool) {
 	if token {
 		k.share.bucket.Put()
 	} else {
@@ -217,7 +218,7 @@ func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false
 	}
-	return true, token && k.rated() && k.share.slotFree()
+	return true, token && k.Rated() && k.share.slotFree()
 }
 
 // nextToken is when the next token falls due; zero if there is one.
@@ -231,7 +232,7 @@ func (k *stake) nextToken() time.Time {
 }
 
 // drop ends the claim of a run.
-func (k *stake) drop() {
+func (k *stake) Drop() {
 	x := k.share
 	if c := k.claim; c != nil {
 		if c.state == claimWaits {
@@ -339,25 +340,25 @@ func (r *Run) joinPool() {
 		return
 	}
 	if p.whole != nil {
-		r.join(r.st.wholeSlots(), p.whole)
+		r.join(r.st.WholeSlots(), p.whole)
 	}
 	for i := range r.plan.groups {
-		if lines := r.st.slotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // else the tree does
+		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // else the tree does
 			r.shareKey(lines, r.plan.groups[i].Name)
 		}
 	}
 }
 
 // shareKey connects the slots of a key with those of other runs, if they have limits in common.
-func (r *Run) shareKey(lines *slots, key string) {
+func (r *Run) shareKey(lines *machine.Slots, key string) {
 	if p := r.cfg.pool; p.boundsKeys() {
 		r.join(lines, p.key(key))
 	}
 }
 
-func (r *Run) join(lines *slots, x *share) {
+func (r *Run) join(lines *machine.Slots, x *share) {
 	k := &stake{run: r, lines: lines, share: x}
-	lines.connect(k)
+	lines.Connect(k)
 	r.pooled = append(r.pooled, k)
 }
 
@@ -369,10 +370,10 @@ func (r *Run) claimed(x *share, c *claim) {
 		return
 	}
 	c.state = claimHeard
-	switch c.at = c.lines.offer(); {
+	switch c.at = c.lines.Offer(); {
 	case c.state != claimHeard: // offer has ended the claim
 	case c.at == nil:
-		c.drop()
+		c.Drop()
 	default:
 		r.heard = append(r.heard, c)
 	}
@@ -381,18 +382,18 @@ func (r *Run) claimed(x *share, c *claim) {
 // yieldTurns is called with the run's lock held before that is released. A run that cannot use its turn now, since its own limits
 // are in the way, gives it to the next.
 func (r *Run) yieldTurns() {
-	if len(r.heard) == 0 || !r.st.pooled() {
+	if len(r.heard) == 0 || !r.st.Pooled() {
 		return
 	}
-	defer r.st.lockPool()()
+	defer r.st.LockPool()()
 	r.heard = slices.DeleteFunc(r.heard, func(c *claim) bool {
 		switch {
 		case c.state != claimHeard:
 			return true
-		case c.at.hasNext():
+		case c.at.HasNext():
 			return false
 		}
-		c.drop()
+		c.Drop()
 		return true
 	})
 }
@@ -400,16 +401,16 @@ func (r *Run) yieldTurns() {
 // leavePool returns the run's slots to the pool and ends its claims, when the run ends.
 func (r *Run) leavePool() {
 	p := r.cfg.pool
-	if r.outer != nil || !r.st.pooled() {
+	if r.outer != nil || !r.st.Pooled() {
 		return
 	}
-	r.st.leavePool()
+	r.st.LeavePool()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range r.pooled {
-		k.share.used -= k.lines.disconnect()
+		k.share.used -= k.lines.Disconnect()
 		k.share.refs--
-		k.drop()
+		k.Drop()
 	}
 	r.pooled, r.heard = nil, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // soon is a host that does something 10 ms into the run.
@@ -362,14 +363,14 @@ func TestScenarioCleanup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var running []kahn.Task
+		var running []machine.Task
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
 			running = append(running, task)
 		}
 		if len(running) != 2 {
 			t.Fatalf("%d nodes run", len(running))
 		}
-		if err := st.Settle(running[1].Token, kahn.Outcome{Status: kahn.Completed}); err != nil {
+		if err := st.Settle(running[1].Token, machine.Outcome{Status: kahn.Completed}); err != nil {
 			t.Fatal(err)
 		}
 		st.AbortAll()
@@ -377,7 +378,7 @@ func TestScenarioCleanup(t *testing.T) {
 		if st.Status(a.Ref) != kahn.Aborted || st.Status(b.Ref) != kahn.Completed {
 			t.Errorf("A is %v, B %v", st.Status(a.Ref), st.Status(b.Ref))
 		}
-		if err := st.Settle(a.Token, kahn.Outcome{Status: kahn.Completed}); !errors.Is(err, kahn.ErrStale) {
+		if err := st.Settle(a.Token, machine.Outcome{Status: kahn.Completed}); !errors.Is(err, kahn.ErrStale) {
 			t.Errorf("the late result of A: %v", err)
 		}
 		if st.Status(a.Ref) != kahn.Aborted {

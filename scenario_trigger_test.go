@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 func trigger(id string) kahn.Node { return kahn.Node{ID: id, Kind: kahn.KindTrigger} }
@@ -135,7 +136,7 @@ func TestScenarioTrigger(t *testing.T) {
 			t.Fatal(err)
 		}
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
-			if err := st.Settle(task.Token, kahn.Outcome{Status: kahn.Completed}); err != nil {
+			if err := st.Settle(task.Token, machine.Outcome{Status: kahn.Completed}); err != nil {
 				t.Fatal(err)
 			}
 		}

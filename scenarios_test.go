@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // The scenarios are the rows of the conformance list that need a clock, data or a host. Each subtest begins with the number
@@ -404,7 +405,7 @@ func TestScenarioScheduling(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done := kahn.Outcome{Status: kahn.Completed}
+		done := machine.Outcome{Status: kahn.Completed}
 		begun := map[string]int{}
 		stale := 0
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
@@ -412,12 +413,12 @@ func TestScenarioScheduling(t *testing.T) {
 			if err := st.Settle(task.Token, done); err != nil {
 				t.Fatal(err)
 			}
-			for _, late := range []kahn.Outcome{done, {Status: kahn.Failed, Cause: kahn.CauseStepError}} {
+			for _, late := range []machine.Outcome{done, {Status: kahn.Failed, Cause: kahn.CauseStepError}} {
 				if err := st.Settle(task.Token, late); !errors.Is(err, kahn.ErrStale) {
 					t.Errorf("the second %v of %s: %v", late.Status, p.ID(task.Ref), err)
 				}
-				if stale++; st.StaleCount() != stale {
-					t.Errorf("%d stale outcomes were counted, expected %d", st.StaleCount(), stale)
+				if stale++; kahn.StaleCount(st) != stale {
+					t.Errorf("%d stale outcomes were counted, expected %d", kahn.StaleCount(st), stale)
 				}
 			}
 		}

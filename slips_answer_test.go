@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // The skip reason of a node on a branch that was not taken names the answer of the condition, and the branch.
@@ -80,7 +81,7 @@ func TestSkipAnswer(t *testing.T) {
 		require.NoError(t, err)
 		task, _ := st.Next()
 		route, _ := plan.Route(task.Ref, "x")
-		err = st.Settle(task.Token, kahn.Outcome{Status: kahn.Completed, Route: route})
+		err = st.Settle(task.Token, machine.Outcome{Status: kahn.Completed, Route: route})
 		require.NoError(t, err)
 		ref, _ := plan.Ref("A")
 		require.Equal(t, `condition_branch(? answered "default", not "a")`, plan.SkipReason(st, ref).String())

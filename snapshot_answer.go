@@ -2,13 +2,15 @@ package kahn
 
 import (
 	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
-		if i, known := h.at[ref]; ok && (h.plan.net.is(ref, factGate) || known && h.nodes[i].Status == Suspended) {
+		if i, known := h.at[ref]; ok && (h.plan.net.Is(ref, machine.FlagGate) || known && h.nodes[i].Status == Suspended) {
 			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment}
 		}
 	}
@@ -135,7 +137,7 @@ func (h *held) answer(name string, value any) error {
 		return h.unknownGate(name)
 	}
 	i, known := in.at[ref]
-	gate := in.plan.net.is(ref, factGate)
+	gate := in.plan.net.Is(ref, machine.FlagGate)
 	switch {
 	case !known && !gate:
 		return h.unknownGate(name)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // held are the nodes of one run in a snapshot, matched with the run's plan.
@@ -48,7 +50,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		}
 		h.at[ref] = i
 		h.refs = append(h.refs, ref)
-		if n.Status == Suspended && !p.net.is(ref, factGate) {
+		if n.Status == Suspended && !p.net.Is(ref, machine.FlagGate) {
 			h.tokens[n.Wait.Token] = ref
 		}
 		if n.expanded() {
@@ -63,7 +65,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 			}
 			continue
 		}
-		if !p.net.is(ref, factComposite) {
+		if !p.net.Is(ref, machine.FlagComposite) {
 			n.Inside = nil // it is mocked
 			continue
 		}
@@ -89,7 +91,7 @@ func (n *nodeState) sound(p *Plan, ref Ref) bool {
 			return false
 		}
 	}
-	deciders := len(p.net.inOf(ref))
+	deciders := len(p.net.In(ref))
 	if n.Skip == SkipNullPropagation {
 		deciders = len(p.node(ref).Ports)
 	}

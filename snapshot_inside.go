@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // This file is about the inside of composites when a run goes on: how a snapshot holds it, and how the nested runs are made
@@ -15,14 +17,14 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if x.items != nil && !n.Status.Terminal() {
 		n.List = store(x.items.value())
 	}
-	w := r.st.word(ref)
+	w := r.st.Word(ref)
 	switch {
 	case x.kept != nil:
 		in := *x.kept.Inside
 		in.Nodes = nil
 		n.Inside, n.Dormant = &in, x.kept.Dormant
 		return
-	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.is(wordExpanded): // that was an attempt before
+	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // that was an attempt before
 		return
 	}
 	if p := x.comp.pause; p != nil && n.Status == Running {
@@ -33,7 +35,7 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if n.Status != Running {
 		return
 	}
-	n.Dormant, n.Draining = w.is(wordDormant), w.is(wordDraining)
+	n.Dormant, n.Draining = w.Is(machine.WordDormant), w.Is(machine.WordDraining)
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
 }
 
@@ -127,7 +129,7 @@ func (h *held) step(r *Run) *Step {
 	if h.within.Substituted {
 		step.flags |= stepSubstituted
 	}
-	if r.plan.net.is(h.ref, factCleanup) {
+	if r.plan.net.Is(h.ref, machine.FlagCleanup) {
 		step.flags |= stepDetached
 	}
 	return step
@@ -153,7 +155,7 @@ func (h *held) install() {
 		n := &h.nodes[i]
 		r.restoreRecord(ref, n)
 		word := r.plan.restored(ref, n)
-		r.st.restore(ref, &word)
+		r.st.Restore(ref, &word)
 		if r.log != nil {
 			r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
 		}
@@ -179,14 +181,14 @@ func (h *held) install() {
 }
 
 // restored is what the State of a run needs of a node of a snapshot.
-func (p *Plan) restored(ref Ref, n *nodeState) restored {
-	x := restored{
-		status: n.Status, checking: n.Checking, reached: n.Reached, substituted: n.Substituted, propagated: n.Propagated, tolerated: n.Tolerated,
-		bypass: n.Bypass, route: p.routeOf(ref, n.Labels), cause: n.Cause, skip: n.Skip, origin: noRef, by: n.By, settled: n.Settled, decided: n.Decided,
-		started: n.Started, inside: n.Inside != nil, dormant: n.Dormant, draining: n.Draining, judging: n.Started > 0 && n.Attempts == 0,
+func (p *Plan) restored(ref Ref, n *nodeState) machine.Restored {
+	x := machine.Restored{
+		Status: n.Status, Checking: n.Checking, Reached: n.Reached, Substituted: n.Substituted, Propagated: n.Propagated, Tolerated: n.Tolerated,
+		Bypass: n.Bypass, Route: p.routeOf(ref, n.Labels), Cause: n.Cause, Skip: n.Skip, Origin: noRef, By: n.By, Settled: n.Settled, Decided: n.Decided,
+		Started: n.Started, Inside: n.Inside != nil, Dormant: n.Dormant, Draining: n.Draining, Judging: n.Started > 0 && n.Attempts == 0,
 	}
 	if origin, ok := p.Ref(n.Origin); ok {
-		x.origin = origin
+		x.Origin = origin
 	}
 	return x
 }
@@ -272,13 +274,13 @@ func (h *held) resume(stop *stopState, inWave bool) {
 		}
 		return
 	}
-	words := make([]restored, len(h.nodes))
+	words := make([]machine.Restored, len(h.nodes))
 	for i, ref := range h.refs {
 		words[i] = r.plan.restored(ref, &h.nodes[i])
 	}
-	s.rebuild(h.refs, words, inWave)
+	s.Rebuild(h.refs, words, inWave)
 	for i, ref := range h.refs {
-		if n := &h.nodes[i]; n.Cause != CauseNone && !s.word(ref).status().Terminal() && s.word(ref).status() != Running {
+		if n := &h.nodes[i]; n.Cause != CauseNone && !s.Word(ref).Status().Terminal() && s.Word(ref).Status() != Running {
 			origin := noRef
 			if o, ok := r.plan.Ref(n.Origin); ok {
 				origin = o
@@ -286,17 +288,17 @@ func (h *held) resume(stop *stopState, inWave bool) {
 			if h.kept[i] != nil {
 				r.wake(r.now()) // the stop ends the node, so the run does not rest any more
 			}
-			if err := s.stopNode(ref, n.Cause, origin, stopAsking); err != nil {
-				s.noteBug(err)
+			if err := s.StopNode(ref, n.Cause, origin, machine.StopAsking); err != nil {
+				s.NoteBug(err)
 			}
 			r.disarmNode(ref)
 		}
 	}
 	if stop != nil {
 		r.restoreStop(stop)
-		s.stop(stop.Kind, r.stopOrigin, r.stopManner)
+		s.Stop(stop.Kind, r.stopOrigin, r.stopManner)
 		for ref := range r.extras {
-			if s.word(ref).status().Terminal() {
+			if s.Word(ref).Status().Terminal() {
 				r.disarmNode(ref)
 			}
 		}
@@ -314,8 +316,8 @@ func (h *held) resume(stop *stopState, inWave bool) {
 	}
 	if stop != nil && stop.Drain {
 		for _, in := range h.inside {
-			if in.continues() && in.run.st.stoppedFor() == CauseNone && !r.plan.net.is(in.ref, factCleanup) {
-				in.run.stopFor(stop.Kind, r.stopCauses[stop.Kind], stopDraining)
+			if in.continues() && in.run.st.StoppedFor() == CauseNone && !r.plan.net.Is(in.ref, machine.FlagCleanup) {
+				in.run.stopFor(stop.Kind, r.stopCauses[stop.Kind], machine.StopDraining)
 			}
 		}
 	}
@@ -323,9 +325,9 @@ func (h *held) resume(stop *stopState, inWave bool) {
 
 // restoreStop restores the stop of the run.
 func (r *Run) restoreStop(stop *stopState) {
-	r.st.setStopped(stop.Kind)
-	if r.stopManner = stopAsking; stop.Drain {
-		r.stopManner = stopDraining
+	r.st.SetStopped(stop.Kind)
+	if r.stopManner = machine.StopAsking; stop.Drain {
+		r.stopManner = machine.StopDraining
 	}
 	r.stopOrigin = noRef
 	if origin, ok := r.plan.Ref(stop.Origin); ok {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // waiting counts the nodes that wait.
@@ -45,7 +46,7 @@ func (h *held) continueWaits(now int64) {
 	var inner []*held
 	h.each(func(h *held) { inner = append(inner, h) })
 	for _, in := range slices.Backward(inner) {
-		if in.run.stage == stageResting && (in.run.st.mayGoOn() || in.run.st.hasEnded()) {
+		if in.run.stage == stageResting && (in.run.st.MayGoOn() || in.run.st.HasEnded()) {
 			in.run.wake(now)
 		}
 	}
@@ -53,7 +54,7 @@ func (h *held) continueWaits(now int64) {
 		if in.run.outer == nil || in.run.stage != stageResting {
 			continue
 		}
-		in.run.st.hushReady() // they are held, and have been queued before
+		in.run.st.HushReady() // they are held, and have been queued before
 	}
 }
 
@@ -101,18 +102,18 @@ func (h *held) settleOverdue(now int64) {
 
 // dueAt tells when the wait of a gate, or all the attempts of a node that has begun, are to end.
 func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
-	status, x := r.st.word(ref).status(), r.extras[ref]
+	status, x := r.st.Word(ref).Status(), r.extras[ref]
 	if status.Terminal() {
 		return 0, false, false
 	}
-	if r.plan.net.is(ref, factGate) {
+	if r.plan.net.Is(ref, machine.FlagGate) {
 		if status != Suspended || x.wait.Deadline.IsZero() {
 			return 0, true, false
 		}
 		return int64(x.wait.Deadline.Sub(r.start)), true, true
 	}
 	timeout := r.plan.node(ref).OverallTimeout
-	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.word(ref).is(wordStopping) {
+	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.Word(ref).Is(machine.WordStopping) {
 		return 0, false, false
 	}
 	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
@@ -129,10 +130,10 @@ func (r *Run) armWaits(now int64) {
 		default:
 			r.continueOverall(ref, now)
 		}
-		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && r.st.word(ref).status() == Running {
+		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && r.st.Word(ref).Status() == Running {
 			r.continuePause(ref, x, now)
 		}
-		if r.st.status(ref) == Retrying {
+		if r.st.Status(ref) == Retrying {
 			r.awaitBackoff(ref, r.extras[ref], now)
 		}
 	}
@@ -156,7 +157,7 @@ func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
 // continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
 func (r *Run) continueOverall(ref Ref, now int64) {
 	n := r.plan.node(ref)
-	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.word(ref).status().Terminal() {
+	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.Word(ref).Status().Terminal() {
 		return
 	}
 	if x := r.extra(ref); x.overall == nil {

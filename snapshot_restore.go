@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Resume goes on with a run from a snapshot: terminal nodes stay as they are, waiting nodes wait on unless signals answers
@@ -174,8 +176,8 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 	}
 	follows := make([]bool, len(p.names))
 	for r := range again { // predecessors come first
-		for _, i := range p.net.inOf(Ref(r)) {
-			from := p.net.source(i)
+		for _, i := range p.net.In(Ref(r)) {
+			from := p.net.Source(i)
 			follows[r] = follows[r] || again[from] || follows[from]
 		}
 		again[r] = again[r] || follows[r] && !stays[r]
@@ -212,7 +214,7 @@ func (r *Run) restore(x *restoration) {
 	if r.log != nil {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
-	observed := r.st.observedWords() // of a pending run
+	observed := r.st.ObservedWords() // of a pending run
 	x.held.endBackoffs(time.Now())
 	x.held.install()
 	if r.durable != nil {
@@ -242,7 +244,7 @@ func (r *Run) restore(x *restoration) {
 			k.told = true
 		}
 	}
-	r.st.restoredFrom(observed)
+	r.st.RestoredFrom(observed)
 	r.flush(0)
 }
 
@@ -257,7 +259,7 @@ func (r *Run) restoreEpochs(x *restoration) {
 			epochs[ref] = n.Epoch
 		}
 	}
-	r.st.setEpochs(epochs)
+	r.st.SetEpochs(epochs)
 }
 
 // restoreRecorder restores the recorder: the last event of each invalid node, and the number of deltas.
@@ -298,7 +300,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		r.endOutput = rec.value
 	}
 	reentries := max(n.Entries, n.Started-n.Attempts)
-	if n.Status.Terminal() || r.plan.net.is(ref, factGate) {
+	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil && n.Wait == nil &&
@@ -340,7 +342,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	}
 	if n.Wait != nil && n.Status == Suspended {
 		x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}
-		if !r.plan.net.is(ref, factGate) {
+		if !r.plan.net.Is(ref, machine.FlagGate) {
 			if r.tokens == nil {
 				r.tokens = map[string]Ref{}
 			}

@@ -3,6 +3,8 @@ package kahn
 import (
 	"maps"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: attempts that
@@ -10,8 +12,8 @@ import (
 func (r *Run) Snapshot() *Snapshot {
 	r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
 	r.ID()
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	file := r.fileHeader()
 	file.Nodes = append(file.Nodes, r.nodeStates()...)
 	s := &Snapshot{file: file, codec: r.cfg.codec, log: r.log}
@@ -24,7 +26,7 @@ func (r *Run) Snapshot() *Snapshot {
 // nodeStates are the states of all nodes, with the lock held.
 func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
-		if w := r.st.word(ref); w.is(wordDecided) {
+		if w := r.st.Word(ref); w.Is(machine.WordDecided) {
 			n := r.nodeState(ref)
 			if n.Inside != nil && n.Inside.Due.IsZero() {
 				n.Inside.Nodes = r.extras[ref].insideNodes()
@@ -52,10 +54,10 @@ func (r *Run) earlySignalStates() (list []signalState) {
 
 // stopState is the stop of the run, or nil.
 func (r *Run) stopState() *stopState {
-	if r.st.stoppedFor() == CauseNone {
+	if r.st.StoppedFor() == CauseNone {
 		return nil
 	}
-	stop := &stopState{Kind: r.st.stopped, Drain: r.stopManner == stopDraining, Err: storeError(r.stopError(r.st.stoppedFor()))}
+	stop := &stopState{Kind: r.st.StoppedFor(), Drain: r.stopManner == machine.StopDraining, Err: storeError(r.stopError(r.st.StoppedFor()))}
 	if r.stopOrigin != noRef {
 		stop.Origin = r.plan.names[r.stopOrigin]
 	}
@@ -71,7 +73,7 @@ func (r *Run) stopState() *stopState {
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.inTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
+		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.InTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():
@@ -110,22 +112,22 @@ func (r *Result) Snapshot() *Snapshot {
 
 // nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite.
 func (r *Run) nodeState(ref Ref) nodeState {
-	rec, of := &r.records[ref], r.st.saved(ref)
+	rec, of := &r.records[ref], r.st.Saved(ref)
 	n := nodeState{
-		ID: r.plan.names[ref], Status: of.status, Checking: of.checking, Reached: of.reached, Substituted: of.substituted,
-		Propagated: of.propagated, Tolerated: of.tolerated, Bypass: of.bypass, Cause: of.cause, Skip: of.skip, By: of.by, Settled: of.settled,
-		Decided: of.decided, Started: of.started, Attempts: rec.attempts, Fallback: rec.fallback,
+		ID: r.plan.names[ref], Status: of.Status, Checking: of.Checking, Reached: of.Reached, Substituted: of.Substituted,
+		Propagated: of.Propagated, Tolerated: of.Tolerated, Bypass: of.Bypass, Cause: of.Cause, Skip: of.Skip, By: of.By, Settled: of.Settled,
+		Decided: of.Decided, Started: of.Started, Attempts: rec.attempts, Fallback: rec.fallback,
 	}
-	if of.origin != noRef {
-		n.Origin = r.plan.names[of.origin]
+	if of.Origin != noRef {
+		n.Origin = r.plan.names[of.Origin]
 	}
-	for _, id := range of.route {
+	for _, id := range of.Route {
 		n.Labels = append(n.Labels, r.plan.labelsOf(ref)[id])
 	}
 	if r.outer == nil {
 		n.Hash = r.plan.nodeHash(ref)
 	}
-	n.Epoch = r.st.epoch(ref)
+	n.Epoch = r.st.Epoch(ref)
 	if r.recorder != nil {
 		n.Latest = r.recorder.latest[ref].id
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // What runs, waits, backs off or is asked to stop does so in the State that goes on, and the tokens are those from before.
@@ -18,7 +19,7 @@ func TestStateSnapshot(t *testing.T) {
 		kahn.Node{ID: "when", When: func(kahn.View) (bool, error) { return true, nil }}, after("late", "a"), kahn.Node{ID: "end", Kind: kahn.KindEnd})
 	g.Groups = []kahn.Group{{Name: "one", Limit: 1}}
 	plan, st := stateOf(t, g)
-	tasks := map[string]kahn.Task{}
+	tasks := map[string]machine.Task{}
 	next := func() (ids []string) {
 		for task, ok := st.Next(); ok; task, ok = st.Next() {
 			tasks[plan.ID(task.Ref)] = task
@@ -36,7 +37,7 @@ func TestStateSnapshot(t *testing.T) {
 	require.Equal(t, kahn.Suspended, st.Status(tasks["g"].Ref))
 	require.Equal(t, kahn.Retrying, st.Status(tasks["r"].Ref))
 	require.NoError(t, st.Requeue(tasks["r"].Token))
-	require.NoError(t, st.Checked(next2(t, st, "when", plan).Token, kahn.CheckVerdict{}))
+	require.NoError(t, st.Checked(next2(t, st, "when", plan).Token, machine.CheckVerdict{}))
 	require.NoError(t, st.Stop(kahn.CauseCancelRun))
 	cut()
 	stop, ok := st.NextStop()
@@ -45,19 +46,19 @@ func TestStateSnapshot(t *testing.T) {
 	cut()
 	_, ok = st.NextStop()
 	require.False(t, ok, "it is asked once")
-	require.NoError(t, st.Settle(tasks["a"].Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}))
+	require.NoError(t, st.Settle(tasks["a"].Token, machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}))
 	require.Equal(t, kahn.Cancelled, st.Status(tasks["a"].Ref))
 	cut()
 	require.Equal(t, []string{"end"}, next())
 	require.NoError(t, st.Settle(tasks["end"].Token, completed))
 	cut()
 	require.True(t, st.Done())
-	status, _ := st.RunStatus(kahn.StatusEscaped)
+	status, _ := st.RunStatus(machine.StatusEscaped)
 	require.Equal(t, kahn.RunCancelled, status)
 }
 
 // next2 is the next task, which has to be of the given node.
-func next2(t *testing.T, st *kahn.State, id string, plan *kahn.Plan) kahn.Task {
+func next2(t *testing.T, st *machine.State, id string, plan *kahn.Plan) machine.Task {
 	task, ok := st.Next()
 	require.True(t, ok)
 	require.Equal(t, id, plan.ID(task.Ref))
@@ -74,12 +75,12 @@ func TestStateSnapshotRefused(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrNoGraph)
 	_, err = kahn.RestoreState(plan, x, kahn.Limit(-1))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
-	for name, damage := range map[string]func(x *kahn.StateSnapshot){
-		"version": func(x *kahn.StateSnapshot) { x.Version++ }, "short": func(x *kahn.StateSnapshot) { x.Words = x.Words[1:] },
-		"counters": func(x *kahn.StateSnapshot) { x.Counters = []int32{1} }, "label": func(x *kahn.StateSnapshot) { x.Taken = []int32{3} },
-		"tier": func(x *kahn.StateSnapshot) { x.Tier = 9 }, "stop": func(x *kahn.StateSnapshot) { x.Stopping = []kahn.Ref{-2} },
-		"origin": func(x *kahn.StateSnapshot) { x.Origins = map[kahn.Ref]kahn.Ref{0: 7} }, "times": func(x *kahn.StateSnapshot) { x.Settled = []int32{1, 2} },
-		"status": func(x *kahn.StateSnapshot) { x.Words = append([]byte{0, 0, 0, 0, 0xff}, x.Words[5:]...) },
+	for name, damage := range map[string]func(x *machine.StateSnapshot){
+		"version": func(x *machine.StateSnapshot) { x.Version++ }, "short": func(x *machine.StateSnapshot) { x.Words = x.Words[1:] },
+		"counters": func(x *machine.StateSnapshot) { x.Counters = []int32{1} }, "label": func(x *machine.StateSnapshot) { x.Taken = []int32{3} },
+		"tier": func(x *machine.StateSnapshot) { x.Tier = 9 }, "stop": func(x *machine.StateSnapshot) { x.Stopping = []kahn.Ref{-2} },
+		"origin": func(x *machine.StateSnapshot) { x.Origins = map[kahn.Ref]kahn.Ref{0: 7} }, "times": func(x *machine.StateSnapshot) { x.Settled = []int32{1, 2} },
+		"status": func(x *machine.StateSnapshot) { x.Words = append([]byte{0, 0, 0, 0, 0xff}, x.Words[5:]...) },
 	} {
 		y := x
 		damage(&y)
@@ -106,17 +107,17 @@ func TestStateSnapshotDamaged(t *testing.T) {
 		}
 		st, err := kahn.NewState(plan)
 		require.NoError(t, err)
-		drive := func(st *kahn.State, n int) {
+		drive := func(st *machine.State, n int) {
 			for range n {
 				task, ok := st.Next()
 				if !ok {
 					break
 				}
 				if task.Check {
-					_ = st.Checked(task.Token, kahn.CheckVerdict{})
+					_ = st.Checked(task.Token, machine.CheckVerdict{})
 					continue
 				}
-				_ = st.Settle(task.Token, kahn.Outcome{Status: []kahn.Status{kahn.Completed, kahn.Failed}[rng.IntN(2)], Cause: kahn.CauseStepError})
+				_ = st.Settle(task.Token, machine.Outcome{Status: []kahn.Status{kahn.Completed, kahn.Failed}[rng.IntN(2)], Cause: kahn.CauseStepError})
 			}
 		}
 		drive(st, rng.IntN(5))
@@ -137,7 +138,7 @@ func TestStateSnapshotDamaged(t *testing.T) {
 				_ = plan.SkipReason(damaged, r)
 			}
 			damaged.AbortAll()
-			_, _ = damaged.RunStatus(kahn.StatusEscaped)
+			_, _ = damaged.RunStatus(machine.StatusEscaped)
 		}
 	}
 	require.Positive(t, refused)
@@ -146,7 +147,7 @@ func TestStateSnapshotDamaged(t *testing.T) {
 // TestStateVersion notices that decisions have changed: then StateVersion is raised, and the digest is that of the new version. The digest is of the
 // order and the results of all decisions in random runs; a change of the graphs that the test draws changes it, too.
 func TestStateVersion(t *testing.T) {
-	digests := map[int]string{1: "2fac23241c9d966b"}
+	digests := map[int]string{1: "66133e27ca852b2f"}
 	h := fnv.New64a()
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(9, seed))
@@ -155,7 +156,7 @@ func TestStateVersion(t *testing.T) {
 		require.NoError(t, err)
 		st, err := kahn.NewState(plan, kahn.Mode(rng.IntN(2)), kahn.Limit(rng.IntN(3)), kahn.FailureMode(rng.IntN(3)))
 		require.NoError(t, err)
-		var running []kahn.Task
+		var running []machine.Task
 		for !st.Done() {
 			for task, ok := st.Next(); ok; task, ok = st.Next() {
 				fmt.Fprintln(h, "next", task.Ref, task.Attempt)
@@ -167,7 +168,7 @@ func TestStateVersion(t *testing.T) {
 			i := rng.IntN(len(running))
 			task := running[i]
 			running = append(running[:i], running[i+1:]...)
-			out := kahn.Outcome{Status: []kahn.Status{kahn.Completed, kahn.Completed, kahn.Failed, kahn.Skipped}[rng.IntN(4)]}
+			out := machine.Outcome{Status: []kahn.Status{kahn.Completed, kahn.Completed, kahn.Failed, kahn.Skipped}[rng.IntN(4)]}
 			if out.Status == kahn.Failed {
 				out.Cause = kahn.CauseStepError
 			}
@@ -180,13 +181,15 @@ func TestStateVersion(t *testing.T) {
 			kind, origins := st.Cause(r)
 			fmt.Fprintln(h, st.Status(r), kind, origins, plan.SkipReason(st, r))
 		}
-		status, degraded := st.RunStatus(kahn.StatusRule(rng.IntN(3)))
+		status, degraded := st.RunStatus(machine.StatusRule(rng.IntN(3)))
 		fmt.Fprintln(h, status, degraded)
-		data, err := json.Marshal(st.Snapshot())
+		snapshot := st.Snapshot()
+		snapshot.Plan = 0 // it is of how a plan is kept, and no decision
+		data, err := json.Marshal(snapshot)
 		require.NoError(t, err)
 		fmt.Fprintln(h, string(data))
 	}
-	require.Equal(t, digests[kahn.StateVersion], fmt.Sprintf("%x", h.Sum64()), "decisions have changed: raise StateVersion and record its digest")
+	require.Equal(t, digests[machine.StateVersion], fmt.Sprintf("%x", h.Sum64()), "decisions have changed: raise StateVersion and record its digest")
 }
 
 // versionGraph draws graphs with all join rules, policies and skip modes.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // coordinator drives a State with its exported methods only: steps end in random order, and some outcomes are delivered
@@ -18,15 +19,15 @@ type coordinator struct {
 	t       *testing.T
 	s       *scenario
 	plan    *kahn.Plan
-	st      *kahn.State
+	st      *machine.State
 	rng     *rand.Rand
 	outputs map[string]any
-	running []kahn.Task
+	running []machine.Task
 	limit   int
 }
 
 // drive runs the scenario to its end and returns the driven State.
-func (s *scenario) drive(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *kahn.State) {
+func (s *scenario) drive(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *machine.State) {
 	plan, err := s.graph.Compile()
 	require.NoError(t, err)
 	st, err := kahn.NewState(plan, append(opts, kahn.Limit(limit))...)
@@ -69,11 +70,11 @@ func (s *scenario) drive(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 }
 
 // cutState goes on from a snapshot, which it sends over a wire.
-func cutState(t testing.TB, plan *kahn.Plan, st *kahn.State, opts ...kahn.Option) *kahn.State {
+func cutState(t testing.TB, plan *kahn.Plan, st *machine.State, opts ...kahn.Option) *machine.State {
 	before := st.Snapshot()
 	data, err := json.Marshal(before)
 	require.NoError(t, err)
-	var x kahn.StateSnapshot
+	var x machine.StateSnapshot
 	require.NoError(t, json.Unmarshal(data, &x))
 	next, err := kahn.RestoreState(plan, x, opts...)
 	require.NoError(t, err)
@@ -86,16 +87,16 @@ func cutState(t testing.TB, plan *kahn.Plan, st *kahn.State, opts ...kahn.Option
 	return next
 }
 
-func (c *coordinator) settle(task kahn.Task) {
+func (c *coordinator) settle(task machine.Task) {
 	id := c.plan.ID(task.Ref)
-	out := kahn.Outcome{Status: kahn.Completed}
+	out := machine.Outcome{Status: kahn.Completed}
 	var output any = id
 	switch outcome := c.s.outcomes[id]; outcome {
 	case "", "ok":
 	case "err":
-		out = kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
+		out = machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
 	case "skip":
-		out = kahn.Outcome{Status: kahn.Skipped}
+		out = machine.Outcome{Status: kahn.Skipped}
 	case "cancel":
 		require.NoError(c.t, c.st.CancelNode(task.Ref))
 		require.ErrorIs(c.t, c.st.Settle(task.Token, out), kahn.ErrStale)
@@ -112,7 +113,7 @@ func (c *coordinator) settle(task kahn.Task) {
 	require.NoError(c.t, c.st.Settle(task.Token, out))
 	if c.rng.IntN(3) == 0 { // a duplicate delivery changes nothing
 		before := c.statuses()
-		require.ErrorIs(c.t, c.st.Settle(task.Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CausePanic}), kahn.ErrStale)
+		require.ErrorIs(c.t, c.st.Settle(task.Token, machine.Outcome{Status: kahn.Failed, Cause: kahn.CausePanic}), kahn.ErrStale)
 		require.Equal(c.t, before, c.statuses())
 	}
 }
@@ -125,11 +126,11 @@ func (c *coordinator) statuses() (all []kahn.Status) {
 }
 
 // verdict performs a check: guards, then required ports, which the rows bind to one edge each.
-func (c *coordinator) verdict(r kahn.Ref) kahn.CheckVerdict {
+func (c *coordinator) verdict(r kahn.Ref) machine.CheckVerdict {
 	n := c.plan.Node(r)
 	if n.When != nil {
 		if pass, _ := n.When(kahn.View{}); !pass {
-			return kahn.CheckVerdict{Skip: kahn.SkipWhenGuard}
+			return machine.CheckVerdict{Skip: kahn.SkipWhenGuard}
 		}
 	}
 	for i, port := range n.Ports {
@@ -140,19 +141,19 @@ func (c *coordinator) verdict(r kahn.Ref) kahn.CheckVerdict {
 				continue
 			}
 			switch d {
-			case kahn.DeliverOutput:
+			case machine.DeliverOutput:
 				value = c.outputs[e.From]
-			case kahn.DeliverError:
+			case machine.DeliverError:
 				value = errStep
-			case kahn.DeliverDefault:
+			case machine.DeliverDefault:
 				value = ""
 			}
 		}
 		if value == nil {
-			return kahn.CheckVerdict{Skip: kahn.SkipNullPropagation, Port: i}
+			return machine.CheckVerdict{Skip: kahn.SkipNullPropagation, Port: i}
 		}
 	}
-	return kahn.CheckVerdict{}
+	return machine.CheckVerdict{}
 }
 
 // chainGraph returns a -> b -> c ... of n nodes.
@@ -168,7 +169,7 @@ func chainGraph(n int) *kahn.Graph {
 	return &g
 }
 
-func stateOf(t testing.TB, g *kahn.Graph, opts ...kahn.Option) (*kahn.Plan, *kahn.State) {
+func stateOf(t testing.TB, g *kahn.Graph, opts ...kahn.Option) (*kahn.Plan, *machine.State) {
 	t.Helper()
 	plan, err := g.Compile()
 	require.NoError(t, err)
@@ -184,7 +185,7 @@ func ref(t testing.TB, p *kahn.Plan, id string) kahn.Ref {
 	return r
 }
 
-var completed = kahn.Outcome{Status: kahn.Completed}
+var completed = machine.Outcome{Status: kahn.Completed}
 
 func TestStateAllocatesNothing(t *testing.T) {
 	plan, err := chainGraph(1200).Compile()
@@ -225,15 +226,15 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, a, task.Ref)
 
-	require.ErrorIs(t, st.Settle(kahn.Token{Ref: b, Attempt: 1}, completed), kahn.ErrStale)
-	require.ErrorIs(t, st.Settle(kahn.Token{Ref: 99, Attempt: 1}, completed), kahn.ErrUnknownNode)
-	require.ErrorIs(t, st.Settle(kahn.Token{Ref: -1}, completed), kahn.ErrUnknownNode)
-	require.ErrorIs(t, st.Settle(task.Token, kahn.Outcome{Status: kahn.Ready}), kahn.ErrTransition)
-	require.ErrorIs(t, st.Settle(task.Token, kahn.Outcome{Status: kahn.Failed}), kahn.ErrBadValue)
-	require.ErrorIs(t, st.Settle(task.Token, kahn.Outcome{Status: kahn.Cancelled, Cause: 200}), kahn.ErrBadValue)
+	require.ErrorIs(t, st.Settle(machine.Token{Ref: b, Attempt: 1}, completed), kahn.ErrStale)
+	require.ErrorIs(t, st.Settle(machine.Token{Ref: 99, Attempt: 1}, completed), kahn.ErrUnknownNode)
+	require.ErrorIs(t, st.Settle(machine.Token{Ref: -1}, completed), kahn.ErrUnknownNode)
+	require.ErrorIs(t, st.Settle(task.Token, machine.Outcome{Status: kahn.Ready}), kahn.ErrTransition)
+	require.ErrorIs(t, st.Settle(task.Token, machine.Outcome{Status: kahn.Failed}), kahn.ErrBadValue)
+	require.ErrorIs(t, st.Settle(task.Token, machine.Outcome{Status: kahn.Cancelled, Cause: 200}), kahn.ErrBadValue)
 	require.ErrorIs(t, st.Requeue(task.Token), kahn.ErrStale)
 	require.ErrorIs(t, st.Resume(task.Token), kahn.ErrStale)
-	require.ErrorIs(t, st.Checked(task.Token, kahn.CheckVerdict{}), kahn.ErrStale)
+	require.ErrorIs(t, st.Checked(task.Token, machine.CheckVerdict{}), kahn.ErrStale)
 	require.ErrorIs(t, st.Fail(task.Token, kahn.CauseTimeout), kahn.ErrTransition)
 	require.ErrorIs(t, st.AbortNode(a, kahn.CauseContext), kahn.ErrBadValue)
 	require.ErrorIs(t, st.StopNode(99, kahn.CauseContext), kahn.ErrUnknownNode)
@@ -263,9 +264,11 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 // waits for another.
 func TestVerdictsOfChecks(t *testing.T) {
 	guard := func(kahn.View) (bool, error) { return true, nil }
-	fails, skips, null := kahn.CheckVerdict{Fail: kahn.CauseMergeError}, kahn.CheckVerdict{Skip: kahn.SkipWhenGuard}, kahn.CheckVerdict{Skip: kahn.SkipNullPropagation}
-	nullOf := func(port int) kahn.CheckVerdict { return kahn.CheckVerdict{Skip: kahn.SkipNullPropagation, Port: port} }
-	for ports, nonsense := range map[int][]kahn.CheckVerdict{
+	fails, skips, null := machine.CheckVerdict{Fail: kahn.CauseMergeError}, machine.CheckVerdict{Skip: kahn.SkipWhenGuard}, machine.CheckVerdict{Skip: kahn.SkipNullPropagation}
+	nullOf := func(port int) machine.CheckVerdict {
+		return machine.CheckVerdict{Skip: kahn.SkipNullPropagation, Port: port}
+	}
+	for ports, nonsense := range map[int][]machine.CheckVerdict{
 		0: {null, nullOf(1), nullOf(-1)},
 		2: {nullOf(-1), nullOf(2), nullOf(99), {Port: 1}, {Fail: 200}, {Skip: kahn.SkipSelf}, {Skip: kahn.SkipAnnotation}, {Skip: 200},
 			{Skip: kahn.SkipWhenGuard, Fail: kahn.CausePanic}, {Skip: kahn.SkipNullPropagation, Fail: kahn.CausePanic, Port: 1}},
@@ -275,12 +278,12 @@ func TestVerdictsOfChecks(t *testing.T) {
 			n.Ports = append(n.Ports, kahn.Port{Name: fmt.Sprint("p", i)})
 		}
 		for _, c := range []struct {
-			verdict kahn.CheckVerdict
+			verdict machine.CheckVerdict
 			status  kahn.Status
 			skip    kahn.SkipReason
 			cause   kahn.CauseKind
 		}{
-			{kahn.CheckVerdict{}, kahn.Ready, kahn.SkipReason{}, kahn.CauseNone},
+			{machine.CheckVerdict{}, kahn.Ready, kahn.SkipReason{}, kahn.CauseNone},
 			{fails, kahn.Failed, kahn.SkipReason{}, kahn.CauseMergeError},
 			{skips, kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipWhenGuard, Expression: "func"}, kahn.CauseNone},
 			{null, kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "p0"}, kahn.CauseNone},
@@ -296,8 +299,8 @@ func TestVerdictsOfChecks(t *testing.T) {
 				require.ErrorIs(t, st.Checked(task.Token, v), kahn.ErrBadValue, "%d ports, %+v", ports, v)
 				require.Equal(t, kahn.Idle, st.Status(task.Ref))
 			}
-			require.ErrorIs(t, st.Checked(kahn.Token{Ref: task.Ref, Attempt: 1}, c.verdict), kahn.ErrStale)
-			require.ErrorIs(t, st.Checked(kahn.Token{Ref: 99}, c.verdict), kahn.ErrUnknownNode)
+			require.ErrorIs(t, st.Checked(machine.Token{Ref: task.Ref, Attempt: 1}, c.verdict), kahn.ErrStale)
+			require.ErrorIs(t, st.Checked(machine.Token{Ref: 99}, c.verdict), kahn.ErrUnknownNode)
 			require.NoError(t, st.Checked(task.Token, c.verdict))
 			require.Equal(t, c.status, st.Status(task.Ref))
 			require.Equal(t, c.skip, plan.SkipReason(st, task.Ref))
@@ -331,7 +334,7 @@ func TestRetryAndSuspendKeepTheAttemptAndFreeTheSlot(t *testing.T) {
 	require.NoError(t, st.Suspend(second.Token))
 	again, ok := st.Next()
 	require.True(t, ok)
-	require.Equal(t, kahn.Token{Ref: first.Ref, Attempt: 2}, again.Token)
+	require.Equal(t, machine.Token{Ref: first.Ref, Attempt: 2}, again.Token)
 	require.NoError(t, st.Settle(again.Token, completed))
 	require.False(t, st.Done())
 
@@ -341,7 +344,7 @@ func TestRetryAndSuspendKeepTheAttemptAndFreeTheSlot(t *testing.T) {
 	require.True(t, ok)
 	require.NoError(t, st.Settle(last.Token, completed))
 	require.True(t, st.Done())
-	status, _ := st.RunStatus(kahn.StatusEscaped)
+	status, _ := st.RunStatus(machine.StatusEscaped)
 	require.Equal(t, kahn.RunCompleted, status)
 	_ = plan
 }
@@ -358,15 +361,15 @@ func TestStopAsksRunningNodes(t *testing.T) {
 	require.Equal(t, kahn.Cancelled, st.Status(ref(t, plan, "c")))
 	require.Equal(t, kahn.Running, st.Status(a.Ref))
 
-	asked := map[kahn.Token]bool{}
+	asked := map[machine.Token]bool{}
 	for tok, ok := st.NextStop(); ok; tok, ok = st.NextStop() {
 		asked[tok] = true
 	}
-	require.Equal(t, map[kahn.Token]bool{a.Token: true, b.Token: true}, asked)
+	require.Equal(t, map[machine.Token]bool{a.Token: true, b.Token: true}, asked)
 	require.ErrorIs(t, st.Retry(a.Token), kahn.ErrTransition, "a stopping node gets no other attempt")
 	require.NoError(t, st.Stop(kahn.CauseAbortAll), "the first cause stands")
 
-	require.NoError(t, st.Settle(a.Token, kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}))
+	require.NoError(t, st.Settle(a.Token, machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}))
 	require.Equal(t, kahn.Cancelled, st.Status(a.Ref), "an error is the answer to being asked to stop")
 	require.NoError(t, st.Settle(b.Token, completed))
 	require.Equal(t, kahn.Completed, st.Status(b.Ref), "a success that arrives anyway is kept")
@@ -375,7 +378,7 @@ func TestStopAsksRunningNodes(t *testing.T) {
 	require.True(t, ok, "cleanup starts in a stopping run")
 	require.NoError(t, st.Settle(clean.Token, completed))
 	require.True(t, st.Done())
-	status, _ := st.RunStatus(kahn.StatusEscaped)
+	status, _ := st.RunStatus(machine.StatusEscaped)
 	require.Equal(t, kahn.RunCancelled, status)
 }
 
@@ -385,7 +388,7 @@ func TestAbortAllIsInstant(t *testing.T) {
 	g.Add(kahn.Node{ID: "off", Disabled: true}, kahn.Node{ID: "done"}, kahn.Node{ID: "runs"},
 		kahn.Node{ID: "next", After: []string{"runs"}})
 	plan, st := stateOf(t, &g)
-	tasks := map[string]kahn.Task{}
+	tasks := map[string]machine.Task{}
 	for task, ok := st.Next(); ok; task, ok = st.Next() {
 		tasks[plan.ID(task.Ref)] = task
 	}
@@ -400,7 +403,7 @@ func TestAbortAllIsInstant(t *testing.T) {
 	require.Empty(t, origins)
 	require.ErrorIs(t, st.Settle(tasks["runs"].Token, completed), kahn.ErrStale)
 	require.True(t, st.Done())
-	status, _ := st.RunStatus(kahn.StatusEscaped)
+	status, _ := st.RunStatus(machine.StatusEscaped)
 	require.Equal(t, kahn.RunFailed, status)
 }
 

@@ -294,9 +294,9 @@ func (s *Step) UpstreamAll() map[string]any {
 	}
 	m := map[string]any{}
 	r, ref, flags := s.run.home(s.ref, s.flags)
-	for _, i := range r.plan.net.inOf(ref) {
+	for _, i := range r.plan.net.In(ref) {
 		if v, ok := r.delivered(ref, flags, i); ok {
-			m[r.plan.ID(r.plan.net.source(i))] = r.clone(v)
+			m[r.plan.ID(r.plan.net.Source(i))] = r.clone(v)
 		}
 	}
 	return m
@@ -322,8 +322,8 @@ func (s *Step) LastErr() error {
 	if c := s.given(); c != nil {
 		return c.LastErr
 	}
-	s.run.st.mu.Lock()
-	defer s.run.st.mu.Unlock()
+	s.run.st.Lock()
+	defer s.run.st.Unlock()
 	x := s.run.extras[s.ref]
 	if x == nil {
 		return nil
@@ -530,8 +530,8 @@ func (s *Step) Resumed() (value any, ok bool) {
 
 // resumption returns the saved state of a step that was suspended, and its signal, or nil.
 func (s *Step) resumption() (saved any, d *Decision) {
-	s.run.st.mu.Lock()
-	defer s.run.st.mu.Unlock()
+	s.run.st.Lock()
+	defer s.run.st.Unlock()
 	if x := s.run.extras[s.ref]; x != nil {
 		return x.saved, x.decision
 	}

@@ -13,8 +13,8 @@ func (s *Step) Queued() time.Time {
 		return c.Queued
 	}
 	r := s.run
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	return r.timeAt(r.readyAt(s.ref))
 }
 
@@ -34,17 +34,17 @@ func (s *Step) Predecessors() []Predecessor {
 	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var refs []Ref
-	for _, i := range r.plan.net.inOf(ref) {
-		refs = append(refs, r.plan.net.source(i))
+	for _, i := range r.plan.net.In(ref) {
+		refs = append(refs, r.plan.net.Source(i))
 	}
 	list := make([]Predecessor, 0, len(refs))
 	seen := make(map[Ref]bool, len(refs))
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	for _, from := range refs {
 		if !seen[from] {
 			seen[from] = true
-			list = append(list, Predecessor{ID: r.plan.names[from], Path: r.path(from), Status: r.st.status(from)})
+			list = append(list, Predecessor{ID: r.plan.names[from], Path: r.path(from), Status: r.st.Status(from)})
 		}
 	}
 	return slices.Clip(list)

@@ -67,7 +67,7 @@ func ReadResult(ctx context.Context, g *Graph, s Store, run string, opts ...Opti
 
 // read returns the Result of a run that was restored and had ended.
 func (r *Run) read(status RunStatus) (*Result, error) {
-	r.st.mu.Lock()
+	r.st.Lock()
 	over := r.concluded()
 	r.verdict.status = status // whatever rule was given
 	r.began, r.ended = math.MaxInt64, math.MinInt64
@@ -79,7 +79,7 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 	if r.began > r.ended { // there was no attempt
 		r.began, r.ended = 0, 0
 	}
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	if !over {
 		r.Cancel()
 		<-r.done

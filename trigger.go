@@ -87,7 +87,7 @@ type pruneKey struct {
 	mode    PruneMode
 }
 
-// Prune returns the plan of the nodes that run when a trigger fires, for a host that drives a [State] of its own; [Fire]
+// Prune returns the plan of the nodes that run when a trigger fires, for a host that drives a [machine.State] of its own; [Fire]
 // uses it. The plan is made once. The error matches [ErrUnknownTrigger].
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	r, ok := p.find(trigger)
@@ -180,8 +180,8 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 	for len(stack) > 0 {
 		at := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, a := range p.net.outOf(at) {
-			visit(a.target())
+		for _, a := range p.net.Out(at) {
+			visit(a.To())
 		}
 	}
 	if mode == PruneClosure {
@@ -193,8 +193,8 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 		for len(stack) > 0 {
 			at := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
-			for _, i := range p.net.inOf(at) {
-				if from := p.net.source(i); p.node(from).Kind != KindTrigger {
+			for _, i := range p.net.In(at) {
+				if from := p.net.Source(i); p.node(from).Kind != KindTrigger {
 					visit(from)
 				}
 			}
@@ -211,15 +211,15 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: a root that is no trigger, or behind one
 	for r := range p.names {
-		row := p.net.inOf(Ref(r))
+		row := p.net.In(Ref(r))
 		plain[r] = len(row) == 0 && p.node(Ref(r)).Kind != KindTrigger ||
-			slices.ContainsFunc(row, func(i int32) bool { return plain[p.net.source(i)] })
+			slices.ContainsFunc(row, func(i int32) bool { return plain[p.net.Source(i)] })
 	}
-	for i := range p.net.edgeCount() {
+	for i := range p.net.Edges() {
 		e := p.edgeAt(i)
-		if e.to != p.end && active[e.to] && !active[e.from] && plain[e.from] {
+		if e.To != p.end && active[e.To] && !active[e.From] && plain[e.From] {
 			warnings = append(warnings, fmt.Errorf("%w: if %s fires, %s runs without %s", ErrPrunedInput,
-				quoteID(p.names[trigger]), quoteID(p.names[e.to]), quoteID(p.names[e.from])))
+				quoteID(p.names[trigger]), quoteID(p.names[e.To]), quoteID(p.names[e.From])))
 		}
 	}
 	return warnings

@@ -79,7 +79,7 @@ func (s *Step) lackedKeys(name string) string {
 	for _, i := range p.edges {
 		e := r.plan.edgeAt(i)
 		if text, ok := r.lackedKey(e); ok {
-			b.WriteString("; the output of " + quoteID(r.plan.names[e.from]) + text)
+			b.WriteString("; the output of " + quoteID(r.plan.names[e.From]) + text)
 		}
 	}
 	return b.String()
@@ -88,13 +88,13 @@ func (s *Step) lackedKeys(name string) string {
 // lackedKey names the members of the source's output if the edge's Key is not among them. ok is false if the source did not
 // complete or has the key.
 func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
-	r.st.mu.Lock()
-	status := r.st.status(e.from)
-	r.st.mu.Unlock()
+	r.st.Lock()
+	status := r.st.Status(e.From)
+	r.st.Unlock()
 	if status != Completed || e.On == OnFailure || e.Key == "" {
 		return "", false
 	}
-	output := r.records[e.from].value
+	output := r.records[e.From].value
 	if _, has := portOf(output, e.Key, ""); has {
 		return "", false
 	}
@@ -109,15 +109,15 @@ func (s *Step) noUpstream(id string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	p := r.plan
 	var sources []string
-	for _, i := range p.net.inOf(ref) {
+	for _, i := range p.net.In(ref) {
 		e := p.edgeAt(i)
-		if from := p.names[e.from]; from != id {
+		if from := p.names[e.From]; from != id {
 			sources = append(sources, from)
 			continue
 		}
-		r.st.mu.Lock()
-		status := r.st.status(e.from)
-		r.st.mu.Unlock()
+		r.st.Lock()
+		status := r.st.Status(e.From)
+		r.st.Unlock()
 		switch {
 		case status != Completed:
 			return fmt.Sprintf("it is %v", status)

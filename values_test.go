@@ -15,22 +15,23 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // ledger performs a plan on a bare State, with the pure functions of the plan: what a coordinator does that keeps the values itself.
 type ledger struct {
 	t    testing.TB
 	plan *kahn.Plan
-	st   *kahn.State
+	st   *machine.State
 	v    kahn.Values
 	step kahn.StepFunc
 	pick func(n int) int
-	cut  func(st *kahn.State) *kahn.State // goes on with another State; may be nil
+	cut  func(st *machine.State) *machine.State // goes on with another State; may be nil
 }
 
 func (l *ledger) perform() {
 	l.v.Outputs, l.v.Errs, l.v.Merged = map[string]any{}, map[string]error{}, map[string]map[string]any{}
-	var running []kahn.Task
+	var running []machine.Task
 	for {
 		if l.cut != nil {
 			l.st = l.cut(l.st)
@@ -67,7 +68,7 @@ func (l *ledger) perform() {
 }
 
 // call sends an attempt over a wire.
-func (l *ledger) call(t kahn.Task) (reply kahn.Reply) {
+func (l *ledger) call(t machine.Task) (reply kahn.Reply) {
 	n := l.plan.Node(t.Ref)
 	call := kahn.Call{ID: n.ID, Path: n.ID, Kind: n.Kind, Attempt: int(t.Attempt), Root: l.v.Root, View: l.plan.View(l.st, t.Ref, &l.v)}
 	call.Params, call.Upstream = l.plan.Inputs(l.st, t.Ref, &l.v)
@@ -81,7 +82,7 @@ func (l *ledger) call(t kahn.Task) (reply kahn.Reply) {
 	return reply
 }
 
-func (l *ledger) settle(t kahn.Task, value any, err error) {
+func (l *ledger) settle(t machine.Task, value any, err error) {
 	out, err := l.plan.Conclude(t.Ref, value, err)
 	if out.Status == kahn.Failed {
 		if _, refused := l.plan.Node(t.Ref).Retry.Next(int(t.Attempt), out.Cause, err, 0.5); refused == 0 {
@@ -93,7 +94,7 @@ func (l *ledger) settle(t kahn.Task, value any, err error) {
 	l.report(t, value, out, err)
 }
 
-func (l *ledger) report(t kahn.Task, value any, out kahn.Outcome, err error) {
+func (l *ledger) report(t machine.Task, value any, out machine.Outcome, err error) {
 	id := l.plan.ID(t.Ref)
 	if err != nil {
 		l.v.Errs[id] = &kahn.NodeError{Node: id, Attempt: int(t.Attempt), Kind: out.Cause, Err: err}
@@ -297,7 +298,7 @@ func TestValuesAgree(t *testing.T) {
 		require.NoError(t, err)
 		l := ledger{t: t, plan: plan, st: st, v: kahn.Values{Root: root, Moderator: prude{}}, step: step(newDeskWorld(salt)), pick: rng.IntN}
 		if seed%2 == 1 {
-			l.cut = func(st *kahn.State) *kahn.State { return cutState(t, plan, st, append(opts, rule)...) }
+			l.cut = func(st *machine.State) *machine.State { return cutState(t, plan, st, append(opts, rule)...) }
 		}
 		l.perform()
 		st = l.st
@@ -321,7 +322,7 @@ func TestValuesAgree(t *testing.T) {
 	}
 }
 
-func causeOf(st *kahn.State, ref kahn.Ref) kahn.CauseKind {
+func causeOf(st *machine.State, ref kahn.Ref) kahn.CauseKind {
 	kind, _ := st.Cause(ref)
 	return kind
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // View is the part of a run that a guard, a condition or a step may see: the node itself, root inputs, and the results of
@@ -113,9 +115,9 @@ func (v View) Status(id string) Status {
 	if !ok {
 		return Idle
 	}
-	v.run.st.mu.Lock()
-	defer v.run.st.mu.Unlock()
-	return v.run.st.status(r)
+	v.run.st.Lock()
+	defer v.run.st.Unlock()
+	return v.run.st.Status(r)
 }
 
 // Output returns the output of an ancestor, or nil if it has not completed.
@@ -127,9 +129,9 @@ func (v View) Output(id string) any {
 	if !ok {
 		return nil
 	}
-	v.run.st.mu.Lock()
-	completed := v.run.st.word(r).status() == Completed
-	v.run.st.mu.Unlock()
+	v.run.st.Lock()
+	completed := v.run.st.Word(r).Status() == Completed
+	v.run.st.Unlock()
 	if !completed {
 		return nil
 	}
@@ -146,8 +148,8 @@ func (v View) Err(id string) error {
 	if !ok {
 		return nil
 	}
-	v.run.st.mu.Lock()
-	defer v.run.st.mu.Unlock()
+	v.run.st.Lock()
+	defer v.run.st.Unlock()
 	if items := v.run.endedItems(r); items != nil {
 		if failed := items.failedItems(); failed != nil {
 			return failed
@@ -165,9 +167,9 @@ func (v View) RunStatus() RunStatus {
 	if v.ref != v.run.plan.end {
 		return RunRunning
 	}
-	v.run.st.mu.Lock()
-	defer v.run.st.mu.Unlock()
-	status, _ := v.run.st.runStatus(statusFold(v.run.cfg.statusRule))
+	v.run.st.Lock()
+	defer v.run.st.Unlock()
+	status, _ := v.run.st.RunStatus(machine.StatusRule(v.run.cfg.statusRule))
 	return status
 }
 
@@ -180,7 +182,7 @@ func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 	if !ok || target >= r {
 		return noRef, false
 	}
-	if r == p.end || r == everyNode || len(p.net.edgesFrom(r, target)) > 0 || p.net.isAncestor(target, r) {
+	if r == p.end || r == everyNode || len(p.net.EdgesFrom(r, target)) > 0 || p.net.IsAncestor(target, r) {
 		return target, true
 	}
 	return noRef, false
@@ -197,8 +199,8 @@ func (v View) ask(id string) (Ref, bool) {
 
 // noteSlip keeps the error of a guard or a condition that asked for something it cannot see, for its caller: the first such error.
 func (r *Run) noteSlip(ref Ref, err error) {
-	r.st.mu.Lock()
-	defer r.st.mu.Unlock()
+	r.st.Lock()
+	defer r.st.Unlock()
 	if r.slips == nil {
 		r.slips = map[Ref]error{}
 	}
@@ -213,10 +215,10 @@ func (r *Run) slip(ref Ref, err error) error {
 	if !r.slipped.Load() {
 		return err
 	}
-	r.st.mu.Lock()
+	r.st.Lock()
 	slip := r.slips[ref]
 	delete(r.slips, ref)
-	r.st.mu.Unlock()
+	r.st.Unlock()
 	return joinSlip(slip, err)
 }
 
@@ -230,8 +232,8 @@ func (p *Plan) notAncestor(r Ref, id string) error {
 	}
 	seen, queue := map[Ref]bool{}, []Ref{r}
 	for head := 0; head < len(queue) && len(near) < most; head++ {
-		for _, i := range p.net.inOf(queue[head]) {
-			if from := p.net.source(i); !seen[from] && len(near) < most {
+		for _, i := range p.net.In(queue[head]) {
+			if from := p.net.Source(i); !seen[from] && len(near) < most {
 				seen[from] = true
 				queue, near = append(queue, from), append(near, p.names[from])
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -156,7 +157,7 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 		task, ok := st.Next()
 		for ok && err == nil {
 			last := task
-			if task, ok, err = st.SettleNext(last.Token, kahn.Outcome{Status: kahn.Completed}); err != nil {
+			if task, ok, err = st.SettleNext(last.Token, machine.Outcome{Status: kahn.Completed}); err != nil {
 				return err
 			}
 		}

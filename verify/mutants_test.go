@@ -33,56 +33,56 @@ var areas = []string{
 // separate because the author of the model does not read these files.
 var engineMutants = []mutant{
 	{
-		area: "join counts", name: "AtLeast counts what is not satisfied", file: "state_settle.go",
+		area: "join counts", name: "AtLeast counts what is not satisfied", file: "machine/state_settle.go",
 		old: "s.wide[f.wide].s++", new: "s.wide[f.wide].other++",
 	},
 	{
-		area: "join counts", name: "AtLeast wants one more", file: "join.go",
+		area: "join counts", name: "AtLeast wants one more", file: "machine/join.go",
 		old: "case c.s >= k:", new: "case c.s > k:",
 	},
 	{
-		area: "join counts", name: "an early rule does not wait for its required ports", file: "join.go",
+		area: "join counts", name: "an early rule does not wait for its required ports", file: "machine/join.go",
 		old: "case seen&rule.early != 0 && !c.portOpen:", new: "case seen&rule.early != 0:", larger: true,
 	},
 	{
-		area: "skip reason", name: "the first edge is to blame, dead or not", file: "state_settle.go",
+		area: "skip reason", name: "the first edge is to blame, dead or not", file: "machine/state_settle.go",
 		old: "if class == seenX {", new: "if class == seenX && firstN == noEdge {",
 	},
 	{
-		area: "skip reason", name: "a branch not taken is a bypass", file: "state_settle.go",
-		old: "return seenN, w&wordBypass != 0", new: "return seenN, true",
+		area: "skip reason", name: "a branch not taken is a bypass", file: "machine/state_settle.go",
+		old: "return seenN, w&WordBypass != 0", new: "return seenN, true",
 	},
 	{
-		area: "shielded edges", name: "nothing is shielded", file: "state_settle.go",
-		old: "if a.is(arcShielded) && !a.is(arcFailure) {", new: "if a.is(arcShielded) && a.is(arcFailure) {",
+		area: "shielded edges", name: "nothing is shielded", file: "machine/state_settle.go",
+		old: "if a.is(edgeShielded) && !a.is(EdgeFailure) {", new: "if a.is(edgeShielded) && a.is(EdgeFailure) {",
 	},
 	{
-		area: "shielded edges", name: "only direct predecessors of the boundary are shielded", file: "dag_layout.go",
+		area: "shielded edges", name: "only direct predecessors of the boundary are shielded", file: "machine/net_shield.go",
 		old: "if is {\n", larger: true,
-		new: "if is && slices.ContainsFunc(x.p.in.row(b), func(i int32) bool { return x.p.edges[i].from == f }) {\n",
+		new: "if is && len(x.p.EdgesFrom(b, f)) > 0 {\n",
 	},
 	{
-		area: "side edges", name: "data keep a node alive whose branch was not taken", file: "state_settle.go",
+		area: "side edges", name: "data keep a node alive whose branch was not taken", file: "machine/state_settle.go",
 		old: "(class == seenS || class == seenF && f.join == Boundary)", new: "class == seenF && f.join == Boundary",
 	},
 	{
-		area: "side edges", name: "a boundary judges what failed beside its branch", file: "state_settle.go",
+		area: "side edges", name: "a boundary judges what failed beside its branch", file: "machine/state_settle.go",
 		old: "(class == seenS || class == seenF && f.join == Boundary)", new: "class == seenS",
 	},
 	{
-		area: "side edges", name: "success is a way out of a label", file: "dag_side.go",
+		area: "side edges", name: "success is a way out of a label", file: "machine/net_side.go",
 		old: "counts &^= m.hangs", new: "counts &^= 0",
 	},
 	{
-		area: "side edges", name: "an exit counts that leads to a router", file: "dag_side.go",
+		area: "side edges", name: "an exit counts that leads to a router", file: "machine/net_side.go",
 		old: "counts := m.above &^ b.leads[x]", new: "counts := m.above",
 	},
 	{
-		area: "side edges", name: "an earlier way in counts whoever was asked", file: "state_settle.go",
+		area: "side edges", name: "an earlier way in counts whoever was asked", file: "machine/state_settle.go",
 		old: "\tif asked {", new: "\tif asked && r < 0 {",
 	},
 	{
-		area: "side edges", name: "defaults for a branch that was not taken", file: "state_settle.go",
+		area: "side edges", name: "defaults for a branch that was not taken", file: "machine/state_settle.go",
 		old: "case d == decideSubstitute && side&seenF != 0", new: "case d == decideSubstitute && side&seenF > seenF",
 	},
 	{
@@ -90,19 +90,19 @@ var engineMutants = []mutant{
 		old: "(to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source))", new: "to != c.end",
 	},
 	{
-		area: "run status", name: "stepping aside does not handle", file: "state_status.go",
+		area: "run status", name: "stepping aside does not handle", file: "machine/state_status.go",
 		old: "SkipKind(kindOf(t)) == SkipParentFailure) {", new: "SkipKind(kindOf(t)) == SkipSelf) {",
 	},
 	{
-		area: "run status", name: "observers handle", file: "state_status.go",
-		old: "if a.is(arcData) || f.is(factObserver) {", new: "if a.is(arcData) {",
+		area: "run status", name: "observers handle", file: "machine/state_status.go",
+		old: "if a.is(EdgeData) || f.is(FlagObserver) {", new: "if a.is(EdgeData) {",
 	},
 	{
-		area: "class of an aborted node", name: "one cancelled origin makes it a cancellation", file: "state_status.go",
-		old: "return !e.DataOnly && s.isF(e) && !requested[e.from]", new: "return !e.DataOnly && s.isF(e) && requested[e.from]",
+		area: "class of an aborted node", name: "one cancelled origin makes it a cancellation", file: "machine/state_status.go",
+		old: "return !e.isData() && s.isF(e) && !requested[e.From]", new: "return !e.isData() && s.isF(e) && requested[e.From]",
 	},
 	{
-		area: "class of an aborted node", name: "an aborted node is a failure whatever stopped it", file: "state_status.go",
+		area: "class of an aborted node", name: "an aborted node is a failure whatever stopped it", file: "machine/state_status.go",
 		old: "if s.cancelled == 0 {", new: "if s.cancelled >= 0 {",
 	},
 }

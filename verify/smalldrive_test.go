@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // smallVerdict is the whole result of a State for a run of three nodes.
@@ -53,7 +54,7 @@ type smallPlan struct {
 	plan     *kahn.Plan
 	refs     [3]kahn.Ref // by name
 	outcomes [3][]smallOutcome
-	reported [3][]kahn.Outcome
+	reported [3][]machine.Outcome
 	node     []int // by Ref
 }
 
@@ -87,17 +88,17 @@ func compileSmall(g *graph) (*smallPlan, error) {
 }
 
 // report is the outcome in the form of a State.
-func (s *smallPlan) report(r kahn.Ref, o smallOutcome) kahn.Outcome {
+func (s *smallPlan) report(r kahn.Ref, o smallOutcome) machine.Outcome {
 	switch o.outcome {
 	case "err":
-		return kahn.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
+		return machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
 	case "skip":
-		return kahn.Outcome{Status: kahn.Skipped}
+		return machine.Outcome{Status: kahn.Skipped}
 	case "cancel":
-		return kahn.Outcome{Status: kahn.Cancelled, Cause: kahn.CauseExternal}
+		return machine.Outcome{Status: kahn.Cancelled, Cause: kahn.CauseExternal}
 	}
 	route, _ := s.plan.Route(r, o.labels)
-	return kahn.Outcome{Status: kahn.Completed, Route: route}
+	return machine.Outcome{Status: kahn.Completed, Route: route}
 }
 
 // notStarted stands for the outcome of a node that never started.
@@ -111,10 +112,10 @@ type smallRun struct {
 
 // runs performs the plan with every outcome of the nodes that start, and if orders is set, with every order in which nodes
 // that run at the same time may end.
-func (s *smallPlan) runs(mode kahn.Mode, orders bool, visit func(smallRun, *kahn.State) error) error {
+func (s *smallPlan) runs(mode kahn.Mode, orders bool, visit func(smallRun, *machine.State) error) error {
 	type choice struct{ taken, of int }
 	var script []choice
-	running := make([]kahn.Task, 0, 3)
+	running := make([]machine.Task, 0, 3)
 	run := smallRun{ended: make([]byte, 0, 3)}
 	for {
 		st, err := kahn.NewState(s.plan, mode)
@@ -136,7 +137,7 @@ func (s *smallPlan) runs(mode kahn.Mode, orders bool, visit func(smallRun, *kahn
 		for {
 			for t, ok := st.Next(); ok; t, ok = st.Next() {
 				if t.Check {
-					if err := st.Checked(t.Token, kahn.CheckVerdict{}); err != nil {
+					if err := st.Checked(t.Token, machine.CheckVerdict{}); err != nil {
 						return err
 					}
 					continue
@@ -191,7 +192,7 @@ func (s *smallPlan) describe(run smallRun) string {
 }
 
 // verdict reads the result from the State.
-func (s *smallPlan) verdict(st *kahn.State) (v smallVerdict) {
+func (s *smallPlan) verdict(st *machine.State) (v smallVerdict) {
 	for i, r := range s.refs {
 		n := &v.nodes[i]
 		n.status = st.Status(r)
@@ -209,7 +210,7 @@ func (s *smallPlan) verdict(st *kahn.State) (v smallVerdict) {
 		}
 	}
 	for i, rule := range statusRules {
-		v.run[i], v.degraded[i] = st.RunStatus(rule)
+		v.run[i], v.degraded[i] = st.RunStatus(machine.StatusRule(rule))
 	}
 	return v
 }
@@ -245,7 +246,7 @@ func (p *prediction) verdict() (v smallVerdict) {
 }
 
 // judge compares a run with the model.
-func (s *smallPlan) judge(run smallRun, st *kahn.State, want *smallVerdict) error {
+func (s *smallPlan) judge(run smallRun, st *machine.State, want *smallVerdict) error {
 	if got := s.verdict(st); got != *want {
 		return fmt.Errorf("%s: %s\n\tkahn says      %v\n\tthe model says %v", disagreement, s.describe(run), got, *want)
 	}
@@ -286,7 +287,7 @@ func TestSmallScope(t *testing.T) {
 		s, err := compileSmall(smallCase(g, options, rng.IntN(2) == 0))
 		require.NoError(t, err)
 		predicted := map[[3]int]*smallVerdict{}
-		visit := func(run smallRun, st *kahn.State) error {
+		visit := func(run smallRun, st *machine.State) error {
 			runs++
 			want := predicted[run.outcomes]
 			if want == nil {
@@ -395,7 +396,7 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 					return err
 				}
 				total.combinations++
-				visit := func(run smallRun, st *kahn.State) error {
+				visit := func(run smallRun, st *machine.State) error {
 					total.runs++
 					past := before{backwards, ia, ib, run.outcomes[0], run.outcomes[1]}
 					fate, ok := fates[past]

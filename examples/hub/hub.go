@@ -6,19 +6,20 @@ import (
 	"io"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub drives a State by its signals: [kahn.State.Drive] tells it which calls to start and to abort. Effects run inside the calls of
+// hub drives a State by its signals: [machine.State.Drive] tells it which calls to start and to abort. Effects run inside the calls of
 // deliver, on the goroutine of coordinate, so that the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan
-	st      *kahn.State
+	st      *machine.State
 	rpc     *rpc
-	calls   map[string]kahn.Token // every call that was started, by its id
-	current map[kahn.Ref]string   // the call of each node
-	refused int                   // answers that came twice or too late
+	calls   map[string]machine.Token // every call that was started, by its id
+	current map[kahn.Ref]string      // the call of each node
+	refused int                      // answers that came twice or too late
 	ended   kahn.RunStatus
 }
 
@@ -33,7 +34,7 @@ func newHub(out io.Writer, g *kahn.Graph, rpc *rpc) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hub{out: out, plan: plan, st: st, rpc: rpc, calls: map[string]kahn.Token{}, current: map[kahn.Ref]string{}}, nil
+	return &hub{out: out, plan: plan, st: st, rpc: rpc, calls: map[string]machine.Token{}, current: map[kahn.Ref]string{}}, nil
 }
 
 // coordinate runs the job to its end.
@@ -95,7 +96,7 @@ func (h *hub) abortInVain(blocked, then string) error {
 }
 
 // start starts the call of an attempt that has begun. There are neither checks nor gates in the job.
-func (h *hub) start(task kahn.Task) {
+func (h *hub) start(task machine.Task) {
 	id := h.plan.ID(task.Ref)
 	call := fmt.Sprintf("%s#%d", id, task.Attempt)
 	h.calls[call], h.current[task.Ref] = task.Token, call
@@ -104,7 +105,7 @@ func (h *hub) start(task kahn.Task) {
 }
 
 // abort aborts the call of an attempt that was stopped.
-func (h *hub) abort(t kahn.Token) {
+func (h *hub) abort(t machine.Token) {
 	call := h.current[t.Ref]
 	fmt.Fprintf(h.out, "%-8s abort call %s\n", h.plan.ID(t.Ref), call)
 	h.rpc.abort(call)
@@ -123,7 +124,7 @@ func (h *hub) deliver(a answer) {
 			err = h.st.Requeue(token) // at once; the hub would have to time a delay
 		}
 	default:
-		err = h.st.Settle(token, kahn.Outcome{Status: status, Cause: cause})
+		err = h.st.Settle(token, machine.Outcome{Status: status, Cause: cause})
 	}
 	if errors.Is(err, kahn.ErrStale) {
 		h.refused++

@@ -16,7 +16,8 @@ import (
 
 // core are the files that decide about nodes and runs.
 var core = []string{
-	"state.go", "state_handout.go", "state_settle.go", "state_losers.go", "state_waves.go", "state_stop.go", "state_suspend.go", "state_status.go", "state_restore.go", "state_slots.go", "join.go",
+	"machine/state.go", "machine/state_handout.go", "machine/state_settle.go", "machine/state_losers.go", "machine/state_waves.go", "machine/state_stop.go",
+	"machine/state_suspend.go", "machine/state_status.go", "machine/state_restore.go", "machine/state_slots.go", "machine/join.go",
 	"run_worker.go", "run_conclude.go", "run_nested.go", "run_rest.go", "run_leave.go", "run_stop.go", "run_tree.go", "run_order.go",
 	"run_timers.go", "run_group.go", "run_verdict.go", "retry.go",
 }

@@ -18,7 +18,7 @@ type entry struct {
 
 // readList reads a list of mutants. An entry is a paragraph:
 //
-//	state_stop.go State.askToStop
+//	machine/state_stop.go Locked.AskToStop
 //	- the line, or lines, as they are, without what they are indented by
 //	+ what stands there instead; nothing if they are deleted
 //	a note, of one line or more

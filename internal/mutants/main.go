@@ -4,7 +4,7 @@
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
 //	go run ./internal/mutants -for 5m        # for as long as that; the next call goes on
-//	go run ./internal/mutants -list -only 'state_stop.go State.stop'
+//	go run ./internal/mutants -list -only 'machine/state_stop.go Locked.Stop'
 //
 // A mutant is killed if a test fails, or does not end. A mutant that survives shows that a test is missing, or is equivalent
 // to the original: callers cannot distinguish them. Such mutants are listed in equivalent.txt, with the reason.
@@ -253,7 +253,7 @@ func hash(root string) (string, error) {
 		switch {
 		case rel == filepath.Join("internal", "mutants") || rel == filepath.Join("internal", "plant"):
 			return fs.SkipDir
-		case entry.IsDir() && rel != "." && !slices.Contains([]string{"internal", "kahntest", "storetest", "testdata"}, folder):
+		case entry.IsDir() && rel != "." && !slices.Contains([]string{"internal", "kahntest", "machine", "storetest", "testdata"}, folder):
 			return fs.SkipDir
 		case entry.IsDir() || !within && filepath.Ext(name) != ".go":
 			return nil

@@ -280,17 +280,17 @@ var signalBugs = []signalBug{
 		new: `n.scope != sc`,
 	},
 	{
-		lines: []int{69}, name: "readiness is not told", file: "state_observe.go",
+		lines: []int{69}, name: "readiness is not told", file: "machine/state_observe.go",
 		old: "\t\treactive.Publish(p, n.ready, v.ready)\n",
 		new: ``,
 	},
 	{
-		lines: []int{70}, name: "every start visits its edges", file: "state_observe.go",
+		lines: []int{70}, name: "every start visits its edges", file: "machine/state_observe.go",
 		old: `	if (was&wordFeeds != 0 || o.last != nil) &&`,
 		new: `	if`,
 	},
 	{
-		lines: []int{71}, name: "a count is not told", file: "state_observe.go",
+		lines: []int{71}, name: "a count is not told", file: "machine/state_observe.go",
 		old: `reactive.Publish(p, counter, o.counts[status])`,
 		new: `reactive.Publish(p, counter, o.counts[status]-1)`,
 	},

@@ -41,7 +41,7 @@ const (
 // out and cover nothing.
 func measure(ctx context.Context, root, dir string, before *suite, slow time.Duration) (*suite, error) {
 	binary := filepath.Join(dir, "cover.test")
-	if err := plant.Build(ctx, root, root, nil, binary, "-cover", "-coverpkg=."); err != nil {
+	if err := plant.Build(ctx, root, root, nil, binary, "-cover", "-coverpkg=.,./machine"); err != nil {
 		return nil, err
 	}
 	if before == nil {

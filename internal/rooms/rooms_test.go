@@ -19,17 +19,14 @@ import (
 
 // rooms are the rooms of the root package, each with its files.
 var rooms = map[string]string{
-	"words":     "status.go cause.go skip.go call.go enum.go join.go",
-	"net":       "net.go net_*.go",
 	"plan":      "dag.go dag_*.go",
 	"said":      "retry.go rate.go merge.go ports.go condition.go guard.go contract.go moderation.go map.go items.go loop.go trigger.go gate.go gate_choice.go suspend.go expand.go",
 	"seen":      "step.go step_*.go view.go typed.go mux.go middleware.go memo.go",
-	"state":     "state.go state_*.go",
 	"run":       "run.go run_*.go executor.go",
 	"events":    "events.go events_*.go slog.go profile.go",
 	"elsewhere": "snapshot.go snapshot_*.go codec.go codec_write.go store.go store_*.go durable.go durable_*.go",
 	"runs":      "runner.go runner_*.go idempotency.go history.go",
-	"out":       "doc.go machine.go result.go reason.go errors.go option.go request.go mock.go mock_*.go",
+	"out":       "doc.go machine.go vocabulary.go enum.go result.go reason.go errors.go option.go request.go mock.go mock_*.go",
 }
 
 // wall tells what a room may use: whole rooms, and beyond these single names, "file.go:name", or all names of a file, "file.go:*".
@@ -37,12 +34,8 @@ type wall struct{ rooms, names string }
 
 // walls are the rooms that may not use everything. The run, and what is above it, may.
 var walls = map[string]wall{
-	"words": {"words", "errors.go:ErrBadValue"},
-	"plan": {"words net plan said", `errors.go:*
+	"plan": {"plan said", `errors.go:* vocabulary.go:* machine.go:* enum.go:*
 		step.go:StepFunc step.go:FallbackFunc view.go:View view.go:everyNode mock.go:double`},
-	// The State calls the Run that drives it through the interface host.
-	"net":   {"words net", `errors.go:* state_word.go:wordSpecial state_word.go:wordPlain`},
-	"state": {"words net state", `errors.go:* option.go:*`},
 }
 
 // roomOf returns the room of a file.
@@ -110,11 +103,10 @@ func TestRooms(t *testing.T) {
 func TestWalls(t *testing.T) {
 	t.Parallel()
 	for planted, want := range map[string]string{
-		"status.go":    "status.go uses Run of run.go",
-		"dag_hash.go":  "dag_hash.go uses Run of run.go",
-		"state_add.go": "state_add.go uses Run of run.go",
-		"run_add.go":   "",
-		"snapshot.go":  "",
+		"dag_add.go":  "dag_add.go uses Run of run.go",
+		"dag_hash.go": "dag_hash.go uses Run of run.go",
+		"run_add.go":  "",
+		"snapshot.go": "",
 	} {
 		fset := token.NewFileSet()
 		var files []*ast.File

@@ -1,0 +1,70 @@
+package machine
+
+import "github.com/seed-c794f7ef/kahn/internal/enum"
+
+// CallAction is what a coordinator does with the remote call behind a node when the node reaches a status.
+type CallAction uint8
+
+// The actions on a call.
+const (
+	CallNone  CallAction = iota // leave it alone
+	CallStart                   // the node is ready: start the call
+	CallSkip                    // the node was skipped: there will be no call
+	CallAbort                   // the node was stopped: abort the call
+)
+
+var callActionNames = [...]string{"none", "start", "skip", "abort"}
+
+// String returns "none", "start", "skip" or "abort".
+func (a CallAction) String() string { return enum.Name(callActionNames[:], int(a), "CallAction") }
+
+// CallAction maps a node's status to what should happen to its call: ready starts it, skipped skips it, aborted and
+// cancelled abort it (call protocols do not distinguish the two), and every other status leaves it alone.
+func (s Status) CallAction() CallAction {
+	switch s {
+	case Ready:
+		return CallStart
+	case Skipped:
+		return CallSkip
+	case Aborted, Cancelled:
+		return CallAbort
+	}
+	return CallNone
+}
+
+// CallStatus is the status of a remote call, as call protocols name it.
+type CallStatus uint8
+
+// The statuses of a call.
+const (
+	CallRunning CallStatus = iota
+	CallCompleted
+	CallFailed
+	CallAborted
+)
+
+var callStatusNames = [...]string{"running", "completed", "failed", "aborted"}
+
+// String returns "running", "completed", "failed" or "aborted".
+func (c CallStatus) String() string { return enum.Name(callStatusNames[:], int(c), "CallStatus") }
+
+// NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is granted.
+// For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's status;
+// [CauseNone], without such a request, makes the node [Cancelled] with [CauseExternal].
+func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
+	switch c {
+	case CallCompleted:
+		return Completed, CauseNone
+	case CallFailed:
+		if retryGranted {
+			return Retrying, CauseNone
+		}
+		return Failed, CauseStepError
+	case CallAborted:
+		if stop == CauseNone {
+			return Cancelled, CauseExternal
+		}
+		return stop.StopStatus(), stop
+	}
+	return Running, CauseNone
+}

@@ -1,0 +1,83 @@
+package machine
+
+import "github.com/seed-c794f7ef/kahn/internal/enum"
+
+// CauseKind names why a node, or a run, ended other than by completing. The zero value, [CauseNone], belongs to
+// completed and skipped nodes.
+type CauseKind uint8
+
+// The kinds of cause. The first group is a node's own failure, the second makes it a victim of a failure elsewhere, the
+// third is a request to stop.
+const (
+	CauseNone CauseKind = iota
+
+	CauseStepError         // the step returned an error
+	CauseTimeout           // an attempt, or the node as a whole, took too long
+	CauseRateLimit         // the step reported RateLimited
+	CauseContractInput     // the inputs violate the node's contract
+	CauseContractOutput    // the output violates the node's contract
+	CauseModeration        // a moderation check refused the inputs or the output
+	CausePanic             // user code panicked
+	CauseGoexit            // user code ended its goroutine with runtime.Goexit, as t.FailNow does
+	CauseConditionError    // a guard or a condition failed to decide
+	CauseMergeError        // the inputs could not be merged
+	CauseNoBranchMatch     // a condition with NoMatchFail matched no edge
+	CauseLoopLimit         // a loop reached its iteration bound
+	CauseSubrun            // a nested run failed
+	CauseMapItems          // too many items of a map failed
+	CauseGateTimeout       // a gate's deadline passed
+	CauseStoreError        // the store refused a commit
+	CauseStoreRejected     // the store does not take the value
+	CauseCrashed           // the process died during each of the last attempts
+	CauseEndFailed         // the end node failed
+	CauseUpstreamFailure   // a failed node upstream
+	CauseUpstreamCancelled // a cancelled node upstream
+	CauseSiblingFailure    // a member of the same group failed
+	CauseFailFast          // the run stops at the first failure
+	CauseAbortAll          // AbortAll was called
+	CauseRunTimeout        // the run's deadline passed
+	CauseContext           // the caller's context ended
+	CauseCancelRun         // Cancel was called
+	CauseCancelNode        // CancelNode was called
+	CauseExternal          // the call was aborted outside the engine
+	CauseSuperseded        // no other node needs the result any more
+
+	causeCount
+)
+
+var causeNames = [causeCount]string{
+	"", "step_error", "timeout", "rate_limit", "contract_violated_input", "contract_violated_output", "moderation",
+	"panic", "goexit", "condition_error", "merge_error", "no_branch_match", "loop_limit", "subrun", "map_items",
+	"gate_timeout", "store_error", "store_rejected", "crashed", "end_failed", "upstream_failure", "upstream_cancelled", "sibling_failure",
+	"fail_fast", "abort_all", "run_timeout", "ctx", "cancel_run", "cancel_node", "external", "superseded",
+}
+
+// String returns the snake-case name of the cause; [CauseNone] is the empty string.
+func (k CauseKind) String() string { return enum.Name(causeNames[:], int(k), "CauseKind") }
+
+// MarshalText encodes the cause as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (k CauseKind) MarshalText() ([]byte, error) { return enum.Text(causeNames[:], int(k), "cause") }
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (k *CauseKind) UnmarshalText(text []byte) error {
+	return enum.Parse(k, causeNames[:], text, "cause")
+}
+
+// StopStatus is the status of a node that is stopped for the cause: aborted when a failure inside the run is behind it,
+// cancelled on request.
+func (k CauseKind) StopStatus() Status {
+	switch k {
+	case CauseContext, CauseCancelRun, CauseCancelNode, CauseExternal, CauseSuperseded:
+		return Cancelled
+	}
+	return Aborted
+}
+
+// CauseSet is a set of CauseKinds, a bit each.
+type CauseSet uint64
+
+// Has reports whether k is in the set.
+func (s CauseSet) Has(k CauseKind) bool { return s>>k&1 == 1 }
+
+// IsUpstream reports whether a node ended because of its predecessors.
+func IsUpstream(k CauseKind) bool { return k == CauseUpstreamFailure || k == CauseUpstreamCancelled }

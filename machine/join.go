@@ -1,0 +1,279 @@
+package machine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+)
+
+// Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the
+// default of the node: [AllSucceeded], for a node with a Test [Boundary], for a Cleanup node [AllDone]. Apart from
+// [AtLeast] the rules are constants.
+//
+// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
+// source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
+// the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's trigger rules
+// where it has the rule. A side edge delivers data only, see [Net.IsSide]: the two rules that are defaults do not run a node
+// because of one, the others count every edge.
+type Join uint32
+
+// The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
+const (
+	joinDefault   Join = iota
+	AllSucceeded       // no F and at least one S that is not of a side edge; an F blocks the node early
+	AnySucceeded       // one S, early
+	RuleAtLeast        // k S, early; an F blocks the node as soon as k can no longer be reached
+	AllDone            // all edges resolved, whatever their class; observes failures, does not handle them
+	AllDoneMinOne      // all edges resolved, at least one S
+	OneFailed          // one F, early
+	AllFailed          // all edges F
+	NoneFailed         // all edges resolved, no F; an F blocks the node early
+	NoneSkipped        // all edges resolved, none N or X
+	AllSkipped         // all edges N or X; observes failures
+	OneDone            // one S or F, early
+	Boundary           // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
+
+	joinCount
+)
+
+const joinBits = 8 // a Join holds its rule in the low bits and the k of AtLeast above them
+
+// AtLeast is satisfied, early, by k satisfied edges, of which there must be so many.
+func AtLeast(k int) Join {
+	if k < 0 || k > 1<<(32-joinBits)-1 {
+		k = 0 // not valid
+	}
+	return RuleAtLeast | Join(k)<<joinBits
+}
+
+// Rule is the rule without the number of AtLeast.
+func (j Join) Rule() Join { return j & (1<<joinBits - 1) }
+
+// Least is the number of AtLeast.
+func (j Join) Least() int { return int(j >> joinBits) }
+
+var joinNames = [joinCount]string{
+	"", "all_succeeded", "any_succeeded", "at_least", "all_done", "all_done_min_one", "one_failed", "all_failed",
+	"none_failed", "none_skipped", "all_skipped", "one_done", "boundary",
+}
+
+// Valid reports whether the value is one of the rules.
+func (j Join) Valid() bool {
+	return j.Rule() < joinCount && (j.Rule() == RuleAtLeast || j.Least() == 0)
+}
+
+// String returns the snake-case name of the rule, "at_least(2)" for AtLeast(2), "" for the zero value.
+func (j Join) String() string {
+	if !j.Valid() {
+		return fmt.Sprintf("Join(%d)", uint32(j))
+	}
+	if j.Rule() == RuleAtLeast {
+		return fmt.Sprintf("at_least(%d)", j.Least())
+	}
+	return joinNames[j]
+}
+
+// MarshalText encodes the rule as its String. An invalid value is an error that matches [ErrBadValue].
+func (j Join) MarshalText() ([]byte, error) {
+	if !j.Valid() {
+		return nil, fmt.Errorf("%w: join rule %d", ErrBadValue, uint32(j))
+	}
+	return []byte(j.String()), nil
+}
+
+// UnmarshalText decodes what String returns. Anything else is an error that matches [ErrBadValue].
+func (j *Join) UnmarshalText(text []byte) error {
+	if arg, ok := strings.CutPrefix(string(text), "at_least("); ok {
+		if digits, ok := strings.CutSuffix(arg, ")"); ok {
+			if k, err := strconv.ParseUint(digits, 10, 32-joinBits); err == nil {
+				*j = AtLeast(int(k))
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: join rule %.40q", ErrBadValue, text)
+	}
+	for i, name := range joinNames {
+		if name == string(text) && Join(i) != RuleAtLeast {
+			*j = Join(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: join rule %.40q", ErrBadValue, text)
+}
+
+// SkipMode tells how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
+// satisfy nothing in any mode.
+type SkipMode uint8
+
+// The skip modes.
+const (
+	skipModeDefault SkipMode = iota
+	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, one with some live inputs runs.
+	SkipCascade
+	// SkipSatisfy counts an N edge as satisfied, without a value, when the node behind it was bypassed for a reason of its
+	// own. An N edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
+	SkipSatisfy
+	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another one failed.
+	SkipStrict
+
+	skipModeCount
+)
+
+var skipModeNames = [skipModeCount]string{"", "cascade", "satisfy", "strict"}
+
+// String returns "cascade", "satisfy" or "strict", or "" for the zero value.
+func (m SkipMode) String() string { return enum.Name(skipModeNames[:], int(m), "SkipMode") }
+
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m SkipMode) MarshalText() ([]byte, error) {
+	return enum.Text(skipModeNames[:], int(m), "skip mode")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *SkipMode) UnmarshalText(text []byte) error {
+	return enum.Parse(m, skipModeNames[:], text, "skip mode")
+}
+
+// UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
+type UpstreamPolicy uint8
+
+// The upstream policies.
+const (
+	upstreamDefault UpstreamPolicy = iota
+	// UpstreamAbort aborts the node.
+	UpstreamAbort
+	// UpstreamSkip skips the node (parent_failure), which handles the failure.
+	UpstreamSkip
+	// UpstreamPropagate fails the node without running it, and without a retry.
+	UpstreamPropagate
+	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults in place of the missing values.
+	UpstreamSubstitute
+
+	upstreamCount
+)
+
+var upstreamNames = [upstreamCount]string{"", "abort", "skip", "propagate", "substitute_default"}
+
+// String returns "abort", "skip", "propagate" or "substitute_default", or "" for the zero value.
+func (p UpstreamPolicy) String() string { return enum.Name(upstreamNames[:], int(p), "UpstreamPolicy") }
+
+// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (p UpstreamPolicy) MarshalText() ([]byte, error) {
+	return enum.Text(upstreamNames[:], int(p), "upstream policy")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (p *UpstreamPolicy) UnmarshalText(text []byte) error {
+	return enum.Parse(p, upstreamNames[:], text, "upstream policy")
+}
+
+// The classes an edge has been seen to resolve into, as a set.
+const (
+	seenS uint8 = 1 << iota // satisfied
+	seenN                   // neutral: its source was skipped, or its failure is judged by a boundary
+	seenX                   // dead: routed past
+	seenF                   // failed
+)
+
+// counts is the input of a join rule: the classes of the resolved control edges of a node, and whether edges are still open.
+// Only AtLeast needs numbers.
+type counts struct {
+	seen     uint8 // set of classes; with SkipSatisfy an N edge that counts as S is in S only
+	open     bool  // at least one edge, data-only ones included, is unresolved
+	portOpen bool  // an edge bound to a required port is unresolved: no early start then
+	s, other int32 // for AtLeast: S edges and resolved edges of any other class
+	total    int32 // control edges
+}
+
+// decision is the result of a join. A decision other than undecided is final.
+type decision uint8
+
+const (
+	undecided decision = iota
+	decideReady
+	decideSkip
+	decideBlocked
+	decideSubstitute // blocked, but the policy is to run with defaults
+)
+
+// joinRule holds the conditions of a rule, as sets of classes.
+type joinRule struct {
+	early  uint8 // an edge of one of these makes the node ready at once
+	breaks uint8 // an edge of one of these blocks the node at once
+	// When all edges have resolved, and neither has happened:
+	needs  uint8 // the node is ready if there is an edge of one of these (0: nothing is needed)
+	bars   uint8 // and none of one of these
+	blames uint8 // else it is blocked if there is an edge of one of these, else skipped
+}
+
+var joinRules = [joinCount]joinRule{
+	AllSucceeded:  {breaks: seenF, needs: seenS},
+	AnySucceeded:  {early: seenS, needs: seenS, blames: seenF},
+	RuleAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // of the classes that atLeast returns
+	AllDone:       {},
+	AllDoneMinOne: {needs: seenS, blames: seenF},
+	OneFailed:     {early: seenF, needs: seenF},
+	AllFailed:     {needs: seenF, bars: seenS | seenN | seenX},
+	NoneFailed:    {breaks: seenF},
+	NoneSkipped:   {bars: seenN | seenX},
+	AllSkipped:    {bars: seenS | seenF},
+	OneDone:       {early: seenS | seenF, needs: seenS | seenF},
+	Boundary:      {needs: seenS | seenF},
+}
+
+// decide applies the node's rule to the counts. It is a pure function; state_settle.go acts on the answer.
+//
+// An early Ready waits for required ports, since whether they get a value must not depend on timing. A policy of
+// substitution waits for everything: no rule blocks early then.
+func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
+	if c.total == 0 {
+		if c.open {
+			return undecided
+		}
+		return decideReady
+	}
+	if !c.open && c.seen == seenX {
+		return decideSkip // all edges are dead
+	}
+	rule, seen := joinRules[j.Rule()], c.seen
+	switch {
+	case j.Rule() == RuleAtLeast:
+		seen = c.atLeast(int32(j.Least()))
+	case j.Rule() == AllSucceeded && mode == SkipStrict:
+		rule.bars = seenN | seenX
+	}
+	switch {
+	case seen&rule.breaks != 0:
+		if policy != UpstreamSubstitute {
+			return decideBlocked
+		}
+		if !c.open {
+			return decideSubstitute
+		}
+		return undecided
+	case seen&rule.early != 0 && !c.portOpen:
+		return decideReady
+	case c.open:
+		return undecided
+	case (rule.needs == 0 || seen&rule.needs != 0) && seen&rule.bars == 0:
+		return decideReady
+	case seen&rule.blames == 0:
+		return decideSkip
+	case policy == UpstreamSubstitute:
+		return decideSubstitute
+	}
+	return decideBlocked
+}
+
+// atLeast returns S if k edges are satisfied, F if k can no longer be reached and one has failed, and else no class.
+func (c *counts) atLeast(k int32) uint8 {
+	switch {
+	case c.s >= k:
+		return seenS
+	case c.total-c.other < k:
+		return c.seen & seenF
+	}
+	return 0
+}

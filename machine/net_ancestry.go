@@ -1,0 +1,223 @@
+package machine
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in
+// opposite orders, give each node two intervals. They are made when the first question comes, in time linear in the edges,
+// and answer most questions at once. Where they do not, a search over the in-edges decides; the intervals keep it away from
+// nodes that do not lead to the ancestor. When the searches for one ancestor have visited as many edges as the graph has,
+// all its descendants are computed once and kept: so all questions about one node together cost a small multiple of the
+// edges, and a small constant for each question.
+type ancestry struct {
+	once  sync.Once // guards spans until they are made
+	spans [2][]span // by Ref
+	steps atomic.Int64
+
+	mu     sync.Mutex
+	sought map[Ref]*sought
+}
+
+// sought is an ancestor that searches have looked for.
+type sought struct {
+	steps       int      // edges that they have visited
+	descendants []uint64 // a bit by Ref; nil until steps has grown large
+}
+
+const maxSought = 256 // a bit a node each
+
+// span is the interval that one search gives a node. Nodes are numbered when the search leaves them, so a node has a higher
+// number than all its ancestors.
+type span struct {
+	number int32
+	tree   int32 // the numbers from here up to the node's own are those of ancestors
+	low    int32 // no ancestor has a lower number
+}
+
+// IsAncestor reports whether a path leads from a to r.
+func (p *Net) IsAncestor(a, r Ref) bool {
+	is, sure := p.judgeAncestor(a, r)
+	if !sure {
+		is = p.ancestry.search(p, a, r)
+	}
+	return is
+}
+
+// judgeAncestor is IsAncestor without a search: its second result is false if the spans do not decide.
+func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
+	if a >= r {
+		return false, true
+	}
+	p.ancestry.once.Do(func() { p.ancestry.label(p) })
+	return p.ancestry.judge(a, r)
+}
+
+// judge answers from the spans alone, if they are enough.
+func (x *ancestry) judge(a, r Ref) (is, sure bool) {
+	for i := range x.spans {
+		s, t := &x.spans[i][a], &x.spans[i][r]
+		switch {
+		case s.number > t.number || s.low < t.low:
+			return false, true
+		case s.number >= t.tree:
+			return true, true
+		}
+	}
+	return false, false
+}
+
+// search looks for a among the ancestors of r.
+func (x *ancestry) search(p *Net, a, r Ref) bool {
+	if set := x.known(p, a); set != nil {
+		return set[r/64]&(1<<(r%64)) != 0
+	}
+	is, steps := x.climb(p, a, r)
+	x.steps.Add(int64(steps))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if k := x.sought[a]; k != nil {
+		k.steps += steps
+	}
+	return is
+}
+
+// known returns the descendants of a if they are known by now, else nil.
+func (x *ancestry) known(p *Net, a Ref) []uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := x.sought[a]
+	if k == nil {
+		if x.sought == nil || len(x.sought) == maxSought {
+			x.sought = map[Ref]*sought{}
+		}
+		k = &sought{}
+		x.sought[a] = k
+	}
+	if k.descendants == nil && k.steps > len(p.edges) {
+		k.descendants = x.descendants(p, a)
+	}
+	return k.descendants
+}
+
+// climb searches from r upwards. Nodes below a cannot lead to it: an ancestor has a lower Ref than its descendants.
+func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
+	seen := map[Ref]bool{}
+	stack := []Ref{r}
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, i := range p.in.row(at) {
+			steps++
+			from := p.edges[i].From
+			if from == a {
+				return true, steps
+			}
+			if from < a || seen[from] {
+				continue
+			}
+			is, sure := x.judge(a, from)
+			if is {
+				return true, steps
+			}
+			if !sure {
+				seen[from] = true
+				stack = append(stack, from)
+			}
+		}
+	}
+	return false, steps
+}
+
+// descendants returns the set of all descendants of a.
+func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
+	set := make([]uint64, len(p.facts)/64+1)
+	for r := a + 1; int(r) < len(p.facts); r++ {
+		row := p.in.row(r)
+		x.steps.Add(int64(len(row)))
+		for _, i := range row {
+			if from := p.edges[i].From; from == a || set[from/64]&(1<<(from%64)) != 0 {
+				set[r/64] |= 1 << (r % 64)
+				break
+			}
+		}
+	}
+	return set
+}
+
+// label makes the spans. The first search begins at the nodes without successors, the last one first, and goes to the
+// highest predecessor first: that is the longest way up, so that most of a node's ancestors are below it in the tree of the
+// search. The second does everything the other way round.
+func (x *ancestry) label(p *Net) {
+	n := len(p.facts)
+	out, _ := newCSR(n, p.edges, true, NoRef, nil)
+	in := csr{start: p.in.start, items: make([]int32, len(p.in.items))} // by Ref: the predecessors in ascending order
+	next := slices.Clone(p.in.start)
+	var roots []Ref
+	for r := range Ref(n) {
+		row := out.row(r)
+		for _, i := range row {
+			to := p.edges[i].To
+			in.items[next[to]] = int32(r)
+			next[to]++
+		}
+		if len(row) == 0 {
+			roots = append(roots, r)
+		}
+	}
+	for i := range x.spans {
+		x.spans[i] = make([]span, n)
+		w := walk{in: &in, spans: x.spans[i], next: make([]int32, n), descending: i == 0}
+		for j := range roots {
+			if w.descending {
+				j = len(roots) - 1 - j
+			}
+			w.from(roots[j])
+		}
+	}
+	x.steps.Add(3 * int64(len(p.edges)))
+}
+
+// walk is one of the two searches.
+type walk struct {
+	in         *csr // by Ref: the predecessors
+	spans      []span
+	next       []int32 // by Ref: one more than the predecessors looked at so far; 0 for a node that was not entered
+	counter    int32
+	stack      []Ref
+	descending bool
+}
+
+func (w *walk) enter(r Ref) {
+	w.next[r] = 1
+	w.spans[r].tree, w.spans[r].low = w.counter, w.counter
+	w.stack = append(w.stack, r)
+}
+
+// from searches all ancestors of r that were not entered before.
+func (w *walk) from(r Ref) {
+	w.enter(r)
+	for len(w.stack) > 0 {
+		at := w.stack[len(w.stack)-1]
+		row, s := w.in.row(at), &w.spans[at]
+		i := int(w.next[at]) - 1
+		if i == len(row) {
+			w.stack = w.stack[:len(w.stack)-1]
+			s.number = w.counter
+			w.counter++
+			for _, from := range row {
+				s.low = min(s.low, w.spans[from].low)
+			}
+			continue
+		}
+		w.next[at]++
+		if w.descending {
+			i = len(row) - 1 - i
+		}
+		if from := Ref(row[i]); w.next[from] == 0 {
+			w.enter(from)
+		}
+	}
+}

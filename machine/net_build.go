@@ -1,0 +1,482 @@
+package machine
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Builder builds a net, in steps that build on one another: edges, tiers, numbers, rules, labels, side edges, order. Until
+// number has run, a node is identified by its index of declaration.
+type Builder struct {
+	p     *Net
+	edges []Edge
+	into  csr // by node: its in-edges
+	outOf csr // by node: its out-edges, edges into the end node left out
+	end   int32
+	tier  []int32
+	depth int32 // number of tiers
+
+	last     []int32 // by source: the last target that isParallel has seen, plus one
+	scratch  slab    // for slices that the builder alone needs
+	filters  map[CauseSet]int32
+	boundary bool // some node is an error boundary
+	wideRows bool // some node may need counters beside its word
+}
+
+// Begin takes the edges between nodes, in the order of declaration. end is the end node, or -1. Nodes that nothing
+// follows lead to it; added tells how many such edges there are now after the others.
+func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
+	implicit := 0
+	if end >= 0 {
+		implicit = nodes
+	}
+	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // two of newCSR, and six values a node
+	b.outOf, b.scratch = newCSR(nodes, b.edges, true, Ref(end), b.scratch)
+	if end >= 0 {
+		added = b.leadToEnd(nodes)
+	}
+	b.into, b.scratch = newCSR(nodes, b.edges, false, NoRef, b.scratch)
+	return added
+}
+
+// leadToEnd connects the nodes without successors to the end node, unless they are connected already.
+func (b *Builder) leadToEnd(nodes int) (added int) {
+	connected := make([]bool, nodes)
+	for _, e := range b.edges {
+		if e.To == Ref(b.end) {
+			connected[e.From] = true
+		}
+	}
+	for i := range int32(nodes) {
+		if i != b.end && !connected[i] && len(b.outOf.row(Ref(i))) == 0 {
+			b.edges = append(b.edges, Edge{From: Ref(i), To: Ref(b.end), LabelID: -1})
+			added++
+		}
+	}
+	return added
+}
+
+// Row returns the numbers of the in-edges of a node, by its index of declaration.
+func (b *Builder) Row(i int) []int32 { return b.into.row(Ref(i)) }
+
+// IsParallel reports whether two edges lead from one node to the given one. The answer for one node needs that it was asked for no
+// node after it.
+func (b *Builder) IsParallel(i int) (parallel bool) {
+	row := b.Row(i)
+	if len(row) < 2 {
+		return false
+	}
+	if b.last == nil {
+		b.last, b.scratch = b.scratch.cut(len(b.into.start) - 1)
+	}
+	for _, e := range row {
+		from := b.edges[e].From
+		parallel = parallel || b.last[from] == int32(i)+1
+		b.last[from] = int32(i) + 1
+	}
+	return parallel
+}
+
+// At returns an edge by its number.
+func (b *Builder) At(i int32) Edge { return b.edges[i] }
+
+// Levels computes the Kahn tiers: A. B. Kahn, Topological sorting of large networks (1962), with the longest path as the
+// level. It returns the nodes of a cycle, in its order, if there is one.
+func (b *Builder) Levels() (cycle []int32) {
+	n := len(b.into.start) - 1
+	var pending, queue []int32
+	b.tier, b.scratch = b.scratch.cut(n)
+	pending, b.scratch = b.scratch.cut(n)
+	queue, b.scratch = b.scratch.cut(n)
+	queue = queue[:0]
+	for i := range n {
+		if int32(i) != b.end {
+			pending[i] = int32(len(b.Row(i)))
+		}
+	}
+	for i := range n {
+		if pending[i] == 0 && int32(i) != b.end {
+			queue = append(queue, int32(i))
+		}
+	}
+	for head := 0; head < len(queue); head++ {
+		i := queue[head]
+		b.depth = max(b.depth, b.tier[i]+1)
+		for _, e := range b.outOf.row(Ref(i)) {
+			to := b.edges[e].To
+			b.tier[to] = max(b.tier[to], b.tier[i]+1)
+			if pending[to]--; pending[to] == 0 {
+				queue = append(queue, int32(to))
+			}
+		}
+	}
+	total := n
+	if b.end >= 0 {
+		total--
+		b.tier[b.end] = b.depth
+		b.depth++
+	}
+	if len(queue) < total {
+		return b.findCycle(pending)
+	}
+	return nil
+}
+
+// findCycle finds one cycle among the nodes that Kahn's algorithm left over: from one that is certainly on a cycle, the
+// shortest way back to it.
+func (b *Builder) findCycle(pending []int32) []int32 {
+	// Every node left over has a predecessor left over, so walking backwards must meet a node twice: it is on a cycle.
+	var at int32
+	for i := range pending {
+		if pending[i] > 0 {
+			at = int32(i)
+			break
+		}
+	}
+	seen := make([]bool, len(pending))
+	for !seen[at] {
+		seen[at] = true
+		for _, e := range b.into.row(Ref(at)) {
+			if from := b.edges[e].From; pending[from] > 0 {
+				at = int32(from)
+				break
+			}
+		}
+	}
+	start := Ref(at)
+	parent := make([]Ref, len(pending))
+	for i := range parent {
+		parent[i] = NoRef
+	}
+	queue := []Ref{start}
+	for head := 0; head < len(queue); head++ {
+		for _, e := range b.outOf.row(queue[head]) {
+			to := b.edges[e].To
+			if to == start {
+				cycle := []int32{}
+				for r := queue[head]; r != start; r = parent[r] {
+					cycle = append(cycle, int32(r))
+				}
+				cycle = append(cycle, int32(start))
+				slices.Reverse(cycle)
+				return cycle
+			}
+			if pending[to] > 0 && parent[to] == NoRef {
+				parent[to] = queue[head]
+				queue = append(queue, to)
+			}
+		}
+	}
+	return []int32{} // not reached: start is on a cycle
+}
+
+// Number begins the net: it gives the nodes their Refs, by tier and then by declaration. names are in the order of declaration. From
+// here on edges name nodes by Ref. It returns room for a list of nodes that the caller may keep, one for each node.
+func (b *Builder) Number(p *Net, names []string) (room []Ref) {
+	n, m := len(names), len(b.edges)
+	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
+	*p = Net{
+		names: make([]string, n), facts: make([]facts, n), declared: refs[:n:n], order: Schedule{at: refs[n : 2*n : 2*n]}, end: NoRef, edges: b.edges,
+		ancestry: &ancestry{},
+	}
+	b.p = p
+	p.decl, ints = ints.cut(n)
+	p.order.pos, ints = ints.cut(n)
+	p.out, ints = ints.cut(n + 1)
+	p.in.start, ints = ints.cut(n + 1)
+	p.in.items, ints = ints.cut(m)
+	p.tiers, _ = ints.cut(int(b.depth) + 1)
+	for _, t := range b.tier {
+		p.tiers[t+1]++
+	}
+	for t := range b.depth {
+		p.tiers[t+1] += p.tiers[t]
+	}
+	var next []int32
+	next, b.scratch = b.scratch.cut(int(b.depth))
+	copy(next, p.tiers)
+	for i := range n {
+		r := Ref(next[b.tier[i]])
+		next[b.tier[i]]++
+		p.declared[i], p.decl[r] = r, int32(i)
+		p.names[r] = names[i]
+		p.facts[r] = facts{tier: b.tier[i], wide: -1, router: -1}
+		if int32(i) == b.end {
+			p.end = r
+		}
+	}
+	for i := range b.edges {
+		e := &b.edges[i]
+		e.From, e.To = p.declared[e.From], p.declared[e.To]
+	}
+	items := p.in.items[:0]
+	for r, i := range p.decl {
+		items = append(items, b.Row(int(i))...)
+		p.in.start[r+1] = int32(len(items))
+	}
+	return refs[2*n : 2*n]
+}
+
+// NodeSpec is what a node does.
+type NodeSpec struct {
+	Join     Join // a rule, not the default
+	Skip     SkipMode
+	Upstream UpstreamPolicy
+	Ports    int // the number of parameters that may be required
+	Flags    Flags
+}
+
+// Rule sets what a node does.
+func (b *Builder) Rule(r Ref, x NodeSpec) {
+	f := &b.p.facts[r]
+	f.join, f.mode, f.policy, f.flags, f.ports = x.Join, x.Skip, x.Upstream, x.Flags, uint16(min(x.Ports, mostPorts))
+	b.p.losers = b.p.losers || f.is(FlagCancelLosers)
+	b.p.nests = b.p.nests || f.is(FlagComposite)
+	switch f.join.Rule() {
+	case AnySucceeded, RuleAtLeast, OneFailed, OneDone:
+		f.flags |= FlagEarly
+		b.p.early = true
+	case Boundary:
+		b.boundary = true
+	}
+	b.wideRows = b.wideRows || f.join.Rule() == RuleAtLeast
+	row := b.p.in.row(r)
+	f.total = int32(len(row))
+	for _, i := range row {
+		if b.edges[i].Flags&EdgeData != 0 {
+			f.total--
+		}
+	}
+	if len(row) > manyEdges {
+		b.sortBySource(r, row)
+	}
+}
+
+// sortBySource keeps the in-edges of a node by their sources.
+func (b *Builder) sortBySource(r Ref, row []int32) {
+	bySource := func(x, y int32) int { return int(b.edges[x].From) - int(b.edges[y].From) }
+	if !slices.IsSortedFunc(row, bySource) {
+		row = slices.Clone(row)
+		slices.SortStableFunc(row, bySource)
+	}
+	if b.p.bySource == nil {
+		b.p.bySource = map[Ref][]int32{}
+	}
+	b.p.bySource[r] = row
+}
+
+// Disable makes a node one that is skipped at once.
+func (b *Builder) Disable(r Ref) { b.p.disabled = append(b.p.disabled, r) }
+
+// Catch makes an edge let through failures of these causes only; none means all.
+func (b *Builder) Catch(i int32, causes []CauseKind) {
+	if b.filters == nil {
+		b.filters = map[CauseSet]int32{}
+	}
+	e := &b.edges[i]
+	e.LabelID = b.p.filter(causes, b.filters)
+	b.p.facts[e.From].catch |= b.p.filters[e.LabelID]
+}
+
+// Routed gives a condition with labels its number among them.
+func (b *Builder) Routed(r Ref) (router int32, first bool) {
+	f := &b.p.facts[r]
+	if f.router < 0 {
+		f.router, first = int32(len(b.p.routes)), true
+		b.p.routes = append(b.p.routes, 0)
+	}
+	return f.router, first
+}
+
+// Label makes an edge a branch of a condition that routed has numbered. Labels are numbered from 0.
+func (b *Builder) Label(i int32, label int32) {
+	e := &b.edges[i]
+	e.LabelID = label
+	routes := &b.p.routes[b.p.facts[e.From].router]
+	*routes = max(*routes, label+1)
+}
+
+// Check makes a node one that user code or data decides about after its join.
+func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
+
+// Port makes an edge one that feeds a parameter which is required. It matters for nodes with early rules.
+func (b *Builder) Port(i int32) {
+	b.edges[i].Flags |= edgePort
+	b.wideRows = true
+}
+
+// mostLabels is how many branches a net may have.
+const MostLabels = 1<<(32-edgeBits) - 1
+
+// Lay numbers the labels of conditions, and marks the nodes whose failure is handled and those that complete without further ado. It reports
+// whether there are no more labels than a net may have.
+func (b *Builder) Lay() bool {
+	p := b.p
+	for i := range p.edges {
+		e := &p.edges[i]
+		if p.handles(e) {
+			p.facts[e.From].flags |= factHandled
+		}
+		if e.To != p.end {
+			p.out[e.From+1]++
+		}
+	}
+	for r := range p.facts {
+		f := &p.facts[r]
+		if f.router >= 0 {
+			f.labels = int32(p.labels)
+			p.labels += int(p.routes[f.router])
+			f.flags &^= FlagPlain
+		}
+	}
+	if p.labels > MostLabels {
+		return false
+	}
+	if p.labels > 0 {
+		for i := range p.edges {
+			if e := &p.edges[i]; e.Flags&EdgeLabelled != 0 {
+				e.LabelID += p.facts[e.From].labels
+			}
+		}
+	}
+	for r := range p.facts {
+		p.out[r+1] += p.out[r]
+	}
+	return true
+}
+
+// Finish writes the arcs, whose facts are complete only now: by target and then by declaration, which is the order in which a
+// completion takes effect.
+func (b *Builder) Finish() {
+	p := b.p
+	if b.wideRows {
+		for r := range p.facts {
+			b.widen(Ref(r))
+		}
+	}
+	next := b.into.start // not needed any more
+	copy(next, p.out)
+	p.arcs = make([]Arc, p.out[len(p.facts)])
+	for r := range p.facts {
+		if Ref(r) == p.end {
+			continue
+		}
+		for _, i := range p.in.row(Ref(r)) {
+			e := &p.edges[i]
+			a := e.arc()
+			if a.facts&edgeSpecial != 0 {
+				p.facts[e.From].flags |= flagForks
+			}
+			p.arcs[next[e.From]] = a
+			next[e.From]++
+		}
+	}
+	b.initialWords()
+}
+
+// widen gives a node counters beside its word if it needs them.
+func (b *Builder) widen(r Ref) {
+	p := b.p
+	f, row := &p.facts[r], p.in.row(r)
+	if f.join.Rule() != RuleAtLeast && !slices.ContainsFunc(row, func(i int32) bool { return p.edges[i].Flags&edgePort != 0 }) {
+		return
+	}
+	f.wide = int32(p.wide)
+	p.wide++
+	for _, i := range row {
+		p.edges[i].Flags |= edgeWide
+	}
+}
+
+// initialWords precomputes the state of a run that has not begun.
+func (b *Builder) initialWords() {
+	p := b.p
+	p.words = make([]uint64, len(p.facts))
+	for r := range p.facts {
+		f := &p.facts[r]
+		w := uint64(uint32(len(p.in.row(Ref(r)))))
+		plain := !f.is(FlagEarly | FlagInline | FlagCheck)
+		switch f.join {
+		case AllFailed, AllSkipped:
+			plain = false
+		}
+		if !plain || f.wide >= 0 {
+			w |= wordSpecial
+		}
+		if f.is(FlagPlain) {
+			w |= wordPlain
+		}
+		p.words[r] = w
+	}
+}
+
+// OrderBy computes the longest remaining paths, in which each node counts its own, and the order in which ready nodes are taken.
+// priorities are by Ref; nil if all are 0.
+func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
+	b.p.priorities = priorities
+	b.p.order.rank = make([]int64, len(b.p.facts))
+	b.p.orderInto(own, b.p.order, b.scratch)
+}
+
+// SetGroups sets the groups of the nodes, by Ref, and the bounds of the groups.
+func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds = member, bounds }
+
+// Groups are the groups of a node.
+func (p *Net) Groups(r Ref) []int32 {
+	if p.member == nil {
+		return nil
+	}
+	return p.member[r]
+}
+
+// IsLeaf reports whether nothing but the end node follows a node.
+func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
+
+// Repeat makes a net of n nodes without edges out of a net of one, for the items of a map. A composite among them holds a slot of
+// the map.
+func (p *Net) Repeat(names []string) Net {
+	n := len(names)
+	zeros := make([]int32, n+1)
+	q := Net{
+		names: names, facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
+		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, order: Schedule{rank: make([]int64, n)},
+		words: make([]uint64, n), end: NoRef, routes: p.routes, filters: p.filters, bounds: p.bounds, nests: p.nests, items: true, ancestry: &ancestry{},
+	}
+	if p.member != nil {
+		q.member = slices.Repeat(p.member[:1], n)
+	}
+	item := p.facts[0]
+	if item.is(FlagComposite) {
+		item.flags &^= FlagInline
+	}
+	for i := range n {
+		q.facts[i], q.declared[i], q.decl[i] = item, Ref(i), int32(i)
+		q.order.rank[i], q.words[i] = p.order.rank[0], p.words[0]
+	}
+	q.order.pos, q.order.at = q.decl, q.declared
+	return q
+}
+
+// Reorder puts the nodes of a net without edges into the order of their durations.
+func (p *Net) Reorder(own func(Ref) int64) {
+	p.order = Schedule{make([]int64, len(p.facts)), make([]int32, len(p.facts)), slices.Clone(p.declared)}
+	for r := range p.order.rank {
+		p.order.rank[r] = own(Ref(r))
+	}
+	slices.SortStableFunc(p.order.at, func(a, b Ref) int { return cmp.Compare(p.order.rank[b], p.order.rank[a]) })
+	for i, r := range p.order.at {
+		p.order.pos[r] = int32(i)
+	}
+}
+
+// With returns a copy of the net in which the nodes have other flags, and none completes without further ado.
+func (p *Net) With(flags func(Ref, Flags) Flags) Net {
+	q := *p
+	q.facts, q.words = slices.Clone(p.facts), slices.Clone(p.words)
+	for r := range q.facts {
+		f := &q.facts[r]
+		f.flags = flags(Ref(r), f.flags) &^ FlagPlain
+		q.words[r] &^= wordPlain
+	}
+	return q
+}

@@ -1,0 +1,75 @@
+package machine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
+)
+
+// Schedule is the order in which ready nodes are taken: by priority, rank, and declaration.
+type Schedule struct {
+	rank []int64 // by Ref: the longest remaining path, itself included
+	pos  []int32 // by Ref: the place in the order
+	at   []Ref   // the node of each place
+}
+
+// Order ranks the nodes by the longest remaining path, in which each node counts its own, and sorts them into the order in
+// which ready ones are taken: by priority, rank, and declaration.
+func (p *Net) Order(own func(Ref) int64) Schedule {
+	n := len(p.facts)
+	s := Schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
+	p.orderInto(own, s, nil)
+	return s
+}
+
+func (p *Net) orderInto(own func(Ref) int64, s Schedule, space slab) {
+	rank, pos, at := s.rank, s.pos, s.at
+	longest := int64(0)
+	for r := Ref(len(rank) - 1); r >= 0; r-- {
+		after := int64(0)
+		for _, a := range p.Out(r) {
+			after = max(after, rank[a.to])
+		}
+		rank[r] = saturate.Add(after, max(own(r), 0))
+		longest = max(longest, rank[r])
+	}
+	if p.priorities == nil && longest < int64(len(rank)) {
+		p.countingSort(rank, longest, at, space)
+	} else {
+		copy(at, p.declared)
+		slices.SortFunc(at, func(a, b Ref) int {
+			if p.priorities != nil {
+				if c := cmp.Compare(p.priorities[b], p.priorities[a]); c != 0 {
+					return c
+				}
+			}
+			return cmp.Or(cmp.Compare(rank[b], rank[a]), cmp.Compare(p.decl[a], p.decl[b]))
+		})
+	}
+	for i, r := range at {
+		pos[r] = int32(i)
+	}
+}
+
+// countingSort is the sort of orderInto for small ranks, such as the numbers of nodes that they are without estimates.
+func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
+	begin, _ := space.cut(int(longest) + 2) // by how much less than the longest a rank is
+	for _, r := range rank {
+		begin[longest-r+1]++
+	}
+	for i := range longest {
+		begin[i+1] += begin[i]
+	}
+	for _, r := range p.declared {
+		i := &begin[longest-rank[r]]
+		at[*i] = r
+		*i++
+	}
+}
+
+// Rank is the longest remaining path from a node, itself included.
+func (p *Net) Rank(r Ref) int64 { return p.order.rank[r] }
+
+// Rank is the longest remaining path from a node, itself included, in the order of the run.
+func (s *Locked) Rank(r Ref) int64 { return s.order.rank[r] }

@@ -1,0 +1,145 @@
+package machine
+
+import "math"
+
+// filter returns the number of the set of causes among the plan's filters; known maps sets to numbers. Whether the origin of
+// a victim is a failure or a cancellation is known only when everything is terminal, too late for an edge, so the two
+// upstream kinds count as one.
+func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
+	var set CauseSet
+	for _, k := range causes {
+		set |= 1 << k
+		if IsUpstream(k) {
+			set |= 1<<CauseUpstreamFailure | 1<<CauseUpstreamCancelled
+		}
+	}
+	if len(causes) == 0 {
+		set = math.MaxUint64
+	}
+	i, ok := known[set]
+	if !ok {
+		i = int32(len(p.filters))
+		p.filters = append(p.filters, set)
+		known[set] = i
+	}
+	return i
+}
+
+// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens. The
+// failure modes react to a failure with no such edge.
+func (p *Net) handles(e *Edge) bool {
+	if e.Flags&EdgeData != 0 {
+		return false
+	}
+	if e.Flags&EdgeFailure != 0 {
+		return true
+	}
+	if e.Flags&EdgeAlways != 0 {
+		return false
+	}
+	f := &p.facts[e.To]
+	if f.is(FlagObserver) {
+		return false
+	}
+	switch f.join.Rule() {
+	case AllSucceeded, NoneFailed:
+		return f.policy == UpstreamSkip || f.policy == UpstreamSubstitute
+	}
+	return true
+}
+
+// Shield marks the edges f -> t for which t has a direct in-edge from an error boundary c that f is an ancestor of: c
+// judges that failure, not t.
+func (b *Builder) Shield() {
+	p := b.p
+	if !b.boundary {
+		return
+	}
+	x := shielding{p: p}
+	for r := range p.facts {
+		row := p.in.row(Ref(r))
+		x.boundaries = x.boundaries[:0]
+		for _, i := range row {
+			if from := p.edges[i].From; p.facts[from].join == Boundary {
+				x.boundaries = append(x.boundaries, from)
+			}
+		}
+		if len(x.boundaries) == 0 || len(row) == 1 || Ref(r) == p.end {
+			continue
+		}
+		judged := x.judged
+		if len(x.boundaries)*len(row) > len(p.edges) {
+			judged = x.above(Ref(r), row)
+		}
+		for _, i := range row {
+			if e := &p.edges[i]; judged(e.From) {
+				e.Flags |= edgeShielded
+			}
+		}
+	}
+}
+
+// shielding finds the predecessors of a node that one of its boundaries judges. With few boundaries it asks for each pair;
+// with many, one search upwards from all of them is cheaper.
+type shielding struct {
+	p          *Net
+	boundaries []Ref
+	found      map[[2]Ref]bool // the results of searches, by pair
+	visited    []Ref           // by Ref: the last node for which a search has visited it, plus one
+}
+
+// judged reports whether f is an ancestor of a boundary.
+func (x *shielding) judged(f Ref) bool {
+	for _, b := range x.boundaries {
+		is, sure := x.p.judgeAncestor(f, b)
+		if !sure { // many nodes may ask the same
+			pair := [2]Ref{f, b}
+			if is, sure = x.found[pair]; !sure {
+				if x.found == nil {
+					x.found = map[[2]Ref]bool{}
+				}
+				is = x.p.ancestry.search(x.p, f, b)
+				x.found[pair] = is
+			}
+		}
+		if is {
+			return true
+		}
+	}
+	return false
+}
+
+// above searches the ancestors of all boundaries of r, no further down than r's lowest predecessor.
+func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
+	p := x.p
+	if x.visited == nil {
+		x.visited = make([]Ref, len(p.facts))
+	}
+	lowest := r
+	for _, i := range row {
+		lowest = min(lowest, p.edges[i].From)
+	}
+	stack := x.boundaries
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		p.ancestry.steps.Add(int64(len(p.in.row(at))))
+		for _, i := range p.in.row(at) {
+			if from := p.edges[i].From; from >= lowest && x.visited[from] != r+1 {
+				x.visited[from] = r + 1
+				stack = append(stack, from)
+			}
+		}
+	}
+	return func(f Ref) bool { return x.visited[f] == r+1 }
+}
+
+// portEdges counts the edges bound to required ports of a node with an early rule.
+func (p *Net) portEdges(r Ref) (n int32) {
+	for _, i := range p.in.row(r) {
+		if p.edges[i].Flags&edgePort != 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,505 @@
+package machine
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
+// An edge that would make a label pointless delivers data only: it is a side edge.
+//
+// A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs for one of them, or for another way
+// in. The out-edges of a node that routes are grouped into exits: one for each of its labels; if it has catch edges, also
+// its failure (the catch edges) and its success (the plain edges), though a node that hangs on one of its labels does not
+// count its success as an exit. An unlabelled edge of a condition without catch edges is no exit, since it is always taken;
+// neither is a data-only edge, which judges nothing.
+//
+// A plain edge f -> t into a node on a branch is another way in if some exit leads to it and to none of t's routers, the
+// sources of t's routing edges: the exit begins with the edge, or with a path to f over edges of any kind. The exit must be
+// one of t's routers (then the edge counts like any other) or of an ancestor of one (then it counts only if none of the
+// routers was asked: each was skipped because of a branch not taken). Every other plain edge into t is a side edge.
+//
+// A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
+// trigger has pruned is compiled anew, from the remaining graph.
+
+// standing says how a plain edge counts for a target that is on a branch.
+type standing uint8
+
+const (
+	standsIn    standing = iota // a reason for the target to run, like every edge into a node that is on no branch
+	standsBy                    // a side edge
+	standsSpare                 // another way in that counts only if none of the target's routers was asked
+)
+
+// isRouting reports whether the edge puts its target on a branch.
+func (e *Edge) isRouting() bool { return e.Flags&(EdgeLabelled|EdgeFailure) != 0 }
+
+// isPlain reports whether the edge waits for success and for nothing else.
+func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlways|EdgeData) == 0 }
+
+// branching finds the side edges of a plan.
+//
+// Targets with the same routers form one class. A sweep decides 64 classes at a time, one bit each: it goes towards smaller
+// Refs, from their routers, to find the ancestors of these, and from the sources of their plain edges, to find the other
+// nodes that lead there; the exits that count are where the two meet. The sweep ends as soon as no exit can lead to an
+// undecided edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep, upwards
+// over what the first has seen, tells which of the plain edges the exits lead to.
+type branching struct {
+	c       *Builder
+	p       *Net
+	reached []bool // by Ref: some exit of some node leads there
+	stem    []Ref  // by Ref: the lowest node known to which the same exits lead; a cheap approximation
+	classes []branchClass
+	marks   []branchMarks // by Ref
+	queue   ordset.Set    // the nodes that the sweep has not visited yet, the highest Ref first
+	pending int           // how many of them may lead to a plain edge
+	swept   []Ref         // the nodes that it has visited, in falling order
+	leads   []uint64      // by exit of the node being visited: the classes to whose routers the exit leads
+	firsts  map[exitOf][]Ref
+	steps   int64 // edges visited
+}
+
+// exitOf is an exit of a node.
+type exitOf struct {
+	from Ref
+	exit int
+}
+
+// branchClass are targets with the same routers, and the sources of their plain edges that an exit may lead to.
+type branchClass struct {
+	routers []branchRouter
+	targets []Ref
+	sources []Ref
+}
+
+type branchRouter struct {
+	ref   Ref
+	hangs bool // the targets hang on one of its labels
+}
+
+// branchMarks are sets of classes of the batch.
+type branchMarks struct {
+	above  uint64 // the node is a router or an ancestor of one
+	before uint64 // the node is the source of a plain edge or leads to one
+	router uint64 // the node is a router
+	hangs  uint64 // the node is a router and the targets hang on one of its labels
+	lowest uint64 // the node is the lowest of the routers
+	near   uint64 // an exit of a router that counts leads to the node, or, of the node itself, begins with its plain edges
+	far    uint64 // the same for the exit of an ancestor of a router
+}
+
+const batchSize = 64
+
+// FindSides finds the side edges. It costs nothing in graphs without branches.
+func (c *Builder) FindSides() {
+	if c.p.labels == 0 && len(c.p.filters) == 0 {
+		return
+	}
+	b := branching{c: c, p: c.p}
+	b.classify()
+	if len(b.classes) > 0 {
+		b.marks = make([]branchMarks, len(b.p.facts))
+		b.queue = ordset.Make(len(b.p.facts))
+		b.leads = make([]uint64, firstLabelExit+b.p.labels)
+	}
+	if len(b.classes) > batchSize/8 { // else a sweep is cheap
+		b.classes = slices.DeleteFunc(b.classes, b.plainly)
+	}
+	for batch := range slices.Chunk(b.classes, batchSize) {
+		b.sweep(batch)
+		b.spread()
+		b.judge(batch)
+		b.clear()
+	}
+	c.p.sideSteps = b.steps
+	for r := range c.p.facts {
+		f := &c.p.facts[r]
+		for _, i := range c.p.in.row(Ref(r)) {
+			if e := &c.p.edges[i]; e.standing != standsIn {
+				f.flags |= flagBranch
+				if f.join == AllSucceeded || f.join == Boundary { // the host chose another rule explicitly, and it counts every edge
+					e.Flags |= edgeSide
+				}
+			}
+		}
+	}
+}
+
+// classify first marks every plain edge into a node on a branch as a side edge. It then puts into classes the nodes for
+// which that may be wrong, because some exit leads to one of these edges.
+func (b *branching) classify() {
+	p := b.p
+	var index map[string]int32
+	var routers []branchRouter
+	var key []byte
+	for r := range p.facts {
+		row := p.in.row(Ref(r))
+		if Ref(r) == p.end || !slices.ContainsFunc(row, func(i int32) bool { return p.edges[i].isRouting() }) {
+			continue
+		}
+		var sources []Ref
+		for _, i := range row {
+			if e := &p.edges[i]; e.isPlain() {
+				e.standing = standsBy
+				if b.reached == nil {
+					b.reach()
+				}
+				if b.reached[e.From] || p.facts[e.From].catch != 0 {
+					sources = append(sources, e.From)
+				}
+			}
+		}
+		if len(sources) == 0 {
+			continue
+		}
+		routers, key = routers[:0], key[:0]
+		for _, i := range row {
+			if e := &p.edges[i]; e.isRouting() {
+				routers = append(routers, branchRouter{e.From, e.Flags&EdgeLabelled != 0})
+			}
+		}
+		routers = distinctRouters(routers)
+		for _, x := range routers {
+			code := uint32(x.ref) << 1
+			if x.hangs {
+				code |= 1
+			}
+			key = binary.LittleEndian.AppendUint32(key, code)
+		}
+		k, ok := index[string(key)]
+		if !ok {
+			if index == nil {
+				index = map[string]int32{}
+			}
+			k = int32(len(b.classes))
+			index[string(key)] = k
+			b.classes = append(b.classes, branchClass{routers: slices.Clone(routers)})
+		}
+		x := &b.classes[k]
+		x.targets, x.sources = append(x.targets, Ref(r)), append(x.sources, sources...)
+	}
+}
+
+// distinctRouters sorts the routers and leaves one of each.
+func distinctRouters(routers []branchRouter) []branchRouter {
+	slices.SortFunc(routers, func(a, b branchRouter) int { return int(a.ref) - int(b.ref) })
+	distinct := routers[:0]
+	for _, x := range routers {
+		if last := len(distinct) - 1; last >= 0 && distinct[last].ref == x.ref {
+			distinct[last].hangs = distinct[last].hangs || x.hangs
+			continue
+		}
+		distinct = append(distinct, x)
+	}
+	return distinct
+}
+
+// reach finds the nodes that some exit leads to, and their stems: a node that follows nodes of one stem, and begins no
+// exit's path, has that stem too.
+func (b *branching) reach() {
+	p := b.p
+	b.reached, b.stem = make([]bool, len(p.facts)), make([]Ref, len(p.facts))
+	for r := range Ref(len(p.facts)) {
+		stem := NoRef
+		for _, i := range p.in.row(r) {
+			e := &p.edges[i]
+			switch {
+			case b.exit(e) != noExit:
+				b.reached[r], stem = true, r
+			case !b.reached[e.From]:
+			case stem == NoRef:
+				b.reached[r], stem = true, b.stem[e.From]
+			case stem != b.stem[e.From]:
+				stem = r
+			}
+		}
+		b.stem[r] = stem
+	}
+}
+
+// Exits of a node, by number: its failure, its success, its labels.
+const (
+	noExit         = -1
+	failureExit    = 0
+	successExit    = 1
+	firstLabelExit = 2
+)
+
+// exit returns the exit by which an edge leaves its source.
+func (b *branching) exit(e *Edge) int {
+	switch {
+	case e.Flags&EdgeLabelled != 0:
+		return firstLabelExit + int(e.LabelID)
+	case e.Flags&EdgeFailure != 0:
+		return failureExit
+	case e.isPlain() && b.p.facts[e.From].catch != 0:
+		return successExit
+	}
+	return noExit
+}
+
+// plainly reports whether a quick check shows that no exit counts for a class, so that all its plain edges are side edges.
+// The quick check settles common cases in which a sweep would visit many nodes: data from a node that all handlers of a long
+// chain follow, and nodes inside one branch of a condition far above.
+func (b *branching) plainly(x branchClass) bool {
+	const few = 16
+	if len(x.sources) > few || len(x.routers) > few {
+		return false
+	}
+	p := b.p
+	stack, looked := slices.Clone(x.sources), 0
+	for len(stack) > 0 {
+		r := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if looked++; looked > few {
+			return false
+		}
+		above, sure := b.isAbove(r, &x)
+		if !sure {
+			return false
+		}
+		if above {
+			hangs := slices.ContainsFunc(x.routers, func(router branchRouter) bool { return router.ref == r && router.hangs })
+			if p.facts[r].catch != 0 && !hangs && !b.leadsAbove(exitOf{r, successExit}, &x) {
+				return false
+			}
+			continue
+		}
+		if !b.reached[r] {
+			continue // the only exit was its own success
+		}
+		// If the stem leads to a router, so does every exit that leads to the stem. If it does not, no node between the stem
+		// and the node does.
+		if stem := b.stem[r]; stem != r {
+			if !slices.Contains(stack, stem) {
+				stack = append(stack, stem)
+			}
+			continue
+		}
+		row := p.in.row(r)
+		if len(row) > few {
+			return false
+		}
+		b.steps += int64(len(row))
+		for _, i := range row {
+			e := &p.edges[i]
+			exit := b.exit(e)
+			if exit == noExit && !b.reached[e.From] {
+				continue
+			}
+			above, sure := b.isAbove(e.From, &x)
+			switch {
+			case !sure, above && exit != noExit && !b.leadsAbove(exitOf{e.From, exit}, &x):
+				return false
+			case !above && !slices.Contains(stack, e.From):
+				stack = append(stack, e.From)
+			}
+		}
+	}
+	return true
+}
+
+// isAbove reports whether a node is a router of the class or an ancestor of one, if that can be said without a search.
+func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
+	sure = true
+	for _, router := range x.routers {
+		if r == router.ref {
+			return true, true
+		}
+		is, certain := b.p.judgeAncestor(r, router.ref)
+		if is {
+			return true, true
+		}
+		sure = sure && certain
+	}
+	return false, sure
+}
+
+// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at the exit's first targets: those
+// of the lowest tiers lead furthest.
+func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
+	const few = 4
+	firsts, ok := b.firsts[exit]
+	if !ok {
+		out := b.c.outOf.row(Ref(b.p.decl[exit.from]))
+		b.steps += int64(len(out))
+		for _, i := range out {
+			if e := &b.p.edges[i]; b.exit(e) == exit.exit {
+				at, _ := slices.BinarySearch(firsts, e.To)
+				if firsts = slices.Insert(firsts, at, e.To); len(firsts) > few {
+					firsts = firsts[:few]
+				}
+			}
+		}
+		if b.firsts == nil {
+			b.firsts = map[exitOf][]Ref{}
+		}
+		b.firsts[exit] = firsts
+	}
+	return slices.ContainsFunc(firsts, func(r Ref) bool {
+		above, _ := b.isAbove(r, x)
+		return above
+	})
+}
+
+// sweep visits the nodes from the routers and the sources of the plain edges of up to 64 classes, in falling order of Refs.
+func (b *branching) sweep(batch []branchClass) {
+	p := b.p
+	single := uint64(0) // classes with one source
+	for k := range batch {
+		x, bit := &batch[k], uint64(1)<<k
+		for i, router := range x.routers {
+			m := b.mark(router.ref, bit, 0)
+			m.router |= bit
+			if router.hangs {
+				m.hangs |= bit
+			}
+			if i == 0 {
+				m.lowest |= bit
+			}
+		}
+		for _, from := range x.sources {
+			b.mark(from, 0, bit)
+		}
+		if from := x.sources[0]; !slices.ContainsFunc(x.sources, func(r Ref) bool { return r != from }) {
+			single |= bit
+		}
+	}
+	// A class with one source is settled as soon as an exit of a router leads there, or that of an ancestor when there
+	// is no router further down.
+	var passed, settled uint64
+	for b.pending > 0 {
+		i, _ := b.queue.PopMin()
+		r := Ref(len(p.facts) - 1 - i)
+		b.swept = append(b.swept, r)
+		m := &b.marks[r]
+		passed |= m.lowest
+		if m.before != 0 {
+			b.pending--
+			if m.before&m.above&^settled != 0 {
+				near, far := b.leave(r, m)
+				settled |= single & (near | far&passed)
+			}
+		}
+		beside := m.before &^ (m.above | settled)
+		row := p.in.row(r)
+		b.steps += int64(len(row))
+		for _, i := range row {
+			e := &p.edges[i]
+			before := beside
+			if !b.reached[e.From] && b.exit(e) == noExit {
+				before = 0
+			}
+			if m.above|before != 0 {
+				b.mark(e.From, m.above, before)
+			}
+		}
+	}
+}
+
+// mark adds marks to a node that the sweep has not visited.
+func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
+	m := &b.marks[r]
+	if m.before == 0 && before != 0 {
+		b.pending++
+	}
+	m.above |= above
+	m.before |= before
+	b.queue.Insert(len(b.p.facts) - 1 - int(r))
+	return m
+}
+
+// leave looks at the exits of a node that is above routers and leads to plain edges: an exit counts for a class to none of
+// whose routers it leads. It returns the classes to whose plain edges an exit that counts leads, as far as is known now. The
+// sweep has visited all successors of the node.
+func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
+	p := b.p
+	out := b.c.outOf.row(Ref(p.decl[r]))
+	b.steps += int64(len(out))
+	for _, i := range out {
+		if x := b.exit(&p.edges[i]); x != noExit {
+			b.leads[x] |= b.marks[p.edges[i].To].above
+		}
+	}
+	for _, i := range out {
+		e := &p.edges[i]
+		x := b.exit(e)
+		if x == noExit {
+			continue
+		}
+		counts := m.above &^ b.leads[x]
+		if x == successExit {
+			counts &^= m.hangs
+			m.near |= counts & m.router
+			m.far |= counts &^ m.router
+		}
+		if to := &b.marks[e.To]; to.before != 0 {
+			to.near |= counts & m.router
+			to.far |= counts &^ m.router
+			near |= counts & m.router & to.before
+			far |= counts &^ m.router & to.before
+		}
+	}
+	for _, i := range out {
+		if x := b.exit(&p.edges[i]); x != noExit {
+			b.leads[x] = 0
+		}
+	}
+	return near, far
+}
+
+// spread passes the marks that leave has set on to the nodes that the exits lead to, as far as they matter.
+func (b *branching) spread() {
+	for _, r := range slices.Backward(b.swept) {
+		m := &b.marks[r]
+		if m.before&^m.above == 0 {
+			continue
+		}
+		row := b.p.in.row(r)
+		b.steps += int64(len(row))
+		for _, i := range row {
+			// An exit that counts leads to a source of a plain edge without passing an ancestor of a router: otherwise it
+			// would lead to a router. So the marks of an ancestor are those of its own success only.
+			from := &b.marks[b.p.edges[i].From]
+			m.near |= from.near &^ from.above
+			m.far |= from.far &^ from.above
+		}
+	}
+}
+
+// judge decides how the plain edges of the batch count.
+func (b *branching) judge(batch []branchClass) {
+	p := b.p
+	for k := range batch {
+		bit := uint64(1) << k
+		for _, to := range batch[k].targets {
+			for _, i := range p.in.row(to) {
+				e := &p.edges[i]
+				if !e.isPlain() {
+					continue
+				}
+				switch m := &b.marks[e.From]; {
+				case m.near&bit != 0:
+					e.standing = standsIn
+				case m.far&bit != 0:
+					e.standing = standsSpare
+				}
+			}
+		}
+	}
+}
+
+func (b *branching) clear() {
+	for _, r := range b.swept {
+		b.marks[r] = branchMarks{}
+	}
+	b.swept = b.swept[:0]
+	for {
+		i, ok := b.queue.PopMin()
+		if !ok {
+			return
+		}
+		b.marks[len(b.p.facts)-1-i] = branchMarks{}
+	}
+}

@@ -1,0 +1,42 @@
+package machine
+
+import (
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+)
+
+// SkipKind names why a node was skipped. The zero value belongs to nodes that were not.
+type SkipKind uint8
+
+// The kinds of skip.
+const (
+	SkipNone            SkipKind = iota
+	SkipAnnotation               // Node.Disabled
+	SkipWhenGuard                // the guard did not let the node run
+	SkipConditionBranch          // conditions took other branches
+	SkipNullPropagation          // a required port has no value
+	SkipUpstreamSkipped          // the inputs were skipped
+	SkipParentFailure            // OnUpstreamFailure is UpstreamSkip
+	SkipRuleUnsatisfied          // the join rule can no longer be satisfied
+	SkipSelf                     // the step returned Skip
+	SkipSuperseded               // no other node needs the result any more
+
+	skipCount
+)
+
+var skipNames = [skipCount]string{
+	"", "annotation", "when_guard", "condition_branch", "null_propagation", "upstream_skipped", "parent_failure",
+	"rule_unsatisfied", "self", "superseded",
+}
+
+// String returns the snake-case name of the kind; [SkipNone] is the empty string.
+func (k SkipKind) String() string { return enum.Name(skipNames[:], int(k), "SkipKind") }
+
+// MarshalText encodes the kind as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (k SkipKind) MarshalText() ([]byte, error) {
+	return enum.Text(skipNames[:], int(k), "skip reason")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (k *SkipKind) UnmarshalText(text []byte) error {
+	return enum.Parse(k, skipNames[:], text, "skip reason")
+}

@@ -1,0 +1,103 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/reactive"
+)
+
+// ErrNoSlot: a ready node cannot begin yet, because of a limit or because the run is on hold.
+var ErrNoSlot = errors.New("no slot is free")
+
+// Begin is Next for one node, which the coordinator knows to be ready: it hands out that node's attempt, check or gate,
+// whatever others come before it. The error matches [ErrNoSlot] if a limit is in the way; the node then keeps its place, and
+// Next hands it out in time. It matches [ErrTransition] if the node is not ready, and [ErrUnknownNode].
+func (st *State) Begin(r Ref) (Task, error) {
+	s, err := st.drive()
+	if err != nil {
+		return Task{}, err
+	}
+	defer s.unlockAndDeliver()
+	if err := s.known(r); err != nil {
+		return Task{}, err
+	}
+	w := s.words[r]
+	switch {
+	case w&WordChecking != 0 && s.inline.Remove(int(r)):
+		return Task{Token: Token{Ref: r}, Check: true}, nil
+	case s.Status(r) != Ready:
+		return Task{}, &TransitionError{Node: s.net.ID(r), From: s.Status(r), To: Running}
+	case s.net.facts[r].is(FlagGate):
+		s.gates = slices.DeleteFunc(s.gates, func(x Ref) bool { return x == r })
+		return Task{Token: Token{Ref: r}, Gate: true}, nil
+	case s.net.facts[r].is(FlagInline):
+		s.inline.Remove(int(r))
+		return s.start(r), nil
+	case s.hold != holdNothing || s.limit > 0 && s.running >= s.limit || !s.ready.Remove(int(s.order.pos[r])) || !s.acquire(r):
+		return Task{}, fmt.Errorf("%w: node %s", ErrNoSlot, foreign.Quote(s.net.ID(r)))
+	}
+	s.running++
+	return s.start(r), nil
+}
+
+// Drive performs the plan with effects: it is the smallest coordinator. begin gets each task as soon as there is one. It reports the verdict
+// of a check with [State.Checked], makes a gate wait with [State.Suspend], and starts the call of any other node, whose outcome the host
+// reports with [State.Settle] when the call has ended. abort gets the token of a call that is to end: its node was stopped, or is asked to
+// stop as by [State.StopNode]. The call may have ended already.
+//
+// Both are called in the calls of the State that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
+// error is that of [reactive.NewEffect].
+func (s *State) Drive(begin func(Task), abort func(Token)) error {
+	begun := make([]int32, len(s.words)) // the attempt of each node that was begun last; the scope's lock guards it
+	for _, r := range s.net.declared {
+		status := s.StatusSignal(r)
+		_, err := reactive.NewEffect(s.Scope(), func(w reactive.Writer) {
+			if status.Get(w).CallAction() == CallAbort && begun[r] > 0 {
+				abort(Token{Ref: r, Attempt: begun[r]})
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	work := s.WorkSignal()
+	_, err := reactive.NewEffect(s.Scope(), func(w reactive.Writer) {
+		work.Get(w)
+		for t, ok := s.NextStop(); ok; t, ok = s.NextStop() {
+			abort(t)
+		}
+		for t, ok := s.Next(); ok; t, ok = s.Next() {
+			begun[t.Ref] = t.Attempt
+			begin(t)
+		}
+	})
+	return err
+}
+
+// WorkSignal returns, as a signal, how often Next has had a new task after it had none: it changes when a node becomes
+// ready, a slot becomes free, or a check becomes due, and Next could hand out nothing before; and when a running node is
+// asked to stop. An effect that reads it and calls Next until there are no tasks starts everything that can be started:
+// see [State.Drive].
+func (st *State) WorkSignal() *reactive.Value[int] {
+	s := st.lock()
+	defer s.Unlock()
+	o := s.observers()
+	if o.work == nil {
+		o.hadWork = s.HasNext()
+		o.work = reactive.NewValue(&o.source, 0)
+	}
+	return o.work
+}
+
+// noteWork counts new tasks for WorkSignal. It is called before the lock is released.
+func (o *observers) noteWork() {
+	has, stops := o.st.HasNext(), len(o.st.stopping)
+	if has && !o.hadWork || stops > o.hadStops {
+		o.workCount++
+		o.pend()
+	}
+	o.hadWork, o.hadStops = has, stops
+}

@@ -1,0 +1,200 @@
+package machine
+
+import (
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/strict"
+)
+
+// Next hands out a task: checks and inline nodes first, which hold no slot, then the best ready node if a slot is free.
+// Ready nodes are ordered by priority, longest remaining path, and declaration.
+func (st *State) Next() (Task, bool) {
+	s, err := st.drive()
+	if err != nil {
+		return Task{}, false
+	}
+	defer s.unlockAndDeliver()
+	return s.Next()
+}
+
+// Next is [State.Next].
+func (s *Locked) Next() (Task, bool) {
+	for s.inline.Len() > 0 {
+		i, _ := s.inline.PopMin()
+		r := Ref(i)
+		switch w := s.words[r]; {
+		case w&WordChecking != 0:
+			return Task{Token: Token{Ref: r}, Check: true}, true
+		case statusOf(w) == Running:
+			return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, Returned: true}, true
+		case s.hold == holdAll && s.net.facts[r].is(FlagMocked):
+			s.held = append(s.held, r) // like a step, the mock of a gate or a composite must not begin
+			continue
+		}
+		return s.start(r), true
+	}
+	if s.hold != holdNothing {
+		s.passOver()
+	}
+	if s.limit == 0 || s.slotFree() {
+		for {
+			i, ok := s.ready.PopMin()
+			if !ok {
+				break
+			}
+			if r := s.order.at[i]; s.acquire(r) {
+				s.running++
+				return s.start(r), true
+			}
+		}
+	}
+	return s.NextGate()
+}
+
+// NextGate hands out the gates, after everything that can be started: a suspension must stop only later nodes.
+func (s *Locked) NextGate() (Task, bool) {
+	for len(s.gates) > 0 {
+		r := s.gates[0]
+		if s.gates = s.gates[1:]; statusOf(s.words[r]) == Ready {
+			return Task{Token: Token{Ref: r}, Gate: true}, true
+		}
+	}
+	return Task{}, false
+}
+
+// HasNext reports whether next would return something.
+func (s *Locked) HasNext() bool {
+	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.slotFree()) || len(s.gates) > 0
+}
+
+// HasNews reports whether the coordinator has to attend to more than its next task: changes to write down or to publish, attempts to
+// stop, the end, tokens, or other runs.
+func (s *Locked) HasNews() bool {
+	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
+}
+
+// slotFree reports whether a ready node may start, under a limit.
+func (s *Locked) slotFree() bool {
+	return s.running < s.limit && (s.tree == nil || s.host.Grants())
+}
+
+func (s *Locked) start(r Ref) Task {
+	if strict.Transitions && s.words[r]&WordAdmitting == 0 {
+		s.check(r, Running)
+	}
+	was := s.words[r]
+	w := was&^wordStatus | wordRunning
+	w++ // the attempt
+	s.busy++
+	if s.admits && (w&wordCount == 1 || was&WordAdmitting != 0) && s.net.facts[r].is(FlagAdmit) {
+		s.words[r] = w | WordAdmitting
+	} else {
+		s.words[r] = w
+		s.log(r, was, Running)
+	}
+	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
+}
+
+// NextPlain is next if that would start a plain node for the first time. If it returns false, next may still have a task.
+func (s *Locked) NextPlain() (Ref, bool) {
+	if s.ready.Len() == 0 || s.inline.Len() > 0 || len(s.gates) > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
+		return NoRef, false
+	}
+	i, _ := s.ready.PopMin()
+	r := s.order.at[i]
+	w := s.words[r]
+	if w&(wordPlain|WordSubstituted|wordCount) != wordPlain {
+		s.ready.Insert(i)
+		return NoRef, false
+	}
+	if strict.Transitions {
+		s.check(r, Running)
+	}
+	s.words[r] = w&^wordStatus | wordRunning | 1
+	s.log(r, w, Running)
+	s.busy++
+	s.running++
+	return r, true
+}
+
+// MayGoOn reports whether a run that rested when it was left has something to do.
+func (s *Locked) MayGoOn() bool {
+	if s.busy > 0 || s.Done() {
+		return true
+	}
+	for _, w := range s.words {
+		if statusOf(w) == Ready && (s.hold == holdNothing || w&wordCount != 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// OnlyGates reports whether there are gates to hand out, and nothing else.
+func (s *Locked) OnlyGates() bool {
+	return len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
+}
+
+// HasGates reports whether there may be gates to hand out.
+func (s *Locked) HasGates() bool { return len(s.gates) > 0 }
+
+// TakeGates hands out the gates that is selects. More of them may come meanwhile.
+func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
+	reached := false
+	for i := 0; i < len(s.gates); i++ {
+		if r := s.gates[i]; statusOf(s.words[r]) == Ready && is(r) {
+			reach(r)
+			reached = true
+		}
+	}
+	if reached { // else the run would seem to have something left to do
+		s.gates = slices.DeleteFunc(s.gates, func(r Ref) bool { return statusOf(s.words[r]) != Ready })
+	}
+}
+
+// FirstInline returns the first of the nodes whose check or inline evaluation is due.
+func (s *Locked) FirstInline() (Ref, bool) {
+	i, ok := s.inline.Min()
+	return Ref(i), ok
+}
+
+// FirstReady returns the best of the nodes that contend for a slot.
+func (s *Locked) FirstReady() (Ref, bool) {
+	pos, ok := s.ready.Min()
+	if !ok {
+		return NoRef, false
+	}
+	return s.order.at[pos], true
+}
+
+// Contends reports whether a node contends for a slot: it is not in line for something that it lacks.
+func (s *Locked) Contends(r Ref) bool { return s.ready.Has(int(s.order.pos[r])) }
+
+// WantsSlot reports whether a node contends for a slot that the run's own limit leaves it. Nodes that are held do not.
+func (s *Locked) WantsSlot() bool {
+	if s.hold != holdNothing {
+		s.passOver()
+	}
+	return s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
+}
+
+// IsQueued reports whether a ready node contends for being handed out, or waits in line for something that it lacks.
+func (s *Locked) IsQueued(r Ref) bool {
+	f := &s.net.facts[r]
+	switch {
+	case f.is(FlagGate):
+		return slices.Contains(s.gates, r)
+	case f.is(FlagInline):
+		return s.inline != nil && s.inline.Has(int(r))
+	case s.Contends(r) || slices.Contains(s.held, r):
+		return true
+	}
+	for g := range s.lines(r) {
+		for _, q := range s.limits.groups[g].queues {
+			if slices.Contains(q.nodes, s.order.pos[r]) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,75 @@
+package machine
+
+import (
+	"iter"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+)
+
+// Delivery is the kind of value that an edge delivers to its target.
+type Delivery uint8
+
+var deliveryNames = [...]string{"nothing", "output", "error", "default"}
+
+// The deliveries.
+const (
+	DeliverNothing Delivery = iota
+	DeliverOutput           // the source's output, by the edge's key
+	DeliverError            // the source's error, over a catch or always edge
+	DeliverDefault          // the edge's Default, else the target's, else "": the source failed and is substituted
+)
+
+// String returns "nothing", "output", "error" or "default".
+func (d Delivery) String() string { return enum.Name(deliveryNames[:], int(d), "Delivery") }
+
+// Inputs yields the numbers of the in-edges of a node, see [Net.Edge], in the order of declaration, with the delivery of each
+// once the node's join is decided: edges that were open then never deliver.
+func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
+	return func(yield func(int32, Delivery) bool) {
+		if (*Locked)(st).known(r) != nil {
+			return
+		}
+		for _, i := range st.net.in.row(r) {
+			s := st.lock()
+			d := s.Delivery(r, i, s.words[r]&WordSubstituted != 0)
+			s.Unlock()
+			if !yield(i, d) {
+				return
+			}
+		}
+	}
+}
+
+// Delivery returns the delivery of an in-edge of a node whose join is decided. It reads the word of the edge's source, which
+// does not change any more if the source is terminal: it always is, except for a node with an early rule, for which the lock
+// must be held.
+func (s *Locked) Delivery(to Ref, i int32, substituted bool) Delivery {
+	if from := s.net.edges[i].From; s.net.facts[to].is(FlagEarly) && (s.settledAt[from] == 0 || s.settledAt[from] > s.decidedAt[to]) {
+		return DeliverNothing
+	}
+	return s.DeliveryOf(to, i, substituted)
+}
+
+// DeliveryOf is delivery for an edge that has resolved in time.
+func (s *Locked) DeliveryOf(to Ref, i int32, substituted bool) Delivery {
+	e := &s.net.edges[i]
+	f := &s.net.facts[to]
+	status := statusOf(s.words[e.From])
+	if e.Flags&EdgeData != 0 {
+		if status == Completed {
+			return DeliverOutput
+		}
+		return DeliverNothing
+	}
+	class, bypass := s.class(e.From, e.arc())
+	switch {
+	case class == seenS && status == Completed:
+		return DeliverOutput
+	case class == seenS && e.Flags&(EdgeFailure|EdgeAlways) != 0 && status != Cancelled &&
+		(e.Flags&EdgeFailure != 0 || s.words[e.From]&WordTolerated == 0):
+		return DeliverError
+	case class == seenF && substituted, class == seenN && substituted && !(bypass && f.mode == SkipSatisfy):
+		return DeliverDefault
+	}
+	return DeliverNothing
+}

@@ -1,0 +1,57 @@
+package machine
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Locked is a State whose lock the caller holds: the State for a coordinator that does more than one thing in a critical section. Its
+// methods neither take the lock nor let effects run. Those of [State] are safe for any goroutine.
+type Locked State
+
+// lock takes the lock.
+func (st *State) lock() *Locked {
+	st.mu.Lock()
+	return (*Locked)(st)
+}
+
+// Lock takes the lock.
+func (s *Locked) Lock() { s.mu.Lock() }
+
+// TryLock takes the lock if it is free.
+func (s *Locked) TryLock() bool { return s.mu.TryLock() }
+
+// Unlock releases the lock. It lets no effects run: see SignalsDue.
+func (s *Locked) Unlock() { s.mu.Unlock() }
+
+// LockYielding takes a lock that another goroutine holds: it yields for a while before it blocks, unless enough others do.
+func (s *Locked) LockYielding() { s.mu.yieldAndLock() }
+
+// stateLock is the lock of a State. It counts the workers that yield to its holder before they block.
+type stateLock struct {
+	sync.Mutex
+	yielding atomic.Int32
+}
+
+// yieldAndLock takes a lock that is taken: it yields for a while before it blocks, unless enough others do.
+//
+//go:noinline
+func (mu *stateLock) yieldAndLock() { // not a part of its caller, which is inlined
+	if mu.yielding.Add(1) <= maxYielding {
+		for yields := 8; yields <= 128; yields *= 2 {
+			for range yields {
+				runtime.Gosched()
+			}
+			if mu.TryLock() {
+				mu.yielding.Add(-1)
+				return
+			}
+		}
+	}
+	mu.yielding.Add(-1)
+	mu.Lock()
+}
+
+// maxYielding is how many workers of a run yield at a time.
+const maxYielding = 4

@@ -1,0 +1,73 @@
+package machine
+
+import (
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
+// loserSearch is the state of the search for losers that is kept between decisions.
+type loserSearch struct {
+	wanted     []int32    // by Ref: how many of a node's arcs are known to lead to decided nodes
+	candidates ordset.Set // by Ref from the last; empty between calls
+}
+
+// supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, at least one
+// of which has CancelLosers. It visits r's unfinished predecessors, and those of losers, in reverse topological order, so
+// that it visits a node after all nodes that could wait for it. Nodes that are decided stay so, and so the out-edges of a
+// node are visited once, however many decisions there are.
+func (s *Locked) supersede(r Ref) {
+	if s.losers == nil {
+		s.losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
+	}
+	last, wanted := len(s.words)-1, s.losers.wanted
+	s.addCandidates(r)
+	for i, ok := s.losers.candidates.PopMin(); ok; i, ok = s.losers.candidates.PopMin() {
+		x := Ref(last - i)
+		arcs := s.net.Out(x)
+		for ; int(wanted[x]) < len(arcs) && s.words[arcs[wanted[x]].to]&WordDecided != 0; wanted[x]++ {
+			s.visits++
+		}
+		if int(wanted[x]) < len(arcs) || s.net.facts[x].is(FlagCleanup) || !slices.ContainsFunc(arcs, s.leadsToLoss) {
+			continue
+		}
+		switch statusOf(s.words[x]) {
+		case Running:
+			s.AskToStop(x, CauseSuperseded, r)
+		case Retrying, Suspended:
+			s.withdraw(x)
+			s.finish(x, Cancelled, uint64(CauseSuperseded)<<kindShift|uint64(uint32(r)))
+		default:
+			s.withdraw(x)
+			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
+		}
+		// Its edges lead to decided nodes and to losers alone: none is left to visit.
+		s.addCandidates(x)
+	}
+}
+
+// addCandidates adds the unfinished predecessors of a node to those that may be losers.
+func (s *Locked) addCandidates(r Ref) {
+	row := s.net.in.row(r)
+	s.visits += int64(len(row))
+	for _, i := range row {
+		if from := s.net.edges[i].From; !statusOf(s.words[from]).Terminal() {
+			s.losers.candidates.Insert(len(s.words) - 1 - int(from))
+		}
+	}
+}
+
+// leadsToLoss reports whether an edge leads to a node that cancels losers, or to a loser. The node is decided.
+func (s *Locked) leadsToLoss(a Arc) bool {
+	if s.net.facts[a.to].is(FlagCancelLosers) {
+		return true
+	}
+	w := s.words[a.to]
+	switch statusOf(w) {
+	case Skipped:
+		return SkipKind(kindOf(w)) == SkipSuperseded
+	case Cancelled:
+		return kindOf(w) == CauseSuperseded
+	}
+	return w&WordStopping != 0 && kindOf(w) == CauseSuperseded
+}

@@ -1,0 +1,543 @@
+package machine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/reactive"
+)
+
+// ErrDriven: the State belongs to a Run, which alone drives it.
+var ErrDriven = errors.New("the state is driven by a run")
+
+// observers are the signals of a State. They exist once the first is asked for.
+//
+// The State's words are the truth. Transitions of observed nodes are noted under the State's lock and announced to the source of
+// the signals, which publishes all of them at once when that lock has been released.
+//
+// The signals lag behind the words from the first transition that one of them should show (pending) to the next publication.
+// The point between two transitions that they show meanwhile is the shown point. A signal that is made meanwhile shows that
+// point, too: undo holds the words as they were then.
+//
+// Everything is guarded by the State's lock unless it says otherwise.
+type observers struct {
+	st     *Locked
+	source reactive.Source
+	nodes  map[Ref]*nodeSignals
+	closed bool // the scope is disposed of: transitions are not noted any more
+
+	pending bool           // a noted change has not been published
+	dirty   []*nodeSignals // the nodes with such changes
+	undo    map[Ref]uint64 // the words at the shown point of the nodes that have changed since; empty unless pending
+
+	work      *reactive.Value[int] // see WorkSignal
+	workCount int
+	hadWork   bool
+	hadStops  int
+
+	run     *reactive.Value[RunStatus]
+	lastRun RunStatus // as noted
+	shown   RunStatus // as published
+
+	// Of all nodes, if a count or a watcher needs them: the status of each, and the number in each status.
+	last     []Status
+	counts   [statusCount]int
+	counters [statusCount]*reactive.Value[int]
+	watchers []Watcher
+	waiters  map[Ref][]Watcher
+
+	endFeeds map[Ref]bool // the predecessors of the end node
+}
+
+// Watcher is told, with the lock held, of each status that a node enters.
+type Watcher interface{ Note(r Ref, to Status) }
+
+// nodeSignals are the signals of one node.
+type nodeSignals struct {
+	ref     Ref
+	status  *reactive.Value[Status] // nil until asked for, as are the others
+	ready   *reactive.Value[bool]
+	blocked *reactive.Value[bool]
+	waiting bool // a predecessor has started
+	dirty   bool
+}
+
+// nodeView holds the observable values of a node.
+type nodeView struct {
+	status         Status
+	ready, blocked bool
+}
+
+// StatusSignal returns the status of a node as a signal. Like the other signals of a State it is made by the first call, at
+// any time and on any goroutine, and later calls return the same one. A Ref that is not of the plan has a signal that stays
+// [Idle].
+//
+// The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two
+// transitions: effects and computeds never see a combination of values that did not exist. A node that passes through
+// several statuses in one call shows the last. Effects run before the call of the State that caused them returns, or, if a
+// callback of the scope is running, after that callback. A coordinator that holds the lock itself publishes them, see [Locked.SignalsDue].
+func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
+	s := st.lock()
+	defer s.Unlock()
+	n := s.observe(r)
+	if n.status == nil {
+		s.obs.feed(n)
+		s.obs.compare(n)
+		n.status = reactive.NewValue(&s.obs.source, s.obs.shownView(n.ref).status)
+	}
+	return n.status
+}
+
+// ReadySignal returns whether the node was ever ready, as a signal: its join is satisfied, and every check before its start
+// has passed. It stays true from then on.
+func (st *State) ReadySignal(r Ref) *reactive.Value[bool] {
+	s := st.lock()
+	defer s.Unlock()
+	n := s.observe(r)
+	if n.ready == nil {
+		n.ready = reactive.NewValue(&s.obs.source, s.obs.shownView(n.ref).ready)
+	}
+	return n.ready
+}
+
+// BlockedSignal returns whether failed, aborted or cancelled predecessors have made the node's join impossible, as a signal.
+// It stays true from then on. The node's [UpstreamPolicy] decides what happens to it; under [UpstreamSubstitute] it may yet
+// become ready.
+func (st *State) BlockedSignal(r Ref) *reactive.Value[bool] {
+	s := st.lock()
+	defer s.Unlock()
+	n := s.observe(r)
+	if n.blocked == nil {
+		n.blocked = reactive.NewValue(&s.obs.source, s.obs.shownView(n.ref).blocked)
+	}
+	return n.blocked
+}
+
+// RunStatusSignal returns the status of the run as a signal: that of the [Host], or of [State.RunStatus] by the rule that
+// NewState was given.
+func (st *State) RunStatusSignal() *reactive.Value[RunStatus] {
+	s := st.lock()
+	defer s.Unlock()
+	o := s.observers()
+	if o.closed {
+		o.shown = s.runStatusNow()
+	}
+	if o.run == nil {
+		o.run = reactive.NewValue(&o.source, o.shown)
+	}
+	return o.run
+}
+
+// CountSignal returns the number of nodes in a status, the end node included, as a signal.
+func (st *State) CountSignal(status Status) *reactive.Value[int] {
+	s := st.lock()
+	defer s.Unlock()
+	o := s.observers()
+	if status >= statusCount {
+		return reactive.NewValue(&o.source, 0)
+	}
+	if o.counters[status] == nil {
+		o.census()
+		n := 0
+		for r := range s.words {
+			if o.shownView(Ref(r)).status == status {
+				n++
+			}
+		}
+		o.counters[status] = reactive.NewValue(&o.source, n)
+	}
+	return o.counters[status]
+}
+
+// Scope returns the scope of the State's signals, for effects on them and for signals and computeds that go with them. Errors
+// of effects that run because of the State are kept for [reactive.Scope.Err].
+func (st *State) Scope() *reactive.Scope {
+	s := st.lock()
+	defer s.Unlock()
+	return s.observers().source.Scope()
+}
+
+// Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
+// [reactive.Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
+// State itself goes on.
+func (s *State) Dispose() { s.Scope().Dispose() }
+
+// observers returns the observers of the State. The first call makes them.
+func (s *Locked) observers() *observers {
+	if s.obs == nil {
+		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}, undo: map[Ref]uint64{}}
+		o.source.Init(o.publish)
+		o.lastRun = s.runStatusNow()
+		o.shown = o.lastRun
+		if end := s.net.end; end != NoRef {
+			o.endFeeds = map[Ref]bool{}
+			for _, i := range s.net.in.row(end) {
+				o.endFeeds[s.net.edges[i].From] = true
+			}
+		}
+		s.obs, s.noted = o, true
+	}
+	return s.obs
+}
+
+// observe returns the signals of a node.
+func (s *Locked) observe(r Ref) *nodeSignals {
+	o := s.observers()
+	if s.known(r) != nil {
+		return &nodeSignals{ref: NoRef}
+	}
+	n := o.nodes[r]
+	if n == nil {
+		n = &nodeSignals{ref: r}
+		o.nodes[r] = n
+		o.mark(r)
+		o.compare(n)
+	}
+	return n
+}
+
+// compare makes a node dirty that has changed since the shown point, before it was observed.
+func (o *observers) compare(n *nodeSignals) {
+	if o.pending && n.ref != NoRef && o.view(n) != o.shownView(n.ref) {
+		o.markDirty(n)
+	}
+}
+
+// mark sets the bit that makes note see the transitions of a node. A terminal node has no more transitions, and its word
+// must not be written.
+func (o *observers) mark(r Ref) {
+	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
+		*w |= wordObserved
+	}
+}
+
+// feed marks the predecessors of an idle node, because the first of them to start makes it Waiting, which is not a
+// transition of its own.
+func (o *observers) feed(n *nodeSignals) {
+	s := o.st
+	if n.ref == NoRef || statusOf(s.words[n.ref]) != Idle {
+		return
+	}
+	n.waiting = s.Status(n.ref) == Waiting
+	if n.waiting {
+		return
+	}
+	for _, i := range s.net.in.row(n.ref) {
+		s.words[s.net.edges[i].From] |= wordFeeds // it has not started, and so is not terminal
+	}
+}
+
+// view returns the present values of a node.
+func (o *observers) view(n *nodeSignals) nodeView {
+	w := o.st.words[n.ref]
+	v := viewOf(w)
+	if v.status == Idle && n.waiting {
+		v.status = Waiting
+	}
+	return v
+}
+
+func viewOf(w uint64) nodeView {
+	v := nodeView{status: statusOf(w), ready: w&WordReached != 0, blocked: w&WordBlocked != 0}
+	switch {
+	case w&WordAdmitting != 0:
+		v.status = Ready
+	case w&WordDormant != 0:
+		v.status = Suspended
+	}
+	return v
+}
+
+// shownView returns the values of a node at the shown point.
+func (o *observers) shownView(r Ref) nodeView {
+	if r == NoRef {
+		return nodeView{}
+	}
+	v := viewOf(o.shownWord(r))
+	if v.status != Idle {
+		return v
+	}
+	for _, i := range o.st.net.in.row(r) {
+		if started(o.shownWord(o.st.net.edges[i].From)) {
+			v.status = Waiting
+			break
+		}
+	}
+	return v
+}
+
+func (o *observers) shownWord(r Ref) uint64 {
+	if was, ok := o.undo[r]; ok {
+		return was
+	}
+	return o.st.words[r]
+}
+
+// note records that the node's word has changed. It sets pending before it keeps the old word in undo, since undo must also
+// have the word of the first transition that the signals do not show.
+func (o *observers) note(r Ref, was uint64) {
+	if o.closed && o.last == nil {
+		return
+	}
+	s := o.st
+	w := s.words[r]
+	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node has no mark, but the rollback of a failed store may still change it
+		if n := o.nodes[r]; n != nil {
+			o.markDirty(n)
+		}
+	}
+	if status := s.runStatusNow(); status != o.lastRun {
+		o.lastRun = status
+		o.pend()
+	}
+	if to := viewOf(w).status; o.last != nil && to != Idle { // else its join was blocked, and it may be Waiting
+		o.count(r, to)
+	}
+	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
+		o.start(r)
+	}
+	if o.pending {
+		if _, kept := o.undo[r]; !kept {
+			o.undo[r] = was
+		}
+	}
+}
+
+// restored notes the words that a restoration has replaced and that were observed before: the marks of a node are kept, and the change
+// of its word is a transition like any other.
+func (o *observers) restored(before []uint64) {
+	for i, was := range before {
+		w := &o.st.words[i]
+		if !statusOf(*w).Terminal() {
+			*w |= was & (wordObserved | wordFeeds)
+		}
+		if *w != was {
+			o.note(Ref(i), was)
+		}
+	}
+}
+
+// start makes the successors of a node that has started Waiting.
+func (o *observers) start(r Ref) {
+	s := o.st
+	arcs := s.net.Out(r)
+	s.visits += int64(len(arcs))
+	for _, a := range arcs {
+		o.await(a.to)
+	}
+	if o.endFeeds[r] {
+		o.await(s.net.end)
+	}
+}
+
+func (o *observers) await(r Ref) {
+	w := o.st.words[r]
+	if statusOf(w) != Idle {
+		return
+	}
+	if o.last != nil && o.last[r] == Idle {
+		o.count(r, Waiting)
+	}
+	if w&wordObserved != 0 {
+		if n := o.nodes[r]; n.status != nil && !n.waiting {
+			n.waiting = true
+			o.markDirty(n)
+		}
+	}
+}
+
+// markDirty notes that the signals of a node do not show its present state.
+func (o *observers) markDirty(n *nodeSignals) {
+	if !n.dirty && !o.closed {
+		n.dirty = true
+		o.dirty = append(o.dirty, n)
+		o.pend()
+	}
+}
+
+func (o *observers) pend() {
+	if !o.pending && !o.closed {
+		o.pending = true
+		o.source.Announce()
+	}
+}
+
+// census begins to keep the status of every node.
+func (o *observers) census() {
+	if o.last != nil {
+		return
+	}
+	o.last = make([]Status, len(o.st.words))
+	for r := range o.last {
+		o.last[r] = o.st.Status(Ref(r))
+		o.counts[o.last[r]]++
+	}
+}
+
+func (o *observers) count(r Ref, to Status) {
+	from := o.last[r]
+	if from == to {
+		return
+	}
+	o.last[r] = to
+	o.counts[from]--
+	o.counts[to]++
+	if o.counters[from] != nil || o.counters[to] != nil {
+		o.pend()
+	}
+	for _, w := range o.watchers {
+		w.Note(r, to)
+	}
+	for _, w := range o.waiters[r] {
+		w.Note(r, to)
+	}
+}
+
+// Watch makes w be told of a node's statuses, NoRef meaning all nodes'. It returns the present status of each node, by Ref, which must
+// not be written to, and is kept up to date.
+func (s *Locked) Watch(r Ref, w Watcher) []Status {
+	o := s.observers()
+	o.census()
+	if r == NoRef {
+		o.watchers = append(o.watchers, w)
+		return o.last
+	}
+	if o.waiters == nil {
+		o.waiters = map[Ref][]Watcher{}
+	}
+	o.waiters[r] = append(o.waiters[r], w)
+	return o.last
+}
+
+// Unwatch ends that.
+func (s *Locked) Unwatch(r Ref, w Watcher) {
+	o := s.obs
+	is := func(x Watcher) bool { return x == w }
+	if r == NoRef {
+		o.watchers = slices.DeleteFunc(o.watchers, is)
+		return
+	}
+	rest := slices.DeleteFunc(o.waiters[r], is)
+	if o.waiters[r] = rest; len(rest) == 0 {
+		delete(o.waiters, r)
+	}
+}
+
+// Tally counts the nodes in each status. From then on the State keeps count.
+func (s *Locked) Tally() [statusCount]int {
+	o := s.observers()
+	o.census()
+	return o.counts
+}
+
+// IsObserved reports whether somebody observes the State.
+func (s *Locked) IsObserved() bool { return s.obs != nil }
+
+// ObservedNodes counts the nodes that have signals.
+func (s *Locked) ObservedNodes() int {
+	if s.obs == nil {
+		return 0
+	}
+	return len(s.obs.nodes)
+}
+
+// SignalsDue reports whether changes were noted that the signals do not show. The coordinator calls it before it releases the lock,
+// and publishes them when it has.
+func (s *Locked) SignalsDue() bool {
+	o := s.obs
+	if status := s.runStatusNow(); status != o.lastRun {
+		o.lastRun = status
+		o.pend()
+	}
+	return o.pending
+}
+
+// PublishSignals publishes these, without the lock. Effects run, and may end the goroutine.
+func (s *Locked) PublishSignals() { s.obs.source.DeliverAll() }
+
+// ObservedWords returns the words of all nodes if somebody observes them, else nil, before the State is restored.
+func (s *Locked) ObservedWords() []uint64 {
+	if s.obs == nil {
+		return nil
+	}
+	return slices.Clone(s.words)
+}
+
+// RestoredFrom makes the signals show how the words differ from what ObservedWords has returned.
+func (s *Locked) RestoredFrom(before []uint64) {
+	if before != nil {
+		s.obs.restored(before)
+	}
+}
+
+// publish writes the noted changes to the signals. The values are committed under the State's lock, so that a signal that is
+// made at the same time agrees with the others, either before or after the commit.
+func (o *observers) publish(p *reactive.Publication) {
+	o.st.mu.Lock()
+	defer o.st.mu.Unlock()
+	if p.Disposed() {
+		o.closed, o.pending, o.dirty, o.undo = true, false, nil, nil
+	}
+	if o.pending {
+		o.show(p)
+		p.Commit()
+	}
+}
+
+// show moves the shown point to the present one.
+func (o *observers) show(p *reactive.Publication) {
+	o.pending = false
+	for _, n := range o.dirty {
+		n.dirty = false
+		v := o.view(n)
+		reactive.Publish(p, n.status, v.status)
+		reactive.Publish(p, n.ready, v.ready)
+		reactive.Publish(p, n.blocked, v.blocked)
+	}
+	clear(o.dirty)
+	o.dirty = o.dirty[:0]
+	clear(o.undo)
+	o.shown = o.lastRun
+	reactive.Publish(p, o.run, o.shown)
+	reactive.Publish(p, o.work, o.workCount)
+	for status, counter := range o.counters {
+		reactive.Publish(p, counter, o.counts[status])
+	}
+}
+
+// runStatusNow is the status of the run: that of the host, or else computed from the State.
+func (s *Locked) runStatusNow() RunStatus {
+	if s.host != nil {
+		return s.host.RunStatus()
+	}
+	if !s.Done() {
+		return RunRunning
+	}
+	if s.obs != nil && s.obs.lastRun != RunRunning {
+		return s.obs.lastRun // it does not change any more
+	}
+	status, _ := s.RunStatus(s.rule)
+	return status
+}
+
+// drive takes the lock for a call that changes the State. See unlockAndDeliver.
+func (st *State) drive() (*Locked, error) {
+	s := st.lock()
+	if s.host != nil {
+		s.Unlock()
+		return nil, ErrDriven
+	}
+	return s, nil
+}
+
+// unlockAndDeliver releases the lock and lets the effects run that the call has caused.
+func (s *Locked) unlockAndDeliver() {
+	o := s.obs
+	if o != nil && o.work != nil {
+		o.noteWork()
+	}
+	s.mu.Unlock()
+	if o != nil {
+		o.source.Deliver()
+	}
+}

@@ -1,0 +1,243 @@
+package machine
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+// This file computes the origins of bad nodes: the failures and requests that caused their end. A node that its bad
+// predecessors have stopped has the origins of all of them. Written out, the sets of a graph may have a number of elements
+// that is quadratic in its nodes; so a set is kept as a list of the distinct sets that it consists of, and written out anew
+// for each caller.
+
+// originSet is a set of origins: a node, or a join of other sets.
+type originSet int32
+
+const noOrigins originSet = -1 // the empty set; below it are joins: see originSets
+
+// nodeOrigins is the state of a node's origins.
+type nodeOrigins struct {
+	set       originSet
+	state     originState
+	byRequest bool // all origins were stopped by a request
+}
+
+type originState uint8
+
+const (
+	originsUnknown originState = iota
+	originsOpen                // as long as no other node goes bad: predecessors are still at work
+	originsFinal
+)
+
+// originSets holds the origins of the bad nodes for which they were requested, and of the bad nodes between these and their
+// origins. It is guarded by the State's lock.
+type originSets struct {
+	nodes    []nodeOrigins // by Ref
+	opened   []Ref         // that are open
+	badNodes int           // of the State when they were computed
+
+	final joins // with the numbers -2, -4, ...
+	open  joins // with the numbers -3, -5, ...
+	known map[uint64]originSet
+
+	// The set that was written out last: see originNames.
+	last      originSet
+	lastNames []string
+	lastDecl  int32 // of its last element
+
+	stamp              int32 // of the set that is being written out
+	stamps, joinStamps []int32
+}
+
+// joins is a list of sets that consist of others.
+type joins struct {
+	ends  []int32 // by index: where in parts the set ends
+	parts []originSet
+}
+
+func (j *joins) add(parts []originSet) (index int) {
+	j.parts = append(j.parts, parts...)
+	j.ends = append(j.ends, int32(len(j.parts)))
+	return len(j.ends) - 1
+}
+
+func (j *joins) at(index int) []originSet {
+	start := int32(0)
+	if index > 0 {
+		start = j.ends[index-1]
+	}
+	return j.parts[start:j.ends[index]]
+}
+
+// parts returns the sets that a join consists of.
+func (x *originSets) parts(set originSet) []originSet {
+	if index := int(-2 - set); index%2 == 0 {
+		return x.final.at(index / 2)
+	} else {
+		return x.open.at(index / 2)
+	}
+}
+
+var originSeed = maphash.MakeSeed()
+
+// join returns the set that consists of the given ones, which it sorts.
+func (x *originSets) join(parts []originSet, state originState) originSet {
+	slices.Sort(parts)
+	parts = slices.Compact(parts)
+	if i := slices.Index(parts, noOrigins); i >= 0 {
+		parts = slices.Delete(parts, i, i+1)
+	}
+	switch {
+	case len(parts) == 0:
+		return noOrigins
+	case len(parts) == 1:
+		return parts[0]
+	case state == originsOpen:
+		return originSet(-3 - 2*x.open.add(parts))
+	}
+	var h maphash.Hash
+	h.SetSeed(originSeed)
+	for _, part := range parts {
+		maphash.WriteComparable(&h, part)
+	}
+	sum := h.Sum64()
+	if set, ok := x.known[sum]; ok && slices.Equal(x.parts(set), parts) {
+		return set // many nodes may have the same predecessors
+	}
+	set := originSet(-2 - 2*x.final.add(parts))
+	x.known[sum] = set
+	return set
+}
+
+// originsOf returns the origins of a bad node as they are known now, and whether all of them were stopped by a request. It
+// visits the in-edges of each victim between the node and its origins once, and never again if all ancestors of the victim
+// are terminal. Other results are valid until another node goes bad.
+func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
+	x := s.origins
+	if x == nil {
+		x = &originSets{
+			nodes: make([]nodeOrigins, len(s.words)), stamps: make([]int32, len(s.words)), known: map[uint64]originSet{}, last: noOrigins,
+		}
+		s.origins = x
+	}
+	if x.badNodes != s.badNodes {
+		x.badNodes = s.badNodes
+		for _, o := range x.opened {
+			x.nodes[o] = nodeOrigins{}
+		}
+		x.opened, x.open = x.opened[:0], joins{}
+	}
+	var parts []originSet
+	stack := []Ref{r}
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		n := &x.nodes[at]
+		switch {
+		case n.state != originsUnknown:
+		case !s.Victim(at):
+			*n = nodeOrigins{originSet(s.OriginOf(at)), originsFinal, statusOf(s.words[at]) == Cancelled}
+		default:
+			depth, all := len(stack), nodeOrigins{state: originsFinal, byRequest: true}
+			parts = parts[:0]
+			row := s.net.in.row(at)
+			s.visits += int64(len(row))
+			for _, i := range row {
+				e := &s.net.edges[i]
+				switch source := &x.nodes[e.From]; {
+				case e.isData():
+				case !statusOf(s.words[e.From]).Terminal():
+					all.state = originsOpen
+				case !s.isF(e):
+				case source.state == originsUnknown:
+					stack = append(stack, e.From)
+				default:
+					all.state = min(all.state, source.state)
+					all.byRequest = all.byRequest && source.byRequest
+					parts = append(parts, source.set)
+				}
+			}
+			if len(stack) > depth {
+				continue // at is visited again when these are known
+			}
+			if all.set = x.join(parts, all.state); all.state == originsOpen {
+				x.opened = append(x.opened, at)
+			}
+			*n = all
+		}
+		stack = stack[:len(stack)-1]
+	}
+	return x.nodes[r].set, x.nodes[r].byRequest
+}
+
+// written returns the elements of the sets, each once, in the order of declaration.
+func (s *Locked) written(sets ...originSet) []Ref {
+	x := s.origins
+	x.stamp++
+	var refs []Ref
+	stack := sets
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if at >= 0 {
+			if x.stamps[at] != x.stamp {
+				x.stamps[at] = x.stamp
+				refs = append(refs, Ref(at))
+			}
+			continue
+		}
+		if at == noOrigins {
+			continue
+		}
+		for int(-2-at) >= len(x.joinStamps) {
+			x.joinStamps = append(x.joinStamps, 0)
+		}
+		if seen := &x.joinStamps[-2-at]; *seen != x.stamp {
+			*seen = x.stamp
+			parts := x.parts(at)
+			s.visits += int64(len(parts))
+			stack = append(stack, parts...)
+		}
+	}
+	slices.SortFunc(refs, func(a, b Ref) int { return int(s.net.decl[a] - s.net.decl[b]) })
+	return refs
+}
+
+// CauseOf returns why a node failed, was aborted or was cancelled, and the ids of its origins, as far as both are known now.
+func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
+	origins, byRequest := s.originsOf(r)
+	return s.causeKind(r, byRequest), s.originNames(origins)
+}
+
+// originNames returns the ids of the origins in a set. A loop over the nodes of a run meets the same large set again and
+// again, or the same set with more elements, so the last one is kept: further elements that follow it in the order of
+// declaration are appended to it.
+func (s *Locked) originNames(set originSet) []string {
+	x := s.origins
+	if set >= noOrigins || set%2 != 0 { // few, or not final
+		return s.appendNames(nil, s.written(set))
+	}
+	if set == x.last {
+		return slices.Clip(x.lastNames)
+	}
+	var names []string
+	var more []Ref
+	if parts := x.parts(set); slices.Contains(parts, x.last) {
+		others := slices.DeleteFunc(slices.Clone(parts), func(part originSet) bool { return part == x.last })
+		if more = s.written(others...); s.net.decl[more[0]] > x.lastDecl {
+			names = x.lastNames
+		}
+	}
+	if names == nil {
+		more = s.written(set)
+	}
+	x.last, x.lastNames, x.lastDecl = set, s.appendNames(names, more), s.net.decl[more[len(more)-1]]
+	return slices.Clip(x.lastNames)
+}
+
+func (s *Locked) appendNames(names []string, refs []Ref) []string {
+	for _, r := range refs {
+		names = append(names, s.net.ID(r))
+	}
+	return names
+}

@@ -1,0 +1,87 @@
+package machine
+
+// OnFailure tells what the failure of a node does to the run beyond the node's descendants.
+type OnFailure uint8
+
+const (
+	failuresContinue OnFailure = iota // nothing
+	failuresDrain                     // what runs may finish, and nothing else starts
+	failuresStop                      // what runs is asked to stop, too
+)
+
+// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun says that the step has asked for it.
+func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) {
+	f := &s.net.facts[r]
+	manner = StopAsking
+	if s.stops.Drains {
+		manner = StopDraining
+	}
+	switch {
+	case r == s.net.end || s.stopped != CauseNone:
+		return manner, false
+	case abortRun || f.is(FlagCritical):
+		return manner, true
+	case s.stops.OnFailure == failuresContinue || f.is(factHandled|FlagTolerant):
+		return manner, false
+	case s.stops.OnFailure == failuresDrain:
+		return StopDraining, true
+	}
+	return manner, true
+}
+
+// react applies what the failure of a node does beyond its descendants, if the node has failed: it stops the members of its groups that
+// have CancelOnFailure, or the run. A Run, whose groups span nested runs, does that itself.
+func (s *Locked) react(r Ref, abortRun bool) {
+	if statusOf(s.words[r]) != Failed {
+		return
+	}
+	manner, stops := s.Reaction(r, abortRun)
+	if r != s.net.end && !s.net.facts[r].is(FlagTolerant) {
+		for _, g := range s.net.Groups(r) {
+			if s.net.bounds[g].Cancels && !s.failedGroups[g] {
+				s.stopMembers(g, r, manner)
+			}
+		}
+	}
+	if stops && !s.Done() {
+		s.Stop(CauseFailFast, r, manner)
+	}
+}
+
+// stopMembers stops the unfinished members of a group, once. No failure stops a cleanup node or the end node.
+func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
+	if s.failedGroups == nil {
+		s.failedGroups = map[int32]bool{}
+	}
+	s.failedGroups[g] = true
+	s.visits += int64(len(s.words))
+	for _, r := range s.net.declared { // to stop a node may begin the next tier
+		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
+			continue
+		}
+		for _, of := range s.net.Groups(r) {
+			if of == g {
+				if err := s.StopNode(r, CauseSiblingFailure, origin, manner); err != nil {
+					s.NoteBug(err)
+				}
+				break
+			}
+		}
+	}
+}
+
+// Drain is [State.Stop], but running nodes are not asked to stop: they may finish their attempts, and are not retried.
+func (st *State) Drain(kind CauseKind) error { return st.stopAll(kind, StopDraining) }
+
+func (st *State) stopAll(kind CauseKind, manner StopManner) error {
+	s, err := st.drive()
+	if err != nil {
+		return err
+	}
+	defer s.unlockAndDeliver()
+	if kind == CauseNone || kind >= causeCount {
+		return badCause(kind)
+	}
+	s.Stop(kind, NoRef, manner)
+	return nil
+}

@@ -1,0 +1,213 @@
+package machine
+
+import "slices"
+
+// Restored is what a State knows of a node whose join has decided, in a form in which another State goes on with it.
+type Restored struct {
+	Status                                                        Status // Idle for a node that is checked
+	Checking, Reached, Substituted, Propagated, Tolerated, Bypass bool
+	// route are the labels that a completed condition has taken.
+	Route []int32
+	// cause is that of a node that failed or was stopped, or for which a running one was asked to stop; skip that of a skipped one.
+	Cause CauseKind
+	Skip  SkipKind
+	// origin is the node that caused a stop or a supersession, or NoRef. by is the deciding in-edge of a skip, among the node's
+	// in-edges, or its port, from 1; else 0.
+	Origin           Ref
+	By               int
+	Settled, Decided int32 // logical times
+	Started          int32 // attempts
+	// Of a composite whose nested run goes on, and that is running; dormant if all that is left in there waits. draining: it is not
+	// to be retried.
+	Inside, Dormant, Draining bool
+	Judging                   bool // a node that has a slot: its inputs were being judged
+}
+
+// Restore restores the state of a node.
+func (s *Locked) Restore(r Ref, n *Restored) {
+	w := uint64(WordDecided)
+	for _, f := range []struct {
+		set bool
+		bit uint64
+	}{
+		{n.Reached, WordReached}, {n.Substituted, WordSubstituted}, {n.Propagated, WordPropagated}, {n.Tolerated, WordTolerated},
+		{n.Bypass, WordBypass}, {n.Checking, WordChecking},
+	} {
+		if f.set {
+			w |= f.bit
+		}
+	}
+	if x := s.stateTimes; x != nil {
+		x.settledAt[r], x.decidedAt[r] = n.Settled, n.Decided
+		x.clock = max(x.clock, n.Settled, n.Decided)
+	}
+	if !n.Status.Terminal() {
+		s.words[r] = w | uint64(uint32(n.Started))
+		return
+	}
+	arg := uint64(noEdge)
+	switch {
+	case n.Status == Skipped && n.By > 0:
+		arg = uint64(n.By - 1)
+		if n.Skip != SkipNullPropagation {
+			arg = uint64(s.net.in.row(r)[n.By-1])
+		}
+	case n.Status == Completed || n.Status == Failed && !n.Propagated:
+		arg = 0
+	case n.Origin != NoRef:
+		arg = uint64(uint32(n.Origin))
+	}
+	w |= uint64(n.Status)<<statusShift | uint64(n.Cause)<<kindShift | uint64(n.Skip)<<kindShift | arg
+	if n.Status == Completed && n.Tolerated {
+		s.tolerated++ // see settle
+	}
+	for _, id := range n.Route {
+		s.taken[s.net.facts[r].labels+id] = true
+	}
+	s.words[r] = w
+	s.count(r, n.Status, w)
+}
+
+// Saved is the reverse of restore, as far as the State knows.
+func (s *Locked) Saved(r Ref) Restored {
+	w := s.Word(r)
+	n := Restored{
+		Status: w.Status(), Checking: w.Is(WordChecking), Reached: w.Is(WordReached), Substituted: w.Is(WordSubstituted), Propagated: w.Is(WordPropagated),
+		Tolerated: w.Is(WordTolerated), Bypass: w.Is(WordBypass), Origin: NoRef,
+	}
+	if x := s.stateTimes; x != nil {
+		n.Settled, n.Decided = x.settledAt[r], x.decidedAt[r]
+	}
+	switch n.Status {
+	case Skipped:
+		x := s.Skip(r)
+		n.Skip = x.Kind
+		switch {
+		case n.Skip == SkipSuperseded:
+			n.Origin = x.Node
+		case n.Skip == SkipNullPropagation:
+			n.By = x.Port + 1
+		case x.Edge >= 0 && n.Skip != SkipParentFailure:
+			n.By = slices.Index(s.net.in.row(r), x.Edge) + 1
+		}
+	case Failed, Aborted, Cancelled:
+		n.Cause = w.Kind()
+		if n.Status != Failed || n.Propagated {
+			n.Origin = w.By()
+		}
+	case Completed:
+		n.Route = s.Route(r)
+	default:
+		if n.Started = w.attempts(); w.Is(WordStopping | WordDraining) {
+			n.Cause, n.Origin = w.Kind(), s.StopOrigin(r)
+		}
+	}
+	return n
+}
+
+// Rebuild computes from the restored words, in place of begin, everything that follows from them: the counts of undecided
+// nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished
+// nodes goes on if the run was in it, else it starts.
+func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
+	for _, r := range s.net.disabled {
+		if s.words[r]&WordDecided == 0 {
+			s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|WordBypass|noEdge)
+		}
+	}
+	for r := range s.words {
+		if !statusOf(s.words[r]).Terminal() {
+			continue
+		}
+		if x := s.stateTimes; x != nil && x.settledAt[r] == 0 {
+			x.clock++
+			x.settledAt[r] = x.clock
+		}
+		s.visit(Ref(r))
+	}
+	s.late = nil // failures before the snapshot have had their effect
+	for i, r := range refs {
+		w := s.words[r]
+		switch {
+		case statusOf(w).Terminal():
+		case w&WordChecking != 0:
+			s.busy++
+			s.EvaluateInline(r)
+		case nodes[i].Status == Suspended:
+			s.words[r] |= uint64(Suspended) << statusShift
+			s.fallAsleep()
+			s.host.BeganToWait(r)
+		case nodes[i].Status == Retrying:
+			s.words[r] |= uint64(Retrying)<<statusShift | WordReached
+			s.busy++
+		case nodes[i].Inside && nodes[i].Status == Running:
+			s.continueComposite(r, &nodes[i])
+		case s.host.Keeps(r): // its step is called again, and has started before
+			s.makeReady(r)
+			s.Hush(r)
+		default:
+			if nodes[i].Judging && s.net.facts[r].is(FlagAdmit) {
+				s.words[r] |= WordAdmitting // its inputs were being judged
+			}
+			s.makeReady(r)
+		}
+	}
+	if s.waves {
+		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.net.tiers)-1) {
+			if !inWave {
+				s.logWave(s.tier, 1)
+			}
+			if !s.openTier() {
+				s.advance()
+			}
+		}
+		return
+	}
+	if len(s.net.tiers) < 2 {
+		return
+	}
+	for r := range Ref(s.net.tiers[1]) {
+		if r != s.net.end {
+			s.touch(r)
+		}
+	}
+	s.cascade()
+	s.maybeEnd()
+}
+
+// continueComposite makes a composite Running whose nested run goes on, in the same attempt.
+func (s *Locked) continueComposite(r Ref, n *Restored) {
+	s.words[r] |= wordRunning | WordReached
+	if n.Cause != CauseNone || n.Draining {
+		flag := uint64(WordStopping)
+		if n.Draining {
+			flag = WordDraining
+		}
+		s.setStop(r, flag, n.Cause, n.Origin)
+	}
+	if n.Dormant {
+		s.words[r] |= WordDormant
+		s.fallAsleep()
+		return
+	}
+	s.busy++
+	if !s.net.facts[r].is(FlagInline) { // an item, which holds a slot of its map while it does not wait
+		s.running++
+		s.acquire(r)
+	}
+}
+
+// HasEnded reports whether a node has ended, and nothing has told of it yet: what waves had put off to their next tier is decided when
+// the run goes on in the other mode.
+func (s *Locked) HasEnded() bool {
+	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
+}
+
+// firstOpenTier is the lowest tier with a node that is not terminal.
+func (s *Locked) firstOpenTier() int32 {
+	for r, w := range s.words {
+		if !statusOf(w).Terminal() {
+			return s.net.facts[r].tier
+		}
+	}
+	return int32(len(s.net.tiers) - 1)
+}

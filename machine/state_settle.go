@@ -1,0 +1,651 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+	"github.com/seed-c794f7ef/kahn/internal/strict"
+)
+
+// finish makes a node terminal. The caller visits its out-edges.
+func (s *Locked) finish(r Ref, to Status, bits uint64) {
+	w := s.words[r]
+	s.check(r, to)
+	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | bits
+	s.count(r, to, bits)
+	if x := s.stateTimes; x != nil {
+		x.clock++
+		x.settledAt[r] = x.clock
+	}
+	s.log(r, w, to)
+}
+
+// count counts a node that has become terminal.
+func (s *Locked) count(r Ref, to Status, bits uint64) {
+	if r != s.net.end {
+		s.left--
+	}
+	if s.waves && s.net.facts[r].tier == s.tier {
+		s.pending--
+	}
+	switch to {
+	case Failed:
+		s.badNodes++
+		if bits&WordTolerated != 0 {
+			s.tolerated++
+		}
+	case Aborted:
+		s.badNodes++
+	case Cancelled:
+		s.badNodes++
+		s.cancelled++
+	}
+}
+
+// check checks a transition against the table. One that is not in it is a defect of this package: tests panic, a run goes on
+// and reports it. Transitions that happen for every node are checked in tests alone, see strict.Transitions. Two writes are no
+// transitions: a restored word, and overrule, which takes back a change that a store could not write.
+func (s *Locked) check(r Ref, to Status) {
+	from := statusOf(s.words[r])
+	if from.CanBecome(to) {
+		return
+	}
+	err := fmt.Errorf("internal error: %w", &TransitionError{Node: s.net.ID(r), From: from, To: to})
+	s.NoteBug(err)
+}
+
+// NoteBug notes a defect of the coordinator or of this package, see Defect; tests panic.
+func (s *Locked) NoteBug(err error) {
+	if strict.Transitions {
+		panic(err)
+	}
+	if s.bug == nil {
+		s.bug = err
+	}
+}
+
+func (s *Locked) setStatus(r Ref, to Status) {
+	w := s.words[r]
+	s.check(r, to)
+	s.words[r] = w&^wordStatus | uint64(to)<<statusShift
+	s.log(r, w, to)
+}
+
+// log notes a transition for the event log and the signals, if there are any. was is the node's word before.
+func (s *Locked) log(r Ref, was uint64, to Status) {
+	if s.noted {
+		s.note(r, was, to)
+	}
+}
+
+func (s *Locked) note(r Ref, was uint64, to Status) {
+	if s.logged {
+		s.changes = append(s.changes, Change{Ref: r, Attempt: int32(s.words[r] & wordCount), Status: to})
+	}
+	if s.obs != nil {
+		s.obs.note(r, was)
+	}
+}
+
+// Changes returns the transitions since the last drop.
+func (s *Locked) Changes() []Change { return s.changes }
+
+// DropChanges forgets these.
+func (s *Locked) DropChanges() { s.changes = s.changes[:0] }
+
+// HushReady keeps the transitions to Ready from the log.
+func (s *Locked) HushReady() {
+	for i := range s.changes {
+		if c := &s.changes[i]; c.Status == Ready {
+			c.Quiet = true
+		}
+	}
+}
+
+// visitAll visits the out-edges of all nodes in the work list.
+func (s *Locked) visitAll() {
+	for i := 0; i < len(s.work); i++ {
+		s.visit(s.work[i])
+	}
+	s.work = s.work[:0]
+}
+
+// visit resolves the out-edges of a terminal node: O(1) each, none twice. Nodes whose join may decide now are touched; the
+// caller judges them in the order of their Refs. A plain node, all of whose edges are satisfied, is ready without being
+// judged.
+func (s *Locked) visit(r Ref) {
+	arcs := s.net.Out(r)
+	s.visits += int64(len(arcs))
+	if statusOf(s.words[r]) != Completed || s.net.facts[r].is(flagForks) {
+		s.visitSlow(r, arcs)
+		return
+	}
+	words := s.words
+	for i := range arcs {
+		to := uint32(arcs[i].to) // not negative: an index that needs no sign
+		if w := words[to]; w&(wordSpecial|WordDecided) == 0 && uint32(w) > 1 {
+			words[to] = (w - 1) | wordS // most edges come no further
+		} else if w&WordDecided == 0 {
+			s.visitLast(Ref(to), w)
+		}
+	}
+}
+
+// visitLast is visit for an edge after which the target's join may decide.
+func (s *Locked) visitLast(r Ref, w uint64) {
+	w = (w - 1) | wordS
+	s.words[r] = w
+	switch {
+	case s.waves:
+	case w&(wordSpecial|wordNotOK) == 0 && !s.logged:
+		s.makeReady(r)
+	default:
+		s.touch(r)
+	}
+}
+
+func (s *Locked) visitSlow(r Ref, arcs []Arc) {
+	for _, a := range arcs {
+		w := s.words[a.to]
+		f := &s.net.facts[a.to]
+		if w&WordDecided != 0 {
+			if f.is(FlagLateCancel) && !statusOf(w).Terminal() && !a.is(EdgeData) {
+				if class, _ := s.class(r, a); class == seenF {
+					s.late = append(s.late, a.to)
+				}
+			}
+			continue
+		}
+		if f.wide >= 0 && a.is(edgePort) {
+			s.wide[f.wide].ports--
+		}
+		w--
+		if !a.is(EdgeData) {
+			class, bypass := s.class(r, a)
+			if class == seenN && bypass {
+				if f.mode == SkipSatisfy {
+					class = seenS
+				} else {
+					w |= WordBypass
+				}
+			}
+			if a.is(edgeSide) && (class == seenS || class == seenF && f.join == Boundary) {
+				class = 0 // it does not count in the join
+			}
+			w |= uint64(class) << seenShift
+			if f.wide >= 0 {
+				if class == seenS {
+					s.wide[f.wide].s++
+				} else {
+					s.wide[f.wide].other++
+				}
+			}
+		}
+		s.words[a.to] = w
+		if !s.waves {
+			s.touch(a.to)
+		}
+	}
+}
+
+// class is the class into which an edge resolves, once its source is terminal. No other function decides this. bypass
+// reports, for a neutral edge, that its source was skipped for a reason of its own and not because of a branch.
+func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
+	w := s.words[from]
+	switch statusOf(w) {
+	case Completed:
+		if a.is(EdgeFailure) || a.is(EdgeLabelled) && !s.taken[a.label()] {
+			return seenX, false
+		}
+		return seenS, false
+	case Skipped:
+		return seenN, w&WordBypass != 0
+	case Failed, Aborted:
+		if w&WordTolerated != 0 && !a.is(EdgeFailure) {
+			if a.is(EdgeLabelled) {
+				return seenX, false
+			}
+			return seenS, false
+		}
+		switch {
+		case a.is(EdgeAlways), a.is(EdgeFailure) && s.net.filters[a.label()].Has(kindOf(w)):
+			return seenS, false
+		case a.is(EdgeFailure):
+			return seenF, false
+		case s.net.facts[from].catch.Has(kindOf(w)):
+			return seenX, false
+		}
+	case Cancelled:
+		if a.is(EdgeAlways) {
+			return seenS, false
+		}
+	}
+	if a.is(edgeShielded) && !a.is(EdgeFailure) {
+		return seenN, false
+	}
+	return seenF, false
+}
+
+func (s *Locked) touch(r Ref) {
+	if s.touched == nil {
+		s.touched = ordset.New(len(s.words))
+	}
+	s.touched.Insert(int(r))
+}
+
+// cascade judges the joins of touched nodes in the order of their Refs, which is topological: when a node is judged, the
+// rest of the cascade cannot change its counts, and so the order of consequences is by tier and declaration.
+func (s *Locked) cascade() {
+	for {
+		i, ok := s.touched.PopMin()
+		if !ok {
+			break
+		}
+		if r := Ref(i); s.judge(r) {
+			s.visit(r)
+		}
+	}
+	for len(s.late) > 0 {
+		r := s.late[0]
+		s.late = s.late[1:]
+		if !statusOf(s.words[r]).Terminal() {
+			kind, origin := s.upstream(r)
+			_ = s.StopNode(r, kind, origin, StopAsking) // it is not terminal, and not the end node: it has successors
+		}
+	}
+}
+
+// judge applies the join of an undecided node to its counts, and reports whether the node became terminal.
+func (s *Locked) judge(r Ref) (terminal bool) {
+	w := s.words[r]
+	if w&WordDecided != 0 {
+		return false
+	}
+	f := &s.net.facts[r]
+	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
+	if f.wide >= 0 {
+		x := &s.wide[f.wide]
+		c.s, c.other, c.portOpen = x.s, x.other, x.ports > 0
+	}
+	d := decide(f.join, f.mode, f.policy, c)
+	if f.is(flagBranch) && (d == decideSkip || d == decideSubstitute) {
+		d = s.onBranch(r, f, d)
+	}
+	switch d {
+	case undecided:
+		return false
+	case decideSkip:
+		s.finish(r, Skipped, s.skipBits(r, w))
+		return true
+	case decideBlocked:
+		s.blocked(r)
+		switch f.policy {
+		case UpstreamSkip:
+			s.finish(r, Skipped, uint64(SkipParentFailure)<<kindShift|WordBypass|noEdge)
+		case UpstreamPropagate:
+			kind, origin := s.upstream(r)
+			s.finish(r, Failed, uint64(kind)<<kindShift|WordPropagated|uint64(uint32(origin)))
+		default:
+			kind, origin := s.upstream(r)
+			s.finish(r, Aborted, uint64(kind)<<kindShift|uint64(uint32(origin)))
+		}
+		return true
+	default:
+		if d == decideSubstitute {
+			s.blocked(r)
+			w |= WordSubstituted | WordBlocked
+		}
+		s.words[r] = w&^wordCount | WordDecided // from now on the low bits count attempts
+		if x := s.stateTimes; x != nil {
+			x.decidedAt[r] = x.clock
+		}
+		if s.net.losers && c.open {
+			defer s.supersede(r)
+		}
+		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits { // a Run judges inputs when their node has its slot
+			s.words[r] |= WordChecking
+			s.busy++
+			s.EvaluateInline(r)
+			return false
+		}
+		s.makeReady(r)
+		return false
+	}
+}
+
+func (s *Locked) blocked(r Ref) {
+	was := s.words[r]
+	s.words[r] |= WordBlocked
+	if s.logged {
+		s.changes = append(s.changes, Change{Ref: r, Blocked: true})
+	}
+	if s.obs != nil {
+		s.obs.note(r, was)
+	}
+}
+
+func (s *Locked) makeReady(r Ref) {
+	if strict.Transitions {
+		s.check(r, Ready)
+	}
+	was := s.words[r]
+	w := was
+	if w&WordDecided == 0 {
+		w = w&^wordCount | WordDecided
+	}
+	s.words[r] = w&^wordStatus | wordReady | WordReached
+	if !s.parks || !s.ParksNode(r) {
+		s.Queue(r)
+	}
+	s.log(r, was, Ready)
+}
+
+// ParksNode reports whether a node that becomes ready is to be queued by the host: one that is evaluated as soon as it is taken,
+// and no attempt of which is recorded before.
+func (s *Locked) ParksNode(r Ref) bool {
+	f := &s.net.facts[r]
+	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)
+}
+
+// Queue makes a ready node contend for being handed out.
+func (s *Locked) Queue(r Ref) {
+	switch f := &s.net.facts[r]; {
+	case s.words[r]&wordPlain != 0:
+		s.ready.Insert(int(s.order.pos[r]))
+	case f.is(FlagGate):
+		s.gates = append(s.gates, r)
+	case f.is(FlagInline):
+		s.EvaluateInline(r)
+	default:
+		s.ready.Insert(int(s.order.pos[r]))
+	}
+}
+
+// EvaluateInline queues a check or an inline node.
+func (s *Locked) EvaluateInline(r Ref) {
+	if s.inline == nil {
+		s.inline = ordset.New(len(s.words))
+	}
+	s.inline.Insert(int(r))
+}
+
+// skipBits finds the reason why the join skips r, and the root of the skip, in one pass over r's in-edges, all of which are
+// resolved.
+func (s *Locked) skipBits(r Ref, w uint64) uint64 {
+	f := &s.net.facts[r]
+	seen := uint8(w >> seenShift & 15)
+	rule := uint64(SkipRuleUnsatisfied)<<kindShift | WordBypass | noEdge
+	if seen != seenX {
+		switch f.join.Rule() {
+		case OneFailed, AllFailed, AllSkipped:
+			return rule
+		case AnySucceeded, RuleAtLeast:
+			if seen&seenS != 0 {
+				return rule
+			}
+		}
+	}
+	firstN := uint64(noEdge)
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
+		if e.isData() {
+			continue
+		}
+		class, bypass := s.class(e.From, e.arc())
+		if class == seenX {
+			return uint64(SkipConditionBranch)<<kindShift | w&WordBypass | uint64(i)
+		}
+		if class == seenN && firstN == noEdge && !(bypass && f.mode == SkipSatisfy) {
+			firstN = uint64(i)
+		}
+	}
+	return uint64(SkipUpstreamSkipped)<<kindShift | w&WordBypass | firstN
+}
+
+// upstream names, for a node that its predecessors keep from running, the kind of cause and one origin, as far as they are
+// known now: of the failed predecessors the first one in the order of declaration, cancelled ones last.
+func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
+	kind, origin := CauseUpstreamCancelled, NoRef
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
+		w := s.words[e.From]
+		if e.isData() || !statusOf(w).Terminal() {
+			continue
+		}
+		if class, _ := s.class(e.From, e.arc()); class != seenF {
+			continue
+		}
+		from := s.OriginOf(e.From)
+		if !s.cancelClass(e.From) {
+			return CauseUpstreamFailure, from
+		}
+		if origin == NoRef {
+			origin = from
+		}
+	}
+	return kind, origin
+}
+
+// OriginOf returns one origin of a terminal bad node: itself if it failed or was cancelled by itself. It is NoRef for a node
+// that was stopped from outside.
+func (s *Locked) OriginOf(r Ref) Ref {
+	w := s.words[r]
+	if statusOf(w) == Aborted || w&WordPropagated != 0 {
+		return Ref(int32(uint32(w)))
+	}
+	return r
+}
+
+// cancelClass reports whether a terminal bad node was stopped because of a request, as far as is known now.
+func (s *Locked) cancelClass(r Ref) bool {
+	w := s.words[r]
+	return statusOf(w) == Cancelled || kindOf(w) == CauseUpstreamCancelled
+}
+
+// maybeEnd starts the end node when everything else is terminal.
+func (s *Locked) maybeEnd() {
+	if s.left == 0 && s.net.end != NoRef && statusOf(s.words[s.net.end]) == Idle {
+		s.makeReady(s.net.end)
+	}
+}
+
+// Settle is [State.Settle].
+func (s *Locked) Settle(t Token, out Outcome) error {
+	if err := s.Current(t, s.settledFrom(t.Ref)); err != nil {
+		return err
+	}
+	r, f := t.Ref, &s.net.facts[t.Ref]
+	w := s.words[r]
+	var bits uint64
+	switch out.Status {
+	case Completed:
+		if f.router >= 0 {
+			for _, id := range out.Route {
+				if id < 0 || id >= s.net.routes[f.router] {
+					return fmt.Errorf("%w: node %s: no label number %d", ErrBadValue, foreign.Quote(s.net.ID(r)), id)
+				}
+			}
+			for _, id := range out.Route {
+				s.taken[f.labels+id] = true
+			}
+		}
+		if out.Degraded {
+			bits = WordTolerated
+			s.tolerated++
+		}
+	case Failed:
+		if out.Cause == CauseNone || out.Cause >= causeCount {
+			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, foreign.Quote(s.net.ID(r)), out.Cause)
+		}
+		bits = uint64(out.Cause) << kindShift
+		if w&WordStopping != 0 && returnsError.Has(out.Cause) {
+			out.Status, out.Cause = kindOf(w).StopStatus(), kindOf(w)
+			bits = uint64(out.Cause)<<kindShift | uint64(uint32(s.StopOrigin(r)))
+			if out.Cause == CauseSuperseded && w&WordAdmitting != 0 { // it has not started
+				out.Status, bits = Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(s.StopOrigin(r)))
+			}
+		} else if f.is(FlagTolerant) {
+			bits |= WordTolerated
+		}
+	case Aborted, Cancelled:
+		if w&WordStopping != 0 {
+			out.Status, out.Cause = kindOf(w).StopStatus(), kindOf(w)
+		}
+		if out.Cause == CauseNone || out.Cause >= causeCount {
+			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, foreign.Quote(s.net.ID(r)), out.Status, out.Cause)
+		}
+		bits = uint64(out.Cause)<<kindShift | uint64(uint32(s.StopOrigin(r)))
+	case Skipped:
+		if r == s.net.end {
+			return &TransitionError{Node: s.net.ID(r), From: Running, To: Skipped}
+		}
+		if statusOf(w) != Running {
+			return &TransitionError{Node: s.net.ID(r), From: statusOf(w), To: Skipped}
+		}
+		bits = uint64(SkipSelf)<<kindShift | WordBypass | noEdge
+	default:
+		return &TransitionError{Node: s.net.ID(r), From: Running, To: out.Status}
+	}
+	s.withdraw(r)
+	s.finish(r, out.Status, bits)
+	s.settled(r)
+	return nil
+}
+
+// Complete is settle for a plain node that has completed.
+func (s *Locked) Complete(r Ref) {
+	if strict.Transitions {
+		s.check(r, Completed)
+	}
+	s.busy--
+	s.running--
+	if s.waves || s.noted || s.stateTimes != nil || s.limits.active {
+		s.release(r)
+		s.finish(r, Completed, 0)
+		s.settled(r)
+		return
+	}
+	s.left--
+	s.words[r] = s.words[r]&WordReached | WordDecided | wordDone
+	s.visit(r)
+	if s.touched.Len() > 0 || len(s.late) > 0 {
+		s.cascade()
+	}
+	if s.left == 0 {
+		s.maybeEnd()
+	}
+}
+
+// returnsError are the failures that a returned error causes: on a node that was asked to stop they mean that it has
+// stopped. A panic or a timeout that came first remains a failure.
+const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
+
+// settled applies the consequences of a node's end.
+func (s *Locked) settled(r Ref) {
+	if s.waves {
+		s.visit(r)
+		if s.pending == 0 {
+			s.advance()
+		}
+		return
+	}
+	s.visit(r)
+	if s.touched.Len() > 0 || len(s.late) > 0 {
+		s.cascade()
+	}
+	if s.left == 0 {
+		s.maybeEnd()
+	}
+}
+
+// Overrule makes a node, whose end was not written, one that a store error ended: failed if it was the node's own end.
+func (s *Locked) Overrule(r Ref, own bool) {
+	w := s.words[r]
+	switch statusOf(w) {
+	case Failed:
+		s.badNodes--
+		if w&WordTolerated != 0 {
+			s.tolerated--
+		}
+	case Aborted:
+		s.badNodes--
+	case Cancelled:
+		s.badNodes--
+		s.cancelled--
+	}
+	origin := NoRef
+	to, arg := Aborted, uint64(uint32(origin))
+	if own {
+		to, arg = Failed, 0
+	}
+	s.badNodes++
+	s.origins = nil // final origins may change now
+	if t := s.net.facts[r].tier; s.waves && t < s.tier {
+		s.tier, s.pending = t, 0 // the end of the tier was not written either
+	}
+	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
+	s.log(r, w, to)
+}
+
+// SetBack gives a node that has not ended in its store the status that it has there. The State is not used any more.
+func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
+	was := s.words[r]
+	w := was & (wordObserved | wordFeeds)
+	if to != Idle {
+		w |= WordDecided | WordReached | uint64(to)<<statusShift | uint64(attempts)
+	}
+	if dormant {
+		w |= WordDormant
+	}
+	if statusOf(was).Terminal() && r != s.net.end {
+		s.left++
+	}
+	if to == Suspended && statusOf(was) != Suspended {
+		s.asleep++
+	}
+	s.words[r] = w
+	s.log(r, was, to)
+}
+
+// onBranch decides about a node with side edges, all of whose edges are resolved, that its join would skip or run with
+// defaults. It visits the in-edges once. Another way in may save the node from being skipped if none of its routers was
+// asked; and there are no defaults for a branch that was not taken.
+func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
+	var path, side, spare, always uint8 // the classes of the edges, by the role of each
+	asked := false
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
+		if e.isData() {
+			continue
+		}
+		class, bypass := s.class(e.From, e.arc())
+		if e.isRouting() && (statusOf(s.words[e.From]) != Skipped || bypass) {
+			asked = true
+		}
+		if class == seenN && bypass && f.mode == SkipSatisfy {
+			class = seenS
+		}
+		switch {
+		case e.standing == standsBy:
+			side |= class
+		case e.standing == standsSpare:
+			spare |= class
+		case e.Flags&EdgeAlways != 0:
+			always |= class
+		default:
+			path |= class
+		}
+	}
+	if asked {
+		side, spare = side|spare, 0
+	}
+	switch {
+	case d == decideSubstitute && side&seenF != 0 && (path|spare|always)&seenF == 0 && (path|spare)&seenS == 0:
+		return decideSkip
+	case d == decideSkip && f.join == AllSucceeded && f.mode != SkipStrict && spare&seenS != 0,
+		d == decideSkip && f.join == Boundary && spare&(seenS|seenF) != 0:
+		return decideReady
+	}
+	return d
+}

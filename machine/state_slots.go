@@ -1,0 +1,660 @@
+package machine
+
+import (
+	"iter"
+	"math"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn/internal/bucket"
+)
+
+// limits are the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none: one
+// that lacks a slot or a token waits in the line of that group and does not hold back other nodes. A slot that becomes free,
+// and a token that falls due, goes to the best node of the line.
+type limits struct {
+	groups []line      // by group, and last that of the whole run if there is one; nil if the run has no such limits
+	whole  bool        // the last line is that of the whole run
+	active bool        // there are slots or tokens besides the slots of the run's own limit
+	rates  *rates      // nil without rates; common to a tree of runs
+	pool   sync.Locker // guards the limits that the run shares with others; nil if it shares none
+
+	exempt map[Ref]bool // running nodes that took no token because the run hurries
+}
+
+// rates are the clock and the queue that the buckets of a run, and of those nested in it, share.
+type rates struct {
+	now     int64                  // the run's clock, as of the last Advance
+	awaited bucket.Awaited[*Slots] // buckets for whose next token a node waits
+}
+
+// line holds the nodes of a run that wait for a slot or a token of a group.
+type line struct {
+	*Slots                       // nil: no limit
+	queues [queueCount]lineQueue // by whether their nodes need a token: those that do hold back only one another while there is none
+}
+
+// lineQueue is a part of the nodes of a line.
+type lineQueue struct {
+	nodes  []int32 // schedule positions, a binary heap; nodes that were stopped are passed over
+	listed bool    // the run is in waiting
+}
+
+// The queues of a line.
+const (
+	needSlot = iota
+	needToken
+
+	queueCount
+)
+
+// queueFor returns the queue of nodes that need a token, or of those that do not. Without a rate none does.
+func (x *line) queueFor(token bool) int {
+	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
+		return needToken
+	}
+	return needSlot
+}
+
+// Slots are the slots and the tokens of a group, a key or a whole run. In a tree of runs those of keys, of the whole run, and of
+// groups that nested runs refer to, are common.
+type Slots struct {
+	limit    int // 0 means no limit
+	used     int
+	bucket   *bucket.Bucket        // nil without a rate
+	share    SharedLimit           // the slots that other runs use, too, or nil
+	waiting  [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
+	arrivals uint64
+	bucket.Appointment
+}
+
+// SharedLimit is what a run has of slots and tokens that it shares with other runs. The lock of the pool guards it.
+type SharedLimit interface {
+	Rated() bool           // it has tokens
+	Lacks(token bool) bool // the run has to wait for a slot, or a token if it needs one; it joins the queue
+	Take(token bool)       // takes what lacks has found, and ends the wait
+	GiveBack(token bool)   // gives back the token alone, which was not needed, or the slot
+	Drop()                 // ends the wait
+}
+
+// SlotSetup are the limits of a run beside its own.
+type SlotSetup struct {
+	KeyLimit            int         // of the nodes of one key; 0 means no limit
+	KeyRate, StartRate  bucket.Rate // of the nodes of one key, and of all nodes
+	Pool                sync.Locker // guards the limits that the run shares with others; nil if it shares none
+	PoolsKeys, PoolsAll bool        // it shares those of keys, and that of all nodes
+}
+
+type waiting struct {
+	s       *Locked
+	g       int32
+	arrival uint64
+}
+
+// makeLimits makes the lines of a run. shareGroups replaces those that a tree shares.
+func makeLimits(p *Net, c *SlotSetup) limits {
+	l := limits{pool: c.Pool}
+	rated := c.StartRate != bucket.Rate{}
+	for i := range p.bounds {
+		b := p.bounds[i]
+		if b.Key {
+			b.Limit, b.Rate = c.KeyLimit, c.KeyRate
+		}
+		if b.Limit == 0 && b.Rate == (bucket.Rate{}) && !(b.Key && c.PoolsKeys) || p.member == nil && !p.nests { // no limit, or no members
+			continue
+		}
+		l.make(p)
+		l.groups[i].Slots = newSlots(b)
+		rated = rated || b.Rate != bucket.Rate{}
+	}
+	if c.StartRate != (bucket.Rate{}) || c.PoolsAll {
+		l.make(p)
+		l.whole = true
+		l.groups = append(l.groups, line{Slots: newSlots(Bound{Rate: c.StartRate})})
+	}
+	if rated {
+		l.rates = &rates{}
+	}
+	return l
+}
+
+// newSlots returns slots that are all free.
+func newSlots(b Bound) *Slots { return &Slots{limit: b.Limit, bucket: bucket.New(b.Rate, 0)} }
+
+func (l *limits) make(p *Net) {
+	if l.groups == nil {
+		l.groups = make([]line, len(p.bounds), len(p.bounds)+1)
+		l.active = true
+	}
+}
+
+// lacks reports whether there is no slot, or no token for a node that needs one. The node then waits for it.
+func (s *Locked) lacks(x *Slots, token bool) bool {
+	switch {
+	case x == nil:
+		return false
+	case x.limit > 0 && x.used >= x.limit:
+		return true
+	case x.bucket != nil && token && x.bucket.Tokens(s.limits.rates.now) == 0:
+		if due, ok := x.bucket.Next(); ok {
+			s.limits.rates.awaited.Add(x, due)
+		}
+		return true
+	}
+	return x.share != nil && !s.Hurries() && x.share.Lacks(token)
+}
+
+// takesToken reports whether the start of a ready node is the start of a step that has to wait for a token.
+func (s *Locked) takesToken(r Ref) bool {
+	return !s.net.facts[r].is(FlagComposite|FlagMocked) && !s.Hurries()
+}
+
+// Hurries reports whether the run, or one around it, is being stopped. What still starts then, cleanup nodes and the end node, takes
+// no token and waits for no slot that other runs hold: how long the run takes to stop is bounded by its own options.
+func (s *Locked) Hurries() bool {
+	return s.stopped != CauseNone || s.host != nil && s.host.Hurries()
+}
+
+// Hurry makes all nodes contend that wait in a line, once the run hurries.
+func (s *Locked) Hurry() {
+	defer s.limits.lockPool()()
+	for g := range s.limits.groups {
+		x := &s.limits.groups[g]
+		if len(x.queues[needSlot].nodes)+len(x.queues[needToken].nodes) == 0 {
+			continue
+		}
+		for i := range x.queues {
+			for _, pos := range x.queues[i].nodes {
+				if statusOf(s.words[s.order.at[pos]]) == Ready {
+					s.ready.Insert(int(pos))
+				}
+			}
+			x.queues[i].nodes = nil
+		}
+		s.offer(int32(g)) // to other runs: this one gives up its turn
+	}
+}
+
+// acquire takes the slots and tokens of a ready node, or puts it in line for one that it lacks.
+func (s *Locked) acquire(r Ref) bool {
+	l := &s.limits
+	if !l.active {
+		return true
+	}
+	defer l.lockPool()()
+	token := s.takesToken(r)
+	for g := range s.lines(r) {
+		if x := &l.groups[g]; s.lacks(x.Slots, token) {
+			s.enqueue(g, x.queueFor(token), s.order.pos[r])
+			s.passOn(r)
+			return false
+		}
+	}
+	for g := range s.lines(r) {
+		x := &l.groups[g]
+		if x.Slots == nil {
+			continue
+		}
+		x.used++
+		if x.bucket != nil && token {
+			x.bucket.Take()
+		}
+		if x.share != nil {
+			x.share.Take(token)
+		}
+		if x.bucket != nil || x.share != nil {
+			s.offer(g) // more may have come at once
+		}
+	}
+	if !token && !s.net.facts[r].is(FlagComposite|FlagMocked) {
+		if l.exempt == nil {
+			l.exempt = map[Ref]bool{}
+		}
+		l.exempt[r] = true
+	}
+	if s.tree != nil {
+		s.tree.Used++
+	}
+	return true
+}
+
+// lines yields the lines that a ready node has to pass: those of its groups and its key, and that of the whole run. A
+// composite, which is ready as the item of a map, does not start a step: its inner nodes pass the run's line.
+func (s *Locked) lines(r Ref) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		if s.limits.groups == nil {
+			return
+		}
+		if s.net.member != nil {
+			for _, g := range s.net.member[r] {
+				if !yield(g) {
+					return
+				}
+			}
+		}
+		if s.limits.whole && !s.net.facts[r].is(FlagComposite) {
+			yield(int32(len(s.limits.groups) - 1))
+		}
+	}
+}
+
+// release returns the slots of a node.
+func (s *Locked) release(r Ref) {
+	if !s.limits.active {
+		return
+	}
+	if s.tree != nil {
+		s.tree.Used--
+	}
+	delete(s.limits.exempt, r)
+	defer s.limits.lockPool()()
+	for g := range s.lines(r) {
+		if x := &s.limits.groups[g]; x.Slots != nil {
+			x.used--
+			if x.share != nil {
+				x.share.GiveBack(false)
+			}
+			s.offer(g)
+		}
+	}
+}
+
+// Refund returns the tokens of a node that runs and turned out not to need them: its inputs were refused, or it calls no step.
+func (s *Locked) Refund(r Ref) {
+	if !s.limits.active || s.limits.exempt[r] || s.net.facts[r].is(FlagComposite|FlagMocked) {
+		return
+	}
+	defer s.limits.lockPool()()
+	for g := range s.lines(r) {
+		x := &s.limits.groups[g]
+		if x.Slots == nil {
+			continue
+		}
+		if x.bucket != nil {
+			x.bucket.Put()
+		}
+		if x.share != nil && x.share.Rated() {
+			x.share.GiveBack(true)
+		}
+		s.offer(g)
+	}
+}
+
+// decline passes on the slots that a node may have been offered, and will not take.
+func (s *Locked) decline(r Ref) {
+	if s.limits.active {
+		defer s.limits.lockPool()()
+		s.passOn(r)
+	}
+}
+
+// passOn is decline with the pool locked.
+func (s *Locked) passOn(r Ref) {
+	for g := range s.lines(r) {
+		s.offer(g)
+	}
+}
+
+// LockPool locks the pool that the run shares with others, if there is one, and returns the function that unlocks it.
+func (l *limits) lockPool() (unlock func()) {
+	if l.pool == nil {
+		return func() {}
+	}
+	l.pool.Lock()
+	return l.pool.Unlock
+}
+
+// enqueue puts a node, by its position, into a queue of a line.
+func (s *Locked) enqueue(g int32, of int, pos int32) {
+	x := &s.limits.groups[g]
+	q := &x.queues[of]
+	q.push(pos)
+	if !q.listed {
+		q.listed = true
+		x.arrivals++
+		x.waiting[of] = append(x.waiting[of], waiting{s, g, x.arrivals})
+	}
+}
+
+// offer makes the best node contend again that waits in the line of a group with a free slot or token: of this run, else of
+// the run that has waited longest.
+func (s *Locked) offer(g int32) {
+	x := s.limits.groups[g].Slots
+	if x == nil || s.offerOwn(g) == lineMoved {
+		return
+	}
+	if x.Offer() == nil && x.share != nil && len(x.waiting[needSlot])+len(x.waiting[needToken]) == 0 {
+		x.share.Drop()
+	}
+}
+
+// Offer makes the best node contend again of the run that has waited longest. It returns the state of that run, nil if there
+// is none. Where a token is lacking, nodes that need a slot alone are offered one last, so that a claim on a share states
+// their need.
+func (x *Slots) Offer() *Locked {
+	tokens := true // unless an offer has found none
+	for {
+		of := needSlot
+		if w := x.waiting; tokens && len(w[needToken]) > 0 && (len(w[needSlot]) == 0 || w[needToken][0].arrival < w[needSlot][0].arrival) {
+			of = needToken
+		}
+		if len(x.waiting[of]) == 0 {
+			return nil
+		}
+		w := x.waiting[of][0]
+		switch w.s.offerQueue(w.g, of) {
+		case lineMoved:
+			if w.s.host != nil {
+				w.s.host.Contends()
+			}
+			return w.s
+		case lineStuck:
+			if of == needSlot {
+				return nil
+			}
+			tokens = false
+		case lineEmpty:
+			w.s.limits.groups[w.g].queues[of].listed = false
+			x.waiting[of] = x.waiting[of][1:]
+		}
+	}
+}
+
+// lineState is the result of an offer.
+type lineState uint8
+
+const (
+	lineEmpty lineState = iota // no node waits
+	lineMoved                  // a node contends again
+	lineStuck                  // no slot or token is free
+)
+
+// offerOwn is offer for the nodes of this run.
+func (s *Locked) offerOwn(g int32) lineState {
+	stuck := lineEmpty
+	if s.first(g, needToken) < s.first(g, needSlot) {
+		if stuck = s.offerQueue(g, needToken); stuck == lineMoved {
+			return lineMoved
+		}
+	}
+	if state := s.offerQueue(g, needSlot); state != lineEmpty {
+		return state
+	}
+	return stuck
+}
+
+// first returns the position of the best node that waits in a queue, one behind all nodes if there is none.
+func (s *Locked) first(g int32, of int) int32 {
+	q := &s.limits.groups[g].queues[of]
+	for len(q.nodes) > 0 {
+		if statusOf(s.words[s.order.at[q.nodes[0]]]) == Ready {
+			return q.nodes[0]
+		}
+		q.pop() // it was stopped
+	}
+	return math.MaxInt32
+}
+
+// offerQueue is offerOwn for one queue of the line.
+func (s *Locked) offerQueue(g int32, of int) lineState {
+	x := &s.limits.groups[g]
+	pos := s.first(g, of)
+	switch {
+	case pos == math.MaxInt32:
+		return lineEmpty
+	case s.lacks(x.Slots, s.takesToken(s.order.at[pos])):
+		return lineStuck
+	}
+	x.queues[of].pop()
+	s.ready.Insert(int(pos))
+	return lineMoved
+}
+
+// Advance sets the State's clock, as nanoseconds since the beginning of the run, for rates alone: tokens that have fallen due
+// by now go to the nodes that wait for one. A time before the last one changes nothing. A coordinator of a plan with rates
+// calls it before Next, and again at [State.NextToken].
+func (st *State) Advance(now int64) error {
+	s, err := st.drive()
+	if err != nil {
+		return err
+	}
+	defer s.unlockAndDeliver()
+	s.Advance(now)
+	return nil
+}
+
+// Advance is Advance with the lock held.
+func (s *Locked) Advance(now int64) {
+	q := s.limits.rates
+	if q == nil {
+		return
+	}
+	q.now = max(q.now, now)
+	if due, ok := q.awaited.First(); !ok || due > q.now {
+		return
+	}
+	defer s.limits.lockPool()()
+	for x, ok := q.awaited.Next(q.now); ok; x, ok = q.awaited.Next(q.now) {
+		x.Offer()
+	}
+}
+
+// NextToken returns when, in nanoseconds since the beginning of the run, the next token falls due that a ready node waits for. ok is false if none waits for one.
+func (st *State) NextToken() (at int64, ok bool) {
+	s := st.lock()
+	defer s.Unlock()
+	return s.NextToken()
+}
+
+// NextToken is [State.NextToken].
+func (s *Locked) NextToken() (due int64, ok bool) {
+	if q := s.limits.rates; q != nil {
+		return q.awaited.First()
+	}
+	return 0, false
+}
+
+func (x *lineQueue) push(pos int32) {
+	x.nodes = append(x.nodes, pos)
+	for i := len(x.nodes) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if x.nodes[parent] <= x.nodes[i] {
+			return
+		}
+		x.nodes[parent], x.nodes[i] = x.nodes[i], x.nodes[parent]
+		i = parent
+	}
+}
+
+// pop drops the first node.
+func (x *lineQueue) pop() {
+	last := len(x.nodes) - 1
+	x.nodes[0] = x.nodes[last]
+	x.nodes = x.nodes[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			return
+		}
+		if child+1 < last && x.nodes[child+1] < x.nodes[child] {
+			child++
+		}
+		if x.nodes[i] <= x.nodes[child] {
+			return
+		}
+		x.nodes[child], x.nodes[i] = x.nodes[i], x.nodes[child]
+		i = child
+	}
+}
+
+// SlotsOf returns the slots of a group or key; nil if it has no limit.
+func (s *Locked) SlotsOf(g int32) *Slots {
+	if s.limits.groups == nil {
+		return nil
+	}
+	return s.limits.groups[g].Slots
+}
+
+// UseSlots makes the nodes of a group or key take slots that belong to another run, too.
+func (s *Locked) UseSlots(g int32, x *Slots) {
+	s.limits.make(s.net)
+	s.limits.groups[g].Slots = x
+}
+
+// MakeSlots makes the slots of a group of which nodes of nested runs alone are members.
+func (s *Locked) MakeSlots(g int32) {
+	if s.SlotsOf(g) == nil {
+		s.UseSlots(g, newSlots(s.net.bounds[g]))
+	}
+}
+
+// WholeSlots returns the slots and tokens of the whole run; nil if it has neither.
+func (s *Locked) WholeSlots() *Slots {
+	if !s.limits.whole {
+		return nil
+	}
+	return s.limits.groups[len(s.limits.groups)-1].Slots
+}
+
+// ShareLimits makes the run, which is nested in another or is the outermost itself, have the clock, the pool and the slots
+// of the whole run of the outermost one.
+func (s *Locked) ShareLimits(root *Locked) {
+	l, of := &s.limits, &root.limits
+	l.pool = of.pool
+	if of.rates == nil {
+		of.rates = &rates{}
+	}
+	l.rates = of.rates
+	if l.whole && of.whole {
+		l.groups[len(l.groups)-1].Slots = root.WholeSlots()
+	}
+}
+
+// ShareTree makes the nodes of the run take the slots of a tree, beside those of the run.
+func (s *Locked) ShareTree(t *TreeSlots) {
+	if s.limit == 0 {
+		s.limit = math.MaxInt
+	}
+	s.tree, s.limits.active = t, true
+}
+
+// OwnSlots are the run's own limit, 0 for none, and how many slots of it are taken.
+func (s *Locked) OwnSlots() (limit, used int) { return s.limit, s.running }
+
+// InTree reports whether the nodes of the run take the slots of a tree.
+func (s *Locked) InTree() bool { return s.tree != nil }
+
+// HoldsSlot reports whether a node holds a slot of its run.
+func (s *Locked) HoldsSlot(r Ref) bool {
+	w := s.words[r]
+	return statusOf(w) == Running && w&WordDormant == 0 && s.occupies(r)
+}
+
+// SharesLine reports whether two nodes, perhaps of different runs of a tree, need slots or tokens of the same thing.
+func (s *Locked) SharesLine(r Ref, other *Locked, o Ref) bool {
+	for g := range s.lines(r) {
+		if x := s.limits.groups[g].Slots; x != nil && other.Needs(o, x) {
+			return true
+		}
+	}
+	return false
+}
+
+// Needs reports whether a node needs a slot or a token of x.
+func (s *Locked) Needs(r Ref, x *Slots) bool {
+	for g := range s.lines(r) {
+		if s.limits.groups[g].Slots == x {
+			return true
+		}
+	}
+	return false
+}
+
+// Shortage is what a ready node lacks.
+type Shortage struct {
+	Slots  *Slots
+	Group  int32 // whose slots they are; -1 for those of the whole run
+	Token  bool  // it is a token that it lacks, else a slot
+	Shared bool  // of what other runs share: the coordinator knows more
+	Due    int64 // when the token falls due, by the run's clock; 0 if it is shared, or not known
+}
+
+// Lacking returns, without side effects, the first thing that a ready node lacks, beside the run's own slots. now is the run's clock.
+// foreign tells of shared limits whether a node that needs a token, or not, waits for them.
+func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
+	defer s.limits.lockPool()()
+	token := s.takesToken(r)
+	for g := range s.lines(r) {
+		x := s.limits.groups[g].Slots
+		if x == nil {
+			continue
+		}
+		found := Shortage{Slots: x, Group: g}
+		if s.limits.whole && int(g) == len(s.limits.groups)-1 {
+			found.Group = -1
+		}
+		if x.limit > 0 && x.used >= x.limit {
+			return found, true
+		}
+		if x.bucket != nil && token {
+			if b := *x.bucket; b.Tokens(max(now, s.limits.rates.now)) == 0 {
+				found.Token = true
+				found.Due, _ = b.Next()
+				return found, true
+			}
+		}
+		if x.share != nil && !s.Hurries() {
+			if waits, forToken := foreign(x.share, token); waits {
+				found.Token, found.Shared = forToken, true
+				return found, true
+			}
+		}
+	}
+	return Shortage{}, false
+}
+
+// Bounds are how many slots there are, 0 meaning no limit, and how many are taken.
+func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
+
+// sharing returns what they have in common with other runs; nil if nothing.
+func (x *Slots) sharing() SharedLimit { return x.share }
+
+// Rated reports whether nodes take tokens. The coordinator sets the clock then.
+func (s *Locked) Rated() bool { return s.limits.rates != nil }
+
+// Pooled reports whether the run shares limits with others.
+func (s *Locked) Pooled() bool { return s.limits.pool != nil }
+
+// LockPool locks the limits that the run shares with others, and returns the function that unlocks them.
+func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
+
+// LeavePool ends the sharing with other runs.
+func (s *Locked) LeavePool() { s.limits.pool = nil }
+
+// Connect makes the slots common with those of other runs.
+func (x *Slots) Connect(to SharedLimit) { x.share = to }
+
+// IsShared reports whether other runs have the slots in common.
+func (x *Slots) IsShared() bool { return x.share != nil }
+
+// Disconnect is the reverse of connect. It returns how many slots were taken, which the caller gives back.
+func (x *Slots) Disconnect() (used int) {
+	used, x.used, x.share = x.used, 0, nil
+	return used
+}
+
+// WaitsForSlot reports whether a node of an idle run only lacks a slot that another run of the tree holds.
+func (s *Locked) WaitsForSlot() bool {
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // else its own slots are held by items that wait
+		return true
+	}
+	for i := range s.limits.groups {
+		for _, q := range s.limits.groups[i].queues {
+			for _, pos := range q.nodes {
+				if w := s.words[s.order.at[pos]]; statusOf(w) == Ready && (s.hold == holdNothing || s.hold == holdFresh && w&wordCount != 0) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,213 @@
+package machine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+)
+
+// StateVersion is the version of the decisions of a [State]: two States of one version that get the same calls decide the same. An engine
+// that replays histories keeps it with them. It changes when a decision does, or the form of a [StateSnapshot].
+const StateVersion = 1
+
+// StateSnapshot is a [State] as it stood at one moment, as data, for a coordinator that goes on elsewhere: see [State.Snapshot] and
+// [RestoreState]. What it holds is opaque, and fits the plan and the StateVersion that it was taken with.
+type StateSnapshot struct {
+	Version int    `json:"version"`
+	Plan    uint64 `json:"plan,string"` // a fingerprint of the plan
+	Words   []byte `json:"words"`       // 8 bytes a node, little-endian
+
+	Counters []int32     `json:"counters,omitempty"` // of joins that need numbers, 3 each
+	Taken    []int32     `json:"taken,omitempty"`    // the labels that conditions have taken
+	Clock    int32       `json:"clock,omitempty"`    // the logical times of plans with early joins
+	Settled  []int32     `json:"settled,omitempty"`
+	Decided  []int32     `json:"decided,omitempty"`
+	Tier     int32       `json:"tier,omitempty"`
+	Gates    []Ref       `json:"gates,omitempty"` // that are to be handed out
+	Stopped  CauseKind   `json:"stopped,omitempty"`
+	Stopping []Ref       `json:"stopping,omitempty"` // that NextStop has to hand out
+	Origins  map[Ref]Ref `json:"origins,omitempty"`  // of the stops of running nodes
+	Groups   []int32     `json:"failed_groups,omitempty"`
+}
+
+// unsaved are the flags of a node's word that belong to this State alone.
+const unsaved = wordObserved | wordFeeds
+
+// Snapshot returns the State as it stands. Attempts that run now run on: a State that is restored takes their outcomes with the same tokens.
+// Checks and gates that were handed out and not reported are handed out again. Tokens of rates that were taken are not remembered: buckets
+// are full after a restoration. A State that a [Run] drives has no snapshot of its own, but one in that of the run: it returns the zero
+// StateSnapshot.
+func (st *State) Snapshot() (x StateSnapshot) {
+	s, err := st.drive()
+	if err != nil {
+		return x
+	}
+	defer s.mu.Unlock()
+	x = StateSnapshot{
+		Version: StateVersion, Plan: s.net.fingerprint(), Words: make([]byte, 0, 8*len(s.words)), Tier: s.tier, Gates: append([]Ref(nil), s.gates...),
+		Stopped: s.stopped, Stopping: append([]Ref(nil), s.stopping...), Origins: maps.Clone(s.origin), Groups: slices.Sorted(maps.Keys(s.failedGroups)),
+	}
+	for _, w := range s.words {
+		x.Words = binary.LittleEndian.AppendUint64(x.Words, w&^unsaved)
+	}
+	for _, c := range s.wide {
+		x.Counters = append(x.Counters, c.s, c.other, c.ports)
+	}
+	for id, taken := range s.taken {
+		if taken {
+			x.Taken = append(x.Taken, int32(id))
+		}
+	}
+	if t := s.stateTimes; t != nil {
+		x.Clock, x.Settled, x.Decided = t.clock, slices.Clone(t.settledAt), slices.Clone(t.decidedAt)
+	}
+	return x
+}
+
+// RestoreState returns a State that goes on from a snapshot.
+func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
+	s := &Locked{}
+	s.Init(p, setup)
+	if err := s.adopt(x); err != nil {
+		return nil, fmt.Errorf("state snapshot: %w", err)
+	}
+	for r := range s.words {
+		s.resume(Ref(r))
+	}
+	for _, r := range x.Gates {
+		if s.known(r) == nil && statusOf(s.words[r]) == Ready {
+			s.gates = append(slices.DeleteFunc(s.gates, func(g Ref) bool { return g == r }), r)
+		}
+	}
+	if s.tier = x.Tier; s.waves && s.tier >= 0 && s.tier < p.TierCount() {
+		for r, to := p.TierRange(s.tier); r < to; r++ {
+			if !statusOf(s.words[r]).Terminal() {
+				s.pending++
+			}
+		}
+	}
+	return (*State)(s), nil
+}
+
+// adopt takes over what a snapshot has, without its consequences, if the snapshot is one of this plan.
+func (s *Locked) adopt(x *StateSnapshot) error {
+	n := len(s.words)
+	switch {
+	case x.Version != StateVersion:
+		return fmt.Errorf("%w: version %d is not known: this version of kahn reads %d", ErrBadValue, x.Version, StateVersion)
+	case x.Plan != s.net.fingerprint():
+		return fmt.Errorf("%w: it is of another plan", ErrGraphChanged)
+	case len(x.Words) != 8*n, len(x.Counters) != 3*len(s.wide), x.Stopped >= causeCount, x.Tier < -1 || x.Tier > s.net.TierCount(),
+		s.stateTimes == nil && len(x.Settled)+len(x.Decided) > 0, s.stateTimes != nil && (len(x.Settled) != n || len(x.Decided) != n):
+		return fmt.Errorf("%w: it is damaged", ErrBadValue)
+	}
+	for r := range s.words {
+		s.words[r] = binary.LittleEndian.Uint64(x.Words[8*r:]) &^ unsaved
+		if !s.plausible(Ref(r)) {
+			return fmt.Errorf("%w: node %s is in no state that it can be in", ErrBadValue, foreign.Quote(s.net.ID(Ref(r))))
+		}
+	}
+	for i := range s.wide {
+		s.wide[i] = wide{x.Counters[3*i], x.Counters[3*i+1], x.Counters[3*i+2]}
+	}
+	for _, id := range x.Taken {
+		if id < 0 || int(id) >= len(s.taken) {
+			return fmt.Errorf("%w: no label number %d", ErrBadValue, id)
+		}
+		s.taken[id] = true
+	}
+	if t := s.stateTimes; t != nil {
+		t.clock = x.Clock
+		copy(t.settledAt, x.Settled)
+		copy(t.decidedAt, x.Decided)
+	}
+	s.stopped = x.Stopped
+	for r, origin := range x.Origins {
+		if s.known(r) != nil || origin != NoRef && s.known(origin) != nil {
+			return fmt.Errorf("%w: the origin of a stop is no node", ErrBadValue)
+		}
+	}
+	s.origin = maps.Clone(x.Origins)
+	for _, r := range x.Stopping {
+		if s.known(r) != nil {
+			return fmt.Errorf("%w: what stops is no node", ErrBadValue)
+		}
+	}
+	s.stopping = slices.Clone(x.Stopping)
+	for _, g := range x.Groups {
+		if s.failedGroups == nil {
+			s.failedGroups = map[int32]bool{}
+		}
+		s.failedGroups[g] = true
+	}
+	return nil
+}
+
+// plausible reports whether what is read of a node's word leads nowhere outside of the plan.
+func (s *Locked) plausible(r Ref) bool {
+	w := s.words[r]
+	status := statusOf(w)
+	isNode := func(r Ref) bool { return r == NoRef || s.known(r) == nil }
+	switch {
+	case status >= statusCount:
+		return false
+	case status == Skipped:
+		switch arg := uint32(w); SkipKind(kindOf(w)) {
+		case SkipConditionBranch, SkipUpstreamSkipped:
+			return arg == noEdge || int64(arg) < int64(s.net.Edges())
+		case SkipSuperseded:
+			return s.known(Ref(int32(arg))) == nil
+		case SkipNullPropagation:
+			return s.net.facts[r].hasPort(int(arg))
+		}
+		return SkipKind(kindOf(w)) < skipCount
+	case status.Terminal():
+		return kindOf(w) < causeCount && (status == Completed || status == Failed && w&WordPropagated == 0 || isNode(Ref(int32(uint32(w)))))
+	case w&WordDecided == 0:
+		return status == Idle && int(w&wordCount) <= len(s.net.in.row(r))
+	}
+	return kindOf(w) < causeCount
+}
+
+// resume makes what follows from a node's word: counts, queues and slots.
+func (s *Locked) resume(r Ref) {
+	w := s.words[r]
+	switch status := statusOf(w); {
+	case status == Completed && w&WordTolerated != 0:
+		s.tolerated++ // see settle
+		fallthrough
+	case status.Terminal():
+		s.count(r, status, w)
+	case w&WordChecking != 0:
+		s.busy++
+		s.EvaluateInline(r)
+	case status == Ready:
+		s.Queue(r)
+	case status == Running:
+		s.busy++
+		if s.net.facts[r].is(FlagInline) {
+			return
+		}
+		s.running++
+		for g := range s.lines(r) {
+			if x := s.limits.groups[g].Slots; x != nil {
+				x.used++
+			}
+		}
+	case status == Retrying:
+		s.busy++
+	case status == Suspended:
+		s.fallAsleep()
+	}
+}
+
+// fingerprint is a hash of all that decides of the plan.
+func (p *Net) fingerprint() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintln(h, p.names, p.facts, p.arcs, p.edges, p.tiers, p.routes, p.filters, p.bounds, p.member, p.end)
+	return h.Sum64()
+}

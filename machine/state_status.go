@@ -1,0 +1,363 @@
+package machine
+
+import (
+	"slices"
+)
+
+// StatusRule tells how the status of a run follows from those of its nodes.
+type StatusRule uint8
+
+const (
+	StatusEscaped StatusRule = iota // failed if the failure of a node was not handled
+	StatusLeaves                    // by the nodes without successors
+	StatusStrict                    // failed if any node failed
+)
+
+// Done reports whether every node is terminal, the end node included.
+func (st *State) Done() bool {
+	s := st.lock()
+	defer s.Unlock()
+	return s.Done()
+}
+
+// Done is [State.Done].
+func (s *Locked) Done() bool {
+	return s.left == 0 && (s.net.end == NoRef || statusOf(s.words[s.net.end]).Terminal())
+}
+
+// RunStatus returns the status of the run by the given rule, and whether it is degraded, computed from the nodes: the
+// coordinator applies the verdict of an end node. Until Done the run is [RunRunning].
+func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
+	s := st.lock()
+	defer s.Unlock()
+	if !s.Done() {
+		return RunRunning, false
+	}
+	return s.RunStatus(rule)
+}
+
+// RunStatusByRule is the status of the run by the rule of the State, once all nodes but the end node are terminal.
+func (s *Locked) RunStatusByRule() (status RunStatus, degraded bool) { return s.RunStatus(s.rule) }
+
+// Cause returns why a node failed, was aborted or was cancelled, and its origins, in the order of declaration. Both are
+// final once the run is Done.
+func (st *State) Cause(r Ref) (CauseKind, []Ref) {
+	s := st.lock()
+	defer s.Unlock()
+	if s.known(r) != nil {
+		return CauseNone, nil
+	}
+	if w := s.words[r]; !statusOf(w).Terminal() || statusOf(w) == Completed || statusOf(w) == Skipped {
+		return CauseNone, nil
+	}
+	origins, byRequest := s.originsOf(r)
+	return s.causeKind(r, byRequest), s.written(origins)
+}
+
+// bad reports whether a terminal node counts against the run: it failed without ContinueOnFail, was aborted, or was
+// cancelled other than as a loser.
+func (s *Locked) bad(r Ref) bool {
+	w := s.words[r]
+	switch statusOf(w) {
+	case Failed:
+		return w&WordTolerated == 0
+	case Aborted:
+		return true
+	case Cancelled:
+		return kindOf(w) != CauseSuperseded
+	}
+	return false
+}
+
+// RunStatus computes the status of a run whose nodes, but for the end node, are all terminal. Runs without a bad node, the
+// common case, cost nothing; others cost one pass over the edges of the bad nodes.
+func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
+	if s.badNodes+s.tolerated == 0 {
+		return RunCompleted, false
+	}
+	var anyBad, failure, cancel bool // over all bad nodes
+	var escapedFailure, escapedCancel bool
+	byRequest := s.requestClasses()
+	for i := range s.words {
+		r := Ref(i)
+		if r == s.net.end || !s.bad(r) {
+			continue
+		}
+		anyBad = true
+		if byRequest(r) {
+			cancel = true
+			escapedCancel = escapedCancel || !s.consumed(r)
+		} else {
+			failure = true
+			escapedFailure = escapedFailure || !s.consumed(r)
+		}
+	}
+	switch rule {
+	case StatusLeaves:
+		status = s.byLeaves()
+	case StatusStrict:
+		status = worst(failure, cancel)
+	default:
+		status = worst(escapedFailure, escapedCancel)
+	}
+	return status, status == RunCompleted && (anyBad || s.tolerated > 0)
+}
+
+func worst(failure, cancel bool) RunStatus {
+	switch {
+	case failure:
+		return RunFailed
+	case cancel:
+		return RunCancelled
+	}
+	return RunCompleted
+}
+
+// byLeaves judges by leaves, the nodes without successors but the end node: all completed or skipped means completed; else
+// any cancelled node, if none failed, means cancelled.
+func (s *Locked) byLeaves() RunStatus {
+	allGood, cancelled, failed := true, false, false
+	for i, w := range s.words {
+		r := Ref(i)
+		if r == s.net.end {
+			continue
+		}
+		status := statusOf(w)
+		cancelled = cancelled || status == Cancelled
+		failed = failed || status == Failed
+		if len(s.net.Out(r)) == 0 && status != Completed && status != Skipped {
+			allGood = false
+		}
+	}
+	switch {
+	case allGood:
+		return RunCompleted
+	case cancelled && !failed:
+		return RunCancelled
+	}
+	return RunFailed
+}
+
+// consumed reports whether the failure of a bad node was handled: one of its edges that let the failure through leads to a
+// node that is no observer and that reached ready (an error boundary: that completed), or passed the failure on by being bad
+// itself, or was skipped for it by its upstream policy.
+func (s *Locked) consumed(b Ref) bool {
+	for _, a := range s.net.Out(b) {
+		f := &s.net.facts[a.to]
+		if a.is(EdgeData) || f.is(FlagObserver) {
+			continue
+		}
+		class, _ := s.class(b, a)
+		caught := class == seenS && a.is(EdgeFailure)
+		if class != seenF && !caught {
+			continue
+		}
+		t := s.words[a.to]
+		handled := t&WordReached != 0
+		if f.join == Boundary {
+			handled = statusOf(t) == Completed
+		}
+		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // else it ran in an earlier epoch, before this failure
+			return true
+		}
+		if class == seenF && (s.bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
+			return true
+		}
+	}
+	return s.consumedByEnd(b)
+}
+
+// consumedByEnd is for an end node that is no observer, which HandlesFailure makes it: it always reaches ready.
+func (s *Locked) consumedByEnd(b Ref) bool {
+	end := s.net.end
+	if end == NoRef || s.net.facts[end].is(FlagObserver) {
+		return false
+	}
+	for _, i := range s.net.EdgesFrom(end, b) {
+		if e := &s.net.edges[i]; e.From == b && !e.isData() {
+			if class, _ := s.class(b, e.arc()); class == seenF || class == seenS && e.Flags&EdgeFailure != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// requestClasses tells the bad nodes whose origins are requests to stop from those with failures among their origins, once
+// everything is terminal. A node that failed by itself belongs to the failures; an aborted one does if any failure is among
+// its origins. A node that failed only because of its predecessors passes on their origins.
+func (s *Locked) requestClasses() func(Ref) bool {
+	if s.cancelled == 0 {
+		return func(Ref) bool { return false }
+	}
+	requested := make([]bool, len(s.words)) // all origins were stopped by a request
+	for i, w := range s.words {             // predecessors come first
+		requested[i] = statusOf(w) == Cancelled || s.Victim(Ref(i)) &&
+			!slices.ContainsFunc(s.net.in.row(Ref(i)), func(j int32) bool {
+				e := &s.net.edges[j]
+				return !e.isData() && s.isF(e) && !requested[e.From]
+			})
+	}
+	return func(r Ref) bool { return requested[r] && statusOf(s.words[r]) != Failed }
+}
+
+// isF reports whether an edge resolved to F.
+func (s *Locked) isF(e *Edge) bool {
+	if !statusOf(s.words[e.From]).Terminal() {
+		return false
+	}
+	class, _ := s.class(e.From, e.arc())
+	return class == seenF
+}
+
+// AllSkipped reports whether there are nodes, and all of them were skipped.
+func (s *Locked) AllSkipped() bool {
+	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
+}
+
+// Carries reports whether an in-edge, which is not data-only, has resolved to F.
+func (s *Locked) Carries(edge int32) bool {
+	e := &s.net.edges[edge]
+	return !e.isData() && s.isF(e)
+}
+
+// Unhandled reports whether nothing in the graph was there to handle the failure of a node.
+func (s *Locked) Unhandled(r Ref) bool {
+	p := s.net
+	if p.facts[r].is(FlagTolerant) || r == p.end {
+		return false
+	}
+	for _, a := range p.Out(r) {
+		if !p.handles(&Edge{To: a.to, Flags: uint8(a.facts)}) {
+			continue
+		}
+		if class, _ := s.class(r, a); !a.is(EdgeFailure) || class == seenS {
+			return false
+		}
+	}
+	return true
+}
+
+// Victim reports whether a terminal node ended because of its predecessors.
+func (s *Locked) Victim(r Ref) bool {
+	w := s.words[r]
+	return statusOf(w) == Aborted && IsUpstream(kindOf(w)) || w&WordPropagated != 0 && statusOf(w) == Failed
+}
+
+// causeKind is the kind of cause of a bad node, once everything is terminal: for a victim it depends on all failed
+// predecessors, whichever failed first.
+func (s *Locked) causeKind(r Ref, byRequest bool) CauseKind {
+	switch {
+	case !s.Victim(r):
+		return kindOf(s.words[r])
+	case byRequest:
+		return CauseUpstreamCancelled
+	}
+	return CauseUpstreamFailure
+}
+
+// Taken returns the numbers of the labels whose branches a completed condition has taken.
+func (st *State) Taken(r Ref) []int32 {
+	s := st.lock()
+	defer s.Unlock()
+	if s.known(r) != nil {
+		return nil
+	}
+	return s.Route(r)
+}
+
+// Skip returns why a node was skipped; the zero Kind if it was not.
+func (st *State) Skip(r Ref) Skip {
+	s := st.lock()
+	defer s.Unlock()
+	if s.known(r) != nil {
+		return Skip{Node: NoRef, Edge: -1, Port: -1}
+	}
+	return s.Skip(r)
+}
+
+// Route returns the numbers of the labels whose branches a completed condition has taken.
+func (s *Locked) Route(r Ref) (taken []int32) {
+	f := &s.net.facts[r]
+	if f.router < 0 || statusOf(s.words[r]) != Completed {
+		return nil
+	}
+	for id := range s.net.routes[f.router] {
+		if s.taken[f.labels+id] {
+			taken = append(taken, id)
+		}
+	}
+	return taken
+}
+
+// Skip is why a node was skipped, in numbers.
+type Skip struct {
+	Kind SkipKind
+	// node is the condition of a condition_branch, the source of an upstream_skipped, of a parent_failure the first failed predecessor
+	// known, and the successor that made a node superseded; else NoRef.
+	Node Ref
+	Edge int32 // the in-edge from node, or -1
+	Port int   // of null_propagation, else -1
+}
+
+// Skip is [State.Skip].
+func (s *Locked) Skip(r Ref) Skip {
+	w := s.words[r]
+	x := Skip{Node: NoRef, Edge: -1, Port: -1}
+	if statusOf(w) != Skipped {
+		return x
+	}
+	x.Kind = SkipKind(kindOf(w))
+	switch arg := uint32(w); x.Kind {
+	case SkipConditionBranch, SkipUpstreamSkipped:
+		if arg != noEdge {
+			x.Edge = int32(arg)
+		}
+	case SkipSuperseded:
+		x.Node = Ref(arg)
+	case SkipNullPropagation:
+		x.Port = int(arg)
+	case SkipParentFailure:
+		for _, i := range s.net.in.row(r) {
+			if e := &s.net.edges[i]; !e.isData() && s.isF(e) {
+				x.Edge = i
+				break
+			}
+		}
+	}
+	if x.Edge >= 0 {
+		x.Node = s.net.edges[x.Edge].From
+	}
+	return x
+}
+
+// HandledFailures reports whether any failure was tolerated or handled.
+func (s *Locked) HandledFailures() bool {
+	if s.tolerated > 0 {
+		return true
+	}
+	for i := range s.words {
+		if r := Ref(i); r != s.net.end && s.bad(r) && s.consumed(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// KnownOrigins returns one origin of each failed predecessor of a node, as known now, in the order of declaration. Unlike
+// origins it follows only one edge, so that a cascade stays linear.
+func (s *Locked) KnownOrigins(r Ref) []Ref {
+	var origins []Ref
+	seen := map[Ref]bool{}
+	for _, i := range s.net.in.row(r) {
+		e := &s.net.edges[i]
+		if e.isData() || !s.isF(e) {
+			continue
+		}
+		if o := s.OriginOf(e.From); o != NoRef && !seen[o] {
+			seen[o] = true
+			origins = append(origins, o)
+		}
+	}
+	return origins
+}

@@ -1,0 +1,224 @@
+package machine
+
+import (
+	"fmt"
+)
+
+// AbortNode makes a node aborted at once, also if it is running: its late outcome will be stale. kind is a cause of the
+// engine's failure logic, such as CauseAbortAll. A terminal node is left alone: an error that matches [ErrTransition].
+func (st *State) AbortNode(r Ref, kind CauseKind) error { return st.end1(r, kind, Aborted) }
+
+// CancelNode makes a node cancelled at once, also if it is running: its late outcome will be stale. A terminal node is
+// left alone, and the end node cannot be cancelled: an error that matches [ErrTransition].
+func (st *State) CancelNode(r Ref) error { return st.end1(r, CauseCancelNode, Cancelled) }
+
+func (st *State) end1(r Ref, kind CauseKind, to Status) error {
+	s, err := st.drive()
+	if err != nil {
+		return err
+	}
+	defer s.unlockAndDeliver()
+	if err := s.known(r); err != nil {
+		return err
+	}
+	if from := s.Status(r); from.Terminal() || r == s.net.end {
+		return &TransitionError{Node: s.net.ID(r), From: from, To: to}
+	}
+	if kind == CauseNone || kind >= causeCount || kind.StopStatus() != to {
+		return fmt.Errorf("%w: cause %v for %v", ErrBadValue, kind, to)
+	}
+	s.withdraw(r)
+	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(r)))
+	s.settled(r)
+	return nil
+}
+
+// AbortAll makes every node that is not terminal aborted at once, running ones included, whose late outcomes will be
+// stale. Cleanup nodes and the end node are left alone and still run. Terminal nodes stay as they are.
+func (st *State) AbortAll() {
+	s, err := st.drive()
+	if err != nil {
+		return
+	}
+	defer s.unlockAndDeliver()
+	s.Stop(CauseAbortAll, NoRef, StopInstantly)
+}
+
+// CancelAll is AbortAll for a request to stop: nodes become cancelled.
+func (st *State) CancelAll() {
+	s, err := st.drive()
+	if err != nil {
+		return
+	}
+	defer s.unlockAndDeliver()
+	s.Stop(CauseCancelRun, NoRef, StopInstantly)
+}
+
+// Stop stops the run in two phases: nodes that have not started become aborted or cancelled, depending on the cause, at
+// once; the coordinator asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still
+// run. The first cause stands.
+func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
+
+func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
+
+// StopNode is the two-phase form of AbortNode and CancelNode: the coordinator asks a running node to stop, see NextStop; any
+// other becomes terminal at once.
+func (st *State) StopNode(r Ref, kind CauseKind) error {
+	s, err := st.drive()
+	if err != nil {
+		return err
+	}
+	defer s.unlockAndDeliver()
+	return s.StopNode(r, kind, NoRef, StopAsking)
+}
+
+// StopNode stops one node because of another, or of none.
+func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) error {
+	if err := s.known(r); err != nil {
+		return err
+	}
+	if kind == CauseNone || kind >= causeCount {
+		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+	}
+	to := kind.StopStatus()
+	if from := s.Status(r); from.Terminal() || r == s.net.end {
+		return &TransitionError{Node: s.net.ID(r), From: from, To: to}
+	}
+	if statusOf(s.words[r]) == Running {
+		s.stopRunning(r, kind, origin, manner)
+		return nil
+	}
+	s.withdraw(r)
+	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(origin)))
+	s.settled(r)
+	return nil
+}
+
+// NextStop hands out a running attempt that is to be asked to stop, each once.
+func (st *State) NextStop() (Token, bool) {
+	s, err := st.drive()
+	if err != nil {
+		return Token{}, false
+	}
+	defer s.unlockAndDeliver()
+	return s.NextStop()
+}
+
+// NextStop is [State.NextStop].
+func (s *Locked) NextStop() (Token, bool) {
+	for len(s.stopping) > 0 {
+		r := s.stopping[0]
+		s.stopping = s.stopping[1:]
+		if w := s.words[r]; statusOf(w) == Running {
+			return Token{Ref: r, Attempt: int32(w & wordCount)}, true
+		}
+	}
+	return Token{}, false
+}
+
+// StopManner is what a stop does to nodes that run.
+type StopManner uint8
+
+const (
+	StopInstantly StopManner = iota // running nodes become terminal too
+	StopAsking                      // running nodes are asked
+	StopDraining                    // running nodes may finish
+)
+
+// Stop stops everything but cleanup nodes and the end. It sets all statuses before it visits an edge, so that a stopped node
+// is not a victim of another stopped node.
+func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
+	if s.stopped == CauseNone {
+		s.stopped = kind
+	}
+	s.lift() // cleanup nodes are to run
+	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
+	for i := range s.words {
+		r, w := Ref(i), s.words[i]
+		if statusOf(w).Terminal() || s.net.facts[r].is(FlagCleanup) && !s.closed {
+			continue
+		}
+		if statusOf(w) == Running && manner != StopInstantly {
+			s.stopRunning(r, kind, origin, manner)
+			continue
+		}
+		s.withdraw(r)
+		s.finish(r, kind.StopStatus(), bits)
+		s.work = append(s.work, r)
+	}
+	s.Hurry()
+	s.visitAll()
+	if s.waves {
+		if s.pending == 0 {
+			s.advance()
+		}
+		return
+	}
+	s.cascade()
+	s.maybeEnd()
+}
+
+// stopRunning asks a running node to stop, or lets it finish its attempt without another one.
+func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManner) {
+	switch w := s.words[r]; {
+	case manner != StopDraining || w&WordAdmitting != 0: // what is not admitted has not started
+		s.AskToStop(r, kind, origin)
+	case w&(WordStopping|WordDraining) == 0:
+		s.setStop(r, WordDraining, kind, origin)
+	}
+}
+
+// AskToStop asks a running node to stop, because of a cause that has an origin or NoRef. The first cause stands.
+func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
+	if s.words[r]&WordStopping != 0 {
+		return // the first cause stands
+	}
+	s.setStop(r, WordStopping, kind, origin)
+	s.stopping = append(s.stopping, r)
+}
+
+// StopDrained makes a running node that may finish one that was asked to stop: it cannot do what it has returned.
+func (s *Locked) StopDrained(r Ref) { s.words[r] |= WordStopping }
+
+// setStop notes the cause for which a running node is stopped, with WordStopping or WordDraining.
+func (s *Locked) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
+	s.words[r] = s.words[r]&^wordKind | flag | uint64(kind)<<kindShift
+	if s.origin == nil {
+		s.origin = map[Ref]Ref{}
+	}
+	s.origin[r] = origin
+}
+
+// StopOrigin is the origin of a node that was asked to stop, or NoRef.
+func (s *Locked) StopOrigin(r Ref) Ref {
+	origin, ok := s.origin[r]
+	if !ok {
+		origin = NoRef
+	}
+	return origin
+}
+
+// withdraw removes a node that is about to be stopped from all queues and counts.
+func (s *Locked) withdraw(r Ref) {
+	w := s.words[r]
+	switch {
+	case w&WordChecking != 0:
+		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is performing its check in vain
+			s.unchecked = append(s.unchecked, r)
+		}
+		s.busy--
+	case statusOf(w) == Ready:
+		if !s.inline.Remove(int(r)) && s.ready.Remove(int(s.order.pos[r])) {
+			s.decline(r)
+		} // or it is in a line for a slot, which will pass over it
+	case statusOf(w) == Running:
+		s.leaveRunning(r)
+	case statusOf(w) == Retrying:
+		s.busy--
+	case statusOf(w) == Suspended:
+		s.awake()
+		if s.host != nil {
+			s.host.EndedWait()
+		}
+	}
+}

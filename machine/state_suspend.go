@@ -1,0 +1,190 @@
+package machine
+
+// Suspend reports that the attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot
+// meanwhile. A step is entered again with Resume, a gate is settled when its signal comes.
+//
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] for the end node and for a node that was
+// asked to stop, which cannot wait.
+func (st *State) Suspend(t Token) error {
+	s, err := st.drive()
+	if err != nil {
+		return err
+	}
+	defer s.unlockAndDeliver()
+	return s.Suspend(t)
+}
+
+// Suspend is [State.Suspend].
+func (s *Locked) Suspend(t Token) error {
+	from := Running
+	if s.known(t.Ref) == nil && s.net.facts[t.Ref].is(FlagGate) {
+		from = Ready
+	}
+	if err := s.Current(t, from); err != nil {
+		return err
+	}
+	if t.Ref == s.net.end || s.words[t.Ref]&WordStopping != 0 {
+		return &TransitionError{Node: s.net.ID(t.Ref), From: from, To: Suspended}
+	}
+	s.withdraw(t.Ref)
+	s.setStatus(t.Ref, Suspended)
+	s.fallAsleep()
+	if s.host != nil {
+		s.host.BeganToWait(t.Ref)
+	}
+	return nil
+}
+
+// fallAsleep counts a node that is suspended.
+func (s *Locked) fallAsleep() {
+	s.asleep++
+	if s.holds && !s.Hurries() { // else only cleanup is left, which is not held
+		s.hold = max(s.hold, holdFresh)
+	}
+}
+
+// Sleep marks a running composite that can only wait. For a stop it is still running, so that its inner nodes are stopped
+// first.
+func (s *Locked) Sleep(r Ref) {
+	was := s.words[r]
+	s.Doze(r)
+	s.log(r, was, Suspended)
+}
+
+// Doze is sleep without a transition for the log.
+func (s *Locked) Doze(r Ref) {
+	was := s.words[r]
+	s.words[r] |= WordDormant
+	s.busy--
+	if s.occupies(r) { // an item of a map holds no slot of the map while it waits
+		s.running--
+	}
+	s.fallAsleep()
+	if s.obs != nil {
+		s.obs.note(r, was)
+	}
+}
+
+// Rouse lets a composite go on, as a new attempt of the State; an expanded node goes on in the same attempt, whose start a
+// store has recorded.
+func (s *Locked) Rouse(r Ref) {
+	if s.IsExpanded(r) {
+		s.words[r]--
+	}
+	was := s.words[r]
+	s.log(r, was, Ready)
+	s.words[r] = was&^WordDormant + 1
+	s.busy++
+	if s.occupies(r) {
+		s.running++ // at once, even above the limit: the nested run goes on already
+	}
+	s.awake()
+	s.log(r, was, Running)
+}
+
+// Hush keeps the change of a node, if it is the last one, from the log.
+func (s *Locked) Hush(r Ref) {
+	if n := len(s.changes); n > 0 && s.changes[n-1].Ref == r {
+		s.changes[n-1].Quiet = true
+	}
+}
+
+// awake counts a node that is no longer suspended.
+func (s *Locked) awake() {
+	s.asleep--
+	if s.asleep == 0 && s.hold == holdFresh {
+		s.lift()
+	}
+}
+
+// hold says which ready nodes must not start.
+type hold uint8
+
+const (
+	holdNothing hold = iota
+	holdFresh        // nodes that have not been started before: something is suspended
+	holdAll          // the run is being left
+)
+
+// passOver takes the best ready nodes out of the queue as long as the hold applies to them.
+func (s *Locked) passOver() {
+	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
+		r := s.order.at[i]
+		if s.hold == holdFresh && s.words[r]&wordCount != 0 {
+			s.ready.Insert(i)
+			return
+		}
+		s.held = append(s.held, r)
+		s.decline(r)
+	}
+}
+
+// Leave keeps all nodes from starting.
+func (s *Locked) Leave() { s.hold = holdAll }
+
+// IsLeft reports whether leave was called, and stay or a stop has not ended that.
+func (s *Locked) IsLeft() bool { return s.hold == holdAll }
+
+// Stay is the reverse of leave.
+func (s *Locked) Stay() {
+	s.lift()
+	if s.asleep > 0 && s.holds {
+		s.hold = holdFresh
+	}
+}
+
+// LiftFresh lets nodes start although something is suspended. It reports whether none could.
+func (s *Locked) LiftFresh() bool {
+	if s.hold != holdFresh {
+		return false
+	}
+	s.lift()
+	return true
+}
+
+// HeldBack reports whether the hold keeps a ready node from starting: all nodes, or because something is suspended.
+func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
+	f := &s.net.facts[r]
+	inline := f.is(FlagInline | FlagGate)
+	return (!inline || f.is(FlagMocked)) && s.hold == holdAll, !inline && s.hold == holdFresh && s.words[r]&wordCount == 0
+}
+
+// Sleepers is how many nodes are suspended.
+func (s *Locked) Sleepers() int { return s.asleep }
+
+// OnlySleeps reports whether nodes are suspended and none runs, retries or is being checked.
+func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
+
+// lift ends the hold.
+func (s *Locked) lift() {
+	s.hold = holdNothing
+	for _, r := range s.held {
+		if statusOf(s.words[r]) == Ready {
+			s.Queue(r)
+		}
+	}
+	s.held = nil
+}
+
+// Resume makes a suspended step ready again: it is entered from its start, as a new attempt of the State.
+func (st *State) Resume(t Token) error {
+	s, err := st.drive()
+	if err != nil {
+		return err
+	}
+	defer s.unlockAndDeliver()
+	if s.known(t.Ref) == nil && s.net.facts[t.Ref].is(FlagGate) {
+		return &TransitionError{Node: s.net.ID(t.Ref), From: s.Status(t.Ref), To: Ready}
+	}
+	return s.Requeue(t, Suspended)
+}
+
+// settledFrom is the status that a node has to be in for its outcome: a gate is not started.
+func (s *Locked) settledFrom(r Ref) Status {
+	if s.known(r) == nil && s.net.facts[r].is(FlagGate) {
+		if status := statusOf(s.words[r]); status == Ready || status == Suspended {
+			return status
+		}
+	}
+	return Running
+}

@@ -1,0 +1,51 @@
+package machine
+
+// advance moves on to the next tier with unfinished nodes, and judges the joins of its nodes, all of whose edges are
+// resolved. It is called when the current tier has settled.
+func (s *Locked) advance() {
+	last := int32(len(s.net.tiers) - 2)
+	for s.pending == 0 && s.tier <= last { // the last tier completes once
+		if s.tier >= 0 {
+			s.logWave(s.tier, -1)
+		}
+		if s.tier++; s.tier > last {
+			return
+		}
+		if s.enterTier() {
+			return
+		}
+	}
+}
+
+// enterTier begins a tier. It reports whether that is the tier of the end node.
+func (s *Locked) enterTier() (end bool) {
+	s.logWave(s.tier, 1)
+	return s.openTier()
+}
+
+// openTier judges the joins of the nodes of the tier.
+func (s *Locked) openTier() (end bool) {
+	lo, hi := Ref(s.net.tiers[s.tier]), Ref(s.net.tiers[s.tier+1])
+	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // it is terminal in a run that ends without having begun
+		s.pending = 1
+		s.maybeEnd()
+		return true
+	}
+	for r := lo; r < hi; r++ {
+		if !statusOf(s.words[r]).Terminal() {
+			s.pending++
+		}
+	}
+	for r := lo; r < hi; r++ {
+		if s.judge(r) {
+			s.visit(r)
+		}
+	}
+	return false
+}
+
+func (s *Locked) logWave(tier int32, wave int8) {
+	if s.logged {
+		s.changes = append(s.changes, Change{Ref: Ref(tier), Wave: wave})
+	}
+}

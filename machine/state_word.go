@@ -1,0 +1,102 @@
+package machine
+
+import (
+	"iter"
+	"math"
+)
+
+// Word is what the State knows of a node.
+type Word uint64
+
+// Word returns the word of a node.
+func (s *Locked) Word(r Ref) Word { return Word(s.words[r]) }
+
+// Words yields the words of all nodes, by Ref.
+func (s *Locked) Words() iter.Seq2[Ref, Word] {
+	return func(yield func(Ref, Word) bool) {
+		for r, w := range s.words {
+			if !yield(Ref(r), Word(w)) {
+				return
+			}
+		}
+	}
+}
+
+// CopyWords returns the words of all nodes, by Ref.
+func (s *Locked) CopyWords() []Word {
+	words := make([]Word, len(s.words))
+	for r, w := range s.words {
+		words[r] = Word(w)
+	}
+	return words
+}
+
+// Is reports whether one of the flags is set.
+func (w Word) Is(flags Word) bool { return w&flags != 0 }
+
+// Status is the status as the coordinator sees it; Waiting is Idle.
+func (w Word) Status() Status { return statusOf(uint64(w)) }
+
+// Kind is the cause of a node that has ended or is being stopped; of a skipped node it is a SkipKind.
+func (w Word) Kind() CauseKind { return kindOf(uint64(w)) }
+
+// attempts is how many attempts of an undecided or running node have begun, as Token counts them.
+func (w Word) attempts() int32 { return int32(w & wordCount) }
+
+// By is the node for whose sake another one has ended: the origin of a stop, or the successor that superseded it; NoRef if there is none.
+func (w Word) By() Ref { return Ref(int32(uint32(w))) }
+
+// Started reports whether a node is running, or was, or will never run: its successors are Waiting.
+func (w Word) Started() bool { return started(uint64(w)) }
+
+// Shown is the status of the node to all but the coordinator: Waiting is Idle.
+func (w Word) Shown() Status { return viewOf(uint64(w)).status }
+
+// A node's state is one word. It is written only under mu, and never again once the node is terminal: code that learned
+// under mu that a node is terminal may read its word without it.
+//
+//	bits  0-31  undecided: the in-edges still unresolved
+//	            decided:   the number of attempts begun
+//	            terminal: the deciding in-edge of a skip, the origin of a stop
+//	bits 32-35  status
+//	bits 36-39  classes of the resolved control edges: S, N, X, F
+//	bits 40-    flags
+//	bits 56-62  terminal or stopping: CauseKind, for a skipped node SkipKind
+//	bit  63     a flag
+const (
+	wordCount       = 1<<32 - 1
+	statusShift     = 32
+	seenShift       = 36
+	WordBypass      = 1 << 40 // undecided: an N edge with a bypass root was seen; skipped: the root is a bypass
+	wordSpecial     = 1 << 41 // the join must be judged even when all edges seen so far are S
+	WordDecided     = 1 << 42 // the join has decided; edges that resolve later change nothing
+	WordChecking    = 1 << 43 // join satisfied, waiting for the verdict of its check
+	WordReached     = 1 << 44 // the node was Ready at some time
+	WordStopping    = 1 << 45 // running, and asked to stop
+	WordSubstituted = 1 << 46 // runs with defaults in place of missing values
+	WordPropagated  = 1 << 47 // failed because of its predecessors, without running
+	WordTolerated   = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
+	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
+	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, Ready to all but the coordinator; ready: that was cut short
+	wordPlain       = 1 << 51 // see FlagPlain; undecided to running
+	WordBlocked     = 1 << 52 // the join was blocked
+	wordObserved    = 1 << 53 // it has signals
+	wordFeeds       = 1 << 54 // not started: its start makes an observed successor Waiting
+	WordDormant     = 1 << 55 // a composite whose inside is suspended: Suspended to all but the coordinator
+	WordExpanded    = 1 << 63 // running: its step has returned a graph, which nested runs perform
+	kindShift       = 56
+	wordKind        = 127 << kindShift
+
+	wordS       = uint64(seenS) << seenShift
+	wordSeen    = uint64(seenS|seenN|seenX|seenF) << seenShift
+	wordNotOK   = uint64(seenN|seenX|seenF) << seenShift
+	wordStatus  = 15 << statusShift
+	wordReady   = uint64(Ready) << statusShift
+	wordRunning = uint64(Running) << statusShift
+	wordDone    = uint64(Completed) << statusShift
+
+	noEdge = math.MaxUint32 // in the low bits of a skipped node: no edge decided the skip
+)
+
+func statusOf(w uint64) Status  { return Status(w >> statusShift & 15) }
+func kindOf(w uint64) CauseKind { return CauseKind(w & wordKind >> kindShift) }

@@ -1,0 +1,131 @@
+package machine
+
+import "github.com/seed-c794f7ef/kahn/internal/enum"
+
+// Status is the status of a node in one run. The zero value is [Idle].
+//
+// The statuses separate the node that failed from those that it affects: a [Failed] node failed itself, an [Aborted] node
+// was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped] node was
+// never on the chosen path.
+type Status uint8
+
+// The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
+const (
+	Idle      Status = iota // no predecessor has started or settled yet
+	Waiting                 // a predecessor has started or settled, the join is still open
+	Ready                   // the join is satisfied and every check passed: queued for a slot
+	Running                 // an attempt is executing
+	Retrying                // an attempt failed, another was granted: backing off, holding no slot
+	Suspended               // waits for a signal from outside, holding neither slot nor goroutine
+	Completed               // has an output
+	Failed                  // the node's own work failed, after all retries
+	Aborted                 // stopped, or never started, because of a failure inside the run
+	Cancelled               // stopped, or never started, on request
+	Skipped                 // deliberately not on the path
+
+	statusCount
+)
+
+var statusNames = [statusCount]string{
+	"idle", "waiting", "ready", "running", "retrying", "suspended",
+	"completed", "failed", "aborted", "cancelled", "skipped",
+}
+
+// statusAliases are the spellings that other engines use for the same statuses; UnmarshalText accepts them.
+var statusAliases = map[string]Status{
+	"succeeded": Completed, "error": Failed, "upstream_failed": Aborted, "blocked": Aborted,
+	"canceled": Cancelled, "omitted": Skipped, "tracking": Waiting, "dispatched": Running,
+}
+
+// Terminal reports whether the status is final.
+func (s Status) Terminal() bool { return s >= Completed && s < statusCount }
+
+// String returns the lower-case name of the status, the form in which it is encoded.
+func (s Status) String() string { return enum.Name(statusNames[:], int(s), "Status") }
+
+// MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (s Status) MarshalText() ([]byte, error) { return enum.Text(statusNames[:], int(s), "status") }
+
+// UnmarshalText decodes a name, or one of the aliases that other engines use ("succeeded", "error",
+// "upstream_failed", "blocked", "canceled", "omitted", "tracking", "dispatched"). Anything else is an error that
+// matches [ErrBadValue].
+func (s *Status) UnmarshalText(text []byte) error {
+	if alias, ok := statusAliases[string(text)]; ok {
+		*s = alias
+		return nil
+	}
+	return enum.Parse(s, statusNames[:], text, "status")
+}
+
+// transitions is the one table of permitted transitions: bit t of entry s is set when s may become t.
+//
+// Waiting is derived when it is read and never stored, so the stored transitions start at Idle. An attempt that ends is
+// never Failed on the way to a retry: Failed is terminal. A terminal status has no successor.
+//
+// Ready may become Skipped and Running may become Skipped for different reasons: the former when a node is superseded
+// before it started, the latter when its step skips itself. Running becomes Ready again when the run is left.
+var transitions = [statusCount]uint16{
+	Idle:      bits(Waiting, Ready, Skipped, Aborted, Failed, Cancelled),
+	Waiting:   bits(Ready, Skipped, Aborted, Failed, Cancelled),
+	Ready:     bits(Running, Completed, Failed, Aborted, Cancelled, Suspended, Skipped),
+	Running:   bits(Ready, Completed, Failed, Retrying, Suspended, Skipped, Aborted, Cancelled),
+	Retrying:  bits(Ready, Failed, Aborted, Cancelled),
+	Suspended: bits(Ready, Completed, Failed, Aborted, Cancelled),
+}
+
+func bits(to ...Status) (set uint16) {
+	for _, s := range to {
+		set |= 1 << s
+	}
+	return set
+}
+
+// CanBecome reports whether a node may go from s to t in one step.
+func (s Status) CanBecome(t Status) bool {
+	return s < statusCount && t < statusCount && transitions[s]>>t&1 == 1
+}
+
+// RunStatus is the status of a whole run. The zero value is [RunPending].
+type RunStatus uint8
+
+// The statuses of a run. The last three are terminal.
+const (
+	RunPending   RunStatus = iota // accepted, not started
+	RunRunning                    // executing
+	RunSuspended                  // nothing left to do until a signal arrives
+	RunCompleted                  // every failure, if there was one, was handled
+	RunFailed                     // a failure escaped
+	RunCancelled                  // the run was asked to stop, and some node was stopped
+
+	runStatusCount
+)
+
+var runStatusNames = [runStatusCount]string{"pending", "running", "suspended", "completed", "failed", "cancelled"}
+
+// Terminal reports whether the status is final.
+func (s RunStatus) Terminal() bool { return s >= RunCompleted && s < runStatusCount }
+
+// String returns the lower-case name of the status, the form in which it is encoded.
+func (s RunStatus) String() string { return enum.Name(runStatusNames[:], int(s), "RunStatus") }
+
+// MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (s RunStatus) MarshalText() ([]byte, error) {
+	return enum.Text(runStatusNames[:], int(s), "run status")
+}
+
+// UnmarshalText decodes a name, "succeeded", "error" or "canceled". Anything else is an error that matches
+// [ErrBadValue].
+func (s *RunStatus) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "succeeded":
+		*s = RunCompleted
+		return nil
+	case "error":
+		*s = RunFailed
+		return nil
+	case "canceled":
+		*s = RunCancelled
+		return nil
+	}
+	return enum.Parse(s, runStatusNames[:], text, "run status")
+}

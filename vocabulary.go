@@ -1,0 +1,201 @@
+package kahn
+
+import "github.com/seed-c794f7ef/kahn/machine"
+
+// The vocabulary of runs is that of package machine: what a host of [Execute] reads and writes has the same names here.
+
+// Status is the status of a node in one run. The zero value is [Idle].
+//
+// The statuses separate the node that failed from those that it affects: a [Failed] node failed itself, an [Aborted] node
+// was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped] node was
+// never on the chosen path.
+type Status = machine.Status
+
+// The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
+const (
+	Idle      Status = machine.Idle      // no predecessor has started or settled yet
+	Waiting   Status = machine.Waiting   // a predecessor has started or settled, the join is still open
+	Ready     Status = machine.Ready     // the join is satisfied and every check passed: queued for a slot
+	Running   Status = machine.Running   // an attempt is executing
+	Retrying  Status = machine.Retrying  // an attempt failed, another was granted: backing off, holding no slot
+	Suspended Status = machine.Suspended // waits for a signal from outside, holding neither slot nor goroutine
+	Completed Status = machine.Completed // has an output
+	Failed    Status = machine.Failed    // the node's own work failed, after all retries
+	Aborted   Status = machine.Aborted   // stopped, or never started, because of a failure inside the run
+	Cancelled Status = machine.Cancelled // stopped, or never started, on request
+	Skipped   Status = machine.Skipped   // deliberately not on the path
+)
+
+// RunStatus is the status of a whole run. The zero value is [RunPending].
+type RunStatus = machine.RunStatus
+
+// The statuses of a run. The last three are terminal.
+const (
+	RunPending   RunStatus = machine.RunPending   // accepted, not started
+	RunRunning   RunStatus = machine.RunRunning   // executing
+	RunSuspended RunStatus = machine.RunSuspended // nothing left to do until a signal arrives
+	RunCompleted RunStatus = machine.RunCompleted // every failure, if there was one, was handled
+	RunFailed    RunStatus = machine.RunFailed    // a failure escaped
+	RunCancelled RunStatus = machine.RunCancelled // the run was asked to stop, and some node was stopped
+)
+
+// CauseKind names why a node, or a run, ended other than by completing. The zero value, [CauseNone], belongs to
+// completed and skipped nodes.
+type CauseKind = machine.CauseKind
+
+// The kinds of cause. The first group is a node's own failure, the second makes it a victim of a failure elsewhere, the
+// third is a request to stop.
+const (
+	CauseNone              CauseKind = machine.CauseNone
+	CauseStepError         CauseKind = machine.CauseStepError         // the step returned an error
+	CauseTimeout           CauseKind = machine.CauseTimeout           // an attempt, or the node as a whole, took too long
+	CauseRateLimit         CauseKind = machine.CauseRateLimit         // the step reported RateLimited
+	CauseContractInput     CauseKind = machine.CauseContractInput     // the inputs violate the node's contract
+	CauseContractOutput    CauseKind = machine.CauseContractOutput    // the output violates the node's contract
+	CauseModeration        CauseKind = machine.CauseModeration        // a moderation check refused the inputs or the output
+	CausePanic             CauseKind = machine.CausePanic             // user code panicked
+	CauseGoexit            CauseKind = machine.CauseGoexit            // user code ended its goroutine with runtime.Goexit, as t.FailNow does
+	CauseConditionError    CauseKind = machine.CauseConditionError    // a guard or a condition failed to decide
+	CauseMergeError        CauseKind = machine.CauseMergeError        // the inputs could not be merged
+	CauseNoBranchMatch     CauseKind = machine.CauseNoBranchMatch     // a condition with NoMatchFail matched no edge
+	CauseLoopLimit         CauseKind = machine.CauseLoopLimit         // a loop reached its iteration bound
+	CauseSubrun            CauseKind = machine.CauseSubrun            // a nested run failed
+	CauseMapItems          CauseKind = machine.CauseMapItems          // too many items of a map failed
+	CauseGateTimeout       CauseKind = machine.CauseGateTimeout       // a gate's deadline passed
+	CauseStoreError        CauseKind = machine.CauseStoreError        // the store refused a commit
+	CauseStoreRejected     CauseKind = machine.CauseStoreRejected     // the store does not take the value
+	CauseCrashed           CauseKind = machine.CauseCrashed           // the process died during each of the last attempts
+	CauseEndFailed         CauseKind = machine.CauseEndFailed         // the end node failed
+	CauseUpstreamFailure   CauseKind = machine.CauseUpstreamFailure   // a failed node upstream
+	CauseUpstreamCancelled CauseKind = machine.CauseUpstreamCancelled // a cancelled node upstream
+	CauseSiblingFailure    CauseKind = machine.CauseSiblingFailure    // a member of the same group failed
+	CauseFailFast          CauseKind = machine.CauseFailFast          // the run stops at the first failure
+	CauseAbortAll          CauseKind = machine.CauseAbortAll          // AbortAll was called
+	CauseRunTimeout        CauseKind = machine.CauseRunTimeout        // the run's deadline passed
+	CauseContext           CauseKind = machine.CauseContext           // the caller's context ended
+	CauseCancelRun         CauseKind = machine.CauseCancelRun         // Cancel was called
+	CauseCancelNode        CauseKind = machine.CauseCancelNode        // CancelNode was called
+	CauseExternal          CauseKind = machine.CauseExternal          // the call was aborted outside the engine
+	CauseSuperseded        CauseKind = machine.CauseSuperseded        // no other node needs the result any more
+)
+
+// SkipKind names why a node was skipped. The zero value belongs to nodes that were not.
+type SkipKind = machine.SkipKind
+
+// The kinds of skip.
+const (
+	SkipNone            SkipKind = machine.SkipNone
+	SkipAnnotation      SkipKind = machine.SkipAnnotation      // Node.Disabled
+	SkipWhenGuard       SkipKind = machine.SkipWhenGuard       // the guard did not let the node run
+	SkipConditionBranch SkipKind = machine.SkipConditionBranch // conditions took other branches
+	SkipNullPropagation SkipKind = machine.SkipNullPropagation // a required port has no value
+	SkipUpstreamSkipped SkipKind = machine.SkipUpstreamSkipped // the inputs were skipped
+	SkipParentFailure   SkipKind = machine.SkipParentFailure   // OnUpstreamFailure is UpstreamSkip
+	SkipRuleUnsatisfied SkipKind = machine.SkipRuleUnsatisfied // the join rule can no longer be satisfied
+	SkipSelf            SkipKind = machine.SkipSelf            // the step returned Skip
+	SkipSuperseded      SkipKind = machine.SkipSuperseded      // no other node needs the result any more
+)
+
+// Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the
+// default of the node: [AllSucceeded], for a node with a Test [Boundary], for a Cleanup node [AllDone]. Apart from
+// [AtLeast] the rules are constants.
+//
+// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
+// source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
+// the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's trigger rules
+// where it has the rule. A side edge delivers data only, see [PlanEdge]: the two rules that are defaults do not run a node
+// because of one, the others count every edge.
+type Join = machine.Join
+
+// The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
+const (
+	AllSucceeded  Join = machine.AllSucceeded  // no F and at least one S that is not of a side edge; an F blocks the node early
+	AnySucceeded  Join = machine.AnySucceeded  // one S, early
+	AllDone       Join = machine.AllDone       // all edges resolved, whatever their class; observes failures, does not handle them
+	AllDoneMinOne Join = machine.AllDoneMinOne // all edges resolved, at least one S
+	OneFailed     Join = machine.OneFailed     // one F, early
+	AllFailed     Join = machine.AllFailed     // all edges F
+	NoneFailed    Join = machine.NoneFailed    // all edges resolved, no F; an F blocks the node early
+	NoneSkipped   Join = machine.NoneSkipped   // all edges resolved, none N or X
+	AllSkipped    Join = machine.AllSkipped    // all edges N or X; observes failures
+	OneDone       Join = machine.OneDone       // one S or F, early
+	Boundary      Join = machine.Boundary      // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
+)
+
+// SkipMode tells how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
+// satisfy nothing in any mode.
+type SkipMode = machine.SkipMode
+
+// The skip modes.
+const (
+	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, one with some live inputs runs.
+	SkipCascade SkipMode = machine.SkipCascade
+	// SkipSatisfy counts an N edge as satisfied, without a value, when the node behind it was bypassed for a reason of its
+	// own. An N edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
+	SkipSatisfy SkipMode = machine.SkipSatisfy
+	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another one failed.
+	SkipStrict SkipMode = machine.SkipStrict
+)
+
+// UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
+type UpstreamPolicy = machine.UpstreamPolicy
+
+// The upstream policies.
+const (
+	// UpstreamAbort aborts the node.
+	UpstreamAbort UpstreamPolicy = machine.UpstreamAbort
+	// UpstreamSkip skips the node (parent_failure), which handles the failure.
+	UpstreamSkip UpstreamPolicy = machine.UpstreamSkip
+	// UpstreamPropagate fails the node without running it, and without a retry.
+	UpstreamPropagate UpstreamPolicy = machine.UpstreamPropagate
+	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults in place of the missing values.
+	UpstreamSubstitute UpstreamPolicy = machine.UpstreamSubstitute
+)
+
+// CallAction is what a coordinator does with the remote call behind a node when the node reaches a status.
+type CallAction = machine.CallAction
+
+// The actions on a call.
+const (
+	CallNone  CallAction = machine.CallNone  // leave it alone
+	CallStart CallAction = machine.CallStart // the node is ready: start the call
+	CallSkip  CallAction = machine.CallSkip  // the node was skipped: there will be no call
+	CallAbort CallAction = machine.CallAbort // the node was stopped: abort the call
+)
+
+// CallStatus is the status of a remote call, as call protocols name it.
+type CallStatus = machine.CallStatus
+
+// The statuses of a call.
+const (
+	CallRunning   CallStatus = machine.CallRunning
+	CallCompleted CallStatus = machine.CallCompleted
+	CallFailed    CallStatus = machine.CallFailed
+	CallAborted   CallStatus = machine.CallAborted
+)
+
+// Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
+// predecessors therefore always have smaller Refs.
+type Ref = machine.Ref
+
+const (
+	NoRef Ref = machine.NoRef
+)
+
+// AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.
+func AtLeast(k int) Join { return machine.AtLeast(k) }
+
+// TransitionError rejects a call that the status of a node does not allow. It matches [ErrTransition].
+type TransitionError = machine.TransitionError
+
+// Errors of values, and of a State. They are those of package machine.
+var (
+	ErrBadValue    = machine.ErrBadValue
+	ErrUnknownNode = machine.ErrUnknownNode
+	// ErrStale rejects an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
+	ErrStale = machine.ErrStale
+	// ErrTransition rejects a call that the node's status does not allow. Nothing was changed. See [*TransitionError].
+	ErrTransition = machine.ErrTransition
+	// ErrGraphChanged rejects a snapshot of a run of another graph. Nothing was run.
+	ErrGraphChanged = machine.ErrGraphChanged
+)
