@@ -15,6 +15,9 @@ type Result struct {
 	Status RunStatus
 	// Degraded is true for a completed run with failures that were handled or tolerated.
 	Degraded bool
+	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], or because its store did not answer until its
+	// lease had run out. In the last case the error matches [ErrStore], and the nodes are as they are stored.
+	Left bool
 	// Cause tells why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run
 	// that failed because of its nodes alone.
 	Cause Cause
@@ -40,9 +43,6 @@ type Result struct {
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
 	// guards or merges did not return when they were stopped or the run was left. Their goroutines are still at work.
 	Abandoned []string
-	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], or because its store did not answer until its
-	// lease had run out. The error then matches [ErrStore], and the nodes are as they are stored.
-	Left bool
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
 	// Test is the summary of a run in test mode, nil for any other run: see the option [TestMode].
