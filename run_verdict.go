@@ -21,7 +21,16 @@ type EndVerdict struct {
 }
 
 // judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
-func (r *Run) judge() { r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput) }
+func (r *Run) judge() {
+	if r.verdict = (verdict{status: RunCompleted}); r.plan.end != noRef || !r.st.Untroubled() {
+		r.judgeAll()
+	}
+}
+
+//go:noinline
+func (r *Run) judgeAll() { // not a part of judge: see attemptAndFinish
+	r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
+}
 
 // verdictOf computes the verdict of a run in which everything is terminal, from its State and the output of its end node. The lock is held.
 func verdictOf(s *machine.Locked, end Ref, rule StatusRule, endOutput any) verdict {

@@ -36,6 +36,9 @@ func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	return s.RunStatus(rule)
 }
 
+// Untroubled reports whether no node has failed or was stopped, and the run was not.
+func (s *Locked) Untroubled() bool { return s.badNodes+s.tolerated == 0 && s.stopped == CauseNone }
+
 // RunStatusByRule is the status of the run by the rule of the State, once all nodes but the end node are terminal.
 func (s *Locked) RunStatusByRule() (status RunStatus, degraded bool) { return s.RunStatus(s.rule) }
 
