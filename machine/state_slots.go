@@ -615,9 +615,6 @@ func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token boo
 // Bounds are how many slots there are, 0 meaning no limit, and how many are taken.
 func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
 
-// sharing returns what they have in common with other runs; nil if nothing.
-func (x *Slots) sharing() SharedLimit { return x.share }
-
 // Rated reports whether nodes take tokens. The coordinator sets the clock then.
 func (s *Locked) Rated() bool { return s.limits.rates != nil }
 
