@@ -126,9 +126,10 @@ func (w *jsonWriter) name(key string, names []string, i int, what string) {
 func (w *jsonWriter) time(key string, t time.Time) {
 	w.key(key)
 	w.data = append(w.data, '"')
-	data, err := t.AppendText(w.data)
+	var err error
+	w.data, err = t.AppendText(w.data)
 	w.fail(err)
-	w.data = append(data, '"')
+	w.data = append(w.data, '"')
 }
 
 // timeIf leaves out the zero time.

@@ -132,7 +132,7 @@ func TestCoordinatorAsked(t *testing.T) {
 	require.NoError(t, c.Return(a, 1, nil))
 	b := nextOf(t, c, "b")
 	go func() { c.Run().Cancel(); asked <- nil }()
-	<-asked
+	require.NoError(t, <-asked)
 	stopped, ok := c.NextStop()
 	require.True(t, ok)
 	require.Same(t, b, stopped)

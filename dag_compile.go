@@ -182,7 +182,7 @@ func named(what string, number int, name string, taken bool) (text string, ok bo
 
 func (c *compiler) checkDefaults() {
 	d := &c.force.Defaults
-	if text, bad := wrong(enumField{"SkipMode", int(d.SkipMode), skipModeNames[:]}, enumField{"OnUpstreamFailure", int(d.OnUpstreamFailure), upstreamNames[:]},
+	if text, bad := wrong(enumField{"SkipMode", int(d.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(d.OnUpstreamFailure), upstreamNames},
 		enumField{"GuardErrors", int(d.GuardErrors), guardNames[:]}); bad {
 		c.add("%w: Defaults.%s", ErrBadValue, text)
 	}
@@ -416,7 +416,7 @@ func (c *compiler) checkNode(i int) {
 	}
 	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.GuardErrors >= guardCount || n.NoMatch >= noMatchCount ||
 		n.Moderation >= moderationCount {
-		text, _ := wrong(enumField{"SkipMode", int(n.SkipMode), skipModeNames[:]}, enumField{"OnUpstreamFailure", int(n.OnUpstreamFailure), upstreamNames[:]},
+		text, _ := wrong(enumField{"SkipMode", int(n.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(n.OnUpstreamFailure), upstreamNames},
 			enumField{"GuardErrors", int(n.GuardErrors), guardNames[:]}, enumField{"NoMatch", int(n.NoMatch), noMatchNames[:]},
 			enumField{"Moderation", int(n.Moderation), moderationNames[:]})
 		bad(ErrBadValue, "%s", text)

@@ -48,9 +48,9 @@ func TestScenariosByCoordinator(t *testing.T) {
 
 // tryByCoordinator performs a run with a Coordinator in the tests that are repeated. done is false in any other test, and for a run with a
 // context of its own or an option that a Coordinator refuses.
-func tryByCoordinator(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, host func(*kahn.Run), opts []kahn.Option) (_ *kahn.Result, _ error, done bool) {
+func tryByCoordinator(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, host func(*kahn.Run), opts []kahn.Option) (_ *kahn.Result, done bool, _ error) {
 	if !strings.HasPrefix(t.Name(), byCoordinator) || slices.ContainsFunc(blocking, func(row string) bool { return strings.HasSuffix(t.Name(), row) }) {
-		return nil, nil, false
+		return nil, false, nil
 	}
 	plan, err := g.Compile()
 	if err != nil {
@@ -63,7 +63,7 @@ func tryByCoordinator(t testing.TB, ctx context.Context, g *kahn.Graph, step kah
 	switch {
 	case c == nil && (err == nil || errors.Is(err, kahn.ErrBadOption)):
 		byCoordinatorCounts.refused.Add(1)
-		return nil, nil, false
+		return nil, false, nil
 	case err != nil:
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func tryByCoordinator(t testing.TB, ctx context.Context, g *kahn.Graph, step kah
 		byCoordinatorCounts.away.Add(1)
 	}
 	res, err := c.Run().Wait()
-	return res, err, true
+	return res, true, err
 }
 
 // hallway is a host of a Coordinator whose steps take their time.

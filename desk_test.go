@@ -248,7 +248,7 @@ func newDeskWorld(salt uint64) *deskWorld { return &deskWorld{salt: salt, return
 
 func (x *deskWorld) draw(path string, n int) *rand.Rand {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s %d", x.salt, path, n)
+	_, _ = fmt.Fprintf(h, "%d %s %d", x.salt, path, n)
 	return rand.New(rand.NewPCG(h.Sum64(), 1))
 }
 

@@ -92,8 +92,7 @@ func (d *durable) fail(err error) {
 
 // interruptLost ends the contexts of the attempts of a run that is left without its store.
 func (r *Run) interruptLost(cause *stopCause) {
-	for i := range r.st.Words() {
-		ref := Ref(i)
+	for ref := range r.st.Words() {
 		step, x := r.current(ref), r.extras[ref]
 		if step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0 {
 			continue // nothing of the host is called, or a worker concludes the composite

@@ -54,10 +54,10 @@ func (w *jsonWriter) payload(p *payloadJSON) {
 		w.is("test", *p.Test)
 	}
 	if p.From != nil {
-		w.name("from", runStatusNames[:], int(*p.From), "run status")
+		w.name("from", runStatusNames, int(*p.From), "run status")
 	}
 	if p.To != nil {
-		w.name("to", runStatusNames[:], int(*p.To), "run status")
+		w.name("to", runStatusNames, int(*p.To), "run status")
 	}
 	if p.Waiting != nil {
 		w.list("waiting", *p.Waiting)
@@ -72,7 +72,7 @@ func (w *jsonWriter) payload(p *payloadJSON) {
 		w.id("lastEventId", *p.LastEvent)
 	}
 	if p.Status != nil {
-		w.name("status", runStatusNames[:], int(*p.Status), "run status")
+		w.name("status", runStatusNames, int(*p.Status), "run status")
 	}
 	if p.Degraded != nil {
 		w.is("degraded", *p.Degraded)
@@ -102,7 +102,7 @@ func (w *jsonWriter) payload(p *payloadJSON) {
 		w.number("wave", *p.Wave)
 	}
 	if p.Cause != 0 {
-		w.name("cause", causeNames[:], int(p.Cause), "cause")
+		w.name("cause", causeNames, int(p.Cause), "cause")
 	}
 	if p.Origins != nil {
 		w.list("origins", *p.Origins)
@@ -141,7 +141,7 @@ func (w *jsonWriter) payload(p *payloadJSON) {
 		w.text("error", *p.Error)
 	}
 	if p.Policy != nil {
-		w.name("policy", upstreamNames[:], int(*p.Policy), "upstream policy")
+		w.name("policy", upstreamNames, int(*p.Policy), "upstream policy")
 	}
 	if p.Token != nil {
 		w.text("token", *p.Token)

@@ -398,7 +398,9 @@ func (r *Run) sumUp(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.flush(now)
 	r.judge()
-	r.teach()
+	if r.cfg.history != nil {
+		r.teach() // whose frame most runs need not have room for: see attemptAndFinish
+	}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
 	r.leavePool()

@@ -338,8 +338,7 @@ func (r *Run) attemptsCounted(step *Step) int {
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused NoRetry) {
 	ref := step.ref
 	n, policy := r.plan.node(ref), r.retryOf(ref)
-	switch {
-	case !r.st.MayRetry(ref):
+	if !r.st.MayRetry(ref) {
 		return 0, NoRetryStopping
 	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {

@@ -46,7 +46,7 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 	t.Helper()
 	rec := newRecorder()
 	opts = append(slices.Clone(opts), kahn.OnEvent(rec.add))
-	res, err, done := tryByCoordinator(t, ctx, g, step, host, opts)
+	res, done, err := tryByCoordinator(t, ctx, g, step, host, opts)
 	if !done {
 		run, failed := kahn.Start(ctx, g, step, opts...)
 		if failed != nil {

@@ -159,11 +159,11 @@ func TestStateVersion(t *testing.T) {
 		var running []machine.Task
 		for !st.Done() {
 			for task, ok := st.Next(); ok; task, ok = st.Next() {
-				fmt.Fprintln(h, "next", task.Ref, task.Attempt)
+				_, _ = fmt.Fprintln(h, "next", task.Ref, task.Attempt)
 				running = append(running, task)
 			}
 			for token, ok := st.NextStop(); ok; token, ok = st.NextStop() {
-				fmt.Fprintln(h, "stop", token)
+				_, _ = fmt.Fprintln(h, "stop", token)
 			}
 			i := rng.IntN(len(running))
 			task := running[i]
@@ -175,19 +175,19 @@ func TestStateVersion(t *testing.T) {
 			if int(task.Ref) == plan.Len()-1 && out.Status == kahn.Skipped {
 				out.Status = kahn.Completed
 			}
-			fmt.Fprintln(h, st.Settle(task.Token, out))
+			_, _ = fmt.Fprintln(h, st.Settle(task.Token, out))
 		}
 		for r := range plan.Declared() {
 			kind, origins := st.Cause(r)
-			fmt.Fprintln(h, st.Status(r), kind, origins, plan.SkipReason(st, r))
+			_, _ = fmt.Fprintln(h, st.Status(r), kind, origins, plan.SkipReason(st, r))
 		}
 		status, degraded := st.RunStatus(machine.StatusRule(rng.IntN(3)))
-		fmt.Fprintln(h, status, degraded)
+		_, _ = fmt.Fprintln(h, status, degraded)
 		snapshot := st.Snapshot()
 		snapshot.Plan = 0 // it is of how a plan is kept, and no decision
 		data, err := json.Marshal(snapshot)
 		require.NoError(t, err)
-		fmt.Fprintln(h, string(data))
+		_, _ = fmt.Fprintln(h, string(data))
 	}
 	require.Equal(t, digests[machine.StateVersion], fmt.Sprintf("%x", h.Sum64()), "decisions have changed: raise StateVersion and record its digest")
 }

@@ -178,9 +178,8 @@ const (
 // predecessors therefore always have smaller Refs.
 type Ref = machine.Ref
 
-const (
-	NoRef Ref = machine.NoRef
-)
+// NoRef is no node.
+const NoRef Ref = machine.NoRef
 
 // AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }

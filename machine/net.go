@@ -134,6 +134,7 @@ func (p *Net) EdgesFrom(to, from Ref) []int32 {
 // Out returns the out-edges of a node, without those into the end node, by target.
 func (p *Net) Out(r Ref) []Arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
+// NoRef is no node.
 const NoRef Ref = -1
 
 // facts are the properties of a node that the state machine needs, fixed at compile time.
@@ -154,6 +155,7 @@ type facts struct {
 // Flags are properties of a node.
 type Flags uint32
 
+// The flags that a State reads.
 const (
 	FlagObserver Flags = 1 << iota // a failure that reaches the node is not handled by it
 	FlagTolerant                   // ContinueOnFail
@@ -193,6 +195,7 @@ type Arc struct {
 	facts uint32 // arc flags in the low bits, the edge's label above
 }
 
+// The flags of an edge.
 const (
 	EdgeFailure  uint8 = 1 << iota // On failure
 	EdgeAlways                     // On always

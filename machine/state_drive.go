@@ -50,11 +50,11 @@ func (st *State) Begin(r Ref) (Task, error) {
 //
 // Both are called in the calls of the State that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
 // error is that of [reactive.NewEffect].
-func (s *State) Drive(begin func(Task), abort func(Token)) error {
-	begun := make([]int32, len(s.words)) // the attempt of each node that was begun last; the scope's lock guards it
-	for _, r := range s.net.declared {
-		status := s.StatusSignal(r)
-		_, err := reactive.NewEffect(s.Scope(), func(w reactive.Writer) {
+func (st *State) Drive(begin func(Task), abort func(Token)) error {
+	begun := make([]int32, len(st.words)) // the attempt of each node that was begun last; the scope's lock guards it
+	for _, r := range st.net.declared {
+		status := st.StatusSignal(r)
+		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 			if status.Get(w).CallAction() == CallAbort && begun[r] > 0 {
 				abort(Token{Ref: r, Attempt: begun[r]})
 			}
@@ -63,13 +63,13 @@ func (s *State) Drive(begin func(Task), abort func(Token)) error {
 			return err
 		}
 	}
-	work := s.WorkSignal()
-	_, err := reactive.NewEffect(s.Scope(), func(w reactive.Writer) {
+	work := st.WorkSignal()
+	_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 		work.Get(w)
-		for t, ok := s.NextStop(); ok; t, ok = s.NextStop() {
+		for t, ok := st.NextStop(); ok; t, ok = st.NextStop() {
 			abort(t)
 		}
-		for t, ok := s.Next(); ok; t, ok = s.Next() {
+		for t, ok := st.Next(); ok; t, ok = st.Next() {
 			begun[t.Ref] = t.Attempt
 			begin(t)
 		}

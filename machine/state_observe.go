@@ -160,7 +160,7 @@ func (st *State) Scope() *reactive.Scope {
 // Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
 // [reactive.Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
 // State itself goes on.
-func (s *State) Dispose() { s.Scope().Dispose() }
+func (st *State) Dispose() { st.Scope().Dispose() }
 
 // observers returns the observers of the State. The first call makes them.
 func (s *Locked) observers() *observers {

@@ -208,6 +208,6 @@ func (s *Locked) resume(r Ref) {
 // fingerprint is a hash of all that decides of the plan.
 func (p *Net) fingerprint() uint64 {
 	h := fnv.New64a()
-	fmt.Fprintln(h, p.names, p.facts, p.arcs, p.edges, p.tiers, p.routes, p.filters, p.bounds, p.member, p.end)
+	_, _ = fmt.Fprintln(h, p.names, p.facts, p.arcs, p.edges, p.tiers, p.routes, p.filters, p.bounds, p.member, p.end)
 	return h.Sum64()
 }

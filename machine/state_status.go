@@ -7,6 +7,7 @@ import (
 // StatusRule tells how the status of a run follows from those of its nodes.
 type StatusRule uint8
 
+// The status rules.
 const (
 	StatusEscaped StatusRule = iota // failed if the failure of a node was not handled
 	StatusLeaves                    // by the nodes without successors

@@ -119,6 +119,7 @@ func (s *Locked) NextStop() (Token, bool) {
 // StopManner is what a stop does to nodes that run.
 type StopManner uint8
 
+// The manners of a stop.
 const (
 	StopInstantly StopManner = iota // running nodes become terminal too
 	StopAsking                      // running nodes are asked

@@ -19,7 +19,7 @@ func TestBucketIsExact(t *testing.T) {
 		b := New(rate, 0)
 		for range 40 {
 			now := at + rnd.Int64N(60)
-			level.Add(level, big.NewRat((now-at)*int64(rate.Starts), int64(rate.Per)))
+			level.Add(level, big.NewRat((now-at)*int64(rate.Starts), rate.Per))
 			if level.Cmp(size) > 0 {
 				level.Set(size)
 			}
@@ -35,7 +35,7 @@ func TestBucketIsExact(t *testing.T) {
 			if due, _ := b.Next(); level.Cmp(big.NewRat(1, 1)) < 0 {
 				// At due there is a token, one nanosecond before there is none.
 				missing := new(big.Rat).Sub(big.NewRat(1, 1), level)
-				missing.Mul(missing, big.NewRat(int64(rate.Per), int64(rate.Starts)))
+				missing.Mul(missing, big.NewRat(rate.Per, int64(rate.Starts)))
 				if got := big.NewRat(due-at, 1); got.Cmp(missing) < 0 || got.Sub(got, missing).Cmp(big.NewRat(1, 1)) >= 0 {
 					t.Fatalf("%v at %d with %v: due at %d", rate, at, level, due)
 				}
