@@ -250,7 +250,7 @@ func newEventLog(r *Run, last uint64) *eventLog {
 func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
 	k := &sink{f: f, done: make(chan struct{}), next: last + 1}
 	l.sinks = append(l.sinks, k)
-	if l.run.hands == nil {
+	if l.run.manual == nil {
 		go l.feed(k)
 	}
 }

@@ -93,7 +93,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		runNest:    runNest{instance: &notNested},
 		runOutcome: runOutcome{done: make(chan struct{})},
 	}
-	r.hands = cfg.hands
+	r.manual = cfg.manual
 	if t := r.cfg.test; t != nil {
 		if err := t.validate(p); err != nil {
 			return nil, false, err

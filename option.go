@@ -78,7 +78,7 @@ type config struct {
 	eventOutputs   int // how long an output in an event may be; 0: there is none
 	test           *testMode
 	kinds          KindLister
-	hands          *hands // for NewCoordinator
+	manual         *manual // for NewCoordinator
 }
 
 const (

@@ -109,7 +109,7 @@ type runCrew struct {
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
 	durable   *durable // the outermost run's; nil without a store
 	pooled    []*stake // limits that the run shares with others of its Runner; the outermost run's
-	hands     *hands   // in place of goroutines and a clock, of a run that a Coordinator drives; the outermost run's; nil for any other
+	manual    *manual  // in place of goroutines and a clock, of a run that a Coordinator drives; the outermost run's; nil for any other
 	heard     []*claim // claims on shared limits whose turn has come, not used yet; the outermost run's
 	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
 	tokenAt   int64    // when it falls due
@@ -182,8 +182,8 @@ type runIdentity struct {
 // prepare makes a run that has not begun ready to be observed and cancelled.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
-	if r.hands != nil {
-		r.start = r.hands.start
+	if r.manual != nil {
+		r.start = r.manual.start
 	}
 	r.epoch = 1
 	switch {
@@ -313,8 +313,8 @@ func (r *Run) keepBound(deadline time.Time) {
 
 // now is the run's clock: nanoseconds since its start, monotonic. A Coordinator sets that of its run.
 func (r *Run) now() int64 {
-	if r.hands != nil {
-		return r.hands.clock.Load()
+	if r.manual != nil {
+		return r.manual.clock.Load()
 	}
 	return int64(time.Since(r.start))
 }
@@ -446,8 +446,8 @@ func (r *Run) release(now int64) {
 	if root.st.IsObserved() {
 		root.bringSignals()
 	}
-	if r.hands != nil {
-		r.hands.note(ending)
+	if r.manual != nil {
+		r.manual.note(ending)
 	}
 	var unfollow func() bool
 	if root.concluded() {
@@ -489,8 +489,8 @@ const minSinkGrace = time.Second
 
 // Wait waits for the run to end and returns what Execute returns. It may be called any number of times.
 func (r *Run) Wait() (*Result, error) {
-	if r.hands != nil {
-		r.hands.settle(r)
+	if r.manual != nil {
+		r.manual.settle(r)
 	}
 	res, err := r.finished()
 	r.awaitAround(res)

@@ -50,7 +50,7 @@ func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
 		r.span.Store(a)
-		if r.hands == nil { // else the Coordinator does when the run has ended
+		if r.manual == nil { // else the Coordinator does when the run has ended
 			go r.endAround(a)
 		}
 	}()

@@ -37,7 +37,7 @@ import (
 // forever.
 type Coordinator struct {
 	run *Run
-	h   *hands
+	h   *manual
 }
 
 // NewCoordinator begins a run at the given time. With [ResumeFrom] it goes on from a snapshot, in which calls that were under way are
@@ -46,8 +46,8 @@ type Coordinator struct {
 // Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of steps, are
 // refused with an error that matches [ErrBadOption].
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
-	h := &hands{start: now, wake: make(chan struct{}, 1), calls: map[*Step]*worker{}}
-	byHand := optionFunc(func(c *config) error {
+	h := &manual{start: now, wake: make(chan struct{}, 1), calls: map[*Step]*worker{}}
+	manually := optionFunc(func(c *config) error {
 		for _, refused := range []struct {
 			name string
 			set  bool
@@ -58,11 +58,11 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 				return fmt.Errorf("%w: %s is not for a Coordinator", ErrBadOption, refused.name)
 			}
 		}
-		c.hands = h
+		c.manual = h
 		return nil
 	})
 	notCalled := func(context.Context, *Step) (any, error) { return nil, ErrNoStep }
-	r, err := p.Start(context.Background(), notCalled, append(opts[:len(opts):len(opts)], byHand)...)
+	r, err := p.Start(context.Background(), notCalled, append(opts[:len(opts):len(opts)], manually)...)
 	if err != nil {
 		return nil, err
 	}
@@ -142,10 +142,10 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	c.h.settle(c.run)
 	c.run.st.Lock()
 	defer c.run.st.Unlock()
-	if len(c.h.bells) == 0 {
+	if len(c.h.timerQueue) == 0 {
 		return time.Time{}, false
 	}
-	return c.run.timeAt(c.h.bells[0].due), true
+	return c.run.timeAt(c.h.timerQueue[0].due), true
 }
 
 // Wake returns a channel that has a message when another goroutine has asked something of the run, such as a signal or a stop, so that a
@@ -161,14 +161,14 @@ func (c *Coordinator) Advance(now time.Time) {
 	}
 	for {
 		c.run.st.Lock()
-		if len(h.bells) == 0 || h.bells[0].due > h.clock.Load() {
+		if len(h.timerQueue) == 0 || h.timerQueue[0].due > h.clock.Load() {
 			c.run.st.Unlock()
 			break
 		}
-		b := h.bells[0]
-		b.Stop()
+		first := h.timerQueue[0]
+		first.Stop()
 		c.run.st.Unlock()
-		b.f()
+		first.f()
 	}
 	c.h.settle(c.run)
 }

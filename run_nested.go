@@ -62,7 +62,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	c := &Run{runGiven: r.runGiven}
 	c.plan, c.cfg, c.unheld, c.from = p, r.tree.config(), false, nil
 	c.stage = stageRunning // nothing keeps it from beginning
-	c.log, c.single, c.hands = r.log, r.single, r.hands
+	c.log, c.single, c.manual = r.log, r.single, r.manual
 	c.runNest = runNest{
 		tree: r.tree, outer: r, prefix: prefix, nests: p.composite,
 		turn:     &turn{order: append(slices.Clone(r.placeInTree()), r.plan.decl[step.ref], index)},

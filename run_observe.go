@@ -169,7 +169,7 @@ func (w *changeWatcher) Note(r Ref, _ Status) {
 // bringSignals starts a goroutine that publishes the noted changes to the signals' scope: effects are user code, which may
 // be slow or end its goroutine. It is called with the lock held.
 func (r *Run) bringSignals() {
-	if r.st.SignalsDue() && r.flushing == nil && r.hands == nil { // else the Coordinator publishes them
+	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // else the Coordinator publishes them
 		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}

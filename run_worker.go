@@ -92,7 +92,7 @@ func (w *worker) perform() (more bool) {
 		switch {
 		case w.step == nil:
 			more = w.check()
-		case w.run.hands != nil && w.forHost():
+		case w.run.manual != nil && w.forHost():
 			more = w.handOver()
 		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.net.Is(w.task.Ref, machine.FlagPlain):
 			more = w.performPlain()
@@ -267,7 +267,7 @@ func (w *worker) take() bool {
 	if more {
 		r.starting = true
 		r.workers++
-		if r.hands != nil {
+		if r.manual != nil {
 			r.launch()
 			more = false
 		}

@@ -9,16 +9,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
-// hands take the place of the goroutines and the clock of a run that a [Coordinator] drives, in the run and in those nested in it: what
-// would be a goroutine is a job that the Coordinator does, what would be a timer rings when the Coordinator says how late it is, and a
-// worker whose step would be called stops until the result is reported. All else of the run is as ever.
+// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of those nested in it: a worker is a job that the
+// Coordinator performs, a timer fires when the Coordinator sets the clock past it, and a worker whose step would be called stops until the
+// result is reported. Everything else is the same as in other runs.
 //
-// The lock of the run guards jobs, bells and stops. The rest belongs to the goroutine that calls the Coordinator.
-type hands struct {
+// The lock of the run guards jobs, timerQueue and stops. The rest belongs to the goroutine that calls the Coordinator.
+type manual struct {
 	start time.Time    // the time at which the run's clock is zero
 	clock atomic.Int64 // that clock
 	jobs  []*Run       // each has counted a worker that has not begun
-	bells
+	timerQueue
 	seq   uint64
 	stops []*Step // attempts whose contexts have ended
 
@@ -28,23 +28,23 @@ type hands struct {
 	begun []*Step           // those of them that Next has not handed out
 }
 
-// timer is what [time.AfterFunc] returns, or a bell of hands.
+// timer is a [time.Timer] or a manualTimer.
 type timer interface{ Stop() bool }
 
 // startTimer calls f after d, on a goroutine of its own or when the Coordinator says that it is due. It is called with the lock held.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
-	if h := r.hands; h != nil {
+	if h := r.manual; h != nil {
 		h.seq++
-		b := &bell{of: h, due: saturate.Add(h.clock.Load(), int64(max(d, 0))), seq: h.seq, f: f}
-		heap.Push(h, b)
-		return b
+		t := &manualTimer{of: h, due: saturate.Add(h.clock.Load(), int64(max(d, 0))), seq: h.seq, f: f}
+		heap.Push(h, t)
+		return t
 	}
 	return time.AfterFunc(d, f)
 }
 
 // launch starts a worker that the run has counted. It is called with the lock held.
 func (r *Run) launch() {
-	if h := r.hands; h != nil {
+	if h := r.manual; h != nil {
 		h.jobs = append(h.jobs, r)
 		return
 	}
@@ -53,60 +53,60 @@ func (r *Run) launch() {
 
 // wallClock is the time of day.
 func (r *Run) wallClock() time.Time {
-	if r.hands != nil {
+	if r.manual != nil {
 		return r.timeAt(r.now())
 	}
 	return time.Now()
 }
 
-// bell is a timer of hands. Bells that are due at the same time ring in the order in which they were hung up.
-type bell struct {
-	of    *hands
+// manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
+type manualTimer struct {
+	of    *manual
 	due   int64
 	seq   uint64
 	f     func()
-	index int // in the heap plus one; 0 when it has rung or was stopped
+	index int // in the heap plus one; 0 when it has fired or was stopped
 }
 
 // Stop is called with the lock held.
-func (b *bell) Stop() bool {
-	if b.index == 0 {
+func (t *manualTimer) Stop() bool {
+	if t.index == 0 {
 		return false
 	}
-	heap.Remove(b.of, b.index-1)
+	heap.Remove(t.of, t.index-1)
 	return true
 }
 
-// bells is a heap of them.
-type bells []*bell
+// timerQueue is a heap of them.
+type timerQueue []*manualTimer
 
-func (q bells) Len() int { return len(q) }
-func (q bells) Less(i, j int) bool {
+func (q timerQueue) Len() int { return len(q) }
+func (q timerQueue) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(q[i].due, q[j].due), cmp.Compare(q[i].seq, q[j].seq)) < 0
 }
 
-func (q bells) Swap(i, j int) {
+func (q timerQueue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].index, q[j].index = i+1, j+1
 }
 
-func (q *bells) Push(x any) {
-	b := x.(*bell)
-	*q = append(*q, b)
-	b.index = len(*q)
+func (q *timerQueue) Push(x any) {
+	t := x.(*manualTimer)
+	*q = append(*q, t)
+	t.index = len(*q)
 }
 
-func (q *bells) Pop() any {
+func (q *timerQueue) Pop() any {
 	last := len(*q) - 1
-	b := (*q)[last]
+	t := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	b.index = 0
-	return b
+	t.index = 0
+	return t
 }
 
 // note keeps the attempts whose contexts end, and wakes the host. It is called with the lock held.
-func (h *hands) note(ending []stopOrder) {
+func (h *manual) note(ending []stopOrder) {
 	for _, o := range ending {
 		h.stops = append(h.stops, o.step)
 	}
@@ -144,7 +144,7 @@ func (w *worker) handOver() (more bool) {
 }
 
 // work lets a worker do what it can do without the result of a step.
-func (h *hands) work(w *worker, proceed func() (more bool)) {
+func (h *manual) work(w *worker, proceed func() (more bool)) {
 	defer w.exit()
 	w.goOn(proceed())
 	if w.handed {
@@ -155,7 +155,7 @@ func (h *hands) work(w *worker, proceed func() (more bool)) {
 }
 
 // settle does all that can be done now.
-func (h *hands) settle(r *Run) {
+func (h *manual) settle(r *Run) {
 	select {
 	case <-h.wake: // before the look at what there is
 	default:
@@ -195,7 +195,7 @@ func (h *hands) settle(r *Run) {
 }
 
 // conclude tells the functions of Around that the run has ended.
-func (h *hands) conclude(r *Run) {
+func (h *manual) conclude(r *Run) {
 	a := r.span.Load()
 	if a == nil {
 		return
