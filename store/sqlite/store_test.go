@@ -280,6 +280,10 @@ func TestContext(t *testing.T) {
 	lease := begun(t, s, "r")
 	tx, err := s.DB().Begin() // somebody else writes
 	require.NoError(t, err)
+	alone, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = s.Commit(alone, lease, kahn.Commit{Sequence: 2}) // it waits for the database, and the next ones for whoever does
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	first := make(chan error, 1)
 	go func() {
 		_, err := s.Commit(context.WithoutCancel(t.Context()), lease, kahn.Commit{Sequence: 2})
