@@ -315,6 +315,9 @@ func TestValuesAgree(t *testing.T) {
 			t.Fatalf("seed %d: by Execute\n%s\nby a coordinator of the State\n%s", seed, strings.Join(want, "\n"), strings.Join(got, "\n"))
 		}
 	}
+	if raceEnabled {
+		return // so few runs do not have all of this
+	}
 	for _, what := range []string{"ok ", "F step_error", "F panic", "F merge_error", "F contract_violated_input", "F contract_violated_output", "F moderation",
 		"F condition_error", "S/when ", "S/null ", "S/self ", "X upstream_failure", "C external", "X fail_fast", "X sibling_failure",
 		"run completed ", "run failed ", "run cancelled ", "run failed fail_fast", "run failed end_failed"} {
