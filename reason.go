@@ -94,7 +94,7 @@ func (r *SkipReason) UnmarshalJSON(data []byte) error {
 // SkipReason returns the reason of a node that was skipped in a State of the plan, without the message of a step that skipped itself.
 // The Answer of a condition is the labels of the branches that it took, since a State does not know the output.
 func (p *Plan) SkipReason(s *machine.State, r Ref) SkipReason {
-	x := s.Skip(r)
+	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)
 	if x.Kind == SkipConditionBranch && reason.Label != "" {
 		reason.Answer = p.branchNames(x.Node, s.Taken(x.Node))

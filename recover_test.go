@@ -17,17 +17,16 @@ import (
 // recovers are the functions outside of internal/foreign that recover from panics, each with the reason why foreign.Contain
 // does not do.
 var recovers = map[string]string{
-	"run_worker.go perform":            "one deferred function for all attempts of a worker: a call by Contain costs 5 ns a node",
-	"reactive/depend.go call":          "it restores the tracker in the same deferred function",
-	"reactive/depend.go climb":         "one deferred function for a whole climb, whatever function of it panics",
-	"reactive/effect.go run":           "it restores the tracker whether the function returns, panics or ends the goroutine",
-	"reactive/scope.go run":            "one deferred function for all effects of a flush, which goes on when one ends the goroutine",
-	"reactive/signal.go same":          "the panic is dropped, and its stack, which Contain's callers want, is not rendered",
-	"progress/progress.go write":       "a writer's panic is a text here: no run, no error to hand on",
-	"sse/stream.go read":               "it reports the panic to another goroutine",
-	"schema/schema.go check":           "its own panic, which stops a judgement; any other goes on",
-	"store/sqlite/writer.go contained": "one request of a transaction that others share: the writer goes on",
-	"expression/expression.go Parse":   "a panic of the parser is a syntax error",
+	"run_worker.go perform":          "one deferred function for all attempts of a worker: a call by Contain costs 5 ns a node",
+	"reactive/depend.go call":        "it restores the tracker in the same deferred function",
+	"reactive/depend.go climb":       "one deferred function for a whole climb, whatever function of it panics",
+	"reactive/effect.go run":         "it restores the tracker whether the function returns, panics or ends the goroutine",
+	"reactive/scope.go run":          "one deferred function for all effects of a flush, which goes on when one ends the goroutine",
+	"reactive/signal.go same":        "the panic is dropped, and its stack, which Contain's callers want, is not rendered",
+	"progress/progress.go write":     "a writer's panic is a text here: no run, no error to hand on",
+	"sse/stream.go read":             "it reports the panic to another goroutine",
+	"schema/schema.go check":         "its own panic, which stops a judgement; any other goes on",
+	"expression/expression.go Parse": "a panic of the parser is a syntax error",
 }
 
 // One place recovers from panics of user code.

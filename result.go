@@ -352,7 +352,7 @@ func (r *Run) names(refs []Ref) []string {
 
 // skipReason is the reason of a skipped node with the message of its step, or the answer of its condition.
 func (r *Run) skipReason(ref Ref) SkipReason {
-	x := r.st.Skip(ref)
+	x := r.st.SkipOf(ref)
 	reason := r.plan.skipReason(ref, x)
 	switch {
 	case x.Kind == SkipSelf:

@@ -190,7 +190,7 @@ func (at place) whyEnded(y *Why) {
 	y.Cause, y.Err = res.Cause, res.Err
 	switch {
 	case y.Skip.Kind == SkipConditionBranch || y.Skip.Kind == SkipUpstreamSkipped:
-		if x := r.st.Skip(ref); x.Edge >= 0 {
+		if x := r.st.SkipOf(ref); x.Edge >= 0 {
 			y.Edges = []Edge{r.plan.Edge(x.Edge)}
 		}
 	case y.Skip.Kind == SkipParentFailure, machine.IsUpstream(y.Cause.Kind):

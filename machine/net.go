@@ -57,7 +57,7 @@ func (p *Net) ID(r Ref) string { return p.names[r] }
 // Is reports whether a node has one of the flags.
 func (p *Net) Is(r Ref, flags Flags) bool { return p.facts[r].flags&flags != 0 }
 
-// Rules are a node's join rule, and what it makes of skipped and of failed predecessors.
+// Rules returns the join rule of a node, how the rule counts skipped predecessors, and what the node does when predecessors have failed.
 func (p *Net) Rules(r Ref) (Join, SkipMode, UpstreamPolicy) {
 	f := &p.facts[r]
 	return f.join, f.mode, f.policy

@@ -80,7 +80,7 @@ func (s *Locked) Saved(r Ref) Restored {
 	}
 	switch n.Status {
 	case Skipped:
-		x := s.Skip(r)
+		x := s.SkipOf(r)
 		n.Skip = x.Kind
 		switch {
 		case n.Skip == SkipSuperseded:

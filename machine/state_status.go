@@ -270,14 +270,14 @@ func (st *State) Taken(r Ref) []int32 {
 	return s.Route(r)
 }
 
-// Skip returns why a node was skipped; the zero Kind if it was not.
-func (st *State) Skip(r Ref) Skip {
+// SkipOf returns why a node was skipped; the zero Kind if it was not.
+func (st *State) SkipOf(r Ref) Skip {
 	s := st.lock()
 	defer s.Unlock()
 	if s.known(r) != nil {
 		return Skip{Node: NoRef, Edge: -1, Port: -1}
 	}
-	return s.Skip(r)
+	return s.SkipOf(r)
 }
 
 // Route returns the numbers of the labels whose branches a completed condition has taken.
@@ -304,8 +304,8 @@ type Skip struct {
 	Port int   // of null_propagation, else -1
 }
 
-// Skip is [State.Skip].
-func (s *Locked) Skip(r Ref) Skip {
+// SkipOf is [State.SkipOf].
+func (s *Locked) SkipOf(r Ref) Skip {
 	w := s.words[r]
 	x := Skip{Node: NoRef, Edge: -1, Port: -1}
 	if statusOf(w) != Skipped {

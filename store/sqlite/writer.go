@@ -11,6 +11,8 @@ import (
 	"time"
 
 	lib "modernc.org/sqlite/lib"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // writer is the one connection that writes, and the line of those who want to write. Who comes while nobody writes leads: it
@@ -159,7 +161,8 @@ func (w *writer) perform(line []*request) {
 // transact performs requests in the transaction that was begun, or none of them. done means that each of them could be performed.
 func (w *writer) transact(line []*request) (done bool, err error) {
 	for _, r := range line {
-		if err = contained(r.do); err != nil {
+		// A panic is an error, since the others in the line would go on without their leader otherwise.
+		if err = foreign.Contain(r.do, func(v any) error { return fmt.Errorf("panic: %v", v) }); err != nil {
 			break
 		}
 	}
@@ -171,16 +174,6 @@ func (w *writer) transact(line []*request) (done bool, err error) {
 		_, _ = w.rollback.exec() // an error means that SQLite has rolled back by itself
 	}
 	return done, err
-}
-
-// contained calls f and returns a panic as an error: the line goes on without its leader otherwise.
-func contained(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return f()
 }
 
 // close performs a last request, after those in the line, refuses those that come, and closes the connection. A second call
