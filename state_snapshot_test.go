@@ -65,6 +65,24 @@ func next2(t *testing.T, st *machine.State, id string, plan *kahn.Plan) machine.
 	return task
 }
 
+// Nodes that run when the State is taken elsewhere hold their slots there, too.
+func TestStateSnapshotHoldsSlots(t *testing.T) {
+	plan, _ := stateOf(t, graph(after("a"), after("b"), after("c")))
+	st, err := kahn.NewState(plan, kahn.Limit(2))
+	require.NoError(t, err)
+	first, ok := st.Next()
+	require.True(t, ok)
+	_, ok = st.Next()
+	require.True(t, ok)
+	st = cutState(t, plan, st, kahn.Limit(2))
+	_, ok = st.Next()
+	require.False(t, ok, "two run, of two that may")
+	require.NoError(t, st.Settle(first.Token, machine.Outcome{Status: kahn.Completed}))
+	third, ok := st.Next()
+	require.True(t, ok)
+	require.Equal(t, "c", plan.ID(third.Ref))
+}
+
 func TestStateSnapshotRefused(t *testing.T) {
 	plan, st := stateOf(t, graph(after("a"), after("b", "a")))
 	x := st.Snapshot()
