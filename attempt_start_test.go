@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // heldStore is slow to write starts of attempts and renewals of the lease.
@@ -16,7 +17,7 @@ type heldStore struct {
 	start, renew time.Duration
 }
 
-func (h *heldStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (h *heldStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	a, err := h.MemoryStore.Commit(ctx, l, c)
 	if len(c.Started) > 0 {
 		time.Sleep(h.start)
@@ -24,7 +25,7 @@ func (h *heldStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (ka
 	return a, err
 }
 
-func (h *heldStore) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+func (h *heldStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
 	time.Sleep(h.renew)
 	return h.MemoryStore.Renew(ctx, l, ttl)
 }

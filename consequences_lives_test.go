@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestStatusAfterStoreError: a run whose store failed has failed, whatever the statuses of its nodes and the verdict of its
@@ -20,7 +21,7 @@ func TestStatusAfterStoreError(t *testing.T) {
 }
 
 func statusAfterStoreError(t *testing.T, last string) {
-	broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+	broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
 		if endsOf(c, last) {
 			return kahn.ErrFenced
 		}
@@ -50,7 +51,7 @@ func statusAfterStoreError(t *testing.T, last string) {
 func TestWavesAfterStoreError(t *testing.T) {
 	for _, last := range []string{"A", "B", "Z", ""} {
 		inBubble(t, fmt.Sprintf("the end of %q is not written", last), func(t *testing.T) {
-			broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+			broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
 				if endsOf(c, last) {
 					return kahn.ErrFenced
 				}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestAttemptsAfterStoreError: an attempt whose start was not written never began, and the Result counts it as little as the events
@@ -14,7 +15,7 @@ import (
 func TestAttemptsAfterStoreError(t *testing.T) {
 	fenced := func(from int) (*brokenStore, *int) {
 		starts := 0
-		return &brokenStore{Store: new(kahn.MemoryStore), start: func(kahn.NodeAttempt) error {
+		return &brokenStore{Store: new(kahn.MemoryStore), start: func(store.Attempt) error {
 			if starts++; starts >= from {
 				return kahn.ErrFenced
 			}
@@ -37,11 +38,11 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 		"the first, entered again": {kahn.Node{ID: "A"}, suspends, nil, 2, 1},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			store, _ := fenced(c.from)
+			db, _ := fenced(c.from)
 			r := tryControlled(t, t.Context(), graph(c.node), c.step, func(run *kahn.Run) {
 				time.Sleep(ms)
 				_ = run.Signal("A", nil) // is refused where no node waits
-			}, append(c.options, kahn.Durable(store), kahn.RunID("one"))...)
+			}, append(c.options, kahn.Durable(db), kahn.RunID("one"))...)
 			r.expect("A:X", "failed")
 			if n := r.node("A"); n.Cause.Kind != kahn.CauseStoreError || n.Attempts != c.attempts {
 				t.Errorf("%v after %d attempts, expected %d", n.Cause, n.Attempts, c.attempts)
@@ -54,14 +55,14 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 // attempt has not begun as far as events and Result tell.
 func TestAdmittedAfterStoreError(t *testing.T) {
 	inBubble(t, "the commit is refused", func(t *testing.T) {
-		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
 			if c.Sequence > 1 && len(c.Started) == 0 { // else the node becomes ready, or the attempt that judges its inputs begins
 				return kahn.ErrFenced
 			}
 			return nil
 		}}
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), takes(ms), func(*kahn.Run) {},
-			kahn.Moderate(hitModerator(func() {})), kahn.Durable(store), kahn.RunID("one"))
+			kahn.Moderate(hitModerator(func() {})), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:X", "failed")
 		if n := r.node("A"); n.Attempts != 0 {
 			t.Errorf("%d attempts, of which no event tells", n.Attempts)

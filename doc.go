@@ -36,7 +36,7 @@
 //   - Waiting for people and machines: [Gate], [Suspend], [Run.Signal], [Decision], [EarlySignals], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [Request], [StopMode].
 //   - Going on later or elsewhere: [Snapshot], [Resume], [Redrive], [KeepDescendants], [AllowGraphChange], [Codec], [Types],
-//     [Store], [Durable], [MemoryStore].
+//     [Durable], [MemoryStore]; package store.
 //   - Many runs: [Runner], [Runner.Watch], [Runner.Redrive], [Idempotent], [IdempotencyStore], [Memo], [RunID].
 //   - Looking on: [Event] and its payloads, [Start] and [Run.Events], [EventOutputs], [LogEvents], [OnNode], [Run.WaitFor], [Run.Watch], [Use], [Around];
 //     of what is at work [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Run.Inputs], [Run.Why].
@@ -114,7 +114,7 @@
 // A gate, see [KindGate], and a step that returns [Suspend], wait for a signal from outside, holding neither a slot nor a
 // goroutine. A run in which nothing else is left to do is suspended: a [Run] goes on with [Run.Signal], and [Execute]
 // returns a [Result] with a [Snapshot], from which [Resume] goes on in any process and [Redrive] repeats what failed. With a
-// [Store] every completion is a transaction, and a process that starts the run again goes on where the last one crashed.
+// [store.Store] every completion is a transaction, and a process that starts the run again goes on where the last one crashed.
 //
 // # What it is not
 //

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // durable connects a run to its store. The run's lock guards it, and is not held during calls of the store or a codec.
@@ -24,8 +25,8 @@ import (
 // the record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
 // attempt but as a commit of its record: after a crash the composite goes on.
 type durable struct {
-	store    Store
-	lease    Lease
+	store    store.Store
+	lease    store.Lease
 	sequence uint64       // of the last transaction that was taken out of the outbox
 	status   RunStatus    // of the run, in that transaction and those before
 	outbox   *transaction // what has changed since; never nil
@@ -64,7 +65,7 @@ type transaction struct {
 	err     error
 
 	// Set when it is taken out of the outbox:
-	commit   Commit
+	commit   store.Commit
 	nodes    []nodeState // the records of the commit's nodes, not encoded yet
 	places   []place     // of these nodes
 	children []*Run      // the runs nested in them; nil for most

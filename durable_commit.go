@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // A write that has failed is repeated after minPause, and then after twice the pause before, up to maxPause.
@@ -121,10 +122,10 @@ func (d *durable) take(root *Run) *transaction {
 		r, w := e.run, e.run.st.Word(e.ref)
 		key := r.key(e.ref)
 		if e.ended > 0 {
-			c.Completed = append(c.Completed, NodeAttempt{key, e.ended})
+			c.Completed = append(c.Completed, store.Attempt{Node: key, Attempt: e.ended})
 		}
 		for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
-			c.Started = append(c.Started, NodeAttempt{key, n})
+			c.Started = append(c.Started, store.Attempt{Node: key, Attempt: n})
 		}
 		if e.record && (e.terminal || !w.Status().Terminal()) {
 			n := r.nodeState(e.ref)
@@ -132,7 +133,7 @@ func (d *durable) take(root *Run) *transaction {
 			tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
 		}
 		if e.resolved > 0 {
-			c.Readiness = append(c.Readiness, Readiness{key, e.resolved, len(r.plan.net.In(e.ref))})
+			c.Readiness = append(c.Readiness, store.Readiness{Node: key, By: e.resolved, Required: len(r.plan.net.In(e.ref))})
 		}
 		if e.ready && w.Status() == Ready {
 			c.Ready = append(c.Ready, key)
@@ -240,7 +241,7 @@ func (r *Run) written(tx *transaction) {
 // lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error
 // the run can go on elsewhere: that of a codec which could encode a value before, and needs a service that is out of reach, too.
 func lasting(err error) bool {
-	for _, kind := range []error{ErrFenced, ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
+	for _, kind := range []error{ErrFenced, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
 			return true
 		}
@@ -259,13 +260,13 @@ func (r *Run) write(tx *transaction) (err error) {
 	}
 	d, asked := r.durable, time.Now()
 	for try, pause := 1, minPause; ; try, pause = try+1, min(2*pause, maxPause) {
-		var applied Applied
+		var applied store.Applied
 		err = guarded(func() (err error) {
 			applied, err = d.store.Commit(d.ctx, d.lease, tx.commit)
 			return err
 		})
 		switch {
-		case err == nil && (applied == AppliedNow || applied == Duplicate && try > 1):
+		case err == nil && (applied == store.AppliedNow || applied == store.Duplicate && try > 1):
 			return nil
 		case err == nil:
 			return fmt.Errorf("%w: %w: it is %v", ErrStore, errRefused, applied)
@@ -322,13 +323,13 @@ func (r *Run) encode(tx *transaction) error {
 		return err
 	}
 	w := jsonWriter{data: r.durable.scratch}
-	tx.commit.Nodes = make([]NodeRecord, len(tx.nodes))
+	tx.commit.Nodes = make([]store.NodeRecord, len(tx.nodes))
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
 		key := at.run.key(at.ref)
 		w.data = w.data[:0]
 		w.record(n, key)
-		tx.commit.Nodes[i] = NodeRecord{Node: key, Terminal: n.Status.Terminal(), NodeColumns: n.columns(w.data)}
+		tx.commit.Nodes[i] = store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(w.data)}
 	}
 	if w.err != nil {
 		return w.err

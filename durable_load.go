@@ -10,14 +10,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // restoreStored builds a restoration from the records of a store.
-func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
+func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 	if stored.Status.Terminal() && !r.cfg.reads {
 		return nil, fmt.Errorf("%w: run %s is %v", ErrFinished, quoteID(stored.ID), stored.Status)
 	}
-	file, err := stored.file()
+	file, err := fileOf(stored)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +39,8 @@ func (r *Run) restoreStored(stored *StoredRun) (*restoration, error) {
 	return r.restoration()
 }
 
-// file makes a snapshot of a stored run, with the nodes of the outermost graph in the order of their ids.
-func (stored *StoredRun) file() (file snapshotFile, err error) {
+// fileOf makes a snapshot of a stored run, with the nodes of the outermost graph in the order of their ids.
+func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := json.Unmarshal(stored.Record, &file); err != nil {
 		return file, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
 	}
@@ -58,7 +60,7 @@ func (stored *StoredRun) file() (file snapshotFile, err error) {
 		if err := json.Unmarshal(s.Record, &n); err != nil {
 			return file, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
 		}
-		if err := n.addColumns(key, &s.NodeColumns); err != nil {
+		if err := n.addColumns(key, &s.Columns); err != nil {
 			return file, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
 		}
 		if n.Hash != "" && n.ID != key {
@@ -81,8 +83,8 @@ func (stored *StoredRun) file() (file snapshotFile, err error) {
 }
 
 // columns returns what a store keeps of a node; record is what has no column, and is copied.
-func (n *nodeState) columns(record []byte) NodeColumns {
-	d := NodeColumns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
+func (n *nodeState) columns(record []byte) store.Columns {
+	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
 	size := len(record)
 	memory := append(make([]byte, 0, size+hex.DecodedLen(len(n.Hash))), record...)
 	if n.Hash != "" {
@@ -98,7 +100,7 @@ func (n *nodeState) columns(record []byte) NodeColumns {
 
 // addColumns is the reverse of columns for a node that was decoded from the record. In records of older versions the node has an id, and
 // the parts are members of the record.
-func (n *nodeState) addColumns(key string, d *NodeColumns) error {
+func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	if n.ID == "" {
 		n.ID = key
 	}
@@ -224,7 +226,7 @@ func (r *Run) acquire() (*restoration, error) {
 	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
 	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}}
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(r.ctx))
-	var stored *StoredRun
+	var stored *store.Run
 	asked := time.Now()
 	err := guarded(func() (err error) {
 		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), r.cfg.leaseOwner(), r.cfg.leaseTime)

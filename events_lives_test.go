@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // indices renders the delta indices of every path, in the order in which the paths first emitted.
@@ -117,8 +118,8 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	inBubble(t, "crashed", func(t *testing.T) {
 		// Life 1 is cut by a store that fails with the commit of C; A, and x inside of S, are in the middle of their
 		// attempts. Their deltas from before B began are kept.
-		store := &brokenStore{Store: new(kahn.MemoryStore)}
-		store.commit = func(c kahn.Commit) error {
+		db := &brokenStore{Store: new(kahn.MemoryStore)}
+		db.commit = func(c store.Commit) error {
 			if endsOf(c, "C") {
 				return errDisk
 			}
@@ -139,14 +140,14 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		g := graph(after("A"), kahn.Node{ID: "S", Sub: graph(after("x"))}, after("B"), after("C", "B"))
-		first := try(t, g, step, kahn.Durable(store), kahn.RunID("one"))
+		first := try(t, g, step, kahn.Durable(db), kahn.RunID("one"))
 		if first.Cause.Kind != kahn.CauseStoreError {
 			t.Fatal(first.Cause)
 		}
-		store.commit, life = nil, 2
+		db.commit, life = nil, 2
 		time.Sleep(time.Minute) // the lease runs out
 		rec := newRecorder()
-		res, err := kahn.Execute(t.Context(), g, step, kahn.Durable(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
+		res, err := kahn.Execute(t.Context(), g, step, kahn.Durable(db), kahn.RunID("one"), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,21 +230,21 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 	_, want := c.run(t, nil, false)
 	for failing := 1; !t.Failed(); failing++ {
 		writes := 0
-		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(kahn.Commit) error {
+		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(store.Commit) error {
 			time.Sleep(takes())
 			if writes++; writes >= failing {
 				return errDisk
 			}
 			return nil
 		}}
-		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("one"), kahn.LeaseTime(20 * ms)}
+		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("one"), kahn.LeaseTime(20 * ms)}
 		c.run(t, nil, false)
 		if writes < failing {
 			break // there are no more
 		}
 		crashes++
 		first := c.events
-		store.commit = nil
+		db.commit = nil
 		time.Sleep(time.Minute) // the lease runs out
 		_, got := c.run(t, nil, false)
 		whole := c.events

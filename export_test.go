@@ -204,11 +204,6 @@ func (r *Run) OutboxSteps() int64 {
 	return r.durable.steps
 }
 
-// StoreWith returns a store that has a run already.
-func StoreWith(r StoredRun) *MemoryStore {
-	return &MemoryStore{runs: map[string]*memoryRun{r.ID: {StoredRun: r, lease: Lease{Run: r.ID}}}}
-}
-
 // Watchers returns how many watch the Runner.
 func (rn *Runner) Watchers() int {
 	rn.mu.Lock()

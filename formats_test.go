@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // leftRun is a run that was saved in a file: in the middle, as by a crash, or when all remaining nodes waited.
@@ -96,13 +97,13 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 		mu.Unlock()
 		return left.step(ctx, s)
 	}
-	var store *kahn.MemoryStore
+	var db store.Store
 	snapshot := new(kahn.Snapshot)
 	var waiting []string
 	if form == "store" {
-		var stored kahn.StoredRun
+		var stored store.Run
 		require.NoError(t, json.Unmarshal(data, &stored))
-		store = kahn.StoreWith(stored)
+		db = storeWith(t, stored)
 		waiting = waitingInStore(stored)
 	} else {
 		require.NoError(t, json.Unmarshal(data, snapshot))
@@ -117,8 +118,8 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 			signals[node] = answers[node]
 		}
 		opts := []kahn.Option{kahn.ResumeFrom(snapshot, signals)}
-		if store != nil {
-			opts = []kahn.Option{kahn.RunID("left"), kahn.Durable(store), kahn.EarlySignals(signals)}
+		if db != nil {
+			opts = []kahn.Option{kahn.RunID("left"), kahn.Durable(db), kahn.EarlySignals(signals)}
 		}
 		var events []kahn.Event
 		g := left.graph()
@@ -142,8 +143,56 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 	require.Equal(t, left.calls[moment], calls)
 }
 
+// laterStore is a store whose run was written elsewhere: its sequences are ahead of those of the writes here.
+type laterStore struct {
+	kahn.MemoryStore
+	ahead uint64
+}
+
+func (s *laterStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
+	l, r, err := s.MemoryStore.Acquire(ctx, run, owner, ttl)
+	if err == nil {
+		r.Sequence += s.ahead
+	}
+	return l, r, err
+}
+
+func (s *laterStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	c.Sequence -= s.ahead
+	return s.MemoryStore.Commit(ctx, l, c)
+}
+
+// storeWith returns a store that has a run already.
+func storeWith(t *testing.T, r store.Run) store.Store {
+	starts, rest := store.Commit{Sequence: 1}, store.Commit{Sequence: 2, Run: r.Record, Status: r.Status, WakeAt: r.WakeAt}
+	for id, n := range r.Nodes {
+		for attempt := range n.Attempt {
+			starts.Started = append(starts.Started, store.Attempt{Node: id, Attempt: attempt + 1})
+		}
+		if n.Completed {
+			rest.Completed = append(rest.Completed, store.Attempt{Node: id, Attempt: n.Attempt})
+		}
+		rest.Nodes = append(rest.Nodes, store.NodeRecord{Node: id, Terminal: n.Terminal, Columns: n.Columns})
+		rest.Readiness = append(rest.Readiness, store.Readiness{Node: id, By: n.Resolved, Required: n.Required})
+		if n.Queued {
+			rest.Ready = append(rest.Ready, id)
+		}
+	}
+	s := new(laterStore)
+	lease, _, err := s.MemoryStore.Acquire(t.Context(), r.ID, "the earlier life", time.Hour)
+	require.NoError(t, err)
+	for _, c := range []store.Commit{starts, rest} {
+		a, err := s.MemoryStore.Commit(t.Context(), lease, c)
+		require.NoError(t, err)
+		require.Equal(t, store.AppliedNow, a)
+	}
+	require.NoError(t, s.MemoryStore.Release(t.Context(), lease))
+	s.ahead = r.Sequence - rest.Sequence
+	return s
+}
+
 // waitingInStore are the nodes whose records say that they wait.
-func waitingInStore(stored kahn.StoredRun) (waiting []string) {
+func waitingInStore(stored store.Run) (waiting []string) {
 	for key, node := range stored.Nodes {
 		if node.Status == kahn.Suspended || strings.Contains(string(node.Record), `"status":"suspended"`) || strings.Contains(string(node.Record), `"status": "suspended"`) {
 			waiting = append(waiting, key)
@@ -165,10 +214,10 @@ func TestFormatOfALaterVersion(t *testing.T) {
 
 	data, err = os.ReadFile("testdata/formats/6-answers/plain-suspended.store.json")
 	require.NoError(t, err)
-	var stored kahn.StoredRun
+	var stored store.Run
 	require.NoError(t, json.Unmarshal(data, &stored))
 	stored.Record = []byte(strings.Replace(string(stored.Record), `"version": 1`, `"version": 2`, 1))
-	_, err = kahn.Execute(t.Context(), plainLeft(), plainStep, kahn.RunID("left"), kahn.Durable(kahn.StoreWith(stored)))
+	_, err = kahn.Execute(t.Context(), plainLeft(), plainStep, kahn.RunID("left"), kahn.Durable(storeWith(t, stored)))
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 	require.ErrorContains(t, err, want)
 }

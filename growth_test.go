@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // The tests of this file count steps: visited edges and entries. The cost of a run must grow with its work: eight times the
@@ -385,11 +386,11 @@ func TestNodesOfItems(t *testing.T) {
 
 // mutedStore writes no start until it is released.
 type mutedStore struct {
-	kahn.Store
+	store.Store
 	held chan struct{}
 }
 
-func (s mutedStore) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s mutedStore) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
 	if len(c.Started) > 0 {
 		<-s.held
 	}

@@ -18,7 +18,7 @@ import (
 const modulePath = "github.com/seed-c794f7ef/kahn"
 
 // below are the packages that the root package builds on. They import nothing of the module but internal packages,
-// and machine imports reactive.
+// machine imports reactive, and store imports machine.
 var below = []string{modulePath + "/reactive", modulePath + "/machine", modulePath + "/store"}
 
 // notInMachine are packages that machine does not import: it has no clock, and calls no user code.
@@ -43,11 +43,13 @@ func checkImport(dir, imported string) error {
 	case dir == "machine" && slices.Contains(notInMachine, imported):
 		return fmt.Errorf("package %s imports %s: it is a machine of numbers", dir, imported)
 	case !own || internal:
-	case dir == "machine" && imported == modulePath+"/reactive":
+	case dir == "machine" && imported == modulePath+"/reactive", dir == "store" && imported == modulePath+"/machine":
 	case slices.Contains(below, modulePath+"/"+dir):
 		return fmt.Errorf("package %s is below the root package and imports %s", dir, imported)
 	case top == "internal":
 		return fmt.Errorf("internal package %s imports %s", dir, imported)
+	case dir == "store/sqlite" && imported == modulePath:
+		return fmt.Errorf("package %s imports the root package: a store needs packages store and machine alone", dir)
 	case imported == modulePath || slices.Contains(below, imported):
 	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
 		// The formats build on the definition, not the other way round.
@@ -103,7 +105,7 @@ func TestImports(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/once", "internal/ordset",
-		"kahntest", "machine", "progress", "reactive", "schema", "sse", "store", "storetest", "trace"} {
+		"kahntest", "machine", "progress", "reactive", "schema", "sse", "store", "store/sqlite", "storetest", "trace"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}
 }
@@ -125,7 +127,11 @@ func TestCheckImport(t *testing.T) {
 		{".", modulePath + "/store/sqlite", false},
 		{"store", modulePath, false},
 		{"store", modulePath + "/internal/foreign", true},
-		{"store/sqlite", modulePath, true},
+		{"store", modulePath + "/machine", true},
+		{"store", modulePath + "/reactive", false},
+		{"machine", modulePath + "/store", false},
+		{"store/sqlite", modulePath, false},
+		{"store/sqlite", modulePath + "/store", true},
 		{"reactive", modulePath + "/sse", false},
 		{"progress", modulePath + "/reactive", true},
 		{".", modulePath + "/machine", true},

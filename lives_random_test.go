@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -77,13 +78,13 @@ type livesSeen struct {
 }
 
 // store is that of a run: of one that is looked at it takes its time, so that there is something to be seen of it.
-func (s *livesSeen) store() kahn.Store {
-	store := kahn.Store(new(kahn.MemoryStore))
+func (s *livesSeen) store() store.Store {
+	db := store.Store(new(kahn.MemoryStore))
 	if s.looks == nil {
-		return store
+		return db
 	}
 	var calls atomic.Int64
-	return storetest.WithFaults(store, func(string) storetest.Fault {
+	return storetest.WithFaults(db, func(string) storetest.Fault {
 		return storetest.Fault{Latency: time.Duration(calls.Add(1)%4) * ms}
 	})
 }

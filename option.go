@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Option sets one thing of one run. Modes, status rules and failure modes are options themselves:
@@ -30,7 +31,7 @@ type config struct {
 	stopMode       StopMode
 	onSuspend      SuspendMode
 	codec          Codec
-	store          Store
+	store          store.Store
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int

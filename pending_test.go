@@ -11,15 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // A run that is to go on, and is left or stopped while it is pending, keeps the results of its earlier lives.
 func TestPendingRunThatGoesOn(t *testing.T) {
-	for name, store := range map[string]kahn.Store{"snapshot": nil, "store": new(kahn.MemoryStore)} {
+	for name, db := range map[string]store.Store{"snapshot": nil, "store": new(kahn.MemoryStore)} {
 		for _, cancel := range []bool{false, true} {
 			inBubble(t, name, func(t *testing.T) {
-				if store != nil {
-					store = new(kahn.MemoryStore)
+				if db != nil {
+					db = new(kahn.MemoryStore)
 				}
 				var mu sync.Mutex
 				var calls []string
@@ -36,8 +37,8 @@ func TestPendingRunThatGoesOn(t *testing.T) {
 				begin := func() (*kahn.Run, func() *kahn.Result) {
 					rec := newRecorder()
 					opts := []kahn.Option{kahn.RunID("r"), kahn.OnEvent(rec.add)}
-					if store != nil {
-						opts = append(opts, kahn.Durable(store))
+					if db != nil {
+						opts = append(opts, kahn.Durable(db))
 					} else if last != nil {
 						opts = append(opts, kahn.ResumeFrom(last, nil))
 					}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Random runs of all kinds of nodes share random bounds and have some of their own; the host cancels, leaves, signals and resumes
@@ -126,7 +127,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 		g     *kahn.Graph
 		opts  []kahn.Option
 		rec   *recorder
-		store kahn.Store
+		store store.Store
 
 		events    []kahn.Event // of the lives before
 		abandoned bool         // an attempt of one of them was: the next may overlap with it

@@ -127,7 +127,7 @@ type given struct {
 // the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run.
 //
 // An id that the Runner does not know is an error that matches [ErrUnknownRun], a run that has not ended one that matches
-// [ErrDuplicateRun]. A run with a [Store] is refused with [ErrBadOption]: what a store has of a run that has ended does not change. Other
+// [ErrDuplicateRun]. A durable run is refused with [ErrBadOption]: what a store has of a run that has ended does not change. Other
 // errors are those of [Start] and of the function Redrive.
 func (rn *Runner) Redrive(ctx context.Context, id string, nodes ...string) (*Run, error) {
 	return rn.RedriveBy(ctx, id, Request{}, nodes...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // lives goes on with a run, from life to life, from snapshots as JSON or from a store.
@@ -20,7 +21,7 @@ type lives struct {
 	g      *kahn.Graph
 	step   kahn.StepFunc
 	opts   []kahn.Option
-	store  kahn.Store
+	store  store.Store
 	runner *kahn.Runner // of the life
 	last   *kahn.Snapshot
 	events []kahn.Event
@@ -77,11 +78,11 @@ func shutDown(t *testing.T, rn *kahn.Runner) {
 }
 
 func TestScenarioShutdown(t *testing.T) {
-	each := func(name string, f func(t *testing.T, store kahn.Store)) {
+	each := func(name string, f func(t *testing.T, db store.Store)) {
 		inBubble(t, name+", from snapshots", func(t *testing.T) { f(t, nil) })
 		inBubble(t, name+", from a store", func(t *testing.T) { f(t, new(kahn.MemoryStore)) })
 	}
-	each("an attempt that is interrupted does not count", func(t *testing.T, store kahn.Store) {
+	each("an attempt that is interrupted does not count", func(t *testing.T, db store.Store) {
 		var causes []error
 		var attempts []int
 		calls := 0
@@ -101,7 +102,7 @@ func TestScenarioShutdown(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Do: work, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: ms}}, after("B", "A"),
 			kahn.Node{ID: "c", Cleanup: true, After: []string{"A"}, Do: func(context.Context, *kahn.Step) (any, error) { cleaned++; return nil, nil }},
 			kahn.Node{ID: "end", Kind: kahn.KindEnd})
-		l := &lives{t: t, g: g, step: takes(0), store: store}
+		l := &lives{t: t, g: g, step: takes(0), store: db}
 		for range 2 {
 			res, err := l.next(10*ms, nil)
 			if n, _ := res.Node("A"); err != nil || res.Status != kahn.RunSuspended || n.Status != kahn.Ready || len(res.Abandoned) > 0 || cleaned > 0 || res.CancelRequested {
@@ -118,13 +119,13 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 		}
 	})
-	each("what is inside of composites", func(t *testing.T, store kahn.Store) {
+	each("what is inside of composites", func(t *testing.T, db store.Store) {
 		var c calls
 		slow := c.count(func(ctx context.Context, s *kahn.Step) (any, error) { return takes(100*ms)(ctx, s) })
 		loop := subgraph("L", graph(subgraph("S", graph(after("x")))))
 		loop.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 2}
 		m := mapped("M", []any{1.0, 2.0}, kahn.Map{})
-		l := &lives{t: t, g: graph(loop, m, subgraph("F", graph(gate("g"), after("y", "g")))), step: slow, store: store}
+		l := &lives{t: t, g: graph(loop, m, subgraph("F", graph(gate("g"), after("y", "g")))), step: slow, store: db}
 		res, err := l.next(150*ms, nil) // in the second iteration
 		if err != nil || res.Status != kahn.RunSuspended || c.of("x") != 2 || c.of("M") != 2 {
 			t.Fatalf("%v, %v, %d and %d calls", res, err, c.of("x"), c.of("M"))
@@ -138,9 +139,9 @@ func TestScenarioShutdown(t *testing.T) {
 			t.Errorf("%v, %v, %d and %d calls", res.Status, err, c.of("x"), c.of("M"))
 		}
 	})
-	each("a success that arrives anyway is kept", func(t *testing.T, store kahn.Store) {
+	each("a success that arrives anyway is kept", func(t *testing.T, db store.Store) {
 		var c calls
-		l := &lives{t: t, g: graph(after("A"), after("B", "A")), store: store, step: c.count(func(context.Context, *kahn.Step) (any, error) {
+		l := &lives{t: t, g: graph(after("A"), after("B", "A")), store: db, step: c.count(func(context.Context, *kahn.Step) (any, error) {
 			time.Sleep(20 * ms)
 			return "kept", nil
 		})}
@@ -152,7 +153,7 @@ func TestScenarioShutdown(t *testing.T) {
 			t.Errorf("%v: %d calls of A, %d of B", err, c.of("A"), c.of("B"))
 		}
 	})
-	each("one that ignores its context is left behind", func(t *testing.T, store kahn.Store) {
+	each("one that ignores its context is left behind", func(t *testing.T, db store.Store) {
 		calls := 0
 		stuck := func(context.Context, *kahn.Step) (any, error) {
 			if calls++; calls == 1 {
@@ -161,7 +162,7 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 			return "again", nil
 		}
-		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: stuck}, subgraph("S", graph(after("x")))), step: takes(0), store: store}
+		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: stuck}, subgraph("S", graph(after("x")))), step: takes(0), store: db}
 		res, err := l.next(10*ms, nil)
 		if err != nil || !slices.Equal(res.Abandoned, []string{"A"}) || res.Duration != 10*ms+5*time.Second {
 			t.Errorf("%v: abandoned %v after %v", err, res.Abandoned, res.Duration)
@@ -172,7 +173,7 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 	})
-	each("a judge of inputs is asked again", func(t *testing.T, store kahn.Store) {
+	each("a judge of inputs is asked again", func(t *testing.T, db store.Store) {
 		judged := 0
 		judge := moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
 			if judged++; judged == 1 {
@@ -182,7 +183,7 @@ func TestScenarioShutdown(t *testing.T) {
 			return nil
 		})
 		var c calls
-		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), step: c.count(takes(0)), store: store, opts: []kahn.Option{kahn.Moderate(judge)}}
+		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), step: c.count(takes(0)), store: db, opts: []kahn.Option{kahn.Moderate(judge)}}
 		if res, err := l.next(10*ms, nil); err != nil || res.Status != kahn.RunSuspended || c.of("A") != 0 {
 			t.Fatalf("%v, %v", res.Status, err)
 		}
@@ -192,12 +193,12 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 	})
 	for _, deep := range []bool{false, true} {
-		each(fmt.Sprintf("a stop wins over an interruption, deep %v", deep), func(t *testing.T, store kahn.Store) {
+		each(fmt.Sprintf("a stop wins over an interruption, deep %v", deep), func(t *testing.T, db store.Store) {
 			g := graph(kahn.Node{ID: "A", Do: lingers}, kahn.Node{ID: "c", Cleanup: true, After: []string{"A"}, Do: takes(0)})
 			if deep {
 				g = graph(subgraph("S", g), kahn.Node{ID: "c", Cleanup: true, After: []string{"S"}, Do: takes(0)})
 			}
-			l := &lives{t: t, g: g, store: store}
+			l := &lives{t: t, g: g, store: db}
 			res, _ := l.next(10*ms, func(run *kahn.Run) {
 				go shutDown(t, l.runner)
 				time.Sleep(10 * ms)
@@ -208,7 +209,7 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 		})
 	}
-	each("a stop that lets running steps finish wins, too", func(t *testing.T, store kahn.Store) {
+	each("a stop that lets running steps finish wins, too", func(t *testing.T, db store.Store) {
 		for _, stubborn := range []bool{false, true} { // it outlives its grace
 			for _, deep := range []bool{false, true} {
 				calls := 0
@@ -221,7 +222,7 @@ func TestScenarioShutdown(t *testing.T) {
 					g = graph(subgraph("S", g))
 				}
 				l := &lives{t: t, g: g, opts: []kahn.Option{kahn.Drain}}
-				if store != nil {
+				if db != nil {
 					l.store = new(kahn.MemoryStore)
 				}
 				if stubborn {
@@ -244,13 +245,13 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 		}
 	})
-	each("a loop whose iteration has just ended is not interrupted", func(t *testing.T, store kahn.Store) {
+	each("a loop whose iteration has just ended is not interrupted", func(t *testing.T, db store.Store) {
 		rn := new(kahn.Runner)
 		loop := subgraph("L", graph(after("x"), gate("w", "x")))
 		loop.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil }, MaxIterations: 3}
 		slow := &slowStore{Store: new(kahn.MemoryStore), takes: 10 * ms}
 		opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(20 * ms)}
-		if store != nil {
+		if db != nil {
 			opts = append(opts, kahn.Durable(slow)) // the result of an iteration is evaluated when its record is written
 		}
 		run, err := rn.Start(t.Context(), graph(loop), takes(0), opts...)
@@ -267,7 +268,7 @@ func TestScenarioShutdown(t *testing.T) {
 			t.Errorf("%v, L is %v after %d attempts, abandoned %v", res.Status, n.Status, n.Attempts, res.Abandoned)
 		}
 	})
-	each("the fallback of a composite", func(t *testing.T, store kahn.Store) {
+	each("the fallback of a composite", func(t *testing.T, db store.Store) {
 		calls := 0
 		n := subgraph("S", graph(kahn.Node{ID: "x", Do: always(errStep)}))
 		n.Fallback = func(ctx context.Context, _ error) (any, error) {
@@ -276,7 +277,7 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 			return "made up", nil
 		}
-		l := &lives{t: t, g: graph(n), step: takes(0), store: store}
+		l := &lives{t: t, g: graph(n), step: takes(0), store: db}
 		if res, err := l.next(10*ms, nil); err != nil || res.Status != kahn.RunSuspended || len(res.Abandoned) > 0 {
 			t.Errorf("%v, %v, abandoned %v", res.Status, err, res.Abandoned)
 		}
@@ -285,7 +286,7 @@ func TestScenarioShutdown(t *testing.T) {
 			t.Errorf("%v: S is %v, %v after %d calls", err, s.Status, s.Output, calls)
 		}
 	})
-	each("a cleanup node that was interrupted begins again when the run is stopped", func(t *testing.T, store kahn.Store) {
+	each("a cleanup node that was interrupted begins again when the run is stopped", func(t *testing.T, db store.Store) {
 		for _, shape := range []string{"plain", "end", "composite", "loop", "map"} {
 			calls := 0
 			lingersOnce := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -309,7 +310,7 @@ func TestScenarioShutdown(t *testing.T) {
 				c = kahn.Node{ID: "c", Kind: kahn.KindEnd, Do: lingersOnce}
 			}
 			l := &lives{t: t, g: graph(after("A"), c), step: takes(0)}
-			if store != nil {
+			if db != nil {
 				l.store = new(kahn.MemoryStore)
 			}
 			res, err := l.next(10*ms, func(run *kahn.Run) {
@@ -349,8 +350,8 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 	})
 	inBubble(t, "until the last record of the life is written a stop wins", func(t *testing.T) {
-		store := &slowStore{Store: new(kahn.MemoryStore), takes: 50 * ms}
-		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: takes(30 * ms)}, gate("B", "A")), store: store}
+		db := &slowStore{Store: new(kahn.MemoryStore), takes: 50 * ms}
+		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: takes(30 * ms)}, gate("B", "A")), store: db}
 		res, _ := l.next(60*ms, func(run *kahn.Run) { // A ends at 80 ms, that and the gate are written until 130 ms, and then the status
 			run.Leave()
 			time.Sleep(90 * ms)
@@ -364,15 +365,15 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run whose store has failed gives its lease back", func(t *testing.T) {
-		store := &slowStore{Store: new(kahn.MemoryStore)}
+		db := &slowStore{Store: new(kahn.MemoryStore)}
 		var c calls
 		g := graph(after("A"), after("B", "A"))
-		fails := c.count(func(_ context.Context, s *kahn.Step) (any, error) { store.broken = s.ID() == "A"; return nil, nil })
-		if _, err := kahn.Execute(t.Context(), g, fails, kahn.RunID("r"), kahn.Durable(store)); !errors.Is(err, kahn.ErrStore) {
+		fails := c.count(func(_ context.Context, s *kahn.Step) (any, error) { db.broken = s.ID() == "A"; return nil, nil })
+		if _, err := kahn.Execute(t.Context(), g, fails, kahn.RunID("r"), kahn.Durable(db)); !errors.Is(err, kahn.ErrStore) {
 			t.Fatal(err)
 		}
-		store.broken = false
-		if res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.RunID("r"), kahn.Durable(store)); err != nil || c.of("A") != 2 || c.of("B") != 1 {
+		db.broken = false
+		if res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.RunID("r"), kahn.Durable(db)); err != nil || c.of("A") != 2 || c.of("B") != 1 {
 			t.Errorf("%v, %v: %d calls of A, %d of B", res, err, c.of("A"), c.of("B"))
 		}
 	})
@@ -380,12 +381,12 @@ func TestScenarioShutdown(t *testing.T) {
 
 // slowStore is a store whose commits are slow, or fail.
 type slowStore struct {
-	kahn.Store
+	store.Store
 	takes  time.Duration
 	broken bool
 }
 
-func (s *slowStore) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *slowStore) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
 	time.Sleep(s.takes)
 	if s.broken {
 		return 0, errHost

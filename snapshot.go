@@ -213,7 +213,7 @@ type stored struct {
 	raw   json.RawMessage
 }
 
-func store(v any) *stored { return &stored{value: v} }
+func storedValue(v any) *stored { return &stored{value: v} }
 
 // MarshalJSON and UnmarshalJSON leave the value to the codec: see encoded.
 func (v stored) MarshalJSON() ([]byte, error) {

@@ -208,6 +208,6 @@ func (k *keptNode) answer(name string, d Decision) error {
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
 	}
 	k.answered = true
-	k.in.Signals = append(k.in.Signals, signalState{k.ID, *store(d.Value), d.Actor, d.Comment})
+	k.in.Signals = append(k.in.Signals, signalState{k.ID, *storedValue(d.Value), d.Actor, d.Comment})
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestHostileSnapshots goes on from forged snapshots: values are missing, out of range, or contradict each other. Such a
@@ -57,10 +58,10 @@ type forgedStore struct {
 	*journal
 	node   string // "" for the run's own record
 	record json.RawMessage
-	change func(n *kahn.NodeColumns) // of that node; may be nil
+	change func(n *store.Columns) // of that node; may be nil
 }
 
-func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	lease, stored, err := f.journal.Acquire(ctx, run, owner, ttl)
 	if err != nil {
 		return lease, stored, err
@@ -71,7 +72,7 @@ func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.D
 		n := stored.Nodes[f.node]
 		n.Record = f.record
 		if f.change != nil {
-			f.change(&n.NodeColumns)
+			f.change(&n.Columns)
 		}
 		stored.Nodes[f.node] = n
 	}
@@ -90,25 +91,25 @@ func TestHostileStores(t *testing.T) {
 			c.run(t, nil, false)
 			r := rand.New(rand.NewPCG(seed, 2))
 			for range 60 {
-				store := &forgedStore{journal: whole.replay(t, "r", r.IntN(len(whole.writes)))}
-				stored, err := store.Load(t.Context(), "r")
+				db := &forgedStore{journal: whole.replay(t, "r", r.IntN(len(whole.writes)))}
+				stored, err := db.Load(t.Context(), "r")
 				require.NoError(t, err)
 				if stored.Status.Terminal() || stored.Record == nil {
 					continue
 				}
-				store.record = stored.Record
+				db.record = stored.Record
 				if nodes := slices.Sorted(maps.Keys(stored.Nodes)); len(nodes) > 0 && r.IntN(8) > 0 {
-					store.node = nodes[r.IntN(len(nodes))]
-					store.record = stored.Nodes[store.node].Record
+					db.node = nodes[r.IntN(len(nodes))]
+					db.record = stored.Nodes[db.node].Record
 				}
-				if store.record == nil {
+				if db.record == nil {
 					continue
 				}
 				forged := ""
-				if part := r.IntN(12); store.node != "" && part < 6 {
+				if part := r.IntN(12); db.node != "" && part < 6 {
 					number := r.IntN(16)
 					value := forge(t, r, []byte(`[{"$type":"int","value":7},null,"x"]`))
-					store.change = func(n *kahn.NodeColumns) {
+					db.change = func(n *store.Columns) {
 						switch part {
 						case 0:
 							n.Status = kahn.Status(number)
@@ -126,10 +127,10 @@ func TestHostileStores(t *testing.T) {
 					}
 					forged = fmt.Sprint("part ", part, ", ", number, ", ", string(value), ": ")
 				} else {
-					store.record = forge(t, r, store.record)
+					db.record = forge(t, r, db.record)
 				}
 				tried++
-				if !goOnHostile(t, c, []byte(forged+store.node+": "+string(store.record)), kahn.Durable(store), kahn.RunID("r")) {
+				if !goOnHostile(t, c, []byte(forged+db.node+": "+string(db.record)), kahn.Durable(db), kahn.RunID("r")) {
 					refused++
 				}
 			}

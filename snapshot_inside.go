@@ -15,7 +15,7 @@ import (
 // compositeState adds to the state of a node that of a composite, without the nodes inside.
 func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if x.items != nil && !n.Status.Terminal() {
-		n.List = store(x.items.value())
+		n.List = storedValue(x.items.value())
 	}
 	w := r.st.Word(ref)
 	switch {
@@ -50,7 +50,7 @@ func (comp *composite) state() *insideState {
 		in.First = c.recorder.first
 	}
 	if c.iteration > 1 {
-		in.Previous = store(c.previous)
+		in.Previous = storedValue(c.previous)
 	}
 	for _, v := range comp.before.all {
 		in.Collected = append(in.Collected, stored{value: v})
@@ -72,7 +72,7 @@ func (comp *composite) state() *insideState {
 
 // stateBetween is state for a loop that pauses before its next iteration.
 func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
-	in := &insideState{Iteration: p.next, Previous: store(comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
+	in := &insideState{Iteration: p.next, Previous: storedValue(comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
 	for _, v := range comp.before.all {
 		in.Collected = append(in.Collected, stored{value: v})
 	}

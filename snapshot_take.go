@@ -46,7 +46,7 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	for _, ref := range r.plan.declared {
 		if a, ok := r.signals[ref]; ok {
 			d := a.decision
-			list = append(list, signalState{Node: r.plan.names[ref], Value: *store(d.Value), Actor: d.Actor, Comment: d.Comment})
+			list = append(list, signalState{Node: r.plan.names[ref], Value: *storedValue(d.Value), Actor: d.Actor, Comment: d.Comment})
 		}
 	}
 	return list
@@ -136,7 +136,7 @@ func (r *Run) nodeState(ref Ref) nodeState {
 	}
 	switch {
 	case n.Status == Completed:
-		n.Value = store(rec.value)
+		n.Value = storedValue(rec.value)
 	case rec.value != nil:
 		n.Err = storeError(rec.errorOf())
 	}
@@ -177,9 +177,9 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 		n.Wait = &waitState{Token: x.wait.Token, Info: stored{value: x.wait.Info}, Since: x.wait.Since, Deadline: x.wait.Deadline}
 	}
 	if x.saved != nil {
-		n.Saved = store(x.saved)
+		n.Saved = storedValue(x.saved)
 	}
 	if d := x.decision; d != nil {
-		n.Signal, n.Signalled, n.Actor, n.Comment = store(d.Value), true, d.Actor, d.Comment
+		n.Signal, n.Signalled, n.Actor, n.Comment = storedValue(d.Value), true, d.Actor, d.Comment
 	}
 }

@@ -52,7 +52,7 @@ func (s *Step) Predecessors() []Predecessor {
 
 // Epoch returns the epoch of the lease under which the run is performed, a fencing token for the world outside: it is higher in each
 // life of the run, so whoever gets requests of steps may refuse one with a lower epoch than it has seen, which comes from a process that
-// has lost the run and does not know it yet. It is 0 for a run without a [Store].
+// has lost the run and does not know it yet. It is 0 for a run that is not [Durable].
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
 		return c.Epoch

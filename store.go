@@ -1,200 +1,33 @@
 package kahn
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/seed-c794f7ef/kahn/internal/enum"
-	codecs "github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Store keeps runs durably: after a crash the next process loads the run and goes on from the last commit. It implements the
-// readiness model: every node has a counter of predecessors that have resolved, and is queued when the counter reaches their
-// number; an attempt is recorded before its step is called; all changes of a completion are in one transaction. A transaction
-// may hold the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
-//
-// A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the
-// newest, or has expired, with [ErrFenced]. Apart from fencing, a store answers a write with an [Applied]; an error means
-// that the write may or may not have happened. The engine repeats it then, until the lease runs out, and the store must recognise
-// it. It does not repeat a write that was answered with [ErrRejected], for its data, or [ErrUnusable], for the store: an
-// implementation returns these for errors that go on for ever, and nothing else in their place.
-//
-// The methods may be called from several goroutines. The slices and raw messages of the arguments belong to the store
-// afterwards.
-type Store interface {
-	// Acquire takes the lease of a run for the given time, makes the run if there is none of this id, and returns what is
-	// stored of it. A lease of another owner that has not expired is an error that matches ErrLeased. Each acquisition has a
-	// higher epoch than all before it.
-	Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *StoredRun, error)
-	// Renew extends a lease by ttl from now.
-	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
-	// Release gives up a lease. One that has expired, or was taken over, is no error.
-	Release(ctx context.Context, lease Lease) error
-	// Commit applies a transaction as a whole, or not at all: its fields in their order, each list in its own. Its Sequence is
-	// one above that of the last one applied, else nothing changes: that of the last one is Duplicate, a lower one Stale, a
-	// higher one Conflict. Nor does anything change if an attempt in Completed is not the last one recorded of its node (lower:
-	// Stale, higher: Conflict) or was completed before (Conflict), if one in Started is not the one after the last one recorded
-	// (lower: Stale, higher: Conflict), if Started or Nodes names a node that is stored as terminal (Conflict), or if the run
-	// has ended (Conflict). A readiness counter that would exceed what it requires is an error that matches
-	// ErrReadinessOverflow.
-	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
-	// Load returns the stored data of a run, for reading alone. A run that is not stored is an error that matches
-	// ErrUnknownRun.
-	Load(ctx context.Context, run string) (*StoredRun, error)
-}
+// MemoryStore is a [store.Store] in memory, for tests and for runs that need to survive no more than their Run. The zero value is
+// empty and ready for use.
+type MemoryStore = store.Memory
 
-// Lease is the ownership of a run.
-type Lease struct {
-	Run   string `json:"run"`
-	Owner string `json:"owner"`
-	Epoch uint64 `json:"epoch"` // one more with each acquisition
-}
-
-// Commit is one transaction.
-type Commit struct {
-	// Sequence numbers the commits of a run from 1, over all its owners.
-	Sequence uint64 `json:"sequence"`
-	// Completed are the attempts that have ended. An attempt that was given up before its start was written has no end.
-	Completed []NodeAttempt `json:"completed,omitempty"`
-	// Started are the attempts that begin: their steps are called when the transaction has been applied. The nodes leave the
-	// queue.
-	Started []NodeAttempt `json:"started,omitempty"`
-	// Nodes are the records of the nodes that changed, results included. They replace those that are stored.
-	Nodes []NodeRecord `json:"nodes,omitempty"`
-	// Readiness are the increments of the counters of the nodes that follow.
-	Readiness []Readiness `json:"readiness,omitempty"`
-	// Ready are the nodes to be queued.
-	Ready []string `json:"ready,omitempty"`
-	// Run replaces the run's record, if it is not nil.
-	Run json.RawMessage `json:"run,omitempty"`
-	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
-	// status changes, else RunPending.
-	Status RunStatus `json:"status"`
-	// WakeAt is when the run goes on without a signal, as far as it is known now: when the first of its backoffs and pauses ends,
-	// or the first deadline of its gates, of its nodes over all attempts, or of the run itself passes. The zero time means never.
-	// It replaces the stored one, also when it is zero: a run whose WakeAt has passed and that nobody holds is due. A store keeps
-	// it at least to the millisecond.
-	WakeAt time.Time `json:"wake_at,omitzero"`
-}
-
-// NodeAttempt names an attempt of a node. Nodes that the engine evaluates or performs itself, conditions and composites among
-// them, have none in a store.
-type NodeAttempt struct {
-	// Node is the node's id, inside composites its path: see Durable.
-	Node    string `json:"node"`
-	Attempt int32  `json:"attempt"` // from 1
-}
-
-// NodeRecord is the record of a node.
-type NodeRecord struct {
-	// Node is the node's id, inside composites its path: see Durable.
-	Node string `json:"node"`
-	// Terminal nodes never change again.
-	Terminal bool `json:"terminal,omitempty"`
-	NodeColumns
-}
-
-// NodeColumns is what a store keeps of a node, in parts for which a store may have columns. A store gives each of them back as it was.
-type NodeColumns struct {
-	Status Status    `json:"status,omitempty"`
-	Cause  CauseKind `json:"cause,omitempty"` // of a node that failed or was stopped, or was asked to stop
-	// Start and End are those of its attempts: of the first start and of the last end, as in NodeResult. Zero before the first start.
-	// A store keeps them at least to the microsecond.
-	Start time.Time `json:"start,omitzero"`
-	End   time.Time `json:"end,omitzero"`
-	// Hash identifies what the node is in its graph, with its in-edges and its inside; nil of nodes inside of composites.
-	Hash []byte `json:"hash,omitempty"`
-	// Value is the output of a completed node, as the run's [Codec] has encoded it; nil of any other node.
-	Value json.RawMessage `json:"value,omitempty"`
-	// Record is everything else, in a form that only the engine reads.
-	Record json.RawMessage `json:"record,omitempty"`
-}
-
-// Readiness counts predecessors of a node that have resolved.
-type Readiness struct {
-	Node     string `json:"node"`
-	By       int    `json:"by"`       // how many resolved in this transaction
-	Required int    `json:"required"` // how many there are
-}
-
-// StoredRun is the stored data of a run.
-type StoredRun struct {
-	ID       string                `json:"id"`
-	Record   json.RawMessage       `json:"record,omitempty"` // nil until the first commit
-	Status   RunStatus             `json:"status"`           // RunPending until the first commit
-	Sequence uint64                `json:"sequence"`         // of the last commit, or 0
-	WakeAt   time.Time             `json:"wake_at,omitzero"` // of the last commit
-	Nodes    map[string]StoredNode `json:"nodes"`
-}
-
-// StoredNode is the stored data of a node.
-type StoredNode struct {
-	NodeColumns       // of the last commit that had a record of the node; zero if none had
-	Terminal    bool  `json:"terminal,omitempty"`
-	Attempt     int32 `json:"attempt"`  // the last one recorded, or 0
-	Resolved    int   `json:"resolved"` // the readiness counter
-	Required    int   `json:"required"`
-	Queued      bool  `json:"queued,omitempty"`    // it is ready and its attempt has not been recorded
-	Completed   bool  `json:"completed,omitempty"` // its last recorded attempt was completed
-}
-
-// Applied is a store's answer to a write that it understood.
-type Applied uint8
-
-// The answers of a store.
-const (
-	AppliedNow Applied = iota + 1 // it has been applied
-	Duplicate                     // it had been applied already
-	Stale                         // it is older than what is stored; nothing has changed
-	Conflict                      // it contradicts what is stored; nothing has changed
-
-	appliedCount
-)
-
-var appliedNames = [appliedCount]string{"", "applied", "duplicate", "stale", "conflict"}
-
-// String returns "applied", "duplicate", "stale" or "conflict".
-func (a Applied) String() string { return enum.Name(appliedNames[:], int(a), "Applied") }
-
-// MarshalText encodes a as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (a Applied) MarshalText() ([]byte, error) { return enum.Text(appliedNames[:], int(a), "answer") }
-
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (a *Applied) UnmarshalText(text []byte) error {
-	return enum.Parse(a, appliedNames[:], text, "answer")
-}
-
-// Errors of stores.
+// Errors of stores. All but ErrStore are those of package store.
 var (
 	// ErrFenced rejects a write under a lease that has expired or was taken over.
-	ErrFenced = errors.New("the lease is not the newest")
+	ErrFenced = store.ErrFenced
 	// ErrLeased rejects an acquisition of a run that another owner holds.
-	ErrLeased = errors.New("the run is leased")
+	ErrLeased = store.ErrLeased
 	// ErrUnknownRun rejects a request for a run that is not stored.
-	ErrUnknownRun = errors.New("unknown run")
-	// ErrReadinessOverflow rejects a commit by which more predecessors would have resolved than a node has.
-	ErrReadinessOverflow = errors.New("readiness above what is required")
+	ErrUnknownRun = store.ErrUnknownRun
 	// ErrRejected rejects what the store cannot hold, whatever time passes: a value that is too large, or that has characters
 	// which the store has no form for.
-	ErrRejected = codecs.ErrRejected
+	ErrRejected = store.ErrRejected
 	// ErrUnusable tells that the store cannot answer, whatever time passes: it has no schema or that of another version, its
 	// file is no database, or it may only be read. The engine does not repeat the call.
-	ErrUnusable = errors.New("the store is unusable")
+	ErrUnusable = store.ErrUnusable
 	// ErrStore is matched by the error of a run that was left because its store did not answer, or that its store has failed.
 	ErrStore = errors.New("store")
 )
-
-// ValueChecker is a [Store] that can tell beforehand which values it would reject. The engine asks before a node completes: a value that
-// is refused fails its node with [CauseStoreRejected], and the run goes on. Without it, or for what only the transaction shows to be
-// too large, a commit that is answered with [ErrRejected] fails the run.
-type ValueChecker interface {
-	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded.
-	// It is called from several goroutines, and must not keep or change the value.
-	CheckValue(value json.RawMessage) error
-}
 
 // Durable makes the run durable. If the store has a run of this id, see [RunID], that has not ended, the run goes on from
 // there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished], see [ReadResult]. The host's signals for
@@ -218,7 +51,7 @@ type ValueChecker interface {
 // [Retry].MaxAttempts; [MaxCrashes] bounds how often that happens to a node in a row. Records of former attempts and iterations stay in the store.
 //
 // Values are encoded as under [Encoding], whose default is nil [Types].
-func Durable(s Store) Option {
+func Durable(s store.Store) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
 			return fmt.Errorf("%w: Durable(nil)", ErrBadOption)

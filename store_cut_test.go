@@ -14,13 +14,14 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // journal is a store that records its writes.
 type journal struct {
 	kahn.MemoryStore
 	mu     sync.Mutex
-	writes []kahn.Commit // those that were applied
+	writes []store.Commit // those that were applied
 }
 
 func (j *journal) len() int {
@@ -29,11 +30,11 @@ func (j *journal) len() int {
 	return len(j.writes)
 }
 
-func (j *journal) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (j *journal) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	a, err := j.MemoryStore.Commit(ctx, l, c)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if a == kahn.AppliedNow {
+	if a == store.AppliedNow {
 		j.writes = append(j.writes, c)
 	}
 	return a, err
@@ -52,7 +53,7 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	j.mu.Unlock()
 	for _, w := range list {
 		a, err := copied.Commit(t.Context(), lease, w)
-		if err != nil || a != kahn.AppliedNow {
+		if err != nil || a != store.AppliedNow {
 			t.Fatalf("%+v: %v, %v", w, a, err)
 		}
 	}
@@ -115,7 +116,7 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 
 // repeatedKey names a node that was called although it had ended in a store. Nodes inside of a composite that is retried may
 // be called again.
-func (c *cutter) repeatedKey(r *kahn.StoredRun) string {
+func (c *cutter) repeatedKey(r *store.Run) string {
 	for key, n := range r.Nodes {
 		retried := false
 		for _, id := range strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune("/[#", r) }) {
@@ -135,7 +136,7 @@ func TestStoreFailureEndsCleanup(t *testing.T) {
 		for _, cleanup := range []bool{false, true} {
 			inBubble(t, fmt.Sprintf("depth %d, cleanup %v", depth, cleanup), func(t *testing.T) {
 				begin := time.Now()
-				store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(kahn.Commit) error {
+				db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(store.Commit) error {
 					if time.Since(begin) > 1100*ms {
 						return kahn.ErrFenced
 					}
@@ -153,7 +154,7 @@ func TestStoreFailureEndsCleanup(t *testing.T) {
 						t.Errorf("%s was called", s.Path())
 					}
 					return takes(200*ms)(ctx, s)
-				}, kahn.RunID("r"), kahn.Durable(store), kahn.OnEvent(rec.add))
+				}, kahn.RunID("r"), kahn.Durable(db), kahn.OnEvent(rec.add))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // faultyStore fails some of its writes, which it counts from 0. A write that is lost was applied, and the answer has not come.
@@ -29,7 +30,7 @@ type faultyStore struct {
 
 var errDown = errors.New("the store is down")
 
-func (s *faultyStore) write(f func() (kahn.Applied, error)) (kahn.Applied, error) {
+func (s *faultyStore) write(f func() (store.Applied, error)) (store.Applied, error) {
 	s.mu.Lock()
 	fails, lost := s.fails(s.writes)
 	s.first, s.lost = s.first || fails && s.writes == 0, s.lost || lost
@@ -45,12 +46,12 @@ func (s *faultyStore) write(f func() (kahn.Applied, error)) (kahn.Applied, error
 	return a, err
 }
 
-func (s *faultyStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-	return s.write(func() (kahn.Applied, error) {
+func (s *faultyStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	return s.write(func() (store.Applied, error) {
 		a, err := s.MemoryStore.Commit(ctx, l, c)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.ended = s.ended || a == kahn.AppliedNow && c.Status.Terminal()
+		s.ended = s.ended || a == store.AppliedNow && c.Status.Terminal()
 		return a, err
 	})
 }
@@ -188,8 +189,8 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 }
 
 // asStored compares what a run that was left tells of its nodes with the store.
-func asStored(t *testing.T, store kahn.Store, run *kahn.Run) {
-	stored, err := store.Load(t.Context(), "r")
+func asStored(t *testing.T, db store.Store, run *kahn.Run) {
+	stored, err := db.Load(t.Context(), "r")
 	require.NoError(t, err)
 	for path, n := range stored.Nodes {
 		got, err := run.Node(path)

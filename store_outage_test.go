@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // outage is a store that does not answer for some time.
@@ -37,14 +38,14 @@ func (o *outage) down() bool {
 	return down
 }
 
-func (o *outage) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (o *outage) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	if o.down() {
 		return 0, o.err
 	}
 	return o.MemoryStore.Commit(ctx, l, c)
 }
 
-func (o *outage) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+func (o *outage) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
 	if o.all && o.down() {
 		return o.err
 	}

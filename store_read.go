@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // ErrNotEnded rejects a request for the Result of a stored run that has not ended.
@@ -13,12 +15,12 @@ var ErrNotEnded = errors.New("the run has not ended")
 // ReadSnapshot returns a stored run as a [Snapshot], whoever holds it: to be looked at, encoded as JSON, or repeated by [Redrive]. One
 // that has not ended goes on from its store alone. A run that is not stored is an error that matches [ErrUnknownRun], and so
 // is one of which nothing was written yet.
-func ReadSnapshot(ctx context.Context, s Store, run string) (*Snapshot, error) {
+func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
 		return nil, err
 	}
-	file, err := stored.file()
+	file, err := fileOf(stored)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +34,7 @@ func ReadSnapshot(ctx context.Context, s Store, run string) (*Snapshot, error) {
 //
 // The Result is like that of Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
 // attempt and lasts until the last one has ended.
-func ReadResult(ctx context.Context, g *Graph, s Store, run string, opts ...Option) (*Result, error) {
+func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
 		return nil, err
@@ -89,7 +91,7 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 }
 
 // load loads a run of which something was written.
-func load(ctx context.Context, s Store, run string) (stored *StoredRun, err error) {
+func load(ctx context.Context, s store.Store, run string) (stored *store.Run, err error) {
 	switch {
 	case ctx == nil:
 		return nil, ErrNoContext

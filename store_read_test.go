@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestReadResult: the Result of a run that has ended is read from its store as the run has returned it.
@@ -162,8 +163,8 @@ func TestReadRefused(t *testing.T) {
 }
 
 // deadLoad does not load.
-type deadLoad struct{ kahn.Store }
+type deadLoad struct{ store.Store }
 
-func (deadLoad) Load(context.Context, string) (*kahn.StoredRun, error) {
+func (deadLoad) Load(context.Context, string) (*store.Run, error) {
 	return nil, errors.Join(errDisk)
 }

@@ -14,21 +14,22 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // brokenStore is a store whose failures the test chooses: for each start in a commit, and for the commit.
 type brokenStore struct {
-	kahn.Store
-	start  func(kahn.NodeAttempt) error
-	commit func(kahn.Commit) error
+	store.Store
+	start  func(store.Attempt) error
+	commit func(store.Commit) error
 }
 
 // endsOf reports whether a commit holds the end of an attempt of a node.
-func endsOf(c kahn.Commit, node string) bool {
-	return slices.ContainsFunc(c.Completed, func(a kahn.NodeAttempt) bool { return a.Node == node })
+func endsOf(c store.Commit, node string) bool {
+	return slices.ContainsFunc(c.Completed, func(a store.Attempt) bool { return a.Node == node })
 }
 
-func (b *brokenStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (b *brokenStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	for _, s := range c.Started {
 		if b.start != nil {
 			if err := b.start(s); err != nil {
@@ -48,12 +49,12 @@ var errDisk = errors.New("disk full")
 
 func TestScenarioStore(t *testing.T) {
 	inBubble(t, "a run with a store is a run", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		db := new(kahn.MemoryStore)
 		g := graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, after("B", "A"), kahn.Node{ID: "?", After: []string{"A"}, Test: func(kahn.View) (any, error) { return true, nil }},
 			branch("T", "?", "true"), branch("N", "?", "false"), kahn.Node{ID: "Z", Kind: kahn.KindEnd})
-		r := try(t, g, script(errStep, nil), kahn.Durable(store), kahn.RunID("one"))
+		r := try(t, g, script(errStep, nil), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok B:F ?:ok T:F N:S/br Z:F", "failed")
-		stored, err := store.Load(t.Context(), "one")
+		stored, err := db.Load(t.Context(), "one")
 		if err != nil || stored.Status != kahn.RunFailed {
 			t.Fatalf("%+v, %v", stored, err)
 		}
@@ -63,19 +64,19 @@ func TestScenarioStore(t *testing.T) {
 		if n := stored.Nodes["B"]; n.Resolved != 1 || n.Required != 1 {
 			t.Errorf("B is stored as %+v", n)
 		}
-		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrFinished) {
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("one")); !errors.Is(err, kahn.ErrFinished) {
 			t.Error(err)
 		}
 	})
 
 	inBubble(t, "133 a commit fails", func(t *testing.T) {
-		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
 			if endsOf(c, "A") {
 				return errDisk
 			}
 			return nil
 		}}
-		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), takes(0), kahn.Durable(store), kahn.RunID("one"))
+		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), takes(0), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ready B:waiting K:idle", "suspended")
 		r.count(kahn.EventNodeStarted, "A", 1)
 		r.count(kahn.EventNodeCompleted, "A", 0)
@@ -88,10 +89,10 @@ func TestScenarioStore(t *testing.T) {
 			t.Errorf("it was left after %v", r.Duration)
 		}
 		// The store has the run as it was before: another process goes on from it.
-		store.commit = nil
+		db.commit = nil
 		time.Sleep(time.Minute) // the lease runs out
 		var c calls
-		again := try2(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), c.count(takes(0)), kahn.Durable(store), kahn.RunID("one"))
+		again := try2(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), c.count(takes(0)), kahn.Durable(db), kahn.RunID("one"))
 		again.expect("A:ok B:ok K:ok", "completed")
 		if again.node("A").Attempts != 2 || c.of("A") != 1 {
 			t.Errorf("%d attempts of A, %d calls", again.node("A").Attempts, c.of("A"))
@@ -101,7 +102,7 @@ func TestScenarioStore(t *testing.T) {
 	for _, at := range []string{"S/x", "S/y", "M[1]", "L#2/z"} {
 		inBubble(t, "133 a commit inside fails: "+at, func(t *testing.T) {
 			inner := new(kahn.MemoryStore)
-			store := &brokenStore{Store: inner, commit: func(c kahn.Commit) error {
+			db := &brokenStore{Store: inner, commit: func(c store.Commit) error {
 				if endsOf(c, at) {
 					return errDisk
 				}
@@ -111,7 +112,7 @@ func TestScenarioStore(t *testing.T) {
 				kahn.Node{ID: "L", Sub: graph(after("z")), Loop: &kahn.Loop{While: whileLess(2), MaxIterations: 2}})
 			var c paths
 			rec := newRecorder()
-			res, err := kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.Durable(store), kahn.RunID("one"), kahn.OnEvent(rec.add))
+			res, err := kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.Durable(db), kahn.RunID("one"), kahn.OnEvent(rec.add))
 			if res.Status != kahn.RunSuspended || !res.Left || !errors.Is(err, errDisk) {
 				t.Errorf("%v, %v", res.Status, err)
 			}
@@ -127,9 +128,9 @@ func TestScenarioStore(t *testing.T) {
 			}
 			stored, _ := inner.Load(t.Context(), "one")
 			c.n = nil
-			store.commit = nil
+			db.commit = nil
 			time.Sleep(time.Minute) // the lease runs out
-			r := try2(t, g, c.count(takes(10*ms)), kahn.Durable(store), kahn.RunID("one"))
+			r := try2(t, g, c.count(takes(10*ms)), kahn.Durable(db), kahn.RunID("one"))
 			r.expect("S:ok M:ok B:ok L:ok", "completed")
 			for _, path := range []string{"S/x", "S/y", "M[0]", "M[1]", "L#1/z", "L#2/z"} {
 				want := 1
@@ -148,7 +149,7 @@ func TestScenarioStore(t *testing.T) {
 
 	inBubble(t, "the test of a loop, and the next iteration, see what is durable", func(t *testing.T) {
 		var durable time.Time
-		store := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c kahn.Commit) error {
+		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
 			if endsOf(c, "L#1/x") {
 				time.Sleep(time.Second)
 				durable = time.Now()
@@ -161,11 +162,11 @@ func TestScenarioStore(t *testing.T) {
 			}
 			return v.Iteration() < 2, nil
 		}}}
-		try(t, graph(l), takes(10*ms), kahn.Durable(store)).expect("L:ok", "completed")
+		try(t, graph(l), takes(10*ms), kahn.Durable(db)).expect("L:ok", "completed")
 	})
 
 	inBubble(t, "a retry of a composite has records of its own", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		db := new(kahn.MemoryStore)
 		fail := true
 		step := func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "y" && fail {
@@ -175,9 +176,9 @@ func TestScenarioStore(t *testing.T) {
 			return s.Path(), nil
 		}
 		g := graph(kahn.Node{ID: "S", Sub: graph(after("x"), after("y", "x")), Retry: kahn.RetryStandard()})
-		r := try(t, g, step, kahn.Durable(store), kahn.RunID("one"))
+		r := try(t, g, step, kahn.Durable(db), kahn.RunID("one"))
 		r.expect("S:ok", "completed")
-		stored, err := store.Load(t.Context(), "one")
+		stored, err := db.Load(t.Context(), "one")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,8 +204,8 @@ func TestScenarioStore(t *testing.T) {
 		synctest.Wait()
 		writes := journaled.len()
 		_, _ = run.Wait()
-		store := &journaled.replay(t, "one", writes).MemoryStore
-		r := try2(t, g, takes(0), kahn.Durable(store), kahn.RunID("one"))
+		db := &journaled.replay(t, "one", writes).MemoryStore
+		r := try2(t, g, takes(0), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok G:ok S:ok", "completed")
 		if r.node("G").Output != "early" || r.node("S").Output != "early" {
 			t.Errorf("outputs %v, %v", r.node("G").Output, r.node("S").Output)
@@ -213,14 +214,14 @@ func TestScenarioStore(t *testing.T) {
 
 	inBubble(t, "the start of an attempt is not recorded", func(t *testing.T) {
 		// It is in one transaction with the end of A, which is not written either.
-		store := &brokenStore{Store: new(kahn.MemoryStore), start: func(s kahn.NodeAttempt) error {
+		db := &brokenStore{Store: new(kahn.MemoryStore), start: func(s store.Attempt) error {
 			if s.Node == "B" {
 				return errDisk
 			}
 			return nil
 		}}
 		var c calls
-		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L")), c.count(takes(0)), kahn.Durable(store))
+		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L")), c.count(takes(0)), kahn.Durable(db))
 		r.expect("A:ready B:waiting L:ready C:waiting", "suspended")
 		if c.of("A") != 1 || c.of("B") != 0 || r.Duration > time.Minute {
 			t.Errorf("A was called %d times, B %d times, the run took %v", c.of("A"), c.of("B"), r.Duration)
@@ -228,7 +229,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "the start of another attempt is not recorded", func(t *testing.T) {
-		store := &brokenStore{Store: new(kahn.MemoryStore), start: func(s kahn.NodeAttempt) error {
+		db := &brokenStore{Store: new(kahn.MemoryStore), start: func(s store.Attempt) error {
 			if s.Attempt == 2 {
 				return errDisk
 			}
@@ -236,7 +237,7 @@ func TestScenarioStore(t *testing.T) {
 		}}
 		var c calls
 		g := graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, kahn.Node{ID: "L", Do: takes(time.Hour)}, after("C", "L"))
-		r := try(t, g, c.count(script(errStep, nil)), kahn.Durable(store))
+		r := try(t, g, c.count(script(errStep, nil)), kahn.Durable(db))
 		r.expect("A:retrying L:ready C:waiting", "suspended")
 		if c.of("A") != 1 || r.node("A").Attempts != 1 || r.Duration > time.Minute {
 			t.Errorf("A was called %d times, the run took %v", c.of("A"), r.Duration)
@@ -257,13 +258,13 @@ func TestScenarioStore(t *testing.T) {
 					}
 					return nil
 				}
-				var lease kahn.Lease
-				store := &leaseSpy{&brokenStore{Store: inner}, &lease}
-				store.brokenStore.commit = func(c kahn.Commit) error {
+				var lease store.Lease
+				db := &leaseSpy{&brokenStore{Store: inner}, &lease}
+				db.brokenStore.commit = func(c store.Commit) error {
 					return fail(fmt.Sprint("commit", c.Sequence), func() { _, _ = inner.Commit(t.Context(), lease, c) })
 				}
 				var c calls
-				r := try(t, graph(after("A"), after("B", "A"), after("C", "A"), after("D", "B", "C")), c.count(takes(0)), kahn.Durable(store))
+				r := try(t, graph(after("A"), after("B", "A"), after("C", "A"), after("D", "B", "C")), c.count(takes(0)), kahn.Durable(db))
 				r.expect("A:ok B:ok C:ok D:ok", "completed")
 				for _, id := range []string{"A", "B", "C", "D"} {
 					if c.of(id) != 1 {
@@ -275,16 +276,16 @@ func TestScenarioStore(t *testing.T) {
 	}
 
 	inBubble(t, "a gate is suspended in the store and answered from there", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		db := new(kahn.MemoryStore)
 		g := graph(after("A"), gate("G", "A"), after("B", "G"))
 		var c calls
-		r := pause(t, g, c.count(takes(0)), kahn.Durable(store), kahn.RunID("one"))
+		r := pause(t, g, c.count(takes(0)), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok G:suspended B:waiting", "suspended")
-		stored, err := store.Load(t.Context(), "one")
+		stored, err := db.Load(t.Context(), "one")
 		if err != nil || stored.Status != kahn.RunSuspended {
 			t.Fatalf("%+v, %v", stored, err)
 		}
-		r = try2(t, g, c.count(takes(0)), kahn.Durable(store), kahn.RunID("one"), kahn.EarlySignals(map[string]any{"G": "yes"}))
+		r = try2(t, g, c.count(takes(0)), kahn.Durable(db), kahn.RunID("one"), kahn.EarlySignals(map[string]any{"G": "yes"}))
 		r.expect("A:ok G:ok B:ok", "completed")
 		if c.of("A") != 1 || c.of("B") != 1 || r.node("A").Output != "A" {
 			t.Errorf("calls %v", c.n)
@@ -292,8 +293,8 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "two processes: the second waits for the lease, the first is fenced", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
-		stuck := &brokenStore{Store: &deafStore{store}}
+		db := new(kahn.MemoryStore)
+		stuck := &brokenStore{Store: &deafStore{db}}
 		g := graph(kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 			if s.Attempt() == 1 {
 				return takes(time.Hour)(ctx, s)
@@ -305,11 +306,11 @@ func TestScenarioStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("one")); !errors.Is(err, kahn.ErrLeased) {
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("one")); !errors.Is(err, kahn.ErrLeased) {
 			t.Error(err)
 		}
 		time.Sleep(31 * time.Second) // its renewals are lost: the lease runs out
-		r := try2(t, g, takes(0), kahn.Durable(store), kahn.RunID("one"))
+		r := try2(t, g, takes(0), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok B:ok", "completed")
 		res, err := run.Wait()
 		if res.Status != kahn.RunSuspended || !res.Left || !errors.Is(err, kahn.ErrStore) {
@@ -318,14 +319,14 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "a store that panics or exits", func(t *testing.T) {
-		for name, f := range map[string]func(kahn.Commit) error{
-			"panics": func(c kahn.Commit) error {
+		for name, f := range map[string]func(store.Commit) error{
+			"panics": func(c store.Commit) error {
 				if c.Sequence > 1 {
 					panic("store")
 				}
 				return nil
 			},
-			"goexit": func(c kahn.Commit) error {
+			"goexit": func(c store.Commit) error {
 				if c.Sequence > 1 {
 					(&testing.T{}).FailNow()
 				}
@@ -343,19 +344,19 @@ func TestScenarioStore(t *testing.T) {
 // leaseSpy records the lease that a run acquires.
 type leaseSpy struct {
 	*brokenStore
-	lease *kahn.Lease
+	lease *store.Lease
 }
 
-func (s *leaseSpy) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+func (s *leaseSpy) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	l, r, err := s.brokenStore.Acquire(ctx, run, owner, ttl)
 	*s.lease = l
 	return l, r, err
 }
 
 // deafStore does not renew leases.
-type deafStore struct{ kahn.Store }
+type deafStore struct{ store.Store }
 
-func (deafStore) Renew(context.Context, kahn.Lease, time.Duration) error { return errDisk }
+func (deafStore) Renew(context.Context, store.Lease, time.Duration) error { return errDisk }
 
 // try2 is try for a run that goes on from a store: its events begin in the middle.
 func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
@@ -410,11 +411,11 @@ func TestLeaseOptions(t *testing.T) {
 
 // acquisitions tells of the calls of Acquire.
 type acquisitions struct {
-	kahn.Store
+	store.Store
 	seen func(owner string, ttl time.Duration)
 }
 
-func (a *acquisitions) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+func (a *acquisitions) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	a.seen(owner, ttl)
 	return a.Store.Acquire(ctx, run, owner, ttl)
 }

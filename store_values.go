@@ -3,6 +3,8 @@ package kahn
 import (
 	"errors"
 	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // keep reports why a value cannot be kept: its codec cannot encode it, or the store refuses it. It calls user code, and is called
@@ -15,7 +17,7 @@ func (r *Run) keep(value any) error {
 	if err != nil {
 		return err
 	}
-	checker, ok := r.cfg.store.(ValueChecker)
+	checker, ok := r.cfg.store.(store.ValueChecker)
 	if !ok {
 		return nil
 	}

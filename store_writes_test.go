@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // countingStore counts its transactions, and takes some time for each.
 type countingStore struct {
 	kahn.MemoryStore
 	takes   time.Duration
-	commits []kahn.Commit
+	commits []store.Commit
 }
 
-func (s *countingStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *countingStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	s.commits = append(s.commits, c) // one goroutine commits
 	time.Sleep(s.takes)
 	return s.MemoryStore.Commit(ctx, l, c)
@@ -92,23 +93,23 @@ func TestTransactionsPerNode(t *testing.T) {
 // start is written.
 func TestStartTravelsWithItsCause(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		store := &countingStore{takes: time.Second}
+		db := &countingStore{takes: time.Second}
 		begin := time.Now()
 		called := map[string]time.Duration{}
 		g := graph(after("A"), after("B", "A"), after("C", "B"))
 		r := try(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
 			called[s.ID()] = time.Since(begin)
 			return nil, nil
-		}, kahn.Durable(store), kahn.RunID("one"))
+		}, kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok B:ok C:ok", "completed")
 		for i, id := range []string{"A", "B", "C"} {
 			if want := time.Duration(i+1) * time.Second; called[id] != want {
 				t.Errorf("%s was called after %v, expected %v", id, called[id], want)
 			}
 		}
-		for _, want := range [][2]kahn.NodeAttempt{{{Node: "A", Attempt: 1}, {Node: "B", Attempt: 1}}, {{Node: "B", Attempt: 1}, {Node: "C", Attempt: 1}}} {
+		for _, want := range [][2]store.Attempt{{{Node: "A", Attempt: 1}, {Node: "B", Attempt: 1}}, {{Node: "B", Attempt: 1}, {Node: "C", Attempt: 1}}} {
 			found := false
-			for _, c := range store.commits {
+			for _, c := range db.commits {
 				found = found || len(c.Completed) == 1 && c.Completed[0] == want[0] && len(c.Started) == 1 && c.Started[0] == want[1]
 			}
 			if !found {
@@ -123,9 +124,9 @@ func TestStartTravelsWithItsCause(t *testing.T) {
 func TestGivenUpBeforeItsStart(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("the transaction is refused: ", refused), func(t *testing.T) {
-			store := &countingStore{takes: 20 * time.Second}
+			db := &countingStore{takes: 20 * time.Second}
 			g := graph(kahn.Node{ID: "A"}, after("B", "A"), kahn.Node{ID: "C", Cleanup: true, After: []string{"B"}})
-			kept := &brokenStore{Store: store, commit: func(c kahn.Commit) error {
+			kept := &brokenStore{Store: db, commit: func(c store.Commit) error {
 				if refused && len(c.Started) > 0 {
 					time.Sleep(20 * time.Second)
 					return kahn.ErrFenced
@@ -139,7 +140,7 @@ func TestGivenUpBeforeItsStart(t *testing.T) {
 			if refused != errors.Is(r.err, kahn.ErrStore) {
 				t.Error(r.err)
 			}
-			if left, err := store.Load(t.Context(), "one"); err != nil || left.Status.Terminal() == refused {
+			if left, err := db.Load(t.Context(), "one"); err != nil || left.Status.Terminal() == refused {
 				t.Errorf("%+v, %v", left, err)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
@@ -87,7 +88,7 @@ func spend(f func() error) (s spent, err error) {
 }
 
 // perform performs the load over a store.
-func (l *load) perform(s kahn.Store) (spent, error) {
+func (l *load) perform(s store.Store) (spent, error) {
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	return spend(func() error {
 		errs := make([]error, l.runs)
@@ -107,13 +108,13 @@ func (l *load) perform(s kahn.Store) (spent, error) {
 
 // slow is a store in memory whose commits take some time.
 type slow struct {
-	kahn.MemoryStore
+	store.Memory
 	takes   time.Duration
 	mu      sync.Mutex
-	applied map[string][]kahn.Commit // by run
+	applied map[string][]store.Commit // by run
 }
 
-func (s *slow) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *slow) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	if s.takes > 0 {
 		time.Sleep(s.takes)
 	}
@@ -122,7 +123,7 @@ func (s *slow) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Ap
 		s.applied[l.Run] = append(s.applied[l.Run], c)
 		s.mu.Unlock()
 	}
-	return s.MemoryStore.Commit(ctx, l, c)
+	return s.Memory.Commit(ctx, l, c)
 }
 
 // stores measures runs over stores, against the same rows written without an engine.
@@ -176,7 +177,7 @@ func (l *load) speed(took time.Duration) float64 {
 // measure gives each contestant a turn in each round.
 func (l *load) measure(rounds int, takes time.Duration) (row []string, err error) {
 	commits.takes.Store(0)
-	recorded := &slow{applied: map[string][]kahn.Commit{}}
+	recorded := &slow{applied: map[string][]store.Commit{}}
 	if _, err := l.perform(recorded); err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func (l *load) measure(rounds int, takes time.Duration) (row []string, err error
 	if err != nil {
 		return nil, err
 	}
-	var alone, store, ratio, byCPU, memory, transactions []float64
+	var alone, db, ratio, byCPU, memory, transactions []float64
 	for range rounds {
 		commits.takes.Store(int64(takes))
 		r, err := l.overSQLite(sqlite.Options{Synchronous: sqlite.Normal})
@@ -199,13 +200,13 @@ func (l *load) measure(rounds int, takes time.Duration) (row []string, err error
 		if err != nil {
 			return nil, err
 		}
-		alone, store, memory = append(alone, l.speed(rows.took)), append(store, l.speed(r.took)), append(memory, l.speed(inMemory.took))
+		alone, db, memory = append(alone, l.speed(rows.took)), append(db, l.speed(r.took)), append(memory, l.speed(inMemory.took))
 		ratio, byCPU = append(ratio, rows.took.Seconds()/r.took.Seconds()), append(byCPU, rows.cpu.Seconds()/r.cpu.Seconds())
 		transactions = append(transactions, float64(r.transactions)/float64(l.runs*l.nodes))
 	}
 	steps := float64(l.runs * l.nodes)
 	return []string{
-		thousands(int(median(alone))), thousands(int(median(store))), fmt.Sprintf("%.2f", median(ratio)), fmt.Sprintf("%.2f", median(byCPU)), thousands(int(median(memory))),
+		thousands(int(median(alone))), thousands(int(median(db))), fmt.Sprintf("%.2f", median(ratio)), fmt.Sprintf("%.2f", median(byCPU)), thousands(int(median(memory))),
 		fmt.Sprintf("%.2f", median(transactions)), thousands(int(float64(sized.rest) / steps)), thousands(int(float64(sized.log) / steps)),
 	}, nil
 }
@@ -283,7 +284,7 @@ func inFolder(f func(path string) error) error {
 
 // rowsAlone writes the rows of the load as a program does that has no engine: the values are ready, and each commit checks its
 // lease in the statement of its first row. There are as many transactions as the engine's runs have shared.
-func (l *load) rowsAlone(applied map[string][]kahn.Commit, transactions int) (r spent, err error) {
+func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r spent, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{Synchronous: sqlite.Normal})
 		if err != nil {
@@ -326,12 +327,12 @@ type rowsOf [][]driver.NamedValue
 // commitOf is a commit of the run with this number, from 0.
 type commitOf struct {
 	run int
-	kahn.Commit
+	store.Commit
 }
 
 // order puts the commits of all runs into the order in which the runs make them.
-func (l *load) order(applied map[string][]kahn.Commit) (list []commitOf) {
-	of := func(run int) []kahn.Commit { return applied[fmt.Sprint("r", run)] }
+func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
+	of := func(run int) []store.Commit { return applied[fmt.Sprint("r", run)] }
 	if l.turns {
 		for run := range l.runs {
 			for _, c := range of(run) {
@@ -352,7 +353,7 @@ func (l *load) order(applied map[string][]kahn.Commit) (list []commitOf) {
 }
 
 // rows are those of all commits.
-func (l *load) rows(applied map[string][]kahn.Commit) (work []rowsOf) {
+func (l *load) rows(applied map[string][]store.Commit) (work []rowsOf) {
 	numbers := map[string]int64{} // of the nodes, by run and id
 	nodes := make([]int64, l.runs)
 	for _, c := range l.order(applied) {

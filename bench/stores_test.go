@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
@@ -16,7 +16,7 @@ func TestStores(t *testing.T) {
 	}
 	l := list[1]
 	l.runs = 3
-	recorded := &slow{applied: map[string][]kahn.Commit{}}
+	recorded := &slow{applied: map[string][]store.Commit{}}
 	if _, err := l.perform(recorded); err != nil {
 		t.Fatal(err)
 	}

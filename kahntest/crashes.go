@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Process is one life of a process under [Crashes]: up to the crash, or the one after it.
@@ -214,7 +215,7 @@ func (s *dyingStore) isDead() bool {
 	return s.dead
 }
 
-func (s *dyingStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *dyingStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dead {
@@ -226,7 +227,7 @@ func (s *dyingStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (k
 	when := "before"
 	if s.applied {
 		when = "after"
-		if a, err := s.MemoryStore.Commit(ctx, l, c); err != nil || a != kahn.AppliedNow {
+		if a, err := s.MemoryStore.Commit(ctx, l, c); err != nil || a != store.AppliedNow {
 			return a, err
 		}
 	}
@@ -235,9 +236,9 @@ func (s *dyingStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (k
 }
 
 // contents describes a write.
-func contents(c kahn.Commit) string {
+func contents(c store.Commit) string {
 	var parts []string
-	for what, list := range map[string][]kahn.NodeAttempt{"end of ": c.Completed, "start of ": c.Started} {
+	for what, list := range map[string][]store.Attempt{"end of ": c.Completed, "start of ": c.Started} {
 		for _, a := range list {
 			parts = append(parts, what+a.Node)
 		}
@@ -255,14 +256,14 @@ func contents(c kahn.Commit) string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *dyingStore) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+func (s *dyingStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
 	if s.isDead() {
 		return errDead
 	}
 	return s.MemoryStore.Renew(ctx, l, ttl)
 }
 
-func (s *dyingStore) Release(ctx context.Context, l kahn.Lease) error {
+func (s *dyingStore) Release(ctx context.Context, l store.Lease) error {
 	if s.isDead() {
 		return nil // nobody is there to do it
 	}

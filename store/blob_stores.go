@@ -11,14 +11,14 @@ import (
 	"sync"
 )
 
-// Memory is a [BlobStore] in memory, for tests. The zero value is empty and ready for use.
-type Memory struct {
+// MemoryBlobs is a [BlobStore] in memory, for tests. The zero value is empty and ready for use.
+type MemoryBlobs struct {
 	mu    sync.Mutex // guards blobs
 	blobs map[string][]byte
 }
 
 // Put implements [BlobStore].
-func (m *Memory) Put(ctx context.Context, key string, data []byte) error {
+func (m *MemoryBlobs) Put(ctx context.Context, key string, data []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -34,7 +34,7 @@ func (m *Memory) Put(ctx context.Context, key string, data []byte) error {
 }
 
 // Get implements [BlobStore].
-func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
+func (m *MemoryBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -48,7 +48,7 @@ func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
 }
 
 // Delete implements [BlobStore].
-func (m *Memory) Delete(_ context.Context, key string) error {
+func (m *MemoryBlobs) Delete(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.blobs, key)
@@ -56,7 +56,7 @@ func (m *Memory) Delete(_ context.Context, key string) error {
 }
 
 // Len returns how many blobs there are.
-func (m *Memory) Len() int {
+func (m *MemoryBlobs) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.blobs)

@@ -117,7 +117,7 @@ func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	}
 }
 
-// BlobKeys returns the keys of the blobs to which records or values refer, sorted, each once: JSON as a kahn.Store has it. A host that
+// BlobKeys returns the keys of the blobs to which records or values refer, sorted, each once: JSON as a [Store] has it. A host that
 // deletes a run deletes the blobs that no other run refers to.
 func BlobKeys(data ...json.RawMessage) (keys []string) {
 	var visit func(v any)

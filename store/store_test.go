@@ -43,7 +43,7 @@ func TestRoundTrip(t *testing.T) {
 		return &store.Sealed{Codec: c, Keys: map[string][]byte{"k": newKey(t)}, Current: "k"}
 	}
 	blobs := func(c store.Codec, over int) store.Codec {
-		return &store.Blobs{Codec: c, Store: new(store.Memory), Over: over}
+		return &store.Blobs{Codec: c, Store: new(store.MemoryBlobs), Over: over}
 	}
 	for name, c := range map[string]store.Codec{
 		"blobs": blobs(kahn.Types{}, 100), "all blobs": blobs(kahn.Types{}, -1), "sealed": sealed(kahn.Types{}),
@@ -71,7 +71,7 @@ func TestRoundTrip(t *testing.T) {
 // TestBlobs: what is large is in the blob store, once, and the rest is not.
 func TestBlobs(t *testing.T) {
 	t.Parallel()
-	memory := new(store.Memory)
+	memory := new(store.MemoryBlobs)
 	c := &store.Blobs{Codec: kahn.Types{}, Store: memory, Over: 100}
 	small, err := c.Encode(strings.Repeat("x", 98))
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestBlobs(t *testing.T) {
 func TestStores(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, s := range map[string]store.BlobStore{"memory": new(store.Memory), "folder": store.Dir(filepath.Join(dir, "blobs"))} {
+	for name, s := range map[string]store.BlobStore{"memory": new(store.MemoryBlobs), "folder": store.Dir(filepath.Join(dir, "blobs"))} {
 		ctx, key := t.Context(), strings.Repeat("ab", 32)
 		_, err := s.Get(ctx, key)
 		require.ErrorIs(t, err, store.ErrNoBlob, name)
@@ -144,7 +144,7 @@ func TestStores(t *testing.T) {
 
 // faulty is a blob store that fails for some time.
 type faulty struct {
-	store.Memory
+	store.MemoryBlobs
 	until time.Time
 	err   error
 	calls int
@@ -154,14 +154,14 @@ func (f *faulty) Put(ctx context.Context, key string, data []byte) error {
 	if f.calls++; time.Now().Before(f.until) {
 		return f.err
 	}
-	return f.Memory.Put(ctx, key, data)
+	return f.MemoryBlobs.Put(ctx, key, data)
 }
 
 func (f *faulty) Get(ctx context.Context, key string) ([]byte, error) {
 	if f.calls++; time.Now().Before(f.until) {
 		return nil, f.err
 	}
-	return f.Memory.Get(ctx, key)
+	return f.MemoryBlobs.Get(ctx, key)
 }
 
 // TestPatience: a blob store that does not answer is asked again, up to a bound; one that will never take the data is not.
@@ -299,13 +299,13 @@ func TestDurableRun(t *testing.T) {
 }
 
 // refusing takes no blobs above 20,000 bytes.
-type refusing struct{ store.Memory }
+type refusing struct{ store.MemoryBlobs }
 
 func (r *refusing) Put(ctx context.Context, key string, data []byte) error {
 	if len(data) > 20_000 {
 		return fmt.Errorf("%w: %d bytes", store.ErrRejected, len(data))
 	}
-	return r.Memory.Put(ctx, key, data)
+	return r.MemoryBlobs.Put(ctx, key, data)
 }
 
 // Values of a durable run are encrypted, and kept in files if they are large.

@@ -9,7 +9,8 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // odd are ids that stores confuse with one another, or do not give back as they were.
@@ -19,7 +20,7 @@ var odd = []string{
 }
 
 // ids are kept apart, byte for byte: those of runs, of nodes and of owners.
-func oddIDs(ctx context.Context, s kahn.Store) error {
+func oddIDs(ctx context.Context, s store.Store) error {
 	for i, run := range odd {
 		lease, stored, err := s.Acquire(ctx, run, run, ttl)
 		if err != nil {
@@ -28,13 +29,13 @@ func oddIDs(ctx context.Context, s kahn.Store) error {
 		if lease.Run != run || lease.Owner != run || stored.ID != run || stored.Sequence != 0 {
 			return fmt.Errorf("run %q: the lease is %+v, the run is %q after %d commits", run, lease, stored.ID, stored.Sequence)
 		}
-		c := kahn.Commit{Sequence: 1, Status: kahn.RunRunning, Run: record(fmt.Sprint("run ", i))}
+		c := store.Commit{Sequence: 1, Status: machine.RunRunning, Run: record(fmt.Sprint("run ", i))}
 		for k, node := range odd {
-			c.Nodes = append(c.Nodes, kahn.NodeRecord{Node: node, NodeColumns: kahn.NodeColumns{Record: record(fmt.Sprint(i, " ", k))}})
-			c.Readiness = append(c.Readiness, kahn.Readiness{Node: node, By: k, Required: len(odd)})
+			c.Nodes = append(c.Nodes, store.NodeRecord{Node: node, Columns: store.Columns{Record: record(fmt.Sprint(i, " ", k))}})
+			c.Readiness = append(c.Readiness, store.Readiness{Node: node, By: k, Required: len(odd)})
 		}
 		got, err := s.Commit(ctx, lease, c)
-		if err := expect(fmt.Sprintf("the first commit of run %q", run), got, err, kahn.AppliedNow); err != nil {
+		if err := expect(fmt.Sprintf("the first commit of run %q", run), got, err, store.AppliedNow); err != nil {
 			return err
 		}
 	}
@@ -52,7 +53,7 @@ func oddIDs(ctx context.Context, s kahn.Store) error {
 			}
 		}
 	}
-	if _, _, err := s.Acquire(ctx, "r", "R", ttl); !errors.Is(err, kahn.ErrLeased) {
+	if _, _, err := s.Acquire(ctx, "r", "R", ttl); !errors.Is(err, store.ErrLeased) {
 		return fmt.Errorf("run %q, which %q holds, was given to %q: %w", "r", "r", "R", err)
 	}
 	return nil
@@ -64,7 +65,7 @@ func sameJSON(got, want json.RawMessage) bool {
 }
 
 // bigRecords are kept whole: those of a run and of nodes, and values, beyond what a small column or a page holds.
-func bigRecords(ctx context.Context, s kahn.Store) error {
+func bigRecords(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
@@ -74,9 +75,9 @@ func bigRecords(ctx context.Context, s kahn.Store) error {
 		if len(text) != size {
 			return fmt.Errorf("a record of %d bytes, meant to have %d", len(text), size)
 		}
-		d := kahn.NodeColumns{Status: kahn.Running, Record: text, Value: text}
-		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: uint64(2 + i), Run: text, Nodes: []kahn.NodeRecord{{Node: "a", NodeColumns: d}}})
-		if err := expect(fmt.Sprintf("a commit of %d bytes", size), got, err, kahn.AppliedNow); err != nil {
+		d := store.Columns{Status: machine.Running, Record: text, Value: text}
+		got, err := s.Commit(ctx, lease, store.Commit{Sequence: uint64(2 + i), Run: text, Nodes: []store.NodeRecord{{Node: "a", Columns: d}}})
+		if err := expect(fmt.Sprintf("a commit of %d bytes", size), got, err, store.AppliedNow); err != nil {
 			return err
 		}
 		r, err := s.Load(ctx, "r")
@@ -91,7 +92,7 @@ func bigRecords(ctx context.Context, s kahn.Store) error {
 }
 
 // texts are kept as they are: JSON of any characters.
-func anyText(ctx context.Context, s kahn.Store) error {
+func anyText(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
@@ -101,9 +102,9 @@ func anyText(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	want := kahn.NodeColumns{Record: text, Value: text}
-	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Run: text, Nodes: []kahn.NodeRecord{{Node: "b", NodeColumns: want}}})
-	if err := expect("Commit", got, err, kahn.AppliedNow); err != nil {
+	want := store.Columns{Record: text, Value: text}
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: 2, Run: text, Nodes: []store.NodeRecord{{Node: "b", Columns: want}}})
+	if err := expect("Commit", got, err, store.AppliedNow); err != nil {
 		return err
 	}
 	r, err := s.Load(ctx, "r")
@@ -120,19 +121,19 @@ func anyText(ctx context.Context, s kahn.Store) error {
 }
 
 // everyStatus: each status of a run is kept, and one that is not given changes nothing.
-func everyStatus(ctx context.Context, s kahn.Store) error {
-	for _, last := range []kahn.RunStatus{kahn.RunCompleted, kahn.RunFailed, kahn.RunCancelled} {
+func everyStatus(ctx context.Context, s store.Store) error {
+	for _, last := range []machine.RunStatus{machine.RunCompleted, machine.RunFailed, machine.RunCancelled} {
 		lease, err := begun(ctx, s, last.String())
 		if err != nil {
 			return err
 		}
-		stored := kahn.RunRunning
-		for i, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunPending, kahn.RunRunning, kahn.RunPending, kahn.RunSuspended, last} {
-			if status != kahn.RunPending {
+		stored := machine.RunRunning
+		for i, status := range []machine.RunStatus{machine.RunSuspended, machine.RunPending, machine.RunRunning, machine.RunPending, machine.RunSuspended, last} {
+			if status != machine.RunPending {
 				stored = status
 			}
-			got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: uint64(2 + i), Status: status})
-			if err := expect(fmt.Sprintf("the commit of status %v", status), got, err, kahn.AppliedNow); err != nil {
+			got, err := s.Commit(ctx, lease, store.Commit{Sequence: uint64(2 + i), Status: status})
+			if err := expect(fmt.Sprintf("the commit of status %v", status), got, err, store.AppliedNow); err != nil {
 				return err
 			}
 			if r, err := s.Load(ctx, last.String()); err != nil || r.Status != stored {
@@ -144,13 +145,13 @@ func everyStatus(ctx context.Context, s kahn.Store) error {
 }
 
 // endedAcquired: a run that has ended is acquired like any other: its owner learns how it has ended.
-func endedAcquired(ctx context.Context, s kahn.Store) error {
+func endedAcquired(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
-	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Status: kahn.RunFailed})
-	if err := expect("the end", got, err, kahn.AppliedNow); err != nil {
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: 4, Status: machine.RunFailed})
+	if err := expect("the end", got, err, store.AppliedNow); err != nil {
 		return err
 	}
 	if err := s.Renew(ctx, lease, ttl); err != nil {
@@ -163,20 +164,20 @@ func endedAcquired(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return fmt.Errorf("a run that has ended is not acquired: %w", err)
 	}
-	if next.Epoch <= lease.Epoch || r == nil || r.Status != kahn.RunFailed || r.Sequence != 4 || !r.Nodes["a"].Terminal {
+	if next.Epoch <= lease.Epoch || r == nil || r.Status != machine.RunFailed || r.Sequence != 4 || !r.Nodes["a"].Terminal {
 		return fmt.Errorf("the lease %+v after %+v, of the run %+v", next, lease, r)
 	}
 	return nil
 }
 
 // deadAcquire: a call whose context has ended takes no lease and makes no run.
-func deadAcquire(ctx context.Context, s kahn.Store) error {
+func deadAcquire(ctx context.Context, s store.Store) error {
 	dead, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, _, err := s.Acquire(dead, "r", "one", ttl); err == nil {
 		return errors.New("a run was acquired under a context that had ended")
 	}
-	if _, err := s.Load(ctx, "r"); !errors.Is(err, kahn.ErrUnknownRun) {
+	if _, err := s.Load(ctx, "r"); !errors.Is(err, store.ErrUnknownRun) {
 		return fmt.Errorf("the run was made: %w", err)
 	}
 	if _, _, err := s.Acquire(ctx, "r", "two", ttl); err != nil {

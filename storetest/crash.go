@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 const crashNodes = 130
@@ -76,7 +77,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 
 // Killed is what a process does that [Kill] has started: it performs the run of the folder over the store, until it is killed or
 // the run has come to its end. A store that keeps the leases of a process that was killed needs the option Owner.
-func Killed(ctx context.Context, dir string, store kahn.Store, opts ...kahn.Option) error {
+func Killed(ctx context.Context, dir string, db store.Store, opts ...kahn.Option) error {
 	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func Killed(ctx context.Context, dir string, store kahn.Store, opts ...kahn.Opti
 		value := crashValue(s)
 		return value, say("end " + s.Path() + " " + value)
 	}
-	opts = append(opts, kahn.RunID("crash"), kahn.Durable(store), kahn.Limit(8), kahn.MaxCrashes(-1))
+	opts = append(opts, kahn.RunID("crash"), kahn.Durable(db), kahn.Limit(8), kahn.MaxCrashes(-1))
 	res, err := kahn.Execute(ctx, crashGraph(), step, opts...)
 	got := map[string]string{"": finished}
 	if !errors.Is(err, kahn.ErrFinished) {
@@ -277,14 +278,14 @@ func checkEffects(path string) error {
 
 // Torn returns a store with a defect: it writes a commit that ends attempts in two parts, the consequences first and the rest a
 // moment later. It shows that a test notices what a process leaves behind that is killed in between.
-func Torn(s kahn.Store) kahn.Store { return &torn{Store: s} }
+func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {
-	kahn.Store
+	store.Store
 	mu sync.Mutex
 }
 
-func (s *torn) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.Load(ctx, l.Run)
@@ -295,10 +296,10 @@ func (s *torn) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Ap
 	if len(c.Completed) == 0 || len(c.Nodes) < 2 {
 		return s.Store.Commit(ctx, l, c)
 	}
-	first, rest := kahn.Commit{Sequence: c.Sequence, Ready: c.Ready, WakeAt: c.WakeAt}, c
+	first, rest := store.Commit{Sequence: c.Sequence, Ready: c.Ready, WakeAt: c.WakeAt}, c
 	rest.Sequence, rest.Started, rest.Ready, rest.Nodes = c.Sequence+1, nil, nil, nil
 	ends := func(node string) bool {
-		return slices.ContainsFunc(c.Completed, func(a kahn.NodeAttempt) bool { return a.Node == node })
+		return slices.ContainsFunc(c.Completed, func(a store.Attempt) bool { return a.Node == node })
 	}
 	for _, a := range c.Started {
 		part := &first
@@ -314,7 +315,7 @@ func (s *torn) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Ap
 		}
 		part.Nodes = append(part.Nodes, n)
 	}
-	if a, err := s.Store.Commit(ctx, l, first); err != nil || a != kahn.AppliedNow {
+	if a, err := s.Store.Commit(ctx, l, first); err != nil || a != store.AppliedNow {
 		return a, err
 	}
 	time.Sleep(2 * time.Millisecond)

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
 // lossy is a right store behind a layer that changes what goes through it.
 type lossy struct {
-	*kahn.MemoryStore
+	*store.Memory
 	run, node, owner func(string) string // ids, on the way in
 	record           func(json.RawMessage) json.RawMessage
 	status           func(kahn.RunStatus) kahn.RunStatus
@@ -24,7 +25,7 @@ type lossy struct {
 	late             bool // Acquire looks at its context only when it has taken the lease
 	final            bool // a run that has ended is not acquired
 
-	held map[string]kahn.Lease
+	held map[string]store.Lease
 }
 
 func through[T any](f func(T) T, x T) T {
@@ -34,64 +35,64 @@ func through[T any](f func(T) T, x T) T {
 	return f(x)
 }
 
-func (s *lossy) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+func (s *lossy) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	inner := ctx
 	if s.deaf || s.late {
 		inner = context.WithoutCancel(ctx)
 	}
-	l, r, err := s.MemoryStore.Acquire(inner, through(s.run, run), through(s.owner, owner), ttl)
+	l, r, err := s.Memory.Acquire(inner, through(s.run, run), through(s.owner, owner), ttl)
 	switch {
 	case err != nil:
 		return l, nil, err
 	case s.late && ctx.Err() != nil:
 		return l, nil, ctx.Err()
 	case s.final && r.Status.Terminal():
-		_ = s.MemoryStore.Release(inner, l)
-		return kahn.Lease{}, nil, fmt.Errorf("%w: it is %v", kahn.ErrFinished, r.Status)
+		_ = s.Memory.Release(inner, l)
+		return store.Lease{}, nil, fmt.Errorf("%w: it is %v", kahn.ErrFinished, r.Status)
 	}
 	r.ID = run
-	outer := kahn.Lease{Run: run, Owner: owner, Epoch: l.Epoch}
+	outer := store.Lease{Run: run, Owner: owner, Epoch: l.Epoch}
 	if s.held == nil {
-		s.held = map[string]kahn.Lease{}
+		s.held = map[string]store.Lease{}
 	}
 	s.held[fmt.Sprint(outer)] = l
 	return outer, r, nil
 }
 
 // inner is the lease of the store behind the layer, renewed if need be.
-func (s *lossy) inner(ctx context.Context, l kahn.Lease) kahn.Lease {
+func (s *lossy) inner(ctx context.Context, l store.Lease) store.Lease {
 	l, ok := s.held[fmt.Sprint(l)]
 	if !ok || !s.lives {
 		return l
 	}
-	again, _, err := s.MemoryStore.Acquire(context.WithoutCancel(ctx), l.Run, l.Owner, time.Minute)
+	again, _, err := s.Memory.Acquire(context.WithoutCancel(ctx), l.Run, l.Owner, time.Minute)
 	if err != nil {
 		return l
 	}
 	return again
 }
 
-func (s *lossy) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
-	return s.MemoryStore.Renew(ctx, s.inner(ctx, l), ttl)
+func (s *lossy) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
+	return s.Memory.Renew(ctx, s.inner(ctx, l), ttl)
 }
 
-func (s *lossy) Release(ctx context.Context, l kahn.Lease) error {
-	return s.MemoryStore.Release(ctx, s.held[fmt.Sprint(l)])
+func (s *lossy) Release(ctx context.Context, l store.Lease) error {
+	return s.Memory.Release(ctx, s.held[fmt.Sprint(l)])
 }
 
-func (s *lossy) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *lossy) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	c.Run, c.Status = through(s.record, c.Run), through(s.status, c.Status)
-	nodes := make([]kahn.NodeRecord, len(c.Nodes))
+	nodes := make([]store.NodeRecord, len(c.Nodes))
 	for i, n := range c.Nodes {
 		n.Node, n.Record, n.Value = through(s.node, n.Node), through(s.record, n.Record), through(s.record, n.Value)
 		nodes[i] = n
 	}
 	c.Nodes = nodes
-	return s.MemoryStore.Commit(ctx, s.inner(ctx, l), c)
+	return s.Memory.Commit(ctx, s.inner(ctx, l), c)
 }
 
-func (s *lossy) Load(ctx context.Context, run string) (*kahn.StoredRun, error) {
-	r, err := s.MemoryStore.Load(ctx, through(s.run, run))
+func (s *lossy) Load(ctx context.Context, run string) (*store.Run, error) {
+	r, err := s.Memory.Load(ctx, through(s.run, run))
 	if err == nil {
 		r.ID = run
 	}
@@ -153,9 +154,9 @@ func TestBreadthDefects(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				errs := storetest.Check(t.Context(), func() kahn.Store {
+				errs := storetest.Check(t.Context(), func() store.Store {
 					s := row.store
-					s.MemoryStore = new(kahn.MemoryStore)
+					s.Memory = new(store.Memory)
 					return &s
 				})
 				found := row.check == "" && len(errs) == 0

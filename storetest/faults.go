@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Fault describes the failure of one call of a store. The zero value is a call without a failure.
@@ -23,10 +23,10 @@ var ErrInjected = errors.New("injected fault")
 
 // WithFaults returns the store with the faults that next returns. next is called before each call of a method, with the name
 // of the method, on the goroutine of the caller.
-func WithFaults(s kahn.Store, next func(method string) Fault) kahn.Store { return &faulty{s, next} }
+func WithFaults(s store.Store, next func(method string) Fault) store.Store { return &faulty{s, next} }
 
 type faulty struct {
-	store kahn.Store
+	store store.Store
 	next  func(method string) Fault
 }
 
@@ -52,26 +52,26 @@ func (f *faulty) do(ctx context.Context, method string, call func() error) error
 	return err
 }
 
-func (f *faulty) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (lease kahn.Lease, r *kahn.StoredRun, err error) {
+func (f *faulty) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (lease store.Lease, r *store.Run, err error) {
 	err = f.do(ctx, "Acquire", func() (err error) {
 		lease, r, err = f.store.Acquire(ctx, run, owner, ttl)
 		return err
 	})
 	if err != nil {
-		return kahn.Lease{}, nil, err
+		return store.Lease{}, nil, err
 	}
 	return lease, r, nil
 }
 
-func (f *faulty) Renew(ctx context.Context, lease kahn.Lease, ttl time.Duration) error {
+func (f *faulty) Renew(ctx context.Context, lease store.Lease, ttl time.Duration) error {
 	return f.do(ctx, "Renew", func() error { return f.store.Renew(ctx, lease, ttl) })
 }
 
-func (f *faulty) Release(ctx context.Context, lease kahn.Lease) error {
+func (f *faulty) Release(ctx context.Context, lease store.Lease) error {
 	return f.do(ctx, "Release", func() error { return f.store.Release(ctx, lease) })
 }
 
-func (f *faulty) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (a kahn.Applied, err error) {
+func (f *faulty) Commit(ctx context.Context, lease store.Lease, c store.Commit) (a store.Applied, err error) {
 	err = f.do(ctx, "Commit", func() (err error) {
 		a, err = f.store.Commit(ctx, lease, c)
 		return err
@@ -82,7 +82,7 @@ func (f *faulty) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (a
 	return a, nil
 }
 
-func (f *faulty) Load(ctx context.Context, run string) (r *kahn.StoredRun, err error) {
+func (f *faulty) Load(ctx context.Context, run string) (r *store.Run, err error) {
 	err = f.do(ctx, "Load", func() (err error) {
 		r, err = f.store.Load(ctx, run)
 		return err

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
-func leaseExpires(ctx context.Context, s kahn.Store) error {
+func leaseExpires(ctx context.Context, s store.Store) error {
 	first, _, err := s.Acquire(ctx, "r", "one", time.Millisecond)
 	if err != nil {
 		return err
@@ -21,7 +22,7 @@ func leaseExpires(ctx context.Context, s kahn.Store) error {
 	return nil
 }
 
-func leaseRenewed(ctx context.Context, s kahn.Store) error {
+func leaseRenewed(ctx context.Context, s store.Store) error {
 	lease, _, err := s.Acquire(ctx, "r", "one", time.Second)
 	if err != nil {
 		return err
@@ -30,13 +31,13 @@ func leaseRenewed(ctx context.Context, s kahn.Store) error {
 		return err
 	}
 	time.Sleep(1100 * time.Millisecond)
-	if _, _, err := s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
+	if _, _, err := s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, store.ErrLeased) {
 		return fmt.Errorf("a renewed lease was given to another: %v", err)
 	}
 	return nil
 }
 
-func leaseReleased(ctx context.Context, s kahn.Store) error {
+func leaseReleased(ctx context.Context, s store.Store) error {
 	lease, _, err := s.Acquire(ctx, "r", "one", ttl)
 	if err != nil {
 		return err
@@ -59,12 +60,12 @@ func leaseReleased(ctx context.Context, s kahn.Store) error {
 	return nil
 }
 
-func oneOwner(ctx context.Context, s kahn.Store) error {
+func oneOwner(ctx context.Context, s store.Store) error {
 	first, _, err := s.Acquire(ctx, "r", "one", ttl)
 	if err != nil {
 		return err
 	}
-	if _, _, err = s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, kahn.ErrLeased) {
+	if _, _, err = s.Acquire(ctx, "r", "two", ttl); !errors.Is(err, store.ErrLeased) {
 		return fmt.Errorf("a second owner: %v", err)
 	}
 	again, _, err := s.Acquire(ctx, "r", "one", ttl)
@@ -75,18 +76,18 @@ func oneOwner(ctx context.Context, s kahn.Store) error {
 }
 
 // takeOver acquires the run for another owner as soon as the present lease expires.
-func takeOver(ctx context.Context, s kahn.Store, owner string) (kahn.Lease, error) {
+func takeOver(ctx context.Context, s store.Store, owner string) (store.Lease, error) {
 	for range 5000 {
 		lease, _, err := s.Acquire(ctx, "r", owner, ttl)
-		if !errors.Is(err, kahn.ErrLeased) {
+		if !errors.Is(err, store.ErrLeased) {
 			return lease, err
 		}
 		time.Sleep(time.Millisecond) // a store may use the clock of its server
 	}
-	return kahn.Lease{}, errors.New("the lease does not run out")
+	return store.Lease{}, errors.New("the lease does not run out")
 }
 
-func fenced(ctx context.Context, s kahn.Store) error {
+func fenced(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
@@ -99,14 +100,14 @@ func fenced(ctx context.Context, s kahn.Store) error {
 	}
 	return unchanged(ctx, s, func() error {
 		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
-		_, end := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
-		return errors.Join(expectError("the start of an attempt", begin, kahn.ErrFenced), expectError("the end of the run", end, kahn.ErrFenced),
-			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
+		_, end := s.Commit(ctx, lease, store.Commit{Sequence: 2, Status: machine.RunFailed})
+		return errors.Join(expectError("the start of an attempt", begin, store.ErrFenced), expectError("the end of the run", end, store.ErrFenced),
+			expectError("Renew", s.Renew(ctx, lease, ttl), store.ErrFenced))
 	})
 }
 
 // expired: a lease that has run out is of no use any more, also if nobody else has taken the run.
-func expired(ctx context.Context, s kahn.Store) error {
+func expired(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
@@ -117,9 +118,9 @@ func expired(ctx context.Context, s kahn.Store) error {
 	time.Sleep(100 * time.Millisecond) // a store may count its time in other units than milliseconds
 	err = unchanged(ctx, s, func() error {
 		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
-		_, end := s.Commit(ctx, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
-		return errors.Join(expectError("the start of an attempt", begin, kahn.ErrFenced), expectError("the end of the run", end, kahn.ErrFenced),
-			expectError("Renew", s.Renew(ctx, lease, ttl), kahn.ErrFenced))
+		_, end := s.Commit(ctx, lease, store.Commit{Sequence: 2, Status: machine.RunFailed})
+		return errors.Join(expectError("the start of an attempt", begin, store.ErrFenced), expectError("the end of the run", end, store.ErrFenced),
+			expectError("Renew", s.Renew(ctx, lease, ttl), store.ErrFenced))
 	})
 	if err != nil {
 		return err

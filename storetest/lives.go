@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Lives performs random graphs over stores, each graph in many lives of its run, as by processes that crash: after every write of
@@ -23,7 +24,7 @@ import (
 // open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
 // that of the process: time.Now, and not the clock of a server. check judges the events of every life: it is
 // kahntest.CheckEvents.
-func Lives(t *testing.T, graphs int, open func(t *testing.T) kahn.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
+func Lives(t *testing.T, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
 	for _, kind := range []struct {
 		name string
 		f    func(r *trial, t *testing.T)
@@ -50,7 +51,7 @@ type trial struct {
 	random *rand.Rand
 	g      *kahn.Graph
 	want   *kahn.Result
-	open   func(t *testing.T) kahn.Store
+	open   func(t *testing.T) store.Store
 	check  func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 
 	mu        sync.Mutex
@@ -76,7 +77,7 @@ func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
 }
 
 // life performs the graph over a store, as a new process does. inner tells what is stored.
-func (r *trial) life(t *testing.T, s, inner kahn.Store) (*kahn.Result, error) {
+func (r *trial) life(t *testing.T, s, inner store.Store) (*kahn.Result, error) {
 	before := map[string]bool{}
 	if stored, err := inner.Load(t.Context(), "r"); err == nil {
 		for id, node := range stored.Nodes {
@@ -108,27 +109,27 @@ func (r *trial) life(t *testing.T, s, inner kahn.Store) (*kahn.Result, error) {
 
 // recorder is a store that records what it has applied.
 type recorder struct {
-	kahn.Store
-	commits []kahn.Commit
+	store.Store
+	commits []store.Commit
 }
 
-func (s *recorder) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	a, err := s.Store.Commit(ctx, l, c)
-	if a == kahn.AppliedNow {
+	if a == store.AppliedNow {
 		s.commits = append(s.commits, c)
 	}
 	return a, err
 }
 
 // after opens a store that holds the given commits, as a process that died then would leave it.
-func (r *trial) after(t *testing.T, commits []kahn.Commit) kahn.Store {
+func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	s := r.open(t)
 	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range commits {
-		if a, err := s.Commit(t.Context(), lease, c); err != nil || a != kahn.AppliedNow {
+		if a, err := s.Commit(t.Context(), lease, c); err != nil || a != store.AppliedNow {
 			t.Fatalf("%s: %+v: %v, %v", r.name, c, a, err)
 		}
 	}
@@ -139,7 +140,7 @@ func (r *trial) after(t *testing.T, commits []kahn.Commit) kahn.Store {
 }
 
 // goOn lets the run go on after the given commits, and returns those of the new life.
-func (r *trial) goOn(t *testing.T, commits []kahn.Commit) []kahn.Commit {
+func (r *trial) goOn(t *testing.T, commits []store.Commit) []store.Commit {
 	s := &recorder{Store: r.after(t, commits)}
 	res, err := r.life(t, s, s)
 	if errors.Is(err, kahn.ErrStore) || res == nil {

@@ -4,40 +4,41 @@ import (
 	"context"
 	"errors"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
-func readinessCounts(ctx context.Context, s kahn.Store) error {
+func readinessCounts(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
-	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
-	return errors.Join(expect("Commit", got, err, kahn.AppliedNow), expectNode(ctx, s, "r", "c", kahn.StoredNode{Resolved: 2, Required: 2}),
-		expectNode(ctx, s, "r", "d", kahn.StoredNode{Resolved: 2, Required: 3}))
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: 4, Readiness: []store.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
+	return errors.Join(expect("Commit", got, err, store.AppliedNow), expectNode(ctx, s, "r", "c", store.Node{Resolved: 2, Required: 2}),
+		expectNode(ctx, s, "r", "d", store.Node{Resolved: 2, Required: 3}))
 }
 
-func overflow() kahn.Commit {
-	return kahn.Commit{
-		Sequence: 4, Run: record("changed"), Status: kahn.RunFailed, Ready: []string{"d"}, Nodes: []kahn.NodeRecord{{Node: "d", NodeColumns: data("new")}},
-		Readiness: []kahn.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "e", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
+func overflow() store.Commit {
+	return store.Commit{
+		Sequence: 4, Run: record("changed"), Status: machine.RunFailed, Ready: []string{"d"}, Nodes: []store.NodeRecord{{Node: "d", Columns: data("new")}},
+		Readiness: []store.Readiness{{Node: "d", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}, {Node: "e", By: 1, Required: 2}, {Node: "b", By: 1, Required: 1}},
 	}
 }
 
-func readinessOverflow(ctx context.Context, s kahn.Store) error {
+func readinessOverflow(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
 	_, err = s.Commit(ctx, lease, overflow())
-	if err := expectError("one predecessor more than there are", err, kahn.ErrReadinessOverflow); err != nil {
+	if err := expectError("one predecessor more than there are", err, store.ErrReadinessOverflow); err != nil {
 		return err
 	}
-	_, err = s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Readiness: []kahn.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "c", By: 1, Required: 2}}})
-	return expectError("two in one commit", err, kahn.ErrReadinessOverflow)
+	_, err = s.Commit(ctx, lease, store.Commit{Sequence: 4, Readiness: []store.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "c", By: 1, Required: 2}}})
+	return expectError("two in one commit", err, store.ErrReadinessOverflow)
 }
 
-func refusedCommit(ctx context.Context, s kahn.Store) error {
+func refusedCommit(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
@@ -54,5 +55,5 @@ func refusedCommit(ctx context.Context, s kahn.Store) error {
 	fixed := overflow()
 	fixed.Readiness = fixed.Readiness[:3]
 	got, err := s.Commit(ctx, lease, fixed)
-	return errors.Join(expect("the commit without its fault", got, err, kahn.AppliedNow), expectNode(ctx, s, "r", "e", kahn.StoredNode{Resolved: 1, Required: 2}))
+	return errors.Join(expect("the commit without its fault", got, err, store.AppliedNow), expectNode(ctx, s, "r", "e", store.Node{Resolved: 1, Required: 2}))
 }

@@ -1,7 +1,7 @@
-// Package storetest tests a [kahn.Store] against everything that the interface promises. The test of a store is:
+// Package storetest tests a [store.Store] against everything that the interface promises. The test of a store is:
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) kahn.Store { return open(t) })
+//		storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 //	}
 //
 // [Lives] performs random graphs over a store in many lives of a run, and [Kill] in processes that are killed. [WithFaults] makes a
@@ -19,10 +19,12 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Run runs all checks as subtests, each on a new and empty store from open.
-func Run(t *testing.T, open func(t *testing.T) kahn.Store) {
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
 			if err := c.f(t.Context(), open(t)); err != nil {
@@ -33,7 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) kahn.Store) {
 }
 
 // Check is Run for callers without a test: it returns the failures, each with the name of its check.
-func Check(ctx context.Context, open func() kahn.Store) (errs []error) {
+func Check(ctx context.Context, open func() store.Store) (errs []error) {
 	for _, c := range checks {
 		if err := c.f(ctx, open()); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
@@ -44,7 +46,7 @@ func Check(ctx context.Context, open func() kahn.Store) (errs []error) {
 
 var checks = []struct {
 	name string
-	f    func(ctx context.Context, s kahn.Store) error
+	f    func(ctx context.Context, s store.Store) error
 }{
 	{"a new run is empty", newRun},
 	{"an unknown run", unknownRun},
@@ -88,24 +90,24 @@ const ttl = time.Minute
 func record(text string) json.RawMessage { return json.RawMessage(fmt.Sprintf("{%q:1}", text)) }
 
 // data is what is stored of a node. Each of its parts is set for some text.
-func data(text string) kahn.NodeColumns {
-	d := kahn.NodeColumns{Record: record(text), Hash: []byte{0, 0xff, byte(len(text))}}
+func data(text string) store.Columns {
+	d := store.Columns{Record: record(text), Hash: []byte{0, 0xff, byte(len(text))}}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	switch text {
 	case "running":
-		d.Status, d.Start = kahn.Running, start
+		d.Status, d.Start = machine.Running, start
 	case "done":
-		d.Status, d.Start, d.End, d.Value = kahn.Completed, start, start.Add(time.Hour+7*time.Microsecond), json.RawMessage(`[1,null,"\u0000 \u00e9"]`)
+		d.Status, d.Start, d.End, d.Value = machine.Completed, start, start.Add(time.Hour+7*time.Microsecond), json.RawMessage(`[1,null,"\u0000 \u00e9"]`)
 	case "stopped":
-		d.Status, d.Cause, d.Start, d.End = kahn.Cancelled, kahn.CauseCancelNode, start, start
+		d.Status, d.Cause, d.Start, d.End = machine.Cancelled, machine.CauseCancelNode, start, start
 	case "ready":
-		d.Status, d.Hash = kahn.Ready, nil
+		d.Status, d.Hash = machine.Ready, nil
 	}
 	return d
 }
 
 // expect compares the answer of a write.
-func expect(what string, got kahn.Applied, err error, want kahn.Applied) error {
+func expect(what string, got store.Applied, err error, want store.Applied) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w instead of %v", what, err, want)
 	}
@@ -123,51 +125,51 @@ func expectError(what string, err, want error) error {
 }
 
 // begun acquires a run and commits its beginning: nodes a and b, a is queued.
-func begun(ctx context.Context, s kahn.Store, run string) (kahn.Lease, error) {
+func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {
 		return lease, err
 	}
-	got, err := s.Commit(ctx, lease, kahn.Commit{
-		Sequence: 1, Run: record("run"), Status: kahn.RunRunning, Ready: []string{"a"},
-		Nodes: []kahn.NodeRecord{{Node: "a", NodeColumns: data("ready")}},
+	got, err := s.Commit(ctx, lease, store.Commit{
+		Sequence: 1, Run: record("run"), Status: machine.RunRunning, Ready: []string{"a"},
+		Nodes: []store.NodeRecord{{Node: "a", Columns: data("ready")}},
 	})
-	return lease, expect("the first commit", got, err, kahn.AppliedNow)
+	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
 // start is the commit of the start of an attempt.
-func start(sequence uint64, node string, attempt int32) kahn.Commit {
-	return kahn.Commit{
-		Sequence: sequence, Started: []kahn.NodeAttempt{{Node: node, Attempt: attempt}},
-		Nodes: []kahn.NodeRecord{{Node: node, NodeColumns: data("running")}},
+func start(sequence uint64, node string, attempt int32) store.Commit {
+	return store.Commit{
+		Sequence: sequence, Started: []store.Attempt{{Node: node, Attempt: attempt}},
+		Nodes: []store.NodeRecord{{Node: node, Columns: data("running")}},
 	}
 }
 
 // completion is the commit of the end of a's first attempt, after its start.
-func completion() kahn.Commit {
-	return kahn.Commit{
-		Sequence: 3, Completed: []kahn.NodeAttempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},
-		Nodes:     []kahn.NodeRecord{{Node: "a", Terminal: true, NodeColumns: data("done")}, {Node: "b", NodeColumns: data("ready")}},
-		Readiness: []kahn.Readiness{{Node: "b", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}},
+func completion() store.Commit {
+	return store.Commit{
+		Sequence: 3, Completed: []store.Attempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},
+		Nodes:     []store.NodeRecord{{Node: "a", Terminal: true, Columns: data("done")}, {Node: "b", Columns: data("ready")}},
+		Readiness: []store.Readiness{{Node: "b", By: 1, Required: 1}, {Node: "c", By: 1, Required: 2}},
 	}
 }
 
 // completed is begun with the end of a's first attempt.
-func completed(ctx context.Context, s kahn.Store) (kahn.Lease, error) {
+func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return lease, err
 	}
 	got, err := s.Commit(ctx, lease, start(2, "a", 1))
-	if err := expect("the start of a", got, err, kahn.AppliedNow); err != nil {
+	if err := expect("the start of a", got, err, store.AppliedNow); err != nil {
 		return lease, err
 	}
 	got, err = s.Commit(ctx, lease, completion())
-	return lease, expect("the completion of a", got, err, kahn.AppliedNow)
+	return lease, expect("the completion of a", got, err, store.AppliedNow)
 }
 
 // unchanged calls f and reports an error if the stored run changes.
-func unchanged(ctx context.Context, s kahn.Store, f func() error) error {
+func unchanged(ctx context.Context, s store.Store, f func() error) error {
 	before, err := s.Load(ctx, "r")
 	if err != nil {
 		return err
@@ -186,18 +188,18 @@ func unchanged(ctx context.Context, s kahn.Store, f func() error) error {
 }
 
 // normal is a stored run in a normal form, since a store may write the same JSON in several ways.
-func normal(r *kahn.StoredRun) kahn.StoredRun {
+func normal(r *store.Run) store.Run {
 	n := *r
 	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
-	n.Nodes = map[string]kahn.StoredNode{}
+	n.Nodes = map[string]store.Node{}
 	for id, node := range r.Nodes {
-		node.NodeColumns = normalData(node.NodeColumns)
+		node.Columns = normalData(node.Columns)
 		n.Nodes[id] = node
 	}
 	return n
 }
 
-func normalData(d kahn.NodeColumns) kahn.NodeColumns {
+func normalData(d store.Columns) store.Columns {
 	d.Record, d.Value = compact(d.Record), compact(d.Value)
 	d.Start, d.End = d.Start.UTC().Truncate(time.Microsecond), d.End.UTC().Truncate(time.Microsecond)
 	return d
@@ -218,19 +220,19 @@ func compact(data json.RawMessage) json.RawMessage {
 	return text
 }
 
-func expectNode(ctx context.Context, s kahn.Store, run, id string, want kahn.StoredNode) error {
+func expectNode(ctx context.Context, s store.Store, run, id string, want store.Node) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {
 		return err
 	}
-	want.NodeColumns = normalData(want.NodeColumns)
+	want.Columns = normalData(want.Columns)
 	if got := normal(r).Nodes[id]; !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("node %s is stored as %+v instead of %+v", id, got, want)
 	}
 	return nil
 }
 
-func newRun(ctx context.Context, s kahn.Store) error {
+func newRun(ctx context.Context, s store.Store) error {
 	lease, r, err := s.Acquire(ctx, "r", "owner", ttl)
 	if err != nil {
 		return err
@@ -238,18 +240,18 @@ func newRun(ctx context.Context, s kahn.Store) error {
 	if lease.Run != "r" || lease.Owner != "owner" || lease.Epoch == 0 {
 		return fmt.Errorf("the lease is %+v", lease)
 	}
-	if r == nil || r.ID != "r" || r.Sequence != 0 || r.Status != kahn.RunPending || r.Record != nil || len(r.Nodes) != 0 {
+	if r == nil || r.ID != "r" || r.Sequence != 0 || r.Status != machine.RunPending || r.Record != nil || len(r.Nodes) != 0 {
 		return fmt.Errorf("the run is %+v", r)
 	}
 	return nil
 }
 
-func unknownRun(ctx context.Context, s kahn.Store) error {
+func unknownRun(ctx context.Context, s store.Store) error {
 	_, err := s.Load(ctx, "nobody")
-	return expectError("Load", err, kahn.ErrUnknownRun)
+	return expectError("Load", err, store.ErrUnknownRun)
 }
 
-func attemptNumbers(ctx context.Context, s kahn.Store) error {
+func attemptNumbers(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
@@ -257,63 +259,63 @@ func attemptNumbers(ctx context.Context, s kahn.Store) error {
 	sequence := uint64(2)
 	for i, row := range []struct {
 		attempt int32
-		want    kahn.Applied
-	}{{2, kahn.Conflict}, {1, kahn.AppliedNow}, {1, kahn.Stale}, {3, kahn.Conflict}, {2, kahn.AppliedNow}, {1, kahn.Stale}, {2, kahn.Stale}} {
+		want    store.Applied
+	}{{2, store.Conflict}, {1, store.AppliedNow}, {1, store.Stale}, {3, store.Conflict}, {2, store.AppliedNow}, {1, store.Stale}, {2, store.Stale}} {
 		c := start(sequence, "a", row.attempt)
-		c.Nodes[0].NodeColumns = data(fmt.Sprint(i))
+		c.Nodes[0].Columns = data(fmt.Sprint(i))
 		got, err := s.Commit(ctx, lease, c)
 		if err := expect(fmt.Sprintf("call %d, attempt %d", i+1, row.attempt), got, err, row.want); err != nil {
 			return err
 		}
-		if got == kahn.AppliedNow {
+		if got == store.AppliedNow {
 			sequence++
 		}
 	}
-	return expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("4"), Attempt: 2})
+	return expectNode(ctx, s, "r", "a", store.Node{Columns: data("4"), Attempt: 2})
 }
 
-func attemptDequeues(ctx context.Context, s kahn.Store) error {
+func attemptDequeues(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
 	}
-	if err := expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("ready"), Queued: true}); err != nil {
+	if err := expectNode(ctx, s, "r", "a", store.Node{Columns: data("ready"), Queued: true}); err != nil {
 		return err
 	}
 	got, err := s.Commit(ctx, lease, start(2, "a", 1))
-	return errors.Join(expect("the start of a", got, err, kahn.AppliedNow),
-		expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("running"), Attempt: 1}))
+	return errors.Join(expect("the start of a", got, err, store.AppliedNow),
+		expectNode(ctx, s, "r", "a", store.Node{Columns: data("running"), Attempt: 1}))
 }
 
-func commitSequence(ctx context.Context, s kahn.Store) error {
+func commitSequence(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
 	}
 	for i, row := range []struct {
 		sequence uint64
-		want     kahn.Applied
-	}{{3, kahn.Conflict}, {2, kahn.AppliedNow}, {2, kahn.Duplicate}, {1, kahn.Stale}, {3, kahn.AppliedNow}} {
-		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: row.sequence, Run: record(fmt.Sprint(i))})
+		want     store.Applied
+	}{{3, store.Conflict}, {2, store.AppliedNow}, {2, store.Duplicate}, {1, store.Stale}, {3, store.AppliedNow}} {
+		got, err := s.Commit(ctx, lease, store.Commit{Sequence: row.sequence, Run: record(fmt.Sprint(i))})
 		if err := expect(fmt.Sprintf("call %d, sequence %d", i+1, row.sequence), got, err, row.want); err != nil {
 			return err
 		}
 	}
-	got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4})
-	if err := expect("a commit without changes", got, err, kahn.AppliedNow); err != nil {
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: 4})
+	if err := expect("a commit without changes", got, err, store.AppliedNow); err != nil {
 		return err
 	}
 	r, err := s.Load(ctx, "r")
 	if err != nil {
 		return err
 	}
-	if r.Sequence != 4 || string(compact(r.Record)) != string(record("4")) || r.Status != kahn.RunRunning {
+	if r.Sequence != 4 || string(compact(r.Record)) != string(record("4")) || r.Status != machine.RunRunning {
 		return fmt.Errorf("the run is %+v", *r)
 	}
 	return nil
 }
 
-func commitStored(ctx context.Context, s kahn.Store) error {
+func commitStored(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
@@ -322,9 +324,9 @@ func commitStored(ctx context.Context, s kahn.Store) error {
 	if err != nil {
 		return err
 	}
-	want := kahn.StoredRun{ID: "r", Record: record("run"), Status: kahn.RunRunning, Sequence: 3, Nodes: map[string]kahn.StoredNode{
-		"a": {NodeColumns: data("done"), Terminal: true, Attempt: 1, Completed: true},
-		"b": {NodeColumns: data("ready"), Resolved: 1, Required: 1, Queued: true},
+	want := store.Run{ID: "r", Record: record("run"), Status: machine.RunRunning, Sequence: 3, Nodes: map[string]store.Node{
+		"a": {Columns: data("done"), Terminal: true, Attempt: 1, Completed: true},
+		"b": {Columns: data("ready"), Resolved: 1, Required: 1, Queued: true},
 		"c": {Resolved: 1, Required: 2},
 	}}
 	want = normal(&want)
@@ -339,72 +341,72 @@ func commitStored(ctx context.Context, s kahn.Store) error {
 	return nil
 }
 
-func duplicateCommit(ctx context.Context, s kahn.Store) error {
+func duplicateCommit(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
 	return unchanged(ctx, s, func() error { // c is not counted again
 		got, err := s.Commit(ctx, lease, completion())
-		return expect("the completion again", got, err, kahn.Duplicate)
+		return expect("the completion again", got, err, store.Duplicate)
 	})
 }
 
 // manyNodes are ends and starts of several nodes in one commit.
-func manyNodes(ctx context.Context, s kahn.Store) error {
+func manyNodes(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
-	commits := []kahn.Commit{
+	commits := []store.Commit{
 		{
-			Sequence: 4, Started: []kahn.NodeAttempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
-			Nodes: []kahn.NodeRecord{{Node: "b", NodeColumns: data("running")}, {Node: "c", NodeColumns: data("running")}},
+			Sequence: 4, Started: []store.Attempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
+			Nodes: []store.NodeRecord{{Node: "b", Columns: data("running")}, {Node: "c", Columns: data("running")}},
 		},
 		{ // b ends, and so does c, which begins again at once, as d does, which the two made ready
-			Sequence: 5, Completed: []kahn.NodeAttempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
-			Started: []kahn.NodeAttempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
-			Nodes: []kahn.NodeRecord{
-				{Node: "c", NodeColumns: data("again")}, {Node: "b", Terminal: true, NodeColumns: data("done")}, {Node: "d", NodeColumns: data("running")},
-				{Node: "e", NodeColumns: data("ready")},
+			Sequence: 5, Completed: []store.Attempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
+			Started: []store.Attempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
+			Nodes: []store.NodeRecord{
+				{Node: "c", Columns: data("again")}, {Node: "b", Terminal: true, Columns: data("done")}, {Node: "d", Columns: data("running")},
+				{Node: "e", Columns: data("ready")},
 			},
-			Readiness: []kahn.Readiness{{Node: "d", By: 2, Required: 2}, {Node: "e", By: 1, Required: 1}}, Ready: []string{"e"},
+			Readiness: []store.Readiness{{Node: "d", By: 2, Required: 2}, {Node: "e", By: 1, Required: 1}}, Ready: []string{"e"},
 		},
 		{ // d was given up before its second attempt was called
-			Sequence: 6, Completed: []kahn.NodeAttempt{{Node: "d", Attempt: 1}}, Started: []kahn.NodeAttempt{{Node: "d", Attempt: 2}},
-			Nodes: []kahn.NodeRecord{{Node: "d", Terminal: true, NodeColumns: data("stopped")}},
+			Sequence: 6, Completed: []store.Attempt{{Node: "d", Attempt: 1}}, Started: []store.Attempt{{Node: "d", Attempt: 2}},
+			Nodes: []store.NodeRecord{{Node: "d", Terminal: true, Columns: data("stopped")}},
 		},
 	}
 	for _, c := range commits {
 		got, err := s.Commit(ctx, lease, c)
-		if err := expect(fmt.Sprint("commit ", c.Sequence), got, err, kahn.AppliedNow); err != nil {
+		if err := expect(fmt.Sprint("commit ", c.Sequence), got, err, store.AppliedNow); err != nil {
 			return err
 		}
 	}
-	return errors.Join(expectNode(ctx, s, "r", "b", kahn.StoredNode{NodeColumns: data("done"), Terminal: true, Attempt: 1, Completed: true, Resolved: 1, Required: 1}),
-		expectNode(ctx, s, "r", "c", kahn.StoredNode{NodeColumns: data("again"), Attempt: 2, Resolved: 1, Required: 2}),
-		expectNode(ctx, s, "r", "d", kahn.StoredNode{NodeColumns: data("stopped"), Terminal: true, Attempt: 2, Resolved: 2, Required: 2}),
-		expectNode(ctx, s, "r", "e", kahn.StoredNode{NodeColumns: data("ready"), Queued: true, Resolved: 1, Required: 1}))
+	return errors.Join(expectNode(ctx, s, "r", "b", store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true, Resolved: 1, Required: 1}),
+		expectNode(ctx, s, "r", "c", store.Node{Columns: data("again"), Attempt: 2, Resolved: 1, Required: 2}),
+		expectNode(ctx, s, "r", "d", store.Node{Columns: data("stopped"), Terminal: true, Attempt: 2, Resolved: 2, Required: 2}),
+		expectNode(ctx, s, "r", "e", store.Node{Columns: data("ready"), Queued: true, Resolved: 1, Required: 1}))
 }
 
 // wholeOrNothing are commits of several nodes the last of which is refused.
-func wholeOrNothing(ctx context.Context, s kahn.Store) error {
+func wholeOrNothing(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
 	for _, row := range []struct {
 		name               string
-		completed, started []kahn.NodeAttempt
-		want               kahn.Applied
+		completed, started []store.Attempt
+		want               store.Applied
 	}{
-		{"a start that is not the next", nil, []kahn.NodeAttempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 2}}, kahn.Conflict},
-		{"a start of a terminal node", nil, []kahn.NodeAttempt{{Node: "b", Attempt: 1}, {Node: "a", Attempt: 2}}, kahn.Conflict},
-		{"a start after an end that is not due", []kahn.NodeAttempt{{Node: "c", Attempt: 1}}, []kahn.NodeAttempt{{Node: "b", Attempt: 1}}, kahn.Conflict},
-		{"an end that was there already", []kahn.NodeAttempt{{Node: "a", Attempt: 1}}, []kahn.NodeAttempt{{Node: "b", Attempt: 1}}, kahn.Conflict},
+		{"a start that is not the next", nil, []store.Attempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 2}}, store.Conflict},
+		{"a start of a terminal node", nil, []store.Attempt{{Node: "b", Attempt: 1}, {Node: "a", Attempt: 2}}, store.Conflict},
+		{"a start after an end that is not due", []store.Attempt{{Node: "c", Attempt: 1}}, []store.Attempt{{Node: "b", Attempt: 1}}, store.Conflict},
+		{"an end that was there already", []store.Attempt{{Node: "a", Attempt: 1}}, []store.Attempt{{Node: "b", Attempt: 1}}, store.Conflict},
 	} {
 		err := unchanged(ctx, s, func() error {
-			got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Completed: row.completed, Started: row.started, Ready: []string{"c"}})
+			got, err := s.Commit(ctx, lease, store.Commit{Sequence: 4, Completed: row.completed, Started: row.started, Ready: []string{"c"}})
 			return expect(row.name, got, err, row.want)
 		})
 		if err != nil {
@@ -414,14 +416,14 @@ func wholeOrNothing(ctx context.Context, s kahn.Store) error {
 	return nil
 }
 
-func completionToken(ctx context.Context, s kahn.Store) error {
+func completionToken(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
 	}
 	for attempt := range int32(2) {
 		got, err := s.Commit(ctx, lease, start(uint64(attempt+2), "a", attempt+1))
-		if err := expect("the start of an attempt", got, err, kahn.AppliedNow); err != nil {
+		if err := expect("the start of an attempt", got, err, store.AppliedNow); err != nil {
 			return err
 		}
 	}
@@ -431,11 +433,11 @@ func completionToken(ctx context.Context, s kahn.Store) error {
 		old, err1 := s.Commit(ctx, lease, past)
 		future.Completed[0].Attempt = 3
 		got, err2 := s.Commit(ctx, lease, future)
-		return errors.Join(expect("the end of attempt 1 of 2", old, err1, kahn.Stale), expect("the end of attempt 3 of 2", got, err2, kahn.Conflict))
+		return errors.Join(expect("the end of attempt 1 of 2", old, err1, store.Stale), expect("the end of attempt 3 of 2", got, err2, store.Conflict))
 	})
 }
 
-func completionOnce(ctx context.Context, s kahn.Store) error {
+func completionOnce(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
@@ -444,63 +446,63 @@ func completionOnce(ctx context.Context, s kahn.Store) error {
 		again := completion()
 		again.Sequence, again.Nodes = 4, nil
 		got, err := s.Commit(ctx, lease, again)
-		return expect("another completion of the same attempt", got, err, kahn.Conflict)
+		return expect("another completion of the same attempt", got, err, store.Conflict)
 	})
 }
 
-func terminalNode(ctx context.Context, s kahn.Store) error {
+func terminalNode(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
 	return unchanged(ctx, s, func() error {
-		got, err1 := s.Commit(ctx, lease, kahn.Commit{Sequence: 4, Nodes: []kahn.NodeRecord{{Node: "d", NodeColumns: data("new")}, {Node: "a", NodeColumns: data("again")}}})
+		got, err1 := s.Commit(ctx, lease, store.Commit{Sequence: 4, Nodes: []store.NodeRecord{{Node: "d", Columns: data("new")}, {Node: "a", Columns: data("again")}}})
 		another := start(4, "a", 2)
 		another.Nodes = nil
 		began, err2 := s.Commit(ctx, lease, another)
-		return errors.Join(expect("a commit that changes a", got, err1, kahn.Conflict), expect("another attempt of a", began, err2, kahn.Conflict))
+		return errors.Join(expect("a commit that changes a", got, err1, store.Conflict), expect("another attempt of a", began, err2, store.Conflict))
 	})
 }
 
-func endedRun(ctx context.Context, s kahn.Store) error {
+func endedRun(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
 		return err
 	}
-	end := kahn.Commit{Sequence: 4, Status: kahn.RunCompleted, Nodes: []kahn.NodeRecord{{Node: "b", Terminal: true, NodeColumns: data("done")}}}
+	end := store.Commit{Sequence: 4, Status: machine.RunCompleted, Nodes: []store.NodeRecord{{Node: "b", Terminal: true, Columns: data("done")}}}
 	got, err := s.Commit(ctx, lease, end)
-	if err := expect("the end", got, err, kahn.AppliedNow); err != nil {
+	if err := expect("the end", got, err, store.AppliedNow); err != nil {
 		return err
 	}
 	err = unchanged(ctx, s, func() error {
 		again, err1 := s.Commit(ctx, lease, end)
-		more, err2 := s.Commit(ctx, lease, kahn.Commit{Sequence: 5, Status: kahn.RunFailed})
+		more, err2 := s.Commit(ctx, lease, store.Commit{Sequence: 5, Status: machine.RunFailed})
 		begin, err3 := s.Commit(ctx, lease, start(5, "c", 1))
-		return errors.Join(expect("the end again", again, err1, kahn.Duplicate), expect("a commit after the end", more, err2, kahn.Conflict),
-			expect("an attempt after the end", begin, err3, kahn.Conflict))
+		return errors.Join(expect("the end again", again, err1, store.Duplicate), expect("a commit after the end", more, err2, store.Conflict),
+			expect("an attempt after the end", begin, err3, store.Conflict))
 	})
 	if err != nil {
 		return err
 	}
 	r, err := s.Load(ctx, "r")
-	if err != nil || r.Status != kahn.RunCompleted {
+	if err != nil || r.Status != machine.RunCompleted {
 		return fmt.Errorf("the run is %+v, %w", r, err)
 	}
 	return nil
 }
 
-func runsApart(ctx context.Context, s kahn.Store) error {
+func runsApart(ctx context.Context, s store.Store) error {
 	if _, err := completed(ctx, s); err != nil {
 		return err
 	}
 	if _, err := begun(ctx, s, "other"); err != nil {
 		return err
 	}
-	return errors.Join(expectNode(ctx, s, "r", "a", kahn.StoredNode{NodeColumns: data("done"), Terminal: true, Attempt: 1, Completed: true}),
-		expectNode(ctx, s, "other", "a", kahn.StoredNode{NodeColumns: data("ready"), Queued: true}))
+	return errors.Join(expectNode(ctx, s, "r", "a", store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true}),
+		expectNode(ctx, s, "other", "a", store.Node{Columns: data("ready"), Queued: true}))
 }
 
-func loadedCopy(ctx context.Context, s kahn.Store) error {
+func loadedCopy(ctx context.Context, s store.Store) error {
 	if _, err := completed(ctx, s); err != nil {
 		return err
 	}
@@ -509,16 +511,16 @@ func loadedCopy(ctx context.Context, s kahn.Store) error {
 		if err != nil {
 			return err
 		}
-		r.Status, r.Sequence = kahn.RunFailed, 99
+		r.Status, r.Sequence = machine.RunFailed, 99
 		delete(r.Nodes, "a")
-		r.Nodes["z"] = kahn.StoredNode{Attempt: 7}
+		r.Nodes["z"] = store.Node{Attempt: 7}
 		return nil
 	})
 }
 
 const competitors = 16
 
-func cancelledContext(ctx context.Context, s kahn.Store) error {
+func cancelledContext(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
@@ -527,7 +529,7 @@ func cancelledContext(ctx context.Context, s kahn.Store) error {
 	cancel()
 	return unchanged(ctx, s, func() error {
 		_, err1 := s.Commit(dead, lease, start(2, "a", 1))
-		_, err2 := s.Commit(dead, lease, kahn.Commit{Sequence: 2, Status: kahn.RunFailed})
+		_, err2 := s.Commit(dead, lease, store.Commit{Sequence: 2, Status: machine.RunFailed})
 		if err1 == nil || err2 == nil {
 			return fmt.Errorf("no error: %v, %v", err1, err2)
 		}
@@ -536,7 +538,7 @@ func cancelledContext(ctx context.Context, s kahn.Store) error {
 }
 
 // engine runs a graph with a gate over the store in two lives, as in two processes; the second answers the gate.
-func engine(ctx context.Context, s kahn.Store) error {
+func engine(ctx context.Context, s store.Store) error {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}},
 		kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"b"}}, kahn.Node{ID: "c", After: []string{"gate"}})
@@ -551,18 +553,18 @@ func engine(ctx context.Context, s kahn.Store) error {
 		return s.ID(), nil
 	}
 	res, err := kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.Durable(s))
-	if err != nil || res.Status != kahn.RunSuspended {
+	if err != nil || res.Status != machine.RunSuspended {
 		return fmt.Errorf("the first process: %+v, %w", res, err)
 	}
 	res, err = kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.Durable(s), kahn.EarlySignals(map[string]any{"gate": true}))
-	if err != nil || res.Status != kahn.RunCompleted || res.Output != "c" {
+	if err != nil || res.Status != machine.RunCompleted || res.Output != "c" {
 		return fmt.Errorf("the second process: %+v, %w", res, err)
 	}
 	if want := map[string]int{"a": 1, "b": 2, "c": 1}; !reflect.DeepEqual(calls, want) {
 		return fmt.Errorf("calls %v instead of %v", calls, want)
 	}
 	r, err := s.Load(ctx, "r")
-	if err != nil || r.Status != kahn.RunCompleted || !r.Nodes["c"].Terminal || r.Nodes["b"].Attempt != 2 {
+	if err != nil || r.Status != machine.RunCompleted || !r.Nodes["c"].Terminal || r.Nodes["b"].Attempt != 2 {
 		return fmt.Errorf("the run is stored as %+v, %w", r, err)
 	}
 	return nil

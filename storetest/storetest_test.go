@@ -14,71 +14,72 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
 func TestMemoryStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) kahn.Store { return new(kahn.MemoryStore) })
+	storetest.Run(t, func(*testing.T) store.Store { return new(store.Memory) })
 }
 
 // defect is a correct store with one defect added.
 type defect struct {
-	*kahn.MemoryStore
+	*store.Memory
 	mu     sync.Mutex
-	lease  kahn.Lease // the newest
-	commit func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error)
-	load   func(d *defect, r *kahn.StoredRun)
+	lease  store.Lease // the newest
+	commit func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error)
+	load   func(d *defect, r *store.Run)
 	grants bool // leases are given to everybody
 	stays  bool // a lease does not run out
 	loose  bool // a release of any lease releases the run
-	kept   *kahn.StoredRun
+	kept   *store.Run
 }
 
-func (d *defect) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+func (d *defect) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	if d.stays {
 		ttl = time.Hour
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.grants {
-		_ = d.MemoryStore.Release(ctx, d.lease)
+		_ = d.Memory.Release(ctx, d.lease)
 	}
-	l, r, err := d.MemoryStore.Acquire(ctx, run, owner, ttl)
+	l, r, err := d.Memory.Acquire(ctx, run, owner, ttl)
 	if err == nil {
 		d.lease = l
 	}
 	return l, r, err
 }
 
-func (d *defect) newest() kahn.Lease {
+func (d *defect) newest() store.Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.lease
 }
 
-func (d *defect) Renew(ctx context.Context, l kahn.Lease, ttl time.Duration) error {
+func (d *defect) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
 	if d.stays {
 		ttl = time.Hour
 	}
-	return d.MemoryStore.Renew(ctx, l, ttl)
+	return d.Memory.Renew(ctx, l, ttl)
 }
 
-func (d *defect) Release(ctx context.Context, l kahn.Lease) error {
+func (d *defect) Release(ctx context.Context, l store.Lease) error {
 	if d.loose {
 		l = d.newest()
 	}
-	return d.MemoryStore.Release(ctx, l)
+	return d.Memory.Release(ctx, l)
 }
 
-func (d *defect) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (d *defect) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	if d.commit != nil {
 		return d.commit(d, ctx, l, c)
 	}
-	return d.MemoryStore.Commit(ctx, l, c)
+	return d.Memory.Commit(ctx, l, c)
 }
 
-func (d *defect) Load(ctx context.Context, run string) (*kahn.StoredRun, error) {
-	r, err := d.MemoryStore.Load(ctx, run)
+func (d *defect) Load(ctx context.Context, run string) (*store.Run, error) {
+	r, err := d.Memory.Load(ctx, run)
 	if err == nil && d.load != nil {
 		d.load(d, r)
 	}
@@ -86,59 +87,59 @@ func (d *defect) Load(ctx context.Context, run string) (*kahn.StoredRun, error) 
 }
 
 // losesData changes what is stored of nodes.
-func losesData(change func(n *kahn.NodeColumns)) func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-	return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func losesData(change func(n *store.Columns)) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 		c.Nodes = slices.Clone(c.Nodes)
 		for i := range c.Nodes {
-			change(&c.Nodes[i].NodeColumns)
+			change(&c.Nodes[i].Columns)
 		}
-		return d.MemoryStore.Commit(ctx, l, c)
+		return d.Memory.Commit(ctx, l, c)
 	}
 }
 
 // TestDefects plants defects that stores have had, each of which some check must find.
 func TestDefects(t *testing.T) {
-	commit := func(change func(c *kahn.Commit)) func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-		return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	commit := func(change func(c *store.Commit)) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+		return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 			change(&c)
-			return d.MemoryStore.Commit(ctx, l, c)
+			return d.Memory.Commit(ctx, l, c)
 		}
 	}
 	for name, plant := range map[string]func() *defect{
 		"no token check": func() *defect {
-			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = nil })}
+			return &defect{commit: commit(func(c *store.Commit) { c.Completed = nil })}
 		},
-		"increments are lost":         func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Readiness = nil })} },
-		"nothing is enqueued":         func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Ready = nil })} },
-		"the status is lost":          func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Status = kahn.RunPending })} },
-		"the run record is lost":      func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Run = nil })} },
-		"the time to wake is lost":    func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.WakeAt = time.Time{} })} },
+		"increments are lost":         func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Readiness = nil })} },
+		"nothing is enqueued":         func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Ready = nil })} },
+		"the status is lost":          func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Status = kahn.RunPending })} },
+		"the run record is lost":      func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Run = nil })} },
+		"the time to wake is lost":    func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.WakeAt = time.Time{} })} },
 		"the time to wake is kept":    func() *defect { return &defect{commit: keepsWake()} },
-		"the status of nodes is lost": func() *defect { return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Status = kahn.Idle })} },
+		"the status of nodes is lost": func() *defect { return &defect{commit: losesData(func(n *store.Columns) { n.Status = kahn.Idle })} },
 		"the cause of nodes is lost": func() *defect {
-			return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Cause = kahn.CauseNone })}
+			return &defect{commit: losesData(func(n *store.Columns) { n.Cause = kahn.CauseNone })}
 		},
 		"times are in seconds": func() *defect {
-			return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Start = n.Start.Truncate(time.Second) })}
+			return &defect{commit: losesData(func(n *store.Columns) { n.Start = n.Start.Truncate(time.Second) })}
 		},
 		"times are those of the machine": func() *defect {
-			return &defect{commit: losesData(func(n *kahn.NodeColumns) {
+			return &defect{commit: losesData(func(n *store.Columns) {
 				if !n.End.IsZero() {
 					n.End = time.Now()
 				}
 			})}
 		},
-		"hashes are lost": func() *defect { return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Hash = nil })} },
-		"values are lost": func() *defect { return &defect{commit: losesData(func(n *kahn.NodeColumns) { n.Value = nil })} },
+		"hashes are lost": func() *defect { return &defect{commit: losesData(func(n *store.Columns) { n.Hash = nil })} },
+		"values are lost": func() *defect { return &defect{commit: losesData(func(n *store.Columns) { n.Value = nil })} },
 		"no value is null": func() *defect {
-			return &defect{commit: losesData(func(n *kahn.NodeColumns) {
+			return &defect{commit: losesData(func(n *store.Columns) {
 				if n.Value == nil {
 					n.Value = json.RawMessage("null")
 				}
 			})}
 		},
 		"terminal is forgotten": func() *defect {
-			return &defect{commit: commit(func(c *kahn.Commit) {
+			return &defect{commit: commit(func(c *store.Commit) {
 				c.Nodes = slices.Clone(c.Nodes)
 				for i := range c.Nodes {
 					c.Nodes[i].Terminal = false
@@ -146,7 +147,7 @@ func TestDefects(t *testing.T) {
 			})}
 		},
 		"increment twice": func() *defect {
-			return &defect{commit: commit(func(c *kahn.Commit) {
+			return &defect{commit: commit(func(c *store.Commit) {
 				c.Readiness = slices.Clone(c.Readiness)
 				for i := range c.Readiness {
 					c.Readiness[i].By *= 2
@@ -155,7 +156,7 @@ func TestDefects(t *testing.T) {
 			})}
 		},
 		"overflow is cut off": func() *defect {
-			return &defect{commit: commit(func(c *kahn.Commit) {
+			return &defect{commit: commit(func(c *store.Commit) {
 				c.Readiness = slices.Clone(c.Readiness)
 				for i := range c.Readiness {
 					c.Readiness[i].Required += 100
@@ -163,68 +164,68 @@ func TestDefects(t *testing.T) {
 			})}
 		},
 		"enqueue before commit": func() *defect {
-			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-				r, err := d.MemoryStore.Load(ctx, l.Run)
+			return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+				r, err := d.Memory.Load(ctx, l.Run)
 				if err != nil {
 					return 0, err
 				}
 				if c.Sequence == r.Sequence+1 {
-					early := kahn.Commit{Sequence: c.Sequence, Ready: c.Ready}
-					if a, err := d.MemoryStore.Commit(ctx, l, early); err != nil || a != kahn.AppliedNow {
+					early := store.Commit{Sequence: c.Sequence, Ready: c.Ready}
+					if a, err := d.Memory.Commit(ctx, l, early); err != nil || a != store.AppliedNow {
 						return a, err
 					}
 					c.Sequence++
 				}
-				return d.MemoryStore.Commit(ctx, l, c)
+				return d.Memory.Commit(ctx, l, c)
 			}}
 		},
 		"a duplicate is applied": func() *defect {
-			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-				a, err := d.MemoryStore.Commit(ctx, l, c)
-				if a == kahn.Duplicate {
+			return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+				a, err := d.Memory.Commit(ctx, l, c)
+				if a == store.Duplicate {
 					c.Sequence, c.Completed, c.Nodes = c.Sequence+1, nil, nil
-					return d.MemoryStore.Commit(ctx, l, c)
+					return d.Memory.Commit(ctx, l, c)
 				}
 				return a, err
 			}}
 		},
 		"no fencing of commits": func() *defect {
-			return &defect{commit: func(d *defect, ctx context.Context, _ kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-				return d.MemoryStore.Commit(ctx, d.newest(), c)
+			return &defect{commit: func(d *defect, ctx context.Context, _ store.Lease, c store.Commit) (store.Applied, error) {
+				return d.Memory.Commit(ctx, d.newest(), c)
 			}}
 		},
 		"no fencing of starts": func() *defect {
-			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+			return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 				if len(c.Started) > 0 {
 					l = d.newest()
 				}
-				return d.MemoryStore.Commit(ctx, l, c)
+				return d.Memory.Commit(ctx, l, c)
 			}}
 		},
 		"attempts are not numbered": func() *defect {
-			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-				r, err := d.MemoryStore.Load(ctx, l.Run)
+			return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+				r, err := d.Memory.Load(ctx, l.Run)
 				c.Started = slices.Clone(c.Started)
 				for i := range c.Started {
 					if err == nil {
 						c.Started[i].Attempt = r.Nodes[c.Started[i].Node].Attempt + 1
 					}
 				}
-				return d.MemoryStore.Commit(ctx, l, c)
+				return d.Memory.Commit(ctx, l, c)
 			}}
 		},
-		"attempts are not stored": func() *defect { return &defect{commit: commit(func(c *kahn.Commit) { c.Started = nil })} },
+		"attempts are not stored": func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Started = nil })} },
 		"only one start is stored": func() *defect {
-			return &defect{commit: commit(func(c *kahn.Commit) { c.Started = c.Started[:min(1, len(c.Started))] })}
+			return &defect{commit: commit(func(c *store.Commit) { c.Started = c.Started[:min(1, len(c.Started))] })}
 		},
 		"only one end is stored": func() *defect {
-			return &defect{commit: commit(func(c *kahn.Commit) { c.Completed = c.Completed[:min(1, len(c.Completed))] })}
+			return &defect{commit: commit(func(c *store.Commit) { c.Completed = c.Completed[:min(1, len(c.Completed))] })}
 		},
-		"starts are stored for good": func() *defect { return inParts(func(c *kahn.Commit) *[]kahn.NodeAttempt { return &c.Started }) },
-		"ends are stored for good":   func() *defect { return inParts(func(c *kahn.Commit) *[]kahn.NodeAttempt { return &c.Completed }) },
+		"starts are stored for good": func() *defect { return inParts(func(c *store.Commit) *[]store.Attempt { return &c.Started }) },
+		"ends are stored for good":   func() *defect { return inParts(func(c *store.Commit) *[]store.Attempt { return &c.Completed }) },
 		"a write goes on after its context": func() *defect {
-			return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-				a, err := d.MemoryStore.Commit(context.WithoutCancel(ctx), l, c)
+			return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+				a, err := d.Memory.Commit(context.WithoutCancel(ctx), l, c)
 				if ctx.Err() != nil {
 					return 0, ctx.Err()
 				}
@@ -234,10 +235,10 @@ func TestDefects(t *testing.T) {
 		"two owners":                           func() *defect { return &defect{grants: true} },
 		"a lease for ever":                     func() *defect { return &defect{stays: true} },
 		"an old lease releases the new one":    func() *defect { return &defect{loose: true} },
-		"queued nodes are not told":            func() *defect { return &defect{load: func(_ *defect, r *kahn.StoredRun) { unqueue(r) }} },
-		"the sequence starts over when loaded": func() *defect { return &defect{load: func(_ *defect, r *kahn.StoredRun) { r.Sequence = 0 }} },
+		"queued nodes are not told":            func() *defect { return &defect{load: func(_ *defect, r *store.Run) { unqueue(r) }} },
+		"the sequence starts over when loaded": func() *defect { return &defect{load: func(_ *defect, r *store.Run) { r.Sequence = 0 }} },
 		"what is loaded is the store's own": func() *defect {
-			return &defect{load: func(d *defect, r *kahn.StoredRun) {
+			return &defect{load: func(d *defect, r *store.Run) {
 				if d.kept != nil {
 					*r = *d.kept
 				}
@@ -247,9 +248,9 @@ func TestDefects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // some of the checks wait
-				errs := storetest.Check(t.Context(), func() kahn.Store {
+				errs := storetest.Check(t.Context(), func() store.Store {
 					d := plant()
-					d.MemoryStore = new(kahn.MemoryStore)
+					d.Memory = new(store.Memory)
 					return d
 				})
 				if len(errs) == 0 {
@@ -261,40 +262,40 @@ func TestDefects(t *testing.T) {
 }
 
 // keepsWake commits the last time to wake that was not zero.
-func keepsWake() func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func keepsWake() func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	var last time.Time
-	return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+	return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 		d.mu.Lock()
 		if c.WakeAt.IsZero() {
 			c.WakeAt = last
 		}
 		last = c.WakeAt
 		d.mu.Unlock()
-		return d.MemoryStore.Commit(ctx, l, c)
+		return d.Memory.Commit(ctx, l, c)
 	}
 }
 
 // inParts is a store that applies a part of a commit by itself, before the rest, which may be refused.
-func inParts(part func(c *kahn.Commit) *[]kahn.NodeAttempt) *defect {
-	return &defect{commit: func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-		r, err := d.MemoryStore.Load(ctx, l.Run)
+func inParts(part func(c *store.Commit) *[]store.Attempt) *defect {
+	return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+		r, err := d.Memory.Load(ctx, l.Run)
 		if err != nil {
 			return 0, err
 		}
 		if list := part(&c); c.Sequence == r.Sequence+1 && len(*list) > 1 {
-			early := kahn.Commit{Sequence: c.Sequence}
+			early := store.Commit{Sequence: c.Sequence}
 			*part(&early) = (*list)[:1]
-			if a, err := d.MemoryStore.Commit(ctx, l, early); err != nil || a != kahn.AppliedNow {
+			if a, err := d.Memory.Commit(ctx, l, early); err != nil || a != store.AppliedNow {
 				return a, err
 			}
 			c.Sequence++
 			*list = (*list)[1:]
 		}
-		return d.MemoryStore.Commit(ctx, l, c)
+		return d.Memory.Commit(ctx, l, c)
 	}}
 }
 
-func unqueue(r *kahn.StoredRun) {
+func unqueue(r *store.Run) {
 	for id, n := range r.Nodes {
 		n.Queued = false
 		r.Nodes[id] = n
@@ -304,28 +305,28 @@ func unqueue(r *kahn.StoredRun) {
 // TestLives needs more graphs than it takes to find a store that loses something: the engine is on trial, too.
 func TestLives(t *testing.T) {
 	t.Parallel()
-	storetest.Lives(t, 75, func(*testing.T) kahn.Store { return new(kahn.MemoryStore) }, kahntest.CheckEvents)
+	storetest.Lives(t, 75, func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
 }
 
 // TestLivesControl plants defects in a store that only the lives of a run show, each in a process of its own that has to fail.
 func TestLivesControl(t *testing.T) {
 	t.Parallel()
-	losing := func(lost func(n *kahn.NodeRecord) bool) func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-		return func(d *defect, ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
-			c.Nodes = slices.DeleteFunc(slices.Clone(c.Nodes), func(n kahn.NodeRecord) bool { return lost(&n) })
-			return d.MemoryStore.Commit(ctx, l, c)
+	losing := func(lost func(n *store.NodeRecord) bool) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+		return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+			c.Nodes = slices.DeleteFunc(slices.Clone(c.Nodes), func(n store.NodeRecord) bool { return lost(&n) })
+			return d.Memory.Commit(ctx, l, c)
 		}
 	}
 	defects := map[string]func() *defect{
 		"records of ended nodes are lost": func() *defect {
-			return &defect{commit: losing(func(n *kahn.NodeRecord) bool { return n.Terminal })}
+			return &defect{commit: losing(func(n *store.NodeRecord) bool { return n.Terminal })}
 		},
 		"records of nodes inside are lost": func() *defect {
-			return &defect{commit: losing(func(n *kahn.NodeRecord) bool { return strings.Contains(n.Node, "/") })}
+			return &defect{commit: losing(func(n *store.NodeRecord) bool { return strings.Contains(n.Node, "/") })}
 		},
 		"the first record of a node stays": func() *defect {
 			seen := map[string]bool{}
-			return &defect{commit: losing(func(n *kahn.NodeRecord) bool {
+			return &defect{commit: losing(func(n *store.NodeRecord) bool {
 				was := seen[n.Node]
 				seen[n.Node] = true
 				return was
@@ -334,9 +335,9 @@ func TestLivesControl(t *testing.T) {
 	}
 	const variable = "KAHN_LIVES_DEFECT"
 	if plant := defects[os.Getenv(variable)]; plant != nil {
-		storetest.Lives(t, 20, func(*testing.T) kahn.Store {
+		storetest.Lives(t, 20, func(*testing.T) store.Store {
 			d := plant()
-			d.MemoryStore = new(kahn.MemoryStore)
+			d.Memory = new(store.Memory)
 			return d
 		}, kahntest.CheckEvents)
 		return

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // wakeTime: each commit replaces the time, also by none, and one that is not applied does not.
-func wakeTime(ctx context.Context, s kahn.Store) error {
+func wakeTime(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
 		return err
@@ -18,14 +18,14 @@ func wakeTime(ctx context.Context, s kahn.Store) error {
 	for i, row := range []struct {
 		sequence     uint64
 		wake, stored time.Time
-		want         kahn.Applied
+		want         store.Applied
 		ready        []string
 	}{
-		{2, first, first, kahn.AppliedNow, nil}, {2, second, first, kahn.Duplicate, nil}, {4, second, first, kahn.Conflict, nil},
-		{3, second, second, kahn.AppliedNow, nil}, {4, time.Time{}, time.Time{}, kahn.AppliedNow, nil},
-		{5, first, first, kahn.AppliedNow, []string{"a"}}, {6, time.Time{}, time.Time{}, kahn.AppliedNow, []string{"b"}},
+		{2, first, first, store.AppliedNow, nil}, {2, second, first, store.Duplicate, nil}, {4, second, first, store.Conflict, nil},
+		{3, second, second, store.AppliedNow, nil}, {4, time.Time{}, time.Time{}, store.AppliedNow, nil},
+		{5, first, first, store.AppliedNow, []string{"a"}}, {6, time.Time{}, time.Time{}, store.AppliedNow, []string{"b"}},
 	} {
-		got, err := s.Commit(ctx, lease, kahn.Commit{Sequence: row.sequence, WakeAt: row.wake, Ready: row.ready})
+		got, err := s.Commit(ctx, lease, store.Commit{Sequence: row.sequence, WakeAt: row.wake, Ready: row.ready})
 		if err := expect(fmt.Sprint("commit ", i+1), got, err, row.want); err != nil {
 			return err
 		}

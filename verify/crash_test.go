@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -36,13 +37,13 @@ func TestCrashChild(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	var store kahn.Store
-	store, err := openFileStore(filepath.Join(dir, "store"))
+	var db store.Store
+	db, err := openFileStore(filepath.Join(dir, "store"))
 	require.NoError(t, err)
 	if os.Getenv(crashTorn) != "" {
-		store = storetest.Torn(store)
+		db = storetest.Torn(db)
 	}
-	require.NoError(t, storetest.Killed(t.Context(), dir, store))
+	require.NoError(t, storetest.Killed(t.Context(), dir, db))
 }
 
 // crashChild is the command that starts TestCrashChild.
@@ -108,18 +109,18 @@ func (s *fileStore) replay(r io.Reader) error {
 		if err == io.EOF {
 			return s.MemoryStore.Release(ctx, lease)
 		}
-		var c kahn.Commit
+		var c store.Commit
 		if err := json.Unmarshal(line, &c); err != nil {
 			return err
 		}
 		applied, err := s.MemoryStore.Commit(ctx, lease, c)
-		if err != nil || applied != kahn.AppliedNow {
+		if err != nil || applied != store.AppliedNow {
 			return fmt.Errorf("replay of %s: %v, %w", line, applied, err)
 		}
 	}
 }
 
-func (s *fileStore) append(c kahn.Commit) error {
+func (s *fileStore) append(c store.Commit) error {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -130,11 +131,11 @@ func (s *fileStore) append(c kahn.Commit) error {
 	return s.file.Sync()
 }
 
-func (s *fileStore) Commit(ctx context.Context, l kahn.Lease, c kahn.Commit) (kahn.Applied, error) {
+func (s *fileStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, err := s.MemoryStore.Commit(ctx, l, c)
-	if err == nil && a == kahn.AppliedNow {
+	if err == nil && a == store.AppliedNow {
 		err = s.append(c)
 	}
 	return a, err

@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // rowStatements write rows of runs and nodes.
@@ -27,8 +28,8 @@ func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	s.counters = w.prepare(err, "UPDATE kahn_nodes SET sequence = ?, attempt = ?, terminal = ?, queued = ?, completed = ?, resolved = ?, required = ?, checksum = ? WHERE node = ?")
 }
 
-// Commit implements [kahn.Store].
-func (s *Store) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (applied kahn.Applied, err error) {
+// Commit implements [store.Store].
+func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (applied store.Applied, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -48,7 +49,7 @@ func (s *Store) Commit(ctx context.Context, lease kahn.Lease, c kahn.Commit) (ap
 }
 
 // apply is Commit in a transaction. refused is the answer to a commit that is an error of its own: the transaction goes on.
-func (w *writer) apply(lease kahn.Lease, c *kahn.Commit) (applied kahn.Applied, refused, err error) {
+func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applied, refused, err error) {
 	r := w.runs[lease.Run]
 	if r == nil || r.lease != lease {
 		if refused, err = w.held(lease); err != nil || refused != nil {
@@ -62,7 +63,7 @@ func (w *writer) apply(lease kahn.Lease, c *kahn.Commit) (applied kahn.Applied, 
 	}
 	st := stage{run: r, sums: &w.sums}
 	applied, refused = st.judge(c)
-	if applied != kahn.AppliedNow || refused != nil {
+	if applied != store.AppliedNow || refused != nil {
 		st.drop()
 		fenced, err := w.held(lease)
 		if err != nil || fenced != nil {
@@ -83,7 +84,7 @@ func (w *writer) apply(lease kahn.Lease, c *kahn.Commit) (applied kahn.Applied, 
 		return 0, refused, err
 	}
 	st.keep(c)
-	return kahn.AppliedNow, nil, nil
+	return store.AppliedNow, nil, nil
 }
 
 // stage is a commit that is being judged. The nodes of the run change when it has been written.
@@ -98,8 +99,8 @@ type change struct {
 	key    string
 	node   *node
 	next   node
-	record *kahn.NodeColumns // nil if it stays
-	fresh  bool              // it has no row yet
+	record *store.Columns // nil if it stays
+	fresh  bool           // it has no row yet
 }
 
 // node returns the next state of a node.
@@ -118,22 +119,22 @@ func (st *stage) node(key string) *change {
 }
 
 // judge decides what a commit is, and stages its changes.
-func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
+func (st *stage) judge(c *store.Commit) (store.Applied, error) {
 	r := st.run
 	switch {
 	case c.Sequence < r.sequence:
-		return kahn.Stale, nil
+		return store.Stale, nil
 	case c.Sequence == r.sequence:
-		return kahn.Duplicate, nil
+		return store.Duplicate, nil
 	case c.Sequence != r.sequence+1 || r.status.Terminal():
-		return kahn.Conflict, nil
+		return store.Conflict, nil
 	}
 	for _, end := range c.Completed {
 		switch n := &st.node(end.Node).next; {
 		case end.Attempt < n.attempt:
-			return kahn.Stale, nil
+			return store.Stale, nil
 		case end.Attempt != n.attempt || n.completed:
-			return kahn.Conflict, nil
+			return store.Conflict, nil
 		default:
 			n.completed = true
 		}
@@ -141,9 +142,9 @@ func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
 	for _, start := range c.Started {
 		switch n := &st.node(start.Node).next; {
 		case start.Attempt <= n.attempt:
-			return kahn.Stale, nil
+			return store.Stale, nil
 		case start.Attempt != n.attempt+1 || n.terminal:
-			return kahn.Conflict, nil
+			return store.Conflict, nil
 		default:
 			n.attempt, n.queued, n.completed = start.Attempt, false, false
 		}
@@ -153,9 +154,9 @@ func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
 		change := st.node(rec.Node)
 		n := &change.next
 		if n.terminal {
-			return kahn.Conflict, nil
+			return store.Conflict, nil
 		}
-		change.record, n.record = &rec.NodeColumns, checksum(st.sums, &rec.NodeColumns)
+		change.record, n.record = &rec.Columns, checksum(st.sums, &rec.Columns)
 		n.terminal = rec.Terminal
 		n.queued = n.queued && !n.terminal
 	}
@@ -163,16 +164,16 @@ func (st *stage) judge(c *kahn.Commit) (kahn.Applied, error) {
 		n := &st.node(inc.Node).next
 		n.resolved += inc.By
 		if n.required = inc.Required; n.resolved > n.required {
-			return 0, fmt.Errorf("%w: node %s: %d of %d", kahn.ErrReadinessOverflow, strconv.Quote(inc.Node), n.resolved, n.required)
+			return 0, fmt.Errorf("%w: node %s: %d of %d", store.ErrReadinessOverflow, strconv.Quote(inc.Node), n.resolved, n.required)
 		}
 	}
 	for _, key := range c.Ready {
 		st.node(key).next.queued = true
 	}
 	if len(r.nodes) > nodesOfRun {
-		return 0, fmt.Errorf("%w: a run of more than %d nodes", kahn.ErrRejected, nodesOfRun)
+		return 0, fmt.Errorf("%w: a run of more than %d nodes", store.ErrRejected, nodesOfRun)
 	}
-	return kahn.AppliedNow, nil
+	return store.AppliedNow, nil
 }
 
 // drop takes back what judge has done.
@@ -186,7 +187,7 @@ func (st *stage) drop() {
 }
 
 // keep makes the next state the present one.
-func (st *stage) keep(c *kahn.Commit) {
+func (st *stage) keep(c *store.Commit) {
 	r := st.run
 	for i := range st.changes {
 		ch := &st.changes[i]
@@ -194,7 +195,7 @@ func (st *stage) keep(c *kahn.Commit) {
 		ch.node.staged = 0
 	}
 	r.sequence, r.wake = c.Sequence, wakeTime(c.WakeAt)
-	if c.Status != kahn.RunPending {
+	if c.Status != machine.RunPending {
 		r.status = c.Status
 	}
 	if c.Run != nil {
@@ -203,13 +204,13 @@ func (st *stage) keep(c *kahn.Commit) {
 }
 
 // write writes the changes. held is false if the lease does not hold: then nothing has changed.
-func (st *stage) write(w *writer, c *kahn.Commit) (held bool, err error) {
+func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	r := st.run
 	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}
 	proven := false
 	next := run{id: r.id, status: r.status, sequence: c.Sequence, record: r.record, wake: wakeTime(c.WakeAt), rows: int64(len(r.nodes))}
-	if c.Run != nil || c.Status != kahn.RunPending || next.wake != r.wake || len(st.changes) == 0 {
-		if c.Status != kahn.RunPending {
+	if c.Run != nil || c.Status != machine.RunPending || next.wake != r.wake || len(st.changes) == 0 {
+		if c.Status != machine.RunPending {
 			next.status = c.Status
 		}
 		var bytes driver.Value
@@ -267,7 +268,7 @@ func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequen
 	case !whole:
 		return append(values, checksum, row)
 	case ch.record == nil:
-		return append(appendColumns(values, new(kahn.NodeColumns)), checksum)
+		return append(appendColumns(values, new(store.Columns)), checksum)
 	}
 	return append(appendColumns(values, ch.record), checksum)
 }

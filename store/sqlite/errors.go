@@ -9,18 +9,18 @@ import (
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Errors of a database, all of which match [kahn.ErrUnusable], too.
+// Errors of a database, all of which match [store.ErrUnusable], too.
 var (
 	// ErrDamaged is the error of a run, or of a database, whose stored data is not what was written: of a page that the disk has
 	// changed, for instance. Other runs of the database may be sound.
-	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", kahn.ErrUnusable)
+	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
 	// ErrSchema is the error of a database whose schema a later version of this package has made.
-	ErrSchema = fmt.Errorf("%w: unknown version of the schema", kahn.ErrUnusable)
+	ErrSchema = fmt.Errorf("%w: unknown version of the schema", store.ErrUnusable)
 	// ErrClosed is the error of a call of a store that was closed.
-	ErrClosed = fmt.Errorf("%w: it is closed", kahn.ErrUnusable)
+	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
 // conditions are what the codes of SQLite mean for a store, if the call may succeed later.
@@ -35,11 +35,11 @@ var conditions = map[int]string{
 // lasting are the errors that match codes of SQLite which no repetition cures.
 var lasting = map[int]error{
 	lib.SQLITE_CORRUPT:  ErrDamaged,
-	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is no database", kahn.ErrUnusable),
-	lib.SQLITE_READONLY: fmt.Errorf("%w: the database cannot be written", kahn.ErrUnusable),
-	lib.SQLITE_PERM:     fmt.Errorf("%w: the database may not be opened", kahn.ErrUnusable),
-	lib.SQLITE_ERROR:    kahn.ErrUnusable, // of SQL: a table is missing, for instance
-	lib.SQLITE_TOOBIG:   fmt.Errorf("%w: a record is larger than the database can hold", kahn.ErrRejected),
+	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is no database", store.ErrUnusable),
+	lib.SQLITE_READONLY: fmt.Errorf("%w: the database cannot be written", store.ErrUnusable),
+	lib.SQLITE_PERM:     fmt.Errorf("%w: the database may not be opened", store.ErrUnusable),
+	lib.SQLITE_ERROR:    store.ErrUnusable, // of SQL: a table is missing, for instance
+	lib.SQLITE_TOOBIG:   fmt.Errorf("%w: a record is larger than the database can hold", store.ErrRejected),
 }
 
 // describe says what an error of SQLite means.

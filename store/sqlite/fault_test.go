@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
@@ -35,7 +36,7 @@ func size(usual, full int) int {
 // TestLives performs random graphs in many lives, each over a new database.
 func TestLives(t *testing.T) {
 	t.Parallel()
-	storetest.Lives(t, size(12, 200), func(t *testing.T) kahn.Store {
+	storetest.Lives(t, size(12, 200), func(t *testing.T) store.Store {
 		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal, Now: "test_now()"})
 	}, kahntest.CheckEvents)
 }
@@ -55,7 +56,7 @@ func TestChild(t *testing.T) {
 	path := filepath.Join(dir, "runs.db")
 	switch task := os.Getenv(childTask); task {
 	case "run", "torn":
-		var s kahn.Store = openStore(t, path, sqlite.Options{})
+		var s store.Store = openStore(t, path, sqlite.Options{})
 		if task == "torn" {
 			s = storetest.Torn(s)
 		}
@@ -78,7 +79,7 @@ func TestChild(t *testing.T) {
 	case "nobody":
 		becomeNobody(t)
 		_, err := sqlite.Open(path, sqlite.Options{})
-		require.ErrorIs(t, err, kahn.ErrUnusable)
+		require.ErrorIs(t, err, store.ErrUnusable)
 		fmt.Println("error:", err)
 	default:
 		t.Fatal(task)
@@ -180,7 +181,7 @@ func TestTooLarge(t *testing.T) {
 	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(s))
 	require.NoError(t, err)
 	a, _ := res.Node("a")
-	require.ErrorIs(t, a.Err, kahn.ErrRejected)
+	require.ErrorIs(t, a.Err, store.ErrRejected)
 	require.Equal(t, kahn.CauseStoreRejected, a.Cause.Kind)
 	b, _ := res.Node("b")
 	require.Equal(t, kahn.Completed, b.Status)
@@ -239,9 +240,9 @@ func TestBusy(t *testing.T) {
 		said += string(buf[:n])
 	}
 	begin := time.Now()
-	_, err = s.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
+	_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 2})
 	require.ErrorContains(t, err, "another process is writing to the database")
-	require.False(t, errors.Is(err, kahn.ErrUnusable) || errors.Is(err, kahn.ErrRejected), err)
+	require.False(t, errors.Is(err, store.ErrUnusable) || errors.Is(err, store.ErrRejected), err)
 	require.GreaterOrEqual(t, time.Since(begin), 50*time.Millisecond)
 	stored, err := s.Load(t.Context(), "r")
 	require.NoError(t, err, "reading does not wait")
@@ -273,7 +274,7 @@ func TestDamage(t *testing.T) {
 	path := file(t)
 	s, err := sqlite.Open(path, sqlite.Options{})
 	require.NoError(t, err)
-	want := map[string]*kahn.StoredRun{}
+	want := map[string]*store.Run{}
 	for i := range 3 {
 		id := fmt.Sprint("r", i)
 		_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID(id), kahn.Durable(s))
@@ -315,10 +316,10 @@ func TestDamage(t *testing.T) {
 }
 
 // damageShows reports whether the store says that its data is damaged. Wrong data fails the test.
-func damageShows(t *testing.T, path string, want map[string]*kahn.StoredRun) (shows bool) {
+func damageShows(t *testing.T, path string, want map[string]*store.Run) (shows bool) {
 	s, err := sqlite.Open(path, sqlite.Options{})
 	if err != nil {
-		require.ErrorIs(t, err, kahn.ErrUnusable)
+		require.ErrorIs(t, err, store.ErrUnusable)
 		return true
 	}
 	defer func() { _ = s.Close() }() // of a damaged database
@@ -326,7 +327,7 @@ func damageShows(t *testing.T, path string, want map[string]*kahn.StoredRun) (sh
 		got, err := s.Load(t.Context(), id)
 		switch {
 		case err != nil:
-			require.ErrorIs(t, err, kahn.ErrUnusable)
+			require.ErrorIs(t, err, store.ErrUnusable)
 			shows = true
 		default:
 			require.True(t, reflect.DeepEqual(run, got), "%s is wrong", id)
@@ -384,7 +385,7 @@ func TestClock(t *testing.T) {
 	_, err := kahn.Execute(t.Context(), g(-24*time.Hour), nil, kahn.RunID("back"), kahn.Durable(s))
 	require.NoError(t, err)
 	_, err = kahn.Execute(t.Context(), g(24*time.Hour), nil, kahn.RunID("forward"), kahn.Durable(s))
-	require.ErrorIs(t, err, kahn.ErrFenced)
+	require.ErrorIs(t, err, store.ErrFenced)
 	_, err = kahn.Execute(t.Context(), g(0), nil, kahn.RunID("forward"), kahn.Durable(s))
 	require.NoError(t, err)
 	require.Equal(t, 3, ended)
@@ -393,14 +394,14 @@ func TestClock(t *testing.T) {
 	require.NoError(t, err)
 	shift.Add(-time.Hour.Milliseconds())
 	_, _, err = s.Acquire(t.Context(), "r", "two", time.Minute)
-	require.ErrorIs(t, err, kahn.ErrLeased)
-	commit(t, s, lease, kahn.Commit{Sequence: 1, Ready: []string{"a"}})
+	require.ErrorIs(t, err, store.ErrLeased)
+	commit(t, s, lease, store.Commit{Sequence: 1, Ready: []string{"a"}})
 	shift.Add(2 * time.Hour.Milliseconds())
-	_, err = s.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
-	require.ErrorIs(t, err, kahn.ErrFenced)
-	require.ErrorIs(t, s.Renew(t.Context(), lease, time.Minute), kahn.ErrFenced)
+	_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 2})
+	require.ErrorIs(t, err, store.ErrFenced)
+	require.ErrorIs(t, s.Renew(t.Context(), lease, time.Minute), store.ErrFenced)
 	next, stored, err := s.Acquire(t.Context(), "r", "two", time.Minute)
 	require.NoError(t, err)
 	require.True(t, stored.Nodes["a"].Queued)
-	commit(t, s, next, kahn.Commit{Sequence: 2})
+	commit(t, s, next, store.Commit{Sequence: 2})
 }

@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // leaseStatements are the statements about the lease of a run.
@@ -33,10 +34,10 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [kahn.Store]. The lease of a process that has died is given to whoever asks.
-func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease kahn.Lease, stored *kahn.StoredRun, err error) {
+// Acquire implements [store.Store]. The lease of a process that has died is given to whoever asks.
+func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
-		return kahn.Lease{}, nil, err
+		return store.Lease{}, nil, err
 	}
 	w := s.writer
 	var refused error
@@ -48,13 +49,13 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 		err = refused
 	}
 	if err != nil {
-		return kahn.Lease{}, nil, about("acquire", id, err)
+		return store.Lease{}, nil, about("acquire", id, err)
 	}
 	return lease, stored, nil
 }
 
 // acquire is Acquire in a transaction. refused is the error of a run that somebody else holds.
-func (s *Store) acquire(id, owner string, ttl time.Duration) (lease kahn.Lease, stored *kahn.StoredRun, refused, err error) {
+func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, refused, err error) {
 	w := s.writer
 	there, other := false, ""
 	var process int64
@@ -80,10 +81,10 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease kahn.Lease, 
 			return lease, nil, nil, err
 		}
 		if !dead {
-			return lease, nil, fmt.Errorf("%w, by %s", kahn.ErrLeased, strconv.Quote(other)), nil
+			return lease, nil, fmt.Errorf("%w, by %s", store.ErrLeased, strconv.Quote(other)), nil
 		}
 	}
-	lease = kahn.Lease{Run: id, Owner: owner}
+	lease = store.Lease{Run: id, Owner: owner}
 	err = w.leases.take.query(func(row []driver.Value) error {
 		lease.Epoch = uint64(row[0].(int64))
 		return nil
@@ -101,18 +102,18 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease kahn.Lease, 
 }
 
 // create makes a run with its first lease, in a transaction.
-func (s *Store) create(id, owner string, ttl time.Duration) (kahn.Lease, *kahn.StoredRun, error) {
+func (s *Store) create(id, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	w := s.writer
-	r := &run{id: id, status: kahn.RunPending, lease: kahn.Lease{Run: id, Owner: owner, Epoch: 1}, nodes: map[string]*node{}}
+	r := &run{id: id, status: machine.RunPending, lease: store.Lease{Run: id, Owner: owner, Epoch: 1}, nodes: map[string]*node{}}
 	err := w.leases.make.query(func(row []driver.Value) error {
 		r.number = row[0].(int64)
 		return nil
 	}, id, owner, milliseconds(ttl), s.process, r.checksum(&w.sums))
 	if err != nil {
-		return kahn.Lease{}, nil, err
+		return store.Lease{}, nil, err
 	}
 	w.runs[id] = r
-	return r.lease, &kahn.StoredRun{ID: id, Nodes: map[string]kahn.StoredNode{}}, nil
+	return r.lease, &store.Run{ID: id, Nodes: map[string]store.Node{}}, nil
 }
 
 // milliseconds rounds up, so that a lease is never shorter than was asked for.
@@ -120,8 +121,8 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Renew implements [kahn.Store].
-func (s *Store) Renew(ctx context.Context, lease kahn.Lease, ttl time.Duration) error {
+// Renew implements [store.Store].
+func (s *Store) Renew(ctx context.Context, lease store.Lease, ttl time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -141,8 +142,8 @@ func (s *Store) Renew(ctx context.Context, lease kahn.Lease, ttl time.Duration) 
 	return about("renew", lease.Run, err)
 }
 
-// Release implements [kahn.Store].
-func (s *Store) Release(ctx context.Context, lease kahn.Lease) error {
+// Release implements [store.Store].
+func (s *Store) Release(ctx context.Context, lease store.Lease) error {
 	w := s.writer
 	err := w.write(ctx, func() error {
 		if r := w.runs[lease.Run]; r != nil && r.lease == lease {
@@ -155,7 +156,7 @@ func (s *Store) Release(ctx context.Context, lease kahn.Lease) error {
 }
 
 // held refuses a lease that is not the newest, or has run out, in a transaction.
-func (w *writer) held(lease kahn.Lease) (refused, err error) {
+func (w *writer) held(lease store.Lease) (refused, err error) {
 	there, held := false, false
 	err = w.leases.check.query(func(row []driver.Value) error {
 		there, held = true, row[0].(int64) != 0
@@ -165,9 +166,9 @@ func (w *writer) held(lease kahn.Lease) (refused, err error) {
 	case err != nil:
 		return nil, err
 	case !there:
-		return kahn.ErrUnknownRun, nil
+		return store.ErrUnknownRun, nil
 	case !held:
-		return fmt.Errorf("%w: epoch %d", kahn.ErrFenced, lease.Epoch), nil
+		return fmt.Errorf("%w: epoch %d", store.ErrFenced, lease.Epoch), nil
 	}
 	return nil, nil
 }

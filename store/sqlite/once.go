@@ -8,8 +8,16 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
+
+// Step is what [Once] asks of a step: a *kahn.Step is one.
+type Step interface {
+	RunID() string
+	Epoch() uint64
+	Path() string
+	IdempotencyKey() string
+}
 
 // Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The
 // result of f is stored in the same transaction, under the step's idempotency key: when the step is called again, because it
@@ -17,9 +25,9 @@ import (
 // exactly once, whatever happens to the process. A step may have one such part.
 //
 // An error of f undoes the transaction, and is returned. A run that another process has taken over meanwhile is an error that
-// matches [kahn.ErrFenced], and f is not called. The result is encoded as JSON. Commits of runs wait while f is at work, at most
+// matches [store.ErrFenced], and f is not called. The result is encoded as JSON. Commits of runs wait while f is at work, at most
 // [Options].BusyTimeout: f should read and write the database, and nothing else.
-func Once[T any](ctx context.Context, s *Store, step *kahn.Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {
+func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return result, about("once", step.RunID(), s.closed(describe(err)))
@@ -53,16 +61,16 @@ func Once[T any](ctx context.Context, s *Store, step *kahn.Step, f func(tx *sql.
 }
 
 // effect returns the number of the step's run, whose lease must hold, and the stored result of the step, nil if there is none.
-func (s *Store) effect(ctx context.Context, tx *sql.Tx, step *kahn.Step) (run int64, kept []byte, err error) {
+func (s *Store) effect(ctx context.Context, tx *sql.Tx, step Step) (run int64, kept []byte, err error) {
 	held := false
 	err = tx.QueryRowContext(ctx, "SELECT run, epoch = ? AND owner <> '' AND expires > "+s.now+" FROM kahn_runs WHERE id = ?", int64(step.Epoch()), step.RunID()).Scan(&run, &held)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return 0, nil, kahn.ErrUnknownRun
+		return 0, nil, store.ErrUnknownRun
 	case err != nil:
 		return 0, nil, err
 	case !held:
-		return 0, nil, fmt.Errorf("%w: epoch %d", kahn.ErrFenced, step.Epoch())
+		return 0, nil, fmt.Errorf("%w: epoch %d", store.ErrFenced, step.Epoch())
 	}
 	err = tx.QueryRowContext(ctx, "SELECT result FROM kahn_effects WHERE run = ? AND key = ?", run, step.IdempotencyKey()).Scan(&kept)
 	if errors.Is(err, sql.ErrNoRows) {

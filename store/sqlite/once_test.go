@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
@@ -58,7 +59,7 @@ func TestOnceFenced(t *testing.T) {
 			t.Error("it was called")
 			return 0, nil
 		})
-		require.ErrorIs(t, err, kahn.ErrFenced)
+		require.ErrorIs(t, err, store.ErrFenced)
 		return nil, err
 	}})
 	_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(s))
@@ -67,7 +68,7 @@ func TestOnceFenced(t *testing.T) {
 	require.NoError(t, err)
 	g = new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(ctx context.Context, step *kahn.Step) (any, error) {
 		_, err := sqlite.Once(ctx, s, step, func(*sql.Tx) (int, error) { return 0, nil })
-		require.ErrorIs(t, err, kahn.ErrUnknownRun)
+		require.ErrorIs(t, err, store.ErrUnknownRun)
 		return nil, err
 	}})
 	_, err = kahn.Execute(t.Context(), g, nil, kahn.RunID("r"))

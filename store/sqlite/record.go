@@ -4,14 +4,15 @@ import (
 	"database/sql/driver"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // noRecord is the checksum of the columns of a node without a record.
-var noRecord = checksum(new(summer), new(kahn.NodeColumns))
+var noRecord = checksum(new(summer), new(store.Columns))
 
 // checksum is that of what is stored of a node.
-func checksum(s *summer, d *kahn.NodeColumns) uint32 {
+func checksum(s *summer, d *store.Columns) uint32 {
 	s.ints(int64(d.Status), int64(d.Cause), nanoseconds(d.Start), nanoseconds(d.End), toInt(d.Hash == nil), toInt(d.Value == nil), toInt(d.Record == nil))
 	s.part(d.Hash)
 	s.part(d.Value)
@@ -27,12 +28,12 @@ func nanoseconds(t time.Time) int64 {
 }
 
 // appendColumns adds the values of a row from status to record. What is zero is NULL.
-func appendColumns(values []driver.Value, d *kahn.NodeColumns) []driver.Value {
+func appendColumns(values []driver.Value, d *store.Columns) []driver.Value {
 	var status, cause driver.Value
-	if d.Status != kahn.Idle {
+	if d.Status != machine.Idle {
 		status = d.Status.String()
 	}
-	if d.Cause != kahn.CauseNone {
+	if d.Cause != machine.CauseNone {
 		cause = d.Cause.String()
 	}
 	return append(values, status, cause, orNull(d.Start), orNull(d.End), bytesOrNull(d.Hash), bytesOrNull(d.Value), bytesOrNull(d.Record))
@@ -53,7 +54,7 @@ func bytesOrNull(data []byte) driver.Value {
 }
 
 // readColumns is the reverse of appendColumns.
-func readColumns(row []driver.Value) (d kahn.NodeColumns, err error) {
+func readColumns(row []driver.Value) (d store.Columns, err error) {
 	if text, ok := row[0].(string); ok {
 		err = d.Status.UnmarshalText([]byte(text))
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestColumns: what is stored of a node is the same when it comes back, and each part counts in the checksum.
@@ -15,7 +16,7 @@ func TestColumns(t *testing.T) {
 	t.Parallel()
 	start, end := time.Date(2026, 11, 22, 11, 42, 13, 462670135, time.UTC), time.Date(2026, 11, 22, 11, 42, 13, 500000000, time.UTC)
 	sums := map[uint32]bool{}
-	for _, d := range []kahn.NodeColumns{
+	for _, d := range []store.Columns{
 		{},
 		{Status: kahn.Ready},
 		{Status: kahn.Failed, Cause: kahn.CauseTimeout, Start: start, End: end, Record: json.RawMessage(`{"x":1}`)},
@@ -31,7 +32,7 @@ func TestColumns(t *testing.T) {
 		require.False(t, sums[checksum(new(summer), &d)], "%+v", d)
 		sums[checksum(new(summer), &d)] = true
 	}
-	values := appendColumns(nil, new(kahn.NodeColumns))
+	values := appendColumns(nil, new(store.Columns))
 	values[0] = "unheard of"
 	_, err := readColumns(values)
 	require.ErrorIs(t, err, kahn.ErrBadValue)

@@ -9,15 +9,16 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // run is what the writer knows of a run that the process has leased: all that a commit is judged by.
 type run struct {
 	number   int64
 	id       string
-	lease    kahn.Lease
-	status   kahn.RunStatus
+	lease    store.Lease
+	status   machine.RunStatus
 	sequence uint64
 	wake     int64  // in milliseconds since 1970; 0 if it is not known
 	record   uint32 // the checksum of the run's record
@@ -119,8 +120,8 @@ func wakeTime(t time.Time) int64 {
 	return wake
 }
 
-// Load implements [kahn.Store].
-func (s *Store) Load(ctx context.Context, id string) (stored *kahn.StoredRun, err error) {
+// Load implements [store.Store].
+func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -181,13 +182,13 @@ type loader struct {
 }
 
 // load reads a run in a transaction. refused is the error of a run that is not stored or is damaged.
-func (l *loader) load(id string) (stored *kahn.StoredRun, known *run, refused, err error) {
+func (l *loader) load(id string) (stored *store.Run, known *run, refused, err error) {
 	err = l.run(func(row []driver.Value) error {
 		known = &run{number: row[0].(int64), id: id, sequence: uint64(row[2].(int64)), nodes: map[string]*node{}}
 		bytes, _ := row[3].([]byte)
 		known.wake, _ = row[5].(int64)
 		known.rows = row[6].(int64)
-		stored = &kahn.StoredRun{ID: id, Record: bytes, Nodes: map[string]kahn.StoredNode{}}
+		stored = &store.Run{ID: id, Record: bytes, Nodes: map[string]store.Node{}}
 		refused = known.status.UnmarshalText([]byte(row[1].(string)))
 		known.record = recordSum(l.sums, bytes)
 		if refused != nil || known.checksum(l.sums) != row[4].(int64) {
@@ -199,7 +200,7 @@ func (l *loader) load(id string) (stored *kahn.StoredRun, known *run, refused, e
 	case err != nil || refused != nil:
 		return nil, nil, refused, err
 	case known == nil:
-		return nil, nil, kahn.ErrUnknownRun, nil
+		return nil, nil, store.ErrUnknownRun, nil
 	}
 	err = l.nodes(func(row []driver.Value) error {
 		if refused == nil {
@@ -221,7 +222,7 @@ func (l *loader) load(id string) (stored *kahn.StoredRun, known *run, refused, e
 }
 
 // read adds a row of kahn_nodes to the run.
-func (r *run) read(sums *summer, row []driver.Value, stored *kahn.StoredRun) error {
+func (r *run) read(sums *summer, row []driver.Value, stored *store.Run) error {
 	integer := func(i int) int64 {
 		v, _ := row[i].(int64)
 		return v
@@ -239,8 +240,8 @@ func (r *run) read(sums *summer, row []driver.Value, stored *kahn.StoredRun) err
 	}
 	r.nodes[key] = n
 	r.sequence = max(r.sequence, sequence)
-	stored.Nodes[key] = kahn.StoredNode{
-		NodeColumns: data, Terminal: n.terminal, Attempt: n.attempt, Resolved: n.resolved, Required: n.required, Queued: n.queued, Completed: n.completed,
+	stored.Nodes[key] = store.Node{
+		Columns: data, Terminal: n.terminal, Attempt: n.attempt, Resolved: n.resolved, Required: n.required, Queued: n.queued, Completed: n.completed,
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package sqlite is a [kahn.Store] in a file of SQLite: the store of programs that run on one machine and bring no database
+// Package sqlite is a [store.Store] in a file of SQLite: the store of programs that run on one machine and bring no database
 // with them. It needs no C compiler.
 //
 //	store, err := sqlite.Open("runs.db", sqlite.Options{})
@@ -23,9 +23,9 @@
 // # Errors
 //
 // A full disk, a file system that fails and another process that writes for longer than [Options].BusyTimeout are errors of
-// the call, which the engine repeats until the lease runs out. Errors that match [kahn.ErrUnusable] go on for ever: damaged data
+// the call, which the engine repeats until the lease runs out. Errors that match [store.ErrUnusable] go on for ever: damaged data
 // ([ErrDamaged]), a database of a later version ([ErrSchema]), a file that is no database or cannot be written. A value that is
-// larger than a record may be is one that matches [kahn.ErrRejected].
+// larger than a record may be is one that matches [store.ErrRejected].
 //
 // # Time
 //
@@ -49,7 +49,8 @@ import (
 
 	"modernc.org/sqlite"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Synchronous tells when a commit is on the disk.
@@ -82,7 +83,7 @@ type Options struct {
 	Now string
 }
 
-// Store is a [kahn.Store] in a database of SQLite. Its methods may be called from several goroutines.
+// Store is a [store.Store] in a database of SQLite. Its methods may be called from several goroutines.
 type Store struct {
 	writer  *writer
 	db      *sql.DB
@@ -94,8 +95,8 @@ type Store struct {
 }
 
 var (
-	_ kahn.Store        = (*Store)(nil)
-	_ kahn.ValueChecker = (*Store)(nil)
+	_ store.Store        = (*Store)(nil)
+	_ store.ValueChecker = (*Store)(nil)
 )
 
 // Open opens the database in the file at path and makes it if there is none. ":memory:" is a new database in memory, for
@@ -114,13 +115,13 @@ var memories atomic.Int64
 func open(path string, o Options) (*Store, error) {
 	switch {
 	case o.Synchronous > Normal:
-		return nil, fmt.Errorf("%w: Synchronous(%d): Full or Normal", kahn.ErrBadOption, o.Synchronous)
+		return nil, fmt.Errorf("%w: Synchronous(%d): Full or Normal", machine.ErrBadValue, o.Synchronous)
 	case o.BusyTimeout < 0:
-		return nil, fmt.Errorf("%w: BusyTimeout %v: at least 0", kahn.ErrBadOption, o.BusyTimeout)
+		return nil, fmt.Errorf("%w: BusyTimeout %v: at least 0", machine.ErrBadValue, o.BusyTimeout)
 	case o.MaxBytes < 0:
-		return nil, fmt.Errorf("%w: MaxBytes %d: at least 0", kahn.ErrBadOption, o.MaxBytes)
+		return nil, fmt.Errorf("%w: MaxBytes %d: at least 0", machine.ErrBadValue, o.MaxBytes)
 	case path == "":
-		return nil, fmt.Errorf("%w: no path", kahn.ErrBadOption)
+		return nil, fmt.Errorf("%w: no path", machine.ErrBadValue)
 	}
 	if o.Now == "" {
 		o.Now = DefaultNow
@@ -295,10 +296,10 @@ func fileDSN(path, mode string) string {
 // maxValue is less than what SQLite takes in one row, 1,000,000,000 bytes: the rest is for the record.
 const maxValue = 900_000_000
 
-// CheckValue implements [kahn.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or [Options].MaxBytes.
+// CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or [Options].MaxBytes.
 func (s *Store) CheckValue(value json.RawMessage) error {
 	if int64(len(value)) > s.largest {
-		return fmt.Errorf("%w: a value of %d bytes; the database takes up to %d", kahn.ErrRejected, len(value), s.largest)
+		return fmt.Errorf("%w: a value of %d bytes; the database takes up to %d", store.ErrRejected, len(value), s.largest)
 	}
 	return nil
 }

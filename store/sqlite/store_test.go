@@ -18,6 +18,8 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
@@ -35,35 +37,35 @@ func file(t *testing.T) string { return filepath.Join(t.TempDir(), "runs #1 50%.
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) kahn.Store { return openStore(t, file(t), sqlite.Options{}) })
+	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, file(t), sqlite.Options{}) })
 }
 
 func TestStoreNormal(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) kahn.Store {
+	storetest.Run(t, func(t *testing.T) store.Store {
 		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal, MaxBytes: 64 << 20, BusyTimeout: time.Second})
 	})
 }
 
 func TestStoreInMemory(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) kahn.Store { return openStore(t, ":memory:", sqlite.Options{}) })
+	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, ":memory:", sqlite.Options{}) })
 }
 
 // begun acquires a run and commits its beginning.
-func begun(t *testing.T, s kahn.Store, run string) kahn.Lease {
+func begun(t *testing.T, s store.Store, run string) store.Lease {
 	t.Helper()
 	lease, _, err := s.Acquire(t.Context(), run, "owner", time.Minute)
 	require.NoError(t, err)
-	commit(t, s, lease, kahn.Commit{Sequence: 1, Run: []byte(`{"version":1}`), Status: kahn.RunRunning})
+	commit(t, s, lease, store.Commit{Sequence: 1, Run: []byte(`{"version":1}`), Status: kahn.RunRunning})
 	return lease
 }
 
-func commit(t *testing.T, s kahn.Store, lease kahn.Lease, c kahn.Commit) {
+func commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
 	t.Helper()
 	applied, err := s.Commit(t.Context(), lease, c)
 	require.NoError(t, err)
-	require.Equal(t, kahn.AppliedNow, applied)
+	require.Equal(t, store.AppliedNow, applied)
 }
 
 func TestOptions(t *testing.T) {
@@ -72,11 +74,11 @@ func TestOptions(t *testing.T) {
 		"Synchronous(2)": {Synchronous: 2}, "BusyTimeout -1ns": {BusyTimeout: -1}, "MaxBytes -1": {MaxBytes: -1},
 	} {
 		_, err := sqlite.Open(file(t), o)
-		require.ErrorIs(t, err, kahn.ErrBadOption)
+		require.ErrorIs(t, err, machine.ErrBadValue)
 		require.ErrorContains(t, err, name)
 	}
 	_, err := sqlite.Open("", sqlite.Options{})
-	require.ErrorIs(t, err, kahn.ErrBadOption)
+	require.ErrorIs(t, err, machine.ErrBadValue)
 	_, err = sqlite.Open(file(t), sqlite.Options{Now: "no_such_function()"})
 	require.ErrorContains(t, err, "no_such_function")
 	_, err = sqlite.Open(filepath.Join(t.TempDir(), "none", "runs.db"), sqlite.Options{})
@@ -164,7 +166,7 @@ func TestTransactionsAreShared(t *testing.T) {
 	t.Parallel()
 	const runs, commits = 50, 20
 	s := openStore(t, file(t), sqlite.Options{})
-	leases := make([]kahn.Lease, runs)
+	leases := make([]store.Lease, runs)
 	for i := range leases {
 		leases[i] = begun(t, s, fmt.Sprint("r", i))
 	}
@@ -175,14 +177,14 @@ func TestTransactionsAreShared(t *testing.T) {
 	for i, lease := range leases {
 		wg.Go(func() {
 			for sequence := range uint64(commits) {
-				applied, err := s.Commit(t.Context(), lease, kahn.Commit{
-					Sequence: sequence + 2, Started: []kahn.NodeAttempt{{Node: "a", Attempt: int32(sequence + 1)}}, Nodes: []kahn.NodeRecord{{Node: "a", NodeColumns: kahn.NodeColumns{Record: []byte(`{}`)}}},
+				applied, err := s.Commit(t.Context(), lease, store.Commit{
+					Sequence: sequence + 2, Started: []store.Attempt{{Node: "a", Attempt: int32(sequence + 1)}}, Nodes: []store.NodeRecord{{Node: "a", Columns: store.Columns{Record: []byte(`{}`)}}},
 				})
 				if i == 7 {
-					if !errors.Is(err, kahn.ErrFenced) {
+					if !errors.Is(err, store.ErrFenced) {
 						t.Errorf("a lease that was released: %v, %v", applied, err)
 					}
-				} else if err != nil || applied != kahn.AppliedNow {
+				} else if err != nil || applied != store.AppliedNow {
 					t.Errorf("run %d: %v, %v", i, applied, err)
 				}
 			}
@@ -206,12 +208,12 @@ func TestNotCommitted(t *testing.T) {
 	t.Parallel()
 	const runs = 10
 	s := openStore(t, file(t), sqlite.Options{})
-	leases := make([]kahn.Lease, runs)
+	leases := make([]store.Lease, runs)
 	for i := range leases {
 		leases[i] = begun(t, s, fmt.Sprint("r", i))
 	}
-	next := func(i int) (kahn.Applied, error) {
-		return s.Commit(t.Context(), leases[i], kahn.Commit{Sequence: 2, Started: []kahn.NodeAttempt{{Node: "a", Attempt: 1}}})
+	next := func(i int) (store.Applied, error) {
+		return s.Commit(t.Context(), leases[i], store.Commit{Sequence: 2, Started: []store.Attempt{{Node: "a", Attempt: 1}}})
 	}
 	transactions := counter(t, s)
 	transactions.Store(-1000)
@@ -226,7 +228,7 @@ func TestNotCommitted(t *testing.T) {
 	wg.Wait()
 	transactions.Store(0)
 	for i := range runs {
-		if a, err := next(i); err != nil || a != kahn.AppliedNow {
+		if a, err := next(i); err != nil || a != store.AppliedNow {
 			t.Errorf("run %d: %v, %v", i, a, err)
 		}
 		r, err := s.Load(t.Context(), leases[i].Run)
@@ -240,7 +242,7 @@ func TestOneCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	const runs = 20
 	s := openStore(t, file(t), sqlite.Options{})
-	leases := make([]kahn.Lease, runs)
+	leases := make([]store.Lease, runs)
 	for i := range leases {
 		leases[i] = begun(t, s, fmt.Sprint("r", i))
 	}
@@ -253,11 +255,11 @@ func TestOneCannotBeWritten(t *testing.T) {
 				if i == 3 {
 					sequence = 0 // it is repeated
 				}
-				a, err := s.Commit(t.Context(), lease, kahn.Commit{Sequence: sequence + 2, Ready: []string{fmt.Sprint("m", sequence), fmt.Sprint("n", i)}})
+				a, err := s.Commit(t.Context(), lease, store.Commit{Sequence: sequence + 2, Ready: []string{fmt.Sprint("m", sequence), fmt.Sprint("n", i)}})
 				switch {
 				case i == 3 && (err == nil || !strings.Contains(err.Error(), "poison")):
 					t.Errorf("run 3: %v, %v", a, err)
-				case i != 3 && (err != nil || a != kahn.AppliedNow):
+				case i != 3 && (err != nil || a != store.AppliedNow):
 					t.Errorf("run %d: %v, %v", i, a, err)
 				}
 			}
@@ -282,11 +284,11 @@ func TestContext(t *testing.T) {
 	require.NoError(t, err)
 	alone, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = s.Commit(alone, lease, kahn.Commit{Sequence: 2}) // it waits for the database, and the next ones for whoever does
+	_, err = s.Commit(alone, lease, store.Commit{Sequence: 2}) // it waits for the database, and the next ones for whoever does
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	first := make(chan error, 1)
 	go func() {
-		_, err := s.Commit(context.WithoutCancel(t.Context()), lease, kahn.Commit{Sequence: 2})
+		_, err := s.Commit(context.WithoutCancel(t.Context()), lease, store.Commit{Sequence: 2})
 		first <- err
 	}()
 	var calls sync.WaitGroup
@@ -294,7 +296,7 @@ func TestContext(t *testing.T) {
 		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			if _, err := s.Commit(ctx, lease, kahn.Commit{Sequence: 3}); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := s.Commit(ctx, lease, store.Commit{Sequence: 3}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 		})
@@ -315,7 +317,7 @@ func TestClosed(t *testing.T) {
 	lease := begun(t, s, "r")
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
-	_, err = s.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
+	_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 2})
 	require.ErrorIs(t, err, sqlite.ErrClosed)
 	_, err = s.Load(t.Context(), "r")
 	require.ErrorIs(t, err, sqlite.ErrClosed)
@@ -334,17 +336,17 @@ func TestTwoProcesses(t *testing.T) {
 	one, two := openStore(t, path, sqlite.Options{}), openStore(t, path, sqlite.Options{})
 	lease := begun(t, one, "r")
 	_, _, err := two.Acquire(t.Context(), "r", "other", time.Minute)
-	require.ErrorIs(t, err, kahn.ErrLeased)
+	require.ErrorIs(t, err, store.ErrLeased)
 	again, _, err := two.Acquire(t.Context(), "r", "owner", time.Minute)
 	require.NoError(t, err, "an owner that has a name finds its lease again")
 	require.Equal(t, lease.Epoch+1, again.Epoch)
-	_, err = one.Commit(t.Context(), lease, kahn.Commit{Sequence: 2})
-	require.ErrorIs(t, err, kahn.ErrFenced)
-	commit(t, two, again, kahn.Commit{Sequence: 2, Ready: []string{"a"}})
+	_, err = one.Commit(t.Context(), lease, store.Commit{Sequence: 2})
+	require.ErrorIs(t, err, store.ErrFenced)
+	commit(t, two, again, store.Commit{Sequence: 2, Ready: []string{"a"}})
 	lease, stored, err := one.Acquire(t.Context(), "r", "owner", time.Minute)
 	require.NoError(t, err)
 	require.True(t, stored.Nodes["a"].Queued)
-	commit(t, one, lease, kahn.Commit{Sequence: 3, Ready: []string{"b"}})
+	commit(t, one, lease, store.Commit{Sequence: 3, Ready: []string{"b"}})
 }
 
 func TestBackup(t *testing.T) {
@@ -354,13 +356,13 @@ func TestBackup(t *testing.T) {
 	copied := file(t)
 	require.NoError(t, s.Backup(t.Context(), copied))
 	require.ErrorIs(t, s.Backup(t.Context(), copied), os.ErrExist)
-	commit(t, s, lease, kahn.Commit{Sequence: 2})
+	commit(t, s, lease, store.Commit{Sequence: 2})
 	b := openStore(t, copied, sqlite.Options{})
 	next, stored, err := b.Acquire(t.Context(), "r", "next", time.Minute)
 	require.NoError(t, err, "nobody holds the leases of a copy")
 	require.Equal(t, uint64(1), stored.Sequence)
-	commit(t, b, next, kahn.Commit{Sequence: 2, Status: kahn.RunCompleted})
-	commit(t, s, lease, kahn.Commit{Sequence: 3})
+	commit(t, b, next, store.Commit{Sequence: 2, Status: kahn.RunCompleted})
+	commit(t, s, lease, store.Commit{Sequence: 3})
 	require.Error(t, s.Backup(t.Context(), filepath.Join(t.TempDir(), "none", "copy.db")))
 }
 

@@ -1,4 +1,4 @@
-package kahn
+package store
 
 import (
 	"context"
@@ -7,23 +7,26 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// MemoryStore is a [Store] in memory, for tests and for runs that need to survive no more than their Run. The zero value is
+// Memory is a [Store] in memory, for tests and for runs that need to survive no more than their Run. The zero value is
 // empty and ready for use.
-type MemoryStore struct {
+type Memory struct {
 	mu   sync.Mutex // guards what follows
 	runs map[string]*memoryRun
 }
 
 type memoryRun struct {
-	StoredRun
+	Run
 	lease   Lease
 	expires time.Time
 }
 
 // Acquire implements [Store].
-func (m *MemoryStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *StoredRun, error) {
+func (m *Memory) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *Run, error) {
 	if err := ctx.Err(); err != nil {
 		return Lease{}, nil, err
 	}
@@ -34,41 +37,41 @@ func (m *MemoryStore) Acquire(ctx context.Context, run, owner string, ttl time.D
 		if m.runs == nil {
 			m.runs = map[string]*memoryRun{}
 		}
-		r = &memoryRun{StoredRun: StoredRun{ID: run, Nodes: map[string]StoredNode{}}, lease: Lease{Run: run}}
+		r = &memoryRun{Run: Run{ID: run, Nodes: map[string]Node{}}, lease: Lease{Run: run}}
 		m.runs[run] = r
 	}
 	now := time.Now()
 	if r.lease.Owner != "" && r.lease.Owner != owner && now.Before(r.expires) {
-		return Lease{}, nil, fmt.Errorf("%w: run %s, by %s", ErrLeased, quoteID(run), quoteID(r.lease.Owner))
+		return Lease{}, nil, fmt.Errorf("%w: run %s, by %s", ErrLeased, foreign.Quote(run), foreign.Quote(r.lease.Owner))
 	}
 	r.lease = Lease{Run: run, Owner: owner, Epoch: r.lease.Epoch + 1}
 	r.expires = now.Add(ttl)
 	return r.lease, r.copy(), nil
 }
 
-func (r *memoryRun) copy() *StoredRun {
-	c := r.StoredRun
+func (r *memoryRun) copy() *Run {
+	c := r.Run
 	c.Nodes = maps.Clone(r.Nodes)
 	return &c
 }
 
 // held returns the run of a lease that is the newest and has not run out.
-func (m *MemoryStore) held(ctx context.Context, lease Lease) (*memoryRun, error) {
+func (m *Memory) held(ctx context.Context, lease Lease) (*memoryRun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	r := m.runs[lease.Run]
 	switch {
 	case r == nil:
-		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(lease.Run))
+		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, foreign.Quote(lease.Run))
 	case r.lease != lease || lease.Owner == "" || !time.Now().Before(r.expires):
-		return nil, fmt.Errorf("%w: run %s, epoch %d", ErrFenced, quoteID(lease.Run), lease.Epoch)
+		return nil, fmt.Errorf("%w: run %s, epoch %d", ErrFenced, foreign.Quote(lease.Run), lease.Epoch)
 	}
 	return r, nil
 }
 
 // Renew implements [Store].
-func (m *MemoryStore) Renew(ctx context.Context, lease Lease, ttl time.Duration) error {
+func (m *Memory) Renew(ctx context.Context, lease Lease, ttl time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.held(ctx, lease)
@@ -79,7 +82,7 @@ func (m *MemoryStore) Renew(ctx context.Context, lease Lease, ttl time.Duration)
 }
 
 // Release implements [Store].
-func (m *MemoryStore) Release(_ context.Context, lease Lease) error {
+func (m *Memory) Release(_ context.Context, lease Lease) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.runs[lease.Run]; r != nil && r.lease == lease {
@@ -89,7 +92,7 @@ func (m *MemoryStore) Release(_ context.Context, lease Lease) error {
 }
 
 // Commit implements [Store].
-func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applied, error) {
+func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.held(ctx, lease)
@@ -104,8 +107,8 @@ func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applie
 	case c.Sequence != r.Sequence+1 || r.Status.Terminal():
 		return Conflict, nil
 	}
-	changed := map[string]StoredNode{} // apart, so that nothing is applied if something is wrong
-	node := func(id string) StoredNode {
+	changed := map[string]Node{} // apart, so that nothing is applied if something is wrong
+	node := func(id string) Node {
 		if n, ok := changed[id]; ok {
 			return n
 		}
@@ -138,7 +141,7 @@ func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applie
 		if n.Terminal {
 			return Conflict, nil
 		}
-		n.NodeColumns, n.Terminal = record.NodeColumns, record.Terminal
+		n.Columns, n.Terminal = record.Columns, record.Terminal
 		n.Queued = n.Queued && !n.Terminal
 		changed[record.Node] = n
 	}
@@ -146,7 +149,7 @@ func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applie
 		n := node(inc.Node)
 		n.Resolved += inc.By
 		if n.Required = inc.Required; n.Resolved > n.Required {
-			return 0, fmt.Errorf("%w: node %s: %d of %d", ErrReadinessOverflow, quoteID(inc.Node), n.Resolved, n.Required)
+			return 0, fmt.Errorf("%w: node %s: %d of %d", ErrReadinessOverflow, foreign.Quote(inc.Node), n.Resolved, n.Required)
 		}
 		changed[inc.Node] = n
 	}
@@ -160,14 +163,14 @@ func (m *MemoryStore) Commit(ctx context.Context, lease Lease, c Commit) (Applie
 	if c.Run != nil {
 		r.Record = c.Run
 	}
-	if c.Status != RunPending {
+	if c.Status != machine.RunPending {
 		r.Status = c.Status
 	}
 	return AppliedNow, nil
 }
 
 // Load implements [Store].
-func (m *MemoryStore) Load(ctx context.Context, run string) (*StoredRun, error) {
+func (m *Memory) Load(ctx context.Context, run string) (*Run, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -175,13 +178,13 @@ func (m *MemoryStore) Load(ctx context.Context, run string) (*StoredRun, error) 
 	defer m.mu.Unlock()
 	r := m.runs[run]
 	if r == nil {
-		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(run))
+		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, foreign.Quote(run))
 	}
 	return r.copy(), nil
 }
 
 // Runs returns the ids of all runs, sorted.
-func (m *MemoryStore) Runs() []string {
+func (m *Memory) Runs() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.runs))
