@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -44,7 +45,7 @@ type durable struct {
 	written  bool                   // a write of this life has succeeded
 	ctx      context.Context        // of the writes
 	cancel   context.CancelFunc     // ends it when the store has failed
-	alarms   dueAlarms              // those that the store has to know of
+	alarms   due.Queue[*wake]       // those that the store has to know of
 	expires  time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
 	scratch  []byte                 // in which the committer encodes records
 }

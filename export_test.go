@@ -2,6 +2,8 @@ package kahn
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn/internal/strict"
@@ -64,8 +66,8 @@ func (r *Run) held() (left []string) {
 			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
 		}
 	}
-	if q := r.single; q != nil && q.Len() > 0 {
-		left = append(left, fmt.Sprintf("%d alarms", q.Len()))
+	if q := r.single; q != nil && q.alarms.Len() > 0 {
+		left = append(left, fmt.Sprintf("%d alarms", q.alarms.Len()))
 	}
 	if t := r.tree; t != nil {
 		if t.Used != 0 || len(t.waiting) != 0 || len(t.touched) != 0 {
@@ -126,7 +128,7 @@ func (rn *Runner) Shared() (used, claims, keys int) {
 	defer p.mu.Unlock()
 	p.sweep()
 	count := func(x *share) {
-		used, claims = used+x.used, claims+len(x.waiting[0])+len(x.waiting[1])+x.promised[0]+x.promised[1]
+		used, claims = used+x.used, claims+x.waiting[0].Len()+x.waiting[1].Len()+x.promised[0]+x.promised[1]
 	}
 	if p.whole != nil {
 		count(p.whole)
@@ -144,7 +146,13 @@ func (rn *Runner) SharedSteps() int64 {
 	}
 	rn.pool.mu.Lock()
 	defer rn.pool.mu.Unlock()
-	return rn.pool.steps
+	var steps int64
+	for _, x := range append(slices.Collect(maps.Values(rn.pool.keys)), rn.pool.whole) {
+		if x != nil {
+			steps += x.waiting[0].Steps() + x.waiting[1].Steps()
+		}
+	}
+	return steps
 }
 
 // Rings reports whether the timer is armed that rings when a token falls due. It disarms it.

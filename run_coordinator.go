@@ -142,10 +142,11 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	c.h.settle(c.run)
 	c.run.st.Lock()
 	defer c.run.st.Unlock()
-	if len(c.h.timerQueue) == 0 {
+	first, ok := c.h.timers.First()
+	if !ok {
 		return time.Time{}, false
 	}
-	return c.run.timeAt(c.h.timerQueue[0].due), true
+	return c.run.timeAt(first.Due), true
 }
 
 // Wake returns a channel that has a message when another goroutine has asked something of the run, such as a signal or a stop, so that a
@@ -161,13 +162,11 @@ func (c *Coordinator) Advance(now time.Time) {
 	}
 	for {
 		c.run.st.Lock()
-		if len(h.timerQueue) == 0 || h.timerQueue[0].due > h.clock.Load() {
-			c.run.st.Unlock()
+		first, ok := h.timers.Next(h.clock.Load())
+		c.run.st.Unlock()
+		if !ok {
 			break
 		}
-		first := h.timerQueue[0]
-		first.Stop()
-		c.run.st.Unlock()
 		first.f()
 	}
 	c.h.settle(c.run)

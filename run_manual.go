@@ -1,11 +1,10 @@
 package kahn
 
 import (
-	"cmp"
-	"container/heap"
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
@@ -13,14 +12,13 @@ import (
 // Coordinator performs, a timer fires when the Coordinator sets the clock past it, and a worker whose step would be called stops until the
 // result is reported. Everything else is the same as in other runs.
 //
-// The lock of the run guards jobs, timerQueue and stops. The rest belongs to the goroutine that calls the Coordinator.
+// The lock of the run guards jobs, timers and stops. The rest belongs to the goroutine that calls the Coordinator.
 type manual struct {
-	start time.Time    // the time at which the run's clock is zero
-	clock atomic.Int64 // that clock
-	jobs  []*Run       // each has counted a worker that has not begun
-	timerQueue
-	seq   uint64
-	stops []*Step // attempts whose contexts have ended
+	start  time.Time    // the time at which the run's clock is zero
+	clock  atomic.Int64 // that clock
+	jobs   []*Run       // each has counted a worker that has not begun
+	timers due.Queue[*manualTimer]
+	stops  []*Step // attempts whose contexts have ended
 
 	wake chan struct{} // has room for one message
 
@@ -34,9 +32,8 @@ type timer interface{ Stop() bool }
 // startTimer calls f after d, on a goroutine of its own or when the Coordinator says that it is due. It is called with the lock held.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
 	if h := r.manual; h != nil {
-		h.seq++
-		t := &manualTimer{of: h, due: saturate.Add(h.clock.Load(), int64(max(d, 0))), seq: h.seq, f: f}
-		heap.Push(h, t)
+		t := &manualTimer{of: h, f: f}
+		h.timers.Add(t, saturate.Add(h.clock.Load(), int64(max(d, 0))))
 		return t
 	}
 	return time.AfterFunc(d, f)
@@ -61,49 +58,13 @@ func (r *Run) wallClock() time.Time {
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
 type manualTimer struct {
-	of    *manual
-	due   int64
-	seq   uint64
-	f     func()
-	index int // in the heap plus one; 0 when it has fired or was stopped
+	due.Entry
+	of *manual
+	f  func()
 }
 
 // Stop is called with the lock held.
-func (t *manualTimer) Stop() bool {
-	if t.index == 0 {
-		return false
-	}
-	heap.Remove(t.of, t.index-1)
-	return true
-}
-
-// timerQueue is a heap of them.
-type timerQueue []*manualTimer
-
-func (q timerQueue) Len() int { return len(q) }
-func (q timerQueue) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(q[i].due, q[j].due), cmp.Compare(q[i].seq, q[j].seq)) < 0
-}
-
-func (q timerQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i+1, j+1
-}
-
-func (q *timerQueue) Push(x any) {
-	t := x.(*manualTimer)
-	*q = append(*q, t)
-	t.index = len(*q)
-}
-
-func (q *timerQueue) Pop() any {
-	last := len(*q) - 1
-	t := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	t.index = 0
-	return t
-}
+func (t *manualTimer) Stop() bool { return t.of.timers.Remove(t) }
 
 // note keeps the attempts whose contexts end, and wakes the host. It is called with the lock held.
 func (h *manual) note(ending []stopOrder) {

@@ -1,10 +1,9 @@
 package kahn
 
 import (
-	"cmp"
-	"container/heap"
-	"math"
 	"sync/atomic"
+
+	"github.com/seed-c794f7ef/kahn/internal/due"
 )
 
 // single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
@@ -20,10 +19,9 @@ import (
 //
 // The lock guards all fields but next.
 type single struct {
-	alarms
-	seq         uint64
-	next        atomic.Int64 // when the first alarm is due, for a look without the lock
-	interrupted *Step        // the last attempt that held the slot and was interrupted, or nil
+	alarms      due.Queue[*alarm] // those that are armed
+	next        atomic.Int64      // when the first of them is due, for a look without the lock
+	interrupted *Step             // the last attempt that held the slot and was interrupted, or nil
 }
 
 // interrupts reports whether an attempt that was interrupted has not returned.
@@ -31,67 +29,18 @@ func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
 }
 
-// alarms are those that are armed, by time and then in the order of arming.
-type alarms struct{ heap []*alarm }
+// note is called with the lock held after every change of the alarms.
+func (q *single) note() { q.next.Store(q.alarms.Due()) }
 
-func (q *alarms) Len() int { return len(q.heap) }
-
-func (q *alarms) Less(i, j int) bool {
-	x, y := q.heap[i], q.heap[j]
-	return cmp.Or(cmp.Compare(x.when, y.when), cmp.Compare(x.seq, y.seq)) < 0
-}
-
-func (q *alarms) Swap(i, j int) {
-	q.heap[i], q.heap[j] = q.heap[j], q.heap[i]
-	q.heap[i].index, q.heap[j].index = i+1, j+1
-}
-
-func (q *alarms) Push(x any) {
-	a := x.(*alarm)
-	q.heap = append(q.heap, a)
-	a.index = len(q.heap)
-}
-
-func (q *alarms) Pop() any {
-	last := len(q.heap) - 1
-	a := q.heap[last]
-	q.heap[last] = nil
-	q.heap = q.heap[:last]
-	a.index = 0
-	return a
-}
-
-func (q *single) add(a *alarm) {
-	q.seq++
-	a.seq = q.seq
-	heap.Push(q, a)
-	q.note()
-}
-
-func (q *single) remove(a *alarm) {
-	if a.index > 0 {
-		heap.Remove(q, a.index-1)
-		q.note()
-	}
-}
-
-func (q *single) note() {
-	next := int64(math.MaxInt64)
-	if len(q.heap) > 0 {
-		next = q.heap[0].when
-	}
-	q.next.Store(next)
-}
-
-// due reports whether an alarm is due by now.
-func (q *single) due(now int64) bool { return q != nil && q.next.Load() <= now }
+// isDue reports whether an alarm is due by now.
+func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
 // ringDue rings the alarms of a run with one slot that are due, with the lock held.
 func (r *Run) ringDue(now int64) {
 	q := r.single
-	for q.due(now) {
-		a := q.heap[0]
-		q.remove(a)
+	for q.isDue(now) {
+		a, _ := q.alarms.Next(now)
+		q.note()
 		if a.timer.Stop() {
 			a.run.timers--
 		} // else it finds nothing left to do
@@ -103,7 +52,9 @@ func (r *Run) ringDue(now int64) {
 	}
 }
 
+// rung calls an alarm back, unless its run has ended.
 func (r *Run) rung(a *alarm, now int64) {
+	r.unstore(a)
 	if !r.concluded() {
 		a.ring(now)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -27,14 +28,9 @@ type alarm struct {
 	timer timer
 	run   *Run
 	ring  func(now int64)
-
-	over bool // it has rung or was disarmed
-
-	when int64 // of a run with one slot, and of a grace: when it rings, in ns since the run's start; else 0
-
-	// Of a run with one slot.
-	seq   uint64
-	index int // among the alarms plus one; 0 means that it was rung or disarmed
+	// Entry is its place among the alarms of a run with one slot. Due is when it rings, in ns since the run's start: see dueIn.
+	due.Entry
+	stored *wake // nil if the store need not know of it
 }
 
 // after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
@@ -44,17 +40,16 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	d = max(d, 0)
 	a := &alarm{run: r, ring: f}
 	if r.single != nil {
-		a.when = saturate.Add(r.now(), int64(d))
-		r.single.add(a)
+		r.single.alarms.Add(a, saturate.Add(r.now(), int64(d)))
+		r.single.note()
 	}
 	a.timer = r.startTimer(d, func() {
 		r.callback(func(now int64) {
-			a.over = true
 			switch {
 			case r.single == nil:
-				a.ring(now)
-			case a.index > 0:
-				r.ringDue(max(now, a.when))
+				r.rung(a, now)
+			case a.Queued():
+				r.ringDue(max(now, a.Due))
 			}
 		})
 	})
@@ -64,7 +59,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 // dueIn notes when an alarm rings of which somebody may want to know it: one with one slot does anyway.
 func (a *alarm) dueIn(d time.Duration) {
 	if a.run.single == nil {
-		a.when = saturate.Add(a.run.now(), int64(d))
+		a.Due = saturate.Add(a.run.now(), int64(d))
 	}
 }
 
@@ -87,12 +82,13 @@ func (r *Run) disarm(t **alarm) {
 	if a == nil {
 		return
 	}
-	a.over = true
+	r.unstore(a)
 	if a.timer.Stop() {
 		r.timers--
 	}
-	if r.single != nil {
-		r.single.remove(a)
+	if q := r.single; q != nil {
+		q.alarms.Remove(a)
+		q.note()
 	}
 	*t = nil
 }

@@ -455,7 +455,7 @@ func (at place) whyStopping(y *Why, x *extra) {
 	w := r.st.Word(ref)
 	y.Kind, y.Until, y.Since = WhyStopping, time.Time{}, time.Time{}
 	if x != nil && x.grace != nil {
-		y.Until = r.timeAt(x.grace.when)
+		y.Until = r.timeAt(x.grace.Due)
 	}
 	switch {
 	case w.Is(machine.WordStopping | machine.WordDraining):

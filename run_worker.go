@@ -129,7 +129,7 @@ func (w *worker) performPlain() (more bool) {
 		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // the caller's context is user code, too
 		w.phase = phaseEngine
 		w.now = r.now()
-		if err != nil || special || r.careful && r.single.due(w.now) {
+		if err != nil || special || r.careful && r.single.isDue(w.now) {
 			return w.finishPlain(value, err)
 		}
 		step.returned() // before the end of the node is visible

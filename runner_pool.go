@@ -1,13 +1,13 @@
 package kahn
 
 import (
-	"container/heap"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/bucket"
+	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -26,24 +26,23 @@ type pool struct {
 	mu      sync.Mutex // guards what follows, and everything in the shares
 	whole   *share     // nil if only keys are bounded
 	keys    map[string]*share
-	swept   int // the number of keys after the last sweep
-	awaited bucket.Awaited[*share]
-	timer   *time.Timer // for the first of the awaited
-	steps   int64       // claims visited, by which tests check that the work is linear
+	swept   int               // the number of keys after the last sweep
+	awaited due.Queue[*share] // whose next token somebody waits for
+	timer   *time.Timer       // for the first of the awaited
 }
 
 // share holds slots and tokens that the runs of a Runner share: those of all runs, or those of one key. Free ones are
 // promised to the claims that have waited longest; a run without a claim takes only those that are not promised.
 type share struct {
-	pool     *pool
-	limit    int // 0 means no limit
-	used     int
-	bucket   *bucket.Bucket // nil without a rate
-	waiting  [2]claims      // by whether they need a token
-	promised [2]int         // claims that were called back, and have neither taken anything nor been dropped; by the same
-	arrivals uint64
-	refs     int // runs that may use the key
-	bucket.Appointment
+	pool      *pool
+	limit     int // 0 means no limit
+	used      int
+	bucket    *bucket.Bucket       // nil without a rate
+	waiting   [2]due.Queue[*claim] // by whether they need a token; in the order of their arrival
+	promised  [2]int               // claims that were called back, and have neither taken anything nor been dropped; by the same
+	arrivals  int64
+	refs      int // runs that may use the key
+	due.Entry     // among the awaited
 }
 
 // stake is what one run has to do with a share.
@@ -57,11 +56,10 @@ type stake struct {
 // claim is the place of a run among those that wait for a share.
 type claim struct {
 	*stake
-	arrival uint64 // the order of waiting claims
-	token   bool   // the best of its nodes needs a token, too
-	state   claimState
-	index   int             // among those that wait
-	at      *machine.Locked // the State whose node contends, once the claim was heard
+	due.Entry      // among those that wait, in the order of their arrival
+	token     bool // the best of its nodes needs a token, too
+	state     claimState
+	at        *machine.Locked // the State whose node contends, once the claim was heard
 }
 
 type claimState uint8
@@ -165,14 +163,14 @@ func (k *stake) Lacks(token bool) bool {
 			return false
 		}
 		x.arrivals++
-		c = &claim{stake: k, arrival: x.arrivals}
+		c = &claim{stake: k, Entry: due.Entry{Due: x.arrivals}}
 		k.claim = c
 		r.timers++
 	case c.state == claimWaits:
 		if c.token == token {
 			return true
 		}
-		heap.Remove(&x.waiting[x.needs(c.token)], c.index) // the best of its nodes is another one now
+		x.waiting[x.needs(c.token)].Remove(c) // the best of its nodes is another one now
 	default:
 		x.promised[x.needs(c.token)]--
 		free := (x.limit == 0 || x.used < x.limit) && (!token || x.tokenFree())
@@ -186,7 +184,7 @@ func (k *stake) Lacks(token bool) bool {
 		r.timers++ // a run that is being stopped has taken it without waiting
 	}
 	c.state, c.token = claimWaits, token
-	heap.Push(&x.waiting[x.needs(token)], c)
+	x.waiting[x.needs(token)].Add(c, c.Due)
 	x.call()
 	return c.state == claimWaits
 }
@@ -237,7 +235,7 @@ func (k *stake) Drop() {
 	if c := k.claim; c != nil {
 		if c.state == claimWaits {
 			c.run.timers--
-			heap.Remove(&x.waiting[x.needs(c.token)], c.index)
+			x.waiting[x.needs(c.token)].Remove(c)
 		} else {
 			x.promised[x.needs(c.token)]--
 		}
@@ -249,13 +247,13 @@ func (k *stake) Drop() {
 // call calls back the runs whose turn has come. If others wait for a token, it arms the timer for the next one.
 func (x *share) call() {
 	for c := x.next(); c != nil; c = x.next() {
-		heap.Remove(&x.waiting[x.needs(c.token)], c.index)
+		x.waiting[x.needs(c.token)].Remove(c)
 		c.state = claimCalled
 		x.promised[x.needs(c.token)]++
 		go c.run.callback(func(int64) { c.run.claimed(x, c) })
 	}
 	p := x.pool
-	if len(x.waiting[1]) > 0 && !x.tokenFree() {
+	if x.waiting[1].Len() > 0 && !x.tokenFree() {
 		if due, ok := x.bucket.Next(); ok && p.awaited.Add(x, due) {
 			p.arm()
 		}
@@ -269,53 +267,23 @@ func (x *share) next() (c *claim) {
 	if !x.slotFree() {
 		return nil
 	}
-	if q := x.waiting[0]; len(q) > 0 {
-		c = q[0]
+	q := &x.waiting[0]
+	if other := &x.waiting[1]; other.Due() < q.Due() && x.tokenFree() {
+		q = other
 	}
-	if q := x.waiting[1]; len(q) > 0 && (c == nil || q[0].arrival < c.arrival) && x.tokenFree() {
-		c = q[0]
-	}
-	return c
-}
-
-// claims is a heap of claims that wait, by their arrival.
-type claims []*claim
-
-func (q claims) Len() int { return len(q) }
-
-func (q claims) Less(i, j int) bool {
-	q[i].share.pool.steps++
-	return q[i].arrival < q[j].arrival
-}
-
-func (q claims) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-func (q *claims) Push(x any) {
-	x.(*claim).index = len(*q)
-	*q = append(*q, x.(*claim))
-}
-
-func (q *claims) Pop() any {
-	last := len(*q) - 1
-	c := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
+	c, _ = q.First()
 	return c
 }
 
 // arm sets the timer for the first of the awaited, if there is one.
 func (p *pool) arm() {
-	due, ok := p.awaited.First()
-	if !ok {
+	if p.awaited.Len() == 0 {
 		if p.timer != nil {
 			p.timer.Stop() // one that has fired finds nothing left to do
 		}
 		return
 	}
-	wait := time.Duration(due - p.now())
+	wait := time.Duration(p.awaited.Due() - p.now())
 	if p.timer == nil {
 		p.timer = time.AfterFunc(wait, p.ring)
 	} else {

@@ -245,21 +245,28 @@ func TestWakeAt(t *testing.T) {
 		})
 	}
 
-	inBubble(t, "what has passed is forgotten", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
-		g := graph(timed(time.Hour), failing)
-		run, err := kahn.Start(t.Context(), g, takes(0), kahn.Durable(store), kahn.RunID("r"))
-		require.NoError(t, err)
-		begin := time.Now()
-		for _, want := range []time.Time{begin.Add(time.Minute), begin.Add(time.Hour), {}} {
-			synctest.Wait()
-			stored, err := store.Load(t.Context(), "r")
+	for limit := range 2 {
+		inBubble(t, fmt.Sprint("what has passed is forgotten, limit ", limit), func(t *testing.T) {
+			store := new(kahn.MemoryStore)
+			g := graph(timed(time.Hour), kahn.Node{ID: "A", Retry: retry}, kahn.Node{ID: "B", Retry: retry})
+			run, err := kahn.Start(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.Attempt() > 1 {
+					time.Sleep(time.Minute)
+				}
+				return nil, errStep
+			}, kahn.Durable(store), kahn.RunID("r"), kahn.Limit(limit))
 			require.NoError(t, err)
-			require.True(t, stored.WakeAt.Equal(want), "%v instead of %v", stored.WakeAt, want)
-			time.Sleep(time.Until(want))
-		}
-		_, _ = run.Wait()
-	})
+			begin := time.Now()
+			for _, want := range []time.Time{begin.Add(time.Minute), begin.Add(time.Hour), {}} {
+				synctest.Wait()
+				stored, err := store.Load(t.Context(), "r")
+				require.NoError(t, err)
+				require.True(t, stored.WakeAt.Equal(want), "%v instead of %v", stored.WakeAt, want)
+				time.Sleep(time.Until(want))
+			}
+			_, _ = run.Wait()
+		})
+	}
 
 	inBubble(t, "many deadlines that do not pass", func(t *testing.T) {
 		store := new(journal)

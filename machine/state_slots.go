@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/seed-c794f7ef/kahn/internal/bucket"
+	"github.com/seed-c794f7ef/kahn/internal/due"
 )
 
 // limits are the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none: one
@@ -23,8 +24,8 @@ type limits struct {
 
 // rates are the clock and the queue that the buckets of a run, and of those nested in it, share.
 type rates struct {
-	now     int64                  // the run's clock, as of the last Advance
-	awaited bucket.Awaited[*Slots] // buckets for whose next token a node waits
+	now     int64             // the run's clock, as of the last Advance
+	awaited due.Queue[*Slots] // buckets for whose next token a node waits
 }
 
 // line holds the nodes of a run that wait for a slot or a token of a group.
@@ -58,13 +59,13 @@ func (x *line) queueFor(token bool) int {
 // Slots are the slots and the tokens of a group, a key or a whole run. In a tree of runs those of keys, of the whole run, and of
 // groups that nested runs refer to, are common.
 type Slots struct {
-	limit    int // 0 means no limit
-	used     int
-	bucket   *bucket.Bucket        // nil without a rate
-	share    SharedLimit           // the slots that other runs use, too, or nil
-	waiting  [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
-	arrivals uint64
-	bucket.Appointment
+	limit     int // 0 means no limit
+	used      int
+	bucket    *bucket.Bucket        // nil without a rate
+	share     SharedLimit           // the slots that other runs use, too, or nil
+	waiting   [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
+	arrivals  uint64
+	due.Entry // among the buckets that are awaited
 }
 
 // SharedLimit is what a run has of slots and tokens that it shares with other runs. The lock of the pool guards it.
@@ -429,7 +430,7 @@ func (s *Locked) Advance(now int64) {
 		return
 	}
 	q.now = max(q.now, now)
-	if due, ok := q.awaited.First(); !ok || due > q.now {
+	if q.awaited.Len() == 0 || q.awaited.Due() > q.now {
 		return
 	}
 	defer s.limits.lockPool()()
@@ -447,8 +448,8 @@ func (st *State) NextToken() (at int64, ok bool) {
 
 // NextToken is [State.NextToken].
 func (s *Locked) NextToken() (due int64, ok bool) {
-	if q := s.limits.rates; q != nil {
-		return q.awaited.First()
+	if q := s.limits.rates; q != nil && q.awaited.Len() > 0 {
+		return q.awaited.Due(), true
 	}
 	return 0, false
 }

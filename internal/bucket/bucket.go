@@ -1,4 +1,4 @@
-// Package bucket has token buckets that count in integers, and a queue of what waits for their next tokens.
+// Package bucket has token buckets that count in integers.
 package bucket
 
 import (

@@ -1,0 +1,127 @@
+// Package due is a queue of what falls due: timers, alarms, tokens, claims. An element knows its place in the queue, so that it can be
+// taken out at any time.
+package due
+
+import "math"
+
+// Entry is the place of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry, and is in one queue at most.
+type Entry struct {
+	// Due orders the elements, the least first. It is a time or any other number. Add sets it, and nobody changes it while the element is in a
+	// queue.
+	Due   int64
+	seq   uint64
+	index int // in the heap plus one; 0 means that it is in no queue
+}
+
+func (e *Entry) entry() *Entry { return e }
+
+// Queued reports whether the element is in a queue.
+func (e *Entry) Queued() bool { return e.index > 0 }
+
+type element interface{ entry() *Entry }
+
+// Queue holds elements in the order of Due; those that are due at the same time, in the order in which they were added. The zero value is
+// empty. First takes constant time, the other methods logarithmic time.
+type Queue[T element] struct {
+	heap  []T // a binary heap
+	added uint64
+	steps int64
+}
+
+// Len returns how many elements there are.
+func (q *Queue[T]) Len() int { return len(q.heap) }
+
+// Steps counts the comparisons that were made, by which tests check that the work is not quadratic.
+func (q *Queue[T]) Steps() int64 { return q.steps }
+
+// Add adds an element, unless it is there, and reports whether it is the first now.
+func (q *Queue[T]) Add(x T, due int64) (first bool) {
+	e := x.entry()
+	if e.Queued() {
+		return false
+	}
+	q.added++
+	e.Due, e.seq = due, q.added
+	q.heap = append(q.heap, x)
+	e.index = len(q.heap)
+	q.up(e.index - 1)
+	return e.index == 1
+}
+
+// Remove takes an element out, and reports whether it was there.
+func (q *Queue[T]) Remove(x T) bool {
+	e := x.entry()
+	if !e.Queued() {
+		return false
+	}
+	at, last := e.index-1, len(q.heap)-1
+	q.swap(at, last)
+	clear(q.heap[last:]) // it keeps nothing alive
+	q.heap = q.heap[:last]
+	e.index = 0
+	if at < last {
+		q.up(at)
+		q.down(at)
+	}
+	return true
+}
+
+// First returns the first element, and whether there is one.
+func (q *Queue[T]) First() (x T, ok bool) {
+	if len(q.heap) == 0 {
+		return x, false
+	}
+	return q.heap[0], true
+}
+
+// Due returns when the first element is due, [math.MaxInt64] if there is none.
+func (q *Queue[T]) Due() int64 {
+	if len(q.heap) == 0 {
+		return math.MaxInt64
+	}
+	return q.heap[0].entry().Due
+}
+
+// Next takes out the first element if it is due by now.
+func (q *Queue[T]) Next(now int64) (x T, ok bool) {
+	if x, ok = q.First(); !ok || x.entry().Due > now {
+		return *new(T), false
+	}
+	q.Remove(x)
+	return x, true
+}
+
+func (q *Queue[T]) before(i, j int) bool {
+	q.steps++
+	x, y := q.heap[i].entry(), q.heap[j].entry()
+	return x.Due < y.Due || x.Due == y.Due && x.seq < y.seq
+}
+
+func (q *Queue[T]) swap(i, j int) {
+	q.heap[i], q.heap[j] = q.heap[j], q.heap[i]
+	q.heap[i].entry().index, q.heap[j].entry().index = i+1, j+1
+}
+
+func (q *Queue[T]) up(i int) {
+	for i > 0 && q.before(i, (i-1)/2) {
+		q.swap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
+}
+
+func (q *Queue[T]) down(i int) {
+	for {
+		least := 2*i + 1
+		if least >= len(q.heap) {
+			return
+		}
+		if right := least + 1; right < len(q.heap) && q.before(right, least) {
+			least = right
+		}
+		if !q.before(least, i) {
+			return
+		}
+		q.swap(i, least)
+		i = least
+	}
+}
