@@ -21,13 +21,6 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// unstore is called when an alarm rings or is disarmed.
-func (r *Run) unstore(a *alarm) {
-	if a.stored != nil {
-		r.durable.alarms.Remove(a.stored)
-	}
-}
-
 // wakeAt is when the run has something to do without a signal.
 func (d *durable) wakeAt(root *Run) time.Time {
 	if d.alarms.Len() == 0 || d.status.Terminal() {

@@ -52,10 +52,10 @@ func (r *Run) ringDue(now int64) {
 	}
 }
 
-// rung calls an alarm back, unless its run has ended.
+// rung calls an alarm back, unless it was disarmed or its run has ended.
 func (r *Run) rung(a *alarm, now int64) {
-	r.unstore(a)
-	if !r.concluded() {
+	if !a.over && !r.concluded() {
+		r.end(a)
 		a.ring(now)
 	}
 }

@@ -31,6 +31,7 @@ type alarm struct {
 	// Entry is its place among the alarms of a run with one slot. Due is when it rings, in ns since the run's start: see dueIn.
 	due.Entry
 	stored *wake // nil if the store need not know of it
+	over   bool  // it has rung or was disarmed
 }
 
 // after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
@@ -48,7 +49,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 			switch {
 			case r.single == nil:
 				r.rung(a, now)
-			case a.Queued():
+			case r.single.alarms.Has(a):
 				r.ringDue(max(now, a.Due))
 			}
 		})
@@ -75,14 +76,21 @@ func (r *Run) callback(f func(now int64)) {
 	r.release(now)
 }
 
-// disarm stops a timer. If it has fired, its callback still runs and finds nothing left to do; a callback does not touch the
-// field of its timer, which may hold the next one by then.
+// end is called when an alarm rings or is disarmed.
+func (r *Run) end(a *alarm) {
+	if a.over = true; a.stored != nil {
+		r.durable.alarms.Remove(a.stored)
+	}
+}
+
+// disarm stops a timer. If it has fired, its callback still runs and does nothing; a callback does not touch the field of its timer,
+// which may hold the next one by then.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
 		return
 	}
-	r.unstore(a)
+	r.end(a)
 	if a.timer.Stop() {
 		r.timers--
 	}

@@ -15,9 +15,6 @@ type Entry struct {
 
 func (e *Entry) entry() *Entry { return e }
 
-// Queued reports whether the element is in a queue.
-func (e *Entry) Queued() bool { return e.index > 0 }
-
 type element interface{ entry() *Entry }
 
 // Queue holds elements in the order of Due; those that are due at the same time, in the order in which they were added. The zero value is
@@ -28,6 +25,9 @@ type Queue[T element] struct {
 	steps int64
 }
 
+// Has reports whether an element is in the queue.
+func (q *Queue[T]) Has(x T) bool { return x.entry().index > 0 }
+
 // Len returns how many elements there are.
 func (q *Queue[T]) Len() int { return len(q.heap) }
 
@@ -37,7 +37,7 @@ func (q *Queue[T]) Steps() int64 { return q.steps }
 // Add adds an element, unless it is there, and reports whether it is the first now.
 func (q *Queue[T]) Add(x T, due int64) (first bool) {
 	e := x.entry()
-	if e.Queued() {
+	if q.Has(x) {
 		return false
 	}
 	q.added++
@@ -51,7 +51,7 @@ func (q *Queue[T]) Add(x T, due int64) (first bool) {
 // Remove takes an element out, and reports whether it was there.
 func (q *Queue[T]) Remove(x T) bool {
 	e := x.entry()
-	if !e.Queued() {
+	if !q.Has(x) {
 		return false
 	}
 	at, last := e.index-1, len(q.heap)-1
