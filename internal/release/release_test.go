@@ -25,6 +25,7 @@ var uses = map[string]string{
 	"":                "import \"github.com/seed-c794f7ef/kahn\"\n\nvar _ kahn.Graph\n",
 	"expression":      "import _ \"github.com/seed-c794f7ef/kahn/expression\"\n",
 	"schema":          "import _ \"github.com/seed-c794f7ef/kahn/schema\"\n",
+	"inspector":       "import _ \"github.com/seed-c794f7ef/kahn/inspector\"\n",
 	"progress":        "import _ \"github.com/seed-c794f7ef/kahn/progress\"\n",
 	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
 	"store/sqlite":    "import _ \"github.com/seed-c794f7ef/kahn/store/sqlite\"\n",

@@ -1,0 +1,300 @@
+package inspector
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+)
+
+// Bodies of requests.
+type (
+	emptyBody  struct{}
+	reasonBody struct {
+		Reason string `json:"reason,omitempty"`
+	}
+	signalBody struct {
+		// Value is the answer, any JSON.
+		Value json.RawMessage `json:"value"`
+		// Comment is kept with the answer.
+		Comment string `json:"comment,omitempty"`
+	}
+	redriveBody struct {
+		// Nodes are where to begin; without them all that failed, were aborted or cancelled.
+		Nodes  []string `json:"nodes,omitempty"`
+		Reason string   `json:"reason,omitempty"`
+	}
+	startBody struct {
+		// Inputs are for the function that starts the run, any JSON.
+		Inputs json.RawMessage `json:"inputs,omitempty"`
+	}
+)
+
+// doneReply confirms an action.
+type doneReply struct {
+	Status string `json:"status"` // accepted
+}
+
+// runReply names the run that an action has made.
+type runReply struct {
+	Run string `json:"run"`
+}
+
+var accepted = doneReply{Status: "accepted"}
+
+// reasonBytes is how long a reason, a comment or the name of an actor may be; longer ones are cut.
+const reasonBytes = 1_000
+
+// write performs an action at most once for each idempotency key, and leaves a record of it.
+func (c *call) write() error {
+	if err := c.prepare(); err != nil {
+		c.audit(err)
+		return err
+	}
+	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+	if err != nil || kind != jsonType {
+		return &fault{Status: http.StatusUnsupportedMediaType, Code: "not_json", Message: "the Content-Type must be " + jsonType}
+	}
+	key := c.r.Header.Get("Idempotency-Key")
+	if key == "" || len(key) > maxKey {
+		return &fault{Status: http.StatusBadRequest, Code: "no_key", Message: fmt.Sprintf("the header Idempotency-Key must have 1 to %d bytes", maxKey)}
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return &fault{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: fmt.Sprintf("a body has at most %d bytes", maxBody)}
+	} else if err != nil {
+		return badBody("the body was cut off")
+	}
+	c.body = c.route.body()
+	if err := parseBody(data, c.body); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
+	kept, first, err := c.h.replies.of(c.actor()+"\n"+key, sum)
+	if err != nil {
+		return err
+	}
+	if !first {
+		select {
+		case <-kept.done:
+			c.w.Header().Set("Idempotent-Replay", "true")
+			return c.answer(kept)
+		case <-c.r.Context().Done():
+			return c.r.Context().Err()
+		}
+	}
+	kept.fault = &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "the action did not return"}
+	defer close(kept.done) // also when a function of the host ends this goroutine
+	answer, err := c.perform()
+	if kept.answer, kept.fault = answer, nil; err != nil {
+		kept.fault = faultOf(err)
+	}
+	c.audit(err)
+	return c.answer(kept)
+}
+
+// perform calls the action. A panic of a function of the host is an error.
+func (c *call) perform() (answer any, err error) {
+	err = foreign.Contain(func() (err error) {
+		answer, err = c.route.serve(c)
+		return err
+	}, func(v any) error { return foreign.NewPanicError(v) })
+	return answer, err
+}
+
+func (c *call) answer(kept *kept) error {
+	if kept.fault != nil {
+		return kept.fault
+	}
+	return c.reply(http.StatusAccepted, kept.answer)
+}
+
+// audit leaves a record of an action.
+func (c *call) audit(err error) {
+	attrs := []slog.Attr{
+		slog.String("action", strings.TrimPrefix(c.route.path, "api/v1/")), slog.String("actor", c.actor()), slog.String("remote", c.r.RemoteAddr),
+		slog.String("key", clip(c.r.Header.Get("Idempotency-Key"), maxKey)),
+	}
+	for _, name := range []string{"run", "path", "workflow"} {
+		if text := c.r.URL.Query().Get(name); text != "" {
+			attrs = append(attrs, slog.String(name, clip(text, reasonBytes)))
+		}
+	}
+	switch body := c.body.(type) {
+	case *reasonBody:
+		attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes)))
+	case *redriveBody:
+		attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes)))
+	case *signalBody:
+		attrs = append(attrs, slog.String("comment", clip(body.Comment, reasonBytes)))
+	}
+	level, outcome := slog.LevelInfo, "done"
+	if err != nil {
+		level, outcome = slog.LevelWarn, faultOf(err).Code
+	}
+	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
+}
+
+// actor is who makes the request, for events and results.
+func (c *call) actor() (name string) {
+	if c.h.Actor == nil {
+		return ""
+	}
+	return clip(c.h.Actor(c.r), reasonBytes)
+}
+
+func (c *call) request(reason string) kahn.Request {
+	return kahn.Request{Actor: c.actor(), Reason: clip(reason, reasonBytes)}
+}
+
+// maxKey is the longest idempotency key in bytes, and maxReplies how many answers are kept for requests that are repeated.
+const (
+	maxKey     = 200
+	maxReplies = 1_000
+)
+
+// replies keeps the answers of the latest actions by their idempotency keys.
+type replies struct {
+	mu    sync.Mutex
+	byKey map[string]*kept
+	order []string // of the keys, the oldest first
+}
+
+// kept is the answer of an action; it is there once done is closed.
+type kept struct {
+	sum    [sha256.Size]byte // of the request
+	done   chan struct{}
+	answer any
+	fault  *fault
+}
+
+// of returns the answer of a key, and whether the caller is the first and has to perform the action.
+func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if k = x.byKey[key]; k != nil {
+		if k.sum != sum {
+			return nil, false, &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
+		}
+		return k, false, nil
+	}
+	if x.byKey == nil {
+		x.byKey = map[string]*kept{}
+	}
+	k = &kept{sum: sum, done: make(chan struct{})}
+	x.byKey[key] = k
+	if x.order = append(x.order, key); len(x.order) > maxReplies {
+		delete(x.byKey, x.order[0])
+		x.order = slices.Delete(x.order, 0, 1)
+	}
+	return k, true, nil
+}
+
+func (c *call) signal() (any, error) {
+	body, path := c.body.(*signalBody), c.query.text("path")
+	var answer any
+	if len(body.Value) == 0 {
+		return nil, badBody("the value is missing")
+	}
+	if err := json.Unmarshal(body.Value, &answer); err != nil {
+		return nil, badBody("the value cannot be read")
+	}
+	before, err := c.target.Node(path)
+	if err != nil {
+		return nil, err
+	}
+	name := path
+	if wait, ok := waitOf(c.target, path); ok && wait.Token != "" {
+		name = wait.Token
+	}
+	if before.Decision == nil {
+		if err = c.target.Signal(name, kahn.Decision{Value: answer, Actor: c.actor(), Comment: clip(body.Comment, reasonBytes)}); err == nil {
+			return accepted, nil
+		}
+	}
+	// Whoever was first may have answered between the look and the signal.
+	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
+		f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, res.Decision)}
+		if res.Decision.Actor != "" {
+			f.Message = fmt.Sprintf("%s has answered", clip(res.Decision.Actor, 100))
+		}
+		return nil, f
+	}
+	return nil, err
+}
+
+// live refuses an action on a run that has ended.
+func (c *call) live() error {
+	if c.target.Status().Terminal() {
+		return &fault{Status: http.StatusConflict, Code: "finished", Message: "the run has ended"}
+	}
+	return nil
+}
+
+func (c *call) cancel() (any, error) {
+	if err := c.live(); err != nil {
+		return nil, err
+	}
+	c.target.CancelBy(c.request(c.body.(*reasonBody).Reason))
+	return accepted, nil
+}
+
+func (c *call) abort() (any, error) {
+	if err := c.live(); err != nil {
+		return nil, err
+	}
+	c.target.AbortAllBy(nil, c.request(c.body.(*reasonBody).Reason))
+	return accepted, nil
+}
+
+func (c *call) leave() (any, error) {
+	if err := c.live(); err != nil {
+		return nil, err
+	}
+	c.target.Leave()
+	return accepted, nil
+}
+
+func (c *call) cancelNode() (any, error) {
+	return accepted, c.target.CancelNode(c.query.text("path"))
+}
+
+func (c *call) retry() (any, error) {
+	return accepted, c.target.RetryNow(c.query.text("path"))
+}
+
+func (c *call) redrive() (any, error) {
+	body := c.body.(*redriveBody)
+	run, err := c.h.Runner.RedriveBy(context.WithoutCancel(c.r.Context()), c.target.ID(), c.request(body.Reason), body.Nodes...)
+	if err != nil {
+		return nil, err
+	}
+	return runReply{Run: run.ID()}, nil
+}
+
+func (c *call) start() (any, error) {
+	name := c.query.text("workflow")
+	begin := c.h.Start[name]
+	if begin == nil {
+		return nil, &fault{Status: http.StatusNotFound, Code: "unknown_workflow", Message: fmt.Sprintf("there is no workflow %.60q to start", name)}
+	}
+	run, err := begin(context.WithoutCancel(c.r.Context()), c.body.(*startBody).Inputs)
+	if err != nil {
+		return nil, err
+	}
+	if run == nil {
+		return nil, &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "the workflow was not started"}
+	}
+	return runReply{Run: run.ID()}, nil
+}

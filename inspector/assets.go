@@ -1,0 +1,58 @@
+package inspector
+
+import (
+	"embed"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// The page, as `npm run build` in the folder page has made it, with the notices of what it contains.
+//
+//go:embed all:page/dist
+var dist embed.FS
+
+//go:embed openapi.json
+var description []byte
+
+// asset reports whether a path is that of a file of the page.
+func asset(p string) bool { return strings.HasPrefix(p, "assets/") }
+
+// serveAsset answers with a file whose name changes with its content.
+func serveAsset(w http.ResponseWriter, r *http.Request, p string) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		return &fault{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Message: "choose one of GET, HEAD"}
+	}
+	data, err := dist.ReadFile("page/dist/" + p)
+	if err != nil || path.Clean(p) != p {
+		return &fault{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such file"}
+	}
+	kind := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".txt": "text/plain; charset=utf-8"}[path.Ext(p)]
+	if kind == "" {
+		kind = mime.TypeByExtension(path.Ext(p))
+	}
+	header := w.Header()
+	header.Set("Content-Type", kind)
+	header.Set("Cache-Control", "private, max-age=31536000, immutable")
+	_, _ = w.Write(data) // a client that is gone needs no answer
+	return nil
+}
+
+// page answers with the document that loads everything else.
+func (c *call) page() (any, error) {
+	data, err := dist.ReadFile("page/dist/index.html")
+	if err != nil {
+		return nil, err
+	}
+	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = c.w.Write(data) // a client that is gone needs no answer
+	return nil, nil
+}
+
+func (c *call) openAPI() (any, error) {
+	c.w.Header().Set("Content-Type", jsonType)
+	_, _ = c.w.Write(description) // a client that is gone needs no answer
+	return nil, nil
+}

@@ -1,0 +1,90 @@
+package inspector
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// fault is an error that a client is told.
+type fault struct {
+	Status  int    `json:"-"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Action is the one that is not allowed.
+	Action Action `json:"action,omitempty"`
+	// Choices are what would have been accepted.
+	Choices []string `json:"choices,omitempty"`
+	// Answered tells who was first, if a gate has been answered already.
+	Answered *answered `json:"answered,omitempty"`
+}
+
+// answered is the answer that a gate got.
+type answered struct {
+	By      string `json:"by,omitempty"`
+	Comment string `json:"comment,omitempty"`
+	Value   *value `json:"value,omitempty"`
+}
+
+// Error returns the message.
+func (f *fault) Error() string { return f.Message }
+
+// faultReply is the body of every refusal.
+type faultReply struct {
+	Error *fault `json:"error"`
+}
+
+// mostChoices bounds the choices that a fault lists.
+const mostChoices = 20
+
+// faultOf finds the status and the code for an error of package kahn. Other errors come from functions of the host.
+func faultOf(err error) *fault {
+	var own *fault
+	if errors.As(err, &own) {
+		return own
+	}
+	f := &fault{Status: http.StatusConflict, Code: "refused", Message: text(err)}
+	var path *kahn.PathError
+	var choice *kahn.ChoiceError
+	switch {
+	case errors.As(err, &path):
+		f.Choices = path.Choices
+	case errors.As(err, &choice):
+		f.Choices = choice.Choices
+	}
+	f.Choices = slices.Clone(f.Choices[:min(len(f.Choices), mostChoices)])
+	for _, x := range []struct {
+		match  error
+		status int
+		code   string
+	}{
+		{kahn.ErrUnknownNode, http.StatusNotFound, "unknown_node"},
+		{kahn.ErrUnknownRun, http.StatusNotFound, "unknown_run"},
+		{kahn.ErrUnknownGate, http.StatusNotFound, "unknown_gate"},
+		{kahn.ErrAnswered, http.StatusConflict, "answered"},
+		{kahn.ErrFinished, http.StatusConflict, "finished"},
+		{kahn.ErrTransition, http.StatusConflict, "wrong_status"},
+		{kahn.ErrDuplicateRun, http.StatusConflict, "not_ended"},
+		{kahn.ErrShutdown, http.StatusServiceUnavailable, "shut_down"},
+		{kahn.ErrChoice, http.StatusUnprocessableEntity, "no_such_choice"},
+		{kahn.ErrNotEncodable, http.StatusUnprocessableEntity, "bad_value"},
+		{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
+	} {
+		if errors.Is(err, x.match) {
+			f.Status, f.Code = x.status, x.code
+			break
+		}
+	}
+	return f
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, err error) {
+	f := faultOf(err)
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(f.Status)
+	_ = json.NewEncoder(w).Encode(faultReply{f}) // a client that is gone needs no answer
+}

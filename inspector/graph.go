@@ -1,0 +1,300 @@
+package inspector
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// graphReply is a graph as the page draws it.
+type graphReply struct {
+	// Inside and Prefix tell where the graph is: the composite, and what the paths of its nodes begin with, before their ids.
+	Inside    string      `json:"inside,omitempty"`
+	Prefix    string      `json:"prefix,omitempty"`
+	Iteration int         `json:"iteration,omitempty"` // of a loop
+	Known     bool        `json:"known"`               // false: the composite has no graph yet
+	Nodes     []graphNode `json:"nodes"`
+	Edges     []graphEdge `json:"edges"`
+	Groups    []string    `json:"groups"`
+	Total     int         `json:"total"` // how many nodes there are; more than listed if the graph is larger than the page draws
+}
+
+type graphNode struct {
+	ID        string   `json:"id"`
+	Label     string   `json:"label,omitempty"`
+	Kind      string   `json:"kind,omitempty"`
+	Type      string   `json:"type"` // step, condition, gate, sub, map or loop
+	Tier      int      `json:"tier"`
+	Groups    []string `json:"groups,omitempty"`
+	Cleanup   bool     `json:"cleanup,omitempty"`
+	Composite bool     `json:"composite,omitempty"` // there is something inside of it
+}
+
+type graphEdge struct {
+	From  int    `json:"from"` // indices of nodes
+	To    int    `json:"to"`
+	Label string `json:"label,omitempty"`
+	On    string `json:"on,omitempty"`   // failure or always
+	Data  bool   `json:"data,omitempty"` // it delivers data only
+}
+
+// mostNodes bounds the nodes of one graph in an answer.
+const mostNodes = 20_000
+
+// inside is a graph of a run and where it is.
+type inside struct {
+	plan      *kahn.Plan // nil if it is not known
+	prefix    string
+	iteration int
+	nodes     func(func(kahn.NodeResult) bool)
+}
+
+// look finds the graph inside of a composite, or the outermost graph of the run.
+func look(run *kahn.Run, path string) (inside, error) {
+	if path == "" {
+		return inside{plan: run.Plan(), nodes: run.Nodes()}, nil
+	}
+	in, err := run.Inside(path)
+	if err != nil {
+		return inside{}, err
+	}
+	return inside{plan: in.Plan, prefix: in.Prefix, iteration: in.Iteration, nodes: slices.Values(in.Nodes)}, nil
+}
+
+// place is a node in the plan that has it.
+type place struct {
+	plan   *kahn.Plan
+	ref    kahn.Ref
+	in     inside
+	parent string // the composite, empty for the outermost graph
+}
+
+// find finds the plan that has the node of a path. An id may contain slashes and brackets, so each of them is tried from the right.
+func find(run *kahn.Run, path string) (place, error) {
+	if _, err := run.Node(path); err != nil {
+		return place{}, err
+	}
+	if ref, ok := run.Plan().Ref(path); ok {
+		in, err := look(run, "")
+		return place{run.Plan(), ref, in, ""}, err
+	}
+	for end := len(path) - 1; end > 0; end-- {
+		parent := path[:end]
+		switch path[end] {
+		case '/':
+			if i := strings.LastIndexByte(parent, '#'); i > 0 && !strings.ContainsAny(parent[i:], "/[") {
+				parent = parent[:i]
+			}
+		case '[':
+		default:
+			continue
+		}
+		in, err := look(run, parent)
+		if err != nil || in.plan == nil || !strings.HasPrefix(path, in.prefix) {
+			continue
+		}
+		if ref, ok := in.plan.Ref(path[len(in.prefix):]); ok {
+			return place{in.plan, ref, in, parent}, nil
+		}
+	}
+	return place{}, unknownPath(path)
+}
+
+// typeOf is the shape in which a node is drawn.
+func typeOf(n kahn.Node, item bool) string {
+	switch {
+	case n.Loop != nil:
+		return "loop"
+	case n.Map != nil && !item:
+		return "map"
+	case n.Sub != nil:
+		return "sub"
+	case n.Kind == kahn.KindGate || n.Gate != nil:
+		return "gate"
+	case n.Test != nil || n.TestExpr != "":
+		return "condition"
+	}
+	return "step"
+}
+
+func (c *call) graph() (any, error) {
+	path := c.query.text("inside")
+	in, err := look(c.target, path)
+	if err != nil {
+		return nil, err
+	}
+	reply := graphReply{Inside: path, Prefix: in.prefix, Iteration: in.iteration, Nodes: []graphNode{}, Edges: []graphEdge{}, Groups: []string{}}
+	if in.plan == nil {
+		return reply, nil
+	}
+	reply.Known, reply.Total = true, in.plan.Len()
+	index := map[string]int{}
+	for ref, id := range in.plan.Declared() {
+		if len(reply.Nodes) == mostNodes {
+			break
+		}
+		n := in.plan.Node(ref)
+		index[id] = len(reply.Nodes)
+		kind := typeOf(n, n.ID != id || isItem(path, in.prefix+id))
+		reply.Nodes = append(reply.Nodes, graphNode{
+			ID: id, Label: n.Label, Kind: n.Kind, Type: kind, Tier: in.plan.Tier(ref), Groups: n.Groups, Cleanup: n.Cleanup,
+			Composite: kind == "sub" || kind == "map" || kind == "loop",
+		})
+	}
+	for e := range in.plan.Edges() {
+		from, ok := index[e.From]
+		to, ok2 := index[e.To]
+		if !ok || !ok2 {
+			continue
+		}
+		x := graphEdge{From: from, To: to, Label: e.Label, Data: e.Side || e.DataOnly}
+		if e.On != kahn.OnSuccess {
+			x.On = e.On.String()
+		}
+		reply.Edges = append(reply.Edges, x)
+	}
+	for _, g := range in.plan.Groups() {
+		reply.Groups = append(reply.Groups, g.Name)
+	}
+	return reply, nil
+}
+
+// isItem reports whether a path is that of an item of the map at parent.
+func isItem(parent, path string) bool {
+	return parent != "" && strings.HasPrefix(path, parent+"[")
+}
+
+// stateReply has the statuses of all nodes of a graph.
+type stateReply struct {
+	Run runRow `json:"run"`
+	// Event is the id of the last event when the nodes were read: they are at least as new.
+	Event uint64 `json:"event"`
+	// Status has one letter a node, see letters, in the order of the graph.
+	Status string `json:"status"`
+	// Attempts are those of nodes that were attempted more than once, by index.
+	Attempts map[int]int `json:"attempts"`
+}
+
+// letters are the statuses as one letter each: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
+// aborted, cancelled (x) and skipped (k).
+const letters = "iwqrtscfaxk"
+
+func (c *call) state() (any, error) {
+	reply := stateReply{Attempts: map[int]int{}}
+	_, reply.Event = c.target.EventRange()
+	in, err := look(c.target, c.query.text("inside"))
+	if err != nil {
+		return nil, err
+	}
+	var status strings.Builder
+	for n := range in.nodes {
+		if status.Len() == mostNodes {
+			break
+		}
+		if n.Attempts > 1 {
+			reply.Attempts[status.Len()] = n.Attempts
+		}
+		status.WriteByte(letters[n.Status])
+	}
+	reply.Status = status.String()
+	reply.Run = rowOf(c.target, c.h.arrivalOf(c.target))
+	c.addError(&reply.Run, c.target)
+	return reply, nil
+}
+
+// nodeRow is a node in the table.
+type nodeRow struct {
+	Path     string      `json:"path"`
+	ID       string      `json:"id"`
+	Label    string      `json:"label,omitempty"`
+	Kind     string      `json:"kind,omitempty"`
+	Status   kahn.Status `json:"status"`
+	Tier     int         `json:"tier"`
+	Attempts int         `json:"attempts"`
+	Start    string      `json:"start,omitempty"`
+	Millis   float64     `json:"duration_ms"`
+	Error    string      `json:"error,omitempty"` // its first line
+}
+
+type nodesReply struct {
+	Nodes []nodeRow `json:"nodes"`
+	// Next is the parameter after for the next page, 0 on the last one.
+	Next int `json:"next,omitempty"`
+}
+
+func (c *call) nodes() (any, error) {
+	in, err := look(c.target, c.query.text("inside"))
+	if err != nil {
+		return nil, err
+	}
+	reply := nodesReply{Nodes: []nodeRow{}}
+	q, statuses, after, limit := strings.ToLower(c.query.text("q")), c.query.texts["status"], c.query.numbers["after"], c.query.numbers["limit"]
+	i := 0
+	for n := range in.nodes {
+		i++
+		if i <= after || statuses != nil && !slices.Contains(statuses, n.Status.String()) ||
+			!strings.Contains(strings.ToLower(n.ID), q) && !strings.Contains(strings.ToLower(n.Label), q) {
+			continue
+		}
+		if len(reply.Nodes) == limit {
+			reply.Next = i - 1
+			break
+		}
+		reply.Nodes = append(reply.Nodes, c.nodeRow(n, in.prefix))
+	}
+	return reply, nil
+}
+
+func (c *call) nodeRow(n kahn.NodeResult, prefix string) nodeRow {
+	return nodeRow{
+		Path: n.ID, ID: strings.TrimPrefix(n.ID, prefix), Label: n.Label, Kind: n.Kind, Status: n.Status, Tier: n.Tier, Attempts: n.Attempts,
+		Start: stamp(n.Start), Millis: float64(n.Duration.Microseconds()) / 1000, Error: firstLine(c.shownError(n.ID, n.Err)),
+	}
+}
+
+// previewReply is what a redrive would run again.
+type previewReply struct {
+	// Nodes are the paths, in the order of declaration, the first of them; Total counts all.
+	Nodes []string `json:"nodes"`
+	Total int      `json:"total"`
+}
+
+// mostPreviewed bounds the nodes that a preview lists.
+const mostPreviewed = 500
+
+func (c *call) preview() (any, error) {
+	if !c.target.Status().Terminal() {
+		return nil, &fault{Status: http.StatusConflict, Code: "not_ended", Message: "the run has not ended"}
+	}
+	again, plan := map[string]bool{}, c.target.Plan()
+	begin := c.query.texts["node"]
+	for _, id := range begin {
+		if _, ok := plan.Ref(id); !ok {
+			return nil, unknownPath(id)
+		}
+	}
+	if begin == nil {
+		for n := range c.target.Nodes() {
+			if n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled {
+				begin = append(begin, n.ID)
+			}
+		}
+	}
+	for _, id := range begin {
+		if !again[id] { // else its descendants are there already
+			again[id] = true
+			for _, below := range plan.Descendants(id) {
+				again[below] = true
+			}
+		}
+	}
+	reply := previewReply{Nodes: []string{}, Total: len(again)}
+	for _, id := range plan.Declared() {
+		if again[id] && len(reply.Nodes) < mostPreviewed {
+			reply.Nodes = append(reply.Nodes, id)
+		}
+	}
+	return reply, nil
+}

@@ -1,0 +1,258 @@
+package inspector
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// hub keeps pages up to date. One goroutine looks at the Runner for all of them, several times a second as long as there is a page, and
+// encodes what has changed once: a run does not notice how many pages are open. What it sends tells nothing that needs ViewData.
+type hub struct {
+	runner *kahn.Runner
+
+	mu    sync.Mutex
+	pages map[*page]bool
+	stop  chan struct{} // closed when the last page has left; nil without pages
+}
+
+// page is one open stream.
+type page struct {
+	run  string
+	wake chan struct{}
+
+	// The hub's lock guards what follows.
+	pending [][]byte // messages that were not written yet
+	size    int
+}
+
+const (
+	// tick is how often the hub looks.
+	tick = 200 * time.Millisecond
+	// maxPending is how many bytes wait for a slow client before it is told to read everything again.
+	maxPending = 1 << 20
+	// maxChanges is how many nodes one message tells of.
+	maxChanges = 4_000
+)
+
+// join adds a page that shows the list and, unless it is empty, a run. It reports false if there are too many.
+func (h *hub) join(run string, most int) (*page, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.pages) >= most {
+		return nil, false
+	}
+	p := &page{run: run, wake: make(chan struct{}, 1)}
+	if h.pages == nil {
+		h.pages = map[*page]bool{}
+	}
+	h.pages[p] = true
+	if h.stop == nil {
+		h.stop = make(chan struct{})
+		w := &watch{hub: h, listed: map[string]seen{}, cursors: map[string]uint64{}}
+		w.list() // what there is now is no change
+		go w.follow(h.stop)
+	}
+	return p, true
+}
+
+// leave removes a page.
+func (h *hub) leave(p *page) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.pages, p)
+	if len(h.pages) == 0 && h.stop != nil {
+		close(h.stop)
+		h.stop = nil
+	}
+}
+
+// take returns the messages for a page.
+func (h *hub) take(p *page) [][]byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := p.pending
+	p.pending, p.size = nil, 0
+	return list
+}
+
+// send gives a message to every page that wants it.
+func (h *hub) send(message []byte, wants func(*page) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := range h.pages {
+		if !wants(p) {
+			continue
+		}
+		if p.size += len(message); p.size > maxPending {
+			p.pending, p.size = [][]byte{reset}, len(reset)
+		} else {
+			p.pending = append(p.pending, message)
+		}
+		select {
+		case p.wake <- struct{}{}:
+		default: // it is awake
+		}
+	}
+}
+
+// shownRuns are the runs that pages show.
+func (h *hub) shownRuns() map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := map[string]bool{}
+	for p := range h.pages {
+		if p.run != "" {
+			ids[p.run] = true
+		}
+	}
+	return ids
+}
+
+// reset tells a page to read everything again.
+var reset = frame("reset", struct{}{})
+
+// frame is a server-sent event.
+func frame(name string, data any) []byte {
+	text, err := json.Marshal(data)
+	if err != nil { // the messages are made of texts and numbers
+		text = []byte("{}")
+	}
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, text)
+}
+
+// watch is what the goroutine of the hub knows.
+type watch struct {
+	hub     *hub
+	listed  map[string]seen
+	cursors map[string]uint64 // of the runs that pages show
+}
+
+// seen is how a run was when it was looked at last.
+type seen struct {
+	run    *kahn.Run
+	status kahn.RunStatus
+	last   uint64
+}
+
+// runsMessage tells of changes in the list.
+type runsMessage struct {
+	Runs    []runRow `json:"runs"`
+	Removed []string `json:"removed"`
+}
+
+// nodesMessage tells of changes in a run: the letter of its status, the number of attempts and the path of each node.
+type nodesMessage struct {
+	Run   string   `json:"run"`
+	Event uint64   `json:"event"`
+	Nodes []change `json:"nodes"`
+	Lines int      `json:"lines"` // how many events there were
+}
+
+type change struct {
+	Path    string `json:"p"`
+	Status  string `json:"s"`
+	Attempt int    `json:"n,omitempty"`
+}
+
+// follow looks until stop is closed.
+func (w *watch) follow(stop chan struct{}) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+		}
+		if m := w.list(); len(m.Runs)+len(m.Removed) > 0 {
+			w.hub.send(frame("runs", m), func(*page) bool { return true })
+		}
+		shown := w.hub.shownRuns()
+		for id := range shown {
+			w.nodes(id)
+		}
+		for id := range w.cursors {
+			if !shown[id] {
+				delete(w.cursors, id)
+			}
+		}
+	}
+}
+
+// list finds the runs of which something has changed.
+func (w *watch) list() runsMessage {
+	m := runsMessage{Runs: []runRow{}, Removed: []string{}}
+	now := map[string]bool{}
+	for run, at := range w.hub.runner.Runs() {
+		id := run.ID()
+		now[id] = true
+		x := seen{run: run, status: run.Status()}
+		_, x.last = run.EventRange()
+		if w.listed[id] != x {
+			w.listed[id] = x
+			m.Runs = append(m.Runs, rowOf(run, at))
+		}
+	}
+	for id := range w.listed {
+		if !now[id] {
+			delete(w.listed, id)
+			m.Removed = append(m.Removed, id)
+		}
+	}
+	return m
+}
+
+// nodes tells the pages of a run what has changed in it. A run that is shown for the first time has no changes: its pages read it after
+// they have joined.
+func (w *watch) nodes(id string) {
+	run, ok := w.hub.runner.Run(id)
+	if !ok {
+		return
+	}
+	mine := func(p *page) bool { return p.run == id }
+	first, last := run.EventRange()
+	cursor, known := w.cursors[id]
+	if w.cursors[id] = last; !known || last == cursor {
+		return
+	}
+	if last < cursor || first > cursor+1 {
+		w.hub.send(reset, mine)
+		return
+	}
+	m := nodesMessage{Run: id, Event: last, Nodes: []change{}}
+	at := map[string]int{}
+	for e := range reached(run, cursor, last) {
+		m.Lines++
+		status, ok := statusAfter(e.Type)
+		if !ok {
+			continue
+		}
+		x := change{Path: e.Path, Status: letters[status : status+1], Attempt: e.Attempt}
+		if i, known := at[e.Path]; known {
+			m.Nodes[i] = x
+			continue
+		}
+		at[e.Path] = len(m.Nodes)
+		if m.Nodes = append(m.Nodes, x); len(m.Nodes) > maxChanges {
+			w.hub.send(reset, mine)
+			return
+		}
+	}
+	w.hub.send(frame("nodes", m), mine)
+}
+
+// statusAfter is the status in which an event leaves its node.
+func statusAfter(t kahn.EventType) (kahn.Status, bool) {
+	switch t {
+	case kahn.EventNodeQueued, kahn.EventNodeInvalidated:
+		return kahn.Ready, true
+	case kahn.EventNodeStarted:
+		return kahn.Running, true
+	}
+	status, ok := outcomes[t]
+	return status, ok
+}

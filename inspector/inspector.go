@@ -1,0 +1,195 @@
+// Package inspector serves a page that shows the runs of a [kahn.Runner], and the JSON endpoints that the page reads: what runs, what
+// ran, why a node does not run, and the actions that operators need. A service mounts it as it mounts net/http/pprof:
+//
+//	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn}))
+//
+// Without Options.Authorize only clients on the same machine may read, and act. The page needs nothing but this handler: scripts,
+// styles and texts are in the binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
+package inspector
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Action is what a client wants to do: see Options.Authorize.
+type Action string
+
+// The actions.
+const (
+	View     Action = "view"      // see runs, graphs, names, statuses and times
+	ViewData Action = "view_data" // see inputs, outputs, configurations, errors and logs
+	Signal   Action = "signal"    // answer a gate, or a step that waits
+	Cancel   Action = "cancel"    // cancel, abort or leave a run, cancel a node
+	Redrive  Action = "redrive"   // repeat a part of a run that has ended, end a backoff
+	Start    Action = "start"     // start a run of Options.Start
+)
+
+// Options configures a handler. Runner must be set.
+type Options struct {
+	// Runner has the runs that are shown: those that are live, and those that it remembers.
+	Runner *kahn.Runner
+	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
+	// asked for View, and for every further action that it needs; run and node are in its query. A stream is asked again every
+	// Reauthorize. Nil lets a request pass if it comes from a loopback address and its Host is a loopback name, and refuses
+	// all others.
+	Authorize func(*http.Request, Action) error
+	// Actor names who makes a request, for events, results and the audit log. Nil: nobody is named.
+	Actor func(*http.Request) string
+	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before these are
+	// encoded, and must not change the value that it is given. Nil: everything is shown to who may ViewData.
+	Redact func(*http.Request, Value) any
+	// Start has the workflows that may be started from the page, by name. The context does not end with the request.
+	Start map[string]StartFunc
+	// Hosts are the names, without a port, under which the handler may be reached, beside the loopback names. Requests for other
+	// hosts are refused, so that no foreign name can be made to point at this server.
+	Hosts []string
+	// Log gets a record for each action. Nil: slog.Default().
+	Log *slog.Logger
+	// MaxStreams bounds how many pages are kept up to date at a time; further ones ask again and again. Zero means 100.
+	MaxStreams int
+	// Reauthorize is how often a stream asks Authorize again. Zero means 15 seconds.
+	Reauthorize time.Duration
+}
+
+// StartFunc starts a run with the inputs that a user has typed, a JSON object or nothing.
+type StartFunc func(ctx context.Context, inputs json.RawMessage) (*kahn.Run, error)
+
+// Value is what Options.Redact is asked about.
+type Value struct {
+	RunID string
+	// Path is that of the node; empty for the run itself.
+	Path string
+	Kind ValueKind
+	// Name is that of the parameter, for an Input.
+	Name string
+	// Value is the value; of an error its text, of a line of the log the line.
+	Value any
+}
+
+// ValueKind tells what a Value is.
+type ValueKind string
+
+// The kinds of values.
+const (
+	Input  ValueKind = "input"
+	Output ValueKind = "output"
+	Config ValueKind = "config"
+	Info   ValueKind = "info" // what a step has told with kahn.Suspend
+	Error  ValueKind = "error"
+	Line   ValueKind = "line"   // of the log
+	Answer ValueKind = "answer" // to a gate
+)
+
+const (
+	defaultMaxStreams  = 100
+	defaultReauthorize = 15 * time.Second
+)
+
+// handler serves the page and the endpoints.
+type handler struct {
+	Options
+	origins *http.CrossOriginProtection
+	routes  map[string]map[string]*route // by path and method
+	replies replies
+	hub     hub
+	defect  string // of the options
+}
+
+// Handler returns the handler of the page and of its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a
+// slash, with or without http.StripPrefix; behind another router it needs http.StripPrefix. If an option cannot be it answers every
+// request with 500 and the name of the option.
+func Handler(o Options) http.Handler {
+	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
+	switch {
+	case o.Runner == nil:
+		h.defect = "Options.Runner is nil"
+	case o.MaxStreams < 0:
+		h.defect = "Options.MaxStreams is negative"
+	case o.Reauthorize < 0:
+		h.defect = "Options.Reauthorize is negative"
+	}
+	if h.MaxStreams == 0 {
+		h.MaxStreams = defaultMaxStreams
+	}
+	if h.Reauthorize == 0 {
+		h.Reauthorize = defaultReauthorize
+	}
+	h.Hosts = slices.Clone(o.Hosts)
+	h.hub.runner = o.Runner
+	for i := range routes {
+		x := &routes[i]
+		if h.routes[x.path] == nil {
+			h.routes[x.path] = map[string]*route{}
+		}
+		h.routes[x.path][x.method] = x
+	}
+	return h
+}
+
+func (h *handler) log() *slog.Logger {
+	if h.Log != nil {
+		return h.Log
+	}
+	return slog.Default()
+}
+
+// ServeHTTP answers one request: it is judged first, then found, then decoded, then served.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	if h.defect != "" {
+		refuse(w, &fault{Status: http.StatusInternalServerError, Code: "misconfigured", Message: "inspector: " + h.defect})
+		return
+	}
+	if err := h.admit(r); err != nil {
+		refuse(w, err)
+		return
+	}
+	path, ok := within(r.Pattern, r.URL.EscapedPath())
+	if !ok {
+		w.Header().Set("Location", slashed(r.RequestURI))
+		w.WriteHeader(http.StatusMovedPermanently)
+		return
+	}
+	if err := h.serve(w, r, path); err != nil {
+		refuse(w, err)
+	}
+}
+
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, path string) error {
+	if asset(path) {
+		return serveAsset(w, r, path)
+	}
+	methods := h.routes[path]
+	if methods == nil {
+		return &fault{Status: http.StatusNotFound, Code: "not_found", Message: "there is no such page"}
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	x := methods[method]
+	if x == nil {
+		w.Header().Set("Allow", allowed(methods))
+		return &fault{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Message: fmt.Sprintf("choose one of %s", allowed(methods))}
+	}
+	c := &call{h: h, w: w, r: r, route: x}
+	if x.method == http.MethodPost {
+		return c.write()
+	}
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	answer, err := x.serve(c)
+	if err != nil || answer == nil {
+		return err
+	}
+	return c.reply(http.StatusOK, answer)
+}

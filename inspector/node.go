@@ -1,0 +1,264 @@
+package inspector
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// nodeReply is all that there is of one node.
+type nodeReply struct {
+	nodeRow
+	Parent    string      `json:"parent,omitempty"` // the composite that it is in
+	Type      string      `json:"type"`
+	Composite bool        `json:"composite,omitempty"`
+	Groups    []string    `json:"groups,omitempty"`
+	Key       string      `json:"key,omitempty"`
+	Flags     []string    `json:"flags,omitempty"` // what is special about its result
+	Labels    []string    `json:"labels,omitempty"`
+	Why       whyReply    `json:"why"`
+	Cause     string      `json:"cause,omitempty"`
+	Origins   []string    `json:"origins,omitempty"`
+	Errors    []string    `json:"errors,omitempty"` // the chain, outermost first
+	Config    *value      `json:"config,omitempty"`
+	Inputs    []input     `json:"inputs,omitempty"`
+	Output    *value      `json:"output,omitempty"`
+	Tries     []attempt   `json:"tries"`
+	Upstream  []neighbour `json:"upstream"`
+	Following []neighbour `json:"downstream"`
+	Gate      *gate       `json:"gate,omitempty"`
+	Decision  *answered   `json:"decision,omitempty"`
+	Actions   []string    `json:"actions"` // that make sense now: signal, cancel, retry, redrive
+	Data      bool        `json:"data"`    // whether the client may see values
+}
+
+// whyReply says why a node is where it is.
+type whyReply struct {
+	Kind  kahn.WhyKind `json:"kind"`
+	Text  string       `json:"text"`
+	Since string       `json:"since,omitempty"`
+	Until string       `json:"until,omitempty"`
+	Nodes []string     `json:"nodes,omitempty"`
+	More  int          `json:"more,omitempty"`
+}
+
+type input struct {
+	Name  string `json:"name"`
+	Open  bool   `json:"open,omitempty"` // it may yet change
+	Value *value `json:"value,omitempty"`
+}
+
+type attempt struct {
+	Number int     `json:"n"`
+	Start  string  `json:"start,omitempty"`
+	End    string  `json:"end,omitempty"`
+	Error  string  `json:"error,omitempty"`
+	Delay  float64 `json:"delay_ms,omitempty"` // before the next one
+}
+
+// neighbour is a node at the other end of an edge, and what has become of the edge.
+type neighbour struct {
+	Path   string      `json:"path"`
+	Status kahn.Status `json:"status"`
+	Label  string      `json:"label,omitempty"`
+	Param  string      `json:"param,omitempty"`
+	On     string      `json:"on,omitempty"`
+	Data   bool        `json:"data,omitempty"`
+	Edge   string      `json:"edge"` // open, taken or dead
+}
+
+// mostNeighbours bounds the edges of a node that an answer has, in each direction.
+const mostNeighbours = 200
+
+func (c *call) node() (any, error) {
+	path := c.query.text("path")
+	at, err := find(c.target, path)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.target.Node(path)
+	if err != nil {
+		return nil, err
+	}
+	why, err := c.target.Why(path)
+	if err != nil {
+		return nil, err
+	}
+	n := at.plan.Node(at.ref)
+	_, noComposite := c.target.Inside(path)
+	reply := nodeReply{
+		nodeRow: c.nodeRow(res, at.in.prefix), Parent: at.parent, Type: typeOf(n, isItem(at.parent, path)), Composite: noComposite == nil,
+		Groups: n.Groups, Key: n.Key, Flags: flagsOf(res), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
+		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: actionsOf(c.target, at, res),
+	}
+	reply.Upstream, reply.Following = c.neighbours(at)
+	for _, a := range res.History() {
+		reply.Tries = append(reply.Tries, attempt{a.Number, stamp(a.Start), stamp(a.End), c.shownError(path, a.Err), float64(a.Delay) / float64(time.Millisecond)})
+	}
+	if why.Wait != nil {
+		g := c.gate(*why.Wait)
+		reply.Gate = &g
+	}
+	if reply.Data {
+		c.addData(&reply, n, res)
+	}
+	return reply, nil
+}
+
+// addData adds what only those see who may ViewData.
+func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
+	path := reply.Path
+	for err, depth := res.Err, 0; err != nil && depth < 10; depth++ {
+		reply.Errors = append(reply.Errors, c.shownError(path, err))
+		x, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			break
+		}
+		err = x.Unwrap()
+	}
+	if n.Config != nil {
+		reply.Config = c.shown(Value{Path: path, Kind: Config, Value: n.Config})
+	}
+	if res.Status == kahn.Completed || res.Output != nil {
+		reply.Output = c.shown(Value{Path: path, Kind: Output, Value: res.Output})
+	}
+	reply.Decision = c.decision(path, res.Decision)
+	in, err := c.target.Inputs(path)
+	if err != nil {
+		return // a copying function of the host has panicked
+	}
+	for name, v := range in.Params {
+		reply.Inputs = append(reply.Inputs, input{Name: name, Open: slices.Contains(in.Open, name), Value: c.shown(Value{Path: path, Kind: Input, Name: name, Value: v})})
+	}
+	for _, name := range in.Open {
+		if _, known := in.Params[name]; !known {
+			reply.Inputs = append(reply.Inputs, input{Name: name, Open: true})
+		}
+	}
+	slices.SortFunc(reply.Inputs, func(a, b input) int { return strings.Compare(a.Name, b.Name) })
+	reply.Inputs = reply.Inputs[:min(len(reply.Inputs), mostInputs)]
+}
+
+// decision is the answer that a gate got, as far as the client may see it.
+func (c *call) decision(path string, d *kahn.Decision) *answered {
+	if d == nil {
+		return nil
+	}
+	x := &answered{By: clip(d.Actor, shownText), Comment: clip(d.Comment, shownText)}
+	if d.Value != nil {
+		x.Value = c.shown(Value{Path: path, Kind: Answer, Value: d.Value})
+	}
+	return x
+}
+
+// why puts the state of a node in words. Errors and messages of user code in it are for those who may ViewData.
+func (c *call) why(path string, y kahn.Why) whyReply {
+	if y.Err != nil {
+		shown := c.shownError(path, y.Err)
+		if y.Err = nil; shown != "" {
+			y.Err = plainError(shown)
+		}
+		y.Cause.Err = y.Err
+	}
+	if !c.mayViewData() {
+		y.Skip.Message, y.Skip.Answer, y.Skip.Expression = "", "", ""
+	}
+	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}
+}
+
+// plainError is an error of which only the text is known.
+type plainError string
+
+func (e plainError) Error() string { return string(e) }
+
+// flagsOf names what is special about the result of a node.
+func flagsOf(res kahn.NodeResult) (list []string) {
+	for _, x := range []struct {
+		is   bool
+		name string
+	}{
+		{res.Memoized, "memoized"}, {res.Fallback, "fallback"}, {res.Mocked, "mocked"}, {res.Tolerated, "tolerated"}, {res.Abandoned, "abandoned"},
+	} {
+		if x.is {
+			list = append(list, x.name)
+		}
+	}
+	return list
+}
+
+// actionsOf are the actions on a node that its status, and that of the run, allow.
+func actionsOf(run *kahn.Run, at place, res kahn.NodeResult) []string {
+	list := []string{}
+	ended := run.Status().Terminal()
+	switch {
+	case res.Status == kahn.Suspended && !isComposite(run, res.ID):
+		list = append(list, "signal")
+	case res.Status == kahn.Retrying:
+		list = append(list, "retry")
+	}
+	if !ended && !res.Status.Terminal() && at.parent == "" && run.Status() != kahn.RunPending {
+		list = append(list, "cancel")
+	}
+	if ended && at.parent == "" {
+		list = append(list, "redrive")
+	}
+	return list
+}
+
+func isComposite(run *kahn.Run, path string) bool {
+	_, waits := waitOf(run, path)
+	return !waits
+}
+
+// neighbours are the nodes around a node, and what has become of the edges between them.
+func (c *call) neighbours(at place) (up, down []neighbour) {
+	up, down = []neighbour{}, []neighbour{}
+	id := at.plan.ID(at.ref)
+	for e := range at.plan.Edges() {
+		if e.To != id && e.From != id {
+			continue
+		}
+		other, list := e.From, &up
+		if e.From == id {
+			other, list = e.To, &down
+		}
+		from, err := c.target.Node(at.in.prefix + e.From)
+		if err != nil || len(*list) == mostNeighbours {
+			continue
+		}
+		res := from
+		if other != e.From {
+			if res, err = c.target.Node(at.in.prefix + other); err != nil {
+				continue
+			}
+		}
+		x := neighbour{Path: at.in.prefix + other, Status: res.Status, Label: e.Label, Param: e.Param, Data: e.Side || e.DataOnly, Edge: fate(e.Edge, from)}
+		if e.On != kahn.OnSuccess {
+			x.On = e.On.String()
+		}
+		*list = append(*list, x)
+	}
+	return up, down
+}
+
+// fate is what has become of an edge, by the node where it begins: open, taken or dead.
+func fate(e kahn.Edge, from kahn.NodeResult) string {
+	if !from.Status.Terminal() {
+		return "open"
+	}
+	taken := false
+	switch failed := from.Status == kahn.Failed || from.Status == kahn.Aborted; e.On {
+	case kahn.OnAlways:
+		taken = true
+	case kahn.OnFailure:
+		taken = failed && (len(e.Causes) == 0 || slices.Contains(e.Causes, from.Cause.Kind))
+	default:
+		taken = from.Status == kahn.Completed && (e.Label == "" || len(from.Labels) == 0 || slices.Contains(from.Labels, e.Label))
+	}
+	if taken {
+		return "taken"
+	}
+	return "dead"
+}

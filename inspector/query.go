@@ -1,0 +1,124 @@
+package inspector
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// param is a parameter of a query. Ids of runs and paths of nodes are parameters, not parts of the URL's path: they may contain slashes
+// and dots, which routers clean away.
+type param struct {
+	Name     string
+	Required bool
+	Many     bool     // it may be given more than once
+	Choices  []string // what it may be; nil: any text
+	Number   bool     // it is a whole number from Least to Most, and Default without it
+	Least    int
+	Most     int
+	Default  int
+	Note     string // for the description
+}
+
+const (
+	maxText  = 256 << 10 // bytes of one parameter
+	maxMany  = 1_000     // values of one parameter
+	maxBody  = 64 << 10  // bytes of the body of a request
+	jsonType = "application/json"
+)
+
+// query has the parameters of a request.
+type query struct {
+	texts   map[string][]string
+	numbers map[string]int
+}
+
+func (q query) text(name string) string {
+	if list := q.texts[name]; len(list) > 0 {
+		return list[0]
+	}
+	return ""
+}
+
+// parseQuery reads a query by the parameters that a route has. Parameters that it does not have are refused.
+func parseQuery(params []param, raw string) (query, error) {
+	q := query{texts: map[string][]string{}, numbers: map[string]int{}}
+	all, err := url.ParseQuery(raw)
+	if err != nil {
+		return q, badQuery("the query cannot be read")
+	}
+	for name := range all {
+		if !slices.ContainsFunc(params, func(p param) bool { return p.Name == name }) {
+			return q, badQuery("there is no parameter %.60q", name)
+		}
+	}
+	for _, p := range params {
+		list := all[p.Name]
+		switch {
+		case len(list) == 0 && p.Required:
+			return q, badQuery("the parameter %s is missing", p.Name)
+		case len(list) > 1 && !p.Many:
+			return q, badQuery("the parameter %s is given more than once", p.Name)
+		case len(list) > maxMany:
+			return q, badQuery("the parameter %s is given more than %d times", p.Name, maxMany)
+		}
+		for _, text := range list {
+			switch {
+			case len(text) > maxText || !utf8.ValidString(text):
+				return q, badQuery("the parameter %s is too long, or no UTF-8", p.Name)
+			case p.Required && text == "":
+				return q, badQuery("the parameter %s is empty", p.Name)
+			case p.Choices != nil && !slices.Contains(p.Choices, text):
+				f := badQuery("the parameter %s cannot be %.60q", p.Name, text)
+				f.Choices = p.Choices
+				return q, f
+			}
+		}
+		if !p.Number {
+			q.texts[p.Name] = list
+			continue
+		}
+		n := p.Default
+		if len(list) > 0 {
+			if n, err = strconv.Atoi(list[0]); err != nil || n < p.Least || n > p.Most {
+				return q, badQuery("the parameter %s is no whole number from %d to %d", p.Name, p.Least, p.Most)
+			}
+		}
+		q.numbers[p.Name] = n
+	}
+	return q, nil
+}
+
+func badQuery(format string, args ...any) *fault {
+	return &fault{Status: http.StatusBadRequest, Code: "bad_query", Message: fmt.Sprintf(format, args...)}
+}
+
+// parseBody decodes the body of a request, one JSON object without unknown members, into a pointer.
+func parseBody(data []byte, into any) error {
+	if !utf8.Valid(data) {
+		return badBody("the body is no UTF-8")
+	}
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+		return badBody("the body is no JSON object")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return badBody("the body cannot be read: %.200s", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return badBody("the body has more than one value")
+	}
+	return nil
+}
+
+func badBody(format string, args ...any) *fault {
+	return &fault{Status: http.StatusBadRequest, Code: "bad_body", Message: fmt.Sprintf(format, args...)}
+}

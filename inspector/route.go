@@ -1,0 +1,191 @@
+package inspector
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// route is an endpoint: one row of the table that the handler, openapi.json and the tests share.
+type route struct {
+	method, path string
+	action       Action // beside View
+	summary      string
+	params       []param
+	body         func() any // a pointer for the body of a POST
+	reply        any        // a value of the type of its answer; nil if it writes the answer itself, of the type in media
+	media        string
+	serve        func(*call) (any, error)
+}
+
+// Parameters that several routes have.
+var (
+	runParam    = param{Name: "run", Required: true, Note: "id of the run"}
+	pathParam   = param{Name: "path", Required: true, Note: "path of the node, such as S/x, M[2] or L#1/x"}
+	insideParam = param{Name: "inside", Note: "path of the composite to look into; without it the graph of the run"}
+	textParam   = param{Name: "q", Note: "text to look for, in any case"}
+)
+
+func limitParam(usual, most int) param {
+	return param{Name: "limit", Number: true, Least: 1, Most: most, Default: usual, Note: "how many at most"}
+}
+
+func afterParam(note string) param {
+	return param{Name: "after", Number: true, Most: math.MaxInt32, Note: note}
+}
+
+var (
+	runStatuses  = names(kahn.RunPending, kahn.RunCancelled)
+	nodeStatuses = names(kahn.Idle, kahn.Skipped)
+	levels       = []string{"debug", "info", "warn", "error"}
+)
+
+// names lists the names of the values of an enum from the first to the last.
+func names[T interface {
+	~uint8
+	String() string
+}](first, last T) (list []string) {
+	for x := first; x <= last; x++ {
+		list = append(list, x.String())
+	}
+	return list
+}
+
+// routes are the endpoints, each below the mount.
+var routes []route
+
+func init() { // not an initializer, since openapi.json and info refer to routes
+	routes = []route{
+		{method: "GET", path: "", summary: "The page.", media: "text/html", serve: (*call).page},
+		{method: "GET", path: "api/v1/openapi.json", summary: "This description.", media: jsonType, serve: (*call).openAPI},
+		{method: "GET", path: "api/v1/info", summary: "What the client may do, the limits of the Runner, the workflows that can be started.", reply: infoReply{}, serve: (*call).info},
+		{method: "GET", path: "api/v1/runs", summary: "The runs, latest first.", params: []param{
+			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"},
+			{Name: "workflow", Note: "only runs of this workflow"}, textParam,
+			{Name: "before", Note: "the cursor that a page has given for the next one"}, limitParam(50, 500),
+		}, reply: runsReply{}, serve: (*call).runs},
+		{method: "GET", path: "api/v1/run", summary: "One run.", params: []param{runParam}, reply: runRow{}, serve: (*call).run},
+		{method: "GET", path: "api/v1/graph", summary: "Nodes and edges of a run's graph, or of the inside of a composite.", params: []param{runParam, insideParam}, reply: graphReply{}, serve: (*call).graph},
+		{method: "GET", path: "api/v1/state", summary: "The statuses of all nodes of a graph, one letter each, in the order in which graph lists them.", params: []param{runParam, insideParam}, reply: stateReply{}, serve: (*call).state},
+		{method: "GET", path: "api/v1/nodes", summary: "The nodes of a graph as rows, in the order of declaration.", params: []param{
+			runParam, insideParam, {Name: "status", Many: true, Choices: nodeStatuses, Note: "only nodes in one of these statuses"}, textParam,
+			afterParam("how many nodes of the graph to pass over"), limitParam(100, 1_000),
+		}, reply: nodesReply{}, serve: (*call).nodes},
+		{method: "GET", path: "api/v1/node", summary: "One node: its status and the reason, its neighbours and attempts; who may view_data sees inputs, output, configuration and errors.", params: []param{runParam, pathParam}, reply: nodeReply{}, serve: (*call).node},
+		{method: "GET", path: "api/v1/value", action: ViewData, summary: "A value as a whole, as a download.", params: []param{
+			runParam, pathParam, {Name: "of", Required: true, Choices: []string{string(Input), string(Output), string(Config), string(Info)}, Note: "which value"}, {Name: "name", Note: "of the input"},
+		}, media: "application/octet-stream", serve: (*call).value},
+		{method: "GET", path: "api/v1/log", action: ViewData, summary: "The log of a run: its events as lines.", params: []param{
+			runParam, {Name: "path", Note: "only lines of this node and of what is inside of it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
+			afterParam("the id of the last event that was seen"), limitParam(200, 1_000),
+		}, reply: logReply{}, serve: (*call).log},
+		{method: "GET", path: "api/v1/timeline", summary: "When each attempt was queued, began and ended.", params: []param{runParam, {Name: "after", Number: true, Most: math.MaxInt32, Note: "the id of the last event that was seen"}, limitParam(5_000, 20_000)}, reply: timelineReply{}, serve: (*call).timeline},
+		{method: "GET", path: "api/v1/gates", summary: "What waits for a signal, in all runs or in one.", params: []param{{Name: "run", Note: "only of this run"}, limitParam(100, 500)}, reply: gatesReply{}, serve: (*call).gates},
+		{method: "GET", path: "api/v1/stream", summary: "A stream of server-sent events: hello, runs (rows of the list that have changed), nodes (what has changed in the given run), and reset, after which the client reads everything again.", params: []param{{Name: "run", Note: "a run whose nodes are told, too"}}, media: "text/event-stream", serve: (*call).stream},
+		{method: "GET", path: "api/v1/redrive", summary: "What a redrive would run again.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes to begin with; without it all that failed, were aborted or cancelled"}}, reply: previewReply{}, serve: (*call).preview},
+		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of a run again that has ended.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: runReply{}, serve: (*call).redrive},
+		{method: "POST", path: "api/v1/signal", action: Signal, summary: "Answers a gate, or a step that waits.", params: []param{runParam, pathParam}, body: func() any { return &signalBody{} }, reply: doneReply{}, serve: (*call).signal},
+		{method: "POST", path: "api/v1/cancel", action: Cancel, summary: "Asks a run to stop: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).cancel},
+		{method: "POST", path: "api/v1/abort", action: Cancel, summary: "Stops a run as failed: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).abort},
+		{method: "POST", path: "api/v1/leave", action: Cancel, summary: "Ends a run as it stands, so that it can go on elsewhere.", params: []param{runParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).leave},
+		{method: "POST", path: "api/v1/node/cancel", action: Cancel, summary: "Asks one node to stop.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).cancelNode},
+		{method: "POST", path: "api/v1/node/retry", action: Redrive, summary: "Ends the backoff of a node: its next attempt begins at once.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).retry},
+		{method: "POST", path: "api/v1/start", action: Start, summary: "Starts a run of a workflow that the host has named.", params: []param{{Name: "workflow", Required: true, Note: "name of the workflow"}}, body: func() any { return &startBody{} }, reply: runReply{}, serve: (*call).start},
+	}
+}
+
+// call is a request with what is known of it.
+type call struct {
+	h      *handler
+	w      http.ResponseWriter
+	r      *http.Request
+	route  *route
+	query  query
+	body   any       // a pointer, of a POST
+	target *kahn.Run // the run that the query names
+	data   *bool     // whether it may ViewData, once that was asked
+}
+
+// prepare authorizes a request, decodes its query and finds its run.
+func (c *call) prepare() (err error) {
+	if a := c.route.action; a != "" {
+		if err := c.h.authorize(c.r, a); err != nil {
+			return err
+		}
+	}
+	if c.query, err = parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {
+		return err
+	}
+	if id := c.query.text("run"); id != "" {
+		run, ok := c.h.Runner.Run(id)
+		if !ok {
+			return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: fmt.Sprintf("there is no run %.60q", id)}
+		}
+		c.target = run
+	}
+	return nil
+}
+
+// mayViewData reports whether the client may see values.
+func (c *call) mayViewData() bool {
+	if c.data == nil {
+		may := c.h.allows(c.r, ViewData)
+		c.data = &may
+	}
+	return *c.data
+}
+
+// reply answers with JSON. A GET has an ETag, and no body if the client knows this answer.
+func (c *call) reply(status int, answer any) error {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(answer); err != nil {
+		return &fault{Status: http.StatusInternalServerError, Code: "not_encodable", Message: "the answer cannot be encoded"}
+	}
+	header := c.w.Header()
+	header.Set("Content-Type", jsonType)
+	if c.route.method == http.MethodGet {
+		sum := sha256.Sum256(buf.Bytes())
+		tag := `"` + hex.EncodeToString(sum[:12]) + `"`
+		header.Set("ETag", tag)
+		header.Set("Cache-Control", "no-cache, private")
+		if known(c.r.Header.Get("If-None-Match"), tag) {
+			c.w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(buf.Bytes()) // a client that is gone needs no answer
+	return nil
+}
+
+// known reports whether the header If-None-Match lists a tag.
+func known(header, tag string) bool {
+	for candidate := range strings.SplitSeq(header, ",") {
+		candidate = strings.TrimPrefix(strings.TrimSpace(candidate), "W/")
+		if candidate == tag || candidate == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+// allowed lists the methods of a path, for the header Allow.
+func allowed(methods map[string]*route) string {
+	list := slices.Collect(maps.Keys(methods))
+	if methods[http.MethodGet] != nil {
+		list = append(list, http.MethodHead)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,307 @@
+package inspector
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// infoReply tells the page what it can do.
+type infoReply struct {
+	Actions   []Action `json:"actions"`
+	Workflows []string `json:"workflows"` // that can be started
+	Known     []string `json:"known"`     // of the runs that there are
+	Limits    limits   `json:"limits"`
+	Counts    counts   `json:"counts"`
+	Actor     string   `json:"actor,omitempty"`
+	Now       string   `json:"now"`
+}
+
+type limits struct {
+	MaxRuns int `json:"max_runs,omitempty"`
+	Slots   int `json:"slots,omitempty"`
+}
+
+// counts are how many runs there are in each status.
+type counts map[string]int
+
+func (c *call) info() (any, error) {
+	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Actor: c.actor(), Now: stamp(time.Now())}
+	for _, a := range []Action{View, ViewData, Signal, Cancel, Redrive, Start} {
+		if c.h.allows(c.r, a) {
+			reply.Actions = append(reply.Actions, a)
+		}
+	}
+	for name := range c.h.Start {
+		reply.Workflows = append(reply.Workflows, name)
+	}
+	slices.Sort(reply.Workflows)
+	for run := range c.h.Runner.Runs() {
+		reply.Counts[run.Status().String()]++
+		if at, found := slices.BinarySearch(reply.Known, run.Name()); !found && len(reply.Known) < 100 {
+			reply.Known = slices.Insert(reply.Known, at, run.Name())
+		}
+	}
+	reply.Limits = limits{MaxRuns: c.h.Runner.MaxRuns, Slots: c.h.Runner.Limit}
+	return reply, nil
+}
+
+// runRow is one run in the list.
+type runRow struct {
+	ID       string         `json:"id"`
+	Workflow string         `json:"workflow"`
+	Status   kahn.RunStatus `json:"status"`
+	Degraded bool           `json:"degraded,omitempty"`
+	Cause    string         `json:"cause,omitempty"`
+	Arrived  string         `json:"arrived"`
+	Started  string         `json:"started,omitempty"`
+	Ended    string         `json:"ended,omitempty"`
+	// Counts are how many nodes of the graph are in each status, Nodes how many there are, and Done how many have ended.
+	Counts map[string]int `json:"counts"`
+	Nodes  int            `json:"nodes"`
+	Done   int            `json:"done"`
+	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
+	Waiting []string `json:"waiting,omitempty"`
+	Waits   int      `json:"waits,omitempty"`
+	Failed  []string `json:"failed,omitempty"` // the first few of the nodes that failed, of a run that has ended
+	Error   string   `json:"error,omitempty"`  // the first line of the first failure
+	First   uint64   `json:"first"`            // the ids of the events that are kept
+	Last    uint64   `json:"last"`
+	// Left says that the run was left as it stood, so that it may go on elsewhere.
+	Left bool `json:"left,omitempty"`
+}
+
+// few bounds the lists of nodes in a row.
+const few = 5
+
+// runsReply is a page of the list.
+type runsReply struct {
+	Runs []runRow `json:"runs"`
+	// Next is the cursor of the next page, empty on the last one.
+	Next string `json:"next,omitempty"`
+	// Total is how many runs match.
+	Total int `json:"total"`
+}
+
+// arrival is a run and its place in the list: by the time of its arrival, then by its id.
+type arrival struct {
+	at  time.Time
+	id  string
+	run *kahn.Run
+}
+
+func later(a, b arrival) int {
+	return cmp.Or(b.at.Compare(a.at), cmp.Compare(b.id, a.id))
+}
+
+func (a arrival) cursor() string { return strconv.FormatInt(a.at.UnixNano(), 36) + "." + a.id }
+
+// parseCursor reads what cursor has written.
+func parseCursor(text string) (arrival, error) {
+	at, id, ok := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(at, 36, 64)
+	if err != nil || !ok {
+		return arrival{}, badQuery("the parameter before is no cursor")
+	}
+	return arrival{at: time.Unix(0, n), id: id}, nil
+}
+
+func (c *call) runs() (any, error) {
+	reply := runsReply{Runs: []runRow{}}
+	var before arrival
+	if cursor := c.query.text("before"); cursor != "" {
+		var err error
+		if before, err = parseCursor(cursor); err != nil {
+			return nil, err
+		}
+	}
+	workflow, q := c.query.text("workflow"), strings.ToLower(c.query.text("q"))
+	statuses := c.query.texts["status"]
+	var list []arrival
+	for run, at := range c.h.Runner.Runs() {
+		x := arrival{time.Unix(0, at.UnixNano()), run.ID(), run}
+		if workflow != "" && run.Name() != workflow || statuses != nil && !slices.Contains(statuses, run.Status().String()) ||
+			!strings.Contains(strings.ToLower(x.id), q) && !strings.Contains(strings.ToLower(run.Name()), q) {
+			continue
+		}
+		list = append(list, x)
+	}
+	reply.Total = len(list)
+	slices.SortFunc(list, later)
+	if before.id != "" {
+		at, _ := slices.BinarySearchFunc(list, before, later)
+		for at < len(list) && later(list[at], before) <= 0 {
+			at++
+		}
+		list = list[at:]
+	}
+	if limit := c.query.numbers["limit"]; len(list) > limit {
+		list = list[:limit]
+		reply.Next = list[limit-1].cursor()
+	}
+	for _, x := range list {
+		row := rowOf(x.run, x.at)
+		c.addError(&row, x.run)
+		reply.Runs = append(reply.Runs, row)
+	}
+	return reply, nil
+}
+
+func (c *call) run() (any, error) {
+	row := rowOf(c.target, c.h.arrivalOf(c.target))
+	c.addError(&row, c.target)
+	return row, nil
+}
+
+// arrivalOf is when a run came to the Runner.
+func (h *handler) arrivalOf(run *kahn.Run) time.Time {
+	for other, at := range h.Runner.Runs() {
+		if other == run {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// rowOf has what everybody may see of a run.
+func rowOf(run *kahn.Run, arrived time.Time) runRow {
+	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(run.Started()), Counts: map[string]int{}}
+	for status, n := range run.Counts() {
+		row.Counts[status.String()] = n
+		if row.Nodes += n; status.Terminal() {
+			row.Done += n
+		}
+	}
+	row.First, row.Last = run.EventRange()
+	if row.Status.Terminal() {
+		if e, ok := eventAt(run, row.Last); ok {
+			if end, ok := e.Payload.(kahn.RunEnded); ok {
+				row.Degraded, row.Cause, row.Ended = end.Degraded, end.Cause.String(), stamp(e.Time)
+				row.Failed = end.Failed[:min(few, len(end.Failed))]
+			}
+		}
+		return row
+	}
+	select {
+	case <-run.Done():
+		row.Left = true
+	default:
+	}
+	for _, wait := range run.Waiting() {
+		if row.Waits++; row.Waits <= few {
+			row.Waiting = append(row.Waiting, wait.Node)
+		}
+	}
+	return row
+}
+
+// addError adds the first failure of a run that has ended, for who may see it.
+func (c *call) addError(row *runRow, run *kahn.Run) {
+	if len(row.Failed) == 0 {
+		return
+	}
+	if res, err := run.Node(row.Failed[0]); err == nil {
+		in := *c
+		in.target = run
+		row.Error = firstLine(in.shownError(row.Failed[0], res.Err))
+	}
+}
+
+// eventAt is the event with an id that the run has reached.
+func eventAt(run *kahn.Run, id uint64) (kahn.Event, bool) {
+	if id == 0 {
+		return kahn.Event{}, false
+	}
+	for e := range reached(run, id-1, id) {
+		return e, e.ID == id
+	}
+	return kahn.Event{}, false
+}
+
+// reached yields the events of a run above after, up to one that it has reached, without waiting. Events that are not kept any more are
+// left out.
+func reached(run *kahn.Run, after, last uint64) func(func(kahn.Event) bool) {
+	return func(yield func(kahn.Event) bool) {
+		if first, _ := run.EventRange(); first > 0 {
+			after = max(after, first-1)
+		}
+		if after >= last {
+			return
+		}
+		for e, err := range run.Events(context.Background(), after) {
+			if err != nil || !yield(e) || e.ID >= last {
+				return
+			}
+		}
+	}
+}
+
+// stamp is a time as answers contain it; empty for none.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// gate is something that waits for a signal.
+type gate struct {
+	Run      string   `json:"run"`
+	Workflow string   `json:"workflow"`
+	Path     string   `json:"path"`
+	Label    string   `json:"label,omitempty"`
+	Kind     string   `json:"kind,omitempty"`
+	Since    string   `json:"since,omitempty"`
+	Deadline string   `json:"deadline,omitempty"`
+	Choices  []string `json:"choices,omitempty"` // none: any answer
+	Info     *value   `json:"info,omitempty"`
+}
+
+type gatesReply struct {
+	Gates []gate `json:"gates"`
+	Total int    `json:"total"`
+}
+
+func (c *call) gates() (any, error) {
+	reply := gatesReply{Gates: []gate{}}
+	limit := c.query.numbers["limit"]
+	for run := range c.h.Runner.Runs() {
+		if c.query.text("run") != "" && run != c.target || run.Status().Terminal() {
+			continue
+		}
+		in := *c
+		in.target = run
+		for _, wait := range run.Waiting() {
+			if reply.Total++; len(reply.Gates) < limit {
+				reply.Gates = append(reply.Gates, in.gate(wait))
+			}
+		}
+	}
+	return reply, nil
+}
+
+// gate describes a wait.
+func (c *call) gate(wait kahn.Wait) gate {
+	g := gate{Run: c.target.ID(), Workflow: c.target.Name(), Path: wait.Node, Since: stamp(wait.Since), Deadline: stamp(wait.Deadline)}
+	if res, err := c.target.Node(wait.Node); err == nil {
+		g.Label, g.Kind = res.Label, res.Kind
+	}
+	if why, err := c.target.Why(wait.Node); err == nil {
+		g.Choices = why.Choices
+	}
+	if wait.Info != nil {
+		g.Info = c.shown(Value{Path: wait.Node, Kind: Info, Value: wait.Info})
+	}
+	return g
+}
+
+// unknownPath is the error for a path that leads nowhere.
+func unknownPath(path string) error {
+	return fmt.Errorf("%w: %.60q", kahn.ErrUnknownNode, path)
+}

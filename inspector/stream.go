@@ -1,0 +1,57 @@
+package inspector
+
+import (
+	"net/http"
+	"time"
+)
+
+// streamWrite bounds a write to a client of a stream.
+const streamWrite = 10 * time.Second
+
+// stream answers with what changes, until the client is gone or is not allowed to View any more.
+func (c *call) stream() (any, error) {
+	page, ok := c.h.hub.join(c.query.text("run"), c.h.MaxStreams)
+	if !ok {
+		c.w.Header().Set("Retry-After", "5")
+		return nil, &fault{Status: http.StatusServiceUnavailable, Code: "too_many_streams", Message: "too many pages are open"}
+	}
+	defer c.h.hub.leave(page)
+	header := c.w.Header()
+	header.Set("Content-Type", "text/event-stream; charset=utf-8")
+	header.Set("Cache-Control", "no-cache, no-transform")
+	header.Set("X-Accel-Buffering", "no")
+	if c.r.Method == http.MethodHead {
+		return nil, nil
+	}
+	rc := http.NewResponseController(c.w)
+	write := func(messages ...[]byte) error {
+		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines has those of its server
+		for _, m := range messages {
+			if _, err := c.w.Write(m); err != nil {
+				return err
+			}
+		}
+		if err := rc.Flush(); err != nil {
+			return err
+		}
+		_ = rc.SetWriteDeadline(time.Time{})
+		return nil
+	}
+	ask := time.NewTicker(c.h.Reauthorize)
+	defer ask.Stop()
+	err := write(frame("hello", struct{}{}))
+	for err == nil {
+		select {
+		case <-page.wake:
+			err = write(c.h.hub.take(page)...)
+		case <-ask.C:
+			if c.h.admit(c.r) != nil {
+				return nil, nil
+			}
+			err = write([]byte(": \n\n"))
+		case <-c.r.Context().Done():
+			return nil, nil
+		}
+	}
+	return nil, nil // the client is gone, and reads everything again when it comes back
+}

@@ -1,0 +1,207 @@
+package inspector
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// tab is a client of the stream, without a network: the messages in the order in which they were flushed.
+type tab struct {
+	mu       sync.Mutex
+	header   http.Header
+	code     int
+	text     strings.Builder
+	cancel   context.CancelFunc
+	returned chan struct{}
+}
+
+func (p *tab) Header() http.Header { return p.header }
+func (p *tab) WriteHeader(code int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.code = code
+}
+func (p *tab) Flush() {}
+func (p *tab) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(data)
+}
+
+// openTab opens a stream of a handler.
+func openTab(ctx context.Context, h http.Handler, run string) *tab {
+	p := &tab{header: http.Header{}, returned: make(chan struct{})}
+	path := "/api/v1/stream"
+	if run != "" {
+		path += queried("run", run)
+	}
+	ctx, p.cancel = context.WithCancel(ctx)
+	q := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
+	go func() {
+		defer close(p.returned)
+		h.ServeHTTP(p, q)
+	}()
+	return p
+}
+
+// close closes the tab, and waits until the handler has returned.
+func (p *tab) close() {
+	p.cancel()
+	<-p.returned
+}
+
+// messages are the messages of one kind so far.
+func messages[T any](t *testing.T, p *tab, kind string) (list []T) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in := bufio.NewScanner(strings.NewReader(p.text.String()))
+	in.Buffer(nil, 4<<20)
+	for in.Scan() {
+		if in.Text() != "event: "+kind {
+			continue
+		}
+		require.True(t, in.Scan())
+		var x T
+		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(in.Text(), "data: ")), &x))
+		list = append(list, x)
+	}
+	return list
+}
+
+// A tab is told what changes in the list and in its run, and when all tabs are closed nothing of the handler is left: the bubble fails
+// if a goroutine is.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{History: 1}
+		h := Handler(Options{Runner: rn})
+		g := &kahn.Graph{Name: "g"}
+		g.Add(
+			kahn.Node{ID: "a", Do: func(ctx context.Context, _ *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }},
+			kahn.Node{ID: "b", After: []string{"a"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.Attempt() == 1 {
+					return nil, errBroken
+				}
+				return nil, nil
+			}},
+		)
+		run, err := rn.Start(t.Context(), g, nil, kahn.RunID("one"))
+		require.NoError(t, err)
+		tabs := []*tab{openTab(t.Context(), h, ""), openTab(t.Context(), h, "one")}
+		_, err = run.Wait()
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		for i, p := range tabs {
+			require.Len(t, messages[struct{}](t, p, "hello"), 1)
+			rows := messages[runsMessage](t, p, "runs")
+			last := rows[len(rows)-1].Runs[0]
+			require.Equal(t, kahn.RunCompleted, last.Status)
+			require.Equal(t, 2, last.Done)
+			var steps []string
+			for _, m := range messages[nodesMessage](t, p, "nodes") {
+				for _, n := range m.Nodes {
+					steps = append(steps, fmt.Sprint(n.Path, n.Status, n.Attempt))
+				}
+			}
+			require.Equal(t, i > 0, len(steps) > 0)
+			if i > 0 {
+				require.Equal(t, []string{"ac1", "bt1", "bc2"}, steps)
+			}
+		}
+		// Another run takes the place of the one that is remembered.
+		second, err := rn.Start(t.Context(), g, nil, kahn.RunID("two"))
+		require.NoError(t, err)
+		_, _ = second.Wait()
+		time.Sleep(time.Second)
+		rows := messages[runsMessage](t, tabs[0], "runs")
+		require.Equal(t, []string{"one"}, rows[len(rows)-1].Removed)
+		for _, p := range tabs {
+			p.close()
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// A stream is asked again whether it is allowed, and ends when it is not; no more than MaxStreams are open.
+func TestStreamReauthorized(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var refused atomic.Bool
+		h := Handler(Options{Runner: &kahn.Runner{}, MaxStreams: 1, Reauthorize: time.Minute, Authorize: func(*http.Request, Action) error {
+			if refused.Load() {
+				return errors.New("logged out")
+			}
+			return nil
+		}})
+		p := openTab(t.Context(), h, "")
+		synctest.Wait()
+		second := openTab(t.Context(), h, "")
+		<-second.returned
+		require.Equal(t, http.StatusServiceUnavailable, second.code)
+		second.cancel()
+		refused.Store(true)
+		begun := time.Now()
+		<-p.returned
+		require.LessOrEqual(t, time.Since(begun), time.Minute)
+		p.cancel()
+		time.Sleep(time.Second)
+	})
+}
+
+// A tab that cannot keep up is told to read everything again, and holds no more than maxPending.
+func TestSlowTab(t *testing.T) {
+	t.Parallel()
+	h := &hub{runner: &kahn.Runner{}}
+	p, ok := h.join("", 1)
+	require.True(t, ok)
+	defer h.leave(p)
+	message := make([]byte, maxPending/4)
+	for range 5 {
+		h.send(message, func(*page) bool { return true })
+	}
+	require.Equal(t, [][]byte{reset}, h.take(p))
+}
+
+// A run with more changes in one tick than a message has, and one whose log does not reach back, make the tab read again.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{}
+		g := &kahn.Graph{}
+		begin := make(chan struct{})
+		g.Add(kahn.Node{ID: "first", Do: func(context.Context, *kahn.Step) (any, error) { <-begin; return nil, nil }})
+		for i := range maxChanges + 1 {
+			g.Add(kahn.Node{ID: fmt.Sprint("n", i), After: []string{"first"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }})
+		}
+		for _, opts := range [][]kahn.Option{{kahn.RunID("all")}, {kahn.RunID("few"), kahn.Retain(10)}} {
+			run, err := rn.Start(t.Context(), g, nil, opts...)
+			require.NoError(t, err)
+			p := openTab(t.Context(), Handler(Options{Runner: rn}), run.ID())
+			time.Sleep(time.Second)
+			begin <- struct{}{}
+			_, err = run.Wait()
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			require.NotEmpty(t, messages[struct{}](t, p, "reset"))
+			p.close()
+		}
+		time.Sleep(time.Second)
+	})
+}
