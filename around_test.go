@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -173,7 +174,7 @@ func TestStepPlace(t *testing.T) {
 		r := try(t, g, nothing, kahn.Limit(1))
 		want := map[string]time.Time{}
 		for _, e := range r.events {
-			if e.Type == kahn.EventNodeQueued && e.Path != "S" {
+			if e.Type == event.NodeQueued && e.Path != "S" {
 				want[fmt.Sprint(e.Path, " ", e.Attempt)] = e.Time
 			}
 		}
@@ -231,7 +232,7 @@ func TestWaitersTogether(t *testing.T) {
 			return ctx, func(*kahn.Result) { slow() }
 		}),
 		"a sink": kahn.OnEvent(func(e kahn.Event) {
-			if e.Type == kahn.EventRunCompleted {
+			if e.Type == event.RunCompleted {
 				slow()
 			}
 		}),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // cleaned is a nested graph whose x goes on until it is stopped, with a cleanup node that takes its time and an end node. Both
@@ -74,7 +75,7 @@ func TestBlackBoxStop(t *testing.T) {
 			r.cause("S", x.kind)
 			r.inside(strings.ReplaceAll("S/L:? S/L/M:? S/L/M[0]:? S/L/M[0]/x:? S/L/M[0]/y:? S/L/M[1]/c:ok S/L/M[1]/e:ok S/c:ok", "?", x.inner))
 			for _, path := range []string{"S/L#1/M[0]/c", "S/L#1/M[0]/e", "S/L#1/M[1]/c", "S/L#1/M[1]/e", "S/c"} {
-				r.count(kahn.EventNodeCompleted, path, max(x.tries, 1))
+				r.count(event.NodeCompleted, path, max(x.tries, 1))
 			}
 			if len(r.Abandoned) > 0 {
 				t.Errorf("abandoned %v", r.Abandoned)
@@ -116,7 +117,7 @@ func TestBlackBoxStop(t *testing.T) {
 		}
 		r.inside("M[2]/x:X M[3]/x:X M[4]/x:ok M[6]/x:X")
 		for i := range steps {
-			r.count(kahn.EventNodeCompleted, fmt.Sprintf("M[%d]/c", i), 1)
+			r.count(event.NodeCompleted, fmt.Sprintf("M[%d]/c", i), 1)
 		}
 		if left != "2 2 [<nil> <nil> <nil> <nil> c c <nil>]" {
 			t.Errorf("the map left %v", left)
@@ -167,8 +168,8 @@ func TestBlackBoxStop(t *testing.T) {
 			before := running.Load()
 			r := try(t, g, stubborn)
 			r.expect("S:F", "failed")
-			ended := r.find(kahn.EventNodeFailed, "S")[0].Payload.(kahn.NodeEnded)
-			if got := most.Load() - before; got != 1 || len(r.Abandoned) != 1 || ended.NoRetry != kahn.NoRetryAbandoned {
+			ended := r.find(event.NodeFailed, "S")[0].Payload.(event.NodeEnd)
+			if got := most.Load() - before; got != 1 || len(r.Abandoned) != 1 || ended.NoRetry != event.NoRetryAbandoned {
 				t.Errorf("the timeout %s: %d copies at once, abandoned %v, not retried for %v\n%s", name, got, r.Abandoned, ended.NoRetry, eventText(r.events))
 			}
 		}
@@ -252,9 +253,9 @@ func TestBlackBoxSlots(t *testing.T) {
 				for k := range 2 {
 					for j := range 2 {
 						path := fmt.Sprintf("S/M[%d]/L#%d/N[%d]", i, k+1, j)
-						r.count(kahn.EventNodeRetried, path+"/y", 1)
-						r.count(kahn.EventNodeCompleted, path+"/w", 1)
-						r.count(kahn.EventNodeCompleted, path+"/c", 1)
+						r.count(event.NodeRetried, path+"/y", 1)
+						r.count(event.NodeCompleted, path+"/w", 1)
+						r.count(event.NodeCompleted, path+"/c", 1)
 					}
 				}
 			}
@@ -303,12 +304,12 @@ func TestBlackBoxSlots(t *testing.T) {
 			t.Errorf("at most %v at a time", most)
 		}
 		// Seven first attempts of one key, two at a time, take four seconds; the retry comes ten seconds after the failure.
-		retried := r.find(kahn.EventNodeStarted, "a1[0]")
+		retried := r.find(event.NodeStarted, "a1[0]")
 		if len(retried) != 2 || retried[1].Time.Sub(retried[0].Time) != 11*time.Second {
 			t.Errorf("%v", retried)
 		}
 		for i := range 3 {
-			waits := r.find(kahn.EventNodeSuspended, fmt.Sprintf("S/M[%d]/a2", i))
+			waits := r.find(event.NodeSuspended, fmt.Sprintf("S/M[%d]/a2", i))
 			if len(waits) != 1 || r.since(waits[0]) > 4*time.Second {
 				t.Errorf("%v", waits)
 			}
@@ -357,8 +358,8 @@ func TestBlackBoxSlots(t *testing.T) {
 		three := try(t, g, neverStep(t), memo, kahn.Limit(1))
 		three.expect("S:ok", "completed")
 		for i := range 3 {
-			done := three.find(kahn.EventNodeCompleted, fmt.Sprintf("S/M[%d]/x", i))
-			if len(done) != 1 || !done[0].Payload.(kahn.NodeCompleted).Memoized {
+			done := three.find(event.NodeCompleted, fmt.Sprintf("S/M[%d]/x", i))
+			if len(done) != 1 || !done[0].Payload.(event.Completion).Memoized {
 				t.Errorf("%v", done)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
@@ -202,7 +203,7 @@ func TestBlackBoxResume(t *testing.T) {
 		checkEvents(t, g, res, r.events)
 		r.expect("S:ok A:ok", "completed+d")
 		r.inside("S/M[0]:F S/M[0]/g:F S/M[0]/y:X S/M[1]:ok S/M[1]/y:ok S/M[2]:F S/M[2]/g:F")
-		if end := r.find(kahn.EventNodeFailed, "S/M[2]/g"); len(end) != 1 || end[0].Time.Sub(begin) != 90*time.Minute || end[0].Payload.(kahn.NodeEnded).Cause != kahn.CauseGateTimeout {
+		if end := r.find(event.NodeFailed, "S/M[2]/g"); len(end) != 1 || end[0].Time.Sub(begin) != 90*time.Minute || end[0].Payload.(event.NodeEnd).Cause != kahn.CauseGateTimeout {
 			t.Errorf("%v", end)
 		}
 		if got := fmt.Sprint(r.node("S").Output); got != "[<nil> y <nil>]" {
@@ -236,7 +237,7 @@ func TestBlackBoxResume(t *testing.T) {
 			t.Errorf("%v, calls %v", r.node("S").Output, c.n)
 		}
 		k.check(t)
-		r.count(kahn.EventNodeRetried, "S", 1)
+		r.count(event.NodeRetried, "S", 1)
 	})
 
 	inBubble(t, "what an early join has seen is kept inside, also when more arrives before the resumption", func(t *testing.T) {
@@ -361,10 +362,10 @@ func TestBlackBoxResume(t *testing.T) {
 			t.Errorf("items %s", got)
 		}
 		for _, path := range []string{"M", "A", "E"} {
-			r.count(kahn.EventNodeInvalidated, path, 1)
+			r.count(event.NodeInvalidated, path, 1)
 		}
-		r.count(kahn.EventNodeInvalidated, "B", 0)
-		for _, e := range r.find(kahn.EventNodeCompleted, "A") {
+		r.count(event.NodeInvalidated, "B", 0)
+		for _, e := range r.find(event.NodeCompleted, "A") {
 			if e.Epoch != 2 || e.Attempt != 1 {
 				t.Errorf("%v of epoch %d, attempt %d", e, e.Epoch, e.Attempt)
 			}
@@ -419,11 +420,11 @@ func TestBlackBoxResume(t *testing.T) {
 		inner  string
 		outer  string
 		status kahn.RunStatus
-		last   kahn.EventType
+		last   event.Type
 	}{
-		"cancel":      {(*kahn.Run).Cancel, "C", "S:C A:C", kahn.RunCancelled, kahn.EventRunCancelled},
-		"abort":       {func(r *kahn.Run) { r.AbortAll(errHost) }, "X", "S:X A:X", kahn.RunFailed, kahn.EventRunFailed},
-		"run timeout": {func(*kahn.Run) {}, "X", "S:X A:X", kahn.RunFailed, kahn.EventRunTimedOut},
+		"cancel":      {(*kahn.Run).Cancel, "C", "S:C A:C", kahn.RunCancelled, event.RunCancelled},
+		"abort":       {func(r *kahn.Run) { r.AbortAll(errHost) }, "X", "S:X A:X", kahn.RunFailed, event.RunFailed},
+		"run timeout": {func(*kahn.Run) {}, "X", "S:X A:X", kahn.RunFailed, event.RunTimedOut},
 	} {
 		inBubble(t, "what waits inside is stopped after the resumption, and cleaned up: "+name, func(t *testing.T) {
 			item := graph(after("x"), gate("g", "x"), after("y", "g"), kahn.Node{ID: "c", Cleanup: true, After: []string{"y"}}, kahn.Node{ID: "e", Kind: kahn.KindEnd})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // When a node is stopped, the run waits for its guard or merge as long as the grace, and then leaves it behind. Its late
@@ -222,7 +223,7 @@ func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 							t.Errorf("the run took %v", r.Duration)
 						}
 						for _, e := range r.events {
-							if p, ok := e.Payload.(kahn.NodeEnded); ok && e.Path == path && around != "K" && p.Cause != kahn.CauseTimeout {
+							if p, ok := e.Payload.(event.NodeEnd); ok && e.Path == path && around != "K" && p.Cause != kahn.CauseTimeout {
 								t.Errorf("%v", e)
 							}
 						}

@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 var (
-	runTerminal  = []kahn.EventType{kahn.EventRunCompleted, kahn.EventRunFailed, kahn.EventRunCancelled, kahn.EventRunTimedOut}
-	nodeTerminal = map[kahn.EventType]kahn.Status{
-		kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
-		kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
+	runTerminal  = []event.Type{event.RunCompleted, event.RunFailed, event.RunCancelled, event.RunTimedOut}
+	nodeTerminal = map[event.Type]kahn.Status{
+		event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
+		event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 	}
 )
 

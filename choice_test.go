@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // asked is a gate "G" with a branch for each label, and with declared choices.
@@ -372,8 +373,8 @@ func TestAnswerMeetsNoEdge(t *testing.T) {
 			}
 			r := try(t, graph(nodes...), takes(0))
 			var logged []string
-			for _, e := range r.find(kahn.EventNodeLog, "?") {
-				logged = append(logged, e.Payload.(kahn.LogRecord).Message)
+			for _, e := range r.find(event.NodeLog, "?") {
+				logged = append(logged, e.Payload.(event.LogRecord).Message)
 			}
 			switch {
 			case row.want == "" && len(r.Warnings)+len(logged) > 0:

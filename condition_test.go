@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 type labeled []string
@@ -67,7 +68,7 @@ func TestRouting(t *testing.T) {
 					}
 				}
 				require.Equal(t, c.taken, taken)
-				completed := r.find(kahn.EventNodeCompleted, "?")[0].Payload.(kahn.NodeCompleted)
+				completed := r.find(event.NodeCompleted, "?")[0].Payload.(event.Completion)
 				require.ElementsMatch(t, c.taken, completed.Labels)
 			})
 		})

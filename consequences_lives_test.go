@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -64,7 +65,7 @@ func TestWavesAfterStoreError(t *testing.T) {
 				}
 				var told []string
 				for _, e := range r.events {
-					if w, ok := e.Payload.(kahn.Wave); ok {
+					if w, ok := e.Payload.(event.Wave); ok {
 						told = append(told, fmt.Sprint(w.Tier))
 					}
 				}
@@ -104,9 +105,9 @@ func TestTimesAfterResume(t *testing.T) {
 		for _, e := range r.events[len(first.events):] {
 			want := begin
 			switch {
-			case e.Type == kahn.EventNodeCompleted && e.Node == "B", e.Node == "C" && e.Type != kahn.EventNodeCompleted:
+			case e.Type == event.NodeCompleted && e.Node == "B", e.Node == "C" && e.Type != event.NodeCompleted:
 				want = begin.Add(5 * ms)
-			case e.Node == "C" || e.Type == kahn.EventRunCompleted:
+			case e.Node == "C" || e.Type == event.RunCompleted:
 				want = begin.Add(10 * ms)
 			}
 			if !e.Time.Equal(want) {

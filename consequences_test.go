@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -130,7 +131,7 @@ func TestContinueOnFailBetweenAttempts(t *testing.T) {
 		), nil, kahn.Limit(1))
 		r.expect("X:F L:ok N:ok", "completed+d")
 		follows(t, r, kahn.CauseTimeout)
-		if at := r.at(kahn.EventNodeFailed, "X"); at != 50*ms {
+		if at := r.at(event.NodeFailed, "X"); at != 50*ms {
 			t.Errorf("X failed at %v", at)
 		}
 	})
@@ -301,9 +302,9 @@ func TestAlarmsOfOneSlot(t *testing.T) {
 		), nil, func(run *kahn.Run) { left = run }, kahn.Limit(1))
 		r.expect("A:ok B:ok C:ok D:F", "failed")
 		for _, id := range []string{"A", "B", "C"} {
-			r.count(kahn.EventNodeTimedOut, id, 0)
+			r.count(event.NodeTimedOut, id, 0)
 		}
-		if took := r.at(kahn.EventNodeFailed, "D") - r.at(kahn.EventNodeStarted, "D"); took != 15*ms {
+		if took := r.at(event.NodeFailed, "D") - r.at(event.NodeStarted, "D"); took != 15*ms {
 			t.Errorf("D failed %v after its start", took)
 		}
 		if text := left.Leftovers(); text != "" {
@@ -644,8 +645,8 @@ func TestAtLeastIsEnough(t *testing.T) {
 					}
 					r := try(t, g.Add(kahn.Node{ID: "J", After: ids, Join: kahn.AtLeast(k), Do: takes(ms)}), nil, mode)
 					r.expect(want+join, run)
-					if good >= k && mode == kahn.Eager && r.at(kahn.EventNodeStarted, "J") != ms {
-						t.Errorf("J began at %v", r.at(kahn.EventNodeStarted, "J"))
+					if good >= k && mode == kahn.Eager && r.at(event.NodeStarted, "J") != ms {
+						t.Errorf("J began at %v", r.at(event.NodeStarted, "J"))
 					}
 				})
 			}

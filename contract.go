@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
@@ -38,26 +38,15 @@ type SchemaCompiler interface {
 }
 
 // Phase tells which side of a step is judged.
-type Phase uint8
+type Phase = event.Phase
+
+const phaseCount = PhaseOutput + 1
 
 // The phases.
 const (
-	PhaseInput  Phase = iota // the parameters, before the step's first attempt
-	PhaseOutput              // what an attempt returned
-
-	phaseCount
+	PhaseInput  Phase = event.PhaseInput  // the parameters, before the step's first attempt
+	PhaseOutput Phase = event.PhaseOutput // what an attempt returned
 )
-
-var phaseNames = [phaseCount]string{"input", "output"}
-
-// String returns "input" or "output".
-func (p Phase) String() string { return enum.Name(phaseNames[:], int(p), "Phase") }
-
-// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (p Phase) MarshalText() ([]byte, error) { return enum.Text(phaseNames[:], int(p), "phase") }
-
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (p *Phase) UnmarshalText(text []byte) error { return enum.Parse(p, phaseNames[:], text, "phase") }
 
 // ContractError is the error of a node whose inputs or output violate its contract, of kind [CauseContractInput] or
 // [CauseContractOutput].

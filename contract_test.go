@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // shape is a contract that is a function.
@@ -66,12 +67,12 @@ func TestScenarioContract(t *testing.T) {
 			c.count(func(_ context.Context, s *kahn.Step) (any, error) { return s.Attempt(), nil }), mode)
 		r.expect("A:ok", "completed")
 		r.order("node.queued A", "node.started A", "contract.violated A", "node.retried A", "node.queued A", "node.started A", "node.completed A")
-		r.count(kahn.EventContractViolated, "A", 1)
-		e := r.find(kahn.EventContractViolated, "A")[0]
-		if p := e.Payload.(kahn.ContractViolated); p.Phase != kahn.PhaseOutput || len(p.Errors) != 1 || p.Errors[0] != tooSmall.String() || e.Attempt != 1 {
+		r.count(event.ContractViolated, "A", 1)
+		e := r.find(event.ContractViolated, "A")[0]
+		if p := e.Payload.(event.Breach); p.Phase != kahn.PhaseOutput || len(p.Errors) != 1 || p.Errors[0] != tooSmall.String() || e.Attempt != 1 {
 			t.Errorf("event %v", e)
 		}
-		if cause := r.find(kahn.EventNodeRetried, "A")[0].Payload.(kahn.Retried).Cause; cause != kahn.CauseContractOutput {
+		if cause := r.find(event.NodeRetried, "A")[0].Payload.(event.Retry).Cause; cause != kahn.CauseContractOutput {
 			t.Errorf("retried for %v", cause)
 		}
 		if c.of("A") != 2 || r.node("A").Output != 2 {
@@ -85,7 +86,7 @@ func TestScenarioContract(t *testing.T) {
 		r.expect("A:F B:X", "failed")
 		r.cause("A", kahn.CauseContractOutput)
 		r.order("contract.violated A", "node.failed A")
-		r.count(kahn.EventNodeRetried, "A", 0)
+		r.count(event.NodeRetried, "A", 0)
 		var broken *kahn.ContractError
 		if !errors.As(r.err, &broken) || broken.Phase != kahn.PhaseOutput || broken.Violations[0] != tooSmall ||
 			!strings.Contains(r.err.Error(), "output_contract_violation: /size: must be at least 3") {
@@ -103,9 +104,9 @@ func TestScenarioContract(t *testing.T) {
 		r.expect("A:F B:X", "failed")
 		r.cause("A", kahn.CauseContractInput)
 		r.order("node.queued A", "contract.violated A", "node.failed A")
-		r.count(kahn.EventNodeStarted, "A", 0)
-		r.count(kahn.EventNodeRetried, "A", 0)
-		if p := r.find(kahn.EventContractViolated, "A")[0].Payload.(kahn.ContractViolated); p.Phase != kahn.PhaseInput || p.Errors[0] != tooSmall.String() {
+		r.count(event.NodeStarted, "A", 0)
+		r.count(event.NodeRetried, "A", 0)
+		if p := r.find(event.ContractViolated, "A")[0].Payload.(event.Breach); p.Phase != kahn.PhaseInput || p.Errors[0] != tooSmall.String() {
 			t.Errorf("event %v", p)
 		}
 		if !strings.Contains(r.err.Error(), "input_contract_violation") || r.node("A").Attempts != 0 || !r.node("A").Start.IsZero() {

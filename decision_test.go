@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // next expects that an event directly follows another one, of the same node.
-func (r trial) next(node string, kind, after kahn.EventType) kahn.Event {
+func (r trial) next(node string, kind, after event.Type) kahn.Event {
 	r.t.Helper()
 	for i, e := range r.events {
 		if e.Path == node && e.Type == kind {
@@ -34,11 +35,11 @@ func (r trial) decided(node, id string, n kahn.NodeResult, want kahn.Decision) {
 	if n.Decision == nil || fmt.Sprint(*n.Decision) != fmt.Sprint(want) {
 		r.t.Errorf("%s keeps %v, expected %v", node, n.Decision, want)
 	}
-	signalled := r.find(kahn.EventNodeSignalled, node)
+	signalled := r.find(event.NodeSignalled, node)
 	if len(signalled) != 1 {
 		r.t.Fatalf("%d times node.signalled of %s\n%s", len(signalled), node, eventText(r.events))
 	}
-	if p := signalled[0].Payload.(kahn.NodeSignalled); fmt.Sprint(p) != fmt.Sprint(want) {
+	if p := signalled[0].Payload.(event.Answer); fmt.Sprint(p) != fmt.Sprint(want) {
 		r.t.Errorf("%s tells %v, expected %v", node, p, want)
 	}
 }
@@ -63,7 +64,7 @@ func TestDecision(t *testing.T) {
 				t.Errorf("the output is %v", out)
 			}
 			r.decided("G", "G", r.node("G"), ann)
-			r.next("G", kahn.EventNodeCompleted, kahn.EventNodeSignalled)
+			r.next("G", event.NodeCompleted, event.NodeSignalled)
 		})
 	}
 
@@ -73,8 +74,8 @@ func TestDecision(t *testing.T) {
 		r.expect("A:ok G:ok H:ok B:ok", "completed")
 		r.decided("G", "G", r.node("G"), kahn.Decision{Value: 1, Actor: "bob"})
 		r.decided("H", "H", r.node("H"), kahn.Decision{})
-		r.next("G", kahn.EventNodeCompleted, kahn.EventNodeSignalled)
-		r.next("H", kahn.EventNodeCompleted, kahn.EventNodeSignalled)
+		r.next("G", event.NodeCompleted, event.NodeSignalled)
+		r.next("H", event.NodeCompleted, event.NodeSignalled)
 	})
 
 	inBubble(t, "a step goes on", func(t *testing.T) {
@@ -102,8 +103,8 @@ func TestDecision(t *testing.T) {
 				t.Errorf("the step was answered %v", n.Output)
 			}
 			r.decided(c.path, "A", n, kahn.Decision{Value: 7, Actor: "bob", Comment: "seven"})
-			signalled := r.find(kahn.EventNodeSignalled, c.path)[0]
-			if queued := r.events[signalled.ID]; queued.Type != kahn.EventNodeQueued || queued.Path != c.path || queued.Parent != signalled.ID {
+			signalled := r.find(event.NodeSignalled, c.path)[0]
+			if queued := r.events[signalled.ID]; queued.Type != event.NodeQueued || queued.Path != c.path || queued.Parent != signalled.ID {
 				t.Errorf("%v is followed by %v", signalled, queued)
 			}
 		}
@@ -115,7 +116,7 @@ func TestDecision(t *testing.T) {
 			if d := r.node("G").Decision; d != nil {
 				t.Errorf("%v", d)
 			}
-			r.count(kahn.EventNodeSignalled, "G", 0)
+			r.count(event.NodeSignalled, "G", 0)
 		}
 	})
 
@@ -155,7 +156,7 @@ func TestDecision(t *testing.T) {
 			}
 			told := map[string]string{}
 			for _, e := range rec.all() {
-				if p, ok := e.Payload.(kahn.NodeSignalled); ok {
+				if p, ok := e.Payload.(event.Answer); ok {
 					told[e.Path] = p.Actor
 				}
 			}
@@ -183,7 +184,7 @@ func TestDecision(t *testing.T) {
 	})
 
 	inBubble(t, "as JSON", func(t *testing.T) {
-		e := kahn.Event{ID: 1, Type: kahn.EventNodeSignalled, Node: "G", Path: "G", Epoch: 1, Payload: kahn.NodeSignalled{Value: nil}}
+		e := kahn.Event{ID: 1, Type: event.NodeSignalled, Node: "G", Path: "G", Epoch: 1, Payload: event.Answer{Value: nil}}
 		data, err := json.Marshal(e)
 		var payload struct {
 			Payload map[string]any `json:"payload"`

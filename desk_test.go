@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // desk performs a run with a Coordinator as an engine of another make does: on one goroutine, without a clock, and with a worker that gets
@@ -359,7 +360,7 @@ func coordinatorAgrees(t *testing.T, seed uint64) {
 			if run == nil {
 				run = <-started
 			}
-			if e.Type == kahn.EventRunStatus && run.Status() == kahn.RunSuspended {
+			if e.Type == event.RunStatusChanged && run.Status() == kahn.RunSuspended {
 				answerAll(run)
 			}
 		})

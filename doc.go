@@ -38,7 +38,7 @@
 //   - Going on later or elsewhere: [Snapshot], [Resume], [Redrive], [KeepDescendants], [AllowGraphChange], [Codec], [Types],
 //     [Durable], [MemoryStore]; package store.
 //   - Many runs: [Runner], [Runner.Watch], [Runner.Redrive], [Idempotent], [IdempotencyStore], [Memo], [RunID].
-//   - Looking on: [Event] and its payloads, [Start] and [Run.Events], [EventOutputs], [LogEvents], [OnNode], [Run.WaitFor], [Run.Watch], [Use], [Around];
+//   - Looking on: [Event] and package event, [Start] and [Run.Events], [EventOutputs], [event.LogTo], [OnNode], [Run.WaitFor], [Run.Watch], [Use], [Around];
 //     of what is at work [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Run.Inputs], [Run.Why].
 //   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].
 //   - Testing: [TestMode], [Mock], [Assertion] and the Assert functions; package kahntest.

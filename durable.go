@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -259,9 +260,9 @@ func (r *Run) storeFailed(err error) {
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil {
-		e.kind, e.arg = evRunRecovered, RunRecovered{From: from.file.LastEvent}
+		e.kind, e.arg = evRunRecovered, event.Recovery{From: from.file.LastEvent}
 		if from.file.Status != RunRunning {
-			e.kind, e.arg = evRunStatus, RunStatusChanged{From: RunSuspended, To: RunRunning, TotalWaiting: r.waiters().total}
+			e.kind, e.arg = evRunStatus, event.StatusChange{From: RunSuspended, To: RunRunning, TotalWaiting: r.waiters().total}
 		}
 	}
 	r.event(e)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/jsonwrite"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -322,20 +323,20 @@ func (r *Run) encode(tx *transaction) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	w := jsonWriter{data: r.durable.scratch}
+	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch}}
 	tx.commit.Nodes = make([]store.NodeRecord, len(tx.nodes))
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
 		key := at.run.key(at.ref)
-		w.data = w.data[:0]
+		w.Data = w.Data[:0]
 		w.record(n, key)
-		tx.commit.Nodes[i] = store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(w.data)}
+		tx.commit.Nodes[i] = store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(w.Data)}
 	}
-	if w.err != nil {
-		return w.err
+	if w.Err != nil {
+		return w.Err
 	}
-	if cap(w.data) <= maxScratch {
-		r.durable.scratch = w.data[:0]
+	if cap(w.Data) <= maxScratch {
+		r.durable.scratch = w.Data[:0]
 	}
 	if tx.header != nil {
 		header, err := tx.header.encoded(r.cfg.codec)

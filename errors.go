@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
@@ -62,8 +63,6 @@ var (
 	// A step returns ErrCallAborted when its remote call was aborted outside of the engine, without a request to the engine
 	// to stop the node. The node is cancelled with [CauseExternal].
 	ErrCallAborted = errors.New("call aborted externally")
-	// ErrNoLog is returned by Run.Events if the run keeps no events.
-	ErrNoLog = errors.New("the run keeps no events")
 	// ErrUnknownGate rejects a signal for a node that does not wait for one.
 	ErrUnknownGate = errors.New("unknown gate")
 	// ErrDuplicateGate fails a step that would wait under a name that another node has, and rejects signals for the same
@@ -183,21 +182,7 @@ func (e *CycleError) Error() string {
 func (e *CycleError) Is(target error) bool { return target == ErrCycle }
 
 // NodeError is the failure of one node. It unwraps to the error of its step.
-type NodeError struct {
-	Node    string
-	Attempt int // the attempt that failed for good; 0 if none was started
-	Kind    CauseKind
-	Err     error
-}
-
-// Error names the node, the kind of failure and the cause, shortened to about a kilobyte.
-func (e *NodeError) Error() string {
-	kind := e.Kind.String() + ": "
-	return "node " + quoteID(e.Node) + ": " + kind + strings.TrimPrefix(errorText(e.Err), kind) // the text of a panic begins with it
-}
-
-// Unwrap returns the error of the step.
-func (e *NodeError) Unwrap() error { return e.Err }
+type NodeError = event.NodeError
 
 // UpstreamError is the error of a node that the failure or cancellation of another node stopped. It unwraps to nothing: the
 // errors of the origins stay with the origins, so that a search finds each failure once.

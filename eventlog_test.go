@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // read collects what Events yields from one cursor.
@@ -153,7 +154,7 @@ func TestEventReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		for after := range uint64(7) {
-			var gap *kahn.GapError
+			var gap *event.GapError
 			if events, err := read(t, run, after); len(events) > 0 || !errors.As(err, &gap) || gap.After != after || gap.First != 8 {
 				t.Errorf("after %d: %s, %v", after, ids(events), err)
 			}
@@ -169,7 +170,7 @@ func TestEventReaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if events, err := read(t, run, 0); len(events) > 0 || !errors.Is(err, kahn.ErrNoLog) {
+			if events, err := read(t, run, 0); len(events) > 0 || !errors.Is(err, event.ErrNoLog) {
 				t.Errorf("%s, %v", ids(events), err)
 			}
 			if _, err := run.Wait(); err != nil {

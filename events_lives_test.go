@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -24,7 +25,7 @@ func (r trial) indices() string {
 	var paths []string
 	byPath := map[string][]int{}
 	for _, e := range r.events {
-		if d, ok := e.Payload.(kahn.Delta); ok {
+		if d, ok := e.Payload.(event.Delta); ok {
 			if byPath[e.Path] == nil {
 				paths = append(paths, e.Path)
 			}
@@ -152,7 +153,7 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		events := rec.all()
-		from := events[0].Payload.(kahn.RunRecovered).From
+		from := events[0].Payload.(event.Recovery).From
 		checkEvents(t, g, res, events)
 		second := trial{res, t, err, append(slices.Clone(first.events[:from]), events...)}
 		checkEvents(t, g, res, second.events)
@@ -251,7 +252,7 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 		switch kept := int(c.events[0].ID) - 1; {
 		case kept <= len(first):
 			for _, e := range first[kept:] {
-				if e.Type != kahn.EventNodeDelta && e.Type != kahn.EventNodeLog {
+				if e.Type != event.NodeDelta && e.Type != event.NodeLog {
 					t.Errorf("%s, write %d: the store does not hold what was shown: %v\n%s", name, failing, e, eventText(first))
 				}
 			}
@@ -307,7 +308,7 @@ func TestCheckerOfTheLastLife(t *testing.T) {
 			require.Equal(t, 1, r.node("A").Attempts)
 			checkEvents(t, g, r.Result, last)
 			if cancel {
-				i := slices.IndexFunc(last, func(e kahn.Event) bool { return e.Type == kahn.EventNodeCancelled })
+				i := slices.IndexFunc(last, func(e kahn.Event) bool { return e.Type == event.NodeCancelled })
 				require.Equal(t, "A", last[i].Path)
 				last[i].Attempt = 2
 				require.Error(t, kahntest.CheckEvents(g, r.Result, last))
@@ -327,7 +328,7 @@ func TestCheckerAtSeams(t *testing.T) {
 		left := len(r.events)
 		r = r.resume(g, step, map[string]any{"G": 1}).redrive(g, step, "B")
 		r.expect("A:ok B:ok G:ok C:ok", "completed")
-		find := func(kind kahn.EventType, node string, n int) int {
+		find := func(kind event.Type, node string, n int) int {
 			for i, e := range r.events {
 				if e.Type == kind && e.Node == node {
 					if n--; n == 0 {
@@ -339,15 +340,15 @@ func TestCheckerAtSeams(t *testing.T) {
 			return 0
 		}
 		for name, damage := range map[string]func(events []kahn.Event){
-			"a reset of deltas":                           func(e []kahn.Event) { e[find(kahn.EventNodeDelta, "B", 2)].Payload = kahn.Delta{Index: 1} },
-			"the end of a gate, led to by the resumption": func(e []kahn.Event) { e[find(kahn.EventNodeCompleted, "G", 1)].Parent = uint64(left + 1) },
-			"the end of a gate, led to by the start":      func(e []kahn.Event) { e[find(kahn.EventNodeCompleted, "G", 1)].Parent = 1 },
-			"an invalidation led to by nothing":           func(e []kahn.Event) { e[find(kahn.EventNodeInvalidated, "B", 1)].Parent = 0 },
-			"a start of what was not invalidated":         func(e []kahn.Event) { e[find(kahn.EventNodeQueued, "B", 2)].Path = "A" },
+			"a reset of deltas":                           func(e []kahn.Event) { e[find(event.NodeDelta, "B", 2)].Payload = event.Delta{Index: 1} },
+			"the end of a gate, led to by the resumption": func(e []kahn.Event) { e[find(event.NodeCompleted, "G", 1)].Parent = uint64(left + 1) },
+			"the end of a gate, led to by the start":      func(e []kahn.Event) { e[find(event.NodeCompleted, "G", 1)].Parent = 1 },
+			"an invalidation led to by nothing":           func(e []kahn.Event) { e[find(event.NodeInvalidated, "B", 1)].Parent = 0 },
+			"a start of what was not invalidated":         func(e []kahn.Event) { e[find(event.NodeQueued, "B", 2)].Path = "A" },
 			"an epoch that was not begun": func(e []kahn.Event) {
 				for i := range e {
-					if p, ok := e[i].Payload.(kahn.RunStatusChanged); ok && p.From.Terminal() {
-						e[i].Payload = kahn.RunStatusChanged{From: kahn.RunSuspended, To: kahn.RunRunning}
+					if p, ok := e[i].Payload.(event.StatusChange); ok && p.From.Terminal() {
+						e[i].Payload = event.StatusChange{From: kahn.RunSuspended, To: kahn.RunRunning}
 					}
 				}
 			},
@@ -359,7 +360,7 @@ func TestCheckerAtSeams(t *testing.T) {
 			}
 		}
 		// In the later part alone the checker knows less, but must still find errors in what it knows.
-		last := slices.Clone(r.events[find(kahn.EventNodeInvalidated, "B", 1)-1:])
+		last := slices.Clone(r.events[find(event.NodeInvalidated, "B", 1)-1:])
 		if err := kahntest.CheckEvents(g, r.Result, last); err != nil {
 			t.Fatalf("%v\n%s", err, eventText(last))
 		}
@@ -400,7 +401,7 @@ func TestWavesOfARedriveOfNothing(t *testing.T) {
 				started := 0
 				for e, err := range run.Events(t.Context(), 0) {
 					require.NoError(t, err)
-					if events = append(events, e); e.Type == kahn.EventWaveStarted {
+					if events = append(events, e); e.Type == event.WaveStarted {
 						started++
 					}
 				}

@@ -10,8 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/once"
 )
+
+// Event is one fact about a run: see package event.
+type Event = event.Event
 
 // Events yields the run's events with ids above after, in order: first those that have happened, then, as they happen, the
 // others, and it ends after the last event of the run. 0 is before the first event. Any number of readers may read at the
@@ -20,8 +24,8 @@ import (
 // For a run that was resumed or redriven, the events of its earlier lives come first, as far as this process has them: it goes on
 // from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids go on counting in any case.
 //
-// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*GapError] if the reader is too late
-// for events that the log no longer keeps, see [Retain]; [ErrNoLog] if the run keeps none; [ErrNoContext].
+// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the reader is too late
+// for events that the log no longer keeps, see [Retain]; [event.ErrNoLog] if the run keeps none; [ErrNoContext].
 func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		switch {
@@ -29,7 +33,7 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 			yield(Event{}, ErrNoContext)
 			return
 		case r.log == nil || r.cfg.retain == 0:
-			yield(Event{}, ErrNoLog)
+			yield(Event{}, event.ErrNoLog)
 			return
 		}
 		maker := r.eventMaker()
@@ -74,22 +78,6 @@ func (r *Run) EventRange() (first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.first(), l.last - l.hidden
-}
-
-// GapError tells a reader of events that it is too late: of the events that it has not seen, the log keeps only those from
-// First on. Reading may go on with Events(ctx, First-1). If After is not below First, the reader has seen events that were
-// lost in a crash and are not part of the run any more; the log begins with First.
-type GapError struct {
-	After uint64 // the last event that the reader has seen
-	First uint64 // the first event that is kept
-}
-
-// Error names the ids that are missing.
-func (e *GapError) Error() string {
-	if e.After >= e.First {
-		return fmt.Sprintf("event %d has not happened", e.After)
-	}
-	return fmt.Sprintf("events %d to %d are no longer kept", e.After+1, e.First-1)
 }
 
 // entry holds the data from which an Event is made when it is read.
@@ -318,7 +306,7 @@ func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if next <= of.base || next > of.last-of.hidden {
-		return block{}, &GapError{After: next - 1, First: last + 1} // it was dropped meanwhile
+		return block{}, &event.GapError{After: next - 1, First: last + 1} // it was dropped meanwhile
 	}
 	batch, _ := of.read(next)
 	if n := last - next + 1; uint64(len(batch.lines)) > n {
@@ -449,7 +437,7 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 	l.mu.Lock()
 	if first := l.first(); next < first {
 		l.mu.Unlock()
-		return block{}, nil, &GapError{After: next - 1, First: first}
+		return block{}, nil, &event.GapError{After: next - 1, First: first}
 	}
 	if next > l.start {
 		batch, more = l.read(next)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 type fruit struct {
@@ -30,11 +31,11 @@ func TestEventOutputs(t *testing.T) {
 	)
 	outputs := func(r trial) (texts []string) {
 		for _, e := range r.events {
-			var out kahn.EventOutput
+			var out event.Output
 			switch p := e.Payload.(type) {
-			case kahn.NodeCompleted:
+			case event.Completion:
 				out = p.Output
-			case kahn.RunEnded:
+			case event.RunEnd:
 				out = p.Aggregation
 			default:
 				continue
@@ -44,9 +45,9 @@ func TestEventOutputs(t *testing.T) {
 			var again kahn.Event
 			require.NoError(t, json.Unmarshal(data, &again))
 			switch p := again.Payload.(type) {
-			case kahn.NodeCompleted:
+			case event.Completion:
 				require.Equal(t, []any{string(out.Value), out.Bytes, out.Err == nil}, []any{string(p.Output.Value), p.Output.Bytes, p.Output.Err == nil})
-			case kahn.RunEnded:
+			case event.RunEnd:
 				require.Equal(t, []any{string(out.Value), out.Bytes}, []any{string(p.Aggregation.Value), p.Aggregation.Bytes})
 			}
 			text := fmt.Sprintf("%s %s %d", e.Path, out.Value, out.Bytes)
@@ -129,7 +130,7 @@ func TestRoutedToEnd(t *testing.T) {
 		r := try(t, g, nothing)
 		got := map[string]string{}
 		for _, e := range r.events {
-			if p, ok := e.Payload.(kahn.NodeEnded); ok && e.Type == kahn.EventNodeFailed {
+			if p, ok := e.Payload.(event.NodeEnd); ok && e.Type == event.NodeFailed {
 				require.Equal(t, p.RoutedToEnd, p.OriginalFailedStep != "")
 				got[e.Path] = p.OriginalFailedStep
 			}
@@ -154,7 +155,7 @@ func TestCancellationRequested(t *testing.T) {
 					defer mu.Unlock()
 					ids[n.RunID] = true
 				}))
-			require.Equal(t, r.CancelRequested, r.events[len(r.events)-1].Payload.(kahn.RunEnded).CancellationRequested)
+			require.Equal(t, r.CancelRequested, r.events[len(r.events)-1].Payload.(event.RunEnd).CancellationRequested)
 			require.Equal(t, map[string]bool{"r7": true}, ids)
 			n, _ := r.Node("a")
 			require.Empty(t, n.RunID)

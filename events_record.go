@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// eventKind is an EventType in a byte.
+// eventKind is an [event.Type] in a byte.
 type eventKind uint8
 
 const (
@@ -46,16 +47,16 @@ const (
 	evNodeSkipped
 )
 
-var eventTypes = [...]EventType{
-	evRunStarted: EventRunStarted, evRunStatus: EventRunStatus, evRunRecovered: EventRunRecovered,
-	evRunCompleted: EventRunCompleted, evRunFailed: EventRunFailed, evRunCancelled: EventRunCancelled,
-	evRunTimedOut: EventRunTimedOut, evWaveStarted: EventWaveStarted, evWaveCompleted: EventWaveCompleted,
-	evNodeQueued: EventNodeQueued, evNodeStarted: EventNodeStarted, evNodeDelta: EventNodeDelta, evNodeLog: EventNodeLog,
-	evContractViolated: EventContractViolated, evModerationFlagged: EventModerationFlagged,
-	evNodeTimedOut: EventNodeTimedOut, evNodeRetried: EventNodeRetried, evNodeBlocked: EventNodeBlocked,
-	evNodePaused: EventNodePaused, evNodeSuspended: EventNodeSuspended, evNodeSignalled: EventNodeSignalled, evNodeMocked: EventNodeMocked, evNodeInvalidated: EventNodeInvalidated,
-	evNodeCompleted: EventNodeCompleted, evNodeFailed: EventNodeFailed, evNodeAborted: EventNodeAborted,
-	evNodeCancelled: EventNodeCancelled, evNodeSkipped: EventNodeSkipped,
+var eventTypes = [...]event.Type{
+	evRunStarted: event.RunStarted, evRunStatus: event.RunStatusChanged, evRunRecovered: event.RunRecovered,
+	evRunCompleted: event.RunCompleted, evRunFailed: event.RunFailed, evRunCancelled: event.RunCancelled,
+	evRunTimedOut: event.RunTimedOut, evWaveStarted: event.WaveStarted, evWaveCompleted: event.WaveCompleted,
+	evNodeQueued: event.NodeQueued, evNodeStarted: event.NodeStarted, evNodeDelta: event.NodeDelta, evNodeLog: event.NodeLog,
+	evContractViolated: event.ContractViolated, evModerationFlagged: event.ModerationFlagged,
+	evNodeTimedOut: event.NodeTimedOut, evNodeRetried: event.NodeRetried, evNodeBlocked: event.NodeBlocked,
+	evNodePaused: event.NodePaused, evNodeSuspended: event.NodeSuspended, evNodeSignalled: event.NodeSignalled, evNodeMocked: event.NodeMocked, evNodeInvalidated: event.NodeInvalidated,
+	evNodeCompleted: event.NodeCompleted, evNodeFailed: event.NodeFailed, evNodeAborted: event.NodeAborted,
+	evNodeCancelled: event.NodeCancelled, evNodeSkipped: event.NodeSkipped,
 }
 
 func (k eventKind) ofNode() bool   { return k >= evNodeQueued }
@@ -314,18 +315,18 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 		return true
 	case Suspended:
 		e.kind = evNodeSuspended
-		var wait NodeSuspended
+		var wait event.Suspension
 		if x := r.extras[c.Ref]; x.wait != nil { // else it was answered in the same critical section
-			wait = NodeSuspended{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
+			wait = event.Suspension{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
 		}
 		e.arg = wait
 		return true
 	case Completed:
 		x := r.extras[c.Ref]
 		special := x != nil && (rec.fallback || x.memoized || x.tokens != [2]int{})
-		var done NodeCompleted
+		var done event.Completion
 		if special {
-			done = NodeCompleted{Fallback: rec.fallback, Memoized: x.memoized && !rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
+			done = event.Completion{Fallback: rec.fallback, Memoized: x.memoized && !rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
 			if rec.fallback {
 				done.Err = x.lastErr
 			}
@@ -342,7 +343,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 			}
 		}
 	case Failed, Aborted, Cancelled:
-		ended := NodeEnded{Cause: r.st.Word(c.Ref).Kind()}
+		ended := event.NodeEnd{Cause: r.st.Word(c.Ref).Kind()}
 		ended.Request = r.requestFor(ended.Cause)
 		if machine.IsUpstream(ended.Cause) {
 			ended.Origins = r.names(r.st.KnownOrigins(c.Ref))
@@ -356,7 +357,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 					ended.OriginalFailedStep = r.prefix + ended.Origins[0]
 				}
 			}
-			ended.NoRetry = rec.noRetry.orOf(ended.Cause)
+			ended.NoRetry = noRetryOr(rec.noRetry, ended.Cause)
 		}
 		if rec.attempts > 0 {
 			ended.Duration = time.Duration(rec.end - rec.start)
@@ -366,7 +367,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 		}
 		e.arg = ended
 	case Skipped:
-		e.arg = NodeSkipped{Reason: r.skipReason(c.Ref)}
+		e.arg = event.Skip{Reason: r.skipReason(c.Ref)}
 	default:
 		return false
 	}
@@ -376,7 +377,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 
 // emit publishes a delta of a running attempt.
 func (r *Run) emit(s *Step, chunk any) {
-	r.stepEvent(s, evNodeDelta, func(x *extra) any { return Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
+	r.stepEvent(s, evNodeDelta, func(x *extra) any { return event.Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
 }
 
 // countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so the tree
@@ -410,7 +411,7 @@ func (r *Run) deltas() map[string]int {
 }
 
 func (r *Run) logStep(s *Step, level slog.Level, message string) {
-	r.stepEvent(s, evNodeLog, func(*extra) any { return LogRecord{Level: level, Message: message} })
+	r.stepEvent(s, evNodeLog, func(*extra) any { return event.LogRecord{Level: level, Message: message} })
 }
 
 // stepEvent logs an event of a running attempt, unless it was abandoned. Nothing is logged if arg returns nil.
@@ -494,16 +495,16 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	}
 	switch e.kind {
 	case evRunStarted:
-		arg = RunStarted{TotalNodes: len(p.names), Mode: b.run.cfg.mode, Test: b.run.cfg.test != nil}
+		arg = event.Start{TotalNodes: len(p.names), Waves: b.run.cfg.mode == Waves, Test: b.run.cfg.test != nil}
 	case evWaveStarted, evWaveCompleted:
-		wave := Wave{Tier: int(e.ref)}
+		wave := event.Wave{Tier: int(e.ref)}
 		lo, hi := p.net.TierRange(int32(e.ref))
 		wave.Nodes = append(wave.Nodes, p.names[lo:hi]...)
 		arg = wave
 	case evNodeBlocked:
 		origins, _ := arg.([]Ref)
 		_, _, policy := p.net.Rules(e.ref)
-		blocked := NodeBlocked{Policy: policy}
+		blocked := event.Block{Policy: policy}
 		for _, ref := range origins {
 			blocked.Origins = append(blocked.Origins, p.ID(ref))
 		}
@@ -511,19 +512,19 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	case evNodeCompleted:
 		switch done := arg.(type) {
 		case time.Duration:
-			arg = NodeCompleted{Duration: done}
-		case NodeCompleted:
+			arg = event.Completion{Duration: done}
+		case event.Completion:
 			if scope == b.run.scope {
 				arg = b.run.completedWith(e.ref, done)
 			}
 		case completedWith:
 			done.Output = b.run.eventOutput(done.value)
-			arg = done.NodeCompleted
+			arg = done.Completion
 		default:
-			arg = b.run.completedWith(e.ref, NodeCompleted{})
+			arg = b.run.completedWith(e.ref, event.Completion{})
 		}
 	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
-		if ended, ok := arg.(RunEnded); ok && b.run.cfg.eventOutputs > 0 {
+		if ended, ok := arg.(event.RunEnd); ok && b.run.cfg.eventOutputs > 0 {
 			ended.Aggregation = b.run.eventOutput(b.run.output())
 			arg = ended
 		}
@@ -533,12 +534,12 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 
 // completedWith is the payload of node.completed for a node of a nested run, whose records the log does not keep.
 type completedWith struct {
-	NodeCompleted
+	event.Completion
 	value any
 }
 
 // completedWith is completed with the output, if events carry it.
-func (r *Run) completedWith(ref Ref, done NodeCompleted) NodeCompleted {
+func (r *Run) completedWith(ref Ref, done event.Completion) event.Completion {
 	done = r.completed(ref, done)
 	if r.cfg.eventOutputs > 0 {
 		done.Output = r.eventOutput(r.records[ref].value)
@@ -547,7 +548,7 @@ func (r *Run) completedWith(ref Ref, done NodeCompleted) NodeCompleted {
 }
 
 // eventOutput encodes an output for an event. It is called without locks: the codec is user code.
-func (r *Run) eventOutput(value any) (out EventOutput) {
+func (r *Run) eventOutput(value any) (out event.Output) {
 	data, err := encodeValue(r.cfg.codec, value)
 	if out.Bytes, out.Err = len(data), err; err == nil && len(data) <= r.cfg.eventOutputs {
 		out.Value = data
@@ -556,7 +557,7 @@ func (r *Run) eventOutput(value any) (out EventOutput) {
 }
 
 // completed completes the payload of node.completed. The node is terminal: its word and record do not change any more.
-func (r *Run) completed(ref Ref, done NodeCompleted) NodeCompleted {
+func (r *Run) completed(ref Ref, done event.Completion) event.Completion {
 	if rec := &r.records[ref]; rec.attempts > 0 { // a gate is completed by its signal
 		done.Duration = time.Duration(rec.end - rec.start)
 	}
@@ -565,10 +566,10 @@ func (r *Run) completed(ref Ref, done NodeCompleted) NodeCompleted {
 }
 
 // endedPayload is the payload of the run's last event.
-func (r *Run) endedPayload() RunEnded {
-	p := RunEnded{
+func (r *Run) endedPayload() event.RunEnd {
+	p := event.RunEnd{
 		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
-		CancellationRequested: r.cancelled, TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended), Request: value(r.asked),
+		CancellationRequested: r.cancelled, TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended), Request: requestOf(r.asked),
 	}
 	if p.Cause == CauseRunTimeout {
 		p.Timeout = r.cfg.timeout
@@ -604,7 +605,7 @@ func (r *Run) traceID() string {
 func (r *Run) Heartbeat() Event {
 	_, last := r.EventRange()
 	return Event{
-		Type: EventHeartbeat, RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: r.wallClock().UTC(),
-		Payload: Heartbeat{Last: last},
+		Type: event.Heartbeat, RunID: r.ID(), Workflow: r.plan.name, TraceID: r.traceID(), Time: r.wallClock().UTC(),
+		Payload: event.Beat{Last: last},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -63,15 +64,15 @@ func TestScenarioEvents(t *testing.T) {
 				t.Errorf("%v is of trace %s", e, e.TraceID)
 			}
 		}
-		for i, e := range r.find(kahn.EventNodeDelta, "A") {
-			if d := e.Payload.(kahn.Delta); d.Index != i+1 || e.Attempt != i+1 {
+		for i, e := range r.find(event.NodeDelta, "A") {
+			if d := e.Payload.(event.Delta); d.Index != i+1 || e.Attempt != i+1 {
 				t.Errorf("delta %d is %v, of attempt %d", i+1, d, e.Attempt)
 			}
 		}
-		if p := r.find(kahn.EventNodeCompleted, "N")[0].Payload.(kahn.NodeCompleted); p.InputTokens != 6 || p.OutputTokens != 4 {
+		if p := r.find(event.NodeCompleted, "N")[0].Payload.(event.Completion); p.InputTokens != 6 || p.OutputTokens != 4 {
 			t.Errorf("%d and %d tokens", p.InputTokens, p.OutputTokens)
 		}
-		if p := r.find(kahn.EventNodeSkipped, "Y")[0].Payload.(kahn.NodeSkipped); p.Reason.Node != "ok?" || p.Reason.Label != "true" {
+		if p := r.find(event.NodeSkipped, "Y")[0].Payload.(event.Skip); p.Reason.Node != "ok?" || p.Reason.Label != "true" {
 			t.Errorf("skipped for %v", p.Reason)
 		}
 	})
@@ -102,9 +103,9 @@ func TestScenarioEvents(t *testing.T) {
 			return nil, ctx.Err()
 		}, kahn.AbortRunning)
 		r.expect("A:F B:X C:X", "failed")
-		failed := r.find(kahn.EventNodeFailed, "A")[0].ID
+		failed := r.find(event.NodeFailed, "A")[0].ID
 		for _, id := range []string{"B", "C"} {
-			if e := r.find(kahn.EventNodeAborted, id)[0]; e.Parent != failed {
+			if e := r.find(event.NodeAborted, id)[0]; e.Parent != failed {
 				t.Errorf("%v was led to by %d, expected %d", e, e.Parent, failed)
 			}
 		}
@@ -121,7 +122,7 @@ func TestScenarioEvents(t *testing.T) {
 			kahn.Node{ID: "failed", In: in, OnUpstreamFailure: kahn.UpstreamPropagate},
 		), nothing)
 		r.expect("ok:ok bad:F aside:S/pf late:X blocked:X skipped:S/pf failed:F", "failed")
-		failed := r.find(kahn.EventNodeFailed, "bad")[0].ID
+		failed := r.find(event.NodeFailed, "bad")[0].ID
 		for _, id := range []string{"late", "blocked", "skipped", "failed"} {
 			for _, e := range r.events {
 				if e.Node == id { // its first event
@@ -147,9 +148,9 @@ func TestScenarioEvents(t *testing.T) {
 			return nil, nil
 		})
 		late.Emit("much too late")
-		r.count(kahn.EventNodeDelta, "A", 0)
-		r.count(kahn.EventNodeLog, "A", 0)
-		if last := r.events[len(r.events)-1]; last.Type != kahn.EventRunCompleted {
+		r.count(event.NodeDelta, "A", 0)
+		r.count(event.NodeLog, "A", 0)
+		if last := r.events[len(r.events)-1]; last.Type != event.RunCompleted {
 			t.Errorf("the last event is %v", last)
 		}
 	})
@@ -180,7 +181,7 @@ func TestScenarioEvents(t *testing.T) {
 		for range 3 {
 			beat := run.Heartbeat()
 			data, err := json.Marshal(beat)
-			if err != nil || beat.Type != kahn.EventHeartbeat || beat.ID != 0 || beat.Payload.(kahn.Heartbeat).Last != 3 || strings.Contains(string(data), "eventId") {
+			if err != nil || beat.Type != event.Heartbeat || beat.ID != 0 || beat.Payload.(event.Beat).Last != 3 || strings.Contains(string(data), "eventId") {
 				t.Errorf("%v: %s, %v", beat, data, err)
 			}
 		}
@@ -189,7 +190,7 @@ func TestScenarioEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		events, err := read(t, run, 0)
-		if ids(events) != "1 2 3 4 5" || err != nil || slices.ContainsFunc(events, func(e kahn.Event) bool { return e.Type == kahn.EventHeartbeat }) {
+		if ids(events) != "1 2 3 4 5" || err != nil || slices.ContainsFunc(events, func(e kahn.Event) bool { return e.Type == event.Heartbeat }) {
 			t.Errorf("%v, %v", types(events), err)
 		}
 	})
@@ -260,7 +261,7 @@ func TestEventChecker(t *testing.T) {
 			return nil, nil
 		})
 	})
-	find := func(kind kahn.EventType, node string, n int) int {
+	find := func(kind event.Type, node string, n int) int {
 		for i, e := range r.events {
 			if e.Type == kind && e.Node == node {
 				if n--; n == 0 {
@@ -277,22 +278,22 @@ func TestEventChecker(t *testing.T) {
 	alter := func(i int, change func(*kahn.Event)) func([]kahn.Event) []kahn.Event {
 		return func(events []kahn.Event) []kahn.Event { change(&events[i]); return events }
 	}
-	started := find(kahn.EventNodeStarted, "A", 1)
-	delta := find(kahn.EventNodeDelta, "A", 2)
+	started := find(event.NodeStarted, "A", 1)
+	delta := find(event.NodeDelta, "A", 2)
 	for name, bug := range map[string]func([]kahn.Event) []kahn.Event{
-		"no queued":           drop(find(kahn.EventNodeQueued, "A", 1)),
+		"no queued":           drop(find(event.NodeQueued, "A", 1)),
 		"no started":          drop(started),
-		"no retried":          drop(find(kahn.EventNodeRetried, "A", 1)),
-		"no delta":            drop(find(kahn.EventNodeDelta, "A", 1)),
-		"no end":              drop(find(kahn.EventNodeCompleted, "A", 1)),
-		"no aborted":          drop(find(kahn.EventNodeAborted, "C", 1)),
+		"no retried":          drop(find(event.NodeRetried, "A", 1)),
+		"no delta":            drop(find(event.NodeDelta, "A", 1)),
+		"no end":              drop(find(event.NodeCompleted, "A", 1)),
+		"no aborted":          drop(find(event.NodeAborted, "C", 1)),
 		"no end of the run":   drop(len(r.events) - 1),
 		"no start of the run": drop(0),
 		"twice": func(events []kahn.Event) []kahn.Event {
 			return slices.Insert(events, started, events[started])
 		},
 		"two ends": func(events []kahn.Event) []kahn.Event {
-			end := find(kahn.EventNodeCompleted, "A", 1)
+			end := find(event.NodeCompleted, "A", 1)
 			return slices.Insert(events, end, events[end])
 		},
 		"after the end": func(events []kahn.Event) []kahn.Event { return append(events, events[delta]) },
@@ -301,15 +302,15 @@ func TestEventChecker(t *testing.T) {
 			return events
 		},
 		"attempt":        alter(started, func(e *kahn.Event) { e.Attempt = 2 }),
-		"delta reset":    alter(find(kahn.EventNodeDelta, "A", 3), func(e *kahn.Event) { e.Payload = kahn.Delta{Index: 1} }),
+		"delta reset":    alter(find(event.NodeDelta, "A", 3), func(e *kahn.Event) { e.Payload = event.Delta{Index: 1} }),
 		"back in time":   alter(delta, func(e *kahn.Event) { e.Time = e.Time.Add(-time.Hour) }),
 		"of another run": alter(delta, func(e *kahn.Event) { e.RunID = "other" }),
 		"no trace":       alter(delta, func(e *kahn.Event) { e.TraceID = "" }),
 		"no cause":       alter(started, func(e *kahn.Event) { e.Parent = 0 }),
-		"another cause":  alter(find(kahn.EventNodeQueued, "B", 1), func(e *kahn.Event) { e.Parent = 1 }),
+		"another cause":  alter(find(event.NodeQueued, "B", 1), func(e *kahn.Event) { e.Parent = 1 }),
 		"its own cause":  alter(delta, func(e *kahn.Event) { e.Parent = e.ID }),
 		"no such node":   alter(delta, func(e *kahn.Event) { e.Node, e.Path = "X", "X" }),
-		"another status": alter(find(kahn.EventNodeAborted, "C", 1), func(e *kahn.Event) { e.Type = kahn.EventNodeCancelled }),
+		"another status": alter(find(event.NodeAborted, "C", 1), func(e *kahn.Event) { e.Type = event.NodeCancelled }),
 	} {
 		events := bug(slices.Clone(r.events))
 		for i := range events { // so that it is not the ids that give it away

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Middleware wraps every attempt of every step, the first one outermost.
@@ -91,7 +92,7 @@ func ExampleContract() {
 	})
 	step := func(_ context.Context, s *kahn.Step) (any, error) { return s.Attempt() - 2, nil }
 	res, err := kahn.Execute(context.Background(), &g, step, kahn.OnEvent(func(e kahn.Event) {
-		if v, ok := e.Payload.(kahn.ContractViolated); ok {
+		if v, ok := e.Payload.(event.Breach); ok {
 			fmt.Println(e.Type, e.Attempt, v.Phase, v.Errors)
 		}
 	}))

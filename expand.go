@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -108,7 +109,7 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 			return refuse(CauseSubrun, err)
 		}
 	}
-	failed.Cause, failed.noRetry = CauseStepError, NoRetryCause // if it may not
+	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause // if it may not
 	failed.err, failed.expand = e, x
 	return failed
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // planner is a step that returns graphs, and records its calls.
@@ -55,16 +56,16 @@ func TestExpandGoesOn(t *testing.T) {
 		g := graph(after("E"))
 		rec := newRecorder()
 		s := crashed(t, g, p.step(takes(10*ms)), 15*ms, kahn.OnEvent(rec.add))
-		last := slices.IndexFunc(rec.all(), func(e kahn.Event) bool { return e.Type == kahn.EventNodeStarted && e.Path == "E/y" })
+		last := slices.IndexFunc(rec.all(), func(e kahn.Event) bool { return e.Type == event.NodeStarted && e.Path == "E/y" })
 		r := trial{nil, t, nil, rec.all()[:last+1]}
 		again := newRecorder()
 		res, err := kahn.Resume(t.Context(), g, p.step(takes(10*ms)), s, nil, kahn.OnEvent(again.add))
 		r = trial{res, t, err, append(r.events, again.all()...)}
 		r.expect("E:ok", "completed")
 		checkEvents(t, g, res, r.events)
-		r.count(kahn.EventNodeQueued, "E", 1)
-		r.count(kahn.EventNodeStarted, "E", 1)
-		r.count(kahn.EventNodeStarted, "E/y", 2)
+		r.count(event.NodeQueued, "E", 1)
+		r.count(event.NodeStarted, "E", 1)
+		r.count(event.NodeStarted, "E/y", 2)
 		if r.node("E").Attempts != 1 || p.n["E"] != 2 || p.n["E/x"] != 1 {
 			t.Errorf("called: %v", p.n)
 		}
@@ -116,7 +117,7 @@ func TestExpandGoesOn(t *testing.T) {
 			if n := r.node("E"); n.Attempts != 1 || c.is != nil && !errors.Is(n.Err, c.is) {
 				t.Errorf("E is %+v", n)
 			}
-			r.count(kahn.EventNodeStarted, "E", 1)
+			r.count(event.NodeStarted, "E", 1)
 			g = graph(kahn.Node{ID: "E", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: ms, RetryOn: []kahn.CauseKind{kahn.CauseStepError, kahn.CausePanic}}})
 			r = left(t, g, changed(c.step), 15*ms).resume(g, changed(c.step), nil)
 			r.expect("E:ok", "completed") // a new attempt has no state
@@ -161,7 +162,7 @@ func TestExpandGoesOn(t *testing.T) {
 		if n := r.node("E"); n.Attempts != 1 {
 			t.Errorf("E is %+v", n)
 		}
-		r.count(kahn.EventNodeStarted, "E", 2) // the second time when what is inside goes on
+		r.count(event.NodeStarted, "E", 2) // the second time when what is inside goes on
 	})
 	for _, limit := range []int{0, 1, 2} {
 		inBubble(t, fmt.Sprintf("a step that is interrupted returns its graph, limit %d", limit), func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestExpandGoesOn(t *testing.T) {
 			checkEvents(t, g, res, r.events)
 			r = r.resume(g, step, nil, kahn.Limit(limit))
 			r.expect("E:ok B:ok S:C", "cancelled")
-			r.count(kahn.EventNodeCompleted, "S/c", 1)
+			r.count(event.NodeCompleted, "S/c", 1)
 			if n := r.node("E"); n.Attempts != 1 {
 				t.Errorf("E is %+v", n)
 			}
@@ -460,7 +461,7 @@ func TestExpandWaits(t *testing.T) {
 		r := left(t, g, step, ms).resume(g, step, map[string]any{"plan": "x"})
 		r = r.resume(g, step, map[string]any{"E/g": true})
 		r.expect("E:ok", "completed")
-		r.count(kahn.EventNodeCompleted, "E/x", 1)
+		r.count(event.NodeCompleted, "E/x", 1)
 	})
 	inBubble(t, "a gate whose time is up while the run is away", func(t *testing.T) {
 		g := graph(after("E"))

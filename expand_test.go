@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // expands is a step that returns graphs for the nodes of the given paths, and performs the others with step.
@@ -33,7 +34,7 @@ func TestScenarioExpand(t *testing.T) {
 			r := try(t, graph(after("A"), after("E", "A"), after("B", "E")), expands(takes(10*ms), expansions{"E": xy()}), opts...)
 			r.expect("A:ok E:ok B:ok", "completed")
 			r.order("node.started E", "node.queued E/x", "node.started E/x", "node.completed E/x", "node.started E/y", "node.completed E/y", "node.completed E", "node.started B")
-			r.count(kahn.EventNodeStarted, "E", 1)
+			r.count(event.NodeStarted, "E", 1)
 			if out, err := kahn.Output[string](r.Result, "E"); out != "y" || err != nil {
 				t.Errorf("E = %q, %v", out, err)
 			}
@@ -48,7 +49,7 @@ func TestScenarioExpand(t *testing.T) {
 			r := try(t, g, expands(takes(10*ms), expansions{"S/E": xy(), "M[0]": xy(), "M[1]": inner, "M[1]/m[0]": xy(), "F": inner, "F/e": xy(), "L#2/E": xy()}), opts...)
 			r.expect("S:ok M:ok F:ok L:ok", "completed")
 			for _, path := range strings.Fields("S/E/y M[0]/y M[1]/e M[1]/m[0]/y F/e/y F/m[0] L#1/E L#2/E/y") {
-				r.count(kahn.EventNodeCompleted, path, 1)
+				r.count(event.NodeCompleted, path, 1)
 			}
 			if got := fmt.Sprint(r.node("M").Output); got != "[y map[e:e m:[y]]]" {
 				t.Errorf("M came to %s", got)
@@ -187,8 +188,8 @@ func TestExpandReleasesSlots(t *testing.T) {
 			}
 			return step(ctx, s)
 		})
-		r.count(kahn.EventNodeAborted, "E/x", 1)
-		r.count(kahn.EventNodeAborted, "S/E/x", 1)
+		r.count(event.NodeAborted, "E/x", 1)
+		r.count(event.NodeAborted, "S/E/x", 1)
 		r.cause("B", kahn.CauseSiblingFailure)
 	})
 }
@@ -306,7 +307,7 @@ func TestExpandFails(t *testing.T) {
 	inBubble(t, "the run's default retry", func(t *testing.T) {
 		r := try(t, graph(after("E")), expands(fails(ms), expansions{"E": graph(kahn.Node{ID: "bad", Retry: kahn.Retry{MaxAttempts: 1}})}), kahn.DefaultRetry(retry))
 		r.cause("E", kahn.CauseSubrun)
-		r.count(kahn.EventNodeFailed, "E/bad", 2)
+		r.count(event.NodeFailed, "E/bad", 2)
 	})
 	inBubble(t, "a fallback, and a contract", func(t *testing.T) {
 		fallback := func(_ context.Context, err error) (any, error) { return errors.Is(err, errStep), nil }
@@ -329,7 +330,7 @@ func TestExpandFails(t *testing.T) {
 		}
 		r := try(t, graph(kahn.Node{ID: "E", Timeout: 50 * ms}), step)
 		r.cause("E", kahn.CauseTimeout)
-		r.count(kahn.EventNodeAborted, "E/x", 1)
+		r.count(event.NodeAborted, "E/x", 1)
 		if r.Duration != 50*ms {
 			t.Errorf("it took %v", r.Duration)
 		}
@@ -367,8 +368,8 @@ func TestExpandIsStopped(t *testing.T) {
 				if n := r.node("E"); n.Status != kahn.Aborted && n.Status != kahn.Cancelled {
 					t.Errorf("E is %+v", n)
 				}
-				r.count(kahn.EventNodeCompleted, "E/c", 1)
-				r.count(kahn.EventNodeStarted, "E/y", 0)
+				r.count(event.NodeCompleted, "E/c", 1)
+				r.count(event.NodeStarted, "E/y", 0)
 			})
 		}
 	}
@@ -401,7 +402,7 @@ func TestExpandIsStopped(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "E", Cleanup: true, After: []string{"A"}})
 		r := tryControlled(t, t.Context(), g, expands(takes(10*ms), expansions{"E": inner()}), func(run *kahn.Run) { time.Sleep(ms); run.Cancel() })
 		r.expect("A:C E:ok", "cancelled")
-		r.count(kahn.EventNodeCompleted, "E/y", 1)
+		r.count(event.NodeCompleted, "E/y", 1)
 	})
 }
 
@@ -429,7 +430,7 @@ func TestExpandInTestMode(t *testing.T) {
 	inBubble(t, "a mock expands", func(t *testing.T) {
 		r := try(t, g, takes(ms), kahn.TestMode{Mocks: map[string]kahn.Mock{"E": {Err: kahn.Expand(inner(), nil, nil)}, "M": {}}})
 		r.expect("E:ok M:ok", "completed")
-		r.count(kahn.EventNodeCompleted, "E/y", 1)
+		r.count(event.NodeCompleted, "E/y", 1)
 	})
 	inBubble(t, "a gate that does not take approved", func(t *testing.T) {
 		picky := graph(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"a"}}})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -335,7 +336,7 @@ func TestGrowthOfStatusChanges(t *testing.T) {
 		checkEvents(t, g, res, rec.all())
 		named, first := int64(0), true
 		for _, e := range rec.all() {
-			if p, ok := e.Payload.(kahn.RunStatusChanged); ok {
+			if p, ok := e.Payload.(event.StatusChange); ok {
 				named += int64(len(p.Waiting))
 				if first {
 					require.Equal(t, append(answers[1:], "S/x"), p.Waiting, "in the order of declaration")

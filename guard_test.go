@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // phrases is an evaluator that knows a few texts by heart. Any other text it cannot read.
@@ -86,14 +87,14 @@ func TestScenarioGuardText(t *testing.T) {
 			if row.want == "S/when" && n.Skip.Expression != row.text {
 				t.Errorf("skipped for %v", n.Skip)
 			}
-			logs := r.find(kahn.EventNodeLog, "B")
+			logs := r.find(event.NodeLog, "B")
 			if (len(logs) == 1) != (row.err != nil) {
 				t.Fatalf("logs %v", logs)
 			}
 			if row.err == nil {
 				return
 			}
-			log := logs[0].Payload.(kahn.LogRecord)
+			log := logs[0].Payload.(event.LogRecord)
 			if log.Level != slog.LevelWarn || !strings.Contains(log.Message, "guard could not decide") {
 				t.Errorf("log %+v", log)
 			}
@@ -170,7 +171,7 @@ func TestConditionText(t *testing.T) {
 			g.Evaluator = fluent
 			r := try(t, g, nop, mode, kahn.Limit(1))
 			r.expect(c.expect, c.run)
-			r.count(kahn.EventNodeQueued, "C", 0)
+			r.count(event.NodeQueued, "C", 0)
 			if c.run == "failed" {
 				r.cause("C", kahn.CauseConditionError)
 			}
@@ -193,7 +194,7 @@ func TestExpressionContext(t *testing.T) {
 		}}
 		r := tryControlled(t, context.WithValue(t.Context(), key{}, "value"), g, nop, nil)
 		r.expect("A:ok", "completed")
-		if !errors.Is(r.node("A").GuardErr, context.DeadlineExceeded) || r.at(kahn.EventNodeStarted, "A") != time.Second {
+		if !errors.Is(r.node("A").GuardErr, context.DeadlineExceeded) || r.at(event.NodeStarted, "A") != time.Second {
 			t.Errorf("%+v", r.node("A"))
 		}
 	})

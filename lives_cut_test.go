@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -205,7 +206,7 @@ func (c *cutter) writesAfterWrites(t *testing.T, r *rand.Rand, name string) {
 			return
 		}
 		if first := c.events[0]; first.ID > 1 {
-			if p, crashed := first.Payload.(kahn.RunRecovered); crashed && p.From != first.ID-1 {
+			if p, crashed := first.Payload.(event.Recovery); crashed && p.From != first.ID-1 {
 				t.Errorf("%s, life %d after %d writes: %v", name, life, cut, first)
 			}
 			whole = append(slices.Clone(whole[:first.ID-1]), c.events...)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -154,7 +155,7 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 		return conclusion{}, soFar, true
 	case again && n.Loop.OnLimit == LoopFail:
 		err := fmt.Errorf("%w: %d iterations", ErrLoopLimit, child.iteration)
-		return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, noRetry: NoRetryCause}, soFar, false
+		return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseLoopLimit}, err: err, noRetry: event.NoRetryCause}, soFar, false
 	}
 	value := soFar.last
 	if n.Loop.Collect {
@@ -192,7 +193,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	}
 	p.due = saturate.Add(w.now, int64(d))
 	comp.pause, comp.working = p, false
-	r.event(entry{kind: evNodePaused, ref: ref, attempt: r.records[ref].attempts, at: w.now, arg: NodePaused{Iteration: comp.child.iteration, Delay: d}})
+	r.event(entry{kind: evNodePaused, ref: ref, attempt: r.records[ref].attempts, at: w.now, arg: event.Pause{Iteration: comp.child.iteration, Delay: d}})
 	r.awaitIteration(ref, w.now)
 	return c, true
 }
@@ -208,7 +209,7 @@ func (r *Run) stoppedFor(ref Ref) CauseKind {
 // stoppedLoop is the conclusion of a loop that does not go on since it is to stop, with the lock held. If the loop alone
 // stops, its word, or its timeout, decides.
 func (r *Run) stoppedLoop(ref Ref) conclusion {
-	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: NoRetryStopping}
+	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
 		c.err = ErrTimeout
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // polling is a loop of so many iterations of a graph, with a pause of a second between them, whose output is the list of the
@@ -38,19 +39,19 @@ func TestLoopPause(t *testing.T) {
 				t.Errorf("%s after %v", got, r.Duration)
 			}
 			for k, at := range []time.Duration{0, 1100 * ms, 2200 * ms} {
-				if got := r.at(kahn.EventNodeStarted, fmt.Sprintf("L#%d/x", k+1)); got != at {
+				if got := r.at(event.NodeStarted, fmt.Sprintf("L#%d/x", k+1)); got != at {
 					t.Errorf("iteration %d began after %v, expected %v", k+1, got, at)
 				}
 			}
-			paused := r.find(kahn.EventNodePaused, "L")
+			paused := r.find(event.NodePaused, "L")
 			if len(paused) != 2 {
 				t.Fatalf("%d pauses\n%s", len(paused), eventText(r.events))
 			}
 			for i, e := range paused {
-				if p := e.Payload.(kahn.NodePaused); p != (kahn.NodePaused{Iteration: i + 1, Delay: time.Second}) || r.since(e) != time.Duration(1100*i+100)*ms {
+				if p := e.Payload.(event.Pause); p != (event.Pause{Iteration: i + 1, Delay: time.Second}) || r.since(e) != time.Duration(1100*i+100)*ms {
 					t.Errorf("%v after %v", e, r.since(e))
 				}
-				if queued := r.find(kahn.EventNodeQueued, fmt.Sprintf("L#%d/x", i+2)); len(queued) != 1 || queued[0].Parent != e.ID {
+				if queued := r.find(event.NodeQueued, fmt.Sprintf("L#%d/x", i+2)); len(queued) != 1 || queued[0].Parent != e.ID {
 					t.Errorf("%v does not lead to %v", e, queued)
 				}
 			}
@@ -59,7 +60,7 @@ func TestLoopPause(t *testing.T) {
 	inBubble(t, "a loop that pauses holds no slot", func(t *testing.T) {
 		r := try(t, graph(polling("L", x, 2), kahn.Node{ID: "A", Priority: -1}), iteration(600*ms), kahn.Limit(1))
 		r.expect("L:ok A:ok", "completed")
-		if got := r.at(kahn.EventNodeStarted, "A"); got != 600*ms || r.Duration != 2200*ms {
+		if got := r.at(event.NodeStarted, "A"); got != 600*ms || r.Duration != 2200*ms {
 			t.Errorf("A began after %v, the run took %v", got, r.Duration)
 		}
 	})
@@ -91,7 +92,7 @@ func TestLoopPause(t *testing.T) {
 		}, kahn.Limit(3))
 		r.expect("M:ok", "completed")
 		for i, at := range []time.Duration{1100 * ms, 1200 * ms, 1300 * ms} {
-			if got := r.at(kahn.EventNodeStarted, fmt.Sprintf("M[%d]/L#2/x", i)); got != at {
+			if got := r.at(event.NodeStarted, fmt.Sprintf("M[%d]/L#2/x", i)); got != at {
 				t.Errorf("item %d went on after %v, expected %v", i, got, at)
 			}
 		}
@@ -170,7 +171,7 @@ func TestLoopPauseIsInterrupted(t *testing.T) {
 		n.Timeout, n.Retry = 600*ms, kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
 		r := try(t, graph(n), iteration(100*ms))
 		r.expect("L:F", "failed")
-		r.count(kahn.EventNodePaused, "L", 2)
+		r.count(event.NodePaused, "L", 2)
 		if r.Duration != 2200*ms {
 			t.Errorf("it took %v", r.Duration)
 		}

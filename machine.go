@@ -1,6 +1,9 @@
 package kahn
 
-import "github.com/seed-c794f7ef/kahn/machine"
+import (
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
 
 // NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these
 // options: modes, failure modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [machine.State.RunStatusSignal], the status rules.
@@ -53,22 +56,8 @@ const (
 )
 
 var (
-	skipModeNames  = valuesOf[SkipMode]()
-	upstreamNames  = valuesOf[UpstreamPolicy]()
-	causeNames     = valuesOf[CauseKind]()
-	runStatusNames = valuesOf[RunStatus]()
+	skipModeNames  = enum.Names[SkipMode]()
+	upstreamNames  = enum.Names[UpstreamPolicy]()
+	causeNames     = enum.Names[CauseKind]()
+	runStatusNames = enum.Names[RunStatus]()
 )
-
-// valuesOf returns the names of the values of an enum, in their order.
-func valuesOf[E interface {
-	~uint8
-	MarshalText() ([]byte, error)
-}]() (names []string) {
-	for value := E(0); ; value++ {
-		text, err := value.MarshalText()
-		if err != nil {
-			return names
-		}
-		names = append(names, string(text))
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -315,7 +316,7 @@ func (w *worker) ofItems(c *Run) conclusion {
 	}
 	failed := c.failedItems()
 	if failed != nil && (x.abort || x.m.exceeded(failed.Failed, x.len())) {
-		return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseMapItems}, err: failed, noRetry: NoRetryCause, abortRun: x.abort}
+		return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseMapItems}, err: failed, noRetry: event.NoRetryCause, abortRun: x.abort}
 	}
 	done := w.conclude(attemptResult{value: out})
 	done.Degraded = done.Status == Completed && (degraded || failed != nil)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // brokenCache fails at everything.
@@ -94,11 +95,11 @@ func TestScenarioMemo(t *testing.T) {
 		try(t, g, takes(0), memo, in(1)).expect("A:ok B:ok", "completed")
 		r := try(t, g, takes(0), memo, in(1.0))
 		r.expect("A:ok B:ok", "completed")
-		r.count(kahn.EventNodeStarted, "A", 0)
+		r.count(event.NodeStarted, "A", 0)
 		if n := r.node("A"); !n.Memoized || n.Output != "A" || n.Attempts != 0 || r.Duration != 0 || c.of("A") != 1 {
 			t.Errorf("%+v after %v, %d calls", n, r.Duration, c.of("A"))
 		}
-		if done := r.find(kahn.EventNodeCompleted, "A")[0].Payload.(kahn.NodeCompleted); !done.Memoized {
+		if done := r.find(event.NodeCompleted, "A")[0].Payload.(event.Completion); !done.Memoized {
 			t.Errorf("%+v", done)
 		}
 		if r.node("B").Memoized {
@@ -227,7 +228,7 @@ func TestScenarioMemo(t *testing.T) {
 		for _, opts := range [][]kahn.Option{{&kahn.Memo{Cache: brokenCache{}}}, {new(kahn.Memo), kahn.Inputs(map[string]any{"f": func() {}})}} {
 			r := try(t, memoized(c.count(takes(0))), takes(0), opts...)
 			r.expect("A:ok B:ok", "completed")
-			if len(r.find(kahn.EventNodeLog, "A")) == 0 {
+			if len(r.find(event.NodeLog, "A")) == 0 {
 				t.Errorf("nothing was logged:\n%s", eventText(r.events))
 			}
 		}

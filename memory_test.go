@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // heap is how many bytes are in use.
@@ -85,7 +86,7 @@ func TestMemoryOfLog(t *testing.T) {
 			i := 0
 			for e, err := range run.Events(t.Context(), 0) {
 				require.NoError(t, err)
-				if e.Type == kahn.EventNodeCompleted && e.Node == "x" {
+				if e.Type == event.NodeCompleted && e.Node == "x" {
 					i++
 					require.Equal(t, fmt.Sprintf("L#%d/x", i), e.Path)
 				}

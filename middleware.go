@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -76,7 +77,7 @@ func (r *Run) endOf(ref Ref, payload any) NodeResult {
 	res.ID = r.path(ref)
 	origin := r.st.OriginOf(ref)
 	r.st.Unlock()
-	end, ok := payload.(NodeEnded)
+	end, ok := payload.(event.NodeEnd)
 	if !ok {
 		return res
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 func TestMiddleware(t *testing.T) {
@@ -61,9 +62,9 @@ func TestMiddleware(t *testing.T) {
 		if r.node("A").Output != errOwn.Error() || r.Duration != time.Second {
 			t.Errorf("%v after %v", r.node("A").Output, r.Duration)
 		}
-		r.count(kahn.EventNodeDelta, "A", 1)
-		r.count(kahn.EventNodeLog, "A", 1)
-		if p := r.find(kahn.EventNodeCompleted, "A")[0].Payload.(kahn.NodeCompleted); p.InputTokens != 1 || p.OutputTokens != 2 {
+		r.count(event.NodeDelta, "A", 1)
+		r.count(event.NodeLog, "A", 1)
+		if p := r.find(event.NodeCompleted, "A")[0].Payload.(event.Completion); p.InputTokens != 1 || p.OutputTokens != 2 {
 			t.Errorf("tokens %d, %d", p.InputTokens, p.OutputTokens)
 		}
 		// A stop of the run reaches what the middleware derived.

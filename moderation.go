@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -167,7 +168,7 @@ func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptRes
 		return attemptResult{}
 	}
 	r.refused(step, evContractViolated, func(*extra) any {
-		violated := ContractViolated{Phase: phase}
+		violated := event.Breach{Phase: phase}
 		for _, v := range breach.Violations {
 			violated.Errors = append(violated.Errors, foreign.Shorten(v.String()))
 		}
@@ -203,7 +204,7 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 	case refusal == nil:
 		return attemptResult{}
 	case refusal.Err == nil:
-		r.refused(step, evModerationFlagged, func(*extra) any { return ModerationFlagged{Phase: phase, Errors: refusal.Reasons} })
+		r.refused(step, evModerationFlagged, func(*extra) any { return event.Refusal{Phase: phase, Errors: refusal.Reasons} })
 	case step.ended() != nil: // the stop interrupted the judge
 		return attemptResult{err: refusal, kind: CauseStepError}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // moderator is a Moderator that is a function.
@@ -78,9 +79,9 @@ func TestModeration(t *testing.T) {
 		r.expect("A:F B:X", "failed")
 		r.cause("A", kahn.CauseModeration)
 		r.order("node.queued A", "moderation.flagged A", "node.failed A")
-		r.count(kahn.EventNodeStarted, "A", 0)
-		want := kahn.ModerationFlagged{Phase: kahn.PhaseInput, Errors: []string{"violence", "spam"}}
-		if p := r.find(kahn.EventModerationFlagged, "A")[0].Payload; !reflect.DeepEqual(p, want) {
+		r.count(event.NodeStarted, "A", 0)
+		want := event.Refusal{Phase: kahn.PhaseInput, Errors: []string{"violence", "spam"}}
+		if p := r.find(event.ModerationFlagged, "A")[0].Payload; !reflect.DeepEqual(p, want) {
 			t.Errorf("event %+v", p)
 		}
 		var flagged *kahn.ModerationError
@@ -96,7 +97,7 @@ func TestModeration(t *testing.T) {
 		r.expect("A:F B:X", "failed")
 		r.cause("A", kahn.CauseModeration)
 		r.order("node.started A", "moderation.flagged A", "node.failed A")
-		r.count(kahn.EventModerationFlagged, "A", 1)
+		r.count(event.ModerationFlagged, "A", 1)
 		if c.of("A") != 1 || r.node("A").Output != nil {
 			t.Errorf("%d calls, %+v", c.of("A"), r.node("A"))
 		}
@@ -115,7 +116,7 @@ func TestModeration(t *testing.T) {
 					kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { asked++; return say() })))
 				r.expect("A:F", "failed")
 				r.cause("A", kahn.CauseModeration)
-				r.count(kahn.EventModerationFlagged, "A", 0)
+				r.count(event.ModerationFlagged, "A", 0)
 				var e *kahn.ModerationError
 				if !errors.As(r.err, &e) || !errors.Is(e.Err, errHost) || e.Phase != phase || asked != 1 || c.of("A") != int(phase) {
 					t.Errorf("error %v, asked %d times, %d calls", r.err, asked, c.of("A"))
@@ -132,8 +133,8 @@ func TestModeration(t *testing.T) {
 			r.expect("A:F", "failed")
 			r.cause("A", kahn.CauseTimeout)
 			attempts := []int{0, 2}[phase]
-			r.count(kahn.EventNodeStarted, "A", attempts)
-			r.count(kahn.EventNodeRetried, "A", attempts/2)
+			r.count(event.NodeStarted, "A", attempts)
+			r.count(event.NodeRetried, "A", attempts/2)
 			if !errors.Is(r.err, kahn.ErrTimeout) || r.node("A").Attempts != attempts {
 				t.Errorf("error %v, %+v", r.err, r.node("A"))
 			}
@@ -214,10 +215,10 @@ func TestModeration(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), nop, talks)
 		r.expect("A:ok", "completed")
 		r.order("node.log A", "node.started A")
-		if log := r.find(kahn.EventNodeLog, "A")[0]; log.Attempt != 0 {
+		if log := r.find(event.NodeLog, "A")[0]; log.Attempt != 0 {
 			t.Errorf("%v is of attempt %d, which has not begun", log, log.Attempt)
 		}
-		r.count(kahn.EventNodeDelta, "A", 0)
+		r.count(event.NodeDelta, "A", 0)
 	})
 
 	inBubble(t, "a skipped node has nothing to judge", func(t *testing.T) {

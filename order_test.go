@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -208,7 +209,7 @@ func TestLimitOneEqualTimes(t *testing.T) {
 		r.t.Helper()
 		queued := ""
 		for _, e := range r.events {
-			if e.Type == kahn.EventNodeQueued && e.Attempt == 2 {
+			if e.Type == event.NodeQueued && e.Attempt == 2 {
 				queued += e.Path + " "
 			}
 		}
@@ -266,7 +267,7 @@ func TestWaitingForSlotIsNotSuspended(t *testing.T) {
 			}
 			order := ""
 			for _, e := range rec.all() {
-				if e.Type == kahn.EventNodeSuspended || e.Type == kahn.EventNodeCompleted {
+				if e.Type == event.NodeSuspended || e.Type == event.NodeCompleted {
 					order += e.Path + " "
 				}
 			}
@@ -294,7 +295,7 @@ func TestLimitOneTimedOutDraws(t *testing.T) {
 				again(t, graph(n), nil, func(r trial) {
 					r.expect("S:F", "failed")
 					for _, e := range r.events {
-						if p, ok := e.Payload.(kahn.Retried); ok && p.Delay != 48*ms {
+						if p, ok := e.Payload.(event.Retry); ok && p.Delay != 48*ms {
 							r.t.Error("a delay of", p.Delay)
 						}
 					}
@@ -323,7 +324,7 @@ func TestLimitOneAcrossTree(t *testing.T) {
 			r := try(t, graph(subgraph("S1", row.s1), subgraph("S2", row.s2)), takes(ms), kahn.Limit(1))
 			order := ""
 			for _, e := range r.events {
-				if e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeSkipped && strings.Contains(e.Path, "/") {
+				if e.Type == event.NodeStarted || e.Type == event.NodeSkipped && strings.Contains(e.Path, "/") {
 					order += e.Path + " "
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestOverdueFirst: waits and nodes whose deadlines passed between two lives end before anything else happens.
@@ -75,11 +76,11 @@ func TestOverdueFirst(t *testing.T) {
 					var ended []string
 					for _, e := range rec.all() {
 						switch e.Type {
-						case kahn.EventNodeStarted:
+						case event.NodeStarted:
 							if len(ended) < len(strings.Fields(row.order)) {
 								t.Errorf("%s was started before\n%s", e.Path, eventText(rec.all()))
 							}
-						case kahn.EventNodeFailed:
+						case event.NodeFailed:
 							if e.Time.Equal(rec.all()[0].Time) {
 								ended = append(ended, e.Path)
 							}
@@ -140,8 +141,8 @@ func TestTimeoutOfAllLives(t *testing.T) {
 						}
 						var answered, cleaned bool
 						for _, e := range rec.all() {
-							answered = answered || e.Type == kahn.EventNodeSignalled
-							cleaned = cleaned || e.Type == kahn.EventNodeCompleted && strings.HasSuffix(e.Path, "C")
+							answered = answered || e.Type == event.NodeSignalled
+							cleaned = cleaned || e.Type == event.NodeCompleted && strings.HasSuffix(e.Path, "C")
 						}
 						if answered != (again < time.Hour) || !cleaned {
 							t.Errorf("answered %t, cleaned up %t\n%s", answered, cleaned, eventText(rec.all()))

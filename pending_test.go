@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -119,7 +120,7 @@ func TestPendingRunThatGoesOnInWaves(t *testing.T) {
 				checkEvents(t, g, res, append(first.all(), second.all()...))
 				waves := 0
 				for _, e := range second.all() {
-					if e.Type == kahn.EventWaveStarted {
+					if e.Type == event.WaveStarted {
 						waves++
 					}
 				}

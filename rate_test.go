@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -22,7 +23,7 @@ import (
 func (r trial) starts() string {
 	var list []string
 	for _, e := range r.events {
-		if e.Type == kahn.EventNodeStarted {
+		if e.Type == event.NodeStarted {
 			list = append(list, fmt.Sprintf("%s@%v", e.Path, r.since(e)))
 		}
 	}
@@ -82,7 +83,7 @@ func TestRates(t *testing.T) {
 		r := try(t, g, func(ctx context.Context, s *kahn.Step) (any, error) {
 			return takes(map[string]time.Duration{"X": 10 * time.Second, "Y": 10 * time.Second, "C": time.Minute}[s.ID()])(ctx, s)
 		}, kahn.Limit(2))
-		if c, d := r.at(kahn.EventNodeStarted, "C"), r.at(kahn.EventNodeStarted, "D"); c != 10*time.Second || d != c {
+		if c, d := r.at(event.NodeStarted, "C"), r.at(event.NodeStarted, "D"); c != 10*time.Second || d != c {
 			t.Errorf("C started at %v, D at %v\n%s", c, d, eventText(r.events))
 		}
 	})
@@ -193,7 +194,7 @@ func TestRates(t *testing.T) {
 					t.Error(err)
 				}
 			}, opts...)
-			if at := r.at(kahn.EventNodeCompleted, waits.ID); r.node("A").Status != kahn.Cancelled || at > 20*ms {
+			if at := r.at(event.NodeCompleted, waits.ID); r.node("A").Status != kahn.Cancelled || at > 20*ms {
 				t.Errorf("%s completed after %v\n%s", waits.ID, at, eventText(r.events))
 			}
 		}

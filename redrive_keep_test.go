@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // keeping redrives a trial and keeps descendants; it also returns the calls.
@@ -48,8 +49,8 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 		if a, b := r.node("A"), r.node("B"); a.Output != 2 || b.Output != 1 || a.Attempts != 1 {
 			t.Errorf("A %v, B %v, %d attempts", a.Output, b.Output, a.Attempts)
 		}
-		r.count(kahn.EventNodeInvalidated, "A", 1)
-		r.count(kahn.EventNodeInvalidated, "B", 0)
+		r.count(event.NodeInvalidated, "A", 1)
+		r.count(event.NodeInvalidated, "B", 0)
 		r = r.redrive(g, func(context.Context, *kahn.Step) (any, error) { return 3, nil }, "A") // as ever
 		if b := r.node("B"); b.Output != 3 {
 			t.Errorf("B %v", b.Output)

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // stops expects that the events which tell of the stop of a run carry a request, and others none.
@@ -26,7 +27,7 @@ func (r trial) stops(want kahn.Request, nodes ...string) {
 	}
 	for _, e := range r.events {
 		switch p := e.Payload.(type) {
-		case kahn.NodeEnded:
+		case event.NodeEnd:
 			expected := kahn.Request{}
 			if stopped[e.Path] {
 				expected = want
@@ -35,7 +36,7 @@ func (r trial) stops(want kahn.Request, nodes ...string) {
 			if p.Request != expected {
 				r.t.Errorf("%v, expected %v", e, expected)
 			}
-		case kahn.RunEnded:
+		case event.RunEnd:
 			if p.Request != want {
 				r.t.Errorf("%v, expected %v", e, want)
 			}
@@ -170,7 +171,7 @@ func TestStopRequestSurvives(t *testing.T) {
 			if res == nil {
 				t.Fatal(err)
 			}
-			from := again.all()[0].Payload.(kahn.RunRecovered).From
+			from := again.all()[0].Payload.(event.Recovery).From
 			r := trial{res, t, err, append(seen[:from:from], again.all()...)}
 			checkEvents(t, g, res, r.events)
 			r.expect("A:C S:C", "cancelled")
@@ -187,15 +188,15 @@ func TestRedriveRequest(t *testing.T) {
 		r.expect("A:F G:X B:X", "failed")
 		r = r.goOn(g, takes(0), []kahn.Option{kahn.RedriveBy(ann), kahn.RedriveFrom(reload(t, r.Snapshot()))})
 		r.expect("A:ok G:suspended B:waiting", "suspended")
-		told := map[kahn.EventType]int{}
+		told := map[event.Type]int{}
 		for _, e := range r.events {
 			var got kahn.Request
 			switch p := e.Payload.(type) {
-			case kahn.RunStatusChanged:
+			case event.StatusChange:
 				if got = p.Request; p.To == kahn.RunSuspended && got == (kahn.Request{}) {
 					continue
 				}
-			case kahn.NodeInvalidated:
+			case event.Invalidation:
 				got = p.Request
 			default:
 				continue
@@ -205,7 +206,7 @@ func TestRedriveRequest(t *testing.T) {
 				t.Errorf("%v", e)
 			}
 		}
-		if told[kahn.EventRunStatus] != 1 || told[kahn.EventNodeInvalidated] != 3 {
+		if told[event.RunStatusChanged] != 1 || told[event.NodeInvalidated] != 3 {
 			t.Errorf("%v\n%s", told, eventText(r.events))
 		}
 		if r.RedriveRequest != ann || r.StopRequest != (kahn.Request{}) {
@@ -253,7 +254,7 @@ func TestRequestTexts(t *testing.T) {
 		var out bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&out, nil))
 		tryControlled(t, t.Context(), graph(after("A")), untilStopped, soon(func(run *kahn.Run) { run.CancelBy(kahn.Request{Actor: "ann", Reason: "wrong"}) }),
-			kahn.OnEvent(kahn.LogEvents(logger)))
+			kahn.OnEvent(event.LogTo(logger)))
 		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
 			told := strings.Contains(line, "actor=ann request_reason=wrong")
 			if ended := strings.Contains(line, "cancelled"); told != ended {

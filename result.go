@@ -427,7 +427,7 @@ func (r *Run) makeResult() {
 	res.Start, res.Duration = r.start.Add(time.Duration(r.began)), time.Duration(r.ended-r.began)
 	res.Abandoned = append(r.names(r.abandoned), r.abandonedInside...)
 	res.run = r
-	res.StopRequest, res.RedriveRequest = value(r.asked), value(r.redrivenBy)
+	res.StopRequest, res.RedriveRequest = requestOf(r.asked), requestOf(r.redrivenBy)
 	slices.Sort(res.Abandoned)
 	res.Warnings, res.Pruned = slices.Clone(r.warnings), slices.Clone(r.plan.pruned)
 	if r.log != nil && r.outer == nil {
@@ -457,7 +457,7 @@ func (r *Run) makeResult() {
 
 // runError gathers the errors of the nodes that failed by themselves, and the cause that stopped the run.
 func (r *Run) runError(v verdict) error {
-	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: value(r.asked)}
+	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	for _, ref := range r.plan.declared {
 		w := r.st.Word(ref)
 		own := w.Status() == Failed && !w.Is(machine.WordPropagated|machine.WordTolerated) || w.Status() == Cancelled && w.Kind() == CauseExternal

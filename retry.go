@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -62,54 +63,15 @@ func (j *Jitter) UnmarshalText(text []byte) error {
 	return enum.Parse(j, jitterNames[:], text, "jitter")
 }
 
-// NoRetry tells why a node that failed was not attempted again: the first of these reasons that applies.
-type NoRetry uint8
-
-// The reasons. The zero value is that of a node that has not failed.
-const (
-	_                NoRetry = iota
-	NoRetryAbandoned         // the attempt, or one inside of the composite, ignored the end of its context: two copies would overlap
-	NoRetryOverall           // the node's overall timeout has passed
-	NoRetryPermanent         // the error is marked by [Permanent] or [AbortRun]
-	NoRetryStopping          // the node, or the run, is being stopped
-	NoRetryUnstarted         // it failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
-	NoRetryNoPolicy          // there is no policy, or one of a single attempt
-	NoRetryCause             // the cause is not among those that the policy retries, or none can be
-	NoRetryAttempts          // it was the policy's last attempt
-	NoRetryHint              // the error asks for a wait longer than MaxRetryAfter
-	NoRetryDeadline          // the wait could not end before the node's overall timeout or the run's
-
-	noRetryCount
-)
-
-var noRetryNames = [noRetryCount]string{
-	NoRetryAbandoned: "abandoned", NoRetryOverall: "overall_timeout", NoRetryPermanent: "permanent", NoRetryStopping: "stopping",
-	NoRetryUnstarted: "not_started", NoRetryNoPolicy: "no_policy", NoRetryCause: "not_retryable", NoRetryAttempts: "attempts_exhausted",
-	NoRetryHint: "retry_after", NoRetryDeadline: "deadline",
-}
-
-// orOf is the reason, or if there is none that of a failure of this kind outside of an attempt.
-func (n NoRetry) orOf(kind CauseKind) NoRetry {
+// noRetryOr is the reason n, or if there is none that of a failure of this kind outside of an attempt.
+func noRetryOr(n event.NoRetry, kind CauseKind) event.NoRetry {
 	switch {
 	case n != 0:
 		return n
 	case kind == CauseGateTimeout || kind == CauseStoreError || kind == CauseStoreRejected || kind == CauseCrashed:
-		return NoRetryCause
+		return event.NoRetryCause
 	}
-	return NoRetryUnstarted
-}
-
-// String returns the reason as it is written in events, such as "attempts_exhausted", or "" for the zero value.
-func (n NoRetry) String() string { return enum.Name(noRetryNames[:], int(n), "NoRetry") }
-
-// MarshalText encodes n as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (n NoRetry) MarshalText() ([]byte, error) {
-	return enum.Text(noRetryNames[:], int(n), "reason for no retry")
-}
-
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (n *NoRetry) UnmarshalText(text []byte) error {
-	return enum.Parse(n, noRetryNames[:], text, "reason for no retry")
+	return event.NoRetryUnstarted
 }
 
 const (
@@ -231,10 +193,10 @@ func (r Retry) delay(k int, u float64) time.Duration {
 // The failure is of the kind that [CauseOf] returns for err, or of the one that ended the attempt otherwise, such as its timeout. u is drawn
 // from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and decides for runs, too; a run
 // does not begin a wait that cannot end before the deadlines of the node and the run, and nothing is retried that is being stopped.
-func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused NoRetry) {
+func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
-		return 0, NoRetryPermanent
+		return 0, event.NoRetryPermanent
 	}
 	hint := facts.hint()
 	if cause != CauseRateLimit {
@@ -244,16 +206,16 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 }
 
 // next is Next for a policy that has its defaults, and an error that may be retried and asks for a wait of at least the hint.
-func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused NoRetry) {
+func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:
-		return 0, NoRetryNoPolicy
+		return 0, event.NoRetryNoPolicy
 	case !r.causes().Has(cause):
-		return 0, NoRetryCause
+		return 0, event.NoRetryCause
 	case attempt >= r.MaxAttempts:
-		return 0, NoRetryAttempts
+		return 0, event.NoRetryAttempts
 	case hint > r.MaxRetryAfter:
-		return 0, NoRetryHint
+		return 0, event.NoRetryHint
 	}
 	return max(r.delay(attempt, u), hint), 0
 }

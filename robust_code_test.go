@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // hostile is user code of one kind: a graph, or options, that calls hit from there.
@@ -496,8 +497,8 @@ func TestLateStep(t *testing.T) {
 			return nil, nil
 		})
 		r.expect("A:ok B:ok", "completed")
-		r.count(kahn.EventNodeDelta, "A", 1)
-		r.count(kahn.EventNodeLog, "A", 0)
+		r.count(event.NodeDelta, "A", 1)
+		r.count(event.NodeLog, "A", 0)
 		s := kept.Load()
 		s.Emit("after the end of the run")
 		if s.ID() != "A" || s.Attempt() != 1 || s.LastErr() != nil || s.View().Status("A") != kahn.Idle || s.Err() == nil || len(s.Params()) != 0 {
@@ -523,7 +524,7 @@ func TestQueuedWhenStopped(t *testing.T) {
 			}
 		}), kahn.Limit(1))
 		r.expect("A:ok B:C", "cancelled")
-		if at := r.at(kahn.EventNodeCancelled, "B"); at != 10*ms {
+		if at := r.at(event.NodeCancelled, "B"); at != 10*ms {
 			t.Errorf("B was cancelled at %v", at)
 		}
 	})

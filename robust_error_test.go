@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // within runs f outside any bubble and fails the test if it does not return: an endless loop that does not block is not
@@ -200,7 +201,7 @@ func TestHugeErrors(t *testing.T) {
 				bounded(t, n.Err, 2000)
 			}
 		}
-		if logs := r.find(kahn.EventNodeLog, "log"); len(logs) != 1 || len(logs[0].Payload.(kahn.LogRecord).Message) > 2000 {
+		if logs := r.find(event.NodeLog, "log"); len(logs) != 1 || len(logs[0].Payload.(event.LogRecord).Message) > 2000 {
 			t.Errorf("%d logs", len(logs))
 		}
 	})
@@ -253,9 +254,9 @@ func TestEndlessErrors(t *testing.T) {
 		}
 		for _, e := range r.events {
 			switch p := e.Payload.(type) {
-			case kahn.NodeEnded:
+			case event.NodeEnd:
 				search(t, p.Err)
-			case kahn.Retried:
+			case event.Retry:
 				search(t, p.Err)
 			}
 		}

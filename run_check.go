@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -277,7 +278,7 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 		x := r.extra(t.Ref)
 		x.guardErr, x.merged, x.items = res.guardErr, res.merged, res.items
 		if res.guardErr != nil {
-			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: LogRecord{Level: slog.LevelWarn, Message: res.guardLog}})
+			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: res.guardLog}})
 		}
 	}
 	if res.verdict.Fail != CauseNone {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -24,7 +25,7 @@ type conclusion struct {
 	expand   *expansion    // the graph that the step has returned
 	random   float64       // in [0, 1), for the delay before another attempt
 	hint     time.Duration // the wait that a RateLimited error asked for, or 0
-	noRetry  NoRetry       // why it is not to be retried; zero if that is open, or if it has not failed
+	noRetry  event.NoRetry // why it is not to be retried; zero if that is open, or if it has not failed
 	abortRun bool
 	fallback bool // the value is the fallback's
 	memoized bool // the value is that of another run
@@ -98,7 +99,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 	facts := inspectError(res.err)
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: res.kind}, err: res.err, abortRun: facts.abortRun}
 	if facts.permanent || facts.abortRun {
-		c.noRetry = NoRetryPermanent
+		c.noRetry = event.NoRetryPermanent
 	}
 	if facts.unsafe {
 		c.err = bounded(res.err)
@@ -112,11 +113,11 @@ func (w *worker) failure(res attemptResult) conclusion {
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
 	case facts.suspend != nil && ref != r.plan.end:
 		if err := errors.Join(r.keep(facts.suspend.info), r.keep(facts.suspend.state)); err != nil {
-			c.Cause, c.err, c.noRetry = causeOfKeep(err), err, NoRetryCause
+			c.Cause, c.err, c.noRetry = causeOfKeep(err), err, event.NoRetryCause
 			return c
 		}
 		c.suspend = facts.suspend
-		c.Cause, c.noRetry = CauseStepError, NoRetryCause // if it may not wait
+		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // if it may not wait
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
@@ -192,7 +193,7 @@ func (w *worker) draw(res attemptResult, c *conclusion) {
 		return
 	}
 	if err := w.protect(func() error { c.random = w.run.random(); return nil }); err != nil {
-		*c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: NoRetryCause}
+		*c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CausePanic}, err: err, noRetry: event.NoRetryCause}
 	}
 }
 
@@ -233,13 +234,13 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	if x != nil && x.timedOut != timeoutNone {
 		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
 		if x.timedOut == timeoutOverall {
-			c.noRetry = NoRetryOverall
+			c.noRetry = event.NoRetryOverall
 		}
 	} else if stopping && c.Cause == CauseTimeout {
 		c.Cause = CauseStepError // the deadline error of the step was caused by the stop
 	}
 	if x != nil && x.behind && c.Status == Failed {
-		c.noRetry = NoRetryAbandoned
+		c.noRetry = event.NoRetryAbandoned
 	}
 	if c.suspend != nil || c.expand != nil {
 		if r.st.Word(ref).Is(machine.WordDraining) { // it was allowed to finish, but not to wait or to begin nested runs
@@ -258,10 +259,10 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	case c.Status != Failed || c.noRetry != 0:
 		return c, false
 	case stopping:
-		c.noRetry = NoRetryStopping
+		c.noRetry = event.NoRetryStopping
 		return c, false
 	case r.st.Word(ref).Is(machine.WordAdmitting):
-		c.noRetry = NoRetryUnstarted
+		c.noRetry = event.NoRetryUnstarted
 		return c, false
 	}
 	delay, refused := r.grantRetry(step, c, now)
@@ -281,7 +282,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	if err := r.st.Retry(token); err != nil {
 		r.st.NoteBug(err)
 	}
-	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: Retried{Cause: c.Cause, Delay: delay, Err: c.err}})
+	r.event(entry{kind: evNodeRetried, ref: ref, attempt: step.attempt, at: now, arg: event.Retry{Cause: c.Cause, Delay: delay, Err: c.err}})
 	x.due = saturate.Add(now, int64(delay))
 	r.awaitBackoff(ref, x, now)
 	return c, true
@@ -335,21 +336,21 @@ func (r *Run) attemptsCounted(step *Step) int {
 
 // grantRetry decides after which delay a failure is retried, or why it is not. A wait that cannot end before the node's or
 // the run's deadline is not begun.
-func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused NoRetry) {
+func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused event.NoRetry) {
 	ref := step.ref
 	n, policy := r.plan.node(ref), r.retryOf(ref)
 	if !r.st.MayRetry(ref) {
-		return 0, NoRetryStopping
+		return 0, event.NoRetryStopping
 	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
 		return 0, refused
 	}
 	ready := saturate.Add(now, int64(delay))
 	if n.OverallTimeout > 0 && ready >= saturate.Add(r.records[ref].start, int64(n.OverallTimeout)) {
-		return 0, NoRetryDeadline
+		return 0, event.NoRetryDeadline
 	}
 	if r.bound != 0 && ready >= r.bound && !r.plan.net.Is(ref, machine.FlagCleanup) {
-		return 0, NoRetryDeadline
+		return 0, event.NoRetryDeadline
 	}
 	return delay, 0
 }
@@ -409,7 +410,7 @@ func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
 	}
 	root.warned[branches] = true
 	root.warnings = append(root.warnings, err)
-	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
+	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
 // react applies the consequences of a node's failure beyond its descendants: it stops its group, or the run.

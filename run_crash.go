@@ -3,6 +3,8 @@ package kahn
 import (
 	"errors"
 	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // ErrCrashed is matched by the error of a node whose last attempts were all cut short by the death of the process, see [MaxCrashes].
@@ -46,7 +48,7 @@ func (h *held) endCrashed(now int64) {
 				continue
 			}
 			rec := &r.records[ref]
-			rec.value, rec.end, rec.noRetry = err, now, NoRetryCause
+			rec.value, rec.end, rec.noRetry = err, now, event.NoRetryCause
 			if err := r.st.Fail(r.st.Token(ref), CauseCrashed); err != nil {
 				r.st.NoteBug(err)
 			}

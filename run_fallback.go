@@ -3,6 +3,7 @@ package kahn
 import (
 	"errors"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -66,7 +67,7 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
 		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}
 		if x.timedOut == timeoutOverall {
-			c.noRetry = NoRetryOverall
+			c.noRetry = event.NoRetryOverall
 		}
 	}
 	if x := r.extras[step.ref]; c.Status == Failed && r.cutShort(step, x, &c) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -168,7 +169,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 // at once, with flushSignalled, so that nothing comes between the two, neither in the log nor in a store.
 func (r *Run) signalled(ref Ref, d *Decision, now int64) {
 	r.extra(ref).decision = d
-	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: NodeSignalled{Value: d.Value, Actor: d.Actor, Comment: d.Comment}})
+	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.Answer{Value: d.Value, Actor: d.Actor, Comment: d.Comment}})
 }
 
 func (r *Run) flushSignalled(now int64) {

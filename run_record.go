@@ -1,6 +1,10 @@
 package kahn
 
-import "time"
+import (
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/event"
+)
 
 // record is the data that a run keeps of every node. It is written under the lock, and never again once the node is
 // terminal: like the State's word of a terminal node it may then be read without.
@@ -12,7 +16,7 @@ type record struct {
 	attempts int32
 	active   activeStep // which Step is that of the running attempt, if any; no pointer, see attemptContext
 	fallback bool
-	noRetry  NoRetry // of a failed node whose attempt failed
+	noRetry  event.NoRetry // of a failed node whose attempt failed
 }
 
 type activeStep uint8

@@ -14,7 +14,7 @@ func (r *Run) Cancel() { r.CancelBy(Request{}) }
 
 // CancelBy is Cancel with a Request that tells who asks, and why. The first request to stop a run stands, even an empty one.
 func (r *Run) CancelBy(q Request) {
-	q = q.bounded()
+	q = shortened(q)
 	r.control(func(int64) {
 		r.cancelled = true
 		r.ask(q)
@@ -32,7 +32,7 @@ func (r *Run) AbortAllBy(err error, q Request) {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
 	}
-	q = q.bounded()
+	q = shortened(q)
 	r.control(func(int64) {
 		r.ask(q)
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -176,7 +177,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
 	x.timedOut, x.timeout = scope, timeout
-	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: r.records[step.ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: scope == timeoutOverall}})
+	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: r.records[step.ref].attempts, at: now, arg: event.Timeout{Timeout: timeout, Overall: scope == timeoutOverall}})
 	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
 }
 
@@ -191,9 +192,9 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 		return
 	}
 	r.wake(now)
-	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: TimedOut{Timeout: timeout, Overall: true}})
+	r.event(entry{kind: evNodeTimedOut, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.Timeout{Timeout: timeout, Overall: true}})
 	rec := &r.records[ref]
-	rec.value, rec.end, rec.noRetry = timeoutAfter(timeout, x.lastErr), now, NoRetryOverall
+	rec.value, rec.end, rec.noRetry = timeoutAfter(timeout, x.lastErr), now, event.NoRetryOverall
 	if err := r.st.Fail(r.st.Token(ref), CauseTimeout); err != nil {
 		r.st.NoteBug(err)
 	}
@@ -209,7 +210,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		return
 	}
 	x := r.extra(ref)
-	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: NoRetryAbandoned}
+	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: errAbandoned, noRetry: event.NoRetryAbandoned}
 	if r.isLost() {
 		r.leftBehind(ref)
 		r.dismiss()

@@ -3,6 +3,8 @@ package kahn
 import (
 	"cmp"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. It is guarded by the run's
@@ -158,7 +160,7 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 		return
 	}
 	x := r.waiters()
-	changed := RunStatusChanged{From: from, To: to, TotalWaiting: x.total}
+	changed := event.StatusChange{From: from, To: to, TotalWaiting: x.total}
 	for _, k := range x.kept {
 		paths := k.paths()
 		x.steps += int64(1 + len(paths))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 func TestRunner(t *testing.T) {
@@ -81,7 +82,7 @@ func TestRunner(t *testing.T) {
 				r := trial{res, t, err, rec.all()}
 				checkEvents(t, g, res, r.events)
 				r.expect("A:C K:C Z:C", "cancelled")
-				if r.events[0].Type != kahn.EventRunStarted || r.last() != kahn.EventRunCancelled {
+				if r.events[0].Type != event.RunStarted || r.last() != event.RunCancelled {
 					t.Errorf("%s:\n%s", name, eventText(r.events))
 				}
 			}

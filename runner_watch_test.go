@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // A watcher of a Runner sees what is there, and what becomes of it, and never misses the last.
@@ -274,7 +275,7 @@ func TestLogOverLives(t *testing.T) {
 							require.Equal(t, sunk, readAll(t, run, 0))
 						} else {
 							for _, err := range run.Events(t.Context(), first-2) {
-								var gap *kahn.GapError
+								var gap *event.GapError
 								require.ErrorAs(t, err, &gap)
 								require.Equal(t, first, gap.First)
 							}
@@ -363,7 +364,7 @@ func TestRetryNow(t *testing.T) {
 			checkEvents(t, g, res, rec.all())
 			require.Equal(t, 2, len(slices.Collect(func(yield func(kahn.Event) bool) {
 				for _, e := range rec.all() {
-					if e.Type == kahn.EventNodeRetried && !yield(e) {
+					if e.Type == event.NodeRetried && !yield(e) {
 						return
 					}
 				}

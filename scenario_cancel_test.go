@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -32,8 +33,8 @@ func TestScenarioCancel(t *testing.T) {
 		for _, id := range []string{"A", "B", "C"} {
 			r.cause(id, kahn.CauseCancelRun)
 		}
-		r.count(kahn.EventNodeStarted, "B", 0)
-		if r.last() != kahn.EventRunCancelled || !errors.Is(r.err, kahn.ErrCancelled) || !r.CancelRequested || r.Cause.Kind != kahn.CauseCancelRun {
+		r.count(event.NodeStarted, "B", 0)
+		if r.last() != event.RunCancelled || !errors.Is(r.err, kahn.ErrCancelled) || !r.CancelRequested || r.Cause.Kind != kahn.CauseCancelRun {
 			t.Errorf("%s, error %v, requested %v, cause %v", r.last(), r.err, r.CancelRequested, r.Cause.Kind)
 		}
 		if r.Duration != 10*ms {
@@ -128,8 +129,8 @@ func TestScenarioCancel(t *testing.T) {
 		r := tryControlled(t, ctx, graph(after("A")), untilStopped, nil)
 		r.expect("A:C", "cancelled")
 		r.cause("A", kahn.CauseContext)
-		r.count(kahn.EventNodeTimedOut, "A", 0)
-		if !errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, kahn.ErrRunTimeout) || r.last() != kahn.EventRunCancelled || r.Duration != 30*ms {
+		r.count(event.NodeTimedOut, "A", 0)
+		if !errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, kahn.ErrRunTimeout) || r.last() != event.RunCancelled || r.Duration != 30*ms {
 			t.Errorf("error %v, %s, %v", r.err, r.last(), r.Duration)
 		}
 	})
@@ -152,7 +153,7 @@ func TestScenarioCancel(t *testing.T) {
 		r.expect("A:X B:X", "failed")
 		r.cause("A", kahn.CauseRunTimeout)
 		r.cause("B", kahn.CauseRunTimeout)
-		if !errors.Is(r.err, kahn.ErrRunTimeout) || r.last() != kahn.EventRunTimedOut || r.Cause.Kind != kahn.CauseRunTimeout || r.CancelRequested {
+		if !errors.Is(r.err, kahn.ErrRunTimeout) || r.last() != event.RunTimedOut || r.Cause.Kind != kahn.CauseRunTimeout || r.CancelRequested {
 			t.Errorf("error %v, %s, cause %v", r.err, r.last(), r.Cause.Kind)
 		}
 	})
@@ -171,7 +172,7 @@ func TestScenarioAbort(t *testing.T) {
 			if want == nil {
 				want = kahn.ErrAborted
 			}
-			if r.last() != kahn.EventRunFailed || !errors.Is(r.err, want) || r.CancelRequested {
+			if r.last() != event.RunFailed || !errors.Is(r.err, want) || r.CancelRequested {
 				t.Errorf("%s, error %v, requested %v", r.last(), r.err, r.CancelRequested)
 			}
 		}
@@ -228,7 +229,7 @@ func TestScenarioAbort(t *testing.T) {
 				kahn.Node{ID: "K", After: []string{"W"}, Cleanup: true, Do: takes(ms)},
 			), nil, mode, kahn.Limit(1))
 			r.expect("R:X A:F Q:X W:X K:ok", "failed")
-			if n := r.node("R"); n.Attempts != 1 || !errors.Is(n.LastErr, errHost) || r.at(kahn.EventNodeAborted, "R") != 10*ms {
+			if n := r.node("R"); n.Attempts != 1 || !errors.Is(n.LastErr, errHost) || r.at(event.NodeAborted, "R") != 10*ms {
 				t.Errorf("%+v", n)
 			}
 			if !errors.Is(r.err, errStep) || errors.Is(r.err, errHost) {
@@ -340,7 +341,7 @@ func TestScenarioCleanup(t *testing.T) {
 		if r.Output != "said Z" {
 			t.Errorf("output %v", r.Output)
 		}
-		ended := r.events[len(r.events)-1].Payload.(kahn.RunEnded)
+		ended := r.events[len(r.events)-1].Payload.(event.RunEnd)
 		if ended.TotalSteps != 1 || ended.FailedSteps != 1 || !slices.Equal(ended.Failed, []string{"A"}) {
 			t.Errorf("%+v", ended)
 		}
@@ -349,7 +350,7 @@ func TestScenarioCleanup(t *testing.T) {
 	inBubble(t, "186 a verdict fails the run", func(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Do: takes(ms)}, verdict(kahn.RunFailed)), nil)
 		r.expect("A:ok Z:ok", "failed")
-		if r.last() != kahn.EventRunFailed {
+		if r.last() != event.RunFailed {
 			t.Errorf("%s", r.last())
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // yields is a step that takes a while and completes with a value.
@@ -317,9 +318,9 @@ func TestScenarioGuard(t *testing.T) {
 				t.Errorf("error %v", r.err)
 			}
 			if row.want == "ok" {
-				logs := r.find(kahn.EventNodeLog, "B")
-				if len(logs) != 1 || logs[0].Payload.(kahn.LogRecord).Level != slog.LevelWarn ||
-					!strings.Contains(logs[0].Payload.(kahn.LogRecord).Message, errPath.Error()) {
+				logs := r.find(event.NodeLog, "B")
+				if len(logs) != 1 || logs[0].Payload.(event.LogRecord).Level != slog.LevelWarn ||
+					!strings.Contains(logs[0].Payload.(event.LogRecord).Message, errPath.Error()) {
 					t.Errorf("logs %v", logs)
 				}
 			}

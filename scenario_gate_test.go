@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // pause executes a graph until it is suspended, and checks its events against the rules of a stream without an end.
@@ -24,12 +25,12 @@ func pause(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option)
 	r := trial{res, t, err, rec.all()}
 	checkEvents(t, g, res, r.events)
 	last := r.events[len(r.events)-1]
-	changed, ok := last.Payload.(kahn.RunStatusChanged)
+	changed, ok := last.Payload.(event.StatusChange)
 	if !ok || changed.From != kahn.RunRunning || changed.To != kahn.RunSuspended || !slices.Equal(changed.Waiting, waitIDs(res.Waiting)) {
 		t.Errorf("the last event is %v, waiting for %v", last, res.Waiting)
 	}
 	for _, w := range res.Waiting {
-		r.count(kahn.EventNodeSuspended, w.Node, 1)
+		r.count(event.NodeSuspended, w.Node, 1)
 	}
 	return r
 }
@@ -57,8 +58,8 @@ func TestScenarioGates(t *testing.T) {
 			t.Errorf("waiting %+v", r.Waiting)
 		}
 		r.order("run.started", "node.suspended G", "run.status.changed")
-		r.count(kahn.EventNodeQueued, "G", 0)
-		r.count(kahn.EventNodeStarted, "G", 0)
+		r.count(event.NodeQueued, "G", 0)
+		r.count(event.NodeStarted, "G", 0)
 	})
 
 	inBubble(t, "213 a live run goes on with the signal", func(t *testing.T) {

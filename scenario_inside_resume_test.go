@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestScenarioResumeInside: a snapshot holds the same data of nodes inside of composites as of others.
@@ -118,8 +119,8 @@ func TestScenarioResumeInside(t *testing.T) {
 			if !f.Fallback || f.Output != "f" || f.LastErr == nil || m.Skip.Message != "words" || w.GuardErr == nil {
 				t.Errorf("%+v\n%+v\n%+v", f, m, w)
 			}
-			for _, e := range r.find(kahn.EventNodeCompleted, path("T")) {
-				if p := e.Payload.(kahn.NodeCompleted); p.InputTokens != 6 || p.OutputTokens != 8 {
+			for _, e := range r.find(event.NodeCompleted, path("T")) {
+				if p := e.Payload.(event.Completion); p.InputTokens != 6 || p.OutputTokens != 8 {
 					t.Errorf("%+v", p)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // paths counts the calls of a step, by path.
@@ -270,8 +271,8 @@ func TestScenarioInside(t *testing.T) {
 			t.Errorf("%v, output %v", keys, r.node("S").Output)
 		}
 		var got []int
-		for _, e := range r.find(kahn.EventNodeDelta, "S/x") {
-			got = append(got, e.Payload.(kahn.Delta).Index)
+		for _, e := range r.find(event.NodeDelta, "S/x") {
+			got = append(got, e.Payload.(event.Delta).Index)
 		}
 		if !slices.Equal(got, []int{1, 2, 3}) {
 			t.Errorf("delta indices %v", got)

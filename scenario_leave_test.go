@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -119,8 +120,8 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 					t.Errorf("K is %v after the stop", s)
 				}
 			}, kahn.CleanupTimeout(time.Second))
-			r.count(kahn.EventNodeSuspended, "K", 1)
-			if goesOn := r.find(kahn.EventNodeStarted, "K")[1:]; len(goesOn) != 1 || r.since(goesOn[0]) != time.Second {
+			r.count(event.NodeSuspended, "K", 1)
+			if goesOn := r.find(event.NodeStarted, "K")[1:]; len(goesOn) != 1 || r.since(goesOn[0]) != time.Second {
 				t.Errorf("K goes on before its time is up: %v", goesOn)
 			}
 		}
@@ -275,7 +276,7 @@ func TestScenarioLeave(t *testing.T) {
 		}
 		queued := 0
 		for _, e := range l.events {
-			if e.Type == kahn.EventNodeQueued && e.Path == "S/B" {
+			if e.Type == event.NodeQueued && e.Path == "S/B" {
 				queued++
 			}
 		}

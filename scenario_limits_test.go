@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestScenarioLosers: an early join may stop nodes that no other node waits for.
@@ -25,7 +26,7 @@ func TestScenarioLosers(t *testing.T) {
 		r := try(t, graph(after("A"), after("B"), join), slowB)
 		r.expect("A:ok B:C J:ok", "completed")
 		r.cause("B", kahn.CauseSuperseded)
-		r.count(kahn.EventNodeCancelled, "B", 1)
+		r.count(event.NodeCancelled, "B", 1)
 		if !errors.Is(r.node("B").Err, kahn.ErrSuperseded) || r.Duration != 20*ms {
 			t.Errorf("B has %v, the run took %v", r.node("B").Err, r.Duration)
 		}
@@ -93,7 +94,7 @@ func TestScenarioGroups(t *testing.T) {
 		g := limited(kahn.Node{ID: "G1", Groups: []string{"g"}}, kahn.Node{ID: "G2", Groups: []string{"g"}}, after("X"))
 		r := try(t, g, takes(10*ms), kahn.Limit(2))
 		r.expect("G1:ok G2:ok X:ok", "completed")
-		if a, b, c := r.at(kahn.EventNodeStarted, "G1"), r.at(kahn.EventNodeStarted, "X"), r.at(kahn.EventNodeStarted, "G2"); a != 0 || b != 0 || c != 10*ms {
+		if a, b, c := r.at(event.NodeStarted, "G1"), r.at(event.NodeStarted, "X"), r.at(event.NodeStarted, "G2"); a != 0 || b != 0 || c != 10*ms {
 			t.Errorf("G1 started at %v, X at %v, G2 at %v", a, b, c)
 		}
 	})
@@ -102,7 +103,7 @@ func TestScenarioGroups(t *testing.T) {
 			kahn.Node{ID: "B", Groups: []string{"h"}}, kahn.Node{ID: "B2", Groups: []string{"h"}})
 		r := try(t, g, takes(10*ms))
 		r.expect("A:ok AB:ok B:ok B2:ok", "completed")
-		if a, b, c := r.at(kahn.EventNodeStarted, "AB"), r.at(kahn.EventNodeStarted, "A"), r.at(kahn.EventNodeStarted, "B2"); a != 0 || b != 10*ms || c != 20*ms {
+		if a, b, c := r.at(event.NodeStarted, "AB"), r.at(event.NodeStarted, "A"), r.at(event.NodeStarted, "B2"); a != 0 || b != 10*ms || c != 20*ms {
 			t.Errorf("AB started at %v, A at %v, B2 at %v", a, b, c)
 		}
 	})
@@ -116,10 +117,10 @@ func TestScenarioGroups(t *testing.T) {
 			}
 			return takes(10*ms)(ctx, s)
 		})
-		if at := r.at(kahn.EventNodeStarted, "A2"); at != 10*ms {
+		if at := r.at(event.NodeStarted, "A2"); at != 10*ms {
 			t.Errorf("A2 started at %v", at)
 		}
-		if at := r.at(kahn.EventNodeStarted, "AB"); at != 100*ms {
+		if at := r.at(event.NodeStarted, "AB"); at != 100*ms {
 			t.Errorf("AB started at %v", at)
 		}
 	})
@@ -179,7 +180,7 @@ func TestScenarioGroups(t *testing.T) {
 		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
 		r := try(t, g, failA(fails(20*ms)), kahn.Drain)
 		r.expect("A:F B:F", "failed")
-		r.count(kahn.EventNodeRetried, "B", 0)
+		r.count(event.NodeRetried, "B", 0)
 	})
 	inBubble(t, "180 a run that drains", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(after("A"), after("B", "A")), takes(50*ms), soon((*kahn.Run).Cancel), kahn.Drain)

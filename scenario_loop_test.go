@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // counting is a graph whose output is the number of its iteration.
@@ -37,7 +38,7 @@ func TestScenarioLoop(t *testing.T) {
 					t.Errorf("%v", r.node("L").Output)
 				}
 				r.order("node.started L", "node.completed L#1/x", "node.started L#2/x", "node.completed L#3/x", "node.completed L")
-				r.count(kahn.EventNodeStarted, "L#4/x", 0)
+				r.count(event.NodeStarted, "L#4/x", 0)
 			}
 		})
 	}
@@ -77,14 +78,14 @@ func TestScenarioLoop(t *testing.T) {
 		if !errors.Is(r.err, kahn.ErrLoopLimit) {
 			t.Errorf("%v", r.err)
 		}
-		r.count(kahn.EventNodeCompleted, "L#5/x", 1)
-		r.count(kahn.EventNodeStarted, "L#6/x", 0)
+		r.count(event.NodeCompleted, "L#5/x", 1)
+		r.count(event.NodeStarted, "L#6/x", 0)
 	})
 	inBubble(t, "249 an iteration that fails", func(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{Until: never, MaxIterations: 5}}), breaks("L#2/x"))
 		r.expect("L:F", "failed")
 		r.cause("L", kahn.CauseSubrun)
-		r.count(kahn.EventNodeStarted, "L#3/x", 0)
+		r.count(event.NodeStarted, "L#3/x", 0)
 	})
 	inBubble(t, "249 an iteration that is degraded", func(t *testing.T) {
 		child := graph(kahn.Node{ID: "x", ContinueOnFail: true})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // mapped is a map over static items.
@@ -141,7 +142,7 @@ func TestScenarioMap(t *testing.T) {
 			r.expect("M:ok", "completed")
 			order := ""
 			for _, e := range r.events {
-				if path, ok := strings.CutPrefix(e.Path, "M["); ok && e.Type == kahn.EventNodeCompleted && strings.HasSuffix(path, "]") {
+				if path, ok := strings.CutPrefix(e.Path, "M["); ok && e.Type == event.NodeCompleted && strings.HasSuffix(path, "]") {
 					order += path + " "
 				}
 			}
@@ -279,9 +280,9 @@ func TestScenarioMap(t *testing.T) {
 			})(ctx, s)
 		})
 		r.expect("M:ok", "completed")
-		r.count(kahn.EventNodeRetried, "M[1]", 2)
-		r.count(kahn.EventNodeRetried, "M", 0)
-		r.count(kahn.EventNodeTimedOut, "M", 0)
+		r.count(event.NodeRetried, "M[1]", 2)
+		r.count(event.NodeRetried, "M", 0)
+		r.count(event.NodeTimedOut, "M", 0)
 		if c.of("M") != 5 || r.Duration != 4400*ms {
 			t.Errorf("%d calls in %v", c.of("M"), r.Duration)
 		}
@@ -381,7 +382,7 @@ func TestScenarioMap(t *testing.T) {
 			return nil, nil
 		}), kahn.Limit(1))
 		r.expect("M:ok", "completed")
-		r.count(kahn.EventNodeRetried, "M[1]", 1)
+		r.count(event.NodeRetried, "M[1]", 1)
 		if c.of("x") != 4 || c.of("y") != 4 {
 			t.Errorf("x was called %d times, y %d times", c.of("x"), c.of("y"))
 		}

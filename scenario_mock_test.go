@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 type mocks = map[string]kahn.Mock
@@ -40,15 +41,15 @@ func TestScenarioMock(t *testing.T) {
 		r.expect("A:ok B:ok", "completed")
 		r.outcomes("A:mocked B:fallthrough")
 		r.order("node.queued A", "node.mocked A", "node.completed A", "node.queued B", "node.started B", "node.completed B")
-		r.count(kahn.EventNodeStarted, "A", 0)
-		r.count(kahn.EventNodeMocked, "B", 0)
+		r.count(event.NodeStarted, "A", 0)
+		r.count(event.NodeMocked, "B", 0)
 		if c.of("A") != 0 || c.of("B") != 1 || r.node("A").Output != 7 || !r.node("A").Mocked || r.node("B").Mocked {
 			t.Errorf("A was called %d times, B %d, A came to %v", c.of("A"), c.of("B"), r.node("A"))
 		}
 		if !slices.Equal(r.Test.Uncovered, []string{"B"}) {
 			t.Errorf("uncovered: %v", r.Test.Uncovered)
 		}
-		if p := r.events[0].Payload.(kahn.RunStarted); !p.Test {
+		if p := r.events[0].Payload.(event.Start); !p.Test {
 			t.Errorf("%v does not tell that it is a test", r.events[0])
 		}
 		if r.Duration != 10*ms {
@@ -67,8 +68,8 @@ func TestScenarioMock(t *testing.T) {
 		if err != nil || len(out) != 2 || out["approved"] != true || out["auto"] != true {
 			t.Errorf("G = %v, %v", out, err)
 		}
-		r.count(kahn.EventNodeSuspended, "G", 0)
-		r.count(kahn.EventNodeMocked, "G", 0)
+		r.count(event.NodeSuspended, "G", 0)
+		r.count(event.NodeMocked, "G", 0)
 	})
 
 	inBubble(t, "268 an unmocked gate waits", func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestScenarioMock(t *testing.T) {
 			r.expect("A:F B:X", "failed")
 			r.cause("A", kahn.CauseStepError)
 			r.order("node.mocked A", "node.failed A", "node.aborted B")
-			r.count(kahn.EventNodeRetried, "A", 0)
+			r.count(event.NodeRetried, "A", 0)
 			r.outcomes("A:mocked B:not_reached")
 			if r.Duration != 0 || r.node("A").Attempts != 1 || !errors.Is(r.err, errStep) {
 				t.Errorf("%v, %d attempts, %v", r.Duration, r.node("A").Attempts, r.err)
@@ -143,7 +144,7 @@ func TestScenarioMock(t *testing.T) {
 		if err := r.Test.Err(); !errors.As(err, &failure) || failure.Node != "A" || err.Error() != `node "A": expected output 2: 1` {
 			t.Errorf("%v", err)
 		}
-		if r.last() != kahn.EventRunCompleted {
+		if r.last() != event.RunCompleted {
 			t.Errorf("the last event is %v", r.last())
 		}
 	})
@@ -157,7 +158,7 @@ func TestScenarioMock(t *testing.T) {
 		r.expect("C:ok yes:S/br no:ok end:ok", "completed")
 		r.outcomes("C:mocked yes:skipped no:fallthrough end:fallthrough")
 		r.order("node.mocked C", "node.completed C")
-		r.count(kahn.EventNodeStarted, "C", 0)
+		r.count(event.NodeStarted, "C", 0)
 	})
 
 	inBubble(t, "a condition that fails takes no branch", func(t *testing.T) {

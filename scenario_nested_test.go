@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // subgraph is a sub-graph node.
@@ -90,7 +91,7 @@ func TestScenarioSubGraph(t *testing.T) {
 		r.expect("S:F H:ok", "completed+d")
 		r.cause("S", kahn.CauseSubrun)
 		r.order("node.failed S/x", "node.completed S/end", "node.failed S", "node.started H")
-		r.count(kahn.EventNodeCompleted, "S/end", 1)
+		r.count(event.NodeCompleted, "S/end", 1)
 		if !errors.Is(r.node("S").Err, errStep) {
 			t.Errorf("S has %v", r.node("S").Err)
 		}
@@ -159,7 +160,7 @@ func TestScenarioSubGraph(t *testing.T) {
 		if r.node("S").Output != "S/x x" || len(keys) != 2 {
 			t.Errorf("%v, %v", r.node("S").Output, keys)
 		}
-		r.count(kahn.EventNodeDelta, "S/x", 1)
+		r.count(event.NodeDelta, "S/x", 1)
 		for _, e := range r.events {
 			if e.RunID != "r" {
 				t.Errorf("%v is of run %s", e, e.RunID)
@@ -186,14 +187,14 @@ func TestScenarioSubGraph(t *testing.T) {
 		if c.of("x") != 3 || c.of("y") != 3 || r.Duration != 3*time.Second {
 			t.Errorf("x was called %d times, y %d times, in %v", c.of("x"), c.of("y"), r.Duration)
 		}
-		r.count(kahn.EventNodeRetried, "S", 2)
+		r.count(event.NodeRetried, "S", 2)
 	})
 	inBubble(t, "245 no default retry of a composite", func(t *testing.T) {
 		var c calls
 		r := try(t, graph(subgraph("S", graph(after("x")))), c.count(breaks("S/x")), kahn.DefaultRetry(kahn.RetryStandard()))
 		r.expect("S:F", "failed")
-		r.count(kahn.EventNodeRetried, "S", 0)
-		r.count(kahn.EventNodeRetried, "S/x", 2)
+		r.count(event.NodeRetried, "S", 0)
+		r.count(event.NodeRetried, "S/x", 2)
 		if c.of("x") != 3 {
 			t.Errorf("x was called %d times", c.of("x"))
 		}
@@ -238,7 +239,7 @@ func TestScenarioSubGraphStop(t *testing.T) {
 	stopped := func(t *testing.T, r trial, x, y string) {
 		t.Helper()
 		r.order("node.started S/x", "node."+x+" S/x", "node.completed S/clean", "node.completed S/end")
-		r.count(kahn.EventType("node."+y), "S/y", 1)
+		r.count(event.Type("node."+y), "S/y", 1)
 	}
 	inBubble(t, "245 cancel", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(subgraph("S", child()), after("A", "S")), untilStopped, soon((*kahn.Run).Cancel))
@@ -318,7 +319,7 @@ func TestScenarioSubGraphStop(t *testing.T) {
 		r.expect("S:X", "failed")
 		r.cause("S", kahn.CauseRunTimeout)
 		stopped(t, r, "aborted", "aborted")
-		if r.last() != kahn.EventRunTimedOut {
+		if r.last() != event.RunTimedOut {
 			t.Errorf("the last event is %v", r.last())
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // reload sends a snapshot through its JSON form, as to another process.
@@ -74,7 +75,7 @@ func TestScenarioResume(t *testing.T) {
 			t.Errorf("B got %s", got)
 		}
 		r.order("run.started", "node.suspended G", "run.status.changed", "run.status.changed", "node.completed G", "node.started B", "run.completed")
-		r.count(kahn.EventNodeStarted, "G", 0)
+		r.count(event.NodeStarted, "G", 0)
 	})
 
 	inBubble(t, "214 a gate routes", func(t *testing.T) {
@@ -290,8 +291,8 @@ func TestScenarioResume(t *testing.T) {
 		}})
 		r := pause(t, g, nil).resume(g, nil, map[string]any{"A": 1})
 		var got []int
-		for _, e := range r.find(kahn.EventNodeDelta, "A") {
-			got = append(got, e.Payload.(kahn.Delta).Index)
+		for _, e := range r.find(event.NodeDelta, "A") {
+			got = append(got, e.Payload.(event.Delta).Index)
 		}
 		if !slices.Equal(got, []int{1, 2, 3, 4}) {
 			t.Errorf("delta indices %v", got)

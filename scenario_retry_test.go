@@ -14,15 +14,16 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // delays lists the waits that node.retried announces for a node, and compares them with the clock: the next attempt starts
 // exactly that long after.
 func (r trial) delays(node string) (delays []time.Duration) {
 	r.t.Helper()
-	retried, started := r.find(kahn.EventNodeRetried, node), r.find(kahn.EventNodeStarted, node)
+	retried, started := r.find(event.NodeRetried, node), r.find(event.NodeStarted, node)
 	for i, e := range retried {
-		d := e.Payload.(kahn.Retried).Delay
+		d := e.Payload.(event.Retry).Delay
 		delays = append(delays, d)
 		if e.Attempt != i+1 {
 			r.t.Errorf("%v is of attempt %d, expected %d", e, e.Attempt, i+1)
@@ -83,8 +84,8 @@ func TestScenarioRetry(t *testing.T) {
 		if c.of("A") != 3 || r.Duration != 3*time.Second || r.node("A").Attempts != 3 || !errors.Is(r.node("A").LastErr, errStep) {
 			t.Errorf("%d calls, %v, %+v", c.of("A"), r.Duration, r.node("A"))
 		}
-		for _, e := range r.find(kahn.EventNodeRetried, "A") {
-			if p := e.Payload.(kahn.Retried); p.Cause != kahn.CauseStepError || !errors.Is(p.Err, errStep) {
+		for _, e := range r.find(event.NodeRetried, "A") {
+			if p := e.Payload.(event.Retry); p.Cause != kahn.CauseStepError || !errors.Is(p.Err, errStep) {
 				t.Errorf("%v", e)
 			}
 		}
@@ -100,7 +101,7 @@ func TestScenarioRetry(t *testing.T) {
 			r.expect("A:ok B:ok C:ok", "completed")
 			attempt := map[string]int{}
 			for _, e := range r.events {
-				if e.Type == kahn.EventNodeQueued {
+				if e.Type == event.NodeQueued {
 					attempt[e.Node]++
 				}
 				if e.Node != "" && e.Attempt != attempt[e.Node] {
@@ -114,12 +115,12 @@ func TestScenarioRetry(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Retry: standard}), always(errStep))
 		r.expect("A:F", "failed")
 		r.expectDelays("A", time.Second, 2*time.Second)
-		r.count(kahn.EventNodeFailed, "A", 1)
+		r.count(event.NodeFailed, "A", 1)
 		var own *kahn.NodeError
 		if !errors.As(r.err, &own) || own.Attempt != 3 || own.Kind != kahn.CauseStepError {
 			t.Errorf("error %v", r.err)
 		}
-		if failed := r.find(kahn.EventNodeFailed, "A")[0]; failed.Attempt != 3 {
+		if failed := r.find(event.NodeFailed, "A")[0]; failed.Attempt != 3 {
 			t.Errorf("%v is of attempt %d", failed, failed.Attempt)
 		}
 	})
@@ -236,7 +237,7 @@ func TestScenarioRetry(t *testing.T) {
 		r.expect("A:ok", "completed")
 		r.expectDelays("A", time.Second)
 		r.order("node.started A", "node.timed_out A", "node.retried A", "node.started A", "node.completed A")
-		if timedOut := r.find(kahn.EventNodeTimedOut, "A")[0]; timedOut.Payload != (kahn.TimedOut{Timeout: 50 * ms}) || timedOut.Attempt != 1 {
+		if timedOut := r.find(event.NodeTimedOut, "A")[0]; timedOut.Payload != (event.Timeout{Timeout: 50 * ms}) || timedOut.Attempt != 1 {
 			t.Errorf("%v of attempt %d", timedOut, timedOut.Attempt)
 		}
 	})
@@ -290,7 +291,7 @@ func TestScenarioRetry(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Retry: standard}), always(errStep), kahn.Timeout(1500*ms))
 		r.expect("A:F", "failed")
 		r.expectDelays("A", time.Second)
-		if r.Duration != time.Second || r.last() != kahn.EventRunFailed {
+		if r.Duration != time.Second || r.last() != event.RunFailed {
 			t.Errorf("%v, %s", r.Duration, r.last())
 		}
 	})
@@ -310,7 +311,7 @@ func TestScenarioTimeout(t *testing.T) {
 		if n := r.node("A"); n.Output != nil || n.Abandoned || !errors.Is(n.Err, kahn.ErrTimeout) || !errors.Is(r.err, context.DeadlineExceeded) {
 			t.Errorf("%+v, error %v", n, r.err)
 		}
-		if at := r.at(kahn.EventNodeTimedOut, "A"); at != 50*ms || r.Duration != 60*ms {
+		if at := r.at(event.NodeTimedOut, "A"); at != 50*ms || r.Duration != 60*ms {
 			t.Errorf("timed out at %v, over at %v", at, r.Duration)
 		}
 	})
@@ -323,7 +324,7 @@ func TestScenarioTimeout(t *testing.T) {
 		r.expect("A:F", "failed")
 		r.cause("A", kahn.CauseTimeout)
 		r.expectDelays("A") // the overall timeout is not retried
-		if e := r.find(kahn.EventNodeTimedOut, "A")[0]; e.Payload != (kahn.TimedOut{Timeout: 50 * ms, Overall: true}) {
+		if e := r.find(event.NodeTimedOut, "A")[0]; e.Payload != (event.Timeout{Timeout: 50 * ms, Overall: true}) {
 			t.Errorf("%v", e)
 		}
 	})
@@ -332,7 +333,7 @@ func TestScenarioTimeout(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Timeout: 50 * ms, Retry: standard}), untilStopped)
 		r.expect("A:F", "failed")
 		r.expectDelays("A", time.Second, 2*time.Second)
-		r.count(kahn.EventNodeTimedOut, "A", 3)
+		r.count(event.NodeTimedOut, "A", 3)
 		if r.Duration != 3*time.Second+150*ms {
 			t.Errorf("%v", r.Duration)
 		}
@@ -375,8 +376,8 @@ func TestScenarioTimeout(t *testing.T) {
 			}},
 		), nil, kahn.Limit(1), kahn.CancelGrace(time.Second))
 		r.expect("A:F B:ok", "failed")
-		r.count(kahn.EventNodeDelta, "A", 0)
-		if at := r.at(kahn.EventNodeStarted, "B"); at != 50*ms+time.Second {
+		r.count(event.NodeDelta, "A", 0)
+		if at := r.at(event.NodeStarted, "B"); at != 50*ms+time.Second {
 			t.Errorf("B started at %v", at)
 		}
 		if n := r.node("A"); !n.Abandoned || n.Output != nil {
@@ -396,7 +397,7 @@ func TestScenarioPanic(t *testing.T) {
 		})
 		r.expect("A:ok", "completed")
 		var p *kahn.PanicError
-		if retried := r.find(kahn.EventNodeRetried, "A"); len(retried) != 1 || retried[0].Payload.(kahn.Retried).Cause != kahn.CausePanic ||
+		if retried := r.find(event.NodeRetried, "A"); len(retried) != 1 || retried[0].Payload.(event.Retry).Cause != kahn.CausePanic ||
 			!errors.As(r.node("A").LastErr, &p) || p.Value != "at the first attempt" || !strings.Contains(string(p.Stack), "scenario_retry_test.go") {
 			t.Errorf("%v, last error %v", retried, r.node("A").LastErr)
 		}
@@ -486,14 +487,14 @@ func TestScenarioPanic(t *testing.T) {
 		})
 		r.expect("A:ok B:ok", "completed")
 		var got []string
-		for _, e := range r.find(kahn.EventNodeDelta, "A") {
-			d := e.Payload.(kahn.Delta)
+		for _, e := range r.find(event.NodeDelta, "A") {
+			d := e.Payload.(event.Delta)
 			got = append(got, fmt.Sprintf("%d%v@%d", d.Index, d.Chunk, e.Attempt))
 		}
 		if text := strings.Join(got, " "); text != "1a@1 2b@1 3c@1 4d@2 5e@2" {
 			t.Errorf("deltas %s", text)
 		}
-		if d := r.find(kahn.EventNodeDelta, "B")[0].Payload.(kahn.Delta); d.Index != 1 {
+		if d := r.find(event.NodeDelta, "B")[0].Payload.(event.Delta); d.Index != 1 {
 			t.Errorf("the first delta of B has index %d", d.Index)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -32,7 +33,7 @@ func TestScenarioTrigger(t *testing.T) {
 			if r.node("T1").Output != "hello" || r.Output != "hellotruehello" {
 				t.Errorf("T1 = %v, A = %v", r.node("T1").Output, r.Output)
 			}
-			r.count(kahn.EventNodeQueued, "T1", 0)
+			r.count(event.NodeQueued, "T1", 0)
 		}
 		if r := try(t, g, takes(0), kahn.Fire("T2", nil), kahn.Waves); !slices.Equal(r.Pruned, []string{"T1", "A"}) {
 			t.Errorf("pruned %v", r.Pruned)
@@ -114,7 +115,7 @@ func TestScenarioTrigger(t *testing.T) {
 		}
 		r := try(t, g, takes(0), kahn.Fire("T1", nil))
 		r.expect("T1:ok S:ok", "completed")
-		r.count(kahn.EventNodeCompleted, "S/x", 1)
+		r.count(event.NodeCompleted, "S/x", 1)
 	})
 	inBubble(t, "250 by hand", func(t *testing.T) {
 		plan, err := two().Compile()

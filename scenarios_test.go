@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -70,7 +71,7 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 		t.Errorf("status %v with error %v", res.Status, err)
 	}
 	last := r.events[len(r.events)-1]
-	if ended, ok := last.Payload.(kahn.RunEnded); !ok || ended.Status != res.Status || ended.Degraded != res.Degraded {
+	if ended, ok := last.Payload.(event.RunEnd); !ok || ended.Status != res.Status || ended.Degraded != res.Degraded {
 		t.Errorf("the last event is %v, the result %v, degraded %v", last, res.Status, res.Degraded)
 	}
 	checkEvents(t, g, res, r.events)
@@ -116,7 +117,7 @@ func (r trial) cause(id string, kind kahn.CauseKind) {
 }
 
 // find returns the events of one type and node, in order.
-func (r trial) find(kind kahn.EventType, node string) (found []kahn.Event) {
+func (r trial) find(kind event.Type, node string) (found []kahn.Event) {
 	for _, e := range r.events {
 		if e.Type == kind && e.Path == node {
 			found = append(found, e)
@@ -126,7 +127,7 @@ func (r trial) find(kind kahn.EventType, node string) (found []kahn.Event) {
 }
 
 // count expects a number of events of one type and node.
-func (r trial) count(kind kahn.EventType, node string, n int) {
+func (r trial) count(kind event.Type, node string, n int) {
 	r.t.Helper()
 	if got := len(r.find(kind, node)); got != n {
 		r.t.Errorf("%d %s of %s, expected %d\n%s", got, kind, node, n, eventText(r.events))
@@ -134,7 +135,7 @@ func (r trial) count(kind kahn.EventType, node string, n int) {
 }
 
 // at tells when, after the start of the run, the only event of one type and node happened.
-func (r trial) at(kind kahn.EventType, node string) time.Duration {
+func (r trial) at(kind event.Type, node string) time.Duration {
 	r.t.Helper()
 	found := r.find(kind, node)
 	if len(found) != 1 {
@@ -167,14 +168,14 @@ func (r trial) order(want ...string) {
 func (r trial) started() string {
 	var ids []string
 	for _, e := range r.events {
-		if e.Type == kahn.EventNodeStarted {
+		if e.Type == event.NodeStarted {
 			ids = append(ids, e.Path)
 		}
 	}
 	return strings.Join(ids, " ")
 }
 
-func (r trial) last() kahn.EventType { return r.events[len(r.events)-1].Type }
+func (r trial) last() event.Type { return r.events[len(r.events)-1].Type }
 
 // graph builds a graph from the given nodes.
 func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
@@ -257,7 +258,7 @@ func TestScenarioScheduling(t *testing.T) {
 		r := try(t, twoPairs(), takes(0), kahn.Eager)
 		r.expect("A:ok B:ok C:ok D:ok", "completed")
 		r.order("node.started C", "node.completed B")
-		if at := r.at(kahn.EventNodeStarted, "C"); at != 10*ms {
+		if at := r.at(event.NodeStarted, "C"); at != 10*ms {
 			t.Errorf("C started at %v", at)
 		}
 	})
@@ -269,17 +270,17 @@ func TestScenarioScheduling(t *testing.T) {
 		r.order("wave.started", "node.started A", "node.completed B", "wave.completed", "wave.started", "node.started C", "wave.completed")
 		var waves []string
 		for _, e := range r.events {
-			if w, ok := e.Payload.(kahn.Wave); ok {
+			if w, ok := e.Payload.(event.Wave); ok {
 				waves = append(waves, fmt.Sprintf("%s %d %v", e.Type, w.Tier, w.Nodes))
 			}
-			if e.Type == kahn.EventNodeStarted && e.Tier != map[string]int{"A": 0, "B": 0, "C": 1, "D": 1}[e.Node] {
+			if e.Type == event.NodeStarted && e.Tier != map[string]int{"A": 0, "B": 0, "C": 1, "D": 1}[e.Node] {
 				t.Errorf("%v is of tier %d", e, e.Tier)
 			}
 			data, err := json.Marshal(e)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if text := fmt.Sprintf(`"wave":%d,`, e.Tier); e.Type == kahn.EventNodeStarted && !strings.Contains(string(data), text) {
+			if text := fmt.Sprintf(`"wave":%d,`, e.Tier); e.Type == event.NodeStarted && !strings.Contains(string(data), text) {
 				t.Errorf("%s lacks %s", data, text)
 			}
 		}
@@ -300,7 +301,7 @@ func TestScenarioScheduling(t *testing.T) {
 				return nil, nil
 			}}), nil)
 		r.expect("A:ok B:ok J:ok", "completed")
-		if at := r.at(kahn.EventNodeStarted, "J"); at != 10*ms {
+		if at := r.at(event.NodeStarted, "J"); at != 10*ms {
 			t.Errorf("J started at %v", at)
 		}
 		if len(upstream) != 1 || upstream["A"] != "A" {
@@ -336,7 +337,7 @@ func TestScenarioScheduling(t *testing.T) {
 		inBubble(t, fmt.Sprintf("128 empty graph, %v", mode), func(t *testing.T) {
 			r := try(t, graph(), nil, mode)
 			r.expect("", "completed")
-			if len(r.events) != 2 || r.events[0].Type != kahn.EventRunStarted || r.events[1].Type != kahn.EventRunCompleted {
+			if len(r.events) != 2 || r.events[0].Type != event.RunStarted || r.events[1].Type != event.RunCompleted {
 				t.Errorf("events:\n%s", eventText(r.events))
 			}
 		})
@@ -387,11 +388,11 @@ func TestScenarioScheduling(t *testing.T) {
 		if r.Status != kahn.RunCompleted || r.Count(kahn.Completed) != roots+1 || len(r.Warnings) > 0 {
 			t.Errorf("status %v, %d completed, warnings %v", r.Status, r.Count(kahn.Completed), r.Warnings)
 		}
-		r.count(kahn.EventNodeStarted, "sink", 1)
+		r.count(event.NodeStarted, "sink", 1)
 		if c.of("sink") != 1 {
 			t.Errorf("sink was called %d times", c.of("sink"))
 		}
-		if at := r.at(kahn.EventNodeStarted, "sink"); at != 10*ms {
+		if at := r.at(event.NodeStarted, "sink"); at != 10*ms {
 			t.Errorf("sink started at %v", at)
 		}
 	})

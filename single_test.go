@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestNothingBeginsBeforeAnInterruptedStepReturns: with one slot, nothing else begins, not even a guard, which needs no
@@ -75,7 +76,7 @@ func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 				}
 			}, kahn.Limit(1), kahn.CancelGrace(10*ms))
 			r.expect(row.want, "failed")
-			if failed, b := r.at(kahn.EventNodeFailed, row.path+"A"), r.at(kahn.EventNodeStarted, row.path+"B"); failed != 30*ms || b != 60*ms {
+			if failed, b := r.at(event.NodeFailed, row.path+"A"), r.at(event.NodeStarted, row.path+"B"); failed != 30*ms || b != 60*ms {
 				t.Errorf("A failed after %v, B began after %v\n%s", failed, b, eventText(r.events))
 			}
 			time.Sleep(2 * time.Second) // abandoned steps return

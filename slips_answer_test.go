@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -43,7 +44,7 @@ func TestSkipAnswer(t *testing.T) {
 			id := "on " + row.skip
 			paused := pause(t, g, takes(0))
 			require.Equal(t, want, paused.node(id).Skip)
-			require.Equal(t, want, paused.find(kahn.EventNodeSkipped, id)[0].Payload.(kahn.NodeSkipped).Reason)
+			require.Equal(t, want, paused.find(event.NodeSkipped, id)[0].Payload.(event.Skip).Reason)
 			require.Equal(t, fmt.Sprintf("condition_branch(? answered %q, not %q)", row.answer, row.skip), want.String())
 
 			if _, isLabeler := row.output.(labelled); isLabeler {
@@ -66,7 +67,7 @@ func TestSkipAnswer(t *testing.T) {
 			for run.Signal("S/G", kahn.Decision{Value: "no", Actor: "ann"}) != nil { // the sub-graph has yet to begin
 			}
 		})
-		require.Equal(t, `condition_branch(G answered "no", not "approved")`, r.find(kahn.EventNodeSkipped, "S/on")[0].Payload.(kahn.NodeSkipped).Reason.String())
+		require.Equal(t, `condition_branch(G answered "no", not "approved")`, r.find(event.NodeSkipped, "S/on")[0].Payload.(event.Skip).Reason.String())
 	})
 	inBubble(t, "a condition that failed, and a catch edge", func(t *testing.T) {
 		bad := kahn.Node{ID: "?", Routes: true, ContinueOnFail: true, Do: fails(0)}

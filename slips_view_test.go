@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // A guard or a condition that asks for a node which is not an ancestor fails.
@@ -35,7 +36,7 @@ func TestViewOfNoAncestor(t *testing.T) {
 				r = try(t, with(kahn.Node{When: asking(f, id)}), nop)
 				r.expect("fetch:ok other:ok B:ok later:ok", "completed")
 				require.ErrorIs(t, r.node("B").GuardErr, kahn.ErrNotAncestor)
-				require.Len(t, r.find(kahn.EventNodeLog, "B"), 1)
+				require.Len(t, r.find(event.NodeLog, "B"), 1)
 
 				r = try(t, with(kahn.Node{When: asking(f, id), GuardErrors: kahn.GuardSkip}), nop)
 				r.expect("fetch:ok other:ok B:S/when later:S/up", "completed")

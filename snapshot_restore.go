@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -81,7 +82,7 @@ func KeepDescendants() Option {
 // node.invalidated carry it. A run that is not redriven is refused with an error that matches [ErrBadOption].
 func RedriveBy(q Request) Option {
 	return optionFunc(func(c *config) error {
-		q := q.bounded()
+		q := shortened(q)
 		c.redrivenBy = &q
 		return nil
 	})
@@ -224,15 +225,15 @@ func (r *Run) restore(x *restoration) {
 	r.restoreRecorder(x)
 	switch {
 	case r.cfg.redrive:
-		said := value(r.redrivenBy)
-		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})
+		said := requestOf(r.redrivenBy)
+		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})
 		for _, ref := range x.invalid {
-			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: NodeInvalidated{Reason: "redrive", Request: said}})
+			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: event.Invalidation{Reason: "redrive", Request: said}})
 		}
 	case x.crashed:
-		r.event(entry{kind: evRunRecovered, arg: RunRecovered{From: x.file.LastEvent}})
+		r.event(entry{kind: evRunRecovered, arg: event.Recovery{From: x.file.LastEvent}})
 	default:
-		r.event(entry{kind: evRunStatus, arg: RunStatusChanged{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
+		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
 	// In files without InWave a run is in a wave if a node is decided: the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0

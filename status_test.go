@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestTransitionTable lists all allowed transitions.
@@ -111,7 +112,7 @@ func TestEnumsRoundTrip(t *testing.T) {
 	roundTrip(t, all(kahn.SkipStrict)...)
 	roundTrip(t, all(kahn.UpstreamSubstitute)...)
 	roundTrip(t, all(kahn.JitterFull)...)
-	roundTrip(t, all(kahn.NoRetryDeadline)...)
+	roundTrip(t, all(event.NoRetryDeadline)...)
 	roundTrip(t, all(kahn.NoMatchFail)...)
 	roundTrip(t, all(kahn.Waves)...)
 	roundTrip(t, all(kahn.StatusStrict)...)
@@ -122,7 +123,7 @@ func TestEnumsRoundTrip(t *testing.T) {
 	roundTrip(t, kahn.AllSucceeded, kahn.AnySucceeded, kahn.AtLeast(1), kahn.AtLeast(70_000), kahn.AllDone, kahn.Boundary)
 	for _, outside := range []encoding.TextMarshaler{
 		kahn.Status(99), kahn.RunStatus(99), kahn.CauseKind(99), kahn.SkipKind(99), kahn.On(99), kahn.GuardPolicy(99),
-		kahn.SkipMode(99), kahn.UpstreamPolicy(99), kahn.Jitter(99), kahn.NoRetry(99), kahn.NoMatch(99), kahn.Mode(99), kahn.StatusRule(99),
+		kahn.SkipMode(99), kahn.UpstreamPolicy(99), kahn.Jitter(99), event.NoRetry(99), kahn.NoMatch(99), kahn.Mode(99), kahn.StatusRule(99),
 		kahn.FailureMode(99), kahn.StopMode(99), kahn.Phase(99), kahn.Moderation(99), kahn.Join(99), kahn.AllDone | 1<<8,
 	} {
 		_, err := outside.MarshalText()

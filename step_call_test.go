@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // awayOf sends a step over a wire.
@@ -281,19 +282,19 @@ func TestRetryNext(t *testing.T) {
 		cause   kahn.CauseKind
 		err     error
 		want    time.Duration
-		refused kahn.NoRetry
+		refused event.NoRetry
 	}{
 		{policy, 1, kahn.CauseStepError, errStep, 500 * ms, 0},
 		{policy, 3, kahn.CauseStepError, errStep, 2 * time.Second, 0},
-		{policy, 4, kahn.CauseStepError, errStep, 0, kahn.NoRetryAttempts},
-		{policy, 1, kahn.CausePanic, errStep, 0, kahn.NoRetryCause},
-		{policy, 1, kahn.CauseStepError, kahn.Permanent(errStep), 0, kahn.NoRetryPermanent},
-		{policy, 1, kahn.CauseStepError, kahn.AbortRun(errStep), 0, kahn.NoRetryPermanent},
+		{policy, 4, kahn.CauseStepError, errStep, 0, event.NoRetryAttempts},
+		{policy, 1, kahn.CausePanic, errStep, 0, event.NoRetryCause},
+		{policy, 1, kahn.CauseStepError, kahn.Permanent(errStep), 0, event.NoRetryPermanent},
+		{policy, 1, kahn.CauseStepError, kahn.AbortRun(errStep), 0, event.NoRetryPermanent},
 		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, 5*time.Second), 5 * time.Second, 0},
 		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, ms), 500 * ms, 0},
-		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, time.Hour), 0, kahn.NoRetryHint},
+		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, time.Hour), 0, event.NoRetryHint},
 		{policy, 1, kahn.CauseTimeout, kahn.RateLimited(errStep, time.Hour), 500 * ms, 0},
-		{kahn.Retry{}, 1, kahn.CauseStepError, errStep, 0, kahn.NoRetryNoPolicy},
+		{kahn.Retry{}, 1, kahn.CauseStepError, errStep, 0, event.NoRetryNoPolicy},
 		{kahn.Retry{MaxAttempts: 2}, 1, kahn.CauseSubrun, nil, 375 * ms, 0}, // all defaults
 	} {
 		delay, refused := x.policy.Next(x.attempt, x.cause, x.err, 0.5)

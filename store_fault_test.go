@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -179,7 +180,7 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 			asStored(t, store, run)
 		}
 		for _, e := range rec.all() {
-			require.False(t, store.first && e.Type == kahn.EventNodeStarted, "something was called before the run could be written")
+			require.False(t, store.first && e.Type == event.NodeStarted, "something was called before the run could be written")
 		}
 		store.mu.Lock()
 		store.fails = func(int) (bool, bool) { return false, false }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -78,10 +79,10 @@ func TestScenarioStore(t *testing.T) {
 		}}
 		r := try(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}), takes(0), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ready B:waiting K:idle", "suspended")
-		r.count(kahn.EventNodeStarted, "A", 1)
-		r.count(kahn.EventNodeCompleted, "A", 0)
-		r.count(kahn.EventNodeStarted, "B", 0)
-		r.count(kahn.EventNodeQueued, "B", 0)
+		r.count(event.NodeStarted, "A", 1)
+		r.count(event.NodeCompleted, "A", 0)
+		r.count(event.NodeStarted, "B", 0)
+		r.count(event.NodeQueued, "B", 0)
 		if !r.Left || r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, errDisk) || !errors.Is(r.err, kahn.ErrStore) {
 			t.Errorf("left %v, %v, %v", r.Left, r.Cause, r.err)
 		}
@@ -118,7 +119,7 @@ func TestScenarioStore(t *testing.T) {
 			}
 			checkEvents(t, g, res, rec.all())
 			for _, e := range rec.all() {
-				if e.Path == at && e.Type == kahn.EventNodeCompleted || e.Node == "B" && e.Type == kahn.EventNodeQueued {
+				if e.Path == at && e.Type == event.NodeCompleted || e.Node == "B" && e.Type == event.NodeQueued {
 					t.Errorf("%v was published", e)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // own reports whether a node failed by itself.
@@ -183,7 +184,7 @@ func (s *stress) checkStream() {
 	stopped := "" // by the event of this node
 	began, retried := map[string]time.Time{}, map[string]kahn.Event{}
 	for _, e := range s.events {
-		if ended, ok := e.Payload.(kahn.RunEnded); ok {
+		if ended, ok := e.Payload.(event.RunEnd); ok {
 			s.checkEnded(ended)
 		}
 		if e.Node == "" {
@@ -192,11 +193,11 @@ func (s *stress) checkStream() {
 		n := s.find(e.Node)
 		ordinary := !n.Cleanup && n.Kind != kahn.KindEnd
 		switch p := e.Payload.(type) {
-		case kahn.NodeEnded:
+		case event.NodeEnd:
 			if slices.Contains(stopsRun, p.Cause) {
 				stopped = e.Node
 			}
-		case kahn.Retried:
+		case event.Retry:
 			hint, end := n.acts[e.Attempt-1].hint, n.acts[e.Attempt-1].end
 			if p.Cause == kahn.CauseStepError && (end == endPermanent || end == endAbortRun) {
 				s.problem("%v: %v", e, end)
@@ -212,7 +213,7 @@ func (s *stress) checkStream() {
 		}
 		_, ended := nodeTerminal[e.Type]
 		switch {
-		case e.Type == kahn.EventNodeStarted:
+		case e.Type == event.NodeStarted:
 			if stopped != "" && ordinary {
 				s.problem("%v after the run was stopped, as the end of %s shows", e, stopped)
 			}
@@ -221,11 +222,11 @@ func (s *stress) checkStream() {
 					s.problem("%v at %v, after %s at %v", e, e.Time.Sub(s.res.Start), x.do, x.at.Sub(s.res.Start))
 				}
 			}
-			if r, ok := retried[e.Node]; ok && e.Time.Before(r.Time.Add(r.Payload.(kahn.Retried).Delay)) {
+			if r, ok := retried[e.Node]; ok && e.Time.Before(r.Time.Add(r.Payload.(event.Retry).Delay)) {
 				s.problem("%v too early after %v", e, r)
 			}
 			began[e.Node] = e.Time
-		case ended || e.Type == kahn.EventNodeRetried:
+		case ended || e.Type == event.NodeRetried:
 			timeout := n.Timeout
 			if !ordinary && (timeout == 0 || timeout > s.cleanup) {
 				timeout = s.cleanup
@@ -239,7 +240,7 @@ func (s *stress) checkStream() {
 }
 
 // checkEnded compares the payload of the last event with the result.
-func (s *stress) checkEnded(p kahn.RunEnded) {
+func (s *stress) checkEnded(p event.RunEnd) {
 	total, failed := 0, []string(nil)
 	for r := range s.res.Nodes() {
 		if s.find(r.ID).Kind == kahn.KindEnd {

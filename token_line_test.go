@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestLackOfATokenHoldsBackNoSlot: a node that only lacks a token does not hold back those behind it in the line of its
@@ -22,10 +23,10 @@ func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 		mocks := kahn.TestMode{Mocks: map[string]kahn.Mock{"C": {Do: takes(10 * ms)}}}
 		r := try(t, g, takes(10*ms), mocks)
 		r.expect("A:ok B:ok C:ok D:ok", "completed")
-		if c := r.at(kahn.EventNodeCompleted, "C"); c != 20*ms {
+		if c := r.at(event.NodeCompleted, "C"); c != 20*ms {
 			t.Errorf("C completed at %v", c)
 		}
-		if b, d := r.at(kahn.EventNodeStarted, "B"), r.at(kahn.EventNodeStarted, "D"); b != time.Hour || d != 2*time.Hour {
+		if b, d := r.at(event.NodeStarted, "B"), r.at(event.NodeStarted, "D"); b != time.Hour || d != 2*time.Hour {
 			t.Errorf("B started at %v, D at %v", b, d)
 		}
 	})
@@ -40,10 +41,10 @@ func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if c := r.at(kahn.EventNodeCompleted, "S/c"); c != 20*ms {
+		if c := r.at(event.NodeCompleted, "S/c"); c != 20*ms {
 			t.Errorf("S/c completed at %v\n%s", c, eventText(r.events))
 		}
-		if b := r.at(kahn.EventNodeStarted, "B"); b != time.Hour {
+		if b := r.at(event.NodeStarted, "B"); b != time.Hour {
 			t.Errorf("B started at %v", b)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -16,7 +17,7 @@ func TestZeroValues(t *testing.T) {
 	for _, v := range []any{
 		&kahn.Result{}, &kahn.NodeResult{}, &kahn.Snapshot{}, &kahn.Graph{}, &kahn.Event{}, &kahn.Runner{}, &kahn.Cause{}, &kahn.SkipReason{},
 		&kahn.IdempotencyStore{}, &kahn.NodeError{}, &kahn.RunError{}, &kahn.UpstreamError{}, &kahn.PanicError{}, &kahn.GraphError{},
-		&kahn.CycleError{}, &kahn.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &kahn.GapError{},
+		&kahn.CycleError{}, &kahn.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &event.GapError{},
 		&kahn.AssertionError{}, &kahn.TestSummary{}, &reactive.Scope{}, kahn.Retry{}, kahn.Join(0), kahn.Violation{},
 		&kahn.GraphError{Problems: []error{nil}}, &kahn.RunError{Errs: []error{nil}}, &kahn.MapError{Errs: []error{nil}},
 	} {
@@ -99,7 +100,7 @@ func TestNothingAtAll(t *testing.T) {
 			<-r.Done()
 			return err
 		}, kahn.ErrNoContext},
-		"no logger": {func() error { kahn.LogEvents(nil)(kahn.Event{Type: kahn.EventNodeQueued}); return nil }, nil}, // a record that is not enabled
+		"no logger": {func() error { event.LogTo(nil)(kahn.Event{Type: event.NodeQueued}); return nil }, nil}, // a record that is not enabled
 	} {
 		var err error
 		if out := survives(t, name, reflect.ValueOf(c.call), nil); out != nil {
@@ -178,7 +179,7 @@ func TestCloneInputs(t *testing.T) {
 			go func() {
 				for _, gate := range []string{"G", "again"} {
 					for e, err := range run.Events(t.Context(), 0) {
-						if p, ok := e.Payload.(kahn.NodeSuspended); ok && p.Token == gate || err != nil {
+						if p, ok := e.Payload.(event.Suspension); ok && p.Token == gate || err != nil {
 							break
 						}
 					}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // look runs a graph A -> B, in which the output of A is the given one, and calls f with the View of B.
@@ -389,7 +390,7 @@ func TestScenarios(t *testing.T) {
 				var logs []string
 				res, _ := kahn.Execute(t.Context(), &g, func(_ context.Context, s *kahn.Step) (any, error) { return row.output, nil },
 					kahn.OnEvent(func(e kahn.Event) {
-						if l, ok := e.Payload.(kahn.LogRecord); ok {
+						if l, ok := e.Payload.(event.LogRecord); ok {
 							logs = append(logs, fmt.Sprint(e.Node, " ", l.Level))
 						}
 					}))

@@ -7,56 +7,57 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 var (
-	runTerminal  = []kahn.EventType{kahn.EventRunCompleted, kahn.EventRunFailed, kahn.EventRunCancelled, kahn.EventRunTimedOut}
-	nodeTerminal = map[kahn.EventType]kahn.Status{
-		kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
-		kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
+	runTerminal  = []event.Type{event.RunCompleted, event.RunFailed, event.RunCancelled, event.RunTimedOut}
+	nodeTerminal = map[event.Type]kahn.Status{
+		event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
+		event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 	}
 	// nodeEvents says which event of a node may come next after which; "" is before its first. Deltas and logs are not in
 	// it, nor that everything that has not ended may be aborted or cancelled.
-	nodeEvents = map[kahn.EventType][]kahn.EventType{
+	nodeEvents = map[event.Type][]event.Type{
 		"": {
-			kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeBlocked, kahn.EventNodeSkipped, kahn.EventNodeMocked,
-			kahn.EventNodeFailed, kahn.EventContractViolated, kahn.EventModerationFlagged, kahn.EventNodeSignalled,
+			event.NodeQueued, event.NodeStarted, event.NodeBlocked, event.NodeSkipped, event.NodeMocked,
+			event.NodeFailed, event.ContractViolated, event.ModerationFlagged, event.NodeSignalled,
 		},
-		kahn.EventNodeQueued: {
-			kahn.EventNodeStarted, kahn.EventNodeSuspended, kahn.EventNodeMocked, kahn.EventNodeSkipped, kahn.EventNodeTimedOut,
-			kahn.EventNodeCompleted, kahn.EventNodeFailed, kahn.EventContractViolated, kahn.EventModerationFlagged,
+		event.NodeQueued: {
+			event.NodeStarted, event.NodeSuspended, event.NodeMocked, event.NodeSkipped, event.NodeTimedOut,
+			event.NodeCompleted, event.NodeFailed, event.ContractViolated, event.ModerationFlagged,
 		},
-		kahn.EventNodeStarted: {
-			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
-			kahn.EventNodeSkipped, kahn.EventContractViolated, kahn.EventModerationFlagged, kahn.EventNodePaused,
+		event.NodeStarted: {
+			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
+			event.NodeSkipped, event.ContractViolated, event.ModerationFlagged, event.NodePaused,
 		},
-		kahn.EventNodePaused: {
-			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
-			kahn.EventNodeSkipped, kahn.EventContractViolated, kahn.EventModerationFlagged, kahn.EventNodePaused,
+		event.NodePaused: {
+			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
+			event.NodeSkipped, event.ContractViolated, event.ModerationFlagged, event.NodePaused,
 		},
 		// After an event that refuses an output, or that comes too late for one, a fallback may follow, whose output may be
 		// refused, too.
-		kahn.EventContractViolated: {
-			kahn.EventNodeRetried, kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventContractViolated,
-			kahn.EventModerationFlagged,
+		event.ContractViolated: {
+			event.NodeRetried, event.NodeFailed, event.NodeCompleted, event.NodeTimedOut, event.ContractViolated,
+			event.ModerationFlagged,
 		},
-		kahn.EventModerationFlagged: {
-			kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventContractViolated, kahn.EventModerationFlagged,
+		event.ModerationFlagged: {
+			event.NodeFailed, event.NodeCompleted, event.NodeTimedOut, event.ContractViolated, event.ModerationFlagged,
 		},
-		kahn.EventNodeTimedOut: {
-			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeFailed, kahn.EventNodeCompleted, kahn.EventContractViolated,
-			kahn.EventModerationFlagged,
+		event.NodeTimedOut: {
+			event.NodeTimedOut, event.NodeRetried, event.NodeFailed, event.NodeCompleted, event.ContractViolated,
+			event.ModerationFlagged,
 		},
-		kahn.EventNodeRetried: {kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeTimedOut},
-		kahn.EventNodeBlocked: {kahn.EventNodeSignalled, kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeSkipped, kahn.EventNodeFailed},
-		kahn.EventNodeSuspended: {
-			kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeCompleted, kahn.EventNodeTimedOut, kahn.EventNodeFailed,
-			kahn.EventNodeSignalled,
+		event.NodeRetried: {event.NodeQueued, event.NodeMocked, event.NodeTimedOut},
+		event.NodeBlocked: {event.NodeSignalled, event.NodeQueued, event.NodeStarted, event.NodeSkipped, event.NodeFailed},
+		event.NodeSuspended: {
+			event.NodeQueued, event.NodeMocked, event.NodeCompleted, event.NodeTimedOut, event.NodeFailed,
+			event.NodeSignalled,
 		},
-		kahn.EventNodeSignalled: {kahn.EventNodeQueued, kahn.EventNodeMocked, kahn.EventNodeCompleted, kahn.EventNodeFailed},
-		kahn.EventNodeMocked: {
-			kahn.EventNodeTimedOut, kahn.EventNodeRetried, kahn.EventNodeSuspended, kahn.EventNodeCompleted, kahn.EventNodeFailed,
-			kahn.EventNodeSkipped,
+		event.NodeSignalled: {event.NodeQueued, event.NodeMocked, event.NodeCompleted, event.NodeFailed},
+		event.NodeMocked: {
+			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
+			event.NodeSkipped,
 		},
 	}
 )
@@ -65,7 +66,7 @@ var (
 type streamChecker struct {
 	g           *kahn.Graph
 	pruned      map[string]bool // nodes that are no part of the run
-	events      []kahn.Event
+	events      []event.Event
 	nodes       map[string]*nodeLife // by path
 	deltas      map[string]int       // by path; they outlive everything
 	waits       map[string]bool      // by path: the nodes that wait
@@ -92,13 +93,13 @@ type streamChecker struct {
 // counted; predecessors before their consequences; a possible Parent for each event; waves that do not overlap; and the same
 // ends as in the Result. A run that was left because its store did not answer may end with any event. Indices of deltas are contiguous for each path, whatever is retried, resumed or driven again. It
 // returns the first violation. events are those of the run from the first on, not decoded from JSON. Of a run that was
-// resumed they are those of all its lives, one after the other, of one that crashed up to [kahn.RunRecovered].From; or those
+// resumed they are those of all its lives, one after the other, of one that crashed up to [event.Recovery].From; or those
 // of the last life alone, of which as much is checked as can be known.
-func CheckEvents(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
+func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }
 
-func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error {
+func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	if g == nil || res == nil {
 		return fmt.Errorf("no graph, or no result")
 	}
@@ -123,19 +124,19 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []kahn.Eve
 		return fmt.Errorf("it has %d events", len(events))
 	}
 	switch first := events[0]; {
-	case first.Type == kahn.EventRunStarted:
-		c.waves = first.Payload.(kahn.RunStarted).Mode == kahn.Waves
+	case first.Type == event.RunStarted:
+		c.waves = first.Payload.(event.Start).Waves
 	case resumes(first):
 		c.part = true
 		c.waves = c.wavesAfter(0)
 	default:
-		return fmt.Errorf("it does not begin with %s, nor with the resumption of a run", kahn.EventRunStarted)
+		return fmt.Errorf("it does not begin with %s, nor with the resumption of a run", event.RunStarted)
 	}
 	c.expansions(res, "")
 	c.midway = c.part
 	c.tiers = c.waves || c.part // a life in which nothing but the inside of composites went on has no wave
 	last := events[len(events)-1]
-	switch p, changes := last.Payload.(kahn.RunStatusChanged); {
+	switch p, changes := last.Payload.(event.StatusChange); {
 	case lost: // anything may be the last event
 	case res.Status == kahn.RunSuspended && !(changes && p.To == kahn.RunSuspended):
 		return fmt.Errorf("%v is the last event of a suspended run", last)
@@ -175,24 +176,24 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 
 // payloadFits reports whether the payload is of the type that the rest of the checker assumes, and whether failures, and no
 // other events, say why there was no other attempt.
-func payloadFits(e kahn.Event) (ok bool) {
+func payloadFits(e event.Event) (ok bool) {
 	switch e.Type {
-	case kahn.EventRunStarted:
-		_, ok = e.Payload.(kahn.RunStarted)
-	case kahn.EventRunStatus:
-		_, ok = e.Payload.(kahn.RunStatusChanged)
-	case kahn.EventNodeFailed, kahn.EventNodeAborted, kahn.EventNodeCancelled:
-		var p kahn.NodeEnded
-		p, ok = e.Payload.(kahn.NodeEnded)
-		ok = ok && (p.NoRetry != 0) == (e.Type == kahn.EventNodeFailed)
-	case kahn.EventNodeDelta:
-		_, ok = e.Payload.(kahn.Delta)
-	case kahn.EventNodeCompleted:
-		_, ok = e.Payload.(kahn.NodeCompleted)
-	case kahn.EventNodeBlocked:
-		_, ok = e.Payload.(kahn.NodeBlocked)
-	case kahn.EventNodeSkipped:
-		_, ok = e.Payload.(kahn.NodeSkipped)
+	case event.RunStarted:
+		_, ok = e.Payload.(event.Start)
+	case event.RunStatusChanged:
+		_, ok = e.Payload.(event.StatusChange)
+	case event.NodeFailed, event.NodeAborted, event.NodeCancelled:
+		var p event.NodeEnd
+		p, ok = e.Payload.(event.NodeEnd)
+		ok = ok && (p.NoRetry != 0) == (e.Type == event.NodeFailed)
+	case event.NodeDelta:
+		_, ok = e.Payload.(event.Delta)
+	case event.NodeCompleted:
+		_, ok = e.Payload.(event.Completion)
+	case event.NodeBlocked:
+		_, ok = e.Payload.(event.Block)
+	case event.NodeSkipped:
+		_, ok = e.Payload.(event.Skip)
 	default:
 		ok = true
 	}
@@ -200,11 +201,11 @@ func payloadFits(e kahn.Event) (ok bool) {
 }
 
 // resumes reports whether the event tells that a run goes on.
-func resumes(e kahn.Event) bool {
-	if e.Type == kahn.EventRunStatus {
-		return e.Payload.(kahn.RunStatusChanged).To == kahn.RunRunning
+func resumes(e event.Event) bool {
+	if e.Type == event.RunStatusChanged {
+		return e.Payload.(event.StatusChange).To == kahn.RunRunning
 	}
-	return e.Type == kahn.EventRunRecovered
+	return e.Type == event.RunRecovered
 }
 
 // wavesAfter reports whether the life that begins with an event has waves. A life in waves mode in which nothing happens outside
@@ -213,7 +214,7 @@ func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
 		switch {
-		case e.Type == kahn.EventWaveStarted || e.Type == kahn.EventWaveCompleted:
+		case e.Type == event.WaveStarted || e.Type == event.WaveCompleted:
 			return true
 		case resumes(e):
 			return false
@@ -249,11 +250,11 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 }
 
 // event returns an earlier event of the stream, or false if it is from before the stream began.
-func (c *streamChecker) at(id uint64) (kahn.Event, bool) {
+func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	if first := c.events[0].ID; id >= first {
 		return c.events[id-first], true
 	}
-	return kahn.Event{}, false
+	return event.Event{}, false
 }
 
 // result compares the nodes of a result, also those inside of composites, with the events of the stream.
@@ -319,12 +320,12 @@ func (c *streamChecker) node(path string) (*nodeLife, error) {
 	return n, nil
 }
 
-func (c *streamChecker) event(i int, e kahn.Event) error {
+func (c *streamChecker) event(i int, e event.Event) error {
 	first := c.events[0]
 	switch {
 	case e.ID != first.ID+uint64(i) || e.ID == 0 || !c.part && e.ID != uint64(i+1):
 		return fmt.Errorf("it is event %d of those from %d on", i+1, first.ID)
-	case i > 0 && e.Type == kahn.EventRunStarted:
+	case i > 0 && e.Type == event.RunStarted:
 		return fmt.Errorf("not at its place")
 	case slices.Contains(runTerminal, e.Type) && i < len(c.events)-1 && !redrives(c.events[i+1]):
 		return fmt.Errorf("something comes after it")
@@ -336,23 +337,23 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 		return fmt.Errorf("it comes before its parent")
 	}
 	switch p := e.Payload.(type) {
-	case kahn.Wave:
+	case event.Wave:
 		return c.waveEvent(e, p)
-	case kahn.RunEnded:
+	case event.RunEnd:
 		if c.open {
 			return fmt.Errorf("wave %d is not over", c.wave)
 		}
-	case kahn.RunRecovered:
+	case event.Recovery:
 		if i > 0 && p.From != e.ID-1 {
 			return fmt.Errorf("it goes on after event %d", p.From)
 		}
 		c.crash = true
-	case kahn.RunStatusChanged:
+	case event.StatusChange:
 		if err := c.statusChanged(p); err != nil {
 			return err
 		}
 	}
-	if redrives(e) || e.Type == kahn.EventNodeInvalidated {
+	if redrives(e) || e.Type == event.NodeInvalidated {
 		c.wave, c.open = -1, false // a new epoch
 	}
 	if resumes(e) {
@@ -369,11 +370,11 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 		return err
 	}
 	switch p := e.Payload.(type) {
-	case kahn.NodeSuspended:
+	case event.Suspension:
 		if p.Token != "" { // else it is a composite in which nodes wait, or one that was answered at once
 			c.waits[e.Path], c.untold[e.Path] = true, true
 		}
-	case kahn.Delta, kahn.LogRecord:
+	case event.Delta, event.LogRecord:
 	default:
 		delete(c.waits, e.Path)
 		delete(c.untold, e.Path)
@@ -383,7 +384,7 @@ func (c *streamChecker) event(i int, e kahn.Event) error {
 
 // statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last one, and
 // counts all that wait.
-func (c *streamChecker) statusChanged(p kahn.RunStatusChanged) error {
+func (c *streamChecker) statusChanged(p event.StatusChange) error {
 	if c.part {
 		return nil
 	}
@@ -403,14 +404,14 @@ func (c *streamChecker) statusChanged(p kahn.RunStatusChanged) error {
 }
 
 // redrives reports whether the event begins a new epoch of a run that was over, or suspended.
-func redrives(e kahn.Event) bool {
-	p, ok := e.Payload.(kahn.RunStatusChanged)
+func redrives(e event.Event) bool {
+	p, ok := e.Payload.(event.StatusChange)
 	return ok && p.To == kahn.RunRunning && p.From.Terminal()
 }
 
 // waveEvent checks that waves do not overlap and come in order, and that all nodes of one have ended when it is over.
-func (c *streamChecker) waveEvent(e kahn.Event, p kahn.Wave) error {
-	start := e.Type == kahn.EventWaveStarted
+func (c *streamChecker) waveEvent(e event.Event, p event.Wave) error {
+	start := e.Type == event.WaveStarted
 	if c.midway && c.wave < 0 && !start {
 		c.wave, c.open = p.Tier, true // it was open when the stream began
 	}

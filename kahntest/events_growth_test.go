@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -106,11 +107,11 @@ func TestGrowthOfCheckEvents(t *testing.T) {
 			for i, n := range []int{1000, 8000} {
 				synctest.Test(t, func(t *testing.T) {
 					l := make(n)
-					var all []kahn.Event
+					var all []event.Event
 					var last *kahn.Snapshot
 					for life, step := range l.steps {
 						var rn kahn.Runner
-						opts := append(slices.Clone(l.opts(life)), kahn.RunID("r"), kahn.OnEvent(func(e kahn.Event) { all = append(all, e) }))
+						opts := append(slices.Clone(l.opts(life)), kahn.RunID("r"), kahn.OnEvent(func(e event.Event) { all = append(all, e) }))
 						if last != nil {
 							opts = append(opts, kahn.ResumeFrom(last, nil))
 						}

@@ -5,16 +5,17 @@ import (
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // nodeLife is the record of a node's events.
 type nodeLife struct {
 	*decl
-	last      kahn.EventType // that was neither a delta nor a log
-	id        uint64         // of that
-	attempt   int            // the number of the last attempt
-	reentered bool           // the next start is of the same attempt: it was suspended
-	maybe     bool           // one attempt more may have begun in a life that is not in the stream: the next start may be of the same one
+	last      event.Type // that was neither a delta nor a log
+	id        uint64     // of that
+	attempt   int        // the number of the last attempt
+	reentered bool       // the next start is of the same attempt: it was suspended
+	maybe     bool       // one attempt more may have begun in a life that is not in the stream: the next start may be of the same one
 	terminal  kahn.Status
 	unseen    bool   // what came before is not in the stream, which begins with a resumption
 	resumed   int    // how often the run had been resumed at the last event
@@ -29,15 +30,15 @@ func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
 // refused reports whether the attempt's output does not count.
 func (n *nodeLife) refused() bool {
-	return n.last == kahn.EventNodeTimedOut || n.last == kahn.EventContractViolated || n.last == kahn.EventModerationFlagged
+	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
 
 // again reports whether the run was resumed since the last event of a node that has not ended: it may be queued, and begun, again.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
-func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
+func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	switch {
-	case e.Type == kahn.EventNodeInvalidated:
+	case e.Type == event.NodeInvalidated:
 		if parent, known := c.at(e.Parent); e.Parent == 0 || known && parent.ID != n.id && !(c.part && n.unseen && resumes(parent)) {
 			return fmt.Errorf("its node's last event is %d", n.id)
 		}
@@ -47,7 +48,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		return fmt.Errorf("after the node's end")
 	case n.within != "" && !c.running(n.within):
 		return fmt.Errorf("%s does not run", n.within)
-	case e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog:
+	case e.Type == event.NodeDelta || e.Type == event.NodeLog:
 		return c.passing(e, n)
 	case !mayFollow(e, n, c.again(n)) && !c.interrupted(i, e, n):
 		return fmt.Errorf("after %q", n.last)
@@ -60,11 +61,11 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 	}
 	attempt := n.attempt
 	switch e.Type {
-	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
+	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // a store does not hear of inline starts
 			attempt++
 		}
-		if e.Type != kahn.EventNodeQueued {
+		if e.Type != event.NodeQueued {
 			if !n.reentered { // else the nodes inside go on
 				c.forget(e.Path)
 			}
@@ -74,48 +75,48 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		if c.waves && told && !c.unbound(n) && n.within == "" && n.Kind != kahn.KindEnd && !n.Cleanup && (!c.open || c.wave != e.Tier) && !c.carried(n) {
 			return fmt.Errorf("outside its wave")
 		}
-	case kahn.EventNodeRetried:
+	case event.NodeRetried:
 		n.reentered = false
-	case kahn.EventNodeSuspended:
-		n.reentered = n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.last == kahn.EventNodeTimedOut
-		if n.last == kahn.EventNodeQueued {
+	case event.NodeSuspended:
+		n.reentered = n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.last == event.NodeTimedOut
+		if n.last == event.NodeQueued {
 			attempt = e.Attempt // a gate's
 		}
-	case kahn.EventNodeTimedOut:
-		if n.last == kahn.EventNodeQueued && e.Attempt == attempt+1 { // while the inputs of the next attempt were judged
+	case event.NodeTimedOut:
+		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // while the inputs of the next attempt were judged
 			attempt++
 		}
-	case kahn.EventContractViolated, kahn.EventModerationFlagged:
+	case event.ContractViolated, event.ModerationFlagged:
 		phase := kahn.PhaseOutput
-		if attempt = e.Attempt; n.last == "" || n.last == kahn.EventNodeBlocked || n.last == kahn.EventNodeQueued {
+		if attempt = e.Attempt; n.last == "" || n.last == event.NodeBlocked || n.last == event.NodeQueued {
 			phase = kahn.PhaseInput
 		}
-		if p, ok := e.Payload.(kahn.ContractViolated); ok && (p.Phase != phase || len(p.Errors) == 0) {
+		if p, ok := e.Payload.(event.Breach); ok && (p.Phase != phase || len(p.Errors) == 0) {
 			return fmt.Errorf("after %q", n.last)
 		}
-		if p, ok := e.Payload.(kahn.ModerationFlagged); ok && p.Phase != phase {
+		if p, ok := e.Payload.(event.Refusal); ok && p.Phase != phase {
 			return fmt.Errorf("after %q", n.last)
 		}
-	case kahn.EventNodeCompleted:
-		if p := e.Payload.(kahn.NodeCompleted); n.refused() && !p.Fallback {
+	case event.NodeCompleted:
+		if p := e.Payload.(event.Completion); n.refused() && !p.Fallback {
 			return fmt.Errorf("after %q", n.last)
 		}
-	case kahn.EventNodeSignalled:
-		if n.last != kahn.EventNodeSuspended { // a gate that was answered before it was reached
+	case event.NodeSignalled:
+		if n.last != event.NodeSuspended { // a gate that was answered before it was reached
 			attempt = e.Attempt
 		}
 		if next := c.events[min(i+1, len(c.events)-1)]; next.Path != e.Path {
 			return fmt.Errorf("it is not followed by the next event of the node")
 		}
-	case kahn.EventNodePaused:
+	case event.NodePaused:
 		in := c.inside[e.Path]
-		p, ok := e.Payload.(kahn.NodePaused)
+		p, ok := e.Payload.(event.Pause)
 		if !ok || n.Loop == nil && !n.unknown || p.Delay <= 0 || in != nil && in.last > 0 && p.Iteration != in.last {
 			return fmt.Errorf("it is no pause of a loop after its last iteration")
 		}
-	case kahn.EventNodeBlocked:
+	case event.NodeBlocked:
 		next := c.events[min(i+1, len(c.events)-1)]
-		policy := e.Payload.(kahn.NodeBlocked).Policy
+		policy := e.Payload.(event.Block).Policy
 		if policy != kahn.UpstreamSubstitute && (next.Path != e.Path || nodeTerminal[next.Type] == kahn.Idle) {
 			return fmt.Errorf("it is not followed by the end that the policy demands")
 		}
@@ -137,7 +138,7 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 		n.began = e.ID
 	}
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
-	if n.terminal != kahn.Idle || e.Type == kahn.EventNodeRetried || e.Type == kahn.EventNodePaused {
+	if n.terminal != kahn.Idle || e.Type == event.NodeRetried || e.Type == event.NodePaused {
 		if n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
 			c.giveUp(e.Path) // its step has not returned the graph again
 		} else if path, ok := c.unended(e.Path); ok {
@@ -148,17 +149,17 @@ func (c *streamChecker) nodeEvent(i int, e kahn.Event, n *nodeLife) error {
 }
 
 // firstSeen infers the earlier life of a node from its first event in a stream that begins with a resumption.
-func (c *streamChecker) firstSeen(e kahn.Event, n *nodeLife) {
+func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	n.unseen, n.unbound = false, true
 	switch e.Type {
-	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
+	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		n.attempt = e.Attempt - 1
-		n.maybe = e.Type == kahn.EventNodeQueued // a step that was suspended is queued to go on in its attempt
-	case kahn.EventNodeSuspended:
+		n.maybe = e.Type == event.NodeQueued // a step that was suspended is queued to go on in its attempt
+	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
-			n.last = kahn.EventNodeStarted // a composite that goes on
+			n.last = event.NodeStarted // a composite that goes on
 		}
-	case kahn.EventNodeSignalled:
+	case event.NodeSignalled:
 		n.attempt, n.reentered = e.Attempt, !n.isGate()
 	default:
 		n.attempt = e.Attempt
@@ -176,18 +177,18 @@ func (c *streamChecker) running(path string) bool {
 	if c.part && (n == nil || n.unseen) {
 		return true
 	}
-	return n != nil && n.terminal == kahn.Idle && slices.Contains([]kahn.EventType{kahn.EventNodeStarted, kahn.EventNodePaused, kahn.EventNodeMocked, kahn.EventNodeTimedOut}, n.last)
+	return n != nil && n.terminal == kahn.Idle && slices.Contains([]event.Type{event.NodeStarted, event.NodePaused, event.NodeMocked, event.NodeTimedOut}, n.last)
 }
 
 // interrupted reports whether a node is queued because its attempt was interrupted: the run is being left. The node begins
 // again in another life of the run, or is stopped. Cleanup, which a stop does not affect, begins again in the same life if
 // the run was stopped meanwhile; a stop that affects no other node has no event.
-func (c *streamChecker) interrupted(i int, e kahn.Event, n *nodeLife) bool {
-	began := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.refused()
-	if e.Type == kahn.EventNodeMocked && n.mockedInline() {
+func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
+	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
+	if e.Type == event.NodeMocked && n.mockedInline() {
 		return began && c.cleansUp(n)
 	}
-	if e.Type != kahn.EventNodeQueued || !began || n.inline() {
+	if e.Type != event.NodeQueued || !began || n.inline() {
 		return false
 	}
 	composite := n.Sub != nil || n.Map != nil && !n.item
@@ -204,13 +205,13 @@ func (c *streamChecker) begins(i int) bool {
 		life, began := 1, map[string]int{} // by path: the life in which a node begins next, the last one being the first
 		for i, e := range slices.Backward(c.events) {
 			c.steps++
-			p, changed := e.Payload.(kahn.RunStatusChanged)
+			p, changed := e.Payload.(event.StatusChange)
 			switch {
-			case changed && p.To == kahn.RunSuspended || e.Type == kahn.EventRunRecovered:
+			case changed && p.To == kahn.RunSuspended || e.Type == event.RunRecovered:
 				life++
-			case e.Type == kahn.EventNodeStarted || e.Type == kahn.EventNodeMocked:
+			case e.Type == event.NodeStarted || e.Type == event.NodeMocked:
 				began[e.Path] = life
-			case e.Type == kahn.EventNodeQueued:
+			case e.Type == event.NodeQueued:
 				c.taken[i] = began[e.Path] == life
 			}
 		}
@@ -229,58 +230,58 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 // mayFollow reports whether the event may come next in its node's life. Only a gate waits, and completes, without a start,
 // and only inline nodes start without having been queued. The mocks of these, and of composites, are evaluated inline. again
 // tells whether the run was resumed since the node's last event.
-func mayFollow(e kahn.Event, n *nodeLife, again bool) bool {
-	fresh := n.last == "" || n.last == kahn.EventNodeBlocked
+func mayFollow(e event.Event, n *nodeLife, again bool) bool {
+	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {
-	case kahn.EventNodeAborted, kahn.EventNodeCancelled:
+	case event.NodeAborted, event.NodeCancelled:
 		return true
 	}
 	switch {
 	case n.unseen || n.unknown:
 		return true
-	case again && n.inline() && e.Type == kahn.EventNodeStarted,
-		again && n.mockedInline() && e.Type == kahn.EventNodeMocked,
-		again && !n.inline() && e.Type == kahn.EventNodeQueued:
+	case again && n.inline() && e.Type == event.NodeStarted,
+		again && n.mockedInline() && e.Type == event.NodeMocked,
+		again && !n.inline() && e.Type == event.NodeQueued:
 		return true
 	}
 	switch e.Type {
-	case kahn.EventNodeQueued:
+	case event.NodeQueued:
 		if n.inline() {
 			return false
 		}
-	case kahn.EventNodeStarted:
+	case event.NodeStarted:
 		if fresh && !n.inline() {
 			return false
 		}
-	case kahn.EventNodeMocked:
-		if n.last != kahn.EventNodeQueued && !n.mockedInline() {
+	case event.NodeMocked:
+		if n.last != event.NodeQueued && !n.mockedInline() {
 			return false
 		}
-	case kahn.EventNodeSuspended, kahn.EventNodeSignalled, kahn.EventNodeCompleted:
+	case event.NodeSuspended, event.NodeSignalled, event.NodeCompleted:
 		if fresh {
 			return n.isGate()
 		}
-		if n.last == kahn.EventNodeTimedOut && e.Type == kahn.EventNodeSuspended {
+		if n.last == event.NodeTimedOut && e.Type == event.NodeSuspended {
 			return n.Sub != nil || n.step() // a cleanup node inside waits
 		}
 	}
-	if n.last == kahn.EventNodeSuspended && again && n.step() && slices.Contains(nodeEvents[kahn.EventNodeStarted], e.Type) {
+	if n.last == event.NodeSuspended && again && n.step() && slices.Contains(nodeEvents[event.NodeStarted], e.Type) {
 		return true // it was expanded; the new call of its step has no event
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
 
 // passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first one.
-func (c *streamChecker) passing(e kahn.Event, n *nodeLife) error {
-	running := n.last == kahn.EventNodeStarted || n.last == kahn.EventNodePaused || n.last == kahn.EventNodeMocked || n.refused()
-	running = running || n.step() && n.last == kahn.EventNodeSuspended && c.again(n) && e.Type == kahn.EventNodeLog // it was expanded
-	if checked := n.last == "" || n.last == kahn.EventNodeBlocked || n.last == kahn.EventNodeQueued; !running && (e.Type != kahn.EventNodeLog || !checked) {
+func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
+	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
+	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // it was expanded
+	if checked := n.last == "" || n.last == event.NodeBlocked || n.last == event.NodeQueued; !running && (e.Type != event.NodeLog || !checked) {
 		return fmt.Errorf("after %q", n.last)
 	}
 	if e.Attempt != n.attempt && running {
 		return fmt.Errorf("in attempt %d", n.attempt)
 	}
-	if p, ok := e.Payload.(kahn.Delta); ok {
+	if p, ok := e.Payload.(event.Delta); ok {
 		count, seen := c.deltas[e.Path]
 		if !seen && c.part {
 			count = p.Index - 1

@@ -5,28 +5,29 @@ import (
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // parent checks the Parent of the event: the node's own last event; for the first one the end of a predecessor, or the start
 // of the wave, of the composite or of the run. A stop may have any Parent, or none.
-func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
+func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
 	}
 	cause, known := c.at(e.Parent)
 	if !known && e.Parent != 0 {
-		if stopped := e.Type == kahn.EventNodeAborted || e.Type == kahn.EventNodeCancelled; n.id != 0 && !(c.again(n) && n.inline()) && !stopped {
+		if stopped := e.Type == event.NodeAborted || e.Type == event.NodeCancelled; n.id != 0 && !(c.again(n) && n.inline()) && !stopped {
 			return fmt.Errorf("its node's last event is %d", n.id)
 		}
 		return nil
 	}
 	superseded := false
 	switch p := e.Payload.(type) {
-	case kahn.NodeSkipped:
+	case event.Skip:
 		superseded = p.Reason.Kind == kahn.SkipSuperseded
-	case kahn.NodeEnded:
+	case event.NodeEnd:
 		superseded = p.Cause == kahn.CauseSuperseded
-		if e.Type == kahn.EventNodeFailed || superseded {
+		if e.Type == event.NodeFailed || superseded {
 			break
 		}
 		if e.Parent != 0 && e.Parent != n.id {
@@ -39,7 +40,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 		return nil
 	}
 	if superseded {
-		if e.Parent == 0 || cause.Node == "" && !resumes(cause) || cause.Path == e.Path && e.Type == kahn.EventNodeSkipped {
+		if e.Parent == 0 || cause.Node == "" && !resumes(cause) || cause.Path == e.Path && e.Type == event.NodeSkipped {
 			return fmt.Errorf("no other node led to it")
 		}
 		return nil
@@ -54,13 +55,13 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 		return fmt.Errorf("nothing led to it")
 	}
 	root := len(n.sources) == 0
-	if p, skipped := e.Payload.(kahn.NodeSkipped); skipped && p.Reason.Kind == kahn.SkipAnnotation {
+	if p, skipped := e.Payload.(event.Skip); skipped && p.Reason.Kind == kahn.SkipAnnotation {
 		root = true
 	}
 	switch {
-	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == kahn.EventNodeStarted || cause.Type == kahn.EventNodePaused || cause.Type == kahn.EventNodeMocked):
-	case cause.Type == kahn.EventRunStarted && n.within == "" && root && (!c.waves || e.Type == kahn.EventNodeSkipped):
-	case cause.Type == kahn.EventWaveStarted && n.within == "" && c.waves:
+	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == event.NodeStarted || cause.Type == event.NodePaused || cause.Type == event.NodeMocked):
+	case cause.Type == event.RunStarted && n.within == "" && root && (!c.waves || e.Type == event.NodeSkipped):
+	case cause.Type == event.WaveStarted && n.within == "" && c.waves:
 	case resumes(cause) && (root || c.tiers): // that begins, or that has been judged, anew
 	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
 	default:
@@ -71,7 +72,7 @@ func (c *streamChecker) parent(e kahn.Event, n *nodeLife) error {
 
 // sourcesEnded checks that a predecessor's end comes before its consequences. A join that is not early starts or skips its
 // node after all predecessors have ended; a blocked one has at least one that ended badly.
-func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
+func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
 	}
@@ -82,13 +83,13 @@ func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 		return kahn.Idle
 	}
 	switch e.Type {
-	case kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeMocked:
+	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		if n.early() || n.sourced {
 			return nil
 		}
 		n.sourced = true
-	case kahn.EventNodeSkipped:
-		switch e.Payload.(kahn.NodeSkipped).Reason.Kind {
+	case event.NodeSkipped:
+		switch e.Payload.(event.Skip).Reason.Kind {
 		case kahn.SkipAnnotation, kahn.SkipSuperseded, kahn.SkipSelf, kahn.SkipParentFailure:
 			return nil
 		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // checks, after the join has decided
@@ -96,7 +97,7 @@ func (c *streamChecker) sourcesEnded(e kahn.Event, n *nodeLife) error {
 				return nil
 			}
 		}
-	case kahn.EventNodeBlocked:
+	case event.NodeBlocked:
 		if !c.part && !slices.ContainsFunc(n.sources, func(from string) bool {
 			status := ended(from)
 			return status == kahn.Failed || status == kahn.Aborted || status == kahn.Cancelled

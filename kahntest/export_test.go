@@ -1,9 +1,12 @@
 package kahntest
 
-import "github.com/seed-c794f7ef/kahn"
+import (
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
 
 // EventSteps is CheckEvents, and counts what it has looked at beside the events themselves.
-func EventSteps(g *kahn.Graph, res *kahn.Result, events []kahn.Event) (steps int, err error) {
+func EventSteps(g *kahn.Graph, res *kahn.Result, events []event.Event) (steps int, err error) {
 	c := new(streamChecker)
 	err = c.check(g, res, events)
 	return c.steps, err

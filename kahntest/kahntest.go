@@ -54,6 +54,7 @@ import (
 	"testing/synctest"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // InFakeTime runs f in a bubble of package testing/synctest: time stands still while any goroutine runs, and jumps to the
@@ -66,18 +67,18 @@ func InFakeTime(t *testing.T, f func(t *testing.T)) {
 // Recorder keeps the events of a run: pass its Add to [kahn.OnEvent]. The zero value is ready for use.
 type Recorder struct {
 	mu     sync.Mutex
-	events []kahn.Event
+	events []event.Event
 }
 
 // Add is a sink of events.
-func (r *Recorder) Add(e kahn.Event) {
+func (r *Recorder) Add(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
 // Events returns the events so far.
-func (r *Recorder) Events() []kahn.Event {
+func (r *Recorder) Events() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
@@ -87,7 +88,7 @@ func (r *Recorder) Events() []kahn.Event {
 type Trial struct {
 	*kahn.Result
 	Err    error
-	Events []kahn.Event
+	Events []event.Event
 }
 
 // Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.TestMode] that
@@ -119,7 +120,7 @@ func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *
 }
 
 // text renders events, one a line.
-func text(events []kahn.Event) string {
+func text(events []event.Event) string {
 	var b strings.Builder
 	for _, e := range events {
 		fmt.Fprintln(&b, "\t", e)

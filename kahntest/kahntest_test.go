@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -239,7 +240,7 @@ func TestCheckEventsFindsDamage(t *testing.T) {
 	if err := kahntest.CheckEvents(g, r.Result, r.Events); err != nil {
 		t.Fatal(err)
 	}
-	renumbered := func(events []kahn.Event) []kahn.Event {
+	renumbered := func(events []event.Event) []event.Event {
 		for i := range events {
 			events[i].ID = uint64(i + 1)
 		}
@@ -255,7 +256,7 @@ func TestCheckEventsFindsDamage(t *testing.T) {
 			t.Errorf("the repetition of %v was not found", r.Events[i])
 		}
 		bare := slices.Clone(r.Events)
-		if bare[i].Payload = nil; r.Events[i].Type == kahn.EventRunStarted || r.Events[i].Type == kahn.EventNodeCompleted {
+		if bare[i].Payload = nil; r.Events[i].Type == event.RunStarted || r.Events[i].Type == event.NodeCompleted {
 			if kahntest.CheckEvents(g, r.Result, bare) == nil {
 				t.Errorf("%v without a payload was not found", r.Events[i])
 			}

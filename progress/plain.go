@@ -7,24 +7,25 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // line is the line of plain mode for an event, or "" for one that is no transition.
-func (s *state) line(e kahn.Event) string {
+func (s *state) line(e event.Event) string {
 	switch payload := e.Payload.(type) {
-	case kahn.RunStarted:
+	case event.Start:
 		return fmt.Sprintf("run started: %d nodes", payload.TotalNodes)
-	case kahn.RunEnded:
+	case event.RunEnd:
 		return fmt.Sprintf("%s in %s", s.summary(), seconds(payload.Duration))
-	case kahn.Retried:
+	case event.Retry:
 		return fmt.Sprintf("%s: attempt %d failed, the next one in %s: %v: %s",
 			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, causeless(payload.Cause, payload.Err))
-	case kahn.LogRecord:
+	case event.LogRecord:
 		if !warns(e, payload) {
 			return "" // the host shows the logs of steps
 		}
 		return path(e) + ": " + payload.Message
-	case kahn.NodeCompleted:
+	case event.Completion:
 		text := fmt.Sprintf("%s: completed in %s", path(e), seconds(payload.Duration))
 		if len(payload.Labels) > 0 {
 			text += ", on to " + strings.Join(payload.Labels, ", ")
@@ -33,21 +34,21 @@ func (s *state) line(e kahn.Event) string {
 			text += ", by its fallback for: " + errorText(payload.Err)
 		}
 		return text
-	case kahn.NodeEnded:
+	case event.NodeEnd:
 		text := fmt.Sprintf("%s: %v", path(e), nodeStatus[e.Type])
 		if e.Attempt > 0 {
 			text += " after " + seconds(payload.Duration)
 		}
 		return text + ": " + describe(payload)
-	case kahn.NodePaused:
+	case event.Pause:
 		return fmt.Sprintf("%s: iteration %d has ended, the next one in %s", path(e), payload.Iteration, seconds(payload.Delay))
-	case kahn.NodeSuspended:
+	case event.Suspension:
 		text := path(e) + ": suspended"
 		if !payload.Deadline.IsZero() {
 			text += " until " + clock(payload.Deadline.Sub(s.start))
 		}
 		return text
-	case kahn.NodeSignalled:
+	case event.Answer:
 		text := path(e) + ": answered"
 		if payload.Actor != "" {
 			text += fmt.Sprintf(" by %.60q", payload.Actor)
@@ -56,10 +57,10 @@ func (s *state) line(e kahn.Event) string {
 			text += fmt.Sprintf(": %.200q", payload.Comment)
 		}
 		return text
-	case kahn.NodeSkipped:
+	case event.Skip:
 		return fmt.Sprintf("%s: skipped: %v", path(e), payload.Reason)
 	}
-	if e.Type != kahn.EventNodeStarted {
+	if e.Type != event.NodeStarted {
 		return ""
 	}
 	if e.Attempt > 1 {
@@ -70,7 +71,7 @@ func (s *state) line(e kahn.Event) string {
 
 // warns reports whether a record is a warning of the engine: about a guard that could not decide and let its node run, or
 // about the answer of a condition that matches no edge.
-func warns(e kahn.Event, r kahn.LogRecord) bool {
+func warns(e event.Event, r event.LogRecord) bool {
 	astray := strings.HasPrefix(r.Message, kahn.ErrNoMatch.Error())
 	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
 }

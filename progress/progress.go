@@ -35,6 +35,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Mode is a way to show progress. It is a flag.TextVar: "auto", "tty", "plain" or "json".
@@ -121,7 +122,7 @@ func New(w io.Writer, mode Mode) *Progress {
 }
 
 // Event records an event. It is a sink for [kahn.OnEvent], and does not wait for the writer.
-func (p *Progress) Event(e kahn.Event) {
+func (p *Progress) Event(e event.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.run.over {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -26,7 +27,7 @@ import (
 //	flaky   0-0.25, fails; 1.25-3.25
 //	日本語   0-45
 //	old     is disabled
-func script(t testing.TB, sink func(kahn.Event)) *kahn.Result {
+func script(t testing.TB, sink func(event.Event)) *kahn.Result {
 	t.Helper()
 	const ms = time.Millisecond
 	lasts := map[string]time.Duration{
@@ -65,9 +66,9 @@ func script(t testing.TB, sink func(kahn.Event)) *kahn.Result {
 
 // watched returns a sink that passes the events on to sink, and a function that checks all of them against the rules of
 // every stream of events, once the run is over.
-func watched(t testing.TB, g *kahn.Graph, sink func(kahn.Event)) (_ func(kahn.Event), checked func(*kahn.Result)) {
-	var events []kahn.Event // appended to by one goroutine at a time, and by none after the run
-	return func(e kahn.Event) {
+func watched(t testing.TB, g *kahn.Graph, sink func(event.Event)) (_ func(event.Event), checked func(*kahn.Result)) {
+	var events []event.Event // appended to by one goroutine at a time, and by none after the run
+	return func(e event.Event) {
 			events = append(events, e)
 			sink(e)
 		}, func(res *kahn.Result) {
@@ -253,9 +254,9 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 // The events of a later life of a run do not tell the number of its nodes.
 func TestSummaryWithoutTotal(t *testing.T) {
 	s := &state{}
-	s.event(kahn.Event{Type: kahn.EventRunStatus, Time: time.Unix(9, 0)})
-	s.event(kahn.Event{Type: kahn.EventNodeSuspended, Node: "gate", Time: time.Unix(9, 0)})
-	s.event(kahn.Event{Type: kahn.EventNodeStarted, Node: "a", Time: time.Unix(9, 0)})
+	s.event(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0)})
+	s.event(event.Event{Type: event.NodeSuspended, Node: "gate", Time: time.Unix(9, 0)})
+	s.event(event.Event{Type: event.NodeStarted, Node: "a", Time: time.Unix(9, 0)})
 	if got := text(s.frame(time.Unix(10, 0), 60, 10)[:1]); got != "[0/?] 1 running 1 suspended 00:01\n" {
 		t.Error(got)
 	}
@@ -264,10 +265,10 @@ func TestSummaryWithoutTotal(t *testing.T) {
 // Every event is a line, in order.
 func TestJSON(t *testing.T) {
 	var log bytes.Buffer
-	var events []kahn.Event
+	var events []event.Event
 	synctest.Test(t, func(t *testing.T) {
 		p := New(&log, JSON)
-		script(t, func(e kahn.Event) {
+		script(t, func(e event.Event) {
 			events = append(events, e)
 			p.Event(e)
 		})
@@ -379,7 +380,7 @@ func TestCloseWithoutARun(t *testing.T) {
 	if err := p.Close(); err != nil || p.Close() != nil || b.Len() > 0 {
 		t.Errorf("%v, %q", err, &b)
 	}
-	p.Event(kahn.Event{Type: kahn.EventRunStarted, Payload: kahn.RunStarted{}})
+	p.Event(event.Event{Type: event.RunStarted, Payload: event.Start{}})
 	if b.Len() > 0 {
 		t.Errorf("%q after Close", &b)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // maxFailures is how many failures, and how many warnings, are kept to be shown. The others are counted.
@@ -27,7 +28,7 @@ type state struct {
 	warned  []failure             // the first warnings
 	warning int                   // how many there are
 	over    bool
-	ended   kahn.RunEnded
+	ended   event.RunEnd
 }
 
 // live is a node that has begun and not ended.
@@ -42,26 +43,26 @@ type live struct {
 type failure struct{ id, text string }
 
 // nodeStatus is the status that each event type of nodes stands for.
-var nodeStatus = map[kahn.EventType]kahn.Status{
-	kahn.EventNodeQueued: kahn.Ready, kahn.EventNodeStarted: kahn.Running, kahn.EventNodeRetried: kahn.Retrying,
-	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
-	kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped, kahn.EventNodeSuspended: kahn.Suspended,
+var nodeStatus = map[event.Type]kahn.Status{
+	event.NodeQueued: kahn.Ready, event.NodeStarted: kahn.Running, event.NodeRetried: kahn.Retrying,
+	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
+	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped, event.NodeSuspended: kahn.Suspended,
 }
 
 // path names the node of an event.
-func path(e kahn.Event) string { return cmp.Or(e.Path, e.Node) }
+func path(e event.Event) string { return cmp.Or(e.Path, e.Node) }
 
-func (s *state) event(e kahn.Event) {
+func (s *state) event(e event.Event) {
 	if s.start.IsZero() {
 		s.start = e.Time
 	}
 	s.now = e.Time
 	switch payload := e.Payload.(type) {
-	case kahn.RunStarted:
+	case event.Start:
 		s.total = payload.TotalNodes
-	case kahn.RunEnded:
+	case event.RunEnd:
 		s.over, s.ended = true, payload
-	case kahn.LogRecord:
+	case event.LogRecord:
 		if !warns(e, payload) {
 			break
 		}
@@ -75,13 +76,13 @@ func (s *state) event(e kahn.Event) {
 	}
 	counts := path(e) == e.Node
 	s.become(e, status, counts)
-	if ended, ok := e.Payload.(kahn.NodeEnded); ok && counts && status == kahn.Failed && len(s.failed) < maxFailures {
+	if ended, ok := e.Payload.(event.NodeEnd); ok && counts && status == kahn.Failed && len(s.failed) < maxFailures {
 		s.failed = append(s.failed, failure{e.Node, describe(ended)})
 	}
 }
 
 // become moves a node from the status that it was in to another.
-func (s *state) become(e kahn.Event, status kahn.Status, counts bool) {
+func (s *state) become(e event.Event, status kahn.Status, counts bool) {
 	n, known := s.live[path(e)]
 	if !known {
 		n = &live{path: path(e)}
@@ -154,7 +155,7 @@ func (s *state) summary() string {
 }
 
 // describe tells why a node ended: "step_error: connection refused", "upstream_failure of fetch".
-func describe(e kahn.NodeEnded) string {
+func describe(e event.NodeEnd) string {
 	const most = 3
 	text := e.Cause.String()
 	if len(e.Origins) > 0 {

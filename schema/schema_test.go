@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 type object = map[string]any
@@ -280,7 +281,7 @@ func TestInARun(t *testing.T) {
 	var events []string
 	res, err := kahn.Execute(t.Context(), &g, func(_ context.Context, s *kahn.Step) (any, error) { return 4 - s.Attempt()*2 + s.Attempt()/2, nil },
 		kahn.OnEvent(func(e kahn.Event) {
-			if e.Type == kahn.EventContractViolated {
+			if e.Type == event.ContractViolated {
 				events = append(events, e.String())
 			}
 		}))

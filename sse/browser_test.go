@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -74,9 +75,9 @@ func TestBrowser(t *testing.T) {
 	stream := cuts(&sse.Handler{Find: sse.Fixed(run), Retry: 10 * ms, Heartbeat: 20 * ms}, every)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		types, _ := json.Marshal([]kahn.EventType{
-			kahn.EventRunStarted, kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeDelta, kahn.EventNodeCompleted,
-			kahn.EventRunCompleted,
+		types, _ := json.Marshal([]event.Type{
+			event.RunStarted, event.NodeQueued, event.NodeStarted, event.NodeDelta, event.NodeCompleted,
+			event.RunCompleted,
 		})
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, browserPage, types)
@@ -112,7 +113,7 @@ func TestBrowser(t *testing.T) {
 		if e.EventID != i+1 || e.LastEventID != fmt.Sprint(i+1) {
 			t.Fatalf("event %d is %+v", i+1, e)
 		}
-		if e.Type == string(kahn.EventNodeDelta) {
+		if e.Type == string(event.NodeDelta) {
 			if deltas++; e.DeltaIndex != deltas {
 				t.Fatalf("delta %d is %+v", deltas, e)
 			}

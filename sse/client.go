@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Client reads the events of a run from the URL of a [Handler], through cut connections and servers that restart. Its
@@ -46,14 +46,14 @@ const (
 // 0 is before the first event. An event that the server withholds is left out. Leaving the loop closes the connection.
 //
 // An error ends the sequence, and comes with a zero Event: one that matches [kahn.ErrBadOption] if a number of the Client is
-// negative; the cause of ctx's end; a [*kahn.GapError] if the server no
+// negative; the cause of ctx's end; a [*event.GapError] if the server no
 // longer keeps the events after the cursor, and reading may go on with Events(ctx, First-1) from a fresh start; a
 // [*StatusError] if the server refuses; a [*LostError] if events are missing that the server cannot send again; and after
 // Attempts, the last problem. After any other error the client connects again.
-func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
-	return func(yield func(kahn.Event, error) bool) {
+func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {
-			yield(kahn.Event{}, err)
+			yield(event.Event{}, err)
 			return
 		}
 		r := &reader{c: c, yield: yield, last: after, start: after, wait: cmp.Or(c.Wait, defaultWait), deltas: map[string]delta{}}
@@ -68,16 +68,16 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event,
 			case err == errDone:
 				return
 			case ctx.Err() != nil:
-				yield(kahn.Event{}, context.Cause(ctx))
+				yield(event.Event{}, context.Cause(ctx))
 				return
 			case errors.As(err, &final):
-				yield(kahn.Event{}, final.error)
+				yield(event.Event{}, final.error)
 				return
 			case err == errMore:
 				continue
 			}
 			if idle++; c.Attempts > 0 && idle >= c.Attempts {
-				yield(kahn.Event{}, err)
+				yield(event.Event{}, err)
 				return
 			}
 			wait := backoff(r.wait, idle)
@@ -85,7 +85,7 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event,
 				wait = max(wait, status.RetryAfter)
 			}
 			if !sleep(ctx, wait) {
-				yield(kahn.Event{}, context.Cause(ctx))
+				yield(event.Event{}, context.Cause(ctx))
 				return
 			}
 		}
@@ -170,7 +170,7 @@ func (r *reader) refused(resp *http.Response) error {
 	if resp.StatusCode == http.StatusGone {
 		var g gone
 		if json.Unmarshal(body, &g) == nil && g.First > 0 {
-			return final(&kahn.GapError{After: r.last, First: g.First})
+			return final(&event.GapError{After: r.last, First: g.First})
 		}
 	}
 	err := &StatusError{
@@ -222,7 +222,7 @@ func (r *reader) page(body io.Reader) error {
 	}
 	r.alive = true
 	for _, data := range p.Events {
-		var e kahn.Event
+		var e event.Event
 		if err := e.UnmarshalJSON(data); err != nil {
 			return final(fmt.Errorf("sse: an event of a page: %w", err))
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -70,7 +71,7 @@ func answers(kind, body string) func(http.ResponseWriter) {
 }
 
 // block is an event as the server sends it.
-func block(e kahn.Event) string {
+func block(e event.Event) string {
 	e.RunID = "run"
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -84,19 +85,19 @@ func block(e kahn.Event) string {
 }
 
 func queued(id uint64) string {
-	return block(kahn.Event{ID: id, Type: kahn.EventNodeQueued, Node: "A"})
+	return block(event.Event{ID: id, Type: event.NodeQueued, Node: "A"})
 }
 
 func part(id uint64, node string, index int) string {
-	return block(kahn.Event{ID: id, Type: kahn.EventNodeDelta, Node: node, Path: node, Payload: kahn.Delta{Index: index, Chunk: "x"}})
+	return block(event.Event{ID: id, Type: event.NodeDelta, Node: node, Path: node, Payload: event.Delta{Index: index, Chunk: "x"}})
 }
 
 func end(id uint64) string {
-	return block(kahn.Event{ID: id, Type: kahn.EventRunCompleted, Payload: kahn.RunEnded{Status: kahn.RunCompleted}})
+	return block(event.Event{ID: id, Type: event.RunCompleted, Payload: event.RunEnd{Status: kahn.RunCompleted}})
 }
 
 func alive(last uint64) string {
-	return block(kahn.Event{Type: kahn.EventHeartbeat, Payload: kahn.Heartbeat{Last: last}})
+	return block(event.Event{Type: event.Heartbeat, Payload: event.Beat{Last: last}})
 }
 
 // withheld is an event that the client may not see.
@@ -110,7 +111,7 @@ func collect(ctx context.Context, c *sse.Client, after uint64) (string, error) {
 			return strings.Join(got, " "), err
 		}
 		text := fmt.Sprint(e.ID)
-		if d, ok := e.Payload.(kahn.Delta); ok {
+		if d, ok := e.Payload.(event.Delta); ok {
 			text += fmt.Sprintf(":%s%d", e.Node, d.Index)
 		}
 		got = append(got, text)
@@ -410,7 +411,7 @@ func TestClientAgainstHandler(t *testing.T) {
 			g := chain(10)
 			run := start(t, g, deltas)
 			_, client := serve(t, &http.Server{Handler: wrap(&sse.Handler{Find: sse.Fixed(run), Retry: ms})})
-			var got, want []kahn.Event
+			var got, want []event.Event
 			for e, err := range (&sse.Client{URL: "http://memory/", HTTP: client}).Events(t.Context(), 0) {
 				if err != nil {
 					t.Fatal(err)
@@ -425,7 +426,7 @@ func TestClientAgainstHandler(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var decoded kahn.Event
+				var decoded event.Event
 				if err := json.Unmarshal(data, &decoded); err != nil {
 					t.Fatal(err)
 				}

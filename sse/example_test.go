@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -46,12 +47,12 @@ func Example() {
 			}
 			return nil
 		},
-		Redact: func(_ *http.Request, e kahn.Event) (kahn.Event, bool) {
-			if failed, ok := e.Payload.(kahn.NodeEnded); ok {
+		Redact: func(_ *http.Request, e event.Event) (event.Event, bool) {
+			if failed, ok := e.Payload.(event.NodeEnd); ok {
 				failed.Err = nil // errors may contain secrets
 				e.Payload = failed
 			}
-			return e, e.Type != kahn.EventNodeLog
+			return e, e.Type != event.NodeLog
 		},
 		MaxStreamsPerKey: 10,
 	})
@@ -99,8 +100,8 @@ func ExampleClient_Events_gap() {
 	after := uint64(0)
 	for done := false; !done; {
 		done = true
-		for event, err := range client.Events(context.Background(), after) {
-			var gap *kahn.GapError
+		for e, err := range client.Events(context.Background(), after) {
+			var gap *event.GapError
 			switch {
 			case errors.As(err, &gap):
 				fmt.Println(err) // a program drops its state from earlier events here
@@ -108,7 +109,7 @@ func ExampleClient_Events_gap() {
 			case err != nil:
 				fmt.Println(err)
 			default:
-				fmt.Println(event.ID, event.Type)
+				fmt.Println(e.ID, e.Type)
 			}
 		}
 	}
@@ -166,13 +167,13 @@ func Example_runner() {
 		return
 	}
 	client := &sse.Client{URL: server.URL + "/runs/42/events"}
-	for event, err := range client.Events(ctx, 0) {
+	for e, err := range client.Events(ctx, 0) {
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(event.ID, event.Type)
-		if changed, ok := event.Payload.(kahn.RunStatusChanged); ok && changed.To == kahn.RunSuspended {
+		fmt.Println(e.ID, e.Type)
+		if changed, ok := e.Payload.(event.StatusChange); ok && changed.To == kahn.RunSuspended {
 			list()
 			// The answer may come much later: the snapshot of the run goes into a database.
 			run.Leave()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -48,13 +49,13 @@ func (w *writes) Flush() {
 
 // deltas is a source of n events with a value of the host each, the one before the last large.
 func deltas(n int, encoded *atomic.Int32) *source {
-	return &source{status: kahn.RunCompleted, last: uint64(n), events: func(_ context.Context, after uint64, yield func(kahn.Event, error) bool) {
+	return &source{status: kahn.RunCompleted, last: uint64(n), events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
 		for id := after + 1; id <= uint64(n); id++ {
 			text := "x"
 			if id == uint64(n)-1 {
 				text = strings.Repeat("x", 40_000)
 			}
-			if !yield(kahn.Event{ID: id, Type: kahn.EventNodeDelta, RunID: "r", Node: "a", Path: "a", Payload: kahn.Delta{Chunk: counted{encoded, text}}}, nil) {
+			if !yield(event.Event{ID: id, Type: event.NodeDelta, RunID: "r", Node: "a", Path: "a", Payload: event.Delta{Chunk: counted{encoded, text}}}, nil) {
 				return
 			}
 		}
@@ -65,11 +66,11 @@ func deltas(n int, encoded *atomic.Int32) *source {
 func TestEventsAreEncodedOnce(t *testing.T) {
 	const clients, events = 20, 100
 	for name, row := range map[string]struct {
-		redact func(*http.Request, kahn.Event) (kahn.Event, bool)
+		redact func(*http.Request, event.Event) (event.Event, bool)
 		most   int32
 	}{
 		"shared":   {nil, events + clients},
-		"redacted": {func(_ *http.Request, e kahn.Event) (kahn.Event, bool) { return e, true }, events * clients},
+		"redacted": {func(_ *http.Request, e event.Event) (event.Event, bool) { return e, true }, events * clients},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -77,7 +78,7 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 				src := deltas(events, &encoded)
 				gate := make(chan struct{}) // all streams are there before the first event is
 				all := src.events
-				src.events = func(ctx context.Context, after uint64, yield func(kahn.Event, error) bool) {
+				src.events = func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
 					<-gate
 					all(ctx, after, yield)
 				}
@@ -141,13 +142,13 @@ func (w *timedWrites) Write(b []byte) (int, error) {
 func TestFlushesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		happened := map[string]time.Time{}
-		src := &source{status: kahn.RunCompleted, last: 41, events: func(_ context.Context, _ uint64, yield func(kahn.Event, error) bool) {
+		src := &source{status: kahn.RunCompleted, last: 41, events: func(_ context.Context, _ uint64, yield func(event.Event, error) bool) {
 			for id := uint64(1); id <= 41; id++ {
 				if id == 21 {
 					time.Sleep(time.Second) // a pause
 				}
 				happened[fmt.Sprintf("id: %d", id)] = time.Now()
-				if !yield(kahn.Event{ID: id, Type: kahn.EventNodeStarted, RunID: "r", Node: "a", Path: "a"}, nil) {
+				if !yield(event.Event{ID: id, Type: event.NodeStarted, RunID: "r", Node: "a", Path: "a"}, nil) {
 					return
 				}
 				time.Sleep(5 * time.Millisecond)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Handler serves the events of runs. Find must be set. It is read-only: it answers methods other than GET and HEAD with 405.
@@ -37,7 +38,7 @@ type Handler struct {
 	// withholds the event, and the client then gets its id alone. It must not change values that the payload refers to,
 	// which are shared, but replace the payload, by another of its type or a json.RawMessage; an event with any other
 	// payload is withheld. Id and type stay.
-	Redact func(*http.Request, kahn.Event) (kahn.Event, bool)
+	Redact func(*http.Request, event.Event) (event.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
 	// WriteTimeout bounds each write to a client, whatever http.Server.WriteTimeout says. The stream of a slower client is
@@ -149,20 +150,20 @@ func readable(src Source, after, first, last uint64) error {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {
-			if errors.Is(err, kahn.ErrNoLog) {
-				return &StatusError{Code: http.StatusNotFound, Message: kahn.ErrNoLog.Error()}
+			if errors.Is(err, event.ErrNoLog) {
+				return &StatusError{Code: http.StatusNotFound, Message: event.ErrNoLog.Error()}
 			}
 			break
 		}
 		return nil
 	}
 	if first > 0 && after < first-1 {
-		return &kahn.GapError{After: after, First: first}
+		return &event.GapError{After: after, First: first}
 	}
 	// The client cannot have seen a future event: a crash has lost the event, and another one will get its id. But if the
 	// run has ended, or was left, the source may be an earlier life of it.
 	if after > last && src.Status() == kahn.RunRunning {
-		return &kahn.GapError{After: after, First: first}
+		return &event.GapError{After: after, First: first}
 	}
 	return nil
 }
@@ -196,7 +197,7 @@ type gone struct {
 func refuse(w http.ResponseWriter, err error, code int) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
-	var gap *kahn.GapError
+	var gap *event.GapError
 	if errors.As(err, &gap) {
 		header.Set("Content-Type", jsonType)
 		w.WriteHeader(http.StatusGone)

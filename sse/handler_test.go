@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -182,7 +183,7 @@ func TestFrames(t *testing.T) {
 
 // TestNoEmptyEvents reads streams as clients do that deliver an event for every block of lines with a field in it.
 func TestNoEmptyEvents(t *testing.T) {
-	withheld := func(_ *http.Request, e kahn.Event) (kahn.Event, bool) { return e, e.Type != kahn.EventHeartbeat }
+	withheld := func(_ *http.Request, e event.Event) (event.Event, bool) { return e, e.Type != event.Heartbeat }
 	for name, h := range map[string]*sse.Handler{
 		"events":               {Retry: 1500 * ms},
 		"heartbeats":           {Retry: 1500 * ms, Heartbeat: 20 * time.Second},
@@ -288,11 +289,11 @@ func TestAccess(t *testing.T) {
 }
 
 // secretive withholds the queuing of nodes, hides the names of all, and tries to change the fields that it cannot change.
-func secretive(_ *http.Request, e kahn.Event) (kahn.Event, bool) {
+func secretive(_ *http.Request, e event.Event) (event.Event, bool) {
 	if e.Node != "" {
 		e.Node, e.Path = "hidden", "hidden"
 	}
-	visible := e.Type != kahn.EventNodeQueued
+	visible := e.Type != event.NodeQueued
 	e.ID, e.Type = 1000, "made.up"
 	return e, visible
 }
@@ -309,7 +310,7 @@ func TestRedact(t *testing.T) {
 	if strings.Join(got, ",") != want || strings.Contains(a.body, `"n0"`) || strings.Contains(a.body, "1000") {
 		t.Errorf("a stream of %s\n%s", strings.Join(got, ","), a.body)
 	}
-	h = &sse.Handler{Find: h.Find, Redact: func(_ *http.Request, e kahn.Event) (kahn.Event, bool) {
+	h = &sse.Handler{Find: h.Find, Redact: func(_ *http.Request, e event.Event) (event.Event, bool) {
 		e.Payload = func() {}
 		return e, true
 	}}
@@ -322,7 +323,7 @@ func TestRedactHeartbeat(t *testing.T) {
 	inBubble(t, "a heartbeat that is withheld is a comment", func(t *testing.T) {
 		h := &sse.Handler{
 			Find: sse.Fixed(start(t, chain(1), takes(time.Minute))), Heartbeat: 45 * time.Second,
-			Redact: func(_ *http.Request, e kahn.Event) (kahn.Event, bool) { return e, false },
+			Redact: func(_ *http.Request, e event.Event) (event.Event, bool) { return e, false },
 		}
 		if a := ask(t, h, "GET", "/"); a.body != "id: 1\n\nid: 2\n\nid: 3\n\n:\nid: 4\n\nid: 5\n\n" {
 			t.Errorf("%q", a.body)

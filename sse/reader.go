@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // LostError tells that events, or deltas of a node, are missing from a stream, and were still missing from the one that was
@@ -28,7 +28,7 @@ func (e *LostError) Error() string {
 // reader is one use of Events.
 type reader struct {
 	c     *Client
-	yield func(kahn.Event, error) bool
+	yield func(event.Event, error) bool
 	run   string        // the id of the run, as soon as it is known
 	start uint64        // the cursor at the beginning
 	last  uint64        // the id of the last event that was seen
@@ -47,7 +47,7 @@ type delta struct {
 
 // message takes one block of a stream.
 func (r *reader) message(m message) error {
-	if m.event == string(kahn.EventHeartbeat) {
+	if m.event == string(event.Heartbeat) {
 		return r.heartbeat(m.data)
 	}
 	id, err := strconv.ParseUint(m.id, 10, 64)
@@ -57,7 +57,7 @@ func (r *reader) message(m message) error {
 	if !m.hasData {
 		return r.withheldEvent(id)
 	}
-	var e kahn.Event
+	var e event.Event
 	if err := e.UnmarshalJSON(m.data); err != nil {
 		return final(fmt.Errorf("sse: event %d: %w", id, err))
 	}
@@ -69,12 +69,12 @@ func (r *reader) message(m message) error {
 
 // heartbeat takes a heartbeat, which also tells the id of the last event before it.
 func (r *reader) heartbeat(data []byte) error {
-	var e kahn.Event
+	var e event.Event
 	if err := e.UnmarshalJSON(data); err != nil {
 		return final(fmt.Errorf("sse: a heartbeat: %w", err))
 	}
 	r.alive = true
-	if beat, _ := e.Payload.(kahn.Heartbeat); beat.Last > r.last {
+	if beat, _ := e.Payload.(event.Beat); beat.Last > r.last {
 		return r.lost(&LostError{Last: r.last, Next: beat.Last + 1})
 	}
 	return r.sameRun(e.RunID)
@@ -93,7 +93,7 @@ func (r *reader) withheldEvent(id uint64) error {
 }
 
 // event takes one event of the run's log.
-func (r *reader) event(e kahn.Event) error {
+func (r *reader) event(e event.Event) error {
 	if err := r.sameRun(e.RunID); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *reader) event(e kahn.Event) error {
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})
 	}
-	if d, ok := e.Payload.(kahn.Delta); ok && d.Index > 0 {
+	if d, ok := e.Payload.(event.Delta); ok && d.Index > 0 {
 		fresh, err := r.delta(e, uint64(d.Index))
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func (r *reader) event(e kahn.Event) error {
 		return errDone
 	}
 	switch e.Type {
-	case kahn.EventRunCompleted, kahn.EventRunFailed, kahn.EventRunCancelled, kahn.EventRunTimedOut:
+	case event.RunCompleted, event.RunFailed, event.RunCancelled, event.RunTimedOut:
 		return errDone
 	}
 	return nil
@@ -127,7 +127,7 @@ func (r *reader) event(e kahn.Event) error {
 func (r *reader) seen(id uint64) { r.last, r.alive, r.torn = id, true, false }
 
 // delta keeps the deltas of each node without duplicates and holes, also where the ids of events are without.
-func (r *reader) delta(e kahn.Event, index uint64) (fresh bool, err error) {
+func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	node := cmp.Or(e.Path, e.Node)
 	was, known := r.deltas[node]
 	switch {

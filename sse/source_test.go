@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
@@ -22,22 +23,22 @@ import (
 type source struct {
 	status kahn.RunStatus
 	last   uint64
-	events func(ctx context.Context, after uint64, yield func(kahn.Event, error) bool)
+	events func(ctx context.Context, after uint64, yield func(event.Event, error) bool)
 }
 
 func (s *source) Status() kahn.RunStatus           { return s.status }
 func (s *source) EventRange() (first, last uint64) { return 1, s.last }
-func (s *source) Heartbeat() kahn.Event {
-	return kahn.Event{Type: kahn.EventHeartbeat, RunID: "run", Payload: kahn.Heartbeat{Last: s.last + 1}} // one has just happened
+func (s *source) Heartbeat() event.Event {
+	return event.Event{Type: event.Heartbeat, RunID: "run", Payload: event.Beat{Last: s.last + 1}} // one has just happened
 }
-func (s *source) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
-	return func(yield func(kahn.Event, error) bool) { s.events(ctx, after, yield) }
+func (s *source) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) { s.events(ctx, after, yield) }
 }
 
 func TestSources(t *testing.T) {
 	inBubble(t, "a handler outlives the reading of its source", func(t *testing.T) {
 		reading := atomic.Bool{}
-		src := &source{status: kahn.RunRunning, events: func(ctx context.Context, _ uint64, _ func(kahn.Event, error) bool) {
+		src := &source{status: kahn.RunRunning, events: func(ctx context.Context, _ uint64, _ func(event.Event, error) bool) {
 			reading.Store(true)
 			<-ctx.Done()
 			time.Sleep(time.Second)
@@ -60,14 +61,14 @@ func TestSources(t *testing.T) {
 		}
 	})
 
-	for name, events := range map[string]func(yield func(kahn.Event, error) bool){
-		"a source that fails ends the stream, which can be resumed": func(yield func(kahn.Event, error) bool) { yield(kahn.Event{}, errors.New("no")) },
-		"a source that panics too":                                  func(func(kahn.Event, error) bool) { panic("no") },
+	for name, events := range map[string]func(yield func(event.Event, error) bool){
+		"a source that fails ends the stream, which can be resumed": func(yield func(event.Event, error) bool) { yield(event.Event{}, errors.New("no")) },
+		"a source that panics too":                                  func(func(event.Event, error) bool) { panic("no") },
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			src := &source{status: kahn.RunRunning, last: 2, events: func(_ context.Context, after uint64, yield func(kahn.Event, error) bool) {
+			src := &source{status: kahn.RunRunning, last: 2, events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
 				for id := after + 1; id <= 2; id++ {
-					if !yield(kahn.Event{ID: id, Type: kahn.EventNodeQueued, RunID: "run"}, nil) {
+					if !yield(event.Event{ID: id, Type: event.NodeQueued, RunID: "run"}, nil) {
 						return
 					}
 				}
@@ -89,14 +90,14 @@ func TestSources(t *testing.T) {
 // A run that is left while it waits for a signal, and the one that goes on later with the ids that follow.
 func TestSuspended(t *testing.T) {
 	inBubble(t, "a stream stays open until the run goes on, and then to its end", func(t *testing.T) {
-		log := func(upto uint64, last kahn.EventType) func(context.Context, uint64, func(kahn.Event, error) bool) {
-			return func(_ context.Context, after uint64, yield func(kahn.Event, error) bool) {
+		log := func(upto uint64, last event.Type) func(context.Context, uint64, func(event.Event, error) bool) {
+			return func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
 				for id := after + 1; id <= upto; id++ {
-					e := kahn.Event{ID: id, Type: kahn.EventNodeQueued, RunID: "run"}
+					e := event.Event{ID: id, Type: event.NodeQueued, RunID: "run"}
 					if id == upto {
 						e.Type = last
-						e.Payload = map[kahn.EventType]any{
-							kahn.EventRunStatus: kahn.RunStatusChanged{}, kahn.EventRunCompleted: kahn.RunEnded{},
+						e.Payload = map[event.Type]any{
+							event.RunStatusChanged: event.StatusChange{}, event.RunCompleted: event.RunEnd{},
 						}[last]
 					}
 					if !yield(e, nil) {
@@ -105,8 +106,8 @@ func TestSuspended(t *testing.T) {
 				}
 			}
 		}
-		left := &source{status: kahn.RunSuspended, last: 3, events: log(3, kahn.EventRunStatus)}
-		resumed := &source{status: kahn.RunCompleted, last: 6, events: log(6, kahn.EventRunCompleted)}
+		left := &source{status: kahn.RunSuspended, last: 3, events: log(3, event.RunStatusChanged)}
+		resumed := &source{status: kahn.RunCompleted, last: 6, events: log(6, event.RunCompleted)}
 		began := time.Now()
 		h := &sse.Handler{Find: func(*http.Request) (sse.Source, error) {
 			if time.Since(began) < time.Hour {
@@ -173,7 +174,7 @@ func TestResumed(t *testing.T) {
 		if err != nil || connections != 1 || strings.Join(deltas, " ") != "A1 A2 A3 A4" {
 			t.Errorf("%s, %v, over %d connections", got, err, connections)
 		}
-		var whole []kahn.Event
+		var whole []event.Event
 		for _, run := range []*kahn.Run{first, now.Load()} {
 			for e, err := range run.Events(t.Context(), uint64(len(whole))) {
 				if err != nil {

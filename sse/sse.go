@@ -43,7 +43,7 @@
 // run's state from the host by other means, and goes on with afterEventId = first - 1. An EventSource does not tell the
 // status; a page whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json. A
 // cursor above the last event of a run that is under way gets the same answer: a crash has lost the events that the client
-// saw last, see [kahn.RunRecovered].
+// saw last, see [event.Recovery].
 //
 // # Without streaming
 //
@@ -64,6 +64,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Source is a run whose events can be read. A [*kahn.Run] is one.
@@ -73,10 +74,10 @@ type Source interface {
 	// EventRange returns the ids of the first and the last event that can be read now; none if first is above last.
 	EventRange() (first, last uint64)
 	// Events yields the events with ids above after, and waits for those that have not happened yet. An error ends it: a
-	// [*kahn.GapError] if events are no longer kept.
-	Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error]
+	// [*event.GapError] if events are no longer kept.
+	Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error]
 	// Heartbeat returns an event of type heartbeat.
-	Heartbeat() kahn.Event
+	Heartbeat() event.Event
 }
 
 // StatusError is an HTTP status as an error. Hooks of a [Handler] return it to choose the answer, and a [Client] yields it

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -114,7 +115,7 @@ func TestStalledClient(t *testing.T) {
 		var last, lost uint64
 		for after := uint64(0); last < 3*seconds+2; {
 			for e, err := range c.Events(t.Context(), after) {
-				if gap, ok := err.(*kahn.GapError); ok {
+				if gap, ok := err.(*event.GapError); ok {
 					if gap.After != last || gap.First <= last+1 {
 						t.Fatalf("after %d: %v", last, gap)
 					}

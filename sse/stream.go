@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // stream is the answer to one request. Everything but its reader happens on the request's goroutine.
@@ -74,7 +75,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 
 // item is what a source yields.
 type item struct {
-	event kahn.Event
+	event event.Event
 	err   error
 }
 
@@ -205,7 +206,7 @@ const flushEvery = 20 * time.Millisecond
 const fullBuffer = 32 << 10
 
 // event adds the frame of an event to those that the next flush writes.
-func (s *stream) event(e kahn.Event) error {
+func (s *stream) event(e event.Event) error {
 	s.buf.Write(s.shared.of(e.ID, func() []byte {
 		data := s.h.render(s.r, e)
 		if data == nil {
@@ -224,9 +225,9 @@ func (s *stream) event(e kahn.Event) error {
 func (s *stream) sendHeartbeat(src Source) error {
 	beat := src.Heartbeat()
 	beat.ID = 0
-	beat.Payload = kahn.Heartbeat{Last: s.last} // the last event of this stream: its client has not missed later ones
+	beat.Payload = event.Beat{Last: s.last} // the last event of this stream: its client has not missed later ones
 	if data := s.h.render(s.r, beat); data != nil {
-		fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", kahn.EventHeartbeat, data)
+		fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", event.Heartbeat, data)
 	} else {
 		s.buf.WriteString(":\n") // a comment without an empty line, which would end the event that the retry field has begun
 	}
@@ -269,7 +270,7 @@ func (s *stream) flush() error {
 func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
 
 // render returns the JSON form of an event as the client may see it, one line; nil if the event is withheld.
-func (h *Handler) render(r *http.Request, e kahn.Event) []byte {
+func (h *Handler) render(r *http.Request, e event.Event) []byte {
 	if h.Redact != nil {
 		shown, ok := h.Redact(r, e)
 		if !ok {

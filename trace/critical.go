@@ -176,7 +176,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	}
 	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(a.nodes[y].begun(), a.nodes[x].begun()) })
 	tierLast := map[int]int{} // in waves: the node of each tier that ended last
-	if a.mode == kahn.Waves {
+	if a.waves {
 		for id := range p.Len() {
 			tier := p.Tier(kahn.Ref(id))
 			if last, ok := tierLast[tier]; !ok || a.nodes[id].ended > a.nodes[last].ended {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/trace"
 )
@@ -36,7 +37,7 @@ func TestEventsThatDoNotFit(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrType)
 	events := rec.Events()
 
-	check := func(events []kahn.Event) {
+	check := func(events []event.Event) {
 		t.Helper()
 		report := trace.NewReport(res, events)
 		require.LessOrEqual(t, len(report.CriticalPath), len(events)+1)

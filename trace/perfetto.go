@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // traceEvent is an event of the Trace Event Format.
@@ -60,7 +61,7 @@ var spanColours = map[kahn.Status]string{
 // and for a signal are asynchronous slices of their own. The critical path is a track, its attempts are in the category
 // "critical" and have another colour, and arrows lead along it. Nodes that never began are instants on a track of
 // their own.
-func WritePerfetto(w io.Writer, res *kahn.Result, events []kahn.Event) error {
+func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
 	p := res.Plan()
 	a := analyse(p, newTimeline(p, events))
 	out := &perfetto{w: bufio.NewWriter(w), analysis: a, plan: p}

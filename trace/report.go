@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
@@ -96,7 +97,7 @@ func said(q kahn.Request) *kahn.Request {
 
 // NewReport makes the report of a run. events are the run's events, in order; deltas and logs may be missing: see
 // [Recorder].
-func NewReport(res *kahn.Result, events []kahn.Event) *Report {
+func NewReport(res *kahn.Result, events []event.Event) *Report {
 	p := res.Plan()
 	a := analyse(p, newTimeline(p, events))
 	r := &Report{

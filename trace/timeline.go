@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // timeline is the sequence of attempts and waits of a run, from its events. All times are since the run's start. Events are
 // identified by their ids; 0 stands for an event that did not happen.
 type timeline struct {
-	mode    kahn.Mode
+	waves   bool
 	end     time.Duration // of the last event
 	nodes   []life        // by Ref, then nodes inside of composites, as they come
 	spans   []span        // in the order of their starts
@@ -77,14 +78,14 @@ const (
 var waitNames = [waitKinds]string{"", "queue", "backoff", "signal"}
 
 // endStatus is the status of the node after an event that ends its attempt.
-var endStatus = map[kahn.EventType]kahn.Status{
-	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
-	kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
-	kahn.EventNodeRetried: kahn.Retrying, kahn.EventNodeSuspended: kahn.Suspended,
+var endStatus = map[event.Type]kahn.Status{
+	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
+	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
+	event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
 // newTimeline reads the events of a run of the plan.
-func newTimeline(p *kahn.Plan, events []kahn.Event) *timeline {
+func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 	t := &timeline{}
 	r := reader{timeline: t, ids: make(map[string]int, p.Len()), led: map[int]constraint{}}
 	for ref := range kahn.Ref(p.Len()) {
@@ -121,7 +122,7 @@ func (r *reader) add(path string) int {
 
 // node finds the node of an event. One that begins anew after its end is another node: it is inside of a composite that
 // is performed anew.
-func (r *reader) node(e kahn.Event) int {
+func (r *reader) node(e event.Event) int {
 	path := cmp.Or(e.Path, e.Node)
 	if id, ok := r.ids[path]; ok && (r.nodes[id].ended == 0 || path == e.Node) {
 		return id
@@ -129,22 +130,22 @@ func (r *reader) node(e kahn.Event) int {
 	return r.add(path)
 }
 
-func (r *reader) read(e kahn.Event, at time.Duration) {
-	event := int(e.ID)
+func (r *reader) read(e event.Event, at time.Duration) {
+	number := int(e.ID)
 	r.end = at
 	switch payload := e.Payload.(type) {
-	case kahn.RunStarted:
-		r.mode = payload.Mode
-	case kahn.Wave:
-		if e.Type == kahn.EventWaveStarted && r.ended.via != ViaNothing {
+	case event.Start:
+		r.waves = payload.Waves
+	case event.Wave:
+		if e.Type == event.WaveStarted && r.ended.via != ViaNothing {
 			c := r.ended
 			c.via = ViaWave
-			r.led[event] = c
+			r.led[number] = c
 		}
 	}
 	status, ends := endStatus[e.Type]
-	if e.Node == "" || !ends && e.Type != kahn.EventNodeQueued && e.Type != kahn.EventNodeStarted && e.Type != kahn.EventNodeBlocked &&
-		e.Type != kahn.EventNodeSignalled {
+	if e.Node == "" || !ends && e.Type != event.NodeQueued && e.Type != event.NodeStarted && e.Type != event.NodeBlocked &&
+		e.Type != event.NodeSignalled {
 		return
 	}
 	id := r.node(e)
@@ -153,36 +154,36 @@ func (r *reader) read(e kahn.Event, at time.Duration) {
 		n.seen = true
 		r.begin(id, int(e.Parent), e.Path != e.Node)
 	}
-	r.led[event] = constraint{id, ViaDependency, event, at}
+	r.led[number] = constraint{id, ViaDependency, number, at}
 	switch {
-	case e.Type == kahn.EventNodeQueued:
+	case e.Type == event.NodeQueued:
 		r.resume(id, at)
 		n.waiting, n.since = waitSlot, at
 		if n.queued == 0 {
-			n.queued, n.queuedAt = event, at
+			n.queued, n.queuedAt = number, at
 		}
-	case e.Type == kahn.EventNodeStarted:
+	case e.Type == event.NodeStarted:
 		s := span{node: id, attempt: e.Attempt, start: at, inline: n.waiting != waitSlot, status: kahn.Running}
 		r.resume(id, at)
 		n.last, n.current = len(r.spans), len(r.spans)
 		if n.started == 0 {
-			n.started, n.start, n.first = event, at, n.last
+			n.started, n.start, n.first = number, at, n.last
 		}
-		r.bounds = append(r.bounds, bound{event, n.last, false})
+		r.bounds = append(r.bounds, bound{number, n.last, false})
 		r.spans = append(r.spans, s)
-		r.led[event] = constraint{id, ViaComposite, event, at} // only the start of a composite leads to other starts
+		r.led[number] = constraint{id, ViaComposite, number, at} // only the start of a composite leads to other starts
 	case ends:
 		r.resume(id, at)
 		if n.current >= 0 {
 			s := &r.spans[n.current]
 			s.end, s.status, s.cause = at, status, causeOf(e)
-			r.bounds = append(r.bounds, bound{event, n.current, true})
+			r.bounds = append(r.bounds, bound{number, n.current, true})
 			n.current = -1
 		}
 		switch {
 		case status.Terminal():
-			n.ended, n.end, n.status = event, at, status
-			r.ended = r.led[event]
+			n.ended, n.end, n.status = number, at, status
+			r.ended = r.led[number]
 			if n.within >= 0 {
 				r.nodes[n.within].lastInside = id
 			}
@@ -244,11 +245,11 @@ func (t *timeline) resume(id int, at time.Duration) {
 	}
 }
 
-func causeOf(e kahn.Event) kahn.CauseKind {
+func causeOf(e event.Event) kahn.CauseKind {
 	switch payload := e.Payload.(type) {
-	case kahn.Retried:
+	case event.Retry:
 		return payload.Cause
-	case kahn.NodeEnded:
+	case event.NodeEnd:
 		return payload.Cause
 	}
 	return kahn.CauseNone

@@ -20,19 +20,19 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Recorder keeps the events of one run that a timeline or a report is made from: all but deltas and logs. The zero value is
 // ready to use, and its methods may be called concurrently.
 type Recorder struct {
 	mu     sync.Mutex
-	events []kahn.Event
+	events []event.Event
 }
 
 // Event is a sink for [kahn.OnEvent].
-func (r *Recorder) Event(e kahn.Event) {
-	if e.Type == kahn.EventNodeDelta || e.Type == kahn.EventNodeLog {
+func (r *Recorder) Event(e event.Event) {
+	if e.Type == event.NodeDelta || e.Type == event.NodeLog {
 		return
 	}
 	r.mu.Lock()
@@ -41,7 +41,7 @@ func (r *Recorder) Event(e kahn.Event) {
 }
 
 // Events returns the events so far, in order.
-func (r *Recorder) Events() []kahn.Event {
+func (r *Recorder) Events() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clip(r.events)

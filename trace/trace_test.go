@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/chrometrace"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/trace"
@@ -37,12 +38,12 @@ func lasts(durations map[string]time.Duration, failures map[string]int) kahn.Ste
 }
 
 // play executes a graph in fake time and returns the result with the recorded events.
-func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (res *kahn.Result, events []kahn.Event) {
+func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (res *kahn.Result, events []event.Event) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var rec trace.Recorder
-		var all []kahn.Event // also what a recorder leaves out
-		sink := func(e kahn.Event) {
+		var all []event.Event // also what a recorder leaves out
+		sink := func(e event.Event) {
 			all = append(all, e)
 			rec.Event(e)
 		}
@@ -61,7 +62,7 @@ func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 //	slot 2   lint...............  flaky #1  (backoff to 5.5)
 //
 // flaky is ready at 0 and has no slot until lint ends. test fails, deploy is aborted, old is disabled.
-func demo(t *testing.T) (*kahn.Result, []kahn.Event) {
+func demo(t *testing.T) (*kahn.Result, []event.Event) {
 	g := &kahn.Graph{Name: "demo"}
 	g.Add(
 		kahn.Node{ID: "fetch"},
@@ -588,12 +589,12 @@ func TestRecorder(t *testing.T) {
 		return nil, nil
 	}})
 	_, events := play(t, g, nil)
-	var types []kahn.EventType
+	var types []event.Type
 	for _, e := range events {
 		types = append(types, e.Type)
 	}
-	require.True(t, slices.Equal(types, []kahn.EventType{
-		kahn.EventRunStarted, kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeCompleted, kahn.EventRunCompleted,
+	require.True(t, slices.Equal(types, []event.Type{
+		event.RunStarted, event.NodeQueued, event.NodeStarted, event.NodeCompleted, event.RunCompleted,
 	}), types)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // The negative control of the checker: it must find each of these forgeries in an otherwise valid stream.
@@ -59,9 +60,9 @@ func TestCheckerNoticesForgeries(t *testing.T) {
 		{"no end", drop("run.failed")},
 		{"two ends", repeat("run.failed")},
 		{"something after the end", move("run.failed", "node.completed J")},
-		{"wrong end", change("run.failed", func(e *kahn.Event) { e.Type = kahn.EventRunCompleted })},
+		{"wrong end", change("run.failed", func(e *kahn.Event) { e.Type = event.RunCompleted })},
 		{"wrong count of failures", change("run.failed", func(e *kahn.Event) {
-			payload := e.Payload.(kahn.RunEnded)
+			payload := e.Payload.(event.RunEnd)
 			payload.FailedSteps++
 			e.Payload = payload
 		})},
@@ -74,21 +75,21 @@ func TestCheckerNoticesForgeries(t *testing.T) {
 		{"started before it was queued", move("node.started C", "node.queued C")},
 		{"retry not announced", drop("node.retried B")},
 		{"wrong attempt", change("node.started C", func(e *kahn.Event) { e.Attempt = 2 })},
-		{"wrong status", change("node.completed C", func(e *kahn.Event) { e.Type = kahn.EventNodeCancelled })},
+		{"wrong status", change("node.completed C", func(e *kahn.Event) { e.Type = event.NodeCancelled })},
 		{"wrong cause", change("node.failed K", func(e *kahn.Event) {
-			e.Payload = kahn.NodeEnded{Cause: kahn.CausePanic}
+			e.Payload = event.NodeEnd{Cause: kahn.CausePanic}
 		})},
 		{"victim of nobody", change("node.aborted L", func(e *kahn.Event) {
-			e.Payload = kahn.NodeEnded{Cause: kahn.CauseUpstreamFailure}
+			e.Payload = event.NodeEnd{Cause: kahn.CauseUpstreamFailure}
 		})},
 		{"victim of a bystander", change("node.aborted L", func(e *kahn.Event) {
-			e.Payload = kahn.NodeEnded{Cause: kahn.CauseUpstreamFailure, Origins: []string{"A"}}
+			e.Payload = event.NodeEnd{Cause: kahn.CauseUpstreamFailure, Origins: []string{"A"}}
 		})},
 		{"wrong branch", change("node.completed Q", func(e *kahn.Event) {
-			e.Payload = kahn.NodeCompleted{Labels: []string{"b"}}
+			e.Payload = event.Completion{Labels: []string{"b"}}
 		})},
 		{"wrong reason", change("node.skipped S", func(e *kahn.Event) {
-			e.Payload = kahn.NodeSkipped{Reason: kahn.SkipReason{Kind: kahn.SkipSelf}}
+			e.Payload = event.Skip{Reason: kahn.SkipReason{Kind: kahn.SkipSelf}}
 		})},
 		{"victim without node.blocked", drop("node.blocked L")},
 		{"node.blocked too early", move("node.blocked L", "node.failed K")},

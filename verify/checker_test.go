@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // checker goes through the events of one run and notes everything that the semantics rule out.
@@ -23,14 +24,14 @@ func (c *checker) problem(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-var terminalEvents = map[kahn.EventType]kahn.Status{
-	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted,
-	kahn.EventNodeCancelled: kahn.Cancelled, kahn.EventNodeSkipped: kahn.Skipped,
+var terminalEvents = map[event.Type]kahn.Status{
+	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
+	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 }
 
-var runEnds = map[kahn.EventType]kahn.RunStatus{
-	kahn.EventRunCompleted: kahn.RunCompleted, kahn.EventRunFailed: kahn.RunFailed,
-	kahn.EventRunCancelled: kahn.RunCancelled, kahn.EventRunTimedOut: kahn.RunFailed,
+var runEnds = map[event.Type]kahn.RunStatus{
+	event.RunCompleted: kahn.RunCompleted, event.RunFailed: kahn.RunFailed,
+	event.RunCancelled: kahn.RunCancelled, event.RunTimedOut: kahn.RunFailed,
 }
 
 // checkEvents returns the errors in the events of a run whose result agrees with the model.
@@ -61,9 +62,9 @@ func (c *checker) envelope() {
 		c.problem("there are %d events", len(events))
 		return
 	}
-	if first := events[0]; first.Type != kahn.EventRunStarted {
+	if first := events[0]; first.Type != event.RunStarted {
 		c.problem("the first event is %v", first)
-	} else if payload, ok := first.Payload.(kahn.RunStarted); !ok || payload.Mode != c.w.mode ||
+	} else if payload, ok := first.Payload.(event.Start); !ok || payload.Waves != (c.w.mode == kahn.Waves) ||
 		payload.TotalNodes != len(c.p.g.nodes) {
 		c.problem("run.started says %+v", first.Payload)
 	}
@@ -77,7 +78,7 @@ func (c *checker) envelope() {
 		if i > 0 && e.Time.Before(events[i-1].Time) {
 			c.problem("event %v is older than the one before", e)
 		}
-		if e.Type == kahn.EventRunStarted && i > 0 {
+		if e.Type == event.RunStarted && i > 0 {
 			c.problem("run.started is event %d", i+1)
 		}
 		status, ends := runEnds[e.Type]
@@ -99,7 +100,7 @@ func (c *checker) envelope() {
 }
 
 func (c *checker) runEnded(e kahn.Event) {
-	payload, ok := e.Payload.(kahn.RunEnded)
+	payload, ok := e.Payload.(event.RunEnd)
 	if !ok {
 		c.problem("%s has the payload %T", e.Type, e.Payload)
 		return
@@ -157,24 +158,24 @@ func (c *checker) life(n *node) {
 			if victim := !f.own && (status == kahn.Aborted || status == kahn.Failed) || f.reason == "pf"; victim != wasBlocked {
 				c.problem("event %v: directly after node.blocked: %t, want %t", e, wasBlocked, victim)
 			}
-			if ended, ok := e.Payload.(kahn.NodeEnded); ok {
+			if ended, ok := e.Payload.(event.NodeEnd); ok {
 				c.cause(n, e, ended)
 			}
-			if done, ok := e.Payload.(kahn.NodeCompleted); ok {
+			if done, ok := e.Payload.(event.Completion); ok {
 				want := slices.Sorted(slices.Values(f.taken))
 				if got := slices.Sorted(slices.Values(done.Labels)); !slices.Equal(slices.Compact(got), slices.Compact(want)) {
 					c.problem("event %v: want the branches %v", e, want)
 				}
 			}
-			if skipped, ok := e.Payload.(kahn.NodeSkipped); ok && skipped.Reason.Kind != reasonWords[f.reason] {
+			if skipped, ok := e.Payload.(event.Skip); ok && skipped.Reason.Kind != reasonWords[f.reason] {
 				c.problem("event %v: want the reason %v", e, reasonWords[f.reason])
 			}
-		case e.Type == kahn.EventNodeQueued && !n.test:
+		case e.Type == event.NodeQueued && !n.test:
 			if e.Attempt != attempts+1 {
 				c.problem("event %v has attempt %d, want the one that is queued for, %d", e, e.Attempt, attempts+1)
 			}
 			step(e, "queued", "new", "retried")
-		case e.Type == kahn.EventNodeStarted:
+		case e.Type == event.NodeStarted:
 			attempts++
 			if n.test {
 				step(e, "started", "new")
@@ -184,20 +185,20 @@ func (c *checker) life(n *node) {
 			if e.Attempt != attempts {
 				c.problem("event %v has attempt %d, want %d", e, e.Attempt, attempts)
 			}
-		case e.Type == kahn.EventNodeRetried:
+		case e.Type == event.NodeRetried:
 			step(e, "retried", "started")
-		case e.Type == kahn.EventNodeLog:
-			unmatched := strings.HasPrefix(e.Payload.(kahn.LogRecord).Message, kahn.ErrNoMatch.Error()) // an answer that matches no edge
+		case e.Type == event.NodeLog:
+			unmatched := strings.HasPrefix(e.Payload.(event.LogRecord).Message, kahn.ErrNoMatch.Error()) // an answer that matches no edge
 			if f.ready && !unmatched && !slices.Contains([]string{"err", "panic"}, n.guard) {
 				c.problem("nobody logs, but there is %v", e)
 			}
-		case e.Type == kahn.EventNodeBlocked:
+		case e.Type == event.NodeBlocked:
 			// With defaults in place of missing values the node goes on; otherwise the policy's event follows at once.
 			step(e, "new", "new")
 			if !f.subst {
 				blocked = i
 			}
-			if payload, ok := e.Payload.(kahn.NodeBlocked); !ok || len(payload.Origins) == 0 ||
+			if payload, ok := e.Payload.(event.Block); !ok || len(payload.Origins) == 0 ||
 				payload.Policy != max(policies[n.up], kahn.UpstreamAbort) {
 				c.problem("event %v has the payload %+v", e, e.Payload)
 			} else if !subset(payload.Origins, c.p.origins(n)) {
@@ -216,7 +217,7 @@ func (c *checker) life(n *node) {
 }
 
 // cause: a node's own failure is told as it is. A victim's event can only tell of the origins that were known by then.
-func (c *checker) cause(n *node, e kahn.Event, ended kahn.NodeEnded) {
+func (c *checker) cause(n *node, e kahn.Event, ended event.NodeEnd) {
 	f := c.p.fates[n.id]
 	want := f.cause
 	if f.status == "X" || f.status == "F" && !f.own {
@@ -281,10 +282,10 @@ func (c *checker) slots() {
 		_, ends := terminalEvents[e.Type]
 		switch {
 		case e.Node == "" || c.p.g.node(e.Node).test:
-		case e.Type == kahn.EventNodeStarted:
+		case e.Type == event.NodeStarted:
 			active[e.Node] = true
 			running++
-		case active[e.Node] && (ends || e.Type == kahn.EventNodeRetried):
+		case active[e.Node] && (ends || e.Type == event.NodeRetried):
 			delete(active, e.Node)
 			running--
 		}
@@ -299,7 +300,7 @@ func (c *checker) slots() {
 func (c *checker) barriers() {
 	if c.w.mode != kahn.Waves {
 		for _, e := range c.r.events {
-			if e.Type == kahn.EventWaveStarted || e.Type == kahn.EventWaveCompleted {
+			if e.Type == event.WaveStarted || e.Type == event.WaveCompleted {
 				c.problem("event %v in mode %v", e, c.w.mode)
 			}
 		}
@@ -307,9 +308,9 @@ func (c *checker) barriers() {
 	}
 	open, last := -1, -1
 	for i, e := range c.r.events {
-		wave, _ := e.Payload.(kahn.Wave)
+		wave, _ := e.Payload.(event.Wave)
 		switch e.Type {
-		case kahn.EventWaveStarted:
+		case event.WaveStarted:
 			if open != -1 || wave.Tier <= last {
 				c.problem("event %v while tier %d is open, after tier %d", e, open, last)
 			}
@@ -319,7 +320,7 @@ func (c *checker) barriers() {
 					c.problem("event %v names %s of tier %d", e, id, c.tier[id])
 				}
 			}
-		case kahn.EventWaveCompleted:
+		case event.WaveCompleted:
 			if open != wave.Tier {
 				c.problem("event %v while tier %d is open", e, open)
 			}

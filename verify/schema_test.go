@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 func eventSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	const file = "../event.schema.json"
+	const file = "../event/schema.json"
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
@@ -38,7 +39,7 @@ func validate(schema *jsonschema.Schema, data []byte) error {
 // The schema accepts every example, and refuses each with a member removed or added.
 func TestEventSchemaOnExamples(t *testing.T) {
 	schema := eventSchema(t)
-	data, err := os.ReadFile("../testdata/events.jsonl")
+	data, err := os.ReadFile("../event/testdata/events.jsonl")
 	require.NoError(t, err)
 	optional := map[string]bool{
 		"workflowId": true, "parentEventId": true, "wave": true, "cause": true, "label": true, "input_tokens": true,
@@ -49,7 +50,7 @@ func TestEventSchemaOnExamples(t *testing.T) {
 		require.NoError(t, validate(schema, line), "%s", line)
 		for _, object := range []string{"", "correlation", "payload"} {
 			fields := at(t, line, object)
-			if object == "" && fields["type"] == string(kahn.EventHeartbeat) {
+			if object == "" && fields["type"] == string(event.Heartbeat) {
 				optional["eventId"] = true
 			}
 			for key := range fields {
@@ -95,7 +96,7 @@ func altered(t *testing.T, line []byte, object string, change func(map[string]an
 // The schema accepts the events of real runs, of all kinds of random graphs.
 func TestEventSchemaOnRuns(t *testing.T) {
 	schema := eventSchema(t)
-	seen := map[kahn.EventType]bool{}
+	seen := map[event.Type]bool{}
 	for seed := range 60 {
 		g := graphs.Example(seed)
 		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -109,10 +110,10 @@ func TestEventSchemaOnRuns(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []kahn.EventType{
-		kahn.EventRunStarted, kahn.EventRunCompleted, kahn.EventRunFailed, kahn.EventRunCancelled, kahn.EventWaveStarted,
-		kahn.EventWaveCompleted, kahn.EventNodeQueued, kahn.EventNodeStarted, kahn.EventNodeRetried, kahn.EventNodeBlocked,
-		kahn.EventNodeCompleted, kahn.EventNodeFailed, kahn.EventNodeAborted, kahn.EventNodeSkipped,
+	for _, kind := range []event.Type{
+		event.RunStarted, event.RunCompleted, event.RunFailed, event.RunCancelled, event.WaveStarted,
+		event.WaveCompleted, event.NodeQueued, event.NodeStarted, event.NodeRetried, event.NodeBlocked,
+		event.NodeCompleted, event.NodeFailed, event.NodeAborted, event.NodeSkipped,
 	} {
 		require.True(t, seen[kind], "no run had an event %s", kind)
 	}

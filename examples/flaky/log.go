@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // logTo returns a sink that writes a line for every event worth one. It needs no lock: kahn calls a sink with one event
@@ -21,7 +22,7 @@ func logTo(w io.Writer, g *kahn.Graph) func(kahn.Event) {
 	}
 	var start time.Time
 	return func(e kahn.Event) {
-		if e.Type == kahn.EventRunStarted {
+		if e.Type == event.RunStarted {
 			start = e.Time
 		}
 		if text := describe(e, nodes[e.Node]); text != "" {
@@ -32,29 +33,29 @@ func logTo(w io.Writer, g *kahn.Graph) func(kahn.Event) {
 
 // describe renders an event, of node n if it has a node. It returns "" for an event that is not worth a line.
 func describe(e kahn.Event, n kahn.Node) string {
-	if e.Type == kahn.EventNodeStarted && e.Attempt == 1 {
+	if e.Type == event.NodeStarted && e.Attempt == 1 {
 		return "# " + n.Label // the steps log their attempts themselves
 	}
 	switch p := e.Payload.(type) {
-	case kahn.RunStarted:
+	case event.Start:
 		return fmt.Sprintf("%s started, %d nodes", e.Workflow, p.TotalNodes)
-	case kahn.LogRecord:
+	case event.LogRecord:
 		return p.Message
-	case kahn.TimedOut:
+	case event.Timeout:
 		if p.Overall {
 			return fmt.Sprintf("all its time is up: %v", p.Timeout)
 		}
 		return fmt.Sprintf("time is up: %v for an attempt", p.Timeout)
-	case kahn.Retried:
+	case event.Retry:
 		return fmt.Sprintf("failed (%v): %v; again in %v", p.Cause, p.Err, p.Delay)
-	case kahn.NodeCompleted:
+	case event.Completion:
 		if p.Fallback {
 			return "completed by its fallback"
 		}
 		return "completed"
-	case kahn.NodeEnded:
+	case event.NodeEnd:
 		text := fmt.Sprintf("%s (%v)", strings.TrimPrefix(string(e.Type), "node."), p.Cause)
-		if e.Type == kahn.EventNodeFailed {
+		if e.Type == event.NodeFailed {
 			text = fmt.Sprintf("failed for good (%v), attempt %d of %d",
 				p.Cause, e.Attempt, cmp.Or(n.Retry.MaxAttempts, policy.MaxAttempts))
 		}
@@ -62,9 +63,9 @@ func describe(e kahn.Event, n kahn.Node) string {
 			text += fmt.Sprintf(": %v", err)
 		}
 		return text
-	case kahn.NodeSkipped:
+	case event.Skip:
 		return fmt.Sprintf("skipped: %v", p.Reason)
-	case kahn.RunEnded:
+	case event.RunEnd:
 		text := p.Status.String()
 		if p.Degraded {
 			text += ", degraded"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // checks counts promises and collects those that were broken.
@@ -78,11 +79,11 @@ func (r *runReport) check(c *checks, promises []promise) {
 				continue
 			}
 			switch payload := e.Payload.(type) {
-			case kahn.Retried:
+			case event.Retry:
 				delays, lastErr = append(delays, payload.Delay), payload.Err.Error()
-			case kahn.TimedOut:
+			case event.Timeout:
 				timeouts++
-			case kahn.LogRecord: // written by an attempt that knows the error of the one before
+			case event.LogRecord: // written by an attempt that knows the error of the one before
 				c.that(strings.Contains(payload.Message, lastErr), "%s: no %q in %q", p.node, lastErr, payload.Message)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -43,25 +43,25 @@ func check(ctx context.Context, out io.Writer) (err error) {
 	if err := json.Unmarshal(body, &run); err != nil {
 		return err
 	}
-	statuses := map[string]kahn.EventType{}
+	statuses := map[string]event.Type{}
 	client := &sse.Client{URL: base + "/runs/" + run.ID + "/events"}
-	for event, err := range client.Events(ctx, 0) {
+	for e, err := range client.Events(ctx, 0) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(out, event)
-		switch event.Type {
-		case kahn.EventNodeDelta, kahn.EventNodeLog:
+		fmt.Fprintln(out, e)
+		switch e.Type {
+		case event.NodeDelta, event.NodeLog:
 			continue
-		case kahn.EventNodeSuspended:
+		case event.NodeSuspended:
 			if _, err := request(ctx, http.MethodPost, base+"/runs/"+run.ID+"/approve"); err != nil {
 				return err
 			}
 		}
-		statuses[event.Node] = event.Type
+		statuses[e.Node] = e.Type
 	}
-	for node, want := range map[string]kahn.EventType{
-		"": kahn.EventRunCompleted, "lint": kahn.EventNodeFailed, "test": kahn.EventNodeCompleted, "tidy": kahn.EventNodeCompleted,
+	for node, want := range map[string]event.Type{
+		"": event.RunCompleted, "lint": event.NodeFailed, "test": event.NodeCompleted, "tidy": event.NodeCompleted,
 	} {
 		if statuses[node] != want {
 			return fmt.Errorf("the last event of node %q is %q, expected %q", node, statuses[node], want)

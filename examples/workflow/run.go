@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/progress"
 )
 
@@ -153,7 +154,7 @@ func (h *host) forget() error {
 
 // show writes the text that a step streams.
 func show(w io.Writer, e kahn.Event) {
-	if d, ok := e.Payload.(kahn.Delta); ok {
+	if d, ok := e.Payload.(event.Delta); ok {
 		fmt.Fprintf(w, "%s | %v\n", e.Path, d.Chunk)
 	}
 }

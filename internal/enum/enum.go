@@ -35,3 +35,17 @@ func Parse[E ~uint8](e *E, names []string, text []byte, what string) error {
 	}
 	return fmt.Errorf("%w: %s %.40q", ErrBadValue, what, text)
 }
+
+// Names returns the names of the values of an enum, in their order.
+func Names[E interface {
+	~uint8
+	MarshalText() ([]byte, error)
+}]() (names []string) {
+	for value := E(0); ; value++ {
+		text, err := value.MarshalText()
+		if err != nil {
+			return names
+		}
+		names = append(names, string(text))
+	}
+}

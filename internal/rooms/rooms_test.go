@@ -23,8 +23,8 @@ var rooms = map[string]string{
 	"said":      "retry.go rate.go merge.go ports.go condition.go guard.go contract.go moderation.go map.go items.go loop.go trigger.go gate.go gate_choice.go suspend.go expand.go",
 	"seen":      "step.go step_*.go view.go typed.go mux.go middleware.go memo.go",
 	"run":       "run.go run_*.go executor.go",
-	"events":    "events.go events_*.go slog.go profile.go",
-	"elsewhere": "snapshot.go snapshot_*.go codec.go codec_write.go store.go store_*.go durable.go durable_*.go",
+	"events":    "events_*.go profile.go",
+	"elsewhere": "snapshot.go snapshot_*.go codec.go store.go store_*.go durable.go durable_*.go",
 	"runs":      "runner.go runner_*.go idempotency.go history.go",
 	"out":       "doc.go machine.go vocabulary.go enum.go result.go reason.go errors.go option.go request.go mock.go mock_*.go",
 }

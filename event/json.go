@@ -1,4 +1,4 @@
-package kahn
+package event
 
 import (
 	"encoding/json"
@@ -8,13 +8,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/jsonwrite"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // envelopeJSON is the form of an Event in JSON.
 type envelopeJSON struct {
 	ID          uint64          `json:"eventId,omitempty"`
 	Sequence    uint64          `json:"sequence,omitempty"`
-	Type        EventType       `json:"type"`
+	Type        Type            `json:"type"`
 	RunID       string          `json:"runId"`
 	Workflow    string          `json:"workflowId,omitempty"`
 	Time        time.Time       `json:"timestamp"`
@@ -40,69 +45,90 @@ type payloadJSON struct {
 	Epoch   int    `json:"epoch,omitempty"`
 
 	// run events
-	Workflow    *string       `json:"workflowId,omitempty"`
-	TotalNodes  *int          `json:"totalNodes,omitempty"`
-	Mode        *Mode         `json:"mode,omitempty"`
-	Test        *bool         `json:"test,omitempty"`
-	From        *RunStatus    `json:"from,omitempty"`
-	To          *RunStatus    `json:"to,omitempty"`
-	Waiting     *[]string     `json:"waiting,omitempty"`
-	AllWaiting  *int          `json:"totalWaiting,omitempty"`
-	FromEvent   *uint64       `json:"fromEventId,omitempty"`
-	LastEvent   *uint64       `json:"lastEventId,omitempty"`
-	Status      *RunStatus    `json:"status,omitempty"`
-	Degraded    *bool         `json:"degraded,omitempty"`
-	ByEnd       bool          `json:"evaluated_by_end_step,omitempty"` // always true: the end step, which is virtual, evaluates every run
-	TotalSteps  *int          `json:"total_steps,omitempty"`
-	FailedSteps *int          `json:"failed_steps_count,omitempty"`
-	Failed      *[]string     `json:"failed,omitempty"`
-	RunTimeout  *durationJSON `json:"timeoutMs,omitempty"`
-	Cancelling  bool          `json:"cancellation_requested,omitempty"`
-	Nodes       *[]string     `json:"nodeIds,omitempty"`
+	Workflow    *string            `json:"workflowId,omitempty"`
+	TotalNodes  *int               `json:"totalNodes,omitempty"`
+	Mode        *modeJSON          `json:"mode,omitempty"`
+	Test        *bool              `json:"test,omitempty"`
+	From        *machine.RunStatus `json:"from,omitempty"`
+	To          *machine.RunStatus `json:"to,omitempty"`
+	Waiting     *[]string          `json:"waiting,omitempty"`
+	AllWaiting  *int               `json:"totalWaiting,omitempty"`
+	FromEvent   *uint64            `json:"fromEventId,omitempty"`
+	LastEvent   *uint64            `json:"lastEventId,omitempty"`
+	Status      *machine.RunStatus `json:"status,omitempty"`
+	Degraded    *bool              `json:"degraded,omitempty"`
+	ByEnd       bool               `json:"evaluated_by_end_step,omitempty"` // always true: the end step, which is virtual, evaluates every run
+	TotalSteps  *int               `json:"total_steps,omitempty"`
+	FailedSteps *int               `json:"failed_steps_count,omitempty"`
+	Failed      *[]string          `json:"failed,omitempty"`
+	RunTimeout  *durationJSON      `json:"timeoutMs,omitempty"`
+	Cancelling  bool               `json:"cancellation_requested,omitempty"`
+	Nodes       *[]string          `json:"nodeIds,omitempty"`
 
 	// members of single types
-	Wave         *int            `json:"wave,omitempty"`
-	Cause        CauseKind       `json:"cause,omitempty"`
-	Origins      *[]string       `json:"origins,omitempty"`
-	Duration     *durationJSON   `json:"duration_ms,omitempty"`
-	Iteration    *int            `json:"iteration,omitempty"`
-	DeltaIndex   *int            `json:"deltaIndex,omitempty"`
-	Text         *string         `json:"text,omitempty"`
-	Chunk        json.RawMessage `json:"chunk,omitempty"`
-	Level        string          `json:"level,omitempty"`
-	Message      *string         `json:"message,omitempty"`
-	Phase        string          `json:"phase,omitempty"`
-	Errors       *[]string       `json:"errors,omitempty"`
-	Timeout      *durationJSON   `json:"timeout_ms,omitempty"`
-	Scope        string          `json:"scope,omitempty"`
-	Delay        *durationJSON   `json:"delay_ms,omitempty"`
-	Error        *string         `json:"error,omitempty"`
-	Policy       *UpstreamPolicy `json:"policy,omitempty"`
-	Token        *string         `json:"token,omitempty"`
-	Info         json.RawMessage `json:"info,omitempty"`
-	Deadline     *time.Time      `json:"deadline,omitempty"`
-	Value        json.RawMessage `json:"value,omitempty"`
-	Actor        string          `json:"actor,omitempty"`
-	Comment      string          `json:"comment,omitempty"`
-	Reason       json.RawMessage `json:"reason,omitempty"`
-	Label        *string         `json:"label,omitempty"`
-	Labels       []string        `json:"labels,omitempty"`
-	Memoized     *bool           `json:"memoized,omitempty"`
-	Fallback     *bool           `json:"fallback,omitempty"`
-	InputTokens  int             `json:"input_tokens,omitempty"`
-	OutputTokens int             `json:"output_tokens,omitempty"`
-	ErrorCode    string          `json:"error_code,omitempty"`
-	ErrorMessage *string         `json:"error_message,omitempty"`
-	Abandoned    bool            `json:"abandoned,omitempty"`
-	RoutedToEnd  bool            `json:"routed_to_end,omitempty"`
-	FirstFailed  string          `json:"original_failed_step,omitempty"`
-	Output       json.RawMessage `json:"output,omitempty"`
-	Aggregation  json.RawMessage `json:"aggregation_data,omitempty"` // for the end of a run what output is for that of a node
-	OutputBytes  int             `json:"output_bytes,omitempty"`     // of either
-	OutputError  *string         `json:"output_error,omitempty"`
-	NoRetry      NoRetry         `json:"no_retry,omitempty"`
-	Request      *Request        `json:"request,omitempty"`
+	Wave         *int                    `json:"wave,omitempty"`
+	Cause        machine.CauseKind       `json:"cause,omitempty"`
+	Origins      *[]string               `json:"origins,omitempty"`
+	Duration     *durationJSON           `json:"duration_ms,omitempty"`
+	Iteration    *int                    `json:"iteration,omitempty"`
+	DeltaIndex   *int                    `json:"deltaIndex,omitempty"`
+	Text         *string                 `json:"text,omitempty"`
+	Chunk        json.RawMessage         `json:"chunk,omitempty"`
+	Level        string                  `json:"level,omitempty"`
+	Message      *string                 `json:"message,omitempty"`
+	Phase        string                  `json:"phase,omitempty"`
+	Errors       *[]string               `json:"errors,omitempty"`
+	Timeout      *durationJSON           `json:"timeout_ms,omitempty"`
+	Scope        string                  `json:"scope,omitempty"`
+	Delay        *durationJSON           `json:"delay_ms,omitempty"`
+	Error        *string                 `json:"error,omitempty"`
+	Policy       *machine.UpstreamPolicy `json:"policy,omitempty"`
+	Token        *string                 `json:"token,omitempty"`
+	Info         json.RawMessage         `json:"info,omitempty"`
+	Deadline     *time.Time              `json:"deadline,omitempty"`
+	Value        json.RawMessage         `json:"value,omitempty"`
+	Actor        string                  `json:"actor,omitempty"`
+	Comment      string                  `json:"comment,omitempty"`
+	Reason       json.RawMessage         `json:"reason,omitempty"`
+	Label        *string                 `json:"label,omitempty"`
+	Labels       []string                `json:"labels,omitempty"`
+	Memoized     *bool                   `json:"memoized,omitempty"`
+	Fallback     *bool                   `json:"fallback,omitempty"`
+	InputTokens  int                     `json:"input_tokens,omitempty"`
+	OutputTokens int                     `json:"output_tokens,omitempty"`
+	ErrorCode    string                  `json:"error_code,omitempty"`
+	ErrorMessage *string                 `json:"error_message,omitempty"`
+	Abandoned    bool                    `json:"abandoned,omitempty"`
+	RoutedToEnd  bool                    `json:"routed_to_end,omitempty"`
+	FirstFailed  string                  `json:"original_failed_step,omitempty"`
+	Output       json.RawMessage         `json:"output,omitempty"`
+	Aggregation  json.RawMessage         `json:"aggregation_data,omitempty"` // for the end of a run what output is for that of a node
+	OutputBytes  int                     `json:"output_bytes,omitempty"`     // of either
+	OutputError  *string                 `json:"output_error,omitempty"`
+	NoRetry      NoRetry                 `json:"no_retry,omitempty"`
+	Request      *Request                `json:"request,omitempty"`
 }
+
+// modeJSON is Start.Waves as the name of a mode.
+type modeJSON uint8
+
+const inWaves modeJSON = 1
+
+var modeNames = []string{"eager", inWaves: "waves"}
+
+func modeOf(waves bool) *modeJSON {
+	var mode modeJSON
+	if waves {
+		mode = inWaves
+	}
+	return &mode
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (m modeJSON) MarshalText() ([]byte, error) { return enum.Text(modeNames, int(m), "mode") }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *modeJSON) UnmarshalText(text []byte) error { return enum.Parse(m, modeNames, text, "mode") }
 
 // durationJSON is a duration in milliseconds, with a fraction.
 type durationJSON time.Duration
@@ -123,7 +149,7 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 	case ns == math.MaxInt64: // the longest duration, as a float64
 		*d = math.MaxInt64
 	case ns > math.MaxInt64 || ns <= math.MinInt64:
-		return fmt.Errorf("%w: %v ms", ErrBadValue, ms)
+		return fmt.Errorf("%w: %v ms", machine.ErrBadValue, ms)
 	default:
 		*d = durationJSON(ns)
 	}
@@ -134,17 +160,17 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 // text, and so is an error, shortened to about a kilobyte.
 func (e Event) MarshalJSON() ([]byte, error) {
 	phase := "engine"
-	if e.Type == EventHeartbeat {
+	if e.Type == Heartbeat {
 		phase = "transport"
 	}
-	w := jsonWriter{data: make([]byte, 0, 512)}
+	w := writer{jsonwrite.Writer{Data: make([]byte, 0, 512)}}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
 		var wave *int
 		if e.Node != "" {
 			wave = &e.Tier
 		}
 		w.envelope(&e, phase, wave)
-		w.json("payload", raw)
+		w.JSON("payload", raw)
 	} else {
 		var p payloadJSON
 		if e.Node != "" {
@@ -156,27 +182,27 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		w.envelope(&e, phase, p.Tier)
 		w.payload(&p)
 	}
-	w.close()
-	if w.err != nil {
-		return nil, fmt.Errorf("event %s: %w", e.Type, w.err)
+	w.Close()
+	if w.Err != nil {
+		return nil, fmt.Errorf("event %s: %w", e.Type, w.Err)
 	}
-	return w.data, nil
+	return w.Data, nil
 }
 
 // encode fills in the members of the event's payload.
 func (p *payloadJSON) encode(e *Event) error {
 	switch v := e.Payload.(type) {
 	case nil:
-		if e.Type == EventNodeStarted {
+		if e.Type == NodeStarted {
 			p.Wave = &e.Tier
 		}
-	case RunStarted:
-		p.Workflow, p.TotalNodes, p.Mode, p.Test = &e.Workflow, &v.TotalNodes, &v.Mode, &v.Test
-	case RunStatusChanged:
+	case Start:
+		p.Workflow, p.TotalNodes, p.Mode, p.Test = &e.Workflow, &v.TotalNodes, modeOf(v.Waves), &v.Test
+	case StatusChange:
 		p.From, p.To, p.Waiting, p.AllWaiting, p.Request = &v.From, &v.To, listOf(v.Waiting), &v.TotalWaiting, v.Request.said()
-	case RunRecovered:
+	case Recovery:
 		p.FromEvent = &v.From
-	case RunEnded:
+	case RunEnd:
 		p.Status, p.Degraded, p.Cause, p.ByEnd, p.TotalSteps = &v.Status, &v.Degraded, v.Cause, true, &v.TotalSteps
 		p.FailedSteps, p.Failed, p.Duration = &v.FailedSteps, listOf(v.Failed), (*durationJSON)(&v.Duration)
 		p.Request, p.Cancelling = v.Request.said(), v.CancellationRequested
@@ -184,7 +210,7 @@ func (p *payloadJSON) encode(e *Event) error {
 		if v.Timeout != 0 {
 			p.RunTimeout = (*durationJSON)(&v.Timeout)
 		}
-	case Heartbeat:
+	case Beat:
 		p.LastEvent = &v.Last
 	case Wave:
 		p.Tier, p.Nodes = &v.Tier, listOf(v.Nodes)
@@ -197,33 +223,33 @@ func (p *payloadJSON) encode(e *Event) error {
 		}
 	case LogRecord:
 		p.Level, p.Message = strings.ToLower(v.Level.String()), &v.Message
-	case ContractViolated:
+	case Breach:
 		p.Phase, p.Errors = v.Phase.String(), listOf(v.Errors)
-	case ModerationFlagged:
+	case Refusal:
 		p.Phase, p.Errors = v.Phase.String(), listOf(v.Errors)
-	case TimedOut:
+	case Timeout:
 		p.Timeout, p.Scope = (*durationJSON)(&v.Timeout), "attempt"
 		if v.Overall {
 			p.Scope = "overall"
 		}
-	case Retried:
+	case Retry:
 		p.Cause, p.Delay, p.Error = v.Cause, (*durationJSON)(&v.Delay), text(v.Err)
-	case NodeBlocked:
+	case Block:
 		p.Origins, p.Policy = listOf(v.Origins), &v.Policy
-	case NodePaused:
+	case Pause:
 		p.Iteration, p.Delay = &v.Iteration, (*durationJSON)(&v.Delay)
-	case NodeSuspended:
+	case Suspension:
 		p.Token, p.Info = &v.Token, foreignJSON(v.Info)
 		if !v.Deadline.IsZero() {
 			v.Deadline = v.Deadline.UTC()
 			p.Deadline = &v.Deadline
 		}
-	case NodeSignalled:
+	case Answer:
 		p.Value, p.Actor, p.Comment = foreignJSON(v.Value), v.Actor, v.Comment
-	case NodeInvalidated:
+	case Invalidation:
 		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
 		p.Request = v.Request.said()
-	case NodeCompleted:
+	case Completion:
 		p.Duration, p.Memoized, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, &v.Fallback
 		p.InputTokens, p.OutputTokens, p.ErrorMessage = v.InputTokens, v.OutputTokens, text(v.Err)
 		p.Output, p.OutputBytes, p.OutputError = v.Output.Value, v.Output.Bytes, text(v.Output.Err)
@@ -232,29 +258,29 @@ func (p *payloadJSON) encode(e *Event) error {
 		} else {
 			p.Labels = v.Labels
 		}
-	case NodeEnded:
+	case NodeEnd:
 		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, listOf(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
 		p.NoRetry, p.Request, p.RoutedToEnd, p.FirstFailed = v.NoRetry, v.Request.said(), v.RoutedToEnd, v.OriginalFailedStep
 		message := v.message()
 		p.ErrorMessage = &message
-		if e.Type == EventNodeFailed {
+		if e.Type == NodeFailed {
 			p.ErrorCode = v.Cause.String()
 		}
-	case NodeSkipped:
+	case Skip:
 		reason, err := json.Marshal(v.Reason)
 		if err != nil {
 			return fmt.Errorf("event %s: %w", e.Type, err)
 		}
 		p.Reason = reason
 	default:
-		return fmt.Errorf("%w: event %s with a payload of type %T", ErrBadValue, e.Type, e.Payload)
+		return fmt.Errorf("%w: event %s with a payload of type %T", machine.ErrBadValue, e.Type, e.Payload)
 	}
 	return nil
 }
 
 // UnmarshalJSON decodes an envelope. Payloads get their types back; of errors in them only the text, and user values as
 // package json decodes them into an any. The payload of an unknown event type stays a json.RawMessage. A member that does
-// not fit its type is an error, one that matches [ErrBadValue] if it is outside an enum.
+// not fit its type is an error, one that matches [machine.ErrBadValue] if it is outside an enum.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var env envelopeJSON
 	if err := json.Unmarshal(data, &env); err != nil {
@@ -297,24 +323,24 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 // decode sets the event's payload.
 func (p *payloadJSON) decode(e *Event) (err error) {
 	switch e.Type {
-	case EventRunStarted:
-		e.Payload = RunStarted{TotalNodes: value(p.TotalNodes), Mode: value(p.Mode), Test: value(p.Test)}
-	case EventRunStatus:
-		e.Payload = RunStatusChanged{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting), TotalWaiting: value(p.AllWaiting), Request: value(p.Request)}
-	case EventRunRecovered:
-		e.Payload = RunRecovered{From: value(p.FromEvent)}
-	case EventRunCompleted, EventRunFailed, EventRunCancelled, EventRunTimedOut:
-		e.Payload = RunEnded{
+	case RunStarted:
+		e.Payload = Start{TotalNodes: value(p.TotalNodes), Waves: value(p.Mode) == inWaves, Test: value(p.Test)}
+	case RunStatusChanged:
+		e.Payload = StatusChange{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting), TotalWaiting: value(p.AllWaiting), Request: value(p.Request)}
+	case RunRecovered:
+		e.Payload = Recovery{From: value(p.FromEvent)}
+	case RunCompleted, RunFailed, RunCancelled, RunTimedOut:
+		e.Payload = RunEnd{
 			Status: value(p.Status), Degraded: value(p.Degraded), Cause: p.Cause, TotalSteps: value(p.TotalSteps),
 			FailedSteps: value(p.FailedSteps), Failed: value(p.Failed), Duration: time.Duration(value(p.Duration)),
 			Timeout: time.Duration(value(p.RunTimeout)), Request: value(p.Request), CancellationRequested: p.Cancelling,
-			Aggregation: EventOutput{p.Aggregation, p.OutputBytes, textError(p.OutputError)},
+			Aggregation: Output{p.Aggregation, p.OutputBytes, textError(p.OutputError)},
 		}
-	case EventHeartbeat:
-		e.Payload = Heartbeat{Last: value(p.LastEvent)}
-	case EventWaveStarted, EventWaveCompleted:
+	case Heartbeat:
+		e.Payload = Beat{Last: value(p.LastEvent)}
+	case WaveStarted, WaveCompleted:
 		e.Payload = Wave{Tier: value(p.Tier), Nodes: value(p.Nodes)}
-	case EventNodeDelta:
+	case NodeDelta:
 		delta := Delta{Index: value(p.DeltaIndex)}
 		if p.Text != nil {
 			delta.Chunk = *p.Text
@@ -322,69 +348,69 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 			delta.Chunk, err = foreignValue(p.Chunk)
 		}
 		e.Payload = delta
-	case EventNodeLog:
+	case NodeLog:
 		var level slog.Level
 		err = level.UnmarshalText([]byte(p.Level))
 		e.Payload = LogRecord{Level: level, Message: value(p.Message)}
-	case EventContractViolated:
+	case ContractViolated:
 		var phase Phase
 		err = phase.UnmarshalText([]byte(p.Phase))
-		e.Payload = ContractViolated{Phase: phase, Errors: value(p.Errors)}
-	case EventModerationFlagged:
+		e.Payload = Breach{Phase: phase, Errors: value(p.Errors)}
+	case ModerationFlagged:
 		var phase Phase
 		err = phase.UnmarshalText([]byte(p.Phase))
-		e.Payload = ModerationFlagged{Phase: phase, Errors: value(p.Errors)}
-	case EventNodeTimedOut:
-		e.Payload = TimedOut{Timeout: time.Duration(value(p.Timeout)), Overall: p.Scope == "overall"}
-	case EventNodeRetried:
-		e.Payload = Retried{Cause: p.Cause, Delay: time.Duration(value(p.Delay)), Err: textError(p.Error)}
-	case EventNodeBlocked:
-		e.Payload = NodeBlocked{Origins: value(p.Origins), Policy: value(p.Policy)}
-	case EventNodePaused:
-		e.Payload = NodePaused{Iteration: value(p.Iteration), Delay: time.Duration(value(p.Delay))}
-	case EventNodeSuspended:
-		suspended := NodeSuspended{Token: value(p.Token), Deadline: value(p.Deadline)}
+		e.Payload = Refusal{Phase: phase, Errors: value(p.Errors)}
+	case NodeTimedOut:
+		e.Payload = Timeout{Timeout: time.Duration(value(p.Timeout)), Overall: p.Scope == "overall"}
+	case NodeRetried:
+		e.Payload = Retry{Cause: p.Cause, Delay: time.Duration(value(p.Delay)), Err: textError(p.Error)}
+	case NodeBlocked:
+		e.Payload = Block{Origins: value(p.Origins), Policy: value(p.Policy)}
+	case NodePaused:
+		e.Payload = Pause{Iteration: value(p.Iteration), Delay: time.Duration(value(p.Delay))}
+	case NodeSuspended:
+		suspended := Suspension{Token: value(p.Token), Deadline: value(p.Deadline)}
 		suspended.Info, err = foreignValue(p.Info)
 		e.Payload = suspended
-	case EventNodeSignalled:
-		signalled := NodeSignalled{Actor: p.Actor, Comment: p.Comment}
+	case NodeSignalled:
+		signalled := Answer{Actor: p.Actor, Comment: p.Comment}
 		signalled.Value, err = foreignValue(p.Value)
 		e.Payload = signalled
-	case EventNodeInvalidated:
+	case NodeInvalidated:
 		var reason string
 		err = json.Unmarshal(p.Reason, &reason)
-		e.Payload = NodeInvalidated{Reason: reason, Request: value(p.Request)}
-	case EventNodeCompleted:
-		done := NodeCompleted{
+		e.Payload = Invalidation{Reason: reason, Request: value(p.Request)}
+	case NodeCompleted:
+		done := Completion{
 			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized),
 			Fallback: value(p.Fallback), Err: textError(p.ErrorMessage), InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
-			Output: EventOutput{p.Output, p.OutputBytes, textError(p.OutputError)},
+			Output: Output{p.Output, p.OutputBytes, textError(p.OutputError)},
 		}
 		if p.Label != nil {
 			done.Labels = []string{*p.Label}
 		}
 		e.Payload = done
-	case EventNodeFailed, EventNodeAborted, EventNodeCancelled:
-		e.Payload = NodeEnded{
+	case NodeFailed, NodeAborted, NodeCancelled:
+		e.Payload = NodeEnd{
 			Cause: p.Cause, Origins: value(p.Origins), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration)),
 			Abandoned: p.Abandoned, NoRetry: p.NoRetry, Request: value(p.Request), RoutedToEnd: p.RoutedToEnd, OriginalFailedStep: p.FirstFailed,
 		}
-	case EventNodeSkipped:
+	case NodeSkipped:
 		var reason SkipReason
 		err = json.Unmarshal(p.Reason, &reason)
-		e.Payload = NodeSkipped{Reason: reason}
+		e.Payload = Skip{Reason: reason}
 	}
 	return err
 }
 
 // foreignJSON encodes a user value. If its methods panic, or JSON cannot express it, its text replaces it.
 func foreignJSON(v any) (data json.RawMessage) {
-	err := contain(func() (err error) {
+	err := foreign.Contain(func() (err error) {
 		data, err = json.Marshal(v)
 		return err
-	})
+	}, func(v any) error { return foreign.NewPanicError(v) })
 	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) { // too deep to be a part of an event
-		data, _ = json.Marshal(valueText(v)) // a string can be encoded
+		data, _ = json.Marshal(foreign.ValueText(v)) // a string can be encoded
 	}
 	return data
 }
@@ -416,7 +442,7 @@ func messageOf(err error) string {
 	if e, ok := err.(decodedError); ok {
 		return string(e)
 	}
-	return errorText(err)
+	return foreign.ErrorText(err)
 }
 
 // text renders an error, and returns nil for nil.

@@ -1,26 +1,26 @@
-package kahn
+package event
 
 import (
 	"context"
 	"log/slog"
 )
 
-// eventLevels are the levels at which LogEvents logs, by the type of event; a step's own logs have levels of their own.
-var eventLevels = map[EventType]slog.Level{
-	EventRunStarted: slog.LevelInfo, EventRunStatus: slog.LevelInfo, EventRunRecovered: slog.LevelWarn,
-	EventRunCompleted: slog.LevelInfo, EventRunFailed: slog.LevelError, EventRunCancelled: slog.LevelWarn,
-	EventRunTimedOut: slog.LevelError, EventHeartbeat: slog.LevelDebug, EventWaveStarted: slog.LevelDebug,
-	EventWaveCompleted: slog.LevelDebug, EventNodeQueued: slog.LevelDebug, EventNodeStarted: slog.LevelDebug,
-	EventNodeDelta: slog.LevelDebug, EventContractViolated: slog.LevelWarn, EventModerationFlagged: slog.LevelWarn,
-	EventNodeTimedOut: slog.LevelWarn, EventNodeRetried: slog.LevelWarn, EventNodeBlocked: slog.LevelDebug,
-	EventNodePaused: slog.LevelDebug, EventNodeSuspended: slog.LevelInfo, EventNodeSignalled: slog.LevelInfo, EventNodeMocked: slog.LevelDebug, EventNodeInvalidated: slog.LevelInfo,
-	EventNodeCompleted: slog.LevelInfo, EventNodeFailed: slog.LevelError, EventNodeAborted: slog.LevelWarn,
-	EventNodeCancelled: slog.LevelWarn, EventNodeSkipped: slog.LevelInfo,
+// levels are the levels at which LogTo logs, by the type of event; a step's own logs have levels of their own.
+var levels = map[Type]slog.Level{
+	RunStarted: slog.LevelInfo, RunStatusChanged: slog.LevelInfo, RunRecovered: slog.LevelWarn,
+	RunCompleted: slog.LevelInfo, RunFailed: slog.LevelError, RunCancelled: slog.LevelWarn,
+	RunTimedOut: slog.LevelError, Heartbeat: slog.LevelDebug, WaveStarted: slog.LevelDebug,
+	WaveCompleted: slog.LevelDebug, NodeQueued: slog.LevelDebug, NodeStarted: slog.LevelDebug,
+	NodeDelta: slog.LevelDebug, ContractViolated: slog.LevelWarn, ModerationFlagged: slog.LevelWarn,
+	NodeTimedOut: slog.LevelWarn, NodeRetried: slog.LevelWarn, NodeBlocked: slog.LevelDebug,
+	NodePaused: slog.LevelDebug, NodeSuspended: slog.LevelInfo, NodeSignalled: slog.LevelInfo, NodeMocked: slog.LevelDebug, NodeInvalidated: slog.LevelInfo,
+	NodeCompleted: slog.LevelInfo, NodeFailed: slog.LevelError, NodeAborted: slog.LevelWarn,
+	NodeCancelled: slog.LevelWarn, NodeSkipped: slog.LevelInfo,
 }
 
-// LogEvents returns a sink that logs every event as one record:
+// LogTo returns a sink that logs every event as one record:
 //
-//	kahn.Execute(ctx, g, step, kahn.OnEvent(kahn.LogEvents(slog.Default())))
+//	kahn.Execute(ctx, g, step, kahn.OnEvent(event.LogTo(slog.Default())))
 //
 // The message is the event's type, or for node.log the step's message. The time is the event's. Failures are logged as
 // errors; stops, retries, timeouts and refusals as warnings; ends, skips, suspensions and answers as information; other
@@ -30,15 +30,15 @@ var eventLevels = map[EventType]slog.Level{
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node node
 // (its path), attempt and tier; and, as far as the event has them and they are not empty, cause, error, origins, duration,
 // delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, routed_to_end, original_failed_step, cancellation_requested, input_tokens, output_tokens,
-// output_bytes (see [EventOutputs]; the output itself is not logged), iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason
+// output_bytes (see kahn.EventOutputs; the output itself is not logged), iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason
 // (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, nodes and mode.
-func LogEvents(logger *slog.Logger) func(Event) {
+func LogTo(logger *slog.Logger) func(Event) {
 	if logger == nil {
 		logger = slog.Default()
 	}
 	handler := logger.Handler()
 	return func(e Event) {
-		level, message := eventLevels[e.Type], string(e.Type)
+		level, message := levels[e.Type], string(e.Type)
 		if p, ok := e.Payload.(LogRecord); ok {
 			level, message = p.Level, p.Message
 		}
@@ -62,13 +62,13 @@ func LogEvents(logger *slog.Logger) func(Event) {
 // payloadAttrs are the attributes of an event's payload.
 func payloadAttrs(payload any) []slog.Attr {
 	switch p := payload.(type) {
-	case RunStarted:
-		return []slog.Attr{slog.Int("total", p.TotalNodes), slog.String("mode", p.Mode.String())}
-	case RunStatusChanged:
+	case Start:
+		return []slog.Attr{slog.Int("total", p.TotalNodes), slog.String("mode", modeNames[*modeOf(p.Waves)])}
+	case StatusChange:
 		attrs := []slog.Attr{slog.String("from", p.From.String()), slog.String("to", p.To.String()), slog.Any("waiting", p.Waiting),
 			slog.Int("total_waiting", p.TotalWaiting)}
 		return append(attrs, p.Request.attrs()...)
-	case RunEnded:
+	case RunEnd:
 		return append(some(
 			slog.String("status", p.Status.String()), slog.Bool("degraded", p.Degraded), slog.String("cause", p.Cause.String()),
 			slog.Int("total", p.TotalSteps), names("failed", p.Failed), slog.Duration("duration", p.Duration), slog.Duration("timeout", p.Timeout),
@@ -78,39 +78,39 @@ func payloadAttrs(payload any) []slog.Attr {
 		return []slog.Attr{slog.Int("tier", p.Tier), slog.Int("nodes", len(p.Nodes))}
 	case Delta:
 		return []slog.Attr{slog.Int("index", p.Index)}
-	case ContractViolated:
+	case Breach:
 		return []slog.Attr{slog.String("phase", p.Phase.String()), slog.Any("errors", p.Errors)}
-	case ModerationFlagged:
+	case Refusal:
 		return []slog.Attr{slog.String("phase", p.Phase.String()), slog.Any("errors", p.Errors)}
-	case TimedOut:
+	case Timeout:
 		scope := "attempt"
 		if p.Overall {
 			scope = "overall"
 		}
 		return []slog.Attr{slog.Duration("timeout", p.Timeout), slog.String("scope", scope)}
-	case Retried:
+	case Retry:
 		return some(slog.String("cause", p.Cause.String()), slog.Duration("delay", p.Delay), errorAttr(p.Err))
-	case NodeBlocked:
+	case Block:
 		return []slog.Attr{slog.Any("origins", p.Origins), slog.String("policy", p.Policy.String())}
-	case NodePaused:
+	case Pause:
 		return some(slog.Int("iteration", p.Iteration), slog.Duration("delay", p.Delay))
-	case NodeSuspended:
+	case Suspension:
 		attrs := some(slog.String("token", p.Token))
 		if !p.Deadline.IsZero() {
 			attrs = append(attrs, slog.Time("deadline", p.Deadline))
 		}
 		return attrs
-	case NodeSignalled:
+	case Answer:
 		return some(slog.String("actor", p.Actor), slog.String("comment", p.Comment))
-	case NodeInvalidated:
+	case Invalidation:
 		return append([]slog.Attr{slog.String("reason", p.Reason)}, p.Request.attrs()...)
-	case NodeCompleted:
+	case Completion:
 		return some(
 			slog.Duration("duration", p.Duration), names("labels", p.Labels), slog.Bool("fallback", p.Fallback),
 			slog.Bool("memoized", p.Memoized), errorAttr(p.Err), slog.Int("input_tokens", p.InputTokens),
 			slog.Int("output_tokens", p.OutputTokens), slog.Int("output_bytes", p.Output.Bytes),
 		)
-	case NodeEnded:
+	case NodeEnd:
 		err := slog.Attr{}
 		if p.Err != nil {
 			err = slog.String("error", p.message())
@@ -120,7 +120,7 @@ func payloadAttrs(payload any) []slog.Attr {
 			slog.Bool("abandoned", p.Abandoned), slog.String("no_retry", p.NoRetry.String()),
 			slog.Bool("routed_to_end", p.RoutedToEnd), slog.String("original_failed_step", p.OriginalFailedStep),
 		), p.Request.attrs()...)
-	case NodeSkipped:
+	case Skip:
 		return []slog.Attr{slog.String("reason", p.Reason.String())}
 	}
 	return nil
@@ -157,6 +157,7 @@ func some(attrs ...slog.Attr) []slog.Attr {
 	return kept
 }
 
+// attrs are the attributes of a request.
 func (q Request) attrs() []slog.Attr {
 	return some(slog.String("actor", q.Actor), slog.String("request_reason", q.Reason))
 }

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // textLogger logs lines without times and trace ids to a buffer.
@@ -70,7 +69,7 @@ level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed tot
 	} {
 		inBubble(t, row.level.String(), func(t *testing.T) {
 			var out bytes.Buffer
-			try(t, g, step, kahn.RunID("7"), kahn.OnEvent(kahn.LogEvents(textLogger(&out, row.level))))
+			try(t, g, step, kahn.RunID("7"), kahn.OnEvent(event.LogTo(textLogger(&out, row.level))))
 			if got := out.String(); got != row.want[1:] {
 				t.Errorf("got\n%s\nexpected\n%s", got, row.want)
 			}
@@ -89,7 +88,7 @@ func TestLogEventsOfOutputs(t *testing.T) {
 	}
 	inBubble(t, "", func(t *testing.T) {
 		var out bytes.Buffer
-		try(t, g, step, kahn.RunID("7"), kahn.EventOutputs(100), kahn.OnEvent(kahn.LogEvents(textLogger(&out, slog.LevelInfo))))
+		try(t, g, step, kahn.RunID("7"), kahn.EventOutputs(100), kahn.OnEvent(event.LogTo(textLogger(&out, slog.LevelInfo))))
 		want := `
 level=INFO msg=run.started run_id=7 event_id=1 total=2 mode=eager
 level=ERROR msg=node.failed run_id=7 event_id=4 node=A attempt=1 tier=0 cause=step_error error=no no_retry=no_policy
@@ -101,53 +100,3 @@ level=INFO msg=run.completed run_id=7 event_id=8 status=completed degraded=true 
 		}
 	})
 }
-
-// Every type of event has a level, and is logged whatever its payload is.
-func TestLogEventsOfAllTypes(t *testing.T) {
-	var out bytes.Buffer
-	sink := kahn.LogEvents(textLogger(&out, slog.LevelDebug))
-	lines := exampleEvents(t)
-	for _, line := range lines {
-		var e kahn.Event
-		if err := e.UnmarshalJSON(line); err != nil {
-			t.Fatal(err)
-		}
-		sink(e)
-	}
-	if n := strings.Count(out.String(), "\n"); n != len(lines) || strings.Contains(out.String(), "!") {
-		t.Errorf("%d records of %d events:\n%s", n, len(lines), &out)
-	}
-	sink(kahn.Event{ID: 1, Type: kahn.EventNodeFailed, Node: "A", Payload: kahn.NodeEnded{Err: errors.New(strings.Repeat("x", 1<<20))}})
-	if out.Len() > 1<<15 {
-		t.Errorf("%d bytes logged", out.Len())
-	}
-}
-
-func ExampleLogEvents() {
-	logger := slog.New(slog.NewTextHandler(stdout{}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		switch a.Key {
-		case slog.TimeKey, "trace_id", "duration":
-			return slog.Attr{}
-		}
-		return a
-	}}))
-	var g kahn.Graph
-	g.Add(kahn.Node{ID: "greet"})
-	_, err := kahn.Execute(context.Background(), &g, func(_ context.Context, s *kahn.Step) (any, error) {
-		s.Log(slog.LevelInfo, "hello")
-		return nil, nil
-	}, kahn.RunID("1"), kahn.OnEvent(kahn.LogEvents(logger)))
-	if err != nil {
-		fmt.Println(err)
-	}
-	// Output:
-	// level=INFO msg=run.started run_id=1 event_id=1 total=1 mode=eager
-	// level=INFO msg=hello run_id=1 event_id=4 node=greet attempt=1 tier=0
-	// level=INFO msg=node.completed run_id=1 event_id=5 node=greet attempt=1 tier=0
-	// level=INFO msg=run.completed run_id=1 event_id=6 status=completed total=1
-}
-
-// stdout is what the example prints to: os.Stdout as it is when the example runs.
-type stdout struct{}
-
-func (stdout) Write(p []byte) (int, error) { return fmt.Print(string(p)) }

@@ -1,4 +1,4 @@
-package kahn_test
+package event_test
 
 import (
 	"bytes"
@@ -17,7 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // exampleEvents reads the examples of events, one a line.
@@ -30,24 +31,24 @@ func exampleEvents(t testing.TB) [][]byte {
 	return bytes.Split(bytes.TrimSpace(data), []byte("\n"))
 }
 
-// declaredTypes are the types of event that events.go declares, with the payload types that the comments name.
-func declaredTypes(t testing.TB) map[kahn.EventType]string {
+// declaredTypes are the types of event that type.go declares, with the payload types that the comments name.
+func declaredTypes(t testing.TB) map[event.Type]string {
 	t.Helper()
-	file, err := goparser.ParseFile(token.NewFileSet(), "events.go", nil, goparser.ParseComments)
+	file, err := goparser.ParseFile(token.NewFileSet(), "type.go", nil, goparser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	types := map[kahn.EventType]string{}
+	types := map[event.Type]string{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if ok && len(spec.Values) == 1 {
-			if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "EventType" {
+			if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Type" {
 				name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 				if err != nil {
 					t.Fatal(err)
 				}
 				payload, _, _ := strings.Cut(strings.TrimSpace(spec.Comment.Text()), ";")
-				types[kahn.EventType(name)] = payload
+				types[event.Type(name)] = payload
 			}
 		}
 		return true
@@ -64,7 +65,7 @@ func TestEventExamples(t *testing.T) {
 	}
 	payloads := declaredTypes(t)
 	for _, line := range exampleEvents(t) {
-		var e kahn.Event
+		var e event.Event
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue
@@ -101,48 +102,48 @@ func decoded(t testing.TB, data []byte) (v any) {
 
 // What the examples say, field by field, for those with the most to say.
 func TestEventDecoding(t *testing.T) {
-	examples := map[kahn.EventType]kahn.Event{}
+	examples := map[event.Type]event.Event{}
 	for _, line := range exampleEvents(t) {
-		var e kahn.Event
+		var e event.Event
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatal(err)
 		}
 		examples[e.Type] = e
 	}
-	e := examples[kahn.EventNodeAborted]
+	e := examples[event.NodeAborted]
 	if e.ID != 13 || e.RunID != "018f3c1e-7a2b-7c3d-8e4f-5a6b7c8d9e0f" || e.Workflow != "order" || e.TraceID != "018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f" ||
 		e.Parent != 12 || e.Node != "ship" || e.Path != "ship" || e.Attempt != 0 || e.Tier != 1 || e.Epoch != 1 ||
 		!e.Time.Equal(time.Date(2026, 1, 2, 3, 4, 6, 3e8, time.UTC)) {
 		t.Errorf("the envelope is %#v", e)
 	}
-	for kind, want := range map[kahn.EventType]any{
-		kahn.EventRunStarted:   kahn.RunStarted{TotalNodes: 9, Mode: kahn.Waves, Test: true},
-		kahn.EventNodeSkipped:  kahn.NodeSkipped{Reason: kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "paid?", Label: "false", Answer: "true"}},
-		kahn.EventNodeTimedOut: kahn.TimedOut{Timeout: 500 * time.Millisecond},
-		kahn.EventNodeRetried: kahn.Retried{
-			Cause: kahn.CauseContractOutput, Delay: 500 * time.Millisecond, Err: errors.New("output_contract_violation: /amount: missing"),
+	for kind, want := range map[event.Type]any{
+		event.RunStarted:   event.Start{TotalNodes: 9, Waves: true, Test: true},
+		event.NodeSkipped:  event.Skip{Reason: event.SkipReason{Kind: machine.SkipConditionBranch, Node: "paid?", Label: "false", Answer: "true"}},
+		event.NodeTimedOut: event.Timeout{Timeout: 500 * time.Millisecond},
+		event.NodeRetried: event.Retry{
+			Cause: machine.CauseContractOutput, Delay: 500 * time.Millisecond, Err: errors.New("output_contract_violation: /amount: missing"),
 		},
-		kahn.EventNodeFailed: kahn.NodeEnded{
-			Cause: kahn.CauseTimeout, Origins: []string{}, Err: errors.New("timed out after 500ms"), Duration: 1299999 * time.Microsecond, NoRetry: kahn.NoRetryAttempts,
+		event.NodeFailed: event.NodeEnd{
+			Cause: machine.CauseTimeout, Origins: []string{}, Err: errors.New("timed out after 500ms"), Duration: 1299999 * time.Microsecond, NoRetry: event.NoRetryAttempts,
 			RoutedToEnd: true, OriginalFailedStep: "pay",
 		},
-		kahn.EventNodeCompleted: kahn.NodeCompleted{
+		event.NodeCompleted: event.Completion{
 			Duration: 20 * time.Millisecond, Labels: []string{"many"}, Fallback: true, Err: errors.New("no stock"), InputTokens: 12, OutputTokens: 34,
-			Output: kahn.EventOutput{Value: json.RawMessage(`{"$type":"int","value":7}`), Bytes: 25},
+			Output: event.Output{Value: json.RawMessage(`{"$type":"int","value":7}`), Bytes: 25},
 		},
-		kahn.EventRunFailed: kahn.RunEnded{
-			Status: kahn.RunFailed, Cause: kahn.CauseFailFast, TotalSteps: 8, FailedSteps: 2, Failed: []string{"pay", "ship"}, Duration: 26 * time.Second,
-			Aggregation: kahn.EventOutput{Bytes: 123456},
+		event.RunFailed: event.RunEnd{
+			Status: machine.RunFailed, Cause: machine.CauseFailFast, TotalSteps: 8, FailedSteps: 2, Failed: []string{"pay", "ship"}, Duration: 26 * time.Second,
+			Aggregation: event.Output{Bytes: 123456},
 		},
-		kahn.EventNodeSuspended: kahn.NodeSuspended{
+		event.NodeSuspended: event.Suspension{
 			Token: "approve", Info: map[string]any{"ask": "Ship it?"}, Deadline: time.Date(2026, 1, 3, 3, 4, 7, 0, time.UTC),
 		},
-		kahn.EventNodeSignalled: kahn.NodeSignalled{Value: map[string]any{"branch": "approved"}, Actor: "ann@example.com", Comment: "Looks good."},
-		kahn.EventRunTimedOut: kahn.RunEnded{
-			Status: kahn.RunFailed, Cause: kahn.CauseRunTimeout, TotalSteps: 8, Failed: []string{}, Duration: 26 * time.Second,
+		event.NodeSignalled: event.Answer{Value: map[string]any{"branch": "approved"}, Actor: "ann@example.com", Comment: "Looks good."},
+		event.RunTimedOut: event.RunEnd{
+			Status: machine.RunFailed, Cause: machine.CauseRunTimeout, TotalSteps: 8, Failed: []string{}, Duration: 26 * time.Second,
 			Timeout: 25999500 * time.Microsecond,
 		},
-		kahn.EventHeartbeat: kahn.Heartbeat{Last: 24},
+		event.Heartbeat: event.Beat{Last: 24},
 	} {
 		got := examples[kind].Payload
 		if got, want := fmt.Sprintf("%T %+v", got, got), fmt.Sprintf("%T %+v", want, want); got != want {
@@ -154,32 +155,32 @@ func TestEventDecoding(t *testing.T) {
 // Every reason of a skip is a member of the union, with its own fields and no others.
 func TestSkipReasonJSON(t *testing.T) {
 	for _, row := range []struct {
-		reason kahn.SkipReason
+		reason event.SkipReason
 		json   string
 	}{
-		{kahn.SkipReason{Kind: kahn.SkipAnnotation}, `{"kind":"annotation"}`},
-		{kahn.SkipReason{Kind: kahn.SkipWhenGuard, Expression: "a > b"}, `{"kind":"when_guard","expression":"a \u003e b"}`},
-		{kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "c", Label: "no", Answer: "yes"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"no","answer":"yes"}`},
-		{kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "c"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"","answer":""}`},
-		{kahn.SkipReason{Kind: kahn.SkipNullPropagation, Node: "a", Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"a","portId":"rows"}`},
-		{kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"","portId":"rows"}`},
-		{kahn.SkipReason{Kind: kahn.SkipUpstreamSkipped, Node: "a"}, `{"kind":"upstream_skipped","sourceNodeId":"a"}`},
-		{kahn.SkipReason{Kind: kahn.SkipParentFailure, Node: "a"}, `{"kind":"parent_failure","sourceNodeId":"a"}`},
-		{kahn.SkipReason{Kind: kahn.SkipRuleUnsatisfied, Rule: "one_failed"}, `{"kind":"rule_unsatisfied","rule":"one_failed"}`},
-		{kahn.SkipReason{Kind: kahn.SkipSelf, Message: "done already"}, `{"kind":"self","message":"done already"}`},
-		{kahn.SkipReason{Kind: kahn.SkipSuperseded, Node: "join"}, `{"kind":"superseded","by":"join"}`},
+		{event.SkipReason{Kind: machine.SkipAnnotation}, `{"kind":"annotation"}`},
+		{event.SkipReason{Kind: machine.SkipWhenGuard, Expression: "a > b"}, `{"kind":"when_guard","expression":"a \u003e b"}`},
+		{event.SkipReason{Kind: machine.SkipConditionBranch, Node: "c", Label: "no", Answer: "yes"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"no","answer":"yes"}`},
+		{event.SkipReason{Kind: machine.SkipConditionBranch, Node: "c"}, `{"kind":"condition_branch","conditionNodeId":"c","label":"","answer":""}`},
+		{event.SkipReason{Kind: machine.SkipNullPropagation, Node: "a", Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"a","portId":"rows"}`},
+		{event.SkipReason{Kind: machine.SkipNullPropagation, Port: "rows"}, `{"kind":"null_propagation","sourceNodeId":"","portId":"rows"}`},
+		{event.SkipReason{Kind: machine.SkipUpstreamSkipped, Node: "a"}, `{"kind":"upstream_skipped","sourceNodeId":"a"}`},
+		{event.SkipReason{Kind: machine.SkipParentFailure, Node: "a"}, `{"kind":"parent_failure","sourceNodeId":"a"}`},
+		{event.SkipReason{Kind: machine.SkipRuleUnsatisfied, Rule: "one_failed"}, `{"kind":"rule_unsatisfied","rule":"one_failed"}`},
+		{event.SkipReason{Kind: machine.SkipSelf, Message: "done already"}, `{"kind":"self","message":"done already"}`},
+		{event.SkipReason{Kind: machine.SkipSuperseded, Node: "join"}, `{"kind":"superseded","by":"join"}`},
 	} {
 		data, err := json.Marshal(row.reason)
 		if err != nil || !reflect.DeepEqual(decoded(t, data), decoded(t, []byte(row.json))) {
 			t.Errorf("%s, %v; expected %s", data, err, row.json)
 		}
-		var again kahn.SkipReason
+		var again event.SkipReason
 		if err := json.Unmarshal([]byte(row.json), &again); err != nil || again != row.reason {
 			t.Errorf("%s: %#v, %v", row.json, again, err)
 		}
 	}
-	var r kahn.SkipReason
-	if err := json.Unmarshal([]byte(`{"kind":"whim"}`), &r); !errors.Is(err, kahn.ErrBadValue) {
+	var r event.SkipReason
+	if err := json.Unmarshal([]byte(`{"kind":"whim"}`), &r); !errors.Is(err, machine.ErrBadValue) {
 		t.Errorf("an unknown kind: %v", err)
 	}
 }
@@ -194,23 +195,23 @@ func TestEventsOfForeignMatter(t *testing.T) {
 	cyclic := map[string]any{}
 	cyclic["self"] = cyclic
 	for _, chunk := range []any{cyclic, panics{}, math.NaN(), make(chan int), func() {}, nil, "\xff", []byte("bytes"), 1 << 60} {
-		for _, payload := range []any{kahn.Delta{Index: 1, Chunk: chunk}, kahn.NodeSuspended{Info: chunk}, kahn.NodeSignalled{Value: chunk}} {
-			e := kahn.Event{ID: 1, Type: kahn.EventNodeDelta, Node: "A", Path: "A", Payload: payload}
+		for _, payload := range []any{event.Delta{Index: 1, Chunk: chunk}, event.Suspension{Info: chunk}, event.Answer{Value: chunk}} {
+			e := event.Event{ID: 1, Type: event.NodeDelta, Node: "A", Path: "A", Payload: payload}
 			data, err := json.Marshal(e)
 			if err != nil {
 				t.Errorf("%T: %v", chunk, err)
 				continue
 			}
-			var again kahn.Event
+			var again event.Event
 			if err := json.Unmarshal(data, &again); err != nil {
 				t.Errorf("%T: %s: %v", chunk, data, err)
 			}
 		}
 	}
 	big := errors.New(strings.Repeat("x", 1<<20))
-	for _, err := range []error{panics{}, (*panics)(nil), big, &kahn.NodeError{Err: big}, &kahn.NodeError{}} {
-		for _, payload := range []any{kahn.NodeEnded{Err: err}, kahn.Retried{Err: err}, kahn.NodeCompleted{Err: err}} {
-			data, problem := json.Marshal(kahn.Event{ID: 1, Type: kahn.EventNodeFailed, Node: "A", Payload: payload})
+	for _, err := range []error{panics{}, (*panics)(nil), big, &event.NodeError{Err: big}, &event.NodeError{}} {
+		for _, payload := range []any{event.NodeEnd{Err: err}, event.Retry{Err: err}, event.Completion{Err: err}} {
+			data, problem := json.Marshal(event.Event{ID: 1, Type: event.NodeFailed, Node: "A", Payload: payload})
 			if problem != nil || len(data) > 2000 {
 				t.Errorf("%T in %T: %d bytes, %v", err, payload, len(data), problem)
 			}
@@ -223,7 +224,7 @@ func TestUnknownEvents(t *testing.T) {
 	const line = `{"eventId":7,"sequence":7,"type":"node.teleported","runId":"r","timestamp":"2026-01-02T03:04:05Z",` +
 		`"correlation":{"traceId":"t","parentEventId":6,"wave":2,"phase":"engine"},` +
 		`"payload":{"nodeId":"A","path":"S/A","attempt":3,"tier":2,"epoch":1,"to":["Mars"]}}`
-	var e kahn.Event
+	var e event.Event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func TestUnknownEvents(t *testing.T) {
 			t.Errorf("%s was accepted as %v", bad, e)
 		}
 	}
-	if _, err := json.Marshal(kahn.Event{Payload: 42}); !errors.Is(err, kahn.ErrBadValue) {
+	if _, err := json.Marshal(event.Event{Payload: 42}); !errors.Is(err, machine.ErrBadValue) {
 		t.Errorf("a payload of no event: %v", err)
 	}
 }
@@ -256,10 +257,10 @@ func TestEventsWithHostileValues(t *testing.T) {
 		deep = []any{deep}
 	}
 	for text, v := range map[string]any{"<map[string]interface {}>": self, "<[]interface {}>": list, "<func()>": func() {}} {
-		for _, e := range []kahn.Event{
-			{ID: 1, Type: kahn.EventNodeDelta, Node: "a", Path: "a", Payload: kahn.Delta{Index: 1, Chunk: v}},
-			{ID: 1, Type: kahn.EventNodeSuspended, Node: "a", Path: "a", Payload: kahn.NodeSuspended{Info: v}},
-			{ID: 1, Type: kahn.EventNodeSignalled, Node: "a", Path: "a", Payload: kahn.NodeSignalled{Value: v}},
+		for _, e := range []event.Event{
+			{ID: 1, Type: event.NodeDelta, Node: "a", Path: "a", Payload: event.Delta{Index: 1, Chunk: v}},
+			{ID: 1, Type: event.NodeSuspended, Node: "a", Path: "a", Payload: event.Suspension{Info: v}},
+			{ID: 1, Type: event.NodeSignalled, Node: "a", Path: "a", Payload: event.Answer{Value: v}},
 		} {
 			if got := e.String(); !strings.Contains(got, text) {
 				t.Errorf("%q does not name %s", got, text)
@@ -271,7 +272,7 @@ func TestEventsWithHostileValues(t *testing.T) {
 		}
 	}
 	for levels := range 5 { // fewer than 10,000: the bound is met somewhere here
-		data, err := json.Marshal(kahn.Event{Type: kahn.EventNodeDelta, Node: "a", Payload: kahn.Delta{Chunk: deep}})
+		data, err := json.Marshal(event.Event{Type: event.NodeDelta, Node: "a", Payload: event.Delta{Chunk: deep}})
 		if err != nil || !json.Valid(data) {
 			t.Errorf("%d levels less: %v", levels, err)
 		}
@@ -284,7 +285,7 @@ func FuzzEventJSON(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var e, again kahn.Event
+		var e, again event.Event
 		if json.Unmarshal(data, &e) != nil {
 			return
 		}
@@ -303,10 +304,10 @@ func FuzzEventJSON(f *testing.F) {
 
 // The names that engines use for events within themselves.
 func TestEngineNames(t *testing.T) {
-	produced := map[string]kahn.EventType{}
+	produced := map[string]event.Type{}
 	for kind := range declaredTypes(t) {
 		name := kind.EngineName()
-		if name == string(kind) && kind != kahn.EventHeartbeat || strings.Contains(name, ".") {
+		if name == string(kind) && kind != event.Heartbeat || strings.Contains(name, ".") {
 			t.Errorf("%s has no engine-side name: %s", kind, name)
 		}
 		if produced[name] != "" {
@@ -314,27 +315,27 @@ func TestEngineNames(t *testing.T) {
 		}
 		produced[name] = kind
 		for _, text := range []string{name, string(kind)} {
-			if got, ok := kahn.ParseEventType(text); !ok || got != kind {
+			if got, ok := event.ParseType(text); !ok || got != kind {
 				t.Errorf("%s is read as %s, %v", text, got, ok)
 			}
 		}
 	}
-	for name, kind := range map[string]kahn.EventType{
-		"execution_complete": kahn.EventRunCompleted, "workflow_completed": kahn.EventRunCompleted, "playbook_completed": kahn.EventRunCompleted,
-		"workflow_failed": kahn.EventRunFailed, "playbook_failed": kahn.EventRunFailed, "tier_start": kahn.EventWaveStarted,
-		"tier_complete": kahn.EventWaveCompleted, "node_start": kahn.EventNodeStarted, "node_started": kahn.EventNodeStarted,
-		"step_started": kahn.EventNodeStarted, "partial": kahn.EventNodeDelta, "node_retry": kahn.EventNodeRetried,
-		"node_retried": kahn.EventNodeRetried, "node_complete": kahn.EventNodeCompleted, "node_completed": kahn.EventNodeCompleted,
-		"step.exit": kahn.EventNodeCompleted, "node_failed": kahn.EventNodeFailed, "step_failed": kahn.EventNodeFailed,
-		"node_cancelled": kahn.EventNodeCancelled, "node_skipped": kahn.EventNodeSkipped, "timed_out": kahn.EventNodeTimedOut,
-		"node_waiting": kahn.EventNodeSuspended, "node_signalled": kahn.EventNodeSignalled, "node_mocked": kahn.EventNodeMocked,
-		"moderation_flagged": kahn.EventModerationFlagged, "contract_violated": kahn.EventContractViolated,
+	for name, kind := range map[string]event.Type{
+		"execution_complete": event.RunCompleted, "workflow_completed": event.RunCompleted, "playbook_completed": event.RunCompleted,
+		"workflow_failed": event.RunFailed, "playbook_failed": event.RunFailed, "tier_start": event.WaveStarted,
+		"tier_complete": event.WaveCompleted, "node_start": event.NodeStarted, "node_started": event.NodeStarted,
+		"step_started": event.NodeStarted, "partial": event.NodeDelta, "node_retry": event.NodeRetried,
+		"node_retried": event.NodeRetried, "node_complete": event.NodeCompleted, "node_completed": event.NodeCompleted,
+		"step.exit": event.NodeCompleted, "node_failed": event.NodeFailed, "step_failed": event.NodeFailed,
+		"node_cancelled": event.NodeCancelled, "node_skipped": event.NodeSkipped, "timed_out": event.NodeTimedOut,
+		"node_waiting": event.NodeSuspended, "node_signalled": event.NodeSignalled, "node_mocked": event.NodeMocked,
+		"moderation_flagged": event.ModerationFlagged, "contract_violated": event.ContractViolated,
 	} {
-		if got, ok := kahn.ParseEventType(name); !ok || got != kind {
+		if got, ok := event.ParseType(name); !ok || got != kind {
 			t.Errorf("%s is read as %q, expected %s", name, got, kind)
 		}
 	}
-	if got, ok := kahn.ParseEventType("node_teleported"); ok || kahn.EventType("x").EngineName() != "x" {
+	if got, ok := event.ParseType("node_teleported"); ok || event.Type("x").EngineName() != "x" {
 		t.Errorf("an unknown name is read as %s", got)
 	}
 }
@@ -354,7 +355,7 @@ func TestExecutionTags(t *testing.T) {
 	}
 	var nodes []string
 	for _, line := range exampleEvents(t) {
-		var e kahn.Event
+		var e event.Event
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatal(err)
 		}

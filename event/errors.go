@@ -1,0 +1,46 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// ErrNoLog is returned by Run.Events of package kahn if the run keeps no events.
+var ErrNoLog = errors.New("the run keeps no events")
+
+// GapError tells a reader of events that it is too late: of the events that it has not seen, the log keeps only those from
+// First on. Reading may go on with Events(ctx, First-1). If After is not below First, the reader has seen events that were
+// lost in a crash and are not part of the run any more; the log begins with First.
+type GapError struct {
+	After uint64 // the last event that the reader has seen
+	First uint64 // the first event that is kept
+}
+
+// Error names the ids that are missing.
+func (e *GapError) Error() string {
+	if e.After >= e.First {
+		return fmt.Sprintf("event %d has not happened", e.After)
+	}
+	return fmt.Sprintf("events %d to %d are no longer kept", e.After+1, e.First-1)
+}
+
+// NodeError is the failure of one node. It unwraps to the error of its step.
+type NodeError struct {
+	Node    string
+	Attempt int // the attempt that failed for good; 0 if none was started
+	Kind    machine.CauseKind
+	Err     error
+}
+
+// Error names the node, the kind of failure and the cause, shortened to about a kilobyte.
+func (e *NodeError) Error() string {
+	kind := e.Kind.String() + ": "
+	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // the text of a panic begins with it
+}
+
+// Unwrap returns the error of the step.
+func (e *NodeError) Unwrap() error { return e.Err }

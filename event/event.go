@@ -1,0 +1,91 @@
+// Package event has the events of runs: their types, their payloads, and their form in JSON.
+//
+// A sink is called with each event of a run, see kahn.OnEvent, and a reader asks for them, see Run.Events of package kahn:
+//
+//	kahn.Execute(ctx, g, step, kahn.OnEvent(func(e event.Event) {
+//		switch p := e.Payload.(type) {
+//		case event.Retry:
+//			log.Printf("%s: attempt %d has failed, the next one follows in %v", e.Path, e.Attempt, p.Delay)
+//		case event.RunEnd:
+//			log.Printf("%v in %v", p.Status, p.Duration)
+//		}
+//	}))
+//
+// The constants of [Type] say what has happened ([NodeRetried]); the payloads are nouns ([Retry]), and some belong to several types.
+package event
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+)
+
+// Event is one fact about a run. The events of a run are in one total order: run.started comes first, the event that ends
+// the run last, a node's events in the order of its life, and a predecessor's end before its consequences.
+//
+// As JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and
+// payload; the file schema.json of this package describes it.
+type Event struct {
+	ID       uint64 // 1, 2, 3, ... without holes; 0 for a heartbeat, which is not kept
+	Type     Type
+	RunID    string
+	Workflow string // the graph's Name
+	Time     time.Time
+	// TraceID is the same for all events of a run, see kahn.TraceID.
+	TraceID string
+	// Parent is the id of the event that led to this one, 0 if there is none: for the first event of a node, in each epoch,
+	// the end of the predecessor that decided it, the start of its wave, or the failure that stops it; after that the node's
+	// own last event, deltas and logs not counted. Either may precede the resumption of the run.
+	Parent uint64
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, and inside a composite also the
+	// way to it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration
+	// of loop L. Epoch counts from 1 how often the run was driven anew.
+	Node    string
+	Path    string
+	Attempt int
+	Tier    int
+	Epoch   int
+	// Payload is of the type that the constant of the event's Type names, or nil. The payload of a type that is not known
+	// here, of an event that was decoded, is a json.RawMessage.
+	Payload any
+}
+
+// String renders the event as one line without its time, for logs and tests. Of user values it shows lists, maps and structs
+// by their type alone, and shortens others to about a kilobyte.
+func (e Event) String() string {
+	text := fmt.Sprintf("%d %s", e.ID, e.Type)
+	if e.Node != "" {
+		text += " " + e.Path
+	}
+	if e.Attempt > 1 {
+		text += fmt.Sprintf(" #%d", e.Attempt)
+	}
+	payload := e.Payload
+	switch p := payload.(type) { // a user value may contain itself: package fmt would never return
+	case nil:
+		return text
+	case Delta:
+		if p.Chunk != nil {
+			p.Chunk = foreign.ValueText(p.Chunk)
+		}
+		payload = p
+	case Suspension:
+		if p.Info != nil {
+			p.Info = foreign.ValueText(p.Info)
+		}
+		payload = p
+	case Completion:
+		p.Output.Value = nil // its length is told
+		payload = p
+	case RunEnd:
+		p.Aggregation.Value = nil
+		payload = p
+	case Answer:
+		if p.Value != nil {
+			p.Value = foreign.ValueText(p.Value)
+		}
+		payload = p
+	}
+	return text + fmt.Sprintf(" %+v", payload)
+}

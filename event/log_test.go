@@ -1,0 +1,74 @@
+package event_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+// textLogger logs lines without times and trace ids to a buffer.
+func textLogger(out *bytes.Buffer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "trace_id" {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// Every type of event has a level, and is logged whatever its payload is.
+func TestLogOfAllTypes(t *testing.T) {
+	var out bytes.Buffer
+	sink := event.LogTo(textLogger(&out, slog.LevelDebug))
+	lines := exampleEvents(t)
+	for _, line := range lines {
+		var e event.Event
+		if err := e.UnmarshalJSON(line); err != nil {
+			t.Fatal(err)
+		}
+		sink(e)
+	}
+	if n := strings.Count(out.String(), "\n"); n != len(lines) || strings.Contains(out.String(), "!") {
+		t.Errorf("%d records of %d events:\n%s", n, len(lines), &out)
+	}
+	sink(event.Event{ID: 1, Type: event.NodeFailed, Node: "A", Payload: event.NodeEnd{Err: errors.New(strings.Repeat("x", 1<<20))}})
+	if out.Len() > 1<<15 {
+		t.Errorf("%d bytes logged", out.Len())
+	}
+}
+
+func ExampleLogTo() {
+	logger := slog.New(slog.NewTextHandler(stdout{}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		switch a.Key {
+		case slog.TimeKey, "trace_id", "duration":
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "greet"})
+	_, err := kahn.Execute(context.Background(), &g, func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Log(slog.LevelInfo, "hello")
+		return nil, nil
+	}, kahn.RunID("1"), kahn.OnEvent(event.LogTo(logger)))
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// level=INFO msg=run.started run_id=1 event_id=1 total=1 mode=eager
+	// level=INFO msg=hello run_id=1 event_id=4 node=greet attempt=1 tier=0
+	// level=INFO msg=node.completed run_id=1 event_id=5 node=greet attempt=1 tier=0
+	// level=INFO msg=run.completed run_id=1 event_id=6 status=completed total=1
+}
+
+// stdout is what the example prints to: os.Stdout as it is when the example runs.
+type stdout struct{}
+
+func (stdout) Write(p []byte) (int, error) { return fmt.Print(string(p)) }

@@ -1,0 +1,42 @@
+package event
+
+import "github.com/seed-c794f7ef/kahn/internal/enum"
+
+// NoRetry tells why a node that failed was not attempted again: the first of these reasons that applies.
+type NoRetry uint8
+
+// The reasons. The zero value is that of a node that has not failed.
+const (
+	_                NoRetry = iota
+	NoRetryAbandoned         // the attempt, or one inside of the composite, ignored the end of its context: two copies would overlap
+	NoRetryOverall           // the node's overall timeout has passed
+	NoRetryPermanent         // the error is marked by kahn.Permanent or kahn.AbortRun
+	NoRetryStopping          // the node, or the run, is being stopped
+	NoRetryUnstarted         // it failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
+	NoRetryNoPolicy          // there is no policy, or one of a single attempt
+	NoRetryCause             // the cause is not among those that the policy retries, or none can be
+	NoRetryAttempts          // it was the policy's last attempt
+	NoRetryHint              // the error asks for a wait longer than MaxRetryAfter
+	NoRetryDeadline          // the wait could not end before the node's overall timeout or the run's
+
+	noRetryCount
+)
+
+var noRetryNames = [noRetryCount]string{
+	NoRetryAbandoned: "abandoned", NoRetryOverall: "overall_timeout", NoRetryPermanent: "permanent", NoRetryStopping: "stopping",
+	NoRetryUnstarted: "not_started", NoRetryNoPolicy: "no_policy", NoRetryCause: "not_retryable", NoRetryAttempts: "attempts_exhausted",
+	NoRetryHint: "retry_after", NoRetryDeadline: "deadline",
+}
+
+// String returns the reason as it is written in events, such as "attempts_exhausted", or "" for the zero value.
+func (n NoRetry) String() string { return enum.Name(noRetryNames[:], int(n), "NoRetry") }
+
+// MarshalText encodes n as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+func (n NoRetry) MarshalText() ([]byte, error) {
+	return enum.Text(noRetryNames[:], int(n), "reason for no retry")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+func (n *NoRetry) UnmarshalText(text []byte) error {
+	return enum.Parse(n, noRetryNames[:], text, "reason for no retry")
+}

@@ -1,0 +1,36 @@
+package event
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Request tells who asks for a run to be stopped or redriven, and why: see Run.CancelBy, Run.AbortAllBy and RedriveBy of package kahn.
+// Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
+// the Result, in events, in snapshots and in stores.
+type Request struct {
+	// Actor names the person or program that asks.
+	Actor string `json:"actor,omitempty"`
+	// Reason is why.
+	Reason string `json:"reason,omitempty"`
+}
+
+// String renders the request as a part of a line: by "ann" because "wrong input". Both texts are quoted and shortened.
+func (q Request) String() string {
+	var parts []string
+	if q.Actor != "" {
+		parts = append(parts, fmt.Sprintf("by %.60q", q.Actor))
+	}
+	if q.Reason != "" {
+		parts = append(parts, fmt.Sprintf("because %.200q", q.Reason))
+	}
+	return strings.Join(parts, " ")
+}
+
+// said is the request, or nil if both texts are empty.
+func (q *Request) said() *Request {
+	if q == nil || *q == (Request{}) {
+		return nil
+	}
+	return q
+}

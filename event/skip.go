@@ -1,0 +1,114 @@
+package event
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// SkipReason tells why a node was skipped. Which fields are set depends on the kind. As JSON it is a union tagged by kind,
+// whose members have the names that the comments give.
+type SkipReason struct {
+	Kind machine.SkipKind
+	// Node is the condition of a condition_branch, the source of an upstream_skipped, parent_failure or
+	// null_propagation (empty when no edge feeds the port), and the successor that made a node superseded. In JSON
+	// conditionNodeId, sourceNodeId and by.
+	Node string
+	// Label is the label of the edge that was not taken, for condition_branch; empty if that is a catch edge. In JSON label.
+	Label string
+	// Answer is what the condition answered instead, for condition_branch: its label or labels, separated by ", ", or, if it has none, the
+	// answer as text, shortened to about a kilobyte. It is empty if the condition failed, or if the edge is a catch edge. In JSON answer.
+	Answer string
+	// Port is the required port without a value, for null_propagation. In JSON portId.
+	Port string
+	// Rule is the join rule, for rule_unsatisfied. In JSON rule.
+	Rule string
+	// Expression is the guard's text, for when_guard; "func" for a Go function. In JSON expression.
+	Expression string
+	// Message is the message that the step passed to Skip, for self. In JSON message.
+	Message string
+}
+
+// skipJSON is the form of a SkipReason in JSON. A kind has all its members, empty ones included, and no others.
+type skipJSON struct {
+	Kind       machine.SkipKind `json:"kind"`
+	Condition  *string          `json:"conditionNodeId,omitempty"`
+	Source     *string          `json:"sourceNodeId,omitempty"`
+	By         *string          `json:"by,omitempty"`
+	Label      *string          `json:"label,omitempty"`
+	Answer     *string          `json:"answer,omitempty"`
+	Port       *string          `json:"portId,omitempty"`
+	Rule       *string          `json:"rule,omitempty"`
+	Expression *string          `json:"expression,omitempty"`
+	Message    *string          `json:"message,omitempty"`
+}
+
+// fields pairs the members of the kind with the fields of the reason.
+func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
+	switch j.Kind {
+	case machine.SkipWhenGuard:
+		return map[**string]*string{&j.Expression: &r.Expression}
+	case machine.SkipConditionBranch:
+		return map[**string]*string{&j.Condition: &r.Node, &j.Label: &r.Label, &j.Answer: &r.Answer}
+	case machine.SkipNullPropagation:
+		return map[**string]*string{&j.Source: &r.Node, &j.Port: &r.Port}
+	case machine.SkipUpstreamSkipped, machine.SkipParentFailure:
+		return map[**string]*string{&j.Source: &r.Node}
+	case machine.SkipRuleUnsatisfied:
+		return map[**string]*string{&j.Rule: &r.Rule}
+	case machine.SkipSelf:
+		return map[**string]*string{&j.Message: &r.Message}
+	case machine.SkipSuperseded:
+		return map[**string]*string{&j.By: &r.Node}
+	}
+	return nil
+}
+
+// MarshalJSON encodes the reason. A kind outside the enum is an error that matches [machine.ErrBadValue].
+func (r SkipReason) MarshalJSON() ([]byte, error) {
+	j := skipJSON{Kind: r.Kind}
+	for member, field := range j.fields(&r) {
+		*member = field
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON decodes what MarshalJSON encodes. A kind that is not known is an error that matches [machine.ErrBadValue].
+func (r *SkipReason) UnmarshalJSON(data []byte) error {
+	var j skipJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	*r = SkipReason{Kind: j.Kind}
+	for member, field := range j.fields(r) {
+		if *member != nil {
+			*field = **member
+		}
+	}
+	return nil
+}
+
+// String renders the reason for people, for example `condition_branch(ok? answered "true", not "false")`.
+func (r SkipReason) String() string {
+	if r.Kind == machine.SkipNone {
+		return ""
+	}
+	var parts []string
+	for _, part := range []string{r.Node, r.Port, r.Rule, r.Expression, r.Message} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	switch {
+	case r.Label != "" && r.Answer != "":
+		parts = append(parts, fmt.Sprintf("answered %q, not %q", r.Answer, r.Label))
+	case r.Label != "":
+		parts = append(parts, fmt.Sprintf("not %q", r.Label))
+	}
+	if len(parts) == 0 {
+		return r.Kind.String()
+	}
+	return r.Kind.String() + "(" + strings.Join(parts, " ") + ")"
+}

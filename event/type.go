@@ -1,0 +1,101 @@
+package event
+
+// Type names the kind of fact that an event reports.
+type Type string
+
+// The types of event, each with the type of its payload.
+const (
+	RunStarted       Type = "run.started"        // Start
+	RunStatusChanged Type = "run.status.changed" // StatusChange
+	RunRecovered     Type = "run.recovered"      // Recovery
+	RunCompleted     Type = "run.completed"      // RunEnd
+	RunFailed        Type = "run.failed"         // RunEnd
+	RunCancelled     Type = "run.cancelled"      // RunEnd
+	RunTimedOut      Type = "run.timed_out"      // RunEnd
+	Heartbeat        Type = "heartbeat"          // Beat; see Run.Heartbeat
+
+	WaveStarted   Type = "wave.started"   // Wave
+	WaveCompleted Type = "wave.completed" // Wave
+
+	NodeQueued        Type = "node.queued"        // none
+	NodeStarted       Type = "node.started"       // none
+	NodeDelta         Type = "node.stream.delta"  // Delta
+	NodeLog           Type = "node.log"           // LogRecord
+	ContractViolated  Type = "contract.violated"  // Breach
+	ModerationFlagged Type = "moderation.flagged" // Refusal
+	NodeTimedOut      Type = "node.timed_out"     // Timeout
+	NodeRetried       Type = "node.retried"       // Retry
+	NodeBlocked       Type = "node.blocked"       // Block
+	NodePaused        Type = "node.paused"        // Pause
+	NodeSuspended     Type = "node.suspended"     // Suspension
+	NodeSignalled     Type = "node.signalled"     // Answer
+	NodeMocked        Type = "node.mocked"        // none
+	NodeInvalidated   Type = "node.invalidated"   // Invalidation
+	NodeCompleted     Type = "node.completed"     // Completion
+	NodeFailed        Type = "node.failed"        // NodeEnd
+	NodeAborted       Type = "node.aborted"       // NodeEnd
+	NodeCancelled     Type = "node.cancelled"     // NodeEnd
+	NodeSkipped       Type = "node.skipped"       // Skip
+)
+
+// engineNames are the names that other workflow engines use for the types: first the one that EngineName returns, then
+// others that ParseType accepts.
+var engineNames = map[Type][]string{
+	RunStarted:        {"run_started", "workflow_started", "playbook_started"},
+	RunStatusChanged:  {"run_status_changed"},
+	RunRecovered:      {"run_recovered"},
+	RunCompleted:      {"workflow_completed", "playbook_completed", "run_completed", "execution_complete"},
+	RunFailed:         {"workflow_failed", "playbook_failed", "run_failed"},
+	RunCancelled:      {"run_cancelled", "workflow_cancelled", "playbook_cancelled"},
+	RunTimedOut:       {"run_timed_out"},
+	Heartbeat:         {"heartbeat"},
+	WaveStarted:       {"tier_start", "wave_started"},
+	WaveCompleted:     {"tier_complete", "wave_completed"},
+	NodeQueued:        {"node_queued"},
+	NodeStarted:       {"node_started", "node_start", "step_started"},
+	NodeDelta:         {"partial", "node_stream_delta"},
+	NodeLog:           {"node_log"},
+	ContractViolated:  {"contract_violated"},
+	ModerationFlagged: {"moderation_flagged"},
+	NodeTimedOut:      {"timed_out", "node_timed_out"},
+	NodeRetried:       {"node_retried", "node_retry"},
+	NodeBlocked:       {"node_blocked"},
+	NodePaused:        {"node_paused"},
+	NodeSuspended:     {"node_waiting", "node_suspended"},
+	NodeSignalled:     {"node_signalled"},
+	NodeMocked:        {"node_mocked"},
+	NodeInvalidated:   {"node_invalidated"},
+	NodeCompleted:     {"node_completed", "node_complete", "step.exit"},
+	NodeFailed:        {"node_failed", "step_failed"},
+	NodeAborted:       {"node_aborted"},
+	NodeCancelled:     {"node_cancelled"},
+	NodeSkipped:       {"node_skipped"},
+}
+
+// typesByName finds a type by its own name and by the names of other engines.
+var typesByName = func() map[string]Type {
+	types := map[string]Type{}
+	for t, names := range engineNames {
+		types[string(t)] = t
+		for _, name := range names {
+			types[name] = t
+		}
+	}
+	return types
+}()
+
+// EngineName returns the snake-case name that other workflow engines use for the type, such as node_completed; for an
+// unknown type its own name.
+func (t Type) EngineName() string {
+	if names := engineNames[t]; names != nil {
+		return names[0]
+	}
+	return string(t)
+}
+
+// ParseType returns the type of this name: its own, its [Type.EngineName], or another spelling that engines use,
+// such as node_start or step.exit. execution_complete, the end of a run of whatever status, is read as run.completed.
+func ParseType(name string) (t Type, ok bool) {
+	t, ok = typesByName[name]
+	return t, ok
+}

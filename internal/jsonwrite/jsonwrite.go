@@ -1,0 +1,166 @@
+// Package jsonwrite writes JSON as package json does, without reflection but for values of the host and what is rare: events and the
+// records of nodes are encoded more often than anything else.
+package jsonwrite
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+)
+
+// Writer appends to Data. The zero value is ready for use.
+type Writer struct {
+	Data []byte
+	Err  error // the first one
+}
+
+// Open begins an object.
+func (w *Writer) Open() { w.Data = append(w.Data, '{') }
+
+// Close ends an object.
+func (w *Writer) Close() { w.Data = append(w.Data, '}') }
+
+// Key begins a member. Keys need no escapes.
+func (w *Writer) Key(key string) {
+	if w.Data[len(w.Data)-1] != '{' {
+		w.Data = append(w.Data, ',')
+	}
+	w.Data = append(w.Data, '"')
+	w.Data = append(w.Data, key...)
+	w.Data = append(w.Data, '"', ':')
+}
+
+// Text writes a member with a text.
+func (w *Writer) Text(key, s string) {
+	w.Key(key)
+	w.Quote(s)
+}
+
+// TextIf leaves out an empty text.
+func (w *Writer) TextIf(key, s string) {
+	if s != "" {
+		w.Text(key, s)
+	}
+}
+
+// Quote writes a string. Package json writes those that need an escape.
+func (w *Writer) Quote(s string) {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			data, _ := json.Marshal(s) // every string can be encoded
+			w.Data = append(w.Data, data...)
+			return
+		}
+	}
+	w.Data = append(w.Data, '"')
+	w.Data = append(w.Data, s...)
+	w.Data = append(w.Data, '"')
+}
+
+// Number writes a member with an integer.
+func (w *Writer) Number(key string, n int) {
+	w.Key(key)
+	w.Data = strconv.AppendInt(w.Data, int64(n), 10)
+}
+
+// ID writes a member with an id.
+func (w *Writer) ID(key string, n uint64) {
+	w.Key(key)
+	w.Data = strconv.AppendUint(w.Data, n, 10)
+}
+
+// NumberIf leaves out a zero.
+func (w *Writer) NumberIf(key string, n int64) {
+	if n != 0 {
+		w.Key(key)
+		w.Data = strconv.AppendInt(w.Data, n, 10)
+	}
+}
+
+// IDIf leaves out a zero.
+func (w *Writer) IDIf(key string, n uint64) {
+	if n != 0 {
+		w.ID(key, n)
+	}
+}
+
+// Flag leaves out false.
+func (w *Writer) Flag(key string, b bool) {
+	if b {
+		w.Is(key, true)
+	}
+}
+
+// Is writes a member with true or false.
+func (w *Writer) Is(key string, b bool) {
+	w.Key(key)
+	w.Data = strconv.AppendBool(w.Data, b)
+}
+
+// Milliseconds writes a duration as a number of milliseconds, with a fraction. Package json would write the same: it uses an exponent
+// for smaller and larger numbers only.
+func (w *Writer) Milliseconds(key string, d time.Duration) {
+	w.Key(key)
+	w.Data = strconv.AppendFloat(w.Data, float64(d)/float64(time.Millisecond), 'f', -1, 64)
+}
+
+// List writes nil as null.
+func (w *Writer) List(key string, list []string) {
+	w.Key(key)
+	if list == nil {
+		w.Data = append(w.Data, "null"...)
+		return
+	}
+	w.Data = append(w.Data, '[')
+	for i, s := range list {
+		if i > 0 {
+			w.Data = append(w.Data, ',')
+		}
+		w.Quote(s)
+	}
+	w.Data = append(w.Data, ']')
+}
+
+// Name writes the name of a value of an enum.
+func (w *Writer) Name(key string, names []string, i int, what string) {
+	if i >= len(names) {
+		_, err := enum.Text(names, i, what)
+		w.Fail(err)
+		return
+	}
+	w.Text(key, names[i])
+}
+
+// Time writes a time as time.Time does, and reports one that RFC 3339 does not have.
+func (w *Writer) Time(key string, t time.Time) {
+	w.Key(key)
+	w.Data = append(w.Data, '"')
+	var err error
+	w.Data, err = t.AppendText(w.Data)
+	w.Fail(err)
+	w.Data = append(w.Data, '"')
+}
+
+// TimeIf leaves out the zero time.
+func (w *Writer) TimeIf(key string, t time.Time) {
+	if !t.IsZero() {
+		w.Time(key, t)
+	}
+}
+
+// JSON leaves a value to package json.
+func (w *Writer) JSON(key string, v any) {
+	data, err := json.Marshal(v)
+	w.Fail(err)
+	w.Key(key)
+	w.Data = append(w.Data, data...)
+}
+
+// Fail keeps the first error.
+func (w *Writer) Fail(err error) {
+	if w.Err == nil {
+		w.Err = err
+	}
+}
