@@ -3,7 +3,7 @@ package sse
 import (
 	"fmt"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // bound is a number of a Handler or a Client, by the name of its field.
@@ -12,11 +12,11 @@ type bound struct {
 	value int64
 }
 
-// check refuses negative numbers, which have no meaning: the error names the field and matches [kahn.ErrBadOption].
+// check refuses negative numbers, which have no meaning: the error names the field and matches [machine.ErrBadValue].
 func check(bounds ...bound) error {
 	for _, b := range bounds {
 		if b.value < 0 {
-			return fmt.Errorf("sse: %w: %s is negative; the default is zero", kahn.ErrBadOption, b.field)
+			return fmt.Errorf("sse: %w: %s is negative; the default is zero", machine.ErrBadValue, b.field)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
@@ -36,7 +36,7 @@ func TestNegativeNumbers(t *testing.T) {
 		for e, err := range c.Events(context.Background(), 0) {
 			n++
 			require.Zero(t, e)
-			require.ErrorIs(t, err, kahn.ErrBadOption)
+			require.ErrorIs(t, err, machine.ErrBadValue)
 			require.True(t, strings.Contains(err.Error(), field), err)
 		}
 		require.Equal(t, 1, n, field)

@@ -45,7 +45,7 @@ const (
 // Events yields the events with ids above after, each once, in order and without holes, and ends after the run's last one.
 // 0 is before the first event. An event that the server withholds is left out. Leaving the loop closes the connection.
 //
-// An error ends the sequence, and comes with a zero Event: one that matches [kahn.ErrBadOption] if a number of the Client is
+// An error ends the sequence, and comes with a zero Event: one that matches [machine.ErrBadValue] if a number of the Client is
 // negative; the cause of ctx's end; a [*event.GapError] if the server no
 // longer keeps the events after the cursor, and reading may go on with Events(ctx, First-1) from a fresh start; a
 // [*StatusError] if the server refuses; a [*LostError] if events are missing that the server cannot send again; and after

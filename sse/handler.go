@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Handler serves the events of runs. Find must be set. It is read-only: it answers methods other than GET and HEAD with 405.
@@ -162,7 +162,7 @@ func readable(src Source, after, first, last uint64) error {
 	}
 	// The client cannot have seen a future event: a crash has lost the event, and another one will get its id. But if the
 	// run has ended, or was left, the source may be an earlier life of it.
-	if after > last && src.Status() == kahn.RunRunning {
+	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}
 	return nil

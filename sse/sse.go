@@ -63,14 +63,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Source is a run whose events can be read. A [*kahn.Run] is one.
 type Source interface {
 	// Status is terminal as soon as the run's last event can be read.
-	Status() kahn.RunStatus
+	Status() machine.RunStatus
 	// EventRange returns the ids of the first and the last event that can be read now; none if first is above last.
 	EventRange() (first, last uint64)
 	// Events yields the events with ids above after, and waits for those that have not happened yet. An error ends it: a

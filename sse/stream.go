@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // stream is the answer to one request. Everything but its reader happens on the request's goroutine.
@@ -186,7 +186,7 @@ func (s *stream) resumed(src Source) (Source, error) {
 			if err != nil {
 				return nil, err
 			}
-			if _, last := next.EventRange(); last > s.last || next.Status() != kahn.RunSuspended {
+			if _, last := next.EventRange(); last > s.last || next.Status() != machine.RunSuspended {
 				return next, nil
 			}
 		case <-s.beat.C:
