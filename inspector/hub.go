@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // hub keeps pages up to date. One goroutine looks at the Runner for all of them, several times a second as long as there is a page, and
@@ -246,11 +247,11 @@ func (w *watch) nodes(id string) {
 }
 
 // statusAfter is the status in which an event leaves its node.
-func statusAfter(t kahn.EventType) (kahn.Status, bool) {
+func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
-	case kahn.EventNodeQueued, kahn.EventNodeInvalidated:
+	case event.NodeQueued, event.NodeInvalidated:
 		return kahn.Ready, true
-	case kahn.EventNodeStarted:
+	case event.NodeStarted:
 		return kahn.Running, true
 	}
 	status, ok := outcomes[t]

@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // logLine is an event as a line.
 type logLine struct {
-	ID      uint64         `json:"id"`
-	Time    string         `json:"time"`
-	Type    kahn.EventType `json:"type"`
-	Level   string         `json:"level"`
-	Path    string         `json:"path,omitempty"`
-	Attempt int            `json:"attempt,omitempty"`
-	Text    string         `json:"text"`
+	ID      uint64     `json:"id"`
+	Time    string     `json:"time"`
+	Type    event.Type `json:"type"`
+	Level   string     `json:"level"`
+	Path    string     `json:"path,omitempty"`
+	Attempt int        `json:"attempt,omitempty"`
+	Text    string     `json:"text"`
 }
 
 type logReply struct {
@@ -69,25 +70,25 @@ func beneath(path, node string) bool {
 // levelOf is the level of an event as a line of a log: deltas are for debugging.
 func levelOf(e kahn.Event) slog.Level {
 	switch p := e.Payload.(type) {
-	case kahn.LogRecord:
+	case event.LogRecord:
 		return p.Level
-	case kahn.Delta, kahn.Wave:
+	case event.Delta, event.Wave:
 		return slog.LevelDebug
-	case kahn.Retried, kahn.TimedOut, kahn.NodeBlocked:
+	case event.Retry, event.Timeout, event.Block:
 		return slog.LevelWarn
-	case kahn.ContractViolated, kahn.ModerationFlagged:
+	case event.Breach, event.Refusal:
 		return slog.LevelError
-	case kahn.NodeEnded:
-		if e.Type == kahn.EventNodeFailed {
+	case event.NodeEnd:
+		if e.Type == event.NodeFailed {
 			return slog.LevelError
 		}
 		return slog.LevelWarn
-	case kahn.RunEnded:
+	case event.RunEnd:
 		if p.Status != kahn.RunCompleted {
 			return slog.LevelError
 		}
 	case nil:
-		if e.Type == kahn.EventNodeQueued {
+		if e.Type == event.NodeQueued {
 			return slog.LevelDebug
 		}
 	}
@@ -102,56 +103,56 @@ func (c *call) line(e kahn.Event, level slog.Level) logLine {
 // lineOf puts an event in words.
 func lineOf(e kahn.Event) string {
 	switch p := e.Payload.(type) {
-	case kahn.LogRecord:
+	case event.LogRecord:
 		return p.Message
-	case kahn.Delta:
+	case event.Delta:
 		return chunk(p.Chunk)
-	case kahn.RunStarted:
+	case event.Start:
 		return fmt.Sprintf("the run has begun, with %d nodes", p.TotalNodes)
-	case kahn.RunStatusChanged:
+	case event.StatusChange:
 		return joined(fmt.Sprintf("the run is %v, it was %v", p.To, p.From), p.Request.String())
-	case kahn.RunEnded:
+	case event.RunEnd:
 		line := fmt.Sprintf("the run is %v after %v", p.Status, p.Duration.Round(time.Microsecond))
 		if p.Degraded {
 			line += ", degraded"
 		}
 		return joined(line, p.Request.String())
-	case kahn.NodeCompleted:
+	case event.Completion:
 		line := "completed"
 		if len(p.Labels) > 0 {
 			line += ": " + strings.Join(p.Labels, ", ")
 		}
 		return line + " after " + p.Duration.Round(time.Microsecond).String()
-	case kahn.NodeEnded:
+	case event.NodeEnd:
 		line := strings.TrimPrefix(string(e.Type), "node.") + ": " + p.Cause.String()
 		if p.Err != nil {
 			line += ": " + text(p.Err)
 		}
 		return joined(line, p.Request.String())
-	case kahn.NodeSkipped:
+	case event.Skip:
 		return "skipped: " + p.Reason.String()
-	case kahn.Retried:
+	case event.Retry:
 		return fmt.Sprintf("failed: %s; attempted again in %v", text(p.Err), p.Delay)
-	case kahn.TimedOut:
+	case event.Timeout:
 		return fmt.Sprintf("timed out after %v", p.Timeout)
-	case kahn.NodeSuspended:
+	case event.Suspension:
 		if p.Deadline.IsZero() {
 			return "waits for a signal"
 		}
 		return "waits for a signal until " + stamp(p.Deadline)
-	case kahn.NodeSignalled:
+	case event.Answer:
 		return joined(joined("answered "+chunk(p.Value), p.Actor), p.Comment)
-	case kahn.NodePaused:
+	case event.Pause:
 		return fmt.Sprintf("iteration %d has ended; the next one begins in %v", p.Iteration, p.Delay)
-	case kahn.NodeBlocked:
+	case event.Block:
 		return fmt.Sprintf("blocked by %s", strings.Join(p.Origins, ", "))
-	case kahn.NodeInvalidated:
+	case event.Invalidation:
 		return joined("runs again: "+p.Reason, p.Request.String())
-	case kahn.ContractViolated:
+	case event.Breach:
 		return "breaks its contract: " + strings.Join(p.Errors, "; ")
-	case kahn.ModerationFlagged:
+	case event.Refusal:
 		return "refused by the moderator: " + strings.Join(p.Errors, "; ")
-	case kahn.Wave:
+	case event.Wave:
 		return fmt.Sprintf("%s of tier %d", strings.TrimPrefix(string(e.Type), "wave."), p.Tier)
 	case nil:
 		return strings.TrimPrefix(string(e.Type), "node.")
@@ -214,9 +215,9 @@ func (c *call) timeline() (any, error) {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // outcomes are the statuses in which an event leaves the attempt that it ends.
-var outcomes = map[kahn.EventType]kahn.Status{
-	kahn.EventNodeCompleted: kahn.Completed, kahn.EventNodeFailed: kahn.Failed, kahn.EventNodeAborted: kahn.Aborted, kahn.EventNodeCancelled: kahn.Cancelled,
-	kahn.EventNodeSkipped: kahn.Skipped, kahn.EventNodeRetried: kahn.Retrying, kahn.EventNodeSuspended: kahn.Suspended,
+var outcomes = map[event.Type]kahn.Status{
+	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
+	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
 // spansOf assembles the attempts from the events of a run.
@@ -227,9 +228,9 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 	for e := range events {
 		at := millis(e.Time.Sub(zero))
 		switch e.Type {
-		case kahn.EventNodeQueued:
+		case event.NodeQueued:
 			queued[e.Path] = at
-		case kahn.EventNodeStarted:
+		case event.NodeStarted:
 			if len(spans) == limit {
 				return spans, true
 			}

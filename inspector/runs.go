@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // infoReply tells the page what it can do.
@@ -181,7 +182,7 @@ func rowOf(run *kahn.Run, arrived time.Time) runRow {
 	row.First, row.Last = run.EventRange()
 	if row.Status.Terminal() {
 		if e, ok := eventAt(run, row.Last); ok {
-			if end, ok := e.Payload.(kahn.RunEnded); ok {
+			if end, ok := e.Payload.(event.RunEnd); ok {
 				row.Degraded, row.Cause, row.Ended = end.Degraded, end.Cause.String(), stamp(e.Time)
 				row.Failed = end.Failed[:min(few, len(end.Failed))]
 			}
