@@ -49,6 +49,7 @@ type durable struct {
 	alarms   due.Queue[*wake]       // those that the store has to know of
 	expires  time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
 	scratch  []byte                 // in which the committer encodes records
+	kept     []keptEpoch            // see keptEpoch
 }
 
 // place is a node of one of the runs of a tree.
@@ -63,6 +64,7 @@ type transaction struct {
 	at      map[place]int // indexes into entries
 	due     bool          // it is to be written even without entries
 	ended   []*Run        // nested runs whose results are to be evaluated afterwards
+	back    *takenBack    // what a redrive takes back with it; nil for any other transaction
 	done    chan struct{} // closed when it is written, or err says why not
 	err     error
 
@@ -261,8 +263,8 @@ func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil {
 		e.kind, e.arg = evRunRecovered, event.Recovery{From: from.file.LastEvent}
-		if from.file.Status != RunRunning {
-			e.kind, e.arg = evRunStatus, event.StatusChange{From: RunSuspended, To: RunRunning, TotalWaiting: r.waiters().total}
+		if from.file.Status != RunRunning || r.cfg.redrive {
+			e.kind, e.arg = evRunStatus, event.StatusChange{From: from.file.Status, To: RunRunning, TotalWaiting: r.waiters().total}
 		}
 	}
 	r.event(e)

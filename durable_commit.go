@@ -113,6 +113,9 @@ func (d *durable) take(root *Run) *transaction {
 		c.Status, d.status = status, status
 	}
 	c.WakeAt = d.wakeAt(root)
+	if back := tx.back; back != nil {
+		c.Reopen, c.Reset, c.Readiness = true, back.keys, back.counts
+	}
 	if d.stale {
 		file := root.fileHeader()
 		tx.header, d.stale = &file, false
@@ -128,7 +131,7 @@ func (d *durable) take(root *Run) *transaction {
 		for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
 			c.Started = append(c.Started, store.Attempt{Node: key, Attempt: n})
 		}
-		if e.record && (e.terminal || !w.Status().Terminal()) {
+		if e.record && (e.terminal || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // nothing is stored of a node that is idle
 			n := r.nodeState(e.ref)
 			n.Event = tx.show
 			tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())

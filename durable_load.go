@@ -16,16 +16,14 @@ import (
 
 // restoreStored builds a restoration from the records of a store.
 func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
-	if stored.Status.Terminal() && !r.cfg.reads {
+	if stored.Status.Terminal() && !r.cfg.reads && !r.cfg.redrive {
 		return nil, fmt.Errorf("%w: run %s is %v", ErrFinished, quoteID(stored.ID), stored.Status)
 	}
 	file, err := fileOf(stored)
 	if err != nil {
 		return nil, err
 	}
-	signals := r.cfg.signals
-	r.cfg.from, r.cfg.redrive = &Snapshot{file: file}, false
-	r.cfg.signals = signals
+	r.cfg.from = &Snapshot{file: file}
 	switch given := r.cfg.fired != nil; {
 	case given:
 		if err := r.firedBefore(file.Fired); err != nil {
@@ -36,7 +34,7 @@ func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 			return nil, err
 		}
 	}
-	return r.restoration()
+	return r.restoration(stored)
 }
 
 // fileOf makes a snapshot of a stored run, with the nodes of the outermost graph in the order of their ids.
@@ -77,6 +75,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.Nodes = append(file.Nodes, n)
 	}
+	file.restoreEpochs()
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
 	newFiller(records).fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
 	return file, nil
@@ -221,7 +220,12 @@ func (r *Run) setKeys() {
 // acquire takes the lease of the run, and builds the restoration from the records of the store.
 func (r *Run) acquire() (*restoration, error) {
 	if r.cfg.from != nil {
-		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both", ErrBadOption)
+		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (RedriveFrom(nil) redrives the run in the store)", ErrBadOption)
+	}
+	if r.cfg.redrive {
+		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // Acquire would make the run
+			return nil, err
+		}
 	}
 	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
 	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}}
@@ -237,6 +241,9 @@ func (r *Run) acquire() (*restoration, error) {
 	}
 	r.durable, d.expires = d, asked.Add(r.cfg.leaseTime)
 	if stored == nil || stored.Sequence == 0 {
+		if r.cfg.redrive { // it was taken out of the store a moment ago
+			return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
+		}
 		d.stale = true
 		return nil, nil
 	}

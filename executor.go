@@ -236,7 +236,7 @@ func (r *Run) origin() (from *restoration, err error) {
 			err = r.checkPerformers(r.plan, nil)
 		}
 	case r.cfg.from != nil:
-		from, err = r.restoration()
+		from, err = r.restoration(nil)
 	}
 	if err == nil && from == nil {
 		err = r.earlySignals()

@@ -110,6 +110,9 @@ func configure(opts []Option, readable bool) (*config, error) {
 	if c.redrivenBy != nil && !c.redrive {
 		return nil, fmt.Errorf("%w: RedriveBy is for a run that is redriven", ErrBadOption)
 	}
+	if c.redrive && c.from == nil && c.store == nil {
+		return nil, fmt.Errorf("%w: RedriveFrom(nil) is for a durable run: see Durable", ErrBadOption)
+	}
 	if c.keep && !c.redrive {
 		return nil, fmt.Errorf("%w: KeepDescendants is for a run that is redriven", ErrBadOption)
 	}

@@ -127,8 +127,7 @@ type given struct {
 // the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run.
 //
 // An id that the Runner does not know is an error that matches [ErrUnknownRun], a run that has not ended one that matches
-// [ErrDuplicateRun]. A durable run is refused with [ErrBadOption]: what a store has of a run that has ended does not change. Other
-// errors are those of [Start] and of the function Redrive.
+// [ErrDuplicateRun]. A durable run is redriven in its store. Other errors are those of [Start] and of the function Redrive.
 func (rn *Runner) Redrive(ctx context.Context, id string, nodes ...string) (*Run, error) {
 	return rn.RedriveBy(ctx, id, Request{}, nodes...)
 }
@@ -146,7 +145,11 @@ func (rn *Runner) RedriveBy(ctx context.Context, id string, q Request, nodes ...
 		return nil, fmt.Errorf("%w: %s", ErrDuplicateRun, quoteID(id))
 	}
 	given := e.run.cfg.given
-	opts := slices.Concat(given.opts, []Option{RunID(id), RedriveFrom(e.run.Snapshot(), nodes...), optionFunc(func(c *config) error {
+	var from *Snapshot
+	if e.run.cfg.store == nil { // else it is redriven in its store
+		from = e.run.Snapshot()
+	}
+	opts := slices.Concat(given.opts, []Option{RunID(id), RedriveFrom(from, nodes...), optionFunc(func(c *config) error {
 		c.redrivenBy, c.keep = nil, false // of an earlier redrive
 		c.replaces = e.run
 		return nil

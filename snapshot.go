@@ -57,7 +57,8 @@ type snapshotFile struct {
 	Fired     *firedState       `json:"fired,omitempty"`
 	Signals   []signalState     `json:"signals,omitempty"` // of gates that were not reached
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
-	Nodes     []nodeState       `json:"nodes"` // those that are not idle, in the order of declaration
+	Kept      []keptEpoch       `json:"kept_epochs,omitempty"` // in a store alone
+	Nodes     []nodeState       `json:"nodes"`                 // those that are not idle, in the order of declaration
 }
 
 // firedState is the trigger that fired the run, and its payload.

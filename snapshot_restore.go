@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Resume goes on with a run from a snapshot: terminal nodes stay as they are, waiting nodes wait on unless signals answers
@@ -43,6 +44,12 @@ func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals m
 // evaluated again, and composites begin anew with their whole inside. Names are those of the outermost graph; one that it
 // does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is [Execute] with the option
 // [RedriveFrom].
+//
+// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of
+// the new epoch takes the results of the nodes that run again out of the store: before it the store has the run as it was, after
+// it the redriven run, which goes on after a crash like any other. A run that is not stored is an error that matches
+// [ErrUnknownRun], one that another owner holds an error that matches [ErrLeased]. If the store does not answer that first transaction,
+// the Result is that of the new epoch, and the store may have the old one.
 func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
 	return Execute(ctx, g, step, append(slices.Clone(opts), RedriveFrom(s, nodes...))...)
 }
@@ -58,12 +65,9 @@ func ResumeFrom(s *Snapshot, signals map[string]any) Option {
 	})
 }
 
-// RedriveFrom makes the run repeat a part of a snapshot's. See [Redrive].
+// RedriveFrom makes the run repeat a part of a snapshot's, or without a snapshot a part of that in its store. See [Redrive].
 func RedriveFrom(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
-		if s == nil {
-			return fmt.Errorf("%w: RedriveFrom(nil)", ErrBadOption)
-		}
 		c.from, c.signals, c.redrive, c.redriven = s, nil, true, nodes
 		return nil
 	})
@@ -105,16 +109,19 @@ type restoration struct {
 	anew    bool  // waves begin anew: there are redriven nodes, or the run was over
 
 	invalidLatest []uint64 // the ids of the last events of the invalid nodes
+
+	stored *store.Run // for a run in a store
+	taken  takenBack  // from that, for a redrive
 }
 
-// restoration checks, before anything runs, that the run can go on from the snapshot.
-func (r *Run) restoration() (*restoration, error) {
+// restoration checks, before anything runs, that the run can go on from the snapshot, which is that of a stored run unless stored is nil.
+func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
 	file, err := c.from.decode(c.codec)
 	if err != nil {
 		return nil, err
 	}
-	x := &restoration{file: file, crashed: file.Status == RunRunning}
+	x := &restoration{file: file, crashed: file.Status == RunRunning, stored: stored}
 	if file.Hash != p.Hash() && !c.allowChange {
 		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.Hash())
 	}
@@ -157,6 +164,9 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 		}
 		again[ref] = true
 	}
+	if p.end != noRef {
+		again[p.end] = true
+	}
 	refs := make([]Ref, len(x.file.Nodes))
 	seen := make([]bool, len(p.names))
 	stays := make([]bool, len(p.names)) // also if it follows a node that is to run again
@@ -185,7 +195,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 	}
 	var kept []nodeState
 	for i, ref := range refs {
-		if again[ref] || ref == p.end {
+		if again[ref] {
 			x.invalid, x.invalidLatest = append(x.invalid, ref), append(x.invalidLatest, x.file.Nodes[i].Latest)
 			continue
 		}
@@ -194,6 +204,12 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 			n.Epoch = x.file.Epoch
 		}
 		kept = append(kept, n)
+	}
+	if x.stored != nil {
+		x.taken = takeBack(p, x.stored, again)
+		if keep {
+			x.file.Kept = append(x.file.Kept, keptEpoch{x.file.Epoch, x.file.LastEvent})
+		}
 	}
 	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
 	x.file.Epoch++
@@ -218,8 +234,11 @@ func (r *Run) restore(x *restoration) {
 	observed := r.st.ObservedWords() // of a pending run
 	x.held.endBackoffs(time.Now())
 	x.held.install()
-	if r.durable != nil {
-		r.durable.holdStored(x.held)
+	if d := r.durable; d != nil {
+		d.holdStored(x.held)
+		if d.kept = x.file.Kept; r.cfg.redrive {
+			d.takeBack(&x.taken)
+		}
 	}
 	r.restoreEpochs(x)
 	r.restoreRecorder(x)

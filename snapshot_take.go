@@ -81,6 +81,9 @@ func (r *Run) fileHeader() snapshotFile {
 	case r.stage == stageResting:
 		file.Status = RunSuspended
 	}
+	if r.durable != nil {
+		file.Kept = r.durable.kept
+	}
 	if r.bound != 0 {
 		file.Deadline = r.timeAt(r.bound)
 	}

@@ -104,10 +104,13 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 		return Stale, nil
 	case c.Sequence == r.Sequence:
 		return Duplicate, nil
-	case c.Sequence != r.Sequence+1 || r.Status.Terminal():
+	case c.Sequence != r.Sequence+1 || !c.Reopen && (r.Status.Terminal() || len(c.Reset) > 0):
 		return Conflict, nil
 	}
 	changed := map[string]Node{} // apart, so that nothing is applied if something is wrong
+	for _, id := range c.Reset {
+		changed[id] = Node{}
+	}
 	node := func(id string) Node {
 		if n, ok := changed[id]; ok {
 			return n

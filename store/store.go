@@ -36,9 +36,9 @@ type Store interface {
 	// one above that of the last one applied, else nothing changes: that of the last one is Duplicate, a lower one Stale, a
 	// higher one Conflict. Nor does anything change if an attempt in Completed is not the last one recorded of its node (lower:
 	// Stale, higher: Conflict) or was completed before (Conflict), if one in Started is not the one after the last one recorded
-	// (lower: Stale, higher: Conflict), if Started or Nodes names a node that is stored as terminal (Conflict), or if the run
-	// has ended (Conflict). A readiness counter that would exceed what it requires is an error that matches
-	// ErrReadinessOverflow.
+	// (lower: Stale, higher: Conflict), if Started or Nodes names a node that is stored as terminal (Conflict), if the run
+	// has ended and Reopen is not set (Conflict), or if there is a Reset without Reopen (Conflict). A readiness counter that would
+	// exceed what it requires is an error that matches ErrReadinessOverflow.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
 	// Load returns the stored data of a run, for reading alone. A run that is not stored is an error that matches
 	// ErrUnknownRun.
@@ -56,6 +56,13 @@ type Lease struct {
 type Commit struct {
 	// Sequence numbers the commits of a run from 1, over all its owners.
 	Sequence uint64 `json:"sequence"`
+	// Reopen begins a redrive: the transaction is applied to a run that has ended, too. The run then goes on, unless the transaction
+	// ends it again.
+	Reopen bool `json:"reopen,omitempty"`
+	// Reset are the nodes that a redrive takes back, terminal ones among them. Each is then as if no commit had named it: it has no
+	// record, no attempt, and a counter of zero. The rest of the transaction is applied to it like that. A store may return it as the
+	// zero Node, or not at all.
+	Reset []string `json:"reset,omitempty"`
 	// Completed are the attempts that have ended. An attempt that was given up before its start was written has no end.
 	Completed []Attempt `json:"completed,omitempty"`
 	// Started are the attempts that begin: their steps are called when the transaction has been applied. The nodes leave the
@@ -115,7 +122,7 @@ type Columns struct {
 // Readiness counts predecessors of a node that have resolved.
 type Readiness struct {
 	Node     string `json:"node"`
-	By       int    `json:"by"`       // how many resolved in this transaction
+	By       int    `json:"by"`       // how many resolved in this transaction; below zero if a redrive takes some of them back
 	Required int    `json:"required"` // how many there are
 }
 
