@@ -203,16 +203,6 @@ func TestRunnerRedrive(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, again, joined, "the redriven run is that of the key")
 	})
-	inBubble(t, "with a store", func(t *testing.T) {
-		rn := &kahn.Runner{}
-		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: always(errStep)}), nil, kahn.Durable(new(kahn.MemoryStore)))
-		require.NoError(t, err)
-		_, _ = run.Wait()
-		_, err = rn.Redrive(t.Context(), run.ID())
-		require.ErrorIs(t, err, kahn.ErrBadOption)
-		_, err = run.Wait()
-		require.ErrorIs(t, err, errStep)
-	})
 }
 
 // The log of a run that goes on in the same process goes on, too: from a snapshot, from one that has been in a file, and from a store.

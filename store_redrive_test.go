@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -56,8 +57,8 @@ func TestRedriveInStore(t *testing.T) {
 			require.Equal(t, map[string]int{"B": 1, "C": 1, "S/x": 1, "S/y": 1, "E": 1}, c.n)
 			require.Equal(t, 1, r.node("B").Attempts)
 			require.Equal(t, by, r.RedriveRequest)
-			r.count(kahn.EventNodeInvalidated, "B", 1)
-			r.count(kahn.EventNodeInvalidated, "A", 0)
+			r.count(event.NodeInvalidated, "B", 1)
+			r.count(event.NodeInvalidated, "A", 0)
 			counted(t, store)
 			read, err := kahn.ReadResult(t.Context(), g, store, "r")
 			require.NoError(t, err)
@@ -152,13 +153,13 @@ func TestRedriveInStore(t *testing.T) {
 		require.NoError(t, err)
 		res, err := run.Wait()
 		require.NoError(t, err)
-		var events []kahn.Event
+		var events []event.Event
 		for e, err := range run.Events(t.Context(), 0) {
 			require.NoError(t, err)
 			events = append(events, e)
 		}
 		checkEvents(t, g, res, events)
-		require.Equal(t, kahn.EventRunStarted, events[0].Type)
+		require.Equal(t, event.RunStarted, events[0].Type)
 		counted(t, store)
 		// A Runner of another process knows nothing of the run.
 		other := &kahn.Runner{Options: rn.Options}
@@ -226,7 +227,7 @@ func TestRedriveInStore(t *testing.T) {
 // crash: it has the old run or the redriven one, which comes to the same end as the uncut one.
 func TestRedriveAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	graphs, cuts := size(60, 10, 1_500), 0
+	graphs, cuts := size(30, 8, 1_500), 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 13))

@@ -18,8 +18,8 @@ import (
 )
 
 // Lives performs random graphs over stores, each graph in many lives of its run, as by processes that crash: after every write of
-// a run, after some write of a run that had gone on before, and over a store that fails now and then. A run has the same
-// outcome as without a store, and no step that has ended is called again.
+// a run, after some write of a run that had gone on before, over a store that fails now and then, and after every write of a run that
+// was redriven when it had ended. A run has the same outcome as without a store, and no step that has ended is called again.
 //
 // open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
 // that of the process: time.Now, and not the clock of a server. check judges the events of every life: it is
@@ -28,7 +28,7 @@ func Lives(t *testing.T, graphs int, open func(t *testing.T) store.Store, check 
 	for _, kind := range []struct {
 		name string
 		f    func(r *trial, t *testing.T)
-	}{{"every write", (*trial).everyWrite}, {"lives after lives", (*trial).livesAfterLives}, {"faults", (*trial).faults}} {
+	}{{"every write", (*trial).everyWrite}, {"lives after lives", (*trial).livesAfterLives}, {"faults", (*trial).faults}, {"redrives", (*trial).redrives}} {
 		t.Run(kind.name, func(t *testing.T) {
 			for seed := range uint64(graphs) {
 				synctest.Test(t, func(t *testing.T) {
@@ -56,6 +56,7 @@ type trial struct {
 
 	mu        sync.Mutex
 	fails     map[string]bool
+	mended    bool           // no step fails any more
 	completed map[string]int // by path, in this life
 }
 
@@ -67,7 +68,7 @@ func newTrial(seed uint64) *trial {
 
 func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
 	time.Sleep(time.Duration(len(s.ID())) * time.Millisecond)
-	if id, _, _ := strings.Cut(s.ID(), "["); r.fails[id] && s.Index() <= 0 {
+	if id, _, _ := strings.Cut(s.ID(), "["); r.fails[id] && !r.mended && s.Index() <= 0 {
 		return nil, errors.New("broken")
 	}
 	r.mu.Lock()
@@ -76,10 +77,10 @@ func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(s.ID(), s.Iteration()), nil
 }
 
-// life performs the graph over a store, as a new process does. inner tells what is stored.
-func (r *trial) life(t *testing.T, s, inner store.Store) (*kahn.Result, error) {
+// life performs the graph over a store, as a new process does, with more options if it is a redrive. inner tells what is stored.
+func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	before := map[string]bool{}
-	if stored, err := inner.Load(t.Context(), "r"); err == nil {
+	if stored, err := inner.Load(t.Context(), "r"); err == nil && len(more) == 0 {
 		for id, node := range stored.Nodes {
 			before[id] = node.Terminal // none of them is retried: keys are paths
 		}
@@ -89,11 +90,11 @@ func (r *trial) life(t *testing.T, s, inner store.Store) (*kahn.Result, error) {
 	r.mu.Unlock()
 	var mu sync.Mutex
 	var events []kahn.Event
-	res, err := kahn.Execute(t.Context(), r.g, r.step, kahn.Durable(s), kahn.RunID("r"), kahn.MaxCrashes(-1), kahn.OnEvent(func(e kahn.Event) {
+	res, err := kahn.Execute(t.Context(), r.g, r.step, append(more, kahn.Durable(s), kahn.RunID("r"), kahn.MaxCrashes(-1), kahn.OnEvent(func(e kahn.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e)
-	}))
+	}))...)
 	if res != nil && res.Status.Terminal() && !errors.Is(err, kahn.ErrStore) {
 		if err := r.check(r.g, res, events); err != nil {
 			t.Errorf("%s: %v", r.name, err)

@@ -77,12 +77,15 @@ var checks = []struct {
 	{"readiness above what is required", readinessOverflow},
 	{"a refused commit changes nothing", refusedCommit},
 	{"a run that has ended does not change", endedRun},
+	{"a redrive takes nodes back", redriven},
+	{"a redrive that is refused changes nothing", redriveWhole},
 	{"runs are apart", runsApart},
 	{"what is loaded is a copy", loadedCopy},
 	{"of competing commits one is applied", competingCommits},
 	{"of competing owners one acquires", competingOwners},
 	{"a cancelled context changes nothing", cancelledContext},
 	{"a run of kahn", engine},
+	{"a run of kahn is redriven", engineRedrives},
 }
 
 const ttl = time.Minute

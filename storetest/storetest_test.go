@@ -214,7 +214,23 @@ func TestDefects(t *testing.T) {
 				return d.Memory.Commit(ctx, l, c)
 			}}
 		},
-		"attempts are not stored": func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Started = nil })} },
+		"nothing is taken back": func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Reset = nil })} },
+		"one node is taken back": func() *defect {
+			return &defect{commit: commit(func(c *store.Commit) { c.Reset = c.Reset[:min(1, len(c.Reset))] })}
+		},
+		"a run that has ended is not opened": func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Reopen = false })} },
+		"every run that has ended is open":   func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Reopen = true })} },
+		"a reset needs no redrive": func() *defect {
+			return &defect{commit: commit(func(c *store.Commit) { c.Reopen = c.Reopen || len(c.Reset) > 0 })}
+		},
+		"counters do not go back": func() *defect {
+			return &defect{commit: commit(func(c *store.Commit) {
+				c.Readiness = slices.DeleteFunc(slices.Clone(c.Readiness), func(inc store.Readiness) bool { return inc.By < 0 })
+			})}
+		},
+		"a node that is taken back keeps its attempts": func() *defect { return &defect{commit: keepsAttempts} },
+		"nodes are taken back for good":                func() *defect { return &defect{commit: takesBackFirst} },
+		"attempts are not stored":                      func() *defect { return &defect{commit: commit(func(c *store.Commit) { c.Started = nil })} },
 		"only one start is stored": func() *defect {
 			return &defect{commit: commit(func(c *store.Commit) { c.Started = c.Started[:min(1, len(c.Started))] })}
 		},
@@ -350,4 +366,41 @@ func TestLivesControl(t *testing.T) {
 			t.Errorf("%s: no run has shown it: %v\n%s", name, err, out)
 		}
 	}
+}
+
+// keepsAttempts lets the attempts of nodes that are taken back go on counting.
+func keepsAttempts(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	r, err := d.Memory.Load(ctx, l.Run)
+	if err != nil {
+		return 0, err
+	}
+	var again []store.Attempt
+	for _, id := range c.Reset {
+		for n := range r.Nodes[id].Attempt {
+			again = append(again, store.Attempt{Node: id, Attempt: n + 1})
+		}
+	}
+	c.Started = slices.Clone(c.Started)
+	for i, start := range c.Started {
+		if slices.Contains(c.Reset, start.Node) {
+			c.Started[i].Attempt += r.Nodes[start.Node].Attempt
+		}
+	}
+	c.Started = append(again, c.Started...)
+	return d.Memory.Commit(ctx, l, c)
+}
+
+// takesBackFirst takes nodes back before the rest of the commit, which may be refused.
+func takesBackFirst(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	r, err := d.Memory.Load(ctx, l.Run)
+	if err != nil {
+		return 0, err
+	}
+	if c.Reopen && c.Sequence == r.Sequence+1 {
+		if a, err := d.Memory.Commit(ctx, l, store.Commit{Sequence: c.Sequence, Reopen: true, Reset: c.Reset}); err != nil || a != store.AppliedNow {
+			return a, err
+		}
+		c.Sequence++
+	}
+	return d.Memory.Commit(ctx, l, c)
 }

@@ -126,8 +126,14 @@ func (st *stage) judge(c *store.Commit) (store.Applied, error) {
 		return store.Stale, nil
 	case c.Sequence == r.sequence:
 		return store.Duplicate, nil
-	case c.Sequence != r.sequence+1 || r.status.Terminal():
+	case c.Sequence != r.sequence+1 || !c.Reopen && (r.status.Terminal() || len(c.Reset) > 0):
 		return store.Conflict, nil
+	}
+	for _, key := range c.Reset {
+		if r.nodes[key] != nil {
+			change := st.node(key)
+			change.next, change.record = node{number: change.node.number, record: noRecord}, new(store.Columns)
+		}
 	}
 	for _, end := range c.Completed {
 		switch n := &st.node(end.Node).next; {
