@@ -24,26 +24,46 @@
 // # The names to learn first
 //
 // Fifteen are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and
-// [Param], by which a step finds its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit] and [OnEvent]; [Result] and
-// [Output]. The others, by task:
+// [Param], by which a step finds its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
 //
-//   - Branches, joins and failures: [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [On], [NoMatch], [FailureMode],
-//     [StatusRule], [EndVerdict], [AbortRun], [FallbackFunc], [View].
-//   - Data: [Upstream], [Root], [Outputs], [Port], [Input], [Inputs], [CloneInputs], [MergeFunc], [UpstreamItems], [OutputItems].
-//   - Graphs within graphs: [Map], [Loop], [Expand], Node.Sub; [KindTrigger] and [Fire].
-//   - Limits and order: [KeyLimit], [Group], [Rate], [StartRate], [KeyRate], [RateLimited], [Estimates], [History], [Mode].
-//   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [RetryStandard], [Jitter], [DefaultRetry].
-//   - Waiting for people and machines: [Gate], [Suspend], [Run.Signal], [Decision], [EarlySignals], [ChoiceError].
-//   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [Request], [StopMode].
-//   - Going on later or elsewhere: [Snapshot], [Resume], [Redrive], [KeepDescendants], [AllowGraphChange], [Codec], [Types],
-//     [Durable], [MemoryStore]; package store.
-//   - Many runs: [Runner], [Runner.Watch], [Runner.Redrive], [Idempotent], [IdempotencyStore], [Memo], [RunID].
-//   - Looking on: [Event] and package event, [Start] and [Run.Events], [EventOutputs], [event.LogTo], [OnNode], [Run.WaitFor], [Run.Watch], [Use], [Around];
-//     of what is at work [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Run.Inputs], [Run.Why].
-//   - Judging inputs and outputs: [Contract], [Moderator], [Checker], [Evaluator], [Kinds].
-//   - Testing: [TestMode], [Mock], [Assertion] and the Assert functions; package kahntest.
-//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [Call], [Reply], [NewStep], [NewView], [CauseOf], [Retry.Next].
-//   - Driving a run by hand: [Values], [Plan.Check], [Plan.Inputs], [Plan.Evaluate], [Plan.Conclude], [machine.State.Drive], [machine.State.Snapshot], [RestoreState], [machine.State], [NewState], [machine.Task], [machine.Token], [machine.Outcome], [machine.CheckVerdict]; packages machine and reactive.
+// The others, by task. What returns an [Option] is an argument of Execute:
+//
+//   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [PlanEdge], [Ref]; [GraphError], [CycleError].
+//   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [NoMatch],
+//     [Labeler]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [FallbackFunc], [Skip].
+//   - Guards and conditions: [View]; as texts [Evaluator], [Expression], [Checker], [Checked], [Truthy], [GuardPolicy].
+//   - Data: [Inputs], [Upstream], [Root], [Outputs], [MergeFunc], [Contribution], [CloneInputs], [UpstreamItems],
+//     [OutputItems]; [InputError].
+//   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
+//   - Functions around steps: [Use], [Middleware], [Around], [Memo], [Cache], [Kinds], [KindLister].
+//   - Limits and order: [KeyLimit], [Rate], [StartRate], [KeyRate], [RateLimited], [Mode], [Estimates], [History], [Learn].
+//   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace]; [RetryStandard], [RetryJittered], [DefaultRetry],
+//     [Jitter], [Random].
+//   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendMode], [Run.Signal], [Decision],
+//     [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
+//   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
+//   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [SkipReason], [SkipKind];
+//     [RunError], [NodeError], [UpstreamError], [PanicError].
+//   - Going on later or elsewhere: [Snapshot], [Resume], [ResumeFrom], [AllowGraphChange]; [Redrive], [RedriveFrom],
+//     [RedriveBy], [KeepDescendants]; [Codec], [Encoding], [Types].
+//   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [ReadSnapshot], [ReadResult]; package
+//     store.
+//   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [RunID], [Idempotent], [IdempotencyStore],
+//     [IdempotencyKey].
+//   - Looking on: [OnEvent], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],
+//     [Run.WaitFor], [Run.Watch]; [RuntimeTrace], [PprofLabels].
+//   - Looking at a run at work: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs], [PathError];
+//     [Run.Why], [Why], [WhyKind], [Bound], [BoundScope].
+//   - Judging inputs and outputs: [Contract], [Violation], [ContractError], [SchemaCompiler]; [Moderate], [Moderator],
+//     [Moderation], [Flag], [ModerationError]; [Phase].
+//   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
+//     [AssertCalls], [AssertOutput], [AssertionError]; [TestSummary], [TestNode], [TestOutcome]; [RePanic]; package
+//     kahntest.
+//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [Call], [Predecessor], [NewStep], [Reporter], [Reply];
+//     [ViewData], [NodeData], [NewView]; [CauseOf], [Retry.Next].
+//   - Driving a run by hand: [NewState], [RestoreState], [Values], [StepInputs], [Plan.Check], [Plan.Inputs],
+//     [Plan.Evaluate], [Plan.Conclude]; packages machine and reactive, in which see [machine.State], [machine.State.Drive],
+//     [machine.Task], [machine.Outcome].
 //
 // # Edges resolve, nodes decide
 //

@@ -33,12 +33,12 @@ func ExampleState_StatusSignal() {
 		status := st.StatusSignal(ref)
 		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
 			switch status.Get(w).CallAction() {
-			case kahn.CallStart:
+			case machine.CallStart:
 				if task, err := st.Begin(ref); err == nil {
 					fmt.Println("start", id)
 					calls = append(calls, task)
 				}
-			case kahn.CallAbort:
+			case machine.CallAbort:
 				fmt.Println("abort", id)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // nop is a step that does nothing.
@@ -363,7 +364,7 @@ func TestUnknownNode(t *testing.T) {
 				t.Errorf("NodeStatus(nowhere): %v, %v", status, ok)
 			}
 			for _, id := range []string{"off", "Z"} { // terminal, and the end node
-				var transition *kahn.TransitionError
+				var transition *machine.TransitionError
 				if err := run.CancelNode(id); !errors.Is(err, kahn.ErrTransition) || !errors.As(err, &transition) || transition.Node != id {
 					t.Errorf("CancelNode(%s): %v", id, err)
 				}

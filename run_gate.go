@@ -155,7 +155,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 	case status == Completed || early || !gate:
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))
 	case status.Terminal():
-		return &TransitionError{Node: r.plan.names[ref], From: status, To: Completed}
+		return &machine.TransitionError{Node: r.plan.names[ref], From: status, To: Completed}
 	}
 	if r.signals == nil {
 		r.signals = map[Ref]answer{}

@@ -71,7 +71,7 @@ func (r *Run) reached(ref Ref, status Status, want uint32) (Status, error) {
 	}
 	for to := range statusCount {
 		if want&(1<<to) != 0 {
-			return status, &TransitionError{Node: r.plan.ID(ref), From: status, To: to}
+			return status, &machine.TransitionError{Node: r.plan.ID(ref), From: status, To: to}
 		}
 	}
 	return status, fmt.Errorf("%w: no such status to wait for", ErrBadValue)

@@ -1,5 +1,7 @@
 package kahn
 
+import "github.com/seed-c794f7ef/kahn/machine"
+
 // RetryNow ends the backoff of a node: its next attempt is ready at once. path is that of [Run.Node]. A path that leads nowhere is a
 // [*PathError], a node that does not back off an error that matches [ErrTransition], and a run that has ended one that matches
 // [ErrFinished].
@@ -24,7 +26,7 @@ func (r *Run) RetryNow(path string) error {
 func (at place) retryNow(now int64) error {
 	r, ref := at.run, at.ref
 	if r.st.Word(ref).Status() != Retrying {
-		return &TransitionError{Node: r.path(ref), From: r.st.Status(ref), To: Ready}
+		return &machine.TransitionError{Node: r.path(ref), From: r.st.Status(ref), To: Ready}
 	}
 	x := r.extras[ref]
 	r.disarm(&x.backoff)

@@ -254,9 +254,9 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 
 	require.NoError(t, st.Settle(task.Token, completed))
 	err := st.AbortNode(a, kahn.CauseAbortAll)
-	var te *kahn.TransitionError
+	var te *machine.TransitionError
 	require.ErrorAs(t, err, &te)
-	require.Equal(t, kahn.TransitionError{Node: "n0", From: kahn.Completed, To: kahn.Aborted}, *te)
+	require.Equal(t, machine.TransitionError{Node: "n0", From: kahn.Completed, To: kahn.Aborted}, *te)
 	require.ErrorIs(t, st.CancelNode(a), kahn.ErrTransition)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // TestTransitionTable lists all allowed transitions.
@@ -44,26 +45,26 @@ func contains[T comparable](list []T, x T) bool {
 }
 
 func TestCallMapping(t *testing.T) {
-	actions := map[kahn.Status]kahn.CallAction{
-		kahn.Ready: kahn.CallStart, kahn.Skipped: kahn.CallSkip, kahn.Aborted: kahn.CallAbort, kahn.Cancelled: kahn.CallAbort,
+	actions := map[kahn.Status]machine.CallAction{
+		kahn.Ready: machine.CallStart, kahn.Skipped: machine.CallSkip, kahn.Aborted: machine.CallAbort, kahn.Cancelled: machine.CallAbort,
 	}
 	for s := kahn.Idle; s <= kahn.Skipped; s++ {
 		require.Equal(t, actions[s], s.CallAction(), "%v", s)
 	}
 	for _, c := range []struct {
-		call  kahn.CallStatus
+		call  machine.CallStatus
 		retry bool
 		stop  kahn.CauseKind
 		want  kahn.Status
 		cause kahn.CauseKind
 	}{
-		{kahn.CallRunning, false, kahn.CauseNone, kahn.Running, kahn.CauseNone},
-		{kahn.CallCompleted, true, kahn.CauseNone, kahn.Completed, kahn.CauseNone},
-		{kahn.CallFailed, true, kahn.CauseNone, kahn.Retrying, kahn.CauseNone},
-		{kahn.CallFailed, false, kahn.CauseNone, kahn.Failed, kahn.CauseStepError},
-		{kahn.CallAborted, false, kahn.CauseFailFast, kahn.Aborted, kahn.CauseFailFast},
-		{kahn.CallAborted, false, kahn.CauseCancelRun, kahn.Cancelled, kahn.CauseCancelRun},
-		{kahn.CallAborted, true, kahn.CauseNone, kahn.Cancelled, kahn.CauseExternal},
+		{machine.CallRunning, false, kahn.CauseNone, kahn.Running, kahn.CauseNone},
+		{machine.CallCompleted, true, kahn.CauseNone, kahn.Completed, kahn.CauseNone},
+		{machine.CallFailed, true, kahn.CauseNone, kahn.Retrying, kahn.CauseNone},
+		{machine.CallFailed, false, kahn.CauseNone, kahn.Failed, kahn.CauseStepError},
+		{machine.CallAborted, false, kahn.CauseFailFast, kahn.Aborted, kahn.CauseFailFast},
+		{machine.CallAborted, false, kahn.CauseCancelRun, kahn.Cancelled, kahn.CauseCancelRun},
+		{machine.CallAborted, true, kahn.CauseNone, kahn.Cancelled, kahn.CauseExternal},
 	} {
 		status, cause := c.call.NodeStatus(c.retry, c.stop)
 		require.Equal(t, c.want, status, "%+v", c)

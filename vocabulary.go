@@ -152,28 +152,6 @@ const (
 	UpstreamSubstitute UpstreamPolicy = machine.UpstreamSubstitute
 )
 
-// CallAction is what a coordinator does with the remote call behind a node when the node reaches a status.
-type CallAction = machine.CallAction
-
-// The actions on a call.
-const (
-	CallNone  CallAction = machine.CallNone  // leave it alone
-	CallStart CallAction = machine.CallStart // the node is ready: start the call
-	CallSkip  CallAction = machine.CallSkip  // the node was skipped: there will be no call
-	CallAbort CallAction = machine.CallAbort // the node was stopped: abort the call
-)
-
-// CallStatus is the status of a remote call, as call protocols name it.
-type CallStatus = machine.CallStatus
-
-// The statuses of a call.
-const (
-	CallRunning   CallStatus = machine.CallRunning
-	CallCompleted CallStatus = machine.CallCompleted
-	CallFailed    CallStatus = machine.CallFailed
-	CallAborted   CallStatus = machine.CallAborted
-)
-
 // Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
 // predecessors therefore always have smaller Refs.
 type Ref = machine.Ref
@@ -184,16 +162,13 @@ const NoRef Ref = machine.NoRef
 // AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }
 
-// TransitionError rejects a call that the status of a node does not allow. It matches [ErrTransition].
-type TransitionError = machine.TransitionError
-
 // Errors of values, and of a State. They are those of package machine.
 var (
 	ErrBadValue    = machine.ErrBadValue
 	ErrUnknownNode = machine.ErrUnknownNode
 	// ErrStale rejects an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
 	ErrStale = machine.ErrStale
-	// ErrTransition rejects a call that the node's status does not allow. Nothing was changed. See [*TransitionError].
+	// ErrTransition rejects a call that the node's status does not allow. Nothing was changed. See [*machine.TransitionError].
 	ErrTransition = machine.ErrTransition
 	// ErrGraphChanged rejects a snapshot of a run of another graph. Nothing was run.
 	ErrGraphChanged = machine.ErrGraphChanged

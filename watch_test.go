@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 func sleepStep(ctx context.Context, s *kahn.Step) (any, error) {
@@ -44,9 +45,9 @@ func TestWaitFor(t *testing.T) {
 		_, err = run.WaitFor(t.Context(), "nobody")
 		require.ErrorIs(t, err, kahn.ErrUnknownNode)
 		status, err = run.WaitFor(t.Context(), "n3", kahn.Completed)
-		var te *kahn.TransitionError
+		var te *machine.TransitionError
 		require.ErrorAs(t, err, &te)
-		require.Equal(t, kahn.TransitionError{Node: "n3", From: kahn.Aborted, To: kahn.Completed}, *te)
+		require.Equal(t, machine.TransitionError{Node: "n3", From: kahn.Aborted, To: kahn.Completed}, *te)
 		require.Equal(t, kahn.Aborted, status)
 		require.Equal(t, 3*time.Second, time.Since(begin))
 		_, err = run.Wait()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -17,7 +18,7 @@ func TestZeroValues(t *testing.T) {
 	for _, v := range []any{
 		&kahn.Result{}, &kahn.NodeResult{}, &kahn.Snapshot{}, &kahn.Graph{}, &kahn.Event{}, &kahn.Runner{}, &kahn.Cause{}, &kahn.SkipReason{},
 		&kahn.IdempotencyStore{}, &kahn.NodeError{}, &kahn.RunError{}, &kahn.UpstreamError{}, &kahn.PanicError{}, &kahn.GraphError{},
-		&kahn.CycleError{}, &kahn.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &event.GapError{},
+		&kahn.CycleError{}, &machine.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &event.GapError{},
 		&kahn.AssertionError{}, &kahn.TestSummary{}, &reactive.Scope{}, kahn.Retry{}, kahn.Join(0), kahn.Violation{},
 		&kahn.GraphError{Problems: []error{nil}}, &kahn.RunError{Errs: []error{nil}}, &kahn.MapError{Errs: []error{nil}},
 	} {

@@ -71,7 +71,7 @@ func (h *hub) observe(ref kahn.Ref) error {
 		switch {
 		case s == kahn.Skipped:
 			fmt.Fprintf(h.out, "%-8s skipped: %v\n", id, h.plan.SkipReason(h.st, ref))
-		case s.CallAction() == kahn.CallAbort && h.current[ref] == "":
+		case s.CallAction() == machine.CallAbort && h.current[ref] == "":
 			fmt.Fprintf(h.out, "%-8s %v before there was a call\n", id, s)
 		case s.Terminal():
 			fmt.Fprintf(h.out, "%-8s %v\n", id, s)

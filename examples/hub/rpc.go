@@ -4,13 +4,13 @@ import (
 	"math/rand/v2"
 	"sync"
 
-	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // answer is a message about a call: that it has started, or its result.
 type answer struct {
 	call   string
-	status kahn.CallStatus
+	status machine.CallStatus
 	final  bool // a failure that another attempt would not change
 }
 
@@ -34,22 +34,22 @@ func (r *rpc) call(id, method string, attempt int) {
 	defer r.mu.Unlock()
 	aborted := make(chan struct{})
 	r.aborted[id] = aborted
-	a := answer{call: id, status: kahn.CallCompleted}
+	a := answer{call: id, status: machine.CallCompleted}
 	switch {
 	case method == "index" && attempt == 1:
-		a.status = kahn.CallFailed
+		a.status = machine.CallFailed
 	case method == "thumbs":
-		a.status, a.final = kahn.CallFailed, true
+		a.status, a.final = machine.CallFailed, true
 	}
 	twice := method == "fetch" || r.rng.IntN(2) == 0
 	yields := r.rng.IntN(50)
 	r.pending.Go(func() {
 		if method == "audit" {
 			<-aborted
-			r.answers <- answer{call: id, status: kahn.CallAborted}
+			r.answers <- answer{call: id, status: machine.CallAborted}
 			return
 		}
-		r.answers <- answer{call: id, status: kahn.CallRunning}
+		r.answers <- answer{call: id, status: machine.CallRunning}
 		for range yields { // takes its time
 			select {
 			case <-aborted:

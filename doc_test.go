@@ -1,0 +1,121 @@
+package kahn_test
+
+import (
+	"go/ast"
+	goparser "go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// declared has what a package exports: names, and the methods and fields of its types as "Type.Name". A function or a type has
+// the value true.
+type declared map[string]bool
+
+// declarations reads the package in a folder.
+func declarations(t *testing.T, dir string) declared {
+	t.Helper()
+	names := declared{}
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := goparser.ParseFile(token.NewFileSet(), name, nil, goparser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			names.add(d)
+		}
+	}
+	maps.DeleteFunc(names, func(name string, _ bool) bool {
+		typ, member, _ := strings.Cut(name, ".")
+		return !ast.IsExported(typ) || member != "" && !ast.IsExported(member)
+	})
+	return names
+}
+
+func (names declared) add(d ast.Decl) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			names[d.Name.Name] = true
+			return
+		}
+		typ := d.Recv.List[0].Type
+		if pointer, ok := typ.(*ast.StarExpr); ok {
+			typ = pointer.X
+		}
+		if id, ok := typ.(*ast.Ident); ok {
+			names[id.Name+"."+d.Name.Name] = false
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.ValueSpec:
+				for _, id := range spec.Names {
+					names[id.Name] = false
+				}
+			case *ast.TypeSpec:
+				names[spec.Name.Name] = true
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					for _, field := range s.Fields.List {
+						for _, id := range field.Names {
+							names[spec.Name.Name+"."+id.Name] = false
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+var docLink = regexp.MustCompile(`\[\*?((?:[a-z]+\.)?[A-Z]\w*(?:\.[A-Z]\w*)*)\]`)
+
+// The package documentation names fifteen names to learn first, and every other type and function under a task. All exist.
+func TestPackageDocumentation(t *testing.T) {
+	t.Parallel()
+	file, err := goparser.ParseFile(token.NewFileSet(), "doc.go", nil, goparser.ParseComments)
+	require.NoError(t, err)
+	doc := file.Doc.Text()
+	known := declarations(t, ".")
+	for _, below := range []string{"event", "machine", "reactive", "store"} {
+		for name := range declarations(t, below) {
+			known[below+"."+name] = false
+		}
+	}
+	links := func(text string) (names []string) {
+		for _, match := range docLink.FindAllStringSubmatch(text, -1) {
+			names = append(names, match[1])
+		}
+		return names
+	}
+	for _, name := range links(doc) {
+		if _, ok := known[name]; !ok {
+			t.Errorf("doc.go links to %s, which does not exist", name)
+		}
+	}
+	_, names, _ := strings.Cut(doc, "# The names to learn first")
+	names, _, _ = strings.Cut(names, "\n# ")
+	first, byTask, found := strings.Cut(names, "The others, by task.")
+	require.True(t, found)
+	require.Len(t, links(first), 15)
+	mentioned := links(first + byTask)
+	for name, needed := range known {
+		if needed && !slices.Contains(mentioned, name) {
+			t.Errorf("doc.go mentions %s in none of its groups", name)
+		}
+	}
+	slices.Sort(mentioned)
+	for i := 1; i < len(mentioned); i++ {
+		if mentioned[i] == mentioned[i-1] {
+			t.Errorf("doc.go mentions %s twice", mentioned[i])
+		}
+	}
+}
