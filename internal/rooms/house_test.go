@@ -1,0 +1,208 @@
+package rooms
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	goparser "go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var draw = flag.Bool("draw", false, "write the drawing of the packages into ARCHITECTURE.md")
+
+const module = "github.com/seed-c794f7ef/kahn"
+
+// storeys are the packages from the top of the house to the bottom. Imports run down. A package stands for the folders below it, too, as
+// far as they are not listed themselves.
+var storeys = []struct{ name, packages string }{
+	{"programs", "bench examples inspector verify"},
+	{"formats", "definition/yaml"},
+	{"around the root", "definition expression kahntest progress schema sse store/sqlite storetest trace"},
+	{"the root", "kahn"},
+	{"contracts", "event store"},
+	{"the machine", "machine"},
+	{"signals", "reactive"},
+	{"helpers", "internal"},
+}
+
+// storeyOf returns the listed package that a folder belongs to, and its storey, -1 if there is none. The folder of the root is "kahn".
+func storeyOf(dir string) (pkg string, storey int) {
+	for ; dir != "."; dir = path.Dir(dir) {
+		for i, s := range storeys {
+			if slices.Contains(strings.Fields(s.packages), dir) {
+				return dir, i
+			}
+		}
+	}
+	return "", -1
+}
+
+// imports are the packages that each package imports.
+type imports map[string]map[string]bool
+
+// add notes an import of a folder. It returns an error for an arrow that runs up, or along a storey.
+func (im imports) add(dir, imported string) error {
+	rest, own := strings.CutPrefix(imported, module)
+	if !own || rest != "" && rest[0] != '/' {
+		return nil
+	}
+	from, above := storeyOf(cmp.Or(dir, "kahn"))
+	to, below := storeyOf(cmp.Or(strings.TrimPrefix(rest, "/"), "kahn"))
+	switch {
+	case above < 0:
+		return fmt.Errorf("%s is in no storey", dir)
+	case from == to:
+		return nil
+	case below <= above:
+		return fmt.Errorf("%s imports %s, which is not below it", dir, imported)
+	}
+	if im[from] == nil {
+		im[from] = map[string]bool{}
+	}
+	im[from][to] = true
+	return nil
+}
+
+// leads reports whether a package imports another, perhaps through others.
+func (im imports) leads(from, to string) bool {
+	for via := range im[from] {
+		if via == to || im.leads(via, to) {
+			return true
+		}
+	}
+	return false
+}
+
+// arrows are the imports of a package that do not follow from others.
+func (im imports) arrows(pkg string) string {
+	direct := slices.Sorted(maps.Keys(im[pkg]))
+	return strings.Join(slices.DeleteFunc(slices.Clone(direct), func(to string) bool {
+		return slices.ContainsFunc(direct, func(via string) bool { return via != to && im.leads(via, to) })
+	}), " ")
+}
+
+// drawing has a line for the packages of a storey that point to the same others.
+func (im imports) drawing() string {
+	var b strings.Builder
+	for _, s := range storeys {
+		label, same, targets := s.name, map[string][]string{}, []string(nil)
+		for _, pkg := range strings.Fields(s.packages) {
+			to := im.arrows(pkg)
+			if same[to] == nil {
+				targets = append(targets, to)
+			}
+			same[to] = append(same[to], pkg)
+		}
+		for _, to := range targets {
+			line := fmt.Sprintf("%-17s %s", label, strings.Join(same[to], " "))
+			if to != "" {
+				line += " -> " + to
+			}
+			b.WriteString(line + "\n")
+			label = ""
+		}
+	}
+	return b.String()
+}
+
+// readImports reads the imports of all packages, tests aside.
+func readImports(t *testing.T, root string) imports {
+	im := imports{}
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name := entry.Name(); file != root && strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			return err
+		}
+		parsed, err := goparser.ParseFile(token.NewFileSet(), file, nil, goparser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if err := im.add(strings.TrimPrefix(filepath.ToSlash(dir), "."), imported); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return im
+}
+
+// TestRoomsOfPackages holds the drawing of the packages in ARCHITECTURE.md to their imports, none of which runs up.
+func TestRoomsOfPackages(t *testing.T) {
+	t.Parallel()
+	const file, before, after = "../../ARCHITECTURE.md", "```house\n", "```\n"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	head, rest, ok := strings.Cut(string(text), before)
+	require.True(t, ok, "there is no drawing")
+	drawn, tail, ok := strings.Cut(rest, after)
+	require.True(t, ok)
+	drawing := readImports(t, "../..").drawing()
+	if *draw {
+		require.NoError(t, os.WriteFile(file, []byte(head+before+drawing+after+tail), 0o644))
+		return
+	}
+	require.Equal(t, drawing, drawn, "go test ./internal/rooms -draw writes it anew")
+}
+
+// folderOf returns the folder of a listed package.
+func folderOf(pkg string) string {
+	if pkg == "kahn" {
+		return ""
+	}
+	return pkg
+}
+
+// Every arrow that does not run down is refused.
+func TestStoreys(t *testing.T) {
+	t.Parallel()
+	allowed, refused := 0, 0
+	for i, above := range storeys {
+		for _, from := range strings.Fields(above.packages) {
+			for j, below := range storeys {
+				for _, to := range strings.Fields(below.packages) {
+					err := imports{}.add(folderOf(from), strings.TrimSuffix(module+"/"+folderOf(to), "/"))
+					if from == to || j > i {
+						require.NoError(t, err, "%s imports %s", from, to)
+						allowed++
+					} else {
+						require.Error(t, err, "%s imports %s", from, to)
+						refused++
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, min(allowed, refused), 50)
+	require.Error(t, imports{}.add("attic", module+"/machine"), "a package of no storey")
+	require.NoError(t, imports{}.add("machine", "fmt"))
+	require.NoError(t, imports{}.add("machine", module+"ish/machine"), "another module")
+}
