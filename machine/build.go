@@ -13,15 +13,20 @@ import (
 // LabelID is the number of its label among those of its source, from 0; an edge with [EdgeFailure] lets every failure through. A
 // [Builder] can do more.
 //
-// A cycle, an edge to a node that is not there, and lists of nodes of different lengths are errors that match [ErrBadValue].
+// Lists of nodes of different lengths, a value outside of its enum, an edge to a node that is not there, flags that are not for the
+// caller to set, a label below 0 or above [MostLabels], and a cycle are errors that match [ErrBadValue].
 func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	if len(ids) != len(nodes) {
 		return nil, fmt.Errorf("%w: %d ids for %d nodes", ErrBadValue, len(ids), len(nodes))
 	}
-	outside := func(r Ref) bool { return r < 0 || int(r) >= len(nodes) }
+	for i, x := range nodes {
+		if wrong := x.wrong(); wrong != "" {
+			return nil, fmt.Errorf("%w: node %s: %s", ErrBadValue, foreign.Quote(ids[i]), wrong)
+		}
+	}
 	for i, e := range edges {
-		if outside(e.From) || outside(e.To) {
-			return nil, fmt.Errorf("%w: edge number %d leads from node number %d to %d of %d", ErrBadValue, i, e.From, e.To, len(nodes))
+		if wrong := e.wrong(len(nodes)); wrong != "" {
+			return nil, fmt.Errorf("%w: edge number %d %s", ErrBadValue, i, wrong)
 		}
 	}
 	var b Builder
@@ -57,6 +62,39 @@ func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	return p, nil
 }
 
+// wrong says what Build does not accept of a node.
+func (x NodeSpec) wrong() string {
+	const set = FlagEarly | factHandled | flagBranch | flagForks // by the Builder
+	switch {
+	case !x.Join.Valid():
+		return fmt.Sprintf("join rule %v", x.Join)
+	case x.Skip >= skipModeCount:
+		return fmt.Sprintf("skip mode %v", x.Skip)
+	case x.Upstream >= upstreamCount:
+		return fmt.Sprintf("upstream policy %v", x.Upstream)
+	case x.Ports < 0:
+		return fmt.Sprintf("%d parameters", x.Ports)
+	case x.Flags&set != 0:
+		return fmt.Sprintf("flags %#x are set by Build alone", x.Flags&set)
+	}
+	return ""
+}
+
+// wrong says what Build does not accept of an edge between so many nodes.
+func (e Edge) wrong(nodes int) string {
+	const set = edgeShielded | edgePort | edgeWide | edgeSide // by the Builder, when it makes a net
+	outside := func(r Ref) bool { return r < 0 || int(r) >= nodes }
+	switch {
+	case outside(e.From) || outside(e.To):
+		return fmt.Sprintf("leads from node number %d to %d of %d", e.From, e.To, nodes)
+	case e.Flags&set != 0 || e.standing != standsIn:
+		return "is one of another net"
+	case e.Flags&EdgeLabelled != 0 && (e.LabelID < 0 || e.LabelID >= MostLabels):
+		return fmt.Sprintf("has label number %d, not one from 0 to %d", e.LabelID, MostLabels-1)
+	}
+	return ""
+}
+
 // completed returns the spec with the defaults of Build.
 func (x NodeSpec) completed() NodeSpec {
 	if x.Join == joinDefault {
@@ -68,7 +106,7 @@ func (x NodeSpec) completed() NodeSpec {
 	if x.Upstream == upstreamDefault {
 		x.Upstream = UpstreamAbort
 	}
-	if x.Flags&(FlagInline|FlagAdmit|FlagGate|FlagComposite) == 0 {
+	if x.Flags &^= FlagPlain; x.Flags&(FlagInline|FlagAdmit|FlagGate|FlagComposite) == 0 {
 		x.Flags |= FlagPlain
 	}
 	return x

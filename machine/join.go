@@ -61,16 +61,16 @@ var joinNames = [joinCount]string{
 
 // Valid reports whether the value is one of the rules.
 func (j Join) Valid() bool {
-	return j.Rule() < joinCount && (j.Rule() == RuleAtLeast || j.Least() == 0)
+	return j.Rule() < joinCount && (j.Rule() == RuleAtLeast) == (j.Least() > 0)
 }
 
 // String returns the snake-case name of the rule, "at_least(2)" for AtLeast(2), "" for the zero value.
 func (j Join) String() string {
-	if !j.Valid() {
-		return fmt.Sprintf("Join(%d)", uint32(j))
-	}
-	if j.Rule() == RuleAtLeast {
+	switch {
+	case j.Rule() == RuleAtLeast:
 		return fmt.Sprintf("at_least(%d)", j.Least())
+	case !j.Valid():
+		return fmt.Sprintf("Join(%d)", uint32(j))
 	}
 	return joinNames[j]
 }
@@ -87,7 +87,7 @@ func (j Join) MarshalText() ([]byte, error) {
 func (j *Join) UnmarshalText(text []byte) error {
 	if arg, ok := strings.CutPrefix(string(text), "at_least("); ok {
 		if digits, ok := strings.CutSuffix(arg, ")"); ok {
-			if k, err := strconv.ParseUint(digits, 10, 32-joinBits); err == nil {
+			if k, err := strconv.ParseUint(digits, 10, 32-joinBits); err == nil && k > 0 {
 				*j = AtLeast(int(k))
 				return nil
 			}
