@@ -3,6 +3,7 @@ package machine
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/seed-c794f7ef/kahn/internal/bucket"
 )
@@ -40,6 +41,13 @@ type Net struct {
 	items      bool            // the nodes are the items of a map
 	sideSteps  int64           // edges visited to find the side edges: a measure of the cost, for tests
 	ancestry   *ancestry
+	hash       *netHash
+}
+
+// netHash is a hash of a net, made when it is first needed.
+type netHash struct {
+	once sync.Once
+	sum  uint64
 }
 
 // manyEdges are too many in-edges of a node to look through.

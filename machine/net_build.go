@@ -177,7 +177,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
 	*p = Net{
 		names: make([]string, n), facts: make([]facts, n), declared: refs[:n:n], order: Schedule{at: refs[n : 2*n : 2*n]}, end: NoRef, edges: b.edges,
-		ancestry: &ancestry{},
+		ancestry: &ancestry{}, hash: &netHash{},
 	}
 	b.p = p
 	p.decl, ints = ints.cut(n)
@@ -440,7 +440,7 @@ func (p *Net) Repeat(names []string) Net {
 	q := Net{
 		names: names, facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
 		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, order: Schedule{rank: make([]int64, n)},
-		words: make([]uint64, n), end: NoRef, routes: p.routes, filters: p.filters, bounds: p.bounds, nests: p.nests, items: true, ancestry: &ancestry{},
+		words: make([]uint64, n), end: NoRef, routes: p.routes, filters: p.filters, bounds: p.bounds, nests: p.nests, items: true, ancestry: &ancestry{}, hash: &netHash{},
 	}
 	if p.member != nil {
 		q.member = slices.Repeat(p.member[:1], n)
@@ -472,7 +472,7 @@ func (p *Net) Reorder(own func(Ref) int64) {
 // With returns a copy of the net in which the nodes have other flags, and none completes without further ado.
 func (p *Net) With(flags func(Ref, Flags) Flags) Net {
 	q := *p
-	q.facts, q.words = slices.Clone(p.facts), slices.Clone(p.words)
+	q.facts, q.words, q.hash = slices.Clone(p.facts), slices.Clone(p.words), &netHash{}
 	for r := range q.facts {
 		f := &q.facts[r]
 		f.flags = flags(Ref(r), f.flags) &^ FlagPlain

@@ -43,7 +43,7 @@ type State struct {
 type stateQueues struct {
 	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
 	inline  *ordset.Set // nodes whose check or inline evaluation is due, by Ref
-	gates   []Ref       // gates in status Ready that were not handed out, those that were stopped meanwhile included
+	gates   gateQueue   // gates in status Ready that were not handed out
 	touched *ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
 	work    []Ref       // nodes that were settled and whose out-edges are still to be visited
 }
@@ -649,7 +649,7 @@ func (s *Locked) Fail(t Token, kind CauseKind) error {
 		return err
 	}
 	if kind == CauseNone || kind >= causeCount {
-		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+		return badCause(kind)
 	}
 	bits := uint64(kind) << kindShift
 	if s.net.facts[t.Ref].is(FlagTolerant) {

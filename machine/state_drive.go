@@ -3,7 +3,6 @@ package machine
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/reactive"
@@ -31,7 +30,7 @@ func (st *State) Begin(r Ref) (Task, error) {
 	case s.Status(r) != Ready:
 		return Task{}, &TransitionError{Node: s.net.ID(r), From: s.Status(r), To: Running}
 	case s.net.facts[r].is(FlagGate):
-		s.gates = slices.DeleteFunc(s.gates, func(x Ref) bool { return x == r })
+		s.gates.remove(r)
 		return Task{Token: Token{Ref: r}, Gate: true}, nil
 	case s.net.facts[r].is(FlagInline):
 		s.inline.Remove(int(r))
@@ -51,7 +50,7 @@ func (st *State) Begin(r Ref) (Task, error) {
 // Both are called in the calls of the State that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
 // error is that of [reactive.NewEffect].
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
-	begun := make([]int32, len(st.words)) // the attempt of each node that was begun last; the scope's lock guards it
+	begun := st.attempts() // the attempt of each node that was begun last; the scope's lock guards it from here on
 	for _, r := range st.net.declared {
 		status := st.StatusSignal(r)
 		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
@@ -75,6 +74,19 @@ func (st *State) Drive(begin func(Task), abort func(Token)) error {
 		}
 	})
 	return err
+}
+
+// attempts returns, by Ref, the last attempt of each node that is not terminal, 0 for one that was not begun.
+func (st *State) attempts() []int32 {
+	s := st.lock()
+	defer s.Unlock()
+	begun := make([]int32, len(s.words))
+	for r, w := range s.words {
+		if w&WordDecided != 0 && !statusOf(w).Terminal() {
+			begun[r] = int32(w & wordCount)
+		}
+	}
+	return begun
 }
 
 // WorkSignal returns, as a signal, how often Next has had a new task after it had none: it changes when a node becomes

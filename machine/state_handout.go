@@ -36,7 +36,7 @@ func (s *Locked) Next() (Task, bool) {
 	if s.hold != holdNothing {
 		s.passOver()
 	}
-	if s.limit == 0 || s.slotFree() {
+	if s.slotFree() {
 		for {
 			i, ok := s.ready.PopMin()
 			if !ok {
@@ -51,20 +51,10 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
-// NextGate hands out the gates, after everything that can be started: a suspension must stop only later nodes.
-func (s *Locked) NextGate() (Task, bool) {
-	for len(s.gates) > 0 {
-		r := s.gates[0]
-		if s.gates = s.gates[1:]; statusOf(s.words[r]) == Ready {
-			return Task{Token: Token{Ref: r}, Gate: true}, true
-		}
-	}
-	return Task{}, false
-}
-
-// HasNext reports whether next would return something.
+// HasNext reports whether Next may hand something out. It may be true for nodes that a hold or a missing slot or token keeps back; Next
+// then takes them out of the queue.
 func (s *Locked) HasNext() bool {
-	return s.inline.Len() > 0 || s.ready.Len() > 0 && (s.limit == 0 || s.slotFree()) || len(s.gates) > 0
+	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
 // HasNews reports whether the coordinator has to attend to more than its next task: changes to write down or to publish, attempts to
@@ -73,9 +63,9 @@ func (s *Locked) HasNews() bool {
 	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
 }
 
-// slotFree reports whether a ready node may start, under a limit.
+// slotFree reports whether the limit of the run and the slots of its tree let a ready node start.
 func (s *Locked) slotFree() bool {
-	return s.running < s.limit && (s.tree == nil || s.host.Grants())
+	return s.limit == 0 || s.running < s.limit && (s.tree == nil || s.host.Grants())
 }
 
 func (s *Locked) start(r Ref) Task {
@@ -95,9 +85,9 @@ func (s *Locked) start(r Ref) Task {
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
 }
 
-// NextPlain is next if that would start a plain node for the first time. If it returns false, next may still have a task.
+// NextPlain is Next if that would start a plain node for the first time. If it returns false, Next may still have a task.
 func (s *Locked) NextPlain() (Ref, bool) {
-	if s.ready.Len() == 0 || s.inline.Len() > 0 || len(s.gates) > 0 || s.limits.active || s.limit > 0 && !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
+	if s.ready.Len() == 0 || s.inline.Len() > 0 || s.HasGates() || s.limits.active || !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
 		return NoRef, false
 	}
 	i, _ := s.ready.PopMin()
@@ -128,28 +118,6 @@ func (s *Locked) MayGoOn() bool {
 		}
 	}
 	return false
-}
-
-// OnlyGates reports whether there are gates to hand out, and nothing else.
-func (s *Locked) OnlyGates() bool {
-	return len(s.gates) > 0 && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
-}
-
-// HasGates reports whether there may be gates to hand out.
-func (s *Locked) HasGates() bool { return len(s.gates) > 0 }
-
-// TakeGates hands out the gates that is selects. More of them may come meanwhile.
-func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
-	reached := false
-	for i := 0; i < len(s.gates); i++ {
-		if r := s.gates[i]; statusOf(s.words[r]) == Ready && is(r) {
-			reach(r)
-			reached = true
-		}
-	}
-	if reached { // else the run would seem to have something left to do
-		s.gates = slices.DeleteFunc(s.gates, func(r Ref) bool { return statusOf(s.words[r]) != Ready })
-	}
 }
 
 // FirstInline returns the first of the nodes whose check or inline evaluation is due.
@@ -183,7 +151,7 @@ func (s *Locked) IsQueued(r Ref) bool {
 	f := &s.net.facts[r]
 	switch {
 	case f.is(FlagGate):
-		return slices.Contains(s.gates, r)
+		return s.gates.has(r)
 	case f.is(FlagInline):
 		return s.inline != nil && s.inline.Has(int(r))
 	case s.Contends(r) || slices.Contains(s.held, r):

@@ -236,22 +236,26 @@ func (s *Locked) touch(r Ref) {
 
 // cascade judges the joins of touched nodes in the order of their Refs, which is topological: when a node is judged, the
 // rest of the cascade cannot change its counts, and so the order of consequences is by tier and declaration.
+//
+// Then it stops the late nodes, one by one: what the end of one of them touches is judged before the next is stopped.
 func (s *Locked) cascade() {
 	for {
-		i, ok := s.touched.PopMin()
-		if !ok {
-			break
+		if i, ok := s.touched.PopMin(); ok {
+			if r := Ref(i); s.judge(r) {
+				s.visit(r)
+			}
+			continue
 		}
-		if r := Ref(i); s.judge(r) {
-			s.visit(r)
+		if len(s.late) == 0 {
+			return
 		}
-	}
-	for len(s.late) > 0 {
 		r := s.late[0]
 		s.late = s.late[1:]
-		if !statusOf(s.words[r]).Terminal() {
-			kind, origin := s.upstream(r)
-			_ = s.StopNode(r, kind, origin, StopAsking) // it is not terminal, and not the end node: it has successors
+		if statusOf(s.words[r]).Terminal() {
+			continue
+		}
+		if kind, origin := s.upstream(r); s.stopOne(r, kind, origin, StopAsking) {
+			s.visit(r)
 		}
 	}
 }
@@ -354,7 +358,7 @@ func (s *Locked) Queue(r Ref) {
 	case s.words[r]&wordPlain != 0:
 		s.ready.Insert(int(s.order.pos[r]))
 	case f.is(FlagGate):
-		s.gates = append(s.gates, r)
+		s.gates.add(r)
 	case f.is(FlagInline):
 		s.EvaluateInline(r)
 	default:

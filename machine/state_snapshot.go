@@ -48,7 +48,7 @@ func (st *State) Snapshot() (x StateSnapshot) {
 	}
 	defer s.mu.Unlock()
 	x = StateSnapshot{
-		Version: StateVersion, Plan: s.net.fingerprint(), Words: make([]byte, 0, 8*len(s.words)), Tier: s.tier, Gates: append([]Ref(nil), s.gates...),
+		Version: StateVersion, Plan: s.net.fingerprint(), Words: make([]byte, 0, 8*len(s.words)), Tier: s.tier, Gates: s.gates.list(),
 		Stopped: s.stopped, Stopping: append([]Ref(nil), s.stopping...), Origins: maps.Clone(s.origin), Groups: slices.Sorted(maps.Keys(s.failedGroups)),
 	}
 	for _, w := range s.words {
@@ -78,11 +78,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	for r := range s.words {
 		s.resume(Ref(r))
 	}
-	for _, r := range x.Gates {
-		if s.known(r) == nil && statusOf(s.words[r]) == Ready {
-			s.gates = append(slices.DeleteFunc(s.gates, func(g Ref) bool { return g == r }), r)
-		}
-	}
+	s.resumeGates(x.Gates)
 	if s.tier = x.Tier; s.waves && s.tier >= 0 && s.tier < p.TierCount() {
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
@@ -91,6 +87,21 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		}
 	}
 	return (*State)(s), nil
+}
+
+// resumeGates puts the gates that were to be handed out behind those that were handed out and not reported.
+func (s *Locked) resumeGates(gates []Ref) {
+	var rest []Ref
+	for _, r := range gates {
+		if s.known(r) == nil && s.gates.has(r) {
+			s.gates.remove(r)
+			rest = append(rest, r)
+		}
+	}
+	s.gates.refs = s.gates.list() // without those that are added again
+	for _, r := range rest {
+		s.gates.add(r)
+	}
 }
 
 // adopt takes over what a snapshot has, without its consequences, if the snapshot is one of this plan.
@@ -205,9 +216,12 @@ func (s *Locked) resume(r Ref) {
 	}
 }
 
-// fingerprint is a hash of all that decides of the plan.
+// fingerprint returns a hash of everything in the plan that decisions depend on.
 func (p *Net) fingerprint() uint64 {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintln(h, p.names, p.facts, p.arcs, p.edges, p.tiers, p.routes, p.filters, p.bounds, p.member, p.end)
-	return h.Sum64()
+	p.hash.once.Do(func() {
+		h := fnv.New64a()
+		_, _ = fmt.Fprintln(h, p.names, p.facts, p.declared, p.disabled, p.arcs, p.edges, p.tiers, p.routes, p.filters, p.bounds, p.member, p.end, p.priorities, p.order)
+		p.hash.sum = h.Sum64()
+	})
+	return p.hash.sum
 }

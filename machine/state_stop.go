@@ -5,33 +5,18 @@ import (
 )
 
 // AbortNode makes a node aborted at once, also if it is running: its late outcome will be stale. kind is a cause of the
-// engine's failure logic, such as CauseAbortAll. A terminal node is left alone: an error that matches [ErrTransition].
-func (st *State) AbortNode(r Ref, kind CauseKind) error { return st.end1(r, kind, Aborted) }
-
-// CancelNode makes a node cancelled at once, also if it is running: its late outcome will be stale. A terminal node is
-// left alone, and the end node cannot be cancelled: an error that matches [ErrTransition].
-func (st *State) CancelNode(r Ref) error { return st.end1(r, CauseCancelNode, Cancelled) }
-
-func (st *State) end1(r Ref, kind CauseKind, to Status) error {
-	s, err := st.drive()
-	if err != nil {
-		return err
+// engine's failure logic, such as CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] for a
+// terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
+func (st *State) AbortNode(r Ref, kind CauseKind) error {
+	if kind.StopStatus() != Aborted {
+		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
 	}
-	defer s.unlockAndDeliver()
-	if err := s.known(r); err != nil {
-		return err
-	}
-	if from := s.Status(r); from.Terminal() || r == s.net.end {
-		return &TransitionError{Node: s.net.ID(r), From: from, To: to}
-	}
-	if kind == CauseNone || kind >= causeCount || kind.StopStatus() != to {
-		return fmt.Errorf("%w: cause %v for %v", ErrBadValue, kind, to)
-	}
-	s.withdraw(r)
-	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(r)))
-	s.settled(r)
-	return nil
+	return st.stopNode(r, kind, r, StopInstantly)
 }
+
+// CancelNode makes a node cancelled at once, also if it is running: its late outcome will be stale. The error matches
+// [ErrTransition] for a terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
+func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
 // AbortAll makes every node that is not terminal aborted at once, running ones included, whose late outcomes will be
 // stale. Cleanup nodes and the end node are left alone and still run. Terminal nodes stay as they are.
@@ -62,14 +47,19 @@ func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
 
 // StopNode is the two-phase form of AbortNode and CancelNode: the coordinator asks a running node to stop, see NextStop; any
-// other becomes terminal at once.
+// other becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a value that is no cause,
+// [ErrTransition] for a terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
 func (st *State) StopNode(r Ref, kind CauseKind) error {
+	return st.stopNode(r, kind, NoRef, StopAsking)
+}
+
+func (st *State) stopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) error {
 	s, err := st.drive()
 	if err != nil {
 		return err
 	}
 	defer s.unlockAndDeliver()
-	return s.StopNode(r, kind, NoRef, StopAsking)
+	return s.StopNode(r, kind, origin, manner)
 }
 
 // StopNode stops one node because of another, or of none.
@@ -78,20 +68,26 @@ func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 		return err
 	}
 	if kind == CauseNone || kind >= causeCount {
-		return fmt.Errorf("%w: cause %v", ErrBadValue, kind)
+		return badCause(kind)
 	}
-	to := kind.StopStatus()
-	if from := s.Status(r); from.Terminal() || r == s.net.end {
-		return &TransitionError{Node: s.net.ID(r), From: from, To: to}
+	if statusOf(s.words[r]).Terminal() || r == s.net.end {
+		return &TransitionError{Node: s.net.ID(r), From: s.Status(r), To: kind.StopStatus()}
 	}
-	if statusOf(s.words[r]) == Running {
+	if s.stopOne(r, kind, origin, manner) {
+		s.settled(r)
+	}
+	return nil
+}
+
+// stopOne stops a node that is not terminal, and reports whether that has ended it. The caller visits its out-edges then.
+func (s *Locked) stopOne(r Ref, kind CauseKind, origin Ref, manner StopManner) (ended bool) {
+	if statusOf(s.words[r]) == Running && manner != StopInstantly {
 		s.stopRunning(r, kind, origin, manner)
-		return nil
+		return false
 	}
 	s.withdraw(r)
-	s.finish(r, to, uint64(kind)<<kindShift|uint64(uint32(origin)))
-	s.settled(r)
-	return nil
+	s.finish(r, kind.StopStatus(), uint64(kind)<<kindShift|uint64(uint32(origin)))
+	return true
 }
 
 // NextStop hands out a running attempt that is to be asked to stop, each once.
@@ -133,19 +129,14 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 		s.stopped = kind
 	}
 	s.lift() // cleanup nodes are to run
-	bits := uint64(kind)<<kindShift | uint64(uint32(origin))
 	for i := range s.words {
 		r, w := Ref(i), s.words[i]
 		if statusOf(w).Terminal() || s.net.facts[r].is(FlagCleanup) && !s.closed {
 			continue
 		}
-		if statusOf(w) == Running && manner != StopInstantly {
-			s.stopRunning(r, kind, origin, manner)
-			continue
+		if s.stopOne(r, kind, origin, manner) {
+			s.work = append(s.work, r)
 		}
-		s.withdraw(r)
-		s.finish(r, kind.StopStatus(), bits)
-		s.work = append(s.work, r)
 	}
 	s.Hurry()
 	s.visitAll()
@@ -208,6 +199,8 @@ func (s *Locked) withdraw(r Ref) {
 			s.unchecked = append(s.unchecked, r)
 		}
 		s.busy--
+	case statusOf(w) == Ready && s.net.facts[r].is(FlagGate):
+		s.gates.remove(r)
 	case statusOf(w) == Ready:
 		if !s.inline.Remove(int(r)) && s.ready.Remove(int(s.order.pos[r])) {
 			s.decline(r)

@@ -1,0 +1,196 @@
+package machine_test
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// numbered returns n ids, and as many specs.
+func numbered(n int, x machine.NodeSpec) (ids string, nodes []machine.NodeSpec) {
+	names := make([]string, n)
+	nodes = make([]machine.NodeSpec, n)
+	for i := range n {
+		names[i], nodes[i] = fmt.Sprint("n", i), x
+	}
+	return strings.Join(names, " "), nodes
+}
+
+// Without a limit a ready node is something to hand out beside a gate.
+func TestOnlyGates(t *testing.T) {
+	t.Parallel()
+	net := build(t, "g a b", []machine.NodeSpec{{Flags: machine.FlagGate | machine.FlagInline}, {}, {}})
+	for limit, want := range map[int][]bool{0: {false, false, true}, 1: {false, true, true}, 2: {false, false, true}} {
+		st := machine.New(net, &machine.Setup{Limit: limit})
+		var got []bool
+		for range 3 {
+			got = append(got, (*machine.Locked)(st).OnlyGates())
+			if !(*machine.Locked)(st).OnlyGates() {
+				_, ok := st.Next()
+				require.True(t, ok)
+			}
+		}
+		require.Equal(t, want, got, "limit %d", limit)
+	}
+}
+
+// depth is a Watcher that measures how deep in calls it is called.
+type depth struct{ most int }
+
+func (d *depth) Note(machine.Ref, machine.Status) {
+	var pcs [10_000]uintptr
+	d.most = max(d.most, runtime.Callers(0, pcs[:]))
+}
+
+// However many nodes one failure stops late, none is stopped within the call that stops another; what follows them is judged at once.
+func TestLateFailureStopsManyNodes(t *testing.T) {
+	t.Parallel()
+	calls := func(n int) int {
+		ids, nodes := numbered(2+2*n, machine.NodeSpec{})
+		var edges []machine.Edge
+		for i := range n {
+			late, after := machine.Ref(2+i), machine.Ref(2+n+i)
+			nodes[late] = machine.NodeSpec{Join: machine.AnySucceeded, Flags: machine.FlagLateCancel}
+			edges = append(edges, edge(0, late), edge(1, late), edge(late, after))
+		}
+		net := build(t, ids, nodes, edges...)
+		st := machine.New(net, &machine.Setup{Limit: 2})
+		good, _ := st.Next()
+		bad, _ := st.Next()
+		require.NoError(t, st.Settle(good.Token, machine.Outcome{Status: machine.Completed}))
+		runs, ok := st.Next()
+		require.True(t, ok)
+		d := &depth{}
+		s := (*machine.Locked)(st)
+		s.Watch(machine.NoRef, d)
+		require.NoError(t, st.Settle(bad.Token, machine.Outcome{Status: machine.Failed, Cause: machine.CauseStepError}))
+		stop, ok := st.NextStop()
+		require.True(t, ok)
+		require.Equal(t, runs.Token, stop, "the one that runs is asked to stop")
+		require.NoError(t, st.Settle(stop, machine.Outcome{Status: machine.Failed, Cause: machine.CauseStepError}))
+		for i := range n {
+			require.Equal(t, machine.Aborted, st.Status(machine.Ref(2+i)))
+			require.Equal(t, machine.Aborted, st.Status(machine.Ref(2+n+i)))
+		}
+		require.True(t, st.Done())
+		return d.most
+	}
+	require.Equal(t, calls(3), calls(300))
+}
+
+// Drive aborts calls that had begun before: in the State that was restored, or by Next.
+func TestDriveAbortsWhatRunsAlready(t *testing.T) {
+	t.Parallel()
+	net := build(t, "a b", nil)
+	for _, restored := range []bool{false, true} {
+		st := machine.New(net, &machine.Setup{Limit: 1})
+		a, ok := st.Next()
+		require.True(t, ok)
+		require.NoError(t, st.Retry(a.Token))
+		require.NoError(t, st.Requeue(a.Token))
+		again, ok := st.Next()
+		require.True(t, ok)
+		if restored {
+			x := st.Snapshot()
+			var err error
+			st, err = machine.RestoreState(net, &machine.Setup{Limit: 1}, &x)
+			require.NoError(t, err)
+		}
+		var aborted []machine.Token
+		require.NoError(t, st.Drive(func(machine.Task) {}, func(call machine.Token) { aborted = append(aborted, call) }))
+		require.Empty(t, aborted)
+		require.NoError(t, st.AbortNode(again.Ref, machine.CauseAbortAll))
+		require.Equal(t, []machine.Token{{Ref: again.Ref, Attempt: 2}}, aborted, "restored: %v", restored)
+		st.Dispose()
+	}
+}
+
+// Build refuses what would panic later.
+func TestBuildRefusesValues(t *testing.T) {
+	t.Parallel()
+	labelled := func(id int32) machine.Edge {
+		e := edge(0, 1, machine.EdgeLabelled)
+		e.LabelID = id
+		return e
+	}
+	taken := build(t, "a b c", []machine.NodeSpec{{}, {}, {Join: machine.AtLeast(1)}}, edge(0, 2), edge(1, 2)).Edge(0)
+	require.NotZero(t, taken.Flags, "the edge has counters beside the word of its target")
+	taken.To = 1
+	for _, c := range []struct {
+		node machine.NodeSpec
+		edge machine.Edge
+		want string
+	}{
+		{machine.NodeSpec{Join: machine.Join(200)}, edge(0, 1), `node "b": join rule Join(200)`},
+		{machine.NodeSpec{Join: machine.AtLeast(-1)}, edge(0, 1), `node "b": join rule at_least(0)`},
+		{machine.NodeSpec{Skip: 9}, edge(0, 1), `node "b": skip mode SkipMode(9)`},
+		{machine.NodeSpec{Upstream: 9}, edge(0, 1), `node "b": upstream policy UpstreamPolicy(9)`},
+		{machine.NodeSpec{Ports: -1}, edge(0, 1), `node "b": -1 parameters`},
+		{machine.NodeSpec{Flags: machine.FlagEarly}, edge(0, 1), `node "b": flags 0x20 are set by Build alone`},
+		{machine.NodeSpec{}, edge(0, 1, 0x80), "edge number 0 is one of another net"},
+		{machine.NodeSpec{}, taken, "edge number 0 is one of another net"},
+		{machine.NodeSpec{}, labelled(-1), "edge number 0 has label number -1, not one from 0 to 16777214"},
+		{machine.NodeSpec{}, labelled(math.MaxInt32), "edge number 0 has label number 2147483647, not one from 0 to 16777214"},
+	} {
+		_, err := machine.Build([]string{"a", "b"}, []machine.NodeSpec{{}, c.node}, []machine.Edge{c.edge})
+		require.ErrorIs(t, err, machine.ErrBadValue)
+		require.EqualError(t, err, "bad value: "+c.want)
+	}
+	// FlagPlain is Build's own to decide.
+	net := build(t, "a", []machine.NodeSpec{{Flags: machine.FlagPlain | machine.FlagInline}})
+	require.False(t, net.Is(0, machine.FlagPlain))
+}
+
+// A snapshot is for nets that decide the same: not for one in another order of declaration.
+func TestSnapshotNamesItsNet(t *testing.T) {
+	t.Parallel()
+	x := machine.New(build(t, "a b c", nil, edge(0, 2)), &machine.Setup{}).Snapshot()
+	for name, net := range map[string]*machine.Net{
+		"":            build(t, "a b c", nil, edge(0, 2)),
+		"declaration": build(t, "a c b", nil, edge(0, 1)),
+	} {
+		_, err := machine.RestoreState(net, &machine.Setup{}, &x)
+		if name == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, machine.ErrGraphChanged, name)
+		}
+	}
+}
+
+// Gates are handed out in the order in which they became ready, in a State that was restored after those that were handed out before; a gate
+// that Begin has handed out, or that was stopped, is not handed out by Next.
+func TestGatesAreHandedOutOnce(t *testing.T) {
+	t.Parallel()
+	ids, nodes := numbered(6, machine.NodeSpec{Flags: machine.FlagGate | machine.FlagInline})
+	net := build(t, ids, nodes)
+	st := machine.New(net, &machine.Setup{})
+	rest := func() (refs []machine.Ref) {
+		for task, ok := st.Next(); ok; task, ok = st.Next() {
+			require.True(t, task.Gate)
+			refs = append(refs, task.Ref)
+		}
+		return refs
+	}
+	for _, r := range []machine.Ref{3, 3, 1} {
+		task, err := st.Begin(r)
+		require.NoError(t, err)
+		require.Equal(t, machine.Task{Token: machine.Token{Ref: r}, Gate: true}, task)
+	}
+	require.NoError(t, st.CancelNode(4))
+	x := st.Snapshot()
+	require.Equal(t, []machine.Ref{0, 2, 5}, x.Gates)
+	require.Equal(t, []machine.Ref{0, 2, 5}, rest())
+	var err error
+	x.Gates = append(x.Gates, 2) // damage that does no harm
+	st, err = machine.RestoreState(net, &machine.Setup{}, &x)
+	require.NoError(t, err)
+	require.Equal(t, []machine.Ref{1, 3, 0, 2, 5}, rest())
+	require.False(t, (*machine.Locked)(st).HasNext())
+}
