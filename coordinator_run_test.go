@@ -63,7 +63,7 @@ func TestCoordinatorStale(t *testing.T) {
 	other := coordinate(t, graph(after("a"), after("b", "a")))
 	require.ErrorIs(t, other.Return(b, 2, nil), kahn.ErrStale, "it belongs to another run")
 	require.NoError(t, c.Return(b, 2, nil))
-	res, err := c.Run().Wait()
+	res, err := c.Result()
 	require.NoError(t, err)
 	require.Equal(t, 2, res.Output)
 	require.ErrorIs(t, c.Return(b, 3, nil), kahn.ErrStale)
@@ -113,7 +113,7 @@ func TestCoordinatorClock(t *testing.T) {
 	at(76 * time.Second)
 	c.Advance(deskEpoch.Add(80 * time.Second))
 	require.ErrorIs(t, c.Return(a2, 1, nil), kahn.ErrStale, "it was abandoned")
-	res, err := c.Run().Wait()
+	res, err := c.Result()
 	require.Error(t, err)
 	require.Equal(t, []string{"a"}, res.Abandoned)
 	require.Equal(t, 80*time.Second, res.Duration)
@@ -139,7 +139,7 @@ func TestCoordinatorAsked(t *testing.T) {
 	require.ErrorIs(t, context.Cause(b), kahn.ErrCancelled)
 	require.NoError(t, c.Return(b, nil, b.Err()))
 	require.NoError(t, c.Return(nextOf(t, c, "c"), nil, nil))
-	res, err := c.Run().Wait()
+	res, err := c.Result()
 	require.ErrorIs(t, err, kahn.ErrCancelled)
 	require.Equal(t, kahn.RunCancelled, res.Status)
 }
@@ -159,7 +159,7 @@ func TestCoordinatorObserved(t *testing.T) {
 	require.Equal(t, "span", a.Value(key{}))
 	require.NoError(t, c.Return(a, nil, nil))
 	require.Equal(t, []string{"signal running", "signal completed", "node a", "around completed"}, told)
-	res, err := c.Run().Wait()
+	res, err := c.Result()
 	require.NoError(t, err)
 	require.Len(t, res.Warnings, 1)
 	require.ErrorContains(t, res.Warnings[0], "event sink disabled: panic: sink")
@@ -173,7 +173,7 @@ func TestCoordinatorEvaluates(t *testing.T) {
 		kahn.Node{ID: "f", Fallback: func(_ context.Context, err error) (any, error) { return "saved", nil }},
 	))
 	require.NoError(t, c.Return(nextOf(t, c, "f"), nil, &kahn.PanicError{Value: "step"}))
-	res, err := c.Run().Wait()
+	res, err := c.Result()
 	require.Error(t, err)
 	for id, want := range map[string]kahn.CauseKind{"t": kahn.CauseConditionError, "g": kahn.CauseConditionError, "f": kahn.CauseNone} {
 		n, _ := res.Node(id)
@@ -183,4 +183,78 @@ func TestCoordinatorEvaluates(t *testing.T) {
 	require.Equal(t, "saved", f.Output)
 	var p *kahn.PanicError
 	require.True(t, errors.As(f.LastErr, &p))
+}
+
+// Result does not wait: it says that the run has not ended. Wait is for other goroutines, and returns when sinks and functions of Around have
+// been told of the end.
+func TestCoordinatorResult(t *testing.T) {
+	told := make(chan string, 2)
+	c := coordinate(t, graph(kahn.Node{ID: "g", Kind: kahn.KindGate}),
+		kahn.OnEvent(func(e kahn.Event) {
+			if e.Type == kahn.EventRunCompleted {
+				told <- "sink"
+			}
+		}),
+		kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
+			return ctx, func(*kahn.Result) { told <- "around" }
+		}))
+	_, err := c.Result()
+	require.ErrorIs(t, err, kahn.ErrNotEnded)
+	require.ErrorContains(t, err, "suspended")
+	waited := make(chan *kahn.Result)
+	go func() {
+		res, _ := c.Run().Wait()
+		waited <- res
+	}()
+	require.NoError(t, c.Run().Signal("g", true))
+	<-c.Run().Done()
+	require.Empty(t, told, "they are called by the Coordinator alone")
+	res, err := c.Result()
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+	require.Empty(t, res.Warnings)
+	require.Same(t, res, <-waited)
+	require.Equal(t, []string{"sink", "around"}, []string{<-told, <-told})
+}
+
+// A call of the Coordinator during another one is found: by a function that it calls, and by another goroutine.
+func TestCoordinatorCalledTwice(t *testing.T) {
+	const text = "a Coordinator was called during another call of it"
+	var c *kahn.Coordinator
+	in, out := make(chan bool), make(chan bool)
+	g := graph(
+		after("begin"),
+		kahn.Node{ID: "guard", After: []string{"begin"}, When: func(kahn.View) (bool, error) { c.Next(); return true, nil }, GuardErrors: kahn.GuardFail},
+		kahn.Node{ID: "test", After: []string{"begin"}, Test: func(kahn.View) (any, error) { c.Advance(deskEpoch); return true, nil }},
+		kahn.Node{ID: "fails", After: []string{"begin"}, Fallback: func(context.Context, error) (any, error) { return c.Result() }},
+		kahn.Node{ID: "slow", After: []string{"fails"}, Join: kahn.AllDone, When: func(kahn.View) (bool, error) { in <- true; <-out; return true, nil }},
+	)
+	c = coordinate(t, g, kahn.OnNode(func(n kahn.NodeResult) {
+		if n.ID == "begin" {
+			c.NextStop()
+		}
+	}))
+	require.NoError(t, c.Return(nextOf(t, c, "begin"), nil, nil))
+	fails := nextOf(t, c, "fails")
+	returned := make(chan error)
+	go func() { returned <- c.Return(fails, nil, errStep) }()
+	<-in
+	for name, call := range map[string]func(){
+		"Next": func() { c.Next() }, "NextStop": func() { c.NextStop() }, "Return": func() { _ = c.Return(fails, nil, nil) }, "Due": func() { c.Due() },
+		"Advance": func() { c.Advance(deskEpoch) }, "Result": func() { _, _ = c.Result() },
+	} {
+		require.PanicsWithValue(t, "kahn: "+text+": by a second goroutine, or by a function that it calls", call, name)
+	}
+	out <- true
+	require.NoError(t, <-returned)
+	require.NoError(t, c.Return(nextOf(t, c, "slow"), nil, nil))
+	res, err := c.Result()
+	require.Error(t, err)
+	for _, id := range []string{"guard", "test", "fails"} {
+		n, _ := res.Node(id)
+		require.Equal(t, kahn.Failed, n.Status, id)
+		require.ErrorContains(t, n.Err, text, id)
+	}
+	require.Len(t, res.Warnings, 1)
+	require.ErrorContains(t, res.Warnings[0], text)
 }

@@ -3,13 +3,19 @@ package kahn_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -19,67 +25,180 @@ const byCoordinator = "TestScenariosByCoordinator"
 
 // blocking are the rows in which a function that the Coordinator evaluates waits for something: its host waits as long.
 var blocking = []string{
+	"/a_mock_is_stopped_like_a_step",
 	"/249_a_test_that_ignores_the_end_of_the_run", "/254_a_bystander_of_a_failure_leads_to_nothing",
+	"/269_the_run's_default_policy,_a_timeout_and_a_panic_are_as_final",
 }
 
-// byCoordinatorCounts count the runs of these tests by how they were performed.
-var byCoordinatorCounts struct{ away, home, refused atomic.Int64 }
+// notAtDesk are the other runs that are not for a desk: a function of the graph ends the goroutine, or the test asks for the identity of an
+// error.
+var notAtDesk = []string{"Panic/158_context.Canceled,_wrapped 1", "Loop/249_a_test_that_ends_its_goroutine 1"}
 
-// TestScenariosByCoordinator repeats the scenarios with runs that a Coordinator drives: the functions try and tryControlled perform them so.
+// notRepeated are the scenarios that are about what a Coordinator refuses, or about a Runner.
+var notRepeated = []string{"Memo", "Idempotency", "Store", "Shutdown"}
+
+// byCoordinatorCounts count the runs of these tests: those of a Coordinator, those among them with a step at home, and by reason those that
+// are not for a Coordinator.
+var byCoordinatorCounts struct {
+	sync.Mutex
+	runs, home, desk int
+	refused          map[string]int
+
+	seen map[string]int  // the runs of each test
+	slow map[string]bool // the runs that are not for a desk: the host acts meanwhile, or a step takes time, is stopped, or does not go through JSON
+}
+
+// notByCoordinator are the reasons why a run of the scenarios is not for a Coordinator, and how many there are.
+var notByCoordinator = map[string]int{
+	"the end of a context stops it":                                 109, // 100 of them in one row, which is about a race
+	"a function that the Coordinator evaluates waits for something": 4,
+}
+
+// TestScenariosByCoordinator repeats the scenarios with runs that a Coordinator drives: startRun performs them so.
 // Their host calls the steps on goroutines, since many of them take time, and as far as their values can be encoded from JSON.
+// Then it repeats those runs whose steps take no time at a desk: on one goroutine, without a clock, and with nothing but JSON between the
+// Coordinator and the steps.
 func TestScenariosByCoordinator(t *testing.T) {
-	for name, test := range map[string]func(*testing.T){
+	scenarios := map[string]func(*testing.T){
 		"Cancel": TestScenarioCancel, "Abort": TestScenarioAbort, "Cleanup": TestScenarioCleanup, "Merge": TestScenarioMerge,
 		"Inputs": TestScenarioInputs, "Guard": TestScenarioGuard, "GuardText": TestScenarioGuardText, "Contract": TestScenarioContract, "Events": TestScenarioEvents,
 		"Expand": TestScenarioExpand, "Losers": TestScenarioLosers, "Groups": TestScenarioGroups, "GroupsInside": TestScenarioGroupsInside,
 		"GroupsAttemptedAgain": TestScenarioGroupsAttemptedAgain, "LateFailure": TestScenarioLateFailure, "Loop": TestScenarioLoop, "Map": TestScenarioMap,
-		"MockNested": TestScenarioMockNested, "SubGraph": TestScenarioSubGraph, "SubGraphStop": TestScenarioSubGraphStop,
+		"Mock": TestScenarioMock, "MockNested": TestScenarioMockNested, "SubGraph": TestScenarioSubGraph, "SubGraphStop": TestScenarioSubGraphStop,
 		"Retry": TestScenarioRetry, "Timeout": TestScenarioTimeout, "Panic": TestScenarioPanic, "Trigger": TestScenarioTrigger,
-		"CompositeWaits": TestScenarioCompositeWaits, "Scheduling": TestScenarioScheduling,
-	} {
-		t.Run(name, test)
+		"CompositeWaits": TestScenarioCompositeWaits, "Scheduling": TestScenarioScheduling, "Gates": TestScenarioGates, "Inside": TestScenarioInside,
+		"ResumeInside": TestScenarioResumeInside, "Resume": TestScenarioResume, "Leave": TestScenarioLeave, "StopWinsOverLeave": TestScenarioStopWinsOverLeave,
+		"DrainingStepSuspends": TestScenarioDrainingStepSuspends,
 	}
+	require.Equal(t, scenarioNames(t), slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(scenarios)), notRepeated...))), "every scenario is repeated")
 	c := &byCoordinatorCounts
-	t.Logf("%d runs with steps away, %d with some at home, %d not for a Coordinator", c.away.Load(), c.home.Load(), c.refused.Load())
-	if c.away.Load() < 300 {
-		t.Error("hardly any run was performed so")
+	c.refused, c.seen, c.slow = map[string]int{}, map[string]int{}, map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(scenarios)) {
+		t.Run(name, scenarios[name])
 	}
+	t.Logf("%d runs by a Coordinator, %d of them with steps at home; not for a Coordinator: %v", c.runs, c.home, c.refused)
+	require.Equal(t, notByCoordinator, c.refused)
+	require.GreaterOrEqual(t, c.runs, 699, "a run that a Coordinator performed is not any more")
+	require.LessOrEqual(t, c.home, 1)
+	t.Run(atDesk, func(t *testing.T) {
+		for _, name := range slices.Sorted(maps.Keys(scenarios)) {
+			t.Run(name, scenarios[name])
+		}
+	})
+	t.Logf("%d runs at a desk", c.desk)
+	require.GreaterOrEqual(t, c.desk, 252, "a run that was at a desk is not any more")
 }
 
-// tryByCoordinator performs a run with a Coordinator in the tests that are repeated. done is false in any other test, and for a run with a
-// context of its own or an option that a Coordinator refuses.
-func tryByCoordinator(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, host func(*kahn.Run), opts []kahn.Option) (_ *kahn.Result, done bool, _ error) {
-	if !strings.HasPrefix(t.Name(), byCoordinator) || slices.ContainsFunc(blocking, func(row string) bool { return strings.HasSuffix(t.Name(), row) }) {
-		return nil, false, nil
+// scenarioNames finds the tests of scenarios.
+func scenarioNames(t *testing.T) (names []string) {
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range scenarioFunc.FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+var scenarioFunc = regexp.MustCompile(`(?m)^func TestScenario([A-Z]\w+)\(t \*testing.T\) \{$`)
+
+// atDesk is the part of TestScenariosByCoordinator that is at a desk.
+const atDesk = "Desk"
+
+// runName names a run by the test that performs it, and by its number among the runs of this test.
+func runName(t testing.TB) string {
+	c := &byCoordinatorCounts
+	c.Lock()
+	defer c.Unlock()
+	c.seen[t.Name()]++
+	name := strings.TrimPrefix(strings.TrimPrefix(t.Name(), byCoordinator+"/"), atDesk+"/")
+	return fmt.Sprint(name, " ", c.seen[t.Name()])
+}
+
+// startRun is [kahn.Start]. In the tests that are repeated a Coordinator performs the run, unless it is not for one.
+func startRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Run, error) {
+	return startTo(t, ctx, g, step, hosted, opts)
+}
+
+// startTo is startRun for a run with another lifetime.
+func startTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, ends lifetime, opts []kahn.Option) (*kahn.Run, error) {
+	if run, err := byCoordinatorTo(t, ctx, g, step, ends, opts); run != nil || err != nil {
+		return run, err
+	}
+	return kahn.Start(ctx, g, step, opts...)
+}
+
+// lifetime tells when a run of a test ends.
+type lifetime uint8
+
+const (
+	hosted lifetime = iota // the test acts on it meanwhile
+	alone                  // when nothing more happens
+	leaves                 // when it waits for signals, as under Execute
+)
+
+// executeRun is [kahn.Execute], see startRun.
+func executeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
+	switch run, err := byCoordinatorTo(t, ctx, g, step, leaves, opts); {
+	case err != nil:
+		return nil, err
+	case run != nil:
+		return run.Wait()
+	}
+	return kahn.Execute(ctx, g, step, opts...)
+}
+
+// resumeRun is [kahn.Resume], see startRun.
+func resumeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, s *kahn.Snapshot, signals map[string]any, opts ...kahn.Option) (*kahn.Result, error) {
+	return executeRun(t, ctx, g, step, append(slices.Clone(opts), kahn.ResumeFrom(s, signals))...)
+}
+
+// byCoordinatorTo begins a run that a Coordinator drives in the tests that are repeated. It returns nil for a run that is not for one.
+func byCoordinatorTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, ends lifetime, opts []kahn.Option) (*kahn.Run, error) {
+	if !strings.HasPrefix(t.Name(), byCoordinator) {
+		return nil, nil
+	}
+	here := strings.HasPrefix(t.Name(), byCoordinator+"/"+atDesk)
+	name, why := runName(t), ""
+	c := &byCoordinatorCounts
+	c.Lock()
+	defer c.Unlock()
+	switch {
+	case ctx.Done() != t.Context().Done():
+		why = "the end of a context stops it"
+	case slices.ContainsFunc(blocking, func(row string) bool { return strings.HasSuffix(t.Name(), row) }):
+		why = "a function that the Coordinator evaluates waits for something"
+	}
+	if why != "" || here && (c.slow[name] || slices.Contains(notAtDesk, name)) {
+		if !here {
+			c.refused[why]++
+		}
+		return nil, nil
 	}
 	plan, err := g.Compile()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	var c *kahn.Coordinator
-	if ctx == t.Context() {
-		c, err = kahn.NewCoordinator(plan, time.Now(), opts...)
-	}
+	k, err := kahn.NewCoordinator(plan, time.Now(), opts...)
 	switch {
-	case c == nil && (err == nil || errors.Is(err, kahn.ErrBadOption)):
-		byCoordinatorCounts.refused.Add(1)
-		return nil, false, nil
 	case err != nil:
-		t.Fatal(err)
+		return nil, err
+	case here:
+		c.desk++
+		d := desk{t: t, c: k, step: step, leaves: ends == leaves, now: time.Now()}
+		_, _ = d.lead(plan)
+		time.Sleep(time.Until(d.now)) // what comes next in the test is later
+	default:
+		c.runs++
+		c.slow[name] = ends == hosted
+		h := hallway{c: k, step: step, leaves: ends == leaves, name: name, replies: make(chan hallwayReply)}
+		h.serveOn()
 	}
-	h := hallway{c: c, step: step, replies: make(chan hallwayReply)}
-	served := h.serveOn()
-	if host != nil {
-		host(c.Run())
-	}
-	<-served
-	if h.home {
-		byCoordinatorCounts.home.Add(1)
-	} else {
-		byCoordinatorCounts.away.Add(1)
-	}
-	res, err := c.Run().Wait()
-	return res, true, err
+	return k.Run(), nil
 }
 
 // hallway is a host of a Coordinator whose steps take their time.
@@ -88,6 +207,8 @@ type hallway struct {
 	step    kahn.StepFunc
 	replies chan hallwayReply
 	home    bool // some step was called with the Step of the run
+	leaves  bool // the run ends when it waits for signals
+	name    string
 }
 
 type hallwayReply struct {
@@ -96,29 +217,28 @@ type hallwayReply struct {
 }
 
 // serveOn serves on goroutines of its own: user code that the Coordinator evaluates may end one, and the next goes on.
-func (h *hallway) serveOn() (served <-chan struct{}) {
-	done := make(chan struct{})
+func (h *hallway) serveOn() {
 	var serve func()
 	serve = func() {
 		ended := false
 		defer func() {
 			if !ended {
 				go serve()
-				return
 			}
-			close(done)
 		}()
 		h.serve()
 		ended = true
 	}
 	go serve()
-	return done
 }
 
 func (h *hallway) serve() {
 	for {
 		for s, ok := h.c.Next(); ok; s, ok = h.c.Next() {
 			h.begin(s)
+		}
+		if h.leaves && h.c.Run().Status() == kahn.RunSuspended {
+			h.c.Run().Leave()
 		}
 		var due <-chan time.Time
 		if at, ok := h.c.Due(); ok {
@@ -133,6 +253,7 @@ func (h *hallway) serve() {
 		case <-h.c.Wake():
 			h.c.Advance(time.Now())
 		case <-h.c.Run().Done():
+			_, _ = h.c.Result() // for the sinks, if another goroutine has ended the run
 			return
 		}
 	}
@@ -154,7 +275,7 @@ func (h *hallway) begin(s *kahn.Step) {
 			return step(on, on)
 		}
 	} else {
-		h.home = true
+		h.atHome()
 	}
 	go func() {
 		r := hallwayReply{step: s, reply: kahn.Reply{Err: kahn.ErrGoexit}}
@@ -167,8 +288,33 @@ func (h *hallway) begin(s *kahn.Step) {
 			case <-h.c.Run().Done(): // the step was abandoned
 			}
 		}()
+		begun := time.Now()
 		r.reply.Value, r.reply.Err = perform()
+		if _, err := json.Marshal(r.reply); err != nil || time.Since(begun) > 0 || s.Err() != nil {
+			h.slow()
+		}
 	}()
+}
+
+// atHome counts the run as one with steps at home.
+func (h *hallway) atHome() {
+	if h.home {
+		return
+	}
+	h.home = true
+	c := &byCoordinatorCounts
+	c.Lock()
+	defer c.Unlock()
+	c.home++
+	c.slow[h.name] = true
+}
+
+// slow notes that a step of the run has taken time.
+func (h *hallway) slow() {
+	c := &byCoordinatorCounts
+	c.Lock()
+	defer c.Unlock()
+	c.slow[h.name] = true
 }
 
 func stack() []byte {

@@ -3,9 +3,12 @@ package kahn_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,15 +25,16 @@ import (
 // desk performs a run with a Coordinator as an engine of another make does: on one goroutine, without a clock, and with a worker that gets
 // calls and returns replies as JSON.
 type desk struct {
-	t    testing.TB
-	g    *kahn.Graph
-	opts []kahn.Option
-	step kahn.StepFunc                             // of the worker; it returns at once
-	took func(call kahn.Call) time.Duration        // how long a call takes, nil for no time
-	on   func(c *kahn.Coordinator, call kahn.Call) // called when a call has begun; may be nil
-	rest func(run *kahn.Run)                       // called whenever the run is suspended; nil leaves it so
-	cuts func() bool                               // asks after each act whether the run goes on from a snapshot in another Coordinator
-	pick func(n int) int                           // which of the calls that end at the same time is the first
+	t      testing.TB
+	g      *kahn.Graph
+	opts   []kahn.Option
+	step   kahn.StepFunc                             // of the worker; it returns at once
+	took   func(call kahn.Call) time.Duration        // how long a call takes, nil for no time
+	on     func(c *kahn.Coordinator, call kahn.Call) // called when a call has begun; may be nil
+	leaves bool                                      // the run is left as soon as it waits for signals alone
+	rest   func(run *kahn.Run)                       // called whenever the run is suspended; nil leaves it so
+	cuts   func() bool                               // asks after each act whether the run goes on from a snapshot in another Coordinator
+	pick   func(n int) int                           // which of the calls that end at the same time is the first
 
 	now    time.Time
 	c      *kahn.Coordinator
@@ -56,10 +60,19 @@ func (d *desk) perform() (*kahn.Result, error) {
 	require.NoError(d.t, err)
 	d.now = deskEpoch
 	d.open(plan, nil)
+	return d.lead(plan)
+}
+
+// lead is perform for a run that has begun.
+func (d *desk) lead(plan *kahn.Plan) (*kahn.Result, error) {
+	d.t.Helper()
 	for acts := 0; !d.c.Run().Status().Terminal(); acts++ {
 		require.Less(d.t, acts, 100_000, "the run does not end")
 		d.begin()
 		d.stop()
+		if d.leaves && d.c.Run().Status() == kahn.RunSuspended {
+			break
+		}
 		if d.rest != nil && d.c.Run().Status() == kahn.RunSuspended {
 			d.rest(d.c.Run())
 			continue
@@ -73,9 +86,8 @@ func (d *desk) perform() (*kahn.Result, error) {
 	}
 	if !d.c.Run().Status().Terminal() {
 		d.c.Run().Leave()
-		d.c.Next()
 	}
-	return d.c.Run().Wait()
+	return d.c.Result()
 }
 
 func (d *desk) open(plan *kahn.Plan, from *kahn.Snapshot) {
@@ -159,11 +171,91 @@ func (d *desk) act() bool {
 	}
 	x := d.calls[i]
 	d.calls = slices.Delete(d.calls, i, i+1)
-	var reply kahn.Reply
-	require.NoError(d.t, json.Unmarshal(d.work(x.step.Do(), x.data, x.stopped), &reply))
-	require.NoError(d.t, d.c.Return(x.step, reply.Value, reply.Err))
+	var answer deskReply
+	require.NoError(d.t, json.Unmarshal(d.work(x.step.Do(), x.data, x.stopped), &answer))
+	for _, told := range answer.Told {
+		told.tell(d.t, x.step)
+	}
+	require.NoError(d.t, d.c.Return(x.step, answer.Reply.Value, answer.err()))
 	return true
 }
+
+// deskReply is what a worker answers: the reply, which of the host's own errors that of the reply matches, and what the step has told
+// meanwhile.
+type deskReply struct {
+	Reply kahn.Reply
+	Known []bool
+	Told  []deskTold
+}
+
+// deskTold is a call of a Reporter as data.
+type deskTold struct {
+	Chunk  json.RawMessage
+	Level  slog.Level
+	Text   *string
+	Tokens []int
+}
+
+func (x *deskTold) tell(t testing.TB, to kahn.Reporter) {
+	switch {
+	case x.Text != nil:
+		to.Log(x.Level, *x.Text)
+	case x.Tokens != nil:
+		to.Tokens(x.Tokens[0], x.Tokens[1])
+	default:
+		chunk, err := kahn.Types(nil).Decode(x.Chunk)
+		require.NoError(t, err)
+		to.Emit(chunk)
+	}
+}
+
+// deskReporter keeps what a step tells.
+type deskReporter struct {
+	t    testing.TB
+	told []deskTold
+}
+
+func (r *deskReporter) Emit(chunk any) {
+	data, err := kahn.Types(nil).Encode(chunk)
+	require.NoError(r.t, err)
+	r.told = append(r.told, deskTold{Chunk: data})
+}
+
+func (r *deskReporter) Log(level slog.Level, text string) {
+	r.told = append(r.told, deskTold{Level: level, Text: &text})
+}
+
+func (r *deskReporter) Tokens(input, output int) {
+	r.told = append(r.told, deskTold{Tokens: []int{input, output}})
+}
+
+var deskErrors = []error{errStep, errHost}
+
+func newDeskReply(reply kahn.Reply, told []deskTold) deskReply {
+	answer := deskReply{Reply: reply, Told: told}
+	for _, known := range deskErrors {
+		answer.Known = append(answer.Known, errors.Is(reply.Err, known))
+	}
+	return answer
+}
+
+// err is the error of the reply, which matches those of the host again.
+func (x *deskReply) err() error {
+	err := x.Reply.Err
+	for i, is := range x.Known {
+		if is {
+			err = &deskError{err, deskErrors[i]}
+		}
+	}
+	return err
+}
+
+type deskError struct {
+	error
+	known error
+}
+
+func (e *deskError) Unwrap() []error { return []error{e.error, e.known} }
 
 // work is the worker: it knows nothing of the run but the call.
 func (d *desk) work(do kahn.StepFunc, data []byte, stopped error) []byte {
@@ -177,9 +269,11 @@ func (d *desk) work(do kahn.StepFunc, data []byte, stopped error) []byte {
 	if do != nil {
 		step = do
 	}
-	reply, err := json.Marshal(call.Perform(ctx, step, nil))
+	to := &deskReporter{t: d.t}
+	reply := call.Perform(ctx, step, to)
+	answer, err := json.Marshal(newDeskReply(reply, to.told))
 	require.NoError(d.t, err)
-	return reply
+	return answer
 }
 
 // endedContext is a context that has ended.
@@ -241,6 +335,7 @@ func TestMatrixByCoordinator(t *testing.T) {
 // it is the same whoever performs the run, and in whatever order.
 type deskWorld struct {
 	salt     uint64
+	sees     bool // outputs tell the parameters of their steps
 	mu       sync.Mutex
 	returned map[string]int
 }
@@ -258,6 +353,9 @@ func (x *deskWorld) count(path string) int {
 	defer x.mu.Unlock()
 	return x.returned[path]
 }
+
+// attemptNumber is that of an error that was merged: attempts that are cut short have numbers, too.
+var attemptNumber = regexp.MustCompile(`"Attempt":\d+,`)
 
 // takes is how long the next call of a node takes.
 func (x *deskWorld) takes(path string) time.Duration {
@@ -283,6 +381,9 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	case 4:
 		return nil, kahn.Permanent(errStep)
 	case 5:
+		if x.sees { // the stack would be in what is merged
+			return nil, kahn.Permanent(errStep)
+		}
 		panic("out of paper")
 	case 6:
 		if _, resumed := s.Resumed(); !resumed {
@@ -290,7 +391,11 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 		}
 		return s.SavedState(), nil
 	}
-	return map[string]any{"of": path}, nil
+	out := map[string]any{"of": path}
+	if x.sees {
+		out["saw"] = attemptNumber.ReplaceAllString(fmt.Sprint(s.Params()), "")
+	}
+	return out, nil
 }
 
 // atHome is the step of a run that takes its time.
@@ -342,8 +447,8 @@ func TestCoordinatorAgrees(t *testing.T) {
 
 func coordinatorAgrees(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(31, seed))
-	single := seed%2 == 0 // everything is determined
-	g := treeGen{rng: rng, inline: true, waits: rng.IntN(3) == 0, fine: true, calm: !single, timeless: !single}.tree(2)
+	single, data := seed%2 == 0, seed%4 > 1 // with one slot everything is determined
+	g := treeGen{rng: rng, inline: true, waits: rng.IntN(3) == 0, fine: true, calm: !single, patient: !single, data: data}.tree(2)
 	limit := 1
 	if !single {
 		limit = []int{0, 2, 3}[rng.IntN(3)]
@@ -354,6 +459,7 @@ func coordinatorAgrees(t *testing.T, seed uint64) {
 	var events []kahn.Event
 	synctest.Test(t, func(t *testing.T) {
 		rec, home := newRecorder(), newDeskWorld(salt)
+		home.sees = data
 		started := make(chan *kahn.Run, 1)
 		var run *kahn.Run
 		answer := kahn.OnEvent(func(e kahn.Event) {
@@ -375,6 +481,7 @@ func coordinatorAgrees(t *testing.T, seed uint64) {
 			break // a call that is cut takes its time again
 		}
 		away := newDeskWorld(salt)
+		away.sees = data
 		d := desk{t: t, g: g, opts: opts, step: away.away, rest: answerAll, pick: rng.IntN}
 		if single {
 			d.took = func(call kahn.Call) time.Duration { return away.takes(call.Path) }

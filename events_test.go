@@ -170,7 +170,7 @@ func TestScenarioEvents(t *testing.T) {
 
 	inBubble(t, "264 heartbeats have no ids and are not kept", func(t *testing.T) {
 		release := make(chan struct{})
-		run, err := kahn.Start(t.Context(), graph(after("A")), func(context.Context, *kahn.Step) (any, error) {
+		run, err := startRun(t, t.Context(), graph(after("A")), func(context.Context, *kahn.Step) (any, error) {
 			<-release
 			return nil, nil
 		}, kahn.RunID("run 7"))

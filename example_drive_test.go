@@ -82,7 +82,7 @@ func ExampleCoordinator() {
 		fmt.Println(now.Format(time.TimeOnly), s.Path(), reply.Value, reply.Err)
 		_ = c.Return(s, reply.Value, reply.Err)
 	}
-	res, err := c.Run().Wait()
+	res, err := c.Result()
 	fmt.Println(res.Status, res.Output, err)
 	// Output:
 	// 12:00:00 list [a b] <nil>

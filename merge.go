@@ -22,8 +22,8 @@ type Contribution struct {
 const (
 	// MergeLast takes the value of the last delivering edge in the order of declaration.
 	MergeLast = "last_write_wins"
-	// MergeConcat joins the values as text, with a blank line in between: strings and []byte as they are, everything else
-	// as JSON. Nulls are dropped.
+	// MergeConcat joins the values as text, with a blank line in between: strings and []byte as they are, errors as their
+	// texts, everything else as JSON. Nulls are dropped.
 	MergeConcat = "concat"
 	// MergeArray collects the values as []any.
 	MergeArray = "array"
@@ -42,6 +42,12 @@ func builtinMerge(name string) bool {
 
 // mergeValues applies a built-in strategy. keys are the keys of the contributions under MergeObject.
 func mergeValues(strategy string, asJSON bool, in []Contribution, keys []string) (any, error) {
+	value := func(c Contribution) any {
+		if err, is := c.Value.(error); is && asJSON {
+			return errorText(err) // its fields are no contract, and some do not survive a snapshot
+		}
+		return c.Value
+	}
 	var merged any
 	switch strategy {
 	case MergeConcat:
@@ -49,13 +55,13 @@ func mergeValues(strategy string, asJSON bool, in []Contribution, keys []string)
 	case MergeArray:
 		values := make([]any, len(in))
 		for i, c := range in {
-			values[i] = c.Value
+			values[i] = value(c)
 		}
 		merged = values
 	case MergeObject:
 		object := make(map[string]any, len(in))
 		for i, c := range in {
-			object[keys[i]] = c.Value
+			object[keys[i]] = value(c)
 		}
 		merged = object
 	default:
@@ -82,6 +88,8 @@ func concat(in []Contribution) (any, error) {
 			parts = append(parts, v)
 		case []byte:
 			parts = append(parts, string(v))
+		case error:
+			parts = append(parts, errorText(v))
 		default:
 			text, err := json.Marshal(v)
 			if err != nil {

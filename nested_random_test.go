@@ -17,6 +17,8 @@ type treeGen struct {
 	rng      *rand.Rand
 	inline   bool          // with guards, conditions and gates
 	timeless bool          // without retries and timeouts
+	patient  bool          // without timeouts, and steps are retried as often as they fail: attempts that are cut short count, too
+	data     bool          // with parameters, merges and ports
 	waits    bool          // with more gates, some of which have a timeout
 	cleanups bool          // with cleanup nodes even so, and more of them
 	tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
@@ -52,9 +54,29 @@ func (x treeGen) inlined(n *kahn.Node) {
 		if x.waits || x.rng.IntN(8) == 0 {
 			*n = kahn.Node{ID: n.ID, In: n.In, Kind: kahn.KindGate}
 		}
-		if x.waits && !x.timeless && x.rng.IntN(2) == 0 {
+		if x.waits && !x.timeless && !x.patient && x.rng.IntN(2) == 0 {
 			n.Gate = &kahn.Gate{Timeout: x.delay(100), OnTimeout: kahn.GateTimeout(x.rng.IntN(2))}
 		}
+	}
+}
+
+// bind lets edges deliver to parameters, which may be merged, and to ports, which may be required. Which edges an early join has waited for
+// depends on the order of their ends, so a node with one gets parameters only where that order is determined.
+func (x treeGen) bind(n *kahn.Node) {
+	if n.Join == kahn.AnySucceeded && x.patient {
+		return
+	}
+	names := []string{"a", "b"}
+	bound := map[string]bool{}
+	for i := range n.In {
+		if x.rng.IntN(4) > 0 {
+			n.In[i].Param = names[x.rng.IntN(2)]
+			bound[n.In[i].Param] = true
+		}
+	}
+	n.Merge = []string{"", kahn.MergeArray, kahn.MergeConcat, kahn.MergeObject}[x.rng.IntN(4)]
+	if n.Map == nil && n.Sub == nil && x.rng.IntN(3) == 0 {
+		n.Ports = []kahn.Port{{Name: "a", Required: bound["a"] && x.rng.IntN(2) == 0}, {Name: "b"}, {Name: "items"}, {Name: "p", Default: "port"}}
 	}
 }
 
@@ -118,6 +140,14 @@ func (x treeGen) tree(depth int) *kahn.Graph {
 				n.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 1 + rng.IntN(4), OnLimit: kahn.LoopLimit(rng.IntN(2)), Pause: time.Duration(times-1) * 3 * ms}
 			}
 			n.Params = map[string]any{"items": numbers(rng.IntN(4))}
+		}
+		if x.patient {
+			if n.Timeout = 0; n.Retry.MaxAttempts > 0 && n.Sub == nil {
+				n.Retry.MaxAttempts = 10_000
+			}
+		}
+		if x.data {
+			x.bind(&n)
 		}
 		if x.timeless {
 			n.Retry, n.Timeout = kahn.Retry{}, 0

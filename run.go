@@ -487,10 +487,11 @@ func (r *Run) Done() <-chan struct{} { return r.done }
 // minSinkGrace is the least grace for sinks, so that a CancelGrace near zero does not disable sinks that are prompt.
 const minSinkGrace = time.Second
 
-// Wait waits for the run to end and returns what Execute returns. It may be called any number of times.
+// Wait waits for the run to end and returns what Execute returns. It may be called any number of times. The goroutine that calls the
+// [Coordinator] of a run would wait forever: see [Coordinator.Result].
 func (r *Run) Wait() (*Result, error) {
 	if r.manual != nil {
-		r.manual.settle(r)
+		<-r.manual.told
 	}
 	res, err := r.finished()
 	r.awaitAround(res)

@@ -22,19 +22,20 @@ import (
 //			c.Advance(e.now)
 //		}
 //	}
-//	res, err := c.Run().Wait() // does not wait: the run has ended
+//	res, err := c.Result()
 //
 // A run that a Coordinator drives has the statuses, events, snapshots and the Result of one that [Execute] performs, composites, retries,
 // timeouts, limits and gates included, since the same code makes them. Given the same options, results and times in the same order, and
 // with the options [RunID] and [Random], it does the same again.
 //
-// The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, fallbacks
-// and sinks of the run, on that goroutine; these must not call the Coordinator. One that calls runtime.Goexit fails its node and ends that
-// goroutine; the Coordinator may then be called by another one.
+// The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, mocks,
+// fallbacks and sinks of the run, on that goroutine; these must not call the Coordinator. A call during another one panics, since what it
+// would return is wrong. A function of the graph that makes one fails its node. One that calls runtime.Goexit fails its node and ends the goroutine;
+// the Coordinator may then be called by another one.
 //
 // The methods of its [Run] may be called from anywhere; what they cause happens in the next call of the Coordinator, see
-// [Coordinator.Wake]. [Run.Wait] is one of these calls, and is for a run that has ended: it and all else that waits for the run would wait
-// forever.
+// [Coordinator.Wake]. That the run has ended is told to sinks in a call, too, so that a host which has waited for [Run.Done] calls
+// [Coordinator.Result]. [Run.Wait] waits for that call: it is for other goroutines than the one that calls the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual
@@ -46,7 +47,7 @@ type Coordinator struct {
 // Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of steps, are
 // refused with an error that matches [ErrBadOption].
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
-	h := &manual{start: now, wake: make(chan struct{}, 1), calls: map[*Step]*worker{}}
+	h := &manual{start: now, wake: make(chan struct{}, 1), told: make(chan struct{}), calls: map[*Step]*worker{}}
 	manually := optionFunc(func(c *config) error {
 		for _, refused := range []struct {
 			name string
@@ -67,8 +68,31 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 		return nil, err
 	}
 	c := &Coordinator{run: r, h: h}
-	c.h.settle(c.run)
+	defer c.enter()()
+	h.settle(r)
 	return c, nil
+}
+
+// enter begins a call of the Coordinator, and returns the function that ends it.
+func (c *Coordinator) enter() (exit func()) {
+	if !c.h.busy.CompareAndSwap(false, true) {
+		panic("kahn: a Coordinator was called during another call of it: by a second goroutine, or by a function that it calls")
+	}
+	return c.exit
+}
+
+func (c *Coordinator) exit() { c.h.busy.Store(false) }
+
+// Result returns what [Execute] would return, without waiting. The error matches [ErrNotEnded] if the run has not ended.
+func (c *Coordinator) Result() (*Result, error) {
+	defer c.enter()()
+	c.h.settle(c.run)
+	select {
+	case <-c.h.told:
+		return c.run.Wait()
+	default:
+		return nil, fmt.Errorf("%w: it is %v", ErrNotEnded, c.run.Status())
+	}
 }
 
 // Run returns the run, to look at it, to signal it, to stop it, and for its events, snapshots and Result.
@@ -77,6 +101,7 @@ func (c *Coordinator) Run() *Run { return c.run }
 // Next returns an attempt that has begun, each once: its step is to be called, with the Step as it is or elsewhere with its [Step.Call].
 // ok is false if there is none now.
 func (c *Coordinator) Next() (s *Step, ok bool) {
+	defer c.enter()()
 	c.h.settle(c.run)
 	h := c.h
 	for len(h.begun) > 0 {
@@ -102,6 +127,7 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 // when Return returns. For an attempt that the run does not wait for, since it was abandoned or its result has been reported, the error
 // matches [ErrStale], and nothing has changed.
 func (c *Coordinator) Return(s *Step, value any, err error) error {
+	defer c.enter()()
 	if s != nil {
 		s = s.known()
 	}
@@ -121,6 +147,7 @@ func (c *Coordinator) Return(s *Step, value any, err error) error {
 // NextStop returns an attempt whose step is to be asked to stop, each once: context.Cause of the Step tells why. The run waits for its
 // result, as long as [CancelGrace] says.
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
+	defer c.enter()()
 	c.h.settle(c.run)
 	for {
 		c.run.st.Lock()
@@ -139,6 +166,7 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 // Due returns when [Coordinator.Advance] is to be called next: at the end of a backoff, a pause or a grace, at a deadline, or when a
 // token of a rate falls due. ok is false if the run waits for no time.
 func (c *Coordinator) Due() (at time.Time, ok bool) {
+	defer c.enter()()
 	c.h.settle(c.run)
 	c.run.st.Lock()
 	defer c.run.st.Unlock()
@@ -155,8 +183,9 @@ func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
 // Advance sets the clock of the run, and does everything that has fallen due by then. A time before the last one changes nothing.
 func (c *Coordinator) Advance(now time.Time) {
+	defer c.enter()()
 	h := c.h
-	c.h.settle(c.run)
+	h.settle(c.run)
 	if t := int64(now.Sub(h.start)); t > h.clock.Load() {
 		h.clock.Store(t)
 	}

@@ -21,6 +21,8 @@ type manual struct {
 	stops  []*Step // attempts whose contexts have ended
 
 	wake chan struct{} // has room for one message
+	busy atomic.Bool   // a method of the Coordinator is at work
+	told chan struct{} // is closed when sinks and functions of Around have been told that the run has ended
 
 	calls map[*Step]*worker // that wait for the result of their step
 	begun []*Step           // those of them that Next has not handed out
@@ -157,13 +159,13 @@ func (h *manual) settle(r *Run) {
 
 // conclude tells the functions of Around that the run has ended.
 func (h *manual) conclude(r *Run) {
-	a := r.span.Load()
-	if a == nil {
-		return
-	}
 	select {
-	case <-a.done:
+	case <-h.told:
+		return
 	default:
+	}
+	defer close(h.told)
+	if a := r.span.Load(); a != nil {
 		r.endAround(a)
 	}
 }

@@ -60,6 +60,48 @@ func into(sources ...string) (edges []kahn.Edge) {
 	return edges
 }
 
+// An error that is merged as text is its own text, whatever has become of its fields: a snapshot keeps those of few types.
+func TestMergedErrors(t *testing.T) {
+	for _, row := range []struct {
+		node kahn.Node
+		want string
+	}{
+		{kahn.Node{Merge: kahn.MergeConcat}, `node "S": subrun: run failed: node "x": step_error: the step broke` + "\n\nfine"},
+		{kahn.Node{Merge: kahn.MergeArray, MergeJSON: true}, `["node \"S\": subrun: run failed: node \"x\": step_error: the step broke","fine"]`},
+		{kahn.Node{Merge: kahn.MergeObject, MergeJSON: true}, `{"A":"fine","S":"node \"S\": subrun: run failed: node \"x\": step_error: the step broke"}`},
+	} {
+		n := row.node
+		n.ID, n.In = "J", []kahn.Edge{{From: "S", On: kahn.OnFailure, Param: "p"}, {From: "A", Param: "p"}, {From: "G"}}
+		g := graph(subgraph("S", graph(after("x"))), after("A"), gate("G", "A"), n)
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			switch s.ID() {
+			case "x":
+				return nil, errStep
+			case "A":
+				return "fine", nil
+			}
+			return kahn.Param[string](s, "p")
+		}
+		whole, err := kahn.Execute(t.Context(), g, step, kahn.EarlySignals(map[string]any{"G": true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut, err := kahn.Execute(t.Context(), g, step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut, err = kahn.Resume(t.Context(), g, step, reload(t, cut.Snapshot()), map[string]any{"G": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for how, res := range map[string]*kahn.Result{"in one life": whole, "from a snapshot": cut} {
+			if res.Output != row.want {
+				t.Errorf("%s, %s: %q, expected %q", n.Merge, how, res.Output, row.want)
+			}
+		}
+	}
+}
+
 func TestScenarioMerge(t *testing.T) {
 	bothModes(t, "192 an edge without a key delivers the output", func(t *testing.T, mode kahn.Mode) {
 		r := try(t, graph(kahn.Node{ID: "A", Do: yields(ms, 7)}, kahn.Node{ID: "B", In: into("A"), Do: keeps}), nil, mode)

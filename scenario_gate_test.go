@@ -18,7 +18,7 @@ import (
 func pause(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
-	res, err := kahn.Execute(t.Context(), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.add))...)
+	res, err := executeRun(t, t.Context(), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.add))...)
 	if err != nil {
 		t.Fatalf("a suspended run is no error: %v", err)
 	}
@@ -141,7 +141,7 @@ func TestScenarioGates(t *testing.T) {
 	})
 
 	inBubble(t, "221 an unknown gate", func(t *testing.T) {
-		run, err := kahn.Start(t.Context(), graph(gate("G"), after("A")), takes(time.Second))
+		run, err := startRun(t, t.Context(), graph(gate("G"), after("A")), takes(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestScenarioGates(t *testing.T) {
 		waits := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("token", nil, nil) }
 		g := graph(after("A"), gate("G"), subgraph("S", graph(after("x"), gate("y"))))
 		for _, end := range []func(*kahn.Run){(*kahn.Run).Cancel, (*kahn.Run).Leave} {
-			run, err := kahn.Start(t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
+			run, err := startRun(t, t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
 				if s.Path() == "A" {
 					return waits(ctx, s)
 				}
@@ -272,7 +272,7 @@ func TestScenarioGates(t *testing.T) {
 	})
 
 	inBubble(t, "a run is left", func(t *testing.T) {
-		run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: takes(500 * ms)}, after("B", "A"),
+		run, err := startRun(t, t.Context(), graph(kahn.Node{ID: "A", Do: takes(500 * ms)}, after("B", "A"),
 			kahn.Node{ID: "C", Retry: kahn.RetryStandard(), Do: fails(0)}), takes(0))
 		if err != nil {
 			t.Fatal(err)

@@ -56,7 +56,7 @@ func TestScenarioResumeInside(t *testing.T) {
 			}}, kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded, CancelOnLateFailure: true, Do: stubborn},
 				kahn.Node{ID: "K", After: []string{"A"}, Do: stubborn}))
 			s := crashed(t, g, nil, 2*time.Second)
-			res, _ := kahn.Resume(t.Context(), g, nil, s, nil)
+			res, _ := resumeRun(t, t.Context(), g, nil, s, nil)
 			j, _ := unwrap(res).Node("J")
 			if j.Status != kahn.Aborted || j.Cause.Kind != kahn.CauseUpstreamFailure {
 				t.Errorf("J is %v %v", j.Status, j.Cause)
@@ -133,7 +133,7 @@ func TestScenarioResumeInside(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil, errStep
 		}}, kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded, CancelOnLateFailure: true, Do: stubborn})
-		run, err := kahn.Start(t.Context(), g, nil)
+		run, err := startRun(t, t.Context(), g, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestScenarioResumeInside(t *testing.T) {
 		time.Sleep(time.Second)
 		s := reload(t, run.Snapshot())
 		_, _ = run.Wait()
-		res, _ := kahn.Resume(t.Context(), g, nil, s, nil)
+		res, _ := resumeRun(t, t.Context(), g, nil, s, nil)
 		if j, _ := res.Node("J"); j.Status != kahn.Cancelled || j.Cause.Kind != kahn.CauseCancelNode {
 			t.Errorf("J is %v %v", j.Status, j.Cause)
 		}
@@ -198,7 +198,7 @@ func TestScenarioResumeInside(t *testing.T) {
 			}})
 			slow := func(_ context.Context, s *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return s.ID(), nil }
 			s := crashed(t, g, slow, 2*time.Second, mode)
-			res, _ := kahn.Resume(t.Context(), g, neverStep(t), s, nil, mode)
+			res, _ := resumeRun(t, t.Context(), g, neverStep(t), s, nil, mode)
 			n, _ := res.Node("S")
 			if n.Status != kahn.Aborted || n.Cause.Kind != kahn.CauseFailFast || !slices.Equal(n.Cause.Origins, []string{"F"}) {
 				t.Errorf("S is %v %v", n.Status, n.Cause)
@@ -222,7 +222,7 @@ func TestBadInsidesAreRefused(t *testing.T) {
 	m := mapped("M", numbers(2), kahn.Map{})
 	m.Sub = graph(gate("g"))
 	g := graph(m, subgraph("S", graph(gate("g"))), kahn.Node{ID: "L", Sub: graph(gate("g")), Loop: &kahn.Loop{While: whileLess(2), MaxIterations: 2}})
-	res, err := kahn.Execute(t.Context(), g, neverStep(t))
+	res, err := executeRun(t, t.Context(), g, neverStep(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestBadInsidesAreRefused(t *testing.T) {
 		if err := s.UnmarshalJSON(changed); err != nil {
 			t.Fatal(err)
 		}
-		if res, err := kahn.Resume(t.Context(), g, neverStep(t), s, nil); res != nil || !errors.Is(err, kahn.ErrBadValue) && !errors.Is(err, kahn.ErrGraphChanged) {
+		if res, err := resumeRun(t, t.Context(), g, neverStep(t), s, nil); res != nil || !errors.Is(err, kahn.ErrBadValue) && !errors.Is(err, kahn.ErrGraphChanged) {
 			t.Errorf("%s: %v, %v", name, res, err)
 		}
 	}
@@ -265,7 +265,7 @@ func TestBadInsidesAreRefused(t *testing.T) {
 	if err := s.UnmarshalJSON(data); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kahn.Resume(t.Context(), g, neverStep(t), s, nil); err != nil {
+	if _, err := resumeRun(t, t.Context(), g, neverStep(t), s, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -64,7 +64,7 @@ func waitsOnce(paths ...string) kahn.StepFunc {
 func left(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
-	run, err := kahn.Start(t.Context(), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.add))...)
+	run, err := startRun(t, t.Context(), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.add))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func left(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts
 // crashed runs a graph for a time and returns the snapshot that its death would leave.
 func crashed(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts ...kahn.Option) *kahn.Snapshot {
 	t.Helper()
-	run, err := kahn.Start(t.Context(), g, step, opts...)
+	run, err := startRun(t, t.Context(), g, step, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,16 +212,16 @@ func TestScenarioInside(t *testing.T) {
 			{kahn.ErrAnswered, map[string]any{"D/x": 1}},
 			{kahn.ErrDuplicateGate, map[string]any{"S/w": 1, "ticket": 2}},
 		} {
-			if res, err := kahn.Resume(t.Context(), g, neverStep(t), s, x.signals); res != nil || !errors.Is(err, x.want) {
+			if res, err := resumeRun(t, t.Context(), g, neverStep(t), s, x.signals); res != nil || !errors.Is(err, x.want) {
 				t.Errorf("%v: %v, %v", x.signals, res, err)
 			}
 		}
-		res, err := kahn.Resume(t.Context(), g, takes(10*ms), s, map[string]any{"ticket": 2, "S/late": 3})
+		res, err := resumeRun(t, t.Context(), g, takes(10*ms), s, map[string]any{"ticket": 2, "S/late": 3})
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"S/g", "G"}) {
 			t.Fatalf("%v, %v", res, err)
 		}
 		// A signal for a gate that was not reached is kept.
-		res, err = kahn.Resume(t.Context(), g, takes(10*ms), reload(t, res.Snapshot()), map[string]any{"S/g": 2, "G": 1})
+		res, err = resumeRun(t, t.Context(), g, takes(10*ms), reload(t, res.Snapshot()), map[string]any{"S/g": 2, "G": 1})
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"I/g"}) {
 			t.Fatalf("%v, %v", res, err)
 		}
@@ -288,7 +288,7 @@ func TestScenarioInside(t *testing.T) {
 		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.ResumeFrom(s, nil)) // in x of the second attempt, after the rest of the backoff
 		c.once(t, "S/a", "S/x")
 		c.n = nil
-		res, err := kahn.Resume(t.Context(), g, c.count(breaks("S/x")), s, nil)
+		res, err := resumeRun(t, t.Context(), g, c.count(breaks("S/x")), s, nil)
 		if n, _ := res.Node("S"); n.Attempts != 3 || err == nil {
 			t.Errorf("%d attempts, %v", n.Attempts, err)
 		}
@@ -317,7 +317,7 @@ func TestScenarioInside(t *testing.T) {
 		s := crashed(t, g, nil, time.Minute)
 		time.Sleep(58 * time.Minute)
 		start := time.Now()
-		run, err := kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, nil))
+		run, err := startRun(t, t.Context(), g, nil, kahn.ResumeFrom(s, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestScenarioInside(t *testing.T) {
 		if took := time.Since(start); took != time.Minute || res.Status != kahn.RunCompleted || res.Output != "timeout" {
 			t.Errorf("%v after %v, output %v", res.Status, took, res.Output)
 		}
-		res, err = kahn.Resume(t.Context(), g, nil, s, map[string]any{"S/g": 1}) // too late
+		res, err = resumeRun(t, t.Context(), g, nil, s, map[string]any{"S/g": 1}) // too late
 		if err != nil || res.Output != "timeout" {
 			t.Errorf("%v, %v", res.Output, err)
 		}
@@ -345,7 +345,7 @@ func TestScenarioInside(t *testing.T) {
 			g := graph(node)
 			s := crashed(t, g, nil, 20*time.Minute)
 			start := time.Now()
-			run, err := kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, nil))
+			run, err := startRun(t, t.Context(), g, nil, kahn.ResumeFrom(s, nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -360,7 +360,7 @@ func TestScenarioInside(t *testing.T) {
 		stubborn := func(ctx context.Context, s *kahn.Step) (any, error) { time.Sleep(2 * time.Second); return s.ID(), nil }
 		g := graph(kahn.Node{ID: "S", Timeout: time.Second, Sub: graph(after("x"), after("y", "x"))})
 		s := crashed(t, g, stubborn, 1500*ms)
-		res, err := kahn.Resume(t.Context(), g, neverStep(t), s, nil)
+		res, err := resumeRun(t, t.Context(), g, neverStep(t), s, nil)
 		if n, _ := res.Node("S"); n.Cause.Kind != kahn.CauseTimeout {
 			t.Errorf("%v, %v", n.Cause, err)
 		}
@@ -382,7 +382,7 @@ func TestScenarioInside(t *testing.T) {
 				return s.ID(), ctx.Err()
 			}
 			g := graph(subgraph("S", graph(after("x"), after("y", "x"), kahn.Node{ID: "c", Cleanup: true, After: []string{"y"}})))
-			run, err := kahn.Start(t.Context(), g, stubborn)
+			run, err := startRun(t, t.Context(), g, stubborn)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -392,7 +392,7 @@ func TestScenarioInside(t *testing.T) {
 			s := reload(t, run.Snapshot())
 			_, _ = run.Wait()
 			var c paths
-			res, _ := kahn.Resume(t.Context(), g, c.count(takes(10*ms)), s, nil)
+			res, _ := resumeRun(t, t.Context(), g, c.count(takes(10*ms)), s, nil)
 			n, _ := res.Node("S")
 			if n.Status != x.want || n.Cause.Kind != x.kind || res.Status != x.run {
 				t.Errorf("S is %v %v, the run %v", n.Status, n.Cause, res.Status)
@@ -413,7 +413,7 @@ func TestScenarioInside(t *testing.T) {
 			return nil, nil
 		}
 		g := graph(kahn.Node{ID: "S", Sub: graph(after("x"), after("y")), Retry: kahn.RetryStandard()})
-		run, err := kahn.Start(t.Context(), g, step)
+		run, err := startRun(t, t.Context(), g, step)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -423,7 +423,7 @@ func TestScenarioInside(t *testing.T) {
 		}
 		s := reload(t, run.Snapshot())
 		_, _ = run.Wait()
-		res, _ := kahn.Resume(t.Context(), g, neverStep(t), s, nil)
+		res, _ := resumeRun(t, t.Context(), g, neverStep(t), s, nil)
 		if n, _ := res.Node("S"); n.Status != kahn.Cancelled || n.Attempts != 1 {
 			t.Errorf("S is %v after %d attempts", n.Status, n.Attempts)
 		}
@@ -440,7 +440,7 @@ func TestScenarioInside(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		s := crashed(t, graph(m), nil, 500*ms)
-		res, err := kahn.Resume(t.Context(), graph(m), neverStep(t), s, nil)
+		res, err := resumeRun(t, t.Context(), graph(m), neverStep(t), s, nil)
 		if res == nil {
 			t.Fatal(err)
 		}
@@ -463,7 +463,7 @@ func TestScenarioInside(t *testing.T) {
 		}
 		g := graph(m, kahn.Node{ID: "A", Do: takes(time.Hour)})
 		s := crashed(t, g, nil, 500*ms)
-		res, err := kahn.Resume(t.Context(), g, nil, s, nil)
+		res, err := resumeRun(t, t.Context(), g, nil, s, nil)
 		if res == nil {
 			t.Fatal(err)
 		}
@@ -514,7 +514,7 @@ func TestScenarioInside(t *testing.T) {
 			"another node": loop(3, graph(gate("g"), after("x"))), "another bound": loop(4, graph(gate("g"))),
 		} {
 			for _, opts := range [][]kahn.Option{nil, {kahn.AllowGraphChange()}} {
-				if _, err := kahn.Resume(t.Context(), g, neverStep(t), s, nil, opts...); !errors.Is(err, kahn.ErrGraphChanged) {
+				if _, err := resumeRun(t, t.Context(), g, neverStep(t), s, nil, opts...); !errors.Is(err, kahn.ErrGraphChanged) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}

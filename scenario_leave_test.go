@@ -69,7 +69,7 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 				if first == "Timeout" {
 					n.Timeout = ms
 				}
-				run, err := kahn.Start(t.Context(), graph(n, subgraph("T", graph(n))), nil)
+				run, err := startRun(t, t.Context(), graph(n, subgraph("T", graph(n))), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +92,7 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 			sub := graph(kahn.Node{ID: "y1", Do: takes(100 * ms)}, kahn.Node{ID: "y2", After: []string{"y1"}, Do: takes(0)})
 			clean := subgraph("C", sub)
 			clean.Cleanup, clean.After = true, []string{"a"}
-			run, err := kahn.Start(t.Context(), graph(after("a"), clean, gate("g")), takes(0))
+			run, err := startRun(t, t.Context(), graph(after("a"), clean, gate("g")), takes(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 	} {
 		inBubble(t, "a cleanup node that waits is bounded, "+how, func(t *testing.T) {
 			node.Do = func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
-			run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: lingers}, node), nil, kahn.CleanupTimeout(time.Second))
+			run, err := startRun(t, t.Context(), graph(kahn.Node{ID: "a", Do: lingers}, node), nil, kahn.CleanupTimeout(time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +182,7 @@ func TestScenarioLeave(t *testing.T) {
 	inBubble(t, "a node that backs off inside of a composite", func(t *testing.T) {
 		sub := graph(kahn.Node{ID: "x", Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: 50 * ms, MaxDelay: time.Hour, Jitter: kahn.JitterNone}, OverallTimeout: 200 * ms, Do: always(errStep)})
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), graph(subgraph("S", sub), kahn.Node{ID: "L", Do: takes(time.Second)}), nil, kahn.OnEvent(rec.add))
+		run, err := startRun(t, t.Context(), graph(subgraph("S", sub), kahn.Node{ID: "L", Do: takes(time.Second)}), nil, kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestScenarioLeave(t *testing.T) {
 		loop := subgraph("L", graph(after("x")))
 		loop.Loop = &kahn.Loop{While: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 5, OnLimit: kahn.LoopStop}
 		g := graph(loop, mapped("M", numbers(5), kahn.Map{Limit: 1}))
-		run, err := kahn.Start(t.Context(), g, c.count(takes(20*ms)))
+		run, err := startRun(t, t.Context(), g, c.count(takes(20*ms)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestScenarioLeave(t *testing.T) {
 		if c.of("x") != 2 || c.of("M") != 2 || res.Status != kahn.RunSuspended {
 			t.Errorf("%v after %d iterations and %d items", res.Status, c.of("x"), c.of("M"))
 		}
-		res, err = kahn.Resume(t.Context(), g, c.count(takes(20*ms)), res.Snapshot(), nil)
+		res, err = resumeRun(t, t.Context(), g, c.count(takes(20*ms)), res.Snapshot(), nil)
 		if err != nil || c.of("x") != 5 || c.of("M") != 5 {
 			t.Errorf("%v, %v after %d iterations and %d items", res.Status, err, c.of("x"), c.of("M"))
 		}
@@ -314,7 +314,7 @@ func TestStopEndsRun(t *testing.T) {
 			g := treeGen{rng: rng, inline: true, waits: true, cleanups: true}.tree(2)
 			opts := []kahn.Option{kahn.Limit(rng.IntN(3)), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)), kahn.FailureMode(rng.IntN(3)),
 				kahn.StopMode(rng.IntN(2)), kahn.SuspendMode(1 + rng.IntN(2)), kahn.CancelGrace(grace), kahn.CleanupTimeout(cleanup), kahn.Random(func() float64 { return 0.5 })}
-			run, err := kahn.Start(t.Context(), g, randomStep(rng.Uint64()), opts...)
+			run, err := startRun(t, t.Context(), g, randomStep(rng.Uint64()), opts...)
 			if err != nil {
 				t.Fatal(seed, err)
 			}
@@ -415,7 +415,7 @@ func TestScenarioDrainingStepSuspends(t *testing.T) {
 					g = graph(inner, fails)
 				}
 				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
-				run, err := kahn.Start(t.Context(), g, nil, opts...)
+				run, err := startRun(t, t.Context(), g, nil, opts...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -445,7 +445,7 @@ func TestScenarioDrainingStepSuspends(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil, kahn.Suspend("", nil, nil)
 		}}, kahn.Node{ID: "f", Do: always(errStep)})
-		if res, err := kahn.Execute(t.Context(), g, nil, kahn.StopScheduling); !errors.Is(err, errStep) || res.Status != kahn.RunFailed {
+		if res, err := executeRun(t, t.Context(), g, nil, kahn.StopScheduling); !errors.Is(err, errStep) || res.Status != kahn.RunFailed {
 			t.Errorf("%v, %v", res.Status, err)
 		}
 	})
@@ -517,7 +517,7 @@ func TestScenarioGroupsInside(t *testing.T) {
 				g := graph(row.nodes...)
 				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
 				rec := newRecorder()
-				res, _ := kahn.Execute(t.Context(), g, nil, mode, kahn.OnEvent(rec.add))
+				res, _ := executeRun(t, t.Context(), g, nil, mode, kahn.OnEvent(rec.add))
 				if err := kahntest.CheckEvents(g, res, rec.all()); err != nil {
 					t.Error(err)
 				}
@@ -561,7 +561,7 @@ func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 				late.Join = kahn.AllDone
 				g := graph(s, y, late)
 				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
-				res, _ := kahn.Execute(t.Context(), g, takes(0))
+				res, _ := executeRun(t, t.Context(), g, takes(0))
 				want := map[string]kahn.Status{"S": kahn.Completed, "S/x": kahn.Completed, "y": kahn.Completed, "L/z": kahn.Completed, "L/a": kahn.Completed}
 				if attempts == 2 {
 					want = map[string]kahn.Status{"S": kahn.Failed, "S/x": kahn.Aborted, "y": kahn.Aborted, "L/z": kahn.Aborted, "L/a": kahn.Completed}
@@ -581,7 +581,7 @@ func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 		g := graph(s, kahn.Node{ID: "y", Groups: []string{"g"}, Do: takes(200 * ms)})
 		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
 		rec := newRecorder()
-		res, _ := kahn.Execute(t.Context(), g, nil, kahn.OnEvent(rec.add))
+		res, _ := executeRun(t, t.Context(), g, nil, kahn.OnEvent(rec.add))
 		if n := statusAt(res, "y"); n.Status != kahn.Aborted || n.Duration != 50*ms || statusAt(res, "S").Status != kahn.Completed {
 			t.Errorf("y is %v after %v", n.Status, n.Duration)
 		}
@@ -594,7 +594,7 @@ func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 		loop.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: ms}
 		g := graph(loop, kahn.Node{ID: "y", Groups: []string{"g"}, After: []string{"L"}}, gate("p"))
 		g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
-		res, err := kahn.Execute(t.Context(), g, takes(0))
+		res, err := executeRun(t, t.Context(), g, takes(0))
 		if err != nil || statusAt(res, "L").Sub == nil {
 			t.Fatal(res, err)
 		}
@@ -613,7 +613,7 @@ func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 			if err := s.UnmarshalJSON(data); err != nil {
 				t.Fatal(err)
 			}
-			res, _ = kahn.Resume(t.Context(), g, takes(0), s, signals)
+			res, _ = resumeRun(t, t.Context(), g, takes(0), s, signals)
 		}
 		if l, y := statusAt(res, "L"), statusAt(res, "y"); l.Status != kahn.Failed || l.Attempts != 2 || y.Status != kahn.Aborted || res.Status != kahn.RunFailed {
 			t.Errorf("%v: L is %v after %d attempts, y is %v", res.Status, l.Status, l.Attempts, y.Status)
@@ -634,7 +634,7 @@ func TestLeaveReachesGates(t *testing.T) {
 		for limit := range 3 {
 			inBubble(t, fmt.Sprintf("%s, limit %d", want, limit), func(t *testing.T) {
 				rec := newRecorder()
-				run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.Limit(limit), kahn.OnEvent(rec.add))
+				run, err := startRun(t, t.Context(), g, takes(time.Second), kahn.Limit(limit), kahn.OnEvent(rec.add))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -442,7 +442,7 @@ func TestMapScale(t *testing.T) {
 				m := mapped("M", numbers(n), kahn.Map{})
 				m.Sub = sub
 				begin := time.Now()
-				run, err := kahn.Start(t.Context(), graph(m), func(_ context.Context, s *kahn.Step) (any, error) { return s.Index(), nil }, kahn.Limit(limit))
+				run, err := startRun(t, t.Context(), graph(m), func(_ context.Context, s *kahn.Step) (any, error) { return s.Index(), nil }, kahn.Limit(limit))
 				if err != nil {
 					t.Fatal(err)
 				}

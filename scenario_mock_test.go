@@ -74,7 +74,7 @@ func TestScenarioMock(t *testing.T) {
 
 	inBubble(t, "268 an unmocked gate waits", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, after("A", "G"))
-		res, err := kahn.Execute(t.Context(), g, takes(0), kahn.TestMode{
+		res, err := executeRun(t, t.Context(), g, takes(0), kahn.TestMode{
 			Unmock: []string{"G"}, Mocks: mocks{"G": {Value: true}, "A": {}},
 			Assertions: []kahn.Assertion{kahn.AssertStatus("G", kahn.Suspended), kahn.AssertStatus("A", kahn.Waiting), kahn.AssertCalls("A", 0)},
 		})
@@ -417,13 +417,13 @@ func TestTestRefused(t *testing.T) {
 		{"OnMissing", kahn.TestMode{OnMissing: 9}, kahn.ErrBadOption},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			res, err := kahn.Execute(t.Context(), g, neverStep(t), row.test)
+			res, err := executeRun(t, t.Context(), g, neverStep(t), row.test)
 			if res != nil || !errors.Is(err, row.is) || !errors.Is(err, kahn.ErrBadOption) {
 				t.Errorf("%v, %v", res, err)
 			}
 		})
 	}
-	_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.TestMode{Mocks: mocks{"Z": {}, "B": {}}, Unmock: []string{"C"}})
+	_, err := executeRun(t, t.Context(), g, neverStep(t), kahn.TestMode{Mocks: mocks{"Z": {}, "B": {}}, Unmock: []string{"C"}})
 	if err == nil || strings.Count(err.Error(), "\n") != 2 || strings.Index(err.Error(), `"B"`) > strings.Index(err.Error(), `"Z"`) {
 		t.Errorf("not all that is unknown is named, in order: %v", err)
 	}
@@ -559,7 +559,7 @@ func TestAssertionThatWaits(t *testing.T) {
 			}
 			return errStep
 		})
-		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.TestMode{Assertions: []kahn.Assertion{waits, kahn.AssertStatus("A", kahn.Completed)}})
+		run, err := startRun(t, t.Context(), graph(after("A")), nop, kahn.TestMode{Assertions: []kahn.Assertion{waits, kahn.AssertStatus("A", kahn.Completed)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -577,7 +577,7 @@ func TestAssertionThatWaits(t *testing.T) {
 	})
 	inBubble(t, "for nothing", func(t *testing.T) {
 		ends := kahn.Assert("A", "to end", func(kahn.NodeResult) error { runtime.Goexit(); return nil })
-		run, err := kahn.Start(t.Context(), graph(after("A")), nop, kahn.TestMode{Assertions: []kahn.Assertion{ends}})
+		run, err := startRun(t, t.Context(), graph(after("A")), nop, kahn.TestMode{Assertions: []kahn.Assertion{ends}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -424,10 +424,10 @@ func TestCompileSubGraphs(t *testing.T) {
 	}
 	passes := graph(subgraph("S", needy))
 	passes.Inputs = inputs("rows")
-	if _, err := kahn.Execute(t.Context(), passes, takes(0)); !errors.Is(err, kahn.ErrMissingInput) {
+	if _, err := executeRun(t, t.Context(), passes, takes(0)); !errors.Is(err, kahn.ErrMissingInput) {
 		t.Errorf("%v", err)
 	}
-	if _, err := kahn.Execute(t.Context(), passes, takes(0), kahn.Inputs(map[string]any{"rows": 1})); err != nil {
+	if _, err := executeRun(t, t.Context(), passes, takes(0), kahn.Inputs(map[string]any{"rows": 1})); err != nil {
 		t.Errorf("%v", err)
 	}
 	if _, err := kahn.Execute(t.Context(), graph(subgraph("S", graph(after("x")))), nil); !errors.Is(err, kahn.ErrNoStep) {
@@ -445,7 +445,7 @@ func TestCompileSubGraphs(t *testing.T) {
 		t.Error("nothing has changed")
 	}
 	inner.Add(after("y", "x"))
-	if res, err := kahn.Execute(t.Context(), g, takes(0)); err != nil || res.Output != "y" {
+	if res, err := executeRun(t, t.Context(), g, takes(0)); err != nil || res.Output != "y" {
 		t.Errorf("%v, %v", res, err)
 	}
 }

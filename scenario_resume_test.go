@@ -42,7 +42,7 @@ func (r trial) redrive(g *kahn.Graph, step kahn.StepFunc, nodes ...string) trial
 func (r trial) goOn(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option) trial {
 	r.t.Helper()
 	rec := newRecorder()
-	res, err := kahn.Execute(r.t.Context(), g, step, append(opts, kahn.OnEvent(rec.add))...)
+	res, err := executeRun(r.t, r.t.Context(), g, step, append(opts, kahn.OnEvent(rec.add))...)
 	if res == nil {
 		r.t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestScenarioResume(t *testing.T) {
 			{map[string]any{"X": 1}, kahn.ErrUnknownGate}, {map[string]any{"A": 1}, kahn.ErrAnswered},
 			{map[string]any{"S": 1, "token": 2}, kahn.ErrDuplicateGate}, {map[string]any{"G": 1, "": 2}, kahn.ErrUnknownGate},
 		} {
-			res, err := kahn.Resume(t.Context(), g, neverStep(t), r.Snapshot(), row.signals, kahn.OnEvent(func(e kahn.Event) { t.Error(e) }))
+			res, err := resumeRun(t, t.Context(), g, neverStep(t), r.Snapshot(), row.signals, kahn.OnEvent(func(e kahn.Event) { t.Error(e) }))
 			if res != nil || !errors.Is(err, row.want) {
 				t.Errorf("%v: %v, %v", row.signals, res, err)
 			}
@@ -169,7 +169,7 @@ func TestScenarioResume(t *testing.T) {
 	inBubble(t, "225 what ran when the process died runs again", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A"}, after("B", "A"))
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, takes(time.Hour), kahn.OnEvent(rec.add))
+		run, err := startRun(t, t.Context(), g, takes(time.Hour), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestScenarioResume(t *testing.T) {
 			t.Error("a run that was cancelled has no error")
 		}
 		attempt := 0
-		res, err := kahn.Resume(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+		res, err := resumeRun(t, t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "A" {
 				attempt = s.Attempt()
 			}
@@ -237,7 +237,7 @@ func TestScenarioResume(t *testing.T) {
 		if _, err := kahn.Redrive(t.Context(), g, neverStep(t), r.Snapshot(), []string{"nobody"}); !errors.Is(err, kahn.ErrUnknownNode) {
 			t.Error(err)
 		}
-		if _, err := kahn.Resume(t.Context(), g, neverStep(t), r.Snapshot(), nil); !errors.Is(err, kahn.ErrFinished) {
+		if _, err := resumeRun(t, t.Context(), g, neverStep(t), r.Snapshot(), nil); !errors.Is(err, kahn.ErrFinished) {
 			t.Error(err)
 		}
 	})
@@ -260,7 +260,7 @@ func TestScenarioResume(t *testing.T) {
 			"another edge": graph(after("A"), gate("G", "A"), after("B", "G", "A")),
 			"a new config": graph(after("A"), gate("G", "A"), kahn.Node{ID: "B", After: []string{"G"}, Config: 1}),
 		} {
-			res, err := kahn.Resume(t.Context(), other, neverStep(t), r.Snapshot(), map[string]any{"G": 1})
+			res, err := resumeRun(t, t.Context(), other, neverStep(t), r.Snapshot(), map[string]any{"G": 1})
 			if res != nil || !errors.Is(err, kahn.ErrGraphChanged) {
 				t.Errorf("%s: %v, %v", name, res, err)
 			}
@@ -271,7 +271,7 @@ func TestScenarioResume(t *testing.T) {
 			"what has run is different": graph(kahn.Node{ID: "A", Kind: "other"}, gate("G", "A"), after("B", "G")),
 			"the gate is different":     graph(after("A"), gate("G"), after("B", "G")),
 		} {
-			res, err := kahn.Resume(t.Context(), other, neverStep(t), r.Snapshot(), map[string]any{"G": 1}, kahn.AllowGraphChange())
+			res, err := resumeRun(t, t.Context(), other, neverStep(t), r.Snapshot(), map[string]any{"G": 1}, kahn.AllowGraphChange())
 			if res != nil || !errors.Is(err, kahn.ErrGraphChanged) {
 				t.Errorf("%s: %v, %v", name, res, err)
 			}
@@ -355,7 +355,7 @@ func TestScenarioResume(t *testing.T) {
 		step := c.count(takes(time.Second))
 		g := graph(after("A"), after("B", "A"), after("C", "B"), kahn.Node{ID: "Z", Kind: kahn.KindEnd})
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, step, kahn.OnEvent(rec.add))
+		run, err := startRun(t, t.Context(), g, step, kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,7 +392,7 @@ func TestSecondStopGoesOn(t *testing.T) {
 			return nil, nil
 		}
 		opts := []kahn.Option{kahn.StopScheduling, kahn.Drain}
-		run, err := kahn.Start(t.Context(), g, step, opts...)
+		run, err := startRun(t, t.Context(), g, step, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -411,7 +411,7 @@ func TestSecondStopGoesOn(t *testing.T) {
 		stopped(run)
 		snapshot := reload(t, run.Snapshot())
 		_, _ = run.Wait()
-		again, err := kahn.Start(t.Context(), g, step, append(opts, kahn.ResumeFrom(snapshot, nil))...)
+		again, err := startRun(t, t.Context(), g, step, append(opts, kahn.ResumeFrom(snapshot, nil))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -428,7 +428,7 @@ func TestBadSnapshotsAreRefused(t *testing.T) {
 		}
 	}
 	g := graph(after("A"), gate("G", "A"))
-	res, err := kahn.Execute(t.Context(), g, takes(0))
+	res, err := executeRun(t, t.Context(), g, takes(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,7 +453,7 @@ func TestBadSnapshotsAreRefused(t *testing.T) {
 		if err := s.UnmarshalJSON(changed); err != nil {
 			t.Fatal(err)
 		}
-		if res, err := kahn.Resume(t.Context(), g, neverStep(t), s, map[string]any{"G": 1}); res != nil || !errors.Is(err, kahn.ErrBadValue) && !errors.Is(err, kahn.ErrGraphChanged) {
+		if res, err := resumeRun(t, t.Context(), g, neverStep(t), s, map[string]any{"G": 1}); res != nil || !errors.Is(err, kahn.ErrBadValue) && !errors.Is(err, kahn.ErrGraphChanged) {
 			t.Errorf("%s: %v, %v", name, res, err)
 		}
 	}

@@ -158,7 +158,7 @@ func TestScenarioTrigger(t *testing.T) {
 	if _, err := kahn.Execute(t.Context(), two(), nil, kahn.Fire("T1", nil)); !errors.Is(err, kahn.ErrNoStep) {
 		t.Errorf("%v", err)
 	}
-	if _, err := kahn.Execute(t.Context(), graph(trigger("T1")), nil, kahn.Fire("T1", nil)); err != nil {
+	if _, err := executeRun(t, t.Context(), graph(trigger("T1")), nil, kahn.Fire("T1", nil)); err != nil {
 		t.Errorf("%v", err)
 	}
 	if _, err := kahn.Execute(t.Context(), graph(), nil, kahn.PruneMode(9)); !errors.Is(err, kahn.ErrBadOption) {
@@ -191,13 +191,13 @@ func TestFiredGoesOn(t *testing.T) {
 		}
 	}
 	inBubble(t, "250 from a snapshot", func(t *testing.T) {
-		res, err := kahn.Execute(t.Context(), g, takes(0), fire...)
+		res, err := executeRun(t, t.Context(), g, takes(0), fire...)
 		if err != nil || res.Status != kahn.RunSuspended {
 			t.Fatal(err)
 		}
 		for _, snapshot := range []*kahn.Snapshot{res.Snapshot(), reload(t, res.Snapshot())} {
 			for _, opts := range same {
-				res, err := kahn.Resume(t.Context(), g, takes(0), snapshot, signals, opts...)
+				res, err := resumeRun(t, t.Context(), g, takes(0), snapshot, signals, opts...)
 				ended(t, res, err)
 				res, err = kahn.Redrive(t.Context(), g, takes(0), reload(t, res.Snapshot()), []string{"A"}, opts...)
 				ended(t, res, err)
@@ -208,7 +208,7 @@ func TestFiredGoesOn(t *testing.T) {
 				}
 			}
 		}
-		res, err = kahn.Execute(t.Context(), graph(gate("G")), nil)
+		res, err = executeRun(t, t.Context(), graph(gate("G")), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestFiredGoesOn(t *testing.T) {
 	for name, opts := range same {
 		inBubble(t, "250 from a store, "+name, func(t *testing.T) {
 			durable := []kahn.Option{kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r")}
-			res, err := kahn.Execute(t.Context(), g, takes(0), append(durable, fire...)...)
+			res, err := executeRun(t, t.Context(), g, takes(0), append(durable, fire...)...)
 			if err != nil || res.Status != kahn.RunSuspended {
 				t.Fatal(err)
 			}
@@ -229,7 +229,7 @@ func TestFiredGoesOn(t *testing.T) {
 				}
 			}
 			durable = append(durable, kahn.EarlySignals(signals))
-			res, err = kahn.Execute(t.Context(), g, takes(0), append(durable, opts...)...)
+			res, err = executeRun(t, t.Context(), g, takes(0), append(durable, opts...)...)
 			ended(t, res, err)
 		})
 	}
@@ -238,7 +238,7 @@ func TestFiredGoesOn(t *testing.T) {
 		g := graph(trigger("T1"), trigger("T2"), gate("G", "T1"), kahn.Node{ID: "A", After: []string{"G"}, Do: own}, after("B", "T2"))
 		store := new(kahn.MemoryStore)
 		execute := func(id string, opts ...kahn.Option) (*kahn.Result, error) {
-			return kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(store), kahn.RunID(id))...)
+			return executeRun(t, t.Context(), g, nil, append(opts, kahn.Durable(store), kahn.RunID(id))...)
 		}
 		if _, err := execute("anew"); !errors.Is(err, kahn.ErrNoStep) {
 			t.Error(err)

@@ -49,7 +49,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 		})
 	}
 	inBubble(t, "246 a run that nobody can answer", func(t *testing.T) {
-		res, err := kahn.Execute(t.Context(), graph(subgraph("S", gated()), after("A", "S"), after("B")), takes(10*ms))
+		res, err := executeRun(t, t.Context(), graph(subgraph("S", gated()), after("A", "S"), after("B")), takes(10*ms))
 		if err != nil || res.Status != kahn.RunSuspended {
 			t.Fatalf("%v, %v", res, err)
 		}
@@ -62,7 +62,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 		}
 		// What is inside of a composite is in the snapshot: it goes on.
 		var c calls
-		again, err := kahn.Resume(t.Context(), graph(subgraph("S", gated()), after("A", "S"), after("B")), c.count(takes(10*ms)), snapshot, nil)
+		again, err := resumeRun(t, t.Context(), graph(subgraph("S", gated()), after("A", "S"), after("B")), c.count(takes(10*ms)), snapshot, nil)
 		if err != nil || again.Status != kahn.RunSuspended || c.of("z") != 0 || c.of("B") != 0 {
 			t.Errorf("%v, %v, z was called %d times, B %d times", again, err, c.of("z"), c.of("B"))
 		}
@@ -143,7 +143,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 		r.cause("S", kahn.CauseSubrun)
 	})
 	inBubble(t, "246 leaving", func(t *testing.T) {
-		run, err := kahn.Start(t.Context(), graph(subgraph("S", graph(after("x"), after("y", "x")))), takes(50*ms))
+		run, err := startRun(t, t.Context(), graph(subgraph("S", graph(after("x"), after("y", "x")))), takes(50*ms))
 		if err != nil {
 			t.Fatal(err)
 		}

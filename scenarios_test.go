@@ -47,17 +47,18 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 	t.Helper()
 	rec := newRecorder()
 	opts = append(slices.Clone(opts), kahn.OnEvent(rec.add))
-	res, done, err := tryByCoordinator(t, ctx, g, step, host, opts)
-	if !done {
-		run, failed := kahn.Start(ctx, g, step, opts...)
-		if failed != nil {
-			t.Fatal(failed)
-		}
-		if host != nil {
-			host(run)
-		}
-		res, err = run.Wait()
+	ends := alone
+	if host != nil {
+		ends = hosted
 	}
+	run, err := startTo(t, ctx, g, step, ends, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host != nil {
+		host(run)
+	}
+	res, err := run.Wait()
 	r := trial{res, t, err, rec.all()}
 	if res.Left && res.Cause.Kind == kahn.CauseStoreError { // its store did not answer
 		if res.Status != kahn.RunSuspended || !errors.Is(err, kahn.ErrStore) {
