@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
@@ -191,7 +192,7 @@ func TestCoordinatorResult(t *testing.T) {
 	told := make(chan string, 2)
 	c := coordinate(t, graph(kahn.Node{ID: "g", Kind: kahn.KindGate}),
 		kahn.OnEvent(func(e kahn.Event) {
-			if e.Type == kahn.EventRunCompleted {
+			if e.Type == event.RunCompleted {
 				told <- "sink"
 			}
 		}),
