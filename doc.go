@@ -48,6 +48,7 @@
 //     [RedriveBy], [KeepDescendants]; [Codec], [Encoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [ReadSnapshot], [ReadResult]; package
 //     store.
+//   - Runs that others perform, and finding them: [Prepare], [RunLabels], [ParentRun]; store.Admin.
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Looking on: [OnEvent], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],

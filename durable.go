@@ -27,29 +27,30 @@ import (
 // the record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
 // attempt but as a commit of its record: after a crash the composite goes on.
 type durable struct {
-	store    store.Store
-	lease    store.Lease
-	sequence uint64       // of the last transaction that was taken out of the outbox
-	status   RunStatus    // of the run, in that transaction and those before
-	outbox   *transaction // what has changed since; never nil
-	current  *transaction // that the store has been given and has not answered; nil if there is none
-	writing  bool         // there is a committer
-	coming   int          // workers that were started and have not taken their first tasks yet: no committer starts before
-	failed   error
-	stale    bool            // the store's record of the run itself is to be replaced by the next transaction
-	steps    int64           // entries made and read, by which tests check that the work is linear
-	open     map[place]int32 // attempts whose start was noted and whose end was not
-	renewal  *time.Timer
-	given    bool                   // the lease is being given back, or was: the run is over and everything is written
-	lost     *lost                  // the run is left without its store; nil otherwise
-	stored   map[place]storedStatus // of the nodes that have not ended
-	written  bool                   // a write of this life has succeeded
-	ctx      context.Context        // of the writes
-	cancel   context.CancelFunc     // ends it when the store has failed
-	alarms   due.Queue[*wake]       // those that the store has to know of
-	expires  time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
-	scratch  []byte                 // in which the committer encodes records
-	kept     []keptEpoch            // see keptEpoch
+	store       store.Store
+	lease       store.Lease
+	sequence    uint64       // of the last transaction that was taken out of the outbox
+	status      RunStatus    // of the run, in that transaction and those before
+	outbox      *transaction // what has changed since; never nil
+	current     *transaction // that the store has been given and has not answered; nil if there is none
+	writing     bool         // there is a committer
+	coming      int          // workers that were started and have not taken their first tasks yet: no committer starts before
+	failed      error
+	stale       bool            // the store's record of the run itself is to be replaced by the next transaction
+	unspecified bool            // the store is to be told by the next transaction what the run does
+	steps       int64           // entries made and read, by which tests check that the work is linear
+	open        map[place]int32 // attempts whose start was noted and whose end was not
+	renewal     *time.Timer
+	given       bool                   // the lease is being given back, or was: the run is over and everything is written
+	lost        *lost                  // the run is left without its store; nil otherwise
+	stored      map[place]storedStatus // of the nodes that have not ended
+	written     bool                   // a write of this life has succeeded
+	ctx         context.Context        // of the writes
+	cancel      context.CancelFunc     // ends it when the store has failed
+	alarms      due.Queue[*wake]       // those that the store has to know of
+	expires     time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
+	scratch     []byte                 // in which the committer encodes records
+	kept        []keptEpoch            // see keptEpoch
 }
 
 // place is a node of one of the runs of a tree.

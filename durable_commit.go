@@ -118,7 +118,11 @@ func (d *durable) take(root *Run) *transaction {
 	}
 	if d.stale {
 		file := root.fileHeader()
+		file.Inputs = nil // they are in the Spec
 		tx.header, d.stale = &file, false
+	}
+	if d.unspecified {
+		c.Spec, d.unspecified = new(store.Spec), false
 	}
 	for i := range tx.entries {
 		d.steps++
@@ -340,6 +344,12 @@ func (r *Run) encode(tx *transaction) error {
 	}
 	if cap(w.Data) <= maxScratch {
 		r.durable.scratch = w.Data[:0]
+	}
+	if tx.commit.Spec != nil {
+		var err error
+		if *tx.commit.Spec, err = r.spec(); err != nil {
+			return err
+		}
 	}
 	if tx.header != nil {
 		header, err := tx.header.encoded(r.cfg.codec)

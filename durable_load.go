@@ -45,6 +45,11 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := checkVersion(file.Version); err != nil {
 		return file, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
 	}
+	if stored.Inputs != nil { // records of older versions hold them
+		if file.Inputs, err = readInputs(stored.Inputs); err != nil {
+			return file, err
+		}
+	}
 	file.Nodes = nil
 	if file.Status = stored.Status; file.Status == RunPending {
 		file.Status = RunRunning
@@ -240,13 +245,20 @@ func (r *Run) acquire() (*restoration, error) {
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	r.durable, d.expires = d, asked.Add(r.cfg.leaseTime)
-	if stored == nil || stored.Sequence == 0 {
-		if r.cfg.redrive { // it was taken out of the store a moment ago
-			return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
-		}
-		d.stale = true
-		return nil, nil
+	given := r.cfg.inputs != nil
+	var x *restoration
+	if stored == nil {
+		stored = new(store.Run)
 	}
-	d.sequence, d.status = stored.Sequence, stored.Status
-	return r.restoreStored(stored)
+	switch d.stale = stored.Sequence == 0; {
+	case !d.stale:
+		d.sequence, d.status = stored.Sequence, stored.Status
+		x, err = r.restoreStored(stored)
+	case r.cfg.redrive: // it was taken out of the store a moment ago
+		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
+	default:
+		err, given = r.adopt(stored), false
+	}
+	r.specify(&stored.Spec, given)
+	return x, err
 }

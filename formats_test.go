@@ -80,7 +80,7 @@ func TestFormats(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { goOn(t, filepath.Base(file), data, lost) })
 		})
 	}
-	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers", "7-parts"}, slices.Sorted(maps.Keys(versions)))
+	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers", "7-parts", "8-specs"}, slices.Sorted(maps.Keys(versions)))
 }
 
 // goOn runs a run from a file to its end, in as many lives as it takes to answer all waiting nodes. lost tells that the
@@ -143,51 +143,13 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 	require.Equal(t, left.calls[moment], calls)
 }
 
-// laterStore is a store whose run was written elsewhere: its sequences are ahead of those of the writes here.
-type laterStore struct {
-	kahn.MemoryStore
-	ahead uint64
-}
-
-func (s *laterStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
-	l, r, err := s.MemoryStore.Acquire(ctx, run, owner, ttl)
-	if err == nil {
-		r.Sequence += s.ahead
-	}
-	return l, r, err
-}
-
-func (s *laterStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	c.Sequence -= s.ahead
-	return s.MemoryStore.Commit(ctx, l, c)
-}
-
 // storeWith returns a store that has a run already.
 func storeWith(t *testing.T, r store.Run) store.Store {
-	starts, rest := store.Commit{Sequence: 1}, store.Commit{Sequence: 2, Run: r.Record, Status: r.Status, WakeAt: r.WakeAt}
-	for id, n := range r.Nodes {
-		for attempt := range n.Attempt {
-			starts.Started = append(starts.Started, store.Attempt{Node: id, Attempt: attempt + 1})
-		}
-		if n.Completed {
-			rest.Completed = append(rest.Completed, store.Attempt{Node: id, Attempt: n.Attempt})
-		}
-		rest.Nodes = append(rest.Nodes, store.NodeRecord{Node: id, Terminal: n.Terminal, Columns: n.Columns})
-		rest.Readiness = append(rest.Readiness, store.Readiness{Node: id, By: n.Resolved, Required: n.Required})
-		if n.Queued {
-			rest.Ready = append(rest.Ready, id)
-		}
+	if r.Created.IsZero() { // as former versions have left it
+		r.Created = time.Now()
 	}
-	s := new(laterStore)
-	lease, _, err := s.MemoryStore.Acquire(t.Context(), r.ID, "the earlier life", time.Hour)
-	require.NoError(t, err)
-	for _, c := range []store.Commit{starts, rest} {
-		a, err := s.MemoryStore.Commit(t.Context(), lease, c)
-		require.NoError(t, err)
-		require.Equal(t, store.AppliedNow, a)
-	}
-	require.NoError(t, s.MemoryStore.Release(t.Context(), lease))
-	s.ahead = r.Sequence - rest.Sequence
+	s := new(kahn.MemoryStore)
+	require.NoError(t, s.Insert(t.Context(), &r))
 	return s
 }
 

@@ -32,6 +32,7 @@ type config struct {
 	onSuspend      SuspendMode
 	codec          Codec
 	store          store.Store
+	spec           *store.Spec // the labels and the parent; nil if neither was given. It is never changed
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int

@@ -14,7 +14,7 @@ var ErrNotEnded = errors.New("the run has not ended")
 
 // ReadSnapshot returns a stored run as a [Snapshot], whoever holds it: to be looked at, encoded as JSON, or repeated by [Redrive]. One
 // that has not ended goes on from its store alone. A run that is not stored is an error that matches [ErrUnknownRun], and so
-// is one of which nothing was written yet.
+// is one of which nothing was written yet; one that was created and has not begun is an error that matches [ErrNotEnded].
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -105,6 +105,8 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	case stored != nil && stored.Sequence == 0 && stored.Plan != "":
+		return nil, fmt.Errorf("%w: run %s has not begun", ErrNotEnded, quoteID(run))
 	case stored == nil || stored.Sequence == 0:
 		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(run))
 	}

@@ -9,13 +9,21 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // MemoryBlobs is a [BlobStore] in memory, for tests. The zero value is empty and ready for use.
 type MemoryBlobs struct {
 	mu    sync.Mutex // guards blobs
-	blobs map[string][]byte
+	blobs map[string]memoryBlob
 }
+
+type memoryBlob struct {
+	data []byte
+	put  time.Time
+}
+
+var _, _ BlobSweeper = (*MemoryBlobs)(nil), Dir("")
 
 // Put implements [BlobStore].
 func (m *MemoryBlobs) Put(ctx context.Context, key string, data []byte) error {
@@ -25,11 +33,14 @@ func (m *MemoryBlobs) Put(ctx context.Context, key string, data []byte) error {
 		return err
 	}
 	if m.blobs == nil {
-		m.blobs = map[string][]byte{}
+		m.blobs = map[string]memoryBlob{}
 	}
-	if m.blobs[key] == nil {
-		m.blobs[key] = append([]byte{}, data...)
+	b, ok := m.blobs[key]
+	if !ok {
+		b.data = bytes.Clone(data)
 	}
+	b.put = time.Now()
+	m.blobs[key] = b
 	return nil
 }
 
@@ -40,11 +51,11 @@ func (m *MemoryBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	data, ok := m.blobs[key]
+	b, ok := m.blobs[key]
 	if !ok {
 		return nil, fmt.Errorf("%w: %s", ErrNoBlob, key)
 	}
-	return bytes.Clone(data), nil
+	return bytes.Clone(b.data), nil
 }
 
 // Delete implements [BlobStore].
@@ -55,6 +66,20 @@ func (m *MemoryBlobs) Delete(_ context.Context, key string) error {
 	return nil
 }
 
+// Sweep implements [BlobSweeper].
+func (m *MemoryBlobs) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	if b, ok := m.blobs[key]; ok && b.put.After(before) {
+		return false, nil
+	}
+	delete(m.blobs, key)
+	return true, nil
+}
+
 // Len returns how many blobs there are.
 func (m *MemoryBlobs) Len() int {
 	m.mu.Lock()
@@ -63,7 +88,8 @@ func (m *MemoryBlobs) Len() int {
 }
 
 // Dir is a [BlobStore] in a folder of the file system, which it makes when it is needed: one file for each blob, in folders by the first
-// two characters of the key. A blob is on disk when Put returns: it is written to a file beside, synced and renamed.
+// two characters of the key. A blob is on disk when Put returns: it is written to a file beside, synced and renamed. Its
+// file has the time at which it was put.
 type Dir string
 
 // file is the path of a blob. Keys that are not those of Blobs might lead out of the folder.
@@ -83,7 +109,7 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if _, err := os.Stat(file); err == nil {
+	if now := time.Now(); os.Chtimes(file, now, now) == nil { // it is there
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -147,4 +173,32 @@ func (d Dir) Delete(_ context.Context, key string) error {
 		return err
 	}
 	return nil
+}
+
+// Sweep implements [BlobSweeper]. The file is moved aside before its time is looked at: a Put that comes meanwhile writes another one.
+func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
+	file, err := d.file(key)
+	if err != nil {
+		return false, err
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	switch info, err := os.Stat(file); {
+	case errors.Is(err, fs.ErrNotExist):
+		return true, nil
+	case err != nil || info.ModTime().After(before):
+		return false, err
+	}
+	aside := filepath.Join(filepath.Dir(file), ".swept-"+filepath.Base(file))
+	switch err := os.Rename(file, aside); {
+	case errors.Is(err, fs.ErrNotExist):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	if info, err := os.Stat(aside); err != nil || info.ModTime().After(before) {
+		return false, errors.Join(err, os.Rename(aside, file)) // it was put a moment ago
+	}
+	return true, os.Remove(aside)
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,13 +15,21 @@ import (
 // BlobStore keeps texts of any size under keys that follow from their content. Its methods may be called from several goroutines, and in
 // several processes, at the same time.
 type BlobStore interface {
-	// Put keeps data under a key. To put what is there already changes nothing. An error that matches [ErrRejected] means that
+	// Put keeps data under a key. To put what is there already changes nothing but the time at which it was put. An error that matches [ErrRejected] means that
 	// the store will never take the data.
 	Put(ctx context.Context, key string, data []byte) error
 	// Get returns what was put under a key. An error that matches [ErrNoBlob] means that there is nothing.
 	Get(ctx context.Context, key string) ([]byte, error)
 	// Delete removes a key. One that is not there is no error.
 	Delete(ctx context.Context, key string) error
+}
+
+// BlobSweeper is a [BlobStore] that knows when blobs were put, as [Admin] needs for removing those that no run refers to any more.
+type BlobSweeper interface {
+	BlobStore
+	// Sweep removes a key unless it was put after the given time, and reports whether it is gone. It must not remove a blob that is
+	// put at the same moment.
+	Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error)
 }
 
 // Errors of blobs.
@@ -32,7 +41,8 @@ var (
 )
 
 // Blobs is a codec that keeps large values in a [BlobStore]: what is written in their place is a short reference. A value that is read
-// again is checked against it. Blobs stay when their runs are over: see [BlobKeys].
+// again is checked against it. Blobs stay until [Admin] has removed all runs that refer to them: around Blobs may be no codec that hides the
+// references, such as [Sealed], which belongs inside.
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
@@ -117,9 +127,11 @@ func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	}
 }
 
-// BlobKeys returns the keys of the blobs to which records or values refer, sorted, each once: JSON as a [Store] has it. A host that
-// deletes a run deletes the blobs that no other run refers to.
+// BlobKeys returns the keys of the blobs to which records or values refer, sorted, each once: JSON as a [Store] has it.
 func BlobKeys(data ...json.RawMessage) (keys []string) {
+	if !slices.ContainsFunc(data, func(d json.RawMessage) bool { return bytes.Contains(d, []byte(blobMark)) }) {
+		return nil // most have none
+	}
 	var visit func(v any)
 	visit = func(v any) {
 		switch v := v.(type) {

@@ -15,15 +15,20 @@ import (
 // Memory is a [Store] in memory, for tests and for runs that need to survive no more than their Run. The zero value is
 // empty and ready for use.
 type Memory struct {
-	mu   sync.Mutex // guards what follows
-	runs map[string]*memoryRun
+	mu    sync.Mutex // guards what follows
+	runs  map[string]*memoryRun
+	blobs map[string]bool // that runs which were pruned referred to, and that were not removed yet
 }
 
 type memoryRun struct {
 	Run
+	order   []string // the keys of the nodes, as they were first written
 	lease   Lease
 	expires time.Time
 }
+
+// leased reports whether somebody holds the run.
+func (r *memoryRun) leased() bool { return r.lease.Owner != "" && time.Now().Before(r.expires) }
 
 // Acquire implements [Store].
 func (m *Memory) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *Run, error) {
@@ -32,21 +37,32 @@ func (m *Memory) Acquire(ctx context.Context, run, owner string, ttl time.Durati
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.runs[run]
+	now, r := time.Now(), m.runs[run]
 	if r == nil {
-		if m.runs == nil {
-			m.runs = map[string]*memoryRun{}
-		}
-		r = &memoryRun{Run: Run{ID: run, Nodes: map[string]Node{}}, lease: Lease{Run: run}}
-		m.runs[run] = r
+		r = m.add(Run{ID: run, Created: now})
 	}
-	now := time.Now()
-	if r.lease.Owner != "" && r.lease.Owner != owner && now.Before(r.expires) {
+	if r.lease.Owner != owner && r.leased() {
 		return Lease{}, nil, fmt.Errorf("%w: run %s, by %s", ErrLeased, foreign.Quote(run), foreign.Quote(r.lease.Owner))
 	}
 	r.lease = Lease{Run: run, Owner: owner, Epoch: r.lease.Epoch + 1}
 	r.expires = now.Add(ttl)
 	return r.lease, r.copy(), nil
+}
+
+// add adds a run, or replaces one.
+func (m *Memory) add(r Run) *memoryRun {
+	if m.runs == nil {
+		m.runs = map[string]*memoryRun{}
+	}
+	x := &memoryRun{Run: r, lease: Lease{Run: r.ID}, order: slices.Sorted(maps.Keys(r.Nodes))}
+	if old := m.runs[r.ID]; old != nil {
+		x.lease.Epoch = old.lease.Epoch + 1 // who held it is fenced
+	}
+	if x.Nodes = maps.Clone(r.Nodes); x.Nodes == nil {
+		x.Nodes = map[string]Node{}
+	}
+	m.runs[r.ID] = x
+	return x
 }
 
 func (r *memoryRun) copy() *Run {
@@ -109,13 +125,20 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	}
 	changed := map[string]Node{} // apart, so that nothing is applied if something is wrong
 	for _, id := range c.Reset {
-		changed[id] = Node{}
+		if _, ok := r.Nodes[id]; ok {
+			changed[id] = Node{}
+		}
 	}
+	var fresh []string
 	node := func(id string) Node {
 		if n, ok := changed[id]; ok {
 			return n
 		}
-		return r.Nodes[id]
+		n, ok := r.Nodes[id]
+		if !ok {
+			fresh = append(fresh, id)
+		}
+		return n
 	}
 	for _, end := range c.Completed {
 		n := node(end.Node)
@@ -162,12 +185,19 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 		changed[id] = n
 	}
 	maps.Copy(r.Nodes, changed)
+	r.order = append(r.order, fresh...)
 	r.Sequence, r.WakeAt = c.Sequence, c.WakeAt
+	if c.Spec != nil {
+		r.Spec = *c.Spec
+	}
 	if c.Run != nil {
 		r.Record = c.Run
 	}
 	if c.Status != machine.RunPending {
 		r.Status = c.Status
+	}
+	if r.Ended = (time.Time{}); r.Status.Terminal() {
+		r.Ended = time.Now()
 	}
 	return AppliedNow, nil
 }

@@ -74,6 +74,9 @@ type Commit struct {
 	Readiness []Readiness `json:"readiness,omitempty"`
 	// Ready are the nodes to be queued.
 	Ready []string `json:"ready,omitempty"`
+	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and
+	// when the run goes on with other inputs, under another plan or with other labels.
+	Spec *Spec `json:"spec,omitempty"`
 	// Run replaces the run's record, if it is not nil.
 	Run json.RawMessage `json:"run,omitempty"`
 	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
@@ -126,13 +129,28 @@ type Readiness struct {
 	Required int    `json:"required"` // how many there are
 }
 
+// Spec is what a run was asked to do: what it performs, and by which a host finds it.
+type Spec struct {
+	Workflow string `json:"workflow,omitempty"` // the name of the graph
+	Plan     string `json:"plan,omitempty"`     // the hash of the plan
+	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none.
+	Inputs json.RawMessage   `json:"inputs,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Parent string            `json:"parent,omitempty"` // the id of the run that asked for this one
+}
+
 // Run is the stored data of a run.
 type Run struct {
-	ID       string            `json:"id"`
+	ID string `json:"id"`
+	Spec
+	// Created and Ended are by the clock of the store, kept at least to the millisecond: when the run was created, or acquired for the
+	// first time, and when a commit has ended it.
+	Created  time.Time         `json:"created,omitzero"`
+	Ended    time.Time         `json:"ended,omitzero"`
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit
 	Status   machine.RunStatus `json:"status"`           // RunPending until the first commit
 	Sequence uint64            `json:"sequence"`         // of the last commit, or 0
-	WakeAt   time.Time         `json:"wake_at,omitzero"` // of the last commit
+	WakeAt   time.Time         `json:"wake_at,omitzero"` // of the last commit; before the first one, when a run that was created may begin
 	Nodes    map[string]Node   `json:"nodes"`
 }
 

@@ -404,3 +404,8 @@ func takesBackFirst(d *defect, ctx context.Context, l store.Lease, c store.Commi
 	}
 	return d.Memory.Commit(ctx, l, c)
 }
+
+func TestMemoryAdmin(t *testing.T) {
+	t.Parallel()
+	storetest.RunAdmin(t, func(*testing.T) store.Admin { return new(store.Memory) })
+}

@@ -14,6 +14,7 @@ import (
 // rowStatements write rows of runs and nodes.
 type rowStatements struct {
 	run      *statement // provided that the lease holds
+	spec     *statement // what the run does
 	first    *statement // the whole row of a node, provided that the lease holds
 	whole    *statement
 	counters *statement // the row of a node without its record
@@ -23,6 +24,7 @@ func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	held := "run = ? AND " + fmt.Sprintf(holds, now)
 	row := "?" + strings.Repeat(", ?", 16)
 	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, nodes = ?, ended = CASE WHEN ? THEN "+now+" END, wake = nullif(?, 0), record = coalesce(?, record), checksum = ? WHERE "+held)
+	s.spec = w.prepare(err, "UPDATE kahn_runs SET workflow = ?, plan = ?, inputs = ?, labels = ?, parent = ? WHERE run = ?")
 	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+row+")")
 	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+row+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
 	s.counters = w.prepare(err, "UPDATE kahn_nodes SET sequence = ?, attempt = ?, terminal = ?, queued = ?, completed = ?, resolved = ?, required = ?, checksum = ? WHERE node = ?")
@@ -204,6 +206,9 @@ func (st *stage) keep(c *store.Commit) {
 	if c.Status != machine.RunPending {
 		r.status = c.Status
 	}
+	if c.Spec != nil {
+		r.spec = specSum(st.sums, c.Spec)
+	}
 	if c.Run != nil {
 		r.record = recordSum(st.sums, c.Run)
 	}
@@ -214,10 +219,13 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	r := st.run
 	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}
 	proven := false
-	next := run{id: r.id, status: r.status, sequence: c.Sequence, record: r.record, wake: wakeTime(c.WakeAt), rows: int64(len(r.nodes))}
-	if c.Run != nil || c.Status != machine.RunPending || next.wake != r.wake || len(st.changes) == 0 {
+	next := run{id: r.id, status: r.status, sequence: c.Sequence, spec: r.spec, record: r.record, wake: wakeTime(c.WakeAt), rows: int64(len(r.nodes))}
+	if c.Run != nil || c.Spec != nil || c.Status != machine.RunPending || next.wake != r.wake || len(st.changes) == 0 {
 		if c.Status != machine.RunPending {
 			next.status = c.Status
+		}
+		if c.Spec != nil {
+			next.spec = specSum(st.sums, c.Spec)
 		}
 		var bytes driver.Value
 		if c.Run != nil {
@@ -259,7 +267,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 		}
 	}
 	clear(w.values[:cap(w.values)]) // it keeps nothing alive
-	return true, nil
+	return true, w.writeAside(r.number, c)
 }
 
 // columns adds the values of a node's row: all of them, or those that the statement for counters takes.

@@ -27,7 +27,7 @@ const holds = "owner = ? AND epoch = ? AND owner <> '' AND expires > %s"
 func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	held := fmt.Sprintf(holds, now)
 	l.find = w.prepare(err, "SELECT owner, process, expires > "+now+" FROM kahn_runs WHERE id = ?")
-	l.make = w.prepare(err, "INSERT INTO kahn_runs VALUES (NULL, ?, 'pending', 0, 0, "+now+", NULL, NULL, 1, ?, "+now+" + ?, ?, NULL, ?) RETURNING run")
+	l.make = w.prepare(err, "INSERT INTO kahn_runs (id, status, sequence, nodes, created, epoch, owner, expires, process, checksum) VALUES (?, 'pending', 0, 0, "+now+", 1, ?, "+now+" + ?, ?, ?) RETURNING run, created")
 	l.take = w.prepare(err, "UPDATE kahn_runs SET owner = ?, process = ?, epoch = epoch + 1, expires = "+now+" + ? WHERE id = ? RETURNING epoch")
 	l.renew = w.prepare(err, "UPDATE kahn_runs SET expires = "+now+" + ? WHERE id = ? AND "+held)
 	l.release = w.prepare(err, "UPDATE kahn_runs SET owner = '' WHERE id = ? AND owner = ? AND epoch = ?")
@@ -105,15 +105,16 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 func (s *Store) create(id, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	w := s.writer
 	r := &run{id: id, status: machine.RunPending, lease: store.Lease{Run: id, Owner: owner, Epoch: 1}, nodes: map[string]*node{}}
+	made := &store.Run{ID: id, Nodes: map[string]store.Node{}}
 	err := w.leases.make.query(func(row []driver.Value) error {
-		r.number = row[0].(int64)
+		r.number, made.Created = row[0].(int64), timeOf(row[1])
 		return nil
 	}, id, owner, milliseconds(ttl), s.process, r.checksum(&w.sums))
 	if err != nil {
 		return store.Lease{}, nil, err
 	}
 	w.runs[id] = r
-	return r.lease, &store.Run{ID: id, Nodes: map[string]store.Node{}}, nil
+	return r.lease, made, nil
 }
 
 // milliseconds rounds up, so that a lease is never shorter than was asked for.

@@ -21,6 +21,7 @@ type run struct {
 	status   machine.RunStatus
 	sequence uint64
 	wake     int64  // in milliseconds since 1970; 0 if it is not known
+	spec     uint32 // the checksum of what the run does; 0 if nobody has said it
 	record   uint32 // the checksum of the run's record
 	rows     int64  // nodes in the commit that changed the run's row last
 	nodes    map[string]*node
@@ -86,6 +87,9 @@ func (r *run) checksum(s *summer) int64 {
 	s.text(r.id)
 	s.text(r.status.String())
 	s.ints(int64(r.record), int64(r.sequence), r.wake, r.rows)
+	if r.spec != 0 { // version 1 of the schema did not have it
+		s.ints(int64(r.spec))
+	}
 	return int64(s.sum())
 }
 
@@ -171,7 +175,7 @@ func (s *Store) closed(err error) error {
 
 // The queries that load a run.
 const (
-	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes FROM kahn_runs WHERE id = ?"
+	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
 )
 
@@ -188,7 +192,11 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 		bytes, _ := row[3].([]byte)
 		known.wake, _ = row[5].(int64)
 		known.rows = row[6].(int64)
-		stored = &store.Run{ID: id, Record: bytes, Nodes: map[string]store.Node{}}
+		stored = &store.Run{ID: id, Record: bytes, Created: timeOf(row[7]), Ended: timeOf(row[8]), Nodes: map[string]store.Node{}}
+		if stored.Spec, refused = readSpec(row[9:14]); refused != nil {
+			return nil
+		}
+		known.spec = specSum(l.sums, &stored.Spec)
 		refused = known.status.UnmarshalText([]byte(row[1].(string)))
 		known.record = recordSum(l.sums, bytes)
 		if refused != nil || known.checksum(l.sums) != row[4].(int64) {
@@ -216,7 +224,7 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 	}
 	stored.Status, stored.Sequence = known.status, known.sequence
 	if known.wake != 0 {
-		stored.WakeAt = time.UnixMilli(known.wake)
+		stored.WakeAt = time.UnixMilli(known.wake).UTC()
 	}
 	return stored, known, nil, nil
 }

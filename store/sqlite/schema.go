@@ -78,4 +78,41 @@ CREATE TABLE kahn_effects (
 CREATE TABLE kahn_processes (
 	process INTEGER PRIMARY KEY AUTOINCREMENT  -- one that has opened the database, and whose leases may last
 ) STRICT;
+`, `
+ALTER TABLE kahn_runs ADD COLUMN workflow TEXT NOT NULL DEFAULT '';  -- the name of the graph
+ALTER TABLE kahn_runs ADD COLUMN plan     TEXT NOT NULL DEFAULT '';  -- its hash
+ALTER TABLE kahn_runs ADD COLUMN inputs   BLOB;                      -- a JSON object; runs of version 1 have them in the record
+ALTER TABLE kahn_runs ADD COLUMN labels   TEXT;                      -- a JSON object of texts
+ALTER TABLE kahn_runs ADD COLUMN parent   TEXT;                      -- the id of another run
+
+CREATE INDEX kahn_runs_created ON kahn_runs (created DESC, id);
+CREATE INDEX kahn_runs_workflow ON kahn_runs (workflow, created DESC, id, status);
+CREATE INDEX kahn_runs_status ON kahn_runs (status, created DESC, id);
+CREATE INDEX kahn_runs_ended ON kahn_runs (ended) WHERE ended IS NOT NULL;
+CREATE INDEX kahn_runs_parent ON kahn_runs (parent, created DESC, id) WHERE parent IS NOT NULL;
+
+CREATE TABLE kahn_labels (
+	run   INTEGER NOT NULL,
+	name  TEXT    NOT NULL,
+	value TEXT    NOT NULL,
+	PRIMARY KEY (run, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX kahn_labels_value ON kahn_labels (name, value);
+
+CREATE TABLE kahn_blobs (
+	key TEXT    NOT NULL,  -- of a blob to which the run has referred
+	run INTEGER NOT NULL,  -- 0: runs that were pruned have, and the blob may have to be removed
+	PRIMARY KEY (key, run)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX kahn_blobs_run ON kahn_blobs (run);
+
+INSERT OR IGNORE INTO kahn_blobs
+	SELECT t.value, r.run FROM kahn_runs r, json_tree(CAST(r.record AS TEXT)) t
+	WHERE instr(r.record, CAST('"$blob"' AS BLOB)) > 0 AND t.key = '$blob' AND t.type = 'text';
+INSERT OR IGNORE INTO kahn_blobs
+	SELECT t.value, n.node / 16777216 FROM kahn_nodes n, json_tree(CAST(n.value AS TEXT)) t
+	WHERE instr(n.value, CAST('"$blob"' AS BLOB)) > 0 AND t.key = '$blob' AND t.type = 'text';
+INSERT OR IGNORE INTO kahn_blobs
+	SELECT t.value, n.node / 16777216 FROM kahn_nodes n, json_tree(CAST(n.record AS TEXT)) t
+	WHERE instr(n.record, CAST('"$blob"' AS BLOB)) > 0 AND t.key = '$blob' AND t.type = 'text';
 `}

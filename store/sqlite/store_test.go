@@ -402,3 +402,15 @@ func TestMigrations(t *testing.T) {
 	_, err = sqlite.Open(path, sqlite.Options{})
 	require.ErrorIs(t, err, sqlite.ErrDamaged)
 }
+
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	storetest.RunAdmin(t, func(t *testing.T) store.Admin {
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal})
+	})
+}
+
+func TestAdminInMemory(t *testing.T) {
+	t.Parallel()
+	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return openStore(t, ":memory:", sqlite.Options{}) })
+}

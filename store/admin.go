@@ -1,0 +1,348 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Admin is a [Store] whose runs can be created before anybody performs them, listed, copied and removed. [Memory] and store/sqlite
+// implement it; a store need not. A value that makes no sense, such as a limit or a cursor that is none, is an error that matches
+// [machine.ErrBadValue].
+type Admin interface {
+	Store
+	// Create stores a run that nobody performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if n is
+	// a run that the store has already, see [Policy]. stored is the run without its record and nodes.
+	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
+	// List returns a page of the runs that match, the newest first, and those of one time of creation by their ids. Runs are listed
+	// without Inputs, Sequence, Record and Nodes. A run that was acquired, and of which nothing was written yet, has no Spec.
+	List(ctx context.Context, q Query) (Page, error)
+	// Count returns how many of the runs that match have which workflow and status, sorted by these. Where there is none of them
+	// it returns no Count.
+	Count(ctx context.Context, f Filter) ([]Count, error)
+	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. A run that is not stored is an
+	// error that matches ErrUnknownRun.
+	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
+	// Insert stores a whole run, as Load returns it, of this store or another one. A run of this id that is stored already is an error
+	// that matches ErrExists, and one that cannot have been loaded is an error that matches [machine.ErrBadValue].
+	Insert(ctx context.Context, r *Run) error
+	// Prune removes some of the runs that have ended and match, those that ended first, with all that is stored of them. It
+	// leaves out those whose lease lasts: whoever performed them is about to release it.
+	Prune(ctx context.Context, q PruneQuery) (Pruned, error)
+}
+
+// Errors of [Admin].
+var (
+	// ErrExists refuses to create or to insert a run whose id is taken.
+	ErrExists = errors.New("the run exists")
+	// ErrMismatch refuses a run that was created before with another workflow, plan or inputs.
+	ErrMismatch = errors.New("the run was created as another one")
+)
+
+// NewRun is a run to be created. Package kahn makes one from a graph and options: see kahn.Prepare.
+type NewRun struct {
+	ID string
+	Spec
+	// NotBefore is when the run may begin at the earliest. Zero means at once.
+	NotBefore time.Time
+	// IfExists is Refuse by default.
+	IfExists Policy
+}
+
+// Policy tells what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but of which nothing was written, does
+// not count when its lease has ended. While the lease lasts it is an error that matches [ErrLeased].
+type Policy uint8
+
+// The policies.
+const (
+	// Refuse is an error that matches [ErrExists].
+	Refuse Policy = iota
+	// Reuse returns the run that is stored, whatever its status is. If it was created with another workflow, plan or inputs the error
+	// matches [ErrMismatch].
+	Reuse
+	// Replace replaces a run that has not begun. If it has begun the error matches [ErrExists], and if it is leased, since somebody is
+	// about to begin it, [ErrLeased].
+	Replace
+
+	policyCount
+)
+
+var policyNames = [policyCount]string{"refuse", "reuse", "replace"}
+
+// String returns "refuse", "reuse" or "replace".
+func (p Policy) String() string { return enum.Name(policyNames[:], int(p), "Policy") }
+
+// Check reports what is wrong with a run that is to be created, as an error that matches [machine.ErrBadValue].
+func (n *NewRun) Check() error {
+	if n.IfExists >= policyCount {
+		return fmt.Errorf("%w: IfExists %d is none of %s", machine.ErrBadValue, n.IfExists, strings.Join(policyNames[:], ", "))
+	}
+	if n.ID == "" {
+		return fmt.Errorf("%w: a run without an id", machine.ErrBadValue)
+	}
+	return n.Spec.check()
+}
+
+func (s *Spec) check() error {
+	var inputs map[string]json.RawMessage
+	if s.Inputs == nil {
+		return nil
+	}
+	if err := json.Unmarshal(s.Inputs, &inputs); err != nil || inputs == nil {
+		return fmt.Errorf("%w: the inputs are no JSON object", machine.ErrBadValue)
+	}
+	return nil
+}
+
+// Same reports whether two runs do the same: they have the same workflow, plan and inputs.
+func (s *Spec) Same(o *Spec) bool {
+	return s.Workflow == o.Workflow && s.Plan == o.Plan && SameInputs(s.Inputs, o.Inputs)
+}
+
+// SameInputs reports whether two JSON objects are equal. None is equal to one without members.
+func SameInputs(a, b json.RawMessage) bool {
+	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
+}
+
+// canonical is JSON with sorted keys and without space. Numbers keep their digits.
+func canonical(data json.RawMessage) []byte {
+	if len(data) == 0 {
+		return []byte("{}")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return data
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return data
+	}
+	return text
+}
+
+// Judge tells what becomes of a run that is to be created, if the store has one of its id: whether it is written in its place. It is for
+// implementations of [Admin]. leased means that somebody holds the run.
+func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
+	blank := stored.Sequence == 0 && stored.Spec.blank()
+	switch {
+	case blank && leased, n.IfExists == Replace && stored.Sequence == 0 && leased:
+		return false, fmt.Errorf("%w: %s", ErrLeased, foreign.Quote(n.ID))
+	case blank, n.IfExists == Replace && stored.Sequence == 0:
+		return true, nil
+	case n.IfExists != Reuse:
+		return false, fmt.Errorf("%w: %s is %v", ErrExists, foreign.Quote(n.ID), stored.Status)
+	case !n.Spec.Same(&stored.Spec):
+		return false, fmt.Errorf("%w: %s%s", ErrMismatch, foreign.Quote(n.ID), n.Spec.differences(&stored.Spec))
+	}
+	return false, nil
+}
+
+// blank reports whether nobody has said yet what the run is to do.
+func (s *Spec) blank() bool {
+	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == ""
+}
+
+// differences names what differs.
+func (s *Spec) differences(stored *Spec) string {
+	var list []string
+	if s.Workflow != stored.Workflow {
+		list = append(list, fmt.Sprintf("its workflow is %s, not %s", foreign.Quote(stored.Workflow), foreign.Quote(s.Workflow)))
+	}
+	if s.Plan != stored.Plan {
+		list = append(list, fmt.Sprintf("its plan is %s, not %s", foreign.Quote(stored.Plan), foreign.Quote(s.Plan)))
+	}
+	if !SameInputs(s.Inputs, stored.Inputs) {
+		list = append(list, "it has other inputs")
+	}
+	return ": " + strings.Join(list, ", ")
+}
+
+// The bounds of a page.
+const (
+	DefaultPage = 100  // entries, where a query has no limit
+	MaxPage     = 1000 // entries at most
+)
+
+// limit returns the bound of a page. Negative limits and those above MaxPage are refused.
+func limit(n int) (int, error) {
+	switch {
+	case n < 0 || n > MaxPage:
+		return 0, fmt.Errorf("%w: Limit %d: 0 to %d", machine.ErrBadValue, n, MaxPage)
+	case n == 0:
+		return DefaultPage, nil
+	}
+	return n, nil
+}
+
+// Filter selects runs. What is zero selects all.
+type Filter struct {
+	Workflow string
+	Statuses []machine.RunStatus // a run has one of them
+	Labels   map[string]string   // a run has all of them
+	Parent   string
+	Prefix   string // of the id
+	// A run was created, or has ended, at or after the first of two times, and before the second. A run that has not ended is in no
+	// range of ends.
+	CreatedFrom, CreatedBefore, EndedFrom, EndedBefore time.Time
+}
+
+// Matches reports whether a run is one of those that the filter selects.
+func (f *Filter) Matches(r *Run) bool {
+	for name, value := range f.Labels {
+		if has, ok := r.Labels[name]; !ok || has != value {
+			return false
+		}
+	}
+	return (f.Workflow == "" || r.Workflow == f.Workflow) && (f.Parent == "" || r.Parent == f.Parent) && strings.HasPrefix(r.ID, f.Prefix) &&
+		(len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) &&
+		within(r.Created, f.CreatedFrom, f.CreatedBefore) && within(r.Ended, f.EndedFrom, f.EndedBefore)
+}
+
+func within(t, from, before time.Time) bool {
+	if t.IsZero() {
+		return from.IsZero() && before.IsZero()
+	}
+	return !t.Before(from) && (before.IsZero() || t.Before(before))
+}
+
+// Query asks for a page of runs.
+type Query struct {
+	Filter
+	Limit int    // how many runs at most; 0 means DefaultPage
+	After string // Next of the page before; "" is the first page
+}
+
+// Bound returns the Limit, or DefaultPage if it is 0. Any that is no number of entries of a page is an error.
+func (q *Query) Bound() (int, error) { return limit(q.Limit) }
+
+// Page is a part of a list of runs.
+type Page struct {
+	Runs []Run
+	// Next is what Query.After is for the next page, "" if this is the last one. Runs that are created or removed meanwhile change
+	// nothing for the others: each is on one page.
+	Next string
+}
+
+// Count is a number of runs.
+type Count struct {
+	Workflow string
+	Status   machine.RunStatus
+	Runs     int
+}
+
+// SortCounts sorts counts by workflow and status. It is for implementations of [Admin].
+func SortCounts(counts []Count) {
+	slices.SortFunc(counts, func(a, b Count) int {
+		return cmp.Or(strings.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Status, b.Status))
+	})
+}
+
+// NodeQuery asks for a page of the nodes of a run.
+type NodeQuery struct {
+	Limit  int    // how many nodes at most; 0 means DefaultPage
+	After  string // Next of the page before; "" is the first page
+	Values bool   // the nodes have their Value and their Record
+}
+
+// Bound returns the Limit, or DefaultPage if it is 0. Any that is no number of entries of a page is an error.
+func (q *NodeQuery) Bound() (int, error) { return limit(q.Limit) }
+
+// NodePage is a part of the list of the nodes of a run.
+type NodePage struct {
+	Nodes []ListedNode
+	Next  string // what NodeQuery.After is for the next page, "" if this is the last one
+}
+
+// ListedNode is a node in a list.
+type ListedNode struct {
+	Key string // the node's id, inside composites its path: see kahn.Durable
+	Node
+}
+
+// PruneQuery selects runs to be removed.
+type PruneQuery struct {
+	// EndedBefore is required: runs that ended before this time are removed.
+	EndedBefore time.Time
+	// Statuses are those of runs that have ended; none means all of these.
+	Statuses []machine.RunStatus
+	// Limit is how many runs are removed in one call at most; 0 means DefaultPage.
+	Limit int
+	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they
+	// were put less than Grace ago. Nil leaves all blobs; a later call with the blob store removes those of runs that are gone by then.
+	Blobs BlobSweeper
+	// Grace has to be longer than the time between the end of a step and the commit that stores its output, so longer than leases
+	// last: a run may be about to refer to a blob that was put a moment ago. Zero means an hour, negative no time at all.
+	Grace time.Duration
+}
+
+const defaultGrace = time.Hour
+
+// Check completes the query: Limit and Statuses are set. A query that makes no sense is an error that matches [machine.ErrBadValue]. It is for
+// implementations of [Admin].
+func (q *PruneQuery) Check() (err error) {
+	if q.Limit, err = limit(q.Limit); err != nil {
+		return err
+	}
+	if q.EndedBefore.IsZero() {
+		return fmt.Errorf("%w: Prune without EndedBefore", machine.ErrBadValue)
+	}
+	for _, s := range q.Statuses {
+		if !s.Terminal() {
+			return fmt.Errorf("%w: Prune of runs that are %v: only runs that have ended are removed", machine.ErrBadValue, s)
+		}
+	}
+	if len(q.Statuses) == 0 {
+		q.Statuses = []machine.RunStatus{machine.RunCompleted, machine.RunFailed, machine.RunCancelled}
+	}
+	return nil
+}
+
+// Sweep removes the blobs that no run refers to any more from q.Blobs, and returns those that are gone. It is for implementations of [Admin]. An
+// error ends it.
+func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, err error) {
+	grace := q.Grace
+	switch {
+	case grace == 0:
+		grace = defaultGrace
+	case grace < 0:
+		grace = 0
+	}
+	before := time.Now().Add(-grace)
+	for _, key := range keys {
+		removed, err := q.Blobs.Sweep(ctx, key, before)
+		if err != nil {
+			return gone, fmt.Errorf("blob %s: %w", key, err)
+		}
+		if removed {
+			gone = append(gone, key)
+		}
+	}
+	return gone, nil
+}
+
+// Pruned is what a call of Prune has removed.
+type Pruned struct {
+	Runs, Nodes, Blobs int
+	More               bool // there may be more runs that match
+}
+
+// BlobKeys returns the keys of the blobs to which the run refers, sorted, each once.
+func (r *Run) BlobKeys() []string {
+	data := []json.RawMessage{r.Inputs, r.Record}
+	for _, n := range r.Nodes {
+		data = append(data, n.Value, n.Record)
+	}
+	return BlobKeys(data...)
+}

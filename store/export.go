@@ -1,0 +1,125 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// ExportVersion is the version of what [Export] writes. [Import] reads no other.
+const ExportVersion = 1
+
+// exported is the form of a run outside of stores.
+type exported struct {
+	Version int  `json:"kahn_run"`
+	Run     *Run `json:"run"`
+}
+
+// Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are
+// stored, so that a value which is encrypted, or is kept as a blob, stays so: whoever reads the run needs the same codec and the
+// same blob store. Of a run that goes on meanwhile it writes one moment.
+func Export(ctx context.Context, s Store, run string, w io.Writer) error {
+	stored, err := s.Load(ctx, run)
+	if err != nil {
+		return err
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(exported{ExportVersion, stored}); err != nil {
+		return fmt.Errorf("export run %s: %w", foreign.Quote(run), err)
+	}
+	return nil
+}
+
+// Import stores a run that [Export] has written, and returns its id: kahn.Execute goes on with it, and kahn.ReadResult reads it. A run of this
+// id that is stored already is an error that matches [ErrExists]. What Export cannot have written is an error that matches
+// [machine.ErrBadValue], and so is a run of another version of the form.
+func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return "", fmt.Errorf("import: %w", err)
+	}
+	var form struct {
+		Version int             `json:"kahn_run"`
+		Run     json.RawMessage `json:"run"`
+	}
+	if err := decode(data, &form); err != nil {
+		return "", fmt.Errorf("import: %w: %w", machine.ErrBadValue, err)
+	}
+	if form.Version != ExportVersion {
+		return "", fmt.Errorf("import: %w: kahn_run %d: this version reads %d", machine.ErrBadValue, form.Version, ExportVersion)
+	}
+	var stored Run
+	if err := decode(form.Run, &stored); err != nil {
+		return "", fmt.Errorf("import: %w: run: %w", machine.ErrBadValue, err)
+	}
+	if err := s.Insert(ctx, &stored); err != nil {
+		return "", fmt.Errorf("import: %w", err)
+	}
+	return stored.ID, nil
+}
+
+// decode reads one JSON value with known members, and nothing after it.
+func decode(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is more after the run")
+	}
+	return nil
+}
+
+// Check reports what is wrong with a run that is to be inserted, as an error that matches [machine.ErrBadValue].
+func (r *Run) Check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: run %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
+	}
+	begun := r.Sequence > 0
+	switch {
+	case r.ID == "":
+		return fmt.Errorf("%w: a run without an id", machine.ErrBadValue)
+	case r.Status > machine.RunCancelled:
+		return bad("status %d is none", r.Status)
+	case begun != (len(r.Record) > 0):
+		return bad("sequence %d, and a record of %d bytes", r.Sequence, len(r.Record))
+	case !begun && (r.Status != machine.RunPending || len(r.Nodes) > 0):
+		return bad("it has not begun, and is %v with %d nodes", r.Status, len(r.Nodes))
+	case r.Status.Terminal() == r.Ended.IsZero():
+		return bad("it is %v, and ended at %v", r.Status, r.Ended)
+	case r.Created.IsZero():
+		return bad("it has no time of creation")
+	}
+	if err := r.Spec.check(); err != nil {
+		return fmt.Errorf("run %s: %w", foreign.Quote(r.ID), err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Nodes)) {
+		n := r.Nodes[key]
+		_, status := n.Status.MarshalText()
+		_, cause := n.Cause.MarshalText()
+		switch {
+		case status != nil || cause != nil:
+			return bad("node %s: %v", foreign.Quote(key), errors.Join(status, cause))
+		case n.Attempt < 0 || n.Completed && n.Attempt == 0:
+			return bad("node %s: attempt %d, completed: %v", foreign.Quote(key), n.Attempt, n.Completed)
+		case n.Resolved < 0 || n.Resolved > n.Required:
+			return bad("node %s: %d of %d predecessors have resolved", foreign.Quote(key), n.Resolved, n.Required)
+		case n.Terminal && n.Queued:
+			return bad("node %s: it has ended and is queued", foreign.Quote(key))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/keyset"
+)
+
+var _ Admin = (*Memory)(nil)
+
+// lock locks the store, unless the context has ended.
+func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	return m.mu.Unlock, nil
+}
+
+// head is a run without its record and nodes.
+func (r *memoryRun) head() Run {
+	head := r.Run
+	head.Record, head.Nodes = nil, nil
+	return head
+}
+
+// Create implements [Admin].
+func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
+	if err := n.Check(); err != nil {
+		return nil, false, err
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unlock()
+	if r := m.runs[n.ID]; r != nil {
+		if write, err := n.Judge(&r.Run, r.leased()); err != nil || !write {
+			head := r.head()
+			return &head, false, err
+		}
+	}
+	head := m.add(Run{ID: n.ID, Spec: n.Spec, Created: time.Now(), WakeAt: n.NotBefore}).head()
+	return &head, true, nil
+}
+
+// Insert implements [Admin].
+func (m *Memory) Insert(ctx context.Context, r *Run) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if old := m.runs[r.ID]; old != nil {
+		n := NewRun{ID: r.ID}
+		if _, err := n.Judge(&old.Run, old.leased()); err != nil {
+			return err
+		}
+	}
+	m.add(*r)
+	return nil
+}
+
+// matching returns the runs that match, the newest first.
+func (m *Memory) matching(f *Filter) (list []*memoryRun) {
+	for _, r := range m.runs {
+		if f.Matches(&r.Run) {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b *memoryRun) int { return listed(&a.Run, b.Created.UnixNano(), b.ID) })
+	return list
+}
+
+// listed compares a run with a place in a list, where the newest runs come first.
+func listed(r *Run, created int64, id string) int {
+	return cmp.Or(cmp.Compare(created, r.Created.UnixNano()), strings.Compare(r.ID, id))
+}
+
+// List implements [Admin].
+func (m *Memory) List(ctx context.Context, q Query) (page Page, err error) {
+	most, err := q.Bound()
+	if err != nil {
+		return page, err
+	}
+	after := func(*Run) bool { return true }
+	if q.After != "" {
+		created, id, err := keyset.Decode(q.After)
+		if err != nil {
+			return page, err
+		}
+		after = func(r *Run) bool { return listed(r, created, id) > 0 }
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer unlock()
+	for _, r := range m.matching(&q.Filter) {
+		if !after(&r.Run) {
+			continue
+		}
+		if len(page.Runs) == most {
+			last := &page.Runs[most-1]
+			page.Next = keyset.Encode(last.Created.UnixNano(), last.ID)
+			return page, nil
+		}
+		head := r.head()
+		head.Inputs, head.Sequence = nil, 0
+		page.Runs = append(page.Runs, head)
+	}
+	return page, nil
+}
+
+// Count implements [Admin].
+func (m *Memory) Count(ctx context.Context, f Filter) (counts []Count, err error) {
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	sums := map[Count]int{}
+	for _, r := range m.matching(&f) {
+		sums[Count{Workflow: r.Workflow, Status: r.Status}]++
+	}
+	for c, n := range sums {
+		c.Runs = n
+		counts = append(counts, c)
+	}
+	SortCounts(counts)
+	return counts, nil
+}
+
+// ListNodes implements [Admin].
+func (m *Memory) ListNodes(ctx context.Context, run string, q NodeQuery) (page NodePage, err error) {
+	most, err := q.Bound()
+	if err != nil {
+		return page, err
+	}
+	next := int64(0)
+	if q.After != "" {
+		if next, _, err = keyset.Decode(q.After); err != nil {
+			return page, err
+		}
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer unlock()
+	r := m.runs[run]
+	if r == nil {
+		return page, fmt.Errorf("%w: %s", ErrUnknownRun, foreign.Quote(run))
+	}
+	rest := r.order[min(max(next, 0), int64(len(r.order))):]
+	if len(rest) > most {
+		rest = rest[:most]
+		page.Next = keyset.Encode(next+int64(most), "")
+	}
+	for _, key := range rest {
+		n := ListedNode{key, r.Nodes[key]}
+		if !q.Values {
+			n.Value, n.Record = nil, nil
+		}
+		page.Nodes = append(page.Nodes, n)
+	}
+	return page, nil
+}
+
+// Prune implements [Admin].
+func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err error) {
+	if err := q.Check(); err != nil {
+		return pruned, err
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return pruned, err
+	}
+	list := slices.DeleteFunc(m.matching(&Filter{Statuses: q.Statuses, EndedBefore: q.EndedBefore}), (*memoryRun).leased)
+	slices.SortStableFunc(list, func(a, b *memoryRun) int { return a.Ended.Compare(b.Ended) })
+	if pruned.More = len(list) > q.Limit; pruned.More {
+		list = list[:q.Limit]
+	}
+	if m.blobs == nil {
+		m.blobs = map[string]bool{}
+	}
+	for _, r := range list {
+		for _, key := range r.BlobKeys() {
+			m.blobs[key] = true
+		}
+		delete(m.runs, r.ID)
+		pruned.Runs, pruned.Nodes = pruned.Runs+1, pruned.Nodes+len(r.Nodes)
+	}
+	for _, r := range m.runs {
+		for _, key := range r.BlobKeys() {
+			delete(m.blobs, key)
+		}
+	}
+	keys := slices.Sorted(maps.Keys(m.blobs))
+	unlock()
+	if q.Blobs == nil || len(keys) == 0 {
+		return pruned, nil
+	}
+	gone, err := q.Sweep(ctx, keys)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range gone {
+		delete(m.blobs, key)
+	}
+	pruned.Blobs = len(gone)
+	return pruned, err
+}

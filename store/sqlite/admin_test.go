@@ -1,0 +1,142 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// TestCreateTx: a run is created with what the program writes in the same transaction, or not at all.
+func TestCreateTx(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openStore(t, file(t), sqlite.Options{})
+	_, err := s.DB().Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY, text TEXT)")
+	require.NoError(t, err)
+	failed := errors.New("failed")
+	place := func(id string, p store.Policy, fails error) (created bool, err error) {
+		tx, err := s.DB().BeginTx(ctx, nil)
+		require.NoError(t, err)
+		defer func() {
+			if undone := tx.Rollback(); undone != nil {
+				require.ErrorIs(t, undone, sql.ErrTxDone)
+			}
+		}()
+		_, err = tx.Exec("INSERT INTO orders (text) VALUES (?)", id)
+		require.NoError(t, err)
+		n := store.NewRun{ID: id, Spec: store.Spec{Workflow: "fixture", Labels: map[string]string{"tenant": "x"}}, IfExists: p}
+		stored, created, err := s.CreateTx(ctx, tx, n)
+		if err != nil || fails != nil {
+			return created, errors.Join(err, fails)
+		}
+		require.Equal(t, id, stored.ID)
+		return created, tx.Commit()
+	}
+	for i, row := range []struct {
+		id     string
+		policy store.Policy
+		fails  error
+		made   bool
+		want   error
+		orders int
+	}{
+		{"a", store.Refuse, failed, true, failed, 0},
+		{"a", store.Refuse, nil, true, nil, 1},
+		{"a", store.Refuse, nil, false, store.ErrExists, 1},
+		{"a", store.Reuse, nil, false, nil, 2},
+		{"a", store.Replace, nil, true, nil, 3},
+		{"", store.Refuse, nil, false, kahn.ErrBadValue, 3},
+	} {
+		made, err := place(row.id, row.policy, row.fails)
+		require.ErrorIs(t, err, row.want, "row %d", i)
+		require.Equal(t, row.made, made, "row %d", i)
+		var orders int
+		require.NoError(t, s.DB().QueryRow("SELECT count(*) FROM orders").Scan(&orders))
+		require.Equal(t, row.orders, orders, "row %d", i)
+		page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: map[string]string{"tenant": "x"}}})
+		require.NoError(t, err)
+		require.Len(t, page.Runs, min(1, orders), "row %d", i)
+	}
+	var calls []string
+	res, err := kahn.Execute(ctx, fixtureGraph(), fixtureStep(&calls), kahn.RunID("a"), kahn.Durable(s), kahn.AllowGraphChange(), kahn.EarlySignals(map[string]any{"gate": 1}))
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+}
+
+// TestQueryPlans: no query of runs looks at rows that no index has led to, and pages of the usual lists are not sorted.
+func TestQueryPlans(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, ":memory:", sqlite.Options{})
+	day := time.Now()
+	after, err := firstPage(t, s)
+	require.NoError(t, err)
+	for name, row := range map[string]struct {
+		q     store.Query
+		index string
+		sorts bool
+	}{
+		"all":                     {store.Query{}, "kahn_runs_created", false},
+		"the next page":           {store.Query{After: after}, "kahn_runs_created", false},
+		"created":                 {store.Query{Filter: store.Filter{CreatedFrom: day, CreatedBefore: day}}, "kahn_runs_created", false},
+		"a workflow":              {store.Query{After: after, Filter: store.Filter{Workflow: "w"}}, "kahn_runs_workflow", false},
+		"a status":                {store.Query{After: after, Filter: store.Filter{Statuses: []kahn.RunStatus{kahn.RunFailed}}}, "kahn_runs_status", false},
+		"a workflow and a status": {store.Query{Filter: store.Filter{Workflow: "w", Statuses: []kahn.RunStatus{kahn.RunFailed}}}, "kahn_runs_", false},
+		"a parent":                {store.Query{Filter: store.Filter{Parent: "p"}}, "kahn_runs_parent", false},
+		"ended":                   {store.Query{Filter: store.Filter{EndedFrom: day, EndedBefore: day}}, "kahn_runs_ended", true},
+		"a label":                 {store.Query{Filter: store.Filter{Labels: map[string]string{"tenant": "x"}}}, "kahn_labels_value", true},
+		"a prefix":                {store.Query{Filter: store.Filter{Prefix: "order-"}}, "sqlite_autoindex_kahn_runs", true},
+	} {
+		text, values, err := sqlite.ListQuery(&row.q)
+		require.NoError(t, err)
+		plan := explain(t, s.DB(), text, values...)
+		require.Contains(t, plan, row.index, "%s: %s", name, plan)
+		require.Equal(t, row.sorts, strings.Contains(plan, "TEMP B-TREE"), "%s: %s", name, plan)
+		for line := range strings.Lines(plan) {
+			if strings.Contains(line, "SCAN kahn_runs") {
+				require.Contains(t, line, "USING INDEX", "%s: %s", name, plan)
+			}
+		}
+	}
+	require.Contains(t, explain(t, s.DB(), sqlite.CountQuery(&store.Filter{})), "COVERING INDEX kahn_runs_workflow")
+	text, values := sqlite.PruneQuery(s, &store.PruneQuery{EndedBefore: day, Statuses: []kahn.RunStatus{kahn.RunFailed, kahn.RunCompleted}})
+	plan := explain(t, s.DB(), text, values...)
+	require.Contains(t, plan, "USING INDEX kahn_runs_ended")
+	require.NotContains(t, plan, "TEMP B-TREE")
+	plan = explain(t, s.DB(), fmt.Sprintf(sqlite.NodesPage, "NULL, NULL"), 1, 2, 3)
+	require.Contains(t, plan, "USING INTEGER PRIMARY KEY")
+}
+
+// firstPage returns the cursor of a page.
+func firstPage(t *testing.T, s *sqlite.Store) (string, error) {
+	for _, id := range []string{"a", "b"} {
+		if _, _, err := s.Create(t.Context(), store.NewRun{ID: id}); err != nil {
+			return "", err
+		}
+	}
+	page, err := s.List(t.Context(), store.Query{Limit: 1})
+	return page.Next, err
+}
+
+func explain(t *testing.T, db *sql.DB, text string, values ...any) (plan string) {
+	t.Helper()
+	rows, err := db.Query("EXPLAIN QUERY PLAN "+text, values...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+		plan += detail + "\n"
+	}
+	require.NoError(t, rows.Err())
+	return plan
+}

@@ -1,0 +1,247 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+var _ store.Admin = (*Store)(nil)
+
+// Create implements [store.Admin].
+func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, created bool, err error) {
+	if err := errors.Join(n.Check(), ctx.Err()); err != nil {
+		return nil, false, about("create", n.ID, err)
+	}
+	w := s.writer
+	var refused error
+	err = w.write(ctx, func() (err error) {
+		delete(w.runs, n.ID) // it is loaded again by whoever acquires it
+		stored, created, refused, err = s.creation(w.in, &n)
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	return stored, created, about("create", n.ID, err)
+}
+
+// CreateTx is Create in a transaction of the program's own, which [Store.DB] has begun: the run is there if the transaction is committed. An
+// error of [store.Admin] leaves the transaction as it was.
+func (s *Store) CreateTx(ctx context.Context, tx *sql.Tx, n store.NewRun) (stored *store.Run, created bool, err error) {
+	if err := n.Check(); err != nil {
+		return nil, false, about("create", n.ID, err)
+	}
+	stored, created, refused, err := s.creation(func(text string, f func(row []driver.Value) error, values ...driver.Value) error {
+		return queryTx(ctx, tx, text, f, values...)
+	}, &n)
+	if err == nil {
+		err = refused
+	}
+	return stored, created, about("create", n.ID, describe(err))
+}
+
+// queryTx executes a statement in a transaction of the program.
+func queryTx(ctx context.Context, tx *sql.Tx, text string, f func(row []driver.Value) error, values ...driver.Value) error {
+	if f == nil {
+		_, err := tx.ExecContext(ctx, text, anys(values)...)
+		return err
+	}
+	rows, err := tx.QueryContext(ctx, text, anys(values)...)
+	if err != nil {
+		return err
+	}
+	return scan(rows, f)
+}
+
+// anys are values as database/sql takes them.
+func anys(values []driver.Value) []any {
+	args := make([]any, len(values))
+	for i, v := range values {
+		args[i] = v
+	}
+	return args
+}
+
+// scan calls f for each row, and closes the rows.
+func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	row, to := make([]driver.Value, len(columns)), make([]any, len(columns))
+	for i := range row {
+		to[i] = (*any)(&row[i])
+	}
+	for rows.Next() {
+		if err := rows.Scan(to...); err != nil {
+			return err
+		}
+		if err := f(row); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// headQuery is what Create returns of a run, and whether it is leased. %s is the time.
+const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wake, workflow, plan, inputs, labels, parent, sequence FROM kahn_runs WHERE id = ?"
+
+// head finds a run by its id.
+func (s *Store) head(do execution, id string) (number int64, stored *store.Run, leased bool, err error) {
+	err = do(sqlAt(headQuery, s.now), func(row []driver.Value) (err error) {
+		number, _ = row[0].(int64)
+		held, _ := row[1].(int64)
+		leased = held != 0
+		stored, err = readHead(row[2:12])
+		if stored != nil {
+			sequence, _ := row[12].(int64)
+			stored.Sequence = uint64(sequence)
+		}
+		return err
+	}, id)
+	return number, stored, leased, err
+}
+
+// creation is Create in a transaction.
+func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, created bool, refused, err error) {
+	number, stored, leased, err := s.head(do, n.ID)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	if stored != nil {
+		write, refused := n.Judge(stored, leased)
+		if refused != nil || !write {
+			return stored, false, refused, nil
+		}
+		if err := remove(do, number); err != nil {
+			return nil, false, nil, err
+		}
+	}
+	if _, err = s.put(do, number, &store.Run{ID: n.ID, Spec: n.Spec, WakeAt: n.NotBefore}); err != nil {
+		return nil, false, nil, err
+	}
+	_, stored, _, err = s.head(do, n.ID)
+	return stored, true, nil, err
+}
+
+// remove removes what is stored of a run beside its row.
+func remove(do execution, number int64) error {
+	for _, text := range []string{
+		"DELETE FROM kahn_labels WHERE run = ?", "DELETE FROM kahn_blobs WHERE run = ?", "DELETE FROM kahn_effects WHERE run = ?",
+	} {
+		if err := do(text, nil, number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes the row of a run, its labels and blobs, and returns the number of the run. A row that is there, whose number is given, is
+// replaced: its epoch grows, so that whoever held the run is fenced.
+func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
+	var sums summer
+	known := run{id: r.ID, status: r.Status, sequence: r.Sequence, wake: wakeTime(r.WakeAt), rows: int64(len(r.Nodes)),
+		spec: specSum(&sums, &r.Spec), record: recordSum(&sums, r.Record)}
+	created, ended := driver.Value(nil), driver.Value(nil)
+	if !r.Created.IsZero() {
+		created = r.Created.UnixMilli()
+	}
+	if !r.Ended.IsZero() {
+		ended = r.Ended.UnixMilli()
+	}
+	values := append([]driver.Value{r.ID, known.status.String(), int64(known.sequence), known.rows, created, ended, known.wake, bytesOrNull(r.Record),
+		known.checksum(&sums)}, specColumns(&r.Spec)...)
+	const columns = "id, status, sequence, nodes, created, ended, wake, record, checksum, workflow, plan, inputs, labels, parent"
+	const places = "?, ?, ?, ?, coalesce(?, %s), ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?"
+	text := sqlAt("INSERT INTO kahn_runs ("+columns+", epoch, owner, expires, process) VALUES ("+places+", 0, '', 0, 0) RETURNING run", s.now)
+	if number != 0 {
+		text = sqlAt("UPDATE kahn_runs SET ("+columns+", epoch, owner) = ("+places+", epoch + 1, '') WHERE run = ? RETURNING run", s.now)
+		values = append(values, number)
+	}
+	err := do(text, func(row []driver.Value) error {
+		number = row[0].(int64)
+		return nil
+	}, values...)
+	if err != nil {
+		return 0, err
+	}
+	if err := writeLabels(do, number, r.Labels, false); err != nil {
+		return 0, err
+	}
+	return number, writeBlobs(do, number, r.BlobKeys())
+}
+
+// Insert implements [store.Admin].
+func (s *Store) Insert(ctx context.Context, r *store.Run) error {
+	if err := errors.Join(r.Check(), ctx.Err()); err != nil {
+		return about("insert", r.ID, err)
+	}
+	w := s.writer
+	var refused error
+	err := w.write(ctx, func() error {
+		delete(w.runs, r.ID)
+		number, old, leased, err := s.head(w.in, r.ID)
+		refused = nil
+		if err == nil && old != nil {
+			_, refused = (&store.NewRun{ID: r.ID}).Judge(old, leased)
+		}
+		if err != nil || refused != nil {
+			return err
+		}
+		if number, err = s.put(w.in, number, r); err != nil {
+			return err
+		}
+		return w.putNodes(number, r)
+	})
+	if err == nil {
+		err = refused
+	}
+	return about("insert", r.ID, err)
+}
+
+// putNodes writes the nodes of a run that has none yet.
+func (w *writer) putNodes(run int64, r *store.Run) error {
+	for i, key := range slices.Sorted(maps.Keys(r.Nodes)) {
+		n := r.Nodes[key]
+		ch := change{key: key, record: &n.Columns, next: node{
+			attempt: n.Attempt, resolved: n.Resolved, required: n.Required, terminal: n.Terminal, queued: n.Queued, completed: n.Completed,
+			record: checksum(&w.sums, &n.Columns),
+		}}
+		if _, err := w.rows.whole.exec(ch.columns(nil, &w.sums, run*nodesOfRun+int64(i), r.Sequence, true)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readHead reads the columns id, status, created, ended, wake, workflow, plan, inputs, labels, parent.
+func readHead(row []driver.Value) (*store.Run, error) {
+	var r store.Run
+	r.ID, _ = row[0].(string)
+	status, _ := row[1].(string)
+	if err := r.Status.UnmarshalText([]byte(status)); err != nil || r.Status > machine.RunCancelled {
+		return nil, errors.Join(ErrDamaged, err)
+	}
+	r.Created, r.Ended, r.WakeAt = timeOf(row[2]), timeOf(row[3]), timeOf(row[4])
+	var err error
+	r.Spec, err = readSpec(row[5:10])
+	return &r, err
+}
+
+// milli is a time for a comparison with a column of kahn_runs: a column is at or after the time if and only if it is at least the result.
+func milli(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if time.UnixMilli(ms).Before(t) {
+		ms++
+	}
+	return ms
+}

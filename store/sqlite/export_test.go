@@ -1,0 +1,22 @@
+package sqlite
+
+import "github.com/seed-c794f7ef/kahn/store"
+
+// The statements whose plans a test looks at.
+
+const NodesPage = nodesPage
+
+func ListQuery(q *store.Query) (text string, values []any, err error) {
+	text, list, err := listQuery(q, store.DefaultPage)
+	return text, anys(list), err
+}
+
+func CountQuery(f *store.Filter) string {
+	c := conditionOf(f)
+	return countQuery(&c)
+}
+
+func PruneQuery(s *Store, q *store.PruneQuery) (text string, values []any) {
+	text, list := s.pruneQuery(q, pruneBatch)
+	return text, anys(list)
+}

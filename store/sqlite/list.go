@@ -1,0 +1,223 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/keyset"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// sqlAt puts the expression of the time into a statement.
+func sqlAt(text, now string) string { return fmt.Sprintf(text, now) }
+
+// condition is a WHERE clause in the making.
+type condition struct {
+	terms  []string
+	values []driver.Value
+}
+
+func (c *condition) add(term string, values ...driver.Value) {
+	c.terms, c.values = append(c.terms, term), append(c.values, values...)
+}
+
+// in adds that a column has one of some values.
+func (c *condition) in(column string, statuses []machine.RunStatus) {
+	if len(statuses) == 0 {
+		return
+	}
+	for _, s := range statuses {
+		c.values = append(c.values, s.String())
+	}
+	c.terms = append(c.terms, column+" IN (?"+strings.Repeat(", ?", len(statuses)-1)+")")
+}
+
+// where is the clause, with a space before it, empty if there is no condition.
+func (c *condition) where() string {
+	if len(c.terms) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(c.terms, " AND ")
+}
+
+// conditionOf is what a filter asks of rows of kahn_runs.
+func conditionOf(f *store.Filter) (c condition) {
+	if f.Workflow != "" {
+		c.add("workflow = ?", f.Workflow)
+	}
+	c.in("status", f.Statuses)
+	if f.Parent != "" {
+		c.add("parent = ?", f.Parent)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
+		c.add("run IN (SELECT run FROM kahn_labels WHERE name = ? AND value = ?)", name, f.Labels[name])
+	}
+	if f.Prefix != "" {
+		c.add("id >= ?", f.Prefix)
+		if above := above(f.Prefix); above != "" {
+			c.add("id < ?", above)
+		}
+	}
+	for _, bound := range []struct {
+		term string
+		time time.Time
+	}{{"created >= ?", f.CreatedFrom}, {"created < ?", f.CreatedBefore}, {"ended >= ?", f.EndedFrom}, {"ended < ?", f.EndedBefore}} {
+		if !bound.time.IsZero() {
+			c.add(bound.term, milli(bound.time))
+		}
+	}
+	return c
+}
+
+// above is the first text that is above all texts with a prefix, in the order of bytes; "" if there is none.
+func above(prefix string) string {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			return prefix[:i] + string([]byte{prefix[i] + 1})
+		}
+	}
+	return ""
+}
+
+// listQuery returns the statement of a page of most runs, and one more, which tells that there is another page.
+func listQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
+	c := conditionOf(&q.Filter)
+	if q.After != "" {
+		created, id, err := keyset.Decode(q.After)
+		if err != nil {
+			return "", nil, err
+		}
+		c.add("created <= ? AND (created < ? OR id > ?)", created, created, id)
+	}
+	text = "SELECT id, status, created, ended, wake, workflow, plan, NULL, labels, parent FROM kahn_runs" + c.where() + " ORDER BY created DESC, id LIMIT ?"
+	return text, append(c.values, int64(most+1)), nil
+}
+
+// read executes a query outside of transactions.
+func (s *Store) read(ctx context.Context, text string, f func(row []driver.Value) error, values ...driver.Value) error {
+	rows, err := s.db.QueryContext(ctx, text, anys(values)...)
+	if err == nil {
+		err = scan(rows, f)
+	}
+	if err != nil {
+		return s.closed(describe(err))
+	}
+	return nil
+}
+
+// List implements [store.Admin].
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+	most, err := q.Bound()
+	if err != nil {
+		return page, err
+	}
+	text, values, err := listQuery(&q, most)
+	if err != nil {
+		return page, err
+	}
+	err = s.read(ctx, text, func(row []driver.Value) error {
+		if len(page.Runs) == most {
+			last := &page.Runs[most-1]
+			page.Next = keyset.Encode(last.Created.UnixMilli(), last.ID)
+			return nil
+		}
+		r, err := readHead(row)
+		if err == nil {
+			page.Runs = append(page.Runs, *r)
+		}
+		return err
+	}, values...)
+	if err != nil {
+		return store.Page{}, fmt.Errorf("list runs: %w", err)
+	}
+	return page, nil
+}
+
+// countQuery is the statement of Count.
+func countQuery(c *condition) string {
+	return "SELECT workflow, status, count(*) FROM kahn_runs" + c.where() + " GROUP BY workflow, status"
+}
+
+// Count implements [store.Admin].
+func (s *Store) Count(ctx context.Context, f store.Filter) (counts []store.Count, err error) {
+	c := conditionOf(&f)
+	err = s.read(ctx, countQuery(&c), func(row []driver.Value) error {
+		var n store.Count
+		n.Workflow, _ = row[0].(string)
+		status, _ := row[1].(string)
+		runs, _ := row[2].(int64)
+		n.Runs = int(runs)
+		counts = append(counts, n)
+		return counts[len(counts)-1].Status.UnmarshalText([]byte(status))
+	}, c.values...)
+	if err != nil {
+		return nil, fmt.Errorf("count runs: %w", err)
+	}
+	store.SortCounts(counts)
+	return counts, nil
+}
+
+// nodesPage is a page of the nodes of a run. The two columns that may be large are NULL unless they are asked for.
+const nodesPage = "SELECT node, key, attempt, terminal, queued, completed, resolved, required, status, cause, started, ended, hash, %s FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node LIMIT ?"
+
+// ListNodes implements [store.Admin].
+func (s *Store) ListNodes(ctx context.Context, id string, q store.NodeQuery) (page store.NodePage, err error) {
+	most, err := q.Bound()
+	if err != nil {
+		return page, err
+	}
+	next := int64(0)
+	if q.After != "" {
+		if next, _, err = keyset.Decode(q.After); err != nil {
+			return page, err
+		}
+	}
+	number := int64(0)
+	err = s.read(ctx, "SELECT run FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
+		number, _ = row[0].(int64)
+		return nil
+	}, id)
+	if err == nil && number == 0 {
+		err = store.ErrUnknownRun
+	}
+	if err != nil {
+		return page, about("list nodes of", id, err)
+	}
+	columns := "NULL, NULL"
+	if q.Values {
+		columns = "value, record"
+	}
+	first := number * nodesOfRun
+	err = s.read(ctx, fmt.Sprintf(nodesPage, columns), func(row []driver.Value) error {
+		if len(page.Nodes) == most {
+			page.Next = keyset.Encode(row[0].(int64)-first, "")
+			return nil
+		}
+		n, err := readListed(row)
+		page.Nodes = append(page.Nodes, n)
+		return err
+	}, first+min(max(next, 0), nodesOfRun), first+nodesOfRun, int64(most+1))
+	if err != nil {
+		return store.NodePage{}, about("list nodes of", id, err)
+	}
+	return page, nil
+}
+
+// readListed reads a row of nodesPage.
+func readListed(row []driver.Value) (n store.ListedNode, err error) {
+	integer := func(i int) int64 {
+		v, _ := row[i].(int64)
+		return v
+	}
+	n.Key, _ = row[1].(string)
+	n.Columns, err = readColumns(row[8:15])
+	n.Attempt, n.Terminal, n.Queued, n.Completed = int32(integer(2)), integer(3) != 0, integer(4) != 0, integer(5) != 0
+	n.Resolved, n.Required = int(integer(6)), int(integer(7))
+	return n, err
+}

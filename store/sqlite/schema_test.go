@@ -1,0 +1,115 @@
+package sqlite_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// fixtureGraph is the graph of the runs in the files of earlier schemas.
+func fixtureGraph() *kahn.Graph {
+	g := &kahn.Graph{Name: "fixture"}
+	return g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"b"}},
+		kahn.Node{ID: "c", In: []kahn.Edge{{From: "gate"}}, After: []string{"a"}})
+}
+
+// blobKept is the codec of the runs in the files: what is longer than 100 bytes is a blob.
+func blobKept(blobs store.BlobStore) kahn.Option {
+	return kahn.Encoding(&store.Blobs{Codec: kahn.Types{}, Store: blobs, Over: 100})
+}
+
+func fixtureStep(calls *[]string) kahn.StepFunc {
+	return func(_ context.Context, s *kahn.Step) (any, error) {
+		*calls = append(*calls, s.ID())
+		order, _ := s.Root("order")
+		if s.ID() == "a" {
+			return strings.Repeat(fmt.Sprint(order), 100), nil
+		}
+		return fmt.Sprint(s.ID(), " of ", order), nil
+	}
+}
+
+// TestEarlierSchemas: a file of each earlier schema opens, and its runs go on: one that had ended, one that waits, one whose process died
+// while it called b.
+func TestEarlierSchemas(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/schema-*.db")
+	require.NoError(t, err)
+	require.Len(t, files, len(sqlite.Migrations())-1)
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		path := file(t)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		s := openStore(t, path, sqlite.Options{})
+		blobs := store.Dir("testdata/blobs")
+		_, err = kahn.Execute(t.Context(), fixtureGraph(), fixtureStep(new([]string)), kahn.RunID("ended"), kahn.Durable(s), blobKept(blobs))
+		require.ErrorIs(t, err, kahn.ErrFinished)
+		for id, want := range map[string][]string{"ended": nil, "waiting": {"c"}, "crashed": {"b", "c"}} {
+			var calls []string
+			if want != nil {
+				res, err := kahn.Execute(t.Context(), fixtureGraph(), fixtureStep(&calls), kahn.RunID(id), kahn.Durable(s), blobKept(blobs),
+					kahn.EarlySignals(map[string]any{"gate": "yes"}))
+				require.NoError(t, err, id)
+				require.Equal(t, kahn.RunCompleted, res.Status)
+			}
+			require.Equal(t, want, calls, id)
+			res, err := kahn.ReadResult(t.Context(), fixtureGraph(), s, id, blobKept(blobs))
+			require.NoError(t, err, id)
+			a, _ := res.Node("a")
+			require.Equal(t, strings.Repeat("o-"+id, 100), a.Output)
+			c, _ := res.Node("c")
+			require.Equal(t, "c of o-"+id, c.Output)
+		}
+	}
+}
+
+var writeSchema = flag.String("schema", "", "TestWriteSchema writes the database of this schema into this file")
+
+// TestWriteSchema writes the file of a new schema: go test -run TestWriteSchema . -schema testdata/schema-2.db.
+func TestWriteSchema(t *testing.T) {
+	if *writeSchema == "" {
+		return
+	}
+	s := openStore(t, file(t), sqlite.Options{})
+	blobs := store.Dir("testdata/blobs")
+	opts := func(id string, more ...kahn.Option) []kahn.Option {
+		return append(more, kahn.RunID(id), kahn.Durable(s), blobKept(blobs), kahn.Inputs(map[string]any{"order": "o-" + id}))
+	}
+	var calls []string
+	for _, id := range []string{"ended", "waiting"} {
+		signals := map[string]any{}
+		if id == "ended" {
+			signals["gate"] = "yes"
+		}
+		_, err := kahn.Execute(t.Context(), fixtureGraph(), fixtureStep(&calls), opts(id, kahn.EarlySignals(signals))...)
+		require.NoError(t, err)
+	}
+	called, over := make(chan bool), make(chan bool)
+	go func() {
+		defer close(over)
+		_, _ = kahn.Execute(t.Context(), fixtureGraph(), func(ctx context.Context, step *kahn.Step) (any, error) {
+			if step.ID() == "b" {
+				called <- true
+				<-called
+			}
+			return fixtureStep(new([]string))(ctx, step)
+		}, opts("crashed")...)
+	}()
+	<-called
+	require.NoError(t, s.Backup(t.Context(), *writeSchema)) // a process that dies now leaves this
+	called <- true
+	<-over
+	require.True(t, slices.Contains(calls, "a"))
+}

@@ -1,0 +1,126 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// specSum is the checksum of what a run does, 0 if nobody has said it.
+func specSum(s *summer, spec *store.Spec) uint32 {
+	if spec.Workflow == "" && spec.Plan == "" && spec.Inputs == nil && spec.Labels == nil && spec.Parent == "" {
+		return 0
+	}
+	s.text(spec.Workflow)
+	s.text(spec.Plan)
+	s.text(spec.Parent)
+	s.part(spec.Inputs)
+	s.part(labelsText(spec.Labels))
+	return max(1, s.sum())
+}
+
+// labelsText is the JSON of labels, nil if there are none.
+func labelsText(labels map[string]string) []byte {
+	if len(labels) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(labels) // of texts: it never fails
+	return text
+}
+
+// specColumns are the values of the columns workflow to parent.
+func specColumns(s *store.Spec) []driver.Value {
+	values := []driver.Value{s.Workflow, s.Plan, bytesOrNull(s.Inputs), nil, nil}
+	if labels := labelsText(s.Labels); labels != nil {
+		values[3] = string(labels)
+	}
+	if s.Parent != "" {
+		values[4] = s.Parent
+	}
+	return values
+}
+
+// readSpec is the reverse of specColumns.
+func readSpec(row []driver.Value) (s store.Spec, err error) {
+	s.Workflow, _ = row[0].(string)
+	s.Plan, _ = row[1].(string)
+	if inputs, ok := row[2].([]byte); ok {
+		s.Inputs = inputs
+	}
+	if labels, ok := row[3].(string); ok {
+		if err := json.Unmarshal([]byte(labels), &s.Labels); err != nil {
+			return s, fmt.Errorf("%w: labels: %w", ErrDamaged, err)
+		}
+	}
+	s.Parent, _ = row[4].(string)
+	return s, nil
+}
+
+// timeOf is the time of a column of kahn_runs; NULL is the zero time.
+func timeOf(v driver.Value) time.Time {
+	ms, ok := v.(int64)
+	if !ok {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// execution executes a statement in a transaction and calls f, unless it is nil, for each row.
+type execution func(text string, f func(row []driver.Value) error, values ...driver.Value) error
+
+// in executes statements in the writer's transaction.
+func (w *writer) in(text string, f func(row []driver.Value) error, values ...driver.Value) error {
+	if f == nil {
+		f = func([]driver.Value) error { return nil }
+	}
+	return query(w.conn, text, f, values...)
+}
+
+// writeAside writes what a commit has for other tables: labels, and the blobs that it refers to.
+func (w *writer) writeAside(number int64, c *store.Commit) error {
+	keys := store.BlobKeys(c.Run)
+	if c.Spec != nil {
+		if _, err := w.rows.spec.exec(append(specColumns(c.Spec), number)...); err != nil {
+			return err
+		}
+		if err := writeLabels(w.in, number, c.Spec.Labels, true); err != nil {
+			return err
+		}
+		keys = append(keys, store.BlobKeys(c.Spec.Inputs)...)
+	}
+	for i := range c.Nodes {
+		keys = append(keys, store.BlobKeys(c.Nodes[i].Value, c.Nodes[i].Record)...)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return writeBlobs(w.in, number, keys)
+}
+
+// writeLabels writes the labels of a run. replaced tells that it may have others.
+func writeLabels(do execution, number int64, labels map[string]string, replaced bool) error {
+	if replaced {
+		if err := do("DELETE FROM kahn_labels WHERE run = ?", nil, number); err != nil {
+			return err
+		}
+	}
+	for name, value := range labels {
+		if err := do("INSERT INTO kahn_labels (run, name, value) VALUES (?, ?, ?)", nil, number, name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeBlobs notes the blobs to which a run refers.
+func writeBlobs(do execution, number int64, keys []string) error {
+	for _, key := range keys {
+		if err := do("INSERT OR IGNORE INTO kahn_blobs (key, run) VALUES (?, ?)", nil, key, number); err != nil {
+			return err
+		}
+	}
+	return nil
+}

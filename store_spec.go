@@ -1,0 +1,163 @@
+package kahn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// ErrNotDue refuses to begin a run that was created for a later time, see [store.NewRun].
+var ErrNotDue = errors.New("the run is not due")
+
+// RunLabels are the labels of a durable run, by which [store.Admin] finds it. Those that are given when the run goes on replace the stored
+// ones.
+func RunLabels(labels map[string]string) Option {
+	labels = maps.Clone(labels)
+	return optionFunc(func(c *config) error {
+		c.described().Labels = labels
+		return nil
+	})
+}
+
+// ParentRun is the id of the run that a durable run was started for, by which [store.Admin] finds it. One that is given when the run goes on
+// replaces the stored one.
+func ParentRun(id string) Option {
+	return optionFunc(func(c *config) error {
+		c.described().Parent = id
+		return nil
+	})
+}
+
+// described returns the part of the run's Spec that options give, as a copy: other configs may share the one before.
+func (c *config) described() *store.Spec {
+	var s store.Spec
+	if c.spec != nil {
+		s = *c.spec
+	}
+	c.spec = &s
+	return &s
+}
+
+// Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs],
+// [Encoding], [RunLabels] and [ParentRun] matter; without RunID the id is a new one. The errors are those of [Execute] about the graph,
+// the options and the inputs. A run that is fired, see [Fire], cannot be prepared.
+//
+// Whoever calls Execute with the id and [Durable] performs the run, with the inputs that are stored. Other inputs are then an error that matches
+// [store.ErrMismatch], another graph is one that matches [ErrGraphChanged], unless [AllowGraphChange] is given, and before NotBefore the
+// error matches [ErrNotDue].
+func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
+	p, err := g.compiled()
+	if err != nil {
+		return n, err
+	}
+	c, err := configure(opts, false)
+	switch {
+	case err != nil:
+		return n, err
+	case c.fired != nil:
+		return n, fmt.Errorf("%w: Prepare with Fire", ErrBadOption)
+	}
+	if err := p.checkInputs(c.inputs, c.inputs); err != nil {
+		return n, err
+	}
+	r := &Run{runGiven: runGiven{plan: p, cfg: c}, runNest: runNest{instance: &notNested}}
+	spec, err := r.spec()
+	return store.NewRun{ID: r.ID(), Spec: spec}, err
+}
+
+// spec is what a store keeps of what the run is to do. It calls user code.
+func (r *Run) spec() (s store.Spec, err error) {
+	if r.cfg.spec != nil {
+		s = *r.cfg.spec
+	}
+	s.Workflow, s.Plan = r.plan.name, r.plan.Hash()
+	s.Inputs, err = encodeInputs(r.cfg.codec, r.cfg.inputs)
+	return s, err
+}
+
+// encodeInputs makes a JSON object of the inputs of a run, nil if there are none.
+func encodeInputs(codec Codec, inputs map[string]any) (json.RawMessage, error) {
+	if len(inputs) == 0 {
+		return nil, nil
+	}
+	file := snapshotFile{Inputs: make(map[string]stored, len(inputs))}
+	for name, v := range inputs {
+		file.Inputs[name] = stored{value: v}
+	}
+	file, err := file.encoded(codec)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(file.Inputs)
+}
+
+// readInputs decodes a JSON object of inputs to stored values that no codec has seen.
+func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
+	if data == nil {
+		return nil, nil
+	}
+	if err := json.Unmarshal(data, &inputs); err != nil {
+		return nil, fmt.Errorf("%w: stored inputs: %w", ErrBadValue, err)
+	}
+	return inputs, nil
+}
+
+// adopt takes over what a run was created with that begins now. What the run was given must not contradict that.
+func (r *Run) adopt(created *store.Run) error {
+	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
+		return nil // nobody has created it
+	}
+	if now := time.Now(); now.Before(created.WakeAt) {
+		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
+	}
+	p, c := r.plan, r.cfg
+	if (created.Workflow != p.name || created.Plan != "" && created.Plan != p.Hash()) && !c.allowChange {
+		return fmt.Errorf("%w: run %s was created for workflow %s with the plan %s, not %s with %s", ErrGraphChanged,
+			quoteID(created.ID), quoteID(created.Workflow), quoteID(created.Plan), quoteID(p.name), p.Hash())
+	}
+	if c.inputs != nil {
+		given, err := encodeInputs(c.codec, c.inputs)
+		if err != nil {
+			return err
+		}
+		if !store.SameInputs(given, created.Inputs) {
+			return fmt.Errorf("%w: run %s has other inputs", store.ErrMismatch, quoteID(created.ID))
+		}
+	}
+	inputs, err := readInputs(created.Inputs)
+	if err != nil {
+		return err
+	}
+	file, err := (&Snapshot{file: snapshotFile{Inputs: inputs}}).decode(c.codec)
+	if err != nil {
+		return err
+	}
+	c.inputs = make(map[string]any, len(inputs))
+	for name, v := range file.Inputs {
+		c.inputs[name] = v.value
+	}
+	return nil
+}
+
+// specify notes in the durable whether its next commit has to tell what the run does: the store does not know it, or knows something else.
+// given tells that the host has given inputs to a run that goes on.
+func (r *Run) specify(s *store.Spec, given bool) {
+	c, d := r.cfg, r.durable
+	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given || s.Inputs == nil && len(c.inputs) > 0
+	if c.spec == nil {
+		c.spec = &store.Spec{Labels: s.Labels, Parent: s.Parent}
+		return
+	}
+	x := c.described()
+	if x.Labels == nil {
+		x.Labels = s.Labels
+	}
+	if x.Parent == "" {
+		x.Parent = s.Parent
+	}
+	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent
+}

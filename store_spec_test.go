@@ -1,0 +1,217 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// orderGraph charges an order, and waits before it ships it.
+func orderGraph() *kahn.Graph {
+	g := &kahn.Graph{Name: "order", Inputs: []kahn.Input{{Name: "order"}, {Name: "gift", Optional: true}}}
+	return g.Add(kahn.Node{ID: "charge"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"charge"}}, kahn.Node{ID: "ship", After: []string{"gate"}})
+}
+
+func orderStep(_ context.Context, s *kahn.Step) (any, error) {
+	order, _ := s.Root("order")
+	gift, _ := s.Root("gift")
+	return fmt.Sprintf("%s %v %v", s.ID(), order, gift), nil
+}
+
+// performOrder performs the order r over a store, and returns the output of a node.
+func performOrder(t *testing.T, db store.Store, g *kahn.Graph, node string, opts ...kahn.Option) (any, error) {
+	t.Helper()
+	var events []kahn.Event
+	opts = append([]kahn.Option{kahn.RunID("r"), kahn.Durable(db), kahn.OnEvent(func(e kahn.Event) { events = append(events, e) })}, opts...)
+	res, err := kahn.Execute(t.Context(), g, orderStep, opts...)
+	if res == nil {
+		return nil, err
+	}
+	checkEvents(t, g, res, events)
+	n, _ := res.Node(node)
+	return n.Output, err
+}
+
+// TestCreatedRun: a run that was created is performed with what is stored, and only as that.
+func TestCreatedRun(t *testing.T) {
+	t.Parallel()
+	inputs := map[string]any{"order": 17, "gift": []byte("wrapped")}
+	other := orderGraph().Add(kahn.Node{ID: "more"})
+	renamed := orderGraph()
+	renamed.Name = "orders"
+	for name, row := range map[string]struct {
+		g    *kahn.Graph
+		opts []kahn.Option
+		err  error
+	}{
+		"as it is":            {orderGraph(), nil, nil},
+		"with its inputs":     {orderGraph(), []kahn.Option{kahn.Inputs(inputs)}, nil},
+		"with another order":  {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 18, "gift": []byte("wrapped")})}, store.ErrMismatch},
+		"with a part of them": {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 17})}, store.ErrMismatch},
+		"with none of them":   {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{})}, store.ErrMismatch},
+		"with an unknown one": {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 17, "gift": []byte("wrapped"), "x": 1})}, store.ErrMismatch},
+		"of another type":     {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 17.0, "gift": []byte("wrapped")})}, store.ErrMismatch},
+		"without a form":      {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": func() {}})}, kahn.ErrNotEncodable},
+		"another graph":       {other, nil, kahn.ErrGraphChanged},
+		"another workflow":    {renamed, nil, kahn.ErrGraphChanged},
+		"a changed graph":     {other, []kahn.Option{kahn.AllowGraphChange()}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := new(kahn.MemoryStore)
+			n, err := kahn.Prepare(orderGraph(), kahn.RunID("r"), kahn.Inputs(inputs), kahn.RunLabels(map[string]string{"tenant": "x"}), kahn.ParentRun("mother"))
+			require.NoError(t, err)
+			_, _, err = db.Create(t.Context(), n)
+			require.NoError(t, err)
+			_, err = kahn.ReadResult(t.Context(), orderGraph(), db, "r")
+			require.ErrorIs(t, err, kahn.ErrNotEnded)
+			_, err = kahn.ReadSnapshot(t.Context(), db, "r")
+			require.ErrorIs(t, err, kahn.ErrNotEnded)
+
+			output, err := performOrder(t, db, row.g, "charge", row.opts...)
+			require.ErrorIs(t, err, row.err)
+			_, _, free := db.Acquire(t.Context(), "r", "somebody else", time.Minute)
+			require.NoError(t, free) // the lease was given back
+			stored, err := db.Load(t.Context(), "r")
+			require.NoError(t, err)
+			if row.err != nil {
+				require.Zero(t, stored.Sequence)
+				return
+			}
+			require.Equal(t, "charge 17 [119 114 97 112 112 101 100]", output)
+			plan, err := row.g.Compile()
+			require.NoError(t, err)
+			require.Equal(t, store.Spec{Workflow: "order", Plan: plan.Hash(), Inputs: n.Inputs, Labels: map[string]string{"tenant": "x"}, Parent: "mother"}, stored.Spec)
+		})
+	}
+}
+
+// TestNotDue: a run does not begin before the time for which it was created; nothing is written until then.
+func TestNotDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := new(kahn.MemoryStore)
+		n, err := kahn.Prepare(orderGraph(), kahn.RunID("r"), kahn.Inputs(map[string]any{"order": 1}))
+		require.NoError(t, err)
+		n.NotBefore = time.Now().Add(time.Hour)
+		_, _, err = db.Create(t.Context(), n)
+		require.NoError(t, err)
+		for _, pause := range []time.Duration{time.Hour - 1, 1} {
+			_, err = performOrder(t, db, orderGraph(), "charge")
+			require.ErrorIs(t, err, kahn.ErrNotDue)
+			require.ErrorContains(t, err, n.NotBefore.Format(time.RFC3339Nano))
+			stored, err := db.Load(t.Context(), "r")
+			require.NoError(t, err)
+			require.Zero(t, stored.Sequence)
+			require.Equal(t, n.NotBefore, stored.WakeAt)
+			time.Sleep(pause)
+		}
+		output, err := performOrder(t, db, orderGraph(), "charge")
+		require.NoError(t, err)
+		require.Equal(t, "charge 1 <nil>", output)
+	})
+}
+
+// TestSpecOfARun: what a durable run does is in the store from its first commit, and changes when it goes on as something else.
+func TestSpecOfARun(t *testing.T) {
+	t.Parallel()
+	db := new(kahn.MemoryStore)
+	hash := func(g *kahn.Graph) string {
+		p, err := g.Compile()
+		require.NoError(t, err)
+		return p.Hash()
+	}
+	longer := orderGraph().Add(kahn.Node{ID: "thank", After: []string{"ship"}})
+	labels := map[string]string{"tenant": "x"}
+	for i, row := range []struct {
+		g    *kahn.Graph
+		opts []kahn.Option
+		want store.Spec
+	}{
+		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": "a"}), kahn.RunLabels(labels)}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels}},
+		{orderGraph(), nil, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels}},
+		{orderGraph(), []kahn.Option{kahn.ParentRun("mother")}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels, Parent: "mother"}},
+		{longer, []kahn.Option{kahn.AllowGraphChange()}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels, Parent: "mother"}},
+		{longer, []kahn.Option{kahn.RunLabels(map[string]string{}), kahn.Inputs(map[string]any{"order": "b"})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
+		{longer, []kahn.Option{kahn.EarlySignals(map[string]any{"gate": 1})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
+	} {
+		_, err := performOrder(t, db, row.g, "charge", row.opts...)
+		require.NoError(t, err)
+		stored, err := db.Load(t.Context(), "r")
+		require.NoError(t, err)
+		row.want.Workflow, row.want.Plan = "order", hash(row.g)
+		require.Equal(t, row.want, stored.Spec, "life %d", i+1)
+		require.NotContains(t, string(stored.Record), `"inputs"`)
+		require.Equal(t, i == 5, !stored.Ended.IsZero())
+	}
+	res, err := kahn.ReadResult(t.Context(), longer, db, "r")
+	require.NoError(t, err)
+	ship, _ := res.Node("ship")
+	require.Equal(t, "ship b <nil>", ship.Output)
+	snapshot, err := kahn.ReadSnapshot(t.Context(), db, "r")
+	require.NoError(t, err)
+	again, err := kahn.Redrive(t.Context(), longer, orderStep, snapshot, []string{"ship"})
+	require.NoError(t, err)
+	ship, _ = again.Node("ship")
+	require.Equal(t, "ship b <nil>", ship.Output)
+}
+
+// TestSpecOfAnOlderRecord: a run whose inputs are in its record, as former versions have written it, has them in its Spec from its next
+// commit on.
+func TestSpecOfAnOlderRecord(t *testing.T) {
+	t.Parallel()
+	db := new(kahn.MemoryStore)
+	_, err := performOrder(t, db, orderGraph(), "charge", kahn.Inputs(map[string]any{"order": "a"}))
+	require.NoError(t, err)
+	older, err := db.Load(t.Context(), "r")
+	require.NoError(t, err)
+	older.Record = json.RawMessage(strings.Replace(string(older.Record), `{`, `{"inputs":{"order":"a"},`, 1))
+	older.Spec = store.Spec{}
+	db = new(kahn.MemoryStore)
+	require.NoError(t, db.Insert(t.Context(), older))
+	output, err := performOrder(t, db, orderGraph(), "ship", kahn.EarlySignals(map[string]any{"gate": 1}))
+	require.NoError(t, err)
+	require.Equal(t, "ship a <nil>", output)
+	stored, err := db.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, "order", stored.Workflow)
+	require.Equal(t, `{"order":"a"}`, string(stored.Inputs))
+}
+
+// TestPrepareErrors: what Execute would refuse cannot be prepared.
+func TestPrepareErrors(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		g    *kahn.Graph
+		opts []kahn.Option
+		want error
+	}{
+		{nil, nil, kahn.ErrNoGraph},
+		{orderGraph().Add(kahn.Node{ID: "gate"}), nil, kahn.ErrDuplicateNode},
+		{orderGraph(), nil, kahn.ErrMissingInput},
+		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 1, "x": 1})}, kahn.ErrUnknownInput},
+		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": func() {}})}, kahn.ErrNotEncodable},
+		{orderGraph(), []kahn.Option{kahn.Limit(-1)}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Fire("x", 1)}, kahn.ErrBadOption},
+	} {
+		if _, err := kahn.Prepare(row.g, row.opts...); !errors.Is(err, row.want) {
+			t.Errorf("%v, expected %v", err, row.want)
+		}
+	}
+	one, err := kahn.Prepare(new(kahn.Graph).Add(kahn.Node{ID: "a"}))
+	require.NoError(t, err)
+	two, err := kahn.Prepare(new(kahn.Graph).Add(kahn.Node{ID: "a"}))
+	require.NoError(t, err)
+	require.NotEmpty(t, one.ID)
+	require.NotEqual(t, one.ID, two.ID)
+	require.True(t, one.Same(&two.Spec))
+}

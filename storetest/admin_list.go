@@ -1,0 +1,340 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// epoch is when the first of the runs that are inserted was created, and future is after the end of all runs.
+var epoch, future = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// storedRun is a run for Insert. What it is depends on its number: all statuses, and every combination of two workflows, parents and labels.
+func storedRun(id string, i int) *store.Run {
+	r := &store.Run{
+		ID: id, Created: epoch.Add(time.Duration(i) * time.Second), Sequence: 5, Record: record("run"), Status: machine.RunStatus(i % 6),
+		Spec: store.Spec{
+			Workflow: fmt.Sprint("w", i/6%2), Plan: "p", Parent: []string{"", "mother", "Mother"}[i%3],
+			Labels: map[string]string{"even": fmt.Sprint(i%2 == 0), "fifth": fmt.Sprint(i % 5)}, Inputs: json.RawMessage(`{"n":1}`),
+		},
+		Nodes: map[string]store.Node{},
+	}
+	switch {
+	case r.Status == machine.RunPending:
+		r.Sequence, r.Record = 0, nil
+	case r.Status.Terminal():
+		r.Ended = r.Created.Add(time.Duration(1000-i) * time.Minute)
+		fallthrough
+	default:
+		r.Nodes["a"] = store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true}
+		r.Nodes["b/x"] = store.Node{Columns: data("ready"), Resolved: 1, Required: 2}
+	}
+	return r
+}
+
+// filled inserts n runs, the later ones first, and returns them as lists have them: the newest first.
+func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
+	for i := n - 1; i >= 0; i-- {
+		r := storedRun(fmt.Sprintf("%c-%02d", []rune("aAbé")[i%4], i), i)
+		if err := s.Insert(ctx, r); err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// expectRuns compares a list of runs.
+func expectRuns(what string, got []store.Run, want []*store.Run) error {
+	var ids, wanted []string
+	for _, r := range got {
+		ids = append(ids, r.ID)
+	}
+	for _, r := range want {
+		wanted = append(wanted, r.ID)
+	}
+	if err := same(what, ids, wanted); err != nil {
+		return err
+	}
+	for i, r := range got {
+		head := *want[i]
+		head.Inputs, head.Sequence, head.Record, head.Nodes = nil, 0, nil, nil
+		r.Created, r.Ended, r.WakeAt = r.Created.UTC(), r.Ended.UTC(), r.WakeAt.UTC()
+		if err := same(what, r, head); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filters are all kinds of filters.
+func filters() map[string]store.Filter {
+	at := func(i int) time.Time { return epoch.Add(time.Duration(i) * time.Second) }
+	return map[string]store.Filter{
+		"all": {}, "a workflow": {Workflow: "w1"}, "no such workflow": {Workflow: "W1"}, "a status": {Statuses: []machine.RunStatus{machine.RunFailed}},
+		"two statuses": {Statuses: []machine.RunStatus{machine.RunPending, machine.RunCompleted}}, "a workflow and a status": {Workflow: "w0", Statuses: []machine.RunStatus{machine.RunSuspended}},
+		"a label": {Labels: map[string]string{"fifth": "3"}}, "two labels": {Labels: map[string]string{"fifth": "3", "even": "true"}},
+		"no such label": {Labels: map[string]string{"sixth": "3"}}, "a label with another value": {Labels: map[string]string{"even": ""}},
+		"a parent": {Parent: "mother"}, "a prefix": {Prefix: "a-"}, "a prefix of other letters": {Prefix: "é"}, "no such prefix": {Prefix: "é-9"}, "a whole id": {Prefix: "b-06"},
+		"a prefix with a sign": {Prefix: "%"}, "created from": {CreatedFrom: at(7)}, "created before": {CreatedBefore: at(7)},
+		"created in a part of a second": {CreatedFrom: at(7).Add(time.Microsecond), CreatedBefore: at(8).Add(time.Microsecond)},
+		"ended from":                    {EndedFrom: storedRun("", 10).Ended}, "ended before": {EndedBefore: storedRun("", 10).Ended}, "ended at all": {EndedFrom: epoch},
+		"another parent": {Parent: "Mother"},
+		"all of it": {Workflow: "w1", Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}, Labels: map[string]string{"even": "true"}, Parent: "mother",
+			Prefix: "b", CreatedFrom: at(11), CreatedBefore: at(40), EndedFrom: epoch.Add(970 * time.Minute), EndedBefore: epoch.Add(980 * time.Minute)},
+	}
+}
+
+func listFilters(ctx context.Context, s store.Admin) error {
+	runs, err := filled(ctx, s, 36)
+	if err != nil {
+		return err
+	}
+	for what, f := range filters() {
+		page, err := s.List(ctx, store.Query{Filter: f})
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		want := slices.DeleteFunc(slices.Clone(runs), func(r *store.Run) bool { return !f.Matches(r) })
+		if none := strings.HasPrefix(what, "no such") || strings.HasSuffix(what, "another value") || strings.HasSuffix(what, "a sign"); none != (len(want) == 0) {
+			return fmt.Errorf("%s: the filter selects %d runs", what, len(want))
+		}
+		if err := errors.Join(expectRuns(what, page.Runs, want), same(what+": Next", page.Next, "")); err != nil {
+			return err
+		}
+		counts, err := s.Count(ctx, f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		sums := map[store.Count]int{}
+		for _, r := range want {
+			sums[store.Count{Workflow: r.Workflow, Status: r.Status}]++
+		}
+		var counted []store.Count
+		for c, n := range sums {
+			c.Runs = n
+			counted = append(counted, c)
+		}
+		store.SortCounts(counted)
+		if err := same(what+": counts", slices.Clone(counts), slices.Clone(counted)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pages reads a list page by page, and calls between after each.
+func pages(ctx context.Context, s store.Admin, q store.Query, between func(page int) error) (runs []store.Run, sizes []int, err error) {
+	for {
+		page, err := s.List(ctx, q)
+		if err != nil {
+			return nil, nil, err
+		}
+		runs, sizes = append(runs, page.Runs...), append(sizes, len(page.Runs))
+		if page.Next == "" || len(sizes) > 100 {
+			return runs, sizes, nil
+		}
+		q.After = page.Next
+		if err := between(len(sizes)); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+func listPages(ctx context.Context, s store.Admin) error {
+	runs, err := filled(ctx, s, 24)
+	if err != nil {
+		return err
+	}
+	var twins []*store.Run // some of one time, in the order of their ids
+	for _, id := range []string{"B", "a", "a b", "aa", "b", "z", "é", "日"} {
+		r := storedRun("twin "+id, 1)
+		r.Created = epoch.Add(-time.Hour)
+		if err := s.Insert(ctx, r); err != nil {
+			return err
+		}
+		twins = append(twins, r)
+	}
+	runs = append(runs, twins...)
+	nothing := func(int) error { return nil }
+	for limit, want := range map[int][]int{3: append(slices.Repeat([]int{3}, 10), 2), 16: {16, 16}, 31: {31, 1}, 32: {32}, 0: {32}} {
+		got, sizes, err := pages(ctx, s, store.Query{Limit: limit}, nothing)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(same(fmt.Sprint("pages of ", limit), sizes, want), expectRuns(fmt.Sprint("pages of ", limit), got, runs)); err != nil {
+			return err
+		}
+	}
+	w0 := slices.DeleteFunc(slices.Clone(runs), func(r *store.Run) bool { return r.Workflow != "w0" || r.Labels["even"] != "false" })
+	got, _, err := pages(ctx, s, store.Query{Limit: 2, Filter: store.Filter{Workflow: "w0", Labels: map[string]string{"even": "false"}}}, nothing)
+	if err != nil {
+		return err
+	}
+	return expectRuns("pages of runs that match", got, w0)
+}
+
+func listMoving(ctx context.Context, s store.Admin) error {
+	runs, err := filled(ctx, s, 24)
+	if err != nil {
+		return err
+	}
+	got, _, err := pages(ctx, s, store.Query{Limit: 4}, func(page int) error {
+		if page != 2 {
+			return nil
+		}
+		if err := s.Insert(ctx, storedRun("newer", 100)); err != nil {
+			return err
+		}
+		// The oldest runs that have ended are on pages to come, and the run on which the last page has ended is one that was seen.
+		_, err := s.Prune(ctx, store.PruneQuery{EndedBefore: future, Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	want := slices.Clone(runs[:8])
+	for _, r := range runs[8:] {
+		if r.Status != machine.RunCompleted && r.Status != machine.RunFailed {
+			want = append(want, r)
+		}
+	}
+	return expectRuns("the pages", got, want)
+}
+
+func listBad(ctx context.Context, s store.Admin) error {
+	for i := range store.DefaultPage + 1 {
+		if err := s.Insert(ctx, storedRun(fmt.Sprintf("%03d", i), i)); err != nil {
+			return err
+		}
+	}
+	page, err := s.List(ctx, store.Query{})
+	if err != nil || len(page.Runs) != store.DefaultPage || page.Next == "" {
+		return fmt.Errorf("a page of the default size: %d runs, %q, %w", len(page.Runs), page.Next, err)
+	}
+	if page, err = s.List(ctx, store.Query{Limit: store.MaxPage}); err != nil || len(page.Runs) != store.DefaultPage+1 || page.Next != "" {
+		return fmt.Errorf("the largest page: %d runs, %q, %w", len(page.Runs), page.Next, err)
+	}
+	for _, q := range []store.Query{{Limit: -1}, {Limit: store.MaxPage + 1}, {After: "x"}, {After: "?"}} {
+		_, list := s.List(ctx, q)
+		_, nodes := s.ListNodes(ctx, "000", store.NodeQuery{Limit: q.Limit, After: q.After})
+		for _, err := range []error{list, nodes} {
+			if !errors.Is(err, machine.ErrBadValue) {
+				return fmt.Errorf("limit %d, cursor %q: %v", q.Limit, q.After, err)
+			}
+		}
+	}
+	return nil
+}
+
+// listChanges follows a run from its creation to its end.
+func listChanges(ctx context.Context, s store.Admin) error {
+	sees := func(what string, f store.Filter, want int) error {
+		page, err := s.List(ctx, store.Query{Filter: f})
+		if err != nil || len(page.Runs) != want {
+			return fmt.Errorf("%s: %+v instead of %d runs, %w", what, page.Runs, want, err)
+		}
+		return nil
+	}
+	status := func(s machine.RunStatus) store.Filter { return store.Filter{Statuses: []machine.RunStatus{s}} }
+	tenant := func(text string) store.Filter { return store.Filter{Labels: map[string]string{"tenant": text}} }
+	ended := store.Filter{EndedFrom: time.Now().Add(-time.Hour)}
+	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(sees("running", status(machine.RunRunning), 1), sees("pending", status(machine.RunPending), 0), sees("ended", ended, 0), sees("its label", tenant("one"), 1)); err != nil {
+		return err
+	}
+	spec := aSpec("two")
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: 2, Spec: &spec, Status: machine.RunSuspended})
+	if err := expect("a commit with another Spec", got, err, store.AppliedNow); err != nil {
+		return err
+	}
+	if err := errors.Join(sees("suspended", status(machine.RunSuspended), 1), sees("the former label", tenant("one"), 0), sees("the new label", tenant("two"), 1),
+		sees("the new workflow", store.Filter{Workflow: spec.Workflow}, 1), sees("the new parent", store.Filter{Parent: spec.Parent}, 1)); err != nil {
+		return err
+	}
+	got, err = s.Commit(ctx, lease, store.Commit{Sequence: 3, Status: machine.RunCancelled})
+	if err := expect("the end", got, err, store.AppliedNow); err != nil {
+		return err
+	}
+	return errors.Join(sees("cancelled", status(machine.RunCancelled), 1), sees("ended", ended, 1), sees("ended before", store.Filter{EndedBefore: ended.EndedFrom}, 0))
+}
+
+func countRuns(ctx context.Context, s store.Admin) error {
+	counts, err := s.Count(ctx, store.Filter{})
+	if err != nil || len(counts) > 0 {
+		return fmt.Errorf("an empty store: %v, %w", counts, err)
+	}
+	if _, err := filled(ctx, s, 15); err != nil {
+		return err
+	}
+	counts, err = s.Count(ctx, store.Filter{Statuses: []machine.RunStatus{machine.RunRunning, machine.RunSuspended, machine.RunPending}})
+	want := []store.Count{
+		{Workflow: "w0", Status: machine.RunPending, Runs: 2}, {Workflow: "w0", Status: machine.RunRunning, Runs: 2}, {Workflow: "w0", Status: machine.RunSuspended, Runs: 2},
+		{Workflow: "w1", Status: machine.RunPending, Runs: 1}, {Workflow: "w1", Status: machine.RunRunning, Runs: 1}, {Workflow: "w1", Status: machine.RunSuspended, Runs: 1},
+	}
+	return errors.Join(err, same("counts", counts, want))
+}
+
+func listNodes(ctx context.Context, s store.Admin) error {
+	if _, err := s.ListNodes(ctx, "nobody", store.NodeQuery{}); !errors.Is(err, store.ErrUnknownRun) {
+		return fmt.Errorf("an unknown run: %w", err)
+	}
+	lease, err := completed(ctx, s)
+	if err != nil {
+		return err
+	}
+	c := store.Commit{Sequence: 4}
+	for _, key := range strings.Fields("z y/2 y/10 x[3] a/b") {
+		c.Nodes = append(c.Nodes, store.NodeRecord{Node: key, Columns: data("running")})
+	}
+	got, err := s.Commit(ctx, lease, c)
+	if err := expect("more nodes", got, err, store.AppliedNow); err != nil {
+		return err
+	}
+	all := []string{"a", "b", "c", "z", "y/2", "y/10", "x[3]", "a/b"}
+	stored, err := s.Load(ctx, "r")
+	if err != nil {
+		return err
+	}
+	for _, row := range []struct {
+		limit  int
+		values bool
+		pages  int
+	}{{0, false, 1}, {3, true, 3}, {4, false, 2}, {8, true, 1}, {7, false, 2}} {
+		q := store.NodeQuery{Limit: row.limit, Values: row.values}
+		var keys []string
+		n := 0
+		for more := true; more && n < 10; n++ {
+			page, err := s.ListNodes(ctx, "r", q)
+			if err != nil {
+				return err
+			}
+			for _, node := range page.Nodes {
+				keys = append(keys, node.Key)
+				want := stored.Nodes[node.Key]
+				if !row.values {
+					want.Value, want.Record = nil, nil
+				}
+				want.Columns, node.Columns = normalData(want.Columns), normalData(node.Columns)
+				if err := same("node "+node.Key, node.Node, want); err != nil {
+					return err
+				}
+			}
+			q.After, more = page.Next, page.Next != ""
+		}
+		if err := errors.Join(same("the nodes", keys, all), same(fmt.Sprint("pages of ", row.limit), n, row.pages)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

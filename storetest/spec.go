@@ -1,0 +1,103 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// same reports what differs from what was expected.
+func same[T any](what string, got, want T) error {
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("%s: %+v instead of %+v", what, got, want)
+	}
+	return nil
+}
+
+// normalSpec is a Spec with its inputs in a normal form.
+func normalSpec(s store.Spec) store.Spec {
+	s.Inputs = compact(s.Inputs)
+	return s
+}
+
+// aSpec is a Spec of which each part is set. Its parts depend on the text.
+func aSpec(text string) store.Spec {
+	return store.Spec{
+		Workflow: "orders " + text, Plan: "plan-" + text, Inputs: json.RawMessage(fmt.Sprintf(`{"n": 12345678901234567890, "text": %q}`, text)),
+		Labels: map[string]string{"tenant": text, "région": "Île"}, Parent: "parent of " + text,
+	}
+}
+
+func specStored(ctx context.Context, s store.Store) error {
+	lease, _, err := s.Acquire(ctx, "r", "owner", ttl)
+	if err != nil {
+		return err
+	}
+	first, second := aSpec("first"), aSpec("second")
+	second.Labels = nil
+	for i, row := range []struct{ given, want *store.Spec }{{&first, &first}, {nil, &first}, {&second, &second}, {&store.Spec{}, &store.Spec{}}, {&first, &first}} {
+		got, err := s.Commit(ctx, lease, store.Commit{Sequence: uint64(i + 1), Run: record("run"), Spec: row.given})
+		if err := expect(fmt.Sprint("commit ", i+1), got, err, store.AppliedNow); err != nil {
+			return err
+		}
+		r, err := s.Load(ctx, "r")
+		if err != nil {
+			return err
+		}
+		if err := same("the Spec that is loaded", normalSpec(r.Spec), normalSpec(*row.want)); err != nil {
+			return err
+		}
+	}
+	_ = s.Release(ctx, lease)
+	_, r, err := s.Acquire(ctx, "r", "next", ttl)
+	if err != nil {
+		return err
+	}
+	return same("the Spec that the next owner gets", normalSpec(r.Spec), normalSpec(first))
+}
+
+// about reports an error if a time is not that of the moment. The clock of a store may differ a little.
+func about(what string, t, begin time.Time) error {
+	if early, late := begin.Add(-time.Minute), time.Now().Add(time.Minute); t.Before(early) || t.After(late) {
+		return fmt.Errorf("%s: %v instead of a time between %v and %v", what, t, early, late)
+	}
+	return nil
+}
+
+func runTimes(ctx context.Context, s store.Store) error {
+	begin := time.Now()
+	lease, made, err := s.Acquire(ctx, "r", "owner", ttl)
+	if err != nil {
+		return err
+	}
+	for i, status := range []machine.RunStatus{machine.RunRunning, machine.RunSuspended, machine.RunRunning, machine.RunFailed} {
+		got, err := s.Commit(ctx, lease, store.Commit{Sequence: uint64(i + 1), Run: record("run"), Status: status})
+		if err := expect(status.String(), got, err, store.AppliedNow); err != nil {
+			return err
+		}
+		r, err := s.Load(ctx, "r")
+		if err != nil {
+			return err
+		}
+		err = same("Created of a later Load", r.Created.UTC().Truncate(time.Millisecond), made.Created.UTC().Truncate(time.Millisecond))
+		if err == nil && status.Terminal() == r.Ended.IsZero() {
+			err = fmt.Errorf("the run is %v, and has ended at %v", status, r.Ended)
+		}
+		if err != nil {
+			return err
+		}
+		if status.Terminal() {
+			err = about("Ended", r.Ended, begin)
+		}
+		if err := errors.Join(err, about("Created", r.Created, begin)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
