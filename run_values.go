@@ -47,9 +47,9 @@ func (p *Plan) Check(st *machine.State, r Ref, v *Values) (c Checked) {
 	var res checkResult
 	if n := p.node(r); n.When != nil {
 		pass := true
-		asks := &asking{plan: p, ref: r}
+		asks := &asking{of: of, ref: r}
 		err := contain(func() (err error) {
-			pass, err = n.When(View{data: of.view(r, asks), judge: true})
+			pass, err = n.When(asks.view())
 			return err
 		})
 		res = p.guarded(r, pass, asks.slip(err))
@@ -73,9 +73,9 @@ func (p *Plan) Inputs(st *machine.State, r Ref, v *Values) (params, upstream map
 // Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is that
 // of an outcome that failed.
 func (p *Plan) Evaluate(st *machine.State, r Ref, v *Values) (value any, out machine.Outcome, err error) {
-	asks := &asking{plan: p, ref: r}
+	asks := &asking{of: kept{p, (*machine.Locked)(st), v}, ref: r}
 	err = contain(func() (err error) {
-		value, err = p.node(r).Test(View{data: kept{p, (*machine.Locked)(st), v}.view(r, asks), judge: true})
+		value, err = p.node(r).Test(asks.view())
 		return err
 	})
 	if err = asks.slip(err); err != nil {
@@ -192,10 +192,21 @@ func (k kept) input(name string) (any, bool) {
 	return nil, false
 }
 
-// failureOf is Run.nodeError for the errors that the coordinator keeps.
-func (k kept) failureOf(ref Ref) error {
+func (k kept) failureOf(ref Ref) error { return k.node(ref).Err }
+
+// node is what a View shows of a node: its status, and the output and the error as of that moment.
+func (k kept) node(ref Ref) NodeData {
 	k.st.Lock()
 	defer k.st.Unlock()
+	n := NodeData{Status: k.st.Status(ref), Err: k.nodeError(ref)}
+	if n.Status == Completed {
+		n.Output = k.outputOf(ref)
+	}
+	return n
+}
+
+// nodeError is Run.nodeError for the errors that the coordinator keeps. The lock of the State is held.
+func (k kept) nodeError(ref Ref) error {
 	w, id := k.st.Word(ref), k.plan.names[ref]
 	switch status := w.Status(); {
 	case status != Failed && status != Aborted && status != Cancelled:
@@ -259,12 +270,12 @@ func (k kept) root() map[string]any {
 
 // View returns what the View of a node shows, as data, in time linear in the ancestors of the node.
 func (p *Plan) View(st *machine.State, r Ref, v *Values) ViewData {
-	return *kept{p, (*machine.Locked)(st), v}.view(r, nil)
+	return kept{p, (*machine.Locked)(st), v}.view(r)
 }
 
-func (k kept) view(r Ref, asks *asking) *ViewData {
+func (k kept) view(r Ref) ViewData {
 	n := k.plan.node(r)
-	d := &ViewData{ID: n.ID, Config: n.Config, Root: k.root(), Fired: k.v.Fired, Trigger: k.v.Trigger, RunStatus: RunRunning, Nodes: map[string]NodeData{}, asks: asks}
+	d := ViewData{ID: n.ID, Config: n.Config, Root: k.root(), Fired: k.v.Fired, Trigger: k.v.Trigger, RunStatus: RunRunning, Nodes: map[string]NodeData{}}
 	if r == k.plan.end {
 		k.st.Lock()
 		d.RunStatus, _ = k.st.RunStatusByRule()
@@ -272,12 +283,7 @@ func (k kept) view(r Ref, asks *asking) *ViewData {
 	}
 	for _, id := range k.plan.Ancestors(n.ID) {
 		ref, _ := k.plan.find(id)
-		status := k.st.Status(ref)
-		node := NodeData{Status: status, Err: k.failureOf(ref)}
-		if status == Completed {
-			node.Output = k.outputOf(ref)
-		}
-		d.Nodes[id] = node
+		d.Nodes[id] = k.node(ref)
 	}
 	return d
 }
@@ -299,7 +305,7 @@ func (k kept) judge(r Ref, res *checkResult) {
 		}
 		step := NewStep(context.Background(), Call{
 			ID: n.ID, Path: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Attempt: 1, Params: params, Upstream: k.upstream(r), Root: k.root(),
-			View: *k.view(r, nil),
+			View: k.view(r),
 		}, nil)
 		if refused := moderated(k.v.Moderator, step, PhaseInput, params, contain); refused != nil {
 			res.verdict.Fail, res.err = CauseModeration, refused
@@ -311,23 +317,41 @@ func (k kept) judge(r Ref, res *checkResult) {
 	}
 }
 
-// asking keeps the first error of a guard or a condition that asks its View for what it cannot see.
+// asking answers the View of a guard or a condition, and keeps the first error of one that asks for what it cannot see. What is
+// not asked for is not looked up, so that a guard costs what it asks for, however many ancestors its node has.
 type asking struct {
-	plan *Plan
-	ref  Ref
-	err  error
+	of  kept
+	ref Ref
+	err error
 }
 
-func (a *asking) node(id string) {
-	if a.err == nil && !slices.Contains(a.plan.pruned, id) {
-		a.err = a.plan.notAncestor(a.ref, id)
+func (a *asking) view() View {
+	n := a.of.plan.node(a.ref)
+	return View{judge: true, data: &ViewData{ID: n.ID, Config: n.Config, Fired: a.of.v.Fired, Trigger: a.of.v.Trigger, RunStatus: RunRunning, asks: a}}
+}
+
+// node returns what the View shows of a node, if that is an ancestor.
+func (a *asking) node(id string) (n NodeData, ok bool) {
+	ref, ok := a.of.plan.sees(a.ref, id)
+	if ok {
+		n = a.of.node(ref)
+	}
+	return n, ok
+}
+
+// misses keeps the error of a guard or a condition that has asked for a node that is no ancestor.
+func (a *asking) misses(id string) {
+	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
+		a.err = p.notAncestor(a.ref, id)
 	}
 }
 
-func (a *asking) input(name string) {
-	if a.err == nil {
-		a.err = a.plan.notInput(name)
+// input returns a root input, and keeps the error if there is none of the name.
+func (a *asking) input(name string) (value any, ok bool) {
+	if value, ok = a.of.input(name); !ok && a.err == nil {
+		a.err = a.of.plan.notInput(name)
 	}
+	return value, ok
 }
 
 // slip returns what was kept, together with the error of the guard or the condition itself.

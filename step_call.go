@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -66,7 +68,25 @@ type ViewData struct {
 	// Codec writes and reads the values; nil means nil [Types].
 	Codec Codec `json:"-"`
 
-	asks *asking // of the View of a guard or a condition; else nil
+	asks *asking // in place of Root and Nodes, of the View of a guard or a condition beside a State; else nil
+}
+
+// node returns the data of an ancestor.
+func (d *ViewData) node(id string) (n NodeData, ok bool) {
+	if d.asks != nil {
+		return d.asks.node(id)
+	}
+	n, ok = d.Nodes[id]
+	return n, ok
+}
+
+// root returns a root input.
+func (d *ViewData) root(name string) (value any, ok bool) {
+	if d.asks != nil {
+		return d.asks.input(name)
+	}
+	value, ok = d.Root[name]
+	return value, ok
 }
 
 // NodeData is what a [View] shows of a node.
@@ -83,9 +103,12 @@ type Reporter interface {
 	Tokens(input, output int)
 }
 
-// NewStep returns a Step whose methods return what the Call says, with the given context, which its host ends when the attempt is to stop.
-// What the step emits, logs and counts goes to the Reporter; nil drops it.
+// NewStep returns a Step whose methods return what the Call says, with the given context, which its host ends when the attempt is to stop;
+// nil means [context.Background]. What the step emits, logs and counts goes to the Reporter; nil drops it.
 func NewStep(ctx context.Context, c Call, to Reporter) *Step {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	s := &Step{attempt: int32(c.Attempt)}
 	s.ctx.Store(&attemptContext{handed: &handedContext{Context: ctx, attempt: s, call: &c, reporter: to}})
 	return s
@@ -151,7 +174,10 @@ func (r *Run) allInputs() map[string]any {
 
 // Data returns what the View shows, as data, in time linear in the ancestors of the node.
 func (v View) Data() ViewData {
-	if v.data != nil {
+	switch {
+	case v.data != nil && v.data.asks != nil:
+		return v.data.asks.of.view(v.data.asks.ref)
+	case v.data != nil:
 		return *v.data
 	}
 	d := ViewData{
@@ -223,8 +249,8 @@ func (x *values) write(v any) *stored {
 
 func (x *values) writeAll(m map[string]any) map[string]stored {
 	form := make(map[string]stored, len(m))
-	for name, v := range m {
-		raw, err := encodeValue(x.codec, v)
+	for _, name := range slices.Sorted(maps.Keys(m)) { // the first error is the same each time
+		raw, err := encodeValue(x.codec, m[name])
 		if x.err == nil {
 			x.err = err
 		}
@@ -246,7 +272,8 @@ func (x *values) read(s *stored) any {
 
 func (x *values) readAll(form map[string]stored) map[string]any {
 	m := make(map[string]any, len(form))
-	for name, s := range form {
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		s := form[name]
 		m[name] = x.read(&s)
 	}
 	return m
@@ -300,6 +327,9 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	c.Config, c.Item = x.read(form.Config), x.read(form.Item)
 	c.Params, c.Upstream, c.Root = x.readAll(form.Params), x.readAll(form.Upstream), x.readAll(form.Root)
 	c.Signal, c.SavedState, c.LastErr = x.read(form.Signal), x.read(form.SavedState), x.readError(form.LastErr)
+	if form.View == nil { // it is null
+		form.View = &ViewData{Codec: c.Codec}
+	}
 	c.View = *form.View
 	return x.err
 }
@@ -311,7 +341,8 @@ func (d ViewData) MarshalJSON() ([]byte, error) {
 		plainView: (*plainView)(&d), Config: x.write(d.Config), Root: x.writeAll(d.Root), Trigger: x.write(d.Trigger),
 		Nodes: make(map[string]nodeForm, len(d.Nodes)),
 	}
-	for id, n := range d.Nodes {
+	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
+		n := d.Nodes[id]
 		form.Nodes[id] = nodeForm{Status: n.Status, Output: x.write(n.Output), Err: x.writeError(n.Err)}
 	}
 	if x.err != nil {
@@ -329,7 +360,8 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 	}
 	d.Config, d.Root, d.Trigger = x.read(form.Config), x.readAll(form.Root), x.read(form.Trigger)
 	d.Nodes = make(map[string]NodeData, len(form.Nodes))
-	for id, n := range form.Nodes {
+	for _, id := range slices.Sorted(maps.Keys(form.Nodes)) {
+		n := form.Nodes[id]
 		d.Nodes[id] = NodeData{Status: n.Status, Output: x.read(n.Output), Err: x.readError(n.Err)}
 	}
 	return x.err

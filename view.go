@@ -62,10 +62,7 @@ func (v View) Config() any {
 // Root returns a root input.
 func (v View) Root(name string) (value any, ok bool) {
 	if v.data != nil {
-		if value, ok = v.data.Root[name]; !ok && v.judge {
-			v.data.asks.input(name)
-		}
-		return value, ok
+		return v.data.root(name)
 	}
 	value, ok = v.run.input(name)
 	if !ok && v.judge {
@@ -90,7 +87,7 @@ func (v View) Trigger() (payload any, ok bool) {
 // Has reports whether id names an ancestor.
 func (v View) Has(id string) bool {
 	if v.data != nil {
-		_, ok := v.data.Nodes[id]
+		_, ok := v.data.node(id)
 		return ok
 	}
 	_, ok := v.ancestor(id)
@@ -99,9 +96,9 @@ func (v View) Has(id string) bool {
 
 // given is the data of a node of a View that was made from data.
 func (v View) given(id string) NodeData {
-	n, ok := v.data.Nodes[id]
+	n, ok := v.data.node(id)
 	if !ok && v.judge {
-		v.data.asks.node(id)
+		v.data.asks.misses(id)
 	}
 	return n
 }
