@@ -32,7 +32,7 @@ func main() {
 // run is main with its arguments and output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, events, streams, stores, signals or all")
+	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, events, streams, stores, signals, lookers or all")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
 	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget")
@@ -66,7 +66,11 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 			return ok && flat, err
 		}
 		short, err := checkSprints(out, *rounds)
-		return ok && flat && short, err
+		if err != nil {
+			return false, err
+		}
+		watched, err := checkLookers(out, *rounds)
+		return ok && flat && short && watched, err
 	}
 	tables := []struct {
 		name  string
@@ -82,6 +86,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		{"streams", func() error { return streams(out, *quick) }},
 		{"stores", func() error { return stores(out, *rounds) }},
 		{"signals", func() error { return signals(out, *rounds, target) }},
+		{"lookers", func() error { return lookers(out, *rounds) }},
 		{"makespan", func() error { return makespan(out, *rounds) }},
 	}
 	known := *which == "all"

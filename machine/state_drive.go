@@ -92,7 +92,7 @@ func (st *State) attempts() []int32 {
 // WorkSignal returns, as a signal, how often Next has had a new task after it had none: it changes when a node becomes
 // ready, a slot becomes free, or a check becomes due, and Next could hand out nothing before; and when a running node is
 // asked to stop. An effect that reads it and calls Next until there are no tasks starts everything that can be started:
-// see [State.Drive].
+// see [State.Drive]. The signal of a State that a run drives does not change: that run takes its tasks itself.
 func (st *State) WorkSignal() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()
