@@ -7,6 +7,7 @@ require (
 	github.com/seed-c794f7ef/kahn v0.0.0
 	github.com/seed-c794f7ef/kahn/definition/yaml v0.0.0
 	github.com/seed-c794f7ef/kahn/expression v0.0.0
+	github.com/seed-c794f7ef/kahn/inspector v0.0.0
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
 	github.com/seed-c794f7ef/kahn/schema v0.0.0
 	github.com/seed-c794f7ef/kahn/store/sqlite v0.0.0
@@ -36,6 +37,7 @@ replace (
 	github.com/seed-c794f7ef/kahn => ../
 	github.com/seed-c794f7ef/kahn/definition/yaml => ../definition/yaml
 	github.com/seed-c794f7ef/kahn/expression => ../expression
+	github.com/seed-c794f7ef/kahn/inspector => ../inspector
 	github.com/seed-c794f7ef/kahn/progress => ../progress
 	github.com/seed-c794f7ef/kahn/schema => ../schema
 	github.com/seed-c794f7ef/kahn/store/sqlite => ../store/sqlite

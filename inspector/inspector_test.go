@@ -420,3 +420,25 @@ func checkEvents(t *testing.T, d *desk, res *kahn.Result) {
 	}
 	require.NoError(t, kahntest.CheckEvents(d.graph(), res, events))
 }
+
+// The reason of a failure reads as the run itself says it, and has no error for who may not see it.
+func TestWhyFailed(t *testing.T) {
+	t.Parallel()
+	var hide atomic.Bool
+	d := newDesk(t, func(o *Options) {
+		o.Authorize = func(_ *http.Request, a Action) error {
+			if a == ViewData && hide.Load() {
+				return errors.New("no")
+			}
+			return nil
+		}
+	})
+	d.post("api/v1/node/retry", `{}`, "run", d.id(), "path", "flaky")
+	_, err := d.run.WaitFor(t.Context(), "flaky", kahn.Failed)
+	require.NoError(t, err)
+	why, err := d.run.Why("flaky")
+	require.NoError(t, err)
+	require.Equal(t, why.String(), get[nodeReply](d, "api/v1/node", "run", d.id(), "path", "flaky").Why.Text)
+	hide.Store(true)
+	require.Equal(t, "it failed: step_error: an error that is not shown", get[nodeReply](d, "api/v1/node", "run", d.id(), "path", "flaky").Why.Text)
+}

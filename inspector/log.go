@@ -27,8 +27,9 @@ type logReply struct {
 	// After is the parameter for the next page; More says that there is one already.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
-	// First is the id of the first event that is kept.
+	// First and Last are the ids of the events that are kept.
 	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
 }
 
 // mostScanned bounds the events that one request looks at.
@@ -36,7 +37,7 @@ const mostScanned = 50_000
 
 func (c *call) log() (any, error) {
 	first, last := c.target.EventRange()
-	reply := logReply{Lines: []logLine{}, After: uint64(c.query.numbers["after"]), First: first}
+	reply := logReply{Lines: []logLine{}, After: uint64(c.query.numbers["after"]), First: first, Last: last}
 	path, q := c.query.text("path"), strings.ToLower(c.query.text("q"))
 	var least slog.Level
 	if level := c.query.text("level"); level != "" {

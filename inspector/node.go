@@ -155,17 +155,26 @@ func (c *call) decision(path string, d *kahn.Decision) *answered {
 
 // why puts the state of a node in words. Errors and messages of user code in it are for those who may ViewData.
 func (c *call) why(path string, y kahn.Why) whyReply {
-	if y.Err != nil {
-		shown := c.shownError(path, y.Err)
-		if y.Err = nil; shown != "" {
-			y.Err = plainError(shown)
-		}
-		y.Cause.Err = y.Err
+	if own, ok := y.Err.(*kahn.NodeError); ok { // its text is assembled from its fields
+		hidden := *own
+		hidden.Err = c.plain(path, own.Err)
+		y.Err = &hidden
+	} else if y.Err != nil {
+		y.Err = c.plain(path, y.Err)
 	}
+	y.Cause.Err = y.Err
 	if !c.mayViewData() {
 		y.Skip.Message, y.Skip.Answer, y.Skip.Expression = "", "", ""
 	}
 	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}
+}
+
+// plain is an error that has no more than the text that the client may see.
+func (c *call) plain(path string, err error) error {
+	if shown := c.shownError(path, err); shown != "" {
+		return plainError(shown)
+	}
+	return plainError("an error that is not shown")
 }
 
 // plainError is an error of which only the text is known.
@@ -243,7 +252,8 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 	return up, down
 }
 
-// fate is what has become of an edge, by the node where it begins: open, taken or dead.
+// fate is what has become of an edge, by the node where it begins: open, taken or dead. A failure that its node tolerates counts as an
+// end like any other.
 func fate(e kahn.Edge, from kahn.NodeResult) string {
 	if !from.Status.Terminal() {
 		return "open"
@@ -255,7 +265,7 @@ func fate(e kahn.Edge, from kahn.NodeResult) string {
 	case kahn.OnFailure:
 		taken = failed && (len(e.Causes) == 0 || slices.Contains(e.Causes, from.Cause.Kind))
 	default:
-		taken = from.Status == kahn.Completed && (e.Label == "" || len(from.Labels) == 0 || slices.Contains(from.Labels, e.Label))
+		taken = (from.Status == kahn.Completed || from.Tolerated) && (e.Label == "" || len(from.Labels) == 0 || slices.Contains(from.Labels, e.Label))
 	}
 	if taken {
 		return "taken"

@@ -8,14 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
-
-	"github.com/seed-c794f7ef/kahn/event"
-	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// check serves on a port of its own, makes the requests of the page, and compares the events that it receives with the
-// expected ones.
+// check serves on a port of its own, starts a release, answers its gate, and compares what the endpoints tell with what is expected.
 func check(ctx context.Context, out io.Writer) (err error) {
 	ctx, stop := context.WithTimeout(ctx, time.Minute)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -24,65 +22,94 @@ func check(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	served := make(chan error, 1)
-	go func() { served <- serve(ctx, listener, 20*time.Millisecond) }()
+	go func() { served <- serve(ctx, listener, pace(5*time.Millisecond)) }()
 	defer func() {
 		stop()
 		err = errors.Join(err, <-served)
 		http.DefaultClient.CloseIdleConnections()
 	}()
-	base := "http://" + listener.Addr().String()
+	c := client{ctx, "http://" + listener.Addr().String() + "/debug/kahn/"}
 
-	if _, err := request(ctx, http.MethodGet, base+"/"); err != nil {
+	if err := c.ask(http.MethodGet, "", nil, "", nil); err != nil {
 		return err
 	}
-	body, err := request(ctx, http.MethodPost, base+"/runs")
-	if err != nil {
+	var started struct{ Run string }
+	if err := c.ask(http.MethodPost, "api/v1/start", url.Values{"workflow": {"release"}}, `{}`, &started); err != nil {
 		return err
 	}
-	var run struct{ ID string }
-	if err := json.Unmarshal(body, &run); err != nil {
-		return err
+	run := url.Values{"run": {started.Run}}
+	var row struct {
+		Status  string
+		Waiting []string
 	}
-	statuses := map[string]event.Type{}
-	client := &sse.Client{URL: base + "/runs/" + run.ID + "/events"}
-	for e, err := range client.Events(ctx, 0) {
-		if err != nil {
+	for row.Status != "completed" {
+		if err := c.ask(http.MethodGet, "api/v1/run", run, "", &row); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, e)
-		switch e.Type {
-		case event.NodeDelta, event.NodeLog:
-			continue
-		case event.NodeSuspended:
-			if _, err := request(ctx, http.MethodPost, base+"/runs/"+run.ID+"/approve"); err != nil {
+		if len(row.Waiting) > 0 {
+			fmt.Fprintln(out, "answered", row.Waiting[0])
+			if err := c.ask(http.MethodPost, "api/v1/signal", url.Values{"run": {started.Run}, "path": row.Waiting[:1]}, `{"value":"ship"}`, nil); err != nil {
 				return err
 			}
+			row.Waiting = nil
 		}
-		statuses[e.Node] = e.Type
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	for node, want := range map[string]event.Type{
-		"": event.RunCompleted, "lint": event.NodeFailed, "test": event.NodeCompleted, "tidy": event.NodeCompleted,
-	} {
-		if statuses[node] != want {
-			return fmt.Errorf("the last event of node %q is %q, expected %q", node, statuses[node], want)
+	var list struct {
+		Nodes []struct {
+			Path, Status string
+			Attempts     int
+		}
+	}
+	if err := c.ask(http.MethodGet, "api/v1/nodes", run, "", &list); err != nil {
+		return err
+	}
+	have := map[string]string{}
+	for _, n := range list.Nodes {
+		have[n.Path] = fmt.Sprint(n.Status, n.Attempts)
+		fmt.Fprintln(out, n.Path, n.Status, n.Attempts)
+	}
+	for path, want := range map[string]string{"lint": "failed1", "test": "completed2", "deploy": "completed1", "postpone": "skipped0", "tidy": "completed1"} {
+		if have[path] != want {
+			return fmt.Errorf("node %s is %q, expected %q", path, have[path], want)
 		}
 	}
 	return nil
 }
 
-func request(ctx context.Context, method, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+// client asks the endpoints.
+type client struct {
+	ctx  context.Context
+	base string
+}
+
+func (c client) ask(method, path string, params url.Values, body string, into any) error {
+	req, err := http.NewRequestWithContext(c.ctx, method, c.base+path+"?"+params.Encode(), strings.NewReader(body))
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", path+params.Encode())
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // it has been read, or the error returned
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %s", method, url, resp.Status)
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
 	}
-	return body, err
+	if resp.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, data)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(data, into)
 }

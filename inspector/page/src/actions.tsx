@@ -1,0 +1,114 @@
+import { signal, useSignal } from "@preact/signals"
+import { useEffect } from "preact/hooks"
+import { get, post, Refused, type Action, type Info } from "./api"
+import { generation } from "./live"
+import { texts } from "./texts"
+import { announced, Dialog } from "./ui"
+
+// What operators do. Each action asks once more, and says what will happen.
+
+export const info = signal<Info>({ actions: [], workflows: [], known: [], counts: {} })
+
+export const may = (a: Action) => info.value.actions.includes(a)
+
+export type Verb = "cancel" | "abort" | "leave" | "redrive" | "retry" | "node/cancel"
+
+// asked is the action that waits to be confirmed.
+export const asked = signal<{ verb: Verb; run: string; node?: string } | undefined>(undefined)
+
+const names: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, retry: texts.retryNow, "node/cancel": texts.cancelNode }
+
+export const message = (err: unknown) => (err instanceof Refused ? err.message : texts.offline)
+
+export function Confirm() {
+	const now = asked.value
+	return now ? <ConfirmDialog key={now.verb + now.run + (now.node ?? "")} {...now} /> : null
+}
+
+function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: string }) {
+	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
+	const again = useSignal<{ nodes: string[]; total: number } | undefined>(undefined)
+	useEffect(() => {
+		if (verb === "redrive") get<{ nodes: string[]; total: number }>("redrive", { run, node }).then(p => (again.value = p), err => (problem.value = message(err)))
+	}, [])
+	const close = () => (asked.value = undefined)
+	const perform = async (e: Event) => {
+		e.preventDefault()
+		busy.value = true
+		try {
+			const path = verb === "retry" ? "node/retry" : verb
+			const body = verb === "redrive" ? { nodes: node ? [node] : undefined, reason: reason.value } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
+			await post(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
+			announced.value = texts.accepted
+			generation.value++
+			close()
+		} catch (err) {
+			problem.value = message(err)
+			busy.value = false
+		}
+	}
+	const withReason = verb === "cancel" || verb === "abort" || verb === "redrive"
+	return (
+		<Dialog title={names[verb]} close={close}>
+			<form onSubmit={perform}>
+				<p>{texts.explain[verb]}</p>
+				<p class="subject"><bdi>{node ?? run}</bdi></p>
+				{again.value && (
+					<div>
+						<p><strong>{again.value.total ? texts.againCount(again.value.total) : texts.nothingAgain}</strong></p>
+						<ul class="list short">{again.value.nodes.map(path => <li key={path}><bdi>{path}</bdi></li>)}</ul>
+						{again.value.total > again.value.nodes.length && <p>{texts.andMore(again.value.total - again.value.nodes.length)}</p>}
+					</div>
+				)}
+				{withReason && <label class="field">{texts.reason}<input value={reason.value} onInput={e => (reason.value = e.currentTarget.value)} placeholder={texts.reasonHint} maxLength={500} /></label>}
+				{problem.value && <p class="problem" role="alert">{problem}</p>}
+				<footer>
+					<button type="button" onClick={close}>{texts.close}</button>
+					<button type="submit" class={verb === "redrive" || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (verb === "redrive" && !again.value?.total)}>{names[verb]}</button>
+				</footer>
+			</form>
+		</Dialog>
+	)
+}
+
+export const starting = signal(false)
+
+export function StartDialog() {
+	return starting.value ? <StartForm /> : null
+}
+
+function StartForm() {
+	const name = useSignal(info.value.workflows[0] ?? ""), inputs = useSignal(""), problem = useSignal(""), busy = useSignal(false)
+	const close = () => (starting.value = false)
+	const submit = async (e: Event) => {
+		e.preventDefault()
+		const body: { inputs?: unknown } = {}
+		try {
+			if (inputs.value.trim()) body.inputs = JSON.parse(inputs.value)
+		} catch {
+			problem.value = texts.badJSON
+			return
+		}
+		busy.value = true
+		try {
+			const { run } = await post<{ run: string }>("start", { workflow: name.value }, body)
+			close()
+			location.hash = `#/runs/${encodeURIComponent(run)}`
+		} catch (err) {
+			problem.value = message(err)
+			busy.value = false
+		}
+	}
+	return (
+		<Dialog title={texts.startTitle} close={close}>
+			<form onSubmit={submit}>
+				<label class="field">{texts.workflow}
+					<select value={name.value} onChange={e => (name.value = e.currentTarget.value)}>{info.value.workflows.map(w => <option key={w}>{w}</option>)}</select>
+				</label>
+				<label class="field">{texts.inputs}<textarea rows={5} value={inputs.value} placeholder={texts.inputsHint} onInput={e => (inputs.value = e.currentTarget.value)} /></label>
+				{problem.value && <p class="problem" role="alert">{problem}</p>}
+				<footer><button type="button" onClick={close}>{texts.close}</button><button type="submit" class="primary" disabled={busy.value}>{texts.start}</button></footer>
+			</form>
+		</Dialog>
+	)
+}

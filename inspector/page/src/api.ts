@@ -1,0 +1,66 @@
+// The endpoints, as openapi.json describes them.
+
+export type Action = "view" | "view_data" | "signal" | "cancel" | "redrive" | "start"
+
+export interface Info { actions: Action[]; workflows: string[]; known: string[]; counts: Record<string, number>; actor?: string }
+export interface Row {
+	id: string; workflow: string; status: string; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
+	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
+}
+export interface Runs { runs: Row[]; next?: string; total: number }
+export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; composite?: boolean; cleanup?: boolean }
+export interface GraphEdge { from: number; to: number; label?: string; on?: string; data?: boolean }
+export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; total: number }
+export interface State { run: Row; event: number; status: string; attempts: Record<string, number> }
+export interface NodeRow { path: string; id: string; label?: string; kind?: string; status: string; tier: number; attempts: number; start?: string; duration_ms: number; error?: string }
+export interface Value { json?: unknown; text?: string; type: string; bytes: number; truncated?: boolean }
+export interface Neighbour { path: string; status: string; label?: string; param?: string; on?: string; data?: boolean; edge: string }
+export interface Answered { by?: string; comment?: string; value?: Value }
+export interface Gate { run: string; workflow: string; path: string; label?: string; since?: string; deadline?: string; choices?: string[]; info?: Value }
+export interface NodeDetail extends NodeRow {
+	parent?: string; type: string; composite?: boolean; groups?: string[]; flags?: string[]; labels?: string[]
+	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }
+	errors?: string[]; config?: Value; inputs?: { name: string; open?: boolean; value?: Value }[]; output?: Value
+	tries: { n: number; start?: string; end?: string; error?: string; delay_ms?: number }[]
+	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; actions: string[]; data: boolean
+}
+export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
+export interface Log { lines: Line[]; after: number; more: boolean; first: number; last: number }
+export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
+export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean }
+
+export interface Fault { code: string; message: string; action?: string; choices?: string[]; answered?: Answered }
+
+export class Refused extends Error {
+	constructor(readonly status: number, readonly fault: Fault) {
+		super(fault.message)
+	}
+}
+
+export type Params = Record<string, string | number | string[] | undefined>
+
+export function url(path: string, params: Params = {}): string {
+	const query = new URLSearchParams()
+	for (const [name, value] of Object.entries(params)) {
+		for (const one of Array.isArray(value) ? value : [value]) if (one !== undefined && one !== "") query.append(name, String(one))
+	}
+	const text = query.toString()
+	return `api/v1/${path}${text ? "?" + text : ""}`
+}
+
+async function answer<T>(response: Response): Promise<T> {
+	const body = await response.json().catch(() => undefined)
+	if (response.ok && body !== undefined) return body as T
+	throw new Refused(response.status, body?.error ?? { code: "unreadable", message: `status ${response.status}` })
+}
+
+export async function get<T>(path: string, params?: Params): Promise<T> {
+	return answer<T>(await fetch(url(path, params), { headers: { Accept: "application/json" } }))
+}
+
+// post performs an action. Its key makes it safe to repeat it once when the connection was cut before the answer came.
+export async function post<T>(path: string, params: Params, body: unknown): Promise<T> {
+	const key = [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, "0")).join("")
+	const send = () => fetch(url(path, params), { method: "POST", headers: { "Content-Type": "application/json", "Idempotency-Key": key }, body: JSON.stringify(body) })
+	return answer<T>(await send().catch(send))
+}

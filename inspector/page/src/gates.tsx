@@ -1,0 +1,83 @@
+import { useSignal } from "@preact/signals"
+import { useEffect } from "preact/hooks"
+import { get, post, Refused, type Answered, type Gate } from "./api"
+import { may, message } from "./actions"
+import { generation, now, onRows } from "./live"
+import { openRun } from "./route"
+import { texts } from "./texts"
+import { announced, Badge, duration, Empty, Problem, Shown, Time } from "./ui"
+
+export function Gates() {
+	const gates = useSignal<Gate[] | undefined>(undefined), problem = useSignal<Error | undefined>(undefined), total = useSignal(0)
+	const load = () => get<{ gates: Gate[]; total: number }>("gates").then(r => { gates.value = r.gates; total.value = r.total; problem.value = undefined }, err => (problem.value = err))
+	useEffect(() => { void load() }, [generation.value])
+	useEffect(() => {
+		let due: number | undefined
+		const off = onRows(() => { due ??= window.setTimeout(() => { due = undefined; void load() }, 500) })
+		return () => { off(); clearTimeout(due) }
+	}, [])
+	if (problem.value && !gates.value) return <Problem error={problem.value} again={load} />
+	if (!gates.value) return <p class="loading">{texts.loading}</p>
+	return (
+		<main class="page narrow" id="main">
+			<h1>{texts.gates}</h1>
+			{!gates.value.length && <Empty title={texts.noGates}><p>{texts.noGatesHint}</p></Empty>}
+			<ul class="cards">
+				{gates.value.map(g => (
+					<li class="card" key={g.run + "\n" + g.path}>
+						<header>
+							<Badge status="suspended" quiet />
+							<h2><a data-row href={openRun(g.run, { node: g.path })}><bdi>{g.label || g.path}</bdi></a></h2>
+							<span class="meta"><bdi>{g.workflow}</bdi> · <bdi>{g.run}</bdi></span>
+						</header>
+						<p class="meta">
+							{g.label && <span><bdi>{g.path}</bdi></span>}
+							{g.since && <span>{texts.since} <Time at={g.since} /> ({duration(now.value - Date.parse(g.since))})</span>}
+							{g.deadline && <span>{texts.deadline} <Time at={g.deadline} /></span>}
+						</p>
+						{g.info && <Shown value={g.info} run={g.run} path={g.path} of="info" />}
+						<AnswerForm gate={g} done={load} />
+					</li>
+				))}
+			</ul>
+			{total.value > gates.value.length && <p class="meta">{texts.of(gates.value.length, total.value)}</p>}
+		</main>
+	)
+}
+
+// AnswerForm has the choices of a gate as buttons, or a field for any answer.
+export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
+	const comment = useSignal(""), text = useSignal("true"), busy = useSignal(false), problem = useSignal(""), first = useSignal<Answered | undefined>(undefined)
+	if (!may("signal")) return null
+	const send = async (value: unknown) => {
+		busy.value = true
+		try {
+			await post("signal", { run: gate.run, path: gate.path }, { value, comment: comment.value })
+			announced.value = texts.accepted
+			done()
+		} catch (err) {
+			problem.value = message(err)
+			if (err instanceof Refused && err.fault.answered) first.value = err.fault.answered
+		}
+		busy.value = false
+	}
+	if (first.value) return <p class="notice" role="alert"><bdi>{first.value.by || texts.somebody}</bdi> {texts.alreadyAnswered}: <AnsweredText answer={first.value} /></p>
+	return (
+		<form class="answer" onSubmit={e => {
+			e.preventDefault()
+			if (gate.choices) return
+			try { void send(JSON.parse(text.value)) } catch { problem.value = texts.badJSON }
+		}}>
+			<input aria-label={texts.comment} placeholder={texts.comment} value={comment.value} maxLength={500} onInput={e => (comment.value = e.currentTarget.value)} />
+			{gate.choices
+				? gate.choices.map(choice => <button type="button" key={choice} disabled={busy.value} onClick={() => send(choice)}><bdi>{choice}</bdi></button>)
+				: <><input aria-label={texts.answer} title={texts.answerHint} value={text.value} onInput={e => (text.value = e.currentTarget.value)} /><button class="primary" disabled={busy.value}>{texts.send}</button></>}
+			{problem.value && <p class="problem" role="alert">{problem}</p>}
+		</form>
+	)
+}
+
+export function AnsweredText({ answer }: { answer: Answered }) {
+	const value = answer.value?.json
+	return <span>{value !== undefined && <strong><bdi>{typeof value === "string" ? value : JSON.stringify(value)}</bdi></strong>}{answer.comment && <q><bdi>{answer.comment}</bdi></q>}</span>
+}

@@ -1,0 +1,84 @@
+import { effect, signal } from "@preact/signals"
+import { url, type Row } from "./api"
+import { route } from "./route"
+
+// One stream keeps the list and the open run up to date. Where something on the way buffers it, or the server refuses it, the page asks
+// every two seconds instead.
+
+export interface Changes { run: string; event: number; nodes: { p: string; s: string; n?: number }[]; lines: number }
+
+export const connection = signal<"stream" | "poll" | "lost">("stream")
+
+// generation rises when everything has to be read again.
+export const generation = signal(0)
+
+type Listener<T> = (message: T) => void
+const rowListeners = new Set<Listener<{ runs: Row[]; removed: string[] }>>()
+const nodeListeners = new Set<Listener<Changes>>()
+
+export function onRows(f: Listener<{ runs: Row[]; removed: string[] }>): () => void {
+	rowListeners.add(f)
+	return () => void rowListeners.delete(f)
+}
+
+export function onNodes(f: Listener<Changes>): () => void {
+	nodeListeners.add(f)
+	return () => void nodeListeners.delete(f)
+}
+
+const helloWithin = 4000
+const pollEvery = 2000
+const streamAgain = 60_000
+
+let source: EventSource | undefined
+let poll: number | undefined
+let again: number | undefined
+
+function connect(run: string): void {
+	source?.close()
+	clearTimeout(again)
+	const own = (source = new EventSource(url("stream", { run })))
+	let patience = window.setTimeout(() => fallBack(run), helloWithin)
+	own.addEventListener("hello", () => {
+		clearTimeout(patience)
+		clearInterval(poll)
+		poll = undefined
+		connection.value = "stream"
+		generation.value++
+	})
+	own.addEventListener("reset", () => generation.value++)
+	own.addEventListener("runs", e => rowListeners.forEach(f => f(JSON.parse((e as MessageEvent).data))))
+	own.addEventListener("nodes", e => nodeListeners.forEach(f => f(JSON.parse((e as MessageEvent).data))))
+	own.onerror = () => {
+		if (own !== source) return clearTimeout(patience)
+		if (own.readyState === EventSource.CLOSED) return fallBack(run)
+		connection.value = "lost" // the browser connects again
+		clearTimeout(patience)
+		patience = window.setTimeout(() => fallBack(run), helloWithin)
+	}
+}
+
+function fallBack(run: string): void {
+	source?.close()
+	source = undefined
+	connection.value = "poll"
+	if (poll === undefined) poll = window.setInterval(() => generation.value++, pollEvery)
+	generation.value++
+	clearTimeout(again)
+	again = window.setTimeout(() => connect(run), streamAgain)
+}
+
+// keepLive connects, and connects anew when another run is open.
+export function keepLive(): void {
+	let run: string | undefined
+	effect(() => {
+		const wanted = route.value.view === "run" ? route.value.id : ""
+		if (wanted === run) return
+		run = wanted
+		connect(run)
+	})
+}
+
+// now ticks once a second, for durations that grow.
+export const now = signal(Date.now())
+setInterval(() => (now.value = Date.now()), 1000)

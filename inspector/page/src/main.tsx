@@ -1,0 +1,76 @@
+import { render } from "preact"
+import { useEffect } from "preact/hooks"
+import { signal } from "@preact/signals"
+import "./style.css"
+import { get, type Gate, type Info } from "./api"
+import { Confirm, info, StartDialog } from "./actions"
+import { Gates } from "./gates"
+import { connection, generation, keepLive, onRows } from "./live"
+import { route } from "./route"
+import { RunView } from "./run"
+import { RunsView } from "./runs"
+import { texts } from "./texts"
+import { Announcer, Dialog, moveRows, typing } from "./ui"
+
+const waiting = signal(0)
+const helping = signal(false)
+
+function App() {
+	useEffect(() => {
+		let due: number | undefined
+		const load = () => {
+			due = undefined
+			get<Info>("info").then(i => (info.value = i), () => undefined)
+			get<{ gates: Gate[]; total: number }>("gates", { limit: 1 }).then(g => (waiting.value = g.total), () => undefined)
+		}
+		const soon = () => { due ??= window.setTimeout(load, 700) }
+		const offs = [onRows(soon), generation.subscribe(soon)]
+		load()
+		return () => { offs.forEach(off => off()); clearTimeout(due) }
+	}, [])
+	useEffect(() => {
+		const keys = (e: KeyboardEvent) => {
+			if (e.key === "Escape" && document.activeElement instanceof HTMLInputElement && !document.querySelector("dialog[open]")) document.activeElement.blur()
+			if (typing() || e.ctrlKey || e.metaKey || e.altKey) return
+			if (e.key === "/") document.getElementById("search")?.focus()
+			else if (e.key === "j") moveRows(1)
+			else if (e.key === "k") moveRows(-1)
+			else if (e.key === "?") helping.value = true
+			else return
+			e.preventDefault()
+		}
+		addEventListener("keydown", keys)
+		return () => removeEventListener("keydown", keys)
+	}, [])
+	const r = route.value
+	document.title = r.view === "run" ? `${r.node || r.id} – ${texts.title}` : `${r.view === "gates" ? texts.gates : texts.runs} – ${texts.title}`
+	return (
+		<>
+			<header class="top">
+				<a class="brand" href="#/runs"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><circle cx="5" cy="12" r="3" /><circle cx="19" cy="5" r="3" /><circle cx="19" cy="19" r="3" /><path d="M7.7 10.7 16.3 6.4M7.7 13.3l8.6 4.3" /></svg>{texts.title}</a>
+				<nav>
+					<a href="#/runs" class={r.view !== "gates" ? "on" : ""} aria-current={r.view === "runs" ? "page" : undefined}>{texts.runs}</a>
+					<a href="#/gates" class={r.view === "gates" ? "on" : ""} aria-current={r.view === "gates" ? "page" : undefined}>{texts.gates}{waiting.value > 0 && <span class="bubble" title={texts.waitingGates(waiting.value)}>{waiting}</span>}</a>
+				</nav>
+				<span class="spring" />
+				{connection.value !== "stream" && <span class="connection" role="status">{connection.value === "poll" ? texts.polling : texts.offline}</span>}
+				<button class="quiet" aria-label={texts.keys} title={texts.keys} onClick={() => (helping.value = true)}>?</button>
+			</header>
+			{r.view === "runs" && <RunsView />}
+			{r.view === "gates" && <Gates />}
+			{r.view === "run" && <RunView key={r.id} id={r.id} />}
+			<Confirm />
+			<StartDialog />
+			{helping.value && (
+				<Dialog title={texts.keys} close={() => (helping.value = false)}>
+					<dl class="keys">{texts.keyList.map(([k, what]) => <div key={k}><dt><kbd>{k}</kbd></dt><dd>{what}</dd></div>)}</dl>
+					<p class="meta"><a href="api/v1/openapi.json">openapi.json</a> · <a href="assets/notices.txt">{texts.notices}</a></p>
+				</Dialog>
+			)}
+			<Announcer />
+		</>
+	)
+}
+
+keepLive()
+render(<App />, document.getElementById("app")!)

@@ -1,0 +1,105 @@
+import { signal } from "@preact/signals"
+import { get, Refused, type Graph, type Row, type State } from "./api"
+import type { Changes } from "./live"
+import { statusOf } from "./texts"
+
+// Model is what the page knows of the open run: its graphs by the composite that they are in, and the status of each node by its path.
+export class Model {
+	readonly row = signal<Row | undefined>(undefined)
+	readonly problem = signal<Refused | Error | undefined>(undefined)
+	readonly graphs = new Map<string, Graph>()
+	readonly statuses = new Map<string, string>()
+	readonly attempts = new Map<string, number>()
+	readonly structure = signal(0) // rises with new graphs
+	readonly version = signal(0) // rises with new statuses
+	readonly lines = signal(0) // rises when there are new events
+	private wanted: string[] = [""]
+	private due: number | undefined
+	private closed = false
+
+	constructor(readonly id: string) {}
+
+	close(): void {
+		this.closed = true
+		clearTimeout(this.due)
+	}
+
+	// want names the composites whose inside is shown, beside the outermost graph.
+	want(paths: string[]): void {
+		this.wanted = ["", ...paths.filter(Boolean)]
+		for (const path of this.wanted) if (!this.graphs.has(path)) void this.load(path)
+	}
+
+	async reload(): Promise<void> {
+		await Promise.all(this.wanted.map(path => this.load(path)))
+		this.lines.value++
+	}
+
+	private async load(inside: string): Promise<void> {
+		try {
+			const known = this.graphs.get(inside)
+			const graph = known?.known ? known : await get<Graph>("graph", { run: this.id, inside })
+			const state = await get<State>("state", { run: this.id, inside })
+			if (this.closed) return
+			if (state.status.length !== graph.nodes.length && known) this.graphs.delete(inside) // an iteration later
+			this.take(graph, state)
+			if (this.graphs.get(inside) !== graph) {
+				this.graphs.set(inside, graph)
+				this.structure.value++
+			}
+			this.row.value = state.run
+			this.problem.value = undefined
+		} catch (err) {
+			if (this.closed) return
+			if (inside === "" || !(err instanceof Refused)) {
+				if (!this.row.peek() || err instanceof Refused) this.problem.value = err as Error
+			} else {
+				this.graphs.set(inside, { inside, known: false, nodes: [], edges: [], total: 0 })
+				this.structure.value++
+			}
+		}
+	}
+
+	private take(graph: Graph, state: State): void {
+		graph.nodes.forEach((n, i) => {
+			const path = (graph.prefix ?? "") + n.id
+			this.statuses.set(path, statusOf[state.status[i]] ?? "idle")
+			if (state.attempts[i]) this.attempts.set(path, state.attempts[i])
+		})
+		this.version.value++
+	}
+
+	// apply takes changes from the stream. What they do not tell, such as nodes that begin to wait, is read a little later.
+	apply(m: Changes): void {
+		if (m.run !== this.id) return
+		for (const c of m.nodes) {
+			this.statuses.set(c.p, statusOf[c.s] ?? "idle")
+			if (c.n && c.n > 1) this.attempts.set(c.p, c.n)
+		}
+		this.version.value++
+		if (m.lines) this.lines.value++
+		this.soon()
+	}
+
+	rows(rows: Row[]): void {
+		const own = rows.find(r => r.id === this.id)
+		if (!own) return
+		this.row.value = { ...own, error: this.row.peek()?.error }
+		this.soon()
+	}
+
+	private soon(): void {
+		if (this.due !== undefined) return
+		this.due = window.setTimeout(async () => {
+			for (const path of this.wanted) {
+				if (!this.graphs.get(path)?.known) this.graphs.delete(path)
+				await this.load(path)
+			}
+			this.due = undefined
+		}, 1000)
+	}
+
+	status(path: string): string {
+		return this.statuses.get(path) ?? "idle"
+	}
+}

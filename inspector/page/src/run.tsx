@@ -1,0 +1,78 @@
+import { useEffect, useMemo } from "preact/hooks"
+import { asked, may, type Verb } from "./actions"
+import { GraphView } from "./graph"
+import { generation, onNodes, onRows } from "./live"
+import { LogView } from "./log"
+import { Model } from "./model"
+import { NodePanel } from "./node"
+import { go, href, route, type Route } from "./route"
+import { took } from "./runs"
+import { TableView } from "./table"
+import { texts } from "./texts"
+import { TimelineView } from "./timeline"
+import { announced, Badge, Problem, Progress, typing } from "./ui"
+
+// The graph is hidden where it would be too small to read.
+export const wide = () => innerWidth >= 700
+
+const tabs: [Route["tab"], string, string][] = [["graph", texts.graph, "g"], ["timeline", texts.timeline, "t"], ["log", texts.log, "l"], ["table", texts.table, "n"]]
+
+export function RunView({ id }: { id: string }) {
+	const model = useMemo(() => new Model(id), [id])
+	useEffect(() => {
+		const offs = [onNodes(m => model.apply(m)), onRows(m => {
+			model.rows(m.runs)
+			if (m.removed.includes(id)) void model.reload()
+		})]
+		return () => { offs.forEach(off => off()); model.close() }
+	}, [model])
+	useEffect(() => { void model.reload() }, [model, generation.value])
+	const row = model.row.value
+	useEffect(() => { if (row) announced.value = texts.runIs(row.status) }, [row?.status])
+	useEffect(() => {
+		const keys = (e: KeyboardEvent) => {
+			if (typing() || e.ctrlKey || e.metaKey || e.altKey) return
+			const tab = tabs.find(t => t[2] === e.key)
+			if (tab) go({ tab: tab[0] }, true)
+			else if (e.key === "Escape") route.peek().node ? go({ node: "" }, true) : route.peek().inside ? go({ inside: "" }) : (location.hash = "#/runs")
+			else return
+			e.preventDefault()
+		}
+		addEventListener("keydown", keys)
+		return () => removeEventListener("keydown", keys)
+	}, [])
+	if (model.problem.value) return <main class="page" id="main"><Problem error={model.problem.value} again={() => model.reload()} /></main>
+	if (!row) return <main class="page" id="main"><p class="loading">{texts.loading}</p></main>
+	const tab = route.value.tab || (wide() ? "graph" : "table")
+	const over = ["completed", "failed", "cancelled"].includes(row.status)
+	const verbs: [Verb, string, boolean][] = [
+		["redrive", texts.redrive, over && may("redrive")], ["leave", texts.leave, !over && may("cancel")], ["abort", texts.abort, !over && may("cancel")], ["cancel", texts.cancel, !over && may("cancel")],
+	]
+	return (
+		<main class="run" id="main">
+			<header class="run-head">
+				<div class="run-title">
+					<h1><bdi>{row.workflow || row.id}</bdi></h1>
+					<Badge status={row.status} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}
+					<span class="meta">{took(row)}</span>
+				</div>
+				<p class="meta mono run-id"><bdi>{row.id}</bdi></p>
+				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
+				<div class="buttons">{verbs.filter(v => v[2]).map(([verb, name]) => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{name}</button>)}</div>
+				{row.error && <p class="problem run-error"><bdi>{row.error}</bdi></p>}
+			</header>
+			<nav class="tabs" aria-label={texts.views}>
+				{tabs.map(([name, label, key]) => <a key={name} class={tab === name ? "on" : ""} aria-current={tab === name ? "page" : undefined} aria-keyshortcuts={key} href={href({ ...route.value, tab: name })}>{label}</a>)}
+			</nav>
+			<div class="split">
+				<div class="view">
+					{tab === "graph" && <GraphView key={id} model={model} />}
+					{tab === "timeline" && <TimelineView model={model} />}
+					{tab === "log" && <LogView model={model} />}
+					{tab === "table" && <TableView model={model} />}
+				</div>
+				{route.value.node && tab !== "log" && <NodePanel model={model} path={route.value.node} />}
+			</div>
+		</main>
+	)
+}

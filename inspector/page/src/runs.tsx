@@ -1,0 +1,107 @@
+import { useSignal } from "@preact/signals"
+import { useEffect, useRef } from "preact/hooks"
+import { get, type Row, type Runs } from "./api"
+import { info, may, starting } from "./actions"
+import { generation, now, onRows } from "./live"
+import { go, openRun, route } from "./route"
+import { texts } from "./texts"
+import { Badge, duration, Empty, Problem, Progress, Time } from "./ui"
+
+const statuses = ["pending", "running", "suspended", "completed", "failed", "cancelled"]
+
+export function RunsView() {
+	const rows = useSignal<Row[] | undefined>(undefined), next = useSignal(""), total = useSignal(0), problem = useSignal<Error | undefined>(undefined)
+	const { status, workflow, q } = route.value
+	const filters = { status, workflow, q }
+	const shown = useRef(50)
+	const ask = useRef(0)
+	const load = () => {
+		const own = ++ask.current
+		return get<Runs>("runs", { ...filters, limit: Math.min(500, shown.current) }).then(r => {
+			if (own !== ask.current) return
+			rows.value = r.runs
+			next.value = r.next ?? ""
+			total.value = r.total
+			problem.value = undefined
+		}, err => own === ask.current && (problem.value = err))
+	}
+	const latest = useRef(load)
+	latest.current = load
+	useEffect(() => { void load() }, [status, workflow, q, generation.value])
+	useEffect(() => {
+		let due: number | undefined
+		const off = onRows(m => {
+			// Rows that are shown change at once; what the filters and the order make of the list is read a little later.
+			const changed = new Map(m.runs.map(r => [r.id, r]))
+			rows.value = rows.peek()?.map(r => (changed.has(r.id) ? { ...changed.get(r.id)!, error: r.error } : r))
+			due ??= window.setTimeout(() => { due = undefined; void latest.current() }, 1000)
+		})
+		return () => { off(); clearTimeout(due) }
+	}, [])
+	const more = () => { shown.current = Math.min(500, shown.current + 50); void load() }
+	const filtered = status || workflow || q
+	return (
+		<main class="page" id="main">
+			<div class="bar">
+				<h1>{texts.runs}</h1>
+				<span class="spring" />
+				<select aria-label={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value })}>
+					<option value="">{texts.anyWorkflow}</option>
+					{info.value.known.map(w => <option key={w} value={w}>{w}</option>)}
+				</select>
+				<input type="search" id="search" aria-label={texts.searchRuns} placeholder={texts.searchRuns} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
+				{may("start") && info.value.workflows.length > 0 && <button class="primary" onClick={() => (starting.value = true)}>{texts.start}</button>}
+			</div>
+			<nav class="chips" aria-label={texts.status}>
+				<a class={status ? "" : "on"} aria-current={!status} href={filterHref({ status: "" })}>{texts.all}</a>
+				{statuses.map(s => (
+					<a key={s} class={status === s ? "on" : ""} aria-current={status === s} href={filterHref({ status: s })}>
+						<Badge status={s} /> <span class="count">{info.value.counts[s] ?? 0}</span>
+					</a>
+				))}
+			</nav>
+			{problem.value && !rows.value && <Problem error={problem.value} again={load} />}
+			{!rows.value && !problem.value && <p class="loading">{texts.loading}</p>}
+			{rows.value && !rows.value.length && (filtered
+				? <Empty title={texts.noMatch}><p><a href="#/runs">{texts.clear}</a></p></Empty>
+				: <Empty title={texts.noRuns}><p>{texts.noRunsHint}</p></Empty>)}
+			{rows.value && rows.value.length > 0 && (
+				<table class="runs">
+					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.progress}</th><th scope="col">{texts.arrived}</th><th scope="col">{texts.duration}</th><th scope="col" class="wide">{texts.waitsFor}</th></tr></thead>
+					<tbody>{rows.value.map(r => <RunRow key={r.id} r={r} />)}</tbody>
+				</table>
+			)}
+			{next.value && <p class="more"><button onClick={more}>{texts.more}</button> <span class="meta">{texts.of(rows.value?.length ?? 0, total.value)}</span></p>}
+		</main>
+	)
+}
+
+const filterHref = (change: object) => {
+	const { status, workflow, q } = route.value
+	const params = new URLSearchParams()
+	for (const [name, value] of Object.entries({ status, workflow, q, ...change })) if (value) params.set(name, String(value))
+	return "#/runs" + (params.size ? "?" + params : "")
+}
+
+// took is how long a run has taken, up to now if it goes on.
+export function took(r: Row): string {
+	if (!r.started) return ""
+	return duration((r.ended ? Date.parse(r.ended) : now.value) - Date.parse(r.started))
+}
+
+function RunRow({ r }: { r: Row }) {
+	return (
+		<tr>
+			<td><Badge status={r.status} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
+			<td class="name"><bdi>{r.workflow}</bdi></td>
+			<td class="name id"><a data-row href={openRun(r.id)}><bdi>{r.id}</bdi></a></td>
+			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.nodesDone(r.done, r.nodes)} /><span class="meta">{r.done}/{r.nodes}</span></td>
+			<td><Time at={r.arrived} /></td>
+			<td class="number">{took(r)}</td>
+			<td class="wide name">
+				{r.error ? <span class="problem"><bdi>{r.error}</bdi></span> : r.waiting?.map((path, i) => <a key={path} class="waits" href={openRun(r.id, { node: path })}>{i > 0 && ", "}<bdi>{path}</bdi></a>)}
+				{(r.waits ?? 0) > (r.waiting?.length ?? 0) && <span class="meta"> {texts.andMore(r.waits! - r.waiting!.length)}</span>}
+			</td>
+		</tr>
+	)
+}

@@ -1,0 +1,145 @@
+import type { ComponentChildren } from "preact"
+import { useEffect, useRef } from "preact/hooks"
+import { signal } from "@preact/signals"
+import { Refused, url, type Value } from "./api"
+import { hollow, shape } from "./draw"
+import { badgeLetter, texts } from "./texts"
+
+// Parts that several views share.
+
+class Outline {
+	d = ""
+	moveTo(x: number, y: number) { this.d += `M${x.toFixed(2)} ${y.toFixed(2)}` }
+	lineTo(x: number, y: number) { this.d += `L${x.toFixed(2)} ${y.toFixed(2)}` }
+	arc(x: number, y: number, r: number) { this.d += `A${r} ${r} 0 1 1 ${x - r} ${y}A${r} ${r} 0 1 1 ${x + r} ${y}` }
+	closePath() { this.d += "Z" }
+}
+
+const outlines = new Map<string, string>()
+
+function outline(status: string): string {
+	let d = outlines.get(status)
+	if (d === undefined) {
+		const o = new Outline()
+		shape(o as unknown as Path2D, status, 11, 11, 7.5)
+		outlines.set(status, (d = o.d))
+	}
+	return d
+}
+
+export function Badge({ status, quiet }: { status: string; quiet?: boolean }) {
+	return (
+		<span class={`badge s-${status}`}>
+			<svg viewBox="0 0 22 22" width="20" height="20" aria-hidden="true">
+				<path d={outline(status)} class={hollow.has(status) ? "hollow" : "full"} />
+				<text x="11" y={status === "retrying" ? 14.9 : 14.2} class={hollow.has(status) ? "on-hollow" : "on-full"}>{badgeLetter[status]}</text>
+			</svg>
+			{quiet ? <span class="hidden">{status}</span> : status}
+		</span>
+	)
+}
+
+const order = ["completed", "running", "retrying", "suspended", "failed", "aborted", "cancelled", "skipped"]
+
+export function Progress({ counts, total, label }: { counts: Record<string, number>; total: number; label: string }) {
+	let x = 0
+	return (
+		<svg class="progress" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label={label}>
+			<rect class="track" width="100" height="6" />
+			{order.map(s => {
+				const w = total ? ((counts[s] ?? 0) / total) * 100 : 0
+				const part = w ? <rect key={s} class={`f-${s}`} x={x} width={w} height="6" /> : null
+				x += w
+				return part
+			})}
+		</svg>
+	)
+}
+
+export function duration(ms: number): string {
+	if (!Number.isFinite(ms) || ms < 0) return ""
+	if (ms < 1) return `${Math.round(ms * 1000)} µs`
+	if (ms < 1000) return `${Math.round(ms)} ms`
+	const s = ms / 1000
+	if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`
+	const minutes = Math.floor(s / 60)
+	if (minutes < 60) return `${minutes} min ${Math.floor(s % 60)} s`
+	const hours = Math.floor(minutes / 60)
+	return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`
+}
+
+export function Time({ at }: { at?: string }) {
+	if (!at) return null
+	const date = new Date(at)
+	const today = date.toDateString() === new Date().toDateString()
+	return <time dateTime={at} title={date.toLocaleString()}>{today ? date.toLocaleTimeString([], { hour12: false }) : date.toLocaleString([], { hour12: false })}</time>
+}
+
+export function bytes(n: number): string {
+	return n < 1024 ? `${n} B` : n < 1 << 20 ? `${(n / 1024).toFixed(1)} KiB` : `${(n / (1 << 20)).toFixed(1)} MiB`
+}
+
+export function Shown({ value, run, path, of, name }: { value: Value; run: string; path: string; of: string; name?: string }) {
+	const text = value.json !== undefined ? (typeof value.json === "string" ? value.json : JSON.stringify(value.json, null, 2)) : value.text ?? ""
+	return (
+		<div class="value">
+			<pre tabIndex={0} dir="ltr"><bdi>{text}</bdi></pre>
+			<p class="meta">
+				<span>{value.type}</span> <span>{bytes(value.bytes)}</span>
+				{value.truncated && <span>{texts.truncated(bytes(value.bytes))}</span>}{" "}
+				{value.truncated && <a href={url("value", { run, path, of, name })} download>{texts.download}</a>}
+			</p>
+		</div>
+	)
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+	return <div class="empty"><p class="empty-title">{title}</p>{children}</div>
+}
+
+export function Problem({ error, again }: { error: Error; again?: () => void }) {
+	const refused = error instanceof Refused ? error : undefined
+	const message = refused?.status === 404 ? texts.gone : refused?.status === 403 ? texts.refused : refused ? refused.message : texts.offline
+	return (
+		<div class="empty" role="alert">
+			<p class="empty-title">{message}</p>
+			{refused?.status === 404 ? <p><a href="#/runs">{texts.backToRuns}</a></p> : again && <p><button onClick={again}>{texts.retry}</button></p>}
+		</div>
+	)
+}
+
+export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
+	const ref = useRef<HTMLDialogElement>(null)
+	useEffect(() => {
+		const before = document.activeElement as HTMLElement | null
+		ref.current?.showModal()
+		return () => before?.focus?.()
+	}, [])
+	return (
+		<dialog ref={ref} aria-labelledby="dialog-title" onClose={close} onCancel={close} onClick={e => e.target === ref.current && close()}>
+			<div class="dialog">
+				<header><h2 id="dialog-title">{title}</h2><button class="quiet" aria-label={texts.close} onClick={close}>×</button></header>
+				{children}
+			</div>
+		</dialog>
+	)
+}
+
+// announced is what a screen reader is told next.
+export const announced = signal("")
+
+export function Announcer() {
+	return <div class="hidden" role="status" aria-live="polite">{announced}</div>
+}
+
+export const typing = () => {
+	const at = document.activeElement
+	return at instanceof HTMLInputElement || at instanceof HTMLTextAreaElement || at instanceof HTMLSelectElement || !!document.querySelector("dialog[open]")
+}
+
+// moveRows moves the focus among the links of a table's rows, for the keys j and k.
+export function moveRows(by: number): void {
+	const rows = [...document.querySelectorAll<HTMLElement>("[data-row]")]
+	const at = rows.indexOf(document.activeElement as HTMLElement)
+	rows[Math.max(0, Math.min(rows.length - 1, at + by))]?.focus()
+}
