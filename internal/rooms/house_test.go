@@ -26,7 +26,8 @@ const module = "github.com/seed-c794f7ef/kahn"
 // storeys are the packages from the top of the house to the bottom. Imports run down. A package stands for the folders below it, too, as
 // far as they are not listed themselves.
 var storeys = []struct{ name, packages string }{
-	{"programs", "bench examples inspector verify"},
+	{"programs", "bench examples verify"},
+	{"pages", "inspector"},
 	{"formats", "definition/yaml"},
 	{"around the root", "definition expression kahntest progress schema sse store/sqlite storetest trace"},
 	{"the root", "kahn"},
