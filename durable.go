@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
@@ -36,11 +37,12 @@ type durable struct {
 	writing     bool         // there is a committer
 	coming      int          // workers that were started and have not taken their first tasks yet: no committer starts before
 	failed      error
-	stale       bool            // the store's record of the run itself is to be replaced by the next transaction
-	unspecified bool            // the store is to be told by the next transaction what the run does
-	steps       int64           // entries made and read, by which tests check that the work is linear
-	open        map[place]int32 // attempts whose start was noted and whose end was not
-	renewal     *time.Timer
+	stale       bool                   // the store's record of the run itself is to be replaced by the next transaction
+	unspecified bool                   // the store is to be told by the next transaction what the run does
+	steps       int64                  // entries made and read, by which tests check that the work is linear
+	open        map[place]int32        // attempts whose start was noted and whose end was not
+	endHold     func()                 // ends the renewal by holdLease
+	renewal     *time.Timer            // nil until the run is prepared
 	given       bool                   // the lease is being given back, or was: the run is over and everything is written
 	lost        *lost                  // the run is left without its store; nil otherwise
 	stored      map[place]storedStatus // of the nodes that have not ended
@@ -321,9 +323,46 @@ func (r *Run) descendants() (runs []*Run) {
 	return runs
 }
 
-// startRenewal keeps the lease while the run is pending, while it goes on, and until its end is written.
+// holdLease renews the lease until the run is prepared, see startRenewal: to decode the values of a stored run may take long. It may
+// not use the State, which there is only then. The function that it returns ends that and waits for a renewal under way; it may be
+// called again.
+func (r *Run) holdLease() (end func()) {
+	d, over := r.durable, make(chan struct{})
+	ctx, cancel := context.WithCancel(d.ctx)
+	timer := time.AfterFunc(r.cfg.leaseTime/3, func() {
+		defer close(over) // even if the store ends the goroutine
+		for {
+			asked, pause := time.Now(), r.cfg.leaseTime/3
+			switch err := guarded(func() error { return d.store.Renew(ctx, d.lease, r.cfg.leaseTime) }); {
+			case err == nil:
+				d.expires = asked.Add(r.cfg.leaseTime)
+			case errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !time.Now().Before(d.expires):
+				return // the first write of the run will tell
+			default:
+				pause = d.untilRenewal(r.cfg.leaseTime)
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		if cancel(); !timer.Stop() {
+			<-over
+		}
+	})
+}
+
+// startRenewal keeps the lease of a run that is prepared while it is pending, while it goes on, and until its end is written. The lease
+// is renewed when a third of its time has passed, and at once if that was before.
 func (r *Run) startRenewal() {
-	r.durable.renewal = time.AfterFunc(r.cfg.leaseTime/3, r.renew)
+	d := r.durable
+	d.endHold()
+	r.st.Lock()
+	defer r.st.Unlock()
+	d.renewal = time.AfterFunc(time.Until(d.expires)-2*r.cfg.leaseTime/3, r.renew)
 }
 
 // renew extends the lease. Each call is a goroutine of its own that counts as a timer of the run.
@@ -352,24 +391,32 @@ func (r *Run) renew() {
 	case errors.Is(err, ErrUnusable) || !now.Before(d.expires):
 		r.lose(fmt.Errorf("%w: %w", ErrStore, err))
 	default:
-		d.renewal.Reset(min(time.Second, r.cfg.leaseTime/10, max(time.Until(d.expires), 0)))
+		d.renewal.Reset(d.untilRenewal(r.cfg.leaseTime))
 	}
 	r.release(r.now())
 }
 
-// releaseLease releases the lease when the run is over. It waits for the store at most until the lease has expired, provided
-// that the store heeds its context; the zero time means no bound. The lock is not held.
-func (r *Run) releaseLease(until time.Time) error {
+// untilRenewal is the pause before a renewal that has failed is repeated.
+func (d *durable) untilRenewal(leaseTime time.Duration) time.Duration {
+	return min(time.Second, leaseTime/10, max(time.Until(d.expires), 0))
+}
+
+// releaseLease releases the lease when the run is over, or will not begin. It waits for the store at most until the lease has expired,
+// provided that the store heeds its context. The lock is not held.
+func (r *Run) releaseLease() error {
 	d := r.durable
+	d.endHold()
 	if d.renewal != nil {
+		r.st.Lock()
+		d.given = true // so a renewal that is under way changes nothing any more
 		d.renewal.Stop()
+		r.st.Unlock()
 	}
-	ctx := context.WithoutCancel(r.ctx)
-	if !until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until)
-		defer cancel()
-	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.ctx), d.expires)
+	defer cancel()
 	d.cancel()
-	return guarded(func() error { return d.store.Release(ctx, d.lease) })
+	if err := guarded(func() error { return d.store.Release(ctx, d.lease) }); err != nil {
+		return fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err)
+	}
+	return nil
 }

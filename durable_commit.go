@@ -169,7 +169,11 @@ func (r *Run) commit() {
 	defer func() { // if the store has called runtime.Goexit
 		if !finished {
 			r.st.Lock()
-			r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
+			if d.given { // its end is written
+				r.warnings = append(r.warnings, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, ErrGoexit))
+			} else {
+				r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
+			}
 			d.writing, d.current = false, nil
 			r.dismiss()
 			r.release(r.now())
@@ -183,16 +187,11 @@ func (r *Run) commit() {
 				r.log.publish(r.log.lastID())
 			}
 			if r.concluded() {
-				d.given = true
-				var until time.Time
-				if d.failed != nil {
-					until = d.expires
-				}
 				r.st.Unlock()
-				err := r.releaseLease(until)
+				err := r.releaseLease()
 				r.st.Lock()
 				if err != nil {
-					r.warnings = append(r.warnings, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err))
+					r.warnings = append(r.warnings, err)
 				}
 			}
 			break
@@ -249,7 +248,7 @@ func (r *Run) written(tx *transaction) {
 // lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error
 // the run can go on elsewhere: that of a codec which could encode a value before, and needs a service that is out of reach, too.
 func lasting(err error) bool {
-	for _, kind := range []error{ErrFenced, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
+	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
 			return true
 		}

@@ -224,9 +224,6 @@ func (r *Run) setKeys() {
 
 // acquire takes the lease of the run, and builds the restoration from the records of the store.
 func (r *Run) acquire() (*restoration, error) {
-	if r.cfg.from != nil {
-		return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (RedriveFrom(nil) redrives the run in the store)", ErrBadOption)
-	}
 	if r.cfg.redrive {
 		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // Acquire would make the run
 			return nil, err
@@ -245,6 +242,7 @@ func (r *Run) acquire() (*restoration, error) {
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	r.durable, d.expires = d, asked.Add(r.cfg.leaseTime)
+	d.endHold = r.holdLease()
 	given := r.cfg.inputs != nil
 	var x *restoration
 	if stored == nil {

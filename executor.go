@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned.
@@ -120,30 +119,13 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if err != nil {
 		return nil, false, err
 	}
-	if r.cfg.traceTask {
-		r.beginTask()
+	if other, err := r.reserve(); err != nil || other != nil {
+		return other, other != nil, err
 	}
-	r.prepare(from)
-	now := true
-	admit := func() (err error) {
-		if r.cfg.runner != nil {
-			now, err = r.cfg.runner.admit(r, from)
-		}
-		return err
-	}
-	other := r
-	if s := r.cfg.idempotency; s != nil {
-		other, err = s.claim(r, from != nil, admit)
-	} else {
-		err = admit()
-	}
+	from, now, err := r.take(from)
 	switch {
 	case err != nil:
-		r.discard()
 		return nil, false, err
-	case other != r:
-		r.discard()
-		return other, true, nil
 	case !now: // pending
 		if ctx.Done() != nil {
 			r.followCaller()
@@ -152,6 +134,63 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	}
 	r.begin(from, 0)
 	return r, false, nil
+}
+
+// reserve reserves the run's key and its id, so that no other run of this process takes its lease. It returns the run of the key, if
+// there is one to be joined; then nothing is reserved.
+func (r *Run) reserve() (other *Run, err error) {
+	s, rn := r.cfg.idempotency, r.cfg.runner
+	if s != nil {
+		if other, err = s.reserve(r); err != nil || other != nil {
+			return other, err
+		}
+	}
+	if rn != nil {
+		if err = rn.reserve(r.ID()); err != nil && s != nil {
+			s.settle(r, nil)
+		}
+	}
+	return nil, err
+}
+
+// take acquires the lease of a run whose key and id are reserved, prepares the run, and has the Runner admit it. now reports whether the
+// run begins at once.
+func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
+	var entry *idempotent
+	taken := false
+	defer func() { // even if the store or a codec has ended the goroutine
+		if !taken {
+			if left := r.discard(); left != nil {
+				err = errors.Join(err, left)
+			}
+		}
+		if s := r.cfg.idempotency; s != nil {
+			s.settle(r, entry)
+		}
+	}()
+	if r.cfg.store != nil {
+		if from, err = r.fromStore(); err != nil {
+			return nil, false, err
+		}
+	}
+	var claim *idempotent
+	if r.cfg.idempotency != nil {
+		if claim, err = newIdempotent(r); err != nil { // of the graph and the inputs that the run goes on with
+			return nil, false, err
+		}
+	}
+	if r.cfg.traceTask {
+		r.beginTask()
+	}
+	r.prepare(from)
+	now = true
+	if r.cfg.runner != nil {
+		if now, err = r.cfg.runner.admit(r, from); err != nil {
+			return nil, false, err
+		}
+	}
+	taken, entry = true, claim
+	return from, now, nil
 }
 
 // checkPerformers reports the nodes of a plan that lack something in order to be performed, such as a step function. The
@@ -209,43 +248,63 @@ func (r *Run) choosePlan() error {
 	return nil
 }
 
-// discard gives up a run that was prepared and will not begin.
-func (r *Run) discard() {
+// discard gives up a run that was reserved, and perhaps prepared, and will not begin.
+func (r *Run) discard() error {
+	if r.cfg.runner != nil {
+		r.cfg.runner.unreserve(r.ID())
+	}
+	if r.task != nil {
+		r.task.End()
+	}
 	r.leavePool()
 	if r.log != nil {
 		r.log.close()
 	}
-	if d := r.durable; d != nil {
-		if d.renewal != nil {
-			r.st.Lock()
-			d.given = true // else a renewal that is under way arms the next one
-			r.st.Unlock()
-		}
-		_ = r.releaseLease(time.Time{}) // else it runs out
+	if r.durable == nil {
+		return nil
 	}
+	return r.releaseLease()
 }
 
-// origin returns the state that the run goes on from, or nil if it starts anew. All other checks come before it, since it
-// takes the lease of a run that has a store.
+// origin returns the state that a run without a store goes on from, or nil if it starts anew. It checks everything on which a store has
+// no say, before any lease is taken: Acquire makes a run that is not stored yet.
 func (r *Run) origin() (from *restoration, err error) {
 	given := r.cfg.inputs
-	switch {
-	case r.cfg.store != nil:
-		from, err = r.acquire()
-		if err == nil {
-			err = r.checkPerformers(r.plan, nil)
+	if r.cfg.store != nil {
+		if r.cfg.from != nil {
+			return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (RedriveFrom(nil) redrives the run in the store)", ErrBadOption)
 		}
-	case r.cfg.from != nil:
-		from, err = r.restoration(nil)
+		if given == nil {
+			return nil, nil // the stored run may have them
+		}
+		return nil, r.plan.checkInputs(given, given)
 	}
-	if err == nil && from == nil {
-		err = r.earlySignals()
+	if r.cfg.from != nil {
+		if from, err = r.restoration(nil); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = r.plan.checkInputs(given, r.cfg.inputs)
+	return from, r.checkOrigin(from, given)
+}
+
+// fromStore takes the lease of the run. It returns the stored state, or nil if the run starts anew.
+func (r *Run) fromStore() (from *restoration, err error) {
+	given := r.cfg.inputs
+	if from, err = r.acquire(); err != nil {
+		return nil, err
 	}
-	if err != nil && r.durable != nil {
-		_ = r.releaseLease(time.Time{}) // else it runs out
+	if err = r.checkPerformers(r.plan, nil); err != nil {
+		return nil, err
 	}
-	return from, err
+	return from, r.checkOrigin(from, given)
+}
+
+// checkOrigin checks the signals and the inputs of a run against its origin.
+func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
+	if from == nil {
+		if err := r.earlySignals(); err != nil {
+			return err
+		}
+	}
+	return r.plan.checkInputs(given, r.cfg.inputs)
 }

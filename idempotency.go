@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,7 +18,7 @@ var ErrKeyConflict = errors.New("idempotency key was used for something else")
 
 // IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs: the hex SHA-256 of the
 // workflow's id and of the inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest
-// form. An input that has no JSON form is an error that matches [ErrNotEncodable].
+// form. No inputs are an empty object, whether the map is nil or empty. An input that has no JSON form is an error that matches [ErrNotEncodable].
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {
@@ -29,11 +30,14 @@ func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// canonical is a JSON form that is the same for equal values. It calls user code.
-func canonical(v any) ([]byte, error) {
+// canonical is a JSON form of inputs that is the same for equal values. It calls user code.
+func canonical(inputs map[string]any) ([]byte, error) {
+	if inputs == nil {
+		inputs = map[string]any{}
+	}
 	var text []byte
 	err := contain(func() (err error) {
-		text, err = json.Marshal(v)
+		text, err = json.Marshal(inputs)
 		return err
 	})
 	if err != nil {
@@ -90,8 +94,9 @@ type IdempotencyStore struct {
 	// RetryFailed lets a key be used again, for the same graph and inputs, after a run that failed or was cancelled.
 	RetryFailed bool
 
-	mu   sync.Mutex // guards runs; a run's own lock may be taken while it is held, never the other way around
-	runs map[string]idempotent
+	mu       sync.Mutex // guards what follows; a run's own lock may be taken while it is held, never the other way around
+	runs     map[string]*idempotent
+	reserved map[string]chan struct{} // the keys of runs that are about to begin; closed when they have, or will not
 }
 
 // idempotent is the run of a key, and the graph and inputs that it was started with.
@@ -100,10 +105,26 @@ type idempotent struct {
 	hash, inputs string
 }
 
+// newIdempotent describes a run. It calls user code (MarshalJSON).
+func newIdempotent(r *Run) (*idempotent, error) {
+	inputs, err := canonical(r.cfg.inputs)
+	if err != nil {
+		return nil, err
+	}
+	return &idempotent{r, r.plan.Hash(), string(inputs)}, nil
+}
+
+// goesOnWith reports whether another run goes on from a snapshot, or from the stored state of the run of the key.
+func (i *idempotent) goesOnWith(r *Run) bool {
+	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
+}
+
 // same reports whether a run may replace the run of the key, or join it: it has the same inputs, and the same graph unless
-// it goes on from that run and was allowed to change the graph.
-func (i idempotent) same(r *Run, goesOn bool, inputs string) bool {
-	return i.inputs == inputs && (i.hash == r.plan.Hash() || goesOn && r.cfg.allowChange)
+// it goes on from that run and was allowed to change the graph. A run of the same id in a store has its inputs from there if it is
+// given none.
+func (i *idempotent) same(r *idempotent) bool {
+	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
+	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
 }
 
 // Idempotent makes the run the only run of its key in the store. If the key has a run that is at work, the caller joins it
@@ -128,39 +149,69 @@ func (s *IdempotencyStore) Forget(key string) {
 	delete(s.runs, key)
 }
 
-// claim returns the run of a key: r itself, if there is no other and admit lets it begin. Lookup and admission are one
-// critical section: otherwise another caller might join a run that is refused and never begins.
-func (s *IdempotencyStore) claim(r *Run, goesOn bool, admit func() error) (*Run, error) {
-	inputs, err := canonical(r.cfg.inputs)
+// reserve returns the run of a key, or nil if there is none to be joined: the key is reserved for r then. While the key is reserved for
+// another run, the caller waits: it must not join a run that is refused and never begins.
+func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
+	claim, err := newIdempotent(r)
 	if err != nil {
 		return nil, err
 	}
-	hash := r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
+	for {
+		other, reserved, err := s.tryReserve(claim)
+		if reserved == nil {
+			return other, err
+		}
+		select {
+		case <-reserved:
+		case <-r.ctx.Done():
+			return nil, bounded(context.Cause(r.ctx))
+		}
+	}
+}
+
+// tryReserve is one try of reserve. The channel is nil unless the key is reserved for another run.
+func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{}, error) {
+	r := claim.run
+	key := r.cfg.idempotencyKey
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := r.cfg.idempotencyKey
-	old, ok := s.runs[key]
-	if ok {
+	if reserved := s.reserved[key]; reserved != nil {
+		return nil, reserved, nil
+	}
+	if old := s.runs[key]; old != nil {
 		status := old.run.Status()
 		left := status == RunSuspended && old.run.hasLeft()
 		failed := status == RunFailed || status == RunCancelled
 		switch {
-		case left && goesOn, r.cfg.replaces == old.run:
-		case !old.same(r, goesOn, string(inputs)):
-			return nil, fmt.Errorf("%w: %s", ErrKeyConflict, quoteID(key))
+		case left && old.goesOnWith(r), r.cfg.replaces == old.run:
+		case !old.same(claim):
+			return nil, nil, fmt.Errorf("%w: %s", ErrKeyConflict, quoteID(key))
 		case failed && s.RetryFailed:
 		default:
-			return old.run, nil
+			return old.run, nil, nil
 		}
 	}
-	if err := admit(); err != nil {
-		return nil, err
+	if s.reserved == nil {
+		s.reserved = map[string]chan struct{}{}
+	}
+	s.reserved[key] = make(chan struct{})
+	return nil, nil, nil
+}
+
+// settle ends the reservation of a run's key: claim is the run's from now on, unless it is nil.
+func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
+	key := r.cfg.idempotencyKey
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.reserved[key])
+	delete(s.reserved, key)
+	if claim == nil {
+		return
 	}
 	if s.runs == nil {
-		s.runs = map[string]idempotent{}
+		s.runs = map[string]*idempotent{}
 	}
-	s.runs[key] = idempotent{r, hash, string(inputs)}
-	return r, nil
+	s.runs[key] = claim
 }
 
 // hasLeft reports whether a suspended run has ended as it was.

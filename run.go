@@ -214,7 +214,6 @@ func (r *Run) prepare(x *restoration) {
 			r.log.goOn(r.earlierLog())
 		}
 		if r.durable != nil {
-			r.startRenewal()
 			r.log.hides = true
 			r.st.Park(true)
 		}
@@ -226,6 +225,9 @@ func (r *Run) prepare(x *restoration) {
 		x.held.revive(r)
 		x.held.judge()
 		r.from = x
+	}
+	if r.durable != nil {
+		r.startRenewal()
 	}
 }
 

@@ -45,9 +45,10 @@ type Runner struct {
 
 	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
 	entries   map[string]*runnerEntry
-	arrived   list.List // of *runnerEntry, as are the next two: all, in the order of arrival
-	ended     list.List // those that have ended, in the order of their ends
-	queue     list.List // those that are pending, in the order of arrival
+	reserved  map[string]bool // the ids of runs that take their leases, and are about to be admitted
+	arrived   list.List       // of *runnerEntry, as are the next two: all, in the order of arrival
+	ended     list.List       // those that have ended, in the order of their ends
+	queue     list.List       // those that are pending, in the order of arrival
 	active    int
 	closed    bool
 	due       []*runnerEntry // to be begun, by the launcher
@@ -213,7 +214,33 @@ func (rn *Runner) live() (runs []*Run) {
 	return runs
 }
 
-// admit registers a run that is about to begin, and reports whether it may: else it is pending now, or refused.
+// reserve reserves the id of a run that is about to be admitted, or refuses the run.
+func (rn *Runner) reserve(id string) error {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	old, reserved := rn.entries[id], rn.reserved[id]
+	switch {
+	case rn.closed:
+		return ErrShutdown
+	case reserved || old != nil && old.state != forgotten:
+		return fmt.Errorf("%w: %s", ErrDuplicateRun, quoteID(id))
+	}
+	if rn.reserved == nil {
+		rn.reserved = map[string]bool{}
+	}
+	rn.reserved[id] = true
+	return nil
+}
+
+// unreserve ends a reservation.
+func (rn *Runner) unreserve(id string) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	delete(rn.reserved, id)
+}
+
+// admit registers a run whose id is reserved and that is about to begin, and reports whether it may: else it is pending now, or refused.
+// The reservation ends unless the run is refused.
 func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	id := r.ID()
 	e := &runnerEntry{run: r, id: id, from: from, at: r.start}
@@ -222,12 +249,10 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	if rn.closed {
 		return false, ErrShutdown
 	}
-	if old := rn.entries[id]; old != nil {
-		if old.state != forgotten {
-			return false, fmt.Errorf("%w: %s", ErrDuplicateRun, quoteID(id))
-		}
+	if old := rn.entries[id]; old != nil { // it has ended
 		rn.forget(old)
 	}
+	delete(rn.reserved, id)
 	if rn.entries == nil {
 		rn.entries = map[string]*runnerEntry{}
 	}

@@ -472,6 +472,24 @@ func TestScenarioIdempotency(t *testing.T) {
 		}
 	})
 
+	t.Run("no inputs have one key", func(t *testing.T) {
+		none, err := kahn.IdempotencyKey("flow", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if empty, _ := kahn.IdempotencyKey("flow", map[string]any{}); none != empty {
+			t.Error("nil inputs have another key than empty ones")
+		}
+		store := new(kahn.IdempotencyStore)
+		first, err := kahn.Execute(t.Context(), graph(after("A")), takes(0), kahn.Idempotent(store, "k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := kahn.Execute(t.Context(), graph(after("A")), neverStep(t), kahn.Idempotent(store, "k"), kahn.Inputs(map[string]any{})); again != first {
+			t.Error(err)
+		}
+	})
+
 	t.Run("the key of inputs", func(t *testing.T) {
 		one, err := kahn.IdempotencyKey("flow", map[string]any{"b": 1, "a": "<x>"})
 		if err != nil {
