@@ -45,7 +45,7 @@
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [SkipReason], [SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
 //   - Going on later or elsewhere: [Snapshot], [Resume], [ResumeFrom], [AllowGraphChange]; [Redrive], [RedriveFrom],
-//     [RedriveBy], [KeepDescendants]; [Codec], [Encoding], [Types].
+//     [RedriveBy], [KeepDescendants]; [Fork], [ForkFrom], [ForkPreview]; [Codec], [Encoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [ReadSnapshot], [ReadResult]; package
 //     store.
 //   - Runs that others perform, and finding them: [Prepare], [RunLabels], [ParentRun]; store.Admin.

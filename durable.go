@@ -264,7 +264,7 @@ func (r *Run) storeFailed(err error) {
 // announce logs the first event of a life whose first event the store does not hold.
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
-	if from := r.cfg.from; from != nil {
+	if from := r.cfg.from; from != nil && !r.cfg.fork {
 		e.kind, e.arg = evRunRecovered, event.Recovery{From: from.file.LastEvent}
 		if from.file.Status != RunRunning || r.cfg.redrive {
 			e.kind, e.arg = evRunStatus, event.StatusChange{From: from.file.Status, To: RunRunning, TotalWaiting: r.waiters().total}

@@ -223,34 +223,22 @@ func (r *Run) setKeys() {
 }
 
 // acquire takes the lease of the run, and builds the restoration from the records of the store.
-func (r *Run) acquire() (*restoration, error) {
-	if r.cfg.redrive {
+func (r *Run) acquire() (x *restoration, err error) {
+	switch {
+	case r.cfg.fork:
+		return r.acquireFork()
+	case r.cfg.redrive:
 		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // Acquire would make the run
 			return nil, err
 		}
 	}
-	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
-	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}}
-	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(r.ctx))
-	var stored *store.Run
-	asked := time.Now()
-	err := guarded(func() (err error) {
-		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), r.cfg.leaseOwner(), r.cfg.leaseTime)
-		return err
-	})
+	stored, err := r.takeLease()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+		return nil, err
 	}
-	r.durable, d.expires = d, asked.Add(r.cfg.leaseTime)
-	d.endHold = r.holdLease()
 	given := r.cfg.inputs != nil
-	var x *restoration
-	if stored == nil {
-		stored = new(store.Run)
-	}
-	switch d.stale = stored.Sequence == 0; {
-	case !d.stale:
-		d.sequence, d.status = stored.Sequence, stored.Status
+	switch {
+	case stored.Sequence > 0:
 		x, err = r.restoreStored(stored)
 	case r.cfg.redrive: // it was taken out of the store a moment ago
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
@@ -259,4 +247,26 @@ func (r *Run) acquire() (*restoration, error) {
 	}
 	r.specify(&stored.Spec, given)
 	return x, err
+}
+
+// takeLease takes the lease of the run, and returns what is stored of it.
+func (r *Run) takeLease() (stored *store.Run, err error) {
+	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
+	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}}
+	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(r.ctx))
+	asked := time.Now()
+	err = guarded(func() (err error) {
+		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), r.cfg.leaseOwner(), r.cfg.leaseTime)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	r.durable, d.expires = d, asked.Add(r.cfg.leaseTime)
+	d.endHold = r.holdLease()
+	if stored == nil {
+		stored = new(store.Run)
+	}
+	d.sequence, d.status, d.stale = stored.Sequence, stored.Status, stored.Sequence == 0
+	return stored, nil
 }

@@ -495,7 +495,7 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	}
 	switch e.kind {
 	case evRunStarted:
-		arg = event.Start{TotalNodes: len(p.names), Waves: b.run.cfg.mode == Waves, Test: b.run.cfg.test != nil}
+		arg = event.Start{TotalNodes: len(p.names), Waves: b.run.cfg.mode == Waves, Test: b.run.cfg.test != nil, Forked: b.run.forked}
 	case evWaveStarted, evWaveCompleted:
 		wave := event.Wave{Tier: int(e.ref)}
 		lo, hi := p.net.TierRange(int32(e.ref))

@@ -36,3 +36,37 @@ func ExampleRedrive_store() {
 	// thank
 	// completed <nil>
 }
+
+// A fork performs a part of a run again as a run of its own, here with a step that has changed.
+func ExampleFork() {
+	var s store.Memory
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		fmt.Println(s.RunID(), s.ID())
+		return nil, nil
+	}
+	graph := func(model string) *kahn.Graph {
+		return new(kahn.Graph).Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "summarise", After: []string{"fetch"}, Config: model}, kahn.Node{ID: "send", After: []string{"summarise"}})
+	}
+	ctx := context.Background()
+	_, err := kahn.Execute(ctx, graph("small"), step, kahn.Durable(&s), kahn.RunID("monday"))
+	fmt.Println(err)
+
+	snapshot, err := kahn.ReadSnapshot(ctx, &s, "monday")
+	fmt.Println(err)
+	plan, err := graph("large").Compile()
+	fmt.Println(err)
+	fmt.Println(kahn.ForkPreview(plan, snapshot))
+	_, err = kahn.Fork(ctx, graph("large"), step, snapshot, nil, kahn.Durable(&s), kahn.RunID("tuesday"))
+	fmt.Println(err)
+	// Output:
+	// monday fetch
+	// monday summarise
+	// monday send
+	// <nil>
+	// <nil>
+	// <nil>
+	// [summarise send] <nil>
+	// tuesday summarise
+	// tuesday send
+	// <nil>
+}

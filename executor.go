@@ -271,7 +271,7 @@ func (r *Run) discard() error {
 func (r *Run) origin() (from *restoration, err error) {
 	given := r.cfg.inputs
 	if r.cfg.store != nil {
-		if r.cfg.from != nil {
+		if r.cfg.from != nil && !r.cfg.fork {
 			return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (RedriveFrom(nil) redrives the run in the store)", ErrBadOption)
 		}
 		if given == nil {

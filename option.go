@@ -47,7 +47,8 @@ type config struct {
 	from           *Snapshot
 	signals        map[string]any
 	redrive        bool
-	redriven       []string
+	fork           bool
+	redriven       []string // the nodes that a redrive or a fork names
 	redrivenBy     *Request
 	keep           bool // of a redrive: keep descendants of the nodes that run again which have completed or were skipped
 	allowChange    bool

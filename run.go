@@ -177,6 +177,7 @@ type runOutcome struct {
 type runIdentity struct {
 	idOnce, traceOnce sync.Once
 	id, trace         string
+	forked            string // the id of the run whose results it began with, if it is a fork; guarded by st.mu
 }
 
 // prepare makes a run that has not begun ready to be observed and cancelled.

@@ -57,6 +57,7 @@ type snapshotFile struct {
 	Fired     *firedState       `json:"fired,omitempty"`
 	Signals   []signalState     `json:"signals,omitempty"` // of gates that were not reached
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
+	Forked    string            `json:"forked,omitempty"`      // the run whose results it began with
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"` // in a store alone
 	Nodes     []nodeState       `json:"nodes"`                 // those that are not idle, in the order of declaration
 }

@@ -60,7 +60,7 @@ func ResumeFrom(s *Snapshot, signals map[string]any) Option {
 		if s == nil {
 			return fmt.Errorf("%w: ResumeFrom(nil)", ErrBadOption)
 		}
-		c.from, c.signals, c.redrive, c.redriven = s, signals, false, nil
+		c.from, c.signals, c.redrive, c.redriven, c.fork = s, signals, false, nil, false
 		return nil
 	})
 }
@@ -68,7 +68,7 @@ func ResumeFrom(s *Snapshot, signals map[string]any) Option {
 // RedriveFrom makes the run repeat a part of a snapshot's, or without a snapshot a part of that in its store. See [Redrive].
 func RedriveFrom(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
-		c.from, c.signals, c.redrive, c.redriven = s, nil, true, nodes
+		c.from, c.signals, c.redrive, c.redriven, c.fork = s, nil, true, nodes, false
 		return nil
 	})
 }
@@ -122,14 +122,14 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		return nil, err
 	}
 	x := &restoration{file: file, crashed: file.Status == RunRunning, stored: stored}
-	if file.Hash != p.Hash() && !c.allowChange {
+	if file.Hash != p.Hash() && !c.allowChange && !c.fork {
 		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.Hash())
 	}
-	if file.Status.Terminal() && !c.redrive && !c.reads {
+	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
 		return nil, fmt.Errorf("%w: %v", ErrFinished, file.Status)
 	}
 	file.Nodes = p.inOrder(file.Nodes) // those from a store are not
-	if c.runID == "" {
+	if c.runID == "" && !c.fork {
 		c.runID = file.Run
 	}
 	if c.inputs == nil && file.Inputs != nil {
@@ -138,13 +138,19 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 			c.inputs[name] = v.value
 		}
 	}
-	if c.redrive {
+	switch {
+	case c.redrive:
 		return x, x.redrive(p, c.redriven, c.keep)
+	case c.fork:
+		err = x.fork(p, c)
+	default:
+		if x.held, err = holdNodes(p, file.Nodes, "", true); err == nil {
+			x.held.early(file.Signals)
+		}
 	}
-	if x.held, err = holdNodes(p, file.Nodes, "", true); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	x.held.early(file.Signals)
 	for _, name := range slices.Sorted(maps.Keys(c.signals)) {
 		if err := x.held.answer(name, c.signals[name]); err != nil {
 			return nil, err
@@ -155,14 +161,10 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 
 // redrive forgets the nodes that are to run again, and matches the others with the plan. It does not compare a forgotten
 // node with the plan, which may declare another node of that id by now.
-func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
-	again := make([]bool, len(p.names))
-	for _, name := range names {
-		ref, ok := p.Ref(name)
-		if !ok {
-			return p.unknownNode(name)
-		}
-		again[ref] = true
+func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
+	again, err := p.marked(names)
+	if err != nil {
+		return err
 	}
 	if p.end != noRef {
 		again[p.end] = true
@@ -185,14 +187,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 		}
 		stays[ref] = keep && (n.Status == Completed || n.Status == Skipped)
 	}
-	follows := make([]bool, len(p.names))
-	for r := range again { // predecessors come first
-		for _, i := range p.net.In(Ref(r)) {
-			from := p.net.Source(i)
-			follows[r] = follows[r] || again[from] || follows[from]
-		}
-		again[r] = again[r] || follows[r] && !stays[r]
-	}
+	p.spread(again, stays)
 	var kept []nodeState
 	for i, ref := range refs {
 		if again[ref] {
@@ -221,6 +216,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) (err error) {
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
 // has run.
 func (r *Run) restore(x *restoration) {
+	r.forked = x.file.Forked
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
 	if x.file.Asked != nil { // else somebody may have asked while the run was pending
 		r.asked = boundedRequest(x.file.Asked)
@@ -236,13 +232,19 @@ func (r *Run) restore(x *restoration) {
 	x.held.install()
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
-		if d.kept = x.file.Kept; r.cfg.redrive {
+		d.kept = x.file.Kept
+		switch {
+		case r.cfg.redrive:
 			d.takeBack(&x.taken)
+		case r.cfg.fork:
+			x.held.write(d)
 		}
 	}
 	r.restoreEpochs(x)
 	r.restoreRecorder(x)
 	switch {
+	case r.cfg.fork:
+		r.event(entry{kind: evRunStarted})
 	case r.cfg.redrive:
 		said := requestOf(r.redrivenBy)
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})

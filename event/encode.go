@@ -68,6 +68,7 @@ func (w *writer) payload(p *payloadJSON) {
 	if p.Test != nil {
 		w.Is("test", *p.Test)
 	}
+	w.TextIf("forkedFrom", p.Forked)
 	if p.From != nil {
 		w.Name("from", runStatusNames, int(*p.From), "run status")
 	}

@@ -49,6 +49,7 @@ type payloadJSON struct {
 	TotalNodes  *int               `json:"totalNodes,omitempty"`
 	Mode        *modeJSON          `json:"mode,omitempty"`
 	Test        *bool              `json:"test,omitempty"`
+	Forked      string             `json:"forkedFrom,omitempty"`
 	From        *machine.RunStatus `json:"from,omitempty"`
 	To          *machine.RunStatus `json:"to,omitempty"`
 	Waiting     *[]string          `json:"waiting,omitempty"`
@@ -197,7 +198,7 @@ func (p *payloadJSON) encode(e *Event) error {
 			p.Wave = &e.Tier
 		}
 	case Start:
-		p.Workflow, p.TotalNodes, p.Mode, p.Test = &e.Workflow, &v.TotalNodes, modeOf(v.Waves), &v.Test
+		p.Workflow, p.TotalNodes, p.Mode, p.Test, p.Forked = &e.Workflow, &v.TotalNodes, modeOf(v.Waves), &v.Test, v.Forked
 	case StatusChange:
 		p.From, p.To, p.Waiting, p.AllWaiting, p.Request = &v.From, &v.To, listOf(v.Waiting), &v.TotalWaiting, v.Request.said()
 	case Recovery:
@@ -324,7 +325,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 func (p *payloadJSON) decode(e *Event) (err error) {
 	switch e.Type {
 	case RunStarted:
-		e.Payload = Start{TotalNodes: value(p.TotalNodes), Waves: value(p.Mode) == inWaves, Test: value(p.Test)}
+		e.Payload = Start{TotalNodes: value(p.TotalNodes), Waves: value(p.Mode) == inWaves, Test: value(p.Test), Forked: p.Forked}
 	case RunStatusChanged:
 		e.Payload = StatusChange{From: value(p.From), To: value(p.To), Waiting: value(p.Waiting), TotalWaiting: value(p.AllWaiting), Request: value(p.Request)}
 	case RunRecovered:

@@ -117,7 +117,7 @@ func TestEventDecoding(t *testing.T) {
 		t.Errorf("the envelope is %#v", e)
 	}
 	for kind, want := range map[event.Type]any{
-		event.RunStarted:   event.Start{TotalNodes: 9, Waves: true, Test: true},
+		event.RunStarted:   event.Start{TotalNodes: 9, Waves: true, Test: true, Forked: "order-16"},
 		event.NodeSkipped:  event.Skip{Reason: event.SkipReason{Kind: machine.SkipConditionBranch, Node: "paid?", Label: "false", Answer: "true"}},
 		event.NodeTimedOut: event.Timeout{Timeout: 500 * time.Millisecond},
 		event.NodeRetried: event.Retry{

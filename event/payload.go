@@ -14,6 +14,8 @@ type Start struct {
 	TotalNodes int
 	Waves      bool // the run goes on tier by tier
 	Test       bool // the run is a test: nodes may be mocked
+	// Forked is the id of the run with whose results a fork began, see kahn.Fork. The nodes that have them have no events.
+	Forked string
 }
 
 // StatusChange is the payload of run.status.changed: nothing is left to do until a signal comes, or one has come.

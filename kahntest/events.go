@@ -126,6 +126,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	switch first := events[0]; {
 	case first.Type == event.RunStarted:
 		c.waves = first.Payload.(event.Start).Waves
+		c.part = forks(first) // the nodes that keep their results have no events
 	case resumes(first):
 		c.part = true
 		c.waves = c.wavesAfter(0)
@@ -206,6 +207,12 @@ func resumes(e event.Event) bool {
 		return e.Payload.(event.StatusChange).To == kahn.RunRunning
 	}
 	return e.Type == event.RunRecovered
+}
+
+// forks reports whether the event begins a run with results of another one.
+func forks(e event.Event) bool {
+	p, ok := e.Payload.(event.Start)
+	return ok && p.Forked != ""
 }
 
 // wavesAfter reports whether the life that begins with an event has waves. A life in waves mode in which nothing happens outside

@@ -40,7 +40,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 		return nil
 	}
 	if superseded {
-		if e.Parent == 0 || cause.Node == "" && !resumes(cause) || cause.Path == e.Path && e.Type == event.NodeSkipped {
+		if e.Parent == 0 || cause.Node == "" && !resumes(cause) && !forks(cause) || cause.Path == e.Path && e.Type == event.NodeSkipped {
 			return fmt.Errorf("no other node led to it")
 		}
 		return nil
@@ -62,7 +62,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == event.NodeStarted || cause.Type == event.NodePaused || cause.Type == event.NodeMocked):
 	case cause.Type == event.RunStarted && n.within == "" && root && (!c.waves || e.Type == event.NodeSkipped):
 	case cause.Type == event.WaveStarted && n.within == "" && c.waves:
-	case resumes(cause) && (root || c.tiers): // that begins, or that has been judged, anew
+	case (resumes(cause) || forks(cause)) && (root || c.tiers): // that begins, or that has been judged, anew
 	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
 	default:
 		return fmt.Errorf("led to by %v", cause)
