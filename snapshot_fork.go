@@ -10,7 +10,7 @@ import (
 // of the old one unless it is given others. A node keeps its result, with all that is inside of it, if it completed, was skipped or was
 // superseded, and the graph declares it as it was, with the same in-edges and the same inside; the graph may be another one. All other nodes run, and
 // so do those that are named, and everything that follows a node that runs. They start anew, as in a [Redrive]. [ForkPreview] tells which
-// nodes these are. A name that the graph does not have is an error that matches [ErrUnknownNode].
+// nodes these are. Go functions cannot be compared: see [Plan.Hash], and name the nodes whose functions are other ones. A name that the graph does not have is an error that matches [ErrUnknownNode].
 //
 // The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
 // [Durable] the first transaction writes all results that are kept. If the store has the fork already, because the process has died in the
@@ -33,8 +33,8 @@ func ForkFrom(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// ForkPreview returns the nodes that a [Fork] would run, in the order of declaration. All others keep their results. It is a pure
-// function of its arguments, and reads no values.
+// ForkPreview returns the nodes that a [Fork] would run, in the order of declaration. All others keep their results. It begins no run, and
+// reads no values.
 func ForkPreview(p *Plan, s *Snapshot, nodes ...string) ([]string, error) {
 	switch {
 	case !p.isCompiled():
@@ -42,6 +42,7 @@ func ForkPreview(p *Plan, s *Snapshot, nodes ...string) ([]string, error) {
 	case s == nil:
 		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
 	}
+	p.Hash() // and of its nodes
 	again, err := p.forkAgain(s.file.Nodes, nodes)
 	if err != nil {
 		return nil, err
