@@ -237,7 +237,7 @@ func (r *Run) restore(x *restoration) {
 		case r.cfg.redrive:
 			d.takeBack(&x.taken)
 		case r.cfg.fork:
-			x.held.write(d)
+			d.keep(x.held)
 		}
 	}
 	r.restoreEpochs(x)
