@@ -13,16 +13,19 @@ func (r *Run) acquireFork() (*restoration, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch file, err := fileOf(stored); {
-	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "":
-	case err != nil && stored.Sequence > 0:
-		return nil, err
-	case file.Forked != forked || stored.Sequence == 0:
+	var file snapshotFile
+	if stored.Sequence > 0 {
+		if file, err = fileOf(stored); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // nobody has created it
+	case file.Forked != forked:
 		return nil, fmt.Errorf("%w: the store has run %s, which is no fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
 	default:
 		r.cfg.fork = false
-		x, err = r.restoreStored(stored)
-		if err != nil {
+		if x, err = r.restoreStored(stored); err != nil {
 			return nil, err
 		}
 	}
