@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -190,7 +191,7 @@ func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool
 	case err != nil || info.ModTime().After(before):
 		return false, err
 	}
-	aside := filepath.Join(filepath.Dir(file), ".swept-"+filepath.Base(file))
+	aside := filepath.Join(filepath.Dir(file), fmt.Sprintf(".swept-%x", rand.Uint64()))
 	switch err := os.Rename(file, aside); {
 	case errors.Is(err, fs.ErrNotExist):
 		return true, nil

@@ -56,7 +56,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	}
 	x := &memoryRun{Run: r, lease: Lease{Run: r.ID}, order: slices.Sorted(maps.Keys(r.Nodes))}
 	if old := m.runs[r.ID]; old != nil {
-		x.lease.Epoch = old.lease.Epoch + 1 // who held it is fenced
+		x.lease, x.expires = old.lease, old.expires // which has ended; the next epoch is higher
 	}
 	if x.Nodes = maps.Clone(r.Nodes); x.Nodes == nil {
 		x.Nodes = map[string]Node{}

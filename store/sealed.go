@@ -14,7 +14,8 @@ import (
 // ErrSealed is the error of a value that cannot be encrypted or decrypted: its key is unknown, or it was changed.
 var ErrSealed = errors.New("the value cannot be opened")
 
-// Sealed is a codec that encrypts values with AES-256-GCM, each as a whole. Names, statuses, causes and the texts of errors stay readable.
+// Sealed is a codec that encrypts values with AES-256-GCM, each as a whole. Names, labels, statuses, causes and the texts of errors stay
+// readable.
 //
 // The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once: whoever sees the
 // store learns which values are equal, and how long they are, and nothing else of them. The nonce is an HMAC of the value, so that

@@ -196,8 +196,9 @@ func createReplaced(ctx context.Context, s store.Admin) error {
 			return fmt.Errorf("with the label of run %s: %+v, %w", text, page.Runs, err)
 		}
 	}
-	if lease, _, err = s.Acquire(ctx, "r", "owner", ttl); err != nil {
-		return err
+	former := lease.Epoch
+	if lease, _, err = s.Acquire(ctx, "r", "owner", ttl); err != nil || lease.Epoch <= former {
+		return fmt.Errorf("epoch %d after %d, %w", lease.Epoch, former, err)
 	}
 	_, _, err = s.Create(ctx, n)
 	if err := expectError("Create of a run that somebody is about to begin", err, store.ErrLeased); err != nil {

@@ -34,19 +34,21 @@ func storedRun(id string, i int) *store.Run {
 		fallthrough
 	default:
 		r.Nodes["a"] = store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true}
-		r.Nodes["b/x"] = store.Node{Columns: data("ready"), Resolved: 1, Required: 2}
+		r.Nodes["b/x"] = store.Node{Columns: data("ready"), Resolved: 1, Required: 2, Queued: true}
 	}
 	return r
 }
 
-// filled inserts n runs, the later ones first, and returns them as lists have them: the newest first.
+// filled inserts n runs, in another order than any list has, and returns them as lists have them: the newest first.
 func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
-	for i := n - 1; i >= 0; i-- {
+	runs = make([]*store.Run, n)
+	for k := range n {
+		i := k * 11 % n // each number, if 11 does not divide n
 		r := storedRun(fmt.Sprintf("%c-%02d", []rune("aAbé")[i%4], i), i)
 		if err := s.Insert(ctx, r); err != nil {
 			return nil, err
 		}
-		runs = append(runs, r)
+		runs[n-1-i] = r
 	}
 	return runs, nil
 }

@@ -150,6 +150,10 @@ func pruneWhole(ctx context.Context, s store.Admin) error {
 	if err := newRun(ctx, s); err != nil { // the next one of this id is another one
 		return err
 	}
+	next, err := s.Load(ctx, "r")
+	if err != nil || len(next.Nodes) > 0 {
+		return fmt.Errorf("the next run of this id: %+v, %w", next, err)
+	}
 	page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: spec.Labels}})
 	return errors.Join(err, expectRuns("runs with its labels", page.Runs, nil))
 }

@@ -34,6 +34,15 @@ func aSpec(text string) store.Spec {
 	}
 }
 
+// specCommit is a commit with a Spec. Only the first one has a record of the run.
+func specCommit(i int, s *store.Spec) store.Commit {
+	c := store.Commit{Sequence: uint64(i + 1), Spec: s, Nodes: []store.NodeRecord{{Node: "a", Columns: data("running")}}}
+	if i == 0 {
+		c.Run = record("run")
+	}
+	return c
+}
+
 func specStored(ctx context.Context, s store.Store) error {
 	lease, _, err := s.Acquire(ctx, "r", "owner", ttl)
 	if err != nil {
@@ -42,7 +51,7 @@ func specStored(ctx context.Context, s store.Store) error {
 	first, second := aSpec("first"), aSpec("second")
 	second.Labels = nil
 	for i, row := range []struct{ given, want *store.Spec }{{&first, &first}, {nil, &first}, {&second, &second}, {&store.Spec{}, &store.Spec{}}, {&first, &first}} {
-		got, err := s.Commit(ctx, lease, store.Commit{Sequence: uint64(i + 1), Run: record("run"), Spec: row.given})
+		got, err := s.Commit(ctx, lease, specCommit(i, row.given))
 		if err := expect(fmt.Sprint("commit ", i+1), got, err, store.AppliedNow); err != nil {
 			return err
 		}

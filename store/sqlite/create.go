@@ -146,7 +146,7 @@ func remove(do execution, number int64) error {
 }
 
 // put writes the row of a run, its labels and blobs, and returns the number of the run. A row that is there, whose number is given, is
-// replaced: its epoch grows, so that whoever held the run is fenced.
+// replaced, except for its lease, which has ended.
 func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 	var sums summer
 	known := run{id: r.ID, status: r.Status, sequence: r.Sequence, wake: wakeTime(r.WakeAt), rows: int64(len(r.Nodes)),
@@ -164,7 +164,7 @@ func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 	const places = "?, ?, ?, ?, coalesce(?, %s), ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?"
 	text := sqlAt("INSERT INTO kahn_runs ("+columns+", epoch, owner, expires, process) VALUES ("+places+", 0, '', 0, 0) RETURNING run", s.now)
 	if number != 0 {
-		text = sqlAt("UPDATE kahn_runs SET ("+columns+", epoch, owner) = ("+places+", epoch + 1, '') WHERE run = ? RETURNING run", s.now)
+		text = sqlAt("UPDATE kahn_runs SET ("+columns+") = ("+places+") WHERE run = ? RETURNING run", s.now)
 		values = append(values, number)
 	}
 	err := do(text, func(row []driver.Value) error {

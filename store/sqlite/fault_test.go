@@ -340,12 +340,15 @@ func damageShows(t *testing.T, path string, want map[string]*store.Run) (shows b
 func TestChanged(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
-	_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s))
+	_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.Inputs(map[string]any{"x": 1}),
+		kahn.RunLabels(map[string]string{"tenant": "x"}), kahn.ParentRun("mother"))
 	require.NoError(t, err)
 	want, err := s.Load(t.Context(), "r")
 	require.NoError(t, err)
 	for _, change := range []string{
 		"kahn_runs SET status = 'running'", "kahn_runs SET sequence = sequence + 1", "kahn_runs SET nodes = nodes - 1", "kahn_runs SET wake = 7", "kahn_runs SET record = x'7b7d'",
+		"kahn_runs SET workflow = 'other'", "kahn_runs SET plan = ''", "kahn_runs SET inputs = NULL", "kahn_runs SET labels = NULL", "kahn_runs SET labels = '{'",
+		"kahn_runs SET parent = NULL", "kahn_runs SET workflow = '', plan = '', inputs = NULL, labels = NULL, parent = NULL",
 		"kahn_runs SET record = NULL", "kahn_nodes SET key = 'other'", "kahn_nodes SET sequence = 3", "kahn_nodes SET attempt = 2", "kahn_nodes SET terminal = 0", "kahn_nodes SET queued = 1",
 		"kahn_nodes SET completed = 0", "kahn_nodes SET resolved = 7", "kahn_nodes SET required = 7", "kahn_nodes SET status = 'failed'", "kahn_nodes SET cause = 'timeout'", "kahn_nodes SET started = 7",
 		"kahn_nodes SET ended = NULL", "kahn_nodes SET hash = x'00'", "kahn_nodes SET value = NULL", "kahn_nodes SET value = x'22'", "kahn_nodes SET record = NULL",

@@ -1,0 +1,80 @@
+package store_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// TestSweep: a blob is removed unless it was put after the given time, for the first time or again.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	ctx, key := t.Context(), strings.Repeat("ab", 32)
+	for name, s := range map[string]store.BlobSweeper{"memory": new(store.MemoryBlobs), "folder": store.Dir(t.TempDir())} {
+		sweep := func(before time.Time) bool {
+			gone, err := s.Sweep(ctx, key, before)
+			require.NoError(t, err, name)
+			return gone
+		}
+		require.True(t, sweep(time.Now()), "%s: it is not there", name)
+		begin := time.Now().Add(-time.Second) // the file system has a clock of its own
+		require.NoError(t, s.Put(ctx, key, []byte("data")))
+		require.False(t, sweep(begin), name)
+		time.Sleep(20 * time.Millisecond)
+		between := time.Now()
+		time.Sleep(20 * time.Millisecond)
+		require.NoError(t, s.Put(ctx, key, []byte("data")))
+		require.False(t, sweep(between), "%s: it was put again", name)
+		data, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, "data", string(data))
+		require.True(t, sweep(time.Now().Add(time.Second)), name)
+		_, err = s.Get(ctx, key)
+		require.ErrorIs(t, err, store.ErrNoBlob, name)
+		dead, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = s.Sweep(dead, key, begin)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, err := store.Dir(t.TempDir()).Sweep(ctx, "../x", time.Now())
+	require.ErrorIs(t, err, store.ErrRejected)
+}
+
+// TestSweepWhilePut: a blob that is put while others sweep is there afterwards, and nothing else is left in the folder.
+func TestSweepWhilePut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, s := range map[string]store.BlobSweeper{"memory": new(store.MemoryBlobs), "folder": store.Dir(dir)} {
+		ctx, key := t.Context(), strings.Repeat("cd", 32)
+		old := time.Now().Add(-time.Hour)
+		for range 200 {
+			require.NoError(t, s.Put(ctx, key, []byte("data")))
+			if name == "folder" {
+				require.NoError(t, os.Chtimes(filepath.Join(dir, key[:2], key[2:]), old, old))
+			}
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() {
+					_, err := s.Sweep(ctx, key, old.Add(time.Minute))
+					require.NoError(t, err)
+				})
+			}
+			wg.Go(func() { require.NoError(t, s.Put(ctx, key, []byte("data"))) })
+			wg.Wait()
+			data, err := s.Get(ctx, key)
+			require.NoError(t, err, name)
+			require.Equal(t, "data", string(data), name)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*", ".*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
