@@ -436,7 +436,7 @@ func deskText(res *kahn.Result) string {
 // TestCoordinatorAgrees compares random runs by a Coordinator with those by Execute: with one slot, event by event; with any number, in
 // their results, also when the run goes on from a snapshot after every act.
 func TestCoordinatorAgrees(t *testing.T) {
-	for seed := range uint64(size(500, 50, 10_000)) {
+	for seed := range uint64(size(150, 50, 10_000)) {
 		coordinatorAgrees(t, seed)
 		if t.Failed() {
 			t.Logf("seed %d", seed)

@@ -21,7 +21,7 @@ import (
 // had gone on itself.
 func TestLivesAfterLives(t *testing.T) {
 	t.Parallel()
-	graphs := size(40, 10, 400)
+	graphs := size(14, 10, 400)
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 7))

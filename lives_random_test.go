@@ -34,7 +34,7 @@ func TestRandomLives(t *testing.T) {
 		randomLives(t, seed, new(livesSeen))
 		return
 	}
-	count, batch := uint64(5_000), uint64(1_000)
+	count, batch := uint64(1_800), uint64(600)
 	switch {
 	case long():
 		count, batch = 150_000, 5_000

@@ -59,10 +59,7 @@ type orderRow struct {
 // TestLimitOneOrder runs random composites with one slot again and again: the graph and the durations of its steps determine
 // the order of all events.
 func TestLimitOneOrder(t *testing.T) {
-	seeds, times := uint64(100), 8
-	if testing.Short() || raceEnabled {
-		seeds, times = 25, 5
-	}
+	seeds, times := uint64(size(35, 25, 1_000)), size(6, 5, 8)
 	for _, row := range []orderRow{
 		{name: "fake time", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: treeGen{inline: true, fine: true}},
 		{name: "equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: treeGen{inline: true, tick: 10 * ms}},

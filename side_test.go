@@ -206,7 +206,7 @@ func branchy(rng *rand.Rand, n int) *kahn.Graph {
 // fit into one sweep.
 func TestSideEdgesOfRandomGraphs(t *testing.T) {
 	t.Parallel()
-	small, large := size(1500, 300, 100_000), size(4, 2, 300)
+	small, large := size(500, 300, 100_000), size(4, 2, 300)
 	seen := map[string]int{}
 	compare := func(seed uint64, n int) {
 		g := branchy(rand.New(rand.NewPCG(seed, uint64(n))), n)

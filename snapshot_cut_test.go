@@ -25,7 +25,7 @@ import (
 // ended is called again. The events up to the cut and those after it are one stream.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	t.Parallel()
-	graphs := size(150, 18, 3_000)
+	graphs := size(50, 18, 3_000)
 	cuts := 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {

@@ -22,10 +22,7 @@ import (
 // snapshot is refused, or the run ends; nothing panics, hangs or takes memory without bound.
 func TestHostileSnapshots(t *testing.T) {
 	defer kahn.TolerateBugs()()
-	seeds, tried, refused := uint64(18), 0, 0
-	if raceEnabled {
-		seeds = 6
-	}
+	seeds, tried, refused := uint64(size(7, 6, 200)), 0, 0
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCutter(seed, int(seed%3))

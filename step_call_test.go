@@ -128,7 +128,7 @@ func TestCallTellsAll(t *testing.T) {
 		}
 		return map[string]any{"path": s.Path(), "n": s.Attempt()}, nil
 	}
-	for seed := range uint64(size(150, 30, 3000)) {
+	for seed := range uint64(size(50, 30, 3000)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(57, seed))
 			g := treeGen{rng: rng, inline: true, waits: true, fine: true}.tree(2)

@@ -67,7 +67,7 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 // nodes and the run have the same outcomes as in the uncut run, and no step of a node that had ended is called again.
 func TestStoreAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	graphs := size(75, 12, 1_500)
+	graphs := size(25, 12, 1_500)
 	cuts := 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // TestReadResult: the Result of a run that has ended is read from its store as the run has returned it.
 func TestReadResult(t *testing.T) {
 	t.Parallel()
-	for seed := range size(60, 10, 2_000) {
+	for seed := range size(20, 10, 2_000) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCutter(uint64(7000+seed), seed%3)
 			store := new(kahn.MemoryStore)

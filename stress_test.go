@@ -33,7 +33,7 @@ func TestRandomFaults(t *testing.T) {
 		randomFaults(t, seed, &tally{})
 		return
 	}
-	graphs := uint64(size(6_000, 2_500, 100_000))
+	graphs := uint64(size(2_000, 2_000, 100_000))
 	const batch = 250
 	var happened tally
 	t.Run("seeds", func(t *testing.T) {

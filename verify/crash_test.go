@@ -28,8 +28,15 @@ import (
 const (
 	crashEnv  = "KAHN_CRASH_DIR"  // tells the test binary that it is the process to be killed, and where its files are
 	crashTorn = "KAHN_CRASH_TORN" // ... and that its store is to write in two parts
-	cycles    = 200
 )
+
+// cycles is how many processes are killed.
+var cycles = func() int {
+	if long() {
+		return 500
+	}
+	return 70
+}()
 
 // TestCrashChild is the process to be killed. It does nothing unless it is one.
 func TestCrashChild(t *testing.T) {

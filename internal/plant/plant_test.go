@@ -2,6 +2,7 @@ package plant
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -136,4 +137,33 @@ func TestBugsThatAreNowhere(t *testing.T) {
 	} {
 		assert.Error(t, Build(t.Context(), root, root, []Bug{b}, filepath.Join(t.TempDir(), "a.test")), "%v", b)
 	}
+}
+
+// A sample is a third of the list, the same one for the same files, and over changes of the files every bug has its turn.
+func TestSample(t *testing.T) {
+	root := t.TempDir()
+	bugs := []Bug{{File: "a.go"}, {File: "b.go"}, {File: "a.go"}, {File: "b.go"}, {File: "a.go"}, {File: "a.go"}, {File: "a.go"}}
+	tried := map[int]int{}
+	t.Setenv("KAHN_LONG", "")
+	_, err := Sample(root, bugs)
+	require.Error(t, err, "there are no files")
+	for change := range 30 {
+		for _, name := range []string{"a.go", "b.go"} {
+			require.NoError(t, os.WriteFile(filepath.Join(root, name), fmt.Append(nil, name, change), 0o600))
+		}
+		chosen, err := Sample(root, bugs)
+		require.NoError(t, err)
+		require.Contains(t, []int{2, 3}, len(chosen))
+		again, err := Sample(root, bugs)
+		require.NoError(t, err)
+		require.Equal(t, chosen, again)
+		for _, i := range chosen {
+			tried[i]++
+		}
+	}
+	require.Len(t, tried, len(bugs), "bugs that are never tried")
+	t.Setenv("KAHN_LONG", "1")
+	all, err := Sample(root, bugs)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, all)
 }
