@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,22 +16,9 @@ import (
 )
 
 // paths counts the calls of a step, by path.
-type paths struct {
-	mu sync.Mutex
-	n  map[string]int
-}
+type paths struct{ calls }
 
-func (p *paths) count(step kahn.StepFunc) kahn.StepFunc {
-	return func(ctx context.Context, s *kahn.Step) (any, error) {
-		p.mu.Lock()
-		if p.n == nil {
-			p.n = map[string]int{}
-		}
-		p.n[s.Path()]++
-		p.mu.Unlock()
-		return step(ctx, s)
-	}
-}
+func (p *paths) count(step kahn.StepFunc) kahn.StepFunc { return p.by((*kahn.Step).Path, step) }
 
 // once reports which paths were not called exactly once.
 func (p *paths) once(t *testing.T, want ...string) {

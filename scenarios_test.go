@@ -232,13 +232,16 @@ type calls struct {
 	n  map[string]int
 }
 
-func (c *calls) count(step kahn.StepFunc) kahn.StepFunc {
+func (c *calls) count(step kahn.StepFunc) kahn.StepFunc { return c.by((*kahn.Step).ID, step) }
+
+// by counts calls by a name of the node.
+func (c *calls) by(name func(*kahn.Step) string, step kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		c.mu.Lock()
 		if c.n == nil {
 			c.n = map[string]int{}
 		}
-		c.n[s.ID()]++
+		c.n[name(s)]++
 		c.mu.Unlock()
 		return step(ctx, s)
 	}

@@ -53,16 +53,7 @@ func tooLong(limits Limits) error {
 // [*kahn.GraphError]. prepare, if it is not nil, is called in between, to set what is not data.
 func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
 	g, err := Decode(data, limits)
-	if err != nil {
-		return nil, err
-	}
-	if prepare != nil {
-		prepare(g)
-	}
-	if _, err := g.Compile(); err != nil {
-		return nil, err
-	}
-	return g, nil
+	return source.Compiled(g, err, prepare)
 }
 
 // FromTree is Decode of a document that was read from another format into a tree. Readers of such formats are

@@ -2,39 +2,17 @@ package progress
 
 import (
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// clean makes a text safe to be shown on one line of a terminal: white space of any kind becomes a space, and everything
-// else that is not printed, escape sequences and marks that turn the direction of text among them, is spelled out.
-func clean(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, text[0])
-		case unicode.IsSpace(r):
-			b.WriteByte(' ')
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			quoted := strconv.QuoteRune(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		text = text[size:]
-	}
-	return b.String()
-}
+// clean makes a text safe to be shown on one line of a terminal.
+func clean(text string) string { return foreign.Line(text, math.MaxInt) }
 
 // fit cuts a clean text to a number of columns. It cuts between grapheme clusters.
 func fit(text string, columns int) string {

@@ -14,13 +14,11 @@ package trace
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // Recorder keeps the events of one run that a timeline or a report is made from: all but deltas and logs. The zero value is
@@ -50,31 +48,8 @@ func (r *Recorder) Events() []event.Event {
 // maxLine is how many characters of an id, a reason or an error are shown in one place.
 const maxLine = 200
 
-// clean makes a text fit for one line of a picture or report: white space of any kind becomes a space, unprintable
-// characters are spelled out, and a long text is cut.
-func clean(text string) string {
-	var b strings.Builder
-	for n := 0; len(text) > 0; n++ {
-		if n == maxLine {
-			b.WriteString("...")
-			break
-		}
-		r, size := utf8.DecodeRuneInString(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, text[0])
-		case unicode.IsSpace(r):
-			b.WriteByte(' ')
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			quoted := strconv.QuoteRune(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		text = text[size:]
-	}
-	return b.String()
-}
+// clean makes a text fit for one line of a picture or report.
+func clean(text string) string { return foreign.Line(text, maxLine) }
 
 // list names the first of some ids: "a, b, c and 2 more".
 func list(ids []string) string {

@@ -62,14 +62,5 @@ func tooLong(limits definition.Limits) error {
 // Load is Decode followed by a compilation: see [definition.Load].
 func Load(data []byte, limits definition.Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
 	g, err := Decode(data, limits)
-	if err != nil {
-		return nil, err
-	}
-	if prepare != nil {
-		prepare(g)
-	}
-	if _, err := g.Compile(); err != nil {
-		return nil, err
-	}
-	return g, nil
+	return source.Compiled(g, err, prepare)
 }

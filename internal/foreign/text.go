@@ -3,7 +3,10 @@ package foreign
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // MaxText is the length in bytes to which texts are shortened.
@@ -59,4 +62,33 @@ func Shorten(text string) string {
 		return text
 	}
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:MaxText], ""), len(text))
+}
+
+// Line renders a text on one line, cut off after a number of characters. White space becomes a space, and what is not printed, escape
+// sequences and marks that turn the direction of text among them, is spelled out.
+func Line(text string, most int) string {
+	if len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for n := 0; len(text) > 0; n++ {
+		if n == most {
+			b.WriteString("...")
+			break
+		}
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case unicode.IsSpace(r):
+			b.WriteByte(' ')
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return b.String()
 }

@@ -278,7 +278,7 @@ func TestOneCannotBeWritten(t *testing.T) {
 // TestContext: a call whose context ends while it waits for its turn returns; one that has its turn is finished.
 func TestContext(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, file(t), sqlite.Options{BusyTimeout: 5 * time.Second})
+	s := openStore(t, file(t), sqlite.Options{BusyTimeout: 10 * time.Second})
 	lease := begun(t, s, "r")
 	tx, err := s.DB().Begin() // somebody else writes
 	require.NoError(t, err)
