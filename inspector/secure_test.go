@@ -176,9 +176,9 @@ func TestAuthorize(t *testing.T) {
 		}
 	}
 	may = nil
-	d.refusal(http.StatusForbidden, http.MethodGet, "", "")
-	d.refusal(http.StatusForbidden, http.MethodGet, "assets/x.js", "")
-	d.refusal(http.StatusForbidden, http.MethodGet, "nothing", "")
+	require.Equal(t, View, d.refusal(http.StatusForbidden, http.MethodGet, "", "").Action)
+	require.Equal(t, View, d.refusal(http.StatusForbidden, http.MethodGet, "assets/x.js", "").Action)
+	require.Equal(t, View, d.refusal(http.StatusForbidden, http.MethodGet, "nothing", "").Action)
 	require.Equal(t, kahn.RunRunning, d.run.Status())
 	require.Contains(t, d.audit.String(), "outcome=forbidden")
 	require.NotContains(t, d.audit.String(), "outcome=done")
@@ -192,6 +192,33 @@ func TestAuthorize(t *testing.T) {
 			require.NotContains(t, string(body), secret)
 		}
 	}
+}
+
+// What a step tells about its wait is data.
+func TestAuthorizeInfo(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{}
+	g := &kahn.Graph{}
+	run, err := rn.Start(t.Context(), g.Add(kahn.Node{ID: "asks", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("token", "secret info", nil) }}), nil)
+	require.NoError(t, err)
+	_, err = run.WaitFor(t.Context(), "asks", kahn.Suspended)
+	require.NoError(t, err)
+	for _, may := range []bool{false, true} {
+		d := &desk{t: t, rn: rn, run: run}
+		d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(Options{Runner: rn, Authorize: func(_ *http.Request, a Action) error {
+			if a == ViewData && !may {
+				return errors.New("no")
+			}
+			return nil
+		}})))
+		gates := get[gatesReply](d, "api/v1/gates")
+		require.Len(t, gates.Gates, 1)
+		require.Equal(t, may, gates.Gates[0].Info != nil)
+		require.Equal(t, may, get[nodeReply](d, "api/v1/node", "run", run.ID(), "path", "asks").Gate.Info != nil)
+		d.server.Close()
+	}
+	run.Cancel()
+	_, _ = run.Wait()
 }
 
 // Without Authorize a request passes if it comes from this machine and names it.

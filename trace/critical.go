@@ -76,6 +76,39 @@ func analyse(p *kahn.Plan, t *timeline) *analysis {
 	return a
 }
 
+// chain returns the chain of dependencies in which the nodes took longest together, from its beginning, and that time: what the run would have
+// taken if no node had waited for a slot. Composites count as a whole.
+func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
+	before, until := make([]int, p.Len()), make([]time.Duration, p.Len())
+	last := -1
+	for id := range p.Len() { // Refs are topological
+		before[id] = -1
+		n := &a.nodes[id]
+		if n.started == 0 {
+			continue // what follows it was not held up by it
+		}
+		for _, from := range a.preds[id] {
+			if until[from] > 0 && (before[id] < 0 || until[from] > until[before[id]]) {
+				before[id] = from
+			}
+		}
+		if before[id] >= 0 {
+			until[id] = until[before[id]]
+		}
+		if until[id] += n.end - n.start; last < 0 || until[id] > until[last] {
+			last = id
+		}
+	}
+	if last < 0 {
+		return nil, 0
+	}
+	for id := last; id >= 0; id = before[id] {
+		path = append(path, id)
+	}
+	slices.Reverse(path)
+	return path, until[last]
+}
+
 // descend returns, for a composite, the node inside that ended last.
 func (a *analysis) descend(id int) int {
 	for a.nodes[id].lastInside >= 0 {

@@ -12,10 +12,16 @@ import (
 //
 // Edges that wait for success are plain, for failure dashed and red, for any end bold; edges that deliver data only, side
 // edges among them, are dotted. A group is a cluster of the nodes that name it first.
-func DOT(p *kahn.Plan, res *kahn.Result) string {
-	pic := draw(p, res)
+func DOT(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.DOT(p, res) }
+
+// DOT is the function [DOT], drawn in another way.
+func (d Drawing) DOT(p *kahn.Plan, res *kahn.Result) string {
+	pic := d.draw(p, res)
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %s {\n", dotText(clean(pic.name)))
+	if d.LeftToRight {
+		b.WriteString("    rankdir=LR;\n")
+	}
 	b.WriteString("    node [fontname=\"sans-serif\", style=filled, fillcolor=\"#ffffff\"];\n")
 	for i, boxes := range pic.members() {
 		if len(boxes) == 0 {

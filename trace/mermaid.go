@@ -16,10 +16,17 @@ import (
 // Edges that wait for success are plain arrows, for failure arrows with a cross, for any end thick; edges that deliver data
 // only, side edges among them, are dotted. A group is drawn around the nodes that name it first. Mermaid itself refuses,
 // unless configured otherwise, to draw more than 500 edges or 50,000 characters.
-func Mermaid(p *kahn.Plan, res *kahn.Result) string {
-	pic := draw(p, res)
+func Mermaid(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.Mermaid(p, res) }
+
+// Mermaid is the function [Mermaid], drawn in another way.
+func (d Drawing) Mermaid(p *kahn.Plan, res *kahn.Result) string {
+	pic := d.draw(p, res)
 	var b strings.Builder
-	b.WriteString("flowchart TD\n")
+	if d.LeftToRight {
+		b.WriteString("flowchart LR\n")
+	} else {
+		b.WriteString("flowchart TD\n")
+	}
 	for i, boxes := range pic.members() {
 		if len(boxes) == 0 {
 			continue

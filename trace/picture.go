@@ -5,9 +5,21 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// picture is the common form of Mermaid and DOT pictures. Nodes are called n0, n1, ... in the order of declaration, so that
+// Drawing tells how pictures are drawn. The zero value is how the functions [Mermaid] and [DOT] draw.
+type Drawing struct {
+	// Reduced leaves out the edges that a longer way replaces: those that are plain, have no label and deliver nothing by name. What
+	// remains is the transitive reduction of the graph, and the edges that tell something.
+	Reduced bool
+	// LeftToRight draws from left to right, not from above.
+	LeftToRight bool
+	// Errors adds the first line of its error to each node that failed by itself.
+	Errors bool
+}
+
+// picture is the common form of the pictures. Nodes are called n0, n1, ... in the order of declaration, so that
 // no id is read as a keyword of the notation.
 type picture struct {
 	name   string
@@ -28,6 +40,8 @@ type line struct {
 	from, to string
 	style    style
 	text     string
+	tail     int // the boxes, by their indices
+	head     int
 }
 
 type shape uint8
@@ -67,18 +81,18 @@ var palette = []struct {
 }
 
 // draw makes the picture of a plan, and with a result that of the run.
-func draw(p *kahn.Plan, res *kahn.Result) picture {
+func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 	pic := picture{name: p.Name()}
 	groups := map[string]int{}
 	for i, g := range p.Groups() {
 		groups[g.Name] = i
 		pic.groups = append(pic.groups, g.Name)
 	}
-	names := map[string]string{}
+	names, index := map[string]string{}, map[string]int{}
 	for ref, id := range p.Declared() {
 		n := p.Node(ref)
 		b := box{name: fmt.Sprintf("n%d", len(names)), text: []string{clean(id)}, shape: shapeOf(&n), group: -1}
-		names[id] = b.name
+		names[id], index[id] = b.name, len(pic.boxes)
 		if n.Label != "" && n.Label != id {
 			b.text = append(b.text, clean(n.Label))
 		}
@@ -89,11 +103,17 @@ func draw(p *kahn.Plan, res *kahn.Result) picture {
 			r, _ := res.Node(id)
 			b.status = r.Status.String()
 			b.text = append(b.text, outcome(r))
+			if line := errorLine(r); d.Errors && line != "" {
+				b.text = append(b.text, line)
+			}
 		}
 		pic.boxes = append(pic.boxes, b)
 	}
 	for e := range p.Edges() {
-		pic.lines = append(pic.lines, line{names[e.From], names[e.To], styleOf(e), edgeText(e.Edge)})
+		pic.lines = append(pic.lines, line{names[e.From], names[e.To], styleOf(e), edgeText(e.Edge), index[e.From], index[e.To]})
+	}
+	if d.Reduced {
+		pic.reduce()
 	}
 	return pic
 }
@@ -133,6 +153,16 @@ func outcome(r kahn.NodeResult) string {
 		text += fmt.Sprintf(", %d attempts", r.Attempts)
 	}
 	return clean(text)
+}
+
+// errorLine is the first line of the error of a node that failed by itself.
+func errorLine(r kahn.NodeResult) string {
+	own, ok := r.Err.(*kahn.NodeError)
+	if !ok || r.Status != kahn.Failed {
+		return ""
+	}
+	text, _, _ := strings.Cut(foreign.ErrorText(own.Err), "\n")
+	return clean(strings.TrimSuffix(text, "\r"))
 }
 
 func styleOf(e kahn.PlanEdge) style {

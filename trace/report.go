@@ -38,9 +38,13 @@ type Report struct {
 	// the Result.
 	Warnings []string `json:"warnings,omitempty"`
 
-	CriticalPath []Step    `json:"critical_path"` // from the run's beginning to the node that ended last
-	Nodes        []Node    `json:"nodes"`         // in the order of declaration, without those inside of composites
-	Failures     []Failure `json:"failures"`      // a forest: each tree in preorder, its root an origin
+	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
+	// DependencyPath is the chain of dependencies whose nodes took longest together, and DependencyTime that time: what the run would have
+	// taken if no node had waited for a slot. Its steps have neither Via nor Wait.
+	DependencyPath []Step        `json:"dependency_path"`
+	DependencyTime time.Duration `json:"dependency_time_ns"`
+	Nodes          []Node        `json:"nodes"`    // in the order of declaration, without those inside of composites
+	Failures       []Failure     `json:"failures"` // a forest: each tree in preorder, its root an origin
 }
 
 // Step is one node on the critical path, for which the next node waited.
@@ -102,7 +106,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	a := analyse(p, newTimeline(p, events))
 	r := &Report{
 		Workflow: p.Name(), RunID: res.ID(), Status: res.Status, Degraded: res.Degraded, Start: res.Start, Duration: res.Duration,
-		Statuses: map[kahn.Status]int{}, Slots: a.slots, CriticalPath: []Step{}, Nodes: []Node{}, Failures: []Failure{},
+		Statuses: map[kahn.Status]int{}, Slots: a.slots, CriticalPath: []Step{}, DependencyPath: []Step{}, Nodes: []Node{}, Failures: []Failure{},
 	}
 	if res.Cause.Kind != kahn.CauseNone {
 		r.Cause = res.Cause.Kind.String()
@@ -137,6 +141,12 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 			}
 		}
 		r.CriticalPath = append(r.CriticalPath, step)
+	}
+	chain, took := a.chain(p)
+	r.DependencyTime = took
+	for _, id := range chain {
+		n := &a.nodes[id]
+		r.DependencyPath = append(r.DependencyPath, Step{Node: n.path, Start: n.start, Duration: n.end - n.start})
 	}
 	whys := explain(res, p, results)
 	for ref := range p.Declared() {

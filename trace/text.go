@@ -58,6 +58,13 @@ func (r *Report) WriteText(w io.Writer) error {
 		out.WriteString("\n")
 	}
 
+	if !slices.EqualFunc(r.CriticalPath, r.DependencyPath, func(a, b Step) bool { return a.Node == b.Node }) {
+		fmt.Fprintf(out, "\nlongest chain of dependencies: %s without waits for slots\n%11s %11s  node\n", seconds(r.DependencyTime), "start", "took")
+		for _, s := range r.DependencyPath {
+			fmt.Fprintf(out, "%11s %11s  %s\n", seconds(s.Start), seconds(s.Duration), clean(s.Node))
+		}
+	}
+
 	var ran, not []Node
 	for _, n := range r.Nodes {
 		if n.Attempts > 0 {
@@ -107,4 +114,19 @@ func (r *Report) WriteText(w io.Writer) error {
 	return out.Flush()
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.6fs", d.Seconds()) }
+// seconds renders a time: to the microsecond below a minute, beyond that as hours, minutes and seconds.
+func seconds(d time.Duration) string {
+	if d.Abs() < time.Minute {
+		return fmt.Sprintf("%.6fs", d.Seconds())
+	}
+	sign := ""
+	if d < 0 {
+		sign, d = "-", -d
+	}
+	d = d.Round(10 * time.Millisecond)
+	minutes, rest := d.Truncate(time.Minute), d%time.Minute
+	if d < time.Hour {
+		return fmt.Sprintf("%s%dm%05.2fs", sign, int(minutes.Minutes()), rest.Seconds())
+	}
+	return fmt.Sprintf("%s%dh%02dm%02ds", sign, int(minutes.Hours()), int(minutes.Minutes())%60, int(rest.Seconds()))
+}

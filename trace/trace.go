@@ -1,4 +1,4 @@
-// Package trace shows a run: as a picture of its graph ([Mermaid], [DOT]), as a timeline to be opened in Perfetto or Chrome
+// Package trace shows a run: as a picture of its graph ([Mermaid], [DOT], [SVG]; see [Drawing]), as a timeline to be opened in Perfetto or Chrome
 // ([WritePerfetto]), and as a report ([NewReport]) that names the critical path, the origins of failures, and for each node
 // that did not run the reason.
 //
