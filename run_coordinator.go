@@ -45,8 +45,11 @@ type Coordinator struct {
 // called again. Steps that have no function of their own need none here: the host calls them.
 //
 // Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of steps, are
-// refused with an error that matches [ErrBadOption].
+// refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
+	if y := now.UTC().Year(); y < 1 || y > 9999 {
+		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
+	}
 	h := &manual{start: now, wake: make(chan struct{}, 1), told: make(chan struct{}), calls: map[*Step]*worker{}}
 	manually := optionFunc(func(c *config) error {
 		for _, refused := range []struct {
@@ -75,6 +78,9 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 
 // enter begins a call of the Coordinator, and returns the function that ends it.
 func (c *Coordinator) enter() (exit func()) {
+	if c.h == nil {
+		panic("kahn: a Coordinator is made by NewCoordinator")
+	}
 	if !c.h.busy.CompareAndSwap(false, true) {
 		panic("kahn: a Coordinator was called during another call of it: by a second goroutine, or by a function that it calls")
 	}
@@ -133,7 +139,10 @@ func (c *Coordinator) Return(s *Step, value any, err error) error {
 	}
 	if !c.waitsFor(s) {
 		delete(c.h.calls, s)
-		return fmt.Errorf("%w: %v", ErrStale, s)
+		if s == nil {
+			return fmt.Errorf("%w: no Step", ErrStale)
+		}
+		return fmt.Errorf("%w: the run waits for no result of %v", ErrStale, s)
 	}
 	w := c.h.calls[s]
 	delete(c.h.calls, s)

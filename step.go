@@ -449,6 +449,9 @@ func (s *Step) Value(key any) any {
 
 // String names the attempt; it is what a context prints of its parent.
 func (s *Step) String() string {
+	if s.run == nil && s.given() == nil {
+		return "kahn.Step of no run"
+	}
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 

@@ -3,6 +3,7 @@ package kahn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -139,15 +140,26 @@ func (noReporter) Emit(any)               {}
 func (noReporter) Log(slog.Level, string) {}
 func (noReporter) Tokens(int, int)        {}
 
-// Call returns the attempt as data. It collects the results of all ancestors: a step that only needs its inputs can do without Call.View.
+// Call returns the attempt as data, in time linear in the ancestors of the node, since it collects their results for Call.View. See
+// [Step.CallWithoutView].
 func (s *Step) Call() Call {
+	c := s.CallWithoutView()
+	if s.given() == nil {
+		c.View = s.View().Data()
+	}
+	return c
+}
+
+// CallWithoutView is Call for a step that needs its inputs alone, and not [Step.View]: it takes time linear in the edges of the node. In a
+// graph with long paths the calls of all steps together take time quadratic in its nodes with their Views, and linear without.
+func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
 	}
 	c := Call{
 		RunID: s.RunID(), ID: s.ID(), Path: s.Path(), Kind: s.Kind(), Label: s.Label(), Config: s.Config(), Attempt: s.Attempt(), Tier: s.Tier(),
 		IdempotencyKey: s.IdempotencyKey(), Epoch: s.Epoch(), Queued: s.Queued(), Predecessors: s.Predecessors(),
-		Params: s.Params(), Upstream: s.UpstreamAll(), Root: s.run.allInputs(), Index: s.Index(), SavedState: s.SavedState(), LastErr: s.LastErr(), View: s.View().Data(),
+		Params: s.Params(), Upstream: s.UpstreamAll(), Root: s.run.allInputs(), Index: s.Index(), SavedState: s.SavedState(), LastErr: s.LastErr(),
 		Codec: s.run.cfg.codec,
 	}
 	c.Deadline, _ = s.Deadline()
@@ -230,51 +242,60 @@ type (
 	}
 )
 
-// values writes or reads the values of a form, and keeps the first error.
+// values writes or reads the values of a form, and keeps the first error, which names the field.
 type values struct {
 	codec Codec
 	err   error
 }
 
-func (x *values) write(v any) *stored {
+// failed keeps an error of a field, and of a name in it if there is one.
+func (x *values) failed(field, name string, err error) {
+	switch {
+	case x.err != nil || err == nil:
+	case name != "":
+		x.err = fmt.Errorf("%s %s: %w", field, quoteID(name), err)
+	default:
+		x.err = fmt.Errorf("%s: %w", field, err)
+	}
+}
+
+func (x *values) write(field string, v any) *stored { return x.writeNamed(field, "", v) }
+
+func (x *values) writeNamed(field, name string, v any) *stored {
 	if v == nil {
 		return nil
 	}
 	raw, err := encodeValue(x.codec, v)
-	if x.err == nil {
-		x.err = err
-	}
+	x.failed(field, name, err)
 	return &stored{raw: raw}
 }
 
-func (x *values) writeAll(m map[string]any) map[string]stored {
+func (x *values) writeAll(field string, m map[string]any) map[string]stored {
 	form := make(map[string]stored, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) { // the first error is the same each time
+	for _, name := range slices.Sorted(maps.Keys(m)) {
 		raw, err := encodeValue(x.codec, m[name])
-		if x.err == nil {
-			x.err = err
-		}
+		x.failed(field, name, err)
 		form[name] = stored{raw: raw}
 	}
 	return form
 }
 
-func (x *values) read(s *stored) any {
+func (x *values) read(field string, s *stored) any { return x.readNamed(field, "", s) }
+
+func (x *values) readNamed(field, name string, s *stored) any {
 	if s == nil {
 		return nil
 	}
 	v, err := decodeValue(x.codec, s.raw)
-	if x.err == nil {
-		x.err = err
-	}
+	x.failed(field, name, err)
 	return v
 }
 
-func (x *values) readAll(form map[string]stored) map[string]any {
+func (x *values) readAll(field string, form map[string]stored) map[string]any {
 	m := make(map[string]any, len(form))
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		s := form[name]
-		m[name] = x.read(&s)
+		m[name] = x.readNamed(field, name, &s)
 	}
 	return m
 }
@@ -285,21 +306,31 @@ func (x *values) errors() values {
 	return values{codec: types, err: x.err}
 }
 
-func (x *values) writeError(err error) *stored {
+func (x *values) writeError(field, name string, err error) *stored {
 	if err == nil {
 		return nil
 	}
 	in := x.errors()
-	s := in.write(err)
+	s := in.writeNamed(field, name, err)
 	x.err = in.err
 	return s
 }
 
-func (x *values) readError(s *stored) error {
+// readError reads an error, or the text of one.
+func (x *values) readError(field, name string, s *stored) error {
 	in := x.errors()
-	err, _ := in.read(s).(error)
+	v := in.readNamed(field, name, s)
 	x.err = in.err
-	return err
+	switch v := v.(type) {
+	case nil:
+	case error:
+		return v
+	case string:
+		return errors.New(v)
+	default:
+		x.failed(field, name, fmt.Errorf("%w: %T is neither an error nor the text of one", ErrBadValue, v))
+	}
+	return nil
 }
 
 // MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
@@ -308,8 +339,9 @@ func (c Call) MarshalJSON() ([]byte, error) {
 	view := c.View
 	view.Codec = c.Codec
 	form := callForm{
-		plainCall: (*plainCall)(&c), Config: x.write(c.Config), Params: x.writeAll(c.Params), Upstream: x.writeAll(c.Upstream), Root: x.writeAll(c.Root), Item: x.write(c.Item),
-		Signal: x.write(c.Signal), SavedState: x.write(c.SavedState), LastErr: x.writeError(c.LastErr), View: &view,
+		plainCall: (*plainCall)(&c), Config: x.write("config", c.Config), Params: x.writeAll("params", c.Params), Upstream: x.writeAll("upstream", c.Upstream),
+		Root: x.writeAll("root", c.Root), Item: x.write("item", c.Item), Signal: x.write("signal", c.Signal), SavedState: x.write("saved_state", c.SavedState),
+		LastErr: x.writeError("last_error", "", c.LastErr), View: &view,
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -324,9 +356,9 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &form); err != nil {
 		return err
 	}
-	c.Config, c.Item = x.read(form.Config), x.read(form.Item)
-	c.Params, c.Upstream, c.Root = x.readAll(form.Params), x.readAll(form.Upstream), x.readAll(form.Root)
-	c.Signal, c.SavedState, c.LastErr = x.read(form.Signal), x.read(form.SavedState), x.readError(form.LastErr)
+	c.Config, c.Item = x.read("config", form.Config), x.read("item", form.Item)
+	c.Params, c.Upstream, c.Root = x.readAll("params", form.Params), x.readAll("upstream", form.Upstream), x.readAll("root", form.Root)
+	c.Signal, c.SavedState, c.LastErr = x.read("signal", form.Signal), x.read("saved_state", form.SavedState), x.readError("last_error", "", form.LastErr)
 	if form.View == nil { // it is null
 		form.View = &ViewData{Codec: c.Codec}
 	}
@@ -338,12 +370,12 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 func (d ViewData) MarshalJSON() ([]byte, error) {
 	x := values{codec: d.Codec}
 	form := viewForm{
-		plainView: (*plainView)(&d), Config: x.write(d.Config), Root: x.writeAll(d.Root), Trigger: x.write(d.Trigger),
+		plainView: (*plainView)(&d), Config: x.write("config", d.Config), Root: x.writeAll("root", d.Root), Trigger: x.write("trigger", d.Trigger),
 		Nodes: make(map[string]nodeForm, len(d.Nodes)),
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		n := d.Nodes[id]
-		form.Nodes[id] = nodeForm{Status: n.Status, Output: x.write(n.Output), Err: x.writeError(n.Err)}
+		form.Nodes[id] = nodeForm{Status: n.Status, Output: x.writeNamed("output of node", id, n.Output), Err: x.writeError("error of node", id, n.Err)}
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -358,11 +390,11 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &form); err != nil {
 		return err
 	}
-	d.Config, d.Root, d.Trigger = x.read(form.Config), x.readAll(form.Root), x.read(form.Trigger)
+	d.Config, d.Root, d.Trigger = x.read("config", form.Config), x.readAll("root", form.Root), x.read("trigger", form.Trigger)
 	d.Nodes = make(map[string]NodeData, len(form.Nodes))
 	for _, id := range slices.Sorted(maps.Keys(form.Nodes)) {
 		n := form.Nodes[id]
-		d.Nodes[id] = NodeData{Status: n.Status, Output: x.read(n.Output), Err: x.readError(n.Err)}
+		d.Nodes[id] = NodeData{Status: n.Status, Output: x.readNamed("output of node", id, n.Output), Err: x.readError("error of node", id, n.Err)}
 	}
 	return x.err
 }

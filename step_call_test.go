@@ -35,7 +35,7 @@ func sees(s *kahn.Step, ids []string) (text []string) {
 		for i := range v.NumMethod() {
 			m := v.Type().Method(i)
 			switch m.Name {
-			case "Done", "Err", "View", "Call", "Do", "Data":
+			case "Done", "Err", "View", "Call", "CallWithoutView", "Do", "Data":
 				continue
 			}
 			if m.Type.NumIn() != 1 {

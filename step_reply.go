@@ -1,8 +1,10 @@
 package kahn
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -20,6 +22,14 @@ type Reply struct {
 // the context and the Reporter.
 func (c Call) Perform(ctx context.Context, step StepFunc, to Reporter) Reply {
 	reply := Reply{Codec: c.Codec}
+	if step == nil {
+		reply.Err = Permanent(fmt.Errorf("%w: node %s", ErrNoStep, quoteID(c.Path)))
+		return reply
+	}
+	if ctx == nil {
+		reply.Err = Permanent(ErrNoContext)
+		return reply
+	}
 	s := NewStep(ctx, c, to)
 	if err := contain(func() error { reply.Value, reply.Err = step(s, s); return nil }); err != nil {
 		reply.Value, reply.Err = nil, err
@@ -56,7 +66,7 @@ type suspendForm struct {
 // MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
 func (r Reply) MarshalJSON() ([]byte, error) {
 	x := values{codec: r.Codec}
-	form := replyForm{Value: x.write(r.Value)}
+	form := replyForm{Value: x.write("value", r.Value)}
 	if r.Err != nil {
 		form.Value = nil
 		if err := form.writeError(&x, r.Err); err != nil {
@@ -84,45 +94,52 @@ func (form *replyForm) writeError(x *values, err error) error {
 	case facts.skip != nil:
 		form.Skip = &facts.skip.message
 	case facts.suspend != nil:
-		form.Suspend = &suspendForm{facts.suspend.token, x.write(facts.suspend.info), x.write(facts.suspend.state)}
+		form.Suspend = &suspendForm{facts.suspend.token, x.write("suspend info", facts.suspend.info), x.write("suspend state", facts.suspend.state)}
 	case facts.expand != nil:
 		return errExpansion
 	case facts.rate != nil:
 		form.RateLimit, form.RetryAfter = true, facts.rate.after
 	}
-	form.Err = x.writeError(err)
+	form.Err = x.writeError("error", "", err)
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the Reply has.
+// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the Reply has. null and members that are not known are
+// errors, so that no failure is taken for a success.
 func (r *Reply) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return fmt.Errorf("%w: a reply is an object, not null", ErrBadValue)
+	}
 	var form replyForm
-	if err := json.Unmarshal(data, &form); err != nil {
-		return err
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&form); err != nil {
+		return fmt.Errorf("%w: reply: %w", ErrBadValue, err)
 	}
 	x := values{codec: r.Codec}
-	r.Value, r.Err = x.read(form.Value), form.error(&x)
+	r.Value, r.Err = x.read("value", form.Value), form.error(&x)
 	return x.err
 }
 
 // error is the reverse of writeError.
 func (form *replyForm) error(x *values) error {
-	err := x.readError(form.Err)
+	err := x.readError("error", "", form.Err)
 	switch {
 	case form.Panic != nil && err != nil:
 		return &PanicError{Value: err, Stack: form.Panic.Stack}
 	case form.Panic != nil:
 		return &PanicError{Value: form.Panic.Text, Stack: form.Panic.Stack}
-	case err == nil:
-		return nil
 	case form.Goexit:
 		return ErrGoexit
 	case form.Skip != nil:
 		return Skip(*form.Skip)
 	case form.Suspend != nil:
-		return Suspend(form.Suspend.Token, x.read(form.Suspend.Info), x.read(form.Suspend.State))
+		return Suspend(form.Suspend.Token, x.read("suspend info", form.Suspend.Info), x.read("suspend state", form.Suspend.State))
 	case form.RateLimit:
 		err = RateLimited(err, form.RetryAfter)
+	case err == nil && (form.Permanent || form.AbortRun || form.RetryAfter != 0):
+		x.failed("error", "", fmt.Errorf("%w: there is none that is permanent, aborts the run, or is to be retried", ErrBadValue))
+		return nil
 	}
 	if form.Permanent {
 		err = Permanent(err)

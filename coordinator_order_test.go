@@ -1,0 +1,168 @@
+package kahn_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// TestCoordinatorAnyOrder makes all calls of a Coordinator and of its Run in random orders, with results that come twice, for attempts that
+// were given up, of other runs and of any kind. Each call is answered, the events are in order, and the run comes to its end.
+func TestCoordinatorAnyOrder(t *testing.T) {
+	t.Parallel()
+	foreign := nextOf(t, coordinate(t, graph(after("foreign"))), "foreign")
+	for seed := range uint64(size(400, 60, 8000)) {
+		rng := rand.New(rand.NewPCG(17, seed))
+		g := treeGen{rng: rng, inline: true, waits: rng.IntN(2) == 0, cleanups: rng.IntN(3) == 0, data: rng.IntN(2) == 0, tick: 5 * ms}.tree(2)
+		var events []kahn.Event
+		c := coordinate(t, g, kahn.RunID("r"), kahn.OnEvent(func(e kahn.Event) { events = append(events, e) }), kahn.Limit(rng.IntN(3)), kahn.Mode(rng.IntN(2)),
+			kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)), kahn.CancelGrace(20*ms), kahn.Random(rng.Float64))
+		x := anyOrder{t: t, c: c, rng: rng, open: []*kahn.Step{nil, new(kahn.Step), foreign, kahn.NewStep(t.Context(), kahn.Call{}, nil)}, now: deskEpoch}
+		for range 100 {
+			x.act(x.rng.IntN(18))
+		}
+		for acts := 0; !c.Run().Status().Terminal(); acts++ {
+			require.Less(t, acts, 100_000, "seed %d: the run does not end", seed)
+			x.act(0)
+			if len(x.under) > 0 {
+				x.act(1)
+				continue
+			}
+			x.act(4)
+			answerAll(c.Run())
+		}
+		res, _ := c.Result()
+		if len(res.Warnings) > 0 {
+			t.Fatalf("seed %d: %v", seed, res.Warnings)
+		}
+		if left := c.Run().Leftovers(); left != "" {
+			t.Fatalf("seed %d: left over: %s", seed, left)
+		}
+		if checkEvents(t, g, res, events); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+		for _, s := range x.open {
+			require.ErrorIs(t, c.Return(s, nil, nil), kahn.ErrStale)
+		}
+	}
+}
+
+type anyOrder struct {
+	t     *testing.T
+	c     *kahn.Coordinator
+	rng   *rand.Rand
+	under []*kahn.Step // that were handed out and have not returned
+	open  []*kahn.Step // for which no result is awaited, as a rule
+	now   time.Time
+}
+
+func (x *anyOrder) act(what int) {
+	run, rng := x.c.Run(), x.rng
+	path := []string{"n0", "n1", "n2/n0", "n1[0]", "n3#1/n0", "", "nobody"}[rng.IntN(7)]
+	switch what {
+	case 0:
+		for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
+			x.under = append(x.under, s)
+		}
+	case 1, 2, 3:
+		if len(x.under) == 0 {
+			return
+		}
+		i := rng.IntN(len(x.under))
+		s := x.under[i]
+		x.under = slices.Delete(x.under, i, i+1)
+		value, err := x.result()
+		if err := x.c.Return(s, value, err); err != nil {
+			require.ErrorIs(x.t, err, kahn.ErrStale)
+			require.Less(x.t, len(err.Error()), 200)
+		}
+		x.open = append(x.open, s)
+	case 4:
+		if at, ok := x.c.Due(); ok {
+			x.now = at
+			x.c.Advance(at)
+		}
+	case 5:
+		x.now = x.now.Add(time.Duration(rng.IntN(30)-5) * ms)
+		x.c.Advance(x.now)
+	case 6:
+		s, ok := x.c.NextStop()
+		require.Equal(x.t, ok, s != nil)
+		if ok {
+			require.Error(x.t, s.Err())
+		}
+	case 7:
+		require.ErrorIs(x.t, x.c.Return(x.open[rng.IntN(len(x.open))], 1, nil), kahn.ErrStale)
+	case 8:
+		answerAll(run)
+	case 9:
+		_ = run.Signal(path, true)
+	case 10:
+		_ = run.CancelNode(path)
+	case 11:
+		_ = run.RetryNow(path)
+	case 12:
+		_, _ = run.Why(path)
+		_, _ = run.Inputs(path)
+		for range run.Nodes() {
+			_ = run.Counts()
+		}
+	case 13:
+		_, err := run.Snapshot().MarshalJSON()
+		require.NoError(x.t, err)
+	case 14:
+		_, err := x.c.Result()
+		require.Equal(x.t, run.Status().Terminal(), err == nil || !isNotEnded(err))
+	case 15:
+		if rng.IntN(60) == 0 {
+			run.Cancel()
+		}
+	case 16:
+		if rng.IntN(60) == 0 {
+			run.AbortAll(errHost)
+		}
+	case 17:
+		if len(x.under) > 0 {
+			s := x.under[rng.IntN(len(x.under))]
+			s.Emit("a chunk")
+			s.Log(0, "a line")
+			s.Tokens(1, 2)
+			_ = s.Call()
+		}
+	}
+}
+
+// result draws what a step returns.
+func (x *anyOrder) result() (any, error) {
+	switch x.rng.IntN(16) {
+	case 0, 1:
+		return nil, errStep
+	case 2:
+		return nil, kahn.Skip("no")
+	case 3:
+		return nil, kahn.Suspend("", nil, 1)
+	case 4:
+		return nil, kahn.RateLimited(errStep, 3*ms)
+	case 5:
+		return nil, &kahn.PanicError{Value: "step"}
+	case 6:
+		return nil, kahn.ErrGoexit
+	case 7:
+		return nil, (*kahn.PanicError)(nil)
+	case 8:
+		return nil, kahn.Expand(graph(after("in")), nil, nil)
+	case 9:
+		return nil, kahn.ErrCallAborted
+	case 10:
+		return []any{1, 2}, nil
+	}
+	return map[string]any{"a": 1}, nil
+}
+
+func isNotEnded(err error) bool { return errors.Is(err, kahn.ErrNotEnded) }
