@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Action is what a client wants to do: see Options.Authorize.
@@ -32,10 +33,13 @@ const (
 	Start    Action = "start"     // start a run of Options.Start
 )
 
-// Options configures a handler. Runner must be set.
+// Options configures a handler. Runner or Store must be set.
 type Options struct {
-	// Runner has the runs that are shown: those that are live, and those that it remembers.
+	// Runner has the runs that are shown while they are at work, and that actions are for: those that are live, and those that it
+	// remembers.
 	Runner *kahn.Runner
+	// Store has runs of other processes, and those that the Runner has forgotten: they are listed with their nodes. Nil: none.
+	Store store.Admin
 	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
 	// asked for View, and for every further action that it needs; run and node are in its query. A stream is asked again every
 	// Reauthorize. Nil lets a request pass if it comes from a loopback address and its Host is a loopback name, and refuses
@@ -109,12 +113,15 @@ type handler struct {
 func Handler(o Options) http.Handler {
 	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
 	switch {
-	case o.Runner == nil:
-		h.defect = "Options.Runner is nil"
+	case o.Runner == nil && o.Store == nil:
+		h.defect = "Options.Runner and Options.Store are nil"
 	case o.MaxStreams < 0:
 		h.defect = "Options.MaxStreams is negative"
 	case o.Reauthorize < 0:
 		h.defect = "Options.Reauthorize is negative"
+	}
+	if h.Runner == nil {
+		h.Runner = &kahn.Runner{}
 	}
 	if h.MaxStreams == 0 {
 		h.MaxStreams = defaultMaxStreams
@@ -123,7 +130,7 @@ func Handler(o Options) http.Handler {
 		h.Reauthorize = defaultReauthorize
 	}
 	h.Hosts = slices.Clone(o.Hosts)
-	h.hub.runner = o.Runner
+	h.hub.runner = h.Runner
 	for i := range routes {
 		x := &routes[i]
 		if h.routes[x.path] == nil {

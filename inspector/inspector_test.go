@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // desk is a Runner with a run of every kind of node, and a server of its handler.
@@ -92,6 +93,7 @@ func newDesk(t *testing.T, change func(*Options)) *desk {
 	}
 	d.opts = Options{
 		Runner: d.rn, Log: slog.New(slog.NewTextHandler(d.audit, nil)), Actor: func(r *http.Request) string { return r.Header.Get("X-User") },
+		Store: storeOf(t, d.graph()),
 		Start: map[string]StartFunc{"orders": func(ctx context.Context, inputs json.RawMessage) (*kahn.Run, error) {
 			if string(inputs) == `"no"` {
 				return nil, errors.New("no orders today")
@@ -107,6 +109,17 @@ func newDesk(t *testing.T, change func(*Options)) *desk {
 	d.server = httptest.NewServer(mux)
 	t.Cleanup(d.server.Close)
 	return d
+}
+
+// storeOf is a store with one run, which nobody has performed.
+func storeOf(t *testing.T, g *kahn.Graph) store.Admin {
+	t.Helper()
+	memory := &store.Memory{}
+	run, err := kahn.Prepare(g, kahn.RunID("stored"))
+	require.NoError(t, err)
+	_, _, err = memory.Create(t.Context(), run)
+	require.NoError(t, err)
+	return memory
 }
 
 // ask makes a request and returns its status and body.

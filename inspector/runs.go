@@ -18,6 +18,7 @@ type infoReply struct {
 	Actions   []Action `json:"actions"`
 	Workflows []string `json:"workflows"` // that can be started
 	Known     []string `json:"known"`     // of the runs that there are
+	Stored    bool     `json:"stored"`    // there is a store
 	Limits    limits   `json:"limits"`
 	Counts    counts   `json:"counts"`
 	Actor     string   `json:"actor,omitempty"`
@@ -33,7 +34,7 @@ type limits struct {
 type counts map[string]int
 
 func (c *call) info() (any, error) {
-	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Actor: c.actor(), Now: stamp(time.Now())}
+	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Stored: c.h.Store != nil, Actor: c.actor(), Now: stamp(time.Now())}
 	for _, a := range []Action{View, ViewData, Signal, Cancel, Redrive, Start} {
 		if c.h.allows(c.r, a) {
 			reply.Actions = append(reply.Actions, a)

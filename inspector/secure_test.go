@@ -25,6 +25,8 @@ func goodQuery(d *desk, x *route) []string {
 			params = append(params, "run", d.id())
 		case p.Name == "path" && p.Required:
 			params = append(params, "path", "approve")
+		case p.Name == "id":
+			params = append(params, "id", "stored")
 		case p.Name == "of":
 			params = append(params, "of", "output")
 		case p.Name == "workflow" && p.Required:
@@ -330,7 +332,7 @@ func TestMount(t *testing.T) {
 func TestMisconfigured(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
-		"Options.Runner is nil": {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
+		"Options.Runner and Options.Store are nil": {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
 	} {
 		w := httptest.NewRecorder()
 		Handler(o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))

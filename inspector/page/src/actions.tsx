@@ -7,7 +7,7 @@ import { announced, Dialog } from "./ui"
 
 // What operators do. Each action asks once more, and says what will happen.
 
-export const info = signal<Info>({ actions: [], workflows: [], known: [], counts: {} })
+export const info = signal<Info>({ actions: [], workflows: [], known: [], stored: false, counts: {} })
 
 export const may = (a: Action) => info.value.actions.includes(a)
 

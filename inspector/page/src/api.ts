@@ -2,7 +2,7 @@
 
 export type Action = "view" | "view_data" | "signal" | "cancel" | "redrive" | "start"
 
-export interface Info { actions: Action[]; workflows: string[]; known: string[]; counts: Record<string, number>; actor?: string }
+export interface Info { actions: Action[]; workflows: string[]; known: string[]; stored: boolean; counts: Record<string, number>; actor?: string }
 export interface Row {
 	id: string; workflow: string; status: string; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
@@ -28,6 +28,9 @@ export interface Line { id: number; time: string; type: string; level: string; p
 export interface Log { lines: Line[]; after: number; more: boolean; first: number; last: number }
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean }
+
+export interface StoredRow { id: string; workflow: string; status: string; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean }
+export interface StoredNode { path: string; status: string; attempt: number; start?: string; end?: string; cause?: string }
 
 export interface Fault { code: string; message: string; action?: string; choices?: string[]; answered?: Answered }
 

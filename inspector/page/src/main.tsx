@@ -9,6 +9,7 @@ import { connection, generation, keepLive, onRows } from "./live"
 import { route } from "./route"
 import { RunView } from "./run"
 import { RunsView } from "./runs"
+import { StoredView } from "./stored"
 import { texts } from "./texts"
 import { Announcer, Dialog, moveRows, typing } from "./ui"
 
@@ -43,14 +44,15 @@ function App() {
 		return () => removeEventListener("keydown", keys)
 	}, [])
 	const r = route.value
-	document.title = r.view === "run" ? `${r.node || r.id} – ${texts.title}` : `${r.view === "gates" ? texts.gates : texts.runs} – ${texts.title}`
+	document.title = r.view === "run" ? `${r.node || r.id} – ${texts.title}` : `${r.view === "gates" ? texts.gates : r.view === "stored" ? texts.stored : texts.runs} – ${texts.title}`
 	return (
 		<>
 			<header class="top">
 				<a class="brand" href="#/runs"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><circle cx="5" cy="12" r="3" /><circle cx="19" cy="5" r="3" /><circle cx="19" cy="19" r="3" /><path d="M7.7 10.7 16.3 6.4M7.7 13.3l8.6 4.3" /></svg>{texts.title}</a>
 				<nav>
-					<a href="#/runs" class={r.view !== "gates" ? "on" : ""} aria-current={r.view === "runs" ? "page" : undefined}>{texts.runs}</a>
+					<a href="#/runs" class={r.view === "runs" || r.view === "run" ? "on" : ""} aria-current={r.view === "runs" ? "page" : undefined}>{texts.runs}</a>
 					<a href="#/gates" class={r.view === "gates" ? "on" : ""} aria-current={r.view === "gates" ? "page" : undefined}>{texts.gates}{waiting.value > 0 && <span class="bubble" title={texts.waitingGates(waiting.value)}>{waiting}</span>}</a>
+					{info.value.stored && <a href="#/stored" class={r.view === "stored" ? "on" : ""} aria-current={r.view === "stored" ? "page" : undefined}>{texts.stored}</a>}
 				</nav>
 				<span class="spring" />
 				{connection.value !== "stream" && <span class="connection" role="status">{connection.value === "poll" ? texts.polling : texts.offline}</span>}
@@ -58,6 +60,7 @@ function App() {
 			</header>
 			{r.view === "runs" && <RunsView />}
 			{r.view === "gates" && <Gates />}
+			{r.view === "stored" && <StoredView />}
 			{r.view === "run" && <RunView key={r.id} id={r.id} />}
 			<Confirm />
 			<StartDialog />

@@ -2,7 +2,7 @@ import { signal } from "@preact/signals"
 
 // Everything that a link shares is in the fragment of the address.
 export interface Route {
-	view: "runs" | "gates" | "run"
+	view: "runs" | "gates" | "run" | "stored"
 	id: string
 	tab: "graph" | "timeline" | "log" | "table" | ""
 	node: string
@@ -22,6 +22,10 @@ export function parse(hash: string): Route {
 	const text = (name: string) => params.get(name) ?? ""
 	const route: Route = { ...nowhere, node: text("node"), inside: text("inside"), open: params.getAll("open"), status: text("status"), workflow: text("workflow"), q: text("q") }
 	if (parts[0] === "gates") route.view = "gates"
+	if (parts[0] === "stored") {
+		route.view = "stored"
+		route.id = parts[1] ?? ""
+	}
 	if (parts[0] === "runs" && parts[1]) {
 		route.view = "run"
 		route.id = parts[1]
@@ -43,7 +47,8 @@ export function href(change: Partial<Route>): string {
 	const params = new URLSearchParams()
 	for (const name of ["node", "inside", "status", "workflow", "q"] as const) if (r[name]) params.set(name, r[name])
 	for (const path of r.open) params.append("open", path)
-	let path = r.view === "gates" ? "gates" : "runs"
+	let path = r.view === "gates" || r.view === "stored" ? r.view : "runs"
+	if (r.view === "stored" && r.id) path += "/" + encodeURIComponent(r.id)
 	if (r.view === "run") {
 		path += "/" + encodeURIComponent(r.id)
 		if (r.tab) path += "/" + r.tab

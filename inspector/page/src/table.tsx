@@ -41,7 +41,7 @@ export function TableView({ model }: { model: Model }) {
 				<input type="search" id="search" aria-label={texts.searchNodes} placeholder={texts.searchNodes} value={q.value} onInput={e => (q.value = e.currentTarget.value)} />
 			</div>
 			{problem.value && !rows.value && <Problem error={problem.value} again={load} />}
-			{rows.value && !rows.value.length && <Empty title={texts.noMatch.replace("run", "node")} />}
+			{rows.value && !rows.value.length && <Empty title={texts.noNodeMatch} />}
 			{rows.value && rows.value.length > 0 && (
 				<div class="scroll" tabIndex={0} role="region" aria-label={texts.table}>
 					<table>

@@ -167,6 +167,20 @@ const scenarios = {
 		assert.equal(ship.upstream[0].edge, "taken")
 	},
 
+	async "the store lists what no process here has"() {
+		const page = await open(base)
+		await page.getByRole("link", { name: "Stored" }).click()
+		await page.getByRole("row", { name: /pending orders stored/ }).waitFor()
+		await page.getByLabel("What the id begins with").fill("none")
+		await page.getByText("No run matches the filters").waitFor()
+		await page.reload()
+		await page.getByText("No run matches the filters").waitFor()
+		await page.getByLabel("What the id begins with").fill("sto")
+		await page.getByRole("link", { name: "stored", exact: true }).click()
+		await page.getByText("Nothing has been written of this run yet").waitFor()
+		await close(page)
+	},
+
 	async "every action asks first, and does what it says"() {
 		const run = await stage("orders")
 		const page = await open(link(run, "/graph?node=flaky"))
@@ -208,7 +222,7 @@ const scenarios = {
 		const run = await stage("orders")
 		for (const scheme of ["light", "dark"]) {
 			const page = await open(base, { scheme })
-			for (const [hash, ready] of [["#/runs", "table.runs"], ["#/gates", ".card"], [`#/runs/${encodeURIComponent(run)}/graph?node=flaky`, ".panel .tries"], [`#/runs/${encodeURIComponent(run)}/timeline`, ".track-box canvas"],
+			for (const [hash, ready] of [["#/runs", "table.runs"], ["#/gates", ".card"], ["#/stored", "table.runs"], [`#/runs/${encodeURIComponent(run)}/graph?node=flaky`, ".panel .tries"], [`#/runs/${encodeURIComponent(run)}/timeline`, ".track-box canvas"],
 				[`#/runs/${encodeURIComponent(run)}/log`, ".line"], [`#/runs/${encodeURIComponent(run)}/table?node=approve`, ".answer button"]]) {
 				await page.goto(base + hash)
 				await page.locator(ready).first().waitFor()

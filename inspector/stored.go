@@ -1,0 +1,96 @@
+package inspector
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// storedRow is one run of the store: of this process, of another one, or of none.
+type storedRow struct {
+	ID       string            `json:"id"`
+	Workflow string            `json:"workflow"`
+	Status   kahn.RunStatus    `json:"status"`
+	Created  string            `json:"created,omitempty"`
+	Ended    string            `json:"ended,omitempty"`
+	WakeAt   string            `json:"wake_at,omitempty"` // when it goes on, or may begin
+	Parent   string            `json:"parent,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"` // for who may view_data
+	Here     bool              `json:"here,omitempty"`   // the Runner has it
+}
+
+type storedReply struct {
+	Runs []storedRow `json:"runs"`
+	// Next is the parameter after of the next page, empty on the last one.
+	Next string `json:"next,omitempty"`
+}
+
+// storedNode is a node as the store has it.
+type storedNode struct {
+	Path    string      `json:"path"`
+	Status  kahn.Status `json:"status"`
+	Attempt int         `json:"attempt"`
+	Start   string      `json:"start,omitempty"`
+	End     string      `json:"end,omitempty"`
+	Cause   string      `json:"cause,omitempty"`
+}
+
+type storedNodesReply struct {
+	Nodes []storedNode `json:"nodes"`
+	Next  string       `json:"next,omitempty"`
+}
+
+func (c *call) stored() (any, error) {
+	q := store.Query{Limit: c.query.numbers["limit"], After: c.query.text("after")}
+	q.Workflow, q.Prefix = c.query.text("workflow"), c.query.text("prefix")
+	for _, name := range c.query.texts["status"] {
+		var s kahn.RunStatus
+		_ = s.UnmarshalText([]byte(name)) // it is one of runStatuses
+		q.Statuses = append(q.Statuses, s)
+	}
+	if c.h.Store == nil {
+		return nil, errNoStore
+	}
+	page, err := c.h.Store.List(c.r.Context(), q)
+	if err != nil {
+		return nil, c.storeFault(err)
+	}
+	reply := storedReply{Runs: []storedRow{}, Next: page.Next}
+	for _, run := range page.Runs {
+		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent}
+		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() {
+			row.Labels = run.Labels
+		}
+		reply.Runs = append(reply.Runs, row)
+	}
+	return reply, nil
+}
+
+func (c *call) storedNodes() (any, error) {
+	if c.h.Store == nil {
+		return nil, errNoStore
+	}
+	page, err := c.h.Store.ListNodes(c.r.Context(), c.query.text("id"), store.NodeQuery{Limit: c.query.numbers["limit"], After: c.query.text("after")})
+	if err != nil {
+		return nil, c.storeFault(err)
+	}
+	reply := storedNodesReply{Nodes: []storedNode{}, Next: page.Next}
+	for _, n := range page.Nodes {
+		reply.Nodes = append(reply.Nodes, storedNode{Path: n.Key, Status: n.Status, Attempt: int(n.Attempt), Start: stamp(n.Start), End: stamp(n.End), Cause: n.Cause.String()})
+	}
+	return reply, nil
+}
+
+var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: "Options.Store is nil"}
+
+// storeFault is an error of the store. What went wrong inside of it is for the log of the service.
+func (c *call) storeFault(err error) error {
+	if errors.Is(err, kahn.ErrUnknownRun) || errors.Is(err, kahn.ErrBadValue) {
+		return err
+	}
+	c.h.log().LogAttrs(c.r.Context(), slog.LevelError, "inspector", slog.String("path", c.route.path), slog.String("store", text(err)))
+	return &fault{Status: http.StatusBadGateway, Code: "store", Message: "the store has not answered"}
+}

@@ -1,0 +1,122 @@
+package inspector
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// brokenStore does not answer.
+type brokenStore struct{ store.Memory }
+
+func (*brokenStore) List(context.Context, store.Query) (store.Page, error) {
+	return store.Page{}, errors.New("password in the connection string")
+}
+
+// Runs that only the store has are listed with their nodes; those that the Runner has, too, are marked.
+func TestStored(t *testing.T) {
+	t.Parallel()
+	memory := &store.Memory{}
+	g := &kahn.Graph{Name: "orders"}
+	g.Add(
+		kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return 1, nil }},
+		kahn.Node{ID: "b", After: []string{"a"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }},
+	)
+	elsewhere, here := &kahn.Runner{}, &kahn.Runner{}
+	for id, rn := range map[string]*kahn.Runner{"elsewhere": elsewhere, "here": here} {
+		run, err := rn.Start(t.Context(), g, nil, kahn.RunID(id), kahn.Durable(memory), kahn.RunLabels(map[string]string{"tenant": "acme"}))
+		require.NoError(t, err)
+		_, _ = run.Wait()
+	}
+	waiting, err := kahn.Prepare(g, kahn.RunID("later"))
+	require.NoError(t, err)
+	_, _, err = memory.Create(t.Context(), waiting)
+	require.NoError(t, err)
+
+	serve := func(o Options) *desk {
+		d := &desk{t: t}
+		d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
+		t.Cleanup(d.server.Close)
+		return d
+	}
+	d := serve(Options{Runner: here, Store: memory})
+	require.True(t, get[infoReply](d, "api/v1/info").Stored)
+	have := map[string]storedRow{}
+	after := ""
+	for {
+		params := []string{"limit", "2"}
+		if after != "" {
+			params = append(params, "after", after)
+		}
+		page := get[storedReply](d, "api/v1/stored", params...)
+		for _, row := range page.Runs {
+			have[row.ID] = row
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	require.Len(t, have, 3)
+	require.Equal(t, kahn.RunFailed, have["elsewhere"].Status)
+	require.Equal(t, map[string]string{"tenant": "acme"}, have["elsewhere"].Labels)
+	require.False(t, have["elsewhere"].Here)
+	require.True(t, have["here"].Here)
+	require.Equal(t, kahn.RunPending, have["later"].Status)
+	require.Len(t, get[storedReply](d, "api/v1/stored", "status", "failed", "prefix", "else").Runs, 1)
+	nodes := get[storedNodesReply](d, "api/v1/stored/nodes", "id", "elsewhere").Nodes
+	require.Len(t, nodes, 2)
+	require.Equal(t, kahn.Completed, nodes[0].Status)
+	require.Equal(t, kahn.Failed, nodes[1].Status)
+	require.Equal(t, 1, nodes[1].Attempt)
+	require.Equal(t, "unknown_run", d.refusal(http.StatusNotFound, http.MethodGet, "api/v1/stored/nodes?id=nobody", "").Code)
+	require.Equal(t, "bad_value", d.refusal(http.StatusUnprocessableEntity, http.MethodGet, "api/v1/stored?after=%3Cnone%3E", "").Code)
+
+	// A store alone is enough; without ViewData there are no labels.
+	alone := serve(Options{Store: memory, Authorize: func(_ *http.Request, a Action) error {
+		if a == ViewData {
+			return errors.New("no")
+		}
+		return nil
+	}})
+	require.Empty(t, get[runsReply](alone, "api/v1/runs").Runs)
+	for _, row := range get[storedReply](alone, "api/v1/stored").Runs {
+		require.Empty(t, row.Labels)
+		require.False(t, row.Here)
+	}
+	none := serve(Options{Runner: here})
+	require.Equal(t, "no_store", none.refusal(http.StatusNotFound, http.MethodGet, "api/v1/stored", "").Code)
+	broken := serve(Options{Store: &brokenStore{}})
+	f := broken.refusal(http.StatusBadGateway, http.MethodGet, "api/v1/stored", "")
+	require.Equal(t, "the store has not answered", f.Message)
+}
+
+// What has become of an edge follows from the node where it begins.
+func TestFate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		edge kahn.Edge
+		from kahn.NodeResult
+		want string
+	}{
+		{kahn.Edge{}, kahn.NodeResult{Status: kahn.Running}, "open"},
+		{kahn.Edge{}, kahn.NodeResult{Status: kahn.Completed}, "taken"},
+		{kahn.Edge{}, kahn.NodeResult{Status: kahn.Failed}, "dead"},
+		{kahn.Edge{}, kahn.NodeResult{Status: kahn.Failed, Tolerated: true}, "taken"},
+		{kahn.Edge{}, kahn.NodeResult{Status: kahn.Skipped}, "dead"},
+		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed, Labels: []string{"yes"}}, "taken"},
+		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed, Labels: []string{"no"}}, "dead"},
+		{kahn.Edge{On: kahn.OnAlways}, kahn.NodeResult{Status: kahn.Aborted}, "taken"},
+		{kahn.Edge{On: kahn.OnFailure}, kahn.NodeResult{Status: kahn.Completed}, "dead"},
+		{kahn.Edge{On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CauseTimeout}}, kahn.NodeResult{Status: kahn.Failed, Cause: kahn.Cause{Kind: kahn.CauseTimeout}}, "taken"},
+		{kahn.Edge{On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CauseTimeout}}, kahn.NodeResult{Status: kahn.Failed, Cause: kahn.Cause{Kind: kahn.CausePanic}}, "dead"},
+	} {
+		require.Equal(t, c.want, fate(c.edge, c.from), "%+v", c)
+	}
+}
