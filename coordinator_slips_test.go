@@ -152,13 +152,13 @@ func TestCoordinatorGrowth(t *testing.T) {
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, returned, n)
 	}
-	sizes := [2]int{200, size(10_000, 4000, 100_000)}
+	sizes := [2]int{1000, size(10_000, 10_000, 100_000)}
 	for name, shape := range shapes {
 		var each [2]float64
 		for i, n := range sizes {
 			g := shape(n)
 			least := math.Inf(1)
-			for range 3 {
+			for range 2 {
 				begun := time.Now()
 				perform(g, n)
 				least = min(least, time.Since(begun).Seconds()/float64(n))
@@ -166,6 +166,6 @@ func TestCoordinatorGrowth(t *testing.T) {
 			each[i] = least
 		}
 		t.Logf("%s: %.2f us a step of %d, %.2f of %d", name, 1e6*each[0], sizes[0], 1e6*each[1], sizes[1])
-		require.Less(t, each[1], 10*each[0], "%s: the time that a step takes grows with their number", name)
+		require.Less(t, each[1], 6*each[0], "%s: the time that a step takes grows with their number", name)
 	}
 }

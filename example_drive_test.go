@@ -91,3 +91,45 @@ func ExampleCoordinator() {
 	// 12:01:00 copy[1] b.bak <nil>
 	// completed [a.bak b.bak] <nil>
 }
+
+// A run that waits for a person goes on from a snapshot, in another process and at another time. Time is what the host says it is: a timeout
+// asks the step to stop.
+func ExampleCoordinator_snapshot() {
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "scan", Timeout: time.Minute, ContinueOnFail: true},
+		kahn.Node{ID: "ask", Kind: kahn.KindGate, In: []kahn.Edge{{From: "scan", On: kahn.OnAlways}}},
+		kahn.Node{ID: "publish", After: []string{"ask"}},
+	)
+	plan, _ := g.Compile()
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	c, _ := kahn.NewCoordinator(plan, now, kahn.RunID("r1"))
+	scan, _ := c.Next()
+	fmt.Println("call", scan.Path())
+
+	at, _ := c.Due() // nobody answers until then
+	c.Advance(at)
+	stop, _ := c.NextStop()
+	fmt.Println(at.Format(time.TimeOnly), "stop", stop.Path(), context.Cause(stop))
+	_ = c.Return(scan, nil, context.Cause(stop))
+	fmt.Println(c.Run().Status(), c.Run().Waiting()[0].Node)
+
+	data, _ := json.Marshal(c.Run().Snapshot()) // nothing is under way
+
+	var from kahn.Snapshot // in another process, a day later
+	_ = json.Unmarshal(data, &from)
+	now = now.AddDate(0, 0, 1)
+	c, _ = kahn.NewCoordinator(plan, now, kahn.ResumeFrom(&from, nil))
+	_ = c.Run().Signal("ask", "yes")
+	publish, _ := c.Next()
+	fmt.Println("call", publish.Path())
+	_ = c.Return(publish, "done", nil)
+	res, err := c.Result()
+	fmt.Println(res.Status, res.Output, err)
+	// Output:
+	// call scan
+	// 12:01:00 stop scan timed out
+	// suspended ask
+	// call publish
+	// completed done <nil>
+}

@@ -13,7 +13,10 @@ import (
 //	c, err := kahn.NewCoordinator(plan, now, kahn.Inputs(in))
 //	for c.Run().Status() == kahn.RunRunning {
 //		for s, ok := c.Next(); ok; s, ok = c.Next() {
-//			begin(s.Call()) // the step as data, see NewStep
+//			begin(s, s.Call()) // the step as data, see Call.Perform
+//		}
+//		for s, ok := c.NextStop(); ok; s, ok = c.NextStop() {
+//			stop(s) // end the context of that call
 //		}
 //		switch e := wait(c.Due()); { // for a result, for a signal, or for the next deadline
 //		case e.step != nil:
