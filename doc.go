@@ -40,7 +40,7 @@
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace]; [RetryStandard], [RetryJittered], [DefaultRetry],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendMode], [Run.Signal], [Decision],
-//     [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
+//     [Run.SignalContext], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [SkipReason], [SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].

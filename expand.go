@@ -328,28 +328,22 @@ func (r *Run) keeps(ref Ref) bool {
 // errNotKept says that the graph of an expanded node has become known while a signal was looked for.
 var errNotKept = errors.New("not kept")
 
-// answerKept leaves a signal with what waits inside of a node whose graph is not known yet. unknown is the error if nothing does; it
-// is errNotKept if more such graphs have become known than were seen: what the signal is for may be in one of them.
-func (r *Run) answerKept(gate string, d Decision, seen int, unknown func() error) error {
-	if err := r.keep(d.Value); err != nil {
-		return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+// answerKept leaves a signal with what waits inside of a node whose graph is not known yet, with the lock held. unknown is the error if
+// nothing does; it is errNotKept if more such graphs have become known than were seen: what the signal is for may be in one of them.
+func (r *Run) answerKept(s *signal, seen int, unknown func() error) error {
+	waits := r.waiters()
+	n := waits.keptNode(s.gate)
+	switch {
+	case n == nil && waits.found > seen:
+		return errNotKept
+	case n == nil:
+		return unknown()
 	}
-	err := ErrFinished
-	r.control(func(int64) {
-		waits := r.waiters()
-		n := waits.keptNode(gate)
-		switch {
-		case n == nil && waits.found > seen:
-			err = errNotKept
-		case n == nil:
-			err = unknown()
-		default:
-			if err = n.answer(gate, d); err == nil {
-				at := n.of.place
-				at.run.extras[at.ref].answers++
-				at.run.outdated(at.ref)
-			}
-		}
-	})
-	return err
+	if err := n.answer(s.gate, s.Decision); err != nil {
+		return err
+	}
+	at := n.of.place
+	at.run.extras[at.ref].answers++
+	at.run.outdated(at.ref)
+	return nil
 }

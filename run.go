@@ -134,11 +134,12 @@ type runStops struct {
 // runRest is the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
-	leaving   bool           // Leave was called
-	reentered bool           // some step was entered again after a wait
-	waits     *waits         // of the outermost run: see waiters
-	tokens    map[string]Ref // of the steps that wait
-	signals   map[Ref]answer // of gates that were not reached yet
+	leaving   bool            // Leave was called
+	reentered bool            // some step was entered again after a wait
+	waits     *waits          // of the outermost run: see waiters
+	tokens    map[string]Ref  // of the steps that wait
+	signals   map[Ref]answer  // of gates that were not reached yet
+	answered  []answeredState // the signals that had IDs, in their order; the outermost run's
 }
 
 // runStage is how far a run has come. A run goes from one stage to the next, from resting back to running when it goes on, and

@@ -38,31 +38,18 @@ func (r *Run) gateOutcome(ref Ref, value any) answer {
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err}
 }
 
-// Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
-// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
-// reached; it does not wait then. A value that is a [Decision] tells who has answered, too.
-//
-// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
-// gate nor one that a step waits under is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
-// [*ChoiceError], a node that was stopped or skipped with
-// [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
-// end with [ErrFinished].
-func (r *Run) Signal(gate string, value any) error {
-	d := decisionOf(value)
-	for {
-		if err := r.trySignal(gate, d); err != errNotKept {
-			return err
-		}
-	}
-}
-
-// trySignal is one try of Signal. The error errNotKept means that the graph of an expanded node has become known meanwhile,
-// so that its waiting nodes are now found elsewhere, and Signal tries again.
-func (r *Run) trySignal(gate string, d Decision) error {
-	root, path := r, gate
+// trySignal is one try of Signal. It returns the transaction with which the answer is written; nil without a store. The error errNotKept
+// means that the graph of an expanded node has become known meanwhile, so that its waiting nodes are now found elsewhere, and Signal
+// tries again.
+func (r *Run) trySignal(s *signal) (*transaction, error) {
+	root := r
 	r.st.Lock()
+	if repeated, err := s.repeats(root.answered); repeated || err != nil {
+		defer r.st.Unlock()
+		return root.unwrittenSignals(), err
+	}
 	over := r.concluded()
-	r, gate = r.waiter(gate)
+	r, gate := r.waiter(s.gate)
 	ref, ok := r.gateOf(gate)
 	waits := root.waiters()
 	kept, found := len(waits.keptAt) > 0, waits.found
@@ -73,22 +60,50 @@ func (r *Run) trySignal(gate string, d Decision) error {
 	r.st.Unlock()
 	switch {
 	case over:
-		return ErrFinished // nothing waits any more, whatever it is called
-	case !ok && kept:
-		return root.answerKept(path, d, found, func() error { return r.noGate(gate) })
-	case !ok:
-		return unknown
+		return nil, ErrFinished // nothing waits any more, whatever it is called
+	case !ok && !kept:
+		return nil, unknown
 	}
-	if err := r.keep(d.Value); err != nil {
-		return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+	if err := r.keep(s.Value); err != nil {
+		return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 	}
-	a, err := r.answer(ref, d)
-	if err != nil {
-		return err
+	deliver := func(int64) error {
+		return root.answerKept(s, found, func() error { return r.noGate(gate) })
 	}
-	err = ErrFinished
-	r.control(func(now int64) { err = r.signal(ref, a, now) })
-	return err
+	if ok {
+		a, err := r.answer(ref, s.Decision)
+		if err != nil {
+			return nil, err
+		}
+		deliver = func(now int64) error { return r.signal(ref, a, now) }
+	}
+	var written *transaction
+	err := ErrFinished
+	r.control(func(now int64) {
+		var repeated bool
+		if repeated, err = s.repeats(root.answered); !repeated && err == nil { // else another caller was faster
+			if err = deliver(now); err == nil && s.ID != "" {
+				root.answered = s.take(root.answered)
+				root.outdate()
+			}
+		}
+		if err == nil {
+			written = root.unwrittenSignals()
+		}
+	})
+	return written, err
+}
+
+// unwrittenSignals returns the transaction with which all signals so far are written; nil if they are.
+func (r *Run) unwrittenSignals() *transaction {
+	switch d := r.durable; {
+	case d == nil:
+		return nil
+	case d.hasWork():
+		return d.outbox
+	default:
+		return d.current
+	}
 }
 
 // gateOf finds the node that a signal is for.
@@ -169,7 +184,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 // at once, with flushSignalled, so that nothing comes between the two, neither in the log nor in a store.
 func (r *Run) signalled(ref Ref, d *Decision, now int64) {
 	r.extra(ref).decision = d
-	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.Answer{Value: d.Value, Actor: d.Actor, Comment: d.Comment}})
+	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.Answer{Value: d.Value, Actor: d.Actor, Comment: d.Comment, ID: d.ID}})
 }
 
 func (r *Run) flushSignalled(now int64) {
@@ -338,10 +353,15 @@ func (r *Run) earlySignals() error {
 		if !ok || !r.plan.net.Is(ref, machine.FlagGate) {
 			return r.plan.unknownGate(name, func(prefix string, _ Ref) (Status, bool) { return Idle, prefix == "" })
 		}
-		a, err := r.answer(ref, decisionOf(r.cfg.signals[name]))
+		early := signal{gate: name, Decision: decisionOf(r.cfg.signals[name])}
+		if err := early.identify(); err != nil {
+			return err
+		}
+		a, err := r.answer(ref, early.Decision)
 		if err != nil {
 			return err
 		}
+		r.answered = early.take(r.answered)
 		r.signals[ref] = a
 	}
 	return nil

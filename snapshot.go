@@ -55,7 +55,8 @@ type snapshotFile struct {
 	Redriven  *Request          `json:"redrive_request,omitempty"`
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
-	Signals   []signalState     `json:"signals,omitempty"` // of gates that were not reached
+	Signals   []signalState     `json:"signals,omitempty"`  // of gates that were not reached
+	Answered  []answeredState   `json:"answered,omitempty"` // the signals that had IDs
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
 	Forked    string            `json:"forked,omitempty"`      // the run whose results it began with
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"` // in a store alone
@@ -121,6 +122,7 @@ type signalState struct {
 	Value   stored `json:"value"`
 	Actor   string `json:"actor,omitempty"`
 	Comment string `json:"comment,omitempty"`
+	ID      string `json:"id,omitempty"`
 }
 
 // nodeState is the state of a node in a snapshot.
@@ -181,8 +183,9 @@ type nodeState struct {
 	Signal   *stored           `json:"signal,omitempty"`
 	// Signalled: there was a signal. Its value may be null, which JSON omits.
 	Signalled bool   `json:"signalled,omitempty"`
-	Actor     string `json:"actor,omitempty"` // of the signal, and its comment
+	Actor     string `json:"actor,omitempty"` // of the signal, and its comment and id
 	Comment   string `json:"comment,omitempty"`
+	SignalID  string `json:"signal_id,omitempty"`
 
 	// Of a composite. It is running as long as its inside has not ended: Dormant if all nodes inside that are left wait.
 	Dormant  bool `json:"dormant,omitempty"`

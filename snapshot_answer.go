@@ -11,7 +11,7 @@ func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
 		if i, known := h.at[ref]; ok && (h.plan.net.Is(ref, machine.FlagGate) || known && h.nodes[i].Status == Suspended) {
-			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment}
+			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment, s.ID}
 		}
 	}
 }
@@ -127,12 +127,28 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
+// answer takes a signal for a node, by path or token, unless it repeats one that an earlier life of the run has taken.
+func (x *restoration) answer(name string, value any) error {
+	s := signal{gate: name, Decision: decisionOf(value)}
+	if err := s.identify(); err != nil {
+		return err
+	}
+	if repeated, err := s.repeats(x.file.Answered); repeated || err != nil {
+		return err
+	}
+	if err := x.held.answer(name, s.Decision); err != nil {
+		return err
+	}
+	x.file.Answered = s.take(x.file.Answered)
+	return nil
+}
+
 // answer takes a signal for a node, by path or token.
-func (h *held) answer(name string, value any) error {
+func (h *held) answer(name string, d Decision) error {
 	in, ref, ok := h.find(name)
 	if !ok {
 		if n := h.names().kept[name]; n != nil {
-			return n.answer(name, decisionOf(value))
+			return n.answer(name, d)
 		}
 		return h.unknownGate(name)
 	}
@@ -151,7 +167,6 @@ func (h *held) answer(name string, value any) error {
 	if _, twice := in.signals[ref]; twice {
 		return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(name))
 	}
-	d := decisionOf(value)
 	if gate {
 		if err := in.plan.refuse(ref, name, d.Value); err != nil {
 			return err
@@ -208,6 +223,6 @@ func (k *keptNode) answer(name string, d Decision) error {
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
 	}
 	k.answered = true
-	k.in.Signals = append(k.in.Signals, signalState{k.ID, *storedValue(d.Value), d.Actor, d.Comment})
+	k.in.Signals = append(k.in.Signals, signalState{k.ID, *storedValue(d.Value), d.Actor, d.Comment, d.ID})
 	return nil
 }

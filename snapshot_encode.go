@@ -93,6 +93,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.Flag("signalled", n.Signalled)
 	w.TextIf("actor", n.Actor)
 	w.TextIf("comment", n.Comment)
+	w.TextIf("signal_id", n.SignalID)
 	w.Flag("dormant", n.Dormant)
 	w.Flag("draining", n.Draining)
 	w.NumberIf("timed_out", int64(n.TimedOut))

@@ -152,7 +152,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.signals)) {
-		if err := x.held.answer(name, c.signals[name]); err != nil {
+		if err := x.answer(name, c.signals[name]); err != nil {
 			return nil, err
 		}
 	}
@@ -206,6 +206,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
 			x.file.Kept = append(x.file.Kept, keptEpoch{x.file.Epoch, x.file.LastEvent})
 		}
 	}
+	x.file.Answered = withoutAgain(p, x.file.Answered, again)
 	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
 	x.file.Epoch++
 	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.crashed = nil, nil, false, nil, time.Time{}, false
@@ -216,7 +217,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
 // has run.
 func (r *Run) restore(x *restoration) {
-	r.forked = x.file.Forked
+	r.forked, r.answered = x.file.Forked, x.file.Answered
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
 	if x.file.Asked != nil { // else somebody may have asked while the run was pending
 		r.asked = boundedRequest(x.file.Asked)
@@ -357,7 +358,7 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		x.saved = n.Saved.value
 	}
 	if n.Signalled || n.Signal != nil {
-		x.decision = &Decision{Actor: n.Actor, Comment: n.Comment}
+		x.decision = &Decision{Actor: n.Actor, Comment: n.Comment, ID: n.SignalID}
 		if n.Signal != nil {
 			x.decision.Value = n.Signal.value
 		}

@@ -46,7 +46,7 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	for _, ref := range r.plan.declared {
 		if a, ok := r.signals[ref]; ok {
 			d := a.decision
-			list = append(list, signalState{Node: r.plan.names[ref], Value: *storedValue(d.Value), Actor: d.Actor, Comment: d.Comment})
+			list = append(list, signalState{Node: r.plan.names[ref], Value: *storedValue(d.Value), Actor: d.Actor, Comment: d.Comment, ID: d.ID})
 		}
 	}
 	return list
@@ -73,7 +73,7 @@ func (r *Run) stopState() *stopState {
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Forked: r.forked, Epoch: r.epoch, Status: RunRunning,
-		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.InTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
+		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Answered: r.answered, Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.InTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():
@@ -183,6 +183,6 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 		n.Saved = storedValue(x.saved)
 	}
 	if d := x.decision; d != nil {
-		n.Signal, n.Signalled, n.Actor, n.Comment = storedValue(d.Value), true, d.Actor, d.Comment
+		n.Signal, n.Signalled, n.Actor, n.Comment, n.SignalID = storedValue(d.Value), true, d.Actor, d.Comment, d.ID
 	}
 }

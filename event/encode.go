@@ -173,6 +173,7 @@ func (w *writer) payload(p *payloadJSON) {
 	}
 	w.TextIf("actor", p.Actor)
 	w.TextIf("comment", p.Comment)
+	w.TextIf("signal_id", p.SignalID)
 	if len(p.Reason) > 0 {
 		w.JSON("reason", p.Reason)
 	}

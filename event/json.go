@@ -90,6 +90,7 @@ type payloadJSON struct {
 	Value        json.RawMessage         `json:"value,omitempty"`
 	Actor        string                  `json:"actor,omitempty"`
 	Comment      string                  `json:"comment,omitempty"`
+	SignalID     string                  `json:"signal_id,omitempty"`
 	Reason       json.RawMessage         `json:"reason,omitempty"`
 	Label        *string                 `json:"label,omitempty"`
 	Labels       []string                `json:"labels,omitempty"`
@@ -246,7 +247,7 @@ func (p *payloadJSON) encode(e *Event) error {
 			p.Deadline = &v.Deadline
 		}
 	case Answer:
-		p.Value, p.Actor, p.Comment = foreignJSON(v.Value), v.Actor, v.Comment
+		p.Value, p.Actor, p.Comment, p.SignalID = foreignJSON(v.Value), v.Actor, v.Comment, v.ID
 	case Invalidation:
 		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
 		p.Request = v.Request.said()
@@ -374,7 +375,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		suspended.Info, err = foreignValue(p.Info)
 		e.Payload = suspended
 	case NodeSignalled:
-		signalled := Answer{Actor: p.Actor, Comment: p.Comment}
+		signalled := Answer{Actor: p.Actor, Comment: p.Comment, ID: p.SignalID}
 		signalled.Value, err = foreignValue(p.Value)
 		e.Payload = signalled
 	case NodeInvalidated:

@@ -138,7 +138,7 @@ func TestEventDecoding(t *testing.T) {
 		event.NodeSuspended: event.Suspension{
 			Token: "approve", Info: map[string]any{"ask": "Ship it?"}, Deadline: time.Date(2026, 1, 3, 3, 4, 7, 0, time.UTC),
 		},
-		event.NodeSignalled: event.Answer{Value: map[string]any{"branch": "approved"}, Actor: "ann@example.com", Comment: "Looks good."},
+		event.NodeSignalled: event.Answer{Value: map[string]any{"branch": "approved"}, Actor: "ann@example.com", Comment: "Looks good.", ID: "7"},
 		event.RunTimedOut: event.RunEnd{
 			Status: machine.RunFailed, Cause: machine.CauseRunTimeout, TotalSteps: 8, Failed: []string{}, Duration: 26 * time.Second,
 			Timeout: 25999500 * time.Microsecond,

@@ -101,7 +101,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		}
 		return attrs
 	case Answer:
-		return some(slog.String("actor", p.Actor), slog.String("comment", p.Comment))
+		return some(slog.String("actor", p.Actor), slog.String("comment", p.Comment), slog.String("signal_id", p.ID))
 	case Invalidation:
 		return append([]slog.Attr{slog.String("reason", p.Reason)}, p.Request.attrs()...)
 	case Completion:

@@ -129,6 +129,7 @@ type Suspension struct {
 type Answer struct {
 	Value          any
 	Actor, Comment string
+	ID             string // of the signal, if the kahn.Decision has one
 }
 
 // Invalidation is the payload of node.invalidated: the node has ended and is to run again.

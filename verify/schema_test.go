@@ -45,6 +45,7 @@ func TestEventSchemaOnExamples(t *testing.T) {
 		"workflowId": true, "parentEventId": true, "wave": true, "cause": true, "label": true, "input_tokens": true,
 		"output_tokens": true, "error_message": true, "abandoned": true, "deadline": true, "actor": true, "comment": true,
 		"request": true, "output": true, "aggregation_data": true, "output_bytes": true, "output_error": true, "cancellation_requested": true,
+		"forkedFrom": true, "signal_id": true,
 	}
 	for _, line := range bytes.Split(bytes.TrimSpace(data), []byte("\n")) {
 		require.NoError(t, validate(schema, line), "%s", line)

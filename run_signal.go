@@ -1,0 +1,124 @@
+package kahn
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrSignalConflict rejects a signal whose [Decision].ID came with another value before.
+var ErrSignalConflict = errors.New("the id of the signal came with another value")
+
+// Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
+// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
+// reached; it does not wait then. A value that is a [Decision] tells who has answered, too.
+//
+// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
+// gate nor one that a step waits under is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
+// [*ChoiceError], a node that was stopped or skipped with
+// [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
+// end with [ErrFinished].
+//
+// A signal with a [Decision].ID may be repeated: the same ID and value under the same name is one answer, and no error, also when the
+// run has ended or has gone on in another life. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the
+// IDs of signals for nodes that run again, and of those that named a token.
+//
+// The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then
+// the answer may be stored or not, and an ID tells the two apart. The store must not wait for the caller.
+func (r *Run) Signal(gate string, value any) error {
+	return r.SignalContext(context.Background(), gate, value)
+}
+
+// SignalContext is Signal with a context that ends the waiting for the store. The error is the context's cause then, and the answer is
+// on its way.
+func (r *Run) SignalContext(ctx context.Context, gate string, value any) error {
+	if ctx == nil {
+		return ErrNoContext
+	}
+	s := signal{gate: gate, Decision: decisionOf(value)}
+	if err := s.identify(); err != nil {
+		return err
+	}
+	written, err := r.trySignal(&s)
+	for err == errNotKept {
+		written, err = r.trySignal(&s)
+	}
+	if err != nil || written == nil {
+		return err
+	}
+	select {
+	case <-written.done:
+		err = written.err
+	case <-ctx.Done():
+		err = bounded(context.Cause(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+	}
+	return nil
+}
+
+// signal is a signal on its way to its node.
+type signal struct {
+	Decision
+	gate string // the node's path, or its token
+	sum  string // of the value; "" without an ID
+}
+
+// identify computes what tells whether another signal of the same ID has the same value. It calls user code.
+func (s *signal) identify() error {
+	if s.ID == "" {
+		return nil
+	}
+	data, err := canonical(map[string]any{"": s.Value})
+	if err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+	}
+	sum := sha256.Sum256(data)
+	s.sum = hex.EncodeToString(sum[:16])
+	return nil
+}
+
+// answeredState is a signal with an ID that has answered a node.
+type answeredState struct {
+	ID   string `json:"id"`
+	Gate string `json:"gate"` // as the signal named it
+	Sum  string `json:"sum"`  // of the value
+}
+
+// take adds the signal to those that were taken, unless it has no ID.
+func (s *signal) take(taken []answeredState) []answeredState {
+	if s.ID == "" {
+		return taken
+	}
+	return append(slices.Clip(taken), answeredState{ID: s.ID, Gate: s.gate, Sum: s.sum}) // a snapshot may have the list
+}
+
+// repeats reports whether a signal is the repetition of one among those that were taken, or contradicts one.
+func (s *signal) repeats(taken []answeredState) (bool, error) {
+	if s.ID == "" {
+		return false, nil
+	}
+	for i := range taken {
+		switch a := &taken[i]; {
+		case a.ID != s.ID || a.Gate != s.gate:
+		case a.Sum != s.sum:
+			return false, fmt.Errorf("%w: signal %s for %s", ErrSignalConflict, quoteID(s.ID), quoteID(s.gate))
+		default:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// withoutAgain are the signals that a redrive does not forget: those that have named a node which does not run again. What a token
+// stood for is not known any more.
+func withoutAgain(p *Plan, taken []answeredState, again []bool) []answeredState {
+	return slices.DeleteFunc(slices.Clone(taken), func(a answeredState) bool {
+		ref, ok := p.outermost(a.Gate)
+		return !ok || again[ref]
+	})
+}
