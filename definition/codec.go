@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // field describes one field of a document's object: how it is read into a T, and how it is shown. Both directions are
@@ -478,11 +479,14 @@ func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 func spellings[E textual]() (names []string) {
 	for x := E(0); ; x++ {
 		text, err := x.MarshalText()
+		if join, ok := any(x).(kahn.Join); ok && join.Rule() == machine.RuleAtLeast {
+			text, err = []byte("at_least(k)"), nil // it has no text without its number
+		}
 		if err != nil {
 			return names
 		}
 		if len(text) > 0 {
-			names = append(names, strings.Replace(string(text), "(0)", "(k)", 1)) // at_least
+			names = append(names, string(text))
 		}
 	}
 }
