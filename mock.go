@@ -387,7 +387,7 @@ func (m *Mock) perform(n *node, step *Step) (res attemptResult) {
 
 // approve answers a gate without a mock.
 func (r *Run) approve(ref Ref) answer {
-	a := r.gateOutcome(ref, autoLabel) // the label of a string needs no user code
+	a := r.labelOutcome(ref, autoLabel)
 	if a.Status == Completed {
 		a.value = autoOutput()
 	}

@@ -62,11 +62,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 			return w.run.plan.takeBranches(ref, w.run.path(ref), &c)
 		})
 		if err != nil {
-			kind := CauseConditionError
-			if e, is := err.(*noMatchError); is {
-				kind, err = CauseNoBranchMatch, e.error
-			}
-			return w.failure(attemptResult{err: err, kind: kind})
+			return w.failure(noBranches(err))
 		}
 		return c
 	}
@@ -92,6 +88,14 @@ func (p *Plan) takeBranches(ref Ref, path string, c *conclusion) error {
 
 // noMatchError tells that the error of a condition is its lack of a branch.
 type noMatchError struct{ error }
+
+// noBranches is the result of a condition whose value takes no branches because of an error.
+func noBranches(err error) attemptResult {
+	if e, is := err.(*noMatchError); is {
+		return attemptResult{err: e.error, kind: CauseNoBranchMatch}
+	}
+	return attemptResult{err: err, kind: CauseConditionError}
+}
 
 // failure makes the conclusion of an error.
 func (w *worker) failure(res attemptResult) conclusion {

@@ -38,6 +38,19 @@ func (r *Run) gateOutcome(ref Ref, value any) answer {
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err}
 }
 
+// labelOutcome is the outcome of a gate that the run answers itself, with a label. It calls no user code, since the lock is held: a string
+// is its own label, every codec writes it, and contracts judge what comes from outside.
+func (r *Run) labelOutcome(ref Ref, label string) answer {
+	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
+	if r.plan.net.Router(ref) >= 0 {
+		if err := r.plan.takeBranches(ref, r.path(ref), &c); err != nil {
+			failed := noBranches(err)
+			return answer{Outcome: machine.Outcome{Status: Failed, Cause: failed.kind}, err: failed.err}
+		}
+	}
+	return answer{Outcome: c.Outcome, value: c.value, said: c.answer}
+}
+
 // trySignal is one try of Signal. It returns the transaction with which the answer is written; nil without a store. The error errNotKept
 // means that the graph of an expanded node has become known meanwhile, so that its waiting nodes are now found elsewhere, and Signal
 // tries again.
@@ -227,7 +240,7 @@ func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 func (r *Run) gateTimedOut(ref Ref, now int64) {
 	r.wake(now)
 	if g := r.plan.node(ref).Gate; g.OnTimeout == GateLabel {
-		r.settleGate(ref, r.gateOutcome(ref, timeoutLabel), now) // the label of a string needs no user code
+		r.settleGate(ref, r.labelOutcome(ref, timeoutLabel), now)
 		return
 	}
 	err := fmt.Errorf("%w: no signal within %v", ErrTimeout, r.plan.node(ref).Gate.Timeout)
