@@ -30,7 +30,8 @@ func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, er
 // ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be that of the run, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
 // that the run had matter. The error of a run that failed or was cancelled is like that of [Execute]; a run that has not
-// ended is an error that matches [ErrNotEnded], and one that is not stored one that matches [ErrUnknownRun].
+// ended is an error that matches [ErrNotEnded], and one that is not stored one that matches [ErrUnknownRun]. A changed graph with a
+// node that the run has not ended is an error that matches [ErrBadValue]: no step is called.
 //
 // The Result is like that of Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
 // attempt and lasts until the last one has ended.
@@ -61,10 +62,30 @@ func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts .
 	if err != nil {
 		return nil, err
 	}
+	if !x.ended() { // a step would be called
+		return nil, r.notOver(stored.Status)
+	}
 	cfg.mode = x.file.Mode
 	r.prepare(x)
 	r.open(x, nil, 0)
 	return r.read(stored.Status)
+}
+
+// ended reports whether every node of the plan has ended. A run that was stopped does not perform its end node.
+func (x *restoration) ended() bool {
+	h := x.held
+	for ref := range Ref(len(h.plan.names)) {
+		i, known := h.at[ref]
+		if over := known && h.nodes[i].Status.Terminal(); !over && (ref != h.plan.end || x.file.Stop == nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// notOver is the error of a stored run that has ended and lacks the end of a node.
+func (r *Run) notOver(status RunStatus) error {
+	return fmt.Errorf("%w: stored run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 }
 
 // read returns the Result of a run that was restored and had ended.
@@ -85,7 +106,7 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 	if !over {
 		r.Cancel()
 		<-r.done
-		return nil, fmt.Errorf("%w: stored run %s is %v, and some of its nodes have not ended", ErrBadValue, quoteID(r.ID()), status)
+		return nil, r.notOver(status)
 	}
 	return r.Wait()
 }

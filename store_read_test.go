@@ -162,6 +162,26 @@ func TestReadRefused(t *testing.T) {
 	})
 }
 
+// TestReadPerformsNothing: to read a Result calls no step, whatever nodes the graph has gained.
+func TestReadPerformsNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "", func(t *testing.T) {
+		db := new(kahn.MemoryStore)
+		try(t, graph(after("A"), after("B", "A")), takes(0), kahn.Durable(db), kahn.RunID("r")).expect("A:ok B:ok", "completed")
+		for name, added := range map[string]kahn.Node{
+			"a root":     {ID: "C", Do: neverStep(t)},
+			"a follower": {ID: "C", Do: neverStep(t), After: []string{"B"}},
+			"a gate":     gate("C", "B"),
+			"the inside": {ID: "C", Sub: graph(kahn.Node{ID: "x", Do: neverStep(t)})},
+			"an end":     {ID: "Z", Kind: kahn.KindEnd, Do: neverStep(t), After: []string{"B"}},
+		} {
+			res, err := kahn.ReadResult(t.Context(), graph(after("A"), after("B", "A"), added), db, "r", kahn.AllowGraphChange())
+			require.ErrorIs(t, err, kahn.ErrBadValue, name)
+			require.Nil(t, res)
+		}
+	})
+}
+
 // deadLoad does not load.
 type deadLoad struct{ store.Store }
 
