@@ -342,28 +342,24 @@ func (t Types) value(data json.RawMessage, depth int) (any, error) {
 	}
 	switch data[0] {
 	case '{':
-		var tagged struct {
-			Type  *string         `json:"$type"`
-			Value json.RawMessage `json:"value"`
-		}
-		if err := json.Unmarshal(data, &tagged); err != nil {
+		name, value, err := untag(data)
+		switch {
+		case err != nil:
 			return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
-		}
-		if tagged.Type == nil {
+		case name == nil:
 			return t.valueOf(reflect.TypeFor[map[string]any](), data, depth)
-		}
-		if *tagged.Type == "error" {
+		case *name == "error":
 			var form errorForm
-			if err := json.Unmarshal(tagged.Value, &form); err != nil {
+			if err := json.Unmarshal(value, &form); err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
 			}
 			return t.error(&form, depth), nil
 		}
-		typ, ok := t.typeOf(*tagged.Type)
+		typ, ok := t.typeOf(*name)
 		if !ok {
-			return nil, fmt.Errorf("%w: type %s is not registered", ErrBadValue, quoteID(*tagged.Type))
+			return nil, fmt.Errorf("%w: type %s is not registered", ErrBadValue, quoteID(*name))
 		}
-		return t.taggedValue(typ, tagged.Value, depth)
+		return t.taggedValue(typ, value, depth)
 	case '[':
 		return t.valueOf(reflect.TypeFor[[]any](), data, depth)
 	}
@@ -372,6 +368,25 @@ func (t Types) value(data json.RawMessage, depth int) (any, error) {
 		return nil, fmt.Errorf("%w: %w", ErrBadValue, err)
 	}
 	return v, nil
+}
+
+// untag is the reverse of tag. The name is nil if the object is not tagged. Package json finds the field of a struct regardless of case, as
+// form does not: so an object that seems to be tagged is read as a map.
+func untag(data json.RawMessage) (name *string, value json.RawMessage, err error) {
+	var seems struct {
+		Type json.RawMessage `json:"$type"`
+	}
+	if err := json.Unmarshal(data, &seems); err != nil || seems.Type == nil {
+		return nil, nil, err
+	}
+	var exact map[string]json.RawMessage
+	if err := json.Unmarshal(data, &exact); err != nil {
+		return nil, nil, err
+	}
+	if text, ok := exact[typeKey]; ok {
+		err = json.Unmarshal(text, &name)
+	}
+	return name, exact["value"], err
 }
 
 // taggedValue reads a value that form has tagged with its type, such as a number that JSON cannot express.

@@ -27,6 +27,8 @@ func TestTypesGiveBackWhatWasWritten(t *testing.T) {
 		float32(math.Inf(1)), []byte{0, 255}, []byte(nil), json.Number("12345678901234567890.10"), json.RawMessage(`{"a":1}`), time.Minute,
 		time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), []any{}, []any(nil), map[string]any{}, map[string]any(nil),
 		map[string]any{"a": 1, "b": []any{2.5, nil, int64(3)}, "c": map[string]any{"$type": "int", "value": "no"}},
+		map[string]any{"$Type": "int", "value": 5.0}, map[string]any{"$TYPE": 5.0}, []any{map[string]any{"$Type": nil}, map[string]any{"$type": nil}},
+		map[string]any{"$type": "int", "$Type": "string", "value": 5.0, "Value": "x"}, map[string]any{"$type": 5.0},
 		[]string{"a", "\xfe", ""}, []string(nil), []int{1, 2}, []float64{1, math.MaxFloat64, math.Inf(1)}, map[string]string{"k": "v"},
 		map[string]int{"k": 1 << 60}, [][]int{{1}, nil, {}}, []map[string]any{{"x": 1}, nil}, map[string][]order{"k": {{ID: 9}}},
 		kahn.Outputs{"output": 3, "more": []string{"x"}}, kahn.EndVerdict{Status: kahn.RunFailed, Output: []int{1}},

@@ -132,6 +132,16 @@ func TestScenarioTrigger(t *testing.T) {
 		if again, _ := plan.Prune("T1", kahn.PruneForward); again != pruned {
 			t.Error("it was made twice")
 		}
+		if again, err := pruned.Prune("T1", kahn.PruneForward); again != pruned {
+			t.Errorf("a pruned plan is pruned into another one: %v", err)
+		}
+		if _, err := pruned.Prune("A", kahn.PruneForward); !errors.Is(err, kahn.ErrUnknownTrigger) {
+			t.Errorf("%v", err)
+		}
+		res, err := pruned.Execute(t.Context(), takes(0), kahn.Fire("T1", "payload"))
+		if err != nil || res.Status != kahn.RunCompleted || res.Plan() != pruned {
+			t.Errorf("%v, %v", res, err)
+		}
 		st, err := kahn.NewState(pruned)
 		if err != nil {
 			t.Fatal(err)

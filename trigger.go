@@ -88,8 +88,11 @@ type pruneKey struct {
 }
 
 // Prune returns the plan of the nodes that run when a trigger fires, for a host that drives a [machine.State] of its own; [Fire]
-// uses it. The plan is made once. The error matches [ErrUnknownTrigger].
+// uses it. The plan is made once. A plan that is pruned already prunes the plan that it is a part of. The error matches [ErrUnknownTrigger].
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
+	if p.whole != nil {
+		return p.whole.Prune(trigger, mode)
+	}
 	r, ok := p.find(trigger)
 	if !ok || p.node(r).Kind != KindTrigger {
 		return nil, fmt.Errorf("%w: %s%s", ErrUnknownTrigger, quoteID(trigger),
