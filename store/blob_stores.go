@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -110,10 +112,10 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if now := time.Now(); os.Chtimes(file, now, now) == nil { // it is there
-		return nil
+	if now := time.Now(); os.Chtimes(file, now, now) == nil { // it is there, but whoever has put it may not have synced its name yet
+		return d.sync(file)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if err := makeDir(filepath.Dir(file)); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
@@ -135,17 +137,42 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 	if err := os.Rename(f.Name(), file); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(file))
+	return d.sync(file)
 }
 
-// syncDir makes the names in a folder durable. Not every system can.
+// sync makes the name of a blob durable, and that of the folder which it is in.
+func (d Dir) sync(file string) error {
+	return errors.Join(syncDir(filepath.Dir(file)), syncDir(string(d)))
+}
+
+// makeDir makes a folder and those around it. The names of all that it has made are durable.
+func makeDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if around := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && around != dir {
+		if err = makeDir(around); err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+	}
+	switch {
+	case err == nil:
+		return syncDir(filepath.Dir(dir))
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	}
+	return err
+}
+
+// syncDir makes the names in a folder durable, where the system can.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	_ = f.Sync()
-	return f.Close()
+	err = f.Sync()
+	if runtime.GOOS == "windows" || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // it cannot sync folders
+	}
+	return errors.Join(err, f.Close())
 }
 
 // Get implements [BlobStore].
