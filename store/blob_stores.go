@@ -9,10 +9,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/syncdir"
 )
 
 // MemoryBlobs is a [BlobStore] in memory, for tests. The zero value is empty and ready for use.
@@ -142,7 +142,7 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 
 // sync makes the name of a blob durable, and that of the folder which it is in.
 func (d Dir) sync(file string) error {
-	return errors.Join(syncDir(filepath.Dir(file)), syncDir(string(d)))
+	return errors.Join(syncdir.Sync(filepath.Dir(file)), syncdir.Sync(string(d)))
 }
 
 // makeDir makes a folder and those around it. The names of all that it has made are durable.
@@ -155,24 +155,11 @@ func makeDir(dir string) error {
 	}
 	switch {
 	case err == nil:
-		return syncDir(filepath.Dir(dir))
+		return syncdir.Sync(filepath.Dir(dir))
 	case errors.Is(err, fs.ErrExist):
 		return nil
 	}
 	return err
-}
-
-// syncDir makes the names in a folder durable, where the system can.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = f.Sync()
-	if runtime.GOOS == "windows" || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // it cannot sync folders
-	}
-	return errors.Join(err, f.Close())
 }
 
 // Get implements [BlobStore].

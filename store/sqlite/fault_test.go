@@ -366,6 +366,10 @@ func TestChanged(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		_, err = s.Load(t.Context(), "r")
 		require.ErrorIs(t, err, sqlite.ErrDamaged, change)
+		for _, owner := range []string{"one", "another"} { // the refused one holds nothing
+			_, _, err = s.Acquire(t.Context(), "r", owner, time.Minute)
+			require.ErrorIs(t, err, sqlite.ErrDamaged, change)
+		}
 		_, err = s.DB().Exec("REPLACE INTO " + strings.Fields(change)[0] + " SELECT * FROM kept; DROP TABLE kept")
 		require.NoError(t, err)
 	}

@@ -84,6 +84,10 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 			return lease, nil, fmt.Errorf("%w, by %s", store.ErrLeased, strconv.Quote(other)), nil
 		}
 	}
+	stored, known, refused, err := w.loader.load(id) // before the lease is taken: nobody holds a run that cannot be loaded
+	if err != nil || refused != nil {
+		return lease, nil, refused, err
+	}
 	lease = store.Lease{Run: id, Owner: owner}
 	err = w.leases.take.query(func(row []driver.Value) error {
 		lease.Epoch = uint64(row[0].(int64))
@@ -91,10 +95,6 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 	}, owner, s.process, milliseconds(ttl), id)
 	if err != nil {
 		return lease, nil, nil, err
-	}
-	stored, known, refused, err := w.loader.load(id)
-	if err != nil || refused != nil {
-		return lease, nil, refused, err
 	}
 	known.lease = lease
 	w.runs[id] = known

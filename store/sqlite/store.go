@@ -49,6 +49,7 @@ import (
 
 	"modernc.org/sqlite"
 
+	"github.com/seed-c794f7ef/kahn/internal/syncdir"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -60,7 +61,7 @@ type Synchronous uint8
 const (
 	// Full waits for the disk in every commit.
 	Full Synchronous = iota
-	// Normal waits for the disk only when the log is moved into the database, which happens every 4 MB of log.
+	// Normal waits for the disk only when the log is moved into the database, which happens every 4,096,000 bytes of log.
 	Normal
 )
 
@@ -76,7 +77,7 @@ type Options struct {
 	Synchronous Synchronous
 	// BusyTimeout is how long a write waits while another process writes, DefaultBusyTimeout if it is 0. It is at least 1 ms.
 	BusyTimeout time.Duration
-	// MaxBytes bounds the size of the database, the log apart. 0 means no bound.
+	// MaxBytes bounds the size of the database, the log apart, whoever writes to it. 0 means no bound.
 	MaxBytes int64
 	// Now is the time in milliseconds since 1970 as an expression of SQL, DefaultNow if it is empty. All processes that use a
 	// database must have the same one.
@@ -129,6 +130,7 @@ func open(path string, o Options) (*Store, error) {
 	if o.BusyTimeout == 0 {
 		o.BusyTimeout = DefaultBusyTimeout
 	}
+	o.BusyTimeout = max(o.BusyTimeout, time.Millisecond)
 	s := &Store{now: o.Now, largest: maxValue}
 	if o.MaxBytes > 0 {
 		s.largest = min(s.largest, o.MaxBytes)
@@ -141,7 +143,7 @@ func open(path string, o Options) (*Store, error) {
 		}
 		dsn = fileDSN(s.path, "rwc")
 	}
-	dsn += fmt.Sprintf("&_busy_timeout=%d", max(1, o.BusyTimeout.Milliseconds()))
+	dsn += fmt.Sprintf("&_busy_timeout=%d", o.BusyTimeout.Milliseconds())
 	if err := s.connect(dsn, o); err != nil {
 		return nil, errors.Join(err, s.abandon())
 	}
@@ -167,7 +169,11 @@ func (s *Store) connect(dsn string, o Options) error {
 			return err
 		}
 	}
-	using, err := sqlite.NewConnector(dsn + fmt.Sprintf("&_txlock=immediate&_pragma=synchronous(%d)&_pragma=%s", o.Synchronous.level(), checkpoint))
+	dsn += fmt.Sprintf("&_txlock=immediate&_pragma=synchronous(%d)", o.Synchronous.level())
+	for _, p := range s.writer.bounds {
+		dsn += "&_pragma=" + p
+	}
+	using, err := sqlite.NewConnector(dsn)
 	if err != nil {
 		return err
 	}
@@ -179,6 +185,9 @@ func (s *Store) connect(dsn string, o Options) error {
 func (s *Store) abandon() (err error) {
 	if s.writer != nil {
 		err = s.writer.disconnect()
+	}
+	if s.db != nil {
+		err = errors.Join(err, s.db.Close())
 	}
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.release())
@@ -197,14 +206,14 @@ func (s Synchronous) level() int {
 // pageSize is that of new databases. A commit writes whole pages to the log, and small ones suit small commits.
 const pageSize = 1024
 
-// checkpoint has the log moved into the database when it is 4 MB long. Most of its pages have been written several times then.
-const checkpoint = "wal_autocheckpoint=4000"
+// maxLog is how long the log is, in bytes, when it is moved into the database. Most of its pages have been written several times then.
+const maxLog = 4000 * pageSize
 
-// setUp configures the connection, brings the schema up to date and prepares the statements.
-func (w *writer) setUp(file bool, o Options) error {
+// configure configures the connection. The pages of a database that another program has made may have another size.
+func (w *writer) configure(file bool, o Options) error {
 	pragmas := []string{fmt.Sprintf("page_size=%d", pageSize)}
 	if file {
-		pragmas = append(pragmas, "journal_mode=WAL", checkpoint, fmt.Sprintf("synchronous=%d", o.Synchronous.level()))
+		pragmas = append(pragmas, "journal_mode=WAL", fmt.Sprintf("synchronous=%d", o.Synchronous.level()))
 	}
 	for _, p := range pragmas {
 		answer, err := pragma(w.conn, p)
@@ -215,15 +224,30 @@ func (w *writer) setUp(file bool, o Options) error {
 			return fmt.Errorf("the database cannot be written ahead: its journal is %q", text)
 		}
 	}
+	answer, err := pragma(w.conn, "page_size")
+	if err != nil {
+		return err
+	}
+	size, _ := answer.(int64)
+	if size <= 0 {
+		return fmt.Errorf("the pages of the database have a size of %v", answer)
+	}
+	w.bounds = []string{fmt.Sprintf("wal_autocheckpoint=%d", max(1, maxLog/size))}
 	if o.MaxBytes > 0 {
-		size, err := pragma(w.conn, "page_size")
-		if err != nil {
+		w.bounds = append(w.bounds, fmt.Sprintf("max_page_count=%d", max(1, o.MaxBytes/size)))
+	}
+	for _, p := range w.bounds {
+		if _, err := pragma(w.conn, p); err != nil {
 			return err
 		}
-		pages := max(1, o.MaxBytes/size.(int64))
-		if _, err := pragma(w.conn, fmt.Sprintf("max_page_count=%d", pages)); err != nil {
-			return err
-		}
+	}
+	return nil
+}
+
+// setUp configures the connection, brings the schema up to date and prepares the statements.
+func (w *writer) setUp(file bool, o Options) error {
+	if err := w.configure(file, o); err != nil {
+		return err
 	}
 	if err := w.migrate(); err != nil {
 		return err
@@ -325,24 +349,19 @@ func (s *Store) Close() error {
 // Backup writes a copy of the database, as it stands at this moment, to a file at path that must not exist. Runs go on
 // meanwhile. The copy is complete and on the disk when Backup returns; a copy that failed is removed.
 func (s *Store) Backup(ctx context.Context, path string) error {
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("backup: %w: %s", os.ErrExist, path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // so no other Backup takes it
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
 	}
-	_, err := s.db.ExecContext(ctx, "VACUUM INTO ?", path)
+	_, err = s.db.ExecContext(ctx, "VACUUM INTO ?", path)
 	if err == nil {
-		err = syncFile(path)
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = syncdir.Sync(filepath.Dir(path))
 	}
 	if err != nil {
-		_ = os.Remove(path)
-		return fmt.Errorf("backup: %w", describe(err))
+		return fmt.Errorf("backup: %w", errors.Join(describe(err), os.Remove(path)))
 	}
 	return nil
-}
-
-func syncFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -364,6 +364,49 @@ func TestBackup(t *testing.T) {
 	commit(t, b, next, store.Commit{Sequence: 2, Status: kahn.RunCompleted})
 	commit(t, s, lease, store.Commit{Sequence: 3})
 	require.Error(t, s.Backup(t.Context(), filepath.Join(t.TempDir(), "none", "copy.db")))
+
+	once := file(t)
+	var wg sync.WaitGroup
+	var made atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			if err := s.Backup(t.Context(), once); err == nil {
+				made.Add(1)
+			} else if !errors.Is(err, os.ErrExist) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, int64(1), made.Load())
+	_, err = openStore(t, once, sqlite.Options{}).Load(t.Context(), "r")
+	require.NoError(t, err, "a Backup that was refused has removed the copy of another one")
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	failed := file(t)
+	require.Error(t, s.Backup(ended, failed))
+	require.NoFileExists(t, failed)
+}
+
+// TestOtherPages: what Options bound in bytes holds for a database whose pages have another size, and for every connection.
+func TestOtherPages(t *testing.T) {
+	t.Parallel()
+	for _, pages := range []int{1024, 4096, 65536} {
+		path := file(t)
+		db, err := sql.Open("sqlite", path)
+		require.NoError(t, err)
+		_, err = db.Exec(fmt.Sprintf("PRAGMA page_size=%d; CREATE TABLE host (x)", pages))
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		s := openStore(t, path, sqlite.Options{MaxBytes: 2_000_000})
+		var log, most int
+		require.NoError(t, s.DB().QueryRow("PRAGMA wal_autocheckpoint").Scan(&log))
+		require.NoError(t, s.DB().QueryRow("PRAGMA max_page_count").Scan(&most))
+		require.Equal(t, []int{4_096_000 / pages, 2_000_000 / pages}, []int{log, most})
+		_, err = s.DB().Exec("INSERT INTO host VALUES (zeroblob(3000000))")
+		require.ErrorContains(t, err, "full")
+	}
 }
 
 func TestMigrations(t *testing.T) {

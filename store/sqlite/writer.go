@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// writer is the one connection that writes, and the line of those who want to write. Who comes while nobody writes leads: it
-// performs all requests of the line in one transaction, and hands the lead to one of those who have come meanwhile. So all
+// writer is the one connection that writes, and the line of those who want to write. A goroutine that finds no leader becomes the
+// leader: it performs all requests of the line in one transaction, and hands the lead to one that came meanwhile. So all
 // runs of the process share transactions, and the longer one takes, the more the next one holds. No goroutine waits in between.
 type writer struct {
 	mu     sync.Mutex // guards the line
@@ -28,6 +28,7 @@ type writer struct {
 	conn     driver.Conn
 	stmts    []driver.Stmt // all that were prepared
 	patience time.Duration // how long a request waits for another process
+	bounds   []string      // the pragmas that count pages, for every connection
 	begin    *statement
 	commit   *statement
 	rollback *statement
@@ -151,7 +152,7 @@ func (w *writer) perform(line []*request) {
 	}
 	for _, r := range line {
 		if r.err = err; len(line) > 1 && !done {
-			if _, r.err = w.begin.exec(); r.err == nil {
+			if r.err = w.open(context.Background(), r.until); r.err == nil {
 				_, r.err = w.transact([]*request{r})
 			}
 		}

@@ -1,0 +1,23 @@
+// Package syncdir makes the names in folders durable: a file that was created or renamed is there after a loss of power only if its folder
+// was synced.
+package syncdir
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"syscall"
+)
+
+// Sync makes the names in a folder durable, where the system can.
+func Sync(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if runtime.GOOS == "windows" || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // it cannot sync folders
+	}
+	return errors.Join(err, f.Close())
+}
