@@ -290,7 +290,7 @@ func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r
 		if err != nil {
 			return err
 		}
-		_, err = s.DB().Exec("INSERT INTO kahn_runs SELECT value, value, 'running', 0, 0, 0, NULL, NULL, 1, 'owner', 1e15, 0, NULL, 0 FROM json_each(?)", numbers(l.runs))
+		_, err = s.DB().Exec("INSERT INTO kahn_runs (run, id, status, sequence, nodes, created, epoch, owner, expires, process, checksum) SELECT value, value, 'running', 0, 0, 0, 1, 'owner', 1e15, 0, 0 FROM json_each(?)", numbers(l.runs))
 		if err != nil {
 			return errors.Join(err, s.Close())
 		}
