@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ErrNotDue refuses to begin a run that was created for a later time, see [store.NewRun].
+// ErrNotDue refuses to begin a run that was created for a later time, by the clock of this process, see [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
 // RunLabels are the labels of a durable run, by which [store.Admin] finds it. Those that are given when the run goes on replace the stored

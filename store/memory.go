@@ -67,7 +67,7 @@ func (m *Memory) add(r Run) *memoryRun {
 
 func (r *memoryRun) copy() *Run {
 	c := r.Run
-	c.Nodes = maps.Clone(r.Nodes)
+	c.Nodes, c.Labels = maps.Clone(r.Nodes), maps.Clone(r.Labels)
 	return &c
 }
 

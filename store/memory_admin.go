@@ -27,7 +27,7 @@ func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 // head is a run without its record and nodes.
 func (r *memoryRun) head() Run {
 	head := r.Run
-	head.Record, head.Nodes = nil, nil
+	head.Record, head.Nodes, head.Labels = nil, nil, maps.Clone(r.Labels)
 	return head
 }
 

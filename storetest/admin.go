@@ -89,7 +89,7 @@ func created(ctx context.Context, s store.Admin) error {
 	begin, n := time.Now(), aRun("r", "one", store.Refuse)
 	got, fresh, err := s.Create(ctx, n)
 	if err != nil || !fresh {
-		return fmt.Errorf("Create: %v, %w", fresh, err)
+		return fmt.Errorf("it is created: %v, %w", fresh, err)
 	}
 	err = errors.Join(expectCreated("what Create returns", got, n), about("Created", got.Created, begin))
 	loaded, failed := s.Load(ctx, "r")
@@ -142,7 +142,7 @@ func createReused(ctx context.Context, s store.Admin) error {
 		})
 		got, fresh, err := s.Create(ctx, n)
 		if err != nil || fresh || got.Status != machine.RunRunning || got.ID != "r" {
-			return fmt.Errorf("Create again: %+v, %v, %w", got, fresh, err)
+			return fmt.Errorf("the same again: %+v, %v, %w", got, fresh, err)
 		}
 		for what, change := range map[string]func(n *store.NewRun){
 			"another workflow": func(n *store.NewRun) { n.Workflow = "x" }, "another plan": func(n *store.NewRun) { n.Plan = "x" },
@@ -150,7 +150,7 @@ func createReused(ctx context.Context, s store.Admin) error {
 			"other inputs": func(n *store.NewRun) { n.Inputs = json.RawMessage(`{"n": 12345678901234567891, "text": "one"}`) },
 		} {
 			if _, _, err := s.Create(ctx, other(change)); !errors.Is(err, store.ErrMismatch) {
-				return fmt.Errorf("Create with %s: %v", what, err)
+				return fmt.Errorf("with %s: %v", what, err)
 			}
 		}
 		return nil
@@ -177,7 +177,7 @@ func createReplaced(ctx context.Context, s store.Admin) error {
 	n := aRun("r", "two", store.Replace)
 	got, fresh, err := s.Create(ctx, n)
 	if err != nil || !fresh {
-		return fmt.Errorf("Create: %v, %w", fresh, err)
+		return fmt.Errorf("it is created: %v, %w", fresh, err)
 	}
 	loaded, err := s.Load(ctx, "r")
 	if err = errors.Join(err, expectCreated("what Create returns", got, n)); err != nil {
@@ -295,8 +295,7 @@ func adminEngine(ctx context.Context, s store.Admin) error {
 	g := &kahn.Graph{Name: "sum"}
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}})
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
-		number, _ := s.Root("n")
-		return number, nil
+		return kahn.Root[int](s, "n")
 	}
 	n, err := kahn.Prepare(g, kahn.RunID("r"), kahn.Inputs(map[string]any{"n": 7}), kahn.RunLabels(map[string]string{"tenant": "x"}))
 	if err != nil {

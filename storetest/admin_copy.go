@@ -91,10 +91,10 @@ func exported(ctx context.Context, open func() store.Admin) error {
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []any{1, 2}}, After: []string{"a"}},
 		kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"M"}}, kahn.Node{ID: "b", After: []string{"gate"}})
 	calls := ""
-	step := func(_ context.Context, s *kahn.Step) (any, error) {
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
 		calls += s.Path() + " "
-		text, _ := s.Root("text")
-		return fmt.Sprint(s.Path(), " <", text, "> é"), nil
+		text, _ := s.Root("text") // the items of M have none
+		return fmt.Sprint(s.Path(), " <", text, "> é"), ctx.Err()
 	}
 	perform := func(s store.Store, signals map[string]any, opts ...kahn.Option) (*kahn.Result, error) {
 		return kahn.Execute(ctx, g, step, append(opts, kahn.Limit(1), kahn.RunID("r"), kahn.Durable(s), kahn.EarlySignals(signals))...)
@@ -110,7 +110,7 @@ func exported(ctx context.Context, open func() store.Admin) error {
 		text := file.String()
 		id, err := store.Import(ctx, to, &file)
 		if err != nil || id != "r" {
-			return fmt.Errorf("Import: %q, %w, of %s", id, err, text)
+			return fmt.Errorf("what is imported: %q, %w, of %s", id, err, text)
 		}
 		before, failed := from.Load(ctx, "r")
 		after, err := to.Load(ctx, "r")
@@ -149,7 +149,7 @@ func exported(ctx context.Context, open func() store.Admin) error {
 		"a run without an id": `{"kahn_run": 1, "run": {"status": "pending", "created": "2026-01-02T03:04:05Z"}}`, "an unknown status": `{"kahn_run": 1, "run": {"id": "x", "status": "dreaming"}}`,
 	} {
 		if _, err := store.Import(ctx, to, strings.NewReader(text)); !errors.Is(err, machine.ErrBadValue) {
-			return fmt.Errorf("Import of %s: %v", what, err)
+			return fmt.Errorf("import of %s: %v", what, err)
 		}
 	}
 	return expectError("Export of no run", store.Export(ctx, to, "nobody", new(bytes.Buffer)), store.ErrUnknownRun)

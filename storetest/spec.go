@@ -48,9 +48,20 @@ func specStored(ctx context.Context, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	first, second := aSpec("first"), aSpec("second")
-	second.Labels = nil
-	for i, row := range []struct{ given, want *store.Spec }{{&first, &first}, {nil, &first}, {&second, &second}, {&store.Spec{}, &store.Spec{}}, {&first, &first}} {
+	spec := func(text string) *store.Spec {
+		x := aSpec(text)
+		switch text {
+		case "":
+			x = store.Spec{}
+		case "without labels":
+			x.Labels = nil
+		}
+		return &x
+	}
+	for i, row := range []struct {
+		given *store.Spec
+		want  string
+	}{{spec("first"), "first"}, {nil, "first"}, {spec("without labels"), "without labels"}, {spec(""), ""}, {spec("last"), "last"}} {
 		got, err := s.Commit(ctx, lease, specCommit(i, row.given))
 		if err := expect(fmt.Sprint("commit ", i+1), got, err, store.AppliedNow); err != nil {
 			return err
@@ -59,8 +70,11 @@ func specStored(ctx context.Context, s store.Store) error {
 		if err != nil {
 			return err
 		}
-		if err := same("the Spec that is loaded", normalSpec(r.Spec), normalSpec(*row.want)); err != nil {
+		if err := same("the Spec that is loaded", normalSpec(r.Spec), normalSpec(*spec(row.want))); err != nil {
 			return err
+		}
+		if r.Labels["tenant"] != "" {
+			r.Labels["tenant"] = "changed by who has loaded it"
 		}
 	}
 	_ = s.Release(ctx, lease)
@@ -68,7 +82,7 @@ func specStored(ctx context.Context, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	return same("the Spec that the next owner gets", normalSpec(r.Spec), normalSpec(first))
+	return same("the Spec that the next owner gets", normalSpec(r.Spec), normalSpec(*spec("last")))
 }
 
 // about reports an error if a time is not that of the moment. The clock of a store may differ a little.

@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
@@ -99,6 +101,16 @@ func (s *shop) ship(_ context.Context, step *kahn.Step) (any, error) {
 	return "shipped", nil
 }
 
+// unfinished returns the ids of the orders that have not ended, sorted.
+func unfinished(ctx context.Context, db *sqlite.Store) (ids []string, err error) {
+	page, err := db.List(ctx, store.Query{Filter: store.Filter{Prefix: "order-", Statuses: []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}}})
+	for _, r := range page.Runs {
+		ids = append(ids, r.ID)
+	}
+	slices.Sort(ids)
+	return ids, err
+}
+
 // serve is one process: it takes the orders that have not ended, or all of them if there are none yet.
 func serve(ctx context.Context, out io.Writer, dir, life string) (err error) {
 	store, err := sqlite.Open(filepath.Join(dir, fileName), sqlite.Options{})
@@ -111,7 +123,7 @@ func serve(ctx context.Context, out io.Writer, dir, life string) (err error) {
 		return err
 	}
 	s := &shop{store: store, life: life}
-	open, err := column(store, "SELECT id FROM kahn_runs WHERE ended IS NULL ORDER BY id")
+	open, err := unfinished(ctx, store)
 	if err != nil {
 		return err
 	}
