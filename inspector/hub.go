@@ -18,6 +18,7 @@ type hub struct {
 	mu    sync.Mutex
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page has left; nil without pages
+	steps int64         // events read and rows made, by which tests check that the work does not grow with the pages
 }
 
 // page is one open stream.
@@ -100,6 +101,12 @@ func (h *hub) send(message []byte, wants func(*page) bool) {
 	}
 }
 
+func (h *hub) count(steps int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.steps += int64(steps)
+}
+
 // shownRuns are the runs that pages show.
 func (h *hub) shownRuns() map[string]bool {
 	h.mu.Lock()
@@ -171,6 +178,7 @@ func (w *watch) follow(stop chan struct{}) {
 		}
 		if m := w.list(); len(m.Runs)+len(m.Removed) > 0 {
 			w.hub.send(frame("runs", m), func(*page) bool { return true })
+			w.hub.count(len(m.Runs))
 		}
 		shown := w.hub.shownRuns()
 		for id := range shown {
@@ -244,6 +252,7 @@ func (w *watch) nodes(id string) {
 		}
 	}
 	w.hub.send(frame("nodes", m), mine)
+	w.hub.count(m.Lines)
 }
 
 // statusAfter is the status in which an event leaves its node.

@@ -42,8 +42,8 @@ type Options struct {
 	Store store.Admin
 	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
 	// asked for View, and for every further action that it needs; run and node are in its query. A stream is asked again every
-	// Reauthorize. Nil lets a request pass if it comes from a loopback address and its Host is a loopback name, and refuses
-	// all others.
+	// Reauthorize. Nil lets a request pass if it comes from a loopback address, its Host is a loopback name and no proxy has passed it on,
+	// and refuses all others.
 	Authorize func(*http.Request, Action) error
 	// Actor names who makes a request, for events, results and the audit log. Nil: nobody is named.
 	Actor func(*http.Request) string

@@ -47,7 +47,17 @@ func (h *handler) allows(r *http.Request, a Action) bool {
 	if h.Authorize != nil {
 		return h.Authorize(r, a) == nil
 	}
-	return loopbackPeer(r.RemoteAddr) && loopbackName(hostname(r.Host))
+	return loopbackPeer(r.RemoteAddr) && loopbackName(hostname(r.Host)) && !forwarded(r.Header)
+}
+
+// forwarded reports whether a proxy says that it has passed a request on: the client may be anywhere.
+func forwarded(header http.Header) bool {
+	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+		if header.Get(name) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // hostname is a host without its port and without the brackets of an IPv6 address.

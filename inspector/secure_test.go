@@ -259,6 +259,23 @@ func TestLoopbackOnly(t *testing.T) {
 	}
 }
 
+// A request that a proxy on this machine has passed on comes from somebody else.
+func TestForwarded(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"} {
+		q := httptest.NewRequest(http.MethodGet, "/api/v1/info", nil)
+		q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
+		want := http.StatusOK
+		if name != "" {
+			q.Header.Set(name, "x")
+			want = http.StatusForbidden
+		}
+		w := httptest.NewRecorder()
+		Handler(Options{Runner: &kahn.Runner{}}).ServeHTTP(w, q)
+		require.Equal(t, want, w.Code, name)
+	}
+}
+
 // Redact is asked before anything of user code leaves, and its panic withholds.
 func TestRedact(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package inspector
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -92,9 +93,11 @@ func TestStored(t *testing.T) {
 	}
 	none := serve(Options{Runner: here})
 	require.Equal(t, "no_store", none.refusal(http.StatusNotFound, http.MethodGet, "api/v1/stored", "").Code)
-	broken := serve(Options{Store: &brokenStore{}})
+	audit := &syncBuffer{}
+	broken := serve(Options{Store: &brokenStore{}, Log: slog.New(slog.NewTextHandler(audit, nil))})
 	f := broken.refusal(http.StatusBadGateway, http.MethodGet, "api/v1/stored", "")
 	require.Equal(t, "the store has not answered", f.Message)
+	require.Contains(t, audit.String(), "password in the connection string")
 }
 
 // What has become of an edge follows from the node where it begins.

@@ -205,3 +205,44 @@ func TestReset(t *testing.T) {
 		time.Sleep(time.Second)
 	})
 }
+
+// The work for 50 tabs of a busy run is that for one: the events are read once, and what is told is encoded once.
+func TestManyTabs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var steps []int64
+		for _, tabs := range []int{1, 50} {
+			rn := &kahn.Runner{}
+			g := &kahn.Graph{}
+			begin := make(chan struct{})
+			for i := range 200 {
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i), Do: func(context.Context, *kahn.Step) (any, error) {
+					<-begin
+					time.Sleep(100 * time.Millisecond)
+					return nil, nil
+				}})
+			}
+			run, err := rn.Start(t.Context(), g, nil, kahn.Limit(5))
+			require.NoError(t, err)
+			h := Handler(Options{Runner: rn}).(*handler)
+			var open []*tab
+			for range tabs {
+				open = append(open, openTab(t.Context(), h, run.ID()))
+			}
+			time.Sleep(time.Second) // all of them are open
+			close(begin)
+			_, err = run.Wait()
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			for _, p := range open {
+				rows := messages[runsMessage](t, p, "runs")
+				require.Equal(t, 200, rows[len(rows)-1].Runs[0].Done)
+				p.close()
+			}
+			time.Sleep(time.Second)
+			steps = append(steps, h.hub.steps)
+		}
+		require.Greater(t, steps[0], int64(300))
+		require.InDelta(t, steps[0], steps[1], 10) // a tick may come before or after the events of its moment
+	})
+}

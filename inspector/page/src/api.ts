@@ -1,3 +1,5 @@
+import { signal } from "@preact/signals"
+
 // The endpoints, as openapi.json describes them.
 
 export type Action = "view" | "view_data" | "signal" | "cancel" | "redrive" | "start"
@@ -57,8 +59,18 @@ async function answer<T>(response: Response): Promise<T> {
 	throw new Refused(response.status, body?.error ?? { code: "unreadable", message: `status ${response.status}` })
 }
 
+// reachable is whether the last request came to an answer.
+export const reachable = signal(true)
+
 export async function get<T>(path: string, params?: Params): Promise<T> {
-	return answer<T>(await fetch(url(path, params), { headers: { Accept: "application/json" } }))
+	try {
+		const response = await fetch(url(path, params), { headers: { Accept: "application/json" } })
+		reachable.value = true
+		return await answer<T>(response)
+	} catch (err) {
+		if (!(err instanceof Refused)) reachable.value = false
+		throw err
+	}
 }
 
 // post performs an action. Its key makes it safe to repeat it once when the connection was cut before the answer came.

@@ -231,6 +231,7 @@ export function GraphView({ model }: { model: Model }) {
 				<label class="check"><input type="checkbox" checked={failedOnly.value} onChange={e => (failedOnly.value = e.currentTarget.checked)} /> {texts.failedOnly}</label>
 				<label class="check"><input type="checkbox" checked={all.value} onChange={e => (all.value = e.currentTarget.checked)} /> {texts.allEdges}</label>
 				{current?.composite && <button onClick={() => toggle(selected)}>{current.open ? texts.fold : texts.unfold}</button>}
+				{graph && graph.total > graph.nodes.length && <span class="meta">{texts.firstNodes(graph.nodes.length, graph.total)}</span>}
 				<span class="spring" />
 				<button aria-label={texts.zoomOut} onClick={() => zoomBy(0.8)}>−</button>
 				<button onClick={fit}>{texts.fit}</button>

@@ -2,7 +2,7 @@ import { render } from "preact"
 import { useEffect } from "preact/hooks"
 import { signal } from "@preact/signals"
 import "./style.css"
-import { get, type Gate, type Info } from "./api"
+import { get, reachable, type Gate, type Info } from "./api"
 import { Confirm, info, StartDialog } from "./actions"
 import { Gates } from "./gates"
 import { connection, generation, keepLive, onRows } from "./live"
@@ -55,7 +55,7 @@ function App() {
 					{info.value.stored && <a href="#/stored" class={r.view === "stored" ? "on" : ""} aria-current={r.view === "stored" ? "page" : undefined}>{texts.stored}</a>}
 				</nav>
 				<span class="spring" />
-				{connection.value !== "stream" && <span class="connection" role="status">{connection.value === "poll" ? texts.polling : texts.offline}</span>}
+				{(connection.value !== "stream" || !reachable.value) && <span class="connection" role="status">{connection.value === "poll" && reachable.value ? texts.polling : texts.offline}</span>}
 				<button class="quiet" aria-label={texts.keys} title={texts.keys} onClick={() => (helping.value = true)}>?</button>
 			</header>
 			{r.view === "runs" && <RunsView />}

@@ -131,6 +131,8 @@ export const texts = {
 	queueWait: "waited for a slot",
 	critical: { none: "No critical path", deps: "Critical path by dependencies", slots: "Critical path by slots" } as Record<string, string>,
 	lanes: (n: number) => (n === 1 ? "1 lane" : `${n} lanes`),
+	firstSpans: (n: number) => `the first ${n} attempts`,
+	firstNodes: (n: number, all: number) => `The first ${n} of ${all} nodes`,
 	noSpans: "No attempt has begun yet.",
 	keys: "Keyboard",
 	keyList: [

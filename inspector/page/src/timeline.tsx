@@ -129,7 +129,7 @@ export function TimelineView({ model }: { model: Model }) {
 		<div class="timeline">
 			<div class="tools">
 				<select aria-label={texts.critical.deps} value={critical.value} onChange={e => (critical.value = e.currentTarget.value)}>{Object.entries(texts.critical).map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select>
-				<span class="meta">{texts.lanes(count)}</span>
+				<span class="meta">{texts.lanes(count)}{data.value?.truncated && `, ${texts.firstSpans(all.length)}`}</span>
 				<span class="spring" />
 				<button aria-label={texts.zoomOut} onClick={() => zoom(1.6)}>−</button>
 				<button onClick={() => (view.value = { from: 0, to: 1 })}>{texts.fit}</button>
