@@ -54,7 +54,7 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 	return r, err
 }
 
-// execute begins a run, or joins the one of its key, and waits for it. A caller that has joined a run waits as long as its own
+// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits as long as its own
 // context lasts; the end of that context does not stop the run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	r, joined, err := p.run(ctx, step, opts, readable)
@@ -71,8 +71,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 	return r.Wait()
 }
 
-// run begins a run, or finds the one of its key, see Idempotent. readable says that the caller returns the Run to the host,
-// which may read its events.
+// run begins a run, or finds the run of its idempotency key. readable: the caller returns the Run to the host, which may read its
+// events.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext

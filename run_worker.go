@@ -252,7 +252,7 @@ func (w *worker) take() bool {
 			w.record(t, before)
 		}
 	}
-	for !ordered && s.OnlyGates() { // now: later it would be a race of workers
+	for !ordered && s.OnlyGates() { // at once: workers would race for them later
 		g, ok := s.NextGate()
 		if !ok {
 			break
@@ -279,9 +279,8 @@ func (w *worker) take() bool {
 	return true
 }
 
-// takeFree returns the first task of the run's own order that is for a worker. On the way there it reaches gates and begins
-// composites, in the critical section in which the worker takes its task, so that the order in which nested runs begin depends on
-// nothing else.
+// takeFree returns the next task that a worker performs, in the run's own order. It reaches the gates and begins the composites that
+// come before, in the same critical section, so that the order in which nested runs begin depends on nothing else.
 func (w *worker) takeFree() (t machine.Task, ok bool) {
 	r := w.run
 	for t, ok = r.st.Next(); ok; t, ok = r.st.Next() {

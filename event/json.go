@@ -104,8 +104,8 @@ type payloadJSON struct {
 	RoutedToEnd  bool                    `json:"routed_to_end,omitempty"`
 	FirstFailed  string                  `json:"original_failed_step,omitempty"`
 	Output       json.RawMessage         `json:"output,omitempty"`
-	Aggregation  json.RawMessage         `json:"aggregation_data,omitempty"` // for the end of a run what output is for that of a node
-	OutputBytes  int                     `json:"output_bytes,omitempty"`     // of either
+	Aggregation  json.RawMessage         `json:"aggregation_data,omitempty"` // output, of the event that ends a run
+	OutputBytes  int                     `json:"output_bytes,omitempty"`     // of output or aggregation_data
 	OutputError  *string                 `json:"output_error,omitempty"`
 	NoRetry      NoRetry                 `json:"no_retry,omitempty"`
 	Request      *Request                `json:"request,omitempty"`
@@ -420,7 +420,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 // maxJSONDepth is the deepest nesting of a document that package json reads.
 const maxJSONDepth = 10_000
 
-// The levels of an event around a value.
+// Two levels of an event are around a value.
 var jsonOpen, jsonClose = []byte("[["), []byte("]]")
 
 func foreignValue(data json.RawMessage) (v any, err error) {

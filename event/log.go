@@ -29,9 +29,10 @@ var levels = map[Type]slog.Level{
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node node
 // (its path), attempt and tier; and, as far as the event has them and they are not empty, cause, error, origins, duration,
-// delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, routed_to_end, original_failed_step, cancellation_requested, input_tokens, output_tokens,
-// output_bytes (see kahn.EventOutputs; the output itself is not logged), iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason
-// (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, nodes and mode.
+// delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, routed_to_end, original_failed_step,
+// cancellation_requested, input_tokens, output_tokens, output_bytes (see kahn.EventOutputs; the output itself is not logged),
+// iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a
+// stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, total_waiting, nodes and mode.
 func LogTo(logger *slog.Logger) func(Event) {
 	if logger == nil {
 		logger = slog.Default()

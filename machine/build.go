@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Build makes a net of nodes and edges in the order of their declaration, by whose indices the edges name the nodes. A zero Join is
+// Build makes a net of nodes and edges in the order of their declaration. An edge names its nodes by their indices. A zero Join is
 // [AllSucceeded], a zero Skip [SkipCascade], a zero Upstream [UpstreamAbort]. The ids are for errors. Of an edge with [EdgeLabelled]
 // LabelID is the number of its label among those of its source, from 0; an edge with [EdgeFailure] lets every failure through. A
 // [Builder] can do more.

@@ -1,5 +1,5 @@
 // Package machine is a run as a deterministic machine of numbers: statuses, joins, slots and the ready queue, without a clock, a
-// goroutine, a context, a value of the host or a call of its code. What has happened comes in as calls, what is to be done comes out.
+// goroutine, a context, a value of the host or a call of its code. A coordinator reports what has happened, and is told what to do next.
 //
 //   - The vocabulary: [Status], [CauseKind], [SkipKind], the join rules ([Join]), and what a status means for a remote call
 //     ([CallAction]). Package kahn has the same names for what a host of Execute writes.

@@ -9,16 +9,16 @@ import (
 
 // State is the state of one run as a deterministic machine: every node's status, readiness and blocked-by-failure, the
 // ready queue and the slots. It knows no clock, no goroutine, no context and no randomness, and calls no user code:
-// results come in as calls, decisions come out. A coordinator drives it with
-// nothing but the methods below: a run in this process is one, an engine of another make may be another.
+// results come in as calls, decisions come out. A coordinator drives it by the methods below: the Run of package kahn does, and an
+// engine that performs steps elsewhere may do the same.
 //
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// perform t.Ref, in any way, at any time, and report with t.Token:
 //		st.Settle(t.Token, machine.Outcome{Status: machine.Completed})
 //	}
 //
-// A State may be used by any number of goroutines. Consequences of a call, a cascade over a million nodes included, have
-// happened when the call returns. Calls that the transition table forbids return an error and change nothing. No call
+// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however long the
+// cascade. Calls that the transition table forbids return an error and change nothing. No call
 // allocates for a node that completes.
 type State struct {
 	net *Net
@@ -39,7 +39,7 @@ type State struct {
 	stateNotes
 }
 
-// stateQueues are the nodes that something is to be done about.
+// stateQueues are the nodes for which work is due.
 type stateQueues struct {
 	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
 	inline  *ordset.Set // nodes whose check or inline evaluation is due, by Ref
@@ -48,7 +48,7 @@ type stateQueues struct {
 	work    []Ref       // nodes that were settled and whose out-edges are still to be visited
 }
 
-// stateTally counts nodes, and what tests ask for.
+// stateTally counts nodes, and edges for tests.
 type stateTally struct {
 	left       int // nodes that are not terminal, the end node not counted
 	running    int // nodes that hold a slot
@@ -98,7 +98,7 @@ type stateTimes struct {
 	decidedAt []int32 // by Ref: when the node's join was decided
 }
 
-// stateNotes are what is told of the State, and to whom.
+// stateNotes are the changes that are recorded, and who observes them.
 type stateNotes struct {
 	changes []Change // transitions for the event log; only if logged
 	logged  bool
