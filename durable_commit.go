@@ -200,12 +200,13 @@ func (r *Run) commit() {
 		d.current = tx
 		r.st.Unlock()
 		err := r.write(tx)
+		refused := errors.Is(err, ErrRejected) && r.refuse(tx)
 		r.st.Lock()
 		switch {
 		case d.failed != nil: // it came too late
 		case err == nil:
 			r.written(tx)
-		case lasting(err):
+		case lasting(err) && !refused:
 			r.storeFailed(err)
 		default:
 			r.lose(err)

@@ -70,7 +70,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 			return file, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
 		}
 		file.LastEvent = max(file.LastEvent, n.Event)
-		if n.Status == Running && n.Inside == nil && n.Attempts > 0 {
+		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
 			n.Cut++ // its life has ended without it
 			n.Crashes++
 		}

@@ -21,10 +21,16 @@ func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
 
-// crashedTooOften reports whether the process has died too often during attempts of a node, with the error that says so.
-func (r *Run) crashedTooOften(ref Ref) error {
+// doomed reports why a node fails when the run goes on: the process has died too often during its attempts, or the store has refused its
+// output.
+func (r *Run) doomed(ref Ref) error {
 	x := r.extras[ref]
-	if x == nil || x.crashes == 0 {
+	switch {
+	case x == nil:
+		return nil
+	case x.refused != nil:
+		return x.refused
+	case x.crashes == 0:
 		return nil
 	}
 	most := r.cfg.maxCrashes
@@ -37,23 +43,38 @@ func (r *Run) crashedTooOften(ref Ref) error {
 	return fmt.Errorf("%w: %d", ErrCrashed, x.crashes)
 }
 
-// endCrashed ends the nodes during whose attempts the process has died too often, before anything else happens in this life. A node
-// with a Fallback begins an attempt that calls nothing but that.
-func (h *held) endCrashed(now int64) {
+// causeOfDoom is the cause of the failure of a doomed node.
+func causeOfDoom(err error) CauseKind {
+	if errors.Is(err, ErrCrashed) {
+		return CauseCrashed
+	}
+	return CauseStoreRejected
+}
+
+// endDoomed ends the doomed nodes, before anything else happens in this life. A node with a Fallback begins an attempt that calls nothing
+// but that, unless the output that was refused is that of the Fallback.
+func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run
 		for _, ref := range r.plan.declared {
-			err := r.crashedTooOften(ref)
-			if err == nil || r.st.Status(ref) != Ready || r.wantsFallback(ref) {
+			err, rec := r.doomed(ref), &r.records[ref]
+			if err == nil || r.st.Status(ref) != Ready || r.wantsFallback(ref) && !rec.fallback {
 				continue
 			}
-			rec := &r.records[ref]
-			rec.value, rec.end, rec.noRetry = err, now, event.NoRetryCause
-			if err := r.st.Fail(r.st.Token(ref), CauseCrashed); err != nil {
+			rec.value, rec.end, rec.noRetry, rec.fallback = err, now, event.NoRetryCause, false
+			if err := r.st.Fail(r.st.Token(ref), causeOfDoom(err)); err != nil {
 				r.st.NoteBug(err)
 			}
 			r.disarmNode(ref)
 			r.react(ref, false)
 		}
 	})
+}
+
+// resultOfDoom is the result of the attempt of a doomed node, which its Fallback follows.
+func (r *Run) resultOfDoom(ref Ref) attemptResult {
+	r.st.Lock()
+	defer r.st.Unlock()
+	err := r.doomed(ref)
+	return attemptResult{err: err, kind: causeOfDoom(err)}
 }

@@ -89,6 +89,7 @@ type extra struct {
 	reentries int32     // how often the step was entered again in the same attempt
 	due       int64     // of a node that backs off: when it is ready, in ns since the run's start
 	crashes   int32     // the last attempts that ended with their process
+	refused   error     // why the store has refused the output of the last attempt; nil if it has not
 	left      bool      // the current attempt was interrupted because the run is being left
 	cut       int32     // attempts without a result for that reason: they do not count
 

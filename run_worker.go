@@ -363,7 +363,7 @@ func (w *worker) begin(t machine.Task) {
 			r.st.Hush(t.Ref)
 		}
 	}
-	if len(r.extras) > 0 && r.crashedTooOften(t.Ref) != nil {
+	if len(r.extras) > 0 && r.doomed(t.Ref) != nil {
 		step.flags |= stepCrashed
 	}
 	r.activate(step)
@@ -413,7 +413,7 @@ func (w *worker) attempt() (res attemptResult) {
 		}
 	}
 	if w.step.flags&stepCrashed != 0 {
-		return attemptResult{err: ErrCrashed, kind: CauseCrashed}
+		return w.run.resultOfDoom(w.task.Ref)
 	}
 	w.phase = phaseUser
 	switch {

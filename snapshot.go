@@ -157,8 +157,10 @@ type nodeState struct {
 	Cut      int32     `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
 	Crashes  int32     `json:"crashes,omitempty"`  // the last ones, which ended with their process
 	Due      time.Time `json:"due,omitzero"`       // when a node that backs off is ready
-	Started  int32     `json:"started,omitempty"`  // as the State counts: re-entries are starts
-	Entries  int32     `json:"entries,omitempty"`  // the re-entries, one that has yet to start among them
+	// Refused is why the store has refused the output of its last attempt: the node is to fail.
+	Refused *storedError `json:"refused,omitempty"`
+	Started int32        `json:"started,omitempty"` // as the State counts: re-entries are starts
+	Entries int32        `json:"entries,omitempty"` // the re-entries, one that has yet to start among them
 	// Start and End are those of the record, as times: another process has another clock.
 	Start     time.Time `json:"start,omitzero"`
 	End       time.Time `json:"end,omitzero"`
@@ -507,7 +509,7 @@ func (s *stopState) render() {
 
 // renderErrors makes text of the errors of a node.
 func (n *nodeState) renderErrors() {
-	n.Err, n.LastErr, n.GuardErr, n.StopErr = n.Err.text(), n.LastErr.text(), n.GuardErr.text(), n.StopErr.text()
+	n.Err, n.LastErr, n.GuardErr, n.StopErr, n.Refused = n.Err.text(), n.LastErr.text(), n.GuardErr.text(), n.StopErr.text(), n.Refused.text()
 	for i, e := range n.Errs {
 		n.Errs[i] = e.text()
 	}

@@ -60,6 +60,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.NumberIf("cut", int64(n.Cut))
 	w.NumberIf("crashes", int64(n.Crashes))
 	w.TimeIf("due", n.Due)
+	writeIf(w, "refused", n.Refused)
 	w.NumberIf("started", int64(n.Started))
 	w.NumberIf("entries", int64(n.Entries))
 	w.TimeIf("start", n.Start)

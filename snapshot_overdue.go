@@ -39,7 +39,7 @@ func (h *held) endBackoffs(now time.Time) {
 // continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of
 // declaration. Overall timeouts have gone on counting between the lives of the run.
 func (h *held) continueWaits(now int64) {
-	h.endCrashed(now)
+	h.endDoomed(now)
 	h.settleOverdue(now)
 	h.each(func(h *held) { h.run.armWaits(now) })
 	h.each(func(h *held) { h.run.deliver(h.answers, h.refused, now) })

@@ -327,12 +327,12 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && n.Answer == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 && n.Crashes == 0 && n.Status != Retrying {
+		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && n.Answer == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 && n.Crashes == 0 && n.Refused == nil && n.Status != Retrying {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
-	x.tokens, x.cut, x.crashes = n.Tokens, n.Cut, n.Crashes
+	x.tokens, x.cut, x.crashes, x.refused = n.Tokens, n.Cut, n.Crashes, n.Refused.restore()
 	if n.Status == Retrying {
 		x.due = int64(n.Due.Sub(r.start))
 	}

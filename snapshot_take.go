@@ -145,7 +145,7 @@ func (r *Run) nodeState(ref Ref) nodeState {
 	}
 	if x := r.extras[ref]; x != nil {
 		if !n.Status.Terminal() {
-			n.Entries, n.Cut, n.Crashes = x.reentries, x.cut, x.crashes
+			n.Entries, n.Cut, n.Crashes, n.Refused = x.reentries, x.cut, x.crashes, storeError(x.refused)
 			if n.Status == Retrying {
 				n.Due = r.timeAt(x.due)
 			}

@@ -42,8 +42,9 @@ var (
 // and none that was answered with [ErrUnusable]. Then the run is left, as by [Run.Leave] but with an error that matches [ErrStore]:
 // uncommitted changes are not published and did not happen, nothing is started any more, not even cleanup nodes and the end node,
 // and the Result tells what the store has. Whoever starts the run again goes on from there. If the store has answered that the run
-// belongs to another owner, or that the write contradicts what it has, or with [ErrRejected], the run fails with
-// [CauseStoreError].
+// belongs to another owner, or that the write contradicts what it has, the run fails with [CauseStoreError]. If it has answered with
+// [ErrRejected] because of the output of a step, the run is left, too, and when it is started again the node of that step fails with
+// [CauseStoreRejected], once and for all; because of anything else, the run fails.
 //
 // The nodes inside of composites are stored one by one as well, under their paths, with "#try2" after the composite for its
 // second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x". A composite that was running goes on in the same attempt, so

@@ -211,7 +211,8 @@ var (
 
 // ValueChecker is a [Store] that can tell beforehand which values it would reject. The engine asks before a node completes: a value that
 // is refused fails its node with [machine.CauseStoreRejected], and the run goes on. Without it, or for what only the transaction shows to be
-// too large, a commit that is answered with [ErrRejected] fails the run.
+// too large, the engine finds the output of a step for which a commit was answered with [ErrRejected], by commits that hold one output each; the
+// run is left then, and the node fails when it goes on. For anything else such an answer fails the run.
 type ValueChecker interface {
 	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded.
 	// It is called from several goroutines, and must not keep or change the value.
