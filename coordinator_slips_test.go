@@ -131,13 +131,13 @@ func TestCoordinatorGrowth(t *testing.T) {
 	perform := func(g *kahn.Graph, n int) {
 		c := coordinate(t, g)
 		fails := g.Nodes()[0].Retry.MaxAttempts > 0
-		now, returned := deskEpoch, 0
+		returned := 0
 		for c.Run().Status() == kahn.RunRunning {
 			s, ok := c.Next()
 			if !ok {
-				now, ok = c.Due()
+				at, ok := c.Due()
 				require.True(t, ok)
-				c.Advance(now)
+				c.Advance(at)
 				continue
 			}
 			_ = s.CallWithoutView()
