@@ -223,7 +223,7 @@ func (c *call) signal() (any, error) {
 			return accepted, nil
 		}
 	}
-	// Whoever was first may have answered between the look and the signal.
+	// Somebody else may have answered between the look and the signal.
 	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
 		f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, res.Decision)}
 		if res.Decision.Actor != "" {

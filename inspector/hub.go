@@ -11,7 +11,7 @@ import (
 )
 
 // hub keeps pages up to date. One goroutine looks at the Runner for all of them, several times a second as long as there is a page, and
-// encodes what has changed once: a run does not notice how many pages are open. What it sends tells nothing that needs ViewData.
+// encodes what has changed once, so that further pages cost a run nothing. Messages contain nothing that needs ViewData.
 type hub struct {
 	runner *kahn.Runner
 

@@ -1,10 +1,11 @@
-// Package inspector serves a page that shows the runs of a [kahn.Runner], and the JSON endpoints that the page reads: what runs, what
-// ran, why a node does not run, and the actions that operators need. A service mounts it as it mounts net/http/pprof:
+// Package inspector serves a page that shows the runs of a [kahn.Runner]: what runs, what ran, and why a node does not run. Operators
+// answer gates, cancel and redrive runs on it. The page reads JSON endpoints, which are served, too. A service mounts the handler as it
+// mounts net/http/pprof:
 //
 //	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn}))
 //
-// Without Options.Authorize only clients on the same machine may read, and act. The page needs nothing but this handler: scripts,
-// styles and texts are in the binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
+// Without Options.Authorize only clients on the same machine are served. Scripts, styles and texts of the page are in the
+// binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
 package inspector
 
 import (
@@ -48,12 +49,12 @@ type Options struct {
 	// Actor names who makes a request, for events, results and the audit log. Nil: nobody is named.
 	Actor func(*http.Request) string
 	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before these are
-	// encoded, and must not change the value that it is given. Nil: everything is shown to who may ViewData.
+	// encoded, and must not change the value that it is given. Nil: clients that may ViewData see everything.
 	Redact func(*http.Request, Value) any
 	// Start has the workflows that may be started from the page, by name. The context does not end with the request.
 	Start map[string]StartFunc
 	// Hosts are the names, without a port, under which the handler may be reached, beside the loopback names. Requests for other
-	// hosts are refused, so that no foreign name can be made to point at this server.
+	// hosts are refused: another site may have made its name point at this server.
 	Hosts []string
 	// Log gets a record for each action. Nil: slog.Default().
 	Log *slog.Logger
@@ -108,8 +109,8 @@ type handler struct {
 }
 
 // Handler returns the handler of the page and of its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a
-// slash, with or without http.StripPrefix; behind another router it needs http.StripPrefix. If an option cannot be it answers every
-// request with 500 and the name of the option.
+// slash, with or without http.StripPrefix; behind another router it needs http.StripPrefix. If an option has no sense, such as a
+// negative number, the handler answers every request with 500 and the name of the option.
 func Handler(o Options) http.Handler {
 	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
 	switch {

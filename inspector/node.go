@@ -107,7 +107,7 @@ func (c *call) node() (any, error) {
 	return reply, nil
 }
 
-// addData adds what only those see who may ViewData.
+// addData adds what only clients that may ViewData see.
 func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	path := reply.Path
 	for err, depth := res.Err, 0; err != nil && depth < 10; depth++ {
@@ -153,7 +153,7 @@ func (c *call) decision(path string, d *kahn.Decision) *answered {
 	return x
 }
 
-// why puts the state of a node in words. Errors and messages of user code in it are for those who may ViewData.
+// why puts the state of a node in words. Clients that may not ViewData see no errors and messages of user code in it.
 func (c *call) why(path string, y kahn.Why) whyReply {
 	if own, ok := y.Err.(*kahn.NodeError); ok { // its text is assembled from its fields
 		hidden := *own

@@ -80,7 +80,7 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 			runParam, insideParam, {Name: "status", Many: true, Choices: nodeStatuses, Note: "only nodes in one of these statuses"}, textParam,
 			afterParam("how many nodes of the graph to pass over"), limitParam(100, 1_000),
 		}, reply: nodesReply{}, serve: (*call).nodes},
-		{method: "GET", path: "api/v1/node", summary: "One node: its status and the reason, its neighbours and attempts; who may view_data sees inputs, output, configuration and errors.", params: []param{runParam, pathParam}, reply: nodeReply{}, serve: (*call).node},
+		{method: "GET", path: "api/v1/node", summary: "One node: its status and the reason, its neighbours and attempts; with view_data its inputs, output, configuration and errors, too.", params: []param{runParam, pathParam}, reply: nodeReply{}, serve: (*call).node},
 		{method: "GET", path: "api/v1/value", action: ViewData, summary: "A value as a whole, as a download.", params: []param{
 			runParam, pathParam, {Name: "of", Required: true, Choices: []string{string(Input), string(Output), string(Config), string(Info)}, Note: "which value"}, {Name: "name", Note: "of the input"},
 		}, media: "application/octet-stream", serve: (*call).value},

@@ -203,7 +203,7 @@ func rowOf(run *kahn.Run, arrived time.Time) runRow {
 	return row
 }
 
-// addError adds the first failure of a run that has ended, for who may see it.
+// addError adds the first failure of a run that has ended, if the client may see it.
 func (c *call) addError(row *runRow, run *kahn.Run) {
 	if len(row.Failed) == 0 {
 		return

@@ -18,7 +18,7 @@ type storedRow struct {
 	Ended    string            `json:"ended,omitempty"`
 	WakeAt   string            `json:"wake_at,omitempty"` // when it goes on, or may begin
 	Parent   string            `json:"parent,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"` // for who may view_data
+	Labels   map[string]string `json:"labels,omitempty"` // for clients that may view_data
 	Here     bool              `json:"here,omitempty"`   // the Runner has it
 }
 

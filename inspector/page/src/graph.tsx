@@ -34,7 +34,7 @@ function toTree(model: Model, inside: string, open: string[], all: boolean, keep
 	return { tree, index: [shown, kept] }
 }
 
-// toPicture gives what the worker has placed the names of the graphs.
+// toPicture adds paths and labels to the boxes and lines that the worker has placed.
 function toPicture(model: Model, inside: string, index: number[][], drawn: Drawn): Picture {
 	const graphOf = (path: number[]): { graph: ReturnType<Model["graphs"]["get"]>; prefix: string } => {
 		let graph = model.graphs.get(inside)

@@ -31,7 +31,7 @@ export function RunsView() {
 	useEffect(() => {
 		let due: number | undefined
 		const off = onRows(m => {
-			// Rows that are shown change at once; what the filters and the order make of the list is read a little later.
+			// Rows that are shown change at once. Which rows match, and in which order, is read a little later.
 			const changed = new Map(m.runs.map(r => [r.id, r]))
 			rows.value = rows.peek()?.map(r => (changed.has(r.id) ? { ...changed.get(r.id)!, error: r.error } : r))
 			due ??= window.setTimeout(() => { due = undefined; void latest.current() }, 1000)
