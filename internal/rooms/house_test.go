@@ -207,3 +207,24 @@ func TestStoreys(t *testing.T) {
 	require.NoError(t, imports{}.add("machine", "fmt"))
 	require.NoError(t, imports{}.add("machine", module+"ish/machine"), "another module")
 }
+
+// TestRoomsAreOnTheMap: ARCHITECTURE.md says of every file of the root, of machine and of event what it is for.
+func TestRoomsAreOnTheMap(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../ARCHITECTURE.md")
+	require.NoError(t, err)
+	for _, dir := range []string{".", "machine", "event"} {
+		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			name := filepath.Base(file)
+			if name == "doc.go" || strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			if !strings.Contains(string(text), "`"+name+"`") {
+				t.Errorf("%s of %s is not on the map", name, dir)
+			}
+		}
+	}
+}
