@@ -430,6 +430,8 @@ func (*pickyStore) CheckValue(value json.RawMessage) error {
 		return fmt.Errorf("%w: %d bytes are too many", kahn.ErrRejected, len(value))
 	case strings.Contains(string(value), "panic"):
 		panic("picky")
+	case strings.Contains(string(value), "timeout"):
+		return context.DeadlineExceeded
 	}
 	return nil
 }
@@ -443,7 +445,6 @@ func TestRejectedValues(t *testing.T) {
 	list := kahn.Map{Over: "items"}
 	for name, n := range map[string]kahn.Node{
 		"an output":               {Do: says("huge")},
-		"a check that panics":     {Do: says("panic")},
 		"the output of a retried": {Do: says("huge"), Retry: kahn.RetryStandard()},
 		"the output of a test":    {Test: func(kahn.View) (any, error) { return "huge", nil }},
 		"the state of a wait":     {Do: suspends(nil, "huge")},
@@ -464,6 +465,17 @@ func TestRejectedValues(t *testing.T) {
 				t.Errorf("%v after %d attempts", err, r.node("A").Attempts)
 			}
 			if stored, err := store.Load(t.Context(), "r"); err != nil || stored.Status != kahn.RunCompleted || !stored.Nodes["A"].Terminal {
+				t.Errorf("%+v, %v", stored, err)
+			}
+		})
+	}
+
+	for _, value := range []string{"panic", "timeout"} {
+		inBubble(t, "a check without an answer: "+value, func(t *testing.T) {
+			store := new(pickyStore)
+			try(t, graph(kahn.Node{ID: "A", Do: says(value)}), takes(0), kahn.Durable(store), kahn.RunID("r")).expect("A:ok", "completed")
+			stored, err := store.Load(t.Context(), "r")
+			if err != nil || string(stored.Nodes["A"].Value) != fmt.Sprintf("%q", value) {
 				t.Errorf("%+v, %v", stored, err)
 			}
 		})

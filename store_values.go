@@ -2,7 +2,6 @@ package kahn
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -21,10 +20,10 @@ func (r *Run) keep(value any) error {
 	if !ok {
 		return nil
 	}
-	if err = guarded(func() error { return checker.CheckValue(data) }); err == nil || errors.Is(err, ErrRejected) {
+	if err = guarded(func() error { return checker.CheckValue(data) }); errors.Is(err, ErrRejected) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrRejected, err)
+	return nil // after any other error the commit tells
 }
 
 // causeOfKeep is the cause of a node whose value cannot be kept.

@@ -18,7 +18,7 @@ import (
 // A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the
 // newest, or has expired, with [ErrFenced]. Apart from fencing, a store answers a write with an [Applied]; an error means
 // that the write may or may not have happened. The engine repeats it then, until the lease runs out, and the store must recognise
-// it. It does not repeat a write that was answered with [ErrRejected], for its data, or [ErrUnusable], for the store: an
+// it; only the first write of a life is not repeated. The engine does not repeat a write that was answered with [ErrRejected], for its data, or [ErrUnusable], for the store: an
 // implementation returns these for errors that go on for ever, and nothing else in their place.
 //
 // The methods may be called from several goroutines. The slices and raw messages of the arguments belong to the store
@@ -214,7 +214,8 @@ var (
 // too large, the engine finds the output of a step for which a commit was answered with [ErrRejected], by commits that hold one output each; the
 // run is left then, and the node fails when it goes on. For anything else such an answer fails the run.
 type ValueChecker interface {
-	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded.
+	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded. After any
+	// other error the value is written, and the commit tells.
 	// It is called from several goroutines, and must not keep or change the value.
 	CheckValue(value json.RawMessage) error
 }

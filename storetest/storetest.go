@@ -59,6 +59,7 @@ var checks = []struct {
 	{"ids are kept apart", oddIDs},
 	{"records are of any size", bigRecords},
 	{"records are of any characters", anyText},
+	{"values are checked as they are taken", checkedValues},
 	{"every status of a run is stored", everyStatus},
 	{"a run that has ended is acquired", endedAcquired},
 	{"an acquisition under a context that has ended", deadAcquire},
