@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"strings"
 )
 
 // Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It
@@ -60,6 +59,7 @@ func (p *Plan) nodeHash(ref Ref) string {
 
 // isHashing reports whether the goroutine is in user code that hashedForm has called.
 func isHashing() bool {
+	name := runtime.FuncForPC(reflect.ValueOf(hashedForm).Pointer()).Name()
 	var pcs [256]uintptr
 	for skip := 0; ; skip += len(pcs) {
 		n := runtime.Callers(skip, pcs[:])
@@ -69,7 +69,7 @@ func isHashing() bool {
 		frames := runtime.CallersFrames(pcs[:n])
 		for more := true; more; {
 			var f runtime.Frame
-			if f, more = frames.Next(); strings.HasSuffix(f.Function, "/kahn.hashedForm") {
+			if f, more = frames.Next(); f.Function == name {
 				return true
 			}
 		}

@@ -197,14 +197,18 @@ type workflowFile struct {
 
 // MarshalJSON encodes what h has learned.
 func (h *History) MarshalJSON() ([]byte, error) {
+	return json.Marshal(h.file()) // without the lock, which runs that end wait for
+}
+
+func (h *History) file() historyFile {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	file := historyFile{Workflows: []workflowFile{}}
 	for e := h.recent.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*workflow)
-		file.Workflows = append(file.Workflows, workflowFile{w.name, w.nodes})
+		file.Workflows = append(file.Workflows, workflowFile{w.name, maps.Clone(w.nodes)})
 	}
-	return json.Marshal(file)
+	return file
 }
 
 // UnmarshalJSON replaces what h has learned by what MarshalJSON has encoded, as much of it as the Limit allows. A negative mean, and a

@@ -102,7 +102,10 @@ func (c *crasher) crash(write int, applied bool, want *Process, outcome *kahn.Re
 	second, res, err := c.live(inner, 0, false, true)
 	if errors.Is(err, kahn.ErrFinished) { // the last write was applied
 		stored, err := inner.Load(c.ctx, runID)
-		if err != nil || stored.Status != outcome.Status {
+		if err != nil {
+			return died, fmt.Errorf("the run has ended and cannot be loaded: %w", err)
+		}
+		if stored.Status != outcome.Status {
 			return died, fmt.Errorf("the run has ended as %v, expected %v", stored.Status, outcome.Status)
 		}
 	} else if res == nil {

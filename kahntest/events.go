@@ -2,6 +2,7 @@ package kahntest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -401,8 +402,8 @@ func (c *streamChecker) statusChanged(p event.StatusChange) error {
 		}
 		delete(c.untold, path)
 	}
-	for path := range c.untold {
-		return fmt.Errorf("%s waits, and is not named", path)
+	if len(c.untold) > 0 {
+		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
 	if p.TotalWaiting != len(c.waits) {
 		return fmt.Errorf("%d nodes wait", len(c.waits))

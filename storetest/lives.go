@@ -192,8 +192,10 @@ func (r *trial) faults(t *testing.T) {
 		if errors.Is(err, kahn.ErrFinished) {
 			// The end was written and its acknowledgement lost: a new process learns the outcome from the store.
 			stored, err := inner.Load(t.Context(), "r")
-			if err != nil || stored.Status != r.want.Status {
-				t.Errorf("%s: the run has ended as %v, expected %v, %v", r.name, stored.Status, r.want.Status, err)
+			if err != nil {
+				t.Errorf("%s: the run has ended and cannot be loaded: %v", r.name, err)
+			} else if stored.Status != r.want.Status {
+				t.Errorf("%s: the run has ended as %v, expected %v", r.name, stored.Status, r.want.Status)
 			}
 			return
 		}
