@@ -22,7 +22,8 @@ import (
 // something is to be written, and it counts as a worker of the run. So the start of a node is in the same transaction as the
 // completion that made the node ready, and the longer a write takes, the more the next one holds. Until its transaction is
 // written, an attempt that was begun does not call its step, a condition or trigger that became ready is not queued, the result
-// of a nested run is not evaluated, and the events are hidden. So no effect of a change is visible before the change is durable.
+// of a nested run is not evaluated, and the events are hidden. Steps and readers of events see a change only when it is durable;
+// Status, Node and Counts show what is in memory.
 //
 // The runs of a tree share one durable. The nodes inside of composites are stored under keys that are paths, see Run.key;
 // the record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an

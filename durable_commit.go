@@ -35,7 +35,7 @@ func (d *durable) add(r *Run, changes []machine.Change) {
 	}
 	for _, c := range changes {
 		if c.Wave != 0 {
-			continue // it follows from the ends of the nodes before, or the record of the run tells of the first one
+			continue // a wave has no record: the next life derives it from the nodes, or from InWave in the record of the run
 		}
 		at := place{r, c.Ref}
 		e := d.pending(at)

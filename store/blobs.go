@@ -46,7 +46,7 @@ var (
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
-	// Over is how long a value may be in bytes, as the Codec writes it, that is not kept as a blob. Zero means 64 KiB, negative that
+	// Over is the length in bytes, as the Codec writes it, above which a value is kept as a blob. Zero means 64 KiB, negative that
 	// all values are blobs.
 	Over int
 	// Patience is how long a call of the Store that fails is repeated, and how long one call may take. Then the value counts as one

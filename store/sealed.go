@@ -18,8 +18,11 @@ var ErrSealed = errors.New("the value cannot be opened")
 // readable.
 //
 // The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once: whoever sees the
-// store learns which values are equal, and how long they are, and nothing else of them. The nonce is an HMAC of the value, so that
-// no two values share one.
+// store learns which values are equal, and how long they are, and nothing else of them. The nonce is an HMAC of the value: two of n
+// different values share a nonce with a probability of about n²/2⁹⁷.
+//
+// A value does not tell to which node or run it belongs: whoever can write to the store can put one in the place of another unnoticed.
+// The results of sqlite.Once do not pass through the codec, and are not encrypted.
 type Sealed struct {
 	Codec Codec
 	// Keys are the keys by name, of 32 bytes each. Values name the key under which they were written, so that a key can be replaced:
