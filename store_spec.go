@@ -147,7 +147,7 @@ func (r *Run) adopt(created *store.Run) error {
 // given tells that the host has given inputs to a run that goes on.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
-	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given || s.Inputs == nil && len(c.inputs) > 0
+	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
 	if c.spec == nil {
 		c.spec = &store.Spec{Labels: s.Labels, Parent: s.Parent}
 		return

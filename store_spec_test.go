@@ -141,7 +141,8 @@ func TestSpecOfARun(t *testing.T) {
 		{orderGraph(), nil, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels}},
 		{orderGraph(), []kahn.Option{kahn.ParentRun("mother")}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels, Parent: "mother"}},
 		{longer, []kahn.Option{kahn.AllowGraphChange()}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels, Parent: "mother"}},
-		{longer, []kahn.Option{kahn.RunLabels(map[string]string{}), kahn.Inputs(map[string]any{"order": "b"})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
+		{longer, []kahn.Option{kahn.Inputs(map[string]any{"order": "b"})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: labels, Parent: "mother"}},
+		{longer, []kahn.Option{kahn.RunLabels(map[string]string{})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
 		{longer, []kahn.Option{kahn.EarlySignals(map[string]any{"gate": 1})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
 	} {
 		_, err := performOrder(t, db, row.g, "charge", row.opts...)
@@ -151,7 +152,7 @@ func TestSpecOfARun(t *testing.T) {
 		row.want.Workflow, row.want.Plan = "order", hash(row.g)
 		require.Equal(t, row.want, stored.Spec, "life %d", i+1)
 		require.NotContains(t, string(stored.Record), `"inputs"`)
-		require.Equal(t, i == 5, !stored.Ended.IsZero())
+		require.Equal(t, i == 6, !stored.Ended.IsZero())
 	}
 	res, err := kahn.ReadResult(t.Context(), longer, db, "r")
 	require.NoError(t, err)
