@@ -56,8 +56,6 @@ const (
 )
 
 var (
-	skipModeNames  = enum.Names[SkipMode]()
-	upstreamNames  = enum.Names[UpstreamPolicy]()
-	causeNames     = enum.Names[CauseKind]()
-	runStatusNames = enum.Names[RunStatus]()
+	skipModeNames = enum.Names[SkipMode]()
+	upstreamNames = enum.Names[UpstreamPolicy]()
 )
