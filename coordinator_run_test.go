@@ -3,6 +3,7 @@ package kahn_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -258,4 +259,36 @@ func TestCoordinatorCalledTwice(t *testing.T) {
 	}
 	require.Len(t, res.Warnings, 1)
 	require.ErrorContains(t, res.Warnings[0], text)
+}
+
+// A clock that is further from the beginning than a [time.Duration] can tell stops at the greatest one. All that is due by then or later
+// happens there: retries, deadlines, and tokens of rates.
+func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
+	t.Parallel()
+	retry := kahn.DefaultRetry(kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second})
+	for name, x := range map[string]struct {
+		opts []kahn.Option
+		err  error // of each call
+		want kahn.RunStatus
+	}{
+		"timeout":         {[]kahn.Option{kahn.Limit(1), kahn.Timeout(math.MaxInt64)}, nil, kahn.RunFailed},
+		"retry":           {[]kahn.Option{kahn.Limit(1), retry}, errStep, kahn.RunFailed},
+		"retry unlimited": {[]kahn.Option{retry}, errStep, kahn.RunFailed},
+		"plain":           {[]kahn.Option{kahn.Limit(1)}, nil, kahn.RunCompleted},
+		"rate":            {[]kahn.Option{kahn.StartRate(kahn.Rate{Starts: 1, Per: time.Second})}, nil, kahn.RunCompleted},
+		"rate and limit":  {[]kahn.Option{kahn.Limit(1), kahn.KeyRate(kahn.Rate{Starts: 1, Per: time.Second})}, nil, kahn.RunCompleted},
+	} {
+		c := coordinate(t, graph(kahn.Node{ID: "a", Key: "k"}, kahn.Node{ID: "b", Key: "k"}, kahn.Node{ID: "c", Key: "k", After: []string{"a"}}), x.opts...)
+		now := deskEpoch.AddDate(1000, 0, 0)
+		c.Advance(now)
+		for range 10 {
+			for s, ok := c.Next(); ok; s, ok = c.Next() {
+				require.NoError(t, c.Return(s, nil, x.err))
+			}
+			now = now.AddDate(1, 0, 0)
+			c.Advance(now)
+		}
+		require.Equal(t, x.want, c.Run().Status(), name)
+		require.Empty(t, c.Run().Leftovers(), name)
+	}
 }

@@ -32,14 +32,17 @@ func (q *single) interrupts() bool {
 // note is called with the lock held after every change of the alarms.
 func (q *single) note() { q.next.Store(q.alarms.Due()) }
 
-// isDue reports whether an alarm is due by now.
+// isDue reports whether an alarm may be due by now: at [math.MaxInt64], which next is without alarms, there may be none.
 func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
 // ringDue rings the alarms of a run with one slot that are due, with the lock held.
 func (r *Run) ringDue(now int64) {
 	q := r.single
 	for q.isDue(now) {
-		a, _ := q.alarms.Next(now)
+		a, ok := q.alarms.Next(now)
+		if !ok {
+			return
+		}
 		q.note()
 		if a.timer.Stop() {
 			a.run.timers--

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-c794f7ef/kahn/internal/bucket"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -193,4 +194,21 @@ func TestGatesAreHandedOutOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []machine.Ref{1, 3, 0, 2, 5}, rest())
 	require.False(t, (*machine.Locked)(st).HasNext())
+}
+
+// A clock that is set to the end of time lets all nodes start that wait for a token.
+func TestTokensAtTheEndOfTheClock(t *testing.T) {
+	t.Parallel()
+	ids, nodes := numbered(4, machine.NodeSpec{})
+	st := machine.New(build(t, ids, nodes), &machine.Setup{SlotSetup: machine.SlotSetup{StartRate: bucket.Rate{Starts: 1, Per: 1e9}}})
+	begun := 0
+	for range 2 {
+		require.NoError(t, st.Advance(math.MaxInt64))
+		for task, ok := st.Next(); ok; task, ok = st.Next() {
+			begun++
+			require.NoError(t, st.Settle(task.Token, machine.Outcome{Status: machine.Completed}))
+		}
+	}
+	require.Equal(t, 4, begun)
+	require.True(t, st.Done())
 }

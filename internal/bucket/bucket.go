@@ -31,7 +31,7 @@ func (r Rate) Fits() bool {
 }
 
 // Bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; a clock that runs backwards counts as
-// standing still.
+// standing still. At [math.MaxInt64], where the clock stops, the bucket is full: a token that falls due then or later is there.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts that it holds at most
@@ -50,10 +50,12 @@ func New(r Rate, now int64) *Bucket {
 }
 
 func (b *Bucket) refill(now int64) {
-	if now <= b.at {
+	if now <= b.at && now != math.MaxInt64 {
 		return
 	}
-	if passed := now - b.at; passed > (b.size-b.level)/b.gain {
+	if now == math.MaxInt64 { // all that is due has come, see Next
+		b.level = b.size
+	} else if passed := now - b.at; passed > (b.size-b.level)/b.gain {
 		b.level = b.size
 	} else {
 		b.level += passed * b.gain

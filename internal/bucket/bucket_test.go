@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -41,5 +42,21 @@ func TestBucketIsExact(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A token that falls due where the clock stops is there when the clock stops, however many were taken.
+func TestBucketAtTheEndOfTheClock(t *testing.T) {
+	b := New(Rate{Starts: 1, Per: 1000}, math.MaxInt64-500)
+	b.Take()
+	due, ok := b.Next()
+	if due != math.MaxInt64 || !ok {
+		t.Fatal(due, ok)
+	}
+	for range 3 {
+		if got := b.Tokens(due); got != 1 {
+			t.Fatalf("%d tokens where the clock stops", got)
+		}
+		b.Take()
 	}
 }
