@@ -20,8 +20,13 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	return machine.New(&p.net, &x), nil
 }
 
-// RestoreState returns the State of a run that goes on from a snapshot, with the options of [NewState]. The error matches [ErrGraphChanged] if
-// the snapshot is of another plan, and [ErrBadValue] if it has another [machine.StateVersion] or is damaged.
+// RestoreState returns the State of a run that goes on from a snapshot, with the options of [NewState]. The [Mode] has to be that of the State
+// that was taken. Any other option may have another value, which is in force from now on: a limit below the number of nodes that run lets
+// none start until enough have ended. Gates that were handed out and not reported come first, by Ref, then those that were not, in the
+// order in which they became ready.
+//
+// The error matches [ErrGraphChanged] if the snapshot is of another plan, and [ErrBadValue] if it has another [machine.StateVersion], was taken
+// in the other mode, or is damaged: each word is held against those of the predecessors.
 func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {

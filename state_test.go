@@ -239,6 +239,28 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.ErrorIs(t, st.AbortNode(a, kahn.CauseContext), kahn.ErrBadValue)
 	require.ErrorIs(t, st.StopNode(99, kahn.CauseContext), kahn.ErrUnknownNode)
 	require.ErrorIs(t, st.Stop(kahn.CauseNone), kahn.ErrBadValue)
+	for cause := kahn.CauseNone; cause <= kahn.CauseSuperseded; cause++ {
+		own := cause >= kahn.CauseStepError && cause < kahn.CauseEndFailed
+		stops := cause > kahn.CauseEndFailed || cause == kahn.CauseStoreError
+		for status, is := range map[kahn.Status]bool{kahn.Failed: own, kahn.Aborted: stops && cause.StopStatus() == kahn.Aborted, kahn.Cancelled: stops && cause.StopStatus() == kahn.Cancelled} {
+			if !is {
+				require.ErrorIs(t, st.Settle(task.Token, machine.Outcome{Status: status, Cause: cause}), kahn.ErrBadValue, "%v for %v", status, cause)
+			} else {
+				_, other := stateOf(t, chainGraph(2))
+				task, _ := other.Next()
+				require.NoError(t, other.Settle(task.Token, machine.Outcome{Status: status, Cause: cause}))
+			}
+		}
+		if !stops {
+			require.ErrorIs(t, st.Stop(cause), kahn.ErrBadValue)
+			require.ErrorIs(t, st.Drain(cause), kahn.ErrBadValue)
+			require.ErrorIs(t, st.StopNode(b, cause), kahn.ErrBadValue)
+			require.ErrorIs(t, st.AbortNode(b, cause), kahn.ErrBadValue)
+		}
+	}
+	_, gate := stateOf(t, graph(kahn.Node{ID: "g", Kind: kahn.KindGate}))
+	require.ErrorIs(t, gate.Fail(machine.Token{}, kahn.CauseCancelRun), kahn.ErrBadValue)
+	require.NoError(t, gate.Fail(machine.Token{}, kahn.CauseGateTimeout))
 	for _, stranger := range []kahn.Ref{-1, 2, 99} {
 		require.Equal(t, kahn.Idle, st.Status(stranger))
 		require.Equal(t, kahn.SkipReason{}, plan.SkipReason(st, stranger))

@@ -63,15 +63,30 @@ func (k *CauseKind) UnmarshalText(text []byte) error {
 	return enum.Parse(k, causeNames[:], text, "cause")
 }
 
+// The causes that a node may have, by its status. A store error is in two of the sets: it fails the node whose end cannot be written, and
+// aborts the others. [CauseEndFailed] is in none: it is the cause of a run.
+const (
+	ownFailures    = CauseSet(1<<CauseEndFailed - 1<<CauseStepError) // all from CauseStepError to CauseCrashed
+	upstreamCauses = CauseSet(1<<CauseUpstreamFailure | 1<<CauseUpstreamCancelled)
+	otherFailures  = upstreamCauses | CauseSet(1<<CauseSiblingFailure|1<<CauseFailFast|1<<CauseAbortAll|1<<CauseRunTimeout|1<<CauseStoreError)
+	requests       = CauseSet(1<<CauseContext | 1<<CauseCancelRun | 1<<CauseCancelNode | 1<<CauseExternal | 1<<CauseSuperseded)
+)
+
+// causesOf are the causes of nodes that have ended by themselves or were stopped. A node that failed because of its predecessors has one
+// of upstreamCauses.
+var causesOf = [statusCount]CauseSet{Failed: ownFailures, Aborted: otherFailures, Cancelled: requests}
+
 // StopStatus is the status of a node that is stopped for the cause: aborted when a failure inside the run is behind it,
 // cancelled on request.
 func (k CauseKind) StopStatus() Status {
-	switch k {
-	case CauseContext, CauseCancelRun, CauseCancelNode, CauseExternal, CauseSuperseded:
+	if requests.Has(k) {
 		return Cancelled
 	}
 	return Aborted
 }
+
+// stops reports whether a node, or a run, can be stopped for the cause.
+func (k CauseKind) stops() bool { return (otherFailures | requests).Has(k) }
 
 // CauseSet is a set of CauseKinds, a bit each.
 type CauseSet uint64
@@ -80,4 +95,4 @@ type CauseSet uint64
 func (s CauseSet) Has(k CauseKind) bool { return s>>k&1 == 1 }
 
 // IsUpstream reports whether a node ended because of its predecessors.
-func IsUpstream(k CauseKind) bool { return k == CauseUpstreamFailure || k == CauseUpstreamCancelled }
+func IsUpstream(k CauseKind) bool { return upstreamCauses.Has(k) }

@@ -251,7 +251,8 @@ type Task struct {
 type Outcome struct {
 	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
 	Status Status
-	// Cause is the kind of failure, for Failed, Aborted and Cancelled.
+	// Cause says why the node is Failed, Aborted or Cancelled: one of the node's own failures, of the failures elsewhere, or of the requests
+	// to stop, in the order of the constants. A cause of another status is an error that matches [ErrBadValue].
 	Cause CauseKind
 	// Route is what Plan.Route returned for the output of a completed condition.
 	Route []int32
@@ -310,9 +311,7 @@ func New(p *Net, x *Setup) *State {
 	s := &Locked{}
 	s.Init(p, x)
 	for r := range p.facts {
-		if p.facts[r].is(FlagAdmit) {
-			s.words[r] |= wordSpecial // it has a check
-		}
+		s.words[r] = p.firstWord(Ref(r))
 	}
 	s.Begin()
 	return (*State)(s)
@@ -594,7 +593,7 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 	var bits uint64
 	status := Skipped
 	switch {
-	case v.Fail != CauseNone && v.Skip == SkipNone && v.Fail < causeCount:
+	case v.Skip == SkipNone && ownFailures.Has(v.Fail):
 		status, bits = Failed, uint64(v.Fail)<<kindShift
 		if s.net.facts[r].is(FlagTolerant) {
 			bits |= WordTolerated
@@ -622,7 +621,7 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 }
 
 // Fail makes a node fail that is between two attempts, ready or suspended, because its timeout has passed. The token is that
-// of its last attempt.
+// of its last attempt. The error matches [ErrBadValue] for a cause that is not a node's own failure, [ErrStale], and [ErrTransition].
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()
 	if err != nil {
@@ -648,8 +647,8 @@ func (s *Locked) Fail(t Token, kind CauseKind) error {
 	if err := s.Current(t, from); err != nil {
 		return err
 	}
-	if kind == CauseNone || kind >= causeCount {
-		return badCause(kind)
+	if !ownFailures.Has(kind) {
+		return fmt.Errorf("%w for %v", badCause(kind), Failed)
 	}
 	bits := uint64(kind) << kindShift
 	if s.net.facts[t.Ref].is(FlagTolerant) {

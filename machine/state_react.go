@@ -79,7 +79,7 @@ func (st *State) stopAll(kind CauseKind, manner StopManner) error {
 		return err
 	}
 	defer s.unlockAndDeliver()
-	if kind == CauseNone || kind >= causeCount {
+	if !kind.stops() {
 		return badCause(kind)
 	}
 	s.Stop(kind, NoRef, manner)

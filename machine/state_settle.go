@@ -157,36 +157,47 @@ func (s *Locked) visitSlow(r Ref, arcs []Arc) {
 			}
 			continue
 		}
-		if f.wide >= 0 && a.is(edgePort) {
-			s.wide[f.wide].ports--
+		var x *wide
+		if f.wide >= 0 {
+			x = &s.wide[f.wide]
 		}
-		w--
-		if !a.is(EdgeData) {
-			class, bypass := s.class(r, a)
-			if class == seenN && bypass {
-				if f.mode == SkipSatisfy {
-					class = seenS
-				} else {
-					w |= WordBypass
-				}
-			}
-			if a.is(edgeSide) && (class == seenS || class == seenF && f.join == Boundary) {
-				class = 0 // it does not count in the join
-			}
-			w |= uint64(class) << seenShift
-			if f.wide >= 0 {
-				if class == seenS {
-					s.wide[f.wide].s++
-				} else {
-					s.wide[f.wide].other++
-				}
-			}
-		}
-		s.words[a.to] = w
+		s.words[a.to] = s.resolve(w, x, r, a)
 		if !s.waves {
 			s.touch(a.to)
 		}
 	}
+}
+
+// resolve returns the word of the undecided target of an edge whose source is terminal, and counts the edge in x, the target's extra
+// counters, nil if it has none. The order of the edges does not matter.
+func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
+	if x != nil && a.is(edgePort) {
+		x.ports--
+	}
+	w--
+	if a.is(EdgeData) {
+		return w
+	}
+	f := &s.net.facts[a.to]
+	class, bypass := s.class(from, a)
+	if class == seenN && bypass {
+		if f.mode == SkipSatisfy {
+			class = seenS
+		} else {
+			w |= WordBypass
+		}
+	}
+	if a.is(edgeSide) && (class == seenS || class == seenF && f.join == Boundary) {
+		class = 0 // it does not count in the join
+	}
+	switch {
+	case x == nil:
+	case class == seenS:
+		x.s++
+	default:
+		x.other++
+	}
+	return w | uint64(class)<<seenShift
 }
 
 // class is the class into which an edge resolves, once its source is terminal. No other function decides this. bypass
@@ -267,15 +278,11 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 		return false
 	}
 	f := &s.net.facts[r]
-	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
+	var x *wide
 	if f.wide >= 0 {
-		x := &s.wide[f.wide]
-		c.s, c.other, c.portOpen = x.s, x.other, x.ports > 0
+		x = &s.wide[f.wide]
 	}
-	d := decide(f.join, f.mode, f.policy, c)
-	if f.is(flagBranch) && (d == decideSkip || d == decideSubstitute) {
-		d = s.onBranch(r, f, d)
-	}
+	d := s.decision(r, w, x)
 	switch d {
 	case undecided:
 		return false
@@ -304,7 +311,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 		if x := s.stateTimes; x != nil {
 			x.decidedAt[r] = x.clock
 		}
-		if s.net.losers && c.open {
+		if s.net.losers && w&wordCount != 0 {
 			defer s.supersede(r)
 		}
 		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits { // a Run judges inputs when their node has its slot
@@ -316,6 +323,20 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 		s.makeReady(r)
 		return false
 	}
+}
+
+// decision is that of the join of an undecided node with such a word, and extra counters if it has any.
+func (s *Locked) decision(r Ref, w uint64, x *wide) decision {
+	f := &s.net.facts[r]
+	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
+	if x != nil {
+		c.s, c.other, c.portOpen = x.s, x.other, x.ports > 0
+	}
+	d := decide(f.join, f.mode, f.policy, c)
+	if f.is(flagBranch) && (d == decideSkip || d == decideSubstitute) {
+		d = s.onBranch(r, f, d)
+	}
+	return d
 }
 
 func (s *Locked) blocked(r Ref) {
@@ -479,8 +500,8 @@ func (s *Locked) Settle(t Token, out Outcome) error {
 			s.tolerated++
 		}
 	case Failed:
-		if out.Cause == CauseNone || out.Cause >= causeCount {
-			return fmt.Errorf("%w: node %s: failed with cause %v", ErrBadValue, foreign.Quote(s.net.ID(r)), out.Cause)
+		if !ownFailures.Has(out.Cause) {
+			return s.badCauseOf(r, out)
 		}
 		bits = uint64(out.Cause) << kindShift
 		if w&WordStopping != 0 && returnsError.Has(out.Cause) {
@@ -496,8 +517,8 @@ func (s *Locked) Settle(t Token, out Outcome) error {
 		if w&WordStopping != 0 {
 			out.Status, out.Cause = kindOf(w).StopStatus(), kindOf(w)
 		}
-		if out.Cause == CauseNone || out.Cause >= causeCount {
-			return fmt.Errorf("%w: node %s: %v with cause %v", ErrBadValue, foreign.Quote(s.net.ID(r)), out.Status, out.Cause)
+		if !causesOf[out.Status].Has(out.Cause) {
+			return s.badCauseOf(r, out)
 		}
 		bits = uint64(out.Cause)<<kindShift | uint64(uint32(s.StopOrigin(r)))
 	case Skipped:
@@ -515,6 +536,11 @@ func (s *Locked) Settle(t Token, out Outcome) error {
 	s.finish(r, out.Status, bits)
 	s.settled(r)
 	return nil
+}
+
+//go:noinline
+func (s *Locked) badCauseOf(r Ref, out Outcome) error {
+	return fmt.Errorf("node %s: %w for %v", foreign.Quote(s.net.ID(r)), badCause(out.Cause), out.Status)
 }
 
 // Complete is settle for a plain node that has completed.

@@ -6,8 +6,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
-
-	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // StateVersion is the version of the decisions of a [State]: two States of one version that get the same calls decide the same. An engine
@@ -26,7 +24,7 @@ type StateSnapshot struct {
 	Clock    int32       `json:"clock,omitempty"`    // the logical times of plans with early joins
 	Settled  []int32     `json:"settled,omitempty"`
 	Decided  []int32     `json:"decided,omitempty"`
-	Tier     int32       `json:"tier,omitempty"`
+	Tier     int32       `json:"tier,omitempty"`  // -1 unless under Waves
 	Gates    []Ref       `json:"gates,omitempty"` // that are to be handed out
 	Stopped  CauseKind   `json:"stopped,omitempty"`
 	Stopping []Ref       `json:"stopping,omitempty"` // that NextStop has to hand out
@@ -68,7 +66,9 @@ func (st *State) Snapshot() (x StateSnapshot) {
 	return x
 }
 
-// RestoreState returns a State that goes on from a snapshot.
+// RestoreState returns a State that goes on from a snapshot. Setup.Waves has to be that of the State that was taken; the other options may
+// be other ones, and are in force from now on. The error matches [ErrGraphChanged] if the snapshot is of another net, and [ErrBadValue] if
+// it has another [StateVersion], was taken in the other mode, or holds what no State of the net can hold.
 func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	s := &Locked{}
 	s.Init(p, setup)
@@ -79,7 +79,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	if s.tier = x.Tier; s.waves && s.tier >= 0 && s.tier < p.TierCount() {
+	if s.pending = 0; s.waves && s.tier < p.TierCount() { // count has counted down from nothing
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
 				s.pending++
@@ -107,20 +107,20 @@ func (s *Locked) resumeGates(gates []Ref) {
 // adopt takes over what a snapshot has, without its consequences, if the snapshot is one of this plan.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
-	switch {
+	mode := map[bool]string{false: "Eager", true: "Waves"}
+	switch took := x.Tier >= 0; {
 	case x.Version != StateVersion:
 		return fmt.Errorf("%w: version %d is not known: this version of kahn reads %d", ErrBadValue, x.Version, StateVersion)
 	case x.Plan != s.net.fingerprint():
 		return fmt.Errorf("%w: it is of another plan", ErrGraphChanged)
-	case len(x.Words) != 8*n, len(x.Counters) != 3*len(s.wide), x.Stopped >= causeCount, x.Tier < -1 || x.Tier > s.net.TierCount(),
+	case took != s.waves:
+		return fmt.Errorf("%w: the mode is %s, and it was taken under %s", ErrBadValue, mode[s.waves], mode[took])
+	case len(x.Words) != 8*n, len(x.Counters) != 3*len(s.wide), x.Stopped != CauseNone && !x.Stopped.stops(), x.Tier < -1 || x.Tier > s.net.TierCount(),
 		s.stateTimes == nil && len(x.Settled)+len(x.Decided) > 0, s.stateTimes != nil && (len(x.Settled) != n || len(x.Decided) != n):
 		return fmt.Errorf("%w: it is damaged", ErrBadValue)
 	}
 	for r := range s.words {
 		s.words[r] = binary.LittleEndian.Uint64(x.Words[8*r:]) &^ unsaved
-		if !s.plausible(Ref(r)) {
-			return fmt.Errorf("%w: node %s is in no state that it can be in", ErrBadValue, foreign.Quote(s.net.ID(Ref(r))))
-		}
 	}
 	for i := range s.wide {
 		s.wide[i] = wide{x.Counters[3*i], x.Counters[3*i+1], x.Counters[3*i+2]}
@@ -136,7 +136,10 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 		copy(t.settledAt, x.Settled)
 		copy(t.decidedAt, x.Decided)
 	}
-	s.stopped = x.Stopped
+	s.tier, s.stopped = x.Tier, x.Stopped
+	if err := s.checkWords(); err != nil {
+		return err
+	}
 	for r, origin := range x.Origins {
 		if s.known(r) != nil || origin != NoRef && s.known(origin) != nil {
 			return fmt.Errorf("%w: the origin of a stop is no node", ErrBadValue)
@@ -156,32 +159,6 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 		s.failedGroups[g] = true
 	}
 	return nil
-}
-
-// plausible reports whether what is read of a node's word leads nowhere outside of the plan.
-func (s *Locked) plausible(r Ref) bool {
-	w := s.words[r]
-	status := statusOf(w)
-	isNode := func(r Ref) bool { return r == NoRef || s.known(r) == nil }
-	switch {
-	case status >= statusCount:
-		return false
-	case status == Skipped:
-		switch arg := uint32(w); SkipKind(kindOf(w)) {
-		case SkipConditionBranch, SkipUpstreamSkipped:
-			return arg == noEdge || int64(arg) < int64(s.net.Edges())
-		case SkipSuperseded:
-			return s.known(Ref(int32(arg))) == nil
-		case SkipNullPropagation:
-			return s.net.facts[r].hasPort(int(arg))
-		}
-		return SkipKind(kindOf(w)) < skipCount
-	case status.Terminal():
-		return kindOf(w) < causeCount && (status == Completed || status == Failed && w&WordPropagated == 0 || isNode(Ref(int32(uint32(w)))))
-	case w&WordDecided == 0:
-		return status == Idle && int(w&wordCount) <= len(s.net.in.row(r))
-	}
-	return kindOf(w) < causeCount
 }
 
 // resume makes what follows from a node's word: counts, queues and slots.

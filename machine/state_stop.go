@@ -8,7 +8,7 @@ import (
 // engine's failure logic, such as CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] for a
 // terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
-	if kind.StopStatus() != Aborted {
+	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
 	}
 	return st.stopNode(r, kind, r, StopInstantly)
@@ -41,14 +41,15 @@ func (st *State) CancelAll() {
 
 // Stop stops the run in two phases: nodes that have not started become aborted or cancelled, depending on the cause, at
 // once; the coordinator asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still
-// run. The first cause stands.
+// run. The first cause stands. The error matches [ErrBadValue] for a cause that is a node's own failure, such as [CauseStepError], and for
+// [CauseNone] and [CauseEndFailed], for which nothing is stopped, and [ErrDriven].
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
 
 // StopNode is the two-phase form of AbortNode and CancelNode: the coordinator asks a running node to stop, see NextStop; any
-// other becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a value that is no cause,
-// [ErrTransition] for a terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
+// other becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause for which
+// [State.Stop] stops nothing, [ErrTransition] for a terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
 func (st *State) StopNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, NoRef, StopAsking)
 }
@@ -67,7 +68,7 @@ func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	if err := s.known(r); err != nil {
 		return err
 	}
-	if kind == CauseNone || kind >= causeCount {
+	if !kind.stops() {
 		return badCause(kind)
 	}
 	if statusOf(s.words[r]).Terminal() || r == s.net.end {

@@ -34,7 +34,7 @@ var areas = []string{
 var engineMutants = []mutant{
 	{
 		area: "join counts", name: "AtLeast counts what is not satisfied", file: "machine/state_settle.go",
-		old: "s.wide[f.wide].s++", new: "s.wide[f.wide].other++",
+		old: "x.s++", new: "x.other++",
 	},
 	{
 		area: "join counts", name: "AtLeast wants one more", file: "machine/join.go",

@@ -1,0 +1,214 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+)
+
+// This file holds the words of a snapshot against the net. Each word has to be one that the calls of a State can lead to, given the words of
+// the predecessors; so a State that goes on from it keeps the transition rules and ends.
+
+// firstWord is the word of a node when a State without a [Host] begins. There a node whose inputs are judged has a check.
+func (p *Net) firstWord(r Ref) uint64 {
+	if p.facts[r].is(FlagAdmit) {
+		return p.words[r] | wordSpecial
+	}
+	return p.words[r]
+}
+
+// checkWords returns an error that names the first node whose word is not plausible. Labels, counters, times and the tier have been read.
+func (s *Locked) checkWords() error {
+	open, ended := 0, int32(0) // nodes that are not terminal, the end node not counted; nodes that are
+	for r, w := range s.words {
+		switch {
+		case statusOf(w).Terminal():
+			ended++
+		case Ref(r) != s.net.end:
+			open++
+		}
+	}
+	if s.stateTimes != nil && s.clock != ended {
+		return fmt.Errorf("%w: the logical time is %d, and %d nodes have ended", ErrBadValue, s.clock, ended)
+	}
+	inTier := false
+	for i, w := range s.words {
+		r := Ref(i)
+		if !s.plausible(r, open) {
+			return fmt.Errorf("%w: node %s is in no state that it can be in", ErrBadValue, foreign.Quote(s.net.ID(r)))
+		}
+		inTier = inTier || s.net.facts[r].tier == s.tier && !statusOf(w).Terminal()
+	}
+	if s.waves && s.tier < s.net.TierCount() && !inTier {
+		return fmt.Errorf("%w: all nodes of tier %d have ended", ErrBadValue, s.tier)
+	}
+	return nil
+}
+
+// plausible reports whether a node can have its word. open is how many nodes are not terminal, the end node not counted.
+func (s *Locked) plausible(r Ref, open int) bool {
+	w := s.words[r]
+	status := statusOf(w)
+	switch {
+	case status >= statusCount, !s.inTime(r), status != Completed && s.hasRoute(r):
+		return false
+	case !status.Terminal() && w&WordDecided == 0:
+		return s.plausibleOpen(r, open)
+	case !status.Terminal():
+		return s.plausibleLive(r, open)
+	case w&WordDecided == 0, !s.plausibleEnd(r):
+		return false
+	case w&WordReached == 0:
+		return r != s.net.end
+	}
+	_, ok := s.letsRun(r, open)
+	return ok
+}
+
+// inTime reports whether the logical times of a node have passed: it has a time of its end if it has ended, and only then.
+func (s *Locked) inTime(r Ref) bool {
+	t := s.stateTimes
+	return t == nil || min(t.settledAt[r], t.decidedAt[r]) >= 0 && max(t.settledAt[r], t.decidedAt[r]) <= t.clock &&
+		(t.settledAt[r] > 0) == statusOf(s.words[r]).Terminal()
+}
+
+// hasRoute reports whether a condition has taken labels.
+func (s *Locked) hasRoute(r Ref) bool {
+	f := &s.net.facts[r]
+	if f.router < 0 {
+		return false
+	}
+	for id := range s.net.routes[f.router] {
+		if s.taken[f.labels+id] {
+			return true
+		}
+	}
+	return false
+}
+
+// resolved returns the word that a node has whose join has not decided, and its extra counters: those of the net, after the end of all
+// predecessors that have ended.
+func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
+	w = s.net.firstWord(r)
+	if s.net.facts[r].wide >= 0 {
+		x = &wide{ports: s.net.portEdges(r)}
+	}
+	if r == s.net.end {
+		return w, x // its edges are not counted: see maybeEnd
+	}
+	for _, i := range s.net.in.row(r) {
+		if e := &s.net.edges[i]; statusOf(s.words[e.From]).Terminal() {
+			w = s.resolve(w, x, e.From, e.arc())
+		}
+	}
+	return w, x
+}
+
+// plausibleOpen is plausible for a node whose join has not decided: nothing but the end of a predecessor, or the next tier, makes it decide.
+func (s *Locked) plausibleOpen(r Ref, open int) bool {
+	f := &s.net.facts[r]
+	w, x := s.resolved(r)
+	switch {
+	case s.words[r] != w, x != nil && s.wide[f.wide] != *x:
+		return false
+	case s.waves:
+		return f.tier > s.tier
+	case r == s.net.end:
+		return open > 0
+	}
+	return s.decision(r, w, x) == undecided
+}
+
+// letsRun reports whether the join of a node lets it run. flags are what the join has left in the node's word then; those of a rule that
+// decides early are not known, since not all of its edges had resolved.
+func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
+	const left = wordSeen | WordBypass
+	switch {
+	case r == s.net.end:
+		return 0, open == 0
+	case s.net.facts[r].is(FlagEarly):
+		return s.words[r] & (left | WordSubstituted | WordBlocked), true
+	}
+	w, x := s.resolved(r)
+	if w&wordCount != 0 {
+		return 0, false
+	}
+	switch s.decision(r, w, x) {
+	case decideReady:
+		return w & left, true
+	case decideSubstitute:
+		return w&left | WordSubstituted | WordBlocked, true
+	}
+	return 0, false
+}
+
+// plausibleLive is plausible for a node whose join has decided, and that has not ended.
+func (s *Locked) plausibleLive(r Ref, open int) bool {
+	const joined = wordSeen | WordBypass | WordSubstituted | WordBlocked
+	const fixed = wordSpecial | wordPlain
+	const stops = WordStopping | WordDraining
+	w, f := s.words[r], &s.net.facts[r]
+	begun, gate := w&wordCount, f.is(FlagGate)
+	flags, ok := s.letsRun(r, open)
+	switch {
+	case !ok, w&joined != flags, w&fixed != s.net.firstWord(r)&fixed, begun >= math.MaxInt32, s.waves && f.tier != s.tier,
+		w&^(wordCount|wordStatus|wordKind|joined|fixed|stops|WordDecided|WordChecking|WordReached) != 0:
+		return false
+	case w&stops == 0 && kindOf(w) != CauseNone, w&stops != 0 && !kindOf(w).stops():
+		return false
+	case w&WordChecking != 0:
+		return statusOf(w) == Idle && w&(WordReached|stops) == 0 && begun == 0 && f.is(FlagCheck|FlagAdmit)
+	case w&WordReached == 0:
+		return false
+	}
+	switch statusOf(w) {
+	case Ready:
+		return w&WordStopping == 0 && (begun == 0 || !gate)
+	case Running:
+		return begun > 0 && !gate
+	case Retrying:
+		return begun > 0 && !gate && w&stops == 0
+	case Suspended:
+		return w&WordStopping == 0 && (begun == 0) == gate && r != s.net.end
+	}
+	return false
+}
+
+// plausibleEnd is plausible for a node that has ended, without regard to its predecessors.
+func (s *Locked) plausibleEnd(r Ref) bool {
+	w, f := s.words[r], &s.net.facts[r]
+	kind, arg := kindOf(w), uint32(w)
+	flags := w &^ (wordCount | wordStatus | wordKind | WordDecided | WordReached | WordBlocked)
+	origin := Ref(int32(arg)) == NoRef || s.known(Ref(int32(arg))) == nil
+	switch status := statusOf(w); {
+	case status == Completed:
+		return kind == CauseNone && arg == 0 && flags&^WordTolerated == 0 && w&WordReached != 0
+	case status == Skipped:
+		return s.plausibleSkip(r, flags)
+	case flags == WordPropagated:
+		return status == Failed && upstreamCauses.Has(kind) && w&WordReached == 0 && origin
+	case status == Failed:
+		return ownFailures.Has(kind) && arg == 0 && (flags == WordTolerated && f.is(FlagTolerant) || flags == 0 && !f.is(FlagTolerant))
+	default:
+		return causesOf[status].Has(kind) && flags == 0 && origin
+	}
+}
+
+// plausibleSkip is plausibleEnd for a node that was skipped. It has WordBypass if it was for a reason of its own; one that its predecessors
+// have skipped may have it.
+func (s *Locked) plausibleSkip(r Ref, flags uint64) bool {
+	w := s.words[r]
+	arg := uint32(w)
+	switch kind := SkipKind(kindOf(w)); {
+	case flags&^WordBypass != 0 || kind == SkipNone || kind >= skipCount:
+		return false
+	case kind == SkipConditionBranch || kind == SkipUpstreamSkipped:
+		return arg == noEdge || int64(arg) < int64(s.net.Edges()) && s.net.edges[arg].To == r
+	case kind == SkipSuperseded:
+		return flags == 0 && s.known(Ref(int32(arg))) == nil
+	case kind == SkipNullPropagation:
+		return flags != 0 && s.net.facts[r].hasPort(int(arg))
+	}
+	return flags != 0 && arg == noEdge
+}

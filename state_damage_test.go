@@ -1,0 +1,207 @@
+package kahn_test
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// prodder does to a State what its methods can do, at random. What the State refuses changes nothing; a transition that is not in the table
+// makes the test panic.
+type prodder struct {
+	plan *kahn.Plan
+	st   *machine.State
+	rng  *rand.Rand
+}
+
+// token is the current token of a node, as the State keeps it.
+func (p *prodder) token(r kahn.Ref) machine.Token {
+	return machine.Token{Ref: r, Attempt: int32(binary.LittleEndian.Uint32(p.st.Snapshot().Words[8*r:]))}
+}
+
+func (p *prodder) outcome(r kahn.Ref) machine.Outcome {
+	switch p.rng.IntN(8) {
+	case 0:
+		return machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
+	case 1:
+		return machine.Outcome{Status: kahn.Skipped}
+	case 2:
+		return machine.Outcome{Status: kahn.Cancelled, Cause: kahn.CauseExternal}
+	}
+	out := machine.Outcome{Status: kahn.Completed}
+	out.Route, _ = p.plan.Route(r, p.rng.IntN(2) == 0)
+	return out
+}
+
+// act does one thing to one node.
+func (p *prodder) act(r kahn.Ref) {
+	token := p.token(r)
+	switch p.st.Status(r) {
+	case kahn.Idle, kahn.Waiting:
+		_ = p.st.Checked(machine.Token{Ref: r}, []machine.CheckVerdict{{}, {Skip: kahn.SkipWhenGuard}, {Fail: kahn.CausePanic}}[p.rng.IntN(3)])
+	case kahn.Ready:
+		if p.rng.IntN(2) == 0 {
+			_ = p.st.Suspend(token)
+		} else {
+			_ = p.st.Settle(token, p.outcome(r))
+		}
+	case kahn.Running:
+		switch p.rng.IntN(4) {
+		case 0:
+			_ = p.st.Retry(token)
+		case 1:
+			_ = p.st.Suspend(token)
+		default:
+			_ = p.st.Settle(token, p.outcome(r))
+		}
+	case kahn.Retrying:
+		_ = p.st.Requeue(token)
+	case kahn.Suspended:
+		if p.st.Resume(token) != nil {
+			_ = p.st.Settle(token, p.outcome(r))
+		}
+	}
+}
+
+// prod does n things.
+func (p *prodder) prod(n int) {
+	for range n {
+		r := kahn.Ref(p.rng.IntN(p.plan.Len()))
+		switch p.rng.IntN(40) {
+		case 0:
+			_ = p.st.StopNode(r, kahn.CauseCancelNode)
+		case 1:
+			_ = p.st.AbortNode(r, kahn.CauseSiblingFailure)
+		case 2:
+			_ = p.st.Drain(kahn.CauseFailFast)
+		case 3:
+			_ = p.st.Stop(kahn.CauseCancelRun)
+		case 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15:
+			_, _ = p.st.Next()
+		default:
+			p.act(r)
+		}
+	}
+}
+
+// end stops the State, and performs what is left then. It reports whether that has ended the run.
+func (p *prodder) end() bool {
+	p.st.AbortAll()
+	for range 30 {
+		for range 2 * p.plan.Len() {
+			_, _ = p.st.Next()
+		}
+		for r := range p.plan.Declared() {
+			p.act(r)
+		}
+	}
+	return p.st.Done()
+}
+
+// look asks for all that can be asked of a State.
+func (p *prodder) look() {
+	for r := range p.plan.Declared() {
+		_, _ = p.st.Cause(r)
+		_, _ = p.plan.SkipReason(p.st, r), p.st.Taken(r)
+		for range p.st.Inputs(r) {
+			continue
+		}
+	}
+	_, _ = p.st.RunStatus(machine.StatusEscaped)
+}
+
+// damageGraphs are graphs whose nodes have all flags that the word of a node knows of.
+func damageGraphs() map[string]*kahn.Graph {
+	yes := func(kahn.View) (bool, error) { return true, nil }
+	return map[string]*kahn.Graph{
+		"plain":    graph(after("a"), after("b", "a"), after("c", "a", "b"), after("d")),
+		"boundary": graph(after("a"), after("b", "a"), kahn.Node{ID: "c", After: []string{"a", "b"}, Join: kahn.Boundary}, after("d", "c")),
+		"cleanup":  graph(after("a"), kahn.Node{ID: "b", After: []string{"a"}, Cleanup: true}, kahn.Node{ID: "c", Cleanup: true}),
+		"end":      graph(after("a"), after("b", "a"), kahn.Node{ID: "end", Kind: kahn.KindEnd}),
+		"composite": graph(kahn.Node{ID: "a", Sub: graph(after("x"))}, after("b", "a"),
+			kahn.Node{ID: "c", Sub: graph(after("x")), After: []string{"a"}}),
+		"gate": graph(kahn.Node{ID: "a", Kind: kahn.KindGate}, after("b", "a"), kahn.Node{ID: "c", Kind: kahn.KindGate, After: []string{"b"}}),
+		"early": graph(after("a"), after("b"), after("c"), kahn.Node{ID: "any", After: []string{"a", "b"}, Join: kahn.AnySucceeded, CancelLosers: true},
+			kahn.Node{ID: "two", After: []string{"a", "b", "c"}, Join: kahn.AtLeast(2)}, kahn.Node{ID: "bad", After: []string{"b"}, Join: kahn.OneFailed}),
+		"choice": graph(kahn.If("a", yes), kahn.Node{ID: "b", In: []kahn.Edge{{From: "a", Label: "true"}}},
+			kahn.Node{ID: "c", In: []kahn.Edge{{From: "a", Label: "false"}}}, kahn.Node{ID: "d", After: []string{"b", "c"}, SkipMode: kahn.SkipSatisfy}),
+		"guard": graph(kahn.Node{ID: "a", When: yes}, kahn.Node{ID: "b", After: []string{"a"}, SkipMode: kahn.SkipSatisfy}, kahn.Node{ID: "c", Disabled: true}, after("d", "c")),
+		"policies": graph(kahn.Node{ID: "a", ContinueOnFail: true}, after("b"), kahn.Node{ID: "c", After: []string{"a", "b"}, OnUpstreamFailure: kahn.UpstreamSubstitute},
+			kahn.Node{ID: "d", After: []string{"b"}, OnUpstreamFailure: kahn.UpstreamPropagate}, kahn.Node{ID: "e", After: []string{"b"}, OnUpstreamFailure: kahn.UpstreamSkip}),
+	}
+}
+
+// A snapshot of which one bit is wrong is refused, or it is one of another run of the same graph: the State keeps the transition rules,
+// explains its nodes, and ends.
+func TestStateSnapshotEveryBit(t *testing.T) {
+	t.Parallel()
+	refused, accepted := 0, 0
+	for name, g := range damageGraphs() {
+		plan, err := g.Compile()
+		require.NoError(t, err)
+		for seed := range uint64(size(12, 3, 400)) {
+			mode := kahn.Mode(seed % 2)
+			st, err := kahn.NewState(plan, mode)
+			require.NoError(t, err)
+			p := &prodder{plan, st, rand.New(rand.NewPCG(seed, 3))}
+			p.prod(int(seed) * 3 % 40)
+			x := st.Snapshot()
+			for bit := -1; bit < 8*len(x.Words); bit++ {
+				y := x
+				y.Words = slices.Clone(x.Words)
+				if bit >= 0 {
+					y.Words[bit/8] ^= 1 << (bit % 8)
+				}
+				st, err := kahn.RestoreState(plan, y, mode)
+				if err != nil {
+					require.ErrorIs(t, err, kahn.ErrBadValue)
+					require.NotEqual(t, -1, bit, "%s, seed %d: %v", name, seed, err)
+					refused++
+					continue
+				}
+				accepted++
+				p := &prodder{plan, st, rand.New(rand.NewPCG(seed, uint64(bit)))}
+				p.look()
+				p.prod(20)
+				require.True(t, p.end(), "%s, seed %d, bit %d of node %d", name, seed, bit%64, bit/64)
+				p.look()
+			}
+		}
+	}
+	require.Greater(t, refused, 5*accepted, "%d accepted", accepted)
+}
+
+// What a State has decided under one mode means nothing under the other; other options are those of the process that goes on.
+func TestStateSnapshotUnderOtherOptions(t *testing.T) {
+	t.Parallel()
+	modes := []kahn.Option{kahn.Eager, kahn.Waves}
+	others := []kahn.Option{kahn.Limit(1), kahn.SuspendStop, kahn.AbortRunning, kahn.Drain, kahn.KeyLimit(1), kahn.StatusStrict, kahn.StartRate(kahn.Rate{Starts: 1, Per: 1})}
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		plan, err := versionGraph(rng).Compile()
+		require.NoError(t, err)
+		mode := rng.IntN(2)
+		st, err := kahn.NewState(plan, modes[mode], others[rng.IntN(len(others))])
+		require.NoError(t, err)
+		p := &prodder{plan, st, rng}
+		p.prod(rng.IntN(40))
+		_, err = kahn.RestoreState(plan, st.Snapshot(), modes[1-mode])
+		require.ErrorIs(t, err, kahn.ErrBadValue)
+		require.ErrorContains(t, err, "Waves")
+		require.ErrorContains(t, err, "Eager")
+		p.st, err = kahn.RestoreState(plan, st.Snapshot(), modes[mode], others[rng.IntN(len(others))])
+		require.NoError(t, err)
+		for i := 0; !p.st.Done(); i++ {
+			require.Less(t, i, 3000, "seed %d", seed)
+			require.NoError(t, p.st.Advance(int64(i)))
+			_, _ = p.st.Next()
+			p.act(kahn.Ref(rng.IntN(plan.Len())))
+		}
+	}
+}
