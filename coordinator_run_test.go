@@ -292,3 +292,23 @@ func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
 		require.Empty(t, c.Run().Leftovers(), name)
 	}
 }
+
+// The end function of Around must not call the Coordinator: the Result has a warning, and the run has ended all the same.
+func TestCoordinatorCalledByAround(t *testing.T) {
+	t.Parallel()
+	var c *kahn.Coordinator
+	called := 0
+	c = coordinate(t, graph(after("a")), kahn.Around(func(context.Context, *kahn.Run) (context.Context, func(*kahn.Result)) {
+		return nil, func(*kahn.Result) {
+			called++
+			c.Due()
+		}
+	}))
+	require.NoError(t, c.Return(nextOf(t, c, "a"), 1, nil))
+	res, err := c.Result()
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+	require.Len(t, res.Warnings, 1)
+	require.ErrorContains(t, res.Warnings[0], "a Coordinator was called during another call of it")
+	require.Equal(t, 1, called)
+}

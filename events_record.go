@@ -414,7 +414,11 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 	r.stepEvent(s, evNodeLog, func(*extra) any { return event.LogRecord{Level: level, Message: message} })
 }
 
-// stepEvent logs an event of a running attempt, unless it was abandoned. Nothing is logged if arg returns nil.
+// isAtWork reports whether an attempt's step may still report: it was not abandoned, and has not returned a graph, which the attempt
+// performs since then. The lock is held.
+func (r *Run) isAtWork(s *Step) bool { return r.current(s.ref) == s && !r.st.IsExpanded(s.ref) }
+
+// stepEvent logs an event of an attempt at work. Nothing is logged if arg returns nil.
 func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.log == nil {
 		return
@@ -422,8 +426,8 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	now := r.now()
 	r.st.Lock()
 	defer r.st.Unlock()
-	if r.current(s.ref) != s || kind == evNodeDelta && (r.st.Word(s.ref).Is(machine.WordAdmitting) || s.flags&stepAgain != 0) {
-		return // abandoned, or not started, or an earlier life has logged it
+	if !r.isAtWork(s) || kind == evNodeDelta && (r.st.Word(s.ref).Is(machine.WordAdmitting) || s.flags&stepAgain != 0) {
+		return // over, or not started, or an earlier life has logged it
 	}
 	if payload := arg(r.extra(s.ref)); payload != nil {
 		r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: payload})
@@ -437,7 +441,7 @@ func (r *Run) countTokens(s *Step, input, output int) {
 	}
 	r.st.Lock()
 	defer r.st.Unlock()
-	if r.current(s.ref) == s {
+	if r.isAtWork(s) {
 		x := r.extra(s.ref)
 		x.tokens[0] += input
 		x.tokens[1] += output

@@ -20,7 +20,7 @@ func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error
 func OutputItems[T any](r *Result, id string) (list []T, errs []error, err error) {
 	n, ok := r.Node(id)
 	if !ok {
-		return nil, nil, r.performed().plan.unknownNode(id)
+		return nil, nil, r.performed().plan.unknownOwn(id)
 	}
 	failed := n.Err
 	ref, _ := r.performed().plan.Ref(id)

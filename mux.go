@@ -148,6 +148,15 @@ func (p *Plan) unknownNode(path string) error {
 	}
 }
 
+// unknownOwn is the error for an id of no node to a function that takes ids of the graph itself, and no paths.
+func (p *Plan) unknownOwn(id string) error {
+	part, _, _ := strings.Cut(id, "/")
+	if r, ok := p.compositeOf(part); ok {
+		return fmt.Errorf("%w: %s: only nodes of the graph itself can be named, such as %s", ErrUnknownNode, quoteID(id), quoteID(p.names[r]))
+	}
+	return p.unknownNode(id)
+}
+
 // compositeOf finds the node with a Sub that a part of a path names, by its id, or by that and the index of an item or the number of
 // an iteration.
 func (p *Plan) compositeOf(part string) (Ref, bool) {

@@ -187,8 +187,9 @@ func (r *Result) Nodes() iter.Seq[NodeResult] {
 
 // Count returns the number of nodes with the given status.
 func (r *Result) Count(status Status) (n int) {
-	for _, w := range r.performed().st.Words() {
-		if w.Status() == status {
+	s := &r.performed().st
+	for ref := range s.Words() {
+		if s.Status(ref) == status {
 			n++
 		}
 	}
@@ -201,7 +202,7 @@ func (r *Result) Count(status Status) (n int) {
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
-		return *new(T), r.performed().plan.unknownNode(id)
+		return *new(T), r.performed().plan.unknownOwn(id)
 	}
 	return typed[T](n.Output, n.Status == Completed, "output of", id, func() string { return "it is " + n.Status.String() })
 }

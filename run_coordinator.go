@@ -32,8 +32,9 @@ import (
 // with the options [RunID] and [Random], it does the same again.
 //
 // The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, mocks,
-// fallbacks and sinks of the run, on that goroutine; these must not call the Coordinator. A call during another one panics, since what it
-// would return is wrong. A function of the graph that makes one fails its node. One that calls runtime.Goexit fails its node and ends the goroutine;
+// fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs, on that goroutine; these must
+// not call the Coordinator. A call during another one panics, since what it would return is wrong. A function of the graph that makes one
+// fails its node; of one of Around or a sink the Result has a warning. One that calls runtime.Goexit fails its node and ends the goroutine;
 // the Coordinator may then be called by another one.
 //
 // The methods of its [Run] may be called from anywhere; what they cause happens in the next call of the Coordinator, see
@@ -190,7 +191,8 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 }
 
 // Wake returns a channel that has a message when another goroutine has asked something of the run, such as a signal or a stop, so that a
-// method of the Coordinator is to be called. A message may come without a reason, too. A host with one goroutine needs none.
+// method of the Coordinator is to be called. Each method does what was asked by then and takes the message away. So a host that has called
+// [Coordinator.Due] last, before it waits, calls [Coordinator.Next] first: Due may have begun attempts. A message may come without a reason, too. A host with one goroutine needs none.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
 // Advance sets the clock of the run, and does everything that has fallen due by then. A time before the last one changes nothing.

@@ -28,7 +28,7 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 	}
 	ref, ok := r.plan.Ref(node)
 	if !ok {
-		return Idle, r.plan.unknownNode(node)
+		return Idle, r.plan.unknownOwn(node)
 	}
 	w := &waiter{got: make(chan Status, 1)}
 	for _, status := range statuses {

@@ -44,7 +44,7 @@ func (r *Run) AbortAllBy(err error, q Request) {
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
-		return r.plan.unknownNode(id)
+		return r.plan.unknownOwn(id)
 	}
 	err := ErrFinished
 	r.control(func(now int64) {

@@ -28,7 +28,7 @@ const (
 	WhyRate             // a Bound has no token: Until is when the next one falls due
 	WhyRunning          // an attempt, its nested run, or a condition is being performed: Until is its deadline, if it has one
 	WhyPaused           // a loop pauses between two iterations: Until the next one
-	WhyStopping         // it was asked to stop, for Cause and Err: Until is when it will be abandoned; zero if it is left to finish
+	WhyStopping         // it was asked to stop, for Cause and Err: Until is when it will be abandoned; zero if it may finish, and for a composite
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
 	WhyBackoff          // an attempt failed with Err: Until the next one
 	WhySignal           // it waits for a signal: Wait and Choices; of a composite Nodes do, inside of it
@@ -516,7 +516,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 				if s.SettledAfter(from, ref) || ended(from) {
 					continue
 				}
-				if !slices.Contains(work, from) {
+				if len(work) < most && !slices.Contains(work, from) {
 					work = append(work, from) // it has ended with one that it follows
 				}
 			}

@@ -98,7 +98,7 @@ func (p *Plan) marked(names []string) ([]bool, error) {
 	for _, name := range names {
 		ref, ok := p.Ref(name)
 		if !ok {
-			return nil, p.unknownNode(name)
+			return nil, p.unknownOwn(name)
 		}
 		marks[ref] = true
 	}

@@ -18,8 +18,9 @@ type Reply struct {
 	Codec Codec
 }
 
-// Perform calls a step function with the attempt, and returns its result; a panic becomes an error of type [*PanicError]. See [NewStep] for
-// the context and the Reporter.
+// Perform calls a step function with the attempt, and returns its result; a panic becomes an error of type [*PanicError]. A step that calls
+// runtime.Goexit ends the goroutine, and Perform returns nothing: a host that has to reply then defers a Reply with [ErrGoexit]. See
+// [NewStep] for the context and the Reporter.
 func (c Call) Perform(ctx context.Context, step StepFunc, to Reporter) Reply {
 	reply := Reply{Codec: c.Codec}
 	if step == nil {

@@ -37,7 +37,7 @@ func (m *SuspendMode) UnmarshalText(text []byte) error {
 
 func (m SuspendMode) apply(c *config) error {
 	if m == suspendDefault || m >= suspendModeCount {
-		return fmt.Errorf("%w: %v", ErrBadOption, m)
+		return fmt.Errorf("%w: %s", ErrBadOption, enumField{"SuspendMode", int(m), suspendModeNames[:]}.wrong())
 	}
 	c.onSuspend = m
 	return nil

@@ -1,0 +1,133 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// The counts of a Result are those of its nodes, also in a run that was left while nodes waited.
+func TestResultCountsItsNodes(t *testing.T) {
+	t.Parallel()
+	g := graph(kahn.Node{ID: "sub", Sub: graph(kahn.Node{ID: "ask", Kind: kahn.KindGate})}, after("next", "sub"), after("last", "next"))
+	run, err := kahn.Start(t.Context(), g, nothing)
+	require.NoError(t, err)
+	_, err = run.WaitFor(t.Context(), "sub", kahn.Suspended)
+	require.NoError(t, err)
+	run.Leave()
+	res, err := run.Wait()
+	require.NoError(t, err)
+	counts := map[kahn.Status]int{}
+	for n := range res.Nodes() {
+		counts[n.Status]++
+	}
+	require.Equal(t, map[kahn.Status]int{kahn.Suspended: 1, kahn.Waiting: 1, kahn.Idle: 1}, counts)
+	require.Equal(t, counts, run.Counts())
+	for s := kahn.Idle; s <= kahn.Skipped; s++ {
+		require.Equal(t, counts[s], res.Count(s), s)
+	}
+}
+
+// A step that has returned a graph reports nothing any more: its attempt is that of the graph.
+func TestStepReportsNothingAfterExpand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var kept *kahn.Step
+		rec := newRecorder()
+		g := graph(kahn.Node{ID: "x", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			kept = s
+			s.Emit("in time")
+			s.Tokens(1, 2)
+			return nil, kahn.Expand(graph(kahn.Node{ID: "ask", Kind: kahn.KindGate}), nil, nil)
+		}})
+		run, err := kahn.Start(t.Context(), g, nil, kahn.OnEvent(rec.add))
+		require.NoError(t, err)
+		synctest.Wait()
+		status, _ := run.NodeStatus("x")
+		require.Equal(t, kahn.Suspended, status)
+		kept.Emit("late")
+		kept.Log(0, "late")
+		kept.Tokens(10, 20)
+		require.NoError(t, run.Signal("x/ask", "yes"))
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.NoError(t, kahntest.CheckEvents(g, res, rec.all()))
+		deltas := 0
+		for _, e := range rec.all() {
+			require.NotEqual(t, event.NodeLog, e.Type)
+			switch payload := e.Payload.(type) {
+			case event.Delta:
+				require.Equal(t, "in time", payload.Chunk)
+				deltas++
+			}
+		}
+		require.Equal(t, 1, deltas)
+	})
+}
+
+// A path is no id: functions that take ids of the graph itself say so.
+func TestPathsThatAreNoIDs(t *testing.T) {
+	t.Parallel()
+	g := graph(kahn.Node{ID: "x", Sub: graph(kahn.Node{ID: "ask", Kind: kahn.KindGate})}, kahn.Node{ID: "m", Map: &kahn.Map{Over: "of"}, Params: map[string]any{"of": []int{1}}})
+	run, err := kahn.Start(t.Context(), g, nothing)
+	require.NoError(t, err)
+	defer func() { run.Cancel(); _, _ = run.Wait() }()
+	_, err = run.WaitFor(t.Context(), "x", kahn.Suspended)
+	require.NoError(t, err)
+	const text = `unknown node: "x/ask": only nodes of the graph itself can be named, such as "x"`
+	require.EqualError(t, run.CancelNode("x/ask"), text)
+	_, err = run.WaitFor(t.Context(), "x/ask")
+	require.EqualError(t, err, text)
+	require.ErrorIs(t, err, kahn.ErrUnknownNode)
+}
+
+// An option that is no value of its enum is named, the zero SuspendMode too.
+func TestOptionsOfNoValueAreNamed(t *testing.T) {
+	t.Parallel()
+	plan, err := graph(after("a")).Compile()
+	require.NoError(t, err)
+	for text, o := range map[string]kahn.Option{
+		"bad option: SuspendMode 0 is none of drain, stop": kahn.SuspendMode(0), "bad option: SuspendMode 3 is none of drain, stop": kahn.SuspendMode(3),
+		"bad option: Mode(2)": kahn.Mode(2), "bad option: StatusRule(3)": kahn.StatusRule(3), "bad option: FailureMode(3)": kahn.FailureMode(3),
+		"bad option: StopMode(2)": kahn.StopMode(2), "bad option: PruneMode(2)": kahn.PruneMode(2), "bad option: OnMissing(3)": kahn.TestMode{OnMissing: 3},
+	} {
+		_, err := kahn.NewState(plan, o)
+		require.ErrorIs(t, err, kahn.ErrBadOption)
+		require.EqualError(t, err, text)
+	}
+}
+
+// When an attempt became ready is found in time linear in the in-edges of its node, also if no predecessor tells when it ended.
+func TestQueuedOfManyPredecessors(t *testing.T) {
+	cost := func(n int) time.Duration {
+		g, ids := graph(), []string{}
+		for i := range n {
+			ids = append(ids, fmt.Sprint("n", i))
+			g.Add(kahn.Node{ID: ids[i]})
+		}
+		c := coordinate(t, g.Add(kahn.Node{ID: "z", After: ids}))
+		var last *kahn.Step
+		for s, ok := c.Next(); ok; s, ok = c.Next() {
+			last = s
+			require.NoError(t, c.Return(s, 1, nil))
+		}
+		require.Equal(t, "z", last.ID())
+		least := time.Hour
+		for range 5 {
+			begin := time.Now()
+			last.Queued()
+			least = min(least, time.Since(begin))
+		}
+		return least
+	}
+	small := cost(4000)
+	require.Less(t, cost(40000), 40*small, "ten times the predecessors")
+}
