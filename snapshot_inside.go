@@ -52,9 +52,7 @@ func (comp *composite) state() *insideState {
 	if c.iteration > 1 {
 		in.Previous = storedValue(c.previous)
 	}
-	for _, v := range comp.before.all {
-		in.Collected = append(in.Collected, stored{value: v})
-	}
+	in.Collected = comp.before.collected()
 	if c.items != nil {
 		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended no longer has its list
 	}
@@ -72,11 +70,16 @@ func (comp *composite) state() *insideState {
 
 // stateBetween is state for a loop that pauses before its next iteration.
 func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
-	in := &insideState{Iteration: p.next, Previous: storedValue(comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
-	for _, v := range comp.before.all {
-		in.Collected = append(in.Collected, stored{value: v})
+	return &insideState{Iteration: p.next, Previous: storedValue(comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed,
+		Collected: comp.before.collected()}
+}
+
+// collected are the outputs of the iterations that have ended, of a loop that collects them.
+func (it iterations) collected() (list []stored) {
+	for _, v := range it.all {
+		list = append(list, stored{value: v})
 	}
-	return in
+	return list
 }
 
 // insideNodes are the states of the nodes inside of a composite.
