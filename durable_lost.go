@@ -56,6 +56,8 @@ func (r *Run) lose(err error) {
 		close(tx.done)
 	}
 	d.fail(err)
+	r.disarm(&r.deadline)
+	r.disarm(&r.tokenDue)
 	r.log.retract()
 	r.log.close()
 	if r.stage > stageResting {
@@ -67,6 +69,11 @@ func (r *Run) lose(err error) {
 		c.leaveChecks()
 		c.leaveReturns()
 		c.interruptLost(&stopCause{err, context.Canceled})
+		for _, x := range c.extras { // nothing ends any more because its time has come
+			c.disarm(&x.backoff)
+			c.disarm(&x.overall)
+			c.disarm(&x.gate)
+		}
 		if c.tree != nil {
 			c.tree.touch(c)
 		}

@@ -112,7 +112,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
-	if _, _, err := askCaller(ctx); err != nil { // before the store gets a context whose methods fail
+	mayEnd, _, err := askCaller(ctx)
+	if err != nil { // before the store gets a context whose methods fail
 		return nil, false, err
 	}
 	from, err := r.origin()
@@ -127,7 +128,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	case err != nil:
 		return nil, false, err
 	case !now: // pending
-		if ctx.Done() != nil {
+		if mayEnd {
 			r.followCaller()
 		}
 		return r, false, nil
@@ -257,6 +258,9 @@ func (r *Run) discard() error {
 		r.task.End()
 	}
 	r.leavePool()
+	if r.task != nil {
+		r.task.End()
+	}
 	if r.log != nil {
 		r.log.close()
 	}

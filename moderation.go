@@ -117,17 +117,14 @@ func (w *worker) admit() attemptResult {
 	}
 	now := r.now()
 	r.st.Lock()
-	defer r.st.Unlock()
 	x := r.extras[step.ref]
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone {
+		r.st.Unlock()
 		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the end of the attempt decides the outcome
 	}
 	r.records[step.ref].attempts = step.attempt
 	r.st.Admitted(step.ref)
-	r.flush(now)
-	if r.durable != nil {
-		r.commitPending()
-	}
+	r.release(now)
 	return attemptResult{}
 }
 

@@ -173,8 +173,7 @@ func lookup(output any, key string) (any, bool) {
 // source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [machine.State].
 type source interface {
 	graph() *Plan
-	deliveryTo(to Ref, i int32, substituted bool) machine.Delivery
-	outputOf(Ref) any // of a completed node
+	deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is that of the source, if d delivers it
 	failureOf(Ref) error
 	input(name string) (any, bool)
 	clone(any) any
@@ -185,13 +184,14 @@ type source interface {
 func deliver(of source, to Ref, substituted bool, i int32) (value any, ok bool) {
 	p := of.graph()
 	e := p.edgeAt(i)
-	switch of.deliveryTo(to, i, substituted) {
+	d, output := of.deliveryTo(to, i, substituted)
+	switch d {
 	case machine.DeliverOutput:
 		label := e.Label
 		if e.Flags&machine.EdgeLabelled == 0 {
 			label = "" // of an edge into the end node that is no branch
 		}
-		return portOf(of.outputOf(e.From), e.Key, label)
+		return portOf(output, e.Key, label)
 	case machine.DeliverError:
 		return of.failureOf(e.From), true
 	case machine.DeliverDefault:
@@ -288,15 +288,19 @@ func (p *Plan) eachOwnParam(ref Ref, f func(name string)) (inputs bool) {
 }
 
 // The Run as a source.
-func (r *Run) graph() *Plan         { return r.plan }
-func (r *Run) outputOf(ref Ref) any { return r.records[ref].value }
+func (r *Run) graph() *Plan { return r.plan }
 
-func (r *Run) deliveryTo(to Ref, i int32, substituted bool) machine.Delivery {
-	if r.plan.net.Is(to, machine.FlagEarly) {
+// deliveryTo takes the lock for a node that may run before its predecessors have ended, and in a durable run, whose store may refuse the
+// end of a predecessor while a guard or a merge is at work.
+func (r *Run) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) {
+	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
 		r.st.Lock()
 		defer r.st.Unlock()
 	}
-	return r.st.Delivery(to, i, substituted)
+	if d = r.st.Delivery(to, i, substituted); d == machine.DeliverOutput {
+		output = r.records[r.plan.net.Source(i)].value
+	}
+	return d, output
 }
 
 func (r *Run) failureOf(ref Ref) error {

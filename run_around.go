@@ -21,7 +21,8 @@ import (
 // ctx is the caller's context. The context that f returns has to be derived from it, or nil: its values are those of the steps' contexts;
 // that it ends, if it does before the caller's, does not stop the run. f is called before anything is run, on the goroutine of [Start], or
 // for a run that had to wait on one of the [Runner]. The run is pending as long as f is at work, and has no time at which it started: it
-// can be looked at, signalled, cancelled and left, and is not to be waited for. Several Arounds nest, the first one outermost.
+// can be looked at, signalled, cancelled and left, and is not to be waited for; if it ends by that, the functions that come later are not
+// called. Several Arounds nest, the first one outermost.
 //
 // The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and
 // [Runner.Shutdown] wait for it, for CancelGrace, but at least a second. A run that never begins, since it was cancelled or left as long
@@ -40,21 +41,25 @@ func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))
 // surrounding holds the functions that a run calls at its end.
 type surrounding struct {
 	ends   []func(*Result)
+	late   []error       // warnings of functions of Around that were at work when the run ended
 	done   chan struct{} // closed when all have returned
 	waited once.Once     // the grace is granted once
 	told   bool          // the Result has been returned; guarded by the run's resMu
 }
 
-// surround calls the functions of Around. It may end its goroutine, and is called without the lock, before the run is open.
+// surround calls the functions of Around, unless the run has ended. One of them may end the goroutine. It is called without the lock,
+// before the run is open.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
-		r.span.Store(a)
-		if r.manual == nil { // else the Coordinator does when the run has ended
+		if r.span.Load() != nil && r.manual == nil { // else the Coordinator does when the run has ended
 			go r.endAround(a)
 		}
 	}()
 	for _, f := range r.cfg.around {
+		if !r.isAhead(a) {
+			return
+		}
 		err := contain(func() error {
 			ctx, end := f(r.base, r)
 			if ctx != nil {
@@ -66,11 +71,32 @@ func (r *Run) surround() {
 			return nil
 		})
 		if err != nil {
-			r.st.Lock()
-			r.warnings = append(r.warnings, fmt.Errorf("Around: %w", bounded(err)))
-			r.st.Unlock()
+			r.warnOfAround(a, fmt.Errorf("Around: %w", bounded(err)))
 		}
 	}
+}
+
+// isAhead reports whether the run has not ended before it began. From the first time on, whoever waits for the run waits for its
+// functions of Around, too.
+func (r *Run) isAhead(a *surrounding) bool {
+	r.st.Lock()
+	defer r.st.Unlock()
+	if r.stage >= stageRunning {
+		return false
+	}
+	r.span.Store(a)
+	return true
+}
+
+// warnOfAround adds a warning to the Result, or leaves it to endAround if the run has ended meanwhile.
+func (r *Run) warnOfAround(a *surrounding, err error) {
+	r.st.Lock()
+	defer r.st.Unlock()
+	if r.stage >= stageRunning {
+		a.late = append(a.late, err)
+		return
+	}
+	r.warnings = append(r.warnings, err)
 }
 
 // endAround waits for the end of the run and tells those who are to know, the innermost first. One that ends the goroutine does not keep
@@ -82,6 +108,9 @@ func (r *Run) endAround(a *surrounding) {
 		defer r.callEnd(end, &res)
 	}
 	res, _ = r.finished()
+	for _, err := range a.late {
+		r.warnOfEnd(res, err)
+	}
 }
 
 func (r *Run) callEnd(end func(*Result), res **Result) {

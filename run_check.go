@@ -271,8 +271,8 @@ func merge(of source, ref Ref, substituted bool, group *param, protect func(func
 
 // settleCheck reports a check to the state, with the lock held.
 func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
-	if !r.st.Word(t.Ref).Is(machine.WordChecking) {
-		return // the node was stopped meanwhile
+	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
+		return // the node was stopped meanwhile, or its check is for whoever goes on with the run
 	}
 	if res.guardErr != nil || res.merged != nil || res.items != nil {
 		x := r.extra(t.Ref)

@@ -419,7 +419,7 @@ func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
 
 // react applies the consequences of a node's failure beyond its descendants: it stops its group, or the run.
 func (r *Run) react(ref Ref, abortRun bool) {
-	if ref == r.plan.end {
+	if ref == r.plan.end || r.isLost() {
 		return
 	}
 	if r.items != nil {

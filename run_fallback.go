@@ -61,8 +61,12 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r.lock()
 	r.ringDue(w.now)
 	if r.current(step.ref) != step {
-		r.st.Unlock()
+		r.release(w.now)
 		return false
+	}
+	if r.isLost() {
+		r.drop(step, w.now)
+		return w.next(goOn)
 	}
 	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
 		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}

@@ -164,7 +164,9 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		return r.durable.failed
 	}
 	gate := r.plan.net.Is(ref, machine.FlagGate)
-	_, early := r.signals[ref]
+	x := r.extras[ref]
+	_, answered := r.signals[ref]
+	answered = answered || !gate && x != nil && x.decision != nil
 	switch status := r.st.Word(ref).Status(); {
 	case status == Suspended:
 		r.wake(now)
@@ -172,7 +174,6 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 			r.settleGate(ref, a, now)
 			return nil
 		}
-		x := r.extras[ref]
 		r.signalled(ref, a.decision, now)
 		x.ready = now
 		x.reentries++
@@ -180,7 +181,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		r.endWait(x)
 		defer r.flushSignalled(now)
 		return r.st.Requeue(r.st.Token(ref), Suspended)
-	case status == Completed || early || !gate:
+	case status == Completed, answered, !gate && !status.Terminal():
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))
 	case status.Terminal():
 		return &machine.TransitionError{Node: r.plan.names[ref], From: status, To: Completed}

@@ -7,7 +7,8 @@ import (
 )
 
 // record is the data that a run keeps of every node. It is written under the lock, and never again once the node is
-// terminal: like the State's word of a terminal node it may then be read without.
+// terminal, unless a store refuses or loses the node's end. Like the State's word of a terminal node it may then be read without the lock,
+// except in a durable run by what is called before that end is stored: guards and merges.
 type record struct {
 	first    Step  // the first attempt; later ones and fallbacks have Steps of their own
 	value    any   // completed: the output; failed: the error

@@ -25,6 +25,9 @@ func (r *Run) RetryNow(path string) error {
 
 func (at place) retryNow(now int64) error {
 	r, ref := at.run, at.ref
+	if r.isLost() {
+		return r.durable.failed
+	}
 	if r.st.Word(ref).Status() != Retrying {
 		return &machine.TransitionError{Node: r.path(ref), From: r.st.Status(ref), To: Ready}
 	}

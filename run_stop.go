@@ -52,6 +52,10 @@ func (r *Run) CancelNode(id string) error {
 			err = fmt.Errorf("%w: the run is pending", ErrTransition)
 			return
 		}
+		if r.isLost() {
+			err = r.durable.failed
+			return
+		}
 		r.wake(now)
 		if err = r.st.StopNode(ref, CauseCancelNode, ref, machine.StopAsking); err == nil {
 			if x := r.extra(ref); x.stop == nil {
@@ -80,7 +84,7 @@ func (r *Run) control(f func(now int64)) {
 
 // stop stops the whole run. The first cause stands.
 func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner machine.StopManner) {
-	if r.st.Done() {
+	if r.st.Done() || r.isLost() {
 		return
 	}
 	if r.stage == stagePending {

@@ -166,15 +166,19 @@ type kept struct {
 	v    *Values
 }
 
-func (k kept) graph() *Plan         { return k.plan }
-func (k kept) outputOf(ref Ref) any { return k.v.Outputs[k.plan.names[ref]] }
-func (k kept) clone(v any) any      { return v }
+func (k kept) graph() *Plan    { return k.plan }
+func (k kept) clone(v any) any { return v }
 
-func (k kept) deliveryTo(to Ref, i int32, substituted bool) machine.Delivery {
+func (k kept) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	k.st.Lock()
 	defer k.st.Unlock()
-	return k.st.Delivery(to, i, substituted)
+	if d = k.st.Delivery(to, i, substituted); d == machine.DeliverOutput {
+		output = k.outputOf(k.plan.net.Source(i))
+	}
+	return d, output
 }
+
+func (k kept) outputOf(ref Ref) any { return k.v.Outputs[k.plan.names[ref]] }
 
 func (k kept) substituted(ref Ref) bool {
 	k.st.Lock()

@@ -525,8 +525,8 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	for {
 		r.lock()
 		r.ringDue(w.now)
-		if r.current(ref) != step {
-			r.st.Unlock() // abandoned: the run does not count this worker any more
+		if r.current(ref) != step { // abandoned: the run does not count this worker any more
+			r.release(w.now) // for what the alarms have made ready
 			return false
 		}
 		if r.isLost() {
@@ -569,7 +569,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		r.expand(step, c.expand, w.now)
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
-		r.st.Unlock()
+		r.release(w.now)
 		return w.fallback()
 	default:
 		r.settle(step, c, w.now)

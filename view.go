@@ -126,13 +126,13 @@ func (v View) Output(id string) any {
 	if !ok {
 		return nil
 	}
+	var value any
 	v.run.st.Lock()
-	completed := v.run.st.Word(r).Status() == Completed
-	v.run.st.Unlock()
-	if !completed {
-		return nil
+	if v.run.st.Word(r).Status() == Completed {
+		value = v.run.records[r].value
 	}
-	return v.run.clone(v.run.records[r].value)
+	v.run.st.Unlock()
+	return v.run.clone(value)
 }
 
 // Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]; and that

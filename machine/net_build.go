@@ -175,9 +175,13 @@ func (b *Builder) findCycle(pending []int32) []int32 {
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
+	later := &struct {
+		ancestry
+		netHash
+	}{} // one allocation
 	*p = Net{
 		names: make([]string, n), facts: make([]facts, n), declared: refs[:n:n], order: Schedule{at: refs[n : 2*n : 2*n]}, end: NoRef, edges: b.edges,
-		ancestry: &ancestry{}, hash: &netHash{},
+		ancestry: &later.ancestry, hash: &later.netHash,
 	}
 	b.p = p
 	p.decl, ints = ints.cut(n)

@@ -52,8 +52,9 @@ func (w Word) Started() bool { return started(uint64(w)) }
 // Shown is the status of the node to all but the coordinator: Waiting is Idle.
 func (w Word) Shown() Status { return viewOf(uint64(w)).status }
 
-// A node's state is one word. It is written only under mu, and never again once the node is terminal: code that learned
-// under mu that a node is terminal may read its word without it.
+// A node's state is one word. It is written only under mu, and never again once the node is terminal, unless a store refuses or loses
+// the end of the node: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its word without mu, except in
+// a run that has a store.
 //
 //	bits  0-31  undecided: the in-edges still unresolved
 //	            decided:   the number of attempts begun

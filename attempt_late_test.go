@@ -1,0 +1,206 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/reactive"
+)
+
+// oneSlot begins a run with one slot, in which a node backs off without a delay, and the second node has begun.
+func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coordinator, other *kahn.Step) {
+	g := graph(kahn.Node{ID: "again", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}}, second)
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	c, err = kahn.NewCoordinator(plan, time.Now(), append(opts, kahn.Limit(1), kahn.CancelGrace(0))...)
+	require.NoError(t, err)
+	first, ok := c.Next()
+	require.True(t, ok)
+	require.NoError(t, c.Return(first, nil, errStep))
+	other, ok = c.Next()
+	require.True(t, ok, "a node that backs off holds no slot")
+	return c, other
+}
+
+// With one slot the report of an attempt may find at the same time that the attempt is abandoned and that the backoff of another node is
+// over: that node is tried again. So it is when the attempt was a fallback.
+func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
+	t.Parallel()
+	for _, inFallback := range []bool{false, true} {
+		var c *kahn.Coordinator
+		stop := func() { require.NoError(t, c.Run().CancelNode("late")) }
+		late := kahn.Node{ID: "late"}
+		if inFallback {
+			late.Fallback = func(context.Context, error) (any, error) { stop(); return nil, nil }
+		}
+		var rec kahntest.Recorder
+		var other *kahn.Step
+		c, other = oneSlot(t, late, kahn.OnEvent(rec.Add))
+		if !inFallback {
+			stop()
+		}
+		require.NoError(t, c.Return(other, nil, errStep))
+		again, ok := c.Next()
+		require.True(t, ok, "in a fallback: %v", inFallback)
+		require.Equal(t, 2, again.Attempt())
+		require.NoError(t, c.Return(again, nil, nil))
+		res, _ := c.Run().Wait()
+		kahntest.RequireStatuses(t, res, "again:ok late:C")
+		require.Equal(t, []string{"late"}, res.Abandoned)
+		require.NoError(t, kahntest.CheckEvents(graph(kahn.Node{ID: "again", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}}, late), res, rec.Events()))
+	}
+}
+
+// What a worker has found due when it begins a fallback is in the log then, not when the fallback has returned.
+func TestFallbackHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	var c *kahn.Coordinator
+	queued := 0
+	late := kahn.Node{ID: "late", Fallback: func(context.Context, error) (any, error) {
+		_, last := c.Run().EventRange()
+		for e, err := range c.Run().Events(t.Context(), 0) {
+			require.NoError(t, err)
+			if e.Type == event.NodeQueued && e.Node == "again" {
+				queued++
+			}
+			if e.ID == last {
+				break
+			}
+		}
+		return nil, nil
+	}}
+	var other *kahn.Step
+	c, other = oneSlot(t, late)
+	require.NoError(t, c.Return(other, nil, errStep))
+	require.Equal(t, 2, queued, "for each attempt")
+}
+
+// Observers learn that a node runs when its inputs have passed, not when its step has returned.
+func TestAdmissionIsObserved(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "a", Moderation: kahn.ModerateInput})
+		judge := moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { time.Sleep(10 * ms); return nil })
+		run, err := kahn.Start(t.Context(), g, takes(time.Hour), kahn.Moderate(judge))
+		require.NoError(t, err)
+		begun := time.Now()
+		at, _ := run.Plan().Ref("a")
+		status := run.State().StatusSignal(at)
+		changed := make(chan time.Duration, 1)
+		_, err = reactive.NewEffect(run.State().Scope(), func(w reactive.Writer) {
+			if status.Get(w) == kahn.Running {
+				changed <- time.Since(begun)
+			}
+		})
+		require.NoError(t, err)
+		require.Equal(t, 10*ms, <-changed)
+		run.Cancel()
+		_, _ = run.Wait()
+	})
+}
+
+// A grace that ends at the moment at which the step returns a graph after all has no say in the attempt, which goes on in the graph.
+func TestGraceOfAStepThatExpands(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := graph(kahn.Node{ID: "x", Do: takes(0)})
+		for range 100 { // which of the two comes first is random
+			rn := new(kahn.Runner)
+			run, err := rn.Start(t.Context(), graph(after("a")), func(context.Context, *kahn.Step) (any, error) {
+				time.Sleep(20 * ms) // its timer is armed, and so fires, before that of the grace
+				return nil, kahn.Expand(inner, nil, nil)
+			}, kahn.CancelGrace(10*ms))
+			require.NoError(t, err)
+			time.Sleep(10 * ms)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(errHost)
+			require.ErrorIs(t, rn.Shutdown(ctx), errHost)
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.True(t, res.Left)
+			a, _ := res.Node("a")
+			require.Equal(t, len(res.Abandoned) > 0, a.Status == kahn.Ready, "%v, %v", res.Abandoned, a.Status)
+		}
+	})
+}
+
+// A step that was cancelled, or has timed out, while an answer was made for it is not answered.
+func TestSignalMeetsACancelledStep(t *testing.T) {
+	for name, stop := range map[string]func(run *kahn.Run){
+		"cancelled": func(run *kahn.Run) { _ = run.CancelNode("a") },
+		"timed out": func(*kahn.Run) { time.Sleep(time.Minute) },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var run *kahn.Run
+			codec := &meanwhile{act: func() { stop(run) }}
+			waits := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
+			g := graph(kahn.Node{ID: "a", OverallTimeout: 30 * time.Second, Do: waits}, kahn.Node{ID: "b", Do: takes(2 * time.Minute)})
+			var err error
+			run, err = kahn.Start(t.Context(), g, nil, kahn.Encoding(codec),
+				kahn.Durable(new(kahn.MemoryStore)), kahn.LeaseTime(time.Hour))
+			require.NoError(t, err)
+			_, err = run.WaitFor(t.Context(), "a", kahn.Suspended)
+			require.NoError(t, err)
+			synctest.Wait()
+			err = run.Signal("a", "yes")
+			require.ErrorIs(t, err, kahn.ErrTransition)
+			require.NotErrorIs(t, err, kahn.ErrAnswered)
+			_, _ = run.Wait()
+		})
+	}
+}
+
+// meanwhile is a Codec during whose work on the answer something happens.
+type meanwhile struct {
+	kahn.Types
+	act func()
+}
+
+func (c *meanwhile) Encode(v any) (json.RawMessage, error) {
+	if v == "yes" {
+		c.act()
+	}
+	return c.Types.Encode(v)
+}
+
+// The caller's context is asked with its panics contained, however often.
+func TestPendingRunWithABadContext(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		first, err := rn.Start(t.Context(), graph(after("a")), takes(time.Second))
+		require.NoError(t, err)
+		for calls := range 8 {
+			ctx := &tiring{Context: t.Context(), left: calls}
+			run, err := rn.Start(ctx, graph(after("a")), takes(0))
+			if err != nil {
+				require.ErrorAs(t, err, new(*kahn.PanicError), fmt.Sprint(calls))
+				continue
+			}
+			_, _ = run.Wait()
+		}
+		_, err = first.Wait()
+		require.NoError(t, err)
+	})
+}
+
+// tiring is a context whose Done panics after some calls.
+type tiring struct {
+	context.Context
+	left int
+}
+
+func (c *tiring) Done() <-chan struct{} {
+	if c.left == 0 {
+		panic("tired")
+	}
+	c.left--
+	return c.Context.Done()
+}

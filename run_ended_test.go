@@ -1,0 +1,158 @@
+package kahn_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/trace"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// A run that has ended while it was pending calls no function of Around; one that ends while such a function is at work calls none that
+// comes later, and whoever waits for the run waits for the functions that were called.
+func TestAroundARunThatEnds(t *testing.T) {
+	t.Parallel()
+	type around = func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result))
+	for name, end := range map[string]struct {
+		act  func(*kahn.Runner, *kahn.Run)
+		want kahn.RunStatus
+	}{
+		"wait":     {func(_ *kahn.Runner, r *kahn.Run) { r.Cancel(); _, _ = r.Wait() }, kahn.RunCancelled},
+		"shutdown": {func(rn *kahn.Runner, _ *kahn.Run) { _ = rn.Shutdown(context.Background()) }, kahn.RunSuspended},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			rn := &kahn.Runner{MaxRuns: 1}
+			var said []string
+			first, err := rn.Start(t.Context(), graph(after("a")), takes(time.Second))
+			require.NoError(t, err)
+			slow := around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+				said = append(said, "begins")
+				time.Sleep(time.Second)
+				said = append(said, "has begun")
+				defer panic("in Around")
+				return ctx, nil
+			})
+			told := around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+				return ctx, func(res *kahn.Result) { said = append(said, "ended "+res.Status.String()) }
+			})
+			late := around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+				t.Error("it is called in a run that has ended")
+				return ctx, nil
+			})
+			run, err := rn.Start(t.Context(), graph(after("a")), neverStep(t), kahn.Around(told), kahn.Around(slow), kahn.Around(late))
+			require.NoError(t, err)
+			_, _ = first.Wait()
+			synctest.Wait()
+			end.act(rn, run)
+			require.Equal(t, []string{"begins", "has begun", "ended " + end.want.String()}, said)
+			res, _ := run.Wait()
+			require.Len(t, res.Warnings, 1)
+			require.ErrorContains(t, res.Warnings[0], "in Around")
+		})
+	}
+	inBubble(t, "due", func(t *testing.T) {
+		// Two runs may begin, and the first of them holds the Runner up: the other is cancelled meanwhile.
+		rn := &kahn.Runner{MaxRuns: 2}
+		var runs []*kahn.Run
+		start := func(f around) {
+			run, err := rn.Start(t.Context(), graph(after("a")), takes(time.Second), kahn.Around(f))
+			require.NoError(t, err)
+			runs = append(runs, run)
+		}
+		quick := func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) { return ctx, nil }
+		start(quick)
+		start(quick)
+		start(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
+			time.Sleep(time.Second)
+			return ctx, nil
+		})
+		start(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+			if r.Status() != kahn.RunPending {
+				t.Errorf("Around of a run that is %v", r.Status())
+			}
+			return ctx, nil
+		})
+		time.Sleep(1500 * ms)
+		runs[3].Cancel()
+		for _, run := range runs {
+			_, _ = run.Wait()
+		}
+	})
+}
+
+// The task of a run that is refused, or that joins another one, ends in the execution trace.
+func TestTraceTasksEnd(t *testing.T) {
+	var buf bytes.Buffer
+	require.NoError(t, trace.Start(&buf))
+	keys := new(kahn.IdempotencyStore)
+	opts := []kahn.Option{kahn.RuntimeTrace(), kahn.Idempotent(keys, "key")}
+	g := graph(after("a"))
+	_, err := kahn.Execute(t.Context(), g, nothing, opts...)
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), g, nothing, opts...) // joins
+	require.NoError(t, err)
+	rn := new(kahn.Runner)
+	require.NoError(t, rn.Shutdown(t.Context()))
+	_, err = rn.Start(t.Context(), g, nothing, kahn.RuntimeTrace())
+	require.ErrorIs(t, err, kahn.ErrShutdown)
+	trace.Stop()
+	file := filepath.Join(t.TempDir(), "trace")
+	require.NoError(t, os.WriteFile(file, buf.Bytes(), 0o600))
+	text, err := exec.CommandContext(t.Context(), "go", "tool", "trace", "-d=parsed", file).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	require.Equal(t, 3, bytes.Count(text, []byte(" TaskBegin ")))
+	require.Equal(t, 3, bytes.Count(text, []byte(" TaskEnd ")))
+}
+
+// A guard may read what comes before its node while the store refuses the end of that.
+func TestGuardDuringARollback(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		reading, refused := make(chan struct{}), make(chan struct{})
+		fenced := &refusing{MemoryStore: new(kahn.MemoryStore), after: 1, wait: reading, refused: refused}
+		g := graph(after("a"), kahn.Node{ID: "guarded", After: []string{"a"}, Ports: []kahn.Port{{Name: "p"}},
+			In: []kahn.Edge{{From: "a", Param: "merged"}}, When: func(v kahn.View) (bool, error) {
+				close(reading)
+				for range 200 {
+					if v.Status("a") == kahn.Completed && v.Output("a") == nil && v.Status("a") == kahn.Completed {
+						t.Error("it has completed and has no output")
+					}
+				}
+				<-refused
+				for range 200 {
+					_ = v.Output("a")
+				}
+				return true, nil
+			}})
+		_, err := kahn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return "output", nil }, kahn.Durable(fenced))
+		require.ErrorIs(t, err, kahn.ErrStore)
+	}
+}
+
+// refusing is a store that refuses all commits after some, when it is told to.
+type refusing struct {
+	*kahn.MemoryStore
+	after         int
+	wait, refused chan struct{}
+}
+
+func (s *refusing) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	if s.after--; s.after >= 0 {
+		return s.MemoryStore.Commit(ctx, l, c)
+	}
+	if s.wait != nil {
+		<-s.wait
+		s.wait = nil
+		close(s.refused)
+	}
+	return 0, kahn.ErrFenced
+}

@@ -1,0 +1,63 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// What happens to a run after it was left without its store changes nothing of what the store has: whoever goes on with the run decides.
+func TestNothingHappensInALostRun(t *testing.T) {
+	t.Parallel()
+	deaf := kahn.Node{ID: "deaf", Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(10 * time.Second); return nil, nil }}
+	suspends := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
+	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errStep }
+	slowly := func(context.Context, error) (any, error) { time.Sleep(5 * time.Second); return nil, errStep }
+	for name, c := range map[string]struct {
+		node kahn.Node
+		opts []kahn.Option
+		act  func(t *testing.T, run *kahn.Run)
+		want string
+	}{
+		"cancel":      {node: kahn.Node{ID: "n", After: []string{"deaf"}}, act: func(_ *testing.T, r *kahn.Run) { r.Cancel() }, want: "waiting"},
+		"abort":       {node: kahn.Node{ID: "n", After: []string{"deaf"}}, act: func(_ *testing.T, r *kahn.Run) { r.AbortAll(errHost) }, want: "waiting"},
+		"run timeout": {node: kahn.Node{ID: "n", After: []string{"deaf"}}, opts: []kahn.Option{kahn.Timeout(3 * time.Second)}, want: "waiting"},
+		"cancel node": {node: kahn.Node{ID: "n", After: []string{"deaf"}}, want: "waiting", act: func(t *testing.T, r *kahn.Run) {
+			require.ErrorIs(t, r.CancelNode("n"), errDisk)
+		}},
+		"retry now": {node: kahn.Node{ID: "n", Do: fails, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour}}, want: "retrying", act: func(t *testing.T, r *kahn.Run) {
+			require.ErrorIs(t, r.RetryNow("n"), errDisk)
+		}},
+		"backoff":      {node: kahn.Node{ID: "n", Do: fails, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 3 * time.Second, Jitter: kahn.JitterNone}}, want: "retrying"},
+		"overall":      {node: kahn.Node{ID: "n", Do: suspends, OverallTimeout: 3 * time.Second}, want: "suspended"},
+		"gate timeout": {node: kahn.Node{ID: "n", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 3 * time.Second}}, want: "suspended"},
+		"fallback":     {node: kahn.Node{ID: "n", Do: fails, Fallback: slowly}, want: "ready"},
+		"guard":        {node: kahn.Node{ID: "n", When: func(kahn.View) (bool, error) { time.Sleep(5 * time.Second); return false, nil }}, want: "idle"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			store := &outage{MemoryStore: new(kahn.MemoryStore), err: fmt.Errorf("%w: %w", kahn.ErrUnusable, errDisk), from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
+			g := graph(deaf, c.node, kahn.Node{ID: "tick", Do: takes(1500 * ms)}, kahn.Node{ID: "cleanup", Cleanup: true, After: []string{"deaf"}, Do: neverStep(t)})
+			opts := append(c.opts, kahn.Durable(store), kahn.RunID("r"), kahn.CancelGrace(20*time.Second), kahn.AbortRunning)
+			run, err := kahn.Start(t.Context(), g, takes(0), opts...)
+			require.NoError(t, err)
+			time.Sleep(2 * time.Second) // the end of tick was not written
+			if c.act != nil {
+				c.act(t, run)
+			}
+			res, err := run.Wait()
+			require.ErrorIs(t, err, kahn.ErrStore)
+			require.True(t, res.Left)
+			require.Equal(t, kahn.RunSuspended, res.Status)
+			n, _ := res.Node("n")
+			require.Equal(t, c.want, n.Status.String())
+			require.NoError(t, n.Err)
+			d, _ := res.Node("deaf")
+			require.Equal(t, kahn.Ready, d.Status)
+		})
+	}
+}
