@@ -258,9 +258,6 @@ func (r *Run) discard() error {
 		r.task.End()
 	}
 	r.leavePool()
-	if r.task != nil {
-		r.task.End()
-	}
 	if r.log != nil {
 		r.log.close()
 	}

@@ -109,8 +109,9 @@ func TestTraceTasksEnd(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, buf.Bytes(), 0o600))
 	text, err := exec.CommandContext(t.Context(), "go", "tool", "trace", "-d=parsed", file).CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	require.Equal(t, 3, bytes.Count(text, []byte(" TaskBegin ")))
-	require.Equal(t, 3, bytes.Count(text, []byte(" TaskEnd ")))
+	begun := bytes.Count(text, []byte(" TaskBegin "))
+	require.Positive(t, begun)
+	require.Equal(t, begun, bytes.Count(text, []byte(" TaskEnd ")))
 }
 
 // A guard may read what comes before its node while the store refuses the end of that.
