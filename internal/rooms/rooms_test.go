@@ -52,7 +52,7 @@ var walls = map[string]wall{
 		ports.go:ports ports.go:newPorts ports.go:has ports.go:isNull
 		trigger.go:checkTrigger trigger.go:force trigger.go:prunes trigger.go:source`},
 	"composites": {"vocabulary errors rules plan step run events snapshots host", `durable.go:outdate durable.go:outdated durable.go:place
-		durable.go:ref durable.go:run durable_commit.go:commitPending durable_load.go:setKeys durable_wake.go:afterAsStored
+		durable.go:ref durable.go:run durable_load.go:setKeys durable_wake.go:afterAsStored
 		store_values.go:causeOfKeep store_values.go:keep`},
 	"step": {"vocabulary errors rules plan composites run events snapshots host", "durable.go:lease idempotency.go:canonical"},
 	"events": {"vocabulary errors rules plan composites step run snapshots host", `durable.go:stale
