@@ -245,7 +245,7 @@ func TestCoordinatorCalledTwice(t *testing.T) {
 		"Next": func() { c.Next() }, "NextStop": func() { c.NextStop() }, "Return": func() { _ = c.Return(fails, nil, nil) }, "Due": func() { c.Due() },
 		"Advance": func() { c.Advance(deskEpoch) }, "Result": func() { _, _ = c.Result() },
 	} {
-		require.PanicsWithValue(t, "kahn: "+text+": by a second goroutine, or by a function that it calls", call, name)
+		require.PanicsWithValue(t, text+": by a second goroutine, or by a function that it calls", call, name)
 	}
 	out <- true
 	require.NoError(t, <-returned)

@@ -85,7 +85,7 @@ func TestCoordinatorSlips(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrBadOption)
 		require.ErrorContains(t, err, "which is not from 1 to 9999")
 	}
-	require.PanicsWithValue(t, "kahn: a Coordinator is made by NewCoordinator", func() { new(kahn.Coordinator).Next() })
+	require.PanicsWithValue(t, "a Coordinator is made by NewCoordinator", func() { new(kahn.Coordinator).Next() })
 
 	c := coordinate(t, graph(after("a"), after("b", "a")))
 	a := nextOf(t, c, "a")

@@ -83,10 +83,10 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 // enter begins a call of the Coordinator, and returns the function that ends it.
 func (c *Coordinator) enter() (exit func()) {
 	if c.h == nil {
-		panic("kahn: a Coordinator is made by NewCoordinator")
+		panic("a Coordinator is made by NewCoordinator")
 	}
 	if !c.h.busy.CompareAndSwap(false, true) {
-		panic("kahn: a Coordinator was called during another call of it: by a second goroutine, or by a function that it calls")
+		panic("a Coordinator was called during another call of it: by a second goroutine, or by a function that it calls")
 	}
 	return c.exit
 }
