@@ -54,6 +54,7 @@ type durable struct {
 	expires     time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
 	scratch     []byte                 // in which the committer encodes records
 	kept        []keptEpoch            // see keptEpoch
+	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
 }
 
 // place is a node of one of the runs of a tree.

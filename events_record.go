@@ -499,7 +499,8 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	}
 	switch e.kind {
 	case evRunStarted:
-		arg = event.Start{TotalNodes: len(p.names), Waves: b.run.cfg.mode == Waves, Test: b.run.cfg.test != nil, Forked: b.run.forked}
+		forked, _ := arg.(string)
+		arg = event.Start{TotalNodes: len(p.names), Waves: b.run.cfg.mode == Waves, Test: b.run.cfg.test != nil, Forked: forked}
 	case evWaveStarted, evWaveCompleted:
 		wave := event.Wave{Tier: int(e.ref)}
 		lo, hi := p.net.TierRange(int32(e.ref))

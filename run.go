@@ -134,12 +134,11 @@ type runStops struct {
 // runRest is the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
-	leaving   bool            // Leave was called
-	reentered bool            // some step was entered again after a wait
-	waits     *waits          // of the outermost run: see waiters
-	tokens    map[string]Ref  // of the steps that wait
-	signals   map[Ref]answer  // of gates that were not reached yet
-	answered  []answeredState // the signals that had IDs, in their order; the outermost run's
+	leaving   bool           // Leave was called
+	reentered bool           // some step was entered again after a wait
+	waits     *waits         // of the outermost run: see waiters
+	tokens    map[string]Ref // of the steps that wait
+	signals   map[Ref]answer // of gates that were not reached yet
 }
 
 // runStage is how far a run has come. A run goes from one stage to the next, from resting back to running when it goes on, and
@@ -178,7 +177,6 @@ type runOutcome struct {
 type runIdentity struct {
 	idOnce, traceOnce sync.Once
 	id, trace         string
-	forked            string // the id of the run whose results it began with, if it is a fork; guarded by st.mu
 }
 
 // prepare makes a run that has not begun ready to be observed and cancelled.

@@ -57,7 +57,7 @@ func (r *Run) labelOutcome(ref Ref, label string) answer {
 func (r *Run) trySignal(s *signal) (*transaction, error) {
 	root := r
 	r.st.Lock()
-	if repeated, err := s.repeats(root.answered); repeated || err != nil {
+	if repeated, err := s.repeats(root.waiters().answered); repeated || err != nil {
 		defer r.st.Unlock()
 		return root.unwrittenSignals(), err
 	}
@@ -94,9 +94,10 @@ func (r *Run) trySignal(s *signal) (*transaction, error) {
 	err := ErrFinished
 	r.control(func(now int64) {
 		var repeated bool
-		if repeated, err = s.repeats(root.answered); !repeated && err == nil { // else another caller was faster
+		if repeated, err = s.repeats(root.waiters().answered); !repeated && err == nil { // else another caller was faster
 			if err = deliver(now); err == nil && s.ID != "" {
-				root.answered = s.take(root.answered)
+				x := root.waiters()
+				x.answered = s.take(x.answered)
 				root.outdate()
 			}
 		}
@@ -375,7 +376,8 @@ func (r *Run) earlySignals() error {
 		if err != nil {
 			return err
 		}
-		r.answered = early.take(r.answered)
+		x := r.waiters()
+		x.answered = early.take(x.answered)
 		r.signals[ref] = a
 	}
 	return nil

@@ -14,6 +14,8 @@ type waits struct {
 	total int
 	began []place // since the last event that told of it; some may have ended
 
+	answered []answeredState // the signals that had IDs, in their order
+
 	kept   []*keptWaits         // in the order in which they were found
 	keptAt map[place]*keptWaits // those whose graphs are not known
 	lent   []*keptWaits         // those that are not owned

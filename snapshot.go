@@ -58,7 +58,7 @@ type snapshotFile struct {
 	Signals   []signalState     `json:"signals,omitempty"`  // of gates that were not reached
 	Answered  []answeredState   `json:"answered,omitempty"` // the signals that had IDs
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
-	Forked    string            `json:"forked,omitempty"`      // the run whose results it began with
+	Forked    string            `json:"forked,omitempty"`      // in a store alone: the run whose results it began with
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"` // in a store alone
 	Nodes     []nodeState       `json:"nodes"`                 // those that are not idle, in the order of declaration
 }

@@ -217,7 +217,9 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
 // has run.
 func (r *Run) restore(x *restoration) {
-	r.forked, r.answered = x.file.Forked, x.file.Answered
+	if len(x.file.Answered) > 0 {
+		r.waiters().answered = x.file.Answered
+	}
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
 	if x.file.Asked != nil { // else somebody may have asked while the run was pending
 		r.asked = boundedRequest(x.file.Asked)
@@ -233,7 +235,7 @@ func (r *Run) restore(x *restoration) {
 	x.held.install()
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
-		d.kept = x.file.Kept
+		d.kept, d.forked = x.file.Kept, x.file.Forked
 		switch {
 		case r.cfg.redrive:
 			d.takeBack(&x.taken)
@@ -245,7 +247,7 @@ func (r *Run) restore(x *restoration) {
 	r.restoreRecorder(x)
 	switch {
 	case r.cfg.fork:
-		r.event(entry{kind: evRunStarted})
+		r.event(entry{kind: evRunStarted, arg: x.file.Forked})
 	case r.cfg.redrive:
 		said := requestOf(r.redrivenBy)
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})

@@ -72,8 +72,8 @@ func (r *Run) stopState() *stopState {
 // fileHeader is the part of a snapshot beside the nodes, with the lock held.
 func (r *Run) fileHeader() snapshotFile {
 	file := snapshotFile{
-		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Forked: r.forked, Epoch: r.epoch, Status: RunRunning,
-		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Answered: r.answered, Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.InTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
+		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
+		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.InTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():
@@ -82,7 +82,10 @@ func (r *Run) fileHeader() snapshotFile {
 		file.Status = RunSuspended
 	}
 	if r.durable != nil {
-		file.Kept = r.durable.kept
+		file.Kept, file.Forked = r.durable.kept, r.durable.forked
+	}
+	if r.waits != nil {
+		file.Answered = r.waits.answered
 	}
 	if r.bound != 0 {
 		file.Deadline = r.timeAt(r.bound)
