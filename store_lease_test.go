@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ func TestJoinDurable(t *testing.T) {
 				acquired++
 				time.Sleep(time.Second) // the second caller comes meanwhile
 			}}
-			opts := append(owner, kahn.Durable(db), kahn.RunID("r"), kahn.Idempotent(new(kahn.IdempotencyStore), "k"))
+			opts := slices.Concat(owner, []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Idempotent(new(kahn.IdempotencyStore), "k")})
 			g := graph(after("A"), after("B", "A"))
 			var c calls
 			results := make(chan *kahn.Result)
@@ -84,7 +85,7 @@ func TestJoinDurable(t *testing.T) {
 		inputs := kahn.Inputs(map[string]any{"n": 1})
 		_, err := kahn.Execute(t.Context(), g, takes(0), append(opts, inputs)...)
 		require.NoError(t, err)
-		again := append(opts, kahn.EarlySignals(map[string]any{"G": true}))
+		again := slices.Concat(opts, []kahn.Option{kahn.EarlySignals(map[string]any{"G": true})})
 		res, err := kahn.Execute(t.Context(), g, takes(0), again...)
 		require.NoError(t, err)
 		for _, more := range [][]kahn.Option{nil, {inputs}} {
