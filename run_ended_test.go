@@ -34,20 +34,20 @@ func TestAroundARunThatEnds(t *testing.T) {
 			var said []string
 			first, err := rn.Start(t.Context(), graph(after("a")), takes(time.Second))
 			require.NoError(t, err)
-			slow := around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+			slow := func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 				said = append(said, "begins")
 				time.Sleep(time.Second)
 				said = append(said, "has begun")
 				defer panic("in Around")
 				return ctx, nil
-			})
-			told := around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+			}
+			told := func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 				return ctx, func(res *kahn.Result) { said = append(said, "ended "+res.Status.String()) }
-			})
-			late := around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+			}
+			late := func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 				t.Error("it is called in a run that has ended")
 				return ctx, nil
-			})
+			}
 			run, err := rn.Start(t.Context(), graph(after("a")), neverStep(t), kahn.Around(told), kahn.Around(slow), kahn.Around(late))
 			require.NoError(t, err)
 			_, _ = first.Wait()

@@ -42,7 +42,7 @@ func TestNothingHappensInALostRun(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			store := &outage{MemoryStore: new(kahn.MemoryStore), err: fmt.Errorf("%w: %w", kahn.ErrUnusable, errDisk), from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
 			g := graph(deaf, c.node, kahn.Node{ID: "tick", Do: takes(1500 * ms)}, kahn.Node{ID: "cleanup", Cleanup: true, After: []string{"deaf"}, Do: neverStep(t)})
-			opts := append(c.opts, kahn.Durable(store), kahn.RunID("r"), kahn.CancelGrace(20*time.Second), kahn.AbortRunning)
+			opts := append([]kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.CancelGrace(20 * time.Second), kahn.AbortRunning}, c.opts...)
 			run, err := kahn.Start(t.Context(), g, takes(0), opts...)
 			require.NoError(t, err)
 			time.Sleep(2 * time.Second) // the end of tick was not written
