@@ -312,3 +312,27 @@ func TestCoordinatorCalledByAround(t *testing.T) {
 	require.ErrorContains(t, res.Warnings[0], "a Coordinator was called during another call of it")
 	require.Equal(t, 1, called)
 }
+
+// The end of a backoff is compared with the run's clock, whatever time it is elsewhere.
+func TestCoordinatorBacksOffInALaterLife(t *testing.T) {
+	plan, err := graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, Jitter: kahn.JitterNone}}).Compile()
+	require.NoError(t, err)
+	for name, begin := range map[string]time.Time{"past": time.Now().AddDate(-20, 0, 0), "future": time.Now().AddDate(20, 0, 0)} {
+		c, err := kahn.NewCoordinator(plan, begin)
+		require.NoError(t, err)
+		require.NoError(t, c.Return(nextOf(t, c, "a"), nil, errStep))
+		snapshot := reload(t, c.Run().Snapshot())
+
+		c, err = kahn.NewCoordinator(plan, begin.Add(time.Second), kahn.ResumeFrom(snapshot, nil))
+		require.NoError(t, err)
+		due, ok := c.Due()
+		require.True(t, ok, name)
+		require.WithinDuration(t, begin.Add(time.Minute), due, time.Millisecond, name)
+		_, ok = c.Next()
+		require.False(t, ok, name)
+
+		c, err = kahn.NewCoordinator(plan, begin.Add(time.Hour), kahn.ResumeFrom(snapshot, nil))
+		require.NoError(t, err)
+		require.Equal(t, 2, nextOf(t, c, "a").Attempt(), name)
+	}
+}

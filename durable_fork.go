@@ -22,7 +22,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 	switch {
 	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // nobody has created it
 	case file.Forked != forked:
-		return nil, fmt.Errorf("%w: the store has run %s, which is no fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
+		return nil, fmt.Errorf("%w: %s, which is no fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
 	default:
 		r.cfg.fork = false
 		if x, err = r.restoreStored(stored); err != nil {

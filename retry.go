@@ -189,7 +189,8 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides what follows the failure of an attempt, counted from 1: the delay after which there is another one, or why there is none.
+// Next decides what follows the failure of an attempt, counted from 1: the delay after which there is another one, or why there is none;
+// refused is zero if there is another one.
 // The failure is of the kind that [CauseOf] returns for err, or of the one that ended the attempt otherwise, such as its timeout. u is drawn
 // from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and decides for runs, too; a run
 // does not begin a wait that cannot end before the deadlines of the node and the run, and nothing is retried that is being stopped.

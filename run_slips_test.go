@@ -63,8 +63,7 @@ func TestStepReportsNothingAfterExpand(t *testing.T) {
 		deltas := 0
 		for _, e := range rec.all() {
 			require.NotEqual(t, event.NodeLog, e.Type)
-			switch payload := e.Payload.(type) {
-			case event.Delta:
+			if payload, is := e.Payload.(event.Delta); is {
 				require.Equal(t, "in time", payload.Chunk)
 				deltas++
 			}

@@ -73,6 +73,9 @@ func (p *Plan) Inputs(st *machine.State, r Ref, v *Values) (params, upstream map
 // Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is that
 // of an outcome that failed.
 func (p *Plan) Evaluate(st *machine.State, r Ref, v *Values) (value any, out machine.Outcome, err error) {
+	if p.node(r).Test == nil {
+		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, fmt.Errorf("%w: node %s has no test to evaluate", ErrBadValue, quoteID(p.names[r]))
+	}
 	asks := &asking{of: kept{p, (*machine.Locked)(st), v}, ref: r}
 	err = contain(func() (err error) {
 		value, err = p.node(r).Test(asks.view())
@@ -89,9 +92,15 @@ func (p *Plan) Evaluate(st *machine.State, r Ref, v *Values) (value any, out mac
 // that violates the node's output contract or has no branch, the cause of an error, a step that skips itself. The error is that of an
 // outcome that failed. An attempt that suspends itself has no outcome yet: its status is [Suspended], for [machine.State.Suspend]. Whether there is
 // another attempt is for [Retry.Next] to say.
+//
+// The value of a gate is its answer; of a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. One
+// that is no choice of the gate takes no branch.
 func (p *Plan) Conclude(r Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
+	}
+	if p.net.Is(r, machine.FlagGate) {
+		value = decisionOf(value).Value
 	}
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value}
 	kind := CauseConditionError

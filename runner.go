@@ -398,8 +398,8 @@ func (r *Run) openUnbegun(now int64) {
 
 // Errors of a Runner.
 var (
-	// ErrDuplicateRun rejects a run whose id is that of another one that has not ended.
-	ErrDuplicateRun = errors.New("a run of this id has not ended")
+	// ErrDuplicateRun rejects a run of a Runner whose id is that of one that has not ended, and a fork whose id is that of another run.
+	ErrDuplicateRun = errors.New("the id is that of another run")
 	// ErrShutdown rejects a run that is started after Shutdown.
 	ErrShutdown = errors.New("the runner was shut down")
 )

@@ -231,7 +231,7 @@ func (r *Run) restore(x *restoration) {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
 	observed := r.st.ObservedWords() // of a pending run
-	x.held.endBackoffs(time.Now())
+	x.held.endBackoffs(r.wallClock())
 	x.held.install()
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)

@@ -116,8 +116,10 @@ func (r *Run) adopt(created *store.Run) error {
 	}
 	p, c := r.plan, r.cfg
 	if (created.Workflow != p.name || created.Plan != "" && created.Plan != p.Hash()) && !c.allowChange {
-		return fmt.Errorf("%w: run %s was created for workflow %s with the plan %s, not %s with %s", ErrGraphChanged,
-			quoteID(created.ID), quoteID(created.Workflow), quoteID(created.Plan), quoteID(p.name), p.Hash())
+		if created.Workflow != p.name {
+			return fmt.Errorf("%w: run %s was created for the workflow %s, not %s", ErrGraphChanged, quoteID(created.ID), quoteID(created.Workflow), quoteID(p.name))
+		}
+		return fmt.Errorf("%w: run %s was created for the plan with the hash %s, not %s", ErrGraphChanged, quoteID(created.ID), created.Plan, p.Hash())
 	}
 	if c.inputs != nil {
 		given, err := encodeInputs(c.codec, c.inputs)
