@@ -18,6 +18,13 @@ func StateVisits(s *machine.State) int64 { return (*machine.Locked)(s).Visited()
 // EdgeVisits counts the edges that the run visited.
 func (r *Result) EdgeVisits() int64 { return r.run.st.Visited() }
 
+// Visits is EdgeVisits of a run at work, and what Queued and Why have looked at.
+func (r *Run) Visits() int64 {
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.st.Visited()
+}
+
 // AncestrySteps counts the edges that were visited to find out which nodes are ancestors of which.
 func (p *Plan) AncestrySteps() int64 {
 	_, ancestors := p.net.Steps()

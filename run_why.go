@@ -513,9 +513,11 @@ func (r *Run) readyAt(ref Ref) int64 {
 		for work, n := []Ref{ref}, 0; n < len(work) && n < most; n++ {
 			for _, i := range p.net.In(work[n]) {
 				from := p.net.Source(i)
+				s.CountVisits(1)
 				if s.SettledAfter(from, ref) || ended(from) {
 					continue
 				}
+				s.CountVisits(len(work))
 				if len(work) < most && !slices.Contains(work, from) {
 					work = append(work, from) // it has ended with one that it follows
 				}
