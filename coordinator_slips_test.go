@@ -73,6 +73,26 @@ func TestCallsThatCannotBeEncoded(t *testing.T) {
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"upstream": {"a": 1, "b": {"$type": "order"}}}`), &c), `upstream "b": bad value: type "order" is not registered`)
 }
 
+// An error names the exported type and its field, and no type of the package's own.
+func TestCallsThatCannotBeRead(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"attempt": "one"}`:     "cannot unmarshal string into Go struct field kahn.Call.attempt of type int",
+		`[]`:                     "cannot unmarshal array into Go value of type kahn.Call",
+		`{"view": {"id": 3}}`:    "cannot unmarshal number into Go struct field kahn.Call.view.id of type string",
+		`{"view": []}`:           "cannot unmarshal array into Go struct field kahn.Call.view of type kahn.ViewData",
+		`{"view": {"nodes": 3}}`: "cannot unmarshal number into Go struct field kahn.Call.view.nodes of type ",
+	} {
+		require.ErrorContains(t, json.Unmarshal([]byte(text), new(kahn.Call)), want, text)
+	}
+	for text, want := range map[string]string{
+		`{"id": 3}`:    "cannot unmarshal number into Go struct field kahn.ViewData.id of type string",
+		`{"nodes": 3}`: "cannot unmarshal number into Go struct field kahn.ViewData.nodes of type ",
+		`[]`:           "cannot unmarshal array into Go value of type kahn.ViewData",
+	} {
+		require.ErrorContains(t, json.Unmarshal([]byte(text), new(kahn.ViewData)), want, text)
+	}
+}
+
 func TestCoordinatorSlips(t *testing.T) {
 	plan, err := graph(after("a"), after("b", "a")).Compile()
 	require.NoError(t, err)

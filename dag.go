@@ -206,7 +206,8 @@ type Node struct {
 	// failing the run.
 	ContinueOnFail bool
 	// Fallback produces the output when the step has failed for good. It is performed within OverallTimeout. It is not
-	// called for a node that was stopped, nor after runtime.Goexit, which takes the goroutine along.
+	// called for a node that was stopped, nor after runtime.Goexit, which takes the goroutine along. If it fails, so does the node, with
+	// the cause of the step's failure and both errors, see [FallbackFunc]. If OverallTimeout ends it, the cause is CauseTimeout.
 	Fallback FallbackFunc
 	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
 	// context that the stop does not cancel.

@@ -58,7 +58,7 @@ func (w *worker) beginCheck() {
 	w.run.checks[w.task.Ref] = w.checking
 	switch {
 	case w.run.leaving:
-		w.run.armCheckGrace(w.task.Ref)
+		w.run.armCheck(w.task.Ref, false)
 	case w.run.st.Hurries():
 		w.run.armCheck(w.task.Ref, true)
 	}
@@ -77,10 +77,8 @@ func (w *worker) endCheck() bool {
 	return true
 }
 
-// armCheckGrace bounds how long the run waits for a check whose node was stopped, or whose run is being left. It is not an
-// alarm, since it must go off even when everything else has ended.
-func (r *Run) armCheckGrace(ref Ref) { r.armCheck(ref, false) }
-
+// armCheck bounds how long the run waits for a check: for one whose node was stopped, or whose run is being left, by the grace; for that of
+// a cleanup node by the cleanup timeout. It is not an alarm, since it must go off even when everything else has ended.
 func (r *Run) armCheck(ref Ref, cleanup bool) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {

@@ -48,8 +48,8 @@ type Coordinator struct {
 // NewCoordinator begins a run at the given time. With [ResumeFrom] it goes on from a snapshot, in which calls that were under way are
 // called again. Steps that have no function of their own need none here: the host calls them.
 //
-// Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of steps, are
-// refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
+// Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo], [Use] and [RuntimeTrace], which wait for others or surround the calls of
+// steps, are refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -60,7 +60,8 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 			name string
 			set  bool
 		}{
-			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"a Memo", c.memo != nil}, {"Use", len(c.middleware) > 0},
+			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"a Memo", c.memo != nil},
+			{"RuntimeTrace", c.traceTask}, {"Use", len(c.middleware) > 0},
 		} {
 			if refused.set {
 				return fmt.Errorf("%w: %s is not for a Coordinator", ErrBadOption, refused.name)

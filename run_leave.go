@@ -211,7 +211,7 @@ func (r *Run) stay(now int64) {
 // performed again when the run goes on.
 func (r *Run) leaveChecks() {
 	for ref := range r.checks {
-		r.armCheckGrace(ref)
+		r.armCheck(ref, false)
 	}
 }
 

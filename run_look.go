@@ -196,7 +196,7 @@ func (r *Run) unbegun(ref Ref) NodeResult {
 	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
 }
 
-// statusAmong is [machine.State.status] for a copy of the words.
+// statusAmong is [machine.State.Status] for a copy of the words.
 func statusAmong(p *Plan, words []machine.Word, ref Ref) Status {
 	if status := words[ref].Shown(); status != Idle {
 		return status

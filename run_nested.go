@@ -303,5 +303,3 @@ func (r *Run) eachInput(f func(name string)) {
 func (r *Run) performsInside(ref Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) || r.st.IsExpanded(ref)
 }
-
-// The rest of this file is about nested runs that can do nothing but wait for a signal.

@@ -83,7 +83,7 @@ type waiter struct {
 	got  chan Status
 }
 
-// note gets every status that the node enters.
+// Note gets every status that the node enters.
 func (w *waiter) Note(_ Ref, status Status) {
 	if w.want&(1<<status) == 0 && !status.Terminal() {
 		return

@@ -178,7 +178,7 @@ func (r *Run) stopError(kind CauseKind) error {
 // collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
 func (r *Run) collectStops() {
 	for _, ref := range r.st.TakeUnchecked() {
-		r.armCheckGrace(ref)
+		r.armCheck(ref, false)
 	}
 	for t, ok := r.st.NextStop(); ok; t, ok = r.st.NextStop() {
 		step := r.current(t.Ref)

@@ -58,7 +58,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// dueIn notes when an alarm rings of which somebody may want to know it: one with one slot does anyway.
+// dueIn records when an alarm rings, for Why. The alarms of a run with one slot have it already, see after.
 func (a *alarm) dueIn(d time.Duration) {
 	if a.run.single == nil {
 		a.Due = saturate.Add(a.run.now(), int64(d))

@@ -145,7 +145,7 @@ func (t *tree) hasTurn(r *Run) bool {
 	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
 
-// takeTurn is State.next for a worker of a tree with one slot, up to the first task that is for a worker.
+// takeTurn is [machine.Locked.Next] for a worker of a tree with one slot, up to the first task that is for a worker.
 func (w *worker) takeTurn() (machine.Task, bool) {
 	r := w.run
 	t, s := r.tree, &r.st
@@ -310,7 +310,7 @@ func (r *Run) slotsOf(name string) *machine.Slots {
 	return nil
 }
 
-// remaining is the longest path that remains after a node, in the run and in the runs around it.
+// remainingAfter is the longest path that remains after a node, in the run and in the runs around it.
 func (r *Run) remainingAfter(ref Ref) int64 {
 	longest := int64(0)
 	for _, a := range r.plan.net.Out(ref) {

@@ -361,7 +361,7 @@ func (at place) whyBound(y *Why) bool {
 		return true
 	case ok:
 		y.Kind, y.Bound = WhySlot, r.boundOf(lack, shared)
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool { // what an expanded node's step held is free, see State.expand
+		y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool { // what an expanded node's step held is free, see [machine.Locked.Expand]
 			return c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref) && c.st.Needs(ref, lack.Slots)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))

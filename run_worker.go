@@ -145,7 +145,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.Complete(ref)
 		next, ok := noRef, false
-		if r.tree == nil && r.durable == nil && !s.IsObserved() { // else there is more to be seen to between two nodes
+		if r.tree == nil && r.durable == nil && !s.IsObserved() { // else release has to run between two nodes
 			next, ok = s.NextPlain()
 		}
 		if !ok {

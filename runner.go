@@ -132,7 +132,8 @@ func (rn *Runner) Run(id string) (*Run, bool) {
 	return nil, false
 }
 
-// Runs yields the runs that are live or remembered, with the times of their arrival, in the order of it.
+// Runs yields the runs that are live or remembered when Runs is called, with the times of their arrival, in the order of it. Runs that arrive
+// later are not yielded, and runs that are forgotten later still are.
 func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	rn.mu.Lock()
 	all := make([]*runnerEntry, 0, rn.arrived.Len())

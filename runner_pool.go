@@ -45,7 +45,7 @@ type share struct {
 	due.Entry     // among the awaited
 }
 
-// stake is what one run has to do with a share.
+// stake connects one run to a share.
 type stake struct {
 	run   *Run           // the outermost
 	lines *machine.Slots // the slots whose lines its nodes wait in
@@ -150,7 +150,7 @@ func (x *share) tokenFree() bool {
 	return x.bucket == nil || x.bucket.Tokens(x.pool.now()) > int64(x.promised[1])
 }
 
-// lacks reports whether a run has to wait, because nothing is free or runs that have waited longer come first. If so, it
+// Lacks reports whether a run has to wait, because nothing is free or runs that have waited longer come first. If so, it
 // makes sure that the run has a claim.
 func (k *stake) Lacks(token bool) bool {
 	x, r := k.share, k.run
@@ -189,10 +189,10 @@ func (k *stake) Lacks(token bool) bool {
 	return c.state == claimWaits
 }
 
-// rated reports whether the share has tokens.
+// Rated reports whether the share has tokens.
 func (k *stake) Rated() bool { return k.share.bucket != nil }
 
-// take takes a slot and a token for a run, and ends its claim.
+// Take takes a slot and a token for a run, and ends its claim.
 func (k *stake) Take(token bool) {
 	k.share.used++
 	if token && k.Rated() {
@@ -201,7 +201,7 @@ func (k *stake) Take(token bool) {
 	k.Drop()
 }
 
-// giveBack returns a token that was not needed, or a slot.
+// GiveBack returns a token that was not needed, or a slot.
 func (k *stake) GiveBack(token bool) {
 	if token {
 		k.share.bucket.Put()
@@ -229,7 +229,7 @@ func (k *stake) nextToken() time.Time {
 	return p.start.Add(time.Duration(due))
 }
 
-// drop ends the claim of a run.
+// Drop ends the claim of a run.
 func (k *stake) Drop() {
 	x := k.share
 	if c := k.claim; c != nil {

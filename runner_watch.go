@@ -92,7 +92,8 @@ func (w *runWatcher) next() *runnerEntry {
 	return e
 }
 
-// show yields what has become of a run, if that is new. It is called without the Runner's lock, which a run is never waited for under.
+// show yields what has become of a run, if that is new. It is called without
+// the Runner's lock: Status takes the lock of the run, which comes before the Runner's.
 func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bool) bool {
 	status := e.run.Status()
 	last, known := w.seen[e]

@@ -71,9 +71,10 @@ func (r *Run) stopState() *stopState {
 
 // fileHeader is the part of a snapshot beside the nodes, with the lock held.
 func (r *Run) fileHeader() snapshotFile {
+	tier, _ := r.st.OpenTier()
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && r.st.InTier(), Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
+		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && tier >= 0, Failed: r.failedGroups.list, Estimates: r.learned, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -242,6 +244,21 @@ type (
 	}
 )
 
+// formError makes an error of package json name the exported type instead of its form, and a field without the form's embedded type.
+func formError(err error, form, exported reflect.Type) error {
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		if mismatch.Struct == form.Name() {
+			mismatch.Struct = exported.String()
+		}
+		if mismatch.Type == form {
+			mismatch.Type = exported
+		}
+		mismatch.Field = strings.TrimPrefix(mismatch.Field, form.Field(0).Name+".")
+	}
+	return err
+}
+
 // values writes or reads the values of a form, and keeps the first error, which names the field.
 type values struct {
 	codec Codec
@@ -354,7 +371,7 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	x := values{codec: c.Codec}
 	form := callForm{plainCall: (*plainCall)(c), View: &ViewData{Codec: c.Codec}}
 	if err := json.Unmarshal(data, &form); err != nil {
-		return err
+		return formError(err, reflect.TypeFor[callForm](), reflect.TypeFor[Call]())
 	}
 	c.Config, c.Item = x.read("config", form.Config), x.read("item", form.Item)
 	c.Params, c.Upstream, c.Root = x.readAll("params", form.Params), x.readAll("upstream", form.Upstream), x.readAll("root", form.Root)
@@ -388,7 +405,7 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 	x := values{codec: d.Codec}
 	form := viewForm{plainView: (*plainView)(d)}
 	if err := json.Unmarshal(data, &form); err != nil {
-		return err
+		return formError(err, reflect.TypeFor[viewForm](), reflect.TypeFor[ViewData]())
 	}
 	d.Config, d.Root, d.Trigger = x.read("config", form.Config), x.readAll("root", form.Root), x.read("trigger", form.Trigger)
 	d.Nodes = make(map[string]NodeData, len(form.Nodes))

@@ -151,7 +151,7 @@ type facts struct {
 	join   Join
 	total  int32 // control edges
 	wide   int32 // index of the node's extra counters, or -1
-	router int32 // index into routers, or -1
+	router int32 // index into Net.routes, or -1
 	labels int32 // the plan-wide number of the router's first label
 	tier   int32
 	mode   SkipMode
@@ -212,7 +212,7 @@ const (
 	edgeShielded                   // a boundary judges the failure
 	edgePort                       // feeds a required port of a node with an early rule
 	edgeWide                       // its target keeps counters beside its word
-	edgeSide                       // its success is no reason for its target to run: see dag_side.go
+	edgeSide                       // its success is no reason for its target to run: see net_side.go
 
 	edgeBits = 8
 	// edgeSpecial are the flags that matter when the source completed.

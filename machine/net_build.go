@@ -6,7 +6,7 @@ import (
 )
 
 // Builder builds a net, in steps that build on one another: edges, tiers, numbers, rules, labels, side edges, order. Until
-// number has run, a node is identified by its index of declaration.
+// Number has run, a node is identified by its index of declaration.
 type Builder struct {
 	p     *Net
 	edges []Edge
@@ -171,7 +171,7 @@ func (b *Builder) findCycle(pending []int32) []int32 {
 }
 
 // Number begins the net: it gives the nodes their Refs, by tier and then by declaration. names are in the order of declaration. From
-// here on edges name nodes by Ref. It returns room for a list of nodes that the caller may keep, one for each node.
+// here on edges name nodes by Ref. It also returns a slice of length 0 and capacity n from the same allocation, for the caller.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -292,7 +292,7 @@ func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	return f.router, first
 }
 
-// Label makes an edge a branch of a condition that routed has numbered. Labels are numbered from 0.
+// Label makes an edge a branch of a condition that Routed has numbered. Labels are numbered from 0.
 func (b *Builder) Label(i int32, label int32) {
 	e := &b.edges[i]
 	e.LabelID = label
@@ -309,11 +309,11 @@ func (b *Builder) Port(i int32) {
 	b.wideRows = true
 }
 
-// mostLabels is how many branches a net may have.
+// MostLabels is how many branches a net may have.
 const MostLabels = 1<<(32-edgeBits) - 1
 
-// Lay numbers the labels of conditions, and marks the nodes whose failure is handled and those that complete without further ado. It reports
-// whether there are no more labels than a net may have.
+// Lay numbers the labels of conditions, marks the nodes whose failure is handled, clears FlagPlain of conditions with labels, and computes
+// where the out-edges of each node begin. It returns false if there are more than MostLabels labels.
 func (b *Builder) Lay() bool {
 	p := b.p
 	for i := range p.edges {
@@ -473,7 +473,7 @@ func (p *Net) Reorder(own func(Ref) int64) {
 	}
 }
 
-// With returns a copy of the net in which the nodes have other flags, and none completes without further ado.
+// With returns a copy of the net in which the nodes have other flags, and none has FlagPlain.
 func (p *Net) With(flags func(Ref, Flags) Flags) Net {
 	q := *p
 	q.facts, q.words, q.hash = slices.Clone(p.facts), slices.Clone(p.words), &netHash{}

@@ -79,7 +79,7 @@ type stateHolds struct {
 // stateStops are the stops of the run and of single nodes.
 type stateStops struct {
 	stopped      CauseKind      // why the whole run was stopped, or CauseNone
-	stops        StopSetup      // here it takes no space
+	stops        StopSetup      // it fits into the padding behind stopped
 	unchecked    []Ref          // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
 	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
 	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused it, if any
@@ -118,19 +118,19 @@ func (s *Locked) DrivenBy(h Host, around *Locked) {
 	}
 }
 
-// KeepLog makes the State keep its transitions, see changes.
+// KeepLog makes the State record its transitions, see Changes.
 func (s *Locked) KeepLog() { s.logged, s.noted = true, true }
 
-// IsLogged reports whether it does.
+// IsLogged reports whether transitions are recorded.
 func (s *Locked) IsLogged() bool { return s.logged }
 
-// DropLog ends that.
+// DropLog stops the recording.
 func (s *Locked) DropLog() { s.logged = false }
 
-// Park makes ready nodes wait for the host, who queues them, or ends that.
+// Park with true leaves ready inline nodes to the host, which calls Queue; Park with false ends that.
 func (s *Locked) Park(on bool) { s.parks = on }
 
-// ParksNodes reports whether park was called.
+// ParksNodes reports whether parking is on.
 func (s *Locked) ParksNodes() bool { return s.parks }
 
 // Defect is a transition that is not in the table, or another defect of this package; nil if none was found.
@@ -139,7 +139,7 @@ func (s *Locked) Defect() error { return s.bug }
 // Close makes cleanup nodes and the end node not run any more.
 func (s *Locked) Close() { s.closed = true }
 
-// IsClosed reports whether close was called.
+// IsClosed reports whether Close was called.
 func (s *Locked) IsClosed() bool { return s.closed }
 
 // StoppedFor is why the whole run was stopped, or CauseNone.
@@ -204,9 +204,6 @@ func (s *Locked) SetEpochs(epochs []int) { s.epochs = epochs }
 // OpenTier returns the tier that is being performed, from 0, and how many of its nodes are not terminal. Before the first one
 // begins it is -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
-
-// InTier reports whether a tier has begun.
-func (s *Locked) InTier() bool { return s.tier >= 0 }
 
 // SettledAfter reports whether a node has ended after the join of another was decided, which has an early rule.
 func (s *Locked) SettledAfter(from, r Ref) bool {

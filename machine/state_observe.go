@@ -409,7 +409,7 @@ func (s *Locked) Watch(r Ref, w Watcher) []Status {
 	return o.last
 }
 
-// Unwatch ends that.
+// Unwatch removes a watcher.
 func (s *Locked) Unwatch(r Ref, w Watcher) {
 	o := s.obs
 	is := func(x Watcher) bool { return x == w }

@@ -6,18 +6,18 @@ import "slices"
 type Restored struct {
 	Status                                                        Status // Idle for a node that is checked
 	Checking, Reached, Substituted, Propagated, Tolerated, Bypass bool
-	// route are the labels that a completed condition has taken.
+	// Route are the labels that a completed condition has taken.
 	Route []int32
-	// cause is that of a node that failed or was stopped, or for which a running one was asked to stop; skip that of a skipped one.
+	// Cause is why a node failed or was stopped, or why a running one was asked to stop. Skip is why a node was skipped.
 	Cause CauseKind
 	Skip  SkipKind
-	// origin is the node that caused a stop or a supersession, or NoRef. by is the deciding in-edge of a skip, among the node's
+	// Origin is the node that caused a stop or a supersession, or NoRef. By is the deciding in-edge of a skip, among the node's
 	// in-edges, or its port, from 1; else 0.
 	Origin           Ref
 	By               int
 	Settled, Decided int32 // logical times
 	Started          int32 // attempts
-	// Of a composite whose nested run goes on, and that is running; dormant if all that is left in there waits. draining: it is not
+	// Of a composite whose nested run goes on, and that is running; Dormant if all that is left in there waits. Draining: it is not
 	// to be retried.
 	Inside, Dormant, Draining bool
 	Judging                   bool // a node that has a slot: its inputs were being judged
@@ -59,7 +59,7 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 	}
 	w |= uint64(n.Status)<<statusShift | uint64(n.Cause)<<kindShift | uint64(n.Skip)<<kindShift | arg
 	if n.Status == Completed && n.Tolerated {
-		s.tolerated++ // see settle
+		s.tolerated++ // see Settle
 	}
 	for _, id := range n.Route {
 		s.taken[s.net.facts[r].labels+id] = true
@@ -68,7 +68,7 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 	s.count(r, n.Status, w)
 }
 
-// Saved is the reverse of restore, as far as the State knows.
+// Saved is the reverse of Restore, as far as the State knows.
 func (s *Locked) Saved(r Ref) Restored {
 	w := s.Word(r)
 	n := Restored{
@@ -105,7 +105,7 @@ func (s *Locked) Saved(r Ref) Restored {
 	return n
 }
 
-// Rebuild computes from the restored words, in place of begin, everything that follows from them: the counts of undecided
+// Rebuild computes from the restored words, in place of Begin, everything that follows from them: the counts of undecided
 // nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished
 // nodes goes on if the run was in it, else it starts.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {

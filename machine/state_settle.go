@@ -543,7 +543,7 @@ func (s *Locked) badCauseOf(r Ref, out Outcome) error {
 	return fmt.Errorf("node %s: %w for %v", foreign.Quote(s.net.ID(r)), badCause(out.Cause), out.Status)
 }
 
-// Complete is settle for a plain node that has completed.
+// Complete is Settle for a plain node that has completed.
 func (s *Locked) Complete(r Ref) {
 	if strict.Transitions {
 		s.check(r, Completed)

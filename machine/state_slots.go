@@ -68,11 +68,11 @@ type Slots struct {
 	due.Entry // among the buckets that are awaited
 }
 
-// SharedLimit is what a run has of slots and tokens that it shares with other runs. The lock of the pool guards it.
+// SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
 	Rated() bool           // it has tokens
 	Lacks(token bool) bool // the run has to wait for a slot, or a token if it needs one; it joins the queue
-	Take(token bool)       // takes what lacks has found, and ends the wait
+	Take(token bool)       // takes what Lacks has found, and ends the wait
 	GiveBack(token bool)   // gives back the token alone, which was not needed, or the slot
 	Drop()                 // ends the wait
 }
@@ -295,7 +295,7 @@ func (s *Locked) passOn(r Ref) {
 	}
 }
 
-// LockPool locks the pool that the run shares with others, if there is one, and returns the function that unlocks it.
+// lockPool locks the pool that the run shares with others, if there is one, and returns the function that unlocks it.
 func (l *limits) lockPool() (unlock func()) {
 	if l.pool == nil {
 		return func() {}
@@ -634,7 +634,7 @@ func (x *Slots) Connect(to SharedLimit) { x.share = to }
 // IsShared reports whether other runs have the slots in common.
 func (x *Slots) IsShared() bool { return x.share != nil }
 
-// Disconnect is the reverse of connect. It returns how many slots were taken, which the caller gives back.
+// Disconnect is the reverse of Connect. It returns how many slots were taken, which the caller gives back.
 func (x *Slots) Disconnect() (used int) {
 	used, x.used, x.share = x.used, 0, nil
 	return used

@@ -166,7 +166,7 @@ func (s *Locked) resume(r Ref) {
 	w := s.words[r]
 	switch status := statusOf(w); {
 	case status == Completed && w&WordTolerated != 0:
-		s.tolerated++ // see settle
+		s.tolerated++ // see Settle
 		fallthrough
 	case status.Terminal():
 		s.count(r, status, w)

@@ -298,7 +298,7 @@ func (s *Locked) Route(r Ref) (taken []int32) {
 // Skip is why a node was skipped, in numbers.
 type Skip struct {
 	Kind SkipKind
-	// node is the condition of a condition_branch, the source of an upstream_skipped, of a parent_failure the first failed predecessor
+	// Node is the condition of a condition_branch, the source of an upstream_skipped, of a parent_failure the first failed predecessor
 	// known, and the successor that made a node superseded; else NoRef.
 	Node Ref
 	Edge int32 // the in-edge from node, or -1

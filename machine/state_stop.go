@@ -170,7 +170,7 @@ func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 	s.stopping = append(s.stopping, r)
 }
 
-// StopDrained makes a running node that may finish one that was asked to stop: it cannot do what it has returned.
+// StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph, which a draining node may not begin.
 func (s *Locked) StopDrained(r Ref) { s.words[r] |= WordStopping }
 
 // setStop notes the cause for which a running node is stopped, with WordStopping or WordDraining.

@@ -51,7 +51,7 @@ func (s *Locked) Sleep(r Ref) {
 	s.log(r, was, Suspended)
 }
 
-// Doze is sleep without a transition for the log.
+// Doze is Sleep without a transition for the log.
 func (s *Locked) Doze(r Ref) {
 	was := s.words[r]
 	s.words[r] |= WordDormant
@@ -122,10 +122,10 @@ func (s *Locked) passOver() {
 // Leave keeps all nodes from starting.
 func (s *Locked) Leave() { s.hold = holdAll }
 
-// IsLeft reports whether leave was called, and stay or a stop has not ended that.
+// IsLeft reports whether Leave was called, and neither Stay nor a stop has ended that.
 func (s *Locked) IsLeft() bool { return s.hold == holdAll }
 
-// Stay is the reverse of leave.
+// Stay is the reverse of Leave.
 func (s *Locked) Stay() {
 	s.lift()
 	if s.asleep > 0 && s.holds {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"go/ast"
 	goparser "go/parser"
 	"go/token"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -227,4 +229,35 @@ func TestRoomsAreOnTheMap(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRoomsOfGoroutines: ARCHITECTURE.md lists the files of the root that contain go statements.
+func TestRoomsOfGoroutines(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../ARCHITECTURE.md")
+	require.NoError(t, err)
+	_, list, ok := strings.Cut(string(text), "The root starts goroutines in these files")
+	require.True(t, ok, "there is no list")
+	list, _, _ = strings.Cut(list, "\n\n")
+	var listed []string
+	for _, name := range regexp.MustCompile("`([a-z_]+\\.go)`").FindAllStringSubmatch(list, -1) {
+		listed = append(listed, name[1])
+	}
+	files, err := filepath.Glob("../../*.go")
+	require.NoError(t, err)
+	var start []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := goparser.ParseFile(token.NewFileSet(), file, nil, goparser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if _, ok := n.(*ast.GoStmt); ok {
+				start = append(start, filepath.Base(file))
+			}
+			return true
+		})
+	}
+	require.ElementsMatch(t, slices.Compact(start), listed)
 }
