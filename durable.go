@@ -70,8 +70,7 @@ type transaction struct {
 	due     bool          // it is to be written even without entries
 	ended   []*Run        // nested runs whose results are to be evaluated afterwards
 	back    *takenBack    // what a redrive takes back with it; nil for any other transaction
-	done    chan struct{} // closed when it is written, or err says why not
-	err     error
+	*writing
 
 	// Set when it is taken out of the outbox:
 	commit   store.Commit
@@ -80,6 +79,25 @@ type transaction struct {
 	children []*Run      // the runs nested in them; nil for most
 	header   *snapshotFile
 	show     uint64 // the id of the last event to be shown afterwards
+}
+
+// writing tells what became of a transaction. It is apart from it for those who remember it for longer.
+type writing struct {
+	done chan struct{} // closed, with the lock held, when the transaction is written, or err says why not
+	err  error
+}
+
+// failed reports whether the transaction may not have been written. The lock is held.
+func (w *writing) failed() bool {
+	if w == nil {
+		return false
+	}
+	select {
+	case <-w.done:
+		return w.err != nil
+	default:
+		return false
+	}
 }
 
 // pendingNode is what a transaction holds of one node.
@@ -99,7 +117,7 @@ type pendingNode struct {
 }
 
 func newTransaction() *transaction {
-	return &transaction{at: map[place]int{}, done: make(chan struct{})}
+	return &transaction{at: map[place]int{}, writing: &writing{done: make(chan struct{})}}
 }
 
 // pending returns the outbox's entry of a node.

@@ -54,14 +54,17 @@ func (r *Run) labelOutcome(ref Ref, label string) answer {
 // trySignal is one try of Signal. It returns the transaction with which the answer is written; nil without a store. The error errNotKept
 // means that the graph of an expanded node has become known meanwhile, so that its waiting nodes are now found elsewhere, and Signal
 // tries again.
-func (r *Run) trySignal(s *signal) (*transaction, error) {
+func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
-	if repeated, err := s.repeats(root.waiters().answered); repeated || err != nil {
-		defer r.st.Unlock()
-		return root.unwrittenSignals(), err
+	if in, repeated, err := s.repeats(root.waiters().answered); repeated || err != nil {
+		r.st.Unlock()
+		return in, err
 	}
-	over := r.concluded()
+	over, ended := r.concluded(), ErrFinished // nothing waits any more, whatever it is called
+	if root.isLost() {
+		ended = root.durable.failed
+	}
 	r, gate := r.waiter(s.gate)
 	ref, ok := r.gateOf(gate)
 	waits := root.waiters()
@@ -73,7 +76,7 @@ func (r *Run) trySignal(s *signal) (*transaction, error) {
 	r.st.Unlock()
 	switch {
 	case over:
-		return nil, ErrFinished // nothing waits any more, whatever it is called
+		return nil, ended
 	case !ok && !kept:
 		return nil, unknown
 	}
@@ -90,34 +93,37 @@ func (r *Run) trySignal(s *signal) (*transaction, error) {
 		}
 		deliver = func(now int64) error { return r.signal(ref, a, now) }
 	}
-	var written *transaction
-	err := ErrFinished
+	var in *writing
+	err := errNotKept // it has ended meanwhile, perhaps by the same signal of another caller
 	r.control(func(now int64) {
 		var repeated bool
-		if repeated, err = s.repeats(root.waiters().answered); !repeated && err == nil { // else another caller was faster
-			if err = deliver(now); err == nil && s.ID != "" {
-				x := root.waiters()
-				x.answered = s.take(x.answered)
-				root.outdate()
-			}
+		if in, repeated, err = s.repeats(root.waiters().answered); repeated || err != nil { // another caller was faster
+			return
 		}
-		if err == nil {
-			written = root.unwrittenSignals()
+		if err = deliver(now); err != nil {
+			return
 		}
+		if s.ID != "" {
+			root.outdate()
+		}
+		in = root.pendingWrite()
+		x := root.waiters()
+		x.answered = s.take(x.answered, in)
 	})
-	return written, err
+	return in, err
 }
 
-// unwrittenSignals returns the transaction with which all signals so far are written; nil if they are.
-func (r *Run) unwrittenSignals() *transaction {
+// pendingWrite is the transaction with which everything so far is written; nil if it is.
+func (r *Run) pendingWrite() *writing {
 	switch d := r.durable; {
 	case d == nil:
 		return nil
 	case d.hasWork():
-		return d.outbox
-	default:
-		return d.current
+		return d.outbox.writing
+	case d.current != nil:
+		return d.current.writing
 	}
+	return nil
 }
 
 // gateOf finds the node that a signal is for.
@@ -377,7 +383,7 @@ func (r *Run) earlySignals() error {
 			return err
 		}
 		x := r.waiters()
-		x.answered = early.take(x.answered)
+		x.answered = early.take(x.answered, r.pendingWrite())
 		r.signals[ref] = a
 	}
 	return nil

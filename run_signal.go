@@ -84,34 +84,36 @@ func (s *signal) identify() error {
 
 // answeredState is a signal with an ID that has answered a node.
 type answeredState struct {
-	ID   string `json:"id"`
-	Gate string `json:"gate"` // as the signal named it
-	Sum  string `json:"sum"`  // of the value
+	ID   string   `json:"id"`
+	Gate string   `json:"gate"` // as the signal named it
+	Sum  string   `json:"sum"`  // of the value
+	in   *writing // the transaction that holds it; nil without a store, and for one that an earlier life has stored
 }
 
 // take adds the signal to those that were taken, unless it has no ID.
-func (s *signal) take(taken []answeredState) []answeredState {
+func (s *signal) take(taken []answeredState, in *writing) []answeredState {
 	if s.ID == "" {
 		return taken
 	}
-	return append(slices.Clip(taken), answeredState{ID: s.ID, Gate: s.gate, Sum: s.sum}) // a snapshot may have the list
+	return append(slices.Clip(taken), answeredState{s.ID, s.gate, s.sum, in}) // a snapshot may have the list
 }
 
-// repeats reports whether a signal is the repetition of one among those that were taken, or contradicts one.
-func (s *signal) repeats(taken []answeredState) (bool, error) {
+// repeats reports whether a signal is the repetition of one among those that were taken, and with which transaction that one was written; or
+// it contradicts one. What a store may not have is neither repeated nor contradicted: who asks learns that it may not be stored.
+func (s *signal) repeats(taken []answeredState) (in *writing, repeated bool, err error) {
 	if s.ID == "" {
-		return false, nil
+		return nil, false, nil
 	}
 	for i := range taken {
 		switch a := &taken[i]; {
 		case a.ID != s.ID || a.Gate != s.gate:
-		case a.Sum != s.sum:
-			return false, fmt.Errorf("%w: signal %s for %s", ErrSignalConflict, quoteID(s.ID), quoteID(s.gate))
+		case a.Sum != s.sum && !a.in.failed():
+			return nil, false, fmt.Errorf("%w: signal %s for %s", ErrSignalConflict, quoteID(s.ID), quoteID(s.gate))
 		default:
-			return true, nil
+			return a.in, true, nil
 		}
 	}
-	return false, nil
+	return nil, false, nil
 }
 
 // withoutAgain are the signals that a redrive does not forget: those that have named a node which does not run again. What a token

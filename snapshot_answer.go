@@ -133,13 +133,16 @@ func (x *restoration) answer(name string, value any) error {
 	if err := s.identify(); err != nil {
 		return err
 	}
-	if repeated, err := s.repeats(x.file.Answered); repeated || err != nil {
+	if _, repeated, err := s.repeats(x.file.Answered); repeated || err != nil {
 		return err
 	}
 	if err := x.held.answer(name, s.Decision); err != nil {
 		return err
 	}
-	x.file.Answered = s.take(x.file.Answered)
+	if s.ID != "" {
+		x.answered++
+	}
+	x.file.Answered = s.take(x.file.Answered, nil)
 	return nil
 }
 

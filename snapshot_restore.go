@@ -108,6 +108,7 @@ type restoration struct {
 	crashed bool  // the snapshot was taken in the middle of the run
 	anew    bool  // waves begin anew: there are redriven nodes, or the run was over
 
+	answered      int      // how many signals with IDs this life was given
 	invalidLatest []uint64 // the ids of the last events of the invalid nodes
 
 	stored *store.Run // for a run in a store
@@ -218,7 +219,13 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
 // has run.
 func (r *Run) restore(x *restoration) {
 	if len(x.file.Answered) > 0 {
-		r.waiters().answered = x.file.Answered
+		list := x.file.Answered
+		if d := r.durable; d != nil {
+			for i := len(list) - x.answered; i < len(list); i++ {
+				list[i].in = d.outbox.writing
+			}
+		}
+		r.waiters().answered = list
 	}
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
 	if x.file.Asked != nil { // else somebody may have asked while the run was pending
