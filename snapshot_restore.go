@@ -219,13 +219,7 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
 // has run.
 func (r *Run) restore(x *restoration) {
 	if len(x.file.Answered) > 0 {
-		list := x.file.Answered
-		if d := r.durable; d != nil {
-			for i := len(list) - x.answered; i < len(list); i++ {
-				list[i].in = d.outbox.writing
-			}
-		}
-		r.waiters().answered = list
+		r.waiters().answered = x.file.Answered
 	}
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
 	if x.file.Asked != nil { // else somebody may have asked while the run was pending
@@ -242,6 +236,7 @@ func (r *Run) restore(x *restoration) {
 	x.held.install()
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
+		d.holdAnswers(x.file.Answered[len(x.file.Answered)-x.answered:])
 		d.kept, d.forked = x.file.Kept, x.file.Forked
 		switch {
 		case r.cfg.redrive:
