@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 )
 
 // ErrSignalConflict rejects a signal whose [Decision].ID came with another value before.
@@ -24,7 +25,7 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 //
 // A signal with a [Decision].ID may be repeated: the same ID and value under the same name is one answer, and no error, also when the
 // run has ended or has gone on in another life. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the
-// IDs of signals for nodes that run again, and of those that named a token.
+// IDs of signals for nodes that run again, and of those that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
 //
 // The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then
 // the answer may be stored or not, and an ID tells the two apart. The store must not wait for the caller.
@@ -72,6 +73,9 @@ type signal struct {
 func (s *signal) identify() error {
 	if s.ID == "" {
 		return nil
+	}
+	if !utf8.ValidString(s.ID) {
+		return fmt.Errorf("%w: the ID of a signal, %s, is not UTF-8", ErrBadValue, quoteID(s.ID))
 	}
 	data, err := canonical(map[string]any{"": s.Value})
 	if err != nil {

@@ -87,3 +87,14 @@ func TestSameSignalByMany(t *testing.T) {
 		require.Equal(t, kahn.RunCompleted, res.Status)
 	}
 }
+
+// An ID that JSON cannot hold would be forgotten by the next life.
+func TestSignalIDThatIsNoText(t *testing.T) {
+	t.Parallel()
+	run, err := kahn.Start(t.Context(), graph(gate("G")), nothing)
+	require.NoError(t, err)
+	require.ErrorIs(t, run.Signal("G", kahn.Decision{ID: "\xff", Value: "yes"}), kahn.ErrBadValue)
+	require.NoError(t, run.Signal("G", "yes"))
+	_, err = run.Wait()
+	require.NoError(t, err)
+}

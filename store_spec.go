@@ -1,11 +1,14 @@
 package kahn
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -18,6 +21,11 @@ var ErrNotDue = errors.New("the run is not due")
 func RunLabels(labels map[string]string) Option {
 	labels = maps.Clone(labels)
 	return optionFunc(func(c *config) error {
+		for _, name := range slices.Sorted(maps.Keys(labels)) {
+			if !utf8.ValidString(name) || !utf8.ValidString(labels[name]) {
+				return fmt.Errorf("%w: RunLabels: %s: %s is not UTF-8", ErrBadOption, quoteID(name), quoteID(labels[name]))
+			}
+		}
 		c.described().Labels = labels
 		return nil
 	})
@@ -27,6 +35,9 @@ func RunLabels(labels map[string]string) Option {
 // replaces the stored one.
 func ParentRun(id string) Option {
 	return optionFunc(func(c *config) error {
+		if !utf8.ValidString(id) {
+			return fmt.Errorf("%w: ParentRun(%s) is not UTF-8", ErrBadOption, quoteID(id))
+		}
 		c.described().Parent = id
 		return nil
 	})
@@ -121,15 +132,6 @@ func (r *Run) adopt(created *store.Run) error {
 		}
 		return fmt.Errorf("%w: run %s was created for the plan with the hash %s, not %s", ErrGraphChanged, quoteID(created.ID), created.Plan, p.Hash())
 	}
-	if c.inputs != nil {
-		given, err := encodeInputs(c.codec, c.inputs)
-		if err != nil {
-			return err
-		}
-		if !store.SameInputs(given, created.Inputs) {
-			return fmt.Errorf("%w: run %s has other inputs", store.ErrMismatch, quoteID(created.ID))
-		}
-	}
 	inputs, err := readInputs(created.Inputs)
 	if err != nil {
 		return err
@@ -138,9 +140,21 @@ func (r *Run) adopt(created *store.Run) error {
 	if err != nil {
 		return err
 	}
+	given := c.inputs
 	c.inputs = make(map[string]any, len(inputs))
 	for name, v := range file.Inputs {
 		c.inputs[name] = v.value
+	}
+	if given == nil {
+		return nil
+	}
+	want, err1 := encodeInputs(c.codec, given) // both by the codec of today: that of the time of creation may have had another key
+	has, err2 := encodeInputs(c.codec, c.inputs)
+	if err := cmp.Or(err1, err2); err != nil {
+		return err
+	}
+	if !store.SameInputs(want, has) {
+		return fmt.Errorf("%w: run %s has other inputs", store.ErrMismatch, quoteID(created.ID))
 	}
 	return nil
 }

@@ -203,6 +203,9 @@ func TestPrepareErrors(t *testing.T) {
 		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": func() {}})}, kahn.ErrNotEncodable},
 		{orderGraph(), []kahn.Option{kahn.Limit(-1)}, kahn.ErrBadOption},
 		{orderGraph(), []kahn.Option{kahn.Fire("x", 1)}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.RunLabels(map[string]string{"name": "M\xfcller"})}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.RunLabels(map[string]string{"\xff": "x"})}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.ParentRun("\xff")}, kahn.ErrBadOption},
 	} {
 		if _, err := kahn.Prepare(row.g, row.opts...); !errors.Is(err, row.want) {
 			t.Errorf("%v, expected %v", err, row.want)
@@ -215,4 +218,26 @@ func TestPrepareErrors(t *testing.T) {
 	require.NotEmpty(t, one.ID)
 	require.NotEqual(t, one.ID, two.ID)
 	require.True(t, one.Same(&two.Spec))
+}
+
+// TestInputsUnderAnotherKey: the inputs of a created run are the same inputs when their encoding has changed since.
+func TestInputsUnderAnotherKey(t *testing.T) {
+	t.Parallel()
+	keys := map[string][]byte{"old": []byte(strings.Repeat("o", 32)), "new": []byte(strings.Repeat("n", 32))}
+	blobs := new(store.MemoryBlobs)
+	for name, codecs := range map[string][2]kahn.Codec{
+		"a new key":      {&store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "old"}, &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "new"}},
+		"new encryption": {kahn.Types{}, &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "new", Plain: true}},
+		"larger blobs":   {&store.Blobs{Codec: kahn.Types{}, Store: blobs, Over: -1}, &store.Blobs{Codec: kahn.Types{}, Store: blobs}},
+	} {
+		db := new(store.Memory)
+		n, err := kahn.Prepare(graph(after("a")), kahn.RunID("r"), kahn.Inputs(map[string]any{"order": "17"}), kahn.Encoding(codecs[0]))
+		require.NoError(t, err, name)
+		_, _, err = db.Create(t.Context(), n)
+		require.NoError(t, err, name)
+		_, err = kahn.Execute(t.Context(), graph(after("a")), nothing, kahn.RunID("r"), kahn.Inputs(map[string]any{"order": "18"}), kahn.Durable(db), kahn.Encoding(codecs[1]))
+		require.ErrorIs(t, err, store.ErrMismatch, name)
+		_, err = kahn.Execute(t.Context(), graph(after("a")), nothing, kahn.RunID("r"), kahn.Inputs(map[string]any{"order": "17"}), kahn.Durable(db), kahn.Encoding(codecs[1]))
+		require.NoError(t, err, name)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
@@ -90,10 +91,23 @@ func (n *NewRun) Check() error {
 	if n.ID == "" {
 		return fmt.Errorf("%w: a run without an id", machine.ErrBadValue)
 	}
+	if err := checkTime(n.NotBefore); err != nil {
+		return fmt.Errorf("NotBefore: %w", err)
+	}
 	return n.Spec.check()
 }
 
 func (s *Spec) check() error {
+	texts := []string{s.Workflow, s.Plan, s.Parent}
+	for name, value := range s.Labels {
+		texts = append(texts, name, value)
+	}
+	slices.Sort(texts) // which one the error names does not depend on the order of a map
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%w: %s is not UTF-8", machine.ErrBadValue, foreign.Quote(text))
+		}
+	}
 	var inputs map[string]json.RawMessage
 	if s.Inputs == nil {
 		return nil

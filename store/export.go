@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
+	"time"
+	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -30,6 +33,11 @@ func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
 		return err
+	}
+	for _, id := range append(slices.Sorted(maps.Keys(stored.Nodes)), stored.ID) {
+		if !utf8.ValidString(id) {
+			return fmt.Errorf("export run %s: %w: %s is not UTF-8, and JSON cannot hold it", foreign.Quote(run), machine.ErrBadValue, foreign.Quote(id))
+		}
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -103,6 +111,11 @@ func (r *Run) Check() error {
 	case r.Created.IsZero():
 		return bad("it has no time of creation")
 	}
+	for _, t := range []time.Time{r.Created, r.Ended, r.WakeAt} {
+		if err := checkTime(t); err != nil {
+			return fmt.Errorf("run %s: %w", foreign.Quote(r.ID), err)
+		}
+	}
 	if err := r.Spec.check(); err != nil {
 		return fmt.Errorf("run %s: %w", foreign.Quote(r.ID), err)
 	}
@@ -119,7 +132,24 @@ func (r *Run) Check() error {
 			return bad("node %s: %d of %d predecessors have resolved", foreign.Quote(key), n.Resolved, n.Required)
 		case n.Terminal && n.Queued:
 			return bad("node %s: it has ended and is queued", foreign.Quote(key))
+		case !inNanoseconds(n.Start) || !inNanoseconds(n.End):
+			return bad("node %s: from %v to %v: a store has times from 1678 to 2262", foreign.Quote(key), n.Start, n.End)
+		case n.Hash != nil && len(n.Hash) == 0 || n.Value != nil && len(n.Value) == 0 || n.Record != nil && len(n.Record) == 0:
+			return bad("node %s: a hash, value or record without bytes", foreign.Quote(key))
 		}
 	}
 	return nil
+}
+
+// checkTime refuses a time that JSON cannot hold.
+func checkTime(t time.Time) error {
+	if y := t.UTC().Year(); y < 1 || y > 9999 {
+		return fmt.Errorf("%w: the year %d: a store has the years 1 to 9999", machine.ErrBadValue, y)
+	}
+	return nil
+}
+
+// inNanoseconds reports whether int64 can hold the nanoseconds of a time since 1970. The zero time stands for none.
+func inNanoseconds(t time.Time) bool {
+	return t.IsZero() || !t.Before(time.Unix(0, math.MinInt64)) && !t.After(time.Unix(0, math.MaxInt64))
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -238,7 +239,15 @@ func readHead(row []driver.Value) (*store.Run, error) {
 }
 
 // milli is a time for a comparison with a column of kahn_runs: a column is at or after the time if and only if it is at least the result.
+// Times of which int64 cannot hold the milliseconds come before or after all that are stored.
 func milli(t time.Time) int64 {
+	const most = math.MaxInt64 / 1000 // seconds
+	switch s := t.Unix(); {
+	case s >= most:
+		return math.MaxInt64
+	case s <= -most:
+		return math.MinInt64
+	}
 	ms := t.UnixMilli()
 	if time.UnixMilli(ms).Before(t) {
 		ms++

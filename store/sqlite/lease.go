@@ -119,7 +119,11 @@ func (s *Store) create(id, owner string, ttl time.Duration) (store.Lease, *store
 
 // milliseconds rounds up, so that a lease is never shorter than was asked for.
 func milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
 }
 
 // Renew implements [store.Store].

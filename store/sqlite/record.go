@@ -13,7 +13,7 @@ var noRecord = checksum(new(summer), new(store.Columns))
 
 // checksum is that of what is stored of a node.
 func checksum(s *summer, d *store.Columns) uint32 {
-	s.ints(int64(d.Status), int64(d.Cause), nanoseconds(d.Start), nanoseconds(d.End), toInt(d.Hash == nil), toInt(d.Value == nil), toInt(d.Record == nil))
+	s.ints(int64(d.Status), int64(d.Cause), nanoseconds(d.Start), nanoseconds(d.End), toInt(len(d.Hash) == 0), toInt(len(d.Value) == 0), toInt(len(d.Record) == 0))
 	s.part(d.Hash)
 	s.part(d.Value)
 	s.part(d.Record)
@@ -47,7 +47,7 @@ func orNull(t time.Time) driver.Value {
 }
 
 func bytesOrNull(data []byte) driver.Value {
-	if data == nil {
+	if len(data) == 0 {
 		return nil
 	}
 	return data

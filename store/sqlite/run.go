@@ -102,7 +102,7 @@ func (n *node) checksum(s *summer, row int64, key string, sequence uint64) int64
 
 // recordSum is the checksum of a run's record.
 func recordSum(s *summer, record []byte) uint32 {
-	if record == nil {
+	if len(record) == 0 {
 		return 0
 	}
 	s.part(record)
@@ -114,10 +114,7 @@ func wakeTime(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	wake := t.UnixMilli()
-	if time.UnixMilli(wake).Before(t) {
-		wake++
-	}
+	wake := milli(t)
 	if wake == 0 {
 		wake = 1
 	}

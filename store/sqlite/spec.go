@@ -11,7 +11,7 @@ import (
 
 // specSum is the checksum of what a run does, 0 if nobody has said it.
 func specSum(s *summer, spec *store.Spec) uint32 {
-	if spec.Workflow == "" && spec.Plan == "" && spec.Inputs == nil && spec.Labels == nil && spec.Parent == "" {
+	if spec.Workflow == "" && spec.Plan == "" && len(spec.Inputs) == 0 && len(spec.Labels) == 0 && spec.Parent == "" {
 		return 0
 	}
 	s.text(spec.Workflow)

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// farthest is the last time that package time knows.
+var farthest = time.Unix(1<<63-62135596801, 999999999)
+
+// TestOddRuns: what a store could not give back as it was is refused when it comes.
+func TestOddRuns(t *testing.T) {
+	run := func(change func(r *Run)) *Run {
+		r := &Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]Node{}}
+		change(r)
+		return r
+	}
+	node := func(c Columns) *Run {
+		return run(func(r *Run) { r.Nodes["x"] = Node{Columns: c, Attempt: 1} })
+	}
+	require.NoError(t, run(func(*Run) {}).Check())
+	require.NoError(t, node(Columns{Start: time.Unix(0, math.MinInt64), End: time.Unix(0, math.MaxInt64)}).Check())
+	for name, r := range map[string]*Run{
+		"year 0":            run(func(r *Run) { r.Created = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"year 10000":        run(func(r *Run) { r.WakeAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"the end of time":   run(func(r *Run) { r.Created = farthest }),
+		"a start in 1600":   node(Columns{Start: time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC)}),
+		"an end in 2263":    node(Columns{End: time.Date(2263, 1, 1, 0, 0, 0, 0, time.UTC)}),
+		"an empty hash":     node(Columns{Hash: []byte{}}),
+		"an empty value":    node(Columns{Value: json.RawMessage{}}),
+		"a label":           run(func(r *Run) { r.Labels = map[string]string{"name": "M\xfcller"} }),
+		"a name of a label": run(func(r *Run) { r.Labels = map[string]string{"\xff": "x"} }),
+		"a workflow":        run(func(r *Run) { r.Workflow = "\xff" }),
+	} {
+		require.ErrorIs(t, r.Check(), machine.ErrBadValue, name)
+		require.ErrorIs(t, new(Memory).Insert(t.Context(), r), machine.ErrBadValue, name)
+	}
+	n := NewRun{ID: "r", NotBefore: farthest}
+	require.ErrorIs(t, n.Check(), machine.ErrBadValue)
+}
+
+// TestExportOfNoText: two ids that JSON cannot tell apart are not written.
+func TestExportOfNoText(t *testing.T) {
+	s := new(Memory)
+	require.NoError(t, s.Insert(t.Context(), &Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]Node{"\xfe": {}, "\xff": {}}}))
+	var b strings.Builder
+	require.ErrorIs(t, Export(t.Context(), s, "r", &b), machine.ErrBadValue)
+	require.Empty(t, b.String())
+}
