@@ -120,7 +120,8 @@ func (b *BoundScope) UnmarshalText(text []byte) error {
 const whyMost = 20
 
 // Why explains the state of a node: what it waits for, what it does, or how it has ended. path is that of [Run.Node], and so
-// are the errors.
+// are the errors. Its lists have at most 20 entries. It looks at the node and its neighbours; for a node that waits for a slot it
+// looks for the holders among all nodes of the run.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
