@@ -213,7 +213,7 @@ func (d *durable) holdStored(h *held) {
 	})
 }
 
-// holdAnswers takes note of the answers that a run was given when it went on: its first transaction has them.
+// holdAnswers takes note of the answers that a run was given when it began or went on: its first transaction has them.
 func (d *durable) holdAnswers(list []answeredState) {
 	for i := range list {
 		list[i].in = d.outbox.writing

@@ -383,8 +383,11 @@ func (r *Run) earlySignals() error {
 			return err
 		}
 		x := r.waiters()
-		x.answered = early.take(x.answered, r.pendingWrite())
+		x.answered = early.take(x.answered, nil)
 		r.signals[ref] = a
+	}
+	if d := r.durable; d != nil {
+		d.holdAnswers(r.waiters().answered)
 	}
 	return nil
 }

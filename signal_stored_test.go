@@ -49,14 +49,21 @@ func TestSignalAgainThatIsNotStored(t *testing.T) {
 	}
 }
 
-// An answer that the next life was given when it began, and that it could not store, is not acknowledged either.
+// An answer that a run was given when it began or went on, and that it could not store, is not acknowledged either.
 func TestEarlySignalThatIsNotStored(t *testing.T) {
 	t.Parallel()
+	d := kahn.Decision{ID: "1", Value: "yes"}
+	fresh := &unusable{Store: new(kahn.MemoryStore)}
+	fresh.dead.Store(true)
+	began, err := kahn.Start(t.Context(), graph(gate("G")), nothing, kahn.Durable(fresh), kahn.RunID("r"), kahn.EarlySignals(map[string]any{"G": d}))
+	require.NoError(t, err)
+	_, _ = began.Wait()
+	require.ErrorIs(t, began.Signal("G", d), kahn.ErrStore)
+
 	g, db := graph(gate("G"), gate("H")), &unusable{Store: new(kahn.MemoryStore)}
-	_, err := kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
+	_, err = kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
 	require.NoError(t, err)
 	db.dead.Store(true)
-	d := kahn.Decision{ID: "1", Value: "yes"}
 	run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"), kahn.EarlySignals(map[string]any{"G": d}))
 	require.NoError(t, err)
 	_, _ = run.Wait()

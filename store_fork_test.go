@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -144,20 +143,7 @@ func TestFork(t *testing.T) {
 // crash. The fork has the results of the old run, since steps do in it what they did there, and calls only the nodes of the preview.
 func TestForkAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	graphs, cuts := size(30, 8, 1_500), 0
-	for seed := range graphs {
-		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(uint64(seed), 17))
-			cuts += newCutter(uint64(8000+seed), seed%3).forkAtEveryWrite(t, r, fmt.Sprint("seed ", 8000+seed))
-		})
-		if t.Failed() {
-			return
-		}
-	}
-	t.Logf("%d graphs, %d cuts", graphs, cuts)
-	if cuts < 2*graphs {
-		t.Errorf("only %d cuts of %d graphs", cuts, graphs)
-	}
+	cutRandomRuns(t, 8000, 17, (*cutter).forkAtEveryWrite)
 }
 
 func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts int) {

@@ -227,11 +227,16 @@ func TestRedriveInStore(t *testing.T) {
 // crash: it has the old run or the redriven one, which comes to the same end as the uncut one.
 func TestRedriveAtEveryWrite(t *testing.T) {
 	t.Parallel()
+	cutRandomRuns(t, 7000, 13, (*cutter).redriveAtEveryWrite)
+}
+
+// cutRandomRuns performs something on random runs, and again after each of its writes, and counts the cuts.
+func cutRandomRuns(t *testing.T, first int, stream uint64, cut func(*cutter, *testing.T, *rand.Rand, string) int) {
 	graphs, cuts := size(30, 8, 1_500), 0
 	for seed := range graphs {
 		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(uint64(seed), 13))
-			cuts += newCutter(uint64(7000+seed), seed%3).redriveAtEveryWrite(t, r, fmt.Sprint("seed ", 7000+seed))
+			c := newCutter(uint64(first+seed), seed%3)
+			cuts += cut(c, t, rand.New(rand.NewPCG(uint64(seed), stream)), fmt.Sprint("seed ", first+seed))
 		})
 		if t.Failed() {
 			return

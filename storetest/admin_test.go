@@ -2,7 +2,6 @@ package storetest_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -224,13 +223,7 @@ func TestAdminDefects(t *testing.T) {
 					s.Memory = new(store.Memory)
 					return &s
 				})
-				found := row.check == "" && len(errs) == 0
-				for _, err := range errs {
-					found = found || row.check != "" && strings.HasPrefix(err.Error(), row.check+": ")
-				}
-				if !found {
-					t.Errorf("expected the check %q to find it, found %.2000v", row.check, fmt.Sprint(errs))
-				}
+				expectFound(t, row.check, errs)
 			})
 		})
 	}

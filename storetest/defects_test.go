@@ -159,14 +159,20 @@ func TestBreadthDefects(t *testing.T) {
 					s.Memory = new(store.Memory)
 					return &s
 				})
-				found := row.check == "" && len(errs) == 0
-				for _, err := range errs {
-					found = found || row.check != "" && strings.HasPrefix(err.Error(), row.check+": ")
-				}
-				if !found {
-					t.Errorf("expected the check %q to find it, found %v", row.check, errs)
-				}
+				expectFound(t, row.check, errs)
 			})
 		})
+	}
+}
+
+// expectFound fails unless the check of the given name is among those that have found something; with no name, unless nothing was found.
+func expectFound(t *testing.T, check string, errs []error) {
+	t.Helper()
+	found := check == "" && len(errs) == 0
+	for _, err := range errs {
+		found = found || check != "" && strings.HasPrefix(err.Error(), check+": ")
+	}
+	if !found {
+		t.Errorf("expected the check %q to find it, found %.2000v", check, fmt.Sprint(errs))
 	}
 }
