@@ -175,14 +175,25 @@ type stateReply struct {
 	Status string `json:"status"`
 	// Attempts are those of nodes that were attempted more than once, by index.
 	Attempts map[int]int `json:"attempts"`
+	// Insides tell how far the composites are that have begun, by index.
+	Insides map[int]insideCounts `json:"insides"`
 }
+
+// insideCounts tell how many nodes of the graph inside of a composite are in each status.
+type insideCounts struct {
+	Iteration int            `json:"iteration,omitempty"` // of a loop
+	Counts    map[string]int `json:"counts"`
+}
+
+// mostInsides bounds the composites whose insides one answer counts.
+const mostInsides = 1_000
 
 // letters are the statuses as one letter each: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
 // aborted, cancelled (x) and skipped (k).
 const letters = "iwqrtscfaxk"
 
 func (c *call) state() (any, error) {
-	reply := stateReply{Attempts: map[int]int{}}
+	reply := stateReply{Attempts: map[int]int{}, Insides: map[int]insideCounts{}}
 	_, reply.Event = c.target.EventRange()
 	in, err := look(c.target, c.query.text("inside"))
 	if err != nil {
@@ -196,12 +207,31 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
+		// Whether a node at work was expanded is not known until it is asked.
+		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal()) && len(reply.Insides) < mostInsides {
+			if counts, ok := countsInside(c.target, n.ID); ok {
+				reply.Insides[status.Len()] = counts
+			}
+		}
 		status.WriteByte(letters[n.Status])
 	}
 	reply.Status = status.String()
 	reply.Run = rowOf(c.target, c.h.arrivalOf(c.target))
 	c.addError(&reply.Run, c.target)
 	return reply, nil
+}
+
+// countsInside counts the nodes inside of a composite that has begun.
+func countsInside(run *kahn.Run, path string) (insideCounts, bool) {
+	in, err := run.Inside(path)
+	if err != nil || in.Nodes == nil {
+		return insideCounts{}, false
+	}
+	x := insideCounts{Iteration: in.Iteration, Counts: map[string]int{}}
+	for _, n := range in.Nodes {
+		x.Counts[n.Status.String()]++
+	}
+	return x, true
 }
 
 // nodeRow is a node in the table.

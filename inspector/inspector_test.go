@@ -189,6 +189,28 @@ func queried(params ...string) string {
 
 func (d *desk) id() string { return d.run.ID() }
 
+// The state of a graph tells how far its composites are: sub-graphs, maps, loops and nodes that a step has expanded.
+func TestInsides(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{}
+	d := newDesk(t, func(o *Options) { o.Runner = rn })
+	ok := func(context.Context, *kahn.Step) (any, error) { return "ok", nil }
+	inner := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: ok}, kahn.Node{ID: "y", Do: ok})
+	g := (&kahn.Graph{}).Add(
+		kahn.Node{ID: "plain", Do: ok},
+		kahn.Node{ID: "sub", Sub: inner},
+		kahn.Node{ID: "loop", Sub: inner, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: func(kahn.View) (bool, error) { return true, nil }}},
+		kahn.Node{ID: "expanded", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+		kahn.Node{ID: "never", After: []string{"broken"}, Sub: inner},
+		kahn.Node{ID: "broken", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }},
+	)
+	run, err := rn.Start(t.Context(), g, nil, kahn.RunID("composites"))
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	both := map[string]int{"completed": 2}
+	require.Equal(t, map[int]insideCounts{1: {Counts: both}, 2: {Iteration: 3, Counts: both}, 3: {Counts: both}}, get[stateReply](d, "api/v1/state", "run", "composites").Insides)
+}
+
 func TestList(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -255,6 +277,7 @@ func TestRunAndNodes(t *testing.T) {
 	require.Contains(t, g.Edges, graphEdge{From: 0, To: 1})
 	state := get[stateReply](d, "api/v1/state", "run", d.id())
 	require.Equal(t, "csstww", state.Status)
+	require.Equal(t, map[int]insideCounts{1: {Counts: map[string]int{"suspended": 3}}}, state.Insides)
 	items := get[graphReply](d, "api/v1/graph", "run", d.id(), "inside", "each")
 	require.Len(t, items.Nodes, 3)
 	require.Equal(t, graphNode{ID: "each[1]", Type: "sub", Composite: true}, items.Nodes[1])
