@@ -17,14 +17,30 @@ import (
 type Memory struct {
 	mu    sync.Mutex // guards what follows
 	runs  map[string]*memoryRun
-	blobs map[string]bool // that runs which were pruned referred to, and that were not removed yet
+	blobs map[string]bool // that runs which were pruned or replaced referred to, and that were not removed yet
 }
 
+// memoryRun is a run, with its nodes apart.
 type memoryRun struct {
 	Run
-	order   []string // the keys of the nodes, as they were first written
+	nodes   []memoryNode    // in the order in which they were first written
+	at      map[string]int  // the indexes of nodes by their keys
+	changes []change        // of the commit that is being judged
+	stored  int             // the number of nodes before that commit
+	blobs   map[string]bool // the keys of all blobs to which the run has ever referred
 	lease   Lease
 	expires time.Time
+}
+
+type memoryNode struct {
+	ListedNode
+	staged int // the place among the changes, from 1; 0 if there is no change
+}
+
+// change is what a commit makes of a node.
+type change struct {
+	at   int
+	next State
 }
 
 // leased reports whether somebody holds the run.
@@ -54,20 +70,94 @@ func (m *Memory) add(r Run) *memoryRun {
 	if m.runs == nil {
 		m.runs = map[string]*memoryRun{}
 	}
-	x := &memoryRun{Run: r, lease: Lease{Run: r.ID}, order: slices.Sorted(maps.Keys(r.Nodes))}
+	x := &memoryRun{Run: r, lease: Lease{Run: r.ID}, at: make(map[string]int, len(r.Nodes)), blobs: map[string]bool{}}
+	for _, key := range slices.Sorted(maps.Keys(r.Nodes)) {
+		x.insert(key).Node = r.Nodes[key]
+	}
+	x.Nodes, x.stored = nil, len(x.nodes)
+	x.refer(r.BlobKeys())
 	if old := m.runs[r.ID]; old != nil {
 		x.lease, x.expires = old.lease, old.expires // which has ended; the next epoch is higher
-	}
-	if x.Nodes = maps.Clone(r.Nodes); x.Nodes == nil {
-		x.Nodes = map[string]Node{}
+		m.leave(old)
 	}
 	m.runs[r.ID] = x
 	return x
 }
 
+// leave notes the blobs of a run that is removed or replaced.
+func (m *Memory) leave(r *memoryRun) {
+	if m.blobs == nil {
+		m.blobs = map[string]bool{}
+	}
+	maps.Copy(m.blobs, r.blobs)
+}
+
+// insert adds a node of which nothing was stored.
+func (r *memoryRun) insert(key string) *memoryNode {
+	r.at[key] = len(r.nodes)
+	r.nodes = append(r.nodes, memoryNode{ListedNode: ListedNode{Key: key}})
+	return &r.nodes[len(r.nodes)-1]
+}
+
+// next returns what the commit that is being judged makes of a node.
+func (r *memoryRun) next(key string) *State {
+	at, known := r.at[key]
+	if !known {
+		at = len(r.nodes)
+		r.insert(key)
+	}
+	n := &r.nodes[at]
+	if n.staged == 0 {
+		r.changes = append(r.changes, change{at, n.State})
+		n.staged = len(r.changes)
+	}
+	return &r.changes[n.staged-1].next
+}
+
+// apply applies a commit that was judged to the nodes.
+func (r *memoryRun) apply(c *Commit) {
+	for i := range r.changes {
+		r.nodes[r.changes[i].at].State = r.changes[i].next
+	}
+	for _, key := range c.Reset {
+		r.nodes[r.at[key]].Columns = Columns{}
+	}
+	for i := range c.Nodes {
+		record := &c.Nodes[i]
+		r.nodes[r.at[record.Node]].Columns = record.Columns
+		r.refer(BlobKeys(record.Value, record.Record))
+	}
+	r.refer(BlobKeys(c.Run))
+	if c.Spec != nil {
+		r.refer(BlobKeys(c.Spec.Inputs))
+	}
+	r.stored = len(r.nodes)
+}
+
+// refer notes that the run refers to blobs.
+func (r *memoryRun) refer(keys []string) {
+	for _, key := range keys {
+		r.blobs[key] = true
+	}
+}
+
+// settle forgets the changes of a commit, and the nodes that it would have added if it was not applied.
+func (r *memoryRun) settle() {
+	for i := range r.changes {
+		r.nodes[r.changes[i].at].staged = 0
+	}
+	for i := r.stored; i < len(r.nodes); i++ {
+		delete(r.at, r.nodes[i].Key)
+	}
+	r.changes, r.nodes = r.changes[:0], r.nodes[:r.stored]
+}
+
 func (r *memoryRun) copy() *Run {
 	c := r.Run
-	c.Nodes, c.Labels = maps.Clone(r.Nodes), maps.Clone(r.Labels)
+	c.Labels, c.Nodes = maps.Clone(r.Labels), make(map[string]Node, len(r.nodes))
+	for i := range r.nodes {
+		c.Nodes[r.nodes[i].Key] = r.nodes[i].Node
+	}
 	return &c
 }
 
@@ -115,77 +205,11 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	if err != nil {
 		return 0, err
 	}
-	switch {
-	case c.Sequence < r.Sequence:
-		return Stale, nil
-	case c.Sequence == r.Sequence:
-		return Duplicate, nil
-	case c.Sequence != r.Sequence+1 || !c.Reopen && (r.Status.Terminal() || len(c.Reset) > 0):
-		return Conflict, nil
+	defer r.settle()
+	if applied, err := c.Judge(r.Sequence, r.Status, r.next); applied != AppliedNow || err != nil {
+		return applied, err
 	}
-	changed := map[string]Node{} // apart, so that nothing is applied if something is wrong
-	for _, id := range c.Reset {
-		if _, ok := r.Nodes[id]; ok {
-			changed[id] = Node{}
-		}
-	}
-	var fresh []string
-	node := func(id string) Node {
-		if n, ok := changed[id]; ok {
-			return n
-		}
-		n, ok := r.Nodes[id]
-		if !ok {
-			fresh = append(fresh, id)
-		}
-		return n
-	}
-	for _, end := range c.Completed {
-		n := node(end.Node)
-		switch {
-		case end.Attempt < n.Attempt:
-			return Stale, nil
-		case end.Attempt != n.Attempt || n.Completed:
-			return Conflict, nil
-		}
-		n.Completed = true
-		changed[end.Node] = n
-	}
-	for _, start := range c.Started {
-		n := node(start.Node)
-		switch {
-		case start.Attempt <= n.Attempt:
-			return Stale, nil
-		case start.Attempt != n.Attempt+1 || n.Terminal:
-			return Conflict, nil
-		}
-		n.Attempt, n.Queued, n.Completed = start.Attempt, false, false
-		changed[start.Node] = n
-	}
-	for _, record := range c.Nodes {
-		n := node(record.Node)
-		if n.Terminal {
-			return Conflict, nil
-		}
-		n.Columns, n.Terminal = record.Columns, record.Terminal
-		n.Queued = n.Queued && !n.Terminal
-		changed[record.Node] = n
-	}
-	for _, inc := range c.Readiness {
-		n := node(inc.Node)
-		n.Resolved += inc.By
-		if n.Required = inc.Required; n.Resolved > n.Required {
-			return 0, fmt.Errorf("%w: node %s: %d of %d", ErrReadinessOverflow, foreign.Quote(inc.Node), n.Resolved, n.Required)
-		}
-		changed[inc.Node] = n
-	}
-	for _, id := range c.Ready {
-		n := node(id)
-		n.Queued = true
-		changed[id] = n
-	}
-	maps.Copy(r.Nodes, changed)
-	r.order = append(r.order, fresh...)
+	r.apply(&c)
 	r.Sequence, r.WakeAt = c.Sequence, c.WakeAt
 	if c.Spec != nil {
 		r.Spec = *c.Spec

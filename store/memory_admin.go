@@ -27,7 +27,7 @@ func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 // head is a run without its record and nodes.
 func (r *memoryRun) head() Run {
 	head := r.Run
-	head.Record, head.Nodes, head.Labels = nil, nil, maps.Clone(r.Labels)
+	head.Record, head.Labels = nil, maps.Clone(r.Labels)
 	return head
 }
 
@@ -162,13 +162,13 @@ func (m *Memory) ListNodes(ctx context.Context, run string, q NodeQuery) (page N
 	if r == nil {
 		return page, fmt.Errorf("%w: %s", ErrUnknownRun, foreign.Quote(run))
 	}
-	rest := r.order[min(max(next, 0), int64(len(r.order))):]
+	rest := r.nodes[min(max(next, 0), int64(len(r.nodes))):]
 	if len(rest) > most {
 		rest = rest[:most]
 		page.Next = keyset.Encode(next+int64(most), "")
 	}
-	for _, key := range rest {
-		n := ListedNode{key, r.Nodes[key]}
+	for i := range rest {
+		n := rest[i].ListedNode
 		if !q.Values {
 			n.Value, n.Record = nil, nil
 		}
@@ -191,18 +191,13 @@ func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err er
 	if pruned.More = len(list) > q.Limit; pruned.More {
 		list = list[:q.Limit]
 	}
-	if m.blobs == nil {
-		m.blobs = map[string]bool{}
-	}
 	for _, r := range list {
-		for _, key := range r.BlobKeys() {
-			m.blobs[key] = true
-		}
+		m.leave(r)
 		delete(m.runs, r.ID)
-		pruned.Runs, pruned.Nodes = pruned.Runs+1, pruned.Nodes+len(r.Nodes)
+		pruned.Runs, pruned.Nodes = pruned.Runs+1, pruned.Nodes+len(r.nodes)
 	}
 	for _, r := range m.runs {
-		for _, key := range r.BlobKeys() {
+		for key := range r.blobs {
 			delete(m.blobs, key)
 		}
 	}

@@ -23,7 +23,7 @@ func TestOddRuns(t *testing.T) {
 		return r
 	}
 	node := func(c Columns) *Run {
-		return run(func(r *Run) { r.Nodes["x"] = Node{Columns: c, Attempt: 1} })
+		return run(func(r *Run) { r.Nodes["x"] = Node{Columns: c, State: State{Attempt: 1}} })
 	}
 	require.NoError(t, run(func(*Run) {}).Check())
 	require.NoError(t, node(Columns{Start: time.Unix(0, math.MinInt64), End: time.Unix(0, math.MaxInt64)}).Check())

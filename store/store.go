@@ -38,7 +38,7 @@ type Store interface {
 	// Stale, higher: Conflict) or was completed before (Conflict), if one in Started is not the one after the last one recorded
 	// (lower: Stale, higher: Conflict), if Started or Nodes names a node that is stored as terminal (Conflict), if the run
 	// has ended and Reopen is not set (Conflict), or if there is a Reset without Reopen (Conflict). A readiness counter that would
-	// exceed what it requires is an error that matches ErrReadinessOverflow.
+	// exceed what it requires is an error that matches ErrReadinessOverflow. Commit.Judge decides all of this.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
 	// Load returns the stored data of a run, for reading alone. A run that is not stored is an error that matches
 	// ErrUnknownRun.
@@ -156,7 +156,12 @@ type Run struct {
 
 // Node is the stored data of a node.
 type Node struct {
-	Columns         // of the last commit that had a record of the node; zero if none had
+	Columns // of the last commit that had a record of the node; zero if none had
+	State
+}
+
+// State is what commits are judged by: see [Commit.Judge].
+type State struct {
 	Terminal  bool  `json:"terminal,omitempty"`
 	Attempt   int32 `json:"attempt"`  // the last one recorded, or 0
 	Resolved  int   `json:"resolved"` // the readiness counter

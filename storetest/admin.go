@@ -62,6 +62,7 @@ var adminChecks = []struct {
 	{"what must not be pruned", onStore(pruneSpared)},
 	{"a pruned run leaves nothing", onStore(pruneWhole)},
 	{"blobs of pruned runs", onStore(pruneBlobs)},
+	{"blobs of what was replaced", onStore(replacedBlobs)},
 	{"a blob store fails while runs are pruned", onStore(pruneFaults)},
 	{"a cancelled context ends calls", onStore(adminContext)},
 	{"a created run of kahn", onStore(adminEngine)},

@@ -59,7 +59,7 @@ func inserted(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	return errors.Join(same("a run that has ended", normal(r), normal(ended)), same("Ended", r.Ended.UTC(), ended.Ended),
-		expectNode(ctx, s, "r", "b/x", store.Node{Columns: data("ready"), Attempt: 1, Resolved: 2, Required: 2}))
+		expectNode(ctx, s, "r", "b/x", store.Node{Columns: data("ready"), State: store.State{Attempt: 1, Resolved: 2, Required: 2}}))
 }
 
 func insertBad(ctx context.Context, s store.Admin) error {
@@ -68,9 +68,9 @@ func insertBad(ctx context.Context, s store.Admin) error {
 		"no sequence": func(r *store.Run) { r.Sequence = 0 }, "an end that is missing": func(r *store.Run) { r.Status = machine.RunFailed },
 		"an end that is too early": func(r *store.Run) { r.Ended = epoch }, "no time of creation": func(r *store.Run) { r.Created = time.Time{} },
 		"inputs that are no object": func(r *store.Run) { r.Inputs = json.RawMessage("7") },
-		"too many predecessors":     func(r *store.Run) { r.Nodes["x"] = store.Node{Resolved: 2, Required: 1} },
-		"a negative attempt":        func(r *store.Run) { r.Nodes["x"] = store.Node{Attempt: -1} },
-		"an end without a start":    func(r *store.Run) { r.Nodes["x"] = store.Node{Completed: true} },
+		"too many predecessors":     func(r *store.Run) { r.Nodes["x"] = store.Node{State: store.State{Resolved: 2, Required: 1}} },
+		"a negative attempt":        func(r *store.Run) { r.Nodes["x"] = store.Node{State: store.State{Attempt: -1}} },
+		"an end without a start":    func(r *store.Run) { r.Nodes["x"] = store.Node{State: store.State{Completed: true}} },
 		"an unknown node status":    func(r *store.Run) { r.Nodes["x"] = store.Node{Columns: store.Columns{Status: 99}} },
 		"a pending run with nodes":  func(r *store.Run) { r.Status, r.Sequence, r.Record = machine.RunPending, 0, nil },
 	} {

@@ -33,8 +33,8 @@ func storedRun(id string, i int) *store.Run {
 		r.Ended = r.Created.Add(time.Duration(1000-i) * time.Minute)
 		fallthrough
 	default:
-		r.Nodes["a"] = store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true}
-		r.Nodes["b/x"] = store.Node{Columns: data("ready"), Resolved: 1, Required: 2, Queued: true}
+		r.Nodes["a"] = store.Node{Columns: data("done"), State: store.State{Terminal: true, Attempt: 1, Completed: true}}
+		r.Nodes["b/x"] = store.Node{Columns: data("ready"), State: store.State{Resolved: 1, Required: 2, Queued: true}}
 	}
 	return r
 }

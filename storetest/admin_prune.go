@@ -166,7 +166,7 @@ func blobbed(id string, keys ...string) *store.Run {
 	}
 	r.Inputs, r.Record = ref(keys[0]), ref(keys[1])
 	for i, key := range keys[2:] {
-		n := store.Node{Columns: data("done"), Terminal: true}
+		n := store.Node{Columns: data("done"), State: store.State{Terminal: true}}
 		if i%2 == 0 {
 			n.Value = ref(key)
 		} else {

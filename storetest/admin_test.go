@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -215,6 +216,11 @@ func TestAdminDefects(t *testing.T) {
 				c.Nodes[i].Record = nil
 			}
 		}}, blobs},
+		{"blobs of records that are replaced are forgotten", flawed{commit: func(c *store.Commit) {
+			if c.Run != nil {
+				c.Run = json.RawMessage("{}")
+			}
+		}}, "blobs of what was replaced"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

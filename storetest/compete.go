@@ -46,7 +46,7 @@ func competingCommits(ctx context.Context, s store.Store) error {
 	if applied != 1 {
 		return fmt.Errorf("%d of %d commits with one sequence number were applied", applied, competitors)
 	}
-	return expectNode(ctx, s, "r", "c", store.Node{Resolved: 1, Required: competitors})
+	return expectNode(ctx, s, "r", "c", store.Node{State: store.State{Resolved: 1, Required: competitors}})
 }
 
 func competingOwners(ctx context.Context, s store.Store) error {

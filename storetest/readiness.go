@@ -14,8 +14,8 @@ func readinessCounts(ctx context.Context, s store.Store) error {
 		return err
 	}
 	got, err := s.Commit(ctx, lease, store.Commit{Sequence: 4, Readiness: []store.Readiness{{Node: "c", By: 1, Required: 2}, {Node: "d", By: 2, Required: 3}}})
-	return errors.Join(expect("Commit", got, err, store.AppliedNow), expectNode(ctx, s, "r", "c", store.Node{Resolved: 2, Required: 2}),
-		expectNode(ctx, s, "r", "d", store.Node{Resolved: 2, Required: 3}))
+	return errors.Join(expect("Commit", got, err, store.AppliedNow), expectNode(ctx, s, "r", "c", store.Node{State: store.State{Resolved: 2, Required: 2}}),
+		expectNode(ctx, s, "r", "d", store.Node{State: store.State{Resolved: 2, Required: 3}}))
 }
 
 func overflow() store.Commit {
@@ -55,5 +55,5 @@ func refusedCommit(ctx context.Context, s store.Store) error {
 	fixed := overflow()
 	fixed.Readiness = fixed.Readiness[:3]
 	got, err := s.Commit(ctx, lease, fixed)
-	return errors.Join(expect("the commit without its fault", got, err, store.AppliedNow), expectNode(ctx, s, "r", "e", store.Node{Resolved: 1, Required: 2}))
+	return errors.Join(expect("the commit without its fault", got, err, store.AppliedNow), expectNode(ctx, s, "r", "e", store.Node{State: store.State{Resolved: 1, Required: 2}}))
 }

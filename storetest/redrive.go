@@ -57,9 +57,9 @@ func redriven(ctx context.Context, s store.Store) error {
 	if r.Status != machine.RunRunning || r.Sequence != 5 || string(compact(r.Record)) != string(record("redriven")) {
 		return fmt.Errorf("the run is %+v", *r)
 	}
-	err = errors.Join(expectNode(ctx, s, "r", "a", store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true}),
-		expectNode(ctx, s, "r", "b", store.Node{Columns: data("running"), Attempt: 1, Resolved: 1, Required: 1}),
-		expectNode(ctx, s, "r", "c", store.Node{Resolved: 0, Required: 2}), expectNode(ctx, s, "r", "nobody", store.Node{}))
+	err = errors.Join(expectNode(ctx, s, "r", "a", store.Node{Columns: data("done"), State: store.State{Terminal: true, Attempt: 1, Completed: true}}),
+		expectNode(ctx, s, "r", "b", store.Node{Columns: data("running"), State: store.State{Attempt: 1, Resolved: 1, Required: 1}}),
+		expectNode(ctx, s, "r", "c", store.Node{State: store.State{Resolved: 0, Required: 2}}), expectNode(ctx, s, "r", "nobody", store.Node{}))
 	if err != nil {
 		return err
 	}

@@ -278,7 +278,7 @@ func attemptNumbers(ctx context.Context, s store.Store) error {
 			sequence++
 		}
 	}
-	return expectNode(ctx, s, "r", "a", store.Node{Columns: data("4"), Attempt: 2})
+	return expectNode(ctx, s, "r", "a", store.Node{Columns: data("4"), State: store.State{Attempt: 2}})
 }
 
 func attemptDequeues(ctx context.Context, s store.Store) error {
@@ -286,12 +286,12 @@ func attemptDequeues(ctx context.Context, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	if err := expectNode(ctx, s, "r", "a", store.Node{Columns: data("ready"), Queued: true}); err != nil {
+	if err := expectNode(ctx, s, "r", "a", store.Node{Columns: data("ready"), State: store.State{Queued: true}}); err != nil {
 		return err
 	}
 	got, err := s.Commit(ctx, lease, start(2, "a", 1))
 	return errors.Join(expect("the start of a", got, err, store.AppliedNow),
-		expectNode(ctx, s, "r", "a", store.Node{Columns: data("running"), Attempt: 1}))
+		expectNode(ctx, s, "r", "a", store.Node{Columns: data("running"), State: store.State{Attempt: 1}}))
 }
 
 func commitSequence(ctx context.Context, s store.Store) error {
@@ -332,9 +332,9 @@ func commitStored(ctx context.Context, s store.Store) error {
 		return err
 	}
 	want := store.Run{ID: "r", Record: record("run"), Status: machine.RunRunning, Sequence: 3, Nodes: map[string]store.Node{
-		"a": {Columns: data("done"), Terminal: true, Attempt: 1, Completed: true},
-		"b": {Columns: data("ready"), Resolved: 1, Required: 1, Queued: true},
-		"c": {Resolved: 1, Required: 2},
+		"a": {Columns: data("done"), State: store.State{Terminal: true, Attempt: 1, Completed: true}},
+		"b": {Columns: data("ready"), State: store.State{Resolved: 1, Required: 1, Queued: true}},
+		"c": {State: store.State{Resolved: 1, Required: 2}},
 	}}
 	want = normal(&want)
 	if got := normal(r); !reflect.DeepEqual(got, want) {
@@ -390,10 +390,10 @@ func manyNodes(ctx context.Context, s store.Store) error {
 			return err
 		}
 	}
-	return errors.Join(expectNode(ctx, s, "r", "b", store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true, Resolved: 1, Required: 1}),
-		expectNode(ctx, s, "r", "c", store.Node{Columns: data("again"), Attempt: 2, Resolved: 1, Required: 2}),
-		expectNode(ctx, s, "r", "d", store.Node{Columns: data("stopped"), Terminal: true, Attempt: 2, Resolved: 2, Required: 2}),
-		expectNode(ctx, s, "r", "e", store.Node{Columns: data("ready"), Queued: true, Resolved: 1, Required: 1}))
+	return errors.Join(expectNode(ctx, s, "r", "b", store.Node{Columns: data("done"), State: store.State{Terminal: true, Attempt: 1, Completed: true, Resolved: 1, Required: 1}}),
+		expectNode(ctx, s, "r", "c", store.Node{Columns: data("again"), State: store.State{Attempt: 2, Resolved: 1, Required: 2}}),
+		expectNode(ctx, s, "r", "d", store.Node{Columns: data("stopped"), State: store.State{Terminal: true, Attempt: 2, Resolved: 2, Required: 2}}),
+		expectNode(ctx, s, "r", "e", store.Node{Columns: data("ready"), State: store.State{Queued: true, Resolved: 1, Required: 1}}))
 }
 
 // wholeOrNothing are commits of several nodes the last of which is refused.
@@ -505,8 +505,8 @@ func runsApart(ctx context.Context, s store.Store) error {
 	if _, err := begun(ctx, s, "other"); err != nil {
 		return err
 	}
-	return errors.Join(expectNode(ctx, s, "r", "a", store.Node{Columns: data("done"), Terminal: true, Attempt: 1, Completed: true}),
-		expectNode(ctx, s, "other", "a", store.Node{Columns: data("ready"), Queued: true}))
+	return errors.Join(expectNode(ctx, s, "r", "a", store.Node{Columns: data("done"), State: store.State{Terminal: true, Attempt: 1, Completed: true}}),
+		expectNode(ctx, s, "other", "a", store.Node{Columns: data("ready"), State: store.State{Queued: true}}))
 }
 
 func loadedCopy(ctx context.Context, s store.Store) error {
@@ -520,7 +520,7 @@ func loadedCopy(ctx context.Context, s store.Store) error {
 		}
 		r.Status, r.Sequence = machine.RunFailed, 99
 		delete(r.Nodes, "a")
-		r.Nodes["z"] = store.Node{Attempt: 7}
+		r.Nodes["z"] = store.Node{State: store.State{Attempt: 7}}
 		return nil
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -120,68 +119,28 @@ func (st *stage) node(key string) *change {
 	return &st.changes[n.staged-1]
 }
 
-// judge decides what a commit is, and stages its changes.
+// judge answers a commit, and stages its changes.
 func (st *stage) judge(c *store.Commit) (store.Applied, error) {
 	r := st.run
-	switch {
-	case c.Sequence < r.sequence:
-		return store.Stale, nil
-	case c.Sequence == r.sequence:
-		return store.Duplicate, nil
-	case c.Sequence != r.sequence+1 || !c.Reopen && (r.status.Terminal() || len(c.Reset) > 0):
-		return store.Conflict, nil
-	}
-	for _, key := range c.Reset {
-		if r.nodes[key] != nil {
-			change := st.node(key)
-			change.next, change.record = node{number: change.node.number, record: noRecord}, new(store.Columns)
-		}
-	}
-	for _, end := range c.Completed {
-		switch n := &st.node(end.Node).next; {
-		case end.Attempt < n.attempt:
-			return store.Stale, nil
-		case end.Attempt != n.attempt || n.completed:
-			return store.Conflict, nil
-		default:
-			n.completed = true
-		}
-	}
-	for _, start := range c.Started {
-		switch n := &st.node(start.Node).next; {
-		case start.Attempt <= n.attempt:
-			return store.Stale, nil
-		case start.Attempt != n.attempt+1 || n.terminal:
-			return store.Conflict, nil
-		default:
-			n.attempt, n.queued, n.completed = start.Attempt, false, false
-		}
-	}
-	for i := range c.Nodes {
-		rec := &c.Nodes[i]
-		change := st.node(rec.Node)
-		n := &change.next
-		if n.terminal {
-			return store.Conflict, nil
-		}
-		change.record, n.record = &rec.Columns, checksum(st.sums, &rec.Columns)
-		n.terminal = rec.Terminal
-		n.queued = n.queued && !n.terminal
-	}
-	for _, inc := range c.Readiness {
-		n := &st.node(inc.Node).next
-		n.resolved += inc.By
-		if n.required = inc.Required; n.resolved > n.required {
-			return 0, fmt.Errorf("%w: node %s: %d of %d", store.ErrReadinessOverflow, strconv.Quote(inc.Node), n.resolved, n.required)
-		}
-	}
-	for _, key := range c.Ready {
-		st.node(key).next.queued = true
+	applied, refused := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next.State })
+	if refused != nil || applied != store.AppliedNow {
+		return applied, refused
 	}
 	if len(r.nodes) > nodesOfRun {
 		return 0, fmt.Errorf("%w: a run of more than %d nodes", store.ErrRejected, nodesOfRun)
 	}
+	for _, key := range c.Reset {
+		st.node(key).replace(st.sums, new(store.Columns))
+	}
+	for i := range c.Nodes {
+		st.node(c.Nodes[i].Node).replace(st.sums, &c.Nodes[i].Columns)
+	}
 	return store.AppliedNow, nil
+}
+
+// replace replaces the record of a node.
+func (ch *change) replace(sums *summer, record *store.Columns) {
+	ch.record, ch.next.record = record, checksum(sums, record)
 }
 
 // drop takes back what judge has done.
@@ -276,7 +235,7 @@ func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequen
 	if whole {
 		values = append(values, row, ch.key)
 	}
-	values = append(values, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required))
+	values = append(values, int64(sequence), int64(n.Attempt), toInt(n.Terminal), toInt(n.Queued), toInt(n.Completed), int64(n.Resolved), int64(n.Required))
 	checksum := n.checksum(sums, row, ch.key, sequence)
 	switch {
 	case !whole:

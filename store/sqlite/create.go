@@ -134,9 +134,10 @@ func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, crea
 	return stored, true, nil, err
 }
 
-// remove removes what is stored of a run beside its row.
+// remove removes what is stored of a run beside its row, and notes the blobs to which it has referred.
 func remove(do execution, number int64) error {
 	for _, text := range []string{
+		"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?",
 		"DELETE FROM kahn_labels WHERE run = ?", "DELETE FROM kahn_blobs WHERE run = ?", "DELETE FROM kahn_effects WHERE run = ?",
 	} {
 		if err := do(text, nil, number); err != nil {
@@ -213,10 +214,7 @@ func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 func (w *writer) putNodes(run int64, r *store.Run) error {
 	for i, key := range slices.Sorted(maps.Keys(r.Nodes)) {
 		n := r.Nodes[key]
-		ch := change{key: key, record: &n.Columns, next: node{
-			attempt: n.Attempt, resolved: n.Resolved, required: n.Required, terminal: n.Terminal, queued: n.Queued, completed: n.Completed,
-			record: checksum(&w.sums, &n.Columns),
-		}}
+		ch := change{key: key, record: &n.Columns, next: node{State: n.State, record: checksum(&w.sums, &n.Columns)}}
 		if _, err := w.rows.whole.exec(ch.columns(nil, &w.sums, run*nodesOfRun+int64(i), r.Sequence, true)...); err != nil {
 			return err
 		}

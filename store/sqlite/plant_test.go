@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"context"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// defects are bugs in this store that package storetest must find.
+// defects are bugs in this store, and in how package store judges commits for it, that package storetest must find.
 var defects = []struct {
 	name           string
 	file, function string
@@ -28,21 +29,21 @@ var defects = []struct {
 	{"an acquisition keeps the epoch", "lease.go", "leaseStatements.prepare", `epoch = epoch + 1`, `epoch = max(epoch, 1)`},
 	{"an old lease releases the new one", "lease.go", "leaseStatements.prepare", `WHERE id = ? AND owner = ? AND epoch = ?"`, `WHERE id = ? AND ? <> '' AND ? > 0"`},
 	{"any lease of the process writes", "commit.go", "writer.apply", `r == nil || r.lease != lease`, `r == nil`},
-	{"a duplicate is applied", "commit.go", "stage.judge", `case c.Sequence == r.sequence:`, `case c.Sequence == r.sequence && r.sequence == 0:`},
-	{"a gap in the sequence is accepted", "commit.go", "stage.judge", `c.Sequence != r.sequence+1`, `c.Sequence <= r.sequence`},
-	{"a run that has ended goes on", "commit.go", "stage.judge", `r.status.Terminal() || `, ``},
-	{"nodes are taken back without a redrive", "commit.go", "stage.judge", ` || len(c.Reset) > 0`, ``},
-	{"a node that is taken back keeps its attempts", "commit.go", "stage.judge", `record: noRecord}`, `record: noRecord, attempt: change.next.attempt}`},
-	{"a node that is taken back keeps its row", "commit.go", "stage.judge", `, new(store.Columns)`, `, nil`},
-	{"an attempt ends twice", "commit.go", "stage.judge", ` || n.completed`, ``},
-	{"attempts start in any order", "commit.go", "stage.judge", `start.Attempt != n.attempt+1 || `, ``},
-	{"a terminal node starts", "commit.go", "stage.judge", `start.Attempt != n.attempt+1 || n.terminal`, `start.Attempt != n.attempt+1`},
-	{"a terminal node changes", "commit.go", "stage.judge", "if n.terminal {\n", "if n.terminal && c.Sequence == 0 {\n"},
-	{"a node that has started is queued", "commit.go", "stage.judge", `start.Attempt, false, false`, `start.Attempt, n.queued, false`},
-	{"a counter may overflow", "commit.go", "stage.judge", `n.resolved > n.required`, `n.resolved > n.required+5`},
+	{"a duplicate is applied", "../judge.go", "Commit.Judge", `case c.Sequence == sequence:`, `case c.Sequence == sequence && sequence == 0:`},
+	{"a gap in the sequence is accepted", "../judge.go", "Commit.Judge", `c.Sequence != sequence+1`, `c.Sequence <= sequence`},
+	{"a run that has ended goes on", "../judge.go", "Commit.Judge", `status.Terminal() || `, ``},
+	{"nodes are taken back without a redrive", "../judge.go", "Commit.Judge", ` || len(c.Reset) > 0`, ``},
+	{"a node that is taken back keeps its attempts", "../judge.go", "Commit.Judge", `*node(key) = State{}`, `*node(key) = State{Attempt: node(key).Attempt}`},
+	{"a node that is taken back keeps its row", "commit.go", "stage.judge", `range c.Reset {`, `range c.Reset[:0] {`},
+	{"an attempt ends twice", "../judge.go", "Commit.Judge", ` || n.Completed`, ``},
+	{"attempts start in any order", "../judge.go", "Commit.Judge", `start.Attempt != n.Attempt+1 || `, ``},
+	{"a terminal node starts", "../judge.go", "Commit.Judge", `start.Attempt != n.Attempt+1 || n.Terminal`, `start.Attempt != n.Attempt+1`},
+	{"a terminal node changes", "../judge.go", "Commit.Judge", "if n.Terminal {\n", "if n.Terminal && c.Sequence == 0 {\n"},
+	{"a node that has started is queued", "../judge.go", "Commit.Judge", `start.Attempt, false, false`, `start.Attempt, n.Queued, false`},
+	{"a counter may overflow", "../judge.go", "Commit.Judge", `n.Resolved > n.Required`, `n.Resolved > n.Required+5`},
 	{"a commit that was refused stays staged", "commit.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.fresh`},
 	{"a node that was refused keeps its place", "commit.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.node.staged = 0; false`},
-	{"what was written is forgotten", "commit.go", "stage.keep", `*ch.node = ch.next`, `ch.node.attempt = ch.next.attempt`},
+	{"what was written is forgotten", "commit.go", "stage.keep", `*ch.node = ch.next`, `ch.node.Attempt = ch.next.Attempt`},
 	{"the status is not written", "commit.go", "stage.write", `next.status = c.Status`, `next.status = r.status`},
 	{"the time to wake is written with other changes only", "commit.go", "stage.write", `next.wake != r.wake || `, ``},
 	{"a commit without nodes is not written", "commit.go", "stage.write", ` || len(st.changes) == 0 {`, ` {`},
@@ -86,7 +87,7 @@ var faults = []struct {
 	{"TestAdminInMemory", "create.go", "Store.put", `coalesce(?, %s)`, `coalesce(? - 1, %s)`},
 	{"TestAdminInMemory", "create.go", "remove", `"DELETE FROM kahn_labels WHERE run = ?", `, ``},
 	{"TestAdminInMemory", "create.go", "Store.Insert", `err == nil && old != nil`, `err == nil && old != nil && old.Sequence == 0`},
-	{"TestAdminInMemory", "create.go", "writer.putNodes", `queued: n.Queued`, `queued: false`},
+	{"TestAdminInMemory", "create.go", "writer.putNodes", `State: n.State, `, ``},
 	{"TestAdminInMemory", "create.go", "milli", `time.UnixMilli(ms).Before(t)`, `false`},
 	{"TestAdminInMemory", "list.go", "conditionOf", `above != ""`, `above == ""`},
 	{"TestAdminInMemory", "list.go", "conditionOf", `"created < ?"`, `"created <= ?"`},
@@ -101,7 +102,7 @@ var faults = []struct {
 	{"TestAdminInMemory", "prune.go", "Store.pruneQuery", `"ended < ?"`, `"ended <= ?"`},
 	{"TestAdminInMemory", "prune.go", "Store.pruneQuery", `ORDER BY ended, run`, `ORDER BY run`},
 	{"TestAdminInMemory", "prune.go", "Store.prune", `"DELETE FROM kahn_nodes WHERE node >= ?`, `"DELETE FROM kahn_nodes WHERE node > ?`},
-	{"TestAdminInMemory", "prune.go", "Store.prune", `SELECT key, 0 FROM`, `SELECT key, -1 FROM`},
+	{"TestAdminInMemory", "create.go", "remove", `SELECT key, 0 FROM`, `SELECT key, -1 FROM`},
 	{"TestAdminInMemory", "prune.go", "Store.prune", `pruned.More = len(numbers) > most; pruned.More`, `pruned.More = len(numbers) > 0; len(numbers) > most`},
 	{"TestAdminInMemory", "prune.go", "Store.sweep", `other.run > 0`, `other.run > 1000000`},
 	{"TestAdminInMemory", "prune.go", "Store.sweep", `WHERE key = ? AND run = 0`, `WHERE key = ? AND run = 1`},
@@ -125,7 +126,7 @@ func TestPlantedBugs(t *testing.T) {
 	var bugs []plant.Bug
 	var tests, names []string
 	for _, d := range defects {
-		bugs = append(bugs, plant.Bug{File: "store/sqlite/" + d.file, Func: d.function, Old: d.old, New: d.planted})
+		bugs = append(bugs, plant.Bug{File: path.Join("store/sqlite", d.file), Func: d.function, Old: d.old, New: d.planted})
 		tests, names = append(tests, "TestStoreInMemory"), append(names, d.name)
 	}
 	for _, f := range faults {

@@ -74,10 +74,8 @@ func (s *Store) prune(q *store.PruneQuery, most int) (pruned store.Pruned, err e
 		if err == nil {
 			err = w.in("DELETE FROM kahn_nodes WHERE node >= ? AND node < ?", nil, number*nodesOfRun, (number+1)*nodesOfRun)
 		}
-		for _, text := range []string{"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?", "DELETE FROM kahn_runs WHERE run = ?"} {
-			if err == nil {
-				err = w.in(text, nil, number)
-			}
+		if err == nil {
+			err = w.in("DELETE FROM kahn_runs WHERE run = ?", nil, number)
 		}
 		if err == nil {
 			err = remove(w.in, number)
@@ -90,7 +88,7 @@ func (s *Store) prune(q *store.PruneQuery, most int) (pruned store.Pruned, err e
 	return pruned, nil
 }
 
-// sweep removes the blobs to which only runs that were pruned have referred.
+// sweep removes the blobs to which only runs that were pruned or replaced have referred.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
 	w := s.writer
 	var keys []string

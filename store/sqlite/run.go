@@ -29,15 +29,10 @@ type run struct {
 
 // node is the state of a node, without its record.
 type node struct {
-	number    int64 // within the run
-	attempt   int32
-	resolved  int
-	required  int
-	terminal  bool
-	queued    bool
-	completed bool
-	record    uint32 // the checksum of the record's columns
-	staged    int    // the place among the changes of the commit that is being judged, from 1
+	store.State
+	number int64  // within the run
+	record uint32 // the checksum of the record's columns
+	staged int    // the place among the changes of the commit that is being judged, from 1
 }
 
 // nodesOfRun is the number of rows that a run may have.
@@ -96,7 +91,7 @@ func (r *run) checksum(s *summer) int64 {
 // checksum is that of the node's row.
 func (n *node) checksum(s *summer, row int64, key string, sequence uint64) int64 {
 	s.text(key)
-	s.ints(int64(n.record), row, int64(sequence), int64(n.attempt), toInt(n.terminal), toInt(n.queued), toInt(n.completed), int64(n.resolved), int64(n.required))
+	s.ints(int64(n.record), row, int64(sequence), int64(n.Attempt), toInt(n.Terminal), toInt(n.Queued), toInt(n.Completed), int64(n.Resolved), int64(n.Required))
 	return int64(s.sum())
 }
 
@@ -235,8 +230,11 @@ func (r *run) read(sums *summer, row []driver.Value, stored *store.Run) error {
 	number, sequence := integer(0), uint64(integer(2))
 	key, _ := row[1].(string)
 	n := &node{
-		number: number - r.number*nodesOfRun, attempt: int32(integer(3)), terminal: integer(4) != 0, queued: integer(5) != 0, completed: integer(6) != 0,
-		resolved: int(integer(7)), required: int(integer(8)),
+		number: number - r.number*nodesOfRun,
+		State: store.State{
+			Attempt: int32(integer(3)), Terminal: integer(4) != 0, Queued: integer(5) != 0, Completed: integer(6) != 0,
+			Resolved: int(integer(7)), Required: int(integer(8)),
+		},
 	}
 	data, err := readColumns(row[9:16])
 	n.record = checksum(sums, &data)
@@ -245,8 +243,6 @@ func (r *run) read(sums *summer, row []driver.Value, stored *store.Run) error {
 	}
 	r.nodes[key] = n
 	r.sequence = max(r.sequence, sequence)
-	stored.Nodes[key] = store.Node{
-		Columns: data, Terminal: n.terminal, Attempt: n.attempt, Resolved: n.resolved, Required: n.required, Queued: n.queued, Completed: n.completed,
-	}
+	stored.Nodes[key] = store.Node{Columns: data, State: n.State}
 	return nil
 }

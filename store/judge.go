@@ -1,0 +1,67 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Judge answers a commit as [Store.Commit] says, and changes the States of the nodes. It is for implementations of [Store], which have checked
+// the lease and write the rest of the commit: the records of nodes, the Spec, the Run, the Status and WakeAt.
+//
+// sequence and status are those of the stored run. node returns a copy of what is stored of a node, a zero State if nothing is; asked again for
+// the same node, it returns what Judge has made of the copy. A store keeps the States if the answer is AppliedNow, and drops them
+// otherwise. Judge uses what node returns until it calls node again.
+func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key string) *State) (Applied, error) {
+	switch {
+	case c.Sequence < sequence:
+		return Stale, nil
+	case c.Sequence == sequence:
+		return Duplicate, nil
+	case c.Sequence != sequence+1 || !c.Reopen && (status.Terminal() || len(c.Reset) > 0):
+		return Conflict, nil
+	}
+	for _, key := range c.Reset {
+		*node(key) = State{}
+	}
+	for _, end := range c.Completed {
+		switch n := node(end.Node); {
+		case end.Attempt < n.Attempt:
+			return Stale, nil
+		case end.Attempt != n.Attempt || n.Completed:
+			return Conflict, nil
+		default:
+			n.Completed = true
+		}
+	}
+	for _, start := range c.Started {
+		switch n := node(start.Node); {
+		case start.Attempt <= n.Attempt:
+			return Stale, nil
+		case start.Attempt != n.Attempt+1 || n.Terminal:
+			return Conflict, nil
+		default:
+			n.Attempt, n.Queued, n.Completed = start.Attempt, false, false
+		}
+	}
+	for i := range c.Nodes {
+		n := node(c.Nodes[i].Node)
+		if n.Terminal {
+			return Conflict, nil
+		}
+		n.Terminal = c.Nodes[i].Terminal
+		n.Queued = n.Queued && !n.Terminal
+	}
+	for _, inc := range c.Readiness {
+		n := node(inc.Node)
+		n.Resolved += inc.By
+		if n.Required = inc.Required; n.Resolved > n.Required {
+			return 0, fmt.Errorf("%w: node %s: %d of %d", ErrReadinessOverflow, foreign.Quote(inc.Node), n.Resolved, n.Required)
+		}
+	}
+	for _, key := range c.Ready {
+		node(key).Queued = true
+	}
+	return AppliedNow, nil
+}
