@@ -72,7 +72,7 @@ func TestMemoryOfPlans(t *testing.T) {
 // TestAllocationsOfSmallRuns: a run of few nodes makes five objects: the Run with its State and its Result, the channel that Wait
 // waits for, the words of nodes and queue, the records, and the start of a worker.
 func TestAllocationsOfSmallRuns(t *testing.T) {
-	for n, bytes := range map[int]uint64{1: 2100, 3: 2300, 10: 2900} {
+	for n, bytes := range map[int]uint64{1: 1638, 3: 1850, 10: 2450} {
 		p := compiled(t, chainGraph(n))
 		run := func() {
 			_, err := p.Execute(context.Background(), nothing)

@@ -170,7 +170,7 @@ func (r *Run) commit() {
 		if !finished {
 			r.st.Lock()
 			if d.given { // its end is written
-				r.warnings = append(r.warnings, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, ErrGoexit))
+				r.warn(fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, ErrGoexit))
 			} else {
 				r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
 			}
@@ -191,7 +191,7 @@ func (r *Run) commit() {
 				err := r.releaseLease()
 				r.st.Lock()
 				if err != nil {
-					r.warnings = append(r.warnings, err)
+					r.warn(err)
 				}
 			}
 			break

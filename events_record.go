@@ -593,16 +593,19 @@ func (r *Run) endedPayload() event.RunEnd {
 // traceID is the option TraceID, or else the run's id in the form of a W3C trace id: the digits of a UUID.
 func (r *Run) traceID() string {
 	r = r.outermost()
-	r.traceOnce.Do(func() {
-		if r.trace = r.cfg.traceID; r.trace == "" {
-			r.trace = strings.ReplaceAll(r.ID(), "-", "")
-			if raw, err := hex.DecodeString(r.trace); err != nil || len(raw) != 16 {
-				sum := sha256.Sum256([]byte(r.ID()))
-				r.trace = hex.EncodeToString(sum[:16])
-			}
+	if known := r.trace.Load(); known != nil {
+		return *known
+	}
+	id := r.cfg.traceID
+	if id == "" {
+		id = strings.ReplaceAll(r.ID(), "-", "")
+		if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
+			sum := sha256.Sum256([]byte(r.ID()))
+			id = hex.EncodeToString(sum[:16])
 		}
-	})
-	return r.trace
+	}
+	r.trace.Store(&id) // whoever comes meanwhile makes the same
+	return id
 }
 
 // Heartbeat returns an event that tells that the run is alive. It has no id, is not kept, and Events does not yield it: it

@@ -241,7 +241,7 @@ func (r *Run) choosePlan() error {
 	if err := r.fire(); err != nil {
 		return err
 	}
-	r.warnings = append(r.warnings, r.plan.warnings...)
+	r.warn(r.plan.warnings...)
 	if t := r.cfg.test; t != nil {
 		r.plan = t.plan(r.plan, nil)
 		return errors.Join(t.checkGates(r.plan, nil)...)

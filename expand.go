@@ -167,14 +167,14 @@ func (r *Run) warningsInside(ref Ref, p *Plan) []error {
 // warnOfExpansion adds what [Run.warningsInside] returned to the warnings of the whole run, each once, with the lock held. The texts
 // are fixed: no user code renders them.
 func (r *Run) warnOfExpansion(warnings []error) {
-	root := r.outermost()
 	for _, warning := range warnings {
-		if text := warning.Error(); !root.warnedInside[text] {
-			if root.warnedInside == nil {
-				root.warnedInside = map[string]bool{}
+		x := r.outermost().remark()
+		if text := warning.Error(); !x.warnedInside[text] {
+			if x.warnedInside == nil {
+				x.warnedInside = map[string]bool{}
 			}
-			root.warnedInside[text] = true
-			root.warnings = append(root.warnings, warning)
+			x.warnedInside[text] = true
+			x.warnings = append(x.warnings, warning)
 		}
 	}
 }

@@ -185,7 +185,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	w.now = r.now()
 	r.disarm(&r.extras[ref].grace) // the run is being left, and the test has returned in time
 	comp.before = soFar
-	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.list}
+	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
 	if d <= 0 {
 		r.nextIteration(step, comp, p, w.now)
@@ -224,7 +224,7 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	next := r.iterationRun(step, p.next, comp.before.last)
 	for _, f := range p.failed {
 		if !next.plan.declaresGroup(f.Group) {
-			next.failedGroups.add(f)
+			next.failedGroups, _ = next.failedGroups.with(f)
 		}
 	}
 	r.beginChild(comp, next, now)

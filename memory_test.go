@@ -72,8 +72,8 @@ func TestMemoryOfLog(t *testing.T) {
 	for name, opts := range map[string][]kahn.Option{
 		"plain": nil, "observed": {kahn.OnNode(func(kahn.NodeResult) { observed <- struct{}{} })},
 	} {
-		least := int64(math.MaxInt64) // other tests share the heap, and only add to it
-		for range 3 {
+		least := int64(math.MaxInt64) // what earlier tests have left running shares the heap, and only adds to it
+		for try := 0; try < 3 || try < 10 && least >= 800*n; try++ {
 			before := heap()
 			run, err := kahn.Start(t.Context(), g, nil, opts...)
 			require.NoError(t, err)

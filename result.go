@@ -426,11 +426,12 @@ func (r *Run) makeResult() {
 	res := &r.result // field by field: to copy a whole Result takes longer
 	res.Status, res.Degraded, res.CancelRequested, res.Output = v.status, v.degraded, r.cancelled, r.output()
 	res.Start, res.Duration = r.start.Add(time.Duration(r.began)), time.Duration(r.ended-r.began)
-	res.Abandoned = append(r.names(r.abandoned), r.abandonedInside...)
+	remarks := r.remarked()
+	res.Abandoned = append(r.names(remarks.abandoned), remarks.abandonedInside...)
 	res.run = r
 	res.StopRequest, res.RedriveRequest = requestOf(r.asked), requestOf(r.redrivenBy)
 	slices.Sort(res.Abandoned)
-	res.Warnings, res.Pruned = slices.Clone(r.warnings), slices.Clone(r.plan.pruned)
+	res.Warnings, res.Pruned = slices.Clone(remarks.warnings), slices.Clone(r.plan.pruned)
 	if r.log != nil && r.outer == nil {
 		res.Warnings = append(res.Warnings, r.log.problems()...)
 	}

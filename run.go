@@ -71,15 +71,13 @@ type runReports struct {
 // runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
 // log and one clock.
 type runNest struct {
-	tree    *tree  // nil for a run without composites that is not nested
-	outer   *Run   // nil for a run that is not nested
-	turn    *turn  // its place in the tree; nil without a tree
-	prefix  string // of the paths of the run's nodes
-	keys    string // of their keys in the store, see key
-	began   int64  // ns since start, which is the outermost run's
-	bound   int64  // when the run's time is up, ns since start, which may be before it; 0 means never
-	touched bool   // see tree
-	nests   bool   // some node is a composite, or has been expanded
+	tree    *tree // nil for a run without composites that is not nested
+	outer   *Run  // nil for a run that is not nested
+	turn    *turn // its place in the tree; nil without a tree
+	began   int64 // ns since start, which is the outermost run's
+	bound   int64 // when the run's time is up, ns since start, which may be before it; 0 means never
+	touched bool  // see tree
+	nests   bool  // some node is a composite, or has been expanded
 	// lends has, by group that this graph or an outer one declares, the composites with expanded nodes whose graphs name it.
 	lends map[string]map[Ref]bool
 	*instance
@@ -88,6 +86,8 @@ type runNest struct {
 // instance is what a nested run performs: a composite, or a part of one. All runs that are not nested share notNested, which is never
 // written to.
 type instance struct {
+	prefix     string         // of the paths of the run's nodes
+	keys       string         // of their keys in the store, see key
 	within     *Step          // the attempt of the composite that the run is a part of
 	remaining  int64          // the longest path of the tree that remains after the run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
@@ -108,9 +108,8 @@ type runCrew struct {
 	single    *single  // nil but for runs with one slot; the outermost run's
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
 	durable   *durable // the outermost run's; nil without a store
-	pooled    []*stake // limits that the run shares with others of its Runner; the outermost run's
+	shared    *stakes  // in limits that the run shares with others of its Runner; the outermost run's; nil without any
 	manual    *manual  // in place of goroutines and a clock, of a run that a Coordinator drives; the outermost run's; nil for any other
-	heard     []*claim // claims on shared limits whose turn has come, not used yet; the outermost run's
 	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
 	tokenAt   int64    // when it falls due
 }
@@ -128,7 +127,7 @@ type runStops struct {
 	asked        *Request                 // the first request to stop, nil without one; the outermost run's
 	redrivenBy   *Request                 // the request for the redrive that began the epoch, if there was one; the outermost run's
 	ending       []stopOrder              // attempts whose contexts the next release of the lock ends
-	failedGroups groupFailures            // see groupFailed
+	failedGroups *groupFailures           // see groupFailed; nil without any
 }
 
 // runRest is the state of a run that waits, rests or is being left.
@@ -158,25 +157,53 @@ func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 
 // runOutcome is the state of a run's end.
 type runOutcome struct {
-	ended           int64
-	summed          bool // result was made
-	verdict         verdict
-	endOutput       any
+	ended     int64
+	summed    bool // result was made
+	verdict   verdict
+	endOutput any
+	remarks   *remarks                    // nil without any
+	done      chan struct{}               // closed when concluded, workers and timers are 0
+	span      atomic.Pointer[surrounding] // nil without the option Around
+	result    Result
+	resMu     sync.Mutex // guards result and summed
+}
+
+// remarks are what the Result says of a run besides its nodes.
+type remarks struct {
 	abandoned       []Ref
 	abandonedInside []string // the paths of those in nested runs
 	warnings        []error
-	warned          map[*router]bool            // in the outermost run: the conditions of the tree for whose answers there is a warning
-	warnedInside    map[string]bool             // in the outermost run: the warnings that came from graphs which steps have returned
-	done            chan struct{}               // closed when concluded, workers and timers are 0
-	span            atomic.Pointer[surrounding] // nil without the option Around
-	result          Result
-	resMu           sync.Mutex // guards result and summed
+	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
+	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
 }
 
-// runIdentity is the id of a run, and its trace.
+// remarked returns the remarks, to be read.
+func (o *runOutcome) remarked() remarks {
+	if o.remarks == nil {
+		return remarks{}
+	}
+	return *o.remarks
+}
+
+// remark returns the remarks, to be added to.
+func (o *runOutcome) remark() *remarks {
+	if o.remarks == nil {
+		o.remarks = &remarks{}
+	}
+	return o.remarks
+}
+
+// warn adds warnings to those of the Result.
+func (o *runOutcome) warn(warnings ...error) {
+	if len(warnings) > 0 {
+		x := o.remark()
+		x.warnings = append(x.warnings, warnings...)
+	}
+}
+
+// runIdentity is the id of a run, and its trace. They are not guarded: whoever asks first makes them.
 type runIdentity struct {
-	idOnce, traceOnce sync.Once
-	id, trace         string
+	id, trace atomic.Pointer[string]
 }
 
 // prepare makes a run that has not begun ready to be observed and cancelled.
@@ -474,12 +501,15 @@ func newRunID() string {
 // ID returns the run's id: the one given by the option RunID, or a UUID of version 7 that is made now.
 func (r *Run) ID() string {
 	r = r.outermost()
-	r.idOnce.Do(func() {
-		if r.id = r.cfg.runID; r.id == "" {
-			r.id = newRunID()
-		}
-	})
-	return r.id
+	if known := r.id.Load(); known != nil {
+		return *known
+	}
+	id := r.cfg.runID
+	if id == "" {
+		id = newRunID()
+	}
+	r.id.CompareAndSwap(nil, &id) // else another goroutine was faster
+	return *r.id.Load()
 }
 
 // Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be
@@ -516,7 +546,7 @@ func (r *Run) finished() (*Result, error) {
 	r.resMu.Lock()
 	if !r.summed {
 		if effects != nil {
-			r.warnings = append(r.warnings, effects)
+			r.warn(effects)
 		}
 		r.makeResult()
 	}

@@ -96,7 +96,7 @@ func (r *Run) warnOfAround(a *surrounding, err error) {
 		a.late = append(a.late, err)
 		return
 	}
-	r.warnings = append(r.warnings, err)
+	r.warn(err)
 }
 
 // endAround waits for the end of the run and tells those who are to know, the innermost first. One that ends the goroutine does not keep

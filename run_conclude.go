@@ -405,15 +405,15 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 
 // warnOfAnswer adds a warning, once for each node of the graph, about a condition whose answer matches no edge.
 func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
-	root, branches := r.outermost(), r.plan.routers[r.plan.net.Router(ref)]
-	if root.warned[branches] {
+	x, branches := r.outermost().remark(), r.plan.routers[r.plan.net.Router(ref)]
+	if x.warned[branches] {
 		return
 	}
-	if root.warned == nil {
-		root.warned = map[*router]bool{}
+	if x.warned == nil {
+		x.warned = map[*router]bool{}
 	}
-	root.warned[branches] = true
-	root.warnings = append(root.warnings, err)
+	x.warned[branches] = true
+	x.warnings = append(x.warnings, err)
 	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 

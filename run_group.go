@@ -21,29 +21,45 @@ type groupFailure struct {
 // groupFailures are those of groups that stop their members, each once, in the order in which they failed. They are only added to: a
 // snapshot may have the list as it was.
 type groupFailures struct {
-	list []groupFailure
-	of   map[string]groupFailure // by group
+	list   []groupFailure
+	byName map[string]groupFailure
 }
 
 // failuresOf takes over what a snapshot, or an iteration before this one, has.
-func failuresOf(list []groupFailure) (x groupFailures) {
+func failuresOf(list []groupFailure) (x *groupFailures) {
 	for _, f := range list {
-		x.add(f)
+		x, _ = x.with(f)
 	}
 	return x
 }
 
-// add reports whether the group had not failed before.
-func (x *groupFailures) add(f groupFailure) bool {
-	if _, known := x.of[f.Group]; known {
-		return false
+// all are the failures in their order.
+func (x *groupFailures) all() []groupFailure {
+	if x == nil {
+		return nil
 	}
-	if x.of == nil {
-		x.of = map[string]groupFailure{}
+	return x.list
+}
+
+// of returns the failure of a group.
+func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
+	if x != nil {
+		f, failed = x.byName[group]
 	}
-	x.of[f.Group] = f
+	return f, failed
+}
+
+// with adds a failure, and reports whether the group had not failed before.
+func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
+	if x == nil {
+		x = &groupFailures{byName: map[string]groupFailure{}}
+	}
+	if _, known := x.byName[f.Group]; known {
+		return x, false
+	}
+	x.byName[f.Group] = f
 	x.list = append(x.list, f)
-	return true
+	return x, true
 }
 
 func (f groupFailure) err() error {
@@ -95,7 +111,8 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 	for !r.plan.declaresGroup(f.Group) && !r.outer.mayAttemptAgain(r.within) {
 		r = r.outer
 	}
-	if r.failedGroups.add(f) { // else all was stopped then
+	failed, added := r.failedGroups.with(f)
+	if r.failedGroups = failed; added { // else all was stopped then
 		r.outdate()
 		r.stopMembers(at, f)
 	}
@@ -104,7 +121,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 // groupsFailedInside reports the group failures inside of a composite that is terminal, which were held back in case it was
 // attempted again.
 func (r *Run) groupsFailedInside(ref Ref, c *Run) {
-	for _, f := range c.failedGroups.list {
+	for _, f := range c.failedGroups.all() {
 		if !c.plan.declaresGroup(f.Group) {
 			r.groupFailed(place{r, ref}, f)
 		}
@@ -219,7 +236,7 @@ func (r *Run) stopMember(m Ref, origin Ref, err error) {
 func (r *Run) stopLateMembers() {
 	for _, name := range r.plan.lacks {
 		for o := r; o != nil; o = o.outer {
-			if f, failed := o.failedGroups.of[name]; failed {
+			if f, failed := o.failedGroups.of(name); failed {
 				r.stopMembers(place{}, f)
 				break
 			}

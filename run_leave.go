@@ -226,7 +226,7 @@ func (r *Run) resumeChecks() {
 			e.grace = nil
 		}
 	}
-	for _, ref := range r.abandoned {
+	for _, ref := range r.remarked().abandoned {
 		if r.st.Word(ref).Is(machine.WordChecking) && r.checks[ref] == nil {
 			r.st.EvaluateInline(ref)
 		}

@@ -64,9 +64,9 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	c.stage = stageRunning // nothing keeps it from beginning
 	c.log, c.single, c.manual = r.log, r.single, r.manual
 	c.runNest = runNest{
-		tree: r.tree, outer: r, prefix: prefix, nests: p.composite,
+		tree: r.tree, outer: r, nests: p.composite,
 		turn:     &turn{order: append(slices.Clone(r.placeInTree()), r.plan.decl[step.ref], index)},
-		instance: &instance{within: step},
+		instance: &instance{prefix: prefix, within: step},
 	}
 	c.limitTo(step)
 	return c

@@ -239,12 +239,13 @@ func (r *Run) abandon(step *Step, now int64) {
 
 // leftBehind remembers a node for whose goroutine the run does not wait.
 func (r *Run) leftBehind(ref Ref) {
-	r.abandoned = append(r.abandoned, ref)
+	x := r.remark()
+	x.abandoned = append(x.abandoned, ref)
 	if r.outer == nil {
 		return
 	}
-	root := r.tree.root
-	root.abandonedInside = append(root.abandonedInside, r.path(ref))
+	x = r.tree.root.remark()
+	x.abandonedInside = append(x.abandonedInside, r.path(ref))
 	for c := r; c.outer != nil; c = c.outer { // another attempt of any of them would overlap with the abandoned one
 		c.outer.extra(c.within.ref).behind = true
 	}

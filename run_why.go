@@ -235,7 +235,7 @@ func (y *Why) nameThose(r *Run, is func(ref Ref, w machine.Word) bool) {
 func (at place) whyChecking(y *Why) {
 	r := at.run
 	y.Kind = WhyChecking
-	if r.leaving && r.checks[at.ref] == nil && slices.Contains(r.abandoned, at.ref) {
+	if r.leaving && r.checks[at.ref] == nil && slices.Contains(r.remarked().abandoned, at.ref) {
 		y.Kind = WhyHeld
 	}
 }

@@ -53,6 +53,12 @@ type stake struct {
 	claim *claim // nil unless it waits
 }
 
+// stakes are those of a run, which its lock guards.
+type stakes struct {
+	all   []*stake
+	heard []*claim // those whose turn has come, not used yet
+}
+
 // claim is the place of a run among those that wait for a share.
 type claim struct {
 	*stake
@@ -327,7 +333,10 @@ func (r *Run) shareKey(lines *machine.Slots, key string) {
 func (r *Run) join(lines *machine.Slots, x *share) {
 	k := &stake{run: r, lines: lines, share: x}
 	lines.Connect(k)
-	r.pooled = append(r.pooled, k)
+	if r.shared == nil {
+		r.shared = &stakes{}
+	}
+	r.shared.all = append(r.shared.all, k)
 }
 
 // claimed lets the run's nodes contend for the slot of its claim, with the run's lock held.
@@ -343,18 +352,18 @@ func (r *Run) claimed(x *share, c *claim) {
 	case c.at == nil:
 		c.Drop()
 	default:
-		r.heard = append(r.heard, c)
+		r.shared.heard = append(r.shared.heard, c)
 	}
 }
 
 // yieldTurns is called with the run's lock held before that is released. A run that cannot use its turn now, since its own limits
 // are in the way, gives it to the next.
 func (r *Run) yieldTurns() {
-	if len(r.heard) == 0 || !r.st.Pooled() {
+	if r.shared == nil || len(r.shared.heard) == 0 {
 		return
 	}
 	defer r.st.LockPool()()
-	r.heard = slices.DeleteFunc(r.heard, func(c *claim) bool {
+	r.shared.heard = slices.DeleteFunc(r.shared.heard, func(c *claim) bool {
 		switch {
 		case c.state != claimHeard:
 			return true
@@ -368,17 +377,17 @@ func (r *Run) yieldTurns() {
 
 // leavePool returns the run's slots to the pool and ends its claims, when the run ends.
 func (r *Run) leavePool() {
-	p := r.cfg.pool
-	if r.outer != nil || !r.st.Pooled() {
+	if r.shared == nil { // it shares nothing, or was discarded before it joined, or has left
 		return
 	}
 	r.st.LeavePool()
+	p := r.cfg.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, k := range r.pooled {
+	for _, k := range r.shared.all {
 		k.share.used -= k.lines.Disconnect()
 		k.share.refs--
 		k.Drop()
 	}
-	r.pooled, r.heard = nil, nil
+	r.shared = nil
 }

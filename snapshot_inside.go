@@ -44,7 +44,7 @@ func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
 		Iteration: c.iteration, Degraded: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
-		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.list,
+		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
 	if c.recorder != nil {
 		in.First = c.recorder.first

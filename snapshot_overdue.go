@@ -143,12 +143,12 @@ func (r *Run) armWaits(now int64) {
 func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
 	root := r.outermost()
 	for _, err := range refused {
-		root.warnings = append(root.warnings, fmt.Errorf("signal: %w", err))
+		root.warn(fmt.Errorf("signal: %w", err))
 	}
 	for _, ref := range r.plan.declared {
 		if a, ok := answers[ref]; ok {
 			if err := r.signal(ref, a, now); err != nil {
-				root.warnings = append(root.warnings, fmt.Errorf("signal for node %s: %w", quoteID(r.path(ref)), err))
+				root.warn(fmt.Errorf("signal for node %s: %w", quoteID(r.path(ref)), err))
 			}
 		}
 	}

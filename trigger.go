@@ -258,7 +258,7 @@ func (r *Run) fire() error {
 	p, err := r.plan.Prune(r.cfg.fired.trigger, r.cfg.prune)
 	switch {
 	case errors.Is(err, ErrUnknownTrigger):
-		r.warnings = append(r.warnings, err)
+		r.warn(err)
 		return nil
 	case err != nil:
 		return err

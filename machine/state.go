@@ -26,7 +26,7 @@ type State struct {
 	own stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
-	limits limits
+	limits *limits
 	wide   []wide // by facts.wide
 	taken  []bool // by label number: the routing decisions of completed conditions
 
@@ -78,8 +78,14 @@ type stateHolds struct {
 
 // stateStops are the stops of the run and of single nodes.
 type stateStops struct {
-	stopped      CauseKind      // why the whole run was stopped, or CauseNone
-	stops        StopSetup      // it fits into the padding behind stopped
+	stopped CauseKind // why the whole run was stopped, or CauseNone
+	stops   StopSetup // it fits into the padding behind stopped
+	*aftermath
+}
+
+// aftermath is what failures, stops and redrives leave behind. All States in which there was none share noAftermath, which is never
+// written to: what writes calls ownAftermath first.
+type aftermath struct {
 	unchecked    []Ref          // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
 	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
 	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused it, if any
@@ -89,6 +95,16 @@ type stateStops struct {
 	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own
 
 	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
+}
+
+var noAftermath aftermath
+
+// ownAftermath returns the State's own aftermath.
+func (s *Locked) ownAftermath() *aftermath {
+	if s.aftermath == &noAftermath {
+		s.aftermath = &aftermath{}
+	}
+	return s.aftermath
 }
 
 // stateTimes are logical times, for nodes with early rules, whose inputs are frozen at the decision.
@@ -151,7 +167,9 @@ func (s *Locked) SetStopped(kind CauseKind) { s.stopped = kind }
 // TakeUnchecked returns the nodes that were stopped while the coordinator performed a check of theirs, once.
 func (s *Locked) TakeUnchecked() []Ref {
 	refs := s.unchecked
-	s.unchecked = nil
+	if refs != nil {
+		s.unchecked = nil
+	}
 	return refs
 }
 
@@ -199,7 +217,7 @@ func (s *Locked) Epoch(r Ref) int {
 }
 
 // SetEpochs sets the epochs of all nodes, by Ref.
-func (s *Locked) SetEpochs(epochs []int) { s.epochs = epochs }
+func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 
 // OpenTier returns the tier that is being performed, from 0, and how many of its nodes are not terminal. Before the first one
 // begins it is -1.
@@ -318,6 +336,7 @@ func New(p *Net, x *Setup) *State {
 func (s *Locked) Init(p *Net, x *Setup) {
 	n := len(p.names)
 	s.mu = &s.own
+	s.aftermath = &noAftermath
 	s.net, s.waves, s.holds, s.limit, s.left, s.tier, s.rule, s.stops = p, x.Waves, x.Holds, x.Limit, n, -1, x.Rule, x.Stops
 	if p.end != NoRef {
 		s.left--

@@ -18,7 +18,7 @@ type loserSearch struct {
 // node are visited once, however many decisions there are.
 func (s *Locked) supersede(r Ref) {
 	if s.losers == nil {
-		s.losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
+		s.ownAftermath().losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
 	}
 	last, wanted := len(s.words)-1, s.losers.wanted
 	s.addCandidates(r)

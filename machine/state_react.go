@@ -48,12 +48,17 @@ func (s *Locked) react(r Ref, abortRun bool) {
 	}
 }
 
+// noteFailed notes that the members of a group were stopped.
+func (x *aftermath) noteFailed(g int32) {
+	if x.failedGroups == nil {
+		x.failedGroups = map[int32]bool{}
+	}
+	x.failedGroups[g] = true
+}
+
 // stopMembers stops the unfinished members of a group, once. No failure stops a cleanup node or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
-	if s.failedGroups == nil {
-		s.failedGroups = map[int32]bool{}
-	}
-	s.failedGroups[g] = true
+	s.ownAftermath().noteFailed(g)
 	s.visits += int64(len(s.words))
 	for _, r := range s.net.declared { // to stop a node may begin the next tier
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {

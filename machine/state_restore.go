@@ -124,7 +124,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 		}
 		s.visit(Ref(r))
 	}
-	s.late = nil // failures before the snapshot have had their effect
+	s.ownAftermath().late = nil // failures before the snapshot have had their effect
 	for i, r := range refs {
 		w := s.words[r]
 		switch {

@@ -152,7 +152,8 @@ func (s *Locked) visitSlow(r Ref, arcs []Arc) {
 		if w&WordDecided != 0 {
 			if f.is(FlagLateCancel) && !statusOf(w).Terminal() && !a.is(EdgeData) {
 				if class, _ := s.class(r, a); class == seenF {
-					s.late = append(s.late, a.to)
+					x := s.ownAftermath()
+					x.late = append(x.late, a.to)
 				}
 			}
 			continue
@@ -610,7 +611,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
-	s.origins = nil // final origins may change now
+	s.ownAftermath().origins = nil // final origins may change now
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the end of the tier was not written either
 	}

@@ -22,6 +22,17 @@ type limits struct {
 	exempt map[Ref]bool // running nodes that took no token because the run hurries
 }
 
+// noLimits are those of all runs without limits. They are never written to: what writes calls ownLimits first.
+var noLimits limits
+
+// ownLimits returns the run's own limits.
+func (s *Locked) ownLimits() *limits {
+	if s.limits == &noLimits {
+		s.limits = &limits{}
+	}
+	return s.limits
+}
+
 // rates are the clock and the queue that the buckets of a run, and of those nested in it, share.
 type rates struct {
 	now     int64             // the run's clock, as of the last Advance
@@ -92,8 +103,8 @@ type waiting struct {
 }
 
 // makeLimits makes the lines of a run. shareGroups replaces those that a tree shares.
-func makeLimits(p *Net, c *SlotSetup) limits {
-	l := limits{pool: c.Pool}
+func makeLimits(p *Net, c *SlotSetup) *limits {
+	var l limits
 	rated := c.StartRate != bucket.Rate{}
 	for i := range p.bounds {
 		b := p.bounds[i]
@@ -115,7 +126,11 @@ func makeLimits(p *Net, c *SlotSetup) limits {
 	if rated {
 		l.rates = &rates{}
 	}
-	return l
+	if l.pool = c.Pool; !l.active && l.pool == nil {
+		return &noLimits
+	}
+	own := l
+	return &own
 }
 
 // newSlots returns slots that are all free.
@@ -177,7 +192,7 @@ func (s *Locked) Hurry() {
 
 // acquire takes the slots and tokens of a ready node, or puts it in line for one that it lacks.
 func (s *Locked) acquire(r Ref) bool {
-	l := &s.limits
+	l := s.limits
 	if !l.active {
 		return true
 	}
@@ -497,7 +512,7 @@ func (s *Locked) SlotsOf(g int32) *Slots {
 
 // UseSlots makes the nodes of a group or key take slots that belong to another run, too.
 func (s *Locked) UseSlots(g int32, x *Slots) {
-	s.limits.make(s.net)
+	s.ownLimits().make(s.net)
 	s.limits.groups[g].Slots = x
 }
 
@@ -519,7 +534,7 @@ func (s *Locked) WholeSlots() *Slots {
 // ShareLimits makes the run, which is nested in another or is the outermost itself, have the clock, the pool and the slots
 // of the whole run of the outermost one.
 func (s *Locked) ShareLimits(root *Locked) {
-	l, of := &s.limits, &root.limits
+	l, of := s.ownLimits(), root.ownLimits()
 	l.pool = of.pool
 	if of.rates == nil {
 		of.rates = &rates{}
@@ -535,7 +550,7 @@ func (s *Locked) ShareTree(t *TreeSlots) {
 	if s.limit == 0 {
 		s.limit = math.MaxInt
 	}
-	s.tree, s.limits.active = t, true
+	s.tree, s.ownLimits().active = t, true
 }
 
 // OwnSlots are the run's own limit, 0 for none, and how many slots of it are taken.

@@ -145,18 +145,16 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 			return fmt.Errorf("%w: the origin of a stop is no node", ErrBadValue)
 		}
 	}
-	s.origin = maps.Clone(x.Origins)
+	after := s.ownAftermath()
+	after.origin = maps.Clone(x.Origins)
 	for _, r := range x.Stopping {
 		if s.known(r) != nil {
 			return fmt.Errorf("%w: what stops is no node", ErrBadValue)
 		}
 	}
-	s.stopping = slices.Clone(x.Stopping)
+	after.stopping = slices.Clone(x.Stopping)
 	for _, g := range x.Groups {
-		if s.failedGroups == nil {
-			s.failedGroups = map[int32]bool{}
-		}
-		s.failedGroups[g] = true
+		after.noteFailed(g)
 	}
 	return nil
 }

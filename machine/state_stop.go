@@ -167,7 +167,7 @@ func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 		return // the first cause stands
 	}
 	s.setStop(r, WordStopping, kind, origin)
-	s.stopping = append(s.stopping, r)
+	s.stopping = append(s.stopping, r) // setStop has made the aftermath
 }
 
 // StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph, which a draining node may not begin.
@@ -176,10 +176,11 @@ func (s *Locked) StopDrained(r Ref) { s.words[r] |= WordStopping }
 // setStop notes the cause for which a running node is stopped, with WordStopping or WordDraining.
 func (s *Locked) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	s.words[r] = s.words[r]&^wordKind | flag | uint64(kind)<<kindShift
-	if s.origin == nil {
-		s.origin = map[Ref]Ref{}
+	x := s.ownAftermath()
+	if x.origin == nil {
+		x.origin = map[Ref]Ref{}
 	}
-	s.origin[r] = origin
+	x.origin[r] = origin
 }
 
 // StopOrigin is the origin of a node that was asked to stop, or NoRef.
@@ -197,7 +198,8 @@ func (s *Locked) withdraw(r Ref) {
 	switch {
 	case w&WordChecking != 0:
 		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is performing its check in vain
-			s.unchecked = append(s.unchecked, r)
+			x := s.ownAftermath()
+			x.unchecked = append(x.unchecked, r)
 		}
 		s.busy--
 	case statusOf(w) == Ready && s.net.facts[r].is(FlagGate):
