@@ -1,6 +1,7 @@
 package kahn_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -187,4 +188,42 @@ func TestPlanTellsEdgesAndGroups(t *testing.T) {
 		{Edge: kahn.Edge{From: "b", To: "end"}},
 	}, slices.Collect(plan.Edges()))
 	require.Equal(t, g.Groups, plan.Groups(), "keys are no groups")
+}
+
+// At follows the paths that steps have, into composites of all kinds and at any depth.
+func TestPlanAt(t *testing.T) {
+	t.Parallel()
+	leaf := graph(kahn.Node{ID: "x", Config: "x of leaf"}, kahn.Node{ID: "y[0]", Config: "y of leaf", After: []string{"x"}})
+	item := kahn.Map{Over: "item"}
+	list := map[string]any{"item": []any{1, 2}}
+	inner := graph(
+		kahn.Node{ID: "M", Config: "M of inner", Map: &item, Params: list},
+		kahn.Node{ID: "N", Map: &item, Params: list, Sub: leaf, After: []string{"M"}},
+	)
+	g := graph(
+		kahn.Node{ID: "S", Config: "S", Sub: inner},
+		kahn.Node{ID: "T/M", Config: "an id with a slash", After: []string{"S"}},
+		kahn.Node{ID: "L", Sub: inner, Loop: &kahn.Loop{Until: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 2}},
+	)
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	paths := map[string]any{}
+	_, err = plan.Execute(t.Context(), func(_ context.Context, s *kahn.Step) (any, error) {
+		n, ok := plan.At(s.Path())
+		if !ok || n.Config != s.Config() {
+			return nil, fmt.Errorf("At(%s) finds %v, %v", s.Path(), n.ID, ok)
+		}
+		paths[s.Path()] = n.Config
+		return nil, nil
+	}, kahn.Limit(1))
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{
+		"S/M[0]": "M of inner", "S/M[1]": "M of inner", "S/N[0]/x": "x of leaf", "S/N[0]/y[0]": "y of leaf", "S/N[1]/x": "x of leaf", "S/N[1]/y[0]": "y of leaf",
+		"T/M": "an id with a slash", "L#1/M[0]": "M of inner", "L#1/M[1]": "M of inner", "L#1/N[0]/x": "x of leaf", "L#1/N[0]/y[0]": "y of leaf",
+		"L#1/N[1]/x": "x of leaf", "L#1/N[1]/y[0]": "y of leaf",
+	}, paths)
+	for _, path := range []string{"", "T", "S/", "S/T", "T/M/x", "T/M[0]", "L/", "S[0]"} {
+		_, ok := plan.At(path)
+		require.False(t, ok, path)
+	}
 }

@@ -74,6 +74,8 @@ var (
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = errors.New("the run has ended")
+	// ErrNotEnded rejects a request for the Result of a run that has not ended.
+	ErrNotEnded = errors.New("the run has not ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
 	ErrCyclicError = foreign.ErrCyclicError
 )

@@ -232,6 +232,38 @@ func (p *Plan) sub(r Ref) *Plan {
 	return p.subs[r]
 }
 
+// At returns the declaration of the node to which a path of a run of the plan leads, see [Step.Path], and whether there is one: "x", inside
+// of a sub-graph "S/x", an item of a map "M[2]", inside of an iteration of a loop "L#1/x". The numbers of items and iterations are not
+// checked. The graphs of expanded nodes are not part of a plan.
+func (p *Plan) At(path string) (n Node, ok bool) {
+	for p != nil {
+		r, ok := p.find(path)
+		if i := strings.LastIndexByte(path, '['); !ok && i >= 0 && strings.HasSuffix(path, "]") {
+			r, ok = p.find(path[:i])
+			ok = ok && p.node(r).Map != nil
+		}
+		if ok {
+			return p.Node(r), true
+		}
+		p, path = p.inside(path)
+	}
+	return Node{}, false
+}
+
+// inside returns the plan of the composite that a path leads into, and the path inside of it; nil if there is no such composite. No id
+// could be taken for a path that leads into another node.
+func (p *Plan) inside(path string) (sub *Plan, rest string) {
+	for i := range len(path) {
+		if path[i] != '/' { // an id may have one, too
+			continue
+		}
+		if r, ok := p.compositeOf(path[:i]); ok {
+			return p.sub(r), path[i+1:]
+		}
+	}
+	return nil, ""
+}
+
 // innermost finds the item that a node is, or is inside of. The index is -1 if there is none.
 func (r *Run) innermost(ref Ref) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {

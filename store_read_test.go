@@ -26,24 +26,29 @@ func TestReadResult(t *testing.T) {
 			c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 			_, want := c.run(t, nil, false)
 			time.Sleep(time.Hour)
-			res, err := kahn.ReadResult(t.Context(), c.g, store, "r")
-			got := outcome{Status: res.Status, Flags: [2]bool{res.Degraded, res.CancelRequested}}
-			got.add(c, res, "")
-			if !reflect.DeepEqual(got, want) || (err == nil) != (res.Status == kahn.RunCompleted) || !reflect.DeepEqual(res.Output, c.res.Output) {
-				t.Errorf("seed %d:\ngot  %v, %v\nwant %v, %v", seed, got, res.Output, want, c.res.Output)
-			}
-			for n := range c.res.Nodes() {
-				if m, _ := res.Node(n.ID); m.Attempts != n.Attempts || m.Duration != n.Duration || !m.Start.Equal(n.Start) || fmt.Sprint(m.Err) != fmt.Sprint(n.Err) {
-					t.Errorf("seed %d: %+v\n%+v", seed, m, n)
+			compare := func(res *kahn.Result, err error) {
+				t.Helper()
+				got := outcome{Status: res.Status, Flags: [2]bool{res.Degraded, res.CancelRequested}}
+				got.add(c, res, "")
+				if !reflect.DeepEqual(got, want) || (err == nil) != (res.Status == kahn.RunCompleted) || !reflect.DeepEqual(res.Output, c.res.Output) {
+					t.Errorf("seed %d:\ngot  %v, %v\nwant %v, %v", seed, got, res.Output, want, c.res.Output)
+				}
+				for n := range c.res.Nodes() {
+					if m, _ := res.Node(n.ID); m.Attempts != n.Attempts || m.Duration != n.Duration || !m.Start.Equal(n.Start) || fmt.Sprint(m.Err) != fmt.Sprint(n.Err) {
+						t.Errorf("seed %d: %+v\n%+v", seed, m, n)
+					}
+				}
+				if res.Len() > 0 && res.Duration > c.res.Duration {
+					t.Errorf("it took %v, and %v", res.Duration, c.res.Duration)
 				}
 			}
-			if res.Len() > 0 && res.Duration > c.res.Duration {
-				t.Errorf("it took %v, and %v", res.Duration, c.res.Duration)
-			}
+			compare(kahn.ReadResult(t.Context(), c.g, store, "r"))
 			s, err := kahn.ReadSnapshot(t.Context(), store, "r")
-			if err != nil || s.Status() != res.Status || s.RunID() != "r" {
+			if err != nil || s.Status() != c.res.Status || s.RunID() != "r" {
 				t.Errorf("%v, %v", s, err)
 			}
+			compare(s.Result(c.res.Plan()))
+			compare(reload(t, c.res.Snapshot()).Result(c.res.Plan()))
 		})
 		if t.Failed() {
 			return
@@ -87,19 +92,28 @@ func TestReadOutcomes(t *testing.T) {
 			}
 			want, wantErr := run.Wait()
 			time.Sleep(time.Hour)
-			got, err := kahn.ReadResult(t.Context(), row.g, store, "r")
-			require.NotNil(t, got, "%v", err)
-			require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(err))
-			require.Equal(t, want.Status, got.Status)
-			require.Equal(t, want.Output, got.Output)
-			require.Equal(t, want.Cause.Kind, got.Cause.Kind)
-			require.Equal(t, want.Cause.Origins, got.Cause.Origins)
-			require.Equal(t, want.Pruned, got.Pruned)
-			require.Equal(t, want.CancelRequested, got.CancelRequested)
-			require.Equal(t, want.StopRequest, got.StopRequest)
-			for n := range want.Nodes() {
-				m, _ := got.Node(n.ID)
-				require.Equal(t, []any{n.Status, n.Skip, n.Cause.Kind, n.Cause.Origins, n.Output}, []any{m.Status, m.Skip, m.Cause.Kind, m.Cause.Origins, m.Output}, n.ID)
+			plan, err := row.g.Compile()
+			require.NoError(t, err)
+			for source, read := range map[string]func() (*kahn.Result, error){
+				"store":    func() (*kahn.Result, error) { return kahn.ReadResult(t.Context(), row.g, store, "r") },
+				"snapshot": func() (*kahn.Result, error) { return want.Snapshot().Result(plan) },
+				"file":     func() (*kahn.Result, error) { return reload(t, want.Snapshot()).Result(plan) },
+			} {
+				got, err := read()
+				require.NotNil(t, got, "%s: %v", source, err)
+				require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(err), source)
+				require.Equal(t, "r", got.ID(), source)
+				require.Equal(t, want.Status, got.Status, source)
+				require.Equal(t, want.Output, got.Output, source)
+				require.Equal(t, want.Cause.Kind, got.Cause.Kind, source)
+				require.Equal(t, want.Cause.Origins, got.Cause.Origins, source)
+				require.Equal(t, want.Pruned, got.Pruned, source)
+				require.Equal(t, want.CancelRequested, got.CancelRequested, source)
+				require.Equal(t, want.StopRequest, got.StopRequest, source)
+				for n := range want.Nodes() {
+					m, _ := got.Node(n.ID)
+					require.Equal(t, []any{n.Status, n.Skip, n.Cause.Kind, n.Cause.Origins, n.Output}, []any{m.Status, m.Skip, m.Cause.Kind, m.Cause.Origins, m.Output}, "%s: %s", source, n.ID)
+				}
 			}
 		})
 	}
