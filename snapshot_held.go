@@ -99,7 +99,7 @@ func (n *nodeState) sound(p *Plan, ref Ref) bool {
 	switch {
 	case n.By < 0 || n.By > deciders || n.TimedOut > timeoutOverall || n.Checking && n.Status != Idle:
 		return false
-	case (n.Status == Skipped) != (n.Skip != SkipNone):
+	case (n.Status == Skipped) != (n.Skip != SkipNone), n.Skip == SkipNullPropagation && n.By == 0:
 		return false
 	case n.Skip == SkipSuperseded:
 		_, known := p.Ref(n.Origin)

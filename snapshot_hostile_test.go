@@ -36,7 +36,12 @@ func TestHostileSnapshots(t *testing.T) {
 				if err := json.Unmarshal(data, s); err != nil {
 					require.ErrorIs(t, err, kahn.ErrBadValue)
 					refused++
-				} else if !goOnHostile(t, c, data, kahn.ResumeFrom(s, nil)) {
+					continue
+				}
+				if nodes, err := s.Nodes(planOf(t, c.g)); err == nil {
+					_ = treeOf(nodes)
+				}
+				if !goOnHostile(t, c, data, kahn.ResumeFrom(s, nil)) {
 					refused++
 				}
 			}

@@ -81,6 +81,9 @@ func (s *stress) checkRun(returned time.Time) {
 		s.problem("the run was stopped for %v, and its error is %v", res.Cause.Kind, s.err)
 	}
 	s.checkRequests()
+	for _, difference := range snapshotDiffers(res) {
+		s.problem("the snapshot: %s", difference)
+	}
 }
 
 // mayJudge reports whether the end node may decide the status of the run.

@@ -1,0 +1,163 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// lookOf is what a snapshot and the run itself are to tell of a node alike. Times are those of the wall clock.
+func lookOf(n kahn.NodeResult) string {
+	decision := ""
+	if n.Decision != nil {
+		decision = fmt.Sprint(*n.Decision)
+	}
+	text := fmt.Sprintf("%s %s %q tier %d %v attempts %d cause %v of %v skip %v error %v guard %v last %v labels %v output %v decision %s flags %v", n.ID, n.Kind, n.Label, n.Tier,
+		n.Status, n.Attempts, n.Cause.Kind, n.Cause.Origins, n.Skip, n.Err, n.GuardErr, n.LastErr, n.Labels, n.Output, decision, []bool{n.Memoized, n.Fallback, n.Tolerated, n.Abandoned})
+	for _, a := range n.History() {
+		text += fmt.Sprintf(" [%d: %v to %v, %v, %v]", a.Number, a.Start.UnixNano(), a.End.UnixNano(), a.Err, a.Delay)
+	}
+	return text
+}
+
+// snapshotDiffers compares what a snapshot tells of the nodes with what the Result tells.
+func snapshotDiffers(res *kahn.Result) (problems []string) {
+	nodes, err := res.Snapshot().Nodes(res.Plan())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	i := 0
+	for want := range res.Nodes() {
+		if i == len(nodes) {
+			return []string{fmt.Sprintf("it has %d nodes", i)}
+		}
+		if have := lookOf(nodes[i].NodeResult); have != lookOf(want) {
+			problems = append(problems, have+", in the result "+lookOf(want))
+		}
+		i++
+	}
+	return problems
+}
+
+// treeOf lists the nodes of a snapshot with their statuses, the inside of composites in brackets.
+func treeOf(nodes []kahn.SnapshotNode) (text string) {
+	for _, n := range nodes {
+		text += " " + n.ID + ":" + statusText(n.Status)
+		if n.Inside != nil {
+			text += " {" + n.Prefix + treeOf(n.Inside) + " }"
+		}
+	}
+	return text
+}
+
+func statusText(s kahn.Status) string {
+	if s == kahn.Completed {
+		return "ok"
+	}
+	return s.String()
+}
+
+// A stored run that waits is looked at from elsewhere: with its plan, without it, and with that of another graph.
+func TestSnapshotNodes(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "a stored run", func(t *testing.T) {
+		waits := graph(kahn.Node{ID: "x", Do: takes(20 * ms)}, kahn.Node{ID: "y", After: []string{"x"}, Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"go", "hold"}}})
+		g := graph(
+			kahn.Node{ID: "S", Label: "sub", Sub: waits},
+			kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []string{"p", "q"}}, Sub: waits},
+			kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "z", Do: takes(15 * ms)}), Loop: &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil }, MaxIterations: 9}},
+			kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) {
+				return nil, kahn.Expand(graph(kahn.Node{ID: "in", Sub: waits}), nil, nil)
+			}},
+			kahn.Node{ID: "late", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour, Jitter: kahn.JitterNone}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, fmt.Errorf("too early") }},
+			kahn.Node{ID: "after", After: []string{"S"}, Sub: waits},
+			kahn.Node{ID: "idle", After: []string{"after"}},
+		)
+		memory := &store.Memory{}
+		run, err := kahn.Start(t.Context(), g, nothing, kahn.RunID("r"), kahn.Durable(memory))
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+
+		s, err := kahn.ReadSnapshot(t.Context(), memory, "r")
+		require.NoError(t, err)
+		nodes, err := s.Nodes(run.Plan())
+		require.NoError(t, err)
+		require.Equal(t, " S:suspended {S/ S/x:ok S/y:suspended } M:suspended { M[0]:suspended {M[0]/ M[0]/x:ok M[0]/y:suspended } M[1]:suspended {M[1]/ M[1]/x:ok M[1]/y:suspended } }"+
+			" L:ok {L#3/ L#3/z:ok } E:suspended {E/ E/in:suspended {E/in/ E/in/x:ok E/in/y:suspended } } late:retrying after:waiting idle:idle", treeOf(nodes))
+		byID := map[string]kahn.SnapshotNode{}
+		for _, n := range nodes {
+			byID[n.ID] = n
+		}
+		require.Equal(t, "sub", byID["S"].Label)
+		require.Equal(t, 3, byID["L"].Iteration)
+		require.Equal(t, []any{true, "after/", 2}, []any{byID["after"].Composite, byID["after"].Prefix, byID["after"].Plan.Len()})
+		gate := byID["S"].Inside[1]
+		require.Equal(t, []any{"S/y", []string{"go", "hold"}}, []any{gate.Wait.Node, gate.Choices})
+		require.Nil(t, byID["E"].Plan, "the store does not have the graph that the step returned")
+		late := byID["late"]
+		require.Len(t, late.History(), 1)
+		require.ErrorContains(t, late.History()[0].Err, "too early")
+		require.Equal(t, time.Hour, late.Until.Sub(late.History()[0].End))
+
+		bare, err := s.Nodes(nil)
+		require.NoError(t, err)
+		require.Len(t, bare, 5, "those that are not idle")
+		require.Empty(t, bare[4].Label)
+		_, err = s.Nodes(planOf(t, waits))
+		require.ErrorIs(t, err, kahn.ErrGraphChanged)
+
+		// A snapshot of this process has the values, one that was encoded their JSON.
+		run.CancelBy(kahn.Request{Actor: "ann"})
+		res, _ := run.Wait()
+		require.Empty(t, snapshotDiffers(res))
+		s, err = kahn.ReadSnapshot(t.Context(), memory, "r")
+		require.NoError(t, err)
+		nodes, err = s.Nodes(run.Plan())
+		require.NoError(t, err)
+		at := slices.IndexFunc(nodes, func(n kahn.SnapshotNode) bool { return n.ID == "L" })
+		require.IsType(t, json.RawMessage{}, nodes[at].Output)
+		require.ErrorIs(t, nodes[0].Err, kahn.ErrCancelled)
+	})
+}
+
+func planOf(t *testing.T, g *kahn.Graph) *kahn.Plan {
+	p, err := g.Compile()
+	require.NoError(t, err)
+	return p
+}
+
+// A snapshot that says of a node that a required port had no value, and not which one, is refused.
+func TestSkipWithoutItsPort(t *testing.T) {
+	t.Parallel()
+	g := graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Ports: []kahn.Port{{Name: "rows", Required: true}}, In: []kahn.Edge{{From: "a", Param: "rows"}}})
+	res, err := kahn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil })
+	require.NoError(t, err)
+	require.Empty(t, snapshotDiffers(res))
+	data, err := json.Marshal(res.Snapshot())
+	require.NoError(t, err)
+	var file map[string]any
+	require.NoError(t, json.Unmarshal(data, &file))
+	node := file["nodes"].([]any)[1].(map[string]any)
+	require.Equal(t, "null_propagation", node["skip"])
+	delete(node, "by")
+	data, err = json.Marshal(file)
+	require.NoError(t, err)
+	forged := new(kahn.Snapshot)
+	require.NoError(t, json.Unmarshal(data, forged))
+	nodes, err := forged.Nodes(planOf(t, g))
+	require.NoError(t, err)
+	require.Equal(t, kahn.Skipped, nodes[1].Status)
+	_, err = kahn.Redrive(t.Context(), g, nothing, forged, []string{"a"})
+	require.NoError(t, err)
+	g.Add(kahn.Node{ID: "c"})
+	_, err = kahn.Fork(t.Context(), g, nothing, forged, []string{"c"}, kahn.RunID("fork"))
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+}
