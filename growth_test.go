@@ -502,3 +502,50 @@ func TestGrowthOfFailedGroups(t *testing.T) {
 		require.LessOrEqual(t, visits[1], 16*visits[0])
 	}
 }
+
+// TestGrowthOfStoppedGroups: a State driven by a host stops the members of many groups, of two nodes each, one after the other.
+func TestGrowthOfStoppedGroups(t *testing.T) {
+	t.Parallel()
+	grows(t, 100, func(n int) int64 {
+		g := &kahn.Graph{}
+		for i := range n {
+			group := []string{fmt.Sprint("G", i)}
+			g.Groups = append(g.Groups, kahn.Group{Name: group[0], CancelOnFailure: true})
+			g.Add(kahn.Node{ID: fmt.Sprint("bad", i), Groups: group}, kahn.Node{ID: fmt.Sprint("other", i), Groups: group})
+		}
+		plan, st := stateOf(t, g)
+		for i := range n {
+			task, ok := st.Next()
+			require.True(t, ok)
+			require.Equal(t, ref(t, plan, fmt.Sprint("bad", i)), task.Ref, "the other node of the group before was stopped")
+			require.NoError(t, st.Settle(task.Token, machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}))
+		}
+		require.True(t, st.Done())
+		require.Equal(t, kahn.Aborted, st.Status(ref(t, plan, fmt.Sprint("other", n-1))))
+		return kahn.StateVisits(st)
+	})
+}
+
+// TestGrowthOfBoundedWaits: cleanup nodes suspend themselves, one after the other, in a run that was stopped.
+func TestGrowthOfBoundedWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		grows(t, 100, func(n int) int64 {
+			g := graph(kahn.Node{ID: "bad", Critical: true, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errStep }})
+			for i := range n {
+				g.Add(kahn.Node{ID: fmt.Sprint("c", i), After: []string{"bad"}, Cleanup: true, Do: func(context.Context, *kahn.Step) (any, error) {
+					return nil, kahn.Suspend("", nil, nil)
+				}})
+			}
+			run, err := kahn.Start(t.Context(), g, nil, kahn.Limit(1))
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Len(t, run.Waiting(), n)
+			looked := run.Visits()
+			res, err := run.Wait() // the waits are bounded
+			require.ErrorIs(t, err, errStep)
+			require.Equal(t, n+1, res.Count(kahn.Failed))
+			return looked
+		})
+	})
+}

@@ -434,7 +434,7 @@ func (r *Run) sumUp(now int64) {
 	r.disarm(&r.tokenDue)
 	r.leavePool()
 	if r.timers > 0 { // a node that backs off may have become terminal as a loser
-		r.disarmAll()
+		r.disarmAll(false)
 	}
 	if r.outer != nil {
 		if r.tree.nested[r.prefix] == r {

@@ -303,7 +303,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	if err := r.st.Suspend(r.st.Token(ref)); err != nil {
 		r.st.NoteBug(err)
 	}
-	r.boundWaits()
+	if r.st.StoppedFor() != CauseNone {
+		r.boundWait(ref)
+	}
 }
 
 // duplicateToken reports a token under which a signal would not find one node.

@@ -35,11 +35,11 @@ func (r *Run) rest(now int64) {
 			r.durable.changeStatus()
 			r.commitPending()
 		}
-	}
-	if !r.leaving && !r.unheld {
-		if r.cfg.runner != nil {
+		if !r.leaving && !r.unheld && r.cfg.runner != nil {
 			r.cfg.runner.changed(r, rests)
 		}
+	}
+	if !r.leaving && !r.unheld {
 		return
 	}
 	if d := r.durable; d != nil && (d.writing || d.hasWork()) {
@@ -55,11 +55,7 @@ func (r *Run) endAtRest(now int64) {
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
 	r.leavePool()
-	for ref, x := range r.extras {
-		r.disarmNode(ref)
-		r.disarm(&x.overall)
-		r.disarm(&x.gate)
-	}
+	r.disarmAll(true)
 	r.putAside()
 	if r.log != nil {
 		r.log.close()
@@ -155,11 +151,7 @@ func (r *Run) putAside() {
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
 		c.st.DropChanges() // nodes that became ready again since the snapshot; the log has ended
-		for ref, x := range c.extras {
-			c.disarmNode(ref)
-			c.disarm(&x.overall)
-			c.disarm(&x.gate)
-		}
+		c.disarmAll(true)
 		c.tree.touch(c)
 	}
 }

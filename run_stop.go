@@ -141,15 +141,21 @@ func (r *Run) boundWaits() {
 	if r.st.StoppedFor() == CauseNone || r.st.Sleepers() == 0 {
 		return
 	}
+	r.st.CountVisits(len(r.plan.declared))
 	for _, ref := range r.plan.declared {
-		x := r.extras[ref]
-		if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {
-			x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
-				if r.st.Word(ref).Status() == Suspended {
-					r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
-				}
-			})
-		}
+		r.boundWait(ref)
+	}
+}
+
+// boundWait bounds the wait of a node of a run that was stopped, if it is a cleanup node that waits.
+func (r *Run) boundWait(ref Ref) {
+	x := r.extras[ref]
+	if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {
+		x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
+			if r.st.Word(ref).Status() == Suspended {
+				r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
+			}
+		})
 	}
 }
 

@@ -18,9 +18,14 @@ const (
 	timeoutOverall
 )
 
-func (r *Run) disarmAll() {
-	for ref := range r.extras {
+// disarmAll disarms what is armed for nodes; with rests also the times of nodes that are not terminal, because the run ends at rest.
+func (r *Run) disarmAll(rests bool) {
+	for ref, x := range r.extras {
 		r.disarmNode(ref)
+		if rests {
+			r.disarm(&x.overall)
+			r.disarm(&x.gate)
+		}
 	}
 }
 

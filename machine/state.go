@@ -93,6 +93,7 @@ type aftermath struct {
 	losers       *loserSearch   // nil until losers are looked for
 	late         []Ref          // nodes whose predecessor failed after their join was decided, and that do not go on then
 	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own
+	members      [][]Ref        // by group: made when the first one fails; nil in a Run
 
 	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
 }

@@ -59,20 +59,32 @@ func (x *aftermath) noteFailed(g int32) {
 // stopMembers stops the unfinished members of a group, once. No failure stops a cleanup node or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
 	s.ownAftermath().noteFailed(g)
-	s.visits += int64(len(s.words))
-	for _, r := range s.net.declared { // to stop a node may begin the next tier
+	for _, r := range s.membersOf(g) { // to stop a node may begin the next tier
+		s.visits++
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
 			continue
 		}
-		for _, of := range s.net.Groups(r) {
-			if of == g {
-				if err := s.StopNode(r, CauseSiblingFailure, origin, manner); err != nil {
-					s.NoteBug(err)
+		if err := s.StopNode(r, CauseSiblingFailure, origin, manner); err != nil {
+			s.NoteBug(err)
+		}
+	}
+}
+
+// membersOf returns the members of a group, in the order of declaration.
+func (s *Locked) membersOf(g int32) []Ref {
+	x := s.ownAftermath()
+	if x.members == nil {
+		x.members = make([][]Ref, len(s.net.bounds))
+		for _, r := range s.net.declared {
+			s.visits++
+			for _, of := range s.net.Groups(r) {
+				if of := &x.members[of]; len(*of) == 0 || (*of)[len(*of)-1] != r { // it may name a group twice
+					*of = append(*of, r)
 				}
-				break
 			}
 		}
 	}
+	return x.members[g]
 }
 
 // Drain is [State.Stop], but running nodes are not asked to stop: they may finish their attempts, and are not retried.
