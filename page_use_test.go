@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/graphs"
 )
 
 // The page of page_test.go, which is no more than 150 lines, shows runs that are at work.
@@ -122,19 +123,10 @@ func TestPage(t *testing.T) {
 	checkEvents(t, g, res, readAll(t, again, 0))
 }
 
-// wideGraph has layers of nodes that each follow three of the layer before.
 func wideGraph(layers, width int, do kahn.StepFunc) *kahn.Graph {
 	g := graph()
-	for layer := range layers {
-		for i := range width {
-			n := kahn.Node{ID: fmt.Sprintf("n%d.%d", layer, i), Do: do}
-			for j := range 3 {
-				if layer > 0 {
-					n.After = append(n.After, fmt.Sprintf("n%d.%d", layer-1, (i+j)%width))
-				}
-			}
-			g.Add(n)
-		}
+	for id, before := range graphs.Layered(layers, width) {
+		g.Add(kahn.Node{ID: id, After: before, Do: do})
 	}
 	return g
 }

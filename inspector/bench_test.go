@@ -13,16 +13,7 @@ import (
 
 // What 50 open pages cost a run of 10,000 steps that do nothing but take 1 ms, by the wall clock.
 func BenchmarkPages(b *testing.B) {
-	g := &kahn.Graph{}
-	for layer := range 100 {
-		for i := range 100 {
-			n := kahn.Node{ID: fmt.Sprintf("n%d.%d", layer, i), Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil }}
-			if layer > 0 {
-				n.After = []string{fmt.Sprintf("n%d.%d", layer-1, i)}
-			}
-			g.Add(n)
-		}
-	}
+	g := layered("", 100, 100, func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil })
 	for _, pages := range []int{0, 1, 50} {
 		b.Run(fmt.Sprint(pages), func(b *testing.B) {
 			for b.Loop() {

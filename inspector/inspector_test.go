@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/graphs"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -209,6 +210,15 @@ func TestInsides(t *testing.T) {
 	_, _ = run.Wait()
 	both := map[string]int{"completed": 2}
 	require.Equal(t, map[int]insideCounts{1: {Counts: both}, 2: {Iteration: 3, Counts: both}, 3: {Counts: both}}, get[stateReply](d, "api/v1/state", "run", "composites").Insides)
+}
+
+// layered has layers of nodes that follow three of the layer before.
+func layered(name string, layers, width int, do kahn.StepFunc) *kahn.Graph {
+	g := &kahn.Graph{Name: name}
+	for id, after := range graphs.Layered(layers, width) {
+		g.Add(kahn.Node{ID: id, After: after, Do: do})
+	}
+	return g
 }
 
 func TestList(t *testing.T) {

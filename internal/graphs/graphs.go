@@ -1,0 +1,27 @@
+// Package graphs lists the nodes of graphs of a given shape, for tests and benchmarks of several packages.
+package graphs
+
+import (
+	"fmt"
+	"iter"
+)
+
+// Layered yields the ids of nodes in layers, and the three nodes of the layer before that each of them follows. The node i of a layer has
+// the id "n<layer>.<i>".
+func Layered(layers, width int) iter.Seq2[string, []string] {
+	return func(yield func(id string, after []string) bool) {
+		for layer := range layers {
+			for i := range width {
+				var after []string
+				for j := range 3 {
+					if layer > 0 {
+						after = append(after, fmt.Sprintf("n%d.%d", layer-1, (i+j)%width))
+					}
+				}
+				if !yield(fmt.Sprintf("n%d.%d", layer, i), after) {
+					return
+				}
+			}
+		}
+	}
+}
