@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -68,23 +69,6 @@ func (h *holding) WriteHeader(code int)           { h.code = code }
 func (h *holding) Flush()                         {} // it says that it has, and has not
 func (h *holding) Write(data []byte) (int, error) { return h.body.Write(data) }
 
-// layered has layers of nodes that follow three of the layer before.
-func layered(name string, layers, width int, do kahn.StepFunc) *kahn.Graph {
-	g := &kahn.Graph{Name: name}
-	for layer := range layers {
-		for i := range width {
-			n := kahn.Node{ID: fmt.Sprintf("n%d.%d", layer, i), Do: do}
-			for j := range 3 {
-				if layer > 0 {
-					n.After = append(n.After, fmt.Sprintf("n%d.%d", layer-1, (i+j)%width))
-				}
-			}
-			g.Add(n)
-		}
-	}
-	return g
-}
-
 // storm emits 10,000 deltas a second for ten seconds.
 func storm() *kahn.Graph {
 	g := &kahn.Graph{Name: "storm"}
@@ -128,6 +112,8 @@ func hostile() *kahn.Graph {
 	)
 }
 
+var scenario = flag.String("scenario", "", "for TestPage: only the scenarios whose names contain this text")
+
 // TestPage drives the page in chromium against a real Runner. It needs chromium and node in the PATH, and the packages of
 // page/package-lock.json.
 func TestPage(t *testing.T) {
@@ -160,7 +146,7 @@ func TestPage(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "test/page.mjs", s.server.URL)
+	cmd := exec.CommandContext(ctx, "node", "test/page.mjs", s.server.URL, *scenario)
 	cmd.Dir = "page"
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = 5 * time.Second

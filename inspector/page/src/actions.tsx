@@ -3,7 +3,8 @@ import { useEffect } from "preact/hooks"
 import { get, post, Refused, type Action, type Info } from "./api"
 import { generation } from "./live"
 import { texts } from "./texts"
-import { announced, Dialog } from "./ui"
+import { announced, Dialog, Plain } from "./ui"
+import { visible } from "./visible"
 
 // What operators do. Each action asks once more, and says what will happen.
 
@@ -52,16 +53,16 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 		<Dialog title={names[verb]} close={close}>
 			<form onSubmit={perform}>
 				<p>{texts.explain[verb]}</p>
-				<p class="subject"><bdi>{node ?? run}</bdi></p>
+				<p class="subject"><Plain text={node ?? run} /></p>
 				{again.value && (
 					<div>
 						<p><strong>{again.value.total ? texts.againCount(again.value.total) : texts.nothingAgain}</strong></p>
-						<ul class="list short">{again.value.nodes.map(path => <li key={path}><bdi>{path}</bdi></li>)}</ul>
+						<ul class="list short">{again.value.nodes.map(path => <li key={path}><Plain text={path} /></li>)}</ul>
 						{again.value.total > again.value.nodes.length && <p>{texts.andMore(again.value.total - again.value.nodes.length)}</p>}
 					</div>
 				)}
 				{withReason && <label class="field">{texts.reason}<input value={reason.value} onInput={e => (reason.value = e.currentTarget.value)} placeholder={texts.reasonHint} maxLength={500} /></label>}
-				{problem.value && <p class="problem" role="alert">{problem}</p>}
+				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer>
 					<button type="button" onClick={close}>{texts.close}</button>
 					<button type="submit" class={verb === "redrive" || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (verb === "redrive" && !again.value?.total)}>{names[verb]}</button>
@@ -103,10 +104,10 @@ function StartForm() {
 		<Dialog title={texts.startTitle} close={close}>
 			<form onSubmit={submit}>
 				<label class="field">{texts.workflow}
-					<select value={name.value} onChange={e => (name.value = e.currentTarget.value)}>{info.value.workflows.map(w => <option key={w}>{w}</option>)}</select>
+					<select value={name.value} onChange={e => (name.value = e.currentTarget.value)}>{info.value.workflows.map(w => <option key={w} value={w}>{visible(w)}</option>)}</select>
 				</label>
 				<label class="field">{texts.inputs}<textarea rows={5} value={inputs.value} placeholder={texts.inputsHint} onInput={e => (inputs.value = e.currentTarget.value)} /></label>
-				{problem.value && <p class="problem" role="alert">{problem}</p>}
+				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer><button type="button" onClick={close}>{texts.close}</button><button type="submit" class="primary" disabled={busy.value}>{texts.start}</button></footer>
 			</form>
 		</Dialog>

@@ -10,10 +10,11 @@ export interface Row {
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
 }
 export interface Runs { runs: Row[]; next?: string; total: number }
-export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; composite?: boolean; cleanup?: boolean }
+export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; groups?: string[]; composite?: boolean; cleanup?: boolean }
 export interface GraphEdge { from: number; to: number; label?: string; on?: string; data?: boolean }
-export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; total: number }
-export interface State { run: Row; event: number; status: string; attempts: Record<string, number> }
+export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; groups: string[]; total: number }
+export interface InsideCounts { iteration?: number; counts: Record<string, number> }
+export interface State { run: Row; event: number; status: string; attempts: Record<string, number>; insides: Record<string, InsideCounts> }
 export interface NodeRow { path: string; id: string; label?: string; kind?: string; status: string; tier: number; attempts: number; start?: string; duration_ms: number; error?: string }
 export interface Value { json?: unknown; text?: string; type: string; bytes: number; truncated?: boolean }
 export interface Neighbour { path: string; status: string; label?: string; param?: string; on?: string; data?: boolean; edge: string }

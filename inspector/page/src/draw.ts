@@ -1,15 +1,18 @@
-import { badgeLetter } from "./texts"
+import type { Camera, Size } from "./camera"
+import type { Facts } from "./scene"
+import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
+import { texts } from "./texts"
 
 // The pictures of statuses and the canvas of the graph: functions of what is to be drawn, without state.
 
-export interface Theme { text: string; dim: string; line: string; surface: string; panel: string; accent: string; status: Record<string, string> }
+export interface Theme { text: string; dim: string; line: string; soft: string; surface: string; panel: string; accent: string; status: Record<string, string> }
 
 export function theme(): Theme {
 	const css = getComputedStyle(document.documentElement)
 	const read = (name: string) => css.getPropertyValue(name).trim()
 	const status: Record<string, string> = {}
 	for (const name of Object.keys(badgeLetter)) status[name] = read(`--${name}`)
-	return { text: read("--text"), dim: read("--dim"), line: read("--line"), surface: read("--surface"), panel: read("--panel"), accent: read("--accent"), status }
+	return { text: read("--text"), dim: read("--dim"), line: read("--line"), soft: read("--soft"), surface: read("--surface"), panel: read("--panel"), accent: read("--accent"), status }
 }
 
 // shape traces the shape of a status around a centre: its form tells the status as well as its colour.
@@ -41,45 +44,30 @@ export function shape(g: Pick<Path2D, "moveTo" | "lineTo" | "arc" | "closePath">
 	}
 }
 
-// hollow statuses have an outline only: nothing has happened to the node yet.
-export const hollow = new Set(["idle", "waiting", "ready", "pending"])
-
-export interface Item { path: string; label: string; type: string; x: number; y: number; w: number; h: number; composite: boolean; open: boolean; depth: number }
+// Item is a box: a node, or with members the part of a folded group.
+export interface Item { path: string; label: string; type: string; x: number; y: number; w: number; h: number; composite: boolean; members?: string[]; open: boolean; depth: number }
 export interface Line { from: string; to: string; points: number[]; label: string; data: boolean; on: string; box: [number, number, number, number] }
-export interface Picture { items: Item[]; lines: Line[]; w: number; h: number }
-export interface Camera { x: number; y: number; zoom: number } // the point of the picture in the upper left corner
+// Picture is a graph as it is drawn: of tells which graph, ms how long its layout took.
+export interface Picture { of: string; items: Item[]; lines: Line[]; w: number; h: number; ms: number }
 
-export const labelsFrom = 0.45 // zoom from which labels can be read
-const lettersFrom = 0.22
+// detailOf is what a box shows at a zoom: its colour, also the letter of its status, also its name, and at last more facts.
+export function detailOf(zoom: number): "boxes" | "letters" | "names" | "facts" {
+	return zoom < 0.22 ? "boxes" : zoom < 0.45 ? "letters" : zoom < 1.3 ? "names" : "facts"
+}
 
-export function drawGraph(g: CanvasRenderingContext2D, width: number, height: number, p: Picture, camera: Camera, status: (path: string) => string, selected: string, t: Theme): void {
-	g.clearRect(0, 0, width, height)
+export function drawGraph(g: CanvasRenderingContext2D, view: Size, p: Picture, camera: Camera, facts: Facts, selected: string, t: Theme): void {
+	g.clearRect(0, 0, view.w, view.h)
 	g.save()
 	const { zoom } = camera
 	g.scale(zoom, zoom)
 	g.translate(-camera.x, -camera.y)
-	const right = camera.x + width / zoom, bottom = camera.y + height / zoom
+	const right = camera.x + view.w / zoom, bottom = camera.y + view.h / zoom
 	const visible = p.items.filter(i => i.x < right && i.x + i.w > camera.x && i.y < bottom && i.y + i.h > camera.y)
 	for (const item of visible) if (item.open) drawFrame(g, item, t, zoom)
 	drawLines(g, p, camera, right, bottom, selected, t)
 	g.textBaseline = "middle"
-	const small = zoom < lettersFrom
-	if (small) { // one path a status
-		const byStatus = new Map<string, Path2D>()
-		for (const item of visible) {
-			if (item.open) continue
-			const s = status(item.path)
-			let path = byStatus.get(s)
-			if (!path) byStatus.set(s, (path = new Path2D()))
-			path.rect(item.x, item.y, item.w, item.h)
-		}
-		for (const [s, path] of byStatus) {
-			g.fillStyle = t.status[s]
-			g.fill(path)
-		}
-	} else {
-		for (const item of visible) drawItem(g, item, status(item.path), t, zoom)
-	}
+	if (detailOf(zoom) === "boxes") drawBoxes(g, visible, facts, t)
+	else for (const item of visible) drawItem(g, item, facts, t, zoom)
 	const own = visible.find(i => i.path === selected)
 	if (own) {
 		g.strokeStyle = t.accent
@@ -88,6 +76,22 @@ export function drawGraph(g: CanvasRenderingContext2D, width: number, height: nu
 		g.stroke()
 	}
 	g.restore()
+}
+
+// drawBoxes fills boxes in the colours of their statuses, with one path for each status.
+function drawBoxes(g: CanvasRenderingContext2D, items: Item[], facts: Facts, t: Theme): void {
+	const byStatus = new Map<string, Path2D>()
+	for (const item of items) {
+		if (item.open) continue
+		const s = facts.status(item)
+		let path = byStatus.get(s)
+		if (!path) byStatus.set(s, (path = new Path2D()))
+		path.rect(item.x, item.y, item.w, item.h)
+	}
+	for (const [s, path] of byStatus) {
+		g.fillStyle = t.status[s]
+		g.fill(path)
+	}
 }
 
 function rounded(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, r: number): void {
@@ -129,39 +133,68 @@ function drawLines(g: CanvasRenderingContext2D, p: Picture, camera: Camera, righ
 	stroke(other, t.status.failed, [6, 4], width)
 	stroke(own, t.accent, [], width * 1.6)
 	g.setLineDash([])
-	if (camera.zoom < labelsFrom) return
+	if (detailOf(camera.zoom) === "boxes" || detailOf(camera.zoom) === "letters") return
 	g.font = "11px system-ui, sans-serif"
 	g.textAlign = "center"
 	for (const line of p.lines) {
 		const [x0, y0, x1, y1] = line.box
 		if (!line.label && !line.on || x0 > right || x1 < camera.x || y0 > bottom || y1 < camera.y) continue
 		const c = line.points, x = c[c.length - 2] - 26, y = c[c.length - 1] - 8
+		const text = fit(g, line.label || line.on, 60)
+		g.strokeStyle = t.surface
+		g.lineWidth = 4
+		g.strokeText(text, x, y)
 		g.fillStyle = t.dim
-		g.fillText(fit(g, line.label || line.on, 60), x, y)
+		g.fillText(text, x, y)
 	}
 }
 
-function drawItem(g: CanvasRenderingContext2D, item: Item, status: string, t: Theme, zoom: number): void {
-	const colour = t.status[status], y = item.open ? item.y + 17 : item.y + item.h / 2
-	if (!item.open) {
-		rounded(g, item.x, item.y, item.w, item.h, 7)
+function drawItem(g: CanvasRenderingContext2D, item: Item, facts: Facts, t: Theme, zoom: number): void {
+	const status = facts.status(item), detail = detailOf(zoom), counts = item.composite || item.members ? facts.counts(item) : undefined
+	const tall = item.composite || !!item.members, y = tall ? item.y + 18 : item.y + item.h / 2
+	if (!item.open) drawBox(g, item, t.status[status], hollow.has(status), t)
+	drawBadge(g, status, item.x + 17, y, t)
+	const rest = item.open ? 150 : 0 // the frame of an unfolded composite has its counts beside the name
+	if (counts && item.open) drawCounts(g, counts, item.x + item.w - rest, item.y + 15, rest - 14, detail, t)
+	else if (counts) drawCounts(g, counts, item.x + 12, item.y + 34, item.w - 24, detail, t)
+	if (detail === "letters") return
+	const more = detail === "facts" ? detailsOf(item, facts) : ""
+	g.textAlign = "left"
+	g.font = "13px system-ui, sans-serif"
+	g.fillStyle = t.text
+	g.fillText(fit(g, item.label, item.w - 44 - rest), item.x + 33, y + (more ? -5.5 : 0.5))
+	if (!more) return
+	g.font = "9.5px system-ui, sans-serif"
+	g.fillStyle = t.dim
+	g.fillText(fit(g, more, item.w - 44 - rest), item.x + 33, y + 8)
+}
+
+const detailsOf = (item: Item, facts: Facts) =>
+	[texts.type[item.type] ?? item.type, facts.iteration(item) > 0 && texts.iteration(facts.iteration(item)), facts.attempts(item) > 1 && texts.attemptsMade(facts.attempts(item))].filter(Boolean).join(" · ")
+
+function drawBox(g: CanvasRenderingContext2D, item: Item, colour: string, thin: boolean, t: Theme): void {
+	if (item.composite || item.members) { // the edge of another box behind it
+		rounded(g, item.x + 4, item.y + 4, item.w, item.h, 7)
 		g.fillStyle = t.panel
 		g.fill()
 		g.strokeStyle = colour
-		g.lineWidth = hollow.has(status) ? 1 : 1.6
+		g.lineWidth = 1
 		g.stroke()
-		if (item.composite) { // a second edge behind it
-			g.beginPath()
-			g.moveTo(item.x + 5, item.y + item.h + 3)
-			g.lineTo(item.x + item.w - 3, item.y + item.h + 3)
-			g.lineTo(item.x + item.w + 3, item.y + item.h - 3)
-			g.lineTo(item.x + item.w + 3, item.y + 5)
-			g.stroke()
-		}
 	}
-	const r = 8.5, x = item.x + 17
+	rounded(g, item.x, item.y, item.w, item.h, 7)
+	g.fillStyle = t.panel
+	g.fill()
+	g.strokeStyle = colour
+	g.lineWidth = thin ? 1 : 1.6
+	g.setLineDash(item.members ? [5, 3] : [])
+	g.stroke()
+	g.setLineDash([])
+}
+
+function drawBadge(g: CanvasRenderingContext2D, status: string, x: number, y: number, t: Theme): void {
+	const colour = t.status[status]
 	g.beginPath()
-	shape(g, status, x, y, r)
+	shape(g, status, x, y, 8.5)
 	g.lineWidth = 1.6
 	g.strokeStyle = colour
 	g.stroke()
@@ -173,27 +206,50 @@ function drawItem(g: CanvasRenderingContext2D, item: Item, status: string, t: Th
 	g.font = "700 9.5px system-ui, sans-serif"
 	g.fillStyle = hollow.has(status) ? t.text : t.panel
 	g.fillText(badgeLetter[status], x, status === "retrying" ? y + 1.5 : y + 0.5)
-	if (zoom < labelsFrom) return
-	g.textAlign = "left"
-	g.font = "13px system-ui, sans-serif"
-	g.fillStyle = t.text
-	g.fillText(fit(g, item.label, item.w - 44), item.x + 33, y + 0.5)
 }
 
-const widths = new Map<string, string>()
+// drawCounts draws a bar of the statuses, and below it how many nodes have ended and how many are in each status.
+function drawCounts(g: CanvasRenderingContext2D, counts: Counts, x: number, y: number, w: number, detail: string, t: Theme): void {
+	const total = totalOf(counts)
+	g.fillStyle = t.soft
+	g.fillRect(x, y, w, 5)
+	let at = x
+	for (const status of inBar) {
+		const part = ((counts[status] ?? 0) / Math.max(1, total)) * w
+		g.fillStyle = t.status[status]
+		g.fillRect(at, y, part, 5)
+		at += part
+	}
+	if (detail === "letters") return
+	g.font = "10px system-ui, sans-serif"
+	g.textAlign = "right"
+	g.fillStyle = t.text
+	g.fillText(`${doneOf(counts)}/${total}`, x + w, y + 14)
+	g.textAlign = "left"
+	at = x
+	for (const [status, n] of Object.entries(counts)) {
+		const text = `${badgeLetter[status]} ${n}`, width = g.measureText(text).width + 7
+		if (at + width > x + w - 46) break
+		g.fillStyle = t.status[status]
+		g.fillText(text, at, y + 14)
+		at += width
+	}
+}
+
+const shortened = new Map<string, string>()
 
 // fit shortens a text to a width, and remembers what it has measured.
 function fit(g: CanvasRenderingContext2D, text: string, width: number): string {
-	const key = `${g.font}|${Math.round(width)}|${text.length > 80 ? text.slice(0, 80) : text}`
-	let short = widths.get(key)
+	const key = `${g.font}|${Math.round(width)}|${text}`
+	let short = shortened.get(key)
 	if (short === undefined) {
-		short = text.length > 80 ? text.slice(0, 80) : text
-		if (short !== text || g.measureText(short).width > width) {
+		short = text
+		if (g.measureText(short).width > width) {
 			while (short && g.measureText(short + "…").width > width) short = short.slice(0, -1)
 			short += "…"
 		}
-		if (widths.size > 30_000) widths.clear()
-		widths.set(key, short)
+		if (shortened.size > 30_000) shortened.clear()
+		shortened.set(key, short)
 	}
 	return short
 }

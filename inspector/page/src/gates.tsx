@@ -2,19 +2,18 @@ import { useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
 import { get, post, Refused, type Answered, type Gate } from "./api"
 import { may, message } from "./actions"
-import { generation, now, onRows } from "./live"
+import { generation, later, now, onRows } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
-import { announced, Badge, duration, Empty, Problem, Shown, Time } from "./ui"
+import { announced, Badge, duration, Empty, Plain, Problem, Shown, Time } from "./ui"
 
 export function Gates() {
 	const gates = useSignal<Gate[] | undefined>(undefined), problem = useSignal<Error | undefined>(undefined), total = useSignal(0)
 	const load = () => get<{ gates: Gate[]; total: number }>("gates").then(r => { gates.value = r.gates; total.value = r.total; problem.value = undefined }, err => (problem.value = err))
 	useEffect(() => { void load() }, [generation.value])
 	useEffect(() => {
-		let due: number | undefined
-		const off = onRows(() => { due ??= window.setTimeout(() => { due = undefined; void load() }, 500) })
-		return () => { off(); clearTimeout(due) }
+		const loading = later(500, load), off = onRows(loading.ask)
+		return () => { off(); loading.stop() }
 	}, [])
 	if (problem.value && !gates.value) return <Problem error={problem.value} again={load} />
 	if (!gates.value) return <p class="loading">{texts.loading}</p>
@@ -27,11 +26,11 @@ export function Gates() {
 					<li class="card" key={g.run + "\n" + g.path}>
 						<header>
 							<Badge status="suspended" quiet />
-							<h2><a data-row href={openRun(g.run, { node: g.path })}><bdi>{g.label || g.path}</bdi></a></h2>
-							<span class="meta"><bdi>{g.workflow}</bdi> · <bdi>{g.run}</bdi></span>
+							<h2><a data-row href={openRun(g.run, { node: g.path })}><Plain text={g.label || g.path} /></a></h2>
+							<span class="meta"><Plain text={g.workflow} /> · <Plain text={g.run} /></span>
 						</header>
 						<p class="meta">
-							{g.label && <span><bdi>{g.path}</bdi></span>}
+							{g.label && <span><Plain text={g.path} /></span>}
 							{g.since && <span>{texts.since} <Time at={g.since} /> ({duration(now.value - Date.parse(g.since))})</span>}
 							{g.deadline && <span>{texts.deadline} <Time at={g.deadline} /></span>}
 						</p>
@@ -61,7 +60,7 @@ export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 		}
 		busy.value = false
 	}
-	if (first.value) return <p class="notice" role="alert"><bdi>{first.value.by || texts.somebody}</bdi> {texts.alreadyAnswered}: <AnsweredText answer={first.value} /></p>
+	if (first.value) return <p class="notice" role="alert"><Plain text={first.value.by || texts.somebody} /> {texts.alreadyAnswered}: <AnsweredText answer={first.value} /></p>
 	return (
 		<form class="answer" onSubmit={e => {
 			e.preventDefault()
@@ -70,14 +69,14 @@ export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 		}}>
 			<input aria-label={texts.comment} placeholder={texts.comment} value={comment.value} maxLength={500} onInput={e => (comment.value = e.currentTarget.value)} />
 			{gate.choices
-				? gate.choices.map(choice => <button type="button" key={choice} disabled={busy.value} onClick={() => send(choice)}><bdi>{choice}</bdi></button>)
+				? gate.choices.map(choice => <button type="button" key={choice} disabled={busy.value} onClick={() => send(choice)}><Plain text={choice} /></button>)
 				: <><input aria-label={texts.answer} title={texts.answerHint} value={text.value} onInput={e => (text.value = e.currentTarget.value)} /><button class="primary" disabled={busy.value}>{texts.send}</button></>}
-			{problem.value && <p class="problem" role="alert">{problem}</p>}
+			{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 		</form>
 	)
 }
 
 export function AnsweredText({ answer }: { answer: Answered }) {
 	const value = answer.value?.json
-	return <span>{value !== undefined && <strong><bdi>{typeof value === "string" ? value : JSON.stringify(value)}</bdi></strong>}{answer.comment && <q><bdi>{answer.comment}</bdi></q>}</span>
+	return <span>{value !== undefined && <strong><Plain text={typeof value === "string" ? value : JSON.stringify(value)} /></strong>}{answer.comment && <q><Plain text={answer.comment} /></q>}</span>
 }

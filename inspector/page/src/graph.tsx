@@ -1,318 +1,258 @@
 import { useSignal } from "@preact/signals"
 import { useEffect, useMemo, useRef } from "preact/hooks"
-import { drawGraph, theme, type Camera, type Item, type Picture, type Theme } from "./draw"
+import { centred, fitting, panned, showing, zoomed, type Camera, type Size } from "./camera"
+import { detailOf, drawGraph, theme, type Item, type Picture } from "./draw"
+import { Minimap } from "./minimap"
 import type { Model } from "./model"
-import { go, route } from "./route"
+import { go, remember, remembered, route } from "./route"
+import { Facts, pictureOf, sceneOf, treeOf } from "./scene"
 import { texts } from "./texts"
-import { announced, Empty, typing } from "./ui"
-import type { Drawn, Tree } from "./worker"
+import { announced, Empty, Plain, shortcut } from "./ui"
+import { visible } from "./visible"
+import type { Drawn } from "./worker"
 
-const box = { w: 168, h: 38 }
-
-// toTree is the task of the layout: the graph, and the insides of the composites that are unfolded. keep limits it to some nodes.
-function toTree(model: Model, inside: string, open: string[], all: boolean, keep?: Set<string>): { tree: Tree; index: number[][] } | undefined {
-	const graph = model.graphs.get(inside)
-	if (!graph) return undefined
-	const prefix = graph.prefix ?? ""
-	const shown: number[] = []
-	graph.nodes.forEach((n, i) => (!keep || keep.has(prefix + n.id)) && shown.push(i))
-	const at = new Map(shown.map((i, k) => [i, k]))
-	const kept: number[] = [], edges: [number, number][] = []
-	graph.edges.forEach((e, i) => {
-		const from = at.get(e.from), to = at.get(e.to)
-		if (from === undefined || to === undefined) return
-		kept.push(i)
-		edges.push([from, to])
-	})
-	const tree: Tree = { task: { boxes: shown.map(() => box), edges, all }, inside: {} }
-	shown.forEach((i, k) => {
-		const path = prefix + graph.nodes[i].id
-		if (!graph.nodes[i].composite || !open.includes(path)) return
-		const child = toTree(model, path, open, all)
-		if (child && child.tree.task.boxes.length) tree.inside[k] = child.tree
-	})
-	return { tree, index: [shown, kept] }
-}
-
-// toPicture adds paths and labels to the boxes and lines that the worker has placed.
-function toPicture(model: Model, inside: string, index: number[][], drawn: Drawn): Picture {
-	const graphOf = (path: number[]): { graph: ReturnType<Model["graphs"]["get"]>; prefix: string } => {
-		let graph = model.graphs.get(inside)
-		let first = true
-		for (const step of path) {
-			if (!graph) break
-			const n = graph.nodes[first ? index[0][step] : step]
-			graph = model.graphs.get((graph.prefix ?? "") + n.id)
-			first = false
-		}
-		return { graph, prefix: graph?.prefix ?? "" }
-	}
-	const picture: Picture = { items: [], lines: [], w: drawn.w, h: drawn.h }
-	const opened = new Set<string>()
-	for (const node of drawn.nodes) if (node.path.length > 1) opened.add(node.path.slice(0, -1).join())
-	for (const node of drawn.nodes) {
-		const { graph, prefix } = graphOf(node.path.slice(0, -1))
-		const last = node.path.at(-1)!, n = graph?.nodes[node.path.length === 1 ? index[0][last] : last]
-		if (!n) continue
-		picture.items.push({
-			path: prefix + n.id, label: n.label || n.id, type: n.type, x: node.x, y: node.y, w: node.w, h: node.h, composite: !!n.composite, open: opened.has(node.path.join()), depth: node.path.length,
-		})
-	}
-	for (const line of drawn.lines) {
-		const { graph, prefix } = graphOf(line.path)
-		const e = graph?.edges[line.path.length ? line.edge : index[1][line.edge]]
-		if (!graph || !e) continue
-		let [x0, y0, x1, y1] = [Infinity, Infinity, -Infinity, -Infinity]
-		line.points.forEach((p, k) => {
-			if (k % 2) [y0, y1] = [Math.min(y0, p), Math.max(y1, p)]
-			else [x0, x1] = [Math.min(x0, p), Math.max(x1, p)]
-		})
-		picture.lines.push({
-			from: prefix + graph.nodes[e.from].id, to: prefix + graph.nodes[e.to].id, points: line.points, label: e.label ?? "", data: !!e.data, on: e.on ?? "", box: [x0, y0, x1, y1],
-		})
-	}
-	return picture
-}
-
-// failedPart are the nodes that failed, what they stopped, and what led to them.
-function failedPart(model: Model, inside: string): Set<string> {
-	const graph = model.graphs.get(inside), keep = new Set<string>()
-	if (!graph) return keep
-	const path = (i: number) => (graph.prefix ?? "") + graph.nodes[i].id
-	const bad = new Set(["failed", "aborted", "retrying", "cancelled"])
-	graph.nodes.forEach((_, i) => bad.has(model.status(path(i))) && keep.add(path(i)))
-	const core = new Set(keep)
-	for (const e of graph.edges) if (core.has(path(e.to))) keep.add(path(e.from))
-	return keep
-}
-
+// GraphView is the graph of a run on a canvas, with what is unfolded in it.
 export function GraphView({ model }: { model: Model }) {
-	const canvas = useRef<HTMLCanvasElement>(null), mini = useRef<HTMLCanvasElement>(null)
-	const picture = useSignal<Picture | undefined>(undefined)
-	const all = useSignal(false), failedOnly = useSignal(false)
-	const camera = useRef<Camera>({ x: 0, y: 0, zoom: 1 })
-	const colours = useRef<Theme>(theme())
-	const frame = useRef(0), fitted = useRef("")
-	const worker = useMemo(() => new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), [])
-	const inside = route.value.inside, open = route.value.open, selected = route.value.node
-
-	const draw = () => {
-		frame.current = 0
-		const c = canvas.current, p = picture.peek()
-		if (!c || !p) return
-		const begun = performance.now(), ratio = devicePixelRatio || 1
-		const w = c.clientWidth, h = c.clientHeight
-		if (c.width !== Math.round(w * ratio) || c.height !== Math.round(h * ratio)) {
-			c.width = Math.round(w * ratio)
-			c.height = Math.round(h * ratio)
-		}
-		const g = c.getContext("2d")!
-		g.setTransform(ratio, 0, 0, ratio, 0, 0)
-		drawGraph(g, w, h, p, camera.current, path => model.status(path), route.peek().node, colours.current)
-		drawMini(mini.current, p, camera.current, w, h, path => model.status(path), colours.current)
-		c.dataset.draw = (performance.now() - begun).toFixed(2)
-		c.dataset.items = String(p.items.length)
-		c.dataset.zoom = camera.current.zoom.toFixed(3)
-		if (!c.dataset.first) c.dataset.first = performance.now().toFixed(0)
-	}
-	const redraw = () => { frame.current ||= requestAnimationFrame(draw) }
-
-	const fit = () => {
-		const c = canvas.current, p = picture.peek()
-		if (!c || !p) return
-		const zoom = Math.min(1.25, (c.clientWidth - 40) / Math.max(1, p.w), (c.clientHeight - 40) / Math.max(1, p.h))
-		camera.current = { zoom, x: p.w / 2 - c.clientWidth / 2 / zoom, y: p.h / 2 - c.clientHeight / 2 / zoom }
-		redraw()
-	}
-	const zoomBy = (factor: number, x?: number, y?: number) => {
-		const c = canvas.current!, k = camera.current
-		const at = { x: x ?? c.clientWidth / 2, y: y ?? c.clientHeight / 2 }
-		const zoom = Math.min(4, Math.max(0.01, k.zoom * factor))
-		camera.current = { zoom, x: k.x + at.x / k.zoom - at.x / zoom, y: k.y + at.y / k.zoom - at.y / zoom }
-		redraw()
-	}
-	const show = (path: string) => {
-		const item = picture.peek()?.items.find(i => i.path === path), c = canvas.current, k = camera.current
-		if (!item || !c) return
-		const x = (item.x - k.x) * k.zoom, y = (item.y - k.y) * k.zoom
-		if (x < 0 || y < 0 || x + item.w * k.zoom > c.clientWidth || y + item.h * k.zoom > c.clientHeight) {
-			k.zoom = Math.max(k.zoom, 0.6)
-			camera.current = { zoom: k.zoom, x: item.x + item.w / 2 - c.clientWidth / 2 / k.zoom, y: item.y + item.h / 2 - c.clientHeight / 2 / k.zoom }
-		}
-		redraw()
-	}
-
-	useEffect(() => () => worker.terminate(), [])
+	const { inside, open, fold, failed, edges, node } = route.value
+	const picture = usePicture(model)
+	const picked = useSignal("") // a folded group, which has no address
+	const selected = node || picked.value
+	const stage = useStage(model, picture.value, selected)
 	useEffect(() => model.want([inside, ...open]), [inside, open.join("\n")])
-
-	// A new layout, whenever the graphs or what is shown of them have changed.
-	const shape = `${model.structure.value}|${inside}|${open.join("|")}|${all.value}|${failedOnly.value}`
 	useEffect(() => {
-		const keep = failedOnly.value ? failedPart(model, inside) : undefined
-		const task = toTree(model, inside, open, all.value, keep)
-		if (!task) return
-		const id = Math.random()
-		const take = (e: MessageEvent<{ id: number; drawn: Drawn }>) => {
-			if (e.data.id !== id) return
-			picture.value = toPicture(model, inside, task.index, e.data.drawn)
-			if (canvas.current) canvas.current.dataset.layout = e.data.drawn.ms.toFixed(1)
-			const what = `${inside}|${failedOnly.value}`
-			if (fitted.current !== what && picture.value.items.length) {
-				fitted.current = what
-				fit()
-				if (selected) show(selected)
-			}
-			redraw()
-		}
-		worker.addEventListener("message", take)
-		worker.postMessage({ id, tree: task.tree })
-		return () => worker.removeEventListener("message", take)
-	}, [shape])
+		if (node) announced.value = texts.nowIs(visible(node), model.status(node))
+	}, [node])
 
-	useEffect(redraw, [model.version.value])
-	useEffect(() => {
-		if (selected) {
-			show(selected)
-			announced.value = texts.nowIs(selected, model.status(selected))
-		} else redraw()
-	}, [selected])
-	useEffect(() => {
-		const scheme = matchMedia("(prefers-color-scheme: dark)")
-		const recolour = () => { colours.current = theme(); redraw() }
-		scheme.addEventListener("change", recolour)
-		const size = new ResizeObserver(() => {
-			if (fitted.current && !fittedOnce.current && canvas.current?.clientWidth) { fittedOnce.current = true; fit() }
-			redraw()
-		})
-		size.observe(canvas.current!)
-		return () => { scheme.removeEventListener("change", recolour); size.disconnect(); cancelAnimationFrame(frame.current) }
-	}, [])
-	const fittedOnce = useRef(false)
-
-	const toggle = (path: string) => {
-		const list = route.peek().open
-		go({ open: list.includes(path) ? list.filter(p => p !== path && !p.startsWith(path)) : [...list, path] }, true)
+	const select = (item: Item | undefined) => {
+		picked.value = item?.members ? item.path : ""
+		if (item?.members) announced.value = texts.groupOf(item.label, item.members.length)
+		go({ node: item && !item.members ? item.path : "" }, true)
 	}
-	const hit = (e: { offsetX: number; offsetY: number }): Item | undefined => {
-		const k = camera.current, x = k.x + e.offsetX / k.zoom, y = k.y + e.offsetY / k.zoom
-		return picture.peek()?.items.findLast(i => x >= i.x && x <= i.x + i.w && y >= i.y && y <= i.y + i.h)
-	}
-
-	useEffect(() => {
-		const keys = (e: KeyboardEvent) => {
-			if (typing() || e.ctrlKey || e.metaKey || e.altKey) return
-			const p = picture.peek(), at = route.peek().node
-			switch (e.key) {
-				case "+": case "=": zoomBy(1.25); break
-				case "-": zoomBy(0.8); break
-				case "0": fit(); break
-				case "u": if (p?.items.find(i => i.path === at)?.composite) toggle(at); break
-				case "ArrowRight": case "ArrowLeft": case "ArrowUp": case "ArrowDown": {
-					const next = p && neighbour(p, at, e.key)
-					if (next) go({ node: next }, true)
-					break
-				}
-				default: return
-			}
-			e.preventDefault()
-		}
-		addEventListener("keydown", keys)
-		return () => removeEventListener("keydown", keys)
-	}, [])
-
-	const drag = useRef<{ x: number; y: number; moved: boolean } | undefined>(undefined)
-	const graph = model.graphs.get(inside)
 	const current = picture.value?.items.find(i => i.path === selected)
+	const toggle = (item: Item | undefined) => {
+		if (item?.members) toggleGroup(item.path.split("\n")[1])
+		else if (item?.composite) toggleComposite(item.path)
+	}
+	const keys = useRef<(e: KeyboardEvent) => boolean>(() => false)
+	keys.current = e => {
+		switch (e.key) {
+			case "+": case "=": stage.zoom(1.25); return true
+			case "-": stage.zoom(0.8); return true
+			case "0": stage.fit(); return true
+			case "u": toggle(current); return true
+		}
+		if (!arrows[e.key] || document.activeElement?.closest("aside, .tools, .tabs, .top")) return false
+		if (e.shiftKey) return stage.pan(...arrows[e.key]), true
+		const next = picture.value && neighbour(picture.value, selected, e.key)
+		if (next) select(next)
+		return true
+	}
+	useEffect(() => shortcut(e => keys.current(e)), [])
+
+	const graph = model.graphs.get(inside)
+	const groups = [...new Set(graph?.nodes.map(n => n.groups?.[0] ?? "").filter(Boolean))].sort()
 	return (
 		<div class="graph">
 			<div class="tools">
 				{inside && <button onClick={() => go({ inside: "", node: "" })}>← {texts.wholeGraph}</button>}
-				{inside && <span class="meta">{texts.inside} <bdi>{inside}</bdi></span>}
-				<label class="check"><input type="checkbox" checked={failedOnly.value} onChange={e => (failedOnly.value = e.currentTarget.checked)} /> {texts.failedOnly}</label>
-				<label class="check"><input type="checkbox" checked={all.value} onChange={e => (all.value = e.currentTarget.checked)} /> {texts.allEdges}</label>
-				{current?.composite && <button onClick={() => toggle(selected)}>{current.open ? texts.fold : texts.unfold}</button>}
+				{inside && <span class="meta">{texts.inside} <Plain text={inside} /></span>}
+				<label class="check"><input type="checkbox" checked={!!failed} onChange={e => go({ failed: e.currentTarget.checked ? "1" : "" })} /> {texts.failedOnly}</label>
+				<label class="check"><input type="checkbox" checked={!!edges} onChange={e => go({ edges: e.currentTarget.checked ? "all" : "" })} /> {texts.allEdges}</label>
+				{groups.length > 0 && <Groups names={groups} folded={fold} />}
+				{current && (current.composite || current.members) && <button aria-expanded={current.open} onClick={() => toggle(current)}>{current.open ? texts.fold : texts.unfold}</button>}
+				{open.length > 1 && <button onClick={() => go({ open: [] })}>{texts.foldAll}</button>}
 				{graph && graph.total > graph.nodes.length && <span class="meta">{texts.firstNodes(graph.nodes.length, graph.total)}</span>}
 				<span class="spring" />
-				<button aria-label={texts.zoomOut} onClick={() => zoomBy(0.8)}>−</button>
-				<button onClick={fit}>{texts.fit}</button>
-				<button aria-label={texts.zoomIn} onClick={() => zoomBy(1.25)}>+</button>
+				<button aria-label={texts.zoomOut} onClick={() => stage.zoom(0.8)}>−</button>
+				<button onClick={stage.fit}>{texts.fit}</button>
+				<button aria-label={texts.zoomIn} onClick={() => stage.zoom(1.25)}>+</button>
 			</div>
 			<div class="stage">
+				<Canvas stage={stage} items={picture.value?.items ?? []} select={select} toggle={toggle} />
 				<canvas
-					ref={canvas} class="picture" tabIndex={0} role="img" aria-label={texts.graphLabel(picture.value?.items.length ?? 0)}
-					onPointerDown={e => { drag.current = { x: e.clientX, y: e.clientY, moved: false }; e.currentTarget.setPointerCapture(e.pointerId) }}
-					onPointerMove={e => {
-						const d = drag.current
-						if (!d) { e.currentTarget.style.cursor = hit(e) ? "pointer" : "grab"; return }
-						const dx = e.clientX - d.x, dy = e.clientY - d.y
-						if (!d.moved && Math.hypot(dx, dy) < 4) return
-						drag.current = { x: e.clientX, y: e.clientY, moved: true }
-						camera.current.x -= dx / camera.current.zoom
-						camera.current.y -= dy / camera.current.zoom
-						redraw()
-					}}
-					onPointerUp={e => {
-						const moved = drag.current?.moved
-						drag.current = undefined
-						if (!moved) go({ node: hit(e)?.path ?? "" }, true)
-					}}
-					onDblClick={e => { const item = hit(e); if (item?.composite) toggle(item.path) }}
-					onWheel={e => { e.preventDefault(); zoomBy(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0015)), e.offsetX, e.offsetY) }}
-				/>
-				<canvas
-					ref={mini} class="minimap" width="320" height="200" role="img" aria-label={texts.minimap}
-					onPointerDown={e => {
-						const p = picture.peek(), c = canvas.current
-						if (!p || !c) return
-						const s = miniScale(p), k = camera.current
-						k.x = e.offsetX / s - c.clientWidth / 2 / k.zoom
-						k.y = e.offsetY / s - c.clientHeight / 2 / k.zoom
-						redraw()
+					ref={stage.mini} class="minimap" tabIndex={0} role="application" aria-label={texts.minimap}
+					onPointerDown={e => { e.currentTarget.setPointerCapture(e.pointerId); stage.look(e.offsetX, e.offsetY) }}
+					onPointerMove={e => e.buttons && stage.look(e.offsetX, e.offsetY)}
+					onKeyDown={e => {
+						if (!arrows[e.key]) return
+						e.preventDefault()
+						e.stopPropagation()
+						stage.pan(...arrows[e.key])
 					}}
 				/>
 				{graph && !graph.known && <div class="over"><Empty title={texts.noGraph} /></div>}
-				{failedOnly.value && picture.value && !picture.value.items.length && <div class="over"><Empty title={texts.noFailed} /></div>}
+				{failed && picture.value && !picture.value.items.length && <div class="over"><Empty title={texts.noFailed} /></div>}
 			</div>
 		</div>
 	)
 }
 
-const miniScale = (p: Picture) => Math.min(160 / Math.max(1, p.w), 100 / Math.max(1, p.h))
+const arrows: Record<string, [number, number]> = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }
 
-function drawMini(c: HTMLCanvasElement | null, p: Picture, camera: Camera, w: number, h: number, status: (path: string) => string, t: Theme): void {
-	const g = c?.getContext("2d")
-	if (!c || !g) return
-	const whole = p.w * camera.zoom <= w && p.h * camera.zoom <= h
-	c.classList.toggle("whole", whole)
-	if (whole) return
-	const s = miniScale(p) * 2
-	g.clearRect(0, 0, c.width, c.height)
-	const paths = new Map<string, Path2D>()
-	for (const i of p.items) {
-		if (i.open) continue
-		const own = status(i.path)
-		let path = paths.get(own)
-		if (!path) paths.set(own, (path = new Path2D()))
-		path.rect(i.x * s, i.y * s, Math.max(1.5, i.w * s), Math.max(1.5, i.h * s))
-	}
-	for (const [own, path] of paths) {
-		g.fillStyle = t.status[own]
-		g.fill(path)
-	}
-	g.strokeStyle = t.accent
-	g.lineWidth = 2
-	g.strokeRect(camera.x * s, camera.y * s, (w / camera.zoom) * s, (h / camera.zoom) * s)
+function toggleComposite(path: string): void {
+	const { open } = route.peek()
+	go({ open: open.includes(path) ? open.filter(p => p !== path && !p.startsWith(path)) : [...open, path] }, true)
 }
 
-// neighbour is the node that an arrow key leads to: along an edge to the left and right, the nearest one above and below.
-function neighbour(p: Picture, at: string, key: string): string | undefined {
+function toggleGroup(name: string): void {
+	const { fold } = route.peek()
+	go({ fold: fold.includes(name) ? fold.filter(g => g !== name) : [...fold, name] }, true)
+}
+
+// Groups is a menu of the groups that can be folded.
+function Groups({ names, folded }: { names: string[]; folded: string[] }) {
+	return (
+		<details class="menu">
+			<summary class="button">{texts.groups}{folded.length > 0 && <span class="count"> {folded.length}</span>}</summary>
+			<div>
+				{names.map(name => <label class="check" key={name}><input type="checkbox" checked={folded.includes(name)} onChange={() => toggleGroup(name)} /> {texts.fold} <Plain text={name} /></label>)}
+			</div>
+		</details>
+	)
+}
+
+// usePicture lays the graph out in a worker, whenever it or what is shown of it has changed.
+function usePicture(model: Model) {
+	const picture = useSignal<Picture | undefined>(undefined)
+	const worker = useMemo(() => new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), [])
+	useEffect(() => () => worker.terminate(), [])
+	const { inside, open, fold, failed, edges } = route.value
+	const shape = JSON.stringify([model.structure.value, inside, open, fold, edges, failed && model.version.value])
+	const ask = useRef(0)
+	useEffect(() => {
+		const scene = sceneOf(model, inside, { open: new Set(open), fold, failed: !!failed })
+		if (!scene) return
+		const id = ++ask.current
+		worker.onmessage = (e: MessageEvent<{ id: number; drawn: Drawn }>) => {
+			if (e.data.id === id) picture.value = pictureOf(scene, e.data.drawn, `${inside}|${failed}`)
+		}
+		worker.postMessage({ id, tree: treeOf(scene, !!edges) })
+	}, [shape])
+	return picture
+}
+
+// useStage is the canvas, the part of the picture that it shows, and how that is moved.
+function useStage(model: Model, picture: Picture | undefined, selected: string) {
+	const canvas = useRef<HTMLCanvasElement>(null), mini = useRef<HTMLCanvasElement>(null)
+	const camera = useRef<Camera>({ x: 0, y: 0, zoom: 1 })
+	const colours = useRef(theme()), facts = useMemo(() => new Facts(model), [model]), minimap = useRef<Minimap | undefined>(undefined)
+	const shown = useRef({ picture, selected })
+	shown.current = { picture, selected }
+	const frame = useRef(0), saving = useRef<number | undefined>(undefined)
+	const moved = useRef("") // the picture that the user has moved; others are shown as a whole
+	const size = (): Size => ({ w: canvas.current?.clientWidth ?? 0, h: canvas.current?.clientHeight ?? 0 })
+
+	const draw = () => {
+		frame.current = 0
+		const c = canvas.current, { picture: p, selected } = shown.current
+		if (!c || !p) return
+		const begun = performance.now(), ratio = devicePixelRatio || 1, view = size()
+		const [w, h] = [Math.round(view.w * ratio), Math.round(view.h * ratio)]
+		if (c.width !== w) c.width = w
+		if (c.height !== h) c.height = h
+		const g = c.getContext("2d")!
+		g.setTransform(ratio, 0, 0, ratio, 0, 0)
+		drawGraph(g, view, p, camera.current, facts, selected, colours.current)
+		minimap.current?.draw(p, camera.current, view, facts, colours.current, model.version.peek())
+		const { x, y, zoom } = camera.current
+		Object.assign(c.dataset, {
+			draw: (performance.now() - begun).toFixed(2), layout: p.ms.toFixed(1), items: p.items.length, lines: p.lines.length, detail: detailOf(zoom), camera: [x, y, zoom].map(n => n.toFixed(3)).join(" "),
+		})
+		c.dataset.first ??= performance.now().toFixed(0)
+	}
+	const redraw = () => { frame.current ||= requestAnimationFrame(draw) }
+	const show = (to: Camera) => {
+		camera.current = to
+		redraw()
+	}
+	const move = (to: Camera) => {
+		show(to)
+		moved.current = shown.current.picture?.of ?? ""
+		clearTimeout(saving.current)
+		saving.current = window.setTimeout(() => remember("camera", { of: moved.current, ...camera.current }), 150)
+	}
+	const fit = () => {
+		const p = shown.current.picture
+		if (!p?.items.length || !size().w) return
+		moved.current = ""
+		clearTimeout(saving.current)
+		remember("camera", undefined)
+		show(fitting(p, size()))
+	}
+	const follow = () => {
+		const { picture: p, selected } = shown.current, item = p?.items.find(i => i.path === selected)
+		if (p && moved.current !== p.of) fit()
+		if (item) show(showing(camera.current, item, size()))
+		redraw()
+	}
+	useEffect(() => { // after a reload the picture is where it was
+		const before = remembered<Camera & { of: string }>("camera")
+		if (!before) return
+		moved.current = before.of
+		camera.current = before
+	}, [])
+	useEffect(follow, [picture, selected])
+	useEffect(redraw, [model.version.value])
+	useEffect(() => {
+		minimap.current = new Minimap(mini.current!)
+		const scheme = matchMedia("(prefers-color-scheme: dark)")
+		const recolour = () => { colours.current = theme(); redraw() }
+		scheme.addEventListener("change", recolour)
+		const resized = new ResizeObserver(follow)
+		resized.observe(canvas.current!)
+		return () => { scheme.removeEventListener("change", recolour); resized.disconnect(); cancelAnimationFrame(frame.current); clearTimeout(saving.current) }
+	}, [])
+
+	return {
+		canvas, mini, fit,
+		zoom: (factor: number, at = { x: size().w / 2, y: size().h / 2 }) => move(zoomed(camera.current, factor, at)),
+		drag: (dx: number, dy: number) => move(panned(camera.current, -dx, -dy)),
+		pan: (x: number, y: number) => move(panned(camera.current, (x * size().w) / 4, (y * size().h) / 4)),
+		// look centres the window on a point of the minimap.
+		look: (x: number, y: number) => picture && move(centred(minimap.current!.point(picture, x, y), camera.current.zoom, size())),
+		hit: (e: { offsetX: number; offsetY: number }): Item | undefined => {
+			const k = camera.current, x = k.x + e.offsetX / k.zoom, y = k.y + e.offsetY / k.zoom
+			return picture?.items.findLast(i => x >= i.x && x <= i.x + i.w && y >= i.y && y <= i.y + i.h)
+		},
+	}
+}
+
+type Stage = ReturnType<typeof useStage>
+
+function Canvas({ stage, items, select, toggle }: { stage: Stage; items: Item[]; select: (item?: Item) => void; toggle: (item?: Item) => void }) {
+	const drag = useRef<{ x: number; y: number; moved: boolean } | undefined>(undefined)
+	return (
+		<canvas
+			ref={stage.canvas} class="picture" tabIndex={0} role="application" aria-label={texts.graphLabel(items.length)}
+			onPointerDown={e => { drag.current = { x: e.clientX, y: e.clientY, moved: false }; e.currentTarget.setPointerCapture(e.pointerId) }}
+			onPointerMove={e => {
+				const d = drag.current
+				if (!d) { e.currentTarget.style.cursor = stage.hit(e) ? "pointer" : "grab"; return }
+				const dx = e.clientX - d.x, dy = e.clientY - d.y
+				if (!d.moved && Math.hypot(dx, dy) < 4) return
+				drag.current = { x: e.clientX, y: e.clientY, moved: true }
+				stage.drag(dx, dy)
+			}}
+			onPointerUp={e => {
+				const moved = drag.current?.moved
+				drag.current = undefined
+				if (!moved) select(stage.hit(e))
+			}}
+			onDblClick={e => toggle(stage.hit(e))}
+			onWheel={e => { e.preventDefault(); stage.zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0015)), { x: e.offsetX, y: e.offsetY }) }}
+		/>
+	)
+}
+
+// neighbour is the box that an arrow key leads to: along an edge to the left and right, the nearest one above and below.
+function neighbour(p: Picture, at: string, key: string): Item | undefined {
 	const own = p.items.find(i => i.path === at)
-	if (!own) return p.items[0]?.path
+	if (!own) return p.items[0]
 	const byPath = new Map(p.items.map(i => [i.path, i]))
-	let list: Item[]
-	if (key === "ArrowRight") list = p.lines.filter(l => l.from === at).map(l => byPath.get(l.to)!)
-	else if (key === "ArrowLeft") list = p.lines.filter(l => l.to === at).map(l => byPath.get(l.from)!)
+	let list: (Item | undefined)[]
+	if (key === "ArrowRight") list = p.lines.filter(l => l.from === at).map(l => byPath.get(l.to))
+	else if (key === "ArrowLeft") list = p.lines.filter(l => l.to === at).map(l => byPath.get(l.from))
 	else list = p.items.filter(i => i !== own && !i.open && (key === "ArrowDown" ? i.y > own.y : i.y < own.y) && Math.abs(i.x - own.x) < own.w)
 	const far = (i: Item) => Math.abs(i.y - own.y) + Math.abs(i.x - own.x) / 10
-	return list.filter(Boolean).sort((a, b) => far(a) - far(b))[0]?.path
+	return list.filter(i => i !== undefined).sort((a, b) => far(a) - far(b))[0]
 }

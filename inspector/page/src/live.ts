@@ -82,3 +82,17 @@ export function keepLive(): void {
 // now ticks once a second, for durations that grow.
 export const now = signal(Date.now())
 setInterval(() => (now.value = Date.now()), 1000)
+
+// later calls a function some time after it is asked to: once, however often it is asked until then.
+export function later(ms: number, f: () => void): { ask: () => void; stop: () => void } {
+	let due: number | undefined
+	return {
+		ask: () => {
+			due ??= window.setTimeout(() => {
+				due = undefined
+				f()
+			}, ms)
+		},
+		stop: () => clearTimeout(due),
+	}
+}

@@ -4,15 +4,16 @@ import { get, type Line, type Log } from "./api"
 import type { Model } from "./model"
 import { go, href, route } from "./route"
 import { texts } from "./texts"
-import { Empty, Problem } from "./ui"
+import { Empty, Plain, Problem } from "./ui"
+import { visibleLines } from "./visible"
 
 const most = 1000 // lines that are shown
 const behind = 3000 // events before the last one that are read at first
 const every = 300 // ms from one reading to the next
 
 export function LogView({ model }: { model: Model }) {
-	const lines = useSignal<Line[]>([]), level = useSignal("info"), q = useSignal(""), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), cut = useSignal(false), ready = useSignal(false)
-	const path = route.value.node
+	const lines = useSignal<Line[]>([]), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), cut = useSignal(false), ready = useSignal(false)
+	const { node: path, level, q } = route.value
 	const cursor = useRef<number | undefined>(undefined), busy = useRef(false), again = useRef(false), pause = useRef<number | undefined>(undefined), box = useRef<HTMLDivElement>(null), epoch = useRef(0)
 	// read takes what is new. A run that is faster than the page is followed at its end: lines in between are left out.
 	const read = async () => {
@@ -22,12 +23,12 @@ export function LogView({ model }: { model: Model }) {
 		}
 		busy.current = true
 		again.current = false
-		const own = epoch.current
+		const own = epoch.current, { node: path, level, q } = route.peek()
 		const fresh: Line[] = []
 		try {
 			let after = cursor.current ?? Math.max(0, (model.row.peek()?.last ?? 0) - behind)
 			for (let pages = 0; pages < 4; pages++) {
-				const page: Log = await get<Log>("log", { run: model.id, path, level: level.value, q: q.value, after, limit: 1000 })
+				const page: Log = await get<Log>("log", { run: model.id, path, level, q, after, limit: 1000 })
 				if (own !== epoch.current) break
 				cut.value ||= cursor.current === undefined && after >= page.first
 				cursor.current = after = page.after
@@ -63,15 +64,15 @@ export function LogView({ model }: { model: Model }) {
 		lines.value = []
 		cut.value = ready.value = false
 		void read()
-	}, [path, level.value, q.value])
+	}, [path, level, q])
 	useEffect(() => { void read() }, [model.lines.value, !!model.row.value])
 	useEffect(() => { if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight }, [lines.value, follow.value])
 	return (
 		<div class="logview">
 			<div class="tools">
-				<label>{texts.level} <select value={level.value} onChange={e => (level.value = e.currentTarget.value)}>{Object.entries(texts.levels).map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select></label>
-				<input type="search" id="search" aria-label={texts.searchLog} placeholder={texts.searchLog} value={q.value} onInput={e => (q.value = e.currentTarget.value)} />
-				{path && <button onClick={() => go({ node: "" }, true)}><bdi>{path}</bdi> ×</button>}
+				<label>{texts.level} <select value={level || "info"} onChange={e => go({ level: e.currentTarget.value }, true)}>{Object.entries(texts.levels).map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select></label>
+				<input type="search" id="search" aria-label={texts.searchLog} placeholder={texts.searchLog} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
+				{path && <button onClick={() => go({ node: "" }, true)}><Plain text={path} /> ×</button>}
 				<span class="spring" />
 				<label class="check"><input type="checkbox" checked={follow.value} onChange={e => (follow.value = e.currentTarget.checked)} /> {texts.follow}</label>
 			</div>
@@ -86,8 +87,8 @@ export function LogView({ model }: { model: Model }) {
 					<div class={`line l-${line.level}`} key={line.id}>
 						<time dateTime={line.time}>{line.time.slice(11, 23)}</time>
 						<span class="lvl">{line.level}</span>
-						{line.path ? <a href={href({ ...route.value, node: line.path })}><bdi>{line.path}{(line.attempt ?? 0) > 1 && ` #${line.attempt}`}</bdi></a> : <span />}
-						<bdi class="text">{line.text}</bdi>
+						{line.path ? <a href={href({ ...route.value, node: line.path })}><Plain text={line.path} />{(line.attempt ?? 0) > 1 && ` #${line.attempt}`}</a> : <span />}
+						<bdi class="text">{visibleLines(line.text)}</bdi>
 					</div>
 				))}
 			</div>

@@ -5,46 +5,46 @@ import "./style.css"
 import { get, reachable, type Gate, type Info } from "./api"
 import { Confirm, info, StartDialog } from "./actions"
 import { Gates } from "./gates"
-import { connection, generation, keepLive, onRows } from "./live"
+import { connection, generation, keepLive, later, onRows } from "./live"
 import { route } from "./route"
 import { RunView } from "./run"
 import { RunsView } from "./runs"
 import { StoredView } from "./stored"
 import { texts } from "./texts"
-import { Announcer, Dialog, moveRows, typing } from "./ui"
+import { Announcer, Dialog, moveRows, shortcut } from "./ui"
+import { visible } from "./visible"
 
 const waiting = signal(0)
 const helping = signal(false)
 
 function App() {
 	useEffect(() => {
-		let due: number | undefined
 		const load = () => {
-			due = undefined
 			get<Info>("info").then(i => (info.value = i), () => undefined)
 			get<{ gates: Gate[]; total: number }>("gates", { limit: 1 }).then(g => (waiting.value = g.total), () => undefined)
 		}
-		const soon = () => { due ??= window.setTimeout(load, 700) }
-		const offs = [onRows(soon), generation.subscribe(soon)]
+		const loading = later(700, load)
+		const offs = [onRows(loading.ask), generation.subscribe(loading.ask), loading.stop]
 		load()
-		return () => { offs.forEach(off => off()); clearTimeout(due) }
+		return () => offs.forEach(off => off())
 	}, [])
 	useEffect(() => {
-		const keys = (e: KeyboardEvent) => {
+		const leaveField = (e: KeyboardEvent) => {
 			if (e.key === "Escape" && document.activeElement instanceof HTMLInputElement && !document.querySelector("dialog[open]")) document.activeElement.blur()
-			if (typing() || e.ctrlKey || e.metaKey || e.altKey) return
+		}
+		const off = shortcut(e => {
 			if (e.key === "/") document.getElementById("search")?.focus()
 			else if (e.key === "j") moveRows(1)
 			else if (e.key === "k") moveRows(-1)
 			else if (e.key === "?") helping.value = true
-			else return
-			e.preventDefault()
-		}
-		addEventListener("keydown", keys)
-		return () => removeEventListener("keydown", keys)
+			else return false
+			return true
+		})
+		addEventListener("keydown", leaveField)
+		return () => { off(); removeEventListener("keydown", leaveField) }
 	}, [])
 	const r = route.value
-	document.title = r.view === "run" ? `${r.node || r.id} – ${texts.title}` : `${r.view === "gates" ? texts.gates : r.view === "stored" ? texts.stored : texts.runs} – ${texts.title}`
+	document.title = r.view === "run" ? `${visible(r.node || r.id)} – ${texts.title}` : `${r.view === "gates" ? texts.gates : r.view === "stored" ? texts.stored : texts.runs} – ${texts.title}`
 	return (
 		<>
 			<header class="top">

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals"
-import { get, Refused, type Graph, type Row, type State } from "./api"
-import type { Changes } from "./live"
-import { statusOf } from "./texts"
+import { get, Refused, type Graph, type InsideCounts, type Row, type State } from "./api"
+import { later, type Changes } from "./live"
+import { statusOf } from "./status"
 
 // Model is what the page knows of the open run: its graphs by the composite that they are in, and the status of each node by its path.
 export class Model {
@@ -10,18 +10,26 @@ export class Model {
 	readonly graphs = new Map<string, Graph>()
 	readonly statuses = new Map<string, string>()
 	readonly attempts = new Map<string, number>()
+	readonly insides = new Map<string, InsideCounts>() // of composites that have begun, by path
 	readonly structure = signal(0) // rises with new graphs
 	readonly version = signal(0) // rises with new statuses
 	readonly lines = signal(0) // rises when there are new events
 	private wanted: string[] = [""]
-	private due: number | undefined
 	private closed = false
+
+	// reading asks for what the stream does not tell.
+	private readonly reading = later(1000, () => {
+		for (const path of this.wanted) {
+			if (!this.graphs.get(path)?.known) this.graphs.delete(path)
+			void this.load(path)
+		}
+	})
 
 	constructor(readonly id: string) {}
 
 	close(): void {
 		this.closed = true
-		clearTimeout(this.due)
+		this.reading.stop()
 	}
 
 	// want names the composites whose inside is shown, beside the outermost graph.
@@ -54,7 +62,7 @@ export class Model {
 			if (inside === "" || !(err instanceof Refused)) {
 				if (!this.row.peek() || err instanceof Refused) this.problem.value = err as Error
 			} else {
-				this.graphs.set(inside, { inside, known: false, nodes: [], edges: [], total: 0 })
+				this.graphs.set(inside, { inside, known: false, nodes: [], edges: [], groups: [], total: 0 })
 				this.structure.value++
 			}
 		}
@@ -65,6 +73,10 @@ export class Model {
 			const path = (graph.prefix ?? "") + n.id
 			this.statuses.set(path, statusOf[state.status[i]] ?? "idle")
 			if (state.attempts[i]) this.attempts.set(path, state.attempts[i])
+			if (state.insides[i]) {
+				if (!n.composite && !this.insides.has(path)) this.structure.value++ // a node that a step has expanded
+				this.insides.set(path, state.insides[i])
+			}
 		})
 		this.version.value++
 	}
@@ -78,25 +90,14 @@ export class Model {
 		}
 		this.version.value++
 		if (m.lines) this.lines.value++
-		this.soon()
+		this.reading.ask()
 	}
 
 	rows(rows: Row[]): void {
 		const own = rows.find(r => r.id === this.id)
 		if (!own) return
 		this.row.value = { ...own, error: this.row.peek()?.error }
-		this.soon()
-	}
-
-	private soon(): void {
-		if (this.due !== undefined) return
-		this.due = window.setTimeout(async () => {
-			for (const path of this.wanted) {
-				if (!this.graphs.get(path)?.known) this.graphs.delete(path)
-				await this.load(path)
-			}
-			this.due = undefined
-		}, 1000)
+		this.reading.ask()
 	}
 
 	status(path: string): string {

@@ -6,8 +6,10 @@ import { AnsweredText, AnswerForm } from "./gates"
 import { generation, now } from "./live"
 import type { Model } from "./model"
 import { go, href, route } from "./route"
+import { ended, type Counts } from "./status"
 import { texts } from "./texts"
-import { announced, Badge, duration, Problem, Shown, Time } from "./ui"
+import { announced, Badge, duration, InsideProgress, Plain, Problem, Shown, Time } from "./ui"
+import { visible, visibleLines } from "./visible"
 
 const close = () => go({ node: "" }, true)
 
@@ -16,7 +18,7 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 	const status = (model.version.value, model.status(path))
 	const load = () => get<NodeDetail>("node", { run: model.id, path }).then(d => {
 		if (route.peek().node !== path) return
-		if (detail.peek()?.path === path && detail.peek()?.status !== d.status) announced.value = texts.nowIs(path, d.status)
+		if (detail.peek()?.path === path && detail.peek()?.status !== d.status) announced.value = texts.nowIs(visible(path), d.status)
 		detail.value = d
 		problem.value = undefined
 	}, err => (problem.value = err))
@@ -25,7 +27,7 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 		void load()
 	}, [path, status, generation.value, model.attempts.get(path)])
 	useEffect(() => { // a node that is under way changes without a change of its status
-		if (!detail.value || ["completed", "failed", "aborted", "cancelled", "skipped"].includes(detail.value.status)) return
+		if (!detail.value || ended(detail.value.status)) return
 		const timer = setInterval(load, 3000)
 		return () => clearInterval(timer)
 	}, [path, detail.value?.status])
@@ -33,17 +35,17 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 	return (
 		<aside class="panel" aria-label={texts.node}>
 			<header>
-				<h2 tabIndex={-1}><bdi>{d?.label || path}</bdi></h2>
+				<h2 tabIndex={-1}><Plain text={d?.label || path} /></h2>
 				<button class="quiet" aria-label={texts.close} onClick={close}>×</button>
 			</header>
-			{problem.value && !d && (problem.value instanceof Refused && problem.value.status === 404 ? <p class="problem" role="alert">{problem.value.message}</p> : <Problem error={problem.value} again={load} />)}
+			{problem.value && !d && (problem.value instanceof Refused && problem.value.status === 404 ? <p class="problem" role="alert"><Plain text={problem.value.message} /></p> : <Problem error={problem.value} again={load} />)}
 			{!d && !problem.value && <p class="loading">{texts.loading}</p>}
-			{d && <Detail d={d} run={model.id} reload={load} />}
+			{d && <Detail d={d} run={model.id} counts={model.insides.get(path)?.counts} reload={load} />}
 		</aside>
 	)
 }
 
-function Detail({ d, run, reload }: { d: NodeDetail; run: string; reload: () => void }) {
+function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts?: Counts; reload: () => void }) {
 	const began = d.start ? Date.parse(d.start) : 0
 	const took = d.status === "running" && began ? now.value - began : d.duration_ms
 	const verbs: { verb: Verb; name: string; show: boolean }[] = [
@@ -54,35 +56,36 @@ function Detail({ d, run, reload }: { d: NodeDetail; run: string; reload: () => 
 	const copied = useSignal(false)
 	return (
 		<div class="panel-body">
-			<p class="why"><Badge status={d.status} /> <span><bdi>{d.why.text}</bdi>{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta"> {texts.until} <Time at={d.why.until} /></span>}</span></p>
-			{(d.why.nodes?.length ?? 0) > 0 && <p class="links">{d.why.nodes!.map(p => <a key={p} href={nodeHref(p)}><bdi>{p}</bdi></a>)}{d.why.more ? <span class="meta">{texts.andMore(d.why.more)}</span> : null}</p>}
+			<p class="why"><Badge status={d.status} /> <span><Plain text={d.why.text} />{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta"> {texts.until} <Time at={d.why.until} /></span>}</span></p>
+			{(d.why.nodes?.length ?? 0) > 0 && <p class="links">{d.why.nodes!.map(p => <a key={p} href={nodeHref(p)}><Plain text={p} /></a>)}{d.why.more ? <span class="meta">{texts.andMore(d.why.more)}</span> : null}</p>}
 			<p class="meta facts">
-				<span class="mono"><bdi>{d.path}</bdi></span><span>{d.type}{d.kind && d.kind !== d.type ? `, ${d.kind}` : ""}</span>
+				<span class="mono"><Plain text={d.path} /></span><span>{texts.type[d.type] ?? d.type}{d.kind && d.kind !== d.type && <>, <Plain text={d.kind} /></>}</span>
 				{took > 0 && <span>{duration(took)}</span>}
 				{d.flags?.map(f => <span class="tag" key={f}>{f}</span>)}
-				{d.groups?.map(g => <span class="tag" key={g}>{g}</span>)}
+				{d.groups?.map(g => <span class="tag" key={g}><Plain text={g} /></span>)}
 			</p>
+			{counts && <p class="inside-counts"><InsideProgress counts={counts} /><span class="meta">{Object.entries(counts).map(([status, n]) => `${n} ${status}`).join(", ")}</span></p>}
 			<p class="buttons">
-				{d.composite && <button onClick={() => go({ inside: d.path, node: "", tab: "" })}>{texts.inside}</button>}
+				{d.composite && <button onClick={() => go({ inside: d.path, node: "", tab: route.peek().tab === "table" ? "table" : "graph" })}>{texts.inside}</button>}
 				{verbs.filter(v => v.show).map(v => <button key={v.verb} onClick={() => (asked.value = { verb: v.verb, run, node: d.path })}>{v.name}</button>)}
 				<a class="button" href={href({ ...route.value, tab: "log", node: d.path })}>{texts.log}</a>
 				<button onClick={() => void navigator.clipboard?.writeText(location.href).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyLink}</button>
 			</p>
 			{d.gate && d.actions.includes("signal") && <Section title={texts.answer}>{d.gate.info && <Shown value={d.gate.info} run={run} path={d.path} of="info" />}<AnswerForm gate={d.gate} done={reload} /></Section>}
-			{d.decision && <p class="notice">{texts.answeredBy(d.decision.by || texts.somebody)}: <AnsweredText answer={d.decision} /></p>}
+			{d.decision && <p class="notice">{texts.answeredBy} <Plain text={d.decision.by || texts.somebody} />: <AnsweredText answer={d.decision} /></p>}
 			{!d.data && <p class="notice">{texts.noData}</p>}
-			{(d.errors?.length ?? 0) > 0 && <Section title={texts.error}><ol class="chain">{d.errors!.map((e, i) => <li key={i}><pre tabIndex={0}><bdi>{e}</bdi></pre></li>)}</ol></Section>}
+			{(d.errors?.length ?? 0) > 0 && <Section title={texts.error}><ol class="chain">{d.errors!.map((e, i) => <li key={i}><pre tabIndex={0}><bdi>{visibleLines(e)}</bdi></pre></li>)}</ol></Section>}
 			{d.tries.length > 0 && (
 				<Section title={texts.attempts}>
 					<table class="tries"><thead><tr><th scope="col">#</th><th scope="col">{texts.began}</th><th scope="col">{texts.took}</th><th scope="col">{texts.error}</th></tr></thead>
 						<tbody>{d.tries.map(t => (
 							<tr key={t.n}><td>{t.n}</td><td><Time at={t.start} /></td><td>{t.start && t.end ? duration(Date.parse(t.end) - Date.parse(t.start)) : ""}</td>
-								<td><bdi>{t.error}</bdi>{t.delay_ms ? <span class="meta"> {texts.nextIn(duration(t.delay_ms))}</span> : null}</td></tr>
+								<td><Plain text={t.error} />{t.delay_ms ? <span class="meta"> {texts.nextIn(duration(t.delay_ms))}</span> : null}</td></tr>
 						))}</tbody>
 					</table>
 				</Section>
 			)}
-			{(d.inputs?.length ?? 0) > 0 && <Section title={texts.input}>{d.inputs!.map(i => <div key={i.name}><h4><bdi>{i.name}</bdi>{i.open && <span class="tag">{texts.stillOpen}</span>}</h4>{i.value && <Shown value={i.value} run={run} path={d.path} of="input" name={i.name} />}</div>)}</Section>}
+			{(d.inputs?.length ?? 0) > 0 && <Section title={texts.input}>{d.inputs!.map(i => <div key={i.name}><h4><Plain text={i.name} />{i.open && <span class="tag">{texts.stillOpen}</span>}</h4>{i.value && <Shown value={i.value} run={run} path={d.path} of="input" name={i.name} />}</div>)}</Section>}
 			<Values title={texts.output} value={d.output} run={run} path={d.path} of="output" />
 			<Values title={texts.config} value={d.config} run={run} path={d.path} of="config" />
 			<Around title={texts.upstream} list={d.upstream} />
@@ -106,8 +109,8 @@ function Around({ title, list }: { title: string; list: Neighbour[] }) {
 	return (
 		<Section title={title}>
 			<ul class="around">{list.map((n, i) => (
-				<li key={i}><a href={nodeHref(n.path)}><Badge status={n.status} quiet /> <bdi>{n.path}</bdi></a>
-					<span class="meta">{[n.label, n.on, n.param && `→ ${n.param}`, n.data && texts.dataOnly].filter(Boolean).map(t => <bdi key={String(t)}>{t} </bdi>)}<span class={`edge ${n.edge}`}>{texts.edge[n.edge]}</span></span>
+				<li key={i}><a href={nodeHref(n.path)}><Badge status={n.status} quiet /> <Plain text={n.path} /></a>
+					<span class="meta">{[n.label, n.on, n.param && `→ ${n.param}`, n.data && texts.dataOnly].filter(Boolean).map(t => <span key={String(t)}><Plain text={String(t)} /> </span>)}<span class={`edge ${n.edge}`}>{texts.edge[n.edge]}</span></span>
 				</li>
 			))}</ul>
 		</Section>

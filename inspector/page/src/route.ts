@@ -6,30 +6,44 @@ export interface Route {
 	id: string
 	tab: "graph" | "timeline" | "log" | "table" | ""
 	node: string
-	inside: string
+	inside: string // the composite whose graph is shown, empty for that of the run
 	open: string[] // composites that are unfolded
+	fold: string[] // groups that are folded
+	failed: string // "1": only the failed part of the graph
+	edges: string // "all": also edges that a longer path replaces
+	critical: string // which critical path the timeline shows: "slots", "none" or by default that by dependencies
+	level: string // of the log
 	status: string
 	workflow: string
 	q: string
 }
 
-const nowhere: Route = { view: "runs", id: "", tab: "", node: "", inside: "", open: [], status: "", workflow: "", q: "" }
+const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "workflow", "q"] as const
+const lists = ["open", "fold"] as const
+
+const nowhere: Route = {
+	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", workflow: "", q: "",
+}
+
+// filters are what narrows down the content of one view, and means nothing to another.
+export const unfiltered = { status: "", workflow: "", q: "", level: "" }
 
 export function parse(hash: string): Route {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2)
 	const params = new URLSearchParams(query)
-	const parts = path.split("/").map(decode)
-	const text = (name: string) => params.get(name) ?? ""
-	const route: Route = { ...nowhere, node: text("node"), inside: text("inside"), open: params.getAll("open"), status: text("status"), workflow: text("workflow"), q: text("q") }
-	if (parts[0] === "gates") route.view = "gates"
-	if (parts[0] === "stored") {
+	const [view, id = "", tab = ""] = path.split("/").map(decode)
+	const route: Route = { ...nowhere }
+	for (const name of texts) route[name] = params.get(name) ?? ""
+	for (const name of lists) route[name] = params.getAll(name)
+	if (view === "gates") route.view = "gates"
+	if (view === "stored") {
 		route.view = "stored"
-		route.id = parts[1] ?? ""
+		route.id = id
 	}
-	if (parts[0] === "runs" && parts[1]) {
+	if (view === "runs" && id) {
 		route.view = "run"
-		route.id = parts[1]
-		if (["graph", "timeline", "log", "table"].includes(parts[2])) route.tab = parts[2] as Route["tab"]
+		route.id = id
+		if (["graph", "timeline", "log", "table"].includes(tab)) route.tab = tab as Route["tab"]
 	}
 	return route
 }
@@ -45,8 +59,8 @@ function decode(text: string): string {
 export function href(change: Partial<Route>): string {
 	const r = { ...nowhere, ...change }
 	const params = new URLSearchParams()
-	for (const name of ["node", "inside", "status", "workflow", "q"] as const) if (r[name]) params.set(name, r[name])
-	for (const path of r.open) params.append("open", path)
+	for (const name of texts) if (r[name]) params.set(name, r[name])
+	for (const name of lists) for (const value of r[name]) params.append(name, value)
 	let path = r.view === "gates" || r.view === "stored" ? r.view : "runs"
 	if (r.view === "stored" && r.id) path += "/" + encodeURIComponent(r.id)
 	if (r.view === "run") {
@@ -61,12 +75,13 @@ export const route = signal(parse(location.hash))
 
 addEventListener("hashchange", () => (route.value = parse(location.hash)))
 
-// go changes a part of the address; replaced ones are not in the history.
+// go changes a part of the address; replaced ones are not in the history. It begins with the address itself: the signal follows a click
+// on a link a moment later.
 export function go(change: Partial<Route>, replace = false): void {
-	const to = href({ ...route.peek(), ...change })
+	const to = href({ ...parse(location.hash), ...change })
 	if (to === location.hash) return
 	if (replace) {
-		history.replaceState(null, "", to)
+		history.replaceState(history.state, "", to)
 		route.value = parse(to)
 	} else {
 		location.hash = to
@@ -74,3 +89,12 @@ export function go(change: Partial<Route>, replace = false): void {
 }
 
 export const openRun = (id: string, more: Partial<Route> = {}) => href({ view: "run", id, ...more })
+
+// remember keeps what a reload should find again but a link does not share, such as the part of a picture that is in the window.
+export function remember(name: string, value: unknown): void {
+	history.replaceState({ ...history.state, [name]: value }, "")
+}
+
+export function remembered<T>(name: string): T | undefined {
+	return history.state?.[name]
+}

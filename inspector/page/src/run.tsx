@@ -5,12 +5,13 @@ import { generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
 import { Model } from "./model"
 import { NodePanel } from "./node"
-import { go, href, route, type Route } from "./route"
+import { go, href, route, unfiltered, type Route } from "./route"
 import { took } from "./runs"
+import { ended } from "./status"
 import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
-import { announced, Badge, Problem, Progress, typing } from "./ui"
+import { announced, Badge, Plain, Problem, Progress, shortcut } from "./ui"
 
 // The graph is hidden where it would be too small to read.
 export const wide = () => innerWidth >= 700
@@ -29,22 +30,17 @@ export function RunView({ id }: { id: string }) {
 	useEffect(() => { void model.reload() }, [model, generation.value])
 	const row = model.row.value
 	useEffect(() => { if (row) announced.value = texts.runIs(row.status) }, [row?.status])
-	useEffect(() => {
-		const keys = (e: KeyboardEvent) => {
-			if (typing() || e.ctrlKey || e.metaKey || e.altKey) return
-			const tab = tabs.find(t => t[2] === e.key)
-			if (tab) go({ tab: tab[0] }, true)
-			else if (e.key === "Escape") route.peek().node ? go({ node: "" }, true) : route.peek().inside ? go({ inside: "" }) : (location.hash = "#/runs")
-			else return
-			e.preventDefault()
-		}
-		addEventListener("keydown", keys)
-		return () => removeEventListener("keydown", keys)
-	}, [])
+	useEffect(() => shortcut(e => {
+		const tab = tabs.find(t => t[2] === e.key), { node, inside } = route.peek()
+		if (tab) go({ ...unfiltered, tab: tab[0] }, true)
+		else if (e.key === "Escape") node ? go({ node: "" }, true) : inside ? go({ inside: "" }) : (location.hash = "#/runs")
+		else return false
+		return true
+	}), [])
 	if (model.problem.value) return <main class="page" id="main"><Problem error={model.problem.value} again={() => model.reload()} /></main>
 	if (!row) return <main class="page" id="main"><p class="loading">{texts.loading}</p></main>
 	const tab = route.value.tab || (wide() ? "graph" : "table")
-	const over = ["completed", "failed", "cancelled"].includes(row.status)
+	const over = ended(row.status)
 	const verbs: [Verb, string, boolean][] = [
 		["redrive", texts.redrive, over && may("redrive")], ["leave", texts.leave, !over && may("cancel")], ["abort", texts.abort, !over && may("cancel")], ["cancel", texts.cancel, !over && may("cancel")],
 	]
@@ -52,17 +48,17 @@ export function RunView({ id }: { id: string }) {
 		<main class="run" id="main">
 			<header class="run-head">
 				<div class="run-title">
-					<h1><bdi>{row.workflow || row.id}</bdi></h1>
+					<h1><Plain text={row.workflow || row.id} /></h1>
 					<Badge status={row.status} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}
 					<span class="meta">{took(row)}</span>
 				</div>
-				<p class="meta mono run-id"><bdi>{row.id}</bdi></p>
+				<p class="meta mono run-id"><Plain text={row.id} /></p>
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
 				<div class="buttons">{verbs.filter(v => v[2]).map(([verb, name]) => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{name}</button>)}</div>
-				{row.error && <p class="problem run-error"><bdi>{row.error}</bdi></p>}
+				{row.error && <p class="problem run-error"><Plain text={row.error} /></p>}
 			</header>
 			<nav class="tabs" aria-label={texts.views}>
-				{tabs.map(([name, label, key]) => <a key={name} class={tab === name ? "on" : ""} aria-current={tab === name ? "page" : undefined} aria-keyshortcuts={key} href={href({ ...route.value, tab: name })}>{label}</a>)}
+				{tabs.map(([name, label, key]) => <a key={name} class={tab === name ? "on" : ""} aria-current={tab === name ? "page" : undefined} aria-keyshortcuts={key} href={href({ ...route.value, ...unfiltered, tab: name })}>{label}</a>)}
 			</nav>
 			<div class="split">
 				<div class="view">

@@ -2,22 +2,20 @@ import { useSignal } from "@preact/signals"
 import { useEffect, useRef } from "preact/hooks"
 import { get, type Row, type Runs } from "./api"
 import { info, may, starting } from "./actions"
-import { generation, now, onRows } from "./live"
-import { go, openRun, route } from "./route"
+import { generation, later, now, onRows } from "./live"
+import { go, href, openRun, remember, remembered, route } from "./route"
+import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, duration, Empty, Problem, Progress, Time } from "./ui"
-
-const statuses = ["pending", "running", "suspended", "completed", "failed", "cancelled"]
+import { Badge, duration, Empty, Plain, Problem, Progress, Time } from "./ui"
+import { visible } from "./visible"
 
 export function RunsView() {
 	const rows = useSignal<Row[] | undefined>(undefined), next = useSignal(""), total = useSignal(0), problem = useSignal<Error | undefined>(undefined)
 	const { status, workflow, q } = route.value
-	const filters = { status, workflow, q }
-	const shown = useRef(50)
-	const ask = useRef(0)
+	const shown = useRef(remembered<number>("shown") ?? 50), ask = useRef(0)
 	const load = () => {
-		const own = ++ask.current
-		return get<Runs>("runs", { ...filters, limit: Math.min(500, shown.current) }).then(r => {
+		const own = ++ask.current, { status, workflow, q } = route.peek()
+		return get<Runs>("runs", { status, workflow, q, limit: Math.min(500, shown.current) }).then(r => {
 			if (own !== ask.current) return
 			rows.value = r.runs
 			next.value = r.next ?? ""
@@ -25,20 +23,21 @@ export function RunsView() {
 			problem.value = undefined
 		}, err => own === ask.current && (problem.value = err))
 	}
-	const latest = useRef(load)
-	latest.current = load
 	useEffect(() => { void load() }, [status, workflow, q, generation.value])
 	useEffect(() => {
-		let due: number | undefined
-		const off = onRows(m => {
-			// Rows that are shown change at once. Which rows match, and in which order, is read a little later.
+		const loading = later(1000, load)
+		const off = onRows(m => { // rows that are shown change at once, which rows match and in which order a little later
 			const changed = new Map(m.runs.map(r => [r.id, r]))
 			rows.value = rows.peek()?.map(r => (changed.has(r.id) ? { ...changed.get(r.id)!, error: r.error } : r))
-			due ??= window.setTimeout(() => { due = undefined; void latest.current() }, 1000)
+			loading.ask()
 		})
-		return () => { off(); clearTimeout(due) }
+		return () => { off(); loading.stop() }
 	}, [])
-	const more = () => { shown.current = Math.min(500, shown.current + 50); void load() }
+	const more = () => {
+		shown.current = Math.min(500, shown.current + 50)
+		remember("shown", shown.current)
+		void load()
+	}
 	const filtered = status || workflow || q
 	return (
 		<main class="page" id="main">
@@ -47,15 +46,15 @@ export function RunsView() {
 				<span class="spring" />
 				<select aria-label={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value })}>
 					<option value="">{texts.anyWorkflow}</option>
-					{info.value.known.map(w => <option key={w} value={w}>{w}</option>)}
+					{info.value.known.map(w => <option key={w} value={w}>{visible(w)}</option>)}
 				</select>
 				<input type="search" id="search" aria-label={texts.searchRuns} placeholder={texts.searchRuns} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 				{may("start") && info.value.workflows.length > 0 && <button class="primary" onClick={() => (starting.value = true)}>{texts.start}</button>}
 			</div>
 			<nav class="chips" aria-label={texts.status}>
-				<a class={status ? "" : "on"} aria-current={!status} href={filterHref({ status: "" })}>{texts.all}</a>
-				{statuses.map(s => (
-					<a key={s} class={status === s ? "on" : ""} aria-current={status === s} href={filterHref({ status: s })}>
+				<a class={status ? "" : "on"} aria-current={!status} href={href({ ...route.value, status: "" })}>{texts.all}</a>
+				{runStatuses.map(s => (
+					<a key={s} class={status === s ? "on" : ""} aria-current={status === s} href={href({ ...route.value, status: s })}>
 						<Badge status={s} /> <span class="count">{info.value.counts[s] ?? 0}</span>
 					</a>
 				))}
@@ -76,13 +75,6 @@ export function RunsView() {
 	)
 }
 
-const filterHref = (change: object) => {
-	const { status, workflow, q } = route.value
-	const params = new URLSearchParams()
-	for (const [name, value] of Object.entries({ status, workflow, q, ...change })) if (value) params.set(name, String(value))
-	return "#/runs" + (params.size ? "?" + params : "")
-}
-
 // took is how long a run has taken, up to now if it goes on.
 export function took(r: Row): string {
 	if (!r.started) return ""
@@ -93,13 +85,13 @@ function RunRow({ r }: { r: Row }) {
 	return (
 		<tr>
 			<td><Badge status={r.status} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
-			<td class="name"><bdi>{r.workflow}</bdi></td>
-			<td class="name id"><a data-row href={openRun(r.id)}><bdi>{r.id}</bdi></a></td>
+			<td class="name"><Plain text={r.workflow} /></td>
+			<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a></td>
 			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.nodesDone(r.done, r.nodes)} /><span class="meta">{r.done}/{r.nodes}</span></td>
 			<td><Time at={r.arrived} /></td>
 			<td class="number">{took(r)}</td>
 			<td class="wide name">
-				{r.error ? <span class="problem"><bdi>{r.error}</bdi></span> : r.waiting?.map((path, i) => <a key={path} class="waits" href={openRun(r.id, { node: path })}>{i > 0 && ", "}<bdi>{path}</bdi></a>)}
+				{r.error ? <span class="problem"><Plain text={r.error} /></span> : r.waiting?.map((path, i) => <a key={path} class="waits" href={openRun(r.id, { node: path })}>{i > 0 && ", "}<Plain text={path} /></a>)}
 				{(r.waits ?? 0) > (r.waiting?.length ?? 0) && <span class="meta"> {texts.andMore(r.waits! - r.waiting!.length)}</span>}
 			</td>
 		</tr>

@@ -2,8 +2,11 @@ import type { Graph, Span } from "./api"
 
 // What the timeline shows of the attempts: pure functions.
 
+// Lanes are attempts in the order of their starts, and the lane of each.
+export interface Lanes { spans: Span[]; lanes: number[]; count: number }
+
 // lanesOf gives each attempt a lane in which nothing else is under way. Composites hold no slot and are left out: what is in them is shown.
-export function lanesOf(all: Span[]): { spans: Span[]; lanes: number[]; count: number } {
+export function lanesOf(all: Span[]): Lanes {
 	const parents = new Set<string>()
 	for (const s of all) {
 		for (let i = s.path.length - 1; i > 0; i--) {
@@ -44,7 +47,7 @@ export function byDependencies(all: Span[], graph: Graph | undefined): Set<Span>
 
 // bySlots goes back from the attempt that ended last: to the one that freed its lane if it waited for a slot, else to the one that
 // ended last before it was queued.
-export function bySlots(spans: Span[], lanes: number[]): Set<Span> {
+export function bySlots({ spans, lanes }: Lanes): Set<Span> {
 	const path = new Set<Span>()
 	const byEnd = spans.map((s, i) => ({ s, i })).filter(x => x.s.end_ms !== undefined).sort((a, b) => a.s.end_ms! - b.s.end_ms!)
 	const before = (limit: number, lane?: number) => byEnd.findLast(x => x.s.end_ms! <= limit && !path.has(x.s) && (lane === undefined || lanes[x.i] === lane))
@@ -56,4 +59,14 @@ export function bySlots(spans: Span[], lanes: number[]): Set<Span> {
 		at = waited ? (before(at.s.start_ms + 0.5, lanes[at.i]) ?? before(at.s.start_ms)) : before(at.s.queued_ms + 0.05)
 	}
 	return path
+}
+
+// neighbourSpan is the attempt that an arrow key leads to: the one before or after in its lane, or the nearest one in the next lane.
+export function neighbourSpan({ spans, lanes }: Lanes, own: Span | undefined, key: string): Span | undefined {
+	if (!own) return spans[0]
+	const i = spans.indexOf(own), lane = lanes[i]
+	if (key === "ArrowRight") return spans.find((_, k) => k > i && lanes[k] === lane)
+	if (key === "ArrowLeft") return spans.findLast((_, k) => k < i && lanes[k] === lane)
+	const next = lane + (key === "ArrowDown" ? 1 : -1), away = (s: Span) => Math.abs(s.start_ms - own.start_ms)
+	return spans.filter((_, k) => lanes[k] === next).sort((a, b) => away(a) - away(b))[0]
 }

@@ -3,10 +3,9 @@ import { useEffect, useRef } from "preact/hooks"
 import { get, type StoredNode, type StoredRow } from "./api"
 import { generation } from "./live"
 import { go, href, openRun, route } from "./route"
+import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, duration, Empty, Problem, Time } from "./ui"
-
-const statuses = ["pending", "running", "suspended", "completed", "failed", "cancelled"]
+import { Badge, duration, Empty, Plain, Problem, Time } from "./ui"
 
 // StoredView lists what the store has: runs of other processes, and those that the Runner has forgotten.
 export function StoredView() {
@@ -20,7 +19,7 @@ export function StoredView() {
 				<span class="spring" />
 				<select aria-label={texts.status} value={status} onChange={e => go({ status: e.currentTarget.value })}>
 					<option value="">{texts.all}</option>
-					{statuses.map(s => <option key={s}>{s}</option>)}
+					{runStatuses.map(s => <option key={s}>{s}</option>)}
 				</select>
 				<input aria-label={texts.workflow} placeholder={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value }, true)} />
 				<input type="search" id="search" aria-label={texts.searchStored} placeholder={texts.searchStored} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
@@ -31,11 +30,11 @@ export function StoredView() {
 					<tbody>{rows?.map(r => (
 						<tr key={r.id}>
 							<td><Badge status={r.status} />{r.here && <span class="tag">{texts.here}</span>}</td>
-							<td class="name"><bdi>{r.workflow}</bdi></td>
-							<td class="name id"><a data-row href={r.here ? openRun(r.id) : href({ view: "stored", id: r.id })}><bdi>{r.id}</bdi></a></td>
+							<td class="name"><Plain text={r.workflow} /></td>
+							<td class="name id"><a data-row href={r.here ? openRun(r.id) : href({ view: "stored", id: r.id })}><Plain text={r.id} /></a></td>
 							<td><Time at={r.created} /></td>
 							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{texts.wakes} <Time at={r.wake_at} /></span>}</td>
-							<td class="wide name"><bdi>{Object.entries(r.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")}</bdi></td>
+							<td class="wide name"><Plain text={Object.entries(r.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")} /></td>
 						</tr>
 					))}</tbody>
 				</table>
@@ -49,14 +48,14 @@ function StoredRun({ id }: { id: string }) {
 	const { rows, next, problem, load, more } = usePages<StoredNode>("stored/nodes", { id }, "nodes")
 	return (
 		<main class="page" id="main">
-			<div class="bar"><h1><bdi>{id}</bdi></h1></div>
+			<div class="bar"><h1><Plain text={id} /></h1></div>
 			<p class="meta"><a href="#/stored">← {texts.stored}</a> · {texts.storedHint}</p>
 			<Rows rows={rows} problem={problem} load={load} empty={texts.noStoredNodes}>
 				<table class="runs nodes">
 					<thead><tr><th scope="col">{texts.node}</th><th scope="col">{texts.status}</th><th scope="col">{texts.attempts}</th><th scope="col">{texts.began}</th><th scope="col">{texts.took}</th><th scope="col" class="wide">{texts.cause}</th></tr></thead>
 					<tbody>{rows?.map(n => (
 						<tr key={n.path}>
-							<td class="name id"><bdi>{n.path}</bdi></td>
+							<td class="name id"><Plain text={n.path} /></td>
 							<td><Badge status={n.status} /></td>
 							<td class="number">{n.attempt || ""}</td>
 							<td><Time at={n.start} /></td>

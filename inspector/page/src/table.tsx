@@ -1,44 +1,56 @@
 import { useSignal } from "@preact/signals"
-import { useEffect, useRef } from "preact/hooks"
+import { useEffect, useMemo, useRef } from "preact/hooks"
 import { get, type NodeRow } from "./api"
-import { generation } from "./live"
+import { generation, later } from "./live"
 import type { Model } from "./model"
-import { href, route } from "./route"
+import { go, href, remember, remembered, route } from "./route"
+import { nodeStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, duration, Empty, Problem, Time } from "./ui"
+import { Badge, duration, Empty, InsideProgress, Plain, Problem, Time } from "./ui"
 
 // The nodes as a table: the same as the graph, for the keyboard, screen readers and narrow windows.
 export function TableView({ model }: { model: Model }) {
-	const rows = useSignal<NodeRow[] | undefined>(undefined), next = useSignal(0), q = useSignal(""), status = useSignal(""), problem = useSignal<Error | undefined>(undefined)
-	const inside = route.value.inside, limit = useRef(200), busy = useRef(false), again = useRef(false)
-	const load = async (): Promise<void> => {
-		if (busy.current) { again.current = true; return }
-		busy.current = true
+	const rows = useSignal<NodeRow[] | undefined>(undefined), more = useSignal(false), problem = useSignal<Error | undefined>(undefined)
+	const shown = useRef(remembered<number>("shown") ?? 200), ask = useRef(0)
+	const { inside, q, status } = route.value
+	const load = async () => {
+		const own = ++ask.current, { inside, q, status } = route.peek()
 		try {
-			const page = await get<{ nodes: NodeRow[]; next?: number }>("nodes", { run: model.id, inside, q: q.value, status: status.value, limit: limit.current })
-			rows.value = page.nodes
-			next.value = page.next ?? 0
+			const fresh: NodeRow[] = []
+			let after: number | undefined = 0
+			while (after !== undefined && fresh.length < shown.current) {
+				const page: { nodes: NodeRow[]; next?: number } = await get("nodes", { run: model.id, inside, q, status, after, limit: Math.min(1000, shown.current - fresh.length) })
+				if (own !== ask.current) return
+				fresh.push(...page.nodes)
+				after = page.next
+			}
+			rows.value = fresh
+			more.value = after !== undefined
 			problem.value = undefined
-		} catch (err) { problem.value = err as Error }
-		busy.current = false
-		if (again.current) { again.current = false; return load() }
+		} catch (err) {
+			if (own === ask.current) problem.value = err as Error
+		}
 	}
-	useEffect(() => { void load() }, [inside, q.value, status.value, generation.value])
-	useEffect(() => { // at most one request a second while the run is busy
-		const timer = setTimeout(() => void load(), 1000)
-		return () => clearTimeout(timer)
-	}, [model.row.value?.last])
+	const showMore = () => {
+		shown.current += 1000
+		remember("shown", shown.current)
+		void load()
+	}
+	const reading = useMemo(() => later(1000, load), [])
+	useEffect(() => reading.stop, [])
+	useEffect(() => { void load() }, [inside, q, status, generation.value])
+	useEffect(reading.ask, [model.row.value?.last])
 	void model.version.value
 	return (
 		<div class="tableview">
 			<div class="tools">
 				{inside && <a class="button" href={href({ ...route.value, inside: "", node: "" })}>← {texts.wholeGraph}</a>}
-				{inside && <span class="meta">{texts.inside} <bdi>{inside}</bdi></span>}
-				<select aria-label={texts.status} value={status.value} onChange={e => (status.value = e.currentTarget.value)}>
+				{inside && <span class="meta">{texts.inside} <Plain text={inside} /></span>}
+				<select aria-label={texts.status} value={status} onChange={e => go({ status: e.currentTarget.value }, true)}>
 					<option value="">{texts.all}</option>
-					{["running", "retrying", "suspended", "failed", "aborted", "ready", "waiting", "idle", "completed", "skipped", "cancelled"].map(s => <option key={s}>{s}</option>)}
+					{nodeStatuses.map(s => <option key={s}>{s}</option>)}
 				</select>
-				<input type="search" id="search" aria-label={texts.searchNodes} placeholder={texts.searchNodes} value={q.value} onInput={e => (q.value = e.currentTarget.value)} />
+				<input type="search" id="search" aria-label={texts.searchNodes} placeholder={texts.searchNodes} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 			</div>
 			{problem.value && !rows.value && <Problem error={problem.value} again={load} />}
 			{rows.value && !rows.value.length && <Empty title={texts.noNodeMatch} />}
@@ -48,16 +60,16 @@ export function TableView({ model }: { model: Model }) {
 						<thead><tr><th scope="col">{texts.node}</th><th scope="col">{texts.status}</th><th scope="col">{texts.attempts}</th><th scope="col">{texts.began}</th><th scope="col">{texts.took}</th><th scope="col" class="wide">{texts.error}</th></tr></thead>
 						<tbody>{rows.value.map(r => (
 							<tr key={r.path} class={r.path === route.value.node ? "selected" : ""}>
-								<td class="name"><a data-row href={href({ ...route.value, node: r.path })}><bdi>{r.label || r.id}</bdi></a></td>
+								<td class="name"><a data-row href={href({ ...route.value, node: r.path })}><Plain text={r.label || r.id} /></a><InsideProgress counts={model.insides.get(r.path)?.counts} /></td>
 								<td><Badge status={model.statuses.get(r.path) ?? r.status} /></td>
 								<td class="number">{r.attempts || ""}</td>
 								<td><Time at={r.start} /></td>
 								<td class="number">{r.start ? duration(r.duration_ms) : ""}</td>
-								<td class="wide name problem"><bdi>{r.error}</bdi></td>
+								<td class="wide name problem"><Plain text={r.error} /></td>
 							</tr>
 						))}</tbody>
 					</table>
-					{next.value > 0 && limit.current < 1000 && <p class="more"><button onClick={() => { limit.current = 1000; void load() }}>{texts.more}</button></p>}
+					{more.value && <p class="more"><button onClick={showMore}>{texts.more}</button></p>}
 				</div>
 			)}
 		</div>

@@ -97,7 +97,7 @@ export const texts = {
 	noData: "You may not see values, errors and logs.",
 	truncated: (bytes: string) => `The first part of ${bytes}.`,
 	download: "Download all of it",
-	answeredBy: (who: string) => `Answered by ${who}`,
+	answeredBy: "Answered by",
 	somebody: "somebody",
 	alreadyAnswered: "was first",
 	comment: "Comment",
@@ -120,7 +120,14 @@ export const texts = {
 	noGraph: "There is nothing inside of it yet.",
 	noFailed: "Nothing has failed.",
 	graphLabel: (n: number) => `The graph as a picture of ${n} nodes. The view Nodes has the same as a table. Arrow keys move along edges.`,
-	minimap: "Overview of the graph",
+	minimap: "Overview of the graph. Arrow keys move the part that is shown.",
+	groups: "Groups",
+	groupOf: (name: string, n: number) => `${name}: ${n} nodes folded into one box`,
+	foldAll: "Fold all",
+	type: { step: "step", condition: "condition", gate: "gate", sub: "sub-graph", map: "map", loop: "loop", group: "group" } as Record<string, string>,
+	iteration: (n: number) => `iteration ${n}`,
+	attemptsMade: (n: number) => `${n} attempts`,
+	countsOf: (done: number, total: number) => `${done} of ${total} nodes inside have ended`,
 	follow: "Follow",
 	level: "Level",
 	levels: { debug: "Debug", info: "Info", warn: "Warning", error: "Error" } as Record<string, string>,
@@ -130,6 +137,8 @@ export const texts = {
 	kind: "Kind",
 	queueWait: "waited for a slot",
 	critical: { none: "No critical path", deps: "Critical path by dependencies", slots: "Critical path by slots" } as Record<string, string>,
+	criticalPath: (took: string) => `The critical path takes ${took}:`,
+	noCritical: "Nothing has ended yet.",
 	lanes: (n: number) => (n === 1 ? "1 lane" : `${n} lanes`),
 	firstSpans: (n: number) => `the first ${n} attempts`,
 	firstNodes: (n: number, all: number) => `The first ${n} of ${all} nodes`,
@@ -137,20 +146,11 @@ export const texts = {
 	keys: "Keyboard",
 	keyList: [
 		["/", "Search"], ["j  k", "Next, previous"], ["Enter", "Open"], ["Esc", "Close, back"], ["g", "Graph"], ["t", "Timeline"], ["l", "Log"],
-		["n", "Nodes as a table"], ["← → ↑ ↓", "Move along edges"], ["+  −  0", "Zoom in, out, fit"], ["u", "Unfold or fold"], ["?", "This list"],
+		["n", "Nodes as a table"], ["← → ↑ ↓", "Move along edges, or among attempts"], ["Shift ← → ↑ ↓", "Move the picture"], ["+  −  0", "Zoom in, out, fit"], ["u", "Unfold or fold"], ["?", "This list"],
 	],
 	notices: "Notices",
 	copyLink: "Copy link",
 	copied: "Copied",
 	nowIs: (path: string, status: string) => `${path} is ${status}`,
 	runIs: (status: string) => `The run is ${status}`,
-}
-
-// The letters of statuses in answers, their names, and the letter in a picture.
-export const statusOf: Record<string, string> = {
-	i: "idle", w: "waiting", q: "ready", r: "running", t: "retrying", s: "suspended", c: "completed", f: "failed", a: "aborted", x: "cancelled", k: "skipped",
-}
-
-export const badgeLetter: Record<string, string> = {
-	idle: "I", waiting: "W", ready: "Q", running: "R", retrying: "T", suspended: "G", completed: "C", failed: "F", aborted: "A", cancelled: "X", skipped: "S", pending: "P",
 }

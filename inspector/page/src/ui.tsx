@@ -2,8 +2,10 @@ import type { ComponentChildren } from "preact"
 import { useEffect, useRef } from "preact/hooks"
 import { signal } from "@preact/signals"
 import { Refused, url, type Value } from "./api"
-import { hollow, shape } from "./draw"
-import { badgeLetter, texts } from "./texts"
+import { shape } from "./draw"
+import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
+import { texts } from "./texts"
+import { visible, visibleLines } from "./visible"
 
 // Parts that several views share.
 
@@ -27,6 +29,11 @@ function outline(status: string): string {
 	return d
 }
 
+// Plain is a text of a run on one line: it neither changes the direction of what is around it nor hides what it is.
+export function Plain({ text }: { text?: string }) {
+	return <bdi>{visible(text ?? "")}</bdi>
+}
+
 export function Badge({ status, quiet }: { status: string; quiet?: boolean }) {
 	return (
 		<span class={`badge s-${status}`}>
@@ -39,14 +46,12 @@ export function Badge({ status, quiet }: { status: string; quiet?: boolean }) {
 	)
 }
 
-const order = ["completed", "running", "retrying", "suspended", "failed", "aborted", "cancelled", "skipped"]
-
-export function Progress({ counts, total, label }: { counts: Record<string, number>; total: number; label: string }) {
+export function Progress({ counts, total, label }: { counts: Counts; total: number; label: string }) {
 	let x = 0
 	return (
 		<svg class="progress" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label={label}>
 			<rect class="track" width="100" height="6" />
-			{order.map(s => {
+			{inBar.map(s => {
 				const w = total ? ((counts[s] ?? 0) / total) * 100 : 0
 				const part = w ? <rect key={s} class={`f-${s}`} x={x} width={w} height="6" /> : null
 				x += w
@@ -54,6 +59,13 @@ export function Progress({ counts, total, label }: { counts: Record<string, numb
 			})}
 		</svg>
 	)
+}
+
+// InsideProgress tells how far the inside of a composite is.
+export function InsideProgress({ counts }: { counts?: Counts }) {
+	if (!counts) return null
+	const done = doneOf(counts), total = totalOf(counts)
+	return <span class="inside"><Progress counts={counts} total={total} label={texts.countsOf(done, total)} /> <span class="meta">{done}/{total}</span></span>
 }
 
 export function duration(ms: number): string {
@@ -83,9 +95,9 @@ export function Shown({ value, run, path, of, name }: { value: Value; run: strin
 	const text = value.json !== undefined ? (typeof value.json === "string" ? value.json : JSON.stringify(value.json, null, 2)) : value.text ?? ""
 	return (
 		<div class="value">
-			<pre tabIndex={0} dir="ltr"><bdi>{text}</bdi></pre>
+			<pre tabIndex={0} dir="ltr"><bdi>{visibleLines(text)}</bdi></pre>
 			<p class="meta">
-				<span>{value.type}</span> <span>{bytes(value.bytes)}</span>
+				<span><Plain text={value.type} /></span> <span>{bytes(value.bytes)}</span>
 				{value.truncated && <span>{texts.truncated(bytes(value.bytes))}</span>}{" "}
 				{value.truncated && <a href={url("value", { run, path, of, name })} download>{texts.download}</a>}
 			</p>
@@ -102,7 +114,7 @@ export function Problem({ error, again }: { error: Error; again?: () => void }) 
 	const message = refused?.status === 404 ? texts.gone : refused?.status === 403 ? texts.refused : refused ? refused.message : texts.offline
 	return (
 		<div class="empty" role="alert">
-			<p class="empty-title">{message}</p>
+			<p class="empty-title"><Plain text={message} /></p>
 			{refused?.status === 404 ? <p><a href="#/runs">{texts.backToRuns}</a></p> : again && <p><button onClick={again}>{texts.retry}</button></p>}
 		</div>
 	)
@@ -132,9 +144,19 @@ export function Announcer() {
 	return <div class="hidden" role="status" aria-live="polite">{announced}</div>
 }
 
-export const typing = () => {
+const typing = () => {
 	const at = document.activeElement
-	return at instanceof HTMLInputElement || at instanceof HTMLTextAreaElement || at instanceof HTMLSelectElement || !!document.querySelector("dialog[open]")
+	return (at instanceof HTMLInputElement && at.type !== "checkbox") || at instanceof HTMLTextAreaElement || at instanceof HTMLSelectElement || !!document.querySelector("dialog[open]")
+}
+
+// shortcut calls a handler with the keys that are not typed into a field, until the returned function is called. The handler reports
+// whether the key was for it.
+export function shortcut(handler: (e: KeyboardEvent) => boolean): () => void {
+	const keys = (e: KeyboardEvent) => {
+		if (!typing() && !e.ctrlKey && !e.metaKey && !e.altKey && handler(e)) e.preventDefault()
+	}
+	addEventListener("keydown", keys)
+	return () => removeEventListener("keydown", keys)
 }
 
 // moveRows moves the focus among the links of a table's rows, for the keys j and k.

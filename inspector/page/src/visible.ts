@@ -1,0 +1,23 @@
+// Texts of runs are shown as they are, but for what would change how the text around them is read: control characters, marks that
+// reorder a line, and characters without a picture. They are shown as signs.
+
+const disruptive = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
+
+function sign(c: string): string {
+	const code = c.codePointAt(0)!
+	if (code < 0x20) return String.fromCharCode(0x2400 + code)
+	return `⟨${code.toString(16).toUpperCase().padStart(4, "0")}⟩`
+}
+
+const longest = 300
+
+// visible is a text for one line, cut if it is long.
+export function visible(text: string, most = longest): string {
+	const short = text.length > most ? text.slice(0, most).replace(/[\ud800-\udbff]$/, "") + "…" : text
+	return short.replace(disruptive, sign)
+}
+
+// visibleLines is a text of several lines, as long as it is.
+export function visibleLines(text: string): string {
+	return text.replace(disruptive, c => (c === "\n" || c === "\t" ? c : sign(c)))
+}

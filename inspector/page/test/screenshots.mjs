@@ -1,0 +1,34 @@
+// Takes the pictures of the documentation from a service of examples/live, whose address is given, and writes them to docs.
+import { chromium } from "playwright-core"
+
+const base = process.argv[2] ?? "http://localhost:8080/debug/kahn/"
+const folder = new URL("../../../docs/", import.meta.url).pathname
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] })
+
+const get = async (path, params) => (await fetch(`${base}api/v1/${path}?${new URLSearchParams(params)}`)).json()
+
+// latest is the id of the latest run of a workflow once it is as expected.
+const latest = async (workflow, ready) => {
+	for (;;) {
+		const [run] = (await get("runs", { workflow, limit: 1 })).runs
+		if (run && ready(run)) return encodeURIComponent(run.id)
+		await new Promise(r => setTimeout(r, 500))
+	}
+}
+
+const shot = async (name, hash, { scheme = "light", width = 1200, height = 640, before = async () => {} } = {}) => {
+	const page = await browser.newPage({ viewport: { width, height }, colorScheme: scheme })
+	await page.goto(base + hash)
+	await before(page)
+	await page.waitForTimeout(1200)
+	await page.screenshot({ path: `${folder}inspector-${name}.png` })
+	await page.close()
+}
+
+const release = await latest("release", r => r.waits > 0)
+await shot("light", `#/runs/${release}/graph?node=approve`)
+const nightly = await latest("nightly", r => r.status === "failed")
+await shot("dark", `#/runs/${nightly}/graph?node=load`, { scheme: "dark" })
+const imports = await latest("import", r => r.done > 0)
+await shot("composites", `#/runs/${imports}/graph?open=summary&node=rows`)
+await browser.close()
