@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Bodies of requests.
@@ -98,7 +99,8 @@ func (c *call) write() error {
 	defer close(kept.done) // also when a function of the host ends this goroutine
 	answer, err := c.perform()
 	if kept.answer, kept.fault = answer, nil; err != nil {
-		kept.fault = faultOf(err)
+		kept.fault = c.faultOf(err)
+		err = kept.fault
 	}
 	c.audit(err)
 	return c.answer(kept)
@@ -111,6 +113,17 @@ func (c *call) perform() (answer any, err error) {
 		return err
 	}, func(v any) error { return foreign.NewPanicError(v) })
 	return answer, err
+}
+
+// faultOf is an error of an action as the client is told it.
+func (c *call) faultOf(err error) *fault {
+	switch {
+	case errors.Is(err, store.ErrLeased):
+		return &fault{Status: http.StatusConflict, Code: "leased", Message: "another process performs the run"}
+	case errors.Is(err, kahn.ErrStore):
+		return faultOf(c.h.storeFault(c.r.Context(), err))
+	}
+	return faultOf(err)
 }
 
 func (c *call) answer(kept *kept) error {
@@ -133,6 +146,8 @@ func (c *call) audit(err error) {
 	}
 	switch body := c.body.(type) {
 	case *reasonBody:
+		attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes)))
+	case *forkBody:
 		attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes)))
 	case *redriveBody:
 		attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes)))
@@ -214,16 +229,16 @@ func (c *call) signal() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := path
-	if wait, ok := waitOf(c.target, path); ok && wait.Token != "" {
-		name = wait.Token
-	}
+	d := kahn.Decision{Value: answer, Actor: c.actor(), Comment: clip(body.Comment, reasonBytes)}
 	if before.Decision == nil {
-		if err = c.target.Signal(name, kahn.Decision{Value: answer, Actor: c.actor(), Comment: clip(body.Comment, reasonBytes)}); err == nil {
+		if err = c.answerNode(path, d); err == nil {
 			return accepted, nil
 		}
 	}
 	// Somebody else may have answered between the look and the signal.
+	if s := c.stored(); s != nil && err != nil {
+		return nil, err // what was loaded is as it was
+	}
 	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
 		f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, res.Decision)}
 		if res.Decision.Actor != "" {
@@ -234,8 +249,20 @@ func (c *call) signal() (any, error) {
 	return nil, err
 }
 
-// live refuses an action on a run that has ended.
-func (c *call) live() error {
+// answerNode answers a gate, or a step that waits.
+func (c *call) answerNode(path string, d kahn.Decision) error {
+	name := path
+	if wait, ok := waitOf(c.target, path); ok && wait.Token != "" {
+		name = wait.Token
+	}
+	if s := c.stored(); s != nil {
+		return c.signalStored(s, name, d)
+	}
+	return c.live().Signal(name, d)
+}
+
+// going refuses an action on a run that has ended.
+func (c *call) going() error {
 	if c.target.Status().Terminal() {
 		return &fault{Status: http.StatusConflict, Code: "finished", Message: "the run has ended"}
 	}
@@ -243,40 +270,53 @@ func (c *call) live() error {
 }
 
 func (c *call) cancel() (any, error) {
-	if err := c.live(); err != nil {
+	if err := c.going(); err != nil {
 		return nil, err
 	}
-	c.target.CancelBy(c.request(c.body.(*reasonBody).Reason))
+	q := c.request(c.body.(*reasonBody).Reason)
+	if s := c.stored(); s != nil {
+		return accepted, c.cancelStored(s, q)
+	}
+	c.live().CancelBy(q)
 	return accepted, nil
 }
 
 func (c *call) abort() (any, error) {
-	if err := c.live(); err != nil {
+	if err := c.going(); err != nil {
 		return nil, err
 	}
-	c.target.AbortAllBy(nil, c.request(c.body.(*reasonBody).Reason))
+	c.live().AbortAllBy(nil, c.request(c.body.(*reasonBody).Reason))
 	return accepted, nil
 }
 
 func (c *call) leave() (any, error) {
-	if err := c.live(); err != nil {
+	if err := c.going(); err != nil {
 		return nil, err
 	}
-	c.target.Leave()
+	c.live().Leave()
 	return accepted, nil
 }
 
 func (c *call) cancelNode() (any, error) {
-	return accepted, c.target.CancelNode(c.query.text("path"))
+	return accepted, c.live().CancelNode(c.query.text("path"))
 }
 
 func (c *call) retry() (any, error) {
-	return accepted, c.target.RetryNow(c.query.text("path"))
+	return accepted, c.live().RetryNow(c.query.text("path"))
 }
 
 func (c *call) redrive() (any, error) {
 	body := c.body.(*redriveBody)
-	run, err := c.h.Runner.RedriveBy(context.WithoutCancel(c.r.Context()), c.target.ID(), c.request(body.Reason), body.Nodes...)
+	q := c.request(body.Reason)
+	var run *kahn.Run
+	var err error
+	if s := c.stored(); s == nil {
+		run, err = c.h.Runner.RedriveBy(context.WithoutCancel(c.r.Context()), c.target.ID(), q, body.Nodes...)
+	} else if s.Status().Terminal() {
+		run, err = c.execute(s.workflow, kahn.RunID(s.ID()), kahn.RedriveFrom(nil, body.Nodes...), kahn.RedriveBy(q))
+	} else {
+		err = errNotEnded
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -68,6 +68,8 @@ func faultOf(err error) *fault {
 		{kahn.ErrFinished, http.StatusConflict, "finished"},
 		{kahn.ErrTransition, http.StatusConflict, "wrong_status"},
 		{kahn.ErrDuplicateRun, http.StatusConflict, "not_ended"},
+		{kahn.ErrGraphChanged, http.StatusConflict, "graph_changed"},
+		{kahn.ErrNotDue, http.StatusConflict, "not_due"},
 		{kahn.ErrShutdown, http.StatusServiceUnavailable, "shut_down"},
 		{kahn.ErrChoice, http.StatusUnprocessableEntity, "no_such_choice"},
 		{kahn.ErrNotEncodable, http.StatusUnprocessableEntity, "bad_value"},

@@ -18,7 +18,8 @@ type graphReply struct {
 	Nodes     []graphNode `json:"nodes"`
 	Edges     []graphEdge `json:"edges"`
 	Groups    []string    `json:"groups"`
-	Total     int         `json:"total"` // how many nodes there are; more than listed if the graph is larger than the page draws
+	Note      string      `json:"note,omitempty"` // why the answer lacks something
+	Total     int         `json:"total"`          // how many nodes there are; more than listed if the graph is larger than the page draws
 }
 
 type graphNode struct {
@@ -46,21 +47,22 @@ const mostNodes = 20_000
 // inside is a graph of a run and where it is.
 type inside struct {
 	plan      *kahn.Plan // nil if it is not known
+	known     bool       // there is a graph
 	prefix    string
 	iteration int
 	nodes     func(func(kahn.NodeResult) bool)
 }
 
 // look finds the graph inside of a composite, or the outermost graph of the run.
-func look(run *kahn.Run, path string) (inside, error) {
+func look(run subject, path string) (inside, error) {
 	if path == "" {
-		return inside{plan: run.Plan(), nodes: run.Nodes()}, nil
+		return inside{plan: run.Plan(), known: true, nodes: run.Nodes()}, nil
 	}
 	in, err := run.Inside(path)
 	if err != nil {
 		return inside{}, err
 	}
-	return inside{plan: in.Plan, prefix: in.Prefix, iteration: in.Iteration, nodes: slices.Values(in.Nodes)}, nil
+	return inside{plan: in.Plan, known: in.Plan != nil || in.Nodes != nil, prefix: in.Prefix, iteration: in.Iteration, nodes: slices.Values(in.Nodes)}, nil
 }
 
 // place is a node in the plan that has it.
@@ -71,8 +73,19 @@ type place struct {
 	parent string // the composite, empty for the outermost graph
 }
 
+// node is the declaration of the node, zero if its plan is not known.
+func (at place) node() kahn.Node {
+	if at.plan == nil {
+		return kahn.Node{}
+	}
+	return at.plan.Node(at.ref)
+}
+
 // find finds the plan that has the node of a path. An id may contain slashes and brackets, so each of them is tried from the right.
-func find(run *kahn.Run, path string) (place, error) {
+func find(run subject, path string) (place, error) {
+	if s, ok := run.(*storedRun); ok {
+		return s.find(path)
+	}
 	if _, err := run.Node(path); err != nil {
 		return place{}, err
 	}
@@ -126,10 +139,11 @@ func (c *call) graph() (any, error) {
 		return nil, err
 	}
 	reply := graphReply{Inside: path, Prefix: in.prefix, Iteration: in.iteration, Nodes: []graphNode{}, Edges: []graphEdge{}, Groups: []string{}}
-	if in.plan == nil {
+	if reply.Known = in.known; in.plan == nil {
+		c.bareGraph(&reply, in)
 		return reply, nil
 	}
-	reply.Known, reply.Total = true, in.plan.Len()
+	reply.Total = in.plan.Len()
 	index := map[string]int{}
 	for ref, id := range in.plan.Declared() {
 		if len(reply.Nodes) == mostNodes {
@@ -159,6 +173,21 @@ func (c *call) graph() (any, error) {
 		reply.Groups = append(reply.Groups, g.Name)
 	}
 	return reply, nil
+}
+
+// bareGraph adds the nodes of a graph whose plan is not known.
+func (c *call) bareGraph(reply *graphReply, in inside) {
+	s := c.stored()
+	for n := range in.nodes {
+		if reply.Total++; s == nil || len(reply.Nodes) == mostNodes {
+			continue
+		}
+		kind, composite := s.shape(n.ID)
+		reply.Nodes = append(reply.Nodes, graphNode{ID: strings.TrimPrefix(n.ID, in.prefix), Label: n.Label, Kind: n.Kind, Type: kind, Tier: n.Tier, Composite: composite})
+	}
+	if s != nil && in.known && !s.isMap(reply.Inside) {
+		reply.Note = "The edges are not known: " + s.planNote()
+	}
 }
 
 // isItem reports whether a path is that of an item of the map at parent.
@@ -208,7 +237,7 @@ func (c *call) state() (any, error) {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
 		// Whether a node at work was expanded is not known until it is asked.
-		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal()) && len(reply.Insides) < mostInsides {
+		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
 			}
@@ -216,13 +245,12 @@ func (c *call) state() (any, error) {
 		status.WriteByte(letters[n.Status])
 	}
 	reply.Status = status.String()
-	reply.Run = rowOf(c.target, c.h.arrivalOf(c.target))
-	c.addError(&reply.Run, c.target)
+	reply.Run = c.row()
 	return reply, nil
 }
 
 // countsInside counts the nodes inside of a composite that has begun.
-func countsInside(run *kahn.Run, path string) (insideCounts, bool) {
+func countsInside(run subject, path string) (insideCounts, bool) {
 	in, err := run.Inside(path)
 	if err != nil || in.Nodes == nil {
 		return insideCounts{}, false
@@ -291,14 +319,19 @@ type previewReply struct {
 	Total int      `json:"total"`
 }
 
+var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message: "the run has not ended"}
+
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
 func (c *call) preview() (any, error) {
-	if !c.target.Status().Terminal() {
-		return nil, &fault{Status: http.StatusConflict, Code: "not_ended", Message: "the run has not ended"}
-	}
 	again, plan := map[string]bool{}, c.target.Plan()
+	switch {
+	case !c.target.Status().Terminal():
+		return nil, errNotEnded
+	case plan == nil:
+		return nil, errNoPlan
+	}
 	begin := c.query.texts["node"]
 	for _, id := range begin {
 		if _, ok := plan.Ref(id); !ok {

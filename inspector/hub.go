@@ -13,7 +13,7 @@ import (
 // hub keeps pages up to date. One goroutine looks at the Runner for all of them, several times a second as long as there is a page, and
 // encodes what has changed once, so that further pages cost a run nothing. Messages contain nothing that needs ViewData.
 type hub struct {
-	runner *kahn.Runner
+	handler *handler
 
 	mu    sync.Mutex
 	pages map[*page]bool
@@ -196,14 +196,14 @@ func (w *watch) follow(stop chan struct{}) {
 func (w *watch) list() runsMessage {
 	m := runsMessage{Runs: []runRow{}, Removed: []string{}}
 	now := map[string]bool{}
-	for run, at := range w.hub.runner.Runs() {
+	for run, at := range w.hub.handler.Runner.Runs() {
 		id := run.ID()
 		now[id] = true
 		x := seen{run: run, status: run.Status()}
 		_, x.last = run.EventRange()
 		if w.listed[id] != x {
 			w.listed[id] = x
-			m.Runs = append(m.Runs, rowOf(run, at))
+			m.Runs = append(m.Runs, w.hub.handler.rowOf(run, at))
 		}
 	}
 	for id := range w.listed {
@@ -218,7 +218,7 @@ func (w *watch) list() runsMessage {
 // nodes tells the pages of a run what has changed in it. A run that is shown for the first time has no changes: its pages read it after
 // they have joined.
 func (w *watch) nodes(id string) {
-	run, ok := w.hub.runner.Run(id)
+	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {
 		return
 	}

@@ -30,7 +30,7 @@ const (
 	ViewData Action = "view_data" // see inputs, outputs, configurations, errors and logs
 	Signal   Action = "signal"    // answer a gate, or a step that waits
 	Cancel   Action = "cancel"    // cancel, abort or leave a run, cancel a node
-	Redrive  Action = "redrive"   // repeat a part of a run that has ended, end a backoff
+	Redrive  Action = "redrive"   // repeat a part of a run that has ended, fork a run, end a backoff
 	Start    Action = "start"     // start a run of Options.Start
 )
 
@@ -39,8 +39,14 @@ type Options struct {
 	// Runner has the runs that are shown while they are at work, and that actions are for: those that are live, and those that it
 	// remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and those that the Runner has forgotten: they are listed with their nodes. Nil: none.
+	// Store has runs of other processes, and those that the Runner has forgotten. They are shown as the store has them. Nil: none.
 	Store store.Admin
+	// Workflows are those of the runs of the Store: their plans, and how this process performs them. Without one a run is shown
+	// without edges, and cannot be acted on.
+	Workflows []Workflow
+	// Codec reads the values of the runs of the Store, and should be theirs. A value that it cannot read is shown as it is stored. Nil
+	// means kahn.Types{}.
+	Codec store.Codec
 	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
 	// asked for View, and for every further action that it needs; run and node are in its query. A stream is asked again every
 	// Reauthorize. Nil lets a request pass if it comes from a loopback address, its Host is a loopback name and no proxy has passed it on,
@@ -103,8 +109,11 @@ type handler struct {
 	Options
 	origins *http.CrossOriginProtection
 	routes  map[string]map[string]*route // by path and method
+	byPlan  map[string]*Workflow         // by the hash
+	byName  map[string]*Workflow         // the last one of each name
 	replies replies
 	hub     hub
+	shelf   shelf
 	defect  string // of the options
 }
 
@@ -121,6 +130,11 @@ func Handler(o Options) http.Handler {
 	case o.Reauthorize < 0:
 		h.defect = "Options.Reauthorize is negative"
 	}
+	if h.Codec == nil {
+		h.Codec = kahn.Types{}
+	}
+	h.Workflows = slices.Clone(o.Workflows)
+	h.addWorkflows()
 	if h.Runner == nil {
 		h.Runner = &kahn.Runner{}
 	}
@@ -131,7 +145,7 @@ func Handler(o Options) http.Handler {
 		h.Reauthorize = defaultReauthorize
 	}
 	h.Hosts = slices.Clone(o.Hosts)
-	h.hub.runner = h.Runner
+	h.hub.handler = h
 	for i := range routes {
 		x := &routes[i]
 		if h.routes[x.path] == nil {

@@ -30,6 +30,7 @@ type logReply struct {
 	// First and Last are the ids of the events that are kept.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
+	Note  string `json:"note,omitempty"` // why there are no lines
 }
 
 // mostScanned bounds the events that one request looks at.
@@ -38,6 +39,10 @@ const mostScanned = 50_000
 func (c *call) log() (any, error) {
 	first, last := c.target.EventRange()
 	reply := logReply{Lines: []logLine{}, After: uint64(c.query.numbers["after"]), First: first, Last: last}
+	if c.stored() != nil {
+		reply.Note = "The store does not have the events of the run."
+		return reply, nil
+	}
 	path, q := c.query.text("path"), strings.ToLower(c.query.text("q"))
 	var least slog.Level
 	if level := c.query.text("level"); level != "" {
@@ -198,7 +203,8 @@ type timelineReply struct {
 	Now   float64 `json:"now_ms"`
 	Spans []span  `json:"spans"` // in the order of their starts
 	// Truncated says that there are more attempts than the answer has.
-	Truncated bool `json:"truncated,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"`
+	Note      string `json:"note,omitempty"` // what the answer cannot tell
 }
 
 func (c *call) timeline() (any, error) {
@@ -209,6 +215,11 @@ func (c *call) timeline() (any, error) {
 		return reply, nil
 	}
 	reply.Now = millis(time.Since(zero))
+	if s := c.stored(); s != nil {
+		reply.Spans, reply.Truncated = s.spans(zero, c.query.numbers["limit"])
+		reply.Note = "The store does not tell when the attempts were queued."
+		return reply, nil
+	}
 	reply.Spans, reply.Truncated = spansOf(reached(c.target, uint64(c.query.numbers["after"]), last), zero, c.query.numbers["limit"])
 	return reply, nil
 }

@@ -30,8 +30,9 @@ type nodeReply struct {
 	Following []neighbour `json:"downstream"`
 	Gate      *gate       `json:"gate,omitempty"`
 	Decision  *answered   `json:"decision,omitempty"`
-	Actions   []string    `json:"actions"` // that make sense now: signal, cancel, retry, redrive
-	Data      bool        `json:"data"`    // whether the client may see values
+	Actions   []string    `json:"actions"`        // that make sense now: signal, cancel, retry, redrive
+	Data      bool        `json:"data"`           // whether the client may see values
+	Note      string      `json:"note,omitempty"` // what the answer cannot tell
 }
 
 // whyReply says why a node is where it is.
@@ -86,12 +87,17 @@ func (c *call) node() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := at.plan.Node(at.ref)
+	n, kind := at.node(), ""
+	if s := c.stored(); s != nil && at.plan == nil {
+		kind, _ = s.shape(path)
+	} else {
+		kind = typeOf(n, isItem(at.parent, path))
+	}
 	_, noComposite := c.target.Inside(path)
 	reply := nodeReply{
-		nodeRow: c.nodeRow(res, at.in.prefix), Parent: at.parent, Type: typeOf(n, isItem(at.parent, path)), Composite: noComposite == nil,
+		nodeRow: c.nodeRow(res, at.in.prefix), Parent: at.parent, Type: kind, Composite: noComposite == nil,
 		Groups: n.Groups, Key: n.Key, Flags: flagsOf(res), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
-		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: actionsOf(c.target, at, res),
+		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res),
 	}
 	reply.Upstream, reply.Following = c.neighbours(at)
 	for _, a := range res.History() {
@@ -125,6 +131,10 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 		reply.Output = c.shown(Value{Path: path, Kind: Output, Value: res.Output})
 	}
 	reply.Decision = c.decision(path, res.Decision)
+	if c.stored() != nil {
+		reply.Note = "The store does not have the inputs of steps."
+		return
+	}
 	in, err := c.target.Inputs(path)
 	if err != nil {
 		return // a copying function of the host has panicked
@@ -197,12 +207,22 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 	return list
 }
 
-// actionsOf are the actions on a node that its status, and that of the run, allow.
-func actionsOf(run *kahn.Run, at place, res kahn.NodeResult) []string {
-	list := []string{}
+// nodeActions are the actions on a node that its status, and that of the run, allow.
+func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
+	list, run, ofRun := []string{}, c.target, c.h.actionsOf(c.target)
 	ended := run.Status().Terminal()
+	_, waits := waitOf(run, res.ID)
+	if s := c.stored(); s != nil {
+		switch {
+		case res.Status == kahn.Suspended && waits && slices.Contains(ofRun, "cancel"):
+			list = append(list, "signal")
+		case at.parent == "" && slices.Contains(ofRun, "redrive"):
+			list = append(list, "redrive")
+		}
+		return list
+	}
 	switch {
-	case res.Status == kahn.Suspended && !isComposite(run, res.ID):
+	case res.Status == kahn.Suspended && waits:
 		list = append(list, "signal")
 	case res.Status == kahn.Retrying:
 		list = append(list, "retry")
@@ -216,14 +236,12 @@ func actionsOf(run *kahn.Run, at place, res kahn.NodeResult) []string {
 	return list
 }
 
-func isComposite(run *kahn.Run, path string) bool {
-	_, waits := waitOf(run, path)
-	return !waits
-}
-
 // neighbours are the nodes around a node, and what has become of the edges between them.
 func (c *call) neighbours(at place) (up, down []neighbour) {
 	up, down = []neighbour{}, []neighbour{}
+	if at.plan == nil {
+		return up, down
+	}
 	id := at.plan.ID(at.ref)
 	for e := range at.plan.Edges() {
 		if e.To != id && e.From != id {

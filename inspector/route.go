@@ -25,6 +25,7 @@ type route struct {
 	reply        any        // a value of the type of its answer; nil if it writes the answer itself, of the type in media
 	media        string
 	serve        func(*call) (any, error)
+	live         bool // it is for runs of the Runner only
 }
 
 // Parameters that several routes have.
@@ -93,19 +94,21 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 		{method: "GET", path: "api/v1/stored", summary: "The runs of the store, the newest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
 			{Name: "after", Note: "next of the page before"}, limitParam(50, 500),
-		}, reply: storedReply{}, serve: (*call).stored},
+		}, reply: storedReply{}, serve: (*call).listStored},
 		{method: "GET", path: "api/v1/stored/nodes", summary: "The nodes of a run of the store, in the order in which they were first written.", params: []param{
 			{Name: "id", Required: true, Note: "id of the run"}, {Name: "after", Note: "next of the page before"}, limitParam(100, 1_000),
-		}, reply: storedNodesReply{}, serve: (*call).storedNodes},
+		}, reply: storedNodesReply{}, serve: (*call).listStoredNodes},
 		{method: "GET", path: "api/v1/stream", summary: "A stream of server-sent events: hello, runs (rows of the list that have changed), nodes (what has changed in the given run), and reset, after which the client reads everything again.", params: []param{{Name: "run", Note: "a run whose nodes are told, too"}}, media: "text/event-stream", serve: (*call).stream},
 		{method: "GET", path: "api/v1/redrive", summary: "What a redrive would run again.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes to begin with; without it all that failed, were aborted or cancelled"}}, reply: previewReply{}, serve: (*call).preview},
 		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of a run again that has ended.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: runReply{}, serve: (*call).redrive},
+		{method: "GET", path: "api/v1/fork", summary: "What a fork would run. The other nodes keep their results.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes that run in any case"}}, reply: previewReply{}, serve: (*call).previewFork},
+		{method: "POST", path: "api/v1/fork", action: Redrive, summary: "Begins a new run with results of this one, which it does not change.", params: []param{runParam}, body: func() any { return &forkBody{} }, reply: runReply{}, serve: (*call).fork},
 		{method: "POST", path: "api/v1/signal", action: Signal, summary: "Answers a gate, or a step that waits.", params: []param{runParam, pathParam}, body: func() any { return &signalBody{} }, reply: doneReply{}, serve: (*call).signal},
 		{method: "POST", path: "api/v1/cancel", action: Cancel, summary: "Asks a run to stop: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).cancel},
-		{method: "POST", path: "api/v1/abort", action: Cancel, summary: "Stops a run as failed: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).abort},
-		{method: "POST", path: "api/v1/leave", action: Cancel, summary: "Ends a run as it stands, so that it can go on elsewhere.", params: []param{runParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).leave},
-		{method: "POST", path: "api/v1/node/cancel", action: Cancel, summary: "Asks one node to stop.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).cancelNode},
-		{method: "POST", path: "api/v1/node/retry", action: Redrive, summary: "Ends the backoff of a node: its next attempt begins at once.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).retry},
+		{method: "POST", path: "api/v1/abort", action: Cancel, summary: "Stops a run as failed: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).abort, live: true},
+		{method: "POST", path: "api/v1/leave", action: Cancel, summary: "Ends a run as it stands, so that it can go on elsewhere.", params: []param{runParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).leave, live: true},
+		{method: "POST", path: "api/v1/node/cancel", action: Cancel, summary: "Asks one node to stop.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).cancelNode, live: true},
+		{method: "POST", path: "api/v1/node/retry", action: Redrive, summary: "Ends the backoff of a node: its next attempt begins at once.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).retry, live: true},
 		{method: "POST", path: "api/v1/start", action: Start, summary: "Starts a run of a workflow that the host has named.", params: []param{{Name: "workflow", Required: true, Note: "name of the workflow"}}, body: func() any { return &startBody{} }, reply: runReply{}, serve: (*call).start},
 	}
 }
@@ -117,9 +120,9 @@ type call struct {
 	r      *http.Request
 	route  *route
 	query  query
-	body   any       // a pointer, of a POST
-	target *kahn.Run // the run that the query names
-	data   *bool     // whether it may ViewData, once that was asked
+	body   any     // a pointer, of a POST
+	target subject // the run that the query names, nil without one
+	data   *bool   // whether it may ViewData, once that was asked
 }
 
 // prepare authorizes a request, decodes its query and finds its run.
@@ -133,11 +136,28 @@ func (c *call) prepare() (err error) {
 		return err
 	}
 	if id := c.query.text("run"); id != "" {
-		run, ok := c.h.Runner.Run(id)
-		if !ok {
-			return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: fmt.Sprintf("there is no run %.60q", id)}
-		}
+		return c.findRun(id)
+	}
+	return nil
+}
+
+// findRun finds the run that the query names: that of the Runner, or else that of the store.
+func (c *call) findRun(id string) error {
+	run, ok := c.h.Runner.Run(id)
+	switch {
+	case ok:
 		c.target = run
+	case c.h.Store == nil:
+		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: fmt.Sprintf("there is no run %.60q", id)}
+	default:
+		s, err := c.h.fromStore(c.r.Context(), id)
+		if err != nil {
+			return err
+		}
+		c.target = s
+	}
+	if c.route.live && c.live() == nil {
+		return &fault{Status: http.StatusConflict, Code: "not_here", Message: "the run is in the store alone: the Runner of this process does not have it"}
 	}
 	return nil
 }

@@ -75,6 +75,11 @@ type runRow struct {
 	Error   string   `json:"error,omitempty"`  // the first line of the first failure
 	First   uint64   `json:"first"`            // the ids of the events that are kept
 	Last    uint64   `json:"last"`
+	// Actions are those that the status of the run allows: cancel, abort, leave, redrive and fork.
+	Actions []string `json:"actions"`
+	// Stored says that only the store has the run. Note is what the row cannot tell.
+	Stored bool   `json:"stored,omitempty"`
+	Note   string `json:"note,omitempty"`
 	// Left says that the run was left as it stood, so that it may go on elsewhere.
 	Left bool `json:"left,omitempty"`
 }
@@ -148,7 +153,7 @@ func (c *call) runs() (any, error) {
 		reply.Next = list[limit-1].cursor()
 	}
 	for _, x := range list {
-		row := rowOf(x.run, x.at)
+		row := c.h.rowOf(x.run, x.at)
 		c.addError(&row, x.run)
 		reply.Runs = append(reply.Runs, row)
 	}
@@ -156,9 +161,18 @@ func (c *call) runs() (any, error) {
 }
 
 func (c *call) run() (any, error) {
-	row := rowOf(c.target, c.h.arrivalOf(c.target))
+	return c.row(), nil
+}
+
+// row is that of the run which the query names.
+func (c *call) row() (row runRow) {
+	if s := c.stored(); s != nil {
+		row = c.h.storedRow(s)
+	} else {
+		row = c.h.rowOf(c.live(), c.h.arrivalOf(c.live()))
+	}
 	c.addError(&row, c.target)
-	return row, nil
+	return row
 }
 
 // arrivalOf is when a run came to the Runner.
@@ -172,14 +186,9 @@ func (h *handler) arrivalOf(run *kahn.Run) time.Time {
 }
 
 // rowOf has what everybody may see of a run.
-func rowOf(run *kahn.Run, arrived time.Time) runRow {
-	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(run.Started()), Counts: map[string]int{}}
-	for status, n := range run.Counts() {
-		row.Counts[status.String()] = n
-		if row.Nodes += n; status.Terminal() {
-			row.Done += n
-		}
-	}
+func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
+	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(run.Started()), Actions: h.actionsOf(run)}
+	row.count(run)
 	row.First, row.Last = run.EventRange()
 	if row.Status.Terminal() {
 		if e, ok := eventAt(run, row.Last); ok {
@@ -195,16 +204,32 @@ func rowOf(run *kahn.Run, arrived time.Time) runRow {
 		row.Left = true
 	default:
 	}
+	row.addWaits(run)
+	return row
+}
+
+// count counts the nodes of a run.
+func (row *runRow) count(run subject) {
+	row.Counts = map[string]int{}
+	for status, n := range run.Counts() {
+		row.Counts[status.String()] = n
+		if row.Nodes += n; status.Terminal() {
+			row.Done += n
+		}
+	}
+}
+
+// addWaits adds the nodes of a run that wait for a signal.
+func (row *runRow) addWaits(run subject) {
 	for _, wait := range run.Waiting() {
 		if row.Waits++; row.Waits <= few {
 			row.Waiting = append(row.Waiting, wait.Node)
 		}
 	}
-	return row
 }
 
 // addError adds the first failure of a run that has ended, if the client may see it.
-func (c *call) addError(row *runRow, run *kahn.Run) {
+func (c *call) addError(row *runRow, run subject) {
 	if len(row.Failed) == 0 {
 		return
 	}
@@ -216,7 +241,7 @@ func (c *call) addError(row *runRow, run *kahn.Run) {
 }
 
 // eventAt is the event with an id that the run has reached.
-func eventAt(run *kahn.Run, id uint64) (kahn.Event, bool) {
+func eventAt(run subject, id uint64) (kahn.Event, bool) {
 	if id == 0 {
 		return kahn.Event{}, false
 	}
@@ -228,7 +253,7 @@ func eventAt(run *kahn.Run, id uint64) (kahn.Event, bool) {
 
 // reached yields the events of a run above after, up to one that it has reached, without waiting. Events that are not kept any more are
 // left out.
-func reached(run *kahn.Run, after, last uint64) func(func(kahn.Event) bool) {
+func reached(run subject, after, last uint64) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
 			after = max(after, first-1)
@@ -273,9 +298,9 @@ type gatesReply struct {
 func (c *call) gates() (any, error) {
 	reply := gatesReply{Gates: []gate{}}
 	limit := c.query.numbers["limit"]
-	for run := range c.h.Runner.Runs() {
-		if c.query.text("run") != "" && run != c.target || run.Status().Terminal() {
-			continue
+	add := func(run subject) {
+		if run.Status().Terminal() {
+			return
 		}
 		in := *c
 		in.target = run
@@ -284,6 +309,13 @@ func (c *call) gates() (any, error) {
 				reply.Gates = append(reply.Gates, in.gate(wait))
 			}
 		}
+	}
+	if c.target != nil {
+		add(c.target)
+		return reply, nil
+	}
+	for run := range c.h.Runner.Runs() {
+		add(run)
 	}
 	return reply, nil
 }

@@ -2,7 +2,6 @@ package inspector
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -43,7 +42,7 @@ type storedNodesReply struct {
 	Next  string       `json:"next,omitempty"`
 }
 
-func (c *call) stored() (any, error) {
+func (c *call) listStored() (any, error) {
 	q := store.Query{Limit: c.query.numbers["limit"], After: c.query.text("after")}
 	q.Workflow, q.Prefix = c.query.text("workflow"), c.query.text("prefix")
 	for _, name := range c.query.texts["status"] {
@@ -56,7 +55,7 @@ func (c *call) stored() (any, error) {
 	}
 	page, err := c.h.Store.List(c.r.Context(), q)
 	if err != nil {
-		return nil, c.storeFault(err)
+		return nil, c.listFault(err)
 	}
 	reply := storedReply{Runs: []storedRow{}, Next: page.Next}
 	for _, run := range page.Runs {
@@ -69,13 +68,13 @@ func (c *call) stored() (any, error) {
 	return reply, nil
 }
 
-func (c *call) storedNodes() (any, error) {
+func (c *call) listStoredNodes() (any, error) {
 	if c.h.Store == nil {
 		return nil, errNoStore
 	}
 	page, err := c.h.Store.ListNodes(c.r.Context(), c.query.text("id"), store.NodeQuery{Limit: c.query.numbers["limit"], After: c.query.text("after")})
 	if err != nil {
-		return nil, c.storeFault(err)
+		return nil, c.listFault(err)
 	}
 	reply := storedNodesReply{Nodes: []storedNode{}, Next: page.Next}
 	for _, n := range page.Nodes {
@@ -86,11 +85,10 @@ func (c *call) storedNodes() (any, error) {
 
 var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: "Options.Store is nil"}
 
-// storeFault is an error of the store. What went wrong inside of it is for the log of the service.
-func (c *call) storeFault(err error) error {
-	if errors.Is(err, kahn.ErrUnknownRun) || errors.Is(err, kahn.ErrBadValue) {
-		return err
+// listFault is an error of a list of the store. A cursor that is none is the client's.
+func (c *call) listFault(err error) error {
+	if errors.Is(err, kahn.ErrBadValue) {
+		return badQuery("the parameter after is no cursor of this list")
 	}
-	c.h.log().LogAttrs(c.r.Context(), slog.LevelError, "inspector", slog.String("path", c.route.path), slog.String("store", text(err)))
-	return &fault{Status: http.StatusBadGateway, Code: "store", Message: "the store has not answered"}
+	return c.h.storeFault(c.r.Context(), err)
 }

@@ -77,7 +77,7 @@ func TestStored(t *testing.T) {
 	require.Equal(t, kahn.Failed, nodes[1].Status)
 	require.Equal(t, 1, nodes[1].Attempt)
 	require.Equal(t, "unknown_run", d.refusal(http.StatusNotFound, http.MethodGet, "api/v1/stored/nodes?id=nobody", "").Code)
-	require.Equal(t, "bad_value", d.refusal(http.StatusUnprocessableEntity, http.MethodGet, "api/v1/stored?after=%3Cnone%3E", "").Code)
+	require.Equal(t, "bad_query", d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/stored?after=%3Cnone%3E", "").Code)
 
 	// A store alone is enough; without ViewData there are no labels.
 	alone := serve(Options{Store: memory, Authorize: func(_ *http.Request, a Action) error {

@@ -168,7 +168,7 @@ func TestStreamReauthorized(t *testing.T) {
 // A tab that cannot keep up is told to read everything again, and holds no more than maxPending.
 func TestSlowTab(t *testing.T) {
 	t.Parallel()
-	h := &hub{runner: &kahn.Runner{}}
+	h := &hub{handler: &handler{Options: Options{Runner: &kahn.Runner{}}}}
 	p, ok := h.join("", 1)
 	require.True(t, ok)
 	defer h.leave(p)

@@ -34,6 +34,9 @@ type value struct {
 
 // redacted is what the client may see in place of a value.
 func (c *call) redacted(v Value) (shown any) {
+	if raw, ok := v.Value.(jsonValue); ok {
+		v.Value = c.h.decode(raw)
+	}
 	if c.h.Redact == nil {
 		return v.Value
 	}
@@ -43,6 +46,18 @@ func (c *call) redacted(v Value) (shown any) {
 		return nil
 	})
 	return shown
+}
+
+// decode reads a stored value. One that the codec cannot read stays as it is stored.
+func (h *handler) decode(raw jsonValue) (value any) {
+	value = json.RawMessage(raw)
+	_ = foreign.Contain(func() error {
+		if v, err := h.Codec.Decode(json.RawMessage(raw)); err == nil {
+			value = v
+		}
+		return nil
+	}, func(any) error { return nil })
+	return value
 }
 
 // shown is a value as the client may see it, nil if it may not.
@@ -143,7 +158,7 @@ func (c *call) value() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Value = at.plan.Node(at.ref).Config
+		v.Value = at.node().Config
 	case Info:
 		wait, ok := waitOf(c.target, path)
 		if !ok {
@@ -165,7 +180,7 @@ func (c *call) value() (any, error) {
 }
 
 // waitOf is what a node waits for.
-func waitOf(run *kahn.Run, path string) (kahn.Wait, bool) {
+func waitOf(run subject, path string) (kahn.Wait, bool) {
 	for _, wait := range run.Waiting() {
 		if wait.Node == path {
 			return wait, true

@@ -1,0 +1,133 @@
+package inspector
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// shelf has the runs of the store that were loaded a moment ago: a page asks for several parts of a run at once, and many pages ask for
+// the same run again and again.
+type shelf struct {
+	mu    sync.Mutex
+	loads map[string]*loading
+}
+
+// loading is a run that is being loaded, or was.
+type loading struct {
+	done chan struct{} // closed when the rest is set
+	run  *storedRun
+	err  error
+}
+
+const (
+	shelfTime = time.Second      // for which a loaded run is kept
+	mostLoads = 8                // runs that are kept
+	loadTime  = 30 * time.Second // for which the store is waited for
+)
+
+// fromStore loads a run of the store, or waits for a request that does.
+func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) {
+	s := &h.shelf
+	s.mu.Lock()
+	x := s.loads[id]
+	if x == nil {
+		x = &loading{done: make(chan struct{})}
+		if s.loads == nil {
+			s.loads = map[string]*loading{}
+		}
+		if len(s.loads) < mostLoads { // else others that ask for it load it, too
+			s.loads[id] = x
+		}
+		s.mu.Unlock()
+		h.load(ctx, id, x)
+		return x.run, x.err
+	}
+	s.mu.Unlock()
+	select {
+	case <-x.done:
+		return x.run, x.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// load loads a run for all that wait for it. The request that began may be gone before the others.
+func (h *handler) load(ctx context.Context, id string, x *loading) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
+	defer cancel()
+	x.err = errNoAnswer
+	defer func() { // also if a method of the store ends this goroutine
+		close(x.done)
+		time.AfterFunc(shelfTime, func() { h.shelf.forget(id, x) })
+	}()
+	err := foreign.Contain(func() (err error) {
+		x.run, err = h.read(ctx, id)
+		return err
+	}, func(v any) error { return foreign.NewPanicError(v) })
+	x.err = err
+	if err != nil {
+		x.err = h.storeFault(ctx, err)
+	}
+}
+
+// forget lets go of a run.
+func (s *shelf) forget(id string, x *loading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x == nil || s.loads[id] == x {
+		delete(s.loads, id)
+	}
+}
+
+// loaded is a Store that has loaded a run.
+type loaded struct {
+	store.Store
+	run *store.Run
+}
+
+// Load returns the run.
+func (l loaded) Load(context.Context, string) (*store.Run, error) { return l.run, nil }
+
+// read loads a run and decodes it.
+func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
+	row, err := h.Store.Load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if row == nil {
+		return nil, kahn.ErrUnknownRun
+	}
+	var snapshot *kahn.Snapshot
+	if row.Sequence > 0 {
+		if snapshot, err = kahn.ReadSnapshot(ctx, loaded{run: row}, id); err != nil {
+			return nil, err
+		}
+	}
+	return newStoredRun(row, snapshot, h.workflowOf(row.Spec))
+}
+
+// errNoAnswer and errDamaged are all that a client is told of errors of the store.
+var (
+	errNoAnswer = &fault{Status: http.StatusBadGateway, Code: "store", Message: "the store has not answered"}
+	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "what the store has of the run cannot be read"}
+)
+
+// storeFault is an error of the store as a client is told it. The error itself is for the log of the service.
+func (h *handler) storeFault(ctx context.Context, err error) error {
+	if errors.Is(err, kahn.ErrUnknownRun) {
+		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: "the store has no such run"}
+	}
+	h.log().LogAttrs(ctx, slog.LevelError, "inspector", slog.String("store", text(err)))
+	if errors.Is(err, kahn.ErrBadValue) {
+		return errDamaged
+	}
+	return errNoAnswer
+}

@@ -1,0 +1,361 @@
+package inspector
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// storedRun is a run as the store had it when it was loaded.
+type storedRun struct {
+	row      *store.Run
+	snapshot *kahn.Snapshot // nil for a run that has not begun
+	workflow *Workflow      // nil if the handler was not given one for its plan
+	nodes    []*storedPlace // of the graph, in the order of declaration
+	places   map[string]*storedPlace
+	counts   map[kahn.Status]int
+	started  time.Time
+}
+
+// storedPlace is a node of a stored run.
+type storedPlace struct {
+	kahn.SnapshotNode
+	parent *storedPlace // nil for a node of the run's graph
+	plan   *kahn.Plan   // of the graph that the node belongs to, nil if it is not known
+	nodes  []*storedPlace
+}
+
+// jsonValue is a value of a stored run, as its codec has written it.
+type jsonValue json.RawMessage
+
+func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*storedRun, error) {
+	s := &storedRun{row: row, snapshot: snapshot, workflow: w, places: map[string]*storedPlace{}, counts: map[kahn.Status]int{}}
+	var nodes []kahn.SnapshotNode
+	switch plan := s.Plan(); {
+	case snapshot != nil:
+		var err error
+		if nodes, err = snapshot.Nodes(plan); err != nil {
+			return nil, err
+		}
+	case plan != nil:
+		for ref, id := range plan.Declared() {
+			n := plan.Node(ref)
+			nodes = append(nodes, kahn.SnapshotNode{NodeResult: kahn.NodeResult{ID: id, RunID: row.ID, Kind: n.Kind, Label: n.Label, Tier: plan.Tier(ref)}})
+		}
+	}
+	s.nodes = s.add(nodes, nil, s.Plan())
+	for _, n := range s.nodes {
+		s.counts[n.Status]++
+		if !n.Start.IsZero() && (s.started.IsZero() || n.Start.Before(s.started)) {
+			s.started = n.Start
+		}
+	}
+	return s, nil
+}
+
+// add adds the nodes of one graph, and of those inside of them. Of two nodes with one path the outer one has it.
+func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
+	for _, n := range nodes {
+		if raw, ok := n.Output.(json.RawMessage); ok {
+			n.Output = jsonValue(raw)
+		}
+		if n.Decision != nil {
+			if raw, ok := n.Decision.Value.(json.RawMessage); ok {
+				n.Decision.Value = jsonValue(raw)
+			}
+		}
+		if n.Wait != nil {
+			if raw, ok := n.Wait.Info.(json.RawMessage); ok {
+				n.Wait.Info = jsonValue(raw)
+			}
+		}
+		x := &storedPlace{SnapshotNode: n, parent: parent, plan: plan}
+		if s.places[n.ID] == nil {
+			s.places[n.ID] = x
+		}
+		list = append(list, x)
+	}
+	for _, x := range list {
+		if x.Inside != nil {
+			x.nodes = s.add(x.Inside, x, x.Plan)
+		}
+	}
+	return list
+}
+
+func (s *storedRun) ID() string             { return s.row.ID }
+func (s *storedRun) Name() string           { return s.row.Workflow }
+func (s *storedRun) Status() kahn.RunStatus { return s.row.Status }
+func (s *storedRun) Started() time.Time     { return s.started }
+
+// Plan returns the plan of the run, nil if the handler was not given it.
+func (s *storedRun) Plan() *kahn.Plan {
+	if s.workflow == nil {
+		return nil
+	}
+	return s.workflow.Plan
+}
+
+// Counts returns how many nodes of the graph are in each status.
+func (s *storedRun) Counts() map[kahn.Status]int { return s.counts }
+
+// Node returns the stored result of a node.
+func (s *storedRun) Node(path string) (kahn.NodeResult, error) {
+	x, err := s.place(path)
+	if err != nil {
+		return kahn.NodeResult{}, err
+	}
+	return x.NodeResult, nil
+}
+
+func (s *storedRun) place(path string) (*storedPlace, error) {
+	if x := s.places[path]; x != nil {
+		return x, nil
+	}
+	return nil, unknownPath(path)
+}
+
+// find finds a node and the graph that it is in.
+func (s *storedRun) find(path string) (place, error) {
+	x, err := s.place(path)
+	if err != nil {
+		return place{}, err
+	}
+	at := place{plan: x.plan, in: inside{plan: x.plan, known: true, nodes: s.Nodes()}}
+	if x.parent != nil {
+		at.parent = x.parent.ID
+		if at.in, err = look(s, at.parent); err != nil {
+			return place{}, err
+		}
+	}
+	if x.plan != nil {
+		at.ref, _ = x.plan.Ref(strings.TrimPrefix(path, at.in.prefix))
+	}
+	return at, nil
+}
+
+// shape is how a node is drawn whose plan is not known, and whether there may be something inside of it.
+func (s *storedRun) shape(path string) (kind string, composite bool) {
+	x := s.places[path]
+	switch {
+	case x == nil || !x.Composite && x.Wait == nil:
+		return "step", false
+	case x.Wait != nil:
+		return "gate", false
+	case x.Iteration > 0:
+		return "loop", true
+	case s.isMap(path):
+		return "map", true
+	}
+	return "sub", true
+}
+
+// isMap reports whether the nodes inside of a composite are the items of a map.
+func (s *storedRun) isMap(path string) bool {
+	x := s.places[path]
+	return x != nil && x.Inside != nil && x.Prefix != x.ID+"/" && x.Iteration == 0
+}
+
+// planNote says why there is no plan.
+func (s *storedRun) planNote() string {
+	if s.workflow != nil {
+		return "the step of a node has returned this graph, and the store does not have it."
+	}
+	return fmt.Sprintf("Options.Workflows does not have the workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
+}
+
+// Nodes yields the stored results of the nodes of the graph. Without a plan those that are idle are left out.
+func (s *storedRun) Nodes() iter.Seq[kahn.NodeResult] { return resultsOf(s.nodes) }
+
+func resultsOf(nodes []*storedPlace) iter.Seq[kahn.NodeResult] {
+	return func(yield func(kahn.NodeResult) bool) {
+		for _, n := range nodes {
+			if !yield(n.NodeResult) {
+				return
+			}
+		}
+	}
+}
+
+// Inside returns what the store has of the inside of a composite.
+func (s *storedRun) Inside(path string) (kahn.Inside, error) {
+	x, err := s.place(path)
+	switch {
+	case err != nil:
+		return kahn.Inside{}, err
+	case !x.Composite:
+		return kahn.Inside{}, fmt.Errorf("%w: %.60q is no composite", kahn.ErrBadValue, path)
+	}
+	in := kahn.Inside{Plan: x.Plan, Prefix: x.Prefix, Iteration: x.Iteration}
+	if x.nodes != nil {
+		in.Nodes = slices.Collect(resultsOf(x.nodes))
+	}
+	return in, nil
+}
+
+// Inputs returns an error: a store does not have what steps are given.
+func (s *storedRun) Inputs(string) (kahn.StepInputs, error) {
+	return kahn.StepInputs{}, errNoInputs
+}
+
+var errNoInputs = &fault{Status: http.StatusNotFound, Code: "no_value", Message: "the store does not have the inputs of steps"}
+
+// Waiting returns the waits of the run, those inside of a composite in the place of that.
+func (s *storedRun) Waiting() []kahn.Wait {
+	if s.Status().Terminal() {
+		return nil
+	}
+	return waitsOf(s.nodes, nil)
+}
+
+func waitsOf(nodes []*storedPlace, list []kahn.Wait) []kahn.Wait {
+	for _, n := range nodes {
+		if n.Wait != nil {
+			list = append(list, *n.Wait)
+		}
+		list = waitsOf(n.nodes, list)
+	}
+	return list
+}
+
+// EventRange returns zeros: no event is stored.
+func (s *storedRun) EventRange() (first, last uint64) { return 0, 0 }
+
+// Events yields nothing: no event is stored.
+func (s *storedRun) Events(context.Context, uint64) iter.Seq2[kahn.Event, error] {
+	return func(func(kahn.Event, error) bool) {}
+}
+
+// Why explains the state of a node as far as the store tells it: limits and turns belong to the process that performs the run.
+func (s *storedRun) Why(path string) (kahn.Why, error) {
+	x, err := s.place(path)
+	if err != nil {
+		return kahn.Why{}, err
+	}
+	y := kahn.Why{Status: x.Status}
+	switch status := x.Status; {
+	case status.Terminal():
+		y.Kind, y.Cause, y.Skip, y.Err = kahn.WhyEnded, x.Cause, x.Skip, x.Err
+	case s.Status() == kahn.RunPending:
+		y.Kind, y.Until = kahn.WhyPending, s.row.WakeAt
+	case x.Wait != nil:
+		y.Kind, y.Wait, y.Choices, y.Since, y.Until = kahn.WhySignal, x.Wait, x.Choices, x.Wait.Since, x.Wait.Deadline
+	case status == kahn.Suspended:
+		y.Kind = kahn.WhySignal
+		for _, wait := range waitsOf(x.nodes, nil) {
+			addName(&y, wait.Node)
+		}
+	case status == kahn.Retrying:
+		y.Kind, y.Until = kahn.WhyBackoff, x.Until
+		if tries := x.History(); len(tries) > 0 {
+			last := tries[len(tries)-1]
+			y.Since, y.Err = last.End, last.Err
+		}
+	case status == kahn.Running && !x.Until.IsZero():
+		y.Kind, y.Until = kahn.WhyPaused, x.Until
+	case status == kahn.Running:
+		y.Kind = kahn.WhyRunning
+		if tries := x.History(); len(tries) > 0 {
+			y.Since = tries[len(tries)-1].Start
+		}
+	case status == kahn.Ready:
+		y.Kind = kahn.WhyOrder
+	default:
+		y.Kind = kahn.WhyWaiting
+		s.addOpen(&y, x)
+	}
+	return y, nil
+}
+
+// addOpen adds the edges of a node whose beginnings have not ended.
+func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
+	if x.plan == nil {
+		return
+	}
+	prefix := ""
+	if x.parent != nil {
+		prefix = x.parent.Prefix
+	}
+	for e := range x.plan.Edges() {
+		if prefix+e.To != x.ID {
+			continue
+		}
+		if from := s.places[prefix+e.From]; from != nil && !from.Status.Terminal() {
+			if len(y.Edges) < mostNames {
+				y.Edges = append(y.Edges, e.Edge)
+			}
+			addName(y, from.ID)
+		}
+	}
+}
+
+// mostNames bounds the lists of an answer to why.
+const mostNames = 20
+
+func addName(y *kahn.Why, path string) {
+	switch {
+	case slices.Contains(y.Nodes, path):
+	case len(y.Nodes) < mostNames:
+		y.Nodes = append(y.Nodes, path)
+	default:
+		y.More++
+	}
+}
+
+// spans are the attempts of all nodes, in the order of their starts.
+func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bool) {
+	spans = []span{}
+	for _, x := range s.places {
+		tries := x.History()
+		for i, a := range tries {
+			if a.Start.IsZero() {
+				continue
+			}
+			status := x.Status
+			if i < len(tries)-1 {
+				status = kahn.Retrying
+			}
+			at := span{Path: x.ID, Attempt: a.Number, Queued: millis(a.Start.Sub(zero)), Start: millis(a.Start.Sub(zero)), Status: status.String()}
+			if !a.End.IsZero() {
+				at.End = millis(a.End.Sub(zero))
+			}
+			spans = append(spans, at)
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	return spans[:min(len(spans), limit)], len(spans) > limit
+}
+
+// storedRow has what everybody may see of a run of the store.
+func (h *handler) storedRow(s *storedRun) runRow {
+	row := runRow{
+		ID: s.ID(), Workflow: s.Name(), Status: s.Status(), Arrived: stamp(s.row.Created), Started: stamp(s.started), Ended: stamp(s.row.Ended),
+		Actions: h.actionsOf(s), Stored: true,
+	}
+	row.count(s)
+	if s.workflow == nil {
+		row.Note = "Nodes that have not begun are missing: " + s.planNote()
+	}
+	if !row.Status.Terminal() {
+		row.Note = strings.TrimSpace("The store does not tell whether a process performs the run now. " + row.Note)
+		row.addWaits(s)
+		return row
+	}
+	for _, n := range s.nodes {
+		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
+			row.Failed = append(row.Failed, n.ID)
+		}
+	}
+	return row
+}

@@ -1,0 +1,406 @@
+package inspector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// elsewhere is a run that another process has begun and left, and a handler over its store.
+type elsewhere struct {
+	*desk
+	memory *store.Memory
+	graph  *kahn.Graph
+	plan   *kahn.Plan
+	rn     *kahn.Runner // of this process
+}
+
+// order is a run with a gate in a sub-graph, a map, a failure that is tolerated, a backoff, and a node that waits for all.
+func order() *kahn.Graph {
+	ok := func(_ context.Context, s *kahn.Step) (any, error) { return s.Path(), nil }
+	inner := new(kahn.Graph).Add(
+		kahn.Node{ID: "count", Do: ok},
+		kahn.Node{ID: "approve", After: []string{"count"}, Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"ship", "hold"}}},
+	)
+	g := &kahn.Graph{Name: "order"}
+	return g.Add(
+		kahn.Node{ID: "fetch", Label: "Fetch rows", Config: map[string]any{"table": "rows"}, Do: func(context.Context, *kahn.Step) (any, error) {
+			return map[string]any{"card": "4711", "rows": strings.Repeat("long", 20_000)}, nil
+		}},
+		kahn.Node{ID: "each", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []string{"p", "q"}}, Sub: new(kahn.Graph).Add(kahn.Node{ID: "x", Do: ok})},
+		kahn.Node{ID: "review", After: []string{"fetch"}, Sub: inner},
+		kahn.Node{ID: "mail", After: []string{"fetch"}, ContinueOnFail: true, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }},
+		kahn.Node{ID: "flaky", After: []string{"fetch"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour, Jitter: kahn.JitterNone}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }},
+		kahn.Node{ID: "last", After: []string{"review", "flaky"}, Do: ok},
+	)
+}
+
+// newElsewhere performs the run until it waits, and leaves it.
+func newElsewhere(t *testing.T, g *kahn.Graph, change func(*elsewhere, *Options)) *elsewhere {
+	t.Helper()
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	x := &elsewhere{desk: &desk{t: t, audit: &syncBuffer{}}, memory: &store.Memory{}, graph: g, plan: plan, rn: &kahn.Runner{}}
+	run, err := kahn.Start(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory))
+	require.NoError(t, err)
+	if _, known := run.NodeStatus("review"); known {
+		for _, path := range []string{"review", "flaky"} {
+			_, err = run.WaitFor(t.Context(), path, kahn.Suspended, kahn.Retrying)
+			require.NoError(t, err)
+		}
+		run.Leave()
+	}
+	_, _ = run.Wait()
+	x.opts = Options{
+		Runner: x.rn, Store: x.memory, Log: slog.New(slog.NewTextHandler(x.audit, nil)), Actor: func(r *http.Request) string { return r.Header.Get("X-User") },
+		Workflows: []Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return x.rn.Start(ctx, g, nil, opts...)
+		}}},
+	}
+	if change != nil {
+		change(x, &x.opts)
+	}
+	x.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(x.opts)))
+	t.Cleanup(func() {
+		x.server.Close()
+		_ = x.rn.Shutdown(context.Background())
+	})
+	return x
+}
+
+func (x *elsewhere) status(id string) kahn.RunStatus {
+	x.t.Helper()
+	stored, err := x.memory.Load(x.t.Context(), id)
+	require.NoError(x.t, err)
+	return stored.Status
+}
+
+// A run that only the store has is shown like one of the Runner, by its plan.
+func TestStoredRun(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), nil)
+	row := get[runRow](x.desk, "api/v1/run", "run", "order 17")
+	require.True(t, row.Stored)
+	require.Contains(t, row.Note, "does not tell whether a process performs the run now")
+	require.Equal(t, []any{"order", kahn.RunSuspended, 6, 3, []string{"review/approve"}}, []any{row.Workflow, row.Status, row.Nodes, row.Done, row.Waiting})
+	require.Equal(t, []string{"cancel", "fork"}, row.Actions)
+	g := get[graphReply](x.desk, "api/v1/graph", "run", "order 17")
+	require.Equal(t, []any{true, 6, "", "Fetch rows"}, []any{g.Known, len(g.Nodes), g.Note, g.Nodes[0].Label})
+	require.Contains(t, g.Edges, graphEdge{From: 0, To: 2})
+	state := get[stateReply](x.desk, "api/v1/state", "run", "order 17")
+	require.Equal(t, "ccsftw", state.Status)
+	require.Equal(t, map[int]insideCounts{1: {Counts: map[string]int{"completed": 2}}, 2: {Counts: map[string]int{"completed": 1, "suspended": 1}}}, state.Insides)
+	require.Equal(t, "cs", get[stateReply](x.desk, "api/v1/state", "run", "order 17", "inside", "review").Status)
+	items := get[graphReply](x.desk, "api/v1/graph", "run", "order 17", "inside", "each")
+	require.Equal(t, []any{"each[1]", true, ""}, []any{items.Nodes[1].ID, items.Nodes[1].Composite, items.Note})
+	require.Equal(t, "each[1]/x", get[nodesReply](x.desk, "api/v1/nodes", "run", "order 17", "inside", "each[1]").Nodes[0].Path)
+
+	for path, want := range map[string]string{
+		"fetch": "ended: it has completed", "review": "signal: inside of it review/approve waits for a signal", "review/approve": "signal: it waits for a signal",
+		"mail": "ended: it failed: step_error: the disk is full", "last": "waiting: it waits for review, flaky", "each[0]/x": "ended: it has completed",
+	} {
+		n := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", path)
+		require.True(t, strings.HasPrefix(n.Why.Kind.String()+": "+n.Why.Text, want), "%s: %v %s", path, n.Why.Kind, n.Why.Text)
+	}
+	flaky := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "flaky")
+	require.Equal(t, kahn.WhyBackoff, flaky.Why.Kind)
+	require.NotEmpty(t, flaky.Why.Until)
+	require.Equal(t, "the disk is full\nsecond line", flaky.Tries[0].Error)
+	require.Equal(t, []string{}, flaky.Actions)
+	approve := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "review/approve")
+	require.Equal(t, []any{"gate", "review", []string{"ship", "hold"}, []string{"signal"}}, []any{approve.Type, approve.Parent, approve.Gate.Choices, approve.Actions})
+	require.Equal(t, []neighbour{{Path: "review/count", Status: kahn.Completed, Edge: "taken"}}, approve.Upstream)
+	require.Len(t, get[gatesReply](x.desk, "api/v1/gates", "run", "order 17").Gates, 1)
+	fetch := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "fetch")
+	require.JSONEq(t, `{"table":"rows"}`, string(fetch.Config.JSON))
+	require.True(t, fetch.Output.Truncated)
+	require.Equal(t, "map[string]interface {}", fetch.Output.Type)
+	code, whole, _ := x.ask(http.MethodGet, "api/v1/value"+queried("run", "order 17", "path", "fetch", "of", "output"), "")
+	require.Equal(t, http.StatusOK, code)
+	require.Len(t, whole, fetch.Output.Bytes)
+	require.Equal(t, "no_value", x.refusal(http.StatusNotFound, http.MethodGet, "api/v1/value"+queried("run", "order 17", "path", "fetch", "of", "input", "name", "x"), "").Code)
+	require.Contains(t, get[logReply](x.desk, "api/v1/log", "run", "order 17").Note, "does not have the events")
+	spans := get[timelineReply](x.desk, "api/v1/timeline", "run", "order 17").Spans
+	var failed int
+	for i, s := range spans {
+		require.True(t, i == 0 || s.Start >= spans[i-1].Start)
+		if s.Path == "mail" {
+			failed++
+			require.Equal(t, "failed", s.Status)
+		}
+	}
+	require.Equal(t, 1, failed)
+	for _, path := range []string{"abort", "leave"} {
+		require.Equal(t, "not_here", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/"+path+queried("run", "order 17"), "{}").Code)
+	}
+	require.Equal(t, "unknown_run", x.refusal(http.StatusNotFound, http.MethodGet, "api/v1/run?run=nobody", "").Code)
+	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodGet, "api/v1/node"+queried("run", "order 17", "path", "review/x"), "").Code)
+}
+
+// Without its plan a run is shown as its nodes, and the answer says what is missing and why. Nothing can be done with it.
+func TestStoredRunWithoutPlan(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Workflows, o.Runner = nil, nil })
+	row := get[runRow](x.desk, "api/v1/run", "run", "order 17")
+	require.Contains(t, row.Note, `Options.Workflows does not have the workflow "order" with the plan `)
+	require.Empty(t, row.Actions)
+	g := get[graphReply](x.desk, "api/v1/graph", "run", "order 17")
+	require.Equal(t, []any{true, 5, 0}, []any{g.Known, len(g.Nodes), len(g.Edges)})
+	require.Contains(t, g.Note, "The edges are not known")
+	kinds := map[string]string{}
+	for _, n := range g.Nodes {
+		kinds[n.ID] = n.Type
+	}
+	require.Equal(t, map[string]string{"fetch": "step", "each": "map", "review": "sub", "mail": "step", "flaky": "step"}, kinds)
+	require.Len(t, get[stateReply](x.desk, "api/v1/state", "run", "order 17").Status, 5)
+	require.Len(t, get[graphReply](x.desk, "api/v1/graph", "run", "order 17", "inside", "review").Nodes, 2)
+	approve := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "review/approve")
+	require.Equal(t, []any{"gate", "review", kahn.WhySignal, []string{}}, []any{approve.Type, approve.Parent, approve.Why.Kind, approve.Actions})
+	for path, body := range map[string]string{"cancel": "{}", "fork": "{}"} {
+		require.Equal(t, "not_performed", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/"+path+queried("run", "order 17"), body).Code, path)
+	}
+	require.Equal(t, "not_performed", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/signal"+queried("run", "order 17", "path", "review/approve"), `{"value":"ship"}`).Code)
+	require.Equal(t, "plan_unknown", x.refusal(http.StatusConflict, http.MethodGet, "api/v1/fork"+queried("run", "order 17"), "").Code)
+	require.Equal(t, kahn.RunSuspended, x.status("order 17"))
+}
+
+// An answer to a stored run is judged before anything runs, and is in the store when it is accepted.
+func TestStoredSignal(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), nil)
+	path := "api/v1/signal" + queried("run", "order 17", "path", "review/approve")
+	f := x.refusal(http.StatusUnprocessableEntity, http.MethodPost, path, `{"value":"burn"}`)
+	require.Equal(t, []any{"no_such_choice", []string{"ship", "hold"}}, []any{f.Code, f.Choices})
+	_, here := x.rn.Run("order 17")
+	require.False(t, here, "nothing was run")
+	require.Equal(t, "unknown_gate", x.refusal(http.StatusNotFound, http.MethodPost, "api/v1/signal"+queried("run", "order 17", "path", "last"), `{"value":"ship"}`).Code)
+
+	lease, _, err := x.memory.Acquire(t.Context(), "order 17", "another process", time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, "leased", x.refusal(http.StatusConflict, http.MethodPost, path, `{"value":"ship"}`).Code)
+	require.NoError(t, x.memory.Release(t.Context(), lease))
+
+	x.post("api/v1/signal", `{"value":"ship","comment":"ok"}`, "run", "order 17", "path", "review/approve")
+	stored, err := x.memory.Load(t.Context(), "order 17")
+	require.NoError(t, err)
+	require.Equal(t, kahn.Completed, stored.Nodes["review/approve"].Status)
+	f = x.refusal(http.StatusConflict, http.MethodPost, path, `{"value":"hold"}`, as("bob"))
+	require.Equal(t, []any{"answered", "ann"}, []any{f.Code, f.Answered.By})
+	require.Contains(t, x.audit.String(), "action=signal actor=ann")
+}
+
+// A run that has not begun is cancelled without a step; one that waits goes on, and is cancelled.
+func TestStoredCancel(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), nil)
+	n, err := kahn.Prepare(x.graph, kahn.RunID("pending"))
+	require.NoError(t, err)
+	_, _, err = x.memory.Create(t.Context(), n)
+	require.NoError(t, err)
+	n.ID, n.NotBefore = "tomorrow", time.Now().Add(24*time.Hour)
+	_, _, err = x.memory.Create(t.Context(), n)
+	require.NoError(t, err)
+
+	require.Equal(t, "iiiiii", get[stateReply](x.desk, "api/v1/state", "run", "pending").Status)
+	require.Equal(t, "the run is pending", get[nodeReply](x.desk, "api/v1/node", "run", "tomorrow", "path", "fetch").Why.Text)
+	x.post("api/v1/cancel", `{"reason":"not needed"}`, "run", "pending")
+	run, here := x.rn.Run("pending")
+	require.True(t, here)
+	res, _ := run.Wait()
+	require.Equal(t, kahn.Request{Actor: "ann", Reason: "not needed"}, res.StopRequest)
+	for n := range res.Nodes() {
+		require.Zero(t, n.Attempts, n.ID)
+	}
+	require.Equal(t, kahn.RunCancelled, x.status("pending"))
+	require.Equal(t, "not_due", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/cancel"+queried("run", "tomorrow"), "{}").Code)
+
+	x.post("api/v1/cancel", `{}`, "run", "order 17")
+	run, _ = x.rn.Run("order 17")
+	_, _ = run.Wait()
+	require.Equal(t, kahn.RunCancelled, x.status("order 17"))
+	require.Equal(t, "finished", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/cancel"+queried("run", "order 17"), "{}").Code)
+}
+
+// A stored run that has ended is redriven and forked here, after a preview.
+func TestStoredRedriveAndFork(t *testing.T) {
+	t.Parallel()
+	var mended sync.Map
+	g := (&kahn.Graph{Name: "order"}).Add(
+		kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return 1, nil }},
+		kahn.Node{ID: "b", After: []string{"a"}, Do: func(context.Context, *kahn.Step) (any, error) {
+			if _, ok := mended.Load("b"); ok {
+				return 2, nil
+			}
+			return nil, errBroken
+		}},
+		kahn.Node{ID: "c", After: []string{"b"}, Do: func(context.Context, *kahn.Step) (any, error) { return 3, nil }},
+	)
+	x := newElsewhere(t, g, nil)
+	row := get[runRow](x.desk, "api/v1/run", "run", "order 17")
+	require.Equal(t, []any{kahn.RunFailed, []string{"b"}, "the disk is full", []string{"redrive", "fork"}}, []any{row.Status, row.Failed, strings.TrimPrefix(row.Error, `node "b": step_error: `), row.Actions})
+	require.Equal(t, "a failure upstream: b", get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "c").Why.Text)
+	require.Equal(t, []string{"b", "c"}, get[previewReply](x.desk, "api/v1/redrive", "run", "order 17").Nodes)
+	require.Equal(t, []string{"b", "c"}, get[previewReply](x.desk, "api/v1/fork", "run", "order 17").Nodes)
+	require.Equal(t, []string{"a", "b", "c"}, get[previewReply](x.desk, "api/v1/fork", "run", "order 17", "node", "a").Nodes)
+	mended.Store("b", true)
+	var made runReply
+	require.NoError(t, json.Unmarshal(x.post("api/v1/fork", `{"id":"order 18"}`, "run", "order 17"), &made))
+	require.Equal(t, "order 18", made.Run)
+	run, _ := x.rn.Run("order 18")
+	_, err := run.Wait()
+	require.NoError(t, err)
+	require.Equal(t, []kahn.RunStatus{kahn.RunCompleted, kahn.RunFailed}, []kahn.RunStatus{x.status("order 18"), x.status("order 17")})
+	x.post("api/v1/redrive", `{"reason":"mended"}`, "run", "order 17")
+	run, _ = x.rn.Run("order 17")
+	res, err := run.Wait()
+	require.NoError(t, err)
+	require.Equal(t, kahn.Request{Actor: "ann", Reason: "mended"}, res.RedriveRequest)
+	require.Equal(t, kahn.RunCompleted, x.status("order 17"))
+	// A run of the Runner is forked, too.
+	require.NoError(t, json.Unmarshal(x.post("api/v1/fork", `{"nodes":["c"]}`, "run", "order 18"), &made))
+	run, _ = x.rn.Run(made.Run)
+	_, err = run.Wait()
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, x.status(made.Run))
+	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodPost, "api/v1/fork"+queried("run", "order 17"), `{"nodes":["z"]}`).Code)
+}
+
+// Values of a store are read by the codec, judged by Redact, and shown to clients that may view_data alone.
+func TestStoredValues(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		may   bool
+		codec kahn.Codec
+		want  string
+	}{
+		{true, nil, `"4711"`}, {false, nil, ""}, {true, brokenCodec{}, `"4711"`},
+	} {
+		var seen []Value
+		x := newElsewhere(t, order(), func(_ *elsewhere, o *Options) {
+			o.Codec = c.codec
+			o.Redact = func(_ *http.Request, v Value) any {
+				seen = append(seen, v)
+				if m, ok := v.Value.(map[string]any); ok && m["card"] != nil {
+					return m["card"]
+				}
+				if raw, ok := v.Value.(json.RawMessage); ok && strings.Contains(string(raw), "4711") {
+					return "4711"
+				}
+				return v.Value
+			}
+			o.Authorize = func(_ *http.Request, a Action) error {
+				if a == ViewData && !c.may {
+					return errors.New("no")
+				}
+				return nil
+			}
+		})
+		n := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "fetch")
+		require.Equal(t, c.want != "", n.Output != nil)
+		if n.Output != nil {
+			require.Equal(t, c.want, string(n.Output.JSON))
+			require.Equal(t, "order 17", seen[0].RunID)
+		}
+		mail := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "mail")
+		require.Equal(t, c.may, mail.Error != "")
+		require.Equal(t, c.may, strings.Contains(mail.Why.Text, "disk"))
+	}
+}
+
+// brokenCodec reads nothing.
+type brokenCodec struct{}
+
+func (brokenCodec) Encode(any) (json.RawMessage, error) { return nil, kahn.ErrNotEncodable }
+func (brokenCodec) Decode(json.RawMessage) (any, error) { panic("no") }
+
+// slowStore counts what is loaded, and may be damaged.
+type slowStore struct {
+	*store.Memory
+	loads  int
+	damage func(*store.Run) error
+}
+
+func (s *slowStore) Load(ctx context.Context, id string) (*store.Run, error) {
+	s.loads++
+	time.Sleep(50 * time.Millisecond)
+	run, err := s.Memory.Load(ctx, id)
+	if err == nil && s.damage != nil {
+		err = s.damage(run)
+	}
+	return run, err
+}
+
+// Pages that ask for the same run at once have it loaded once, and what the store says of its troubles is for the log.
+func TestStoredRunIsLoadedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, audit := &slowStore{Memory: &store.Memory{}}, &syncBuffer{}
+		_, err := kahn.Execute(t.Context(), order(), nil, kahn.RunID("r"), kahn.Durable(db.Memory))
+		require.NoError(t, err)
+		h := Handler(Options{Store: db, Log: slog.New(slog.NewTextHandler(audit, nil))})
+		ask := func(ctx context.Context, id string) (int, string) {
+			q := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/run"+queried("run", id), nil)
+			q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, q)
+			return w.Code, w.Body.String()
+		}
+		shelved := func() int {
+			x := &h.(*handler).shelf
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return len(x.loads)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		var pages sync.WaitGroup
+		for i := range 50 {
+			pages.Go(func() {
+				ctx := t.Context()
+				if i == 0 {
+					ctx = gone
+				}
+				if code, body := ask(ctx, "r"); i > 0 {
+					require.Equal(t, http.StatusOK, code, body)
+				}
+			})
+		}
+		leave() // the others get the answer all the same
+		pages.Wait()
+		require.Equal(t, 1, db.loads)
+		time.Sleep(2 * shelfTime)
+		require.Zero(t, shelved())
+		for want, damage := range map[string]func(*store.Run) error{
+			"store":   func(*store.Run) error { return errors.New("password in the connection string") },
+			"damaged": func(r *store.Run) error { r.Record = json.RawMessage(`{"version":"password"}`); return nil },
+			"panic":   func(*store.Run) error { panic("password") },
+			"goexit":  func(*store.Run) error { runtime.Goexit(); return nil },
+		} {
+			db.damage = damage
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				code, body := ask(t.Context(), "r")
+				require.Equal(t, http.StatusBadGateway, code, want)
+				require.NotContains(t, body, "password")
+			}()
+			<-done
+			time.Sleep(2 * shelfTime)
+			require.Zero(t, shelved(), want)
+		}
+		require.Contains(t, audit.String(), "password in the connection string")
+	})
+}

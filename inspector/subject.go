@@ -1,0 +1,44 @@
+package inspector
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// subject is a run that is looked at: a [*kahn.Run], or a run as the store has it.
+type subject interface {
+	ID() string
+	Name() string
+	Plan() *kahn.Plan // nil if it is not known
+	Status() kahn.RunStatus
+	Started() time.Time
+	Counts() map[kahn.Status]int
+	Node(path string) (kahn.NodeResult, error)
+	Nodes() iter.Seq[kahn.NodeResult]
+	Inside(path string) (kahn.Inside, error)
+	Why(path string) (kahn.Why, error)
+	Inputs(path string) (kahn.StepInputs, error)
+	Waiting() []kahn.Wait
+	EventRange() (first, last uint64)
+	Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error]
+}
+
+var (
+	_ subject = (*kahn.Run)(nil)
+	_ subject = (*storedRun)(nil)
+)
+
+// live is the run of the Runner that the request names, nil if only the store has it.
+func (c *call) live() *kahn.Run {
+	run, _ := c.target.(*kahn.Run)
+	return run
+}
+
+// stored is the run that the request names as the store has it, nil if the Runner has it.
+func (c *call) stored() *storedRun {
+	run, _ := c.target.(*storedRun)
+	return run
+}

@@ -1,0 +1,166 @@
+package inspector
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Workflow is what the handler knows of runs of Options.Store. Without it their nodes are shown without the edges between them.
+type Workflow struct {
+	// Plan is that of the runs whose plan hash it has. Several Workflows may have plans of one name: a fork is performed by the last of them.
+	Plan *kahn.Plan
+	// Perform performs a run in this process with the given options, which name it, its store, and what is to be done with it. A service
+	// with a Runner passes them on:
+	//
+	//	func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) { return rn.Start(ctx, graph, step, opts...) }
+	//
+	// The context does not end with the request. Nil: the runs can be looked at only.
+	Perform func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error)
+}
+
+// addWorkflows finds the workflows by the hashes and the names of their plans.
+func (h *handler) addWorkflows() {
+	h.byPlan, h.byName = map[string]*Workflow{}, map[string]*Workflow{}
+	for i := range h.Workflows {
+		w := &h.Workflows[i]
+		if w.Plan == nil {
+			h.defect = fmt.Sprintf("Options.Workflows[%d].Plan is nil", i)
+			return
+		}
+		h.byPlan[w.Plan.Hash()], h.byName[w.Plan.Name()] = w, w
+	}
+}
+
+// workflowOf is the Workflow of a stored run, nil without one.
+func (h *handler) workflowOf(spec store.Spec) *Workflow { return h.byPlan[spec.Plan] }
+
+// actionsOf are the actions that the status of a run allows: a client may need more actions to perform them.
+func (h *handler) actionsOf(run subject) []string {
+	list := []string{}
+	_, isStored := run.(*storedRun)
+	performed := !isStored
+	if s, ok := run.(*storedRun); ok {
+		performed = s.workflow != nil && s.workflow.Perform != nil
+	}
+	switch ended := run.Status().Terminal(); {
+	case ended && performed:
+		list = append(list, "redrive")
+	case !ended && performed:
+		list = append(list, "cancel")
+	}
+	if !isStored && !run.Status().Terminal() {
+		list = append(list, "abort", "leave")
+	}
+	if w := h.byName[run.Name()]; w != nil && w.Perform != nil && run.Status() != kahn.RunPending {
+		list = append(list, "fork")
+	}
+	return list
+}
+
+// execute has a run performed by its workflow.
+func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
+	if w == nil || w.Perform == nil {
+		return nil, &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
+	}
+	if c.h.Store != nil {
+		opts = append(opts, kahn.Durable(c.h.Store))
+	}
+	defer c.h.shelf.forget(c.target.ID(), nil)
+	run, err := w.Perform(context.WithoutCancel(c.r.Context()), opts...)
+	if err == nil && run == nil {
+		err = &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "Workflow.Perform has returned no run"}
+	}
+	return run, err
+}
+
+// signalStored answers a node of a stored run: the run goes on here, and the answer is in its first transaction.
+func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
+	sum := sha256.Sum256([]byte(d.Actor + "\n" + c.r.Header.Get("Idempotency-Key")))
+	d.ID = "inspector-" + hex.EncodeToString(sum[:16])
+	run, err := c.execute(s.workflow, kahn.RunID(s.ID()), kahn.EarlySignals(map[string]any{path: d}))
+	if err != nil {
+		return err
+	}
+	return run.SignalContext(context.WithoutCancel(c.r.Context()), path, d) // the same answer once more: it waits for the transaction
+}
+
+// cancelStored cancels a run that no process performs: one that has not begun ends without a step, and any other goes on here with its
+// cleanup nodes.
+func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
+	opts := []kahn.Option{kahn.RunID(s.ID())}
+	if s.Status() == kahn.RunPending {
+		opts = append(opts, kahn.Around(func(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
+			run.CancelBy(q) // before it begins
+			return nil, nil
+		}))
+	}
+	run, err := c.execute(s.workflow, opts...)
+	if err == nil {
+		run.CancelBy(q)
+	}
+	return err
+}
+
+// forkBody asks for a new run with results of another one.
+type forkBody struct {
+	// ID is that of the new run; without it a new one is made.
+	ID string `json:"id,omitempty"`
+	// Nodes run again, beside those without a result that can be kept.
+	Nodes []string `json:"nodes,omitempty"`
+	// Reason is for the record of the action.
+	Reason string `json:"reason,omitempty"`
+}
+
+// snapshot is the run that the request names, to be forked.
+func (c *call) snapshot() (*kahn.Snapshot, error) {
+	s := c.stored()
+	switch {
+	case s == nil:
+		return c.live().Snapshot(), nil
+	case s.snapshot == nil:
+		return nil, &fault{Status: http.StatusConflict, Code: "not_begun", Message: "the run has not begun"}
+	}
+	return s.snapshot, nil
+}
+
+func (c *call) fork() (any, error) {
+	body := c.body.(*forkBody)
+	from, err := c.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	opts := []kahn.Option{kahn.ForkFrom(from, body.Nodes...)}
+	if body.ID != "" {
+		opts = append(opts, kahn.RunID(body.ID))
+	}
+	run, err := c.execute(c.h.byName[c.target.Name()], opts...)
+	if err != nil {
+		return nil, err
+	}
+	return runReply{Run: run.ID()}, nil
+}
+
+func (c *call) previewFork() (any, error) {
+	w := c.h.byName[c.target.Name()]
+	if w == nil {
+		return nil, errNoPlan
+	}
+	from, err := c.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	list, err := kahn.ForkPreview(w.Plan, from, c.query.texts["node"]...)
+	if err != nil {
+		return nil, err
+	}
+	return previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}, nil
+}
+
+// errNoPlan answers what cannot be told without the plan.
+var errNoPlan = &fault{Status: http.StatusConflict, Code: "plan_unknown", Message: "Options.Workflows does not have the plan of the run"}
