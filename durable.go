@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,6 +55,8 @@ type durable struct {
 	expires     time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
 	scratch     []byte                 // in which the committer encodes records
 	kept        []keptEpoch            // see keptEpoch
+	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in those of nodes
+	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it
 	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
 }
 
@@ -69,6 +72,7 @@ type transaction struct {
 	at      map[place]int // indexes into entries
 	due     bool          // it is to be written even without entries
 	ended   []*Run        // nested runs whose results are to be evaluated afterwards
+	emitted []place       // nodes of which only the number of deltas has changed: their records are replaced with the next changes
 	back    *takenBack    // what a redrive takes back with it; nil for any other transaction
 	*writing
 
@@ -77,8 +81,18 @@ type transaction struct {
 	nodes    []nodeState // the records of the commit's nodes, not encoded yet
 	places   []place     // of these nodes
 	children []*Run      // the runs nested in them; nil for most
+	outputs  []collected // of iterations, that loops collect
 	header   *snapshotFile
 	show     uint64 // the id of the last event to be shown afterwards
+}
+
+// collected is the output of an iteration of a loop that collects them. It has a record of its own, so that the record of the loop does not
+// grow with each iteration.
+type collected struct {
+	key       string
+	iteration int
+	value     any
+	at        time.Time
 }
 
 // writing tells what became of a transaction. It is apart from it for those who remember it for longer.
@@ -114,6 +128,8 @@ type pendingNode struct {
 	begun    bool  // an attempt begins with the transaction as the events tell: also of a composite, or when inputs were accepted
 	before   int32 // attempts that had begun before that
 	resolved int   // predecessors that have resolved
+
+	text json.RawMessage // its output as the codec has written it; nil if the committer has to ask the codec
 }
 
 func newTransaction() *transaction {

@@ -87,6 +87,19 @@ func (d *durable) told(r *Run, e *entry) {
 	}
 }
 
+// noteDelta notes that a node has emitted a delta. Nothing is written for that alone, but the next transaction knows of the event, and so of
+// the delta's number.
+func (r *Run) noteDelta(ref Ref, x *extra) {
+	d := r.durable
+	if d == nil || d.failed != nil {
+		return
+	}
+	if next := d.sequence + 1; x.counted != next {
+		x.counted = next
+		d.outbox.emitted = append(d.outbox.emitted, place{r, ref})
+	}
+}
+
 // show makes the events visible for which nothing is to be written. The others are shown by the committer.
 //
 // An event is shown only when all that it tells of is in the store, or follows from that: whoever appends an event has noted
@@ -103,6 +116,9 @@ func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 // take takes the outbox, for the committer, as it stands at this moment: the records of its nodes hold all their changes, and
 // the transaction covers all events of the log.
 func (d *durable) take(root *Run) *transaction {
+	for _, at := range d.outbox.emitted {
+		d.pending(at).record = true
+	}
 	tx := d.outbox
 	d.outbox = newTransaction()
 	d.sequence++
@@ -117,8 +133,8 @@ func (d *durable) take(root *Run) *transaction {
 		c.Reopen, c.Reset, c.Readiness = true, back.keys, back.counts
 	}
 	if d.stale {
-		file := root.fileHeader()
-		file.Inputs = nil // they are in the Spec
+		file := root.fileHeader() // the inputs are in the Spec
+		file.Deltas = d.deltas
 		tx.header, d.stale = &file, false
 	}
 	if d.unspecified {
@@ -137,8 +153,14 @@ func (d *durable) take(root *Run) *transaction {
 		}
 		if e.record && (e.terminal || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // nothing is stored of a node that is idle
 			n := r.nodeState(e.ref)
-			n.Event = tx.show
+			n.Deltas = r.deltasOf(e.ref)
+			if n.Event = tx.show; n.Value != nil {
+				n.Value.raw = e.text
+			}
 			tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
+			if n.Status == Running && n.Inside != nil {
+				tx.collect(e.place, key, n.Attempts)
+			}
 		}
 		if e.resolved > 0 {
 			c.Readiness = append(c.Readiness, store.Readiness{Node: key, By: e.resolved, Required: len(r.plan.net.In(e.ref))})
@@ -148,6 +170,19 @@ func (d *durable) take(root *Run) *transaction {
 		}
 	}
 	return tx
+}
+
+// collect takes the outputs that a loop has collected and the store does not have.
+func (tx *transaction) collect(at place, key string, attempt int32) {
+	r := at.run
+	comp := r.extras[at.ref].comp
+	if comp == nil {
+		return
+	}
+	for ; int(comp.stored) < len(comp.before.all); comp.stored++ {
+		i := int(comp.stored) + 1
+		tx.outputs = append(tx.outputs, collected{collectedKey(key, attempt, i), i, comp.before.all[i-1], r.timeAt(r.now())})
+	}
 }
 
 // commitPending starts the committer if there is something to write and no committer runs. A worker that is about to take its
@@ -225,7 +260,16 @@ func (r *Run) written(tx *transaction) {
 	d := r.durable
 	d.written = true
 	for i, at := range tx.places {
-		d.storedAs(at, &tx.nodes[i], tx.children[i])
+		n := &tx.nodes[i]
+		d.storedAs(at, n, tx.children[i])
+		if n.Status.Terminal() {
+			at.run.forgetTexts(at.ref)
+		}
+		if in := n.Inside; in != nil && in.Previous != nil {
+			if x := at.run.extras[at.ref]; x != nil && x.comp != nil {
+				x.comp.text = &iterationText{in.Iteration, in.Previous.raw}
+			}
+		}
 	}
 	r.log.publish(tx.show)
 	for i := range tx.entries {
@@ -331,13 +375,22 @@ func (r *Run) encode(tx *transaction) error {
 		return err
 	}
 	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch}}
-	tx.commit.Nodes = make([]store.NodeRecord, len(tx.nodes))
+	tx.commit.Nodes = make([]store.NodeRecord, len(tx.nodes), len(tx.nodes)+len(tx.outputs))
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
 		key := at.run.key(at.ref)
 		w.Data = w.Data[:0]
 		w.record(n, key)
 		tx.commit.Nodes[i] = store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(w.Data)}
+	}
+	for _, o := range tx.outputs {
+		n := nodeState{Status: Completed, End: o.at, Value: storedValue(o.value), Collected: o.iteration}
+		if err := encode(o.key, n.Value); err != nil {
+			return err
+		}
+		w.Data = w.Data[:0]
+		w.record(&n, "")
+		tx.commit.Nodes = append(tx.commit.Nodes, store.NodeRecord{Node: o.key, Terminal: true, Columns: n.columns(w.Data)})
 	}
 	if w.Err != nil {
 		return w.Err
@@ -352,11 +405,24 @@ func (r *Run) encode(tx *transaction) error {
 		}
 	}
 	if tx.header != nil {
-		header, err := tx.header.encoded(r.cfg.codec)
-		if err == nil {
-			tx.commit.Run, err = json.Marshal(header)
-		}
-		return err
+		return r.encodeHeader(tx)
 	}
 	return nil
+}
+
+// encodeHeader makes the record of the run. The payload of its trigger is encoded once.
+func (r *Run) encodeHeader(tx *transaction) error {
+	d, fired := r.durable, tx.header.Fired
+	if fired != nil {
+		fired.Payload.raw = d.payload
+	}
+	header, err := tx.header.encoded(r.cfg.codec)
+	if err != nil {
+		return err
+	}
+	if fired != nil {
+		d.payload = header.Fired.Payload.raw
+	}
+	tx.commit.Run, err = json.Marshal(header)
+	return err
 }

@@ -50,11 +50,12 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 			return file, err
 		}
 	}
-	file.Nodes = nil
+	file.Nodes, file.counted = nil, file.Deltas
+	file.Deltas = maps.Clone(file.Deltas)
 	if file.Status = stored.Status; file.Status == RunPending {
 		file.Status = RunRunning
 	}
-	records := map[string]nodeState{}
+	records, outputs := map[string]nodeState{}, map[string]json.RawMessage{}
 	for key, s := range stored.Nodes {
 		if s.Record == nil {
 			continue
@@ -69,7 +70,12 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		if n.Hash != "" && n.ID != key {
 			return file, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
 		}
+		if n.Collected > 0 {
+			outputs[key] = s.Value
+			continue
+		}
 		file.LastEvent = max(file.LastEvent, n.Event)
+		file.count(key, &n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
 			n.Cut++ // its life has ended without it
 			n.Crashes++
@@ -82,8 +88,22 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	}
 	file.restoreEpochs()
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
-	newFiller(records).fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
-	return file, nil
+	f := newFiller(records, outputs)
+	f.fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
+	return file, f.err
+}
+
+// count takes the number of deltas from the record of a node. The later attempts of a composite have other keys, and go on counting.
+func (file *snapshotFile) count(key string, n *nodeState) {
+	deltas := n.Deltas
+	if n.Deltas = 0; deltas == 0 {
+		return
+	}
+	if file.Deltas == nil {
+		file.Deltas = map[string]int{}
+	}
+	path := pathOfKey(key)
+	file.Deltas[path] = max(file.Deltas[path], deltas)
 }
 
 // columns returns what a store keeps of a node; record is what has no column, and is copied.
@@ -134,10 +154,13 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 type filler struct {
 	nodes map[string][]nodeState // by the prefix of their keys, up to their ids
 	items map[string][]nodeState // by the keys of their maps
+
+	outputs map[string]json.RawMessage // that loops have collected, by the keys of the iterations
+	err     error                      // one of them is missing
 }
 
-func newFiller(records map[string]nodeState) *filler {
-	f := &filler{nodes: map[string][]nodeState{}, items: map[string][]nodeState{}}
+func newFiller(records map[string]nodeState, outputs map[string]json.RawMessage) *filler {
+	f := &filler{nodes: map[string][]nodeState{}, items: map[string][]nodeState{}, outputs: outputs}
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		n := records[key]
 		if prefix, ok := strings.CutSuffix(key, n.ID); ok {
@@ -157,6 +180,7 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 		if n.Inside == nil {
 			continue
 		}
+		f.collect(n, key(n))
 		prefix := n.keyInside(key(n))
 		if n.Inside.Items > 0 {
 			n.Inside.Nodes = slices.Clone(f.items[prefix])
@@ -165,6 +189,27 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 		}
 		n.Inside.Nodes = withoutItems(f.nodes[prefix])
 		f.fillIn(n.Inside.Nodes, func(n *nodeState) string { return prefix + n.ID })
+	}
+}
+
+// collect fills in the outputs of the iterations of a loop that goes on, if it collects them.
+func (f *filler) collect(n *nodeState, key string) {
+	in := n.Inside
+	if n.Status.Terminal() {
+		return
+	}
+	var list []stored
+	for i := 1; i < in.Iteration; i++ {
+		if v := f.outputs[collectedKey(key, n.Attempts, i)]; v != nil {
+			list = append(list, stored{raw: v})
+		}
+	}
+	switch len(list) {
+	case 0: // it does not collect them, or a former version has written them
+	case in.Iteration - 1:
+		in.Collected, in.apart = list, len(list)
+	default:
+		f.err = fmt.Errorf("%w: stored node %s: it has the outputs of %d of %d iterations", ErrBadValue, quoteID(key), len(list), in.Iteration-1)
 	}
 }
 
@@ -190,9 +235,25 @@ func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
 
+// tryMark precedes the number of an attempt in a key: no path has letters after this sign.
+const tryMark = "#try"
+
+// pathOfKey is the path of the node with a key in the store: the key without the attempts of composites.
+func pathOfKey(key string) string {
+	before, rest, found := strings.Cut(key, tryMark)
+	if !found {
+		return key
+	}
+	var path strings.Builder
+	for path.WriteString(before); found; path.WriteString(before) {
+		before, rest, found = strings.Cut(strings.TrimLeft(rest, "0123456789"), tryMark)
+	}
+	return path.String()
+}
+
 func keyInside(key string, attempt int32, iteration int, items bool) string {
 	if attempt > 1 {
-		key = fmt.Sprintf("%s#try%d", key, attempt) // no path has letters after this sign
+		key = fmt.Sprintf("%s"+tryMark+"%d", key, attempt)
 	}
 	switch {
 	case items:
@@ -201,6 +262,11 @@ func keyInside(key string, attempt int32, iteration int, items bool) string {
 		return fmt.Sprintf("%s#%d/", key, iteration)
 	}
 	return key + "/"
+}
+
+// collectedKey is the key of the output of an iteration that a loop has collected.
+func collectedKey(key string, attempt int32, iteration int) string {
+	return strings.TrimSuffix(keyInside(key, attempt, iteration, false), "/")
 }
 
 // key is the key of a node in the store: its path, with the attempts of composites after the first.

@@ -383,9 +383,7 @@ func (r *Run) emit(s *Step, chunk any) {
 // countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so the tree
 // counts for the nodes in them, by their paths.
 func (r *Run) countDelta(ref Ref, x *extra) int {
-	if d := r.durable; d != nil {
-		d.stale = true // the run's record holds these counts, not the records of nodes
-	}
+	r.noteDelta(ref, x)
 	if r.outer == nil {
 		x.deltas++
 		return x.deltas
@@ -398,6 +396,13 @@ func (r *Run) countDelta(ref Ref, x *extra) int {
 
 // deltas returns how many deltas the nodes of the run, and of those nested in it, have emitted, by path.
 func (r *Run) deltas() map[string]int {
+	switch {
+	case r.log != nil:
+	case r.cfg.from != nil: // this life of the run has no events
+		return r.cfg.from.file.Deltas
+	default:
+		return nil
+	}
 	counts := map[string]int{}
 	for ref, x := range r.extras {
 		if x.deltas > 0 {
@@ -408,6 +413,17 @@ func (r *Run) deltas() map[string]int {
 		maps.Copy(counts, r.tree.deltas)
 	}
 	return counts
+}
+
+// deltasOf returns how many deltas a node has emitted.
+func (r *Run) deltasOf(ref Ref) int {
+	switch x := r.extras[ref]; {
+	case r.outer != nil && len(r.tree.deltas) > 0:
+		return r.tree.deltas[r.path(ref)]
+	case r.outer == nil && x != nil:
+		return x.deltas
+	}
+	return 0
 }
 
 func (r *Run) logStep(s *Step, level slog.Level, message string) {

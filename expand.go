@@ -101,7 +101,8 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	if err := w.compileExpansion(x, e.graph); err != nil {
 		return refuse(CauseContractOutput, fmt.Errorf("the graph that the step has returned: %w", err))
 	}
-	if err := r.keep(x.state); err != nil {
+	var err error
+	if w.kept[1], err = r.keep(x.state); err != nil {
 		return refuse(causeOfKeep(err), fmt.Errorf("state: %w", err))
 	}
 	if w.step.flags&stepAgain != 0 {
@@ -307,7 +308,7 @@ func (r *Run) forgetExpansion(ref Ref) {
 // contract ends the expansion of an attempt that is over and to be repeated: the next attempt begins without it.
 func (r *Run) contract(x *extra) {
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
-		x.kept, x.saved = nil, nil
+		x.kept, x.saved, x.texts = nil, nil, nil
 	}
 }
 

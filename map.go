@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -108,10 +109,11 @@ func (s *Step) Index() int {
 // items are the items that a map is performed over.
 type items struct {
 	m      *Map
-	list   reflect.Value // a slice or an array
-	plan   *Plan         // a node for each item
-	failed int           // so far; guarded by the lock
-	abort  bool          // an item asked for the end of the run; guarded by the lock
+	list   reflect.Value   // a slice or an array
+	plan   *Plan           // a node for each item
+	failed int             // so far; guarded by the lock
+	abort  bool            // an item asked for the end of the run; guarded by the lock
+	text   json.RawMessage // the list as the codec has written it; nil if it was not asked
 }
 
 func (x *items) len() int {

@@ -232,9 +232,11 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		}
 		return res
 	}
-	if err := r.keep(value); err != nil { // the list goes into snapshots
+	text, err := r.keep(value)
+	if err != nil { // the list goes into snapshots
 		res.verdict.Fail, res.err = causeOfKeep(err), fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
 	}
+	res.items.text = text
 	return res
 }
 

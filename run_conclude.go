@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,12 @@ type conclusion struct {
 // conclude makes the conclusion of a result, as far as possible without the lock. It calls user code for labels and random
 // numbers.
 func (w *worker) conclude(res attemptResult) conclusion {
+	w.kept = [2]json.RawMessage{}
+	return w.concludeKept(res)
+}
+
+// concludeKept is conclude for an output whose text may be known.
+func (w *worker) concludeKept(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan
 	if res.err == nil && p.net.Is(ref, factJudge) && !res.judged {
@@ -46,8 +53,11 @@ func (w *worker) conclude(res attemptResult) conclusion {
 		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
 			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
 		}
-		if err := w.run.keep(res.value); err != nil {
-			return w.failure(attemptResult{err: err, kind: causeOfKeep(err)})
+		if w.kept[0] == nil {
+			var err error
+			if w.kept[0], err = w.run.keep(res.value); err != nil {
+				return w.failure(attemptResult{err: err, kind: causeOfKeep(err)})
+			}
 		}
 		at := p.net.Router(ref)
 		if at < 0 {
@@ -116,7 +126,10 @@ func (w *worker) failure(res attemptResult) conclusion {
 	case facts.skip != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot be skipped", ErrBadEnd)
 	case facts.suspend != nil && ref != r.plan.end:
-		if err := errors.Join(r.keep(facts.suspend.info), r.keep(facts.suspend.state)); err != nil {
+		var err1, err2 error
+		w.kept[0], err1 = r.keep(facts.suspend.info)
+		w.kept[1], err2 = r.keep(facts.suspend.state)
+		if err := errors.Join(err1, err2); err != nil {
 			c.Cause, c.err, c.noRetry = causeOfKeep(err), err, event.NoRetryCause
 			return c
 		}

@@ -77,6 +77,7 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	if x := r.extras[step.ref]; c.Status == Failed && r.cutShort(step, x, &c) {
 		r.giveBack(step, x, w.now)
 	} else {
+		r.outputText(step.ref, c.Status, w.kept[0])
 		r.settle(step, c, w.now)
 	}
 	return w.next(goOn)

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,24 +19,27 @@ type answer struct {
 	value           any       // of a completed gate
 	said            string    // see conclusion.answer
 	err             error
+	text            json.RawMessage // the value of the signal as the codec has written it; nil if it was not asked
 }
 
-// answer computes the effect of a signal. It refuses a value that is none of the choices of a gate.
-func (r *Run) answer(ref Ref, d Decision) (a answer, err error) {
+// answer computes the effect of a signal, whose text may be known. It refuses a value that is none of the choices of a gate.
+func (r *Run) answer(ref Ref, d Decision, text json.RawMessage) (a answer, err error) {
+	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
 		if err := r.plan.refuse(ref, r.path(ref), d.Value); err != nil {
 			return answer{}, err
 		}
-		a = r.gateOutcome(ref, d.Value)
+		a = r.gateOutcome(ref, d.Value, text)
 	}
 	a.decision = &d
 	return a, nil
 }
 
 // gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
-func (r *Run) gateOutcome(ref Ref, value any) answer {
-	c := (&worker{run: r, task: machine.Task{Token: machine.Token{Ref: ref}}}).conclude(attemptResult{value: value})
-	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err}
+func (r *Run) gateOutcome(ref Ref, value any, text json.RawMessage) answer {
+	w := worker{run: r, task: machine.Task{Token: machine.Token{Ref: ref}}, kept: [2]json.RawMessage{text}}
+	c := w.concludeKept(attemptResult{value: value})
+	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err, text: w.kept[0]}
 }
 
 // labelOutcome is the outcome of a gate that the run answers itself, with a label. It calls no user code, since the lock is held: a string
@@ -80,21 +84,22 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	case !ok && !kept:
 		return nil, unknown
 	}
-	if err := r.keep(s.Value); err != nil {
+	text, err := r.keep(s.Value)
+	if err != nil {
 		return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 	}
 	deliver := func(int64) error {
 		return root.answerKept(s, found, func() error { return r.noGate(gate) })
 	}
 	if ok {
-		a, err := r.answer(ref, s.Decision)
+		a, err := r.answer(ref, s.Decision, text)
 		if err != nil {
 			return nil, err
 		}
 		deliver = func(now int64) error { return r.signal(ref, a, now) }
 	}
 	var in *writing
-	err := errNotKept // it has ended meanwhile, perhaps by the same signal of another caller
+	err = errNotKept // it has ended meanwhile, perhaps by the same signal of another caller
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = s.repeats(root.waiters().answered); repeated || err != nil { // another caller was faster
@@ -181,7 +186,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 			r.settleGate(ref, a, now)
 			return nil
 		}
-		r.signalled(ref, a.decision, now)
+		r.signalled(ref, &a, now)
 		x.ready = now
 		x.reentries++
 		r.reentered = true
@@ -203,8 +208,13 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 
 // signalled keeps the signal that has answered a node and logs its event, before the consequences. The caller flushes these
 // at once, with flushSignalled, so that nothing comes between the two, neither in the log nor in a store.
-func (r *Run) signalled(ref Ref, d *Decision, now int64) {
-	r.extra(ref).decision = d
+func (r *Run) signalled(ref Ref, a *answer, now int64) {
+	x, d := r.extra(ref), a.decision
+	x.decision = d
+	if kept := x.texts.known(); a.text != nil {
+		kept.signal = a.text
+		x.texts = &kept
+	}
 	r.event(entry{kind: evNodeSignalled, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.Answer{Value: d.Value, Actor: d.Actor, Comment: d.Comment, ID: d.ID}})
 }
 
@@ -262,8 +272,9 @@ func (r *Run) settleGate(ref Ref, a answer, now int64) {
 	if rec.value = a.value; a.Status != Completed {
 		rec.value = a.err
 	}
+	r.outputText(ref, a.Status, a.text)
 	if a.decision != nil {
-		r.signalled(ref, a.decision, now)
+		r.signalled(ref, &a, now)
 	}
 	if x := r.extras[ref]; x != nil {
 		r.endWait(x)
@@ -380,7 +391,7 @@ func (r *Run) earlySignals() error {
 		if err := early.identify(); err != nil {
 			return err
 		}
-		a, err := r.answer(ref, early.Decision)
+		a, err := r.answer(ref, early.Decision, nil)
 		if err != nil {
 			return err
 		}
@@ -399,7 +410,7 @@ func (r *Run) earlySignals() error {
 func (r *Run) answers(signals map[Ref]Decision) (answers map[Ref]answer, refused []error) {
 	answers = make(map[Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {
-		a, err := r.answer(ref, signals[ref])
+		a, err := r.answer(ref, signals[ref], nil)
 		if err != nil {
 			refused = append(refused, err)
 			continue

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -12,8 +13,16 @@ type composite struct {
 	working bool // a worker concludes the composite: its nested run has ended
 	put     bool // the worker was given up because the run is being left: another one must conclude the composite
 
-	before iterations // of a loop
-	pause  *pause     // of a loop that waits for its next iteration, or was interrupted doing so; else nil
+	before iterations     // of a loop
+	pause  *pause         // of a loop that waits for its next iteration, or was interrupted doing so; else nil
+	text   *iterationText // of a loop under a store
+	stored int32          // outputs in before.all that have been given to the store
+}
+
+// iterationText is the output before the iteration with a number, as the codec has written it.
+type iterationText struct {
+	of  int
+	raw json.RawMessage
 }
 
 // atWork returns the run nested in a composite that has not ended, or nil.

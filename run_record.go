@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
@@ -76,6 +77,7 @@ type extra struct {
 	abandoned bool
 	behind    bool       // an attempt inside of the composite was abandoned
 	deltas    int        // emitted so far, over all attempts
+	counted   uint64     // the last transaction whose record of the node counts deltas
 	tokens    [2]int     // input and output, reported over all attempts
 	comp      *composite // of a composite that has begun, and of a node that has been expanded
 	kept      *nodeState // for a node that was expanded in an earlier life, until its graph is known: its state in the snapshot
@@ -86,6 +88,7 @@ type extra struct {
 	answered  *Wait     // the last one that has ended
 	saved     any       // the state that the step gave to Suspend or Expand
 	decision  *Decision // the signal that answered it, nil without one
+	texts     *texts    // of wait, saved and decision; nil for none
 	memoized  bool      // the output is that of an earlier run
 	reentries int32     // how often the step was entered again in the same attempt
 	due       int64     // of a node that backs off: when it is ready, in ns since the run's start
@@ -132,4 +135,15 @@ func (r *Run) attemptOf(ref Ref, started int32) int32 {
 		return started - x.reentries
 	}
 	return started
+}
+
+// texts are values of a node as the codec has written them: what it waits with, and the signal. Each is nil if the codec was not asked yet.
+type texts struct{ info, saved, signal json.RawMessage }
+
+// known returns the texts, none of them for nil.
+func (t *texts) known() texts {
+	if t == nil {
+		return texts{}
+	}
+	return *t
 }

@@ -3,6 +3,7 @@ package kahn
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
@@ -22,6 +23,8 @@ type worker struct {
 	handed   bool        // the host calls the step of the task
 	alone    bool        // see Run.alone; guarded by the run's lock
 	checking *evaluation // of a task that is a check, else nil
+
+	kept [2]json.RawMessage // the output of the attempt that was concluded last, or its Info and State, as the codec has written them
 }
 
 // phase tells whether the worker is in user code, for the case that this code ends the goroutine.
@@ -565,13 +568,16 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	case retried:
 	case c.suspend != nil:
 		r.suspend(step, c.suspend, w.now)
+		r.extras[ref].texts = &texts{info: w.kept[0], saved: w.kept[1]}
 	case c.expand != nil:
 		r.expand(step, c.expand, w.now)
+		r.extras[ref].texts = &texts{saved: w.kept[1]}
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
 		r.release(w.now)
 		return w.fallback()
 	default:
+		r.outputText(ref, c.Status, w.kept[0])
 		r.settle(step, c, w.now)
 	}
 	return w.next(goOn)

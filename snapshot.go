@@ -61,6 +61,8 @@ type snapshotFile struct {
 	Forked    string            `json:"forked,omitempty"`      // in a store alone: the run whose results it began with
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"` // in a store alone
 	Nodes     []nodeState       `json:"nodes"`                 // those that are not idle, in the order of declaration
+
+	counted map[string]int // from a store: the Deltas that are not in records of nodes
 }
 
 // firedState is the trigger that fired the run, and its payload.
@@ -100,7 +102,8 @@ type insideState struct {
 	// Expanded is the hash of the graph that the step of an expanded node has returned.
 	Expanded string `json:"expanded,omitempty"`
 
-	plan *Plan // of that graph; nil if the snapshot comes from a file
+	plan  *Plan // of that graph; nil if the snapshot comes from a file
+	apart int   // the number of the Collected that have records of their own in the store
 }
 
 type stopState struct {
@@ -171,6 +174,9 @@ type nodeState struct {
 	Message   string    `json:"message,omitempty"` // of a step that skipped itself
 	Tokens    [2]int    `json:"tokens,omitzero"`   // input and output
 	Latest    uint64    `json:"latest,omitempty"`  // the id of the node's last event, deltas and logs not counted
+	Deltas    int       `json:"deltas,omitempty"`  // in a store: how many there were so far, over all attempts
+	// Collected is, in a store, the number of an iteration, and this is no node: the value is the output that the loop has collected from it.
+	Collected int `json:"collected,omitempty"`
 
 	Err      *storedError      `json:"error,omitempty"`
 	LastErr  *storedError      `json:"last_error,omitempty"`

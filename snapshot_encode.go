@@ -74,6 +74,8 @@ func (w *nodeWriter) rest(n *nodeState) {
 		w.JSON("tokens", n.Tokens)
 	}
 	w.IDIf("latest", n.Latest)
+	w.NumberIf("deltas", int64(n.Deltas))
+	w.NumberIf("collected", int64(n.Collected))
 	writeIf(w, "error", n.Err)
 	writeIf(w, "last_error", n.LastErr)
 	writeIf(w, "guard_error", n.GuardErr)

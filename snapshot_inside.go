@@ -15,7 +15,7 @@ import (
 // compositeState adds to the state of a node that of a composite, without the nodes inside.
 func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	if x.items != nil && !n.Status.Terminal() {
-		n.List = storedValue(x.items.value())
+		n.List = &stored{x.items.value(), x.items.text}
 	}
 	w := r.st.Word(ref)
 	switch {
@@ -39,7 +39,7 @@ func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
 }
 
-// state is the state of the run nested in a composite, without its nodes.
+// state is the state of the run nested in a composite, without its nodes and the outputs that a loop has collected.
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
@@ -50,9 +50,8 @@ func (comp *composite) state() *insideState {
 		in.First = c.recorder.first
 	}
 	if c.iteration > 1 {
-		in.Previous = storedValue(c.previous)
+		in.Previous = comp.previous(c.iteration, c.previous)
 	}
-	in.Collected = comp.before.collected()
 	if c.items != nil {
 		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended no longer has its list
 	}
@@ -70,8 +69,16 @@ func (comp *composite) state() *insideState {
 
 // stateBetween is state for a loop that pauses before its next iteration.
 func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
-	return &insideState{Iteration: p.next, Previous: storedValue(comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed,
-		Collected: comp.before.collected()}
+	return &insideState{Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
+}
+
+// previous is the output of the iteration before the given one, with its text if that is known.
+func (comp *composite) previous(iteration int, value any) *stored {
+	v := storedValue(value)
+	if comp.text != nil && comp.text.of == iteration {
+		v.raw = comp.text.raw
+	}
+	return v
 }
 
 // collected are the outputs of the iterations that have ended, of a loop that collects them.
@@ -202,6 +209,7 @@ func (h *held) installPause(r *Run, x *extra) {
 	x.comp = &composite{
 		before: state.iterations(),
 		pause:  &pause{next: state.Iteration, due: int64(state.Due.Sub(r.start)), failed: state.Failed},
+		stored: int32(state.apart),
 	}
 	h.continueAttempt(r, h.step(r), x)
 }
@@ -233,7 +241,7 @@ func (h *held) continueAttempt(r *Run, step *Step, x *extra) {
 func (h *held) installInside(x *extra) {
 	c, n := h.run, h.within
 	r, state := c.outer, n.Inside
-	x.comp = &composite{child: c, before: state.iterations()}
+	x.comp = &composite{child: c, before: state.iterations(), stored: int32(state.apart)}
 	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, failuresOf(state.Failed)
 	c.began = int64(state.Began.Sub(r.start))
 	if h.continues() && n.Dormant {

@@ -237,10 +237,11 @@ func (r *Run) restore(x *restoration) {
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
 		d.holdAnswers(x.file.Answered[len(x.file.Answered)-x.answered:])
-		d.kept, d.forked = x.file.Kept, x.file.Forked
+		d.kept, d.forked, d.deltas = x.file.Kept, x.file.Forked, x.file.counted
 		switch {
 		case r.cfg.redrive:
 			d.takeBack(&x.taken)
+			d.deltas = x.file.Deltas // records that count them are taken back
 		case r.cfg.fork:
 			d.keep(x.held)
 		}

@@ -15,6 +15,7 @@ func (r *Run) Snapshot() *Snapshot {
 	r.st.Lock()
 	defer r.st.Unlock()
 	file := r.fileHeader()
+	file.Inputs, file.Deltas = r.inputValues(), r.deltas()
 	file.Nodes = append(file.Nodes, r.nodeStates()...)
 	s := &Snapshot{file: file, codec: r.cfg.codec, log: r.log}
 	if r.log == nil && r.cfg.from != nil {
@@ -28,6 +29,9 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
 		if w := r.st.Word(ref); w.Is(machine.WordDecided) {
 			n := r.nodeState(ref)
+			if x := r.extras[ref]; n.Inside != nil && x.comp != nil {
+				n.Inside.Collected = x.comp.before.collected()
+			}
 			if n.Inside != nil && n.Inside.Due.IsZero() {
 				n.Inside.Nodes = r.extras[ref].insideNodes()
 				r.waiters().lend(place{r, ref})
@@ -46,7 +50,7 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	for _, ref := range r.plan.declared {
 		if a, ok := r.signals[ref]; ok {
 			d := a.decision
-			list = append(list, signalState{Node: r.plan.names[ref], Value: *storedValue(d.Value), Actor: d.Actor, Comment: d.Comment, ID: d.ID})
+			list = append(list, signalState{Node: r.plan.names[ref], Value: stored{d.Value, a.text}, Actor: d.Actor, Comment: d.Comment, ID: d.ID})
 		}
 	}
 	return list
@@ -69,7 +73,19 @@ func (r *Run) stopState() *stopState {
 	return stop
 }
 
-// fileHeader is the part of a snapshot beside the nodes, with the lock held.
+// inputValues are the inputs of the run.
+func (r *Run) inputValues() map[string]stored {
+	if len(r.cfg.inputs) == 0 {
+		return nil
+	}
+	values := make(map[string]stored, len(r.cfg.inputs))
+	for name, v := range r.cfg.inputs {
+		values[name] = stored{value: v}
+	}
+	return values
+}
+
+// fileHeader is the part of a snapshot beside the inputs, the nodes, and what is counted of them, with the lock held.
 func (r *Run) fileHeader() snapshotFile {
 	tier, _ := r.st.OpenTier()
 	file := snapshotFile{
@@ -93,15 +109,9 @@ func (r *Run) fileHeader() snapshotFile {
 	}
 	switch {
 	case r.log != nil:
-		file.LastEvent, file.Deltas = r.log.lastID(), r.deltas()
+		file.LastEvent = r.log.lastID()
 	case r.cfg.from != nil: // this life of the run has no events
-		file.LastEvent, file.Deltas = r.cfg.from.file.LastEvent, r.cfg.from.file.Deltas
-	}
-	if len(r.cfg.inputs) > 0 {
-		file.Inputs = make(map[string]stored, len(r.cfg.inputs))
-		for name, v := range r.cfg.inputs {
-			file.Inputs[name] = stored{value: v}
-		}
+		file.LastEvent = r.cfg.from.file.LastEvent
 	}
 	if f := r.cfg.fired; f != nil {
 		file.Fired = &firedState{Trigger: f.trigger, Prune: r.cfg.prune, Payload: &stored{value: f.payload}}
@@ -117,7 +127,8 @@ func (r *Result) Snapshot() *Snapshot {
 	return r.run.Snapshot()
 }
 
-// nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite.
+// nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite and the outputs that
+// a loop has collected.
 func (r *Run) nodeState(ref Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
 	n := nodeState{
@@ -180,13 +191,14 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 			n.Merged[name] = stored{value: v}
 		}
 	}
+	text := x.texts.known()
 	if x.wait != nil {
-		n.Wait = &waitState{Token: x.wait.Token, Info: stored{value: x.wait.Info}, Since: x.wait.Since, Deadline: x.wait.Deadline}
+		n.Wait = &waitState{Token: x.wait.Token, Info: stored{x.wait.Info, text.info}, Since: x.wait.Since, Deadline: x.wait.Deadline}
 	}
 	if x.saved != nil {
-		n.Saved = storedValue(x.saved)
+		n.Saved = &stored{x.saved, text.saved}
 	}
 	if d := x.decision; d != nil {
-		n.Signal, n.Signalled, n.Actor, n.Comment, n.SignalID = storedValue(d.Value), true, d.Actor, d.Comment, d.ID
+		n.Signal, n.Signalled, n.Actor, n.Comment, n.SignalID = &stored{d.Value, text.signal}, true, d.Actor, d.Comment, d.ID
 	}
 }

@@ -47,7 +47,8 @@ var (
 // [CauseStoreRejected], once and for all; because of anything else, the run fails.
 //
 // The nodes inside of composites are stored one by one as well, under their paths, with "#try2" after the composite for its
-// second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x". A composite that was running goes on in the same attempt, so
+// second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x"; "L#3" has the output that a loop
+// with Collect has from its third iteration. A composite that was running goes on in the same attempt, so
 // a crash repeats only attempts that were under way. An attempt that a crash cut short keeps its number, and does not count against
 // [Retry].MaxAttempts; [MaxCrashes] bounds how often that happens to a node in a row. Records of former attempts and iterations stay in the store.
 //

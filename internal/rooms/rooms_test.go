@@ -55,9 +55,9 @@ var walls = map[string]wall{
 		durable.go:ref durable.go:run durable_load.go:setKeys durable_wake.go:afterAsStored
 		store_values.go:causeOfKeep store_values.go:keep`},
 	"step": {"vocabulary errors rules plan composites run events snapshots host", "durable.go:lease idempotency.go:canonical"},
-	"events": {"vocabulary errors rules plan composites step run snapshots host", `durable.go:stale
+	"events": {"vocabulary errors rules plan composites step run snapshots host", `durable_commit.go:noteDelta
 		durable_commit.go:add durable_commit.go:show durable_commit.go:told runner.go:Run`},
-	"snapshots": {"vocabulary errors rules plan composites step run events host", `durable.go:forked durable.go:kept durable.go:outdated durable.go:place
+	"snapshots": {"vocabulary errors rules plan composites step run events host", `durable.go:deltas durable.go:forked durable.go:kept durable.go:outdated durable.go:place
 		durable_lost.go:holdStored durable_lost.go:holdAnswers durable_redrive.go:keptEpoch durable_redrive.go:takeBack durable_redrive.go:takenBack durable_fork.go:keep
 		durable_wake.go:afterAsStored history.go:estimates`},
 	"stores": {"vocabulary errors rules plan composites step run events snapshots host", "runner.go:ErrDuplicateRun"},
