@@ -7,8 +7,9 @@ import (
 )
 
 // Result returns the Result of a run that has ended from its snapshot, in whatever process. The plan must be that of the run, see
-// [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding] and [AllowGraphChange] matter. The error of a run
-// that failed or was cancelled is like that of [Execute]; a snapshot of a run that has not ended is an error that matches [ErrNotEnded].
+// [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule that the run
+// had matter. The error of a run that failed or was cancelled is like that of [Execute]; a snapshot of a run that has not ended is an error
+// that matches [ErrNotEnded].
 // A changed graph with a node that the run has not ended is an error that matches [ErrBadValue]: no step is called.
 //
 // The Result is like that of Execute, without Warnings. It begins with the first attempt and lasts until the last one has ended. Of an

@@ -29,6 +29,7 @@ var uses = map[string]string{
 	"progress":        "import _ \"github.com/seed-c794f7ef/kahn/progress\"\n",
 	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
 	"store/sqlite":    "import _ \"github.com/seed-c794f7ef/kahn/store/sqlite\"\n",
+	"temporal":        "import _ \"github.com/seed-c794f7ef/kahn/temporal\"\n",
 }
 
 // small are modules without large dependencies.

@@ -1,0 +1,174 @@
+package temporal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	sdk "go.temporal.io/sdk/temporal"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// task is the input of the activity.
+type task struct {
+	Plan planID          `json:"plan"`
+	Call json.RawMessage `json:"call"` // without the Config, which is that of the plan
+}
+
+// The types of the activity's failures.
+const (
+	failedStep  = "kahn.StepFailed"  // its details are the Reply
+	lostWorker  = "kahn.WorkerLost"  // the worker was stopped during the attempt
+	badActivity = "kahn.BadActivity" // the worker cannot perform the attempt
+)
+
+// step is the activity: it performs one attempt. What the step returns is the result of the activity as a [kahn.Reply]; an error of the
+// step is a failure of the activity, too, so that whoever looks at the workflow sees it.
+func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
+	p, err := h.plan(t.Plan)
+	if err != nil {
+		return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
+	}
+	call := kahn.Call{Codec: h.codec()}
+	if err := json.Unmarshal(t.Call, &call); err != nil {
+		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the call: "+err.Error(), badActivity, nil)
+	}
+	do := h.Step
+	if n, ok := p.At(call.Path); ok {
+		if call.Config, call.View.Config = n.Config, n.Config; n.Do != nil {
+			do = n.Do
+		}
+	}
+	beating, stop := context.WithCancel(ctx)
+	go h.beat(beating) // it ends with this call
+	reply := perform(ctx, call, do)
+	stop()
+	if reply.Err != nil && ctx.Err() != nil && isClosed(activity.GetWorkerStopChannel(ctx)) {
+		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the worker was stopped during the attempt", lostWorker, nil)
+	}
+	return h.answer(call.Path, reply)
+}
+
+// beat tells Temporal that the attempt is under way. The SDK ends the context of the activity when the answer says that it is to stop.
+func (h *host) beat(ctx context.Context) {
+	ticker := time.NewTicker(h.Heartbeat)
+	defer ticker.Stop()
+	for {
+		activity.RecordHeartbeat(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// perform calls the step on a goroutine of its own, which the step may end with runtime.Goexit.
+func perform(ctx context.Context, call kahn.Call, do kahn.StepFunc) kahn.Reply {
+	if !call.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, call.Deadline)
+		defer cancel()
+	}
+	replies := make(chan kahn.Reply, 1)
+	go func() {
+		reply := kahn.Reply{Err: kahn.ErrGoexit, Codec: call.Codec}
+		defer func() { replies <- reply }()
+		reply = call.Perform(ctx, do, reporter{activity.GetLogger(ctx)})
+	}()
+	return <-replies
+}
+
+// answer is the result of the activity.
+func (h *host) answer(path string, reply kahn.Reply) (json.RawMessage, error) {
+	reply.Codec = h.codec()
+	data, err := json.Marshal(reply)
+	if err == nil && len(data) > h.MaxBytes {
+		err = fmt.Errorf("kahn/temporal: node %q: the result is %d bytes of JSON, and the worker takes %d: see Options.MaxBytes", path, len(data), h.MaxBytes)
+	}
+	if err != nil {
+		reply = kahn.Reply{Err: kahn.Permanent(err)}
+		if data, err = json.Marshal(reply); err != nil {
+			return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
+		}
+	}
+	var form struct {
+		Skip    *string         `json:"skip"`
+		Suspend json.RawMessage `json:"suspend"`
+	}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
+	}
+	if reply.Err == nil || form.Skip != nil || form.Suspend != nil {
+		return data, nil
+	}
+	return nil, sdk.NewApplicationErrorWithOptions(reply.Err.Error(), failedStep, sdk.ApplicationErrorOptions{
+		NonRetryable: true, Details: []any{json.RawMessage(data)},
+	})
+}
+
+// replyOf is what a step has returned, from the result of its activity. lost tells that the attempt has no result since its worker is gone.
+func (h *host) replyOf(data json.RawMessage, err error) (reply kahn.Reply, lost bool) {
+	var failure *sdk.ApplicationError
+	var timeout *sdk.TimeoutError
+	switch {
+	case err == nil:
+	case errors.As(err, &failure) && failure.Type() == failedStep:
+		if err := failure.Details(&data); err != nil {
+			return kahn.Reply{Err: errors.New(failure.Message())}, false
+		}
+	case errors.As(err, &failure):
+		return kahn.Reply{Err: kahn.Permanent(errors.New(failure.Message()))}, failure.Type() == lostWorker
+	case errors.As(err, &timeout):
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, timeout.Message()))}, true
+	case sdk.IsCanceledError(err): // it had not begun
+		return kahn.Reply{Err: context.Canceled}, false
+	default:
+		return kahn.Reply{Err: err}, false
+	}
+	reply.Codec = h.codec()
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}, false
+	}
+	return reply, false
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// reporter forwards what steps log to the log of the worker.
+type reporter struct {
+	log interface {
+		Debug(msg string, keyvals ...any)
+		Info(msg string, keyvals ...any)
+		Warn(msg string, keyvals ...any)
+		Error(msg string, keyvals ...any)
+	}
+}
+
+func (reporter) Emit(any)        {}
+func (reporter) Tokens(int, int) {}
+
+func (r reporter) Log(level slog.Level, message string) {
+	switch {
+	case level >= slog.LevelError:
+		r.log.Error(message)
+	case level >= slog.LevelWarn:
+		r.log.Warn(message)
+	case level >= slog.LevelInfo:
+		r.log.Info(message)
+	default:
+		r.log.Debug(message)
+	}
+}

@@ -1,0 +1,154 @@
+package temporal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Errors of Check, of workers and of those who start runs.
+var (
+	// ErrUnsupported is matched by the errors of [Check].
+	ErrUnsupported = errors.New("it does not carry over to Temporal")
+	// ErrUnknownPlan fails a run whose worker does not have its plan.
+	ErrUnknownPlan = errors.New("the worker does not have the plan")
+)
+
+// Check reports what in a plan does not carry over to Temporal: an error for each node concerned, joined, with its path and the reason. Each
+// matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
+//
+// Go functions that decide what happens (When, Test, Fallback, While, Until, Map.Key, Map.Estimate, merges of the host's own, and contracts
+// that are Go values) would be called in the workflow. A worker whose functions are pure, see Options.Pure, accepts them.
+func Check(p *kahn.Plan) error { return check(p, false) }
+
+func check(p *kahn.Plan, pure bool) error {
+	if p == nil {
+		return fmt.Errorf("kahn/temporal: %w", kahn.ErrNoGraph)
+	}
+	c := &checker{pure: pure}
+	for prefix, p := range levels(p) {
+		for r := range p.Declared() {
+			c.node(prefix, p.Node(r))
+		}
+		for e := range p.Edges() {
+			if !pure && !builtin(e.Merge) {
+				c.refuse(prefix+e.To, fmt.Sprintf("the merge %q", e.Merge)+goCode)
+			}
+		}
+	}
+	return errors.Join(c.errs...)
+}
+
+// levels yields a plan and the plans of its composites at any depth, each with the prefix of the paths of its nodes, in a fixed order.
+func levels(p *kahn.Plan) iter.Seq2[string, *kahn.Plan] {
+	type level struct {
+		prefix string
+		plan   *kahn.Plan
+	}
+	return func(yield func(string, *kahn.Plan) bool) {
+		for todo := []level{{"", p}}; len(todo) > 0; {
+			at := todo[len(todo)-1]
+			todo = todo[:len(todo)-1]
+			if !yield(at.prefix, at.plan) {
+				return
+			}
+			for r, id := range at.plan.Declared() {
+				if sub := at.plan.Sub(r); sub != nil {
+					todo = append(todo, level{at.prefix + id + "/", sub})
+				}
+			}
+		}
+	}
+}
+
+const goCode = " is a Go function that the workflow would call: write a text in its place, or declare the functions of the worker as pure"
+
+type checker struct {
+	pure bool
+	errs []error
+}
+
+func (c *checker) node(prefix string, n kahn.Node) {
+	if n.Moderation != kahn.ModerateNone {
+		c.refuse(prefix+n.ID, "Moderation asks for a Moderator of the run, and a workflow has none")
+	}
+	if c.pure {
+		return
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"When", n.When != nil}, {"Test", n.Test != nil}, {"Fallback", n.Fallback != nil},
+		{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
+		{"Map.Key", n.Map != nil && n.Map.Key != nil}, {"Map.Estimate", n.Map != nil && n.Map.Estimate != nil},
+		{"Loop.While", n.Loop != nil && n.Loop.While != nil}, {"Loop.Until", n.Loop != nil && n.Loop.Until != nil},
+		{fmt.Sprintf("the merge %q", n.Merge), !builtin(n.Merge)},
+	} {
+		if f.set {
+			c.refuse(prefix+n.ID, f.name+goCode)
+		}
+	}
+}
+
+func (c *checker) refuse(path, reason string) {
+	c.errs = append(c.errs, fmt.Errorf("kahn/temporal: node %q: %w: %s", path, ErrUnsupported, reason))
+}
+
+func isContract(schema any) bool {
+	_, is := schema.(kahn.Contract)
+	return is
+}
+
+func builtin(merge string) bool {
+	switch merge {
+	case "", kahn.MergeLast, kahn.MergeConcat, kahn.MergeArray, kahn.MergeObject:
+		return true
+	}
+	return false
+}
+
+// timing is what decides when and how often the steps of a node are performed, which [kahn.Plan.Hash] leaves out.
+type timing struct {
+	ID                                       string
+	Retry                                    kahn.Retry
+	Timeout, OverallTimeout, Pause, Estimate time.Duration
+	MaxCrashes, Priority                     int
+	Groups                                   []string
+	Key                                      string
+}
+
+// fingerprint identifies what decides in a plan: its hash, and the timing of its nodes and groups. A worker goes on with a run only if
+// both are the same.
+func fingerprint(p *kahn.Plan) string {
+	sum := sha256.New()
+	write := json.NewEncoder(sum)
+	encode := func(v any) {
+		if err := write.Encode(v); err != nil {
+			panic(fmt.Sprintf("kahn/temporal: the timing of a node has no JSON form: %v", err)) // a bug: it is plain data
+		}
+	}
+	encode(p.Hash())
+	for prefix, p := range levels(p) {
+		encode(prefix)
+		encode(p.Groups())
+		for r := range p.Declared() {
+			n := p.Node(r)
+			t := timing{
+				ID: n.ID, Retry: n.Retry, Timeout: n.Timeout, OverallTimeout: n.OverallTimeout, Estimate: n.Estimate, MaxCrashes: n.MaxCrashes,
+				Priority: n.Priority, Groups: n.Groups, Key: n.Key,
+			}
+			if n.Loop != nil {
+				t.Pause = n.Loop.Pause
+			}
+			encode(t)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}

@@ -1,0 +1,249 @@
+package temporal
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	sdk "go.temporal.io/sdk/temporal"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Workflow tells which run is meant.
+type Workflow struct {
+	// ID is the id of the Temporal workflow.
+	ID string
+	// TaskQueue is the queue that the workers poll.
+	TaskQueue string
+	// Plan is the graph. Its steps are called by the workers.
+	Plan *kahn.Plan
+	// Settings are the options of the run.
+	Settings Settings
+	// Types are the host's own types of values, as in Options.
+	Types kahn.Types
+	// RetryFailed lets a run begin anew under the id of one that has failed or was cancelled. Without it that run's Result is the answer.
+	RetryFailed bool
+}
+
+// Run is a run that a workflow performs. Its methods may be called from any goroutine.
+type Run struct {
+	client client.Client
+	of     Workflow
+	get    client.WorkflowRun
+}
+
+// memo is what Temporal keeps beside a workflow, and shows in lists.
+type memo struct {
+	Plan         planID `json:"plan"`
+	Key          string `json:"key"` // a hash of plan, settings and inputs
+	StateVersion int    `json:"state_version"`
+}
+
+const memoName = "kahn"
+
+// Start starts a run, and does not wait for it. If there is a workflow of this id already, with the same plan, settings and inputs, the Run
+// is that one, whether or not it has ended; if it has others, the error matches [kahn.ErrKeyConflict].
+//
+// A plan that does not carry over is an error that matches [ErrUnsupported]; inputs and settings are refused with the errors of
+// kahn.NewCoordinator. Nothing was started then.
+func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*Run, error) {
+	in, err := w.input(inputs)
+	if err != nil {
+		return nil, err
+	}
+	m := memo{in.Plan, in.key(), in.StateVersion}
+	reuse := enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
+	if w.RetryFailed {
+		reuse = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
+	}
+	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: reuse, WorkflowExecutionErrorWhenAlreadyStarted: true,
+		Memo: map[string]any{memoName: m}, StaticSummary: in.Plan.Name,
+	}, WorkflowName, in)
+	var started *serviceerror.WorkflowExecutionAlreadyStarted
+	if errors.As(err, &started) {
+		return w.attachTo(ctx, c, m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", w.ID, err)
+	}
+	return &Run{c, w, run}, nil
+}
+
+// Execute starts a run, or finds the one that was started before, and waits for its end. The Result and the error are those that
+// kahn.Execute returns, without events; an error of Temporal's comes without a Result. The end of the context ends the waiting, and not the run.
+func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*kahn.Result, error) {
+	run, err := Start(ctx, c, w, inputs)
+	if err != nil {
+		return nil, err
+	}
+	return run.Wait(ctx)
+}
+
+// Attach returns the run of a workflow that was started before. Of the Workflow it takes ID, Plan and Types. Whether there is such a
+// workflow shows when the Run is asked something.
+func Attach(c client.Client, w Workflow) *Run {
+	return &Run{c, w, c.GetWorkflow(context.Background(), w.ID, "")}
+}
+
+// input is the input of the workflow, which was checked.
+func (w Workflow) input(inputs map[string]any) (input, error) {
+	if err := check(w.Plan, true); err != nil {
+		return input{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return input{}, err
+	}
+	opts := append(w.Settings.options(), kahn.Inputs(inputs), kahn.Retain(0))
+	if _, err := kahn.NewCoordinator(w.Plan, time.Now(), opts...); err != nil {
+		return input{}, fmt.Errorf("kahn/temporal: %w", err)
+	}
+	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), Settings: w.Settings}
+	in.Inputs, err = encodeAll(w.Types, inputs)
+	return in, err
+}
+
+// key is a hash of what a run was asked to do.
+func (in input) key() string {
+	in.RunID = ""
+	data, err := json.Marshal(in)
+	if err != nil {
+		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // a bug: its values are JSON
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// attachTo returns the run of an existing workflow if it was asked to do the same.
+func (w Workflow) attachTo(ctx context.Context, c client.Client, m memo) (*Run, error) {
+	about, err := c.DescribeWorkflowExecution(ctx, w.ID, "")
+	if err != nil {
+		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", w.ID, err)
+	}
+	var old memo
+	field := about.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoName]
+	if err := converter.GetDefaultDataConverter().FromPayload(field, &old); err != nil || old.Key != m.Key {
+		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started with another plan, other settings or other inputs", w.ID, kahn.ErrKeyConflict)
+	}
+	return Attach(c, w), nil
+}
+
+// ID returns the id of the workflow.
+func (r *Run) ID() string { return r.of.ID }
+
+// Wait waits for the end of the run, see [Execute].
+func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
+	var out output
+	err := r.get.Get(ctx, &out)
+	if err != nil {
+		if decoded := outputOf(err, &out); decoded != nil {
+			return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, decoded)
+		}
+	}
+	return r.of.result(out)
+}
+
+// outputOf finds the output of a workflow that has failed or was cancelled. It returns the error of one that has none.
+func outputOf(err error, out *output) error {
+	var failed *sdk.ApplicationError
+	var cancelled *sdk.CanceledError
+	switch {
+	case errors.As(err, &failed) && failed.HasDetails():
+		return failed.Details(out)
+	case errors.As(err, &cancelled) && cancelled.HasDetails():
+		return cancelled.Details(out)
+	}
+	return err
+}
+
+// result is the Result that an output tells of.
+func (w Workflow) result(out output) (*kahn.Result, error) {
+	s, err := out.Snapshot.open()
+	if err != nil {
+		return nil, err
+	}
+	return s.Result(w.Plan, kahn.Encoding(w.Types), out.Rule)
+}
+
+// Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] tells who has decided;
+// with an ID it may be sent again. Errors of the run match those of kahn.Run.Signal.
+func (r *Run) Signal(ctx context.Context, gate string, value any) error {
+	d, is := value.(kahn.Decision)
+	if !is {
+		d.Value = value
+	}
+	data, err := r.of.Types.Encode(d.Value)
+	if err != nil {
+		return fmt.Errorf("kahn/temporal: the signal for %q: %w", gate, err)
+	}
+	return r.update(ctx, SignalUpdate, signalRequest{gate, data, d.Actor, d.Comment, d.ID})
+}
+
+// Cancel asks the run to stop, as kahn.Run.CancelBy does: its steps are asked to stop, and its cleanup nodes still run.
+func (r *Run) Cancel(ctx context.Context, q kahn.Request) error {
+	return r.update(ctx, StopUpdate, stopRequest{Actor: q.Actor, Reason: q.Reason})
+}
+
+// Abort stops the run because of a failure, as kahn.Run.AbortAllBy does: it fails with the error's text.
+func (r *Run) Abort(ctx context.Context, err error, q kahn.Request) error {
+	stop := stopRequest{Abort: true, Actor: q.Actor, Reason: q.Reason}
+	if err != nil {
+		stop.Error = err.Error()
+	}
+	return r.update(ctx, StopUpdate, stop)
+}
+
+// CancelNode asks one node to stop, as kahn.Run.CancelNode does.
+func (r *Run) CancelNode(ctx context.Context, id string) error {
+	return r.update(ctx, StopUpdate, stopRequest{Node: id})
+}
+
+func (r *Run) update(ctx context.Context, name string, argument any) error {
+	h, err := r.client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: r.of.ID, UpdateName: name, Args: []any{argument}, WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err == nil {
+		err = h.Get(ctx, nil)
+	}
+	if err = decodeRefusal(err); err != nil {
+		return fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
+	}
+	return nil
+}
+
+// Waiting returns the status of the run, and the nodes that wait for a signal. It needs a worker that is alive.
+func (r *Run) Waiting(ctx context.Context) (kahn.RunStatus, []kahn.Wait, error) {
+	value, err := r.client.QueryWorkflow(ctx, r.of.ID, "", StateQuery)
+	var s state
+	if err == nil {
+		err = value.Get(&s)
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
+	}
+	waits, err := s.waits(r.of.Types)
+	return s.Status, waits, err
+}
+
+func (s state) waits(codec kahn.Codec) (waits []kahn.Wait, err error) {
+	for _, w := range s.Waiting {
+		wait := kahn.Wait{Node: w.Node, Token: w.Token, Since: w.Since, Deadline: w.Deadline}
+		if wait.Info, err = codec.Decode(w.Info); err != nil {
+			return nil, fmt.Errorf("kahn/temporal: the info of node %q: %w", w.Node, err)
+		}
+		waits = append(waits, wait)
+	}
+	return waits, nil
+}

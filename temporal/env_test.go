@@ -1,0 +1,81 @@
+package temporal
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// trial is a run in the SDK's test environment.
+type trial struct {
+	workflow Workflow
+	options  Options
+	inputs   map[string]any
+	// during is called before each execution of the workflow: to send requests at chosen times.
+	during func(env *testsuite.TestWorkflowEnvironment, execution int)
+
+	executions int
+	began      time.Time
+	err        error // of the last execution
+}
+
+var discard = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+
+// epoch is when the trials begin.
+var epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// run performs the workflow with all executions that continue it, and returns what Wait would.
+func (x *trial) run(t testing.TB) (*kahn.Result, error) {
+	t.Helper()
+	x.workflow.Types = x.options.Types
+	x.options.Plans = append(x.options.Plans, x.workflow.Plan)
+	in, err := x.workflow.input(x.inputs)
+	require.NoError(t, err)
+	for now := epoch; ; {
+		var suite testsuite.WorkflowTestSuite
+		suite.SetLogger(discard)
+		env := suite.NewTestWorkflowEnvironment()
+		env.SetStartTime(now)
+		env.SetTestTimeout(time.Minute)
+		require.NoError(t, x.options.Register(env))
+		if x.during != nil {
+			x.during(env, x.executions)
+		}
+		x.executions++
+		env.ExecuteWorkflow(WorkflowName, in)
+		now = env.Now()
+		require.True(t, env.IsWorkflowCompleted())
+		var out output
+		err := env.GetWorkflowResult(&out)
+		var more *workflow.ContinueAsNewError
+		if errors.As(err, &more) {
+			in = input{}
+			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(more.Input, &in))
+			require.Less(t, x.executions, 100)
+			continue
+		}
+		if x.err = err; err != nil {
+			if err := outputOf(err, &out); err != nil {
+				return nil, err
+			}
+		}
+		return x.workflow.result(out)
+	}
+}
+
+func plan(t testing.TB, g *kahn.Graph) *kahn.Plan {
+	t.Helper()
+	p, err := g.Compile()
+	require.NoError(t, err)
+	return p
+}

@@ -1,0 +1,63 @@
+package temporal_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/temporal"
+)
+
+// A worker and a run. In a real system the worker is a process of its own, of which there are many.
+func Example() {
+	var g kahn.Graph
+	g.Name = "greeting"
+	g.Add(
+		kahn.Node{ID: "greet", Kind: "greet"},
+		kahn.Node{ID: "send", Kind: "send", In: []kahn.Edge{{From: "greet", Param: "text"}}, Retry: kahn.Retry{MaxAttempts: 5}},
+	)
+	plan, err := g.Compile()
+	if err != nil {
+		log.Fatal(err)
+	}
+	steps := kahn.Mux{
+		"greet": func(context.Context, *kahn.Step) (any, error) { return "hello", nil },
+		"send":  func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Param[string](s, "text") },
+	}
+
+	c, err := client.Dial(client.Options{HostPort: "localhost:7233"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	w, err := temporal.NewWorker(c, "greetings", temporal.Options{Plans: []*kahn.Plan{plan}, Step: steps.Step, Worker: worker.Options{}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := w.Start(); err != nil {
+		log.Fatal(err)
+	}
+	defer w.Stop()
+
+	res, err := temporal.Execute(context.Background(), c, temporal.Workflow{ID: "greeting-1", TaskQueue: "greetings", Plan: plan}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Status, res.Output)
+}
+
+func ExampleCheck() {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { return true, nil }})
+	plan, err := g.Compile()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(temporal.Check(plan))
+	// Output:
+	// kahn/temporal: node "a": it does not carry over to Temporal: When is a Go function that the workflow would call: write a text in its place, or declare the functions of the worker as pure
+}

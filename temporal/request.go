@@ -1,0 +1,153 @@
+package temporal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The names of the workflow's updates and of its query.
+const (
+	SignalUpdate = "kahn.Signal"
+	StopUpdate   = "kahn.Stop"
+	StateQuery   = "kahn.State"
+)
+
+// signalRequest is the argument of SignalUpdate.
+type signalRequest struct {
+	Gate    string          `json:"gate"` // the id, the path or the token of the node that waits
+	Value   json.RawMessage `json:"value,omitempty"`
+	Actor   string          `json:"actor,omitempty"`
+	Comment string          `json:"comment,omitempty"`
+	ID      string          `json:"id,omitempty"`
+}
+
+// stopRequest is the argument of StopUpdate.
+type stopRequest struct {
+	Node   string `json:"node,omitempty"`  // to stop a single node
+	Abort  bool   `json:"abort,omitempty"` // else the run is cancelled
+	Error  string `json:"error,omitempty"` // for which it is aborted
+	Actor  string `json:"actor,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// state is the answer to StateQuery.
+type state struct {
+	Status  kahn.RunStatus `json:"status"`
+	Waiting []waiting      `json:"waiting,omitempty"`
+}
+
+// waiting is a [kahn.Wait] as data.
+type waiting struct {
+	Node     string          `json:"node"`
+	Token    string          `json:"token,omitempty"`
+	Info     json.RawMessage `json:"info,omitempty"`
+	Since    time.Time       `json:"since"`
+	Deadline time.Time       `json:"deadline,omitzero"`
+}
+
+// handle sets the handlers of updates and of the query. What an update asks for happens in its handler, which does not wait.
+func (x *interpreter) handle() error {
+	return errors.Join(
+		workflow.SetUpdateHandler(x.ctx, SignalUpdate, func(_ workflow.Context, r signalRequest) error { return x.request(func() error { return x.signal(r) }) }),
+		workflow.SetUpdateHandler(x.ctx, StopUpdate, func(_ workflow.Context, r stopRequest) error { return x.request(func() error { return x.stopBy(r) }) }),
+		workflow.SetQueryHandler(x.ctx, StateQuery, x.state),
+	)
+}
+
+// request asks something of the run, now, and wakes the coroutine that drives it.
+func (x *interpreter) request(ask func() error) error {
+	x.c.Advance(workflow.Now(x.ctx))
+	err := ask()
+	x.wake.SendAsync(true)
+	return encodeRefusal(err)
+}
+
+func (x *interpreter) signal(r signalRequest) error {
+	d := kahn.Decision{Actor: r.Actor, Comment: r.Comment, ID: r.ID}
+	if r.Value != nil {
+		var err error
+		if d.Value, err = x.codec().Decode(r.Value); err != nil {
+			return err
+		}
+	}
+	return x.c.Run().Signal(r.Gate, d)
+}
+
+func (x *interpreter) stopBy(r stopRequest) error {
+	run, q := x.c.Run(), kahn.Request{Actor: r.Actor, Reason: r.Reason}
+	switch {
+	case r.Node != "":
+		return run.CancelNode(r.Node)
+	case r.Abort && r.Error != "":
+		run.AbortAllBy(errors.New(r.Error), q)
+	case r.Abort:
+		run.AbortAllBy(nil, q)
+	default:
+		run.CancelBy(q)
+	}
+	return nil
+}
+
+func (x *interpreter) state() (state, error) {
+	s := state{Status: x.c.Run().Status()}
+	for _, w := range x.c.Run().Waiting() {
+		info, err := x.codec().Encode(w.Info)
+		if err != nil {
+			return s, fmt.Errorf("kahn/temporal: the info of node %q: %w", w.Node, err)
+		}
+		s.Waiting = append(s.Waiting, waiting{w.Node, w.Token, info, w.Since, w.Deadline})
+	}
+	return s, nil
+}
+
+// refusals are the errors of requests that keep their identity on the way to who has asked.
+var refusals = []struct {
+	name string
+	err  error
+}{
+	{"unknown gate", kahn.ErrUnknownGate}, {"answered", kahn.ErrAnswered}, {"choice", kahn.ErrChoice}, {"finished", kahn.ErrFinished},
+	{"signal conflict", kahn.ErrSignalConflict}, {"unknown node", kahn.ErrUnknownNode}, {"transition", kahn.ErrTransition},
+	{"bad value", kahn.ErrBadValue},
+}
+
+func encodeRefusal(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return sdk.NewNonRetryableApplicationError(err.Error(), r.name, nil)
+		}
+	}
+	return sdk.NewNonRetryableApplicationError(err.Error(), "", nil)
+}
+
+// decodeRefusal is the reverse of encodeRefusal. Any other error stays as it is.
+func decodeRefusal(err error) error {
+	var failure *sdk.ApplicationError
+	if !errors.As(err, &failure) {
+		return err
+	}
+	for _, r := range refusals {
+		if failure.Type() == r.name {
+			return &refusal{failure.Message(), r.err}
+		}
+	}
+	return err
+}
+
+// refusal is the error of a request that the run has refused.
+type refusal struct {
+	text string
+	err  error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.err }

@@ -1,0 +1,102 @@
+package temporal
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+var errStep = errors.New("the step broke")
+
+// The Result is that of the run, values, errors, retries and routes included.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	var g kahn.Graph
+	g.Name = "orders"
+	g.Add(
+		kahn.Node{ID: "fetch", Kind: "fetch", Config: func() {}, Params: map[string]any{"n": 2}},
+		kahn.Node{ID: "pay", Kind: "pay", In: []kahn.Edge{{From: "fetch", Param: "order"}}, Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Hour, Jitter: kahn.JitterNone}},
+		kahn.Node{ID: "refund", Kind: "refund", In: []kahn.Edge{{From: "pay", On: kahn.OnFailure}}},
+		kahn.Node{ID: "each", Kind: "each", Map: &kahn.Map{Over: "list"}, In: []kahn.Edge{{From: "fetch", Param: "list"}}},
+	)
+	step := kahn.Mux{
+		"fetch": func(_ context.Context, s *kahn.Step) (any, error) {
+			n, err := kahn.Param[int](s, "n")
+			return []int{n, n + 1}, err
+		},
+		"pay": func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.Attempt() < 3 {
+				return nil, errStep
+			}
+			if s.LastErr() == nil || s.LastErr().Error() != errStep.Error() {
+				return nil, errors.New("where is the last error?")
+			}
+			return nil, kahn.Permanent(errors.New("declined"))
+		},
+		"refund": func(_ context.Context, s *kahn.Step) (any, error) {
+			failed, _ := s.Upstream("pay")
+			var of *kahn.NodeError
+			if err, is := failed.(error); !is || !errors.As(err, &of) {
+				return nil, errors.New("where is the error of pay?")
+			}
+			return of.Node + " refunded", nil
+		},
+		"each": func(_ context.Context, s *kahn.Step) (any, error) {
+			n, err := kahn.Param[int](s, "item")
+			return n * 10, err
+		},
+	}.Step
+	x := &trial{workflow: Workflow{Plan: plan(t, &g)}, options: Options{Step: step}}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+	require.True(t, res.Degraded)
+	each, err := kahn.Output[[]any](res, "each")
+	require.NoError(t, err)
+	require.Equal(t, []any{20, 30}, each)
+	pay, _ := res.Node("pay")
+	require.Equal(t, 3, pay.Attempts)
+	require.ErrorContains(t, pay.Err, "declined")
+	require.Equal(t, 2*time.Hour, pay.Duration.Round(time.Minute))
+	kahntest.RequireStatuses(t, res, "fetch:ok pay:F refund:ok each:ok")
+}
+
+// A gate waits for an update. An answer that is none of its choices is refused, and the gate waits on.
+func TestGate(t *testing.T) {
+	t.Parallel()
+	g := kahntest.Graph(t, "a>ask ask-[yes]>b ask-[no]>c ask{gate}")
+	var refused, unknown, late error
+	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}
+	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+		ask := func(after time.Duration, r signalRequest, err *error) {
+			env.RegisterDelayedCallback(func() {
+				env.UpdateWorkflow(SignalUpdate, "", &testsuite.TestUpdateCallback{
+					OnReject:   func(e error) { t.Error(e) },
+					OnAccept:   func() {},
+					OnComplete: func(_ any, e error) { *err = decodeRefusal(e) },
+				}, r)
+			}, after)
+		}
+		var none error
+		ask(time.Hour, signalRequest{Gate: "ask", Value: []byte(`"perhaps"`)}, &refused)
+		ask(2*time.Hour, signalRequest{Gate: "b"}, &unknown)
+		ask(3*time.Hour, signalRequest{Gate: "ask", Value: []byte(`"yes"`), Actor: "me", ID: "1"}, &none)
+		ask(3*time.Hour, signalRequest{Gate: "ask", Value: []byte(`"no"`)}, &late)
+	}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	kahntest.RequireStatuses(t, res, "a:ok ask:ok b:ok c:S/br")
+	ask, _ := res.Node("ask")
+	require.Equal(t, &kahn.Decision{Value: "yes", Actor: "me", ID: "1"}, ask.Decision)
+	require.ErrorIs(t, refused, kahn.ErrChoice)
+	require.ErrorContains(t, refused, "yes")
+	require.ErrorIs(t, unknown, kahn.ErrUnknownGate)
+	require.True(t, errors.Is(late, kahn.ErrAnswered) || errors.Is(late, kahn.ErrFinished), "%v", late)
+}

@@ -1,0 +1,73 @@
+package temporal
+
+import (
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Settings are the options of a run that decide what happens in it, as data. They are those of package kahn with the same names, whose
+// defaults apply to fields that are zero. They are a part of the workflow's input, so that a worker that is replaced in the middle of a run
+// decides as the one before it.
+type Settings struct {
+	Mode           kahn.Mode        `json:"mode,omitempty"`
+	StatusRule     kahn.StatusRule  `json:"status_rule,omitempty"`
+	OnFailure      kahn.FailureMode `json:"on_failure,omitempty"`
+	StopMode       kahn.StopMode    `json:"stop_mode,omitempty"`
+	OnSuspend      kahn.SuspendMode `json:"on_suspend,omitempty"`
+	Limit          int              `json:"limit,omitempty"` // at most, and by default, 1,000: Temporal bounds the activities of a workflow
+	KeyLimit       int              `json:"key_limit,omitempty"`
+	StartRate      kahn.Rate        `json:"start_rate,omitzero"`
+	KeyRate        kahn.Rate        `json:"key_rate,omitzero"`
+	DefaultRetry   *kahn.Retry      `json:"default_retry,omitempty"`
+	Timeout        time.Duration    `json:"timeout,omitempty"`
+	CancelGrace    time.Duration    `json:"cancel_grace,omitempty"`
+	CleanupTimeout time.Duration    `json:"cleanup_timeout,omitempty"`
+	// MaxCrashes bounds how often in a row the worker of a node may be lost during its attempts, as the option of package kahn does.
+	// Node.MaxCrashes is for a node by itself. Zero means 3, negative no bound.
+	MaxCrashes int `json:"max_crashes,omitempty"`
+}
+
+// maxActivities is the greatest number of attempts under way in one run. Temporal refuses more than 2,000 activities of one workflow.
+const maxActivities = 1000
+
+const defaultMaxCrashes = 3
+
+// options are the settings as options of a run.
+func (s Settings) options() []kahn.Option {
+	limit := s.Limit
+	if limit == 0 || limit > maxActivities {
+		limit = maxActivities
+	}
+	opts := []kahn.Option{s.Mode, s.StatusRule, s.OnFailure, s.StopMode, kahn.Limit(limit), kahn.KeyLimit(s.KeyLimit), kahn.Timeout(s.Timeout)}
+	if s.OnSuspend.String() != "" {
+		opts = append(opts, s.OnSuspend)
+	}
+	if s.StartRate != (kahn.Rate{}) {
+		opts = append(opts, kahn.StartRate(s.StartRate))
+	}
+	if s.KeyRate != (kahn.Rate{}) {
+		opts = append(opts, kahn.KeyRate(s.KeyRate))
+	}
+	if s.DefaultRetry != nil {
+		opts = append(opts, kahn.DefaultRetry(*s.DefaultRetry))
+	}
+	if s.CancelGrace != 0 {
+		opts = append(opts, kahn.CancelGrace(s.CancelGrace))
+	}
+	if s.CleanupTimeout != 0 {
+		opts = append(opts, kahn.CleanupTimeout(s.CleanupTimeout))
+	}
+	return opts
+}
+
+// maxCrashes is how often in a row the worker of a node may be lost.
+func (s Settings) maxCrashes(n kahn.Node) int {
+	switch {
+	case n.MaxCrashes != 0:
+		return n.MaxCrashes
+	case s.MaxCrashes != 0:
+		return s.MaxCrashes
+	}
+	return defaultMaxCrashes
+}

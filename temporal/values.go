@@ -1,0 +1,94 @@
+package temporal
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// packed is a snapshot as a part of a payload.
+type packed struct {
+	JSON json.RawMessage `json:"json,omitempty"` // of a short one
+	Gzip []byte          `json:"gzip,omitempty"`
+}
+
+const (
+	plainBytes  = 8 << 10  // of JSON that is not compressed, so that people can read it
+	packedBytes = 3 << 19  // in a payload of 2 MiB, in base64
+	openBytes   = 64 << 20 // of a snapshot
+)
+
+func pack(s *kahn.Snapshot) (*packed, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("kahn/temporal: the snapshot: %w", err)
+	}
+	if len(data) <= plainBytes {
+		return &packed{JSON: data}, nil
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	if b.Len() > packedBytes || len(data) > openBytes {
+		return nil, fmt.Errorf("kahn/temporal: the results of the run are %d bytes of JSON, compressed %d, and Temporal takes %d", len(data), b.Len(), packedBytes)
+	}
+	return &packed{Gzip: b.Bytes()}, nil
+}
+
+func (p *packed) open() (*kahn.Snapshot, error) {
+	data := []byte(p.JSON)
+	if p.Gzip != nil {
+		r, err := gzip.NewReader(bytes.NewReader(p.Gzip))
+		if err == nil {
+			data, err = io.ReadAll(io.LimitReader(r, openBytes+1))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("kahn/temporal: the snapshot: %w", err)
+		}
+	}
+	s := new(kahn.Snapshot)
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("kahn/temporal: the snapshot: %w", err)
+	}
+	return s, nil
+}
+
+// encodeAll writes values by name.
+func encodeAll(codec kahn.Codec, values map[string]any) (map[string]json.RawMessage, error) {
+	data := make(map[string]json.RawMessage, len(values))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		raw, err := codec.Encode(values[name])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("kahn/temporal: input %q: %w", name, err))
+		}
+		data[name] = raw
+	}
+	return data, errors.Join(errs...)
+}
+
+// decodeAll is the reverse of encodeAll.
+func decodeAll(codec kahn.Codec, data map[string]json.RawMessage) (map[string]any, error) {
+	values := make(map[string]any, len(data))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		value, err := codec.Decode(data[name])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("kahn/temporal: input %q: %w", name, err))
+		}
+		values[name] = value
+	}
+	return values, errors.Join(errs...)
+}

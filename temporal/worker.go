@@ -1,0 +1,138 @@
+package temporal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// The names under which workers register the workflow and the activity.
+const (
+	WorkflowName = "kahn.Run"
+	ActivityName = "kahn.Step"
+)
+
+// Options are those of a worker.
+type Options struct {
+	// Plans are the plans that the worker performs. A run is for one of them, by its name and a hash of everything in it that decides: keep
+	// the plans of runs that have not ended beside their successors.
+	Plans []*kahn.Plan
+	// Step performs the nodes without a Do of their own, as the step function of kahn.Execute does.
+	Step kahn.StepFunc
+	// Pure declares that the Go functions that the workflow calls (When, Test, Fallback, While, Until, merges and those that [Check] names)
+	// depend on their arguments alone, and change nothing: Temporal calls them again whenever it replays the history of a run.
+	Pure bool
+	// Types are the host's own types of values: see kahn.Types.
+	Types kahn.Types
+	// View gives each step the results of all its ancestors, see kahn.Step.View. Without it a View finds no nodes, and the calls of
+	// steps stay as small as their inputs.
+	View bool
+	// MaxBytes bounds the JSON of a call and of a result. A longer one fails the node, which is not retried. Zero means 1 MiB. Temporal
+	// refuses 2 MiB.
+	MaxBytes int
+	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as those that are under way
+	// have ended: Temporal bounds the length of a history. Zero means 1,000.
+	ContinueAfter int
+	// Heartbeat is how often a step that is under way is reported to Temporal, whose answer tells whether it is to stop. Zero means 1 s.
+	Heartbeat time.Duration
+	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
+	// means 10 s.
+	LostAfter time.Duration
+	// Worker are the options of the worker itself.
+	Worker worker.Options
+}
+
+const (
+	defaultMaxBytes      = 1 << 20
+	defaultContinueAfter = 1000
+	defaultHeartbeat     = time.Second
+	defaultLostAfter     = 10 * time.Second
+)
+
+// Registry is what a worker of the SDK, and its test environment, are to [Options.Register].
+type Registry interface {
+	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
+	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
+}
+
+// NewWorker returns a worker for a task queue. Errors are those of [Options.Register].
+func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, error) {
+	if c == nil {
+		return nil, fmt.Errorf("kahn/temporal: %w: no client", kahn.ErrBadOption)
+	}
+	own := o.Worker
+	// Cancellations come with the answers to heartbeats.
+	own.MaxHeartbeatThrottleInterval = cmp.Or(own.MaxHeartbeatThrottleInterval, o.Heartbeat, defaultHeartbeat)
+	w := worker.New(c, taskQueue, own)
+	return w, o.Register(w)
+}
+
+// Register registers the workflow and the activity with a worker that has others, too. Plans that do not carry over are errors that match
+// [ErrUnsupported], and plans that need a step function that is missing one that matches [kahn.ErrNoStep].
+func (o Options) Register(r Registry) error {
+	h := &host{Options: o, plans: map[string]*kahn.Plan{}}
+	h.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
+	h.ContinueAfter = cmp.Or(o.ContinueAfter, defaultContinueAfter)
+	h.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)
+	h.LostAfter = cmp.Or(o.LostAfter, defaultLostAfter)
+	if h.MaxBytes < 0 || h.ContinueAfter < 0 || h.Heartbeat < 0 || h.LostAfter < 0 {
+		return fmt.Errorf("kahn/temporal: %w: MaxBytes, ContinueAfter, Heartbeat and LostAfter are not negative", kahn.ErrBadOption)
+	}
+	var errs []error
+	for _, p := range o.Plans {
+		if err := check(p, o.Pure); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if _, err := kahn.NewCoordinator(p, time.Unix(0, 0), kahn.Retain(0)); errors.Is(err, kahn.ErrNoGraph) {
+			errs = append(errs, fmt.Errorf("kahn/temporal: %w", err))
+			continue
+		}
+		h.plans[fingerprint(p)] = p
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	r.RegisterWorkflowWithOptions(h.run, workflow.RegisterOptions{Name: WorkflowName})
+	r.RegisterActivityWithOptions(h.step, activity.RegisterOptions{Name: ActivityName})
+	return nil
+}
+
+// host is a worker's part in runs.
+type host struct {
+	Options
+	plans map[string]*kahn.Plan // by fingerprint
+}
+
+// codec writes and reads the values of runs.
+func (h *host) codec() kahn.Codec { return h.Types }
+
+// plan finds the plan of a run.
+func (h *host) plan(id planID) (*kahn.Plan, error) {
+	if p := h.plans[id.Print]; p != nil {
+		return p, nil
+	}
+	text := fmt.Sprintf("%q with the fingerprint %s", id.Name, id.Print)
+	for _, p := range h.Plans {
+		if p.Name() == id.Name {
+			return nil, fmt.Errorf("kahn/temporal: %w %s; it has one of that name with the fingerprint %s", ErrUnknownPlan, text, fingerprint(p))
+		}
+	}
+	return nil, fmt.Errorf("kahn/temporal: %w %s", ErrUnknownPlan, text)
+}
+
+// planID names a plan in the input of a workflow and of an activity.
+type planID struct {
+	Name  string `json:"name,omitempty"`
+	Print string `json:"fingerprint"`
+}
+
+func idOf(p *kahn.Plan) planID { return planID{p.Name(), fingerprint(p)} }

@@ -1,0 +1,286 @@
+package temporal
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// input is the input of the workflow.
+type input struct {
+	Plan         planID                     `json:"plan"`
+	StateVersion int                        `json:"state_version"` // that decides in the run from its beginning to its end
+	RunID        string                     `json:"run_id"`
+	Settings     Settings                   `json:"settings,omitzero"`
+	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
+	// Of a workflow execution that continues another one: the run so far, and how many executions there were.
+	Snapshot  *packed `json:"snapshot,omitempty"`
+	Continued int     `json:"continued,omitempty"`
+}
+
+// output is the result of the workflow. That of a run that has failed or was cancelled is in the details of the workflow's failure.
+type output struct {
+	Status   kahn.RunStatus  `json:"status"`
+	Rule     kahn.StatusRule `json:"status_rule,omitempty"` // of the run
+	Snapshot packed          `json:"snapshot"`
+}
+
+// The types of the workflow's failures.
+const (
+	failedRun  = "kahn.RunFailed"  // its details are the output
+	refusedRun = "kahn.RunRefused" // the run did not begin
+)
+
+// interpreter is one execution of the workflow: it drives one run. All its methods are called by the workflow's coroutines, one at a time.
+type interpreter struct {
+	*host
+	ctx  workflow.Context // is not cancelled: what is to be cleaned up is done after the run was
+	in   input
+	plan *kahn.Plan
+	c    *kahn.Coordinator
+	wait workflow.Selector
+	wake workflow.Channel // has a message when an update has changed the run
+
+	calls   map[*kahn.Step]*attempt // under way
+	begun   []*kahn.Step            // not yet given to Temporal, since a workflow task has no room for their calls
+	bytes   int                     // of the calls in this workflow task
+	pausing bool                    // a timer is to begin another workflow task
+	count   int                     // of the attempts in this execution
+	lost    map[string]int          // how often in a row the worker was lost during attempts, by path
+	leaving bool                    // this execution is to end
+
+	timer  workflow.CancelFunc // ends the timer for the time of fires; nil without one
+	fires  time.Time
+	timers int // counts timers: a timer that was replaced does nothing
+}
+
+// attempt is an attempt that an activity performs.
+type attempt struct {
+	data   json.RawMessage // the call
+	cancel workflow.CancelFunc
+	asked  bool // to stop
+}
+
+// maxTaskBytes bounds the calls in one workflow task. Temporal refuses 4 MiB.
+const maxTaskBytes = 2 << 20
+
+// run is the workflow.
+func (h *host) run(root workflow.Context, in input) (*output, error) {
+	plan, err := h.plan(in.Plan)
+	if err == nil && in.StateVersion != machine.StateVersion {
+		err = fmt.Errorf("kahn/temporal: the run was begun with version %d of the decisions, and the worker has version %d", in.StateVersion, machine.StateVersion)
+	}
+	if err != nil {
+		if in.Continued > 0 || workflow.IsReplaying(root) {
+			panic(err) // the run waits for another worker, which has what it was begun with
+		}
+		return nil, refuse(err)
+	}
+	opts, err := h.options(in)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	x := &interpreter{
+		host: h, in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{},
+		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
+	}
+	x.ctx, _ = workflow.NewDisconnectedContext(root)
+	if x.c, err = kahn.NewCoordinator(plan, workflow.Now(root), opts...); err != nil {
+		return nil, refuse(err)
+	}
+	if err := x.handle(); err != nil {
+		return nil, refuse(err)
+	}
+	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
+	x.wait.AddReceive(root.Done(), func(workflow.ReceiveChannel, bool) { x.c.Run().Cancel() })
+	res, err := x.drive()
+	return x.end(res, err)
+}
+
+func refuse(err error) error {
+	return sdk.NewNonRetryableApplicationError(err.Error(), refusedRun, nil)
+}
+
+// options are the options of the Coordinator.
+func (h *host) options(in input) ([]kahn.Option, error) {
+	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", in.Continued, in.RunID))
+	random := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
+	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Random(random.Float64), kahn.Retain(0), kahn.Encoding(h.codec()))
+	if in.Snapshot != nil {
+		from, err := in.Snapshot.open()
+		return append(opts, kahn.ResumeFrom(from, nil)), err
+	}
+	inputs, err := decodeAll(h.codec(), in.Inputs)
+	return append(opts, kahn.Inputs(inputs)), err
+}
+
+// drive performs the run until it has ended, or until this execution has to.
+func (x *interpreter) drive() (*kahn.Result, error) {
+	for {
+		x.begin()
+		x.stop()
+		res, err := x.c.Result()
+		if !errors.Is(err, kahn.ErrNotEnded) {
+			return res, err
+		}
+		if !x.leaving && (x.count >= x.ContinueAfter || workflow.GetInfo(x.ctx).GetContinueAsNewSuggested()) {
+			x.leaving = true
+			x.c.Run().Leave()
+			continue
+		}
+		x.arm()
+		x.wait.Select(x.ctx)
+		x.c.Advance(workflow.Now(x.ctx))
+	}
+}
+
+// begin gives the attempts that have begun to Temporal, as many as fit into a workflow task.
+func (x *interpreter) begin() {
+	for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
+		x.begun = append(x.begun, s)
+	}
+	for len(x.begun) > 0 && x.bytes < maxTaskBytes {
+		s := x.begun[0]
+		x.begun = x.begun[1:]
+		x.call(s)
+		for s, ok := x.c.Next(); ok; s, ok = x.c.Next() { // a call that cannot be encoded has ended its node
+			x.begun = append(x.begun, s)
+		}
+	}
+	if len(x.begun) > 0 && !x.pausing {
+		x.pausing = true
+		x.wait.AddFuture(workflow.NewTimer(x.ctx, time.Millisecond), func(workflow.Future) { x.bytes, x.pausing = 0, false })
+	}
+}
+
+// call makes the attempt an activity.
+func (x *interpreter) call(s *kahn.Step) {
+	call := s.CallWithoutView()
+	if x.View {
+		call = s.Call()
+	}
+	call.Config, call.View.Config = nil, nil // the worker has the plan
+	data, err := json.Marshal(call)
+	if err == nil && len(data) > x.MaxBytes {
+		err = fmt.Errorf("kahn/temporal: node %q: the call is %d bytes of JSON, and the worker takes %d: see Options.MaxBytes", s.Path(), len(data), x.MaxBytes)
+	}
+	if err != nil {
+		x.report(s, kahn.Reply{Err: kahn.Permanent(err)})
+		return
+	}
+	x.count++
+	x.perform(s, &attempt{data: data})
+}
+
+// forever is a timeout for what kahn bounds itself.
+const forever = 10 * 365 * 24 * time.Hour
+
+// perform begins the activity of an attempt.
+func (x *interpreter) perform(s *kahn.Step, a *attempt) {
+	ctx := workflow.WithActivityOptions(x.ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: forever, HeartbeatTimeout: x.LostAfter, WaitForCancellation: true, Summary: s.Path(),
+		RetryPolicy: &sdk.RetryPolicy{MaximumAttempts: 1},
+	})
+	ctx, a.cancel = workflow.WithCancel(ctx)
+	x.calls[s] = a
+	x.bytes += len(a.data)
+	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.data}), func(f workflow.Future) { x.returned(s, a, f) })
+}
+
+// returned reports the result of an attempt, or begins it again if its worker is gone.
+func (x *interpreter) returned(s *kahn.Step, a *attempt, f workflow.Future) {
+	var data json.RawMessage
+	err := f.Get(x.ctx, &data)
+	reply, lost := x.replyOf(data, err)
+	x.c.Advance(workflow.Now(x.ctx))
+	if !lost {
+		delete(x.lost, s.Path())
+		x.report(s, reply)
+		return
+	}
+	n, _ := x.plan.At(s.Path())
+	x.lost[s.Path()]++
+	if most := x.in.Settings.maxCrashes(n); !a.asked && (most < 0 || x.lost[s.Path()] <= most) {
+		x.perform(s, a)
+		return
+	}
+	x.report(s, reply)
+}
+
+// report tells the run what a step has returned. A result that the run does not wait for any more is dropped.
+func (x *interpreter) report(s *kahn.Step, reply kahn.Reply) {
+	delete(x.calls, s)
+	if err := x.c.Return(s, reply.Value, reply.Err); err != nil && !errors.Is(err, kahn.ErrStale) {
+		panic(err) // a bug: there is no other error
+	}
+}
+
+// stop asks the attempts that are to stop to do so.
+func (x *interpreter) stop() {
+	for s, ok := x.c.NextStop(); ok; s, ok = x.c.NextStop() {
+		if a := x.calls[s]; a != nil {
+			a.asked = true
+			a.cancel()
+			continue
+		}
+		for i, b := range x.begun { // it was not given to Temporal
+			if b == s {
+				x.begun = append(x.begun[:i], x.begun[i+1:]...)
+				x.report(s, kahn.Reply{Err: s.Err()})
+				break
+			}
+		}
+	}
+}
+
+// arm sets a timer for the next time at which the run has something to do, unless there is one that fires before.
+func (x *interpreter) arm() {
+	due, ok := x.c.Due()
+	if !ok || x.timer != nil && !due.Before(x.fires) {
+		return
+	}
+	if x.timer != nil {
+		x.timer()
+	}
+	var ctx workflow.Context
+	ctx, x.timer = workflow.WithCancel(x.ctx)
+	x.fires = due
+	x.timers++
+	number := x.timers
+	x.wait.AddFuture(workflow.NewTimer(ctx, due.Sub(workflow.Now(x.ctx))), func(workflow.Future) {
+		if number == x.timers {
+			x.timer = nil
+		}
+	})
+}
+
+// end is the end of the execution.
+func (x *interpreter) end(res *kahn.Result, err error) (*output, error) {
+	snapshot, packErr := pack(res.Snapshot())
+	switch {
+	case packErr != nil:
+		return nil, sdk.NewNonRetryableApplicationError(packErr.Error(), failedRun, nil)
+	case res.Status == kahn.RunSuspended: // it was left
+		next := x.in
+		next.Inputs, next.Snapshot, next.Continued = nil, snapshot, x.in.Continued+1
+		return nil, workflow.NewContinueAsNewError(x.ctx, WorkflowName, next)
+	}
+	out := &output{res.Status, x.in.Settings.StatusRule, *snapshot}
+	switch res.Status {
+	case kahn.RunCompleted:
+		return out, nil
+	case kahn.RunCancelled:
+		return nil, sdk.NewCanceledError(*out)
+	}
+	return nil, sdk.NewApplicationErrorWithOptions(err.Error(), failedRun, sdk.ApplicationErrorOptions{NonRetryable: true, Details: []any{*out}})
+}
