@@ -57,7 +57,7 @@ func checkImport(dir, imported string) error {
 		return fmt.Errorf("package %s is below the root package and imports %s", dir, imported)
 	case top == "internal":
 		return fmt.Errorf("internal package %s imports %s", dir, imported)
-	case dir == "store/sqlite" && imported == modulePath:
+	case strings.HasPrefix(dir, "store/") && imported == modulePath:
 		return fmt.Errorf("package %s imports the root package: a store needs packages store and machine alone", dir)
 	case imported == modulePath || isBelow(imported):
 	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
@@ -114,7 +114,7 @@ func TestImports(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/once", "internal/ordset",
-		"event", "kahntest", "machine", "progress", "reactive", "schema", "sse", "store", "store/sqlite", "storetest", "trace"} {
+		"event", "kahntest", "machine", "progress", "reactive", "schema", "sse", "store", "store/postgres", "store/sqlite", "storetest", "trace"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}
 }
@@ -140,6 +140,8 @@ func TestCheckImport(t *testing.T) {
 		{"store", modulePath + "/reactive", false},
 		{"machine", modulePath + "/store", false},
 		{"store/sqlite", modulePath, false},
+		{"store/postgres", modulePath, false},
+		{"store/postgres", modulePath + "/store", true},
 		{"store/sqlite", modulePath + "/store", true},
 		{"reactive", modulePath + "/sse", false},
 		{"progress", modulePath + "/reactive", true},

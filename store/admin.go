@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Admin is a [Store] whose runs can be created before anybody performs them, listed, copied and removed. [Memory] and store/sqlite
-// implement it; a store need not. A value that makes no sense, such as a limit or a cursor that is none, is an error that matches
-// [machine.ErrBadValue].
+// Admin is a [Store] whose runs can be created before anybody performs them, listed, copied and removed. [Memory], store/sqlite and
+// store/postgres implement it; a store need not. A value that makes no sense, such as a limit or a cursor that is none, is an error
+// that matches [machine.ErrBadValue].
 type Admin interface {
 	Store
 	// Create stores a run that nobody performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if n is

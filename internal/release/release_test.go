@@ -28,6 +28,7 @@ var uses = map[string]string{
 	"inspector":       "import _ \"github.com/seed-c794f7ef/kahn/inspector\"\n",
 	"progress":        "import _ \"github.com/seed-c794f7ef/kahn/progress\"\n",
 	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
+	"store/postgres":  "import _ \"github.com/seed-c794f7ef/kahn/store/postgres\"\n",
 	"store/sqlite":    "import _ \"github.com/seed-c794f7ef/kahn/store/sqlite\"\n",
 	"temporal":        "import _ \"github.com/seed-c794f7ef/kahn/temporal\"\n",
 }

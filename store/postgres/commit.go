@@ -1,0 +1,231 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// commit is a call of Commit.
+type commit struct {
+	lease   store.Lease
+	c       store.Commit
+	applied store.Applied
+
+	// While it is being performed:
+	run   *run
+	stage *stage
+}
+
+// Commit implements [store.Store].
+func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
+	made := &call[*commit]{arg: &commit{lease: lease, c: c}, run: lease.Run, size: sizeOf(&c)}
+	err := checkSize(made.size)
+	if err == nil {
+		err = s.commits.do(ctx, made)
+	}
+	if err != nil {
+		return 0, about("commit", lease.Run, err)
+	}
+	return made.arg.applied, nil
+}
+
+// maxCommit is how many bytes of data a commit may have: the server takes less than 1 GB in one message.
+const maxCommit = 900_000_000
+
+func checkSize(size int) error {
+	if size > maxCommit {
+		return fmt.Errorf("%w: a commit of %d bytes; the store takes up to %d", store.ErrRejected, size, maxCommit)
+	}
+	return nil
+}
+
+// sizeOf is about how many bytes a commit has.
+func sizeOf(c *store.Commit) int {
+	size := 100 + len(c.Run)
+	if c.Spec != nil {
+		size += len(c.Spec.Inputs)
+	}
+	for i := range c.Nodes {
+		size += 100 + len(c.Nodes[i].Value) + len(c.Nodes[i].Record)
+	}
+	return size
+}
+
+// again is the answer to a commit that was not written because its run has changed, or its lease: who it is has to be looked at
+// once more.
+var again = errors.New("the run changes all the time")
+
+// performCommits performs commits of different runs.
+func (s *Store) performCommits(batch []*call[*commit]) {
+	for range 3 {
+		s.write(batch)
+		var rest []*call[*commit]
+		for _, c := range batch {
+			if c.err == again {
+				rest = append(rest, c)
+			}
+		}
+		if batch = rest; len(batch) == 0 {
+			return
+		}
+	}
+}
+
+// write judges commits, and writes those that apply in one statement.
+func (s *Store) write(batch []*call[*commit]) {
+	var staged []*call[*commit]
+	for _, c := range batch {
+		if s.stage(c) {
+			staged = append(staged, c)
+		}
+	}
+	if len(staged) == 0 {
+		return
+	}
+	written, err := s.execute(staged)
+	for _, c := range staged {
+		m := c.arg
+		switch {
+		case err == nil && written[m.run.number]:
+			m.stage.keep(&m.c)
+			m.applied, c.err = store.AppliedNow, nil
+			continue
+		case err == nil:
+			c.err = again
+		default:
+			c.err = err
+		}
+		// The run may have changed, also if there was no answer: it is loaded before the commit is judged once more.
+		m.stage.drop()
+		s.forget(m.lease)
+	}
+	if len(staged) > 1 && isVerdict(err) {
+		for i := range staged { // each by itself, since one of them is to blame
+			s.write(staged[i : i+1])
+		}
+	}
+}
+
+// stage judges a commit. If it is to be written, the changes are staged; else it has its answer. An answer other than
+// AppliedNow is that of what is stored, not of what is remembered.
+func (s *Store) stage(c *call[*commit]) bool {
+	m := c.arg
+	if m.run = s.known(m.lease); m.run != nil {
+		var err error
+		if m.stage, m.applied, err = m.run.judge(&m.c); err == nil && m.applied == store.AppliedNow {
+			return true
+		}
+		s.forget(m.lease)
+	}
+	_, r, held, err := s.load(context.Background(), s.texts.judge, m.lease.Run)
+	if err == nil && (!held || r.lease != m.lease) {
+		err = fencedAt(m.lease.Epoch)
+	}
+	if c.err = err; err != nil {
+		return false
+	}
+	s.remember(r)
+	m.run = r
+	m.stage, m.applied, c.err = r.judge(&m.c)
+	return c.err == nil && m.applied == store.AppliedNow
+}
+
+// rowsOfRuns are the rows of runs that commits write, by columns.
+type rowsOfRuns struct {
+	runs, epochs, sequences []int64
+	owners                  []string
+	statuses                []*string
+	wakes                   []pgtype.Timestamptz
+	records                 [][]byte
+	respecified             []bool
+	workflows, plans        []string
+	parents, labels         []*string
+	inputs                  [][]byte
+}
+
+// execute writes commits that were staged, and returns the numbers of the runs whose commits are written.
+func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err error) {
+	var rows rowsOfRuns
+	var nodes nodeRows
+	var blobs blobRows
+	parts := 0
+	for _, c := range staged {
+		m := c.arg
+		rows.add(m)
+		if m.c.Spec != nil {
+			parts |= withSpecs
+		}
+		for i := range m.stage.changes {
+			ch := &m.stage.changes[i]
+			nodes.add(m.run.number, ch.node.number, ch.key, &ch.next, ch.record)
+		}
+		blobs.addCommit(m.run.number, &m.c)
+	}
+	args := []any{rows.runs, rows.owners, rows.epochs, rows.sequences, rows.statuses, rows.wakes, rows.records}
+	if parts&withSpecs != 0 {
+		args = append(args, rows.respecified, rows.workflows, rows.plans, rows.parents, rows.labels, rows.inputs)
+	}
+	if len(nodes.runs) > 0 {
+		parts |= withNodes
+		args = append(args, nodes.args()...)
+	}
+	if len(blobs.keys) > 0 {
+		parts |= withBlobs
+		args = append(args, blobs.keys, blobs.runs)
+	}
+	written = map[int64]bool{}
+	err = s.do(context.Background(), s.texts.commit[parts], args, func(rows pgx.Rows) error {
+		var number int64
+		err := rows.Scan(&number)
+		written[number] = true
+		return err
+	})
+	return written, err
+}
+
+func (r *rowsOfRuns) add(m *commit) {
+	r.runs, r.owners, r.epochs = append(r.runs, m.run.number), append(r.owners, m.lease.Owner), append(r.epochs, int64(m.lease.Epoch))
+	var status *string
+	if m.c.Status != machine.RunPending {
+		status = orNull(m.c.Status.String())
+	}
+	r.sequences, r.statuses = append(r.sequences, int64(m.c.Sequence)), append(r.statuses, status)
+	r.wakes, r.records = append(r.wakes, instant(m.c.WakeAt)), append(r.records, m.c.Run)
+	spec := m.c.Spec
+	r.respecified = append(r.respecified, spec != nil)
+	if spec == nil {
+		spec = new(store.Spec)
+	}
+	r.workflows, r.plans, r.parents = append(r.workflows, spec.Workflow), append(r.plans, spec.Plan), append(r.parents, orNull(spec.Parent))
+	r.labels, r.inputs = append(r.labels, labelsText(spec.Labels)), append(r.inputs, bytesOrNull(spec.Inputs))
+}
+
+// blobRows are the rows of blobs, by columns.
+type blobRows struct {
+	keys []string
+	runs []int64
+}
+
+func (b *blobRows) add(run int64, keys []string) {
+	for _, key := range keys {
+		b.keys, b.runs = append(b.keys, key), append(b.runs, run)
+	}
+}
+
+// addCommit adds the blobs to which a commit refers.
+func (b *blobRows) addCommit(run int64, c *store.Commit) {
+	b.add(run, store.BlobKeys(c.Run))
+	if c.Spec != nil {
+		b.add(run, store.BlobKeys(c.Spec.Inputs))
+	}
+	for i := range c.Nodes {
+		b.add(run, store.BlobKeys(c.Nodes[i].Value, c.Nodes[i].Record))
+	}
+}

@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Create implements [store.Admin]. A run that is not there yet is made in one statement.
+func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, error) {
+	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
+		return nil, false, about("create", n.ID, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	stored, created, err := s.create(ctx, s.pool, &n)
+	return stored, created, about("create", n.ID, err)
+}
+
+// CreateTx is Create in a transaction of the program's own, in the database of the store: the run is there if the transaction is
+// committed. An error of [store.Admin] leaves the transaction as it was. Who creates a run of the same id waits until the transaction has
+// ended.
+func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store.Run, bool, error) {
+	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
+		return nil, false, about("create", n.ID, err)
+	}
+	stored, created, err := s.create(ctx, tx, &n)
+	return stored, created, about("create", n.ID, err)
+}
+
+// create is Create over a pool or a transaction.
+func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store.Run, bool, error) {
+	return s.place(ctx, db, n, &store.Run{ID: n.ID, Spec: n.Spec, WakeAt: n.NotBefore})
+}
+
+// noVersion is the version of no row.
+const noVersion = "0"
+
+// place writes a run if n may be created, and returns what is stored then. A run that has changed since it was judged is
+// judged again.
+func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store.Run) (stored *store.Run, created bool, err error) {
+	for replaced := noVersion; ; {
+		if stored, err = s.put(ctx, db, replaced, r); err != nil || stored != nil {
+			return stored, err == nil, err
+		}
+		old, _, version, leased, err := s.head(ctx, db, r.ID)
+		switch {
+		case errors.Is(err, store.ErrUnknownRun): // it was removed a moment ago
+			replaced = noVersion
+			continue
+		case err != nil:
+			return nil, false, err
+		}
+		if write, err := n.Judge(old, leased); err != nil || !write {
+			return old, false, err
+		}
+		replaced = version
+	}
+}
+
+// head reads the row of a run without its record. The version is another one after each change of the row.
+func (s *Store) head(ctx context.Context, db queryer, id string) (stored *store.Run, number int64, version string, leased bool, err error) {
+	if !storable(id) {
+		return nil, 0, "", false, store.ErrUnknownRun
+	}
+	err = rowsOf(ctx, db, s.texts.head, []any{id}, func(rows pgx.Rows) error {
+		var h head
+		var sequence int64
+		if err := scan(rows, []any{&number, &version, &leased, &sequence}, h.targets()); err != nil {
+			return err
+		}
+		if stored, err = h.run(); err == nil {
+			stored.Sequence = uint64(sequence)
+		}
+		return err
+	})
+	if err == nil && stored == nil {
+		err = store.ErrUnknownRun
+	}
+	return stored, number, version, leased, err
+}
+
+// putText is the statement that writes a whole run: a new one, or in the place of the version of the row that is given. A row that
+// is replaced keeps its lease, which has ended, so that the next epoch is higher. It returns the run that is stored, no row if it has
+// written nothing.
+func putText() string {
+	const columns = "id, status, sequence, created, ended, wake, workflow, plan, parent, labels, inputs, record"
+	nodes, next := unnest("n", 14, nodeColumns)
+	return `WITH written AS (
+	INSERT INTO $S.runs AS r (` + columns + `, epoch, owner, expires)
+	VALUES ($2, $3, $4, coalesce($5, $NOW), $6, $7, $8, $9, $10, $11::text::jsonb, $12, $13, 0, '', '-infinity')
+	ON CONFLICT (id) DO UPDATE SET (` + columns + `) = (excluded.` + strings.ReplaceAll(columns, ", ", ", excluded.") + `) WHERE r.xmin = $1::text::xid
+	RETURNING r.*
+),
+nodes AS (` + putNodes("w.run", "written w CROSS JOIN "+nodes) + `),
+linked AS (INSERT INTO $S.blobs SELECT b.key, w.run FROM written w CROSS JOIN unnest($` + fmt.Sprint(next) + `::text[]) AS b(key) ON CONFLICT DO NOTHING),
+noted AS (INSERT INTO $S.blobs SELECT b.key, 0 FROM written JOIN $S.blobs b USING (run) WHERE b.key <> ALL ($` + fmt.Sprint(next) + `::text[]) ON CONFLICT DO NOTHING),
+unlinked AS (DELETE FROM $S.blobs b USING written w WHERE b.run = w.run AND b.key <> ALL ($` + fmt.Sprint(next) + `::text[]))
+SELECT ` + headColumns + ` FROM written r`
+}
+
+// put writes a whole run, see putText, and returns what is stored of it without record and nodes, nil if nothing was written.
+func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Run) (stored *store.Run, err error) {
+	var nodes nodeRows
+	for i, key := range slices.Sorted(maps.Keys(r.Nodes)) {
+		n := r.Nodes[key]
+		nodes.add(0, int32(i), key, &n.State, &n.Columns)
+	}
+	args := append([]any{
+		version, r.ID, r.Status.String(), int64(r.Sequence), instant(r.Created), instant(r.Ended), instant(r.WakeAt), r.Workflow, r.Plan,
+		orNull(r.Parent), labelsText(r.Labels), bytesOrNull(r.Inputs), bytesOrNull(r.Record),
+	}, nodes.args()...)
+	err = rowsOf(ctx, db, s.texts.put, append(args, r.BlobKeys()), func(rows pgx.Rows) error {
+		var h head
+		if err := scan(rows, h.targets()); err != nil {
+			return err
+		}
+		stored, err = h.run()
+		return err
+	})
+	return stored, err
+}
+
+// Insert implements [store.Admin].
+func (s *Store) Insert(ctx context.Context, r *store.Run) error {
+	if err := errors.Join(r.Check(), s.check(ctx)); err != nil {
+		return about("insert", r.ID, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, _, err := s.place(ctx, s.pool, &store.NewRun{ID: r.ID}, r)
+	return about("insert", r.ID, err)
+}

@@ -1,0 +1,216 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// acquisition is a call of Acquire.
+type acquisition struct {
+	owner  string
+	ttl    time.Duration
+	run    *run // nil if somebody else holds it
+	stored *store.Run
+	err    error // of a row that cannot be read
+}
+
+// Acquire implements [store.Store]. The run is made and acquired in one statement.
+func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
+	c := &call[*acquisition]{arg: &acquisition{owner: owner, ttl: ttl}, run: id}
+	err := s.acquire(ctx, c)
+	if err != nil {
+		return store.Lease{}, nil, about("acquire", id, err)
+	}
+	s.remember(c.arg.run)
+	return c.arg.run.lease, c.arg.stored, nil
+}
+
+func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
+	if !storable(c.run) || !storable(c.arg.owner) {
+		return fmt.Errorf("%w: the id, or the owner %s, is no text of the database", store.ErrRejected, foreign.Quote(c.arg.owner))
+	}
+	if err := s.acquires.do(ctx, c); err != nil {
+		return err
+	}
+	r := c.arg.run
+	if r == nil {
+		return s.whoHolds(ctx, c.run)
+	}
+	if err := s.complete(ctx, c.arg); err != nil { // nobody holds a run that cannot be loaded
+		_ = s.Release(context.WithoutCancel(ctx), r.lease) // if it cannot be released either, its lease runs out
+		return err
+	}
+	return nil
+}
+
+// complete loads the nodes of a run that was acquired. Nobody else writes it from now on.
+func (s *Store) complete(ctx context.Context, a *acquisition) error {
+	if a.err != nil || a.stored.Sequence == 0 { // without commits it has no nodes
+		return a.err
+	}
+	stored, loaded, _, err := s.load(ctx, s.texts.load, a.run.lease.Run)
+	if err == nil && loaded.lease != a.run.lease {
+		err = fencedAt(a.run.lease.Epoch)
+	}
+	if err == nil {
+		a.run, a.stored = loaded, stored
+	}
+	return err
+}
+
+// whoHolds is the error of a run that somebody holds.
+func (s *Store) whoHolds(ctx context.Context, id string) error {
+	var owner string
+	err := s.do(ctx, s.sql("SELECT r.owner FROM $S.runs r WHERE r.id = $1"), []any{id}, func(rows pgx.Rows) error { return rows.Scan(&owner) })
+	if err != nil {
+		return fmt.Errorf("%w: %w", store.ErrLeased, err)
+	}
+	return fmt.Errorf("%w, by %s", store.ErrLeased, foreign.Quote(owner))
+}
+
+// performAcquires acquires runs in one statement.
+func (s *Store) performAcquires(batch []*call[*acquisition]) {
+	var ids, owners []string
+	var ttls []int64
+	calls := map[string]*call[*acquisition]{}
+	for _, c := range batch {
+		ids, owners, ttls = append(ids, c.run), append(owners, c.arg.owner), append(ttls, microseconds(c.arg.ttl))
+		calls[c.run] = c
+	}
+	err := s.do(context.Background(), s.texts.acquire, []any{ids, owners, ttls}, func(rows pgx.Rows) error {
+		var number, epoch, sequence int64
+		var h head
+		if err := scan(rows, []any{&number, &epoch, &sequence}, h.targets()); err != nil {
+			return err
+		}
+		a := calls[h.id].arg
+		lease := store.Lease{Run: h.id, Owner: a.owner, Epoch: uint64(epoch)}
+		if a.stored, a.err = h.run(); a.err != nil {
+			a.stored = new(store.Run)
+		}
+		a.stored.Sequence = uint64(sequence)
+		a.run = newRun(number, lease, a.stored)
+		return nil
+	})
+	for _, c := range batch {
+		c.err = err
+	}
+	if len(batch) > 1 && isVerdict(err) {
+		for i := range batch {
+			s.performAcquires(batch[i : i+1])
+		}
+	}
+}
+
+// microseconds rounds up, so that a lease is never shorter than was asked for.
+func microseconds(d time.Duration) int64 {
+	us := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		us++
+	}
+	return us
+}
+
+// renewal is a call of Renew, or of Release.
+type renewal struct {
+	lease   store.Lease
+	ttl     time.Duration
+	release bool
+}
+
+// Renew implements [store.Store].
+func (s *Store) Renew(ctx context.Context, lease store.Lease, ttl time.Duration) error {
+	return about("renew", lease.Run, s.renewals.do(ctx, &call[renewal]{arg: renewal{lease: lease, ttl: ttl}, run: lease.Run}))
+}
+
+// Release implements [store.Store].
+func (s *Store) Release(ctx context.Context, lease store.Lease) error {
+	s.forget(lease)
+	return about("release", lease.Run, s.renewals.do(ctx, &call[renewal]{arg: renewal{lease: lease, release: true}, run: lease.Run}))
+}
+
+// performRenewals renews leases in one statement, and releases others in another one.
+func (s *Store) performRenewals(batch []*call[renewal]) {
+	var renewed, released leaseRows
+	for _, c := range batch {
+		if c.arg.release {
+			released.add(c.arg.lease, 0)
+		} else {
+			renewed.add(c.arg.lease, c.arg.ttl)
+		}
+	}
+	failed := s.release(context.Background(), &released)
+	done, err := s.renew(&renewed)
+	for _, c := range batch {
+		switch {
+		case c.arg.release:
+			c.err = failed
+		case err != nil:
+			c.err = err
+		case !done[c.run]:
+			c.err = s.refused(c.arg.lease)
+		}
+	}
+}
+
+// leaseRows are leases, by columns.
+type leaseRows struct {
+	ids, owners  []string
+	epochs, ttls []int64
+}
+
+func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
+	r.ids, r.owners = append(r.ids, l.Run), append(r.owners, l.Owner)
+	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
+}
+
+func (s *Store) renew(rows *leaseRows) (done map[string]bool, err error) {
+	if len(rows.ids) == 0 {
+		return nil, nil
+	}
+	done = map[string]bool{}
+	err = s.do(context.Background(), s.texts.renew, []any{rows.ids, rows.owners, rows.epochs, rows.ttls}, func(rows pgx.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		done[id] = true
+		return err
+	})
+	return done, err
+}
+
+func (s *Store) release(ctx context.Context, rows *leaseRows) error {
+	if len(rows.ids) == 0 {
+		return nil
+	}
+	return s.do(ctx, s.texts.release, []any{rows.ids, rows.owners, rows.epochs}, func(pgx.Rows) error { return nil })
+}
+
+// releaseAll gives back all leases that are known.
+func (s *Store) releaseAll() error {
+	var rows leaseRows
+	s.mu.Lock()
+	for _, r := range s.held {
+		rows.add(r.lease, 0)
+	}
+	clear(s.held)
+	s.mu.Unlock()
+	return s.release(context.Background(), &rows)
+}
+
+// refused is the error of a lease that was not renewed.
+func (s *Store) refused(l store.Lease) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	if _, _, _, _, err := s.head(ctx, s.pool, l.Run); err != nil {
+		return err
+	}
+	return fencedAt(l.Epoch)
+}
+
+func fencedAt(epoch uint64) error { return fmt.Errorf("%w: epoch %d", store.ErrFenced, epoch) }

@@ -1,0 +1,108 @@
+package postgres
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// The bounds of a batch.
+const (
+	maxBatch      = 1000    // calls
+	maxBatchBytes = 8 << 20 // bytes of data, unless one call has more
+)
+
+// call is a call that waits in a line, or is being performed.
+type call[T any] struct {
+	arg  T
+	run  string // its id
+	size int    // in bytes
+	err  error
+	done chan struct{}
+}
+
+// line collects calls that one statement can perform together. While a batch is under way, the calls that come wait for the next one. So all
+// runs of the process share statements, and the longer one takes, the more the next one holds. A goroutine performs the batches as
+// long as there are calls.
+type line[T any] struct {
+	perform func(batch []*call[T]) // sets the errors; a batch has one call of a run at most, sorted by run
+	workers *sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	waiting []*call[T]
+	busy    bool
+	closed  bool
+}
+
+// do performs a call. A context that ends meanwhile withdraws the call if it still waits; if it is under way, its effect is not known.
+func (l *line[T]) do(ctx context.Context, c *call[T]) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.done = make(chan struct{})
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	l.waiting = append(l.waiting, c)
+	if !l.busy {
+		l.busy = true
+		l.workers.Go(l.work)
+	}
+	l.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = slices.DeleteFunc(l.waiting, func(w *call[T]) bool { return w == c })
+	return ctx.Err()
+}
+
+// work performs batches until no call waits.
+func (l *line[T]) work() {
+	runtime.Gosched() // who is about to come travels along
+	for {
+		batch := l.take()
+		if len(batch) == 0 {
+			return
+		}
+		l.perform(batch)
+		for _, c := range batch {
+			close(c.done)
+		}
+	}
+}
+
+// take takes the next batch out of the line: the first calls, and of each run only the first. If there is none, nobody is at
+// work any more.
+func (l *line[T]) take() (batch []*call[T]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	runs, bytes := map[string]bool{}, 0
+	var rest []*call[T]
+	for _, c := range l.waiting {
+		fits := len(batch) < maxBatch && (len(batch) == 0 || bytes+c.size <= maxBatchBytes)
+		if !fits || runs[c.run] {
+			runs[c.run] = true // a later call of the run does not overtake this one
+			rest = append(rest, c)
+			continue
+		}
+		runs[c.run] = true
+		batch, bytes = append(batch, c), bytes+c.size
+	}
+	l.waiting, l.busy = rest, len(batch) > 0
+	slices.SortStableFunc(batch, func(a, b *call[T]) int { return compareIDs(a.run, b.run) })
+	return batch
+}
+
+// close refuses the calls that come from now on.
+func (l *line[T]) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}

@@ -1,0 +1,49 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// migrate brings the schema up to date. Of several processes that do it at once, one does, and the others wait for it.
+func (s *Store) migrate(ctx context.Context) error {
+	version, err := s.version(ctx, s.pool)
+	if err != nil || version == len(migrations) {
+		return err
+	}
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// The lock ends with the transaction, so a pooler in between may serve each transaction by another connection.
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "kahn "+s.schema); err != nil {
+			return err
+		}
+		version, err := s.version(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, m := range Migrations(s.schema)[version:] {
+			if _, err := tx.Exec(ctx, m.SQL, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return fmt.Errorf("migration %d: %w", m.Version, err)
+			}
+		}
+		return nil
+	})
+}
+
+// version is the version of the database's schema, 0 if it has none. One that is unknown is an error.
+func (s *Store) version(ctx context.Context, db queryer) (version int, err error) {
+	var there bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{s.schema, "version"}.Sanitize()).Scan(&there); err != nil || !there {
+		return 0, err
+	}
+	err = db.QueryRow(ctx, s.sql("SELECT version FROM $S.version")).Scan(&version)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, fmt.Errorf("%w: the schema has no version", ErrDamaged)
+	case err == nil && (version < 0 || version > len(migrations)):
+		err = fmt.Errorf("%w: %d; this program knows those up to %d", ErrSchema, version, len(migrations))
+	}
+	return version, err
+}

@@ -1,0 +1,192 @@
+package postgres
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// compareIDs is the order of ids in which rows are locked: that of bytes.
+func compareIDs(a, b string) int { return strings.Compare(a, b) }
+
+// storable reports whether the server can hold a text. There is no run whose id it cannot hold.
+func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
+
+// The years that the server has, with some to spare.
+const (
+	firstYear = -4000
+	lastYear  = 290000
+)
+
+// instant is a time for the server, in microseconds, rounded up: what happens then does not happen before. A time that the
+// server does not have comes before or after all others, and the zero time is NULL.
+func instant(t time.Time) pgtype.Timestamptz {
+	switch {
+	case t.IsZero():
+		return pgtype.Timestamptz{}
+	case t.UTC().Year() < firstYear:
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	case t.UTC().Year() > lastYear:
+		return pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+	}
+	us := t.Truncate(time.Microsecond)
+	if us.Before(t) {
+		us = us.Add(time.Microsecond)
+	}
+	return pgtype.Timestamptz{Time: us.UTC(), Valid: true}
+}
+
+// timeOf is the reverse of instant.
+func timeOf(t pgtype.Timestamptz) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+// bytesOrNull is nil for no bytes.
+func bytesOrNull(data []byte) []byte {
+	if len(data) == 0 {
+		return nil
+	}
+	return data
+}
+
+// orNull is NULL for the empty text.
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// nodeRows are rows of nodes, by columns. A row without a key changes the counters of a node, and not its record.
+type nodeRows struct {
+	runs                        []int64
+	nodes                       []int32
+	attempts                    []int32
+	resolved, required          []int32
+	terminal, queued, completed []bool
+	started, ended              []pgtype.Timestamptz
+	keys, statuses, causes      []*string
+	hashes, values, records     [][]byte
+}
+
+// nodeColumns are the columns of nodeRows with their types.
+const nodeColumns = "run bigint, node integer, attempt integer, resolved integer, required integer, terminal boolean, queued boolean, completed boolean, " +
+	"started timestamptz, ended timestamptz, key text, status text, cause text, hash bytea, value bytea, record bytea"
+
+func (n *nodeRows) args() []any {
+	return []any{n.runs, n.nodes, n.attempts, n.resolved, n.required, n.terminal, n.queued, n.completed, n.started, n.ended, n.keys, n.statuses, n.causes, n.hashes, n.values, n.records}
+}
+
+// add adds a row. Without columns it changes the counters alone.
+func (n *nodeRows) add(run int64, number int32, key string, s *store.State, c *store.Columns) {
+	n.runs, n.nodes, n.attempts = append(n.runs, run), append(n.nodes, number), append(n.attempts, s.Attempt)
+	n.resolved, n.required = append(n.resolved, int32(s.Resolved)), append(n.required, int32(s.Required))
+	n.terminal, n.queued, n.completed = append(n.terminal, s.Terminal), append(n.queued, s.Queued), append(n.completed, s.Completed)
+	var name, status, cause *string
+	if c == nil {
+		c = new(store.Columns)
+	} else {
+		name = &key
+	}
+	if c.Status != machine.Idle {
+		status = orNull(c.Status.String())
+	}
+	if c.Cause != machine.CauseNone {
+		cause = orNull(c.Cause.String())
+	}
+	n.started, n.ended = append(n.started, instant(c.Start)), append(n.ended, instant(c.End))
+	n.keys, n.statuses, n.causes = append(n.keys, name), append(n.statuses, status), append(n.causes, cause)
+	n.hashes, n.values, n.records = append(n.hashes, bytesOrNull(c.Hash)), append(n.values, bytesOrNull(c.Value)), append(n.records, bytesOrNull(c.Record))
+}
+
+// nodeRow is a row of a node that is read. Its columns are those of nodeRows from node on, and all of them are NULL if there is no node.
+type nodeRow struct {
+	node, attempt, resolved, required *int32
+	terminal, queued, completed       *bool
+	started, ended                    pgtype.Timestamptz
+	key, status, cause                *string
+	hash, value, record               []byte
+}
+
+func (n *nodeRow) targets() []any {
+	return []any{&n.node, &n.attempt, &n.resolved, &n.required, &n.terminal, &n.queued, &n.completed, &n.started, &n.ended, &n.key, &n.status, &n.cause, &n.hash, &n.value, &n.record}
+}
+
+// listed is the node of the row.
+func (n *nodeRow) listed() (l store.ListedNode, err error) {
+	if n.key == nil {
+		return l, ErrDamaged
+	}
+	l.Key = *n.key
+	if n.status != nil {
+		err = l.Status.UnmarshalText([]byte(*n.status))
+	}
+	if n.cause != nil {
+		err = errors.Join(err, l.Cause.UnmarshalText([]byte(*n.cause)))
+	}
+	if err != nil {
+		return l, errors.Join(ErrDamaged, err)
+	}
+	l.Start, l.End, l.Hash, l.Value, l.Record = timeOf(n.started), timeOf(n.ended), n.hash, n.value, n.record
+	l.Attempt, l.Resolved, l.Required = *n.attempt, int(*n.resolved), int(*n.required)
+	l.Terminal, l.Queued, l.Completed = *n.terminal, *n.queued, *n.completed
+	return l, nil
+}
+
+// headColumns are the columns of a head.
+const headColumns = "r.id, r.status, r.created, r.ended, r.wake, r.workflow, r.plan, r.parent, r.labels, r.inputs"
+
+// head is a row of a run without its record.
+type head struct {
+	id, status, workflow, plan string
+	created, ended, wake       pgtype.Timestamptz
+	parent                     *string
+	labels                     map[string]string
+	inputs                     []byte
+}
+
+func (h *head) targets() []any {
+	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.labels, &h.inputs}
+}
+
+// run is the run of the row, without nodes.
+func (h *head) run() (*store.Run, error) {
+	r := &store.Run{ID: h.id, Created: timeOf(h.created), Ended: timeOf(h.ended), WakeAt: timeOf(h.wake), Nodes: map[string]store.Node{}}
+	r.Workflow, r.Plan, r.Labels, r.Inputs = h.workflow, h.plan, h.labels, h.inputs
+	if h.parent != nil {
+		r.Parent = *h.parent
+	}
+	if err := r.Status.UnmarshalText([]byte(h.status)); err != nil || r.Status > machine.RunCancelled {
+		return nil, errors.Join(ErrDamaged, err)
+	}
+	return r, nil
+}
+
+// scan reads a row into targets.
+func scan(rows pgx.Rows, targets ...[]any) error {
+	var all []any
+	for _, t := range targets {
+		all = append(all, t...)
+	}
+	return rows.Scan(all...)
+}
+
+// labelsText is the JSON of labels, nil if there are none.
+func labelsText(labels map[string]string) *string {
+	if len(labels) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(labels) // of texts: it never fails
+	return orNull(string(text))
+}

@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Migration is one step of the schema.
+type Migration struct {
+	Version int    // from 1
+	SQL     string // the statements, which Open executes in one transaction
+}
+
+// Migrations returns the steps that lead from a database without the schema to the tables of this version, in order. [Open] executes those
+// that are missing. The name is that of [Options].Schema, [DefaultSchema] if it is empty.
+func Migrations(schema string) []Migration {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	list := make([]Migration, len(migrations))
+	for i, text := range migrations {
+		text = strings.TrimSpace(text) + fmt.Sprintf("\nUPDATE $S.version SET version = %d;\n", i+1)
+		list[i] = Migration{Version: i + 1, SQL: within(schema, text)}
+	}
+	return list
+}
+
+// within puts the name of the schema into statements.
+func within(schema, text string) string {
+	name := pgx.Identifier{schema}.Sanitize()
+	text = strings.ReplaceAll(text, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'")
+	return strings.ReplaceAll(text, "$S", name)
+}
+
+// migrations are the steps without the statement that sets the version. $S is the schema, and $Q its name as a text. One that has been
+// released is never changed.
+//
+// A commit writes its run's row, so none of the columns that most commits change is in an index, and the pages of both tables have
+// space for the next version of a row. The rows of nodes refer to their run by its number, and have the
+// order in which they were first written.
+var migrations = []string{`
+DO $do$ BEGIN
+	IF to_regnamespace($Q) IS NULL THEN CREATE SCHEMA $S; END IF;
+END $do$;
+
+CREATE TABLE $S.version (version integer NOT NULL);
+INSERT INTO $S.version VALUES (0);
+
+CREATE TABLE $S.runs (
+	run      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	sequence bigint      NOT NULL,             -- of the last commit
+	epoch    bigint      NOT NULL,             -- of the lease
+	expires  timestamptz NOT NULL,             -- when the lease runs out
+	created  timestamptz NOT NULL,
+	ended    timestamptz,
+	wake     timestamptz,                      -- when the run goes on without a signal, if it is known
+	id       text COLLATE "C" NOT NULL UNIQUE,
+	owner    text        NOT NULL,             -- of the lease; empty if nobody holds it
+	status   text        NOT NULL,             -- pending, running, suspended, completed, failed or cancelled
+	workflow text COLLATE "C" NOT NULL DEFAULT '', -- the name of the graph
+	plan     text        NOT NULL DEFAULT '',  -- its hash
+	parent   text COLLATE "C",                 -- the id of another run
+	labels   jsonb,                            -- an object of texts
+	inputs   bytea,                            -- a JSON object
+	record   bytea                             -- which the engine alone reads
+) WITH (fillfactor = 50);
+
+CREATE INDEX runs_created ON $S.runs (created DESC, id);
+CREATE INDEX runs_workflow ON $S.runs (workflow, created DESC, id) INCLUDE (status);
+CREATE INDEX runs_status ON $S.runs (status, created DESC, id);
+CREATE INDEX runs_ended ON $S.runs (ended, run) WHERE ended IS NOT NULL;
+CREATE INDEX runs_parent ON $S.runs (parent, created DESC, id) WHERE parent IS NOT NULL;
+CREATE INDEX runs_labels ON $S.runs USING gin (labels jsonb_path_ops) WHERE labels IS NOT NULL;
+
+CREATE TABLE $S.nodes (
+	run       bigint  NOT NULL,
+	node      integer NOT NULL,   -- the node's number within its run, from 0
+	attempt   integer NOT NULL,   -- the last one recorded
+	resolved  integer NOT NULL,   -- predecessors
+	required  integer NOT NULL,
+	terminal  boolean NOT NULL,
+	queued    boolean NOT NULL,
+	completed boolean NOT NULL,   -- the last recorded attempt has ended
+	started   timestamptz,
+	ended     timestamptz,
+	key       text COLLATE "C",   -- the node's path
+	status    text,
+	cause     text,
+	hash      bytea,              -- of the node's declaration
+	value     bytea,              -- the output, in JSON as the codec has written it
+	record    bytea,              -- the rest, which the engine alone reads
+	PRIMARY KEY (run, node)
+) WITH (fillfactor = 80);
+
+CREATE TABLE $S.effects (
+	run    bigint NOT NULL,
+	key    text COLLATE "C" NOT NULL,  -- the step's idempotency key
+	result bytea,                      -- JSON
+	PRIMARY KEY (run, key)
+);
+
+CREATE TABLE $S.blobs (
+	key text COLLATE "C" NOT NULL,  -- of a blob to which the run has referred
+	run bigint NOT NULL,            -- 0: runs that were pruned have, and the blob may have to be removed
+	PRIMARY KEY (key, run)
+);
+CREATE INDEX blobs_run ON $S.blobs (run);
+`}

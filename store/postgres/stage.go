@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// run is what the store knows of a run that the process has acquired: all that a commit is judged by. The goroutine that performs
+// commits owns what follows the lease.
+type run struct {
+	number   int64
+	lease    store.Lease
+	status   machine.RunStatus
+	sequence uint64
+	nodes    map[string]*node
+}
+
+// newRun is what is known of a run that was loaded, or made, without its nodes.
+func newRun(number int64, l store.Lease, stored *store.Run) *run {
+	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, nodes: map[string]*node{}}
+}
+
+// node is the state of a node, without its record.
+type node struct {
+	store.State
+	number int32 // how many nodes of the run were named before it
+	staged int   // its place among the changes of the stage, from 1
+}
+
+// stage is a commit that is being judged. The run changes when it has been written.
+type stage struct {
+	run     *run
+	changes []change
+}
+
+// change is the next state of a node.
+type change struct {
+	key    string
+	node   *node
+	next   store.State
+	record *store.Columns // nil if it stays
+	fresh  bool           // it has no row yet
+}
+
+// judge answers a commit. If the answer is AppliedNow the stage holds its changes, for keep or drop; else the run is as it was.
+func (r *run) judge(c *store.Commit) (*stage, store.Applied, error) {
+	st := &stage{run: r}
+	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
+	if err != nil || applied != store.AppliedNow {
+		st.drop()
+		return nil, applied, err
+	}
+	for _, key := range c.Reset {
+		st.node(key).record = new(store.Columns)
+	}
+	for i := range c.Nodes {
+		st.node(c.Nodes[i].Node).record = &c.Nodes[i].Columns
+	}
+	return st, applied, nil
+}
+
+// node returns the next state of a node.
+func (st *stage) node(key string) *change {
+	n := st.run.nodes[key]
+	fresh := n == nil
+	if fresh {
+		n = &node{number: int32(len(st.run.nodes))}
+		st.run.nodes[key] = n
+	}
+	if n.staged == 0 {
+		ch := change{key: key, node: n, next: n.State, fresh: fresh}
+		if fresh {
+			ch.record = new(store.Columns)
+		}
+		st.changes = append(st.changes, ch)
+		n.staged = len(st.changes)
+	}
+	return &st.changes[n.staged-1]
+}
+
+// drop takes back what judge has done.
+func (st *stage) drop() {
+	for i := range st.changes {
+		ch := &st.changes[i]
+		if ch.node.staged = 0; ch.fresh {
+			delete(st.run.nodes, ch.key)
+		}
+	}
+}
+
+// keep makes the next state the present one.
+func (st *stage) keep(c *store.Commit) {
+	for i := range st.changes {
+		ch := &st.changes[i]
+		ch.node.State, ch.node.staged = ch.next, 0
+	}
+	st.run.sequence = c.Sequence
+	if c.Status != machine.RunPending {
+		st.run.status = c.Status
+	}
+}

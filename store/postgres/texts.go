@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The parts of a commit that not every commit has. A statement is composed of those that the commits of its batch have.
+const (
+	withSpecs = 1 << iota
+	withNodes
+	withBlobs
+	combinations
+)
+
+// texts are the statements that are executed all the time.
+type texts struct {
+	commit  [combinations]string
+	acquire string
+	renew   string
+	release string
+	load    string // with the values and records of the nodes
+	judge   string // without them
+	head    string
+	put     string
+}
+
+// sql puts the schema and the time into a statement.
+func (s *Store) sql(text string) string {
+	return within(s.schema, strings.ReplaceAll(text, "$NOW", s.now))
+}
+
+// leased is the condition that somebody holds a run.
+const leased = "(r.owner <> '' AND r.expires > $NOW)"
+
+// unnest is a table of the arrays from argument number from on, with the given columns and types.
+func unnest(alias string, from int, columns string) (text string, next int) {
+	var arrays, names []string
+	for i, c := range strings.Split(columns, ", ") {
+		name, kind, _ := strings.Cut(c, " ")
+		arrays, names = append(arrays, fmt.Sprintf("$%d::%s[]", from+i, kind)), append(names, name)
+	}
+	return fmt.Sprintf("unnest(%s) AS %s(%s)", strings.Join(arrays, ", "), alias, strings.Join(names, ", ")), from + len(arrays)
+}
+
+// The columns that a commit has for its run.
+const (
+	commitColumns = "run bigint, owner text, epoch bigint, sequence bigint, status text, wake timestamptz, record bytea"
+	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea"
+)
+
+// commitText is the statement of a batch of commits. It locks the rows of the runs in the order of its arguments, so far as their leases
+// hold and their sequences are those before the commits, writes these runs and their nodes, and returns their numbers.
+//
+// Statistics of tables may be older than their growth, and a prepared statement keeps its plan. So the statement leaves no choice
+// between plans that matters: LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, which limits nothing,
+// makes the plan for any arguments look as cheap as one for these.
+func commitText(parts int) string {
+	columns, sets := commitColumns, ""
+	if parts&withSpecs != 0 {
+		columns += ", " + specColumns
+		for _, c := range []string{"workflow", "plan", "parent", "inputs"} {
+			sets += fmt.Sprintf(", %s = CASE WHEN h.changed THEN h.%[1]s ELSE r.%[1]s END", c)
+		}
+		sets += ", labels = CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END"
+	}
+	want, next := unnest("w", 1, columns)
+	text := `WITH want AS MATERIALIZED (SELECT * FROM ` + want + ` LIMIT cardinality($1::bigint[])),
+held AS MATERIALIZED (
+	SELECT w.* FROM want w CROSS JOIN LATERAL (
+		SELECT FROM $S.runs r WHERE r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased + ` FOR NO KEY UPDATE
+	) r
+),
+written AS (
+	UPDATE $S.runs r SET sequence = h.sequence, status = coalesce(h.status, r.status), wake = h.wake, record = coalesce(h.record, r.record),
+		ended = CASE WHEN coalesce(h.status, r.status) IN ('completed', 'failed', 'cancelled') THEN $NOW END` + sets + `
+	FROM held h WHERE r.run = h.run RETURNING r.run
+)`
+	if parts&withNodes != 0 {
+		var nodes string
+		nodes, next = unnest("n", next, nodeColumns)
+		text += `,
+nodes AS (` + putNodes("n.run", nodes+" JOIN written USING (run)") + `)`
+	}
+	if parts&withBlobs != 0 {
+		blobs, _ := unnest("b", next, blobColumns)
+		text += `,
+blobs AS (INSERT INTO $S.blobs SELECT b.* FROM ` + blobs + ` JOIN written USING (run) ON CONFLICT DO NOTHING)`
+	}
+	return text + "\nSELECT run FROM written"
+}
+
+const blobColumns = "key text, run bigint"
+
+// putNodes writes rows of nodes from a table. run is the number of their run as an expression.
+func putNodes(run, from string) string {
+	var names, values, sets []string
+	for c := range strings.SplitSeq(nodeColumns, ", ") {
+		name, _, _ := strings.Cut(c, " ")
+		names, values = append(names, name), append(values, "n."+name)
+		switch name {
+		case "run", "node":
+		case "attempt", "resolved", "required", "terminal", "queued", "completed":
+			sets = append(sets, name+" = excluded."+name)
+		default:
+			sets = append(sets, fmt.Sprintf("%s = CASE WHEN excluded.key IS NULL THEN o.%[1]s ELSE excluded.%[1]s END", name))
+		}
+	}
+	values[0] = run
+	return fmt.Sprintf("INSERT INTO $S.nodes AS o (%s) SELECT %s FROM %s ON CONFLICT (run, node) DO UPDATE SET %s",
+		strings.Join(names, ", "), strings.Join(values, ", "), from, strings.Join(sets, ", "))
+}
+
+// compose makes the statements.
+func (s *Store) compose() (t texts) {
+	for parts := range t.commit {
+		t.commit[parts] = s.sql(commitText(parts))
+	}
+	asked, _ := unnest("a", 1, "id text, owner text, ttl bigint")
+	t.acquire = s.sql(`INSERT INTO $S.runs AS r (id, status, sequence, created, epoch, owner, expires)
+SELECT a.id, 'pending', 0, $NOW, 1, a.owner, $NOW + a.ttl * interval '1 microsecond' FROM ` + asked + `
+ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = r.epoch + 1, expires = excluded.expires WHERE NOT ` + leased + ` OR r.owner = excluded.owner
+RETURNING r.run, r.epoch, r.sequence, ` + headColumns)
+	change := func(columns, condition, set string) string {
+		leases, _ := unnest("a", 1, columns)
+		return s.sql(`WITH asked AS MATERIALIZED (SELECT * FROM ` + leases + ` LIMIT cardinality($1::text[])),
+held AS MATERIALIZED (
+	SELECT r.run, a.* FROM asked a CROSS JOIN LATERAL (
+		SELECT r.run FROM $S.runs r WHERE r.id = a.id AND r.owner = a.owner AND r.epoch = a.epoch` + condition + ` FOR NO KEY UPDATE
+	) r
+)
+UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id`)
+	}
+	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'")
+	t.release = change("id text, owner text, epoch bigint", "", "owner = ''")
+	loading := func(value, record string) string {
+		return s.sql(`SELECT r.run, r.owner, r.epoch, ` + leased + `, r.sequence, CASE WHEN coalesce(n.node, 0) = 0 THEN r.record END, ` + headColumns + `,
+	n.node, n.attempt, n.resolved, n.required, n.terminal, n.queued, n.completed, n.started, n.ended, n.key, n.status, n.cause, n.hash, ` + value + `, ` + record + `
+FROM $S.runs r LEFT JOIN LATERAL (SELECT * FROM $S.nodes n WHERE n.run = r.run ORDER BY n.node OFFSET 0) n ON true
+WHERE r.id = $1 ORDER BY n.node`)
+	}
+	t.load, t.judge = loading("n.value", "n.record"), loading("NULL::bytea", "NULL::bytea")
+	t.head = s.sql("SELECT r.run, r.xmin::text, " + leased + ", r.sequence, " + headColumns + " FROM $S.runs r WHERE r.id = $1")
+	t.put = s.sql(putText())
+	return t
+}
