@@ -1,0 +1,77 @@
+package otelkahn
+
+import (
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// parentOf returns the path of the composite that a node is inside of; "" for a node of the run's own graph. The item of a map is inside
+// of the map, as are the nodes of an item's graph inside of the item: "m[3]/x" is in "m[3]", and that in "m". The nodes of an iteration are inside of
+// the loop: "l#2/x" is in "l".
+//
+// Ids may have the characters that separate the parts of a path, so the plan is asked for each part. Where it does not know, inside of a graph
+// that a step has returned, the last separator counts.
+func parentOf(p *kahn.Plan, path string) string {
+	within, rest := "", path
+	for p != nil {
+		if _, is := p.Ref(rest); is {
+			return within
+		}
+		next, part := nextPart(p, rest)
+		if next == "" {
+			return within // of a graph that is not the plan's
+		}
+		end := len(path) - len(rest) + len(next)
+		item := strings.HasPrefix(next[len(part):], "[")
+		switch {
+		case len(next) == len(rest) && item:
+			return path[:end-len(next)+len(part)]
+		case item:
+			within = path[:end]
+		default:
+			within = path[:end-len(next)+len(part)]
+		}
+		ref, _ := p.Ref(part)
+		p, rest = p.Sub(ref), rest[len(next)+1:]
+	}
+	if i := strings.LastIndexByte(rest, '/'); i >= 0 {
+		return unnumbered(path[:len(path)-len(rest)+i])
+	}
+	return within
+}
+
+// nextPart returns the first part of a path, with the number of an item or an iteration, and the id in it; "" if it names no node of the plan.
+func nextPart(p *kahn.Plan, path string) (part, id string) {
+	for end := 0; end <= len(path); end++ {
+		if end < len(path) && path[end] != '/' {
+			continue
+		}
+		if _, is := p.Ref(path[:end]); is && end < len(path) {
+			return path[:end], path[:end]
+		}
+		if i := strings.LastIndexAny(path[:end], "[#"); i >= 0 {
+			if _, is := p.Ref(path[:i]); is {
+				return path[:end], path[:i]
+			}
+		}
+	}
+	return "", ""
+}
+
+// unnumbered is a path without the number of the iteration at its end.
+func unnumbered(path string) string {
+	if i := strings.LastIndexByte(path, '#'); i >= 0 && strings.Trim(path[i+1:], "0123456789") == "" {
+		return path[:i]
+	}
+	return path
+}
+
+// nameOf is the name of a node's span: its id without the number of an item, so that names are few.
+func nameOf(path string) string {
+	path = path[strings.LastIndexByte(path, '/')+1:]
+	if i := strings.LastIndexByte(path, '['); i > 0 && strings.HasSuffix(path, "]") {
+		return path[:i]
+	}
+	return path
+}

@@ -1,0 +1,290 @@
+package otelkahn
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// runSpans are the spans of one run at work.
+type runSpans struct {
+	t        *Telemetry
+	ctx      context.Context // with the run's span
+	plan     *kahn.Plan
+	workflow attribute.KeyValue
+
+	mu    sync.Mutex           // never held while a span is made or ended: processors of spans are code of the host
+	nodes map[string]*nodeSpan // by path
+}
+
+// nodeSpan is the span of a node. Its fields are set when made is closed.
+type nodeSpan struct {
+	made  chan struct{}
+	ctx   context.Context // with the span
+	span  trace.Span
+	since time.Time
+}
+
+// spansKey is the key of the run's spans in the contexts of its steps.
+type spansKey struct{}
+
+// around begins the span of a run.
+func (t *Telemetry) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+	var links []trace.Link
+	if last := t.lives.Last(ctx, r.ID()); last.IsValid() {
+		links = []trace.Link{{SpanContext: last, Attributes: []attribute.KeyValue{attribute.String("kahn.link", "earlier life")}}}
+	}
+	x := &runSpans{t: t, plan: r.Plan(), workflow: workflowKey.String(r.Name()), nodes: map[string]*nodeSpan{}}
+	ctx, span := t.tracer.Start(ctx, strings.TrimSpace("run "+r.Name()), trace.WithLinks(links...),
+		trace.WithAttributes(x.workflow, runKey.String(r.ID()), planKey.String(r.Plan().Hash())))
+	ctx = context.WithValue(ctx, spansKey{}, x)
+	x.ctx = ctx
+	t.lives.Began(ctx, r.ID(), span.SpanContext())
+	t.runs.Store(r.ID(), x)
+	t.runsActive.Add(ctx, 1, metric.WithAttributes(x.workflow))
+	return ctx, func(res *kahn.Result) {
+		t.runs.CompareAndDelete(r.ID(), x)
+		t.runsActive.Add(ctx, -1, metric.WithAttributes(x.workflow))
+		t.runDuration.Record(ctx, res.Duration.Seconds(), metric.WithAttributes(x.workflow, statusKey.String(res.Status.String())))
+		x.end(res)
+		describeRun(span, res)
+		span.End()
+	}
+}
+
+func describeRun(span trace.Span, res *kahn.Result) {
+	span.SetAttributes(statusKey.String(res.Status.String()))
+	if res.Cause.Kind != kahn.CauseNone {
+		span.SetAttributes(causeKey.String(res.Cause.Kind.String()))
+	}
+	for _, w := range res.Waiting {
+		span.AddEvent("suspended", trace.WithAttributes(nodeKey.String(w.Node)))
+	}
+	for _, w := range res.Warnings {
+		span.AddEvent("warning", trace.WithAttributes(attribute.String("message", w.Error())))
+	}
+	if res.Status == kahn.RunFailed {
+		span.SetStatus(codes.Error, failuresOf(res))
+	}
+}
+
+// failuresOf names the nodes that failed by themselves, of many the first.
+func failuresOf(res *kahn.Result) string {
+	const most = 5
+	var failed []string
+	for n := range res.Nodes() {
+		if n.Status == kahn.Failed {
+			if failed = append(failed, n.ID); len(failed) > most {
+				failed[most] = "and more"
+				break
+			}
+		}
+	}
+	if len(failed) == 0 {
+		return res.Cause.Kind.String()
+	}
+	return "failed: " + strings.Join(failed, ", ")
+}
+
+// end ends the spans of nodes that have not ended with the run: those that wait, or whose attempts were left behind.
+func (x *runSpans) end(res *kahn.Result) {
+	waits := map[string]bool{}
+	for _, w := range res.Waiting { // a gate has no attempt
+		waits[w.Node] = true
+		x.begin(w.Node, w.Since, nil)
+	}
+	x.mu.Lock()
+	nodes := x.nodes
+	x.nodes = nil
+	x.mu.Unlock()
+	for path, n := range nodes {
+		if <-n.made; !n.span.IsRecording() {
+			continue
+		}
+		if waits[path] {
+			n.span.SetAttributes(statusKey.String(kahn.Suspended.String()))
+		} else if node, is := res.Node(path); is {
+			n.span.SetAttributes(statusKey.String(node.Status.String()))
+		}
+		n.span.End()
+	}
+}
+
+// at returns the entry of a node. A new one is the caller's to make; nil if the run has ended.
+func (x *runSpans) at(path string) (n *nodeSpan, isNew bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if n = x.nodes[path]; n == nil && x.nodes != nil {
+		n, isNew = &nodeSpan{made: make(chan struct{}), ctx: x.ctx, span: trace.SpanFromContext(nil)}, true
+		x.nodes[path] = n
+	}
+	return n, isNew
+}
+
+// begin returns the span of a node, and makes it, below that of the composite that it is inside of, if there is none yet. since is when
+// it begins then, the zero value for now. It is nil if the run has ended.
+func (x *runSpans) begin(path string, since time.Time, links func() []trace.Link) *nodeSpan {
+	n, isNew := x.at(path)
+	if !isNew {
+		if n != nil {
+			<-n.made
+		}
+		return n
+	}
+	defer close(n.made)
+	ctx := x.ctx
+	if since.IsZero() {
+		since = time.Now()
+	}
+	if parent := parentOf(x.plan, path); parent != "" {
+		if p := x.begin(parent, since, nil); p != nil {
+			ctx = p.ctx
+		}
+	}
+	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(path)), trace.WithTimestamp(since)}
+	if links != nil {
+		opts = append(opts, trace.WithLinks(links()...))
+	}
+	n.ctx, n.span = x.t.tracer.Start(ctx, nameOf(path), opts...)
+	n.since = since
+	return n
+}
+
+// linksTo returns links to the spans of the predecessors of a step that have been performed.
+func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
+	for _, p := range s.Predecessors() {
+		if p.Status != kahn.Completed && p.Status != kahn.Failed {
+			continue
+		}
+		if n := x.begin(p.Path, s.Queued(), nil); n != nil { // a composite without nodes, or a mock, may have none yet
+			links = append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(p.Status.String())}})
+		}
+	}
+	return links
+}
+
+// attempt is the middleware that begins the span of an attempt.
+func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (value any, err error) {
+		x, _ := ctx.Value(spansKey{}).(*runSpans)
+		if x == nil {
+			return next(ctx, s)
+		}
+		start := time.Now()
+		n := x.begin(s.Path(), s.Queued(), func() []trace.Link { return x.linksTo(s) })
+		if n == nil { // the attempt was left behind before it came here
+			return next(ctx, s)
+		}
+		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))
+		t.attemptsActive.Add(ctx, 1, metric.WithAttributeSet(of))
+		t.queueDuration.Record(ctx, start.Sub(s.Queued()).Seconds(), metric.WithAttributeSet(of))
+		if s.Attempt() > 1 {
+			t.retries.Add(ctx, 1, metric.WithAttributeSet(of))
+		}
+		ctx, span := t.tracer.Start(trace.ContextWithSpan(ctx, n.span), "attempt", trace.WithTimestamp(start),
+			trace.WithAttributes(x.workflow, kindKey.String(s.Kind()), attemptKey.Int(s.Attempt())))
+		outcome, failure := kahn.CausePanic.String(), "the step panicked, or ended its goroutine"
+		defer func() { // even then
+			if failure != "" {
+				span.SetStatus(codes.Error, failure)
+			}
+			span.SetAttributes(outcomeKey.String(outcome))
+			span.End()
+			t.attemptsActive.Add(ctx, -1, metric.WithAttributeSet(of))
+			t.attemptDuration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(x.workflow, kindKey.String(s.Kind()), outcomeKey.String(outcome)))
+		}()
+		value, err = next(ctx, s)
+		outcome, failure = outcomeOf(err)
+		return value, err
+	}
+}
+
+// outcomeOf is the cause that an error of an attempt has, and its text: "ok" and "" for what is no failure. A method of the error may panic.
+func outcomeOf(err error) (outcome, text string) {
+	outcome, text = kahn.CauseStepError.String(), "an error whose methods panic"
+	defer func() { _ = recover() }()
+	cause := kahn.CauseOf(err)
+	if cause == kahn.CauseNone {
+		return "ok", ""
+	}
+	outcome = cause.String()
+	return outcome, firstLine(err.Error())
+}
+
+// firstLine is the first line of a text, of at most 1,000 bytes.
+func firstLine(text string) string {
+	const most = 1000
+	text, _, _ = strings.Cut(text, "\n")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+// node ends the span of a node.
+func (t *Telemetry) node(n kahn.NodeResult) {
+	found, ok := t.runs.Load(n.RunID)
+	if !ok {
+		return
+	}
+	x := found.(*runSpans)
+	of := metric.WithAttributes(x.workflow, kindKey.String(n.Kind), statusKey.String(n.Status.String()))
+	t.nodesEnded.Add(x.ctx, 1, of)
+	end := time.Time{}
+	if !n.Start.IsZero() {
+		end = n.Start.Add(n.Duration)
+		t.nodeDuration.Record(x.ctx, n.Duration.Seconds(), of)
+	}
+	if t.onlyStarted && n.Start.IsZero() {
+		return
+	}
+	s := x.begin(n.ID, n.Start, nil)
+	if s == nil {
+		return
+	}
+	describe(s.span, n)
+	if end.Before(s.since) {
+		end = s.since
+	}
+	s.span.End(trace.WithTimestamp(end))
+}
+
+// describe sets what is known of a node when it has ended.
+func describe(span trace.Span, n kahn.NodeResult) {
+	span.SetAttributes(kindKey.String(n.Kind), statusKey.String(n.Status.String()), attribute.Int("kahn.attempts", n.Attempts))
+	if n.Label != "" {
+		span.SetAttributes(labelKey.String(n.Label))
+	}
+	if n.Cause.Kind != kahn.CauseNone {
+		span.SetAttributes(causeKey.String(n.Cause.Kind.String()), attribute.StringSlice("kahn.origins", n.Cause.Origins))
+	}
+	if n.Status == kahn.Skipped {
+		span.SetAttributes(skipKey.String(n.Skip.Kind.String()))
+	}
+	if len(n.Labels) > 0 {
+		span.SetAttributes(branchesKey.StringSlice(n.Labels))
+	}
+	for name, is := range map[string]bool{"memoized": n.Memoized, "fallback": n.Fallback, "mocked": n.Mocked, "tolerated": n.Tolerated, "abandoned": n.Abandoned} {
+		if is {
+			span.SetAttributes(attribute.Bool("kahn."+name, true))
+		}
+	}
+	for _, a := range n.History() {
+		if a.Delay > 0 || a.Err != nil && a.Number < n.Attempts {
+			_, text := outcomeOf(a.Err)
+			span.AddEvent("retry", trace.WithTimestamp(a.End), trace.WithAttributes(attemptKey.Int(a.Number), attribute.String("error", text),
+				attribute.Float64("kahn.backoff", a.Delay.Seconds())))
+		}
+	}
+	if d := n.Decision; d != nil {
+		span.AddEvent("signalled", trace.WithAttributes(attribute.String("kahn.actor", d.Actor)))
+	}
+	if n.Status == kahn.Failed && n.Err != nil {
+		_, text := outcomeOf(n.Err)
+		span.SetStatus(codes.Error, text)
+	}
+}

@@ -1,0 +1,76 @@
+package otelkahn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Store returns a store that measures how long the calls of s take. It is for the option Durable; administration goes to s itself.
+func (t *Telemetry) Store(s store.Store) store.Store {
+	m := &measured{s, t}
+	if checker, ok := s.(store.ValueChecker); ok {
+		return struct {
+			*measured
+			store.ValueChecker
+		}{m, checker}
+	}
+	return m
+}
+
+type measured struct {
+	store.Store
+	t *Telemetry
+}
+
+// outcomes are the errors of stores, by the names that they have in metrics.
+var outcomes = []struct {
+	err  error
+	name string
+}{
+	{store.ErrFenced, "fenced"}, {store.ErrLeased, "leased"}, {store.ErrUnknownRun, "unknown run"}, {store.ErrRejected, "rejected"},
+	{store.ErrUnusable, "unusable"}, {context.Canceled, "cancelled"}, {context.DeadlineExceeded, "timeout"},
+}
+
+// measure records a call that began at start, with the error that it has returned.
+func (m *measured) measure(ctx context.Context, operation string, start time.Time, err *error) {
+	outcome := "ok"
+	if *err != nil {
+		outcome = "error"
+		for _, o := range outcomes {
+			if errors.Is(*err, o.err) {
+				outcome = o.name
+				break
+			}
+		}
+	}
+	m.t.storeDuration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(operationKey.String(operation), outcomeKey.String(outcome)))
+}
+
+func (m *measured) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (_ store.Lease, _ *store.Run, err error) {
+	defer m.measure(ctx, "acquire", time.Now(), &err)
+	return m.Store.Acquire(ctx, run, owner, ttl)
+}
+
+func (m *measured) Renew(ctx context.Context, lease store.Lease, ttl time.Duration) (err error) {
+	defer m.measure(ctx, "renew", time.Now(), &err)
+	return m.Store.Renew(ctx, lease, ttl)
+}
+
+func (m *measured) Release(ctx context.Context, lease store.Lease) (err error) {
+	defer m.measure(ctx, "release", time.Now(), &err)
+	return m.Store.Release(ctx, lease)
+}
+
+func (m *measured) Commit(ctx context.Context, lease store.Lease, c store.Commit) (_ store.Applied, err error) {
+	defer m.measure(ctx, "commit", time.Now(), &err)
+	return m.Store.Commit(ctx, lease, c)
+}
+
+func (m *measured) Load(ctx context.Context, run string) (_ *store.Run, err error) {
+	defer m.measure(ctx, "load", time.Now(), &err)
+	return m.Store.Load(ctx, run)
+}

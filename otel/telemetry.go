@@ -1,0 +1,68 @@
+package otelkahn
+
+import (
+	"context"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/seed-c794f7ef/kahn/otel"
+
+// Options say where spans and metrics go. The zero value is ready for use.
+type Options struct {
+	// TracerProvider makes the spans. Default: the global one.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the instruments. Default: the global one.
+	MeterProvider metric.MeterProvider
+	// OnlyStarted leaves out the spans of nodes that never began, since they were skipped, or stopped before. Metrics count them.
+	OnlyStarted bool
+	// Lives remembers the span of each run's last life, to which the next life links. Default: [MemoryLives] for the last
+	// 1,000 runs.
+	Lives Lives
+}
+
+// Telemetry traces and measures runs. One Telemetry may serve any number of runs at once.
+type Telemetry struct {
+	tracer      trace.Tracer
+	lives       Lives
+	onlyStarted bool
+	instruments
+	runs sync.Map // by run id: *runSpans
+}
+
+// New returns a Telemetry. An error is that of the MeterProvider, which did not make an instrument.
+func New(o Options) (*Telemetry, error) {
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.MeterProvider == nil {
+		o.MeterProvider = otel.GetMeterProvider()
+	}
+	if o.Lives == nil {
+		o.Lives = MemoryLives(1000)
+	}
+	t := &Telemetry{tracer: o.TracerProvider.Tracer(scope), lives: o.Lives, onlyStarted: o.OnlyStarted}
+	var err error
+	t.instruments, err = newInstruments(o.MeterProvider.Meter(scope))
+	return t, err
+}
+
+// Options returns the options of a run, or those of a [kahn.Runner] for all of its runs. A middleware that comes later in the options
+// of the run is inside of the attempt's span.
+func (t *Telemetry) Options() []kahn.Option {
+	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
+}
+
+// TraceID returns the option by which the events of a run name the trace in ctx, as the run's spans do: without it they name a trace of their
+// own, derived from the run's id. It changes nothing if ctx has no trace.
+func TraceID(ctx context.Context) kahn.Option {
+	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
+		return kahn.TraceID(span.TraceID().String())
+	}
+	return kahn.TraceID("")
+}
