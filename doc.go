@@ -44,7 +44,7 @@
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [SkipReason], [SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
-//   - Going on later or elsewhere: [Snapshot], [Resume], [ResumeFrom], [AllowGraphChange]; [Redrive], [RedriveFrom],
+//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [ResumeFrom], [AllowGraphChange]; [Redrive], [RedriveFrom],
 //     [RedriveBy], [KeepDescendants]; [Fork], [ForkFrom], [ForkPreview]; [Codec], [Encoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [ReadSnapshot], [ReadResult]; package
 //     store.

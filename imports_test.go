@@ -114,7 +114,7 @@ func TestImports(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/once", "internal/ordset",
-		"event", "kahntest", "machine", "progress", "reactive", "schema", "sse", "store", "store/postgres", "store/sqlite", "storetest", "trace"} {
+		"event", "kahntest", "machine", "otel", "progress", "reactive", "schema", "sse", "store", "store/postgres", "store/sqlite", "storetest", "trace"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}
 }

@@ -26,6 +26,7 @@ var uses = map[string]string{
 	"expression":      "import _ \"github.com/seed-c794f7ef/kahn/expression\"\n",
 	"schema":          "import _ \"github.com/seed-c794f7ef/kahn/schema\"\n",
 	"inspector":       "import _ \"github.com/seed-c794f7ef/kahn/inspector\"\n",
+	"otel":            "import _ \"github.com/seed-c794f7ef/kahn/otel\"\n",
 	"progress":        "import _ \"github.com/seed-c794f7ef/kahn/progress\"\n",
 	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
 	"store/postgres":  "import _ \"github.com/seed-c794f7ef/kahn/store/postgres\"\n",
