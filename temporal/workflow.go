@@ -102,7 +102,10 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		return nil, refuse(err)
 	}
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
-	x.wait.AddReceive(root.Done(), func(workflow.ReceiveChannel, bool) { x.c.Run().Cancel() })
+	x.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
+		c.ReceiveAsync(nil) // a Selector calls again until the value is taken, which a channel that was closed has, too
+		x.c.Run().Cancel()
+	})
 	res, err := x.drive()
 	return x.end(res, err)
 }

@@ -1,0 +1,247 @@
+package temporal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// update sends a request to the workflow, which has to take it.
+func update(t testing.TB, env *testsuite.TestWorkflowEnvironment, name string, argument any) {
+	env.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
+		OnAccept: func() {}, OnReject: func(err error) { t.Error(err) }, OnComplete: func(_ any, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		},
+	}, argument)
+}
+
+// A step sees what it would see in one process.
+func TestStep(t *testing.T) {
+	t.Parallel()
+	var g kahn.Graph
+	sub := new(kahn.Graph)
+	var seen atomic.Int32
+	check := func(want map[string]any) kahn.StepFunc {
+		return func(ctx context.Context, s *kahn.Step) (any, error) {
+			seen.Add(1)
+			deadline, _ := ctx.Deadline()
+			item, inMap := s.Item()
+			got := map[string]any{
+				"id": s.ID(), "path": s.Path(), "kind": s.Kind(), "label": s.Label(), "attempt": s.Attempt(), "config": s.Config(), "params": s.Params(),
+				"deadline": !deadline.IsZero(), "item": item, "inMap": inMap, "index": s.Index(), "run": s.RunID() != "", "key": s.IdempotencyKey() != "",
+			}
+			for name, v := range want {
+				if fmt.Sprint(v) != fmt.Sprint(got[name]) {
+					return nil, kahn.Permanent(fmt.Errorf("%s of %s is %v, expected %v", name, s.Path(), got[name], v))
+				}
+			}
+			s.Log(0, "seen")
+			s.Emit("dropped")
+			return s.ID(), nil
+		}
+	}
+	type private struct{ f func() }
+	sub.Add(kahn.Node{ID: "x", Config: private{func() {}}, Do: check(map[string]any{"path": "each[1]/x", "id": "x", "inMap": true, "index": 1, "item": "b"})})
+	g.Add(
+		kahn.Node{ID: "a", Kind: "k", Label: "L", Config: 7, Timeout: time.Hour, Params: map[string]any{"p": []int{1}}, Do: check(map[string]any{
+			"id": "a", "path": "a", "kind": "k", "label": "L", "attempt": 1, "config": 7, "params": map[string]any{"p": []int{1}}, "deadline": true, "inMap": false,
+			"run": true, "key": true,
+		})},
+		kahn.Node{ID: "each", Sub: sub, Map: &kahn.Map{Over: "list", ToleratedCount: 1}, Params: map[string]any{"list": []string{"a", "b"}}},
+	)
+	x := &trial{workflow: Workflow{Plan: plan(t, &g)}}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, seen.Load())
+	each, _ := res.Node("each")
+	require.Equal(t, []any{nil, "x"}, each.Output, "each[0] is not what was expected, each[1] is")
+}
+
+// What a step returns in an unusual way means what it means in one process.
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		do    kahn.StepFunc
+		cause kahn.CauseKind
+		is    error
+		text  string
+	}{
+		"goexit":   {func(context.Context, *kahn.Step) (any, error) { runtime.Goexit(); return nil, nil }, kahn.CauseGoexit, kahn.ErrGoexit, ""},
+		"panic":    {func(context.Context, *kahn.Step) (any, error) { panic("aaa") }, kahn.CausePanic, nil, "aaa"},
+		"rate":     {func(context.Context, *kahn.Step) (any, error) { return nil, kahn.RateLimited(errStep, time.Hour) }, kahn.CauseRateLimit, nil, errStep.Error()},
+		"external": {func(context.Context, *kahn.Step) (any, error) { return nil, kahn.ErrCallAborted }, kahn.CauseExternal, nil, ""},
+		"deadline": {func(context.Context, *kahn.Step) (any, error) { return nil, context.DeadlineExceeded }, kahn.CauseTimeout, context.DeadlineExceeded, ""},
+		"channel":  {func(context.Context, *kahn.Step) (any, error) { return make(chan int), nil }, kahn.CauseStepError, nil, "chan int"},
+		"large":    {func(context.Context, *kahn.Step) (any, error) { return strings.Repeat("x", 20_000), nil }, kahn.CauseStepError, nil, "MaxBytes"},
+		"expand":   {func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(new(kahn.Graph), nil, nil) }, kahn.CauseStepError, nil, "graph"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := &trial{workflow: Workflow{Plan: plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Do: row.do}))}, options: Options{MaxBytes: 10_000}}
+			res, err := x.run(t)
+			require.Error(t, err)
+			a, _ := res.Node("a")
+			require.Equal(t, row.cause, a.Cause.Kind, "%v", a.Err)
+			require.Equal(t, 1, a.Attempts)
+			require.ErrorContains(t, a.Err, row.text)
+			if row.is != nil {
+				require.ErrorIs(t, a.Err, row.is)
+			}
+		})
+	}
+}
+
+// A step that suspends itself is entered again with its state and the signal, in the same attempt.
+func TestSuspend(t *testing.T) {
+	t.Parallel()
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		if signal, ok := s.Resumed(); ok {
+			return []any{s.SavedState(), signal, s.Attempt()}, nil
+		}
+		return nil, kahn.Suspend("token", "who?", 42)
+	}})
+	x := &trial{workflow: Workflow{Plan: plan(t, g)}}
+	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+		env.RegisterDelayedCallback(func() {
+			value, err := env.QueryWorkflow(StateQuery)
+			require.NoError(t, err)
+			var s state
+			require.NoError(t, value.Get(&s))
+			waits, err := s.waits(kahn.Types(nil))
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunSuspended, s.Status)
+			require.Len(t, waits, 1)
+			require.Equal(t, []any{"a", "token", "who?"}, []any{waits[0].Node, waits[0].Token, waits[0].Info})
+			update(t, env, SignalUpdate, signalRequest{Gate: "token", Value: []byte(`"me"`)})
+		}, time.Hour)
+	}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	require.Equal(t, []any{42, "me", 1}, res.Output)
+}
+
+// Stops of all kinds reach the steps, whose nodes end as in one process; cleanup nodes run.
+func TestStops(t *testing.T) {
+	t.Parallel()
+	waits := func(ctx context.Context, _ *kahn.Step) (any, error) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Minute):
+			return nil, errors.New("nobody has stopped the step")
+		}
+	}
+	for name, row := range map[string]struct {
+		node     kahn.Node
+		settings Settings
+		ask      func(t *testing.T, env *testsuite.TestWorkflowEnvironment)
+		want     string
+		status   kahn.RunStatus
+		cause    kahn.CauseKind
+		is       error
+	}{
+		"workflow": {ask: func(_ *testing.T, env *testsuite.TestWorkflowEnvironment) { env.CancelWorkflow() }, want: "a:C b:C clean:ok", status: kahn.RunCancelled, cause: kahn.CauseCancelRun, is: kahn.ErrCancelled},
+		"cancel": {ask: func(t *testing.T, env *testsuite.TestWorkflowEnvironment) {
+			update(t, env, StopUpdate, stopRequest{Actor: "me"})
+		}, want: "a:C b:C clean:ok", status: kahn.RunCancelled, cause: kahn.CauseCancelRun, is: kahn.ErrCancelled},
+		"abort": {ask: func(t *testing.T, env *testsuite.TestWorkflowEnvironment) {
+			update(t, env, StopUpdate, stopRequest{Abort: true, Error: "fire"})
+		}, want: "a:X b:X clean:ok", status: kahn.RunFailed, cause: kahn.CauseAbortAll},
+		"node": {ask: func(t *testing.T, env *testsuite.TestWorkflowEnvironment) {
+			update(t, env, StopUpdate, stopRequest{Node: "a"})
+		}, want: "a:C b:X clean:ok", status: kahn.RunCancelled, cause: kahn.CauseCancelNode},
+		"timeout":    {node: kahn.Node{Timeout: 100 * time.Millisecond}, want: "a:F b:X clean:ok", status: kahn.RunFailed, cause: kahn.CauseTimeout, is: kahn.ErrTimeout},
+		"of the run": {settings: Settings{Timeout: 100 * time.Millisecond}, want: "a:X b:X clean:ok", status: kahn.RunFailed, cause: kahn.CauseRunTimeout, is: kahn.ErrRunTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := row.node
+			a.ID, a.Do = "a", waits
+			nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+			g := new(kahn.Graph).Add(a, kahn.Node{ID: "b", After: []string{"a"}, Do: nothing}, kahn.Node{ID: "clean", Cleanup: true, After: []string{"b"}, Do: nothing})
+			x := &trial{workflow: Workflow{Plan: plan(t, g), Settings: row.settings}}
+			x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+				if row.ask != nil {
+					env.SetOnActivityStartedListener(func(_ *activity.Info, _ context.Context, args converter.EncodedValues) {
+						if callOf(t, args).ID == "a" {
+							row.ask(t, env)
+						}
+					})
+				}
+			}
+			res, err := x.run(t)
+			require.NotNil(t, res, "%v", err)
+			require.Error(t, err)
+			kahntest.RequireStatuses(t, res, row.want)
+			require.Equal(t, row.status, res.Status)
+			n, _ := res.Node("a")
+			require.Equal(t, row.cause, n.Cause.Kind)
+			if row.is != nil {
+				require.ErrorIs(t, err, row.is)
+			}
+			require.Equal(t, row.status == kahn.RunCancelled, sdk.IsCanceledError(x.err), "the workflow is cancelled if the run was: %v", x.err)
+			if name == "cancel" {
+				require.Equal(t, kahn.Request{Actor: "me"}, res.StopRequest)
+			}
+		})
+	}
+}
+
+// An attempt whose worker is lost is performed again, with the same number. After MaxCrashes losses in a row the node fails.
+func TestLostWorkers(t *testing.T) {
+	t.Parallel()
+	lost := map[string]error{
+		"killed":   sdk.NewHeartbeatTimeoutError(),
+		"shutdown": sdk.NewNonRetryableApplicationError("the worker was stopped", lostWorker, nil),
+	}
+	for name, err := range lost {
+		for _, row := range []struct {
+			losses, most, calls int
+			status              kahn.Status
+		}{{0, 0, 1, kahn.Completed}, {3, 0, 4, kahn.Completed}, {4, 0, 4, kahn.Failed}, {1, 1, 2, kahn.Completed}, {2, 1, 2, kahn.Failed}, {9, -1, 10, kahn.Completed}} {
+			t.Run(fmt.Sprintf("%s %d of %d", name, row.losses, row.most), func(t *testing.T) {
+				t.Parallel()
+				g := new(kahn.Graph).Add(kahn.Node{ID: "a", MaxCrashes: row.most, Retry: kahn.Retry{MaxAttempts: 5}})
+				step := func(_ context.Context, s *kahn.Step) (any, error) { return s.Attempt(), nil }
+				x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: step}}
+				calls := 0
+				x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+					h := &host{Options: x.options, plans: map[string]*kahn.Plan{fingerprint(x.workflow.Plan): x.workflow.Plan}}
+					h.Heartbeat, h.MaxBytes = time.Second, 1000
+					env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(ctx context.Context, in task) (json.RawMessage, error) {
+						if calls++; calls <= row.losses {
+							return nil, err
+						}
+						return h.step(ctx, in)
+					})
+				}
+				res, _ := x.run(t)
+				a, _ := res.Node("a")
+				require.Equal(t, row.status, a.Status, "%v", a.Err)
+				require.Equal(t, row.calls, calls)
+				require.Equal(t, 1, a.Attempts)
+				if row.status == kahn.Completed {
+					require.Equal(t, 1, a.Output)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package temporal
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// A long run continues as new executions. Attempts, backoffs, waits and the id of the run go on.
+func TestContinueAsNew(t *testing.T) {
+	t.Parallel()
+	g := new(kahn.Graph)
+	keys, runs := map[string]bool{}, map[string]bool{}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		keys[s.IdempotencyKey()], runs[s.RunID()] = true, true
+		if s.Attempt() < 3 {
+			return nil, errStep
+		}
+		return s.Path(), nil
+	}
+	for i := range 10 {
+		n := kahn.Node{ID: fmt.Sprint("n", i), Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Hour, MaxDelay: -1, Jitter: kahn.JitterNone}}
+		if i > 0 {
+			n.After = []string{fmt.Sprint("n", i-1)}
+		}
+		g.Add(n)
+	}
+	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: step, ContinueAfter: 4}}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	require.Equal(t, "n9", res.Output)
+	require.Equal(t, 8, x.executions, "30 attempts")
+	require.Len(t, keys, 10, "attempts of a node share one")
+	require.Len(t, runs, 1)
+	for n := range res.Nodes() {
+		require.Equal(t, 3, n.Attempts, n.ID)
+		require.Equal(t, 3*time.Hour, n.Duration.Round(time.Minute), n.ID)
+	}
+}
+
+// Answers and stops that come while an execution waits for its last attempts are not lost.
+func TestAskedWhileLeaving(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		ask        func(env *testsuite.TestWorkflowEnvironment)
+		want       string
+		executions int
+	}{
+		"signal": {func(env *testsuite.TestWorkflowEnvironment) {
+			update(t, env, SignalUpdate, signalRequest{Gate: "ask", Value: []byte(`"yes"`)})
+		}, "slow:ok ask:ok next:ok", 2},
+		"early": {func(env *testsuite.TestWorkflowEnvironment) {
+			update(t, env, SignalUpdate, signalRequest{Gate: "later", Value: []byte(`"yes"`)})
+		}, "slow:ok later:ok next:ok", 2},
+		"cancel": {func(env *testsuite.TestWorkflowEnvironment) { env.CancelWorkflow() }, "slow:C ask:C next:C", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			step := func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "slow" {
+					<-release
+				}
+				return nil, nil
+			}
+			text := "slow ask>next ask{gate}"
+			if name == "early" {
+				text = "slow>later later>next later{gate}"
+			}
+			x := &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, text))}, options: Options{Step: step, ContinueAfter: 1}}
+			x.during = func(env *testsuite.TestWorkflowEnvironment, execution int) {
+				env.SetOnActivityStartedListener(func(_ *activity.Info, _ context.Context, args converter.EncodedValues) {
+					if callOf(t, args).ID == "slow" {
+						row.ask(env)
+						env.RegisterDelayedCallback(func() { close(release) }, 50*time.Millisecond)
+					}
+				})
+			}
+			res, err := x.run(t)
+			require.NotNil(t, res, "%v", err)
+			kahntest.RequireStatuses(t, res, row.want)
+			require.Equal(t, row.executions, x.executions)
+		})
+	}
+}
+
+// The calls of a wide graph do not fit into one workflow task: they come in several, each with less than maxTaskBytes and one call.
+func TestWideCalls(t *testing.T) {
+	t.Parallel()
+	const width, size = 40, 200_000
+	g := new(kahn.Graph).Add(kahn.Node{ID: "root"})
+	for i := range width {
+		g.Add(kahn.Node{ID: fmt.Sprint("n", i), In: []kahn.Edge{{From: "root", Param: "text"}}})
+	}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "root" {
+			return strings.Repeat("x", size), nil
+		}
+		text, err := kahn.Param[string](s, "text")
+		return len(text), err
+	}
+	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: step}}
+	timers := 0
+	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+		env.SetOnTimerFiredListener(func(string) { timers++ })
+	}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	require.Equal(t, width+1, res.Count(kahn.Completed))
+	// params and upstream hold the text: 400 kB a call, 16 MB in all.
+	require.Greater(t, timers, width*2*size/maxTaskBytes-2)
+	require.Less(t, timers, 2*width*2*size/maxTaskBytes)
+}
+
+// What Temporal would refuse fails the node, or the run, with the reason.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	long := map[string]any{"text": strings.Repeat("x", 2<<20)}
+	x := &trial{workflow: Workflow{Plan: plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Params: long}))}}
+	_, err := x.run(t)
+	require.ErrorContains(t, err, `node "a": the call is 2`)
+
+	rng := rand.New(rand.NewPCG(1, 2))
+	step := func(context.Context, *kahn.Step) (any, error) {
+		noise := make([]byte, 700_000) // cannot be compressed
+		for i := range noise {
+			noise[i] = byte(rng.Uint32())
+		}
+		return noise, nil
+	}
+	x = &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, "a b c")), Settings: Settings{Limit: 1}}, options: Options{Step: step}}
+	res, err := x.run(t)
+	require.Nil(t, res)
+	require.ErrorContains(t, err, "the results of the run are")
+}
