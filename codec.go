@@ -50,6 +50,9 @@ func Encoding(c Codec) Option {
 		if c == nil {
 			return fmt.Errorf("%w: Encoding(nil)", ErrBadOption)
 		}
+		if t, ok := c.(Types); ok {
+			c = t.indexed()
+		}
 		cfg.codec, cfg.checkValues = c, true
 		return nil
 	})
@@ -84,18 +87,44 @@ const (
 	typeKey    = "$type"
 )
 
-// nameOf is the name under which values of a type are written.
-func (t Types) nameOf(typ reflect.Type) (string, bool) {
-	if name, ok := leafNames[typ]; ok {
-		return name, true
-	}
-	found, ok := "", false
+// types is the codec that Types are, with an index of them, or with none for those of a few calls.
+type types struct {
+	of    Types
+	names map[reflect.Type]string // nil if there is no index
+}
+
+// indexed makes the index.
+func (t Types) indexed() types {
+	x := types{t, make(map[reflect.Type]string, len(t))}
 	for name, zero := range t {
+		typ := reflect.TypeOf(zero)
+		if known, ok := x.names[typ]; leaves[name] == nil && (!ok || name < known) {
+			x.names[typ] = name
+		}
+	}
+	return x
+}
+
+// registered is the first of the names under which a type was registered.
+func (t types) registered(typ reflect.Type) (found string, ok bool) {
+	if t.names != nil {
+		found, ok = t.names[typ]
+		return found, ok
+	}
+	for name, zero := range t.of {
 		if reflect.TypeOf(zero) == typ && leaves[name] == nil && (!ok || name < found) {
 			found, ok = name, true
 		}
 	}
-	if ok || typ.Name() != "" {
+	return found, ok
+}
+
+// nameOf is the name under which values of a type are written.
+func (t types) nameOf(typ reflect.Type) (string, bool) {
+	if name, ok := leafNames[typ]; ok {
+		return name, true
+	}
+	if found, ok := t.registered(typ); ok || typ.Name() != "" {
 		return found, ok
 	}
 	prefix := listPrefix
@@ -110,11 +139,11 @@ func (t Types) nameOf(typ reflect.Type) (string, bool) {
 }
 
 // typeOf is the reverse of nameOf.
-func (t Types) typeOf(name string) (reflect.Type, bool) {
+func (t types) typeOf(name string) (reflect.Type, bool) {
 	if typ, ok := leaves[name]; ok {
 		return typ, true
 	}
-	if zero, ok := t[name]; ok && zero != nil {
+	if zero, ok := t.of[name]; ok && zero != nil {
 		return reflect.TypeOf(zero), true
 	}
 	if elem, ok := strings.CutPrefix(name, listPrefix); ok && len(name) <= foreign.MaxText {
@@ -131,7 +160,13 @@ func (t Types) typeOf(name string) (reflect.Type, bool) {
 }
 
 // Encode implements [Codec].
-func (t Types) Encode(value any) (json.RawMessage, error) {
+func (t Types) Encode(value any) (json.RawMessage, error) { return types{of: t}.Encode(value) }
+
+// Decode implements [Codec].
+func (t Types) Decode(data json.RawMessage) (any, error) { return types{of: t}.Decode(data) }
+
+// Encode implements [Codec].
+func (t types) Encode(value any) (json.RawMessage, error) {
 	form, err := t.form(value, 0)
 	if err != nil {
 		return nil, err
@@ -144,7 +179,7 @@ func (t Types) Encode(value any) (json.RawMessage, error) {
 }
 
 // form is a value of any type as package json writes it, with the name of its type unless JSON tells it.
-func (t Types) form(value any, depth int) (any, error) {
+func (t types) form(value any, depth int) (any, error) {
 	switch v := value.(type) {
 	case nil, bool:
 		return v, nil
@@ -200,7 +235,7 @@ type itemsForm struct {
 	Indexes []int           `json:"indexes"`
 }
 
-func (t Types) formOfError(err error, depth int) errorForm {
+func (t types) formOfError(err error, depth int) errorForm {
 	switch e := err.(type) {
 	case *NodeError:
 		if e != nil {
@@ -221,7 +256,7 @@ func (t Types) formOfError(err error, depth int) errorForm {
 }
 
 // formOfItems is nil for what has no form: then the error is its text.
-func (t Types) formOfItems(e *MapError, depth int) *itemsForm {
+func (t types) formOfItems(e *MapError, depth int) *itemsForm {
 	if e == nil || depth > maxValueDepth {
 		return nil
 	}
@@ -239,7 +274,7 @@ func (t Types) formOfItems(e *MapError, depth int) *itemsForm {
 	return form
 }
 
-func (t Types) error(f *errorForm, depth int) error {
+func (t types) error(f *errorForm, depth int) error {
 	items := t.items(f.Items, depth)
 	switch {
 	case f.Upstream:
@@ -255,7 +290,7 @@ func (t Types) error(f *errorForm, depth int) error {
 }
 
 // items is the reverse of formOfItems.
-func (t Types) items(f *itemsForm, depth int) *MapError {
+func (t types) items(f *itemsForm, depth int) *MapError {
 	if f == nil || depth > maxValueDepth || len(f.Errs) != len(f.Indexes) {
 		return nil
 	}
@@ -274,7 +309,7 @@ func (t Types) items(f *itemsForm, depth int) *MapError {
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
 
 // formOf is the form of a value whose type the reader knows.
-func (t Types) formOf(v reflect.Value, depth int) (any, error) {
+func (t types) formOf(v reflect.Value, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrNotEncodable, maxValueDepth)
 	}
@@ -330,12 +365,12 @@ func (t Types) formOf(v reflect.Value, depth int) (any, error) {
 }
 
 // Decode implements [Codec].
-func (t Types) Decode(data json.RawMessage) (any, error) {
+func (t types) Decode(data json.RawMessage) (any, error) {
 	return t.value(data, 0)
 }
 
 // value is the reverse of form.
-func (t Types) value(data json.RawMessage, depth int) (any, error) {
+func (t types) value(data json.RawMessage, depth int) (any, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
 		return nil, fmt.Errorf("%w: no value", ErrBadValue)
@@ -390,7 +425,7 @@ func untag(data json.RawMessage) (name *string, value json.RawMessage, err error
 }
 
 // taggedValue reads a value that form has tagged with its type, such as a number that JSON cannot express.
-func (t Types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
+func (t types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	var text string
 	switch typ {
 	case leaves["string"]:
@@ -412,7 +447,7 @@ func (t Types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (a
 }
 
 // valueOf is the reverse of formOf.
-func (t Types) valueOf(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
+func (t types) valueOf(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrBadValue, maxValueDepth)
 	}
@@ -453,7 +488,7 @@ func (t Types) valueOf(typ reflect.Type, data json.RawMessage, depth int) (any, 
 	return v.Elem().Interface(), nil
 }
 
-func (t Types) fillList(v reflect.Value, data json.RawMessage, depth int) error {
+func (t types) fillList(v reflect.Value, data json.RawMessage, depth int) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadValue, err)
@@ -467,7 +502,7 @@ func (t Types) fillList(v reflect.Value, data json.RawMessage, depth int) error 
 	return nil
 }
 
-func (t Types) fillMap(v reflect.Value, data json.RawMessage, depth int) error {
+func (t types) fillMap(v reflect.Value, data json.RawMessage, depth int) error {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(data, &parts); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadValue, err)
@@ -485,7 +520,7 @@ func (t Types) fillMap(v reflect.Value, data json.RawMessage, depth int) error {
 }
 
 // fill sets an element of a list or map.
-func (t Types) fill(v reflect.Value, data json.RawMessage, depth int) error {
+func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error
 	switch v.Type() {

@@ -225,3 +225,21 @@ func (rn *Runner) Watchers() int {
 	defer rn.mu.Unlock()
 	return len(rn.watchers)
 }
+
+// IndexedNames returns how many names the codec of an Encoding finds without a search of its Types; -1 for another codec.
+func IndexedNames(o Option) int {
+	var c config
+	if err := o.apply(&c); err != nil {
+		return -1
+	}
+	if t, ok := c.codec.(types); ok {
+		return len(t.names)
+	}
+	return -1
+}
+
+// Hold takes the lock of a History, as a run that teaches it does.
+func (h *History) Hold() (release func()) {
+	h.mu.Lock()
+	return h.mu.Unlock
+}

@@ -34,7 +34,7 @@ type History struct {
 	// is in use, and is not part of the JSON.
 	Limit int
 
-	mu        sync.Mutex // guards what follows; taken with the lock of a run held
+	mu        sync.Mutex // guards what follows; no run takes it with its lock held
 	workflows map[string]*list.Element
 	recent    list.List // of *workflow, the one that has learned last at the back
 	paths     int       // of all workflows
@@ -274,7 +274,8 @@ func (r *Run) learnedPath(prefix string, ref Ref) string {
 
 // order returns the order of a run that uses a History; nil for the plan's own.
 func (r *Run) order() *machine.Schedule {
-	if r.learned == nil {
+	known := r.estimates()
+	if known == nil {
 		return nil
 	}
 	p, prefix := r.plan, r.learnedPrefix()
@@ -286,23 +287,66 @@ func (r *Run) order() *machine.Schedule {
 		case n.Estimate > 0:
 			return int64(n.Estimate)
 		}
-		return r.learned.of(r.learnedPath(prefix, ref), n.Kind)
+		return known.of(r.learnedPath(prefix, ref), n.Kind)
 	})
 	return &s
 }
 
-// teach tells the run's History how long the nodes took that completed in this life of the run. It is called with the lock held.
+// learning is what a run has to do with its History.
+type learning struct {
+	known   *estimates // that the run uses; nil for none
+	lessons []lesson   // of runs that have ended, and that the History was not told yet
+}
+
+// lesson is how long a node took.
+type lesson struct {
+	run  *Run
+	ref  Ref
+	took int64
+}
+
+// estimates are those that the run uses; nil for none.
+func (r *Run) estimates() *estimates {
+	if r.learning == nil {
+		return nil
+	}
+	return r.learning.known
+}
+
+// noteLessons takes note of how long the nodes took that completed in this life of the run, for teach. It is called with the lock held.
 //
 //go:noinline
-func (r *Run) teach() {
-	var seen []observation
-	prefix := r.learnedPrefix()
+func (r *Run) noteLessons() {
+	root := r.outermost()
+	before := len(root.learning.lessons)
 	for ref := range r.records {
 		if took, ok := r.lesson(Ref(ref)); ok {
-			seen = append(seen, observation{r.learnedPath(prefix, Ref(ref)), r.plan.node(Ref(ref)).Kind, took})
+			root.learning.lessons = append(root.learning.lessons, lesson{r, Ref(ref), took})
 		}
 	}
-	r.cfg.history.teach(r.outermost().plan.name, seen)
+	if before == 0 && len(root.learning.lessons) > 0 {
+		root.timers++ // Wait does not return before the History knows
+	}
+}
+
+// teach tells the History of the run, which is an outermost one, what its nodes have taught. It takes the lock, but not while it waits for
+// the History, which other runs use, too.
+//
+//go:noinline
+func (r *Run) teach(lessons []lesson) {
+	seen := make([]observation, len(lessons))
+	var of *Run
+	prefix := ""
+	for i, l := range lessons {
+		if l.run != of {
+			of, prefix = l.run, l.run.learnedPrefix()
+		}
+		seen[i] = observation{of.learnedPath(prefix, l.ref), of.plan.node(l.ref).Kind, l.took}
+	}
+	r.cfg.history.teach(r.plan.name, seen)
+	r.st.Lock()
+	r.timers--
+	r.release(r.now())
 }
 
 // lesson returns how long the last attempt of a node took, if it teaches something.

@@ -321,15 +321,20 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 		}
 		r, ref, flags = r.home(ref, flags)
 	}
-	var merged map[string]any
-	if r.plan.net.Is(ref, machine.FlagCheck) {
-		r.st.Lock()
-		if x := r.extras[ref]; x != nil {
-			merged = x.merged // not written to any more
-		}
-		r.st.Unlock()
+	return r.assembled(ref, flags, name, r.mergedOf(ref))
+}
+
+// mergedOf returns the merged parameters of a node whose check, if it has one, has passed. It takes the lock.
+func (r *Run) mergedOf(ref Ref) (merged map[string]any) {
+	if !r.plan.net.Is(ref, machine.FlagCheck) {
+		return nil
 	}
-	return r.assembled(ref, flags, name, merged)
+	r.st.Lock()
+	defer r.st.Unlock()
+	if x := r.extras[ref]; x != nil {
+		merged = x.merged // not written to any more
+	}
+	return merged
 }
 
 func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
@@ -339,11 +344,20 @@ func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string
 // params assembles all parameters of a node into a fresh map.
 func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
 	m := map[string]any{}
+	in, at, with := r.home(ref, flags)
+	merged := in.mergedOf(at)
 	r.eachParam(ref, func(name string) {
 		if _, done := m[name]; done {
 			return
 		}
-		if v, ok := r.param(ref, flags, name); ok {
+		v, ok := any(nil), false
+		if r.items != nil {
+			v, ok = r.items.input(ref, name)
+		}
+		if !ok {
+			v, ok = in.assembled(at, with, name, merged)
+		}
+		if ok {
 			if clone {
 				v = r.clone(v)
 			}

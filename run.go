@@ -45,7 +45,7 @@ type runGiven struct {
 	careful  bool         // the outcome of an attempt depends on more than its result
 	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
-	learned  *estimates   // of its History; nil without one
+	learning *learning    // its History; nil without one
 	from     *restoration // the state that it goes on from, until it is opened
 }
 
@@ -215,9 +215,9 @@ func (r *Run) prepare(x *restoration) {
 	r.epoch = 1
 	switch {
 	case x != nil:
-		r.learned = x.file.Estimates
+		r.learning = &learning{known: x.file.Estimates}
 	case r.cfg.history != nil:
-		r.learned = r.cfg.history.estimates(r.plan.name)
+		r.learning = &learning{known: r.cfg.history.estimates(r.plan.name)}
 	}
 	r.initState()
 	r.st.DrivenBy((*runHost)(r), nil)
@@ -428,7 +428,7 @@ func (r *Run) sumUp(now int64) {
 	r.flush(now)
 	r.judge()
 	if r.cfg.history != nil {
-		r.teach() // whose frame most runs need not have room for: see attemptAndFinish
+		r.noteLessons() // whose frame most runs need not have room for: see attemptAndFinish
 	}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
@@ -478,6 +478,10 @@ func (r *Run) release(now int64) {
 	if r.manual != nil {
 		r.manual.note(ending)
 	}
+	var lessons []lesson
+	if root.learning != nil {
+		lessons, root.learning.lessons = root.learning.lessons, nil
+	}
 	var unfollow func() bool
 	if root.concluded() {
 		unfollow, root.unfollow = root.unfollow, nil
@@ -488,6 +492,9 @@ func (r *Run) release(now int64) {
 	}
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
+	}
+	if lessons != nil {
+		root.teach(lessons)
 	}
 }
 

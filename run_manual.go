@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/due"
-	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
 // manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of those nested in it: a worker is a job that the
@@ -26,36 +25,6 @@ type manual struct {
 
 	calls map[*Step]*worker // that wait for the result of their step
 	begun []*Step           // those of them that Next has not handed out
-}
-
-// timer is a [time.Timer] or a manualTimer.
-type timer interface{ Stop() bool }
-
-// startTimer calls f after d, on a goroutine of its own or when the Coordinator says that it is due. It is called with the lock held.
-func (r *Run) startTimer(d time.Duration, f func()) timer {
-	if h := r.manual; h != nil {
-		t := &manualTimer{of: h, f: f}
-		h.timers.Add(t, saturate.Add(h.clock.Load(), int64(max(d, 0))))
-		return t
-	}
-	return time.AfterFunc(d, f)
-}
-
-// launch starts a worker that the run has counted. It is called with the lock held.
-func (r *Run) launch() {
-	if h := r.manual; h != nil {
-		h.jobs = append(h.jobs, r)
-		return
-	}
-	go r.work()
-}
-
-// wallClock is the time of day.
-func (r *Run) wallClock() time.Time {
-	if r.manual != nil {
-		return r.timeAt(r.now())
-	}
-	return time.Now()
 }
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.

@@ -268,3 +268,24 @@ func (r *Run) disarmNode(ref Ref) {
 		}
 	}
 }
+
+// timer is a [time.Timer] or a manualTimer.
+type timer interface{ Stop() bool }
+
+// startTimer calls f after d, on a goroutine of its own or when the Coordinator says that it is due. It is called with the lock held.
+func (r *Run) startTimer(d time.Duration, f func()) timer {
+	if h := r.manual; h != nil {
+		t := &manualTimer{of: h, f: f}
+		h.timers.Add(t, saturate.Add(h.clock.Load(), int64(max(d, 0))))
+		return t
+	}
+	return time.AfterFunc(d, f)
+}
+
+// wallClock is the time of day.
+func (r *Run) wallClock() time.Time {
+	if r.manual != nil {
+		return r.timeAt(r.now())
+	}
+	return time.Now()
+}

@@ -607,3 +607,12 @@ func (w *worker) callerCause() (cause *stopCause) {
 }
 
 var errAbandoned = errors.New("abandoned: the step ignored its context")
+
+// launch starts a worker that the run has counted. It is called with the lock held.
+func (r *Run) launch() {
+	if h := r.manual; h != nil {
+		h.jobs = append(h.jobs, r)
+		return
+	}
+	go r.work()
+}

@@ -319,8 +319,11 @@ func (x *values) readAll(field string, form map[string]stored) map[string]any {
 
 // errors is the codec for errors: Types write any error.
 func (x *values) errors() values {
-	types, _ := x.codec.(Types)
-	return values{codec: types, err: x.err}
+	switch x.codec.(type) {
+	case Types, types:
+		return values{codec: x.codec, err: x.err}
+	}
+	return values{codec: Types(nil), err: x.err}
 }
 
 func (x *values) writeError(field, name string, err error) *stored {
