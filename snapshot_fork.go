@@ -70,19 +70,40 @@ func (p *Plan) forkAgain(nodes []nodeState, names []string) ([]bool, error) {
 			kept[ref] = n
 		}
 	}
-	for r := range again {
-		again[r] = again[r] || kept[r] == nil || Ref(r) == p.end
+	losers := map[Ref][]Ref{} // by the node that has decided without them: a loser runs again if that does, which follows it
+	var work []Ref
+	mark := func(r Ref) {
+		if !again[r] {
+			again[r] = true
+			work = append(work, r)
+		}
 	}
-	for changed := true; changed; { // a loser runs again if the node that has decided without it does, which follows it
-		p.spread(again, nil)
-		changed = false
-		for r, n := range kept {
-			if n == nil || again[r] || !n.superseded() {
-				continue
+	for i, named := range again {
+		r, n := Ref(i), kept[i]
+		if named {
+			work = append(work, r)
+			continue
+		}
+		if n == nil || r == p.end {
+			mark(r)
+			continue
+		}
+		if n.superseded() {
+			if origin, ok := p.Ref(n.Origin); ok {
+				losers[origin] = append(losers[origin], r)
+			} else {
+				mark(r)
 			}
-			if origin, ok := p.Ref(n.Origin); !ok || again[origin] {
-				again[r], changed = true, true
-			}
+		}
+	}
+	for len(work) > 0 {
+		r := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, a := range p.net.Out(r) {
+			mark(a.To())
+		}
+		for _, loser := range losers[r] {
+			mark(loser)
 		}
 	}
 	return again, nil
