@@ -2,6 +2,7 @@ package temporal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -90,8 +91,17 @@ func TestRegister(t *testing.T) {
 	require.ErrorIs(t, Options{Plans: []*kahn.Plan{guarded}}.Register(env), ErrUnsupported)
 	require.ErrorIs(t, Options{Plans: []*kahn.Plan{nil}}.Register(env), kahn.ErrNoGraph)
 	require.ErrorIs(t, Options{MaxBytes: -1}.Register(env), kahn.ErrBadOption)
-	require.NoError(t, Options{Plans: []*kahn.Plan{guarded}, Pure: true}.Register(env))
-	_, err := NewWorker(nil, "q", Options{})
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	require.NoError(t, Options{Plans: []*kahn.Plan{guarded}, Pure: true, Step: step}.Register(env))
+	for text, needs := range map[string]bool{"a": true, "a a{gate}": false, "a>b a{gate}": true, "a a{off}": false} {
+		err := Options{Plans: []*kahn.Plan{plan(t, kahntest.Graph(t, text))}}.Register(suite.NewTestWorkflowEnvironment())
+		require.Equal(t, needs, errors.Is(err, kahn.ErrNoStep), "%v: %v", text, err)
+	}
+	inside := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "S", Sub: kahntest.Graph(t, "x")}))
+	err := Options{Plans: []*kahn.Plan{inside}}.Register(env)
+	require.ErrorIs(t, err, kahn.ErrNoStep)
+	require.ErrorContains(t, err, `"S/x"`)
+	_, err = NewWorker(nil, "q", Options{})
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 

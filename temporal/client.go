@@ -146,10 +146,9 @@ func (r *Run) ID() string { return r.of.ID }
 // Wait waits for the end of the run, see [Execute].
 func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
 	var out output
-	err := r.get.Get(ctx, &out)
-	if err != nil {
-		if decoded := outputOf(err, &out); decoded != nil {
-			return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, decoded)
+	if err := r.get.Get(ctx, &out); err != nil {
+		if err := outputOf(err, &out); err != nil {
+			return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
 		}
 	}
 	return r.of.result(out)

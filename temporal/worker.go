@@ -92,8 +92,8 @@ func (o Options) Register(r Registry) error {
 			errs = append(errs, err)
 			continue
 		}
-		if _, err := kahn.NewCoordinator(p, time.Unix(0, 0), kahn.Retain(0)); errors.Is(err, kahn.ErrNoGraph) {
-			errs = append(errs, fmt.Errorf("kahn/temporal: %w", err))
+		if path, ok := stepless(p); ok && o.Step == nil {
+			errs = append(errs, fmt.Errorf("kahn/temporal: %w: node %q needs one", kahn.ErrNoStep, path))
 			continue
 		}
 		h.plans[fingerprint(p)] = p
@@ -104,6 +104,20 @@ func (o Options) Register(r Registry) error {
 	r.RegisterWorkflowWithOptions(h.run, workflow.RegisterOptions{Name: WorkflowName})
 	r.RegisterActivityWithOptions(h.step, activity.RegisterOptions{Name: ActivityName})
 	return nil
+}
+
+// stepless finds a node that is a step and has no Do.
+func stepless(p *kahn.Plan) (path string, ok bool) {
+	for prefix, p := range levels(p) {
+		for r := range p.Declared() {
+			n := p.Node(r)
+			inline := n.Sub != nil || n.Test != nil || n.TestExpr != "" || n.Kind == kahn.KindTrigger || n.Kind == kahn.KindGate
+			if !inline && n.Do == nil && !n.Disabled {
+				return prefix + n.ID, true
+			}
+		}
+	}
+	return "", false
 }
 
 // host is a worker's part in runs.
