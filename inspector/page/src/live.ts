@@ -39,7 +39,9 @@ function connect(run: string): void {
 	clearTimeout(again)
 	const own = (source = new EventSource(url("stream", { run })))
 	let patience = window.setTimeout(() => fallBack(run), helloWithin)
+	let greeted = false
 	own.addEventListener("hello", () => {
+		greeted = true
 		clearTimeout(patience)
 		clearInterval(poll)
 		poll = undefined
@@ -50,10 +52,14 @@ function connect(run: string): void {
 	own.addEventListener("runs", e => rowListeners.forEach(f => f(JSON.parse((e as MessageEvent).data))))
 	own.addEventListener("nodes", e => nodeListeners.forEach(f => f(JSON.parse((e as MessageEvent).data))))
 	own.onerror = () => {
-		if (own !== source) return clearTimeout(patience)
-		if (own.readyState === EventSource.CLOSED) return fallBack(run)
-		connection.value = "lost" // the browser connects again
 		clearTimeout(patience)
+		if (own !== source) return
+		if (own.readyState === EventSource.CLOSED) { // it was refused: perhaps there is no such run
+			if (run && !greeted) connect("")
+			else fallBack(run)
+			return
+		}
+		connection.value = "lost" // the browser connects again
 		patience = window.setTimeout(() => fallBack(run), helloWithin)
 	}
 }

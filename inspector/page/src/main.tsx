@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks"
 import { signal } from "@preact/signals"
 import "./style.css"
 import { get, reachable, type Gate, type Info } from "./api"
-import { Confirm, info, StartDialog } from "./actions"
+import { asked, Confirm, info, StartDialog, starting } from "./actions"
 import { Gates } from "./gates"
 import { connection, generation, keepLive, later, onRows } from "./live"
 import { route } from "./route"
@@ -44,6 +44,10 @@ function App() {
 		return () => { off(); removeEventListener("keydown", leaveField) }
 	}, [])
 	const r = route.value
+	useEffect(() => { // a dialog belongs to the view on which it was opened
+		helping.value = starting.value = false
+		asked.value = undefined
+	}, [r.view, r.id])
 	document.title = r.view === "run" ? `${visible(r.node || r.id)} – ${texts.title}` : `${r.view === "gates" ? texts.gates : r.view === "stored" ? texts.stored : texts.runs} – ${texts.title}`
 	return (
 		<>

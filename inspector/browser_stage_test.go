@@ -1,0 +1,191 @@
+//go:build browser
+
+package inspector
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// play is a graph and how it is run.
+type play struct {
+	graph func() *kahn.Graph
+	opts  []kahn.Option
+}
+
+// stand is a service with a page, and with what a test does to it: it starts runs, and cuts connections.
+type stand struct {
+	*desk
+	stage map[string]play
+	count atomic.Int64
+}
+
+func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch name := strings.TrimPrefix(r.URL.Path, "/stage/"); name {
+	case "cut":
+		s.server.CloseClientConnections()
+	default:
+		play := s.stage[name]
+		run, err := s.rn.Start(context.Background(), play.graph(), nil, append(play.opts, kahn.RunID(fmt.Sprint(name, "-", s.count.Add(1))))...)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, run.ID())
+	}
+}
+
+// buffered is a proxy on the way that passes an answer on when it has all of it.
+func buffered(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		held := &holding{header: w.Header()}
+		h.ServeHTTP(held, r)
+		if held.code != 0 {
+			w.WriteHeader(held.code)
+		}
+		_, _ = w.Write(held.body.Bytes())
+	})
+}
+
+type holding struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (h *holding) Header() http.Header            { return h.header }
+func (h *holding) WriteHeader(code int)           { h.code = code }
+func (h *holding) Flush()                         {} // it says that it has, and has not
+func (h *holding) Write(data []byte) (int, error) { return h.body.Write(data) }
+
+// storm emits 10,000 deltas a second for ten seconds.
+func storm() *kahn.Graph {
+	g := &kahn.Graph{Name: "storm"}
+	for i := range 10 {
+		g.Add(kahn.Node{ID: fmt.Sprint("gust", i), Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for range 1_000 {
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+				for range 10 {
+					s.Emit("drop")
+				}
+			}
+			return "calm", nil
+		}})
+	}
+	return g.Add(kahn.Node{ID: "after", After: []string{"gust0", "gust9"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }})
+}
+
+// Texts that would be markup, and texts that hide what they are: by marks that turn the direction of a line, and by control characters.
+const (
+	markup  = `<img src=x onerror="window.broken=1"><script>window.broken=1</script>`
+	flipped = "rtl\u202egnp.exe\u2066\x1b[2J\u200b"
+)
+
+// hostile has such texts wherever a text of a run is shown, and very long ones.
+func hostile() *kahn.Graph {
+	say := func(v any, err error) kahn.StepFunc {
+		return func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Log(slog.LevelError, markup+flipped+"\x00\xff")
+			return v, err
+		}
+	}
+	inner := (&kahn.Graph{}).Add(kahn.Node{ID: flipped, Do: say(nil, nil)}, kahn.Node{ID: markup, After: []string{flipped}, Do: say(nil, nil)})
+	g := &kahn.Graph{Name: markup + flipped, Groups: []kahn.Group{{Name: flipped}}}
+	return g.Add(
+		kahn.Node{ID: markup, Label: markup, Kind: markup, Config: map[string]any{markup: markup}, Groups: []string{flipped}, Do: say(markup, nil)},
+		kahn.Node{ID: flipped, Groups: []string{flipped}, In: []kahn.Edge{{From: markup, Param: flipped}}, Do: say(map[string]any{"\u202e": "\u2066"}, nil)},
+		kahn.Node{ID: strings.Repeat("long", 25_000), After: []string{markup}, Do: say(strings.Repeat("x", 10<<20), nil)},
+		kahn.Node{ID: "fails", After: []string{markup}, ContinueOnFail: true, Do: say(nil, fmt.Errorf("%s: %w", flipped, errors.New(markup+"\xff")))},
+		kahn.Node{ID: "invalid", Label: "\xff\xfe", After: []string{"fails"}, Do: say("a\xffb", nil)},
+		kahn.Node{ID: "inside" + flipped, After: []string{"invalid"}, Sub: inner},
+		kahn.Node{ID: "asks", After: []string{"invalid"}, Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{markup, flipped}}},
+		kahn.Node{ID: "shows", After: []string{"invalid"}, Do: func(context.Context, *kahn.Step) (any, error) {
+			return nil, kahn.Suspend("", map[string]any{markup: flipped}, nil)
+		}},
+		kahn.Node{ID: "follows", In: []kahn.Edge{{From: "asks", Label: flipped}}, Do: say(nil, nil)},
+	)
+}
+
+// hostilePage is a page whose host has such texts, too: names of workflows, of users and of stored runs.
+func hostilePage(t *testing.T, o Options) http.Handler {
+	t.Helper()
+	memory := &store.Memory{}
+	run, err := kahn.Prepare((&kahn.Graph{Name: markup + flipped}).Add(kahn.Node{ID: "n"}), kahn.RunID(markup+flipped), kahn.RunLabels(map[string]string{flipped: markup}))
+	require.NoError(t, err)
+	_, _, err = memory.Create(t.Context(), run)
+	require.NoError(t, err)
+	o.Store = memory
+	o.Start = map[string]StartFunc{flipped + markup: o.Start["orders"]}
+	o.Actor = func(*http.Request) string { return flipped + markup }
+	return Handler(o)
+}
+
+// crews has members of a group before and after a node that is not in it.
+func crews(do kahn.StepFunc) *kahn.Graph {
+	g := &kahn.Graph{Name: "crews", Groups: []kahn.Group{{Name: "db"}, {Name: "mail"}}}
+	return g.Add(
+		kahn.Node{ID: "read1", Groups: []string{"db"}, Do: do}, kahn.Node{ID: "read2", Groups: []string{"db"}, Do: do},
+		kahn.Node{ID: "think", After: []string{"read1", "read2"}, Do: do},
+		kahn.Node{ID: "write1", Groups: []string{"db"}, After: []string{"think"}, Do: do}, kahn.Node{ID: "write2", Groups: []string{"db"}, After: []string{"think"}, Do: do},
+		kahn.Node{ID: "tell", Groups: []string{"mail"}, After: []string{"write1"}, Do: do},
+	)
+}
+
+// composites has a sub-graph, a map of sub-graphs in it, a loop, and a node that its step expands.
+func composites(do kahn.StepFunc) *kahn.Graph {
+	item := (&kahn.Graph{}).Add(kahn.Node{ID: "cut", Do: do}, kahn.Node{ID: "paste", After: []string{"cut"}, Do: do})
+	inner := (&kahn.Graph{}).Add(
+		kahn.Node{ID: "list", Do: func(context.Context, *kahn.Step) (any, error) { return []any{1, 2, 3}, nil }},
+		kahn.Node{ID: "each", Map: &kahn.Map{Over: "rows"}, In: []kahn.Edge{{From: "list", Param: "rows"}}, Sub: item},
+	)
+	again := func(kahn.View) (bool, error) { return true, nil }
+	g := &kahn.Graph{Name: "composites"}
+	return g.Add(
+		kahn.Node{ID: "sub", Sub: inner},
+		kahn.Node{ID: "loop", After: []string{"sub"}, Sub: item, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}},
+		kahn.Node{ID: "grown", After: []string{"sub"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(item, nil, nil) }},
+		kahn.Node{ID: "end", After: []string{"loop", "grown", "sub"}, Do: do}, // sub comes before it by way of loop
+	)
+}
+
+// paths has a critical path by dependencies, fetch and write, that differs from that by slots if there is one slot: write waits for other.
+func paths() *kahn.Graph {
+	g := &kahn.Graph{Name: "paths"}
+	return g.Add(
+		kahn.Node{ID: "fetch", Do: takes(100 * time.Millisecond)},
+		kahn.Node{ID: "other", Do: takes(200 * time.Millisecond)},
+		kahn.Node{ID: "write", After: []string{"fetch"}, Do: takes(50 * time.Millisecond)},
+	)
+}
+
+// takes does nothing for some time.
+func takes(d time.Duration) kahn.StepFunc {
+	return func(ctx context.Context, _ *kahn.Step) (any, error) {
+		select {
+		case <-time.After(d):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

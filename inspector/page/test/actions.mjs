@@ -1,0 +1,61 @@
+// What operators do: answers, and every action.
+import assert from "node:assert/strict"
+import { api, base, close, drawn, link, open, stage, until } from "./harness.mjs"
+
+export const actions = {
+	async "two answer one gate: the second is told who was first"() {
+		const run = await stage("orders")
+		const ann = await open(base + "#/gates"), bob = await open(link(run, "/graph?node=approve"), { user: "bob", quiet: true })
+		const card = ann.locator(".card", { hasText: run }).filter({ has: ann.getByRole("link", { name: "approve", exact: true }) })
+		await card.waitFor()
+		await bob.getByRole("button", { name: "hold" }).waitFor()
+		await bob.route("**/api/v1/node?**", r => r.abort()) // bob's page does not hear of it in time
+		await card.getByLabel("Comment").fill("looks good")
+		await card.getByRole("button", { name: "ship" }).click()
+		await card.waitFor({ state: "detached" })
+		await bob.getByRole("button", { name: "hold" }).click()
+		await bob.getByText("ann was first").waitFor()
+		await bob.getByText("looks good").waitFor()
+		await close(ann)
+		await close(bob)
+		const ship = await until("ship", async () => { const n = await api("node", { run, path: "ship" }); return n.status === "completed" && n })
+		assert.equal(ship.upstream[0].edge, "taken")
+	},
+
+	async "every action asks first, and does what it says"() {
+		const run = await stage("orders")
+		const page = await open(link(run, "/graph?node=flaky"))
+		const act = async (name, reason) => {
+			await page.getByRole("button", { name, exact: true }).first().click()
+			const dialog = page.getByRole("dialog")
+			if (reason) await dialog.getByLabel("Reason").fill(reason)
+			await dialog.getByRole("button", { name, exact: true }).click()
+			await dialog.waitFor({ state: "detached" })
+		}
+		await act("Retry now")
+		await page.locator(".panel .why .badge", { hasText: /failed$/ }).waitFor()
+		await page.goto(link(run, "/graph?node=each"))
+		await act("Cancel node")
+		await page.goto(link(run, "/graph"))
+		await act("Cancel", "wrong input")
+		await page.locator(".run-title .badge", { hasText: /failed|cancelled/ }).waitFor()
+		await page.getByRole("button", { name: "Redrive" }).click()
+		await page.getByText(/5 nodes run again/).waitFor()
+		await page.getByRole("dialog").getByLabel("Reason").fill("again")
+		await page.getByRole("dialog").getByRole("button", { name: "Redrive" }).click()
+		await page.locator(".run-title .badge", { hasText: "running" }).waitFor()
+		await act("Abort", "enough")
+		await page.locator(".run-title .badge", { hasText: "failed" }).waitFor()
+		await page.goto(base)
+		await page.getByRole("button", { name: "Start a run" }).click()
+		await page.getByLabel("Inputs").fill("{")
+		await page.getByRole("dialog").getByRole("button", { name: "Start a run" }).click()
+		await page.getByText("This is not JSON.").waitFor()
+		await page.getByLabel("Inputs").fill('{"n":1}')
+		await page.getByRole("dialog").getByRole("button", { name: "Start a run" }).click()
+		await drawn(page, 6)
+		await act("Leave")
+		await page.locator(".run-title .tag", { hasText: "left" }).waitFor()
+		await close(page)
+	},
+}

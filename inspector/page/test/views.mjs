@@ -1,0 +1,185 @@
+// Lists, tables and texts: what they show, and that a reload comes back to it.
+import assert from "node:assert/strict"
+import { api, base, close, completed, drawn, link, open, server, stage, tabTo, until } from "./harness.mjs"
+
+export const views = {
+	async "the list is live, filtered and searched"() {
+		const page = await open(base)
+		await page.getByRole("row", { name: /orders/ }).first().waitFor()
+		const run = await stage("orders")
+		await page.getByRole("link", { name: run }).waitFor() // without a reload
+		await page.getByRole("row", { name: run }).getByText("1/6").waitFor()
+		await page.locator(".chips").getByRole("link", { name: /failed/ }).click()
+		await page.getByText("No run matches the filters").waitFor()
+		assert.match(page.url(), /status=failed/)
+		await page.reload()
+		await page.getByText("No run matches the filters").waitFor()
+		await page.getByRole("link", { name: "Clear filters" }).click()
+		await page.keyboard.press("/")
+		await page.keyboard.type(run)
+		await until("one row", async () => (await page.locator("table.runs tbody tr").count()) === 1)
+		await page.keyboard.press("Escape")
+		await page.keyboard.press("j")
+		await page.keyboard.press("Enter")
+		await page.getByRole("heading", { name: "orders" }).waitFor()
+		await drawn(page, 6)
+		await close(page)
+	},
+
+	async "a node says why, by mouse and by keyboard, and a link opens it"() {
+		const run = await stage("orders")
+		const page = await open(link(run))
+		await drawn(page, 6)
+		await page.locator("canvas.picture").focus()
+		for (const key of ["ArrowRight", "ArrowRight", "ArrowDown"]) await page.keyboard.press(key)
+		await until("a node in the address", () => /node=/.test(page.url()))
+		await page.goto(link(run, "/graph?node=flaky"))
+		const panel = page.getByRole("complementary", { name: "Node" })
+		await panel.getByText(/it is attempted again at/).waitFor()
+		await panel.getByText("the disk is full", { exact: false }).first().waitFor()
+		await panel.getByRole("link", { name: "last" }).click()
+		await panel.getByText("it waits for each, flaky").waitFor()
+		await page.reload()
+		await panel.getByText("it waits for each, flaky").waitFor()
+		await page.goto(link(run, "/graph?node=fetch"))
+		await panel.getByText("The first part of").waitFor()
+		const [download] = await Promise.all([page.waitForEvent("download"), panel.getByRole("link", { name: "Download all of it" }).click()])
+		assert.equal(download.suggestedFilename(), "value.json")
+		await page.keyboard.press("Escape")
+		await panel.waitFor({ state: "detached" })
+		for (const [key, tab] of [["t", "Timeline"], ["l", "Log"], ["n", "Nodes"], ["g", "Graph"]]) {
+			await page.keyboard.press(key)
+			await page.locator(`.tabs a[aria-current=page]`, { hasText: tab }).waitFor()
+		}
+		await page.keyboard.press("?")
+		await page.getByRole("dialog", { name: "Keyboard" }).waitFor()
+		await page.keyboard.press("Escape")
+		await close(page)
+	},
+
+	async "the table mirrors the graph, the log follows, the timeline has lanes"() {
+		const run = await stage("orders")
+		const page = await open(link(run, "/table"))
+		await page.getByRole("row", { name: /flaky retrying 1/ }).waitFor()
+		await page.getByLabel("Status").selectOption("suspended")
+		await until("two rows", async () => (await page.locator(".tableview tbody tr").count()) === 2)
+		await page.goto(link(run, "/log"))
+		await page.getByText("slow <b>disk</b>").waitFor()
+		await page.getByLabel("Search the log").fill("attempted again")
+		await until("one line", async () => (await page.locator(".line").count()) === 1)
+		await page.getByLabel("Search the log").fill("")
+		await page.getByLabel("Level").selectOption("debug")
+		await page.getByText("part", { exact: true }).waitFor()
+		await page.goto(link(run, "/timeline"))
+		await until("spans", async () => Number(await page.locator(".track-box canvas").evaluate(c => c.dataset.spans)) >= 5)
+		for (const way of ["slots", "none", "deps"]) await page.getByLabel("Critical path by dependencies").selectOption(way)
+		await close(page)
+	},
+
+	async "the store lists what no process here has"() {
+		const page = await open(base)
+		await page.getByRole("link", { name: "Stored" }).click()
+		await page.getByRole("row", { name: /pending orders stored/ }).waitFor()
+		await page.getByLabel("What the id begins with").fill("none")
+		await page.getByText("No run matches the filters").waitFor()
+		await page.reload()
+		await page.getByText("No run matches the filters").waitFor()
+		await page.getByLabel("What the id begins with").fill("sto")
+		await page.getByRole("link", { name: "stored", exact: true }).click()
+		await page.getByText("Nothing has been written of this run yet").waitFor()
+		await close(page)
+	},
+
+	async "the timeline has both critical paths, and is used by keyboard"() {
+		const run = await completed("paths")
+		const page = await open(link(run, "/timeline"))
+		const trail = async () => (await page.locator(".trail a").allInnerTexts()).join(" ")
+		await until("path by dependencies", async () => (await trail()) === "fetch write")
+		await page.getByLabel("Critical path by dependencies").selectOption("slots")
+		await until("path by slots", async () => (await trail()) === "fetch other write")
+		await page.reload()
+		await until("path by slots again", async () => (await trail()) === "fetch other write")
+		await page.getByLabel("Critical path by dependencies").selectOption("none")
+		await page.locator(".trail").waitFor({ state: "detached" })
+		for (const [key, node] of [["ArrowRight", "fetch"], ["ArrowRight", "other"], ["ArrowRight", "write"], ["ArrowLeft", "other"]]) { // one slot, one lane
+			await page.keyboard.press(key)
+			await until(node, () => page.url().includes(`node=${node}`))
+		}
+		const range = () => page.evaluate(() => history.state?.range)
+		await page.keyboard.press("+")
+		const near = await range()
+		assert(near.to - near.from < 0.7)
+		await page.keyboard.press("Shift+ArrowRight")
+		assert((await range()).from > near.from)
+		await page.reload()
+		await page.locator(".track canvas").waitFor()
+		await page.keyboard.press("+")
+		const nearer = await range()
+		assert(nearer.to - nearer.from < 0.5) // from where it was
+		await page.keyboard.press("0")
+		assert.deepEqual(await range(), { from: 0, to: 1 })
+		await close(page)
+	},
+
+	async "a reload of every view comes back to the same place"() {
+		const run = await stage("orders"), at = encodeURIComponent(run)
+		await until("gate", async () => (await api("run", { run })).waits === 4)
+		const page = await open(base)
+		const address = () => page.evaluate(() => location.hash)
+		const shown = () => page.evaluate(() => [...document.querySelectorAll("#main h1, #main .tabs .on, .panel h2, .tools input, .tools select, .bar input, .bar select, .chips .on, .tools .meta, tbody a")].map(e => (e.type === "checkbox" ? e.checked : e.value ?? e.textContent.replace(/\d/g, ""))).join("|"))
+		for (const hash of ["#/runs?status=running&workflow=orders&q=orders", "#/gates", "#/stored?status=pending&workflow=orders&q=sto", "#/stored/stored",
+			`#/runs/${at}/graph?node=flaky&failed=1&edges=all`, `#/runs/${at}/graph?inside=each&node=each%5B1%5D&open=each%5B0%5D`, `#/runs/${at}/timeline?node=fetch&critical=slots`,
+			`#/runs/${at}/log?node=flaky&level=warn&q=disk`, `#/runs/${at}/table?node=approve&status=suspended&q=a`, `#/runs/${at}?node=last`]) {
+			await page.goto(base + hash)
+			await page.locator("#main h1").waitFor()
+			const settled = async () => { // what is shown once it stops changing
+				let before = ""
+				return until("settled page", async () => { const now = await shown(); await page.waitForTimeout(120); const same = now === before; before = now; return same && now })
+			}
+			const before = await settled()
+			await page.reload()
+			await page.locator("#main h1").waitFor()
+			assert.equal(await settled(), before, hash)
+			assert.equal(await address(), hash)
+		}
+		await close(page)
+	},
+
+	async "the keyboard alone leads from the list to the answer of a gate"() {
+		const run = await stage("orders")
+		const page = await open(`${base}#/runs?q=${run}`)
+		await page.getByRole("link", { name: run }).waitFor()
+		await page.keyboard.press("j")
+		await page.keyboard.press("Enter")
+		await drawn(page, 6)
+		for (const key of ["ArrowRight", "ArrowRight"]) await page.keyboard.press(key) // the first node, and one after it
+		for (let i = 0; i < 4 && !page.url().includes("node=approve"); i++) await page.keyboard.press("ArrowDown")
+		for (let i = 0; i < 4 && !page.url().includes("node=approve"); i++) await page.keyboard.press("ArrowUp")
+		await page.getByRole("complementary").getByRole("button", { name: "ship" }).waitFor()
+		await tabTo(page, "Comment")
+		await page.keyboard.type("by keyboard")
+		await tabTo(page, "ship")
+		await page.keyboard.press("Enter")
+		await page.getByRole("complementary").getByText("by keyboard").waitFor()
+		await tabTo(page, "Cancel")
+		await page.keyboard.press("Enter")
+		await tabTo(page, "Reason")
+		await page.keyboard.type("enough")
+		await page.keyboard.press("Enter")
+		await page.locator(".run-title .badge", { hasText: /failed|cancelled/ }).waitFor()
+		await close(page)
+	},
+
+	async "a user who may only view sees no values and no actions"() {
+		const run = await stage("orders")
+		const page = await open(`${server}/view/#/runs/${run}/graph?node=approve`, { quiet: true })
+		await page.getByText("You may not see values, errors and logs.").waitFor()
+		for (const name of ["ship", "Cancel", "Abort", "Leave", "Cancel node"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name)
+		await page.keyboard.press("l")
+		await page.getByText("You may not see this.").waitFor()
+		await page.goto(`${server}/view/#/runs`)
+		await page.getByRole("link", { name: run }).waitFor()
+		assert.equal(await page.getByRole("button", { name: "Start a run" }).count(), 0)
+		await close(page)
+	},
+}
