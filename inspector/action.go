@@ -82,7 +82,13 @@ func (c *call) write() error {
 		return err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	kept, first, err := c.h.replies.of(c.actor()+"\n"+key, sum)
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // else it is answered even if the run is forgotten
+		if err := c.findRun(); err != nil {
+			c.audit(err)
+			return err
+		}
+	}
+	kept, first, err := c.h.replies.of(key, sum)
 	if err != nil {
 		return err
 	}
@@ -96,22 +102,27 @@ func (c *call) write() error {
 		}
 	}
 	kept.fault = &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "the action did not return"}
-	defer close(kept.done) // also when a function of the host ends this goroutine
+	defer func() { // also when a function of the host ends this goroutine
+		close(kept.done)
+		if kept.fault != nil {
+			c.audit(kept.fault)
+		} else {
+			c.audit(nil)
+		}
+	}()
 	answer, err := c.perform()
 	if kept.answer, kept.fault = answer, nil; err != nil {
 		kept.fault = c.faultOf(err)
-		err = kept.fault
 	}
-	c.audit(err)
 	return c.answer(kept)
 }
 
 // perform calls the action. A panic of a function of the host is an error.
 func (c *call) perform() (answer any, err error) {
-	err = foreign.Contain(func() (err error) {
+	err = c.h.contain(c.r, c.route.path, func() (err error) {
 		answer, err = c.route.serve(c)
 		return err
-	}, func(v any) error { return foreign.NewPanicError(v) })
+	})
 	return answer, err
 }
 
@@ -123,7 +134,16 @@ func (c *call) faultOf(err error) *fault {
 	case errors.Is(err, kahn.ErrStore):
 		return faultOf(c.h.storeFault(c.r.Context(), err))
 	}
-	return faultOf(err)
+	if panicked := (*foreign.PanicError)(nil); errors.As(err, &panicked) {
+		return &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "a function of the service has panicked"}
+	}
+	f := faultOf(err)
+	if own := (*fault)(nil); f.Code == "refused" && !errors.As(err, &own) { // the text is that of a function of the host
+		if f.Message = c.shownError("", err); f.Message == "" {
+			f.Message = "the service has refused it"
+		}
+	}
+	return f
 }
 
 func (c *call) answer(kept *kept) error {
@@ -161,12 +181,17 @@ func (c *call) audit(err error) {
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// actor is who makes the request, for events and results.
-func (c *call) actor() (name string) {
-	if c.h.Actor == nil {
-		return ""
+// actor is who makes the request, for events and results. Actor is asked once; one that panics names nobody.
+func (c *call) actor() string {
+	if c.who == nil {
+		name := ""
+		if c.h.Actor != nil {
+			_ = c.h.contain(c.r, "Actor", func() error { name = c.h.Actor(c.r); return nil })
+		}
+		name = clip(name, reasonBytes)
+		c.who = &name
 	}
-	return clip(c.h.Actor(c.r), reasonBytes)
+	return *c.who
 }
 
 func (c *call) request(reason string) kahn.Request {
@@ -194,6 +219,22 @@ type kept struct {
 	fault  *fault
 }
 
+// has reports whether there is an answer of a key, or is about to be.
+func (x *replies) has(key string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.byKey[key] != nil
+}
+
+func (k *kept) isDone() bool {
+	select {
+	case <-k.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // of returns the answer of a key, and whether the caller is the first and has to perform the action.
 func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, err error) {
 	x.mu.Lock()
@@ -209,7 +250,8 @@ func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, er
 	}
 	k = &kept{sum: sum, done: make(chan struct{})}
 	x.byKey[key] = k
-	if x.order = append(x.order, key); len(x.order) > maxReplies {
+	x.order = append(x.order, key)
+	for len(x.order) > maxReplies && x.byKey[x.order[0]].isDone() { // else a repetition would perform the action again
 		delete(x.byKey, x.order[0])
 		x.order = slices.Delete(x.order, 0, 1)
 	}
@@ -218,12 +260,12 @@ func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, er
 
 func (c *call) signal() (any, error) {
 	body, path := c.body.(*signalBody), c.query.text("path")
-	var answer any
 	if len(body.Value) == 0 {
 		return nil, badBody("the value is missing")
 	}
-	if err := json.Unmarshal(body.Value, &answer); err != nil {
-		return nil, badBody("the value cannot be read")
+	answer, err := parseValue(body.Value)
+	if err != nil {
+		return nil, err
 	}
 	before, err := c.target.Node(path)
 	if err != nil {
@@ -263,7 +305,7 @@ func (c *call) answerNode(path string, d kahn.Decision) error {
 
 // going refuses an action on a run that has ended.
 func (c *call) going() error {
-	if c.target.Status().Terminal() {
+	if over(c.target) {
 		return &fault{Status: http.StatusConflict, Code: "finished", Message: "the run has ended"}
 	}
 	return nil

@@ -81,7 +81,8 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
-// find finds the plan that has the node of a path. An id may contain slashes and brackets, so each of them is tried from the right.
+// find finds the plan that has the node of a path. An id may contain slashes and brackets, so that each of them may end the first part of
+// the path: only those are looked into that end the id of a node.
 func find(run subject, path string) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
@@ -89,30 +90,45 @@ func find(run subject, path string) (place, error) {
 	if _, err := run.Node(path); err != nil {
 		return place{}, err
 	}
-	if ref, ok := run.Plan().Ref(path); ok {
-		in, err := look(run, "")
-		return place{run.Plan(), ref, in, ""}, err
+	in, err := look(run, "")
+	if err != nil {
+		return place{}, err
 	}
-	for end := len(path) - 1; end > 0; end-- {
-		parent := path[:end]
-		switch path[end] {
+	if at, ok := findIn(run, in, "", path); ok {
+		return at, nil
+	}
+	return place{}, unknownPath(path)
+}
+
+// findIn finds a path in a graph, which is that inside of the node parent.
+func findIn(run subject, in inside, parent, path string) (place, bool) {
+	rest := path[len(in.prefix):]
+	if ref, ok := in.plan.Ref(rest); ok {
+		return place{in.plan, ref, in, parent}, true
+	}
+	for end := range len(rest) {
+		id := rest[:end]
+		switch rest[end] {
 		case '/':
-			if i := strings.LastIndexByte(parent, '#'); i > 0 && !strings.ContainsAny(parent[i:], "/[") {
-				parent = parent[:i]
+			if i := strings.LastIndexByte(id, '#'); i > 0 && !strings.ContainsAny(id[i:], "/[") {
+				id = id[:i]
 			}
 		case '[':
 		default:
 			continue
 		}
-		in, err := look(run, parent)
-		if err != nil || in.plan == nil || !strings.HasPrefix(path, in.prefix) {
+		if _, ok := in.plan.Ref(id); !ok {
 			continue
 		}
-		if ref, ok := in.plan.Ref(path[len(in.prefix):]); ok {
-			return place{in.plan, ref, in, parent}, nil
+		next, err := look(run, in.prefix+id)
+		if err != nil || next.plan == nil || next.plan == in.plan || !strings.HasPrefix(path, next.prefix) {
+			continue
+		}
+		if at, ok := findIn(run, next, in.prefix+id, path); ok {
+			return at, true
 		}
 	}
-	return place{}, unknownPath(path)
+	return place{}, false
 }
 
 // typeOf is the shape in which a node is drawn.
@@ -327,7 +343,7 @@ const mostPreviewed = 500
 func (c *call) preview() (any, error) {
 	again, plan := map[string]bool{}, c.target.Plan()
 	switch {
-	case !c.target.Status().Terminal():
+	case !over(c.target):
 		return nil, errNotEnded
 	case plan == nil:
 		return nil, errNoPlan
@@ -338,19 +354,22 @@ func (c *call) preview() (any, error) {
 			return nil, unknownPath(id)
 		}
 	}
-	if begin == nil {
-		for n := range c.target.Nodes() {
-			if n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled {
-				begin = append(begin, n.ID)
-			}
+	named := begin != nil
+	for n := range c.target.Nodes() {
+		failed := n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled
+		if failed && !named || n.Kind == kahn.KindEnd { // the end node always runs
+			begin = append(begin, n.ID)
 		}
 	}
-	for _, id := range begin {
-		if !again[id] { // else its descendants are there already
+	following := map[string][]string{}
+	for e := range plan.Edges() {
+		following[e.From] = append(following[e.From], e.To)
+	}
+	for open := begin; len(open) > 0; {
+		id := open[len(open)-1]
+		if open = open[:len(open)-1]; !again[id] {
 			again[id] = true
-			for _, below := range plan.Descendants(id) {
-				again[below] = true
-			}
+			open = append(open, following[id]...)
 		}
 	}
 	reply := previewReply{Nodes: []string{}, Total: len(again)}

@@ -18,12 +18,14 @@ type hub struct {
 	mu    sync.Mutex
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page has left; nil without pages
+	ready chan struct{} // closed when the goroutine knows what there is, so that it can tell what changes
 	steps int64         // events read and rows made, by which tests check that the work does not grow with the pages
 }
 
 // page is one open stream.
 type page struct {
 	run  string
+	from cursor // of the run when the page joined, before it reads anything
 	wake chan struct{}
 
 	// The hub's lock guards what follows.
@@ -42,23 +44,55 @@ const (
 
 // join adds a page that shows the list and, unless it is empty, a run. It reports false if there are too many.
 func (h *hub) join(run string, most int) (*page, bool) {
+	p, ready := h.add(run, most)
+	if p == nil {
+		return nil, false
+	}
+	<-ready // what the page reads now is no older than what the goroutine knows
+	return p, true
+}
+
+// add adds a page, and begins the goroutine for the first one.
+func (h *hub) add(run string, most int) (*page, chan struct{}) {
+	from := h.last(run)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.pages) >= most {
-		return nil, false
+		return nil, nil
 	}
-	p := &page{run: run, wake: make(chan struct{}, 1)}
+	p := &page{run: run, from: from, wake: make(chan struct{}, 1)}
 	if h.pages == nil {
 		h.pages = map[*page]bool{}
 	}
 	h.pages[p] = true
 	if h.stop == nil {
-		h.stop = make(chan struct{})
-		w := &watch{hub: h, listed: map[string]seen{}, cursors: map[string]uint64{}}
-		w.list() // what there is now is no change
-		go w.follow(h.stop)
+		h.stop, h.ready = make(chan struct{}), make(chan struct{})
+		w := &watch{hub: h, listed: map[string]seen{}, cursors: map[string]cursor{}}
+		go w.follow(h.stop, h.ready)
 	}
-	return p, true
+	return p, h.ready
+}
+
+// last is the last event of a run, zero if the Runner does not have it.
+func (h *hub) last(id string) (c cursor) {
+	if run, ok := h.handler.Runner.Run(id); ok {
+		_, last := run.EventRange()
+		c = cursor{run, last}
+	}
+	return c
+}
+
+// earliest is the first of the cursors with which the pages of a run have joined.
+func (h *hub) earliest(id string) (c cursor) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found := false
+	for p := range h.pages {
+		if p.run == id && (!found || p.from.event < c.event) {
+			found, c = true, p.from
+		}
+	}
+	return c
 }
 
 // leave removes a page.
@@ -79,6 +113,16 @@ func (h *hub) take(p *page) [][]byte {
 	list := p.pending
 	p.pending, p.size = nil, 0
 	return list
+}
+
+// tell gives an event to every page that wants it. Pages read everything again in place of one that cannot be encoded.
+func (h *hub) tell(name string, data any, wants func(*page) bool) {
+	message, err := frame(name, data)
+	if err != nil {
+		h.handler.log().Error("inspector", "stream", name, "error", text(err))
+		message = reset
+	}
+	h.send(message, wants)
 }
 
 // send gives a message to every page that wants it.
@@ -120,29 +164,36 @@ func (h *hub) shownRuns() map[string]bool {
 	return ids
 }
 
-// reset tells a page to read everything again.
-var reset = frame("reset", struct{}{})
+// Messages without data: hello is the first one, and reset tells a page to read everything again.
+var hello, reset = []byte("event: hello\ndata: {}\n\n"), []byte("event: reset\ndata: {}\n\n")
 
 // frame is a server-sent event.
-func frame(name string, data any) []byte {
+func frame(name string, data any) ([]byte, error) {
 	text, err := json.Marshal(data)
-	if err != nil { // the messages are made of texts and numbers
-		text = []byte("{}")
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, text)
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, text), nil
 }
 
 // watch is what the goroutine of the hub knows.
 type watch struct {
 	hub     *hub
 	listed  map[string]seen
-	cursors map[string]uint64 // of the runs that pages show
+	cursors map[string]cursor // of the runs that pages show
+}
+
+// cursor is the last event of a run that was told.
+type cursor struct {
+	run   *kahn.Run
+	event uint64
 }
 
 // seen is how a run was when it was looked at last.
 type seen struct {
 	run    *kahn.Run
 	status kahn.RunStatus
+	over   bool // it has ended, or was left
 	last   uint64
 }
 
@@ -166,8 +217,10 @@ type change struct {
 	Attempt int    `json:"n,omitempty"`
 }
 
-// follow looks until stop is closed.
-func (w *watch) follow(stop chan struct{}) {
+// follow looks until stop is closed. What there is at first is no change.
+func (w *watch) follow(stop, ready chan struct{}) {
+	w.list()
+	close(ready)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
@@ -177,7 +230,7 @@ func (w *watch) follow(stop chan struct{}) {
 		case <-ticker.C:
 		}
 		if m := w.list(); len(m.Runs)+len(m.Removed) > 0 {
-			w.hub.send(frame("runs", m), func(*page) bool { return true })
+			w.hub.tell("runs", m, func(*page) bool { return true })
 			w.hub.count(len(m.Runs))
 		}
 		shown := w.hub.shownRuns()
@@ -199,7 +252,7 @@ func (w *watch) list() runsMessage {
 	for run, at := range w.hub.handler.Runner.Runs() {
 		id := run.ID()
 		now[id] = true
-		x := seen{run: run, status: run.Status()}
+		x := seen{run: run, over: over(run), status: run.Status()}
 		_, x.last = run.EventRange()
 		if w.listed[id] != x {
 			w.listed[id] = x
@@ -215,8 +268,7 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// nodes tells the pages of a run what has changed in it. A run that is shown for the first time has no changes: its pages read it after
-// they have joined.
+// nodes tells the pages of a run what has changed in it: of a run that is shown for the first time, since the first of them has joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {
@@ -224,17 +276,21 @@ func (w *watch) nodes(id string) {
 	}
 	mine := func(p *page) bool { return p.run == id }
 	first, last := run.EventRange()
-	cursor, known := w.cursors[id]
-	if w.cursors[id] = last; !known || last == cursor {
-		return
+	before, known := w.cursors[id]
+	if !known {
+		before = w.hub.earliest(id)
 	}
-	if last < cursor || first > cursor+1 {
+	w.cursors[id] = cursor{run, last}
+	switch {
+	case before == w.cursors[id]:
+		return
+	case before.run != run, first > before.event+1: // another run has the id, or the log does not reach back
 		w.hub.send(reset, mine)
 		return
 	}
 	m := nodesMessage{Run: id, Event: last, Nodes: []change{}}
 	at := map[string]int{}
-	for e := range reached(run, cursor, last) {
+	for e := range reached(run, before.event, last) {
 		m.Lines++
 		status, ok := statusAfter(e.Type)
 		if !ok {
@@ -251,15 +307,17 @@ func (w *watch) nodes(id string) {
 			return
 		}
 	}
-	w.hub.send(frame("nodes", m), mine)
+	w.hub.tell("nodes", m, mine)
 	w.hub.count(m.Lines)
 }
 
 // statusAfter is the status in which an event leaves its node.
 func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
-	case event.NodeQueued, event.NodeInvalidated:
+	case event.NodeQueued:
 		return kahn.Ready, true
+	case event.NodeInvalidated: // those that it waits for may have ended or not
+		return kahn.Idle, true
 	case event.NodeStarted:
 		return kahn.Running, true
 	}

@@ -13,8 +13,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -79,7 +81,7 @@ type Value struct {
 	// Path is that of the node; empty for the run itself.
 	Path string
 	Kind ValueKind
-	// Name is that of the parameter, for an Input.
+	// Name is that of the parameter, for an Input; see the kinds.
 	Name string
 	// Value is the value; of an error its text, of a line of the log the line.
 	Value any
@@ -96,7 +98,10 @@ const (
 	Info   ValueKind = "info" // what a step has told with kahn.Suspend
 	Error  ValueKind = "error"
 	Line   ValueKind = "line"   // of the log
-	Answer ValueKind = "answer" // to a gate
+	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment
+	Reason ValueKind = "reason" // of a skip: the message of the step, the answer of the condition, or the text of the guard
+	Key    ValueKind = "key"    // of a node, or of an item of a map
+	Label  ValueKind = "label"  // of a stored run, by Name
 )
 
 const (
@@ -129,6 +134,16 @@ func Handler(o Options) http.Handler {
 		h.defect = "Options.MaxStreams is negative"
 	case o.Reauthorize < 0:
 		h.defect = "Options.Reauthorize is negative"
+	}
+	for i, name := range o.Hosts {
+		if hostname(name) == "" || strings.ContainsAny(name, "/@?# ") {
+			h.defect = fmt.Sprintf("Options.Hosts[%d], %.60q, is no name of a host", i, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Start)) {
+		if name == "" || o.Start[name] == nil {
+			h.defect = fmt.Sprintf("Options.Start[%.60q] has no name or no function", name)
+		}
 	}
 	if h.Codec == nil {
 		h.Codec = kahn.Types{}
@@ -174,7 +189,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	path, ok := within(r.Pattern, r.URL.EscapedPath())
+	path, ok := below(r)
 	if !ok {
 		w.Header().Set("Location", slashed(r.RequestURI))
 		w.WriteHeader(http.StatusMovedPermanently)

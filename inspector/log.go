@@ -186,7 +186,7 @@ func chunk(v any) string {
 	return clip(string(data), shownText)
 }
 
-// span is an attempt on the timeline. Times are milliseconds since the run's start.
+// span is an attempt on the timeline. Times are milliseconds since the zero of the answer.
 type span struct {
 	Path    string  `json:"path"`
 	Attempt int     `json:"n"`
@@ -198,7 +198,8 @@ type span struct {
 }
 
 type timelineReply struct {
-	// Start is the zero of the times.
+	// Start is the zero of the times: when the run began, or its earlier life if the events reach back into it. Now is the end of a run that
+	// has ended.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
 	Spans []span  `json:"spans"` // in the order of their starts
@@ -208,20 +209,35 @@ type timelineReply struct {
 }
 
 func (c *call) timeline() (any, error) {
-	_, last := c.target.EventRange()
-	zero := c.target.Started()
-	reply := timelineReply{Start: stamp(zero), Spans: []span{}}
+	zero, end := c.period()
+	reply := timelineReply{Start: stamp(zero), Now: millis(end.Sub(zero)), Spans: []span{}}
 	if zero.IsZero() {
 		return reply, nil
 	}
-	reply.Now = millis(time.Since(zero))
 	if s := c.stored(); s != nil {
 		reply.Spans, reply.Truncated = s.spans(zero, c.query.numbers["limit"])
 		reply.Note = "The store does not tell when the attempts were queued."
 		return reply, nil
 	}
-	reply.Spans, reply.Truncated = spansOf(reached(c.target, uint64(c.query.numbers["after"]), last), zero, c.query.numbers["limit"])
+	_, last := c.target.EventRange()
+	reply.Spans, reply.Truncated = spansOf(reached(c.target, 0, last), zero, c.query.numbers["limit"])
 	return reply, nil
+}
+
+// period is when the run began, or the earlier life of it to which its events reach back, and when it ended: now, if it has not.
+func (c *call) period() (zero, end time.Time) {
+	zero, end = c.target.Started(), time.Now()
+	if s := c.stored(); s != nil && !s.row.Ended.IsZero() {
+		return zero, s.row.Ended
+	}
+	first, last := c.target.EventRange()
+	if e, ok := eventAt(c.target, first); ok && e.Time.Before(zero) {
+		zero = e.Time
+	}
+	if e, ok := eventAt(c.target, last); ok && over(c.target) {
+		end = e.Time
+	}
+	return zero, end
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -232,7 +248,7 @@ var outcomes = map[event.Type]kahn.Status{
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf assembles the attempts from the events of a run.
+// spansOf assembles the attempts from the events of a run: the first of them, as many as limit, with their ends.
 func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}
@@ -244,7 +260,11 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 			queued[e.Path] = at
 		case event.NodeStarted:
 			if len(spans) == limit {
-				return spans, true
+				if truncated = true; len(open) == 0 {
+					return spans, true
+				}
+				delete(open, e.Path) // the span before it has ended, whatever the events say
+				continue
 			}
 			since, ok := queued[e.Path]
 			if !ok {
@@ -262,5 +282,5 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 			}
 		}
 	}
-	return spans, false
+	return spans, truncated
 }

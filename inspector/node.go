@@ -96,7 +96,7 @@ func (c *call) node() (any, error) {
 	_, noComposite := c.target.Inside(path)
 	reply := nodeReply{
 		nodeRow: c.nodeRow(res, at.in.prefix), Parent: at.parent, Type: kind, Composite: noComposite == nil,
-		Groups: n.Groups, Key: n.Key, Flags: flagsOf(res), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
+		Groups: n.Groups, Flags: flagsOf(res), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
 		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res),
 	}
 	reply.Upstream, reply.Following = c.neighbours(at)
@@ -116,6 +116,9 @@ func (c *call) node() (any, error) {
 // addData adds what only clients that may ViewData see.
 func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	path := reply.Path
+	if n.Key != "" {
+		reply.Key = c.shownText(Value{Path: path, Kind: Key, Value: n.Key})
+	}
 	for err, depth := res.Err, 0; err != nil && depth < 10; depth++ {
 		reply.Errors = append(reply.Errors, c.shownError(path, err))
 		x, ok := err.(interface{ Unwrap() error })
@@ -156,7 +159,7 @@ func (c *call) decision(path string, d *kahn.Decision) *answered {
 	if d == nil {
 		return nil
 	}
-	x := &answered{By: clip(d.Actor, shownText), Comment: clip(d.Comment, shownText)}
+	x := &answered{By: clip(d.Actor, shownText), Comment: c.dataText(Value{Path: path, Kind: Answer, Name: "comment", Value: d.Comment})}
 	if d.Value != nil {
 		x.Value = c.shown(Value{Path: path, Kind: Answer, Value: d.Value})
 	}
@@ -173,8 +176,13 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 		y.Err = c.plain(path, y.Err)
 	}
 	y.Cause.Err = y.Err
-	if !c.mayViewData() {
-		y.Skip.Message, y.Skip.Answer, y.Skip.Expression = "", "", ""
+	for _, said := range []*string{&y.Skip.Message, &y.Skip.Answer, &y.Skip.Expression} {
+		*said = c.dataText(Value{Path: path, Kind: Reason, Value: *said})
+	}
+	if y.Bound.Scope == kahn.BoundKey || y.Bound.Scope == kahn.BoundRunnerKey {
+		if y.Bound.Name = c.dataText(Value{Path: path, Kind: Key, Value: y.Bound.Name}); y.Bound.Name == "" {
+			y.Bound.Name = "that is not shown"
+		}
 	}
 	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}
 }
@@ -210,7 +218,7 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 // nodeActions are the actions on a node that its status, and that of the run, allow.
 func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	list, run, ofRun := []string{}, c.target, c.h.actionsOf(c.target)
-	ended := run.Status().Terminal()
+	ended := over(run)
 	_, waits := waitOf(run, res.ID)
 	if s := c.stored(); s != nil {
 		switch {
@@ -222,6 +230,7 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 		return list
 	}
 	switch {
+	case ended:
 	case res.Status == kahn.Suspended && waits:
 		list = append(list, "signal")
 	case res.Status == kahn.Retrying:
@@ -283,7 +292,7 @@ func fate(e kahn.Edge, from kahn.NodeResult) string {
 	case kahn.OnFailure:
 		taken = failed && (len(e.Causes) == 0 || slices.Contains(e.Causes, from.Cause.Kind))
 	default:
-		taken = (from.Status == kahn.Completed || from.Tolerated) && (e.Label == "" || len(from.Labels) == 0 || slices.Contains(from.Labels, e.Label))
+		taken = (from.Status == kahn.Completed || from.Tolerated) && (e.Label == "" || slices.Contains(from.Labels, e.Label))
 	}
 	if taken {
 		return "taken"

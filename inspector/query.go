@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -117,6 +118,36 @@ func parseBody(data []byte, into any) error {
 		return badBody("the body has more than one value")
 	}
 	return nil
+}
+
+// parseValue reads a JSON value. Its numbers are float64, and an integer that would become another one is refused.
+func parseValue(data json.RawMessage) (value any, err error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	for d.UseNumber(); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, badBody("the value cannot be read")
+		}
+		if number, ok := token.(json.Number); ok && !exact(number) {
+			return nil, badBody("the number %.60s would be changed: send it as a string", number)
+		}
+	}
+	if err := json.Unmarshal(data, &value); err != nil {
+		return nil, badBody("the value cannot be read")
+	}
+	return value, nil
+}
+
+// exact reports whether a number is a float64 and, if it is written as an integer, has the same value as one.
+func exact(number json.Number) bool {
+	f, err := number.Float64()
+	if err != nil || strings.ContainsAny(number.String(), ".eE") {
+		return err == nil
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64) == number.String() || number == "-0"
 }
 
 func badBody(format string, args ...any) *fault {

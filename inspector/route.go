@@ -89,7 +89,7 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 			runParam, {Name: "path", Note: "only lines of this node and of what is inside of it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
 			afterParam("the id of the last event that was seen"), limitParam(200, 1_000),
 		}, reply: logReply{}, serve: (*call).log},
-		{method: "GET", path: "api/v1/timeline", summary: "When each attempt was queued, began and ended.", params: []param{runParam, {Name: "after", Number: true, Most: math.MaxInt32, Note: "the id of the last event that was seen"}, limitParam(5_000, 20_000)}, reply: timelineReply{}, serve: (*call).timeline},
+		{method: "GET", path: "api/v1/timeline", summary: "When each attempt was queued, began and ended.", params: []param{runParam, limitParam(5_000, 20_000)}, reply: timelineReply{}, serve: (*call).timeline},
 		{method: "GET", path: "api/v1/gates", summary: "What waits for a signal, in all runs or in one.", params: []param{{Name: "run", Note: "only of this run"}, limitParam(100, 500)}, reply: gatesReply{}, serve: (*call).gates},
 		{method: "GET", path: "api/v1/stored", summary: "The runs of the store, the newest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
@@ -122,10 +122,11 @@ type call struct {
 	query  query
 	body   any     // a pointer, of a POST
 	target subject // the run that the query names, nil without one
+	who    *string // who makes the request, once that was asked
 	data   *bool   // whether it may ViewData, once that was asked
 }
 
-// prepare authorizes a request, decodes its query and finds its run.
+// prepare authorizes a request, decodes its query and, unless it is an action, finds its run.
 func (c *call) prepare() (err error) {
 	if a := c.route.action; a != "" {
 		if err := c.h.authorize(c.r, a); err != nil {
@@ -135,16 +136,19 @@ func (c *call) prepare() (err error) {
 	if c.query, err = parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {
 		return err
 	}
-	if id := c.query.text("run"); id != "" {
-		return c.findRun(id)
+	if c.route.method == http.MethodPost {
+		return nil // see write
 	}
-	return nil
+	return c.findRun()
 }
 
-// findRun finds the run that the query names: that of the Runner, or else that of the store.
-func (c *call) findRun(id string) error {
+// findRun finds the run that the query names, if it names one: that of the Runner, or else that of the store.
+func (c *call) findRun() error {
+	id := c.query.text("run")
 	run, ok := c.h.Runner.Run(id)
 	switch {
+	case id == "":
+		return nil
 	case ok:
 		c.target = run
 	case c.h.Store == nil:

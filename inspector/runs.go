@@ -199,13 +199,21 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 		}
 		return row
 	}
-	select {
-	case <-run.Done():
-		row.Left = true
-	default:
-	}
+	row.Left = over(run)
 	row.addWaits(run)
 	return row
+}
+
+// over reports whether a run does nothing any more: it has ended, or was left.
+func over(run subject) bool {
+	if live, ok := run.(*kahn.Run); ok {
+		select {
+		case <-live.Done():
+			return true
+		default:
+		}
+	}
+	return run.Status().Terminal()
 }
 
 // count counts the nodes of a run.
@@ -299,7 +307,7 @@ func (c *call) gates() (any, error) {
 	reply := gatesReply{Gates: []gate{}}
 	limit := c.query.numbers["limit"]
 	add := func(run subject) {
-		if run.Status().Terminal() {
+		if over(run) {
 			return
 		}
 		in := *c

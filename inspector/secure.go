@@ -1,11 +1,15 @@
 package inspector
 
 import (
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // policy lets the page load what this handler serves, and nothing else.
@@ -45,15 +49,34 @@ func (h *handler) authorize(r *http.Request, a Action) error {
 
 func (h *handler) allows(r *http.Request, a Action) bool {
 	if h.Authorize != nil {
-		return h.Authorize(r, a) == nil
+		return h.contain(r, "Authorize", func() error { return h.Authorize(r, a) }) == nil
 	}
 	return loopbackPeer(r.RemoteAddr) && loopbackName(hostname(r.Host)) && !forwarded(r.Header)
 }
 
-// forwarded reports whether a proxy says that it has passed a request on: the client may be anywhere.
+// contain calls a function of the host. A panic of it is an error, and a record in the log.
+func (h *handler) contain(r *http.Request, name string, f func() error) error {
+	return foreign.Contain(f, func(v any) error {
+		err := foreign.NewPanicError(v)
+		h.log().LogAttrs(r.Context(), slog.LevelError, "inspector", slog.String("function", name), slog.String("panic", text(err)), slog.String("stack", string(err.Stack)))
+		return err
+	})
+}
+
+// proxyHeaders are the headers by which proxies tell that they have passed a request on. One that ends in a hyphen stands for all that
+// begin with it.
+var proxyHeaders = []string{
+	"Forwarded", "Via", "True-Client-Ip", "X-Forwarded-", "X-Real-", "X-Client-", "X-Cluster-", "X-Original-", "X-Envoy-", "X-Proxy-",
+	"X-Amz-", "X-Amzn-", "X-Azure-", "X-Appengine-", "Cf-", "Cdn-", "Fly-", "Fastly-", "Akamai-",
+}
+
+// forwarded reports whether a proxy says that it has passed a request on: the client may be anywhere. A header counts that is present and
+// empty, too.
 func forwarded(header http.Header) bool {
-	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
-		if header.Get(name) != "" {
+	for name := range header {
+		if slices.ContainsFunc(proxyHeaders, func(known string) bool {
+			return name == known || strings.HasSuffix(known, "-") && strings.HasPrefix(name, known)
+		}) {
 			return true
 		}
 	}
@@ -83,9 +106,39 @@ func loopbackPeer(remote string) bool {
 	return err == nil && addr.Addr().Unmap().IsLoopback()
 }
 
-// within returns the part of an escaped path below the pattern that an http.ServeMux has matched: "" for the page itself. A path that
-// the pattern does not begin is below http.StripPrefix, and is taken from the root. It reports false if the slash after the
-// mount is missing.
+// below returns the part of the request's path that is below the mount: "" for the page itself. It reports false if the slash after the
+// mount is missing. An http.ServeMux leaves the path as it is; http.StripPrefix takes the whole mount away, or a part of it.
+func below(r *http.Request) (rest string, ok bool) {
+	path, pattern := r.URL.EscapedPath(), r.Pattern
+	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		if stripped, found := strings.CutSuffix(asked.EscapedPath(), path); found && stripped != "" {
+			if path == "" {
+				return "", strings.HasSuffix(stripped, "/")
+			}
+			pattern = afterSegments(pattern, strings.Count(strings.TrimSuffix(stripped, "/"), "/"))
+		}
+	}
+	return within(pattern, path)
+}
+
+// afterSegments takes a number of segments off the beginning of a pattern's path. Nothing is left if it has no more.
+func afterSegments(pattern string, n int) string {
+	i := strings.IndexByte(pattern, '/')
+	for ; i >= 0 && n > 0; n-- {
+		next := strings.IndexByte(pattern[i+1:], '/')
+		if next < 0 {
+			return ""
+		}
+		i += 1 + next
+	}
+	if i < 0 || pattern[i:] == "/" {
+		return ""
+	}
+	return pattern[i:]
+}
+
+// within returns the part of an escaped path below a pattern of an http.ServeMux. A path that the pattern does not begin is below
+// http.StripPrefix, and is taken from the root. It reports false if the slash after the mount is missing.
 func within(pattern, path string) (rest string, ok bool) {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
 		want := strings.Split(pattern[i+1:], "/")

@@ -262,12 +262,14 @@ func TestLoopbackOnly(t *testing.T) {
 // A request that a proxy on this machine has passed on comes from somebody else.
 func TestForwarded(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"", "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"} {
+	for _, name := range []string{
+		"", "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "X-Envoy-Internal", "CF-Connecting-IP", "True-Client-IP", "X-Client-IP",
+	} {
 		q := httptest.NewRequest(http.MethodGet, "/api/v1/info", nil)
 		q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
 		want := http.StatusOK
 		if name != "" {
-			q.Header.Set(name, "x")
+			q.Header.Set(name, "") // present is enough
 			want = http.StatusForbidden
 		}
 		w := httptest.NewRecorder()
@@ -335,8 +337,13 @@ func TestMount(t *testing.T) {
 
 	strip := http.NewServeMux()
 	strip.Handle("/debug/kahn/", http.StripPrefix("/debug/kahn", Handler(Options{Runner: &kahn.Runner{}})))
+	strip.Handle("/slash/", http.StripPrefix("/slash/", Handler(Options{Runner: &kahn.Runner{}})))
+	strip.Handle("/a/b/", http.StripPrefix("/a", Handler(Options{Runner: &kahn.Runner{}})))
+	strip.Handle("/t/{tenant}/x/", http.StripPrefix("/t/acme", Handler(Options{Runner: &kahn.Runner{}})))
+	strip.Handle("/api/", http.StripPrefix("/api", Handler(Options{Runner: &kahn.Runner{}})))
 	strip.Handle("/bare", http.StripPrefix("/bare", Handler(Options{Runner: &kahn.Runner{}})))
-	for path, want := range map[string]int{"/debug/kahn/": 200, "/debug/kahn/api/v1/info": 200, "/debug/kahn": 307, "/bare": 301} {
+	for path, want := range map[string]int{"/debug/kahn/": 200, "/debug/kahn/api/v1/info": 200, "/debug/kahn": 307, "/bare": 301,
+		"/slash/": 200, "/slash/api/v1/info": 200, "/a/b/": 200, "/a/b/api/v1/info": 200, "/t/acme/x/api/v1/info": 200, "/t/acme/x/": 200, "/api/": 200, "/api/api/v1/info": 200, "/api/v1/info": 404} {
 		q := httptest.NewRequest(http.MethodGet, path, nil)
 		q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
 		w := httptest.NewRecorder()
@@ -349,7 +356,11 @@ func TestMount(t *testing.T) {
 func TestMisconfigured(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
-		"Options.Runner and Options.Store are nil": {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
+		`Options.Hosts[0], \"https://ops.example.com\", is no name of a host`: {Runner: &kahn.Runner{}, Hosts: []string{"https://ops.example.com"}},
+		`Options.Hosts[1], \"\", is no name of a host`:                        {Runner: &kahn.Runner{}, Hosts: []string{"ops.example.com", ""}},
+		`Options.Start[\"x\"] has no name or no function`:                     {Runner: &kahn.Runner{}, Start: map[string]StartFunc{"x": nil}},
+		"Options.Workflows[0].Plan is nil":                                    {Runner: &kahn.Runner{}, Workflows: []Workflow{{}}},
+		"Options.Runner and Options.Store are nil":                            {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
 	} {
 		w := httptest.NewRecorder()
 		Handler(o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -420,7 +431,7 @@ func TestHostilePanics(t *testing.T) {
 	})
 	for range 2 {
 		key := func(q *http.Request) { q.Header.Set("Idempotency-Key", "p") }
-		require.Equal(t, "refused", d.refusal(http.StatusConflict, http.MethodPost, "api/v1/start?workflow=panics", `{}`, key).Code)
+		require.Equal(t, "failed", d.refusal(http.StatusInternalServerError, http.MethodPost, "api/v1/start?workflow=panics", `{}`, key).Code)
 	}
 	require.Equal(t, "failed", d.refusal(http.StatusInternalServerError, http.MethodPost, "api/v1/start?workflow=nil", `{}`).Code)
 	require.Equal(t, "unknown_workflow", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/start?workflow=x", `{}`).Code)

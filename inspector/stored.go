@@ -53,15 +53,22 @@ func (c *call) listStored() (any, error) {
 	if c.h.Store == nil {
 		return nil, errNoStore
 	}
-	page, err := c.h.Store.List(c.r.Context(), q)
+	var page store.Page
+	err := c.h.contain(c.r, "Store.List", func() (err error) {
+		page, err = c.h.Store.List(c.r.Context(), q)
+		return err
+	})
 	if err != nil {
 		return nil, c.listFault(err)
 	}
 	reply := storedReply{Runs: []storedRow{}, Next: page.Next}
 	for _, run := range page.Runs {
 		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent}
-		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() {
-			row.Labels = run.Labels
+		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() && len(run.Labels) > 0 {
+			row.Labels = map[string]string{}
+			for name, label := range run.Labels {
+				row.Labels[clip(name, shownText)] = c.shownText(Value{RunID: run.ID, Kind: Label, Name: name, Value: label})
+			}
 		}
 		reply.Runs = append(reply.Runs, row)
 	}
@@ -72,7 +79,11 @@ func (c *call) listStoredNodes() (any, error) {
 	if c.h.Store == nil {
 		return nil, errNoStore
 	}
-	page, err := c.h.Store.ListNodes(c.r.Context(), c.query.text("id"), store.NodeQuery{Limit: c.query.numbers["limit"], After: c.query.text("after")})
+	var page store.NodePage
+	err := c.h.contain(c.r, "Store.ListNodes", func() (err error) {
+		page, err = c.h.Store.ListNodes(c.r.Context(), c.query.text("id"), store.NodeQuery{Limit: c.query.numbers["limit"], After: c.query.text("after")})
+		return err
+	})
 	if err != nil {
 		return nil, c.listFault(err)
 	}

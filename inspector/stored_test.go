@@ -115,6 +115,7 @@ func TestFate(t *testing.T) {
 		{kahn.Edge{}, kahn.NodeResult{Status: kahn.Skipped}, "dead"},
 		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed, Labels: []string{"yes"}}, "taken"},
 		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed, Labels: []string{"no"}}, "dead"},
+		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed}, "dead"}, // its answer matched none
 		{kahn.Edge{On: kahn.OnAlways}, kahn.NodeResult{Status: kahn.Aborted}, "taken"},
 		{kahn.Edge{On: kahn.OnFailure}, kahn.NodeResult{Status: kahn.Completed}, "dead"},
 		{kahn.Edge{On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CauseTimeout}}, kahn.NodeResult{Status: kahn.Failed, Cause: kahn.Cause{Kind: kahn.CauseTimeout}}, "taken"},

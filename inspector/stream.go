@@ -39,7 +39,7 @@ func (c *call) stream() (any, error) {
 	}
 	ask := time.NewTicker(c.h.Reauthorize)
 	defer ask.Stop()
-	err := write(frame("hello", struct{}{}))
+	err := write(hello)
 	for err == nil {
 		select {
 		case <-page.wake:

@@ -104,6 +104,7 @@ func TestStream(t *testing.T) {
 		)
 		run, err := rn.Start(t.Context(), g, nil, kahn.RunID("one"))
 		require.NoError(t, err)
+		synctest.Wait()
 		tabs := []*tab{openTab(t.Context(), h, ""), openTab(t.Context(), h, "one")}
 		_, err = run.Wait()
 		require.NoError(t, err)

@@ -1,10 +1,12 @@
 package inspector
 
 import (
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -40,11 +42,12 @@ func (c *call) redacted(v Value) (shown any) {
 	if c.h.Redact == nil {
 		return v.Value
 	}
-	v.RunID = c.target.ID()
-	_ = foreign.Contain(func() error { shown = c.h.Redact(c.r, v); return nil }, func(any) error {
-		shown = "withheld: Redact has panicked"
-		return nil
-	})
+	if v.RunID == "" && c.target != nil {
+		v.RunID = c.target.ID()
+	}
+	if err := c.h.contain(c.r, "Redact", func() error { shown = c.h.Redact(c.r, v); return nil }); err != nil {
+		return "withheld: Redact has panicked"
+	}
 	return shown
 }
 
@@ -80,8 +83,57 @@ func (c *call) shown(v Value) *value {
 	return x
 }
 
+const (
+	mostDepth = 10_000    // steps into a value that is encoded: package json needs stack for each
+	mostParts = 2_000_000 // elements, members and pointers: values may share parts, and JSON repeats them
+)
+
+var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()
+
+// encodable reports whether a value is within these bounds. parts counts them down.
+func encodable(v reflect.Value, depth int, parts *int) bool {
+	if *parts--; depth > mostDepth || *parts < 0 {
+		return false
+	}
+	if v.IsValid() && (v.Type().Implements(jsonMarshaler) || v.Type().Implements(textMarshaler)) {
+		return true // package json asks the value itself
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return v.IsNil() || encodable(v.Elem(), depth+1, parts)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); !f.IsExported() && !f.Anonymous {
+				continue // it may be anybody's, and package json leaves it out
+			}
+			if !encodable(v.Field(i), depth+1, parts) {
+				return false
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() < reflect.Array { // numbers and bools
+			return true
+		}
+		for i := range v.Len() {
+			if !encodable(v.Index(i), depth+1, parts) {
+				return false
+			}
+		}
+	case reflect.Map:
+		for each := v.MapRange(); each.Next(); {
+			if !encodable(each.Value(), depth+1, parts) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // encode writes a value as JSON; a method of the value may panic.
 func encode(v any) (data []byte, err error) {
+	if parts := mostParts; !encodable(reflect.ValueOf(v), 0, &parts) {
+		return nil, errTooDeep
+	}
 	err = foreign.Contain(func() (err error) {
 		data, err = json.Marshal(v)
 		return err
@@ -89,7 +141,10 @@ func encode(v any) (data []byte, err error) {
 	return data, err
 }
 
-var errPanic = errors.New("the value has panicked")
+var (
+	errPanic   = errors.New("the value has panicked")
+	errTooDeep = errors.New("the value is too deep or has too many parts")
+)
 
 // shownError is the text of an error as the client may see it.
 func (c *call) shownError(path string, err error) string {
@@ -97,6 +152,14 @@ func (c *call) shownError(path string, err error) string {
 		return ""
 	}
 	return c.shownText(Value{Path: path, Kind: Error, Value: text(err)})
+}
+
+// dataText is a text of user code as the client may see it, empty if it may not.
+func (c *call) dataText(v Value) string {
+	if v.Value == "" || !c.mayViewData() {
+		return ""
+	}
+	return c.shownText(v)
 }
 
 // shownText is a text as the client may see it.

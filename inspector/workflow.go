@@ -48,14 +48,14 @@ func (h *handler) actionsOf(run subject) []string {
 	if s, ok := run.(*storedRun); ok {
 		performed = s.workflow != nil && s.workflow.Perform != nil
 	}
-	switch ended := run.Status().Terminal(); {
-	case ended && performed:
+	switch ended := over(run); {
+	case !performed:
+	case ended:
 		list = append(list, "redrive")
-	case !ended && performed:
+	case isStored:
 		list = append(list, "cancel")
-	}
-	if !isStored && !run.Status().Terminal() {
-		list = append(list, "abort", "leave")
+	default:
+		list = append(list, "cancel", "abort", "leave")
 	}
 	if w := h.byName[run.Name()]; w != nil && w.Perform != nil && run.Status() != kahn.RunPending {
 		list = append(list, "fork")

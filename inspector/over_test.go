@@ -1,0 +1,305 @@
+package inspector
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// serveRunner is a desk over a Runner.
+func serveRunner(t *testing.T, rn *kahn.Runner, o Options) *desk {
+	t.Helper()
+	d := &desk{t: t, rn: rn, audit: &syncBuffer{}}
+	o.Runner, o.Log = rn, slog.New(slog.NewTextHandler(d.audit, nil))
+	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
+	t.Cleanup(d.server.Close)
+	return d
+}
+
+// A run that was left does nothing any more: nothing is offered that can only fail, and what is asked for is refused.
+func TestLeftRun(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.post("api/v1/leave", "{}", "run", d.id())
+	_, _ = d.run.Wait()
+	row := get[runRow](d, "api/v1/run", "run", d.id())
+	require.True(t, row.Left)
+	require.Equal(t, []string{"redrive"}, row.Actions)
+	for _, path := range []string{"cancel", "abort", "leave"} {
+		require.Equal(t, "finished", d.refusal(http.StatusConflict, http.MethodPost, "api/v1/"+path+queried("run", d.id()), "{}").Code, path)
+	}
+	require.Empty(t, get[gatesReply](d, "api/v1/gates").Gates)
+	for _, path := range []string{"approve", "flaky"} {
+		require.NotContains(t, get[nodeReply](d, "api/v1/node", "run", d.id(), "path", path).Actions, "signal")
+	}
+	require.NotNil(t, get[previewReply](d, "api/v1/redrive", "run", d.id()).Nodes)
+}
+
+// Pages are told that a run was left, that another run has its id, and that a redrive has set nodes back.
+func TestStreamOfAnotherLife(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{}
+		h := Handler(Options{Runner: rn})
+		fails := func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }
+		first, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"))
+		require.NoError(t, err)
+		synctest.Wait()
+		p := openTab(t.Context(), h, "r")
+		time.Sleep(time.Second)
+		first.Leave()
+		time.Sleep(time.Second)
+		rows := messages[runsMessage](t, p, "runs")
+		require.NotEmpty(t, rows)
+		require.True(t, rows[len(rows)-1].Runs[0].Left)
+
+		second, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "a", Do: fails}, kahn.Node{ID: "b", After: []string{"a"}, Do: fails}, kahn.Node{ID: "c", After: []string{"b"}, Do: fails}), nil, kahn.RunID("r"))
+		require.NoError(t, err)
+		_, _ = second.Wait()
+		time.Sleep(time.Second)
+		require.Len(t, messages[struct{}](t, p, "reset"), 1)
+		require.Empty(t, messages[nodesMessage](t, p, "nodes"), "of a graph that the page does not show")
+		_, err = rn.Redrive(t.Context(), "r")
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Len(t, messages[struct{}](t, p, "reset"), 2)
+		p.close()
+	})
+}
+
+// What changes between the moment in which a page joins and the first look is told.
+func TestStreamFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{}
+		run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"))
+		require.NoError(t, err)
+		synctest.Wait()
+		p := openTab(t.Context(), Handler(Options{Runner: rn}), "r")
+		synctest.Wait() // it has joined, and no tick has passed
+		require.NoError(t, run.Signal("g", 1))
+		time.Sleep(time.Second)
+		nodes := messages[nodesMessage](t, p, "nodes")
+		require.Len(t, nodes, 1)
+		require.Equal(t, change{Path: "g", Status: "c"}, nodes[0].Nodes[0])
+		p.close()
+	})
+}
+
+// A message that cannot be encoded makes the pages read everything again, and the log says so.
+func TestStreamThatCannotBeEncoded(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	h := Handler(d.opts).(*handler)
+	p, ok := h.hub.join("", 1)
+	require.True(t, ok)
+	defer h.hub.leave(p)
+	h.hub.tell("runs", func() {}, func(*page) bool { return true })
+	require.Equal(t, [][]byte{reset}, h.hub.take(p))
+	require.Contains(t, d.audit.String(), "stream=runs")
+}
+
+// Numbers of an answer arrive as they were sent, or are refused.
+func TestNumbersOfAnswers(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]any{
+		"1": 1.0, "-0": 0.0, "9007199254740992": 9007199254740992.0, "0.1": 0.1, "1e300": 1e300, `{"a":[1,"x",null,true]}`: map[string]any{"a": []any{1.0, "x", nil, true}},
+		"9007199254740993": nil, "1e400": nil, "12345678901234567890": nil, `[{"deep":9007199254740993}]`: nil, "nope": nil,
+	} {
+		value, err := parseValue(json.RawMessage(text))
+		require.Equal(t, want == nil, err != nil, text)
+		if err == nil {
+			require.Equal(t, want, value, text)
+		}
+	}
+	d := newDesk(t, nil)
+	f := d.refusal(http.StatusBadRequest, http.MethodPost, "api/v1/signal"+queried("run", d.id(), "path", "approve"), `{"value":9007199254740993}`)
+	require.Equal(t, "the number 9007199254740993 would be changed: send it as a string", f.Message)
+}
+
+// An action that is repeated when its run is forgotten is answered as the first time.
+func TestReplayOfAForgottenRun(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{History: -1}
+	d := serveRunner(t, rn, Options{})
+	run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"))
+	require.NoError(t, err)
+	key := func(q *http.Request) { q.Header.Set("Idempotency-Key", "k") }
+	for i := range 2 {
+		code, body, header := d.ask(http.MethodPost, "api/v1/cancel?run=r", "{}", key)
+		require.Equal(t, http.StatusAccepted, code, "%s", body)
+		require.Equal(t, i > 0, header.Get("Idempotent-Replay") == "true")
+		_, _ = run.Wait()
+	}
+	require.Equal(t, "unknown_run", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/cancel?run=r", "{}").Code)
+}
+
+// Answers that are on their way are not forgotten for later ones, and those that are done are, the oldest first.
+func TestRepliesAreBounded(t *testing.T) {
+	t.Parallel()
+	var x replies
+	slow, first, err := x.of("slow", [32]byte{})
+	require.NoError(t, err)
+	require.True(t, first)
+	for i := range 3 * maxReplies {
+		k, _, err := x.of(fmt.Sprint(i), [32]byte{})
+		require.NoError(t, err)
+		close(k.done)
+	}
+	require.True(t, x.has("slow"))
+	close(slow.done)
+	_, _, err = x.of("last", [32]byte{})
+	require.NoError(t, err)
+	require.False(t, x.has("slow"))
+	require.Len(t, x.byKey, maxReplies)
+	require.Len(t, x.order, maxReplies)
+}
+
+// A page of the timeline has the ends of its attempts, and after a redrive the times begin with the earlier life.
+func TestTimelineIsWhole(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{}
+	d := serveRunner(t, rn, Options{})
+	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	inner := &kahn.Graph{}
+	for i := range 5 {
+		inner.Add(kahn.Node{ID: fmt.Sprint("x", i), Do: ok})
+	}
+	run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "S", Sub: inner}, kahn.Node{ID: "bad", After: []string{"S"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }}), nil, kahn.RunID("r"))
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	reply := get[timelineReply](d, "api/v1/timeline", "run", "r", "limit", "2")
+	require.True(t, reply.Truncated)
+	require.Len(t, reply.Spans, 2)
+	for _, s := range reply.Spans {
+		require.Equal(t, "completed", s.Status)
+		require.Positive(t, s.End)
+	}
+	require.False(t, get[timelineReply](d, "api/v1/timeline", "run", "r").Truncated)
+	again, err := rn.Redrive(t.Context(), "r")
+	require.NoError(t, err)
+	_, _ = again.Wait()
+	reply = get[timelineReply](d, "api/v1/timeline", "run", "r")
+	require.Len(t, reply.Spans, 8)
+	for _, s := range reply.Spans {
+		require.True(t, 0 <= s.Queued && s.Queued <= s.Start && s.Start <= s.End && s.End <= reply.Now, "%+v of %v", s, reply.Now)
+	}
+	require.Equal(t, reply.Now, get[timelineReply](d, "api/v1/timeline", "run", "r").Now, "it has ended")
+}
+
+// Values that package json cannot encode without an end of the stack, or of the memory, are told by their types.
+func TestDeepValues(t *testing.T) {
+	t.Parallel()
+	type link struct{ Next *link }
+	chain := &link{}
+	for range 2_000_000 {
+		chain = &link{chain}
+	}
+	var nested, shared any = "x", "x"
+	for range 2_000_000 {
+		nested = []any{nested}
+	}
+	for range 60 {
+		shared = []any{shared, shared}
+	}
+	flat := make([]bool, mostParts+1)
+	var level any = "x"
+	for range 1_000 {
+		level = map[string]any{"a": level}
+	}
+	values := map[string]any{"chain": chain, "nested": nested, "shared": shared}
+	g := &kahn.Graph{}
+	for name, v := range values {
+		g.Add(kahn.Node{ID: name, Config: name, Do: func(_ context.Context, s *kahn.Step) (any, error) { s.Emit(v); return v, nil }})
+	}
+	rn := &kahn.Runner{}
+	run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"))
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	d := serveRunner(t, rn, Options{})
+	for name := range values {
+		n := get[nodeReply](d, "api/v1/node", "run", "r", "path", name)
+		require.NotEmpty(t, n.Output.Type)
+		require.Nil(t, n.Output.JSON)
+		code, body, _ := d.ask(http.MethodGet, "api/v1/value"+queried("run", "r", "path", name, "of", "output"), "")
+		require.Equal(t, http.StatusOK, code)
+		require.Less(t, len(body), 1_000)
+	}
+	require.NotEmpty(t, get[logReply](d, "api/v1/log", "run", "r", "level", "debug").Lines)
+	for _, sound := range []any{flat, level, time.Now(), nil, struct{ hidden *link }{chain}} {
+		_, err := encode(sound)
+		require.NoError(t, err, "%T", sound)
+	}
+}
+
+// A preview has the end node, which always runs.
+func TestPreviewOfARedrive(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{}
+	d := serveRunner(t, rn, Options{})
+	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "a", Do: ok}, kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: ok}), nil, kahn.RunID("fine"))
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	require.Equal(t, []string{"end"}, get[previewReply](d, "api/v1/redrive", "run", "fine").Nodes)
+}
+
+// A preview costs what the graph has, in whatever order that is declared.
+func TestPreviewIsLinear(t *testing.T) { // not parallel: it counts allocations
+	rn := &kahn.Runner{}
+	d := serveRunner(t, rn, Options{})
+	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	const n = 20_000
+	g := &kahn.Graph{}
+	for i := range n { // from its end to its beginning
+		x := kahn.Node{ID: fmt.Sprint("n", i), Do: ok}
+		if i < n-1 {
+			x.After = []string{fmt.Sprint("n", i+1)}
+		} else {
+			x.Do = func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }
+		}
+		g.Add(x)
+	}
+	run, err := rn.Start(t.Context(), g, nil, kahn.RunID("long"))
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	begun := testing.AllocsPerRun(1, func() { require.Equal(t, n, get[previewReply](d, "api/v1/redrive", "run", "long").Total) })
+	require.Less(t, begun, 40.0*n, "allocations")
+}
+
+// A path is found by looking into the nodes on the way alone, however many of its characters might end a part.
+func TestLongPathsAreFound(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{}
+	d := serveRunner(t, rn, Options{})
+	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	long := strings.Repeat("/", 5_000)
+	inner := new(kahn.Graph).Add(kahn.Node{ID: long, Do: ok}, kahn.Node{ID: "a[0]/b#1", After: []string{long}, Do: ok})
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "s", Sub: inner}, kahn.Node{ID: "t/x", Sub: inner}, kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1}}, Sub: inner},
+		kahn.Node{ID: "L", Sub: inner, Loop: &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 2}},
+	)
+	run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"))
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	for path, parent := range map[string]string{
+		"s/" + long: "s", "t/x/" + long: "t/x", "M[0]/" + long: "M[0]", "M[0]": "M", "L#2/" + long: "L", "t/x/a[0]/b#1": "t/x", "s/a[0]/b#1": "s",
+	} {
+		n := get[nodeReply](d, "api/v1/node", "run", "r", "path", path)
+		require.Equal(t, []any{parent, path}, []any{n.Parent, n.Path})
+		require.Equal(t, kahn.Completed, n.Status)
+	}
+	require.True(t, slices.Contains(get[nodeReply](d, "api/v1/node", "run", "r", "path", "s").Actions, "redrive"))
+}

@@ -1,0 +1,254 @@
+package inspector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+const secret = "S3CRET"
+
+// secrets is a run that says a secret in every place where user code can say something, and a store with another one.
+func secrets(t *testing.T, o Options) *desk {
+	t.Helper()
+	d := &desk{t: t, rn: &kahn.Runner{}, audit: &syncBuffer{}}
+	says := func(context.Context, *kahn.Step) (any, error) { return secret, nil }
+	graph := func() *kahn.Graph {
+		g := &kahn.Graph{Name: "w"}
+		return g.Add(
+			kahn.Node{ID: "output", Config: secret, Do: says},
+			kahn.Node{ID: "error", ContinueOnFail: true, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New(secret) }},
+			kahn.Node{ID: "skip", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Skip(secret) }},
+			kahn.Node{ID: "route", Routes: true, Do: says},
+			kahn.Node{ID: "next", In: []kahn.Edge{{From: "route", Label: "other"}, {From: "output", Param: "rows"}}, Do: says},
+			kahn.Node{ID: "log", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				s.Log(slog.LevelWarn, secret)
+				s.Emit(secret)
+				return nil, nil
+			}},
+			kahn.Node{ID: "each", Map: &kahn.Map{Over: "list", Key: func(v any) string { return v.(string) }}, Params: map[string]any{"list": []string{secret}}, Do: says},
+			kahn.Node{ID: "slot", Key: secret, Do: says},
+			kahn.Node{ID: "asks", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("token", secret, nil) }},
+			kahn.Node{ID: "gate", Kind: kahn.KindGate},
+		)
+	}
+	run, err := d.rn.Start(t.Context(), graph(), nil, kahn.RunID("r"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.rn.Shutdown(context.Background()) })
+	require.NoError(t, run.SignalContext(t.Context(), "gate", kahn.Decision{Value: secret, Actor: "bob", Comment: secret}))
+	_, err = run.WaitFor(t.Context(), "asks", kahn.Suspended)
+	require.NoError(t, err)
+	d.run = run
+	memory := &store.Memory{}
+	elsewhere, err := kahn.Start(t.Context(), graph(), nil, kahn.RunID("stored"), kahn.Durable(memory), kahn.RunLabels(map[string]string{"tenant": secret}))
+	require.NoError(t, err)
+	require.NoError(t, elsewhere.SignalContext(t.Context(), "gate", kahn.Decision{Value: secret, Actor: "bob", Comment: secret}))
+	_, err = elsewhere.WaitFor(t.Context(), "asks", kahn.Suspended)
+	require.NoError(t, err)
+	elsewhere.Leave()
+	_, _ = elsewhere.Wait()
+	plan, err := graph().Compile()
+	require.NoError(t, err)
+	o.Runner, o.Store, o.Workflows, o.Log = d.rn, memory, []Workflow{{Plan: plan}}, slog.New(slog.NewTextHandler(d.audit, nil))
+	o.Start = map[string]StartFunc{
+		"fails":  func(context.Context, json.RawMessage) (*kahn.Run, error) { return nil, errors.New(secret) },
+		"panics": func(context.Context, json.RawMessage) (*kahn.Run, error) { panic(secret) },
+	}
+	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
+	t.Cleanup(d.server.Close)
+	return d
+}
+
+// everything asks for every answer about every node, in both runs, refusals included.
+func (d *desk) everything(each func(where, body string)) {
+	for i := range routes {
+		x := &routes[i]
+		if x.path == "api/v1/stream" || x.path == "" || x.path == "api/v1/openapi.json" {
+			continue
+		}
+		for _, run := range []string{"r", "stored"} {
+			for _, path := range []string{"output", "error", "skip", "route", "next", "log", "each", "each[0]", "slot", "asks", "gate", "nowhere"} {
+				for _, of := range []string{"output", "input", "config", "info"} {
+					var params []string
+					for _, p := range x.params {
+						switch {
+						case p.Name == "run":
+							params = append(params, "run", run)
+						case p.Name == "id":
+							params = append(params, "id", "stored")
+						case p.Name == "path" && p.Required:
+							params = append(params, "path", path)
+						case p.Name == "of":
+							params = append(params, "of", of)
+						case p.Name == "name":
+							params = append(params, "name", "rows")
+						case p.Name == "level":
+							params = append(params, "level", "debug")
+						case p.Name == "workflow" && p.Required:
+							params = append(params, "workflow", map[bool]string{true: "fails", false: "panics"}[run == "r"])
+						}
+					}
+					if x.path == "api/v1/cancel" || x.path == "api/v1/abort" || x.path == "api/v1/leave" || x.path == "api/v1/node/cancel" {
+						continue // the run is to stay as it is
+					}
+					if x.path == "api/v1/signal" && path == "asks" {
+						continue
+					}
+					code, body, header := d.ask(x.method, x.path+queried(params...), goodBody(x))
+					each(fmt.Sprintf("%s %s %v: %d", x.method, x.path, params, code), string(body)+fmt.Sprint(header))
+					if !strings.Contains(fmt.Sprint(params), "path") {
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// What only ViewData shows is in no answer, in no refusal and in no header for clients without it.
+func TestNothingLeaksWithoutViewData(t *testing.T) {
+	t.Parallel()
+	d := secrets(t, Options{Authorize: func(_ *http.Request, a Action) error {
+		if a == ViewData {
+			return errors.New(secret)
+		}
+		return nil
+	}})
+	d.everything(func(where, body string) { require.NotContains(t, body, secret, where) })
+}
+
+// A Redact that hides everything hides everything.
+func TestNothingLeaksPastRedact(t *testing.T) {
+	t.Parallel()
+	d := secrets(t, Options{Redact: func(*http.Request, Value) any { return "hidden" }})
+	hidden := 0
+	d.everything(func(where, body string) {
+		require.NotContains(t, body, secret, where)
+		hidden += strings.Count(body, "hidden")
+	})
+	require.Greater(t, hidden, 100)
+	open := secrets(t, Options{})
+	shown := map[string]bool{}
+	open.everything(func(where, body string) {
+		if strings.Contains(body, secret) {
+			shown[strings.Fields(where)[1]] = true
+		}
+	})
+	for _, path := range []string{"node", "nodes", "value", "log", "gates", "signal", "start", "stored"} {
+		require.True(t, shown["api/v1/"+path], "the secret is in %s, else this test shows nothing", path)
+	}
+}
+
+// The ETag of an answer is that of what the client may see: it does not tell whether something hidden has changed.
+func TestETagTellsNothingHidden(t *testing.T) {
+	t.Parallel()
+	for _, may := range []bool{false, true} {
+		shown := "first text"
+		d := newDesk(t, func(o *Options) {
+			o.Redact = func(*http.Request, Value) any { return shown }
+			o.Authorize = func(_ *http.Request, a Action) error {
+				if a == ViewData && !may {
+					return errors.New("no")
+				}
+				return nil
+			}
+		})
+		for _, path := range []string{"api/v1/node" + queried("run", d.id(), "path", "fetch"), "api/v1/gates", "api/v1/state" + queried("run", d.id()), "api/v1/run" + queried("run", d.id())} {
+			shown = "first text"
+			_, before, header := d.ask(http.MethodGet, path, "")
+			shown = "another one"
+			code, after, again := d.ask(http.MethodGet, path, "", func(q *http.Request) { q.Header.Set("If-None-Match", header.Get("ETag")) })
+			if !may {
+				require.NotContains(t, string(before), "first text", path)
+				require.Equal(t, []any{http.StatusNotModified, header.Get("ETag")}, []any{code, again.Get("ETag")}, path)
+			} else if strings.Contains(string(before), `"first text"`) {
+				require.Equal(t, http.StatusOK, code, path)
+				require.Contains(t, string(after), "another one")
+			}
+		}
+	}
+
+	// A tag is no way around Authorize.
+	refuse := false
+	d := newDesk(t, func(o *Options) {
+		o.Authorize = func(*http.Request, Action) error {
+			if refuse {
+				return errors.New("no")
+			}
+			return nil
+		}
+	})
+	_, _, header := d.ask(http.MethodGet, "api/v1/graph"+queried("run", d.id()), "")
+	refuse = true
+	for _, tag := range []string{header.Get("ETag"), "*"} {
+		code, _, _ := d.ask(http.MethodGet, "api/v1/graph"+queried("run", d.id()), "", func(q *http.Request) { q.Header.Set("If-None-Match", tag) })
+		require.Equal(t, http.StatusForbidden, code)
+	}
+}
+
+// Functions of the host that panic refuse, and each action leaves a record, whatever becomes of its goroutine.
+func TestFunctionsOfTheHostThatPanic(t *testing.T) {
+	t.Parallel()
+	var authorize, actor bool
+	d := newDesk(t, func(o *Options) {
+		o.Authorize = func(*http.Request, Action) error {
+			if authorize {
+				panic("authorize")
+			}
+			return nil
+		}
+		o.Actor = func(*http.Request) string {
+			if actor {
+				panic("who is it")
+			}
+			return "ann"
+		}
+		o.Start["ends"] = func(context.Context, json.RawMessage) (*kahn.Run, error) { runtime.Goexit(); return nil, nil }
+		o.Start["panics"] = func(context.Context, json.RawMessage) (*kahn.Run, error) { panic("no orders") }
+		o.Store = &panickyStore{}
+	})
+	authorize = true
+	require.Equal(t, "forbidden", d.refusal(http.StatusForbidden, http.MethodGet, "api/v1/info", "").Code)
+	require.Contains(t, d.audit.String(), "function=Authorize")
+	authorize, actor = false, true
+	require.Empty(t, get[infoReply](d, "api/v1/info").Actor)
+	d.post("api/v1/node/retry", "{}", "run", d.id(), "path", "flaky")
+	require.Contains(t, d.audit.String(), "action=node/retry actor=\"\"")
+	actor = false
+	require.Equal(t, "failed", d.refusal(http.StatusInternalServerError, http.MethodPost, "api/v1/start?workflow=panics", "{}").Code)
+	require.Contains(t, d.audit.String(), "no orders")
+	for _, path := range []string{"api/v1/stored", "api/v1/stored/nodes?id=x", "api/v1/run?run=x"} {
+		require.Equal(t, "store", d.refusal(http.StatusBadGateway, http.MethodGet, path, "").Code)
+	}
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.server.URL+"/debug/kahn/api/v1/start?workflow=ends", strings.NewReader("{}"))
+	require.NoError(t, err)
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("Idempotency-Key", "ends")
+	if res, err := http.DefaultClient.Do(q); err == nil { // net/http answers with an empty body, or cuts the connection
+		require.NoError(t, res.Body.Close())
+	}
+	again := d.refusal(http.StatusInternalServerError, http.MethodPost, "api/v1/start?workflow=ends", "{}", func(q *http.Request) { q.Header.Set("Idempotency-Key", "ends") })
+	require.Equal(t, "the action did not return", again.Message)
+	require.Equal(t, 1, strings.Count(d.audit.String(), "workflow=ends outcome=failed"))
+}
+
+// panickyStore panics.
+type panickyStore struct{ store.Memory }
+
+func (*panickyStore) List(context.Context, store.Query) (store.Page, error) { panic("List") }
+func (*panickyStore) ListNodes(context.Context, string, store.NodeQuery) (store.NodePage, error) {
+	panic("ListNodes")
+}
+func (*panickyStore) Load(context.Context, string) (*store.Run, error) { panic("Load") }
