@@ -58,6 +58,24 @@ func Encoding(c Codec) Option {
 	})
 }
 
+// DefaultEncoding is the Codec of a run that has no [Encoding]. Unlike Encoding it does not encode outputs when their nodes complete, but when a
+// store, a snapshot that is encoded, or [EventOutputs] needs them: it is for packages that know the types of the values of a graph. A nil
+// Codec is an error that matches [ErrBadOption].
+func DefaultEncoding(c Codec) Option {
+	if t, ok := c.(Types); ok {
+		c = t.indexed() // once for all runs that have the option
+	}
+	return optionFunc(func(cfg *config) error {
+		if c == nil {
+			return fmt.Errorf("%w: DefaultEncoding(nil)", ErrBadOption)
+		}
+		if cfg.codec == nil {
+			cfg.codec = c
+		}
+		return nil
+	})
+}
+
 // maxValueDepth bounds the nesting of values that Types encodes: a value that is nested deeper probably contains itself.
 const maxValueDepth = 1000
 

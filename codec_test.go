@@ -149,3 +149,44 @@ func TestTypesAreIndexed(t *testing.T) {
 		}
 	}
 }
+
+// DefaultEncoding is the codec of a run that has no other one, and encodes nothing that is not asked for.
+func TestDefaultEncoding(t *testing.T) {
+	type private struct{ N int }
+	types := kahn.Types{"private": private{}}
+	graph := func(out any) *kahn.Graph {
+		return new(kahn.Graph).Add(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) { return out, nil }})
+	}
+	ctx := context.Background()
+	encode := func(out any, opts ...kahn.Option) (string, error) {
+		res, err := kahn.Execute(ctx, graph(out), nil, opts...)
+		if err != nil {
+			return "", err
+		}
+		data, err := json.Marshal(res.Snapshot())
+		return string(data), err
+	}
+	if data, err := encode(private{7}, kahn.DefaultEncoding(types)); err != nil || !strings.Contains(data, `{"$type":"private","value":{"N":7}}`) {
+		t.Errorf("%s, %v", data, err)
+	}
+	if _, err := encode(private{7}, kahn.DefaultEncoding(kahn.Types(nil))); !errors.Is(err, kahn.ErrNotEncodable) {
+		t.Errorf("%v", err)
+	}
+	for _, opts := range [][]kahn.Option{
+		{kahn.DefaultEncoding(types), kahn.Encoding(kahn.Types{"other": private{}})},
+		{kahn.Encoding(kahn.Types{"other": private{}}), kahn.DefaultEncoding(types)},
+	} {
+		if data, err := encode(private{7}, opts...); err != nil || !strings.Contains(data, `"other"`) {
+			t.Errorf("%s, %v", data, err)
+		}
+	}
+	if _, err := kahn.Execute(ctx, graph(func() {}), nil, kahn.DefaultEncoding(types)); err != nil {
+		t.Errorf("an output that nobody wants as JSON: %v", err)
+	}
+	if _, err := kahn.Execute(ctx, graph(func() {}), nil, kahn.Encoding(types)); !errors.Is(err, kahn.ErrNotEncodable) {
+		t.Errorf("%v", err)
+	}
+	if _, err := kahn.Execute(ctx, graph(1), nil, kahn.DefaultEncoding(nil)); !errors.Is(err, kahn.ErrBadOption) {
+		t.Errorf("%v", err)
+	}
+}

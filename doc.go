@@ -45,7 +45,8 @@
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [SkipReason], [SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
 //   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [ResumeFrom], [AllowGraphChange]; [Redrive], [RedriveFrom],
-//     [RedriveBy], [KeepDescendants]; [Fork], [ForkFrom], [ForkPreview]; [Codec], [Encoding], [Types].
+//     [RedriveBy], [KeepDescendants]; [Fork], [ForkFrom], [ForkPreview]; [Codec], [Encoding],
+//     [DefaultEncoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [ReadSnapshot], [ReadResult]; package
 //     store.
 //   - Runs that others perform, and finding them: [Prepare], [RunLabels], [ParentRun]; store.Admin.

@@ -114,7 +114,7 @@ func TestImports(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, dir := range []string{".", "definition", "definition/internal/source", "definition/yaml", "expression", "internal/index", "internal/once", "internal/ordset",
-		"event", "kahntest", "machine", "otel", "progress", "reactive", "schema", "sse", "store", "store/postgres", "store/sqlite", "storetest", "trace"} {
+		"event", "kahntest", "machine", "otel", "progress", "reactive", "schema", "sse", "store", "store/postgres", "store/sqlite", "storetest", "trace", "typed"} {
 		require.True(t, seen[dir], "no file of %s was read", dir)
 	}
 }
@@ -177,6 +177,8 @@ func TestCheckImport(t *testing.T) {
 		{"trace", modulePath + "/definition/internal/source", false},
 		{"schema", "github.com/santhosh-tekuri/jsonschema/v6", true},
 		{"schema", modulePath + "/definition", false},
+		{"typed", modulePath, true},
+		{"typed", modulePath + "/kahntest", false},
 		{"kahntest", modulePath + "/storetest", false},
 		{"definition", modulePath + "/definition/internal/source", true},
 		{"definition", modulePath + "/definition/yaml", false},

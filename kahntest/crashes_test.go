@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -175,3 +176,26 @@ type failures struct {
 
 func (f *failures) Error(args ...any) { f.errors = append(f.errors, fmt.Sprint(args...)) }
 func (f *failures) Helper()           {}
+
+// form is a value with a JSON form of its own, which leaves its error out.
+type form struct {
+	N   int
+	err error
+}
+
+func (f form) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%d", f.N), nil }
+
+func TestSameValue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b any
+		same bool
+	}{
+		{1, 1, true}, {1, 1.0, false}, {1, 2, false}, {nil, nil, true}, {nil, form{}, false}, {form{}, nil, false},
+		{form{1, errors.New("x")}, form{1, io.EOF}, true}, {form{1, nil}, form{2, nil}, false}, {form{N: 1}, &form{N: 1}, false},
+	} {
+		if got := kahntest.SameValue(c.a, c.b); got != c.same {
+			t.Errorf("%v and %v: %v", c.a, c.b, got)
+		}
+	}
+}

@@ -11,3 +11,5 @@ func EventSteps(g *kahn.Graph, res *kahn.Result, events []event.Event) (steps in
 	err = c.check(g, res, events)
 	return c.steps, err
 }
+
+var SameValue = sameValue

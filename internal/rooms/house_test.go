@@ -31,7 +31,7 @@ var storeys = []struct{ name, packages string }{
 	{"programs", "bench examples verify"},
 	{"pages", "inspector"},
 	{"formats", "definition/yaml"},
-	{"around the root", "definition expression kahntest otel progress schema sse store/postgres store/sqlite storetest temporal trace"},
+	{"around the root", "definition expression kahntest otel progress schema sse store/postgres store/sqlite storetest temporal trace typed"},
 	{"the root", "kahn"},
 	{"contracts", "event store"},
 	{"the machine", "machine"},

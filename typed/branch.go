@@ -1,0 +1,200 @@
+package typed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// ErrBranch is matched by the error of a pipeline in which a node outside of a branch takes a value that is made in it, and by that of an
+// [Either] that would have no value if a branch is not taken.
+var ErrBranch = errors.New("a value of a branch")
+
+// If makes the value the condition of two branches: nodes that are added to them run only if the branch is taken. The node of the value is
+// the condition in the graph; it needs no further one. Asked again, If returns the same two blocks.
+//
+//	big, small := typed.If(typed.Do1(b, "big?", isBig, order))
+//
+// A node on a branch may take any value of the blocks around it. What is made in a branch has a value only if the branch is taken:
+// [Either] joins the values of both branches.
+func If(v Val[bool]) (then, otherwise *Block) {
+	if !v.src.choose(choiceIf, func(out any) string {
+		if yes, err := v.view.read(nil, v.src.id, out); err != nil || !yes {
+			return "false"
+		}
+		return "true"
+	}) {
+		return nil, nil
+	}
+	return v.src.branch("true"), v.src.branch("false")
+}
+
+// Choice has the branches of a [Switch].
+type Choice[K ~string] struct{ src *source }
+
+// Switch makes the value the choice between branches, one for each Case. A value that is none of the cases takes the branch Default; if
+// there is none, it fails the node with an error that matches [kahn.ErrNoMatch], or, if the value is that of a gate, the answer is refused.
+//
+//	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
+//	air, road := sw.Case(Air), sw.Case(Road)
+//
+// The cases are constants of the type of the value, so that a misspelt one does not compile.
+func Switch[K ~string](v Val[K]) Choice[K] {
+	if !v.src.choose(choiceSwitch, func(out any) string {
+		k, err := v.view.read(nil, v.src.id, out)
+		if label := strings.TrimSpace(string(k)); err == nil && v.src.has(label) {
+			return label
+		}
+		return defaultCase
+	}) {
+		return Choice[K]{}
+	}
+	return Choice[K]{v.src}
+}
+
+// Case returns the branch that is taken for the value k. A case needs at least one node.
+func (c Choice[K]) Case(k K) *Block {
+	if c.src == nil {
+		return nil
+	}
+	if label := string(k); label == "" || label == defaultCase || label != strings.TrimSpace(label) {
+		c.src.block.in.build.report("node %q: %w: %q cannot be a case: it is empty, begins or ends with space, or is the word for all other values", c.src.id, kahn.ErrBadValue, label)
+	}
+	return c.src.branch(string(k))
+}
+
+// Default returns the branch that is taken for all other values. It needs at least one node, too.
+func (c Choice[K]) Default() *Block {
+	if c.src == nil {
+		return nil
+	}
+	return c.src.branch(defaultCase)
+}
+
+const defaultCase = "default"
+
+// choose makes the output of a node a choice. answer returns the label of the branch that an output takes.
+func (src *source) choose(how choice, answer func(out any) string) bool {
+	switch {
+	case src == nil:
+		return false
+	case src.input:
+		src.block.in.build.report("input %q: %w: an input makes no choice: add a node that returns it, such as typed.Do1(b, id, func(ctx context.Context, v T) (T, error) { return v, nil }, v)",
+			src.id, kahn.ErrBadValue)
+	case src.block.in.build.over(src.id):
+		return false
+	}
+	src.choice, src.answer = how, answer
+	return true
+}
+
+// has reports whether a branch was asked for.
+func (src *source) has(label string) bool {
+	return slices.ContainsFunc(src.cases, func(b *Block) bool { return b.label == label })
+}
+
+// isTaken reports whether a branch is performed, to a node on it.
+func (b *Block) isTaken(v kahn.View) (bool, error) {
+	id := b.router.id
+	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
+}
+
+// Either adds a node that has the value of the first of several values, in their order, that is there when all of them have ended. It brings
+// the values of branches to the block around them:
+//
+//	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
+//
+// One of the values has to be there whichever branches are taken: there is one for each branch of an [If] or for each case of a [Switch],
+// or one that is made in the block b itself, to which the last place belongs.
+//
+// With kahn.AnySucceeded for Options.Join it has the value that is there first, and with CancelLosers the nodes that no other node waits for
+// are stopped then.
+func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
+	src := b.add(id, false)
+	if src == nil {
+		return Val[T]{}
+	}
+	src.either = true
+	if len(vals) == 0 {
+		b.in.build.report("node %q: %w: Either of no values", id, kahn.ErrBadValue)
+	}
+	ins := make([]in[T], len(vals))
+	for i, v := range vals {
+		ins[i] = input(src, v, i+1)
+	}
+	return add(src, func(s *kahn.Step) (t T, err error) {
+		for i := range ins {
+			t, err = ins[i].get(s)
+			if _, lacks := err.(missing); !lacks {
+				return t, err
+			}
+		}
+		return t, missing("none of the values is there")
+	})
+}
+
+// checkEither reports what an Either lacks.
+func (src *source) checkEither() {
+	b, build := src.block, src.block.in.build
+	var blocks []*Block
+	for i, t := range src.takes {
+		for _, earlier := range src.takes[:i] {
+			if earlier == t {
+				build.report("node %q: %w: Either takes %q twice", src.id, kahn.ErrBadValue, t.id)
+			}
+		}
+		if t.input {
+			build.report("node %q: %w: Either takes the input %q, which is always there: put it behind a node of %v", src.id, kahn.ErrBadValue, t.id, b)
+			continue
+		}
+		if !t.block.within(b) {
+			build.report("node %q: Either takes %q, %w: %v is not within %v", src.id, t.id, ErrBranch, t.block, b)
+			return
+		}
+		blocks = append(blocks, t.block)
+	}
+	if len(blocks) == 0 {
+		return
+	}
+	if lacks := b.lacks(blocks); lacks != "" {
+		build.report("node %q: %w: Either has none if %s: give it one of that branch, or as the last one a value of %v", src.id, ErrBranch, lacks, b)
+	}
+}
+
+// lacks says when none of the blocks, of which there is one at least, is performed although b is; empty if never.
+func (b *Block) lacks(blocks []*Block) (text string) {
+	for _, at := range blocks {
+		if at == b {
+			return ""
+		}
+		for at.parent != b {
+			at = at.parent
+		}
+		if text = at.router.lacks(blocks); text == "" {
+			return ""
+		}
+	}
+	return text
+}
+
+// lacks says for which output of a choice none of the blocks is performed.
+func (src *source) lacks(blocks []*Block) string {
+	for _, branch := range src.cases {
+		var inside []*Block
+		for _, at := range blocks {
+			if at.within(branch) {
+				inside = append(inside, at)
+			}
+		}
+		if len(inside) == 0 {
+			return fmt.Sprintf("%q answers %q", src.id, branch.label)
+		}
+		if lacks := branch.lacks(inside); lacks != "" {
+			return lacks
+		}
+	}
+	return ""
+}

@@ -1,0 +1,104 @@
+package typed_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	goparser "go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// compiled finds what the Go compiler has made of the packages that pipelines import.
+func compiled(t *testing.T, fset *token.FileSet) types.Importer {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", ".", "context")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	files := map[string]string{}
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+		var p struct{ ImportPath, Export string }
+		require.NoError(t, d.Decode(&p))
+		files[p.ImportPath] = p.Export
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		if files[path] == "" {
+			return nil, fmt.Errorf("%s was not compiled", path)
+		}
+		return os.Open(files[path])
+	})
+}
+
+// check type-checks a file, and returns the errors by line.
+func check(fset *token.FileSet, imp types.Importer, file *ast.File) map[int][]string {
+	errs := map[int][]string{}
+	conf := types.Config{Importer: imp, Error: func(err error) {
+		if e, is := err.(types.Error); is {
+			line := fset.Position(e.Pos).Line
+			errs[line] = append(errs[line], e.Msg)
+		}
+	}}
+	_, _ = conf.Check(file.Name.Name, fset, []*ast.File{file}, nil) // the errors are in errs
+	return errs
+}
+
+// wants are the errors that a file announces, by line.
+func wants(t *testing.T, fset *token.FileSet, file *ast.File) map[int]*regexp.Regexp {
+	t.Helper()
+	want := map[int]*regexp.Regexp{}
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if _, text, ok := strings.Cut(c.Text, "// want "); ok {
+				want[fset.Position(c.Pos()).Line] = regexp.MustCompile(strings.Trim(text, "`"))
+			} else if text, ok := strings.CutPrefix(c.Text, "// want "); ok {
+				want[fset.Position(c.Pos()).Line] = regexp.MustCompile(strings.Trim(text, "`"))
+			}
+		}
+	}
+	return want
+}
+
+// Each pipeline in testdata/wrong is refused by the type checker of Go, at the lines that say so and for the reason that they tell, and nowhere else.
+// That in testdata/right is not.
+func TestWrongPipelinesDoNotCompile(t *testing.T) {
+	t.Parallel()
+	fset := token.NewFileSet()
+	imp := compiled(t, fset)
+	names, err := filepath.Glob("testdata/*/*.go")
+	require.NoError(t, err)
+	wrong := 0
+	for _, name := range names {
+		file, err := goparser.ParseFile(fset, name, nil, goparser.ParseComments|goparser.SkipObjectResolution)
+		require.NoError(t, err)
+		want, errs := wants(t, fset, file), check(fset, imp, file)
+		if filepath.Base(filepath.Dir(name)) == "wrong" {
+			wrong++
+			require.NotEmpty(t, want, name)
+		} else {
+			require.Empty(t, want, name)
+		}
+		for line, text := range want {
+			if len(errs[line]) != 1 || !text.MatchString(errs[line][0]) {
+				t.Errorf("%s:%d: the compiler says %q, expected %v", name, line, errs[line], text)
+			}
+			delete(errs, line)
+		}
+		if len(errs) > 0 {
+			t.Errorf("%s: other errors: %v", name, errs)
+		}
+	}
+	require.Greater(t, wrong, 10)
+}

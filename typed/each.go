@@ -1,0 +1,135 @@
+package typed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Items says how the items of an [Each] are performed. The fields are those of [kahn.Map].
+type Items[A any] struct {
+	// Limit bounds how many items are performed at the same time. Zero means no limit but that of the run.
+	Limit int
+	// ToleratedCount and ToleratedPercent say how many items may fail. If both are zero none may.
+	ToleratedCount   int
+	ToleratedPercent float64
+	// FailFast aborts the unfinished items when more have failed than are tolerated.
+	FailFast bool
+	// Key returns the concurrency key of an item, for [kahn.KeyLimit] and [kahn.KeyRate]. It is not for [EachSub].
+	Key func(item A) string
+	// Estimate returns how long an item is expected to take.
+	Estimate func(item A) time.Duration
+}
+
+// Each adds a node that calls f once for each item of a list, and returns the list of the results in the same order, and the errors of the items
+// that failed. errs is nil if no item failed, and else as long as the list; the result of an item that failed is the zero T. The node fails if
+// more items fail than opts, of which there is at most one, tolerates: then it has neither, and [Try] has the [*kahn.MapError].
+//
+// Options apply to the node as kahn.Node describes it for a map: Retry, Timeout, Priority, Groups and Key to each item.
+func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, A) (T, error), opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
+	src := b.add(id, f == nil)
+	if src == nil {
+		return vals, errs
+	}
+	each(src, list, opts)
+	add(src, func(s *kahn.Step) (t T, err error) {
+		item, _ := s.Item()
+		a, err := view[A](nil).read(s, itemInput, item)
+		if err != nil {
+			return t, err
+		}
+		return f(s, a)
+	})
+	return results[T](src)
+}
+
+// EachSub is [Each] with a sub-pipeline for each item: see [Sub]. The function gets the block of the sub-pipeline and its item.
+func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item Val[A]) Val[T], opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
+	src := b.add(id, f == nil)
+	if src == nil {
+		return vals, errs
+	}
+	each(src, list, opts)
+	register[A](b.in.build)
+	result := sub(src, func(inner *Block) Val[T] {
+		item := &source{block: inner, id: itemInput, input: true, item: true}
+		inner.in.declare(item)
+		if f == nil {
+			return Val[T]{}
+		}
+		return f(inner, Val[A]{src: item})
+	})
+	vals, errs = results[T](src)
+	vals.view = listOf(result.view)
+	return vals, errs
+}
+
+// itemInput is the name under which kahn gives a nested run its item.
+const itemInput = "item"
+
+// each makes a node a map over a list.
+func each[A any](src *source, list Val[[]A], opts []Items[A]) {
+	build := src.block.in.build
+	src.over = true
+	over := src.take(list.src, 1)
+	if over == nil {
+		return
+	}
+	m := &kahn.Map{Over: over.id}
+	src.node.Map = m
+	if len(opts) > 1 {
+		build.report("node %q: %w: %d Items, of which there is at most one", src.id, kahn.ErrBadValue, len(opts))
+	}
+	for _, o := range opts {
+		m.Limit, m.ToleratedCount, m.ToleratedPercent, m.FailFast = o.Limit, o.ToleratedCount, o.ToleratedPercent, o.FailFast
+		if key := o.Key; key != nil {
+			m.Key = func(item any) string { return key(itemOf[A](item)) }
+		}
+		if estimate := o.Estimate; estimate != nil {
+			m.Estimate = func(item any) time.Duration { return estimate(itemOf[A](item)) }
+		}
+	}
+}
+
+// itemOf is an item for the functions of Items. The step of the item reports one that is no A.
+func itemOf[A any](item any) A {
+	a, _ := view[A](nil).read(nil, itemInput, item)
+	return a
+}
+
+// results are the values of a map.
+func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
+	register[[]T](src.block.in.build)
+	vals = Val[[]T]{src: src, view: listOf[T](nil)}
+	errs = Val[[]error]{src: src, view: func(s *kahn.Step, id string, v any) ([]error, error) {
+		if s == nil {
+			return nil, fmt.Errorf("errors of the items of %q: %w", id, kahn.ErrNoValue)
+		}
+		_, errs, err := kahn.UpstreamItems[any](s, id)
+		return errs, err
+	}}
+	return vals, errs
+}
+
+// listOf is the view of a list that kahn keeps as []any. Items that have no value are null in it.
+func listOf[T any](item view[T]) view[[]T] {
+	return func(s *kahn.Step, id string, v any) ([]T, error) {
+		values, is := v.([]any)
+		if !is {
+			return plain[[]T](id, v)
+		}
+		list := make([]T, len(values))
+		for i, v := range values {
+			if v == nil {
+				continue
+			}
+			var err error
+			if list[i], err = item.read(s, id, v); err != nil {
+				return nil, fmt.Errorf("item %d: %w", i, err)
+			}
+		}
+		return list, nil
+	}
+}

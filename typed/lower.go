@@ -1,0 +1,151 @@
+package typed
+
+import (
+	"context"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// lower adds the nodes to the graph, and reports what is wrong with them.
+func (f *flow) lower() {
+	last := make(map[*source]bool, len(f.nodes)) // the nodes that none follows
+	for _, src := range f.nodes {
+		last[src] = true
+	}
+	for _, src := range f.nodes {
+		src.check()
+		src.connect()
+		for _, before := range append(src.before(), src.block.router) {
+			delete(last, before)
+		}
+	}
+	for _, src := range f.nodes {
+		src.decide()
+		if src.inner != nil {
+			src.inner.lower()
+			src.node.Sub = src.inner.graph
+		}
+		f.graph.Add(src.node)
+	}
+	if f.owner != nil && f.result != nil && (len(last) > 1 || !last[f.result]) {
+		f.graph.Add(f.end())
+	}
+}
+
+// before are the nodes and inputs that a node follows, apart from the one whose branch it is on.
+func (src *source) before() []*source { return slices.Concat(src.takes, src.imported(), src.after) }
+
+// imported are the values that the inside of a sub-pipeline takes.
+func (src *source) imported() []*source {
+	list := make([]*source, len(src.imports))
+	for i, in := range src.imports {
+		list[i] = in.from
+	}
+	return list
+}
+
+// end is the end node of a sub-pipeline in which other nodes than that of its result come last: it makes the result the output of the run.
+func (f *flow) end() kahn.Node {
+	id := f.result.id
+	return kahn.Node{ID: "return " + id, Kind: kahn.KindEnd, After: []string{id}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		v, _ := s.Upstream(id)
+		return v, nil
+	}}
+}
+
+// connect gives the node its edges and ports. All values that a node takes make it run, and a skipped one skips it: so of a branch only the
+// nodes that follow no other node of it hang on the edge of the branch itself.
+//
+// An Either follows nodes of its block and of branches in it, and has no value when none of these has. A Try in a branch looks whether the branch is
+// taken: the node that it tries may have been stopped, by a failure around the branch, although it is not.
+func (src *source) connect() {
+	n := &src.node
+	plain := slices.Concat(src.takes, src.after)
+	if src.over {
+		plain = src.after
+		for _, list := range src.takes {
+			src.param(list, list.id)
+		}
+	}
+	for _, of := range plain {
+		if !of.input && !slices.Contains(n.After, of.id) {
+			n.After = append(n.After, of.id)
+		}
+	}
+	for _, in := range src.imports {
+		src.param(in.from, in.id)
+	}
+	switch {
+	case src.tries != nil:
+		n.In = append(n.In, kahn.Edge{From: src.tries.id, On: kahn.OnFailure})
+		if r := src.block.router; r != nil {
+			n.In = append(n.In, kahn.Edge{From: r.id, DataOnly: true}) // so that the answer is there
+			n.When, n.GuardErrors = src.block.isTaken, kahn.GuardFail
+		}
+	case src.either:
+	default:
+		n.SkipMode = kahn.SkipStrict
+	}
+	inside := func(of *source) bool { return of.block == src.block }
+	if b := src.block; b.router != nil && src.tries == nil && !src.either && !slices.ContainsFunc(src.before(), inside) {
+		b.taken = true
+		n.In = append(n.In, kahn.Edge{From: b.router.id, Label: b.label})
+	}
+}
+
+// param makes a value a parameter of a map or a sub-pipeline, which hands it on. A root input is handed on under its own name.
+func (src *source) param(of *source, name string) {
+	n := &src.node
+	if of.input {
+		if !slices.ContainsFunc(n.Ports, func(p kahn.Port) bool { return p.Name == name }) {
+			n.Ports = append(n.Ports, kahn.Port{Name: name})
+		}
+		return
+	}
+	if !slices.ContainsFunc(n.In, func(e kahn.Edge) bool { return e.From == of.id && e.Param == name }) {
+		n.In = append(n.In, kahn.Edge{From: of.id, Param: name})
+	}
+}
+
+// check reports values that the node cannot have.
+func (src *source) check() {
+	if src.either {
+		src.checkEither()
+		return
+	}
+	build := src.block.in.build
+	report := func(of *source, verb string) {
+		build.report("node %q %s %q, %w: it has a value only in %v, and %q is in %v: add %q to that branch, or join the values of the branches by Either",
+			src.id, verb, of.id, ErrBranch, of.block, src.id, src.block, src.id)
+	}
+	for _, of := range slices.Concat(src.takes, src.imported()) {
+		if !of.input && !src.block.within(of.block) {
+			report(of, "takes")
+		}
+	}
+	for _, of := range src.after {
+		if !src.ownJoin() && !src.block.within(of.block) {
+			report(of, "follows")
+		}
+	}
+}
+
+// decide makes the node a condition if branches hang on it, and reports cases without nodes.
+func (src *source) decide() {
+	build, n := src.block.in.build, &src.node
+	switch {
+	case src.choice == noChoice:
+		return
+	case src.waiting: // its answers are the cases anyway
+	case src.choice == choiceIf:
+		n.Routes, n.Choices = true, []string{"true", "false"}
+	default:
+		n.Routes, n.NoMatch = true, kahn.NoMatchFail
+	}
+	for _, b := range src.cases {
+		if src.choice == choiceSwitch && !b.taken {
+			build.report("node %q: %w: nothing is added to its case %q: add a node, or leave the case out", src.id, kahn.ErrBadValue, b.label)
+		}
+	}
+}

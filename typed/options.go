@@ -1,0 +1,153 @@
+package typed
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Options are the fields of a [kahn.Node] that a typed node can have; they mean what they mean there. The pipeline sets the others itself.
+type Options struct {
+	Kind, Label string
+	Config      any
+
+	// After lists nodes that this one runs after without taking their values.
+	After []Handle
+	// Join is the rule that decides from the nodes before whether this one runs. A rule other than kahn.AllSucceeded is for nodes that are in no
+	// branch, and kahn.AnySucceeded and AtLeast for an [Either], too. A node that its rule lets run without one of its values skips itself.
+	Join                              kahn.Join
+	OnUpstreamFailure                 kahn.UpstreamPolicy // kahn.UpstreamSubstitute has no values of the right types, and is refused
+	HandlesFailure                    bool
+	CancelLosers, CancelOnLateFailure bool
+	ContinueOnFail, Cleanup, Critical bool
+	Memo                              string
+	Retry                             kahn.Retry
+	Timeout, OverallTimeout           time.Duration
+	MaxCrashes, Priority              int
+	Estimate                          time.Duration
+	Groups                            []string
+	Key                               string
+	Gate                              *kahn.Gate
+	OutputSchema                      any
+}
+
+// set gives the options to a node.
+func (o *Options) set(n *kahn.Node) {
+	n.Kind, n.Label, n.Config = o.Kind, o.Label, o.Config
+	n.Join, n.OnUpstreamFailure, n.HandlesFailure = o.Join, o.OnUpstreamFailure, o.HandlesFailure
+	n.CancelLosers, n.CancelOnLateFailure = o.CancelLosers, o.CancelOnLateFailure
+	n.ContinueOnFail, n.Cleanup, n.Critical = o.ContinueOnFail, o.Cleanup, o.Critical
+	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout
+	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate
+	n.Groups, n.Key, n.Gate, n.OutputSchema = o.Groups, o.Key, o.Gate, o.OutputSchema
+}
+
+// With gives options to the node that makes the value, once, and returns the value:
+//
+//	paid := typed.Do1(b, "pay", pay, order).With(typed.Options{Retry: kahn.RetryStandard(), Timeout: time.Minute})
+func (v Val[T]) With(o Options) Val[T] {
+	src := v.src
+	if src == nil {
+		return v
+	}
+	build := src.block.in.build
+	switch {
+	case src.input:
+		build.report("input %q: %w: With is for nodes", src.id, kahn.ErrBadValue)
+		return v
+	case src.opts != nil:
+		build.report("node %q: %w: With was called before: give all options at once", src.id, kahn.ErrBadValue)
+		return v
+	case build.over(src.id):
+		return v
+	}
+	src.opts = &o
+	for i, h := range o.After {
+		src.follow(h, i+1)
+	}
+	src.checkOptions()
+	kind := src.node.Kind
+	o.set(&src.node)
+	if kind != "" {
+		src.node.Kind = kind
+	}
+	return v
+}
+
+// Fallback gives the node a function that produces the value when the node has failed for good: see [kahn.FallbackFunc].
+func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[T] {
+	switch {
+	case v.src == nil:
+	case v.src.input, f == nil:
+		v.src.block.in.build.report("%q: %w: Fallback is for nodes, and its function is not nil", v.src.id, kahn.ErrBadValue)
+	case v.src.block.in.build.over(v.src.id):
+	default:
+		v.src.node.Fallback = func(ctx context.Context, err error) (any, error) {
+			t, err := f(ctx, err)
+			if err != nil {
+				return nil, err
+			}
+			return t, nil
+		}
+	}
+	return v
+}
+
+// follow makes the node run after another one, the after with the given number.
+func (src *source) follow(h Handle, number int) {
+	build := src.block.in.build
+	var of *source
+	if h != nil {
+		of = h.source()
+	}
+	switch {
+	case of == nil:
+		build.report("node %q: %w: it follows the zero Val, number %d", src.id, kahn.ErrBadValue, number)
+	case of.input:
+		build.report("node %q: %w: it follows the input %q, which is there from the beginning", src.id, kahn.ErrBadValue, of.id)
+	case of.block.in != src.block.in:
+		build.report("node %q follows %q, %w: let the node of the sub-pipeline follow it", src.id, of.id, ErrElsewhere)
+	default:
+		src.after = append(src.after, of)
+	}
+}
+
+// laterJoins decide when all values are there or cannot come any more.
+var laterJoins = []kahn.Join{0, kahn.AllSucceeded, kahn.AllDone, kahn.AllDoneMinOne, kahn.NoneFailed, kahn.NoneSkipped}
+
+// checkOptions reports options that do not fit the node.
+func (src *source) checkOptions() {
+	o, build := src.opts, src.block.in.build
+	bad := func(format string, args ...any) {
+		build.report("node %q: %w: "+format, append([]any{src.id, kahn.ErrBadValue}, args...)...)
+	}
+	if o.OnUpstreamFailure == kahn.UpstreamSubstitute {
+		bad("OnUpstreamFailure %v delivers defaults that have no type: use Try", o.OnUpstreamFailure)
+	}
+	if src.waiting && o.Kind != "" {
+		bad("its Kind is %q", kahn.KindGate)
+	}
+	if o.Kind == kahn.KindEnd || o.Kind == kahn.KindTrigger || o.Kind == kahn.KindGate && !src.waiting {
+		bad("Kind %q has a meaning of its own: see Block.Graph and Gate", o.Kind)
+	}
+	if src.tries != nil && (o.Join != 0 || o.Cleanup) {
+		bad("a Try has no Join, and is no Cleanup")
+	}
+	early := !slices.Contains(laterJoins, o.Join)
+	if src.either && (o.Cleanup || o.Join != 0 && o.Join != kahn.AllSucceeded && o.Join != kahn.AnySucceeded) {
+		bad("an Either joins by %v or %v, not by %v", kahn.AllSucceeded, kahn.AnySucceeded, o.Join)
+	} else if !src.either && early && len(src.takes)+len(src.imports) > 0 {
+		bad("Join %v lets the node run before it has all of its values: take them by Either, or list the nodes in After", o.Join)
+	}
+	if !src.either && src.ownJoin() && src.block.parent != nil {
+		bad("in %v its Join would let it run if the branch is not taken: put it into the block around, or into a sub-pipeline", src.block)
+	}
+}
+
+// ownJoin reports whether the node has another join rule than AllSucceeded.
+func (src *source) ownJoin() bool {
+	o := src.opts
+	return o != nil && (o.Cleanup || o.Join != 0 && o.Join != kahn.AllSucceeded)
+}

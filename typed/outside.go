@@ -1,0 +1,108 @@
+package typed
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Root returns a root input of the pipeline, which each run is given by [kahn.Inputs]. It may be called in any block, and again for the same
+// name and type. A run without it, and one with an input that the pipeline does not have, is refused with a [*kahn.InputError]; an input of
+// another type fails the nodes that take it with an error that matches [kahn.ErrType].
+//
+// A value that comes as JSON has it (a map, a list, a number, a text) is read as a T, as by package json, since inputs of a run that another program
+// has created come so.
+func Root[T any](b *Block, name string) Val[T] {
+	if b == nil {
+		return Val[T]{}
+	}
+	f := b.in
+	for f.outer != nil {
+		f = f.outer.in
+	}
+	if f.build.over(name) {
+		return Val[T]{}
+	}
+	register[T](f.build)
+	if src := f.names[name]; src != nil && src.input {
+		if _, same := src.zero.(*T); !same {
+			here, there := fmt.Sprintf("%T", new(T)), fmt.Sprintf("%T", src.zero)
+			f.build.report("input %q: %w: %s here and %s elsewhere", name, kahn.ErrType, here[1:], there[1:])
+		}
+		return Val[T]{src: src}
+	}
+	src := &source{block: f.top, id: name, input: true, zero: new(T)}
+	f.declare(src)
+	f.graph.Inputs = append(f.graph.Inputs, kahn.Input{Name: name})
+	return Val[T]{src: src}
+}
+
+// Gate adds a gate: a node that waits for a signal from outside, whose value it has. It opens for signals when the nodes of the values after, which
+// the person or program that answers may look at, have completed. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
+//
+//	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
+//
+// The value of a gate is read as that of a [Root] is, and that of a gate for a bool from the words that kahn takes for an approval or a rejection,
+// too.
+func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
+	src := b.add(id, false)
+	if src == nil {
+		return Val[T]{}
+	}
+	register[T](b.in.build)
+	src.node.Kind, src.waiting = kahn.KindGate, true
+	for i, h := range after {
+		src.follow(h, i+1)
+	}
+	return Val[T]{src: src, view: answer[T]}
+}
+
+// answer reads the value of a gate.
+func answer[T any](_ *kahn.Step, id string, v any) (t T, err error) {
+	if yes, is := any(&t).(*bool); is {
+		if word, is := v.(string); is {
+			switch strings.ToLower(strings.TrimSpace(word)) {
+			case "true", "yes", "approve", "approved":
+				*yes = true
+				return t, nil
+			case "false", "no", "reject", "rejected":
+				return t, nil
+			}
+		}
+	}
+	return plain[T](id, v)
+}
+
+// plain reads a value that is no T: one that JSON could have given. It is an error that no retry repeats if the value is none.
+func plain[T any](id string, v any) (T, error) {
+	t, ok := fromJSON[T](v)
+	if !ok {
+		return t, kahn.Permanent(fmt.Errorf("value of %q: %w: %T instead of %T", id, kahn.ErrType, v, t))
+	}
+	return t, nil
+}
+
+// fromJSON reads what package json makes of a value of any type as a T.
+func fromJSON[T any](v any) (t T, ok bool) {
+	switch v.(type) {
+	case nil:
+		return t, true // a null is the zero value
+	case bool, string, float64, json.Number, json.RawMessage, map[string]any, []any:
+	default:
+		return t, false
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return t, false
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&t); err != nil {
+		var zero T
+		return zero, false
+	}
+	return t, true
+}

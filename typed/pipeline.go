@@ -1,0 +1,225 @@
+package typed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Pipeline is a graph of typed nodes whose result is a T. It holds no run state: any number of runs may use one at once. Pipelines are made by
+// [New].
+type Pipeline[T any] struct {
+	build  *building
+	graph  *kahn.Graph
+	plan   *kahn.Plan
+	result string
+	view   view[T]
+	types  kahn.Option
+}
+
+// New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. Every slip that the compiler cannot find is an error
+// of [Pipeline.Plan], and so of all functions that run the pipeline: a *kahn.GraphError that has all of them, and that errors.Is searches for
+// [ErrElsewhere], [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
+func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
+	build := &building{name: name, types: kahn.Types{}}
+	top := newFlow(build, nil)
+	p := &Pipeline[T]{build: build, graph: top.graph}
+	if f == nil {
+		build.report("%w: the function that adds the nodes is nil", kahn.ErrBadValue)
+	} else {
+		result := f(top.top)
+		top.returns(result.src)
+		p.result, p.view = result.ID(), result.view
+	}
+	build.finish()
+	p.types = kahn.DefaultEncoding(build.types)
+	top.lower()
+	if build.err() != nil {
+		return p
+	}
+	plan, err := top.graph.Compile()
+	if p.plan = plan; err != nil {
+		build.compiled = err
+	}
+	return p
+}
+
+// building is a pipeline in the making.
+type building struct {
+	name  string
+	types kahn.Types
+
+	mu       sync.Mutex // guards what follows, since late calls may come from anywhere
+	problems kahn.GraphError
+	compiled error // of Compile
+	finished bool
+}
+
+// maxProblems is how many problems an error lists.
+const maxProblems = 100
+
+// report adds a problem.
+func (x *building) report(format string, args ...any) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.problems.Problems) == maxProblems {
+		x.problems.More++
+		return
+	}
+	x.problems.Problems = append(x.problems.Problems, fmt.Errorf(format, args...))
+}
+
+func (x *building) finish() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.finished = true
+}
+
+// over reports whether New has returned, which is a problem for a call that concerns a node or an input.
+func (x *building) over(id string) bool {
+	x.mu.Lock()
+	finished := x.finished
+	x.mu.Unlock()
+	if finished {
+		x.report("%q: %w: New has returned: nodes, and what concerns them, are added by its function", id, kahn.ErrBadValue)
+	}
+	return finished
+}
+
+// err returns the problems, or nil.
+func (x *building) err() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.problems.Problems) == 0 {
+		return x.compiled
+	}
+	return &kahn.GraphError{Graph: x.name, Problems: slices.Clone(x.problems.Problems), More: x.problems.More}
+}
+
+// Plan returns the compiled graph, with the errors of [New].
+func (p *Pipeline[T]) Plan() (*kahn.Plan, error) {
+	if err := p.build.err(); err != nil {
+		return nil, err
+	}
+	return p.plan, nil
+}
+
+// Graph returns the graph of the pipeline, for a [kahn.Runner], a picture or a test. Whoever runs it gives the run [Pipeline.Encoding].
+// The errors are those of [New].
+func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
+	if err := p.build.err(); err != nil {
+		return nil, err
+	}
+	return p.graph, nil
+}
+
+// Types returns the types of the values of the pipeline, for a codec of the host: [kahn.Encoding], or a codec that encrypts. Types are registered by
+// their full names, such as "example.com/shop.Order": a type that is moved or renamed is not found in runs that were stored before. A value whose
+// static type is an interface is registered by none.
+func (p *Pipeline[T]) Types() kahn.Types {
+	types := kahn.Types{}
+	for name, zero := range p.build.types {
+		types[name] = zero
+	}
+	return types
+}
+
+// Encoding is the option by which snapshots and stores know the types of the pipeline. [Run], [Pipeline.Execute] and [Pipeline.Start] have it.
+func (p *Pipeline[T]) Encoding() kahn.Option { return p.types }
+
+// options puts the encoding in front of the options of a run.
+func (p *Pipeline[T]) options(opts []kahn.Option) []kahn.Option {
+	return append([]kahn.Option{p.Encoding()}, opts...)
+}
+
+// Execute runs the pipeline as [kahn.Plan.Execute] does. The result is in [Pipeline.Output].
+func (p *Pipeline[T]) Execute(ctx context.Context, opts ...kahn.Option) (*kahn.Result, error) {
+	plan, err := p.Plan()
+	if err != nil {
+		return nil, err
+	}
+	return plan.Execute(ctx, nil, p.options(opts)...)
+}
+
+// Start begins a run of the pipeline as [kahn.Plan.Start] does.
+func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+	plan, err := p.Plan()
+	if err != nil {
+		return nil, err
+	}
+	return plan.Start(ctx, nil, p.options(opts)...)
+}
+
+// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why;
+// if it is what test mode or a store has put in the place of a T, [kahn.ErrType].
+func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
+	n, ok := res.Node(p.result)
+	switch {
+	case !ok:
+		return t, fmt.Errorf("result %q: %w", p.result, kahn.ErrUnknownNode)
+	case n.Status == kahn.Completed:
+		if t, err = p.view.read(nil, p.result, n.Output); err != nil {
+			return t, fmt.Errorf("result %q: %w", p.result, err)
+		}
+		return t, nil
+	}
+	return t, noOutput(res, n)
+}
+
+// noOutput says why a run has no result.
+func noOutput(res *kahn.Result, n kahn.NodeResult) error {
+	text := fmt.Sprintf("it is %v", n.Status)
+	if n.Status == kahn.Skipped {
+		text += ": " + n.Skip.String()
+	}
+	err := fmt.Errorf("result %q: %w: %s", n.ID, kahn.ErrNoValue, text)
+	for other := range res.Nodes() { // a failure that was tried elsewhere is why the nodes that need the value are skipped
+		if other.Status == kahn.Failed {
+			err = fmt.Errorf("%w; %w", err, other.Err)
+		}
+	}
+	return err
+}
+
+// Run runs a pipeline and returns its result. opts are those of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to go on from.
+//
+// A run that failed or was cancelled returns a *kahn.RunError, one that is suspended a [*SuspendedError], one that was refused an error of
+// [New] or of kahn.Execute. If the run completed and its result was skipped, or failed and was tried elsewhere, the error is that of
+// [Pipeline.Output]. [Pipeline.Execute] returns the Result of the run beside the error.
+func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
+	res, err := p.Execute(ctx, opts...)
+	switch {
+	case err != nil:
+		return t, err
+	case res.Status == kahn.RunSuspended:
+		return t, &SuspendedError{Result: res}
+	}
+	return p.Output(res)
+}
+
+// ErrSuspended is matched by a [*SuspendedError].
+var ErrSuspended = errors.New("the run is suspended")
+
+// SuspendedError is the error of [Run] for a run that waits for signals. The run goes on by kahn.ResumeFrom with the snapshot of the Result, or, if it
+// is durable, when it is started again.
+type SuspendedError struct {
+	// Result is that of the run: see Waiting and Snapshot.
+	Result *kahn.Result
+}
+
+// Error names the nodes that wait.
+func (e *SuspendedError) Error() string {
+	names := make([]string, len(e.Result.Waiting))
+	for i, w := range e.Result.Waiting {
+		names[i] = fmt.Sprintf("%q", w.Node)
+	}
+	return fmt.Sprintf("%v: it waits for %s", ErrSuspended, strings.Join(names, ", "))
+}
+
+// Is reports whether target is [ErrSuspended].
+func (e *SuspendedError) Is(target error) bool { return target == ErrSuspended }

@@ -1,0 +1,293 @@
+package typed_test
+
+import (
+	"context"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/typed"
+)
+
+// Slips that the compiler cannot find are errors before anything runs, which name the node and the choices.
+func TestSlips(t *testing.T) {
+	t.Parallel()
+	var leaked typed.Val[int]
+	typed.New("other", func(b *typed.Block) typed.Val[int] {
+		leaked = typed.Do0(b, "leaked", ret(1))
+		return leaked
+	})
+	sum := func(_ context.Context, a, b int) (int, error) { return a + b, nil }
+	yes := func(b *typed.Block) (*typed.Block, *typed.Block) { return typed.If(typed.Do0(b, "if", ret(true))) }
+	for name, c := range map[string]struct {
+		build func(b *typed.Block) typed.Val[int]
+		is    error
+		text  string
+	}{
+		"duplicate": {func(b *typed.Block) typed.Val[int] {
+			typed.Do0(b, "x", ret(1))
+			return typed.Do0(b, "x", ret(2))
+		}, kahn.ErrDuplicateNode, `"x" occurs twice in the pipeline "p"`},
+		"input and node": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do1(b, "x", same[int], typed.Root[int](b, "x"))
+		}, kahn.ErrDuplicateNode, `"x" occurs twice`},
+		"empty id":     {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "", ret(1)) }, kahn.ErrBadValue, "empty id"},
+		"nil function": {func(b *typed.Block) typed.Val[int] { return typed.Do0[int](b, "x", nil) }, kahn.ErrBadValue, `node "x": bad value: its function is nil`},
+		"nil sub":      {func(b *typed.Block) typed.Val[int] { return typed.Sub[int](b, "x", nil) }, kahn.ErrBadValue, `node "x": bad value: its function is nil`},
+		"zero value": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do2(b, "x", sum, typed.Do0(b, "y", ret(1)), typed.Val[int]{})
+		}, kahn.ErrBadValue, `node "x": bad value: input 2 is the zero Val`},
+		"no result":    {func(b *typed.Block) typed.Val[int] { return typed.Val[int]{} }, kahn.ErrBadValue, "returns the zero Val"},
+		"nil block":    {func(b *typed.Block) typed.Val[int] { return typed.Do0(nil, "x", ret(1)) }, kahn.ErrBadValue, "returns the zero Val"},
+		"input result": {func(b *typed.Block) typed.Val[int] { return typed.Root[int](b, "x") }, typed.ErrElsewhere, `returns "x", which no node of it makes`},
+		"another pipeline": {func(b *typed.Block) typed.Val[int] { return typed.Do1(b, "x", same[int], leaked) },
+			typed.ErrElsewhere, `node "x" takes "leaked", a value of elsewhere: it belongs to the pipeline "other"`},
+		"result of another pipeline": {func(b *typed.Block) typed.Val[int] { return leaked }, typed.ErrElsewhere, `"leaked"`},
+		"inside of a sub-pipeline": {func(b *typed.Block) typed.Val[int] {
+			var inner typed.Val[int]
+			typed.Sub(b, "S", func(b *typed.Block) typed.Val[int] {
+				inner = typed.Do0(b, "inner", ret(1))
+				return typed.Do1(b, "last", same[int], inner)
+			})
+			return typed.Do1(b, "x", same[int], inner)
+		}, typed.ErrElsewhere, `node "x" takes "inner", a value of elsewhere: it is made inside of the sub-pipeline "S": let the function of that return it`},
+		"value of a branch": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			return typed.Do1(b, "x", same[int], typed.Do0(then, "y", ret(1)))
+		}, typed.ErrBranch, `node "x" takes "y", a value of a branch: it has a value only in the branch "true" of "if", and "x" is in the pipeline "p": add "x" to that branch, or join the values of the branches by Either`},
+		"value of the other branch": {func(b *typed.Block) typed.Val[int] {
+			then, otherwise := yes(b)
+			typed.Do1(otherwise, "x", same[int], typed.Do0(then, "y", ret(1)))
+			return typed.Do0(b, "z", ret(1))
+		}, typed.ErrBranch, `"x" is in the branch "false" of "if"`},
+		"value of a branch in a sub-pipeline": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			y := typed.Do0(then, "y", ret(1))
+			return typed.Sub(b, "S", func(b *typed.Block) typed.Val[int] { return typed.Do1(b, "x", same[int], y) })
+		}, typed.ErrBranch, `node "S" takes "y"`},
+		"after a branch": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{typed.Do0(then, "y", ret(1))}})
+		}, typed.ErrBranch, `node "x" follows "y"`},
+		"result of a branch": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			return typed.Do0(then, "x", ret(1))
+		}, typed.ErrBranch, `returns "x"`},
+		"half of an either": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			return typed.Either(b, "x", typed.Do0(then, "y", ret(1)))
+		}, typed.ErrBranch, `node "x": a value of a branch: Either has none if "if" answers "false": give it one of that branch, or as the last one a value of the pipeline "p"`},
+		"a nested half of an either": {func(b *typed.Block) typed.Val[int] {
+			then, otherwise := yes(b)
+			deeper, _ := typed.If(typed.Do0(otherwise, "if 2", ret(true)))
+			return typed.Either(b, "x", typed.Do0(then, "y", ret(1)), typed.Do0(deeper, "z", ret(1)))
+		}, typed.ErrBranch, `Either has none if "if 2" answers "false"`},
+		"either of nothing": {func(b *typed.Block) typed.Val[int] { return typed.Either[int](b, "x") }, kahn.ErrBadValue, "Either of no values"},
+		"either twice": {func(b *typed.Block) typed.Val[int] {
+			y := typed.Do0(b, "y", ret(1))
+			return typed.Either(b, "x", y, y)
+		}, kahn.ErrBadValue, `Either takes "y" twice`},
+		"either of an input": {func(b *typed.Block) typed.Val[int] {
+			return typed.Either(b, "x", typed.Root[int](b, "r"))
+		}, kahn.ErrBadValue, `Either takes the input "r"`},
+		"either of around": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			y := typed.Do0(b, "y", ret(1))
+			typed.Either(then, "x", typed.Do0(then, "w", ret(1)), y)
+			return y
+		}, typed.ErrBranch, `the pipeline "p" is not within the branch "true" of "if"`},
+		"case without nodes": {func(b *typed.Block) typed.Val[int] {
+			typed.Switch(typed.Do0(b, "x", ret(air))).Case(road)
+			return typed.Do0(b, "y", ret(1))
+		}, kahn.ErrBadValue, `node "x": bad value: nothing is added to its case "road"`},
+		"no case": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(typed.Switch(typed.Do0(b, "x", ret(air))).Case(" "), "y", ret(1))
+		}, kahn.ErrBadValue, `" " cannot be a case`},
+		"if of an input": {func(b *typed.Block) typed.Val[int] {
+			typed.If(typed.Root[bool](b, "r"))
+			return typed.Do0(b, "y", ret(1))
+		}, kahn.ErrBadValue, `input "r": bad value: an input makes no choice`},
+		"try of an input": {func(b *typed.Block) typed.Val[int] {
+			typed.Try(b, "t", typed.Root[bool](b, "r"))
+			return typed.Do0(b, "y", ret(1))
+		}, kahn.ErrBadValue, `Try takes the input "r"`},
+		"try in a branch": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			y := typed.Do0(b, "y", ret(1))
+			typed.Try(then, "t", y)
+			return y
+		}, typed.ErrBranch, `Try takes "y" of the pipeline "p" in the branch "true" of "if"`},
+		"two types of an input": {func(b *typed.Block) typed.Val[int] {
+			typed.Root[string](b, "r")
+			return typed.Do1(b, "x", same[int], typed.Root[int](b, "r"))
+		}, kahn.ErrType, `input "r": wrong type: int here and string elsewhere`},
+		"two items": {func(b *typed.Block) typed.Val[int] {
+			typed.Each(b, "e", typed.Do0(b, "l", ret([]int{1})), same[int], typed.Items[int]{}, typed.Items[int]{})
+			return typed.Do0(b, "x", ret(1))
+		}, kahn.ErrBadValue, `node "e": bad value: 2 Items`},
+		"options twice": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{}).With(typed.Options{})
+		}, kahn.ErrBadValue, `node "x": bad value: With was called before`},
+		"options of an input": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do1(b, "x", same[int], typed.Root[int](b, "r").With(typed.Options{}))
+		}, kahn.ErrBadValue, `input "r": bad value: With is for nodes`},
+		"after an input": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{typed.Root[int](b, "r")}})
+		}, kahn.ErrBadValue, `it follows the input "r"`},
+		"after nothing": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{nil}})
+		}, kahn.ErrBadValue, `it follows the zero Val, number 1`},
+		"after elsewhere": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{leaked}})
+		}, typed.ErrElsewhere, `node "x" follows "leaked"`},
+		"early join": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do1(b, "x", same[int], typed.Do0(b, "y", ret(1))).With(typed.Options{Join: kahn.AnySucceeded})
+		}, kahn.ErrBadValue, `Join any_succeeded lets the node run before it has all of its values`},
+		"join in a branch": {func(b *typed.Block) typed.Val[int] {
+			then, _ := yes(b)
+			typed.Do0(then, "x", ret(1)).With(typed.Options{Join: kahn.AllDone})
+			return typed.Do0(b, "y", ret(1))
+		}, kahn.ErrBadValue, `in the branch "true" of "if" its Join would let it run if the branch is not taken`},
+		"join of an either": {func(b *typed.Block) typed.Val[int] {
+			return typed.Either(b, "x", typed.Do0(b, "y", ret(1))).With(typed.Options{Join: kahn.AllDone})
+		}, kahn.ErrBadValue, `an Either joins by all_succeeded or any_succeeded, not by all_done`},
+		"join of a try": {func(b *typed.Block) typed.Val[int] {
+			y := typed.Do0(b, "y", ret(1))
+			typed.Try(b, "x", y).With(typed.Options{Cleanup: true})
+			return y
+		}, kahn.ErrBadValue, `a Try has no Join`},
+		"defaults": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{OnUpstreamFailure: kahn.UpstreamSubstitute})
+		}, kahn.ErrBadValue, `delivers defaults that have no type: use Try`},
+		"kind of the engine": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{Kind: kahn.KindGate})
+		}, kahn.ErrBadValue, `Kind "gate" has a meaning of its own`},
+		"nil fallback": {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "x", ret(1)).Fallback(nil) }, kahn.ErrBadValue, "Fallback"},
+		"cycle by After": {func(b *typed.Block) typed.Val[int] {
+			x := typed.Do0(b, "x", ret(1))
+			y := typed.Do1(b, "y", same[int], x)
+			x.With(typed.Options{After: []typed.Handle{y}})
+			return y
+		}, kahn.ErrCycle, "x"},
+		"problem of Compile": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{Groups: []string{"db"}})
+		}, kahn.ErrBadValue, `"db"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := typed.New("p", c.build)
+			_, err := typed.Run(context.Background(), p)
+			require.ErrorIs(t, err, c.is)
+			require.ErrorContains(t, err, c.text)
+			var all *kahn.GraphError
+			require.ErrorAs(t, err, &all)
+			require.Equal(t, "p", all.Graph)
+			_, graphErr := p.Graph()
+			_, startErr := p.Start(context.Background())
+			require.Equal(t, err.Error(), graphErr.Error())
+			require.Equal(t, err.Error(), startErr.Error())
+		})
+	}
+	_, err := typed.New[int]("nil", nil).Plan()
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+}
+
+// All problems are reported at once, the first hundred of them in full.
+func TestProblemsTogether(t *testing.T) {
+	t.Parallel()
+	_, err := typed.New("many", func(b *typed.Block) typed.Val[int] {
+		for range 150 {
+			typed.Do0[int](b, "x", nil)
+		}
+		return typed.Val[int]{}
+	}).Plan()
+	var all *kahn.GraphError
+	require.ErrorAs(t, err, &all)
+	require.Len(t, all.Problems, 100)
+	require.Equal(t, 150+149+1-100, all.More)
+}
+
+// What is added after New has returned is an error of every later run.
+func TestTooLate(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]func(b *typed.Block, x typed.Val[bool]){
+		"node":    func(b *typed.Block, x typed.Val[bool]) { typed.Do1(b, "y", same[bool], x) },
+		"input":   func(b *typed.Block, x typed.Val[bool]) { typed.Root[int](b, "y") },
+		"branch":  func(b *typed.Block, x typed.Val[bool]) { typed.If(x) },
+		"options": func(b *typed.Block, x typed.Val[bool]) { x.With(typed.Options{}) },
+		"fallback": func(b *typed.Block, x typed.Val[bool]) {
+			x.Fallback(func(context.Context, error) (bool, error) { return true, nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var block *typed.Block
+			var x typed.Val[bool]
+			p := typed.New("p", func(b *typed.Block) typed.Val[bool] {
+				block, x = b, typed.Do0(b, "x", ret(true))
+				return x
+			})
+			_, err := typed.Run(context.Background(), p)
+			require.NoError(t, err)
+			late(block, x)
+			_, err = typed.Run(context.Background(), p)
+			require.ErrorIs(t, err, kahn.ErrBadValue)
+			require.ErrorContains(t, err, "New has returned")
+		})
+	}
+}
+
+// Every field of a kahn.Node is an option under the same name and of the same type, or one that the pipeline sets, or has no place in it.
+func TestOptionsAreFieldsOfNode(t *testing.T) {
+	t.Parallel()
+	elsewhere := map[string]string{
+		"ID": "the id of the function that adds the node", "Do": "its function", "In": "the values that it takes", "After": "a list of values",
+		"Sub": "Sub", "Map": "Each", "Fallback": "Val.Fallback", "Routes": "If", "NoMatch": "Switch", "Choices": "If",
+		"Test": "If", "TestExpr": "If", "When": "If", "WhenExpr": "If", "GuardErrors": "If", "Disabled": "If", "Loop": "Block.Graph",
+		"SkipMode": "a function is called with all of its values", "Default": "they have types",
+		"Params": "a function takes values", "Ports": "a function takes values", "Merge": "Either", "MergeJSON": "Either", "Outputs": "an output is one value",
+		"InputSchema": "it judges parameters", "Moderation": "it judges parameters",
+	}
+	node, options := reflect.TypeFor[kahn.Node](), reflect.TypeFor[typed.Options]()
+	for i := range node.NumField() {
+		f := node.Field(i)
+		o, has := options.FieldByName(f.Name)
+		if why := elsewhere[f.Name]; (why == "") != has && f.Name != "After" {
+			t.Errorf("Node.%s: an option %v, elsewhere %q", f.Name, has, why)
+		}
+		if has && o.Type != f.Type && f.Name != "After" {
+			t.Errorf("%s is a %v in Options and a %v in Node", f.Name, o.Type, f.Type)
+		}
+	}
+	for i := range options.NumField() {
+		_, has := node.FieldByName(options.Field(i).Name)
+		require.True(t, has, options.Field(i).Name)
+	}
+}
+
+// Every option arrives at the node.
+func TestOptionsArrive(t *testing.T) {
+	t.Parallel()
+	o := typed.Options{
+		Kind: "kind", Label: "label", Config: 7, OnUpstreamFailure: kahn.UpstreamSkip, HandlesFailure: true, CancelLosers: true, CancelOnLateFailure: true,
+		ContinueOnFail: true, Critical: true, Memo: "1", Retry: kahn.RetryStandard(), Timeout: 1, OverallTimeout: 2, MaxCrashes: 3, Priority: 4, Estimate: 5,
+		Groups: []string{"g"}, Key: "key", OutputSchema: any(nil),
+	}
+	for _, join := range []typed.Options{{Join: kahn.AllDone}, {Cleanup: true}} {
+		o.Join, o.Cleanup = join.Join, join.Cleanup
+		p := typed.New("p", func(b *typed.Block) typed.Val[int] {
+			b.Graph().Groups = []kahn.Group{{Name: "g"}}
+			return typed.Do0(b, "x", ret(1)).With(o)
+		})
+		g, err := p.Graph()
+		require.NoError(t, err)
+		node, options := reflect.ValueOf(g.Nodes()[0]), reflect.ValueOf(o)
+		for i := range options.NumField() {
+			if name := options.Type().Field(i).Name; name != "After" {
+				require.Equal(t, options.Field(i).Interface(), node.FieldByName(name).Interface(), name)
+			}
+		}
+	}
+}

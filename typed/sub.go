@@ -1,0 +1,63 @@
+package typed
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// ErrElsewhere is matched by the error of a pipeline in which a node takes a value of another pipeline, or one that is made inside of a
+// sub-pipeline and is not its result.
+var ErrElsewhere = errors.New("a value of elsewhere")
+
+// Sub adds a sub-pipeline: a node that is performed by a nested run of the nodes that f adds to its block, and has the value that f returns. f may
+// take the values of the blocks around it, as a function literal does with variables: they are the inputs of the nested run.
+//
+//	receipt := typed.Sub(b, "checkout", func(b *typed.Block) typed.Val[Receipt] { return checkout(b, order) })
+//
+// Ids are unique within a sub-pipeline, so that a function which adds nodes can be used any number of times. In events the nodes have paths,
+// such as "checkout/charge". Options.Retry repeats the whole of it, Timeout bounds it, and [Try] has its error.
+func Sub[T any](b *Block, id string, f func(b *Block) Val[T]) Val[T] {
+	src := b.add(id, f == nil)
+	if src == nil || f == nil {
+		return Val[T]{}
+	}
+	return sub(src, f)
+}
+
+func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
+	build := src.block.in.build
+	src.inner = newFlow(build, src)
+	result := f(src.inner.top)
+	src.inner.returns(result.src)
+	return Val[T]{src: src, view: func(s *kahn.Step, id string, v any) (t T, err error) {
+		if v == nil && any(t) != nil { // a T is never null
+			return t, missing(fmt.Sprintf("the result of %q was skipped", id))
+		}
+		return result.view.read(s, id, v)
+	}}
+}
+
+// returns makes a value the output of the graph.
+func (f *flow) returns(src *source) {
+	switch {
+	case src == nil:
+		f.build.report("%v: %w: its function returns the zero Val, which no node makes", f.top, kahn.ErrBadValue)
+	case src.block.in != f, src.input:
+		f.build.report("%v: %w: its function returns %q, which no node of it makes: return the value of a node that is added to its block", f.top, ErrElsewhere, src.id)
+	case src.block != f.top:
+		f.build.report("%v returns %q, %w: it has a value only in %v: join the values of the branches by Either", f.top, src.id, ErrBranch, src.block)
+	default:
+		f.result = src
+	}
+}
+
+// elsewhere reports a value that a node cannot take.
+func (x *building) elsewhere(node, of *source) {
+	if of.block.in.build != x {
+		x.report("node %q takes %q, %w: it belongs to the pipeline %q", node.id, of.id, ErrElsewhere, of.block.in.build.name)
+		return
+	}
+	x.report("node %q takes %q, %w: it is made inside of %v: let the function of that return it", node.id, of.id, ErrElsewhere, of.block.in.top)
+}

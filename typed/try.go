@@ -1,0 +1,95 @@
+package typed
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Tried is the result of a node that may fail: its value, or its error.
+type Tried[T any] struct {
+	Value T
+	// Err is nil if the node completed, the error of its last attempt if it failed, and a [*kahn.UpstreamError] if a node before it did.
+	Err error
+}
+
+// triedJSON is a Tried as JSON. The form of the error is that of [kahn.Types], which keeps the sentinel errors that it matches.
+type triedJSON struct {
+	Value json.RawMessage `json:"value,omitempty"`
+	Err   json.RawMessage `json:"error,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t Tried[T]) MarshalJSON() (data []byte, err error) {
+	var x triedJSON
+	if t.Err != nil {
+		x.Err, err = kahn.Types(nil).Encode(t.Err)
+	} else {
+		x.Value, err = json.Marshal(t.Value)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(x)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Tried[T]) UnmarshalJSON(data []byte) error {
+	var x triedJSON
+	if err := json.Unmarshal(data, &x); err != nil {
+		return err
+	}
+	*t = Tried[T]{}
+	if x.Err == nil {
+		return json.Unmarshal(x.Value, &t.Value)
+	}
+	v, err := kahn.Types(nil).Decode(x.Err)
+	if err != nil {
+		return err
+	}
+	is := false
+	if t.Err, is = v.(error); !is {
+		return fmt.Errorf("%w: the error of a Tried is a %T", kahn.ErrBadValue, v)
+	}
+	return nil
+}
+
+// Try adds a node that completes when the node of v has completed or failed, and has the value or the error. The failure counts as handled:
+// the run does not fail because of it. The node of v is connected by an edge and a catch edge. Without Try, what takes the value of a node that
+// failed is aborted; with it, what takes the value without Try is skipped.
+//
+// Cancelled nodes are not caught. The node belongs to the block of v, which b has to be.
+func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {
+	src := b.add(id, false)
+	if src == nil {
+		return Val[Tried[T]]{}
+	}
+	value := input(src, v, 1)
+	build := b.in.build
+	if len(src.takes) > 0 {
+		of := src.takes[0]
+		switch {
+		case of.input:
+			build.report("node %q: %w: Try takes the input %q, which does not fail: try the node where it is made", id, kahn.ErrBadValue, of.id)
+		case of.block != b:
+			build.report("node %q: Try takes %q of %v in %v, %w: try it in its own block, so that its failure is handled whichever branch is taken",
+				id, of.id, of.block, b, ErrBranch)
+		default:
+			src.tries = of
+		}
+	}
+	return add(src, func(s *kahn.Step) (t Tried[T], err error) {
+		if s.View().Status(value.name) != kahn.Completed {
+			v, _ := s.Upstream(value.name)
+			if e, is := v.(*kahn.NodeError); is && e.Err != nil {
+				return Tried[T]{Err: e.Err}, nil
+			}
+			if failure, is := v.(error); is {
+				return Tried[T]{Err: failure}, nil
+			}
+		}
+		t.Value, err = value.get(s)
+		return t, err
+	})
+}
