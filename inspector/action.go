@@ -103,6 +103,9 @@ func (c *call) write() error {
 	}
 	kept.fault = &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "the action did not return"}
 	defer func() { // also when a function of the host ends this goroutine
+		if kept.fault.passes() {
+			c.h.replies.drop(key)
+		}
 		close(kept.done)
 		if kept.fault != nil {
 			c.audit(kept.fault)
@@ -226,6 +229,14 @@ func (x *replies) has(key string) bool {
 	return x.byKey[key] != nil
 }
 
+// drop forgets the answer of a key: the request may be repeated with it.
+func (x *replies) drop(key string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.byKey, key)
+	x.order = slices.DeleteFunc(x.order, func(other string) bool { return other == key })
+}
+
 func (k *kept) isDone() bool {
 	select {
 	case <-k.done:
@@ -273,8 +284,11 @@ func (c *call) signal() (any, error) {
 	}
 	d := kahn.Decision{Value: answer, Actor: c.actor(), Comment: clip(body.Comment, reasonBytes)}
 	if before.Decision == nil {
-		if err = c.answerNode(path, d); err == nil {
+		switch err = c.answerNode(path, d); {
+		case err == nil:
 			return accepted, nil
+		case errors.Is(err, errHere):
+			return c.signal()
 		}
 	}
 	// Somebody else may have answered between the look and the signal.
@@ -317,7 +331,11 @@ func (c *call) cancel() (any, error) {
 	}
 	q := c.request(c.body.(*reasonBody).Reason)
 	if s := c.stored(); s != nil {
-		return accepted, c.cancelStored(s, q)
+		err := c.cancelStored(s, q)
+		if errors.Is(err, errHere) {
+			return c.cancel()
+		}
+		return accepted, err
 	}
 	c.live().CancelBy(q)
 	return accepted, nil
@@ -355,11 +373,14 @@ func (c *call) redrive() (any, error) {
 	if s := c.stored(); s == nil {
 		run, err = c.h.Runner.RedriveBy(context.WithoutCancel(c.r.Context()), c.target.ID(), q, body.Nodes...)
 	} else if s.Status().Terminal() {
-		run, err = c.execute(s.workflow, kahn.RunID(s.ID()), kahn.RedriveFrom(nil, body.Nodes...), kahn.RedriveBy(q))
+		run, err = c.goOn(s, kahn.RedriveFrom(nil, body.Nodes...), kahn.RedriveBy(q))
 	} else {
 		err = errNotEnded
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errHere):
+		return c.redrive()
+	case err != nil:
 		return nil, err
 	}
 	return runReply{Run: run.ID()}, nil

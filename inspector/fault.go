@@ -32,6 +32,11 @@ type answered struct {
 // Error returns the message.
 func (f *fault) Error() string { return f.Message }
 
+// passes reports whether nothing has been done, and the same request may be accepted later.
+func (f *fault) passes() bool {
+	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Code == "leased")
+}
+
 // faultReply is the body of every refusal.
 type faultReply struct {
 	Error *fault `json:"error"`

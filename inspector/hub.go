@@ -3,6 +3,7 @@ package inspector
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,10 +77,34 @@ func (h *hub) add(run string, most int) (*page, chan struct{}) {
 // last is the last event of a run, zero if the Runner does not have it.
 func (h *hub) last(id string) (c cursor) {
 	if run, ok := h.handler.Runner.Run(id); ok {
-		_, last := run.EventRange()
-		c = cursor{run, last}
+		c.run = run
+		if _, c.event = run.EventRange(); c.event == 0 {
+			c.nodes = statusesOf(run)
+		}
 	}
 	return c
+}
+
+// statusesOf are the statuses of the nodes of a run's graph, one letter each.
+func statusesOf(run *kahn.Run) string {
+	var text strings.Builder
+	for n := range run.Nodes() {
+		text.WriteByte(letters[n.Status])
+	}
+	return text.String()
+}
+
+// differences are the nodes of a run without events whose statuses have changed.
+func differences(now, before cursor) nodesMessage {
+	m := nodesMessage{Run: now.run.ID(), Nodes: []change{}}
+	i := 0
+	for _, id := range now.run.Plan().Declared() {
+		if now.nodes[i] != before.nodes[i] {
+			m.Nodes = append(m.Nodes, change{Path: id, Status: now.nodes[i : i+1]})
+		}
+		i++
+	}
+	return m
 }
 
 // earliest is the first of the cursors with which the pages of a run have joined.
@@ -187,6 +212,7 @@ type watch struct {
 type cursor struct {
 	run   *kahn.Run
 	event uint64
+	nodes string // the letters of the nodes' statuses, of a run without events
 }
 
 // seen is how a run was when it was looked at last.
@@ -195,6 +221,7 @@ type seen struct {
 	status kahn.RunStatus
 	over   bool // it has ended, or was left
 	last   uint64
+	counts [16]int // of the nodes in each status, of a run without events
 }
 
 // runsMessage tells of changes in the list.
@@ -253,7 +280,11 @@ func (w *watch) list() runsMessage {
 		id := run.ID()
 		now[id] = true
 		x := seen{run: run, over: over(run), status: run.Status()}
-		_, x.last = run.EventRange()
+		if _, x.last = run.EventRange(); x.last == 0 {
+			for status, n := range run.Counts() {
+				x.counts[status] = n
+			}
+		}
 		if w.listed[id] != x {
 			w.listed[id] = x
 			m.Runs = append(m.Runs, w.hub.handler.rowOf(run, at))
@@ -275,14 +306,19 @@ func (w *watch) nodes(id string) {
 		return
 	}
 	mine := func(p *page) bool { return p.run == id }
-	first, last := run.EventRange()
+	first, _ := run.EventRange()
 	before, known := w.cursors[id]
 	if !known {
 		before = w.hub.earliest(id)
 	}
-	w.cursors[id] = cursor{run, last}
+	now := w.hub.last(id)
+	w.cursors[id] = now
+	last := now.event
 	switch {
-	case before == w.cursors[id]:
+	case before == now:
+		return
+	case last == 0 && before.run == now.run && len(before.nodes) == len(now.nodes):
+		w.hub.tell("nodes", differences(now, before), mine)
 		return
 	case before.run != run, first > before.event+1: // another run has the id, or the log does not reach back
 		w.hub.send(reset, mine)

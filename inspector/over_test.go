@@ -58,7 +58,7 @@ func TestStreamOfAnotherLife(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		p := openTab(t.Context(), h, "r")
-		time.Sleep(time.Second)
+		time.Sleep(1100 * time.Millisecond) // between two ticks
 		first.Leave()
 		time.Sleep(time.Second)
 		rows := messages[runsMessage](t, p, "runs")
@@ -302,4 +302,28 @@ func TestLongPathsAreFound(t *testing.T) {
 		require.Equal(t, kahn.Completed, n.Status)
 	}
 	require.True(t, slices.Contains(get[nodeReply](d, "api/v1/node", "run", "r", "path", "s").Actions, "redrive"))
+}
+
+// A run without events is shown all the same: its changes, and how it has ended.
+func TestRunWithoutEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{}
+		h := Handler(Options{Runner: rn})
+		g := new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}, kahn.Node{ID: "bad", After: []string{"g"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }})
+		run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"), kahn.Retain(0))
+		require.NoError(t, err)
+		synctest.Wait()
+		p := openTab(t.Context(), h, "r")
+		time.Sleep(time.Second)
+		require.NoError(t, run.Signal("g", 1))
+		_, _ = run.Wait()
+		time.Sleep(time.Second)
+		nodes := messages[nodesMessage](t, p, "nodes")
+		require.Equal(t, []nodesMessage{{Run: "r", Nodes: []change{{Path: "g", Status: "c"}, {Path: "bad", Status: "f"}}}}, nodes)
+		rows := messages[runsMessage](t, p, "runs")
+		last := rows[len(rows)-1].Runs[0]
+		require.Equal(t, []any{kahn.RunFailed, []string{"bad"}, stamp(time.Now().Add(-time.Second))}, []any{last.Status, last.Failed, last.Ended})
+		p.close()
+	})
 }

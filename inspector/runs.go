@@ -196,6 +196,8 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 				row.Degraded, row.Cause, row.Ended = end.Degraded, end.Cause.String(), stamp(e.Time)
 				row.Failed = end.Failed[:min(few, len(end.Failed))]
 			}
+		} else {
+			row.addEnd(run)
 		}
 		return row
 	}
@@ -225,6 +227,20 @@ func (row *runRow) count(run subject) {
 			row.Done += n
 		}
 	}
+}
+
+// addEnd adds what the nodes tell of the end of a run.
+func (row *runRow) addEnd(run subject) {
+	var ended time.Time
+	for n := range run.Nodes() {
+		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
+			row.Failed = append(row.Failed, n.ID)
+		}
+		if end := n.Start.Add(n.Duration); n.Attempts > 0 && end.After(ended) {
+			ended = end
+		}
+	}
+	row.Ended = stamp(ended)
 }
 
 // addWaits adds the nodes of a run that wait for a signal.

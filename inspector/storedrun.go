@@ -352,10 +352,7 @@ func (h *handler) storedRow(s *storedRun) runRow {
 		row.addWaits(s)
 		return row
 	}
-	for _, n := range s.nodes {
-		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
-			row.Failed = append(row.Failed, n.ID)
-		}
-	}
+	row.addEnd(s)
+	row.Ended = stamp(s.row.Ended)
 	return row
 }

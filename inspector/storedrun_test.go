@@ -404,3 +404,45 @@ func TestStoredRunIsLoadedOnce(t *testing.T) {
 		require.Contains(t, audit.String(), "password in the connection string")
 	})
 }
+
+// Of two people who answer a stored run at the same time the second is told who was first, and answers to two gates are both taken.
+func TestStoredAnswersAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	g := (&kahn.Graph{Name: "order"}).Add(kahn.Node{ID: "one", Kind: kahn.KindGate}, kahn.Node{ID: "two", Kind: kahn.KindGate}, kahn.Node{ID: "review", Kind: kahn.KindGate}, kahn.Node{ID: "flaky", Kind: kahn.KindGate})
+	x := newElsewhere(t, g, nil)
+	type outcome struct {
+		code int
+		body string
+	}
+	got := make(chan outcome, 3)
+	for _, path := range []string{"one", "two", "one"} {
+		go func() {
+			code, body, _ := x.ask(http.MethodPost, "api/v1/signal"+queried("run", "order 17", "path", path), `{"value":1}`, as("ann"))
+			got <- outcome{code, string(body)}
+		}()
+	}
+	codes := map[int]int{}
+	for range 3 {
+		o := <-got
+		if codes[o.code]++; o.code == http.StatusConflict {
+			require.Contains(t, o.body, `"code":"answered"`)
+			require.Contains(t, o.body, "ann has answered")
+		}
+	}
+	require.Equal(t, map[int]int{http.StatusAccepted: 2, http.StatusConflict: 1}, codes)
+}
+
+// A refusal that passes is not kept for the key.
+func TestRepeatedAfterALease(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), nil)
+	lease, _, err := x.memory.Acquire(t.Context(), "order 17", "another process", time.Hour)
+	require.NoError(t, err)
+	key := func(q *http.Request) { q.Header.Set("Idempotency-Key", "k") }
+	path := "api/v1/signal" + queried("run", "order 17", "path", "review/approve")
+	require.Equal(t, "leased", x.refusal(http.StatusConflict, http.MethodPost, path, `{"value":"ship"}`, key).Code)
+	require.NoError(t, x.memory.Release(t.Context(), lease))
+	code, body, header := x.ask(http.MethodPost, path, `{"value":"ship"}`, key)
+	require.Equal(t, http.StatusAccepted, code, "%s", body)
+	require.Empty(t, header.Get("Idempotent-Replay"))
+}

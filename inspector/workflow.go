@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -79,11 +80,28 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	return run, err
 }
 
+// goOn has a stored run performed in this process, unless it is by now: then the request names the run of the Runner, and the error is errHere.
+func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
+	select {
+	case c.h.turn <- struct{}{}: // two requests for one run: the second finds it here
+		defer func() { <-c.h.turn }()
+	case <-c.r.Context().Done():
+		return nil, c.r.Context().Err()
+	}
+	if run, ok := c.h.Runner.Run(s.ID()); ok {
+		c.target = run
+		return nil, errHere
+	}
+	return c.execute(s.workflow, append(opts, kahn.RunID(s.ID()))...)
+}
+
+var errHere = errors.New("the run is here by now")
+
 // signalStored answers a node of a stored run: the run goes on here, and the answer is in its first transaction.
 func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	sum := sha256.Sum256([]byte(d.Actor + "\n" + c.r.Header.Get("Idempotency-Key")))
 	d.ID = "inspector-" + hex.EncodeToString(sum[:16])
-	run, err := c.execute(s.workflow, kahn.RunID(s.ID()), kahn.EarlySignals(map[string]any{path: d}))
+	run, err := c.goOn(s, kahn.EarlySignals(map[string]any{path: d}))
 	if err != nil {
 		return err
 	}
@@ -93,14 +111,14 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 // cancelStored cancels a run that no process performs: one that has not begun ends without a step, and any other goes on here with its
 // cleanup nodes.
 func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
-	opts := []kahn.Option{kahn.RunID(s.ID())}
+	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
 		opts = append(opts, kahn.Around(func(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 			run.CancelBy(q) // before it begins
 			return nil, nil
 		}))
 	}
-	run, err := c.execute(s.workflow, opts...)
+	run, err := c.goOn(s, opts...)
 	if err == nil {
 		run.CancelBy(q)
 	}
