@@ -127,10 +127,6 @@ func TestWideCalls(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	long := map[string]any{"text": strings.Repeat("x", 2<<20)}
-	x := &trial{workflow: Workflow{Plan: plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Params: long}))}}
-	_, err := x.run(t)
-	require.ErrorContains(t, err, `node "a": the call is 2`)
-
 	rng := rand.New(rand.NewPCG(1, 2))
 	step := func(context.Context, *kahn.Step) (any, error) {
 		noise := make([]byte, 700_000) // cannot be compressed
@@ -139,6 +135,10 @@ func TestTooLarge(t *testing.T) {
 		}
 		return noise, nil
 	}
+	x := &trial{workflow: Workflow{Plan: plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Params: long}))}, options: Options{Step: step}}
+	_, err := x.run(t)
+	require.ErrorContains(t, err, `node "a": the call is 2`)
+
 	x = &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, "a b c")), Settings: Settings{Limit: 1}}, options: Options{Step: step}}
 	res, err := x.run(t)
 	require.Nil(t, res)
