@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,17 +22,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// play is a graph and how it is run.
+// play is a graph and how it is run. With left another process runs it over the store of the service, and leaves it when these nodes wait.
 type play struct {
 	graph func() *kahn.Graph
 	opts  []kahn.Option
+	left  []string
 }
 
 // stand is a service with a page, and with what a test does to it: it starts runs, and cuts connections.
 type stand struct {
 	*desk
-	stage map[string]play
-	count atomic.Int64
+	stage  map[string]play
+	memory *store.Memory
+	count  atomic.Int64
 }
 
 func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -40,10 +43,21 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.server.CloseClientConnections()
 	default:
 		play := s.stage[name]
-		run, err := s.rn.Start(context.Background(), play.graph(), nil, append(play.opts, kahn.RunID(fmt.Sprint(name, "-", s.count.Add(1))))...)
+		start, opts := s.rn.Start, append(slices.Clone(play.opts), kahn.RunID(fmt.Sprint(name, "-", s.count.Add(1))))
+		if play.left != nil {
+			start, opts = kahn.Start, append(opts, kahn.Durable(s.memory))
+		}
+		run, err := start(context.Background(), play.graph(), nil, opts...)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
+		}
+		for _, path := range play.left {
+			_, _ = run.WaitFor(r.Context(), path, kahn.Suspended, kahn.Retrying) // else the page shows another status
+		}
+		if play.left != nil {
+			run.Leave()
+			_, _ = run.Wait()
 		}
 		_, _ = io.WriteString(w, run.ID())
 	}

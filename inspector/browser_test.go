@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 var scenario = flag.String("scenario", "", "for TestPage: only the scenarios whose names contain this text")
@@ -25,7 +26,19 @@ var scenario = flag.String("scenario", "", "for TestPage: only the scenarios who
 // TestPage drives the page in chromium against a real Runner. It needs chromium and node in the PATH, and the packages of
 // page/package-lock.json.
 func TestPage(t *testing.T) {
-	s := &stand{desk: newDesk(t, nil)}
+	s := &stand{memory: &store.Memory{}}
+	s.desk = newDesk(t, func(o *Options) {
+		waiting, err := kahn.Prepare(order(), kahn.RunID("stored"))
+		require.NoError(t, err)
+		_, _, err = s.memory.Create(t.Context(), waiting)
+		require.NoError(t, err)
+		plan, err := order().Compile()
+		require.NoError(t, err)
+		o.Store = s.memory
+		o.Workflows = []Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return o.Runner.Start(ctx, order(), nil, opts...)
+		}}}
+	})
 	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	s.stage = map[string]play{
 		"orders":     {graph: s.graph},
@@ -35,6 +48,8 @@ func TestPage(t *testing.T) {
 		"crews":      {graph: func() *kahn.Graph { return crews(nothing) }},
 		"composites": {graph: func() *kahn.Graph { return composites(nothing) }},
 		"paths":      {graph: paths, opts: []kahn.Option{kahn.Limit(1)}},
+		"elsewhere":  {graph: order, left: []string{"review", "flaky"}},
+		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not know its plan
 		"wide":       {graph: func() *kahn.Graph { return layered("wide", 25, 40, nothing) }},
 		"huge":       {graph: func() *kahn.Graph { return layered("huge", 100, 100, nothing) }},
 	}

@@ -1,7 +1,8 @@
 import { signal, useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, post, Refused, type Action, type Info } from "./api"
+import { get, post, Refused, type Action, type Info, type RunVerb } from "./api"
 import { generation } from "./live"
+import { openRun } from "./route"
 import { texts } from "./texts"
 import { announced, Dialog, Plain } from "./ui"
 import { visible } from "./visible"
@@ -12,12 +13,17 @@ export const info = signal<Info>({ actions: [], workflows: [], known: [], stored
 
 export const may = (a: Action) => info.value.actions.includes(a)
 
-export type Verb = "cancel" | "abort" | "leave" | "redrive" | "retry" | "node/cancel"
+export type Verb = RunVerb | "retry" | "node/cancel"
+
+// needed is the permission for each action.
+const needed: Record<Verb, Action> = { cancel: "cancel", abort: "cancel", leave: "cancel", redrive: "redrive", fork: "redrive", retry: "redrive", "node/cancel": "cancel" }
+
+export const mayDo = (verb: Verb) => may(needed[verb])
 
 // asked is the action that waits to be confirmed.
 export const asked = signal<{ verb: Verb; run: string; node?: string } | undefined>(undefined)
 
-const names: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, retry: texts.retryNow, "node/cancel": texts.cancelNode }
+export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode }
 
 export const message = (err: unknown) => (err instanceof Refused ? err.message : texts.offline)
 
@@ -27,10 +33,11 @@ export function Confirm() {
 }
 
 function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: string }) {
+	const previewed = verb === "redrive" || verb === "fork"
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
 	const again = useSignal<{ nodes: string[]; total: number } | undefined>(undefined)
 	useEffect(() => {
-		if (verb === "redrive") get<{ nodes: string[]; total: number }>("redrive", { run, node }).then(p => (again.value = p), err => (problem.value = message(err)))
+		if (previewed) get<{ nodes: string[]; total: number }>(verb, { run, node }).then(p => (again.value = p), err => (problem.value = message(err)))
 	}, [])
 	const close = () => (asked.value = undefined)
 	const perform = async (e: Event) => {
@@ -38,19 +45,20 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 		busy.value = true
 		try {
 			const path = verb === "retry" ? "node/retry" : verb
-			const body = verb === "redrive" ? { nodes: node ? [node] : undefined, reason: reason.value } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
-			await post(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
+			const body = previewed ? { nodes: node ? [node] : undefined, reason: reason.value } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
+			const reply = await post<{ run?: string }>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
 			announced.value = texts.accepted
 			generation.value++
 			close()
+			if (verb === "fork" && reply.run) location.hash = openRun(reply.run)
 		} catch (err) {
 			problem.value = message(err)
 			busy.value = false
 		}
 	}
-	const withReason = verb === "cancel" || verb === "abort" || verb === "redrive"
+	const withReason = verb === "cancel" || verb === "abort" || previewed
 	return (
-		<Dialog title={names[verb]} close={close}>
+		<Dialog title={verbNames[verb]} close={close}>
 			<form onSubmit={perform}>
 				<p>{texts.explain[verb]}</p>
 				<p class="subject"><Plain text={node ?? run} /></p>
@@ -65,7 +73,7 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer>
 					<button type="button" onClick={close}>{texts.close}</button>
-					<button type="submit" class={verb === "redrive" || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (verb === "redrive" && !again.value?.total)}>{names[verb]}</button>
+					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && !again.value?.total)}>{verbNames[verb]}</button>
 				</footer>
 			</form>
 		</Dialog>
@@ -94,7 +102,7 @@ function StartForm() {
 		try {
 			const { run } = await post<{ run: string }>("start", { workflow: name.value }, body)
 			close()
-			location.hash = `#/runs/${encodeURIComponent(run)}`
+			location.hash = openRun(run)
 		} catch (err) {
 			problem.value = message(err)
 			busy.value = false

@@ -8,11 +8,13 @@ export interface Info { actions: Action[]; workflows: string[]; known: string[];
 export interface Row {
 	id: string; workflow: string; status: string; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
+	actions: RunVerb[]; stored?: boolean; note?: string
 }
+export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" // what the status of a run allows
 export interface Runs { runs: Row[]; next?: string; total: number }
 export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; groups?: string[]; composite?: boolean; cleanup?: boolean }
 export interface GraphEdge { from: number; to: number; label?: string; on?: string; data?: boolean }
-export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; groups: string[]; total: number }
+export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; groups: string[]; note?: string; total: number }
 export interface InsideCounts { iteration?: number; counts: Record<string, number> }
 export interface State { run: Row; event: number; status: string; attempts: Record<string, number>; insides: Record<string, InsideCounts> }
 export interface NodeRow { path: string; id: string; label?: string; kind?: string; status: string; tier: number; attempts: number; start?: string; duration_ms: number; error?: string }
@@ -25,15 +27,15 @@ export interface NodeDetail extends NodeRow {
 	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }
 	errors?: string[]; config?: Value; inputs?: { name: string; open?: boolean; value?: Value }[]; output?: Value
 	tries: { n: number; start?: string; end?: string; error?: string; delay_ms?: number }[]
-	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; actions: string[]; data: boolean
+	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; actions: string[]; data: boolean; note?: string
 }
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
-export interface Log { lines: Line[]; after: number; more: boolean; first: number; last: number }
+export interface Log { lines: Line[]; after: number; more: boolean; first: number; last: number; note?: string }
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
-export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean }
+export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 
 export interface StoredRow { id: string; workflow: string; status: string; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean }
-export interface StoredNode { path: string; status: string; attempt: number; start?: string; end?: string; cause?: string }
+export interface Stored { runs: StoredRow[]; next?: string }
 
 export interface Fault { code: string; message: string; action?: string; choices?: string[]; answered?: Answered }
 

@@ -67,6 +67,7 @@ export function GraphView({ model }: { model: Model }) {
 				<button onClick={stage.fit}>{texts.fit}</button>
 				<button aria-label={texts.zoomIn} onClick={() => stage.zoom(1.25)}>+</button>
 			</div>
+			{graph?.note && <p class="trail meta"><Plain text={graph.note} /></p>}
 			<div class="stage">
 				<Canvas stage={stage} items={picture.value?.items ?? []} select={select} toggle={toggle} />
 				<canvas

@@ -12,7 +12,7 @@ const behind = 3000 // events before the last one that are read at first
 const every = 300 // ms from one reading to the next
 
 export function LogView({ model }: { model: Model }) {
-	const lines = useSignal<Line[]>([]), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), cut = useSignal(false), ready = useSignal(false)
+	const lines = useSignal<Line[]>([]), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), cut = useSignal(false), note = useSignal(""), ready = useSignal(false)
 	const { node: path, level, q } = route.value
 	const cursor = useRef<number | undefined>(undefined), busy = useRef(false), again = useRef(false), pause = useRef<number | undefined>(undefined), box = useRef<HTMLDivElement>(null), epoch = useRef(0)
 	// read takes what is new. A run that is faster than the page is followed at its end: lines in between are left out.
@@ -32,6 +32,7 @@ export function LogView({ model }: { model: Model }) {
 				if (own !== epoch.current) break
 				cut.value ||= cursor.current === undefined && after >= page.first
 				cursor.current = after = page.after
+				note.value = page.note ?? ""
 				fresh.push(...page.lines)
 				again.current ||= page.more && pages === 3
 				if (!page.more) break
@@ -82,7 +83,7 @@ export function LogView({ model }: { model: Model }) {
 				if (b.scrollHeight - b.scrollTop - b.clientHeight > 60) follow.value = false
 			}}>
 				{cut.value && <p class="meta">{texts.earlier}</p>}
-				{ready.value && !lines.value.length && <Empty title={texts.noLines} />}
+				{ready.value && !lines.value.length && <Empty title={note.value || texts.noLines} />}
 				{lines.value.map(line => (
 					<div class={`line l-${line.level}`} key={line.id}>
 						<time dateTime={line.time}>{line.time.slice(11, 23)}</time>

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
 import { get, Refused, type Neighbour, type NodeDetail, type Value } from "./api"
-import { asked, may, type Verb } from "./actions"
+import { asked, mayDo, verbNames, type Verb } from "./actions"
 import { AnsweredText, AnswerForm } from "./gates"
 import { generation, now } from "./live"
 import type { Model } from "./model"
@@ -48,11 +48,8 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts?: Counts; reload: () => void }) {
 	const began = d.start ? Date.parse(d.start) : 0
 	const took = d.status === "running" && began ? now.value - began : d.duration_ms
-	const verbs: { verb: Verb; name: string; show: boolean }[] = [
-		{ verb: "retry", name: texts.retryNow, show: d.actions.includes("retry") && may("redrive") },
-		{ verb: "redrive", name: texts.redrive, show: d.actions.includes("redrive") && may("redrive") },
-		{ verb: "node/cancel", name: texts.cancelNode, show: d.actions.includes("cancel") && may("cancel") },
-	]
+	const offered: Record<string, Verb> = { retry: "retry", redrive: "redrive", cancel: "node/cancel" }
+	const verbs = d.actions.map(a => offered[a]).filter(verb => verb && mayDo(verb))
 	const copied = useSignal(false)
 	return (
 		<div class="panel-body">
@@ -67,13 +64,14 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 			{counts && <p class="inside-counts"><InsideProgress counts={counts} /><span class="meta">{Object.entries(counts).map(([status, n]) => `${n} ${status}`).join(", ")}</span></p>}
 			<p class="buttons">
 				{d.composite && <button onClick={() => go({ inside: d.path, node: "", tab: route.peek().tab === "table" ? "table" : "graph" })}>{texts.inside}</button>}
-				{verbs.filter(v => v.show).map(v => <button key={v.verb} onClick={() => (asked.value = { verb: v.verb, run, node: d.path })}>{v.name}</button>)}
+				{verbs.map(verb => <button key={verb} onClick={() => (asked.value = { verb, run, node: d.path })}>{verbNames[verb]}</button>)}
 				<a class="button" href={href({ ...route.value, tab: "log", node: d.path })}>{texts.log}</a>
 				<button onClick={() => void navigator.clipboard?.writeText(location.href).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyLink}</button>
 			</p>
 			{d.gate && d.actions.includes("signal") && <Section title={texts.answer}>{d.gate.info && <Shown value={d.gate.info} run={run} path={d.path} of="info" />}<AnswerForm gate={d.gate} done={reload} /></Section>}
 			{d.decision && <p class="notice">{texts.answeredBy} <Plain text={d.decision.by || texts.somebody} />: <AnsweredText answer={d.decision} /></p>}
 			{!d.data && <p class="notice">{texts.noData}</p>}
+			{d.note && <p class="meta"><Plain text={d.note} /></p>}
 			{(d.errors?.length ?? 0) > 0 && <Section title={texts.error}><ol class="chain">{d.errors!.map((e, i) => <li key={i}><pre tabIndex={0}><bdi>{visibleLines(e)}</bdi></pre></li>)}</ol></Section>}
 			{d.tries.length > 0 && (
 				<Section title={texts.attempts}>

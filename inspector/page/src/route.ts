@@ -36,10 +36,7 @@ export function parse(hash: string): Route {
 	for (const name of texts) route[name] = params.get(name) ?? ""
 	for (const name of lists) route[name] = params.getAll(name)
 	if (view === "gates") route.view = "gates"
-	if (view === "stored") {
-		route.view = "stored"
-		route.id = id
-	}
+	if (view === "stored") route.view = "stored"
 	if (view === "runs" && id) {
 		route.view = "run"
 		route.id = id
@@ -62,7 +59,6 @@ export function href(change: Partial<Route>): string {
 	for (const name of texts) if (r[name]) params.set(name, r[name])
 	for (const name of lists) for (const value of r[name]) params.append(name, value)
 	let path = r.view === "gates" || r.view === "stored" ? r.view : "runs"
-	if (r.view === "stored" && r.id) path += "/" + encodeURIComponent(r.id)
 	if (r.view === "run") {
 		path += "/" + encodeURIComponent(r.id)
 		if (r.tab) path += "/" + r.tab

@@ -1,5 +1,6 @@
 import { useEffect, useMemo } from "preact/hooks"
-import { asked, may, type Verb } from "./actions"
+import type { RunVerb } from "./api"
+import { asked, mayDo, verbNames } from "./actions"
 import { GraphView } from "./graph"
 import { generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
@@ -18,6 +19,10 @@ export const wide = () => innerWidth >= 700
 
 const tabs: [Route["tab"], string, string][] = [["graph", texts.graph, "g"], ["timeline", texts.timeline, "t"], ["log", texts.log, "l"], ["table", texts.table, "n"]]
 
+const order: RunVerb[] = ["fork", "redrive", "leave", "abort", "cancel"]
+
+const storedEvery = 3000 // ms from one reading of a stored run to the next: nothing tells of its changes
+
 export function RunView({ id }: { id: string }) {
 	const model = useMemo(() => new Model(id), [id])
 	useEffect(() => {
@@ -29,32 +34,36 @@ export function RunView({ id }: { id: string }) {
 	}, [model])
 	useEffect(() => { void model.reload() }, [model, generation.value])
 	const row = model.row.value
+	const atWork = !!row?.stored && !ended(row.status)
+	useEffect(() => {
+		if (!atWork) return
+		const timer = setInterval(() => void model.reload(), storedEvery)
+		return () => clearInterval(timer)
+	}, [model, atWork])
 	useEffect(() => { if (row) announced.value = texts.runIs(row.status) }, [row?.status])
 	useEffect(() => shortcut(e => {
 		const tab = tabs.find(t => t[2] === e.key), { node, inside } = route.peek()
 		if (tab) go({ ...unfiltered, tab: tab[0] }, true)
-		else if (e.key === "Escape") node ? go({ node: "" }, true) : inside ? go({ inside: "" }) : (location.hash = "#/runs")
+		else if (e.key === "Escape") node ? go({ node: "" }, true) : inside ? go({ inside: "" }) : (location.hash = model.row.peek()?.stored ? "#/stored" : "#/runs")
 		else return false
 		return true
 	}), [])
 	if (model.problem.value) return <main class="page" id="main"><Problem error={model.problem.value} again={() => model.reload()} /></main>
 	if (!row) return <main class="page" id="main"><p class="loading">{texts.loading}</p></main>
 	const tab = route.value.tab || (wide() ? "graph" : "table")
-	const over = ended(row.status)
-	const verbs: [Verb, string, boolean][] = [
-		["redrive", texts.redrive, over && may("redrive")], ["leave", texts.leave, !over && may("cancel")], ["abort", texts.abort, !over && may("cancel")], ["cancel", texts.cancel, !over && may("cancel")],
-	]
+	const verbs = order.filter(verb => row.actions.includes(verb) && mayDo(verb))
 	return (
 		<main class="run" id="main">
 			<header class="run-head">
 				<div class="run-title">
 					<h1><Plain text={row.workflow || row.id} /></h1>
-					<Badge status={row.status} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}
+					<Badge status={row.status} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
 					<span class="meta">{took(row)}</span>
 				</div>
 				<p class="meta mono run-id"><Plain text={row.id} /></p>
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
-				<div class="buttons">{verbs.filter(v => v[2]).map(([verb, name]) => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{name}</button>)}</div>
+				<div class="buttons">{verbs.map(verb => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{verbNames[verb]}</button>)}</div>
+				{row.note && <p class="meta run-note"><Plain text={row.note} /></p>}
 				{row.error && <p class="problem run-error"><Plain text={row.error} /></p>}
 			</header>
 			<nav class="tabs" aria-label={texts.views}>

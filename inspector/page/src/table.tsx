@@ -39,8 +39,7 @@ export function TableView({ model }: { model: Model }) {
 	const reading = useMemo(() => later(1000, load), [])
 	useEffect(() => reading.stop, [])
 	useEffect(() => { void load() }, [inside, q, status, generation.value])
-	useEffect(reading.ask, [model.row.value?.last])
-	void model.version.value
+	useEffect(reading.ask, [model.version.value])
 	return (
 		<div class="tableview">
 			<div class="tools">

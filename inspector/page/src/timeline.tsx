@@ -56,7 +56,7 @@ export function TimelineView({ model }: { model: Model }) {
 		else if (e.key === "0") look(whole)
 		else if (sideways && e.shiftKey) pan((sideways * (range.peek().to - range.peek().from)) / 4)
 		else if (e.key.startsWith("Arrow") && !document.activeElement?.closest("aside, .tools, .tabs, .top")) {
-			const own = picked.current?.path === node ? lanes.spans.find(s => s.id === picked.current!.id) : lanes.spans.find(s => s.path === node)
+			const own = picked.current?.path === node ? lanes.spans.find(s => s.path === node && s.n === picked.current!.n) : lanes.spans.find(s => s.path === node)
 			select(neighbourSpan(lanes, own, e.key))
 		} else return false
 		return true
@@ -68,7 +68,7 @@ export function TimelineView({ model }: { model: Model }) {
 		<div class="timeline">
 			<div class="tools">
 				<select aria-label={texts.critical.deps} value={critical || "deps"} onChange={e => go({ critical: e.currentTarget.value === "deps" ? "" : e.currentTarget.value })}>{Object.entries(texts.critical).map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select>
-				<span class="meta">{texts.lanes(lanes.count)}{data?.truncated && `, ${texts.firstSpans(all.length)}`}</span>
+				<span class="meta">{texts.lanes(lanes.count)}{data?.truncated && `, ${texts.firstSpans(all.length)}`}{data?.note && ` · ${data.note}`}</span>
 				<span class="spring" />
 				<button aria-label={texts.zoomOut} onClick={() => zoom(1.6)}>−</button>
 				<button onClick={() => look(whole)}>{texts.fit}</button>
@@ -118,7 +118,7 @@ function Trail({ path, now }: { path: Span[]; now: number }) {
 	const took = (path.at(-1)!.end_ms ?? now) - path[0].queued_ms
 	return (
 		<p class="trail meta">{texts.criticalPath(duration(took))} {path.slice(0, mostSteps).map((s, i) => (
-			<span key={s.id}>{i > 0 && " → "}<a href={href({ ...route.value, node: s.path })}><Plain text={s.path} />{s.n > 1 && ` #${s.n}`}</a></span>
+			<span key={`${s.path}#${s.n}`}>{i > 0 && " → "}<a href={href({ ...route.value, node: s.path })}><Plain text={s.path} />{s.n > 1 && ` #${s.n}`}</a></span>
 		))}{path.length > mostSteps && ` ${texts.andMore(path.length - mostSteps)}`}</p>
 	)
 }

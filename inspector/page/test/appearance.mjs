@@ -6,7 +6,7 @@ import { api, base, close, disruptive, drawn, link, open, overflow, serious, ser
 const screens = run => {
 	const at = `#/runs/${encodeURIComponent(run)}`
 	return [
-		["#/runs", "table.runs"], ["#/runs?q=none", ".empty"], ["#/gates", ".card"], ["#/stored", "table.runs"], ["#/stored/stored", ".empty"], ["#/runs/none", ".empty"],
+		["#/runs", "table.runs"], ["#/runs?q=none", ".empty"], ["#/gates", ".card"], ["#/stored", "table.runs"], ["#/runs/stored/log", ".empty"], ["#/runs/none", ".empty"],
 		[`${at}/graph?node=flaky`, ".panel .tries"], [`${at}/graph?node=each&open=each`, ".panel .inside-counts"], [`${at}/timeline?node=fetch`, ".trail"], [`${at}/log`, ".line"], [`${at}/table?node=approve`, ".answer button"],
 	]
 }
@@ -121,7 +121,7 @@ export const appearance = {
 			await check(hash)
 		}
 		await page.locator("table.runs tbody a").first().click()
-		await page.getByText("Another process").or(page.locator(".tabs")).first().waitFor()
+		await page.locator(".tabs").waitFor()
 		await check("stored run")
 		await page.goto(at)
 		await page.getByRole("button", { name: "Start a run" }).click()

@@ -1,6 +1,6 @@
 // Lists, tables and texts: what they show, and that a reload comes back to it.
 import assert from "node:assert/strict"
-import { api, base, close, completed, drawn, link, open, server, stage, tabTo, until } from "./harness.mjs"
+import { api, base, close, completed, data, drawn, link, open, server, stage, tabTo, until } from "./harness.mjs"
 
 export const views = {
 	async "the list is live, filtered and searched"() {
@@ -79,14 +79,75 @@ export const views = {
 	async "the store lists what no process here has"() {
 		const page = await open(base)
 		await page.getByRole("link", { name: "Stored" }).click()
-		await page.getByRole("row", { name: /pending orders stored/ }).waitFor()
+		await page.getByRole("row", { name: /pending order stored/ }).waitFor()
 		await page.getByLabel("What the id begins with").fill("none")
 		await page.getByText("No run matches the filters").waitFor()
 		await page.reload()
 		await page.getByText("No run matches the filters").waitFor()
 		await page.getByLabel("What the id begins with").fill("sto")
 		await page.getByRole("link", { name: "stored", exact: true }).click()
-		await page.getByText("Nothing has been written of this run yet").waitFor()
+		await page.locator(".run-title .badge", { hasText: "pending" }).waitFor()
+		await drawn(page, 6)
+		await page.keyboard.press("Escape")
+		await page.getByRole("row", { name: /pending order stored/ }).waitFor()
+		await close(page)
+	},
+
+	async "a run of another process is shown from the store, and goes on here when its gate is answered"() {
+		const run = await stage("elsewhere")
+		const page = await open(link(run, "/graph?open=review&node=fetch"))
+		const panel = page.getByRole("complementary", { name: "Node" })
+		await page.locator(".run-title .tag", { hasText: "Stored" }).waitFor()
+		await page.getByText("The store does not tell whether a process performs the run now").waitFor()
+		await drawn(page, 8)
+		assert.equal(await data(page, "lines"), "6") // five of the graph, one in review
+		await panel.getByText("The first part of").waitFor()
+		await panel.getByText("The store does not have the inputs of steps").waitFor()
+		await page.keyboard.press("l")
+		await page.getByText("The store does not have the events of the run").waitFor()
+		await page.keyboard.press("t")
+		await until("attempts", async () => Number(await page.locator(".track canvas").evaluate(c => c.dataset.spans)) >= 4)
+		await page.keyboard.press("n")
+		await page.getByRole("row", { name: /review.* 1 of 2 nodes inside have ended.*suspended/ }).waitFor()
+		for (const name of ["Abort", "Leave"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name)
+		await page.goto(link(run, "/graph?node=review%2Fapprove"))
+		await panel.getByRole("button", { name: "ship" }).click()
+		await panel.getByText("Answered by").waitFor()
+		await page.locator(".run-title .tag", { hasText: "Stored" }).waitFor({ state: "detached" })
+		await page.getByRole("button", { name: "Abort", exact: true }).waitFor()
+		await close(page)
+	},
+
+	async "a stored run is cancelled, redriven and forked"() {
+		const run = await stage("elsewhere")
+		const page = await open(link(run))
+		const act = async name => {
+			await page.getByRole("button", { name, exact: true }).click()
+			const dialog = page.getByRole("dialog")
+			await dialog.getByLabel("Reason").fill("a test")
+			await dialog.getByRole("button", { name, exact: true }).click()
+			await dialog.waitFor({ state: "detached" })
+		}
+		await act("Cancel")
+		await page.locator(".run-title .badge", { hasText: /cancelled|failed/ }).waitFor()
+		await act("Redrive")
+		await page.locator(".run-title .badge", { hasText: /running|suspended/ }).waitFor()
+		await page.getByRole("button", { name: "Fork", exact: true }).click()
+		await page.getByRole("dialog").getByText(/nodes? runs? again/).waitFor()
+		await page.getByRole("dialog").getByRole("button", { name: "Fork", exact: true }).click()
+		await until("another run", () => !page.url().includes(run))
+		await drawn(page, 6)
+		await close(page)
+	},
+
+	async "a stored run whose plan is not known has no edges and no actions"() {
+		const run = await stage("foreign")
+		const page = await open(link(run, "/graph?node=each"))
+		await page.getByText("The edges are not known").waitFor()
+		await drawn(page, 4) // what has begun
+		assert.equal(await data(page, "lines"), "0")
+		await page.getByRole("complementary").getByText("3 suspended").waitFor()
+		for (const name of ["Cancel", "Redrive", "Fork", "Cancel node"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name)
 		await close(page)
 	},
 
@@ -127,7 +188,7 @@ export const views = {
 		const page = await open(base)
 		const address = () => page.evaluate(() => location.hash)
 		const shown = () => page.evaluate(() => [...document.querySelectorAll("#main h1, #main .tabs .on, .panel h2, .tools input, .tools select, .bar input, .bar select, .chips .on, .tools .meta, tbody a")].map(e => (e.type === "checkbox" ? e.checked : e.value ?? e.textContent.replace(/\d/g, ""))).join("|"))
-		for (const hash of ["#/runs?status=running&workflow=orders&q=orders", "#/gates", "#/stored?status=pending&workflow=orders&q=sto", "#/stored/stored",
+		for (const hash of ["#/runs?status=running&workflow=orders&q=orders", "#/gates", "#/stored?status=pending&workflow=order&q=sto", "#/runs/stored/table",
 			`#/runs/${at}/graph?node=flaky&failed=1&edges=all`, `#/runs/${at}/graph?inside=each&node=each%5B1%5D&open=each%5B0%5D`, `#/runs/${at}/timeline?node=fetch&critical=slots`,
 			`#/runs/${at}/log?node=flaky&level=warn&q=disk`, `#/runs/${at}/table?node=approve&status=suspended&q=a`, `#/runs/${at}?node=last`]) {
 			await page.goto(base + hash)
