@@ -106,6 +106,18 @@ func (o Options) Register(r Registry) error {
 	return nil
 }
 
+// Replayer returns a replayer that performs the histories of runs of the plans again, to test that a new version of a worker does what the
+// old one did. Errors are those of [Options.Register].
+func (o Options) Replayer() (worker.WorkflowReplayer, error) {
+	r := worker.NewWorkflowReplayer()
+	return r, o.Register(workflows{r})
+}
+
+// workflows registers workflows alone.
+type workflows struct{ worker.WorkflowReplayer }
+
+func (workflows) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
+
 // stepless finds a node that is a step and has no Do.
 func stepless(p *kahn.Plan) (path string, ok bool) {
 	for prefix, p := range levels(p) {

@@ -1,0 +1,112 @@
+package temporal
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// recorded are the runs whose histories, of a real service, are in testdata/histories. TestServerHistories writes them.
+type recorded struct {
+	graph    func(guard bool) *kahn.Graph
+	settings Settings
+	options  Options
+	// answers are given to gates when they wait; cancel cancels the run then.
+	answers map[string]any
+	cancel  bool
+}
+
+func recordedStep(_ context.Context, s *kahn.Step) (any, error) {
+	switch {
+	case strings.HasPrefix(s.ID(), "flaky") && s.Attempt() < 3:
+		return nil, errStep
+	case strings.HasPrefix(s.ID(), "bad"):
+		return nil, kahn.Permanent(errStep)
+	case strings.HasPrefix(s.ID(), "list"):
+		return []any{"x", "y", "z"}, nil
+	}
+	return s.Path(), nil
+}
+
+var retried = &kahn.Retry{MaxAttempts: 3, InitialDelay: 20 * time.Millisecond}
+
+var records = map[string]recorded{
+	"plain":  {graph: inNotation("flaky>b b>bad bad-!>catch bad>never b>d d~>e"), settings: Settings{DefaultRetry: retried, Limit: 2}},
+	"gates":  {graph: inNotation("a>ask ask-[yes]>b ask-[no]>c b>again c>again again{gate} ask{gate}"), answers: map[string]any{"ask": "yes", "again": 7.0}},
+	"cancel": {graph: inNotation("a>ask ask>b b>clean ask{gate} clean{clean}"), cancel: true},
+	"long":   {graph: inNotation("n0>n1 n1>n2 n2>n3 n3>n4 n4>n5 flaky>x x>y y>z"), settings: Settings{DefaultRetry: retried}, options: Options{ContinueAfter: 4}},
+	"nested": {graph: nested, settings: Settings{DefaultRetry: retried, KeyLimit: 1, Mode: kahn.Waves}, options: Options{Pure: true}},
+	"guard": {graph: func(guard bool) *kahn.Graph {
+		return new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, When: func(kahn.View) (bool, error) { return guard, nil }},
+			kahn.Node{ID: "c", After: []string{"a"}})
+	}, options: Options{Pure: true}},
+}
+
+func inNotation(text string) func(bool) *kahn.Graph {
+	return func(bool) *kahn.Graph {
+		nodes, edges, err := kahntest.Parse(text)
+		if err != nil {
+			panic(err)
+		}
+		return new(kahn.Graph).Add(nodes...).Connect(edges...)
+	}
+}
+
+func nested(bool) *kahn.Graph {
+	inner := inNotation("a>flaky")(true)
+	twice := func(v kahn.View) (bool, error) { return v.Iteration() == 2, nil }
+	return new(kahn.Graph).Add(
+		kahn.Node{ID: "list"},
+		kahn.Node{ID: "each", In: []kahn.Edge{{From: "list", Param: "items"}}, Map: &kahn.Map{Over: "items", Limit: 2}, Sub: inner},
+		kahn.Node{ID: "loop", After: []string{"list"}, Sub: inner, Loop: &kahn.Loop{Until: twice, MaxIterations: 3, Pause: 30 * time.Millisecond}, Key: "k"},
+		kahn.Node{ID: "items", In: []kahn.Edge{{From: "each", Param: "items"}}, Map: &kahn.Map{Over: "items"}},
+	)
+}
+
+// replay performs the recorded histories of a run again, with the plan as it is now.
+func replay(t *testing.T, name string, guard bool) (files int, err error) {
+	r := records[name]
+	o := r.options
+	o.Step, o.Plans = recordedStep, []*kahn.Plan{plan(t, r.graph(guard))}
+	found, err := filepath.Glob(filepath.Join("testdata", "histories", name+"-*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, found, name)
+	for _, file := range found {
+		replayer, err := o.Replayer()
+		require.NoError(t, err)
+		if err := replayer.ReplayWorkflowHistoryFromJSONFile(discard, file); err != nil {
+			return len(found), err
+		}
+	}
+	return len(found), nil
+}
+
+// TestReplay performs the histories of a real service again: this version of the module, and of kahn's decisions, does what the one did
+// that has recorded them.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	files := 0
+	for name := range records {
+		n, err := replay(t, name, true)
+		require.NoError(t, err, name)
+		files += n
+	}
+	all, err := os.ReadDir(filepath.Join("testdata", "histories"))
+	require.NoError(t, err)
+	require.Len(t, all, files, "a history that no test replays")
+}
+
+// TestReplayFinds plants a guard that does not answer as it has answered, as one does that asks the time or the order of a map.
+func TestReplayFinds(t *testing.T) {
+	t.Parallel()
+	_, err := replay(t, "guard", false)
+	require.ErrorContains(t, err, "TMPRL1100", "the code of histories that do not fit")
+}
