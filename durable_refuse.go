@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/seed-c794f7ef/kahn/internal/jsonwrite"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -16,8 +17,9 @@ import (
 func (r *Run) refuse(tx *transaction) (found bool) {
 	next := tx.commit.Sequence
 	write := func(n *nodeState, key string, value []byte) error {
-		var w nodeWriter
-		record := store.NodeRecord{Node: key, Columns: n.columns(&w, key)}
+		w := nodeWriter{jsonwrite.Writer{}}
+		w.record(n, key)
+		record := store.NodeRecord{Node: key, Columns: n.columns(w.Data)}
 		record.Value = value
 		err := w.Err
 		if err == nil {
@@ -36,7 +38,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	}
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
-		e := &tx.entries[tx.find(at)]
+		e := &tx.entries[tx.at[at]]
 		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
 			continue // a step that has returned its output
 		}

@@ -3,6 +3,7 @@
 package temporal
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -129,6 +130,8 @@ func TestServerAbandoned(t *testing.T) {
 // TestServerHistories records the histories that TestReplay replays.
 func TestServerHistories(t *testing.T) {
 	c := dial(t)
+	host, err := os.Hostname()
+	require.NoError(t, err)
 	dir := filepath.Join("testdata", "histories")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	for name, r := range records {
@@ -166,6 +169,7 @@ func TestServerHistories(t *testing.T) {
 			}
 			data, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(&history)
 			require.NoError(t, err)
+			data = bytes.ReplaceAll(data, []byte(`"`+host+`:`), []byte(`"host:`)) // in the names of task queues
 			require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.json", name, number)), append(data, '\n'), 0o644))
 			id = next
 		}
