@@ -35,6 +35,7 @@ type durable struct {
 	sequence    uint64       // of the last transaction that was taken out of the outbox
 	status      RunStatus    // of the run, in that transaction and those before
 	outbox      *transaction // what has changed since; never nil
+	spare       *transaction // that is written, and whose memory the next one takes
 	current     *transaction // that the store has been given and has not answered; nil if there is none
 	writing     bool         // there is a committer
 	coming      int          // workers that were started and have not taken their first tasks yet: no committer starts before
@@ -66,10 +67,11 @@ type place struct {
 	ref Ref
 }
 
-// transaction is one write of the store, and before that the outbox.
+// transaction is one write of the store, and before that the outbox. When it is written, the next but one takes its memory over, but not that
+// of the commit, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
-	at      map[place]int // indexes into entries
+	at      map[place]int // indexes into entries, if there are more than a few
 	due     bool          // it is to be written even without entries
 	ended   []*Run        // nested runs whose results are to be evaluated afterwards
 	emitted []place       // nodes of which only the number of deltas has changed: their records are replaced with the next changes
@@ -91,7 +93,7 @@ type transaction struct {
 type collected struct {
 	key       string
 	iteration int
-	value     any
+	value     stored
 	at        time.Time
 }
 
@@ -133,20 +135,77 @@ type pendingNode struct {
 }
 
 func newTransaction() *transaction {
-	return &transaction{at: map[place]int{}, writing: &writing{done: make(chan struct{})}}
+	return &transaction{writing: &writing{done: make(chan struct{})}}
+}
+
+// nextTransaction returns an empty transaction, in the memory of one that is written, if there is one.
+func (d *durable) nextTransaction() *transaction {
+	tx := d.spare
+	if d.spare = nil; tx == nil || cap(tx.entries) > maxSpare {
+		return newTransaction()
+	}
+	clear(tx.entries)
+	clear(tx.nodes)
+	clear(tx.places)
+	clear(tx.children)
+	clear(tx.at)
+	*tx = transaction{
+		entries: tx.entries[:0], nodes: tx.nodes[:0], places: tx.places[:0], children: tx.children[:0], at: tx.at,
+		writing: &writing{done: make(chan struct{})},
+	}
+	return tx
+}
+
+// maxSpare is the number of nodes up to which the memory of a transaction is used again.
+const maxSpare = 1024
+
+// fewEntries is the number of entries that are searched one by one.
+const fewEntries = 8
+
+// find returns the index of a node's entry; -1 if there is none.
+func (tx *transaction) find(at place) int {
+	if len(tx.entries) > fewEntries {
+		if i, ok := tx.at[at]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range tx.entries {
+		if tx.entries[i].place == at {
+			return i
+		}
+	}
+	return -1
 }
 
 // pending returns the outbox's entry of a node.
 func (d *durable) pending(at place) *pendingNode {
 	d.steps++
 	tx := d.outbox
-	i, ok := tx.at[at]
-	if !ok {
+	i := tx.find(at)
+	if i < 0 {
 		i = len(tx.entries)
-		tx.at[at] = i
 		tx.entries = append(tx.entries, pendingNode{place: at})
+		tx.index(i)
 	}
 	return &tx.entries[i]
+}
+
+// index makes an entry known to find. The first ones are indexed when there are more than a few.
+func (tx *transaction) index(i int) {
+	if i < fewEntries {
+		return
+	}
+	if tx.at == nil {
+		tx.at = make(map[place]int, 4*fewEntries)
+	}
+	first := i
+	if i == fewEntries {
+		first = 0
+	}
+	for ; first <= i; first++ {
+		tx.at[tx.entries[first].place] = first
+	}
 }
 
 // begin notes that an attempt of a node begins, and how many had begun before.
@@ -158,8 +217,8 @@ func (e *pendingNode) begin(before int32) {
 
 // starts reports whether an attempt of a node begins with the transaction.
 func (tx *transaction) starts(at place) bool {
-	i, ok := tx.at[at]
-	return ok && tx.entries[i].starts > 0
+	i := tx.find(at)
+	return i >= 0 && tx.entries[i].starts > 0
 }
 
 // hasWork reports whether there is something to be written.
@@ -216,7 +275,7 @@ func (w *worker) record(t machine.Task, attempts int32) {
 	e.record, e.attempt = true, t.Attempt
 	e.starts++
 	d.open[at] = t.Attempt
-	w.recorded = d.outbox
+	w.recorded = d.outbox.writing
 }
 
 // errNotCalled is the result of an attempt that was stopped while its start was written.

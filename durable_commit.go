@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/jsonwrite"
@@ -120,10 +121,13 @@ func (d *durable) take(root *Run) *transaction {
 		d.pending(at).record = true
 	}
 	tx := d.outbox
-	d.outbox = newTransaction()
+	d.outbox = d.nextTransaction()
 	d.sequence++
 	tx.show = root.log.lastID()
 	c := &tx.commit
+	if few := new(fewChanges); len(tx.entries) <= len(few.readiness) {
+		few.lend(c)
+	}
 	c.Sequence = d.sequence
 	if status := root.status(); status != d.status && status != RunPending {
 		c.Status, d.status = status, status
@@ -172,6 +176,19 @@ func (d *durable) take(root *Run) *transaction {
 	return tx
 }
 
+// fewChanges is the memory for the lists of a transaction that is not longer than those of a chain: one object instead of five.
+type fewChanges struct {
+	completed, started [1]store.Attempt
+	nodes              [2]store.NodeRecord
+	readiness          [3]store.Readiness
+	ready              [1]string
+}
+
+func (f *fewChanges) lend(c *store.Commit) {
+	c.Completed, c.Started, c.Readiness, c.Ready = f.completed[:0], f.started[:0], f.readiness[:0], f.ready[:0]
+	c.Nodes = f.nodes[:0]
+}
+
 // collect takes the outputs that a loop has collected and the store does not have.
 func (tx *transaction) collect(at place, key string, attempt int32) {
 	r := at.run
@@ -181,7 +198,7 @@ func (tx *transaction) collect(at place, key string, attempt int32) {
 	}
 	for ; int(comp.stored) < len(comp.before.all); comp.stored++ {
 		i := int(comp.stored) + 1
-		tx.outputs = append(tx.outputs, collected{collectedKey(key, attempt, i), i, comp.before.all[i-1], r.timeAt(r.now())})
+		tx.outputs = append(tx.outputs, collected{collectedKey(key, attempt, i), i, stored{value: comp.before.all[i-1]}, r.timeAt(r.now())})
 	}
 }
 
@@ -288,6 +305,7 @@ func (r *Run) written(tx *transaction) {
 		c.returnTo()
 	}
 	close(tx.done)
+	d.spare = tx
 }
 
 // lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error
@@ -358,45 +376,13 @@ const maxScratch = 64 << 10
 
 // encode makes the records of a transaction. Its nodes are its own but for what is inside of them.
 func (r *Run) encode(tx *transaction) error {
-	encode := encoder(r.cfg.codec)
-	var errs []error
-	visit := visitor(func(path string, v *stored) {
-		if err := encode(path, v); err != nil {
-			errs = append(errs, err)
-		}
-	})
-	for i := range tx.nodes {
-		n := &tx.nodes[i]
-		n.Inside = n.Inside.clone()
-		visit.node(n, tx.places[i].run.prefix)
-		n.renderErrors()
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch}}
-	tx.commit.Nodes = make([]store.NodeRecord, len(tx.nodes), len(tx.nodes)+len(tx.outputs))
-	for i := range tx.nodes {
-		n, at := &tx.nodes[i], tx.places[i]
-		key := at.run.key(at.ref)
-		w.Data = w.Data[:0]
-		w.record(n, key)
-		tx.commit.Nodes[i] = store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(w.Data)}
-	}
-	for _, o := range tx.outputs {
-		n := nodeState{Status: Completed, End: o.at, Value: storedValue(o.value), Collected: o.iteration}
-		if err := encode(o.key, n.Value); err != nil {
+	if tx.hasValues() {
+		if err := r.encodeValues(tx); err != nil {
 			return err
 		}
-		w.Data = w.Data[:0]
-		w.record(&n, "")
-		tx.commit.Nodes = append(tx.commit.Nodes, store.NodeRecord{Node: o.key, Terminal: true, Columns: n.columns(w.Data)})
 	}
-	if w.Err != nil {
-		return w.Err
-	}
-	if cap(w.Data) <= maxScratch {
-		r.durable.scratch = w.Data[:0]
+	if err := r.encodeNodes(tx); err != nil {
+		return err
 	}
 	if tx.commit.Spec != nil {
 		var err error
@@ -408,6 +394,80 @@ func (r *Run) encode(tx *transaction) error {
 		return r.encodeHeader(tx)
 	}
 	return nil
+}
+
+// hasValues reports whether something in the records of a transaction is not text yet.
+func (tx *transaction) hasValues() bool {
+	for i := range tx.nodes {
+		if !tx.nodes[i].isText() {
+			return true
+		}
+	}
+	return len(tx.outputs) > 0
+}
+
+// isText reports whether the output is all that a node has of values and errors, and its text is known.
+func (n *nodeState) isText() bool {
+	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil &&
+		n.Err == nil && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Refused == nil && n.Errs == nil
+}
+
+// encodeValues makes text of the values and errors in the records of a transaction.
+func (r *Run) encodeValues(tx *transaction) error {
+	var errs []error
+	encode := encoder(r.cfg.codec)
+	visit := visitor(func(path string, v *stored) {
+		if err := encode(path, v); err != nil {
+			errs = append(errs, err)
+		}
+	})
+	for i := range tx.nodes {
+		n := &tx.nodes[i]
+		n.Inside = n.Inside.clone()
+		visit.node(n, tx.places[i].run.prefix)
+		n.renderErrors()
+	}
+	for i := range tx.outputs {
+		visit(tx.outputs[i].key, &tx.outputs[i].value)
+	}
+	return errors.Join(errs...)
+}
+
+// encodeNodes makes the records of a transaction, all of them in one piece of memory.
+func (r *Run) encodeNodes(tx *transaction) error {
+	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch[:0]}}
+	c := &tx.commit
+	c.Nodes = slices.Grow(c.Nodes, len(tx.nodes)+len(tx.outputs))
+	for i := range tx.nodes {
+		n, at := &tx.nodes[i], tx.places[i]
+		key := at.run.key(at.ref)
+		c.Nodes = append(c.Nodes, store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(&w, key)})
+	}
+	for _, o := range tx.outputs {
+		n := nodeState{Status: Completed, End: o.at, Value: &o.value, Collected: o.iteration}
+		c.Nodes = append(c.Nodes, store.NodeRecord{Node: o.key, Terminal: true, Columns: n.columns(&w, "")})
+	}
+	if w.Err != nil {
+		return w.Err
+	}
+	memory := slices.Clone(w.Data) // it belongs to the store
+	for i := range c.Nodes {
+		columns := &c.Nodes[i].Columns
+		columns.Record, memory = cut(memory, len(columns.Record))
+		columns.Hash, memory = cut(memory, len(columns.Hash))
+	}
+	if cap(w.Data) <= maxScratch {
+		r.durable.scratch = w.Data
+	}
+	return nil
+}
+
+// cut takes the first n bytes, nil for none.
+func cut(memory []byte, n int) (part, rest []byte) {
+	if n == 0 {
+		return nil, memory
+	}
+	return memory[:n:n], memory[n:]
 }
 
 // encodeHeader makes the record of the run. The payload of its trigger is encoded once.

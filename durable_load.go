@@ -106,19 +106,20 @@ func (file *snapshotFile) count(key string, n *nodeState) {
 	file.Deltas[path] = max(file.Deltas[path], deltas)
 }
 
-// columns returns what a store keeps of a node; record is what has no column, and is copied.
-func (n *nodeState) columns(record []byte) store.Columns {
+// columns returns what a store keeps of a node. The record, which is what has no column, and after it the hash are in the memory of w, until it
+// is written to again.
+func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
-	size := len(record)
-	memory := append(make([]byte, 0, size+hex.DecodedLen(len(n.Hash))), record...)
-	if n.Hash != "" {
-		memory, _ = hex.AppendDecode(memory, []byte(n.Hash)) // that [Plan] has made
-		d.Hash = memory[size:]
-	}
+	begin := len(w.Data)
+	w.record(n, key)
+	end := len(w.Data)
+	w.Data = append(w.Data, n.Hash...)
+	size, _ := hex.Decode(w.Data[end:], w.Data[end:]) // what [Plan] has made
+	w.Data = w.Data[:end+size]
+	d.Record, d.Hash = w.Data[begin:end:end], w.Data[end:]
 	if n.Value != nil {
 		d.Value = n.Value.raw
 	}
-	d.Record = memory[:size:size]
 	return d
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed-c794f7ef/kahn/internal/jsonwrite"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -17,9 +16,8 @@ import (
 func (r *Run) refuse(tx *transaction) (found bool) {
 	next := tx.commit.Sequence
 	write := func(n *nodeState, key string, value []byte) error {
-		w := nodeWriter{jsonwrite.Writer{}}
-		w.record(n, key)
-		record := store.NodeRecord{Node: key, Columns: n.columns(w.Data)}
+		var w nodeWriter
+		record := store.NodeRecord{Node: key, Columns: n.columns(&w, key)}
 		record.Value = value
 		err := w.Err
 		if err == nil {
@@ -38,7 +36,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	}
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
-		e := &tx.entries[tx.at[at]]
+		e := &tx.entries[tx.find(at)]
 		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
 			continue // a step that has returned its output
 		}

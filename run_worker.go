@@ -14,11 +14,11 @@ import (
 type worker struct {
 	run      *Run
 	task     machine.Task
-	step     *Step        // of the task; nil for a check
-	failed   *conclusion  // of the attempt whose fallback is being performed, else nil
-	caught   error        // the panic that has ended perform, else nil
-	now      int64        // the clock, read once for each completion: the end of one step is the start of the next
-	recorded *transaction // of the task's start, under a store
+	step     *Step       // of the task; nil for a check
+	failed   *conclusion // of the attempt whose fallback is being performed, else nil
+	caught   error       // the panic that has ended perform, else nil
+	now      int64       // the clock, read once for each completion: the end of one step is the start of the next
+	recorded *writing    // of the transaction with the task's start, under a store
 	phase    phase
 	handed   bool        // the host calls the step of the task
 	alone    bool        // see Run.alone; guarded by the run's lock

@@ -146,3 +146,30 @@ func TestGivenUpBeforeItsStart(t *testing.T) {
 		})
 	}
 }
+
+// TestAllocationsOfDurableChain holds what a node of a chain costs over a store in memory, the host's values excluded: one transaction with the
+// end of a node, the start of the next, and two records.
+func TestAllocationsOfDurableChain(t *testing.T) {
+	if raceEnabled {
+		return // the race detector allocates
+	}
+	objects := func(nodes int) float64 {
+		g := new(kahn.Graph)
+		for i := range nodes {
+			n := kahn.Node{ID: fmt.Sprintf("n%04d", i)}
+			if i > 0 {
+				n.After = []string{fmt.Sprintf("n%04d", i-1)}
+			}
+			g.Add(n)
+		}
+		step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+		return testing.AllocsPerRun(5, func() {
+			if _, err := kahn.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Durable(new(kahn.MemoryStore))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if node := (objects(600) - objects(100)) / 500; node > 8 {
+		t.Errorf("%.1f objects a node", node)
+	}
+}
