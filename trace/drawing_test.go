@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -216,13 +217,17 @@ func TestSVGOfHostileGraphs(t *testing.T) {
 	boxes(t, trace.SVG(empty, nil))
 }
 
-// The largest graphs that somebody might draw take seconds at most, and space in proportion to their edges.
+// The largest graphs that somebody might draw take seconds at most, and space in proportion to their edges: a chain whose first node every
+// other one follows too, with groups and without, and a graph of many layers. No depth is too deep.
 func TestSVGOfLargeGraphs(t *testing.T) {
 	t.Parallel()
-	g := &kahn.Graph{}
-	const n = 2_000
+	n := 2_000
+	if os.Getenv("KAHN_LONG") != "" {
+		n = 10_000
+	}
+	g := &kahn.Graph{Groups: []kahn.Group{{Name: "a"}, {Name: "b"}}}
 	for i := range n {
-		node := kahn.Node{ID: fmt.Sprint("n", i)}
+		node := kahn.Node{ID: fmt.Sprint("n", i), Groups: []string{g.Groups[i%2].Name}}
 		if i > 0 {
 			node.After = []string{fmt.Sprint("n", i-1)}
 		}
@@ -233,8 +238,23 @@ func TestSVGOfLargeGraphs(t *testing.T) {
 	}
 	plan, err := g.Compile()
 	require.NoError(t, err)
-	require.Less(t, len(trace.SVG(plan, nil)), 40<<20)
-	require.Less(t, len(trace.Drawing{Reduced: true}.SVG(plan, nil)), 2<<20)
+	require.Less(t, len(trace.SVG(plan, nil)), 1_000*n)
+	require.Less(t, len(trace.Drawing{Reduced: true}.SVG(plan, nil)), 600*n)
+
+	layered := &kahn.Graph{}
+	const width = 20
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint("n", i)}
+		for k := range 3 {
+			if from := i - width + k*7 - i%width; from >= 0 && from < i {
+				node.After = append(node.After, fmt.Sprint("n", from))
+			}
+		}
+		layered.Add(node)
+	}
+	plan, err = layered.Compile()
+	require.NoError(t, err)
+	require.Len(t, boxes(t, trace.SVG(plan, nil)), n)
 }
 
 // The chain of dependencies is what the run would have taken without a limit, whatever waited for slots.

@@ -54,6 +54,8 @@ const (
 	mostSteps = 20_000_000
 	// mostPlaces bounds the empty places of long edges; the rest of them are drawn straight.
 	mostPlaces = 200_000
+	// straight is by how much a long edge may miss an empty place, so that it needs no bend there.
+	straight = 4
 )
 
 // reduce removes the lines that a longer way replaces and that tell nothing else.
@@ -268,9 +270,13 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 	}
 	for i, l := range lines {
 		way := []spot{{out.along[l.tail], out.across[l.tail] + sizes[l.tail].across/2}}
-		for _, place := range m.via[i] {
-			layer := m.layer[place]
-			way = append(way, spot{m.at[place] - least, first[layer]}, spot{m.at[place] - least, first[layer] + deep[layer]})
+		for k, place := range m.via[i] {
+			layer, along := m.layer[place], m.at[place]-least
+			if k > 0 && math.Abs(along-way[len(way)-1].along) < straight {
+				way[len(way)-1].across = first[layer] + deep[layer] // it goes on in the same direction
+				continue
+			}
+			way = append(way, spot{along, first[layer]}, spot{along, first[layer] + deep[layer]})
 		}
 		out.ways = append(out.ways, append(way, spot{out.along[l.head], out.across[l.head] - sizes[l.head].across/2}))
 	}

@@ -58,7 +58,7 @@ var spanColours = map[kahn.Status]string{
 // the run's events, in order; deltas and logs may be missing: see [Recorder].
 //
 // Each slot of the run that was in use is a track with the attempts that held it. Waits for a slot, for the next attempt
-// and for a signal are asynchronous slices of their own. The critical path is a track, its attempts are in the category
+// and for a signal are on one track, "waits". The critical path is a track, its attempts are in the category
 // "critical" and have another colour, and arrows lead along it. Nodes that never began are instants on a track of
 // their own.
 func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
@@ -170,18 +170,22 @@ func (o *perfetto) attempts() {
 	}
 }
 
+// waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices of one name on one track: so each wait is a
+// slice with the name of the track, and inside of it one with that of its node.
 func (o *perfetto) waits() {
 	for i, w := range o.timeline.waits {
 		if w.to == w.from {
 			continue
 		}
-		e := traceEvent{
-			Name: o.nodes[w.node].path, Cat: waitNames[w.kind], Phase: "b", TS: micros(w.from), TID: tidNotRun, ID: fmt.Sprintf("wait%d", i),
-			Args: map[string]any{"for": waitNames[w.kind]},
-		}
-		o.write(e)
-		e.Phase, e.TS, e.Args = "e", micros(w.to), nil
-		o.write(e)
+		outer := traceEvent{Name: "waits", Cat: waitNames[w.kind], Phase: "b", TS: micros(w.from), TID: tidNotRun, ID: fmt.Sprintf("wait%d", i)}
+		inner := outer
+		inner.Name, inner.Args = o.nodes[w.node].path, map[string]any{"for": waitNames[w.kind]}
+		o.write(outer)
+		o.write(inner)
+		inner.Phase, inner.TS, inner.Args = "e", micros(w.to), nil
+		outer.Phase, outer.TS = inner.Phase, inner.TS
+		o.write(inner)
+		o.write(outer)
 	}
 }
 

@@ -107,13 +107,23 @@ func TestPerfettoOfDemo(t *testing.T) {
 		"X 4 flaky 2500000.000+1000000.000 attempt,critical",
 		"X 3 test 3000000.000+1000000.000 attempt",
 		"X 3 flaky 5500000.000+1000000.000 attempt,critical",
-		"b 2 flaky 0.000 queue", "e 2 flaky 2500000.000 queue",
-		"b 2 flaky 3500000.000 backoff", "e 2 flaky 5500000.000 backoff",
+		"b 2 waits 0.000 queue", "b 2 flaky 0.000 queue", "e 2 flaky 2500000.000 queue", "e 2 waits 2500000.000 queue",
+		"b 2 waits 3500000.000 backoff", "b 2 flaky 3500000.000 backoff", "e 2 flaky 5500000.000 backoff", "e 2 waits 5500000.000 backoff",
 		"i 2 old 0.000 not run", "i 2 deploy 4000000.000 not run",
 		"X 1 lint 0.000+2500000.000 critical",
 		"X 1 flaky 2500000.000+4000000.000 critical",
 		"s 4 critical path 0.000 critical", "f 4 critical path 2500000.000 critical",
 	}, lines)
+	tracks := map[string]bool{} // a viewer names the track of asynchronous slices by the first of each id
+	seen := map[string]bool{}
+	for _, e := range file.TraceEvents {
+		if e.Phase == "b" && !seen[fmt.Sprint(*e.ID)] {
+			seen[fmt.Sprint(*e.ID)] = true
+			tracks[*e.Name] = true
+		}
+	}
+	require.Len(t, seen, 2)
+	require.Equal(t, map[string]bool{"waits": true}, tracks)
 	require.Equal(t, "demo", file.OtherData["workflow"])
 	require.Equal(t, "run-1", file.OtherData["run_id"])
 	require.Equal(t, "failed", file.OtherData["status"])
