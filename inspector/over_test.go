@@ -315,7 +315,7 @@ func TestRunWithoutEvents(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		p := openTab(t.Context(), h, "r")
-		time.Sleep(time.Second)
+		time.Sleep(1100 * time.Millisecond) // between two ticks
 		require.NoError(t, run.Signal("g", 1))
 		_, _ = run.Wait()
 		time.Sleep(time.Second)

@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -149,6 +151,33 @@ func TestNothingLeaksPastRedact(t *testing.T) {
 	for _, path := range []string{"node", "nodes", "value", "log", "gates", "signal", "start", "stored"} {
 		require.True(t, shown["api/v1/"+path], "the secret is in %s, else this test shows nothing", path)
 	}
+}
+
+// What a stream tells needs View alone.
+func TestNothingLeaksThroughTheStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{}
+		g := &kahn.Graph{Name: "w"}
+		g.Add(
+			kahn.Node{ID: "g", Kind: kahn.KindGate},
+			kahn.Node{ID: "bad", After: []string{"g"}, Key: secret, Config: secret, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				s.Log(slog.LevelError, secret)
+				return nil, errors.New(secret)
+			}},
+		)
+		run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"))
+		require.NoError(t, err)
+		synctest.Wait()
+		p := openTab(t.Context(), Handler(Options{Runner: rn}), "r")
+		time.Sleep(time.Second)
+		require.NoError(t, run.Signal("g", kahn.Decision{Value: secret, Actor: "bob", Comment: secret}))
+		_, _ = run.Wait()
+		time.Sleep(time.Second)
+		require.NotEmpty(t, messages[nodesMessage](t, p, "nodes"))
+		p.close()
+		require.NotContains(t, p.text.String(), secret)
+	})
 }
 
 // The ETag of an answer is that of what the client may see: it does not tell whether something hidden has changed.

@@ -17,12 +17,15 @@ import (
 )
 
 // goodQuery is a query that a route accepts, for the run of a desk.
-func goodQuery(d *desk, x *route) []string {
+func goodQuery(d *desk, x *route) []string { return queryOf(x, d.id()) }
+
+// queryOf is a query that a route accepts, for a run.
+func queryOf(x *route, run string) []string {
 	var params []string
 	for _, p := range x.params {
 		switch {
 		case p.Name == "run" && p.Required:
-			params = append(params, "run", d.id())
+			params = append(params, "run", run)
 		case p.Name == "path" && p.Required:
 			params = append(params, "path", "approve")
 		case p.Name == "id":
@@ -55,9 +58,10 @@ func TestHostileRequests(t *testing.T) {
 	}
 	d := newDesk(t, nil)
 	before, _ := json.Marshal(get[runsReply](d, "api/v1/runs"))
-	for i := range routes {
-		x := &routes[i]
-		good, body := goodQuery(d, x), goodBody(x)
+	for i := range 2 * len(routes) {
+		x := &routes[i/2]
+		id := []string{d.id(), "stored"}[i%2]
+		good, body := queryOf(x, id), goodBody(x)
 		post := x.method == http.MethodPost
 		type attack struct {
 			name, method, path, body string
@@ -69,10 +73,13 @@ func TestHostileRequests(t *testing.T) {
 		plus := func(more ...string) string { return x.path + queried(append(slices.Clone(good), more...)...) }
 		attacks := []attack{
 			{"method", "DELETE", path, body, nil, 405, "method_not_allowed"},
+			{"method with a body", "PATCH", path, body, nil, 405, "method_not_allowed"},
+			{"preflight", "OPTIONS", path, "", header("Origin", "https://evil.example"), 405, "method_not_allowed"},
 			{"host", x.method, path, body, func(q *http.Request) { q.Host = "evil.example" }, 403, "host_refused"},
 			{"rebound host", x.method, path, body, func(q *http.Request) { q.Host = "localhost.evil.example:80" }, 403, "host_refused"},
 			{"unknown parameter", x.method, plus("admin", "1"), body, nil, 400, "bad_query"},
 			{"path escape", x.method, "..%2f" + path, body, nil, 404, "not_found"},
+			{"backslash", x.method, "assets%5c..%5c" + path, body, nil, 404, "not_found"},
 			{"path below", x.method, x.path + "/more" + queried(good...), body, nil, 404, "not_found"},
 			{"broken escape", x.method, x.path + "?" + "run=%zz", body, nil, 400, "bad_query"},
 		}
@@ -94,19 +101,21 @@ func TestHostileRequests(t *testing.T) {
 			}
 			switch p.Name {
 			case "run":
-				attacks = append(attacks, attack{"unknown run", x.method, strings.Replace(plus(), queried("run", d.id())[1:], "run=nobody", 1), body, nil, 404, "unknown_run"})
+				attacks = append(attacks, attack{"unknown run", x.method, strings.Replace(plus(), queried("run", id)[1:], "run=nobody", 1), body, nil, 404, "unknown_run"})
 				if !p.Required {
 					attacks[len(attacks)-1].path = plus("run", "nobody")
 				}
 				long := strings.Repeat("a", 100_000)
-				attacks = append(attacks, attack{"long run", x.method, x.path + "?" + strings.Replace(strings.TrimPrefix(queried(good...), "?"), queried("run", d.id())[1:], "", 1) + "&run=" + long, body, nil, 404, "unknown_run"})
+				attacks = append(attacks, attack{"long run", x.method, x.path + "?" + strings.Replace(strings.TrimPrefix(queried(good...), "?"), queried("run", id)[1:], "", 1) + "&run=" + long, body, nil, 404, "unknown_run"})
 			case "path":
-				if p.Required {
+				if p.Required && (id == d.id() || !x.live) {
 					attacks = append(attacks, attack{"unknown node", x.method, strings.Replace(path, "path=approve", "path=..%2F..%2Fetc%2Fpasswd", 1), body, nil, 404, "unknown_node"})
 				}
 			}
 		}
-		if post {
+		if !post {
+			attacks = append(attacks, attack{"path of a parent", x.method, "assets/x..%2f..%2f" + path, body, nil, 404, "not_found"})
+		} else {
 			attacks = append(attacks,
 				attack{"GET", "PUT", path, body, nil, 405, "method_not_allowed"},
 				attack{"origin", x.method, path, body, header("Origin", "https://evil.example"), 403, "origin_refused"},
@@ -125,6 +134,10 @@ func TestHostileRequests(t *testing.T) {
 				attack{"two values", x.method, path, body + body, nil, 400, "bad_body"},
 				attack{"no UTF-8 body", x.method, path, "{\"reason\":\"\xff\"}", nil, 400, "bad_body"},
 				attack{"cut", x.method, path, `{"reason":`, nil, 400, "bad_body"},
+				attack{"deep", x.method, path, `{"value":` + strings.Repeat("[", maxBody-20), nil, 400, "bad_body"},
+				attack{"wrong type", x.method, path, `{"reason":[],"comment":{},"nodes":"a","inputs":1,"value":1}`, nil, 400, "bad_body"},
+				attack{"other charset", x.method, path, body, header("Content-Type", "application/json+x"), 415, "not_json"},
+				attack{"site of another port", x.method, path, body, header("Origin", "http://127.0.0.1:1"), 403, "origin_refused"},
 			)
 		}
 		for _, a := range attacks {
@@ -166,15 +179,31 @@ func TestAuthorize(t *testing.T) {
 		}
 	})
 	all := []Action{View, ViewData, Signal, Cancel, Redrive, Start}
-	for i := range routes {
-		x := &routes[i]
+	for i := range 2 * len(routes) {
+		x := &routes[i/2]
+		good := queryOf(x, []string{d.id(), "stored"}[i%2])
 		for _, missing := range all {
 			may = slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a == missing })
 			if missing != View && missing != x.action {
 				continue
 			}
-			f := d.refusal(http.StatusForbidden, x.method, x.path+queried(goodQuery(d, x)...), goodBody(x))
+			f := d.refusal(http.StatusForbidden, x.method, x.path+queried(good...), goodBody(x))
 			require.Equal(t, fault{Code: "forbidden", Message: "you may not do this", Action: missing}, *f)
+		}
+	}
+	for i := range routes { // no run and no node is told apart from one that there is not
+		x := &routes[i]
+		for _, missing := range []Action{View, x.action} {
+			if missing == "" {
+				continue
+			}
+			may = slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a == missing })
+			_, there, had := d.ask(x.method, x.path+queried(goodQuery(d, x)...), goodBody(x))
+			_, nowhere, has := d.ask(x.method, x.path+queried(queryOf(x, "nobody")...), goodBody(x))
+			require.Equal(t, string(there), string(nowhere), x.path)
+			had.Del("Date")
+			has.Del("Date")
+			require.Equal(t, had, has, x.path)
 		}
 	}
 	may = nil
