@@ -1,11 +1,13 @@
 package inspector_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/inspector"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // A service mounts the page beside its own handlers. Without Authorize only clients on the same machine can reach it.
@@ -13,6 +15,32 @@ func Example() {
 	rn := &kahn.Runner{MaxRuns: 8}
 	mux := http.NewServeMux()
 	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn}))
+}
+
+// The runs of a store are shown without a Runner: those of other processes, and those that have ended.
+func Example_store() {
+	db := &store.Memory{} // or one of store/sqlite or store/postgres
+	mux := http.NewServeMux()
+	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Store: db}))
+}
+
+// With its plan a stored run is shown as a graph, and with a function that performs it operators answer its gates and redrive it.
+func ExampleWorkflow() {
+	graph := &kahn.Graph{Name: "orders"}
+	graph.Add(kahn.Node{ID: "approve", Kind: kahn.KindGate})
+	plan, err := graph.Compile()
+	if err != nil {
+		panic(err)
+	}
+	rn, db := &kahn.Runner{}, &store.Memory{}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{
+		Runner: rn,
+		Store:  db,
+		Workflows: []inspector.Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return rn.Start(ctx, graph, nil, opts...)
+		}}},
+	}))
 }
 
 // Operators may look and answer gates, nobody may start runs, and cards are never shown.

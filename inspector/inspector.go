@@ -4,6 +4,8 @@
 //
 //	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn}))
 //
+// With Options.Store it shows the runs of a store, too, or alone: those of other processes, and those that have ended.
+//
 // Without Options.Authorize only clients on the same machine are served. Scripts, styles and texts of the page are in the
 // binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
 package inspector
