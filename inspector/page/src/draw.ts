@@ -139,7 +139,7 @@ function drawLines(g: CanvasRenderingContext2D, p: Picture, camera: Camera, righ
 	for (const line of p.lines) {
 		const [x0, y0, x1, y1] = line.box
 		if (!line.label && !line.on || x0 > right || x1 < camera.x || y0 > bottom || y1 < camera.y) continue
-		const c = line.points, x = c[c.length - 2] - 26, y = c[c.length - 1] - 8
+		const c = line.points, end = c[c.length - 1], x = c[c.length - 2] - 26, y = end + (c[c.length - 3] < end ? 11 : -9) // beside the line
 		const text = fit(g, line.label || line.on, 60)
 		g.strokeStyle = t.surface
 		g.lineWidth = 4

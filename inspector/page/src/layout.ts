@@ -11,8 +11,8 @@ export interface Layout {
 	lines: { edge: number; points: number[] }[] // x and y in turn, from box to box
 }
 
-export const gapX = 64
-export const gapY = 14
+const gapX = 64
+const gapY = 14
 
 // Beyond these counts of steps, edges are kept without a proof that they are needed, and long edges are drawn straight.
 const mostSteps = 6_000_000
@@ -74,7 +74,7 @@ export function reduce(n: number, edges: [number, number][], layer: Int32Array):
 }
 
 // isotonic moves positions as little as possible so that each is at least its distance after the one before.
-export function isotonic(wish: number[], distance: number[]): number[] {
+function isotonic(wish: number[], distance: number[]): number[] {
 	const sum: number[] = [], count: number[] = [], offset: number[] = []
 	let before = 0
 	wish.forEach((y, i) => {

@@ -3,6 +3,7 @@
 // limits it to the scenarios whose names contain it.
 import { actions } from "./actions.mjs"
 import { appearance } from "./appearance.mjs"
+import { functions } from "./functions.mjs"
 import { graph } from "./graph.mjs"
 import { browser } from "./harness.mjs"
 import { strain } from "./strain.mjs"
@@ -10,7 +11,7 @@ import { views } from "./views.mjs"
 
 const only = process.argv[3]
 let failed = 0
-for (const [name, scenario] of Object.entries({ ...views, ...graph, ...actions, ...appearance, ...strain })) {
+for (const [name, scenario] of Object.entries({ ...functions, ...views, ...graph, ...actions, ...appearance, ...strain })) {
 	if (only && !name.includes(only)) continue
 	const begun = Date.now()
 	try {

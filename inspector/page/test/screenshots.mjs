@@ -16,10 +16,9 @@ const latest = async (workflow, ready) => {
 	}
 }
 
-const shot = async (name, hash, { scheme = "light", width = 1200, height = 640, before = async () => {} } = {}) => {
-	const page = await browser.newPage({ viewport: { width, height }, colorScheme: scheme })
+const shot = async (name, hash, { scheme = "light", height = 640 } = {}) => {
+	const page = await browser.newPage({ viewport: { width: 1200, height }, colorScheme: scheme })
 	await page.goto(base + hash)
-	await before(page)
 	await page.waitForTimeout(1200)
 	await page.screenshot({ path: `${folder}inspector-${name}.png` })
 	await page.close()
@@ -30,5 +29,5 @@ await shot("light", `#/runs/${release}/graph?node=approve`)
 const nightly = await latest("nightly", r => r.status === "failed")
 await shot("dark", `#/runs/${nightly}/graph?node=load`, { scheme: "dark" })
 const imports = await latest("import", r => r.done > 0)
-await shot("composites", `#/runs/${imports}/graph?open=summary&node=rows`)
+await shot("composites", `#/runs/${imports}/graph?open=summary`, { height: 480 })
 await browser.close()
