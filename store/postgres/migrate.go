@@ -34,8 +34,10 @@ func (s *Store) migrate(ctx context.Context) error {
 
 // version is the version of the database's schema, 0 if it has none. One that is unknown is an error.
 func (s *Store) version(ctx context.Context, db queryer) (version int, err error) {
+	// to_regclass would answer from a cache that does not notice what another process has made since the transaction began.
 	var there bool
-	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{s.schema, "version"}.Sanitize()).Scan(&there); err != nil || !there {
+	err = db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'version')", s.schema).Scan(&there)
+	if err != nil || !there {
 		return 0, err
 	}
 	err = db.QueryRow(ctx, s.sql("SELECT version FROM $S.version")).Scan(&version)

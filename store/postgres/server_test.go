@@ -107,3 +107,14 @@ func openStore(t *testing.T, pool *pgxpool.Pool, schema string) *postgres.Store 
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
+
+// table is the name of a table for a statement.
+func table(schema, name string) string { return pgx.Identifier{schema, name}.Sanitize() }
+
+// size chooses how much of a search is done: usually, or at full length.
+func size(usual, full int) int {
+	if os.Getenv("KAHN_LONG") != "" {
+		return full
+	}
+	return usual
+}

@@ -93,7 +93,7 @@ func (c *cluster) url(database string) string {
 // start starts the server and waits until it answers.
 func (c *cluster) start() error {
 	settings := fmt.Sprintf("-D %s -p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 -c fsync=on -c shared_buffers=64MB", c.data(), c.port)
-	script := filepath.Join(c.bin, "postgres") + " " + settings + " >>log 2>&1 & read -r _; kill -QUIT $!; wait"
+	script := "exec 3<&0; " + filepath.Join(c.bin, "postgres") + " " + settings + " >>log 2>&1 3<&- & server=$!; (read -r _ <&3; kill -QUIT $server 2>/dev/null) & exec 3<&-; wait $server"
 	for began := time.Now(); ; {
 		c.keeper = c.command("sh", "-c", script)
 		input, err := c.keeper.StdinPipe()
@@ -132,11 +132,10 @@ func (c *cluster) answers() error {
 
 // release lets the keeper end, and the server with it.
 func (c *cluster) release() error {
-	err := c.alive.Close()
-	if waited := c.keeper.Wait(); !errors.As(waited, new(*exec.ExitError)) { // its status is that of a server that was stopped
-		err = errors.Join(err, waited)
+	if c.keeper.ProcessState != nil { // it has ended already
+		return nil
 	}
-	return err
+	return errors.Join(c.alive.Close(), c.ended())
 }
 
 // signal sends a signal to the server, and waits for its end: INT stops it fast, QUIT at once, KILL leaves it no choice.
@@ -153,10 +152,15 @@ func (c *cluster) signal(s syscall.Signal) error {
 	if err := syscall.Kill(pid, s); err != nil {
 		return err
 	}
-	for syscall.Kill(pid, 0) == nil {
-		time.Sleep(time.Millisecond)
+	return c.ended()
+}
+
+// ended waits for the end of the keeper, which is that of the server.
+func (c *cluster) ended() error {
+	if err := c.keeper.Wait(); !errors.As(err, new(*exec.ExitError)) { // the status of a server that was stopped does not matter
+		return err
 	}
-	return c.release()
+	return nil
 }
 
 // remove stops the server and removes its data.

@@ -71,6 +71,9 @@ const DefaultSchema = "kahn"
 // DefaultTimeout is how long a statement may take.
 const DefaultTimeout = 10 * time.Second
 
+// maxName is how many bytes a name may have. The server cuts longer ones.
+const maxName = 63
+
 // serverNow is the clock of the server. It goes on while a statement waits for a lock.
 const serverNow = "clock_timestamp()"
 
@@ -121,6 +124,8 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Stor
 	switch {
 	case pool == nil:
 		return nil, fmt.Errorf("%w: no pool", machine.ErrBadValue)
+	case len(o.Schema) > maxName || !storable(o.Schema):
+		return nil, fmt.Errorf("%w: Schema %q: at most %d bytes of UTF-8", machine.ErrBadValue, o.Schema, maxName)
 	case o.Timeout < 0:
 		return nil, fmt.Errorf("%w: Timeout %v: at least 0", machine.ErrBadValue, o.Timeout)
 	}

@@ -1,12 +1,24 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -31,5 +43,327 @@ func TestModes(t *testing.T) {
 			pool := newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, pool, newSchema()) })
 		})
+	}
+}
+
+// begun acquires a run and commits its beginning.
+func begun(t *testing.T, s store.Store, run string) store.Lease {
+	t.Helper()
+	lease, _, err := s.Acquire(t.Context(), run, "owner", time.Minute)
+	require.NoError(t, err)
+	commit(t, s, lease, store.Commit{Sequence: 1, Run: []byte(`{"version":1}`), Status: kahn.RunRunning})
+	return lease
+}
+
+func commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
+	t.Helper()
+	applied, err := s.Commit(t.Context(), lease, c)
+	require.NoError(t, err)
+	require.Equal(t, store.AppliedNow, applied)
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, database)
+	for name, o := range map[string]postgres.Options{
+		"Timeout -1ns": {Timeout: -1}, "Schema": {Schema: strings.Repeat("x", 64)}, `"a\x00"`: {Schema: "a\x00"},
+	} {
+		_, err := postgres.Open(t.Context(), pool, o)
+		require.ErrorIs(t, err, machine.ErrBadValue)
+		require.ErrorContains(t, err, name)
+	}
+	_, err := postgres.Open(t.Context(), nil, postgres.Options{})
+	require.ErrorIs(t, err, machine.ErrBadValue)
+	s := openStore(t, pool, newSchema())
+	require.NoError(t, s.CheckValue(make([]byte, 250_000_000)))
+	require.ErrorIs(t, s.CheckValue(make([]byte, 250_000_001)), store.ErrRejected)
+}
+
+// TestColumns: a run can be looked at with SQL alone.
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	pool, schema := newPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return map[string]any{"n": "x\x00"}, nil }},
+		kahn.Node{ID: "b", After: []string{"a"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("broken") }},
+		kahn.Node{ID: "c", After: []string{"b"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }},
+	)
+	_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(s))
+	require.Error(t, err)
+	rows, err := pool.Query(t.Context(), "SELECT concat_ws(' ', key, n.status, cause, convert_from(value, 'UTF8'), attempt, r.status) FROM "+
+		table(schema, "nodes")+" n JOIN "+table(schema, "runs")+" r USING (run) WHERE id = 'r' ORDER BY key")
+	require.NoError(t, err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{`a completed {"n":"x\u0000"} 1 failed`, "b failed step_error 1 failed", "c aborted upstream_failure 0 failed"}, got)
+}
+
+// statements counts the statements of a pool.
+type statements struct{ count atomic.Int64 }
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.count.Add(1)
+	return ctx
+}
+
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestStatements: a run is made and acquired in one statement, each transaction of a chain is one, and so are the renewal and the release of a
+// lease, and the creation of a run.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	counter := new(statements)
+	s := openStore(t, newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
+	takes := func(want int64, what string, f func()) {
+		t.Helper()
+		before := counter.count.Load()
+		f()
+		require.Equal(t, want, counter.count.Load()-before, what)
+	}
+	var lease store.Lease
+	takes(2, "acquire and commit", func() { lease = begun(t, s, "r") })
+	takes(1, "renew", func() { require.NoError(t, s.Renew(t.Context(), lease, time.Minute)) })
+	takes(1, "release", func() { require.NoError(t, s.Release(t.Context(), lease)) })
+	takes(2, "acquire and load", func() {
+		var err error
+		lease, _, err = s.Acquire(t.Context(), "r", "owner", time.Minute)
+		require.NoError(t, err)
+	})
+	takes(2, "a duplicate is answered by what is stored", func() {
+		a, err := s.Commit(t.Context(), lease, store.Commit{Sequence: 1})
+		require.NoError(t, err)
+		require.Equal(t, store.Duplicate, a)
+		commit(t, s, lease, store.Commit{Sequence: 2})
+	})
+	n := store.NewRun{ID: "new", Spec: store.Spec{Workflow: "w", Labels: map[string]string{"a": "b"}}}
+	takes(1, "create", func() {
+		_, created, err := s.Create(t.Context(), n)
+		require.NoError(t, err)
+		require.True(t, created)
+	})
+	takes(1, "acquire what was created", func() {
+		_, stored, err := s.Acquire(t.Context(), "new", "owner", time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, n.Spec, stored.Spec)
+	})
+	// One for the acquisition, one for each step, one for the end, at most one more, and the release.
+	const steps = 50
+	before := counter.count.Load()
+	_, err := kahn.Execute(t.Context(), row(steps), func(context.Context, *kahn.Step) (any, error) { return 1, nil }, kahn.RunID("row"), kahn.Durable(s))
+	require.NoError(t, err)
+	require.LessOrEqual(t, counter.count.Load()-before, int64(steps+4))
+}
+
+// TestStatementsAreShared: runs that commit at the same moment share a statement, and each has its own answer.
+func TestStatementsAreShared(t *testing.T) {
+	t.Parallel()
+	const runs, commits = 50, 20
+	counter := new(statements)
+	s := openStore(t, newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
+	leases := make([]store.Lease, runs)
+	for i := range leases {
+		leases[i] = begun(t, s, fmt.Sprint("r", i))
+	}
+	require.NoError(t, s.Release(t.Context(), leases[7]))
+	before := counter.count.Load()
+	var wg sync.WaitGroup
+	for i, lease := range leases {
+		wg.Go(func() {
+			for sequence := range uint64(commits) {
+				applied, err := s.Commit(t.Context(), lease, store.Commit{
+					Sequence: sequence + 2, Started: []store.Attempt{{Node: "a", Attempt: int32(sequence + 1)}},
+				})
+				if i == 7 {
+					if !errors.Is(err, store.ErrFenced) {
+						t.Errorf("a lease that was released: %v, %v", applied, err)
+					}
+				} else if err != nil || applied != store.AppliedNow {
+					t.Errorf("run %d: %v, %v", i, applied, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := counter.count.Load() - before; n > runs*commits/4 {
+		t.Errorf("%d statements for %d commits", n, runs*commits)
+	}
+	for i := range leases {
+		r, err := s.Load(t.Context(), fmt.Sprint("r", i))
+		require.NoError(t, err)
+		if want := uint64(commits + 1); i != 7 && r.Sequence != want {
+			t.Errorf("run %d is at commit %d of %d", i, r.Sequence, want)
+		}
+	}
+}
+
+// TestOneCannotBeWritten: a commit that the server refuses, for its data or for a reason of the host, does not concern those with which it shares
+// a statement.
+func TestOneCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	const runs = 20
+	pool, schema := newPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	leases := make([]store.Lease, runs)
+	for i := range leases {
+		leases[i] = begun(t, s, fmt.Sprint("r", i))
+	}
+	_, err := pool.Exec(t.Context(), "ALTER TABLE "+table(schema, "nodes")+" ADD CHECK (key <> 'n3')")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for i, lease := range leases {
+		wg.Go(func() {
+			for sequence := range uint64(5) {
+				node := fmt.Sprint("n", i)
+				switch i {
+				case 3:
+					sequence = 0 // it is repeated
+				case 4:
+					sequence, node = 0, "n\x004"
+				}
+				a, err := s.Commit(t.Context(), lease, store.Commit{Sequence: sequence + 2, Ready: []string{fmt.Sprint("m", sequence), node}})
+				switch {
+				case i == 3:
+					var refused *pgconn.PgError
+					if !errors.As(err, &refused) || errors.Is(err, store.ErrRejected) {
+						t.Errorf("a commit that the server refuses: %v, %v", a, err)
+					}
+				case i == 4:
+					if !errors.Is(err, store.ErrRejected) {
+						t.Errorf("a commit that the server cannot hold: %v, %v", a, err)
+					}
+				case err != nil || a != store.AppliedNow:
+					t.Errorf("run %d: %v, %v", i, a, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range runs {
+		r, err := s.Load(t.Context(), fmt.Sprint("r", i))
+		require.NoError(t, err)
+		want := uint64(6)
+		if i == 3 || i == 4 {
+			want = 1
+		}
+		require.Equal(t, want, r.Sequence, "run %d", i)
+	}
+}
+
+// TestOddTexts: what the server has no characters for is rejected, or is not there.
+func TestOddTexts(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, newPool(t, database), newSchema())
+	lease := begun(t, s, "r")
+	for _, odd := range []string{"a\x00", "\xff"} {
+		_, _, err := s.Acquire(t.Context(), odd, "owner", time.Minute)
+		require.ErrorIs(t, err, store.ErrRejected)
+		_, _, err = s.Acquire(t.Context(), "s", odd, time.Minute)
+		require.ErrorIs(t, err, store.ErrRejected)
+		_, _, err = s.Create(t.Context(), store.NewRun{ID: odd})
+		require.ErrorIs(t, err, store.ErrRejected)
+		_, err = s.Load(t.Context(), odd)
+		require.ErrorIs(t, err, store.ErrUnknownRun)
+		_, err = s.ListNodes(t.Context(), odd, store.NodeQuery{})
+		require.ErrorIs(t, err, store.ErrUnknownRun)
+		for _, f := range []store.Filter{{Workflow: odd}, {Parent: odd}, {Prefix: odd}, {Labels: map[string]string{odd: ""}}, {Labels: map[string]string{"": odd}}} {
+			page, err := s.List(t.Context(), store.Query{Filter: f})
+			require.NoError(t, err)
+			require.Empty(t, page.Runs)
+			counts, err := s.Count(t.Context(), f)
+			require.NoError(t, err)
+			require.Empty(t, counts)
+		}
+		_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 2, Spec: &store.Spec{Workflow: odd}})
+		require.ErrorIs(t, err, store.ErrRejected)
+	}
+	_, _, err := s.Create(t.Context(), store.NewRun{ID: "l", Spec: store.Spec{Labels: map[string]string{"a": "\x00"}}})
+	require.ErrorIs(t, err, store.ErrRejected)
+	commit(t, s, lease, store.Commit{Sequence: 2, Nodes: []store.NodeRecord{{Node: "a", Columns: store.Columns{Value: []byte("\x00\xff")}}}})
+	for i, prefix := range []string{"%", "_", `\`, "100%"} {
+		_, _, err := s.Create(t.Context(), store.NewRun{ID: prefix + "x"})
+		require.NoError(t, err)
+		page, err := s.List(t.Context(), store.Query{Filter: store.Filter{Prefix: prefix}})
+		require.NoError(t, err)
+		require.Len(t, page.Runs, 1, "prefix %d", i)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	pool, schema := newPool(t, database), newSchema()
+	s, err := postgres.Open(t.Context(), pool, postgres.Options{Schema: schema})
+	require.NoError(t, err)
+	lease := begun(t, s, "r")
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	_, commits := s.Commit(t.Context(), lease, store.Commit{Sequence: 2})
+	_, _, acquires := s.Acquire(t.Context(), "s", "owner", time.Minute)
+	_, loads := s.Load(t.Context(), "r")
+	_, lists := s.List(t.Context(), store.Query{})
+	_, counts := s.Count(t.Context(), store.Filter{})
+	_, nodes := s.ListNodes(t.Context(), "r", store.NodeQuery{})
+	_, _, creates := s.Create(t.Context(), store.NewRun{ID: "new"})
+	_, prunes := s.Prune(t.Context(), store.PruneQuery{EndedBefore: time.Now()})
+	for what, err := range map[string]error{
+		"Commit": commits, "Acquire": acquires, "Renew": s.Renew(t.Context(), lease, time.Minute), "Load": loads, "List": lists, "Count": counts, "ListNodes": nodes,
+		"Create": creates, "Prune": prunes,
+	} {
+		require.ErrorIs(t, err, postgres.ErrClosed, what)
+	}
+	_, stored, err := openStore(t, pool, schema).Acquire(t.Context(), "r", "next", time.Minute)
+	require.NoError(t, err, "the lease was given back")
+	require.Equal(t, uint64(1), stored.Sequence)
+}
+
+// TestTwoProcesses: two stores of one database respect each other's leases, as two processes do.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	pool, schema := newPool(t, database), newSchema()
+	one, two := openStore(t, pool, schema), openStore(t, pool, schema)
+	lease := begun(t, one, "r")
+	_, _, err := two.Acquire(t.Context(), "r", "other", time.Minute)
+	require.ErrorIs(t, err, store.ErrLeased)
+	require.ErrorContains(t, err, `by "owner"`)
+	again, _, err := two.Acquire(t.Context(), "r", "owner", time.Minute)
+	require.NoError(t, err, "an owner that has a name finds its lease again")
+	require.Equal(t, lease.Epoch+1, again.Epoch)
+	_, err = one.Commit(t.Context(), lease, store.Commit{Sequence: 2})
+	require.ErrorIs(t, err, store.ErrFenced)
+	commit(t, two, again, store.Commit{Sequence: 2, Ready: []string{"a"}})
+	_, err = one.Commit(t.Context(), again, store.Commit{Sequence: 2}) // one has never acquired it
+	require.NoError(t, err)
+	commit(t, one, again, store.Commit{Sequence: 3})
+	a, err := two.Commit(t.Context(), again, store.Commit{Sequence: 3}) // two does not know that it is stored
+	require.NoError(t, err)
+	require.Equal(t, store.Duplicate, a)
+	lease, stored, err := one.Acquire(t.Context(), "r", "owner", time.Minute)
+	require.NoError(t, err)
+	require.True(t, stored.Nodes["a"].Queued)
+	commit(t, one, lease, store.Commit{Sequence: 4, Ready: []string{"b"}})
+}
+
+// TestDamaged: rows that nobody has written are an error of their run alone, and nobody holds it then.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	for what, text := range map[string]string{
+		"a status of the run": "UPDATE runs SET status = 'dreaming' WHERE id = 'r'", "a status of a node": "UPDATE nodes SET status = 'dreaming'",
+		"a node that is missing": "DELETE FROM nodes WHERE node = 0", "a node without a key": "UPDATE nodes SET key = NULL WHERE node = 1",
+		"two nodes of a key": "UPDATE nodes SET key = 'a'",
+	} {
+		pool, schema := newPool(t, database), newSchema()
+		s := openStore(t, pool, schema)
+		lease := begun(t, s, "r")
+		commit(t, s, lease, store.Commit{Sequence: 2, Ready: []string{"a", "b"}})
+		require.NoError(t, s.Release(t.Context(), lease))
+		_, err := pool.Exec(t.Context(), strings.NewReplacer("runs", table(schema, "runs"), "nodes", table(schema, "nodes")).Replace(text))
+		require.NoError(t, err)
+		_, err = s.Load(t.Context(), "r")
+		require.ErrorIs(t, err, postgres.ErrDamaged, what)
+		_, _, err = s.Acquire(t.Context(), "r", "one", time.Minute)
+		require.ErrorIs(t, err, postgres.ErrDamaged, what)
+		_, _, err = s.Acquire(t.Context(), "r", "two", time.Minute)
+		require.ErrorIs(t, err, postgres.ErrDamaged, what)
+		begun(t, s, "other")
 	}
 }

@@ -1,0 +1,248 @@
+package postgres_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+)
+
+// row is a chain of so many nodes.
+func row(n int) *kahn.Graph {
+	g := &kahn.Graph{Name: "row"}
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint("n", i)}
+		if i > 0 {
+			node.After = []string{fmt.Sprint("n", i-1)}
+		}
+		g.Add(node)
+	}
+	return g
+}
+
+// performing performs chains over a store, while something disturbs it, until they have ended, and reads what is stored. Each step is called once, since the
+// outages are shorter than the leases.
+func performing(t *testing.T, s, reader *postgres.Store, disturb func(progress func() int)) {
+	t.Helper()
+	const runs, steps = 5, 100
+	var called [runs][steps]int
+	var progress atomic.Int64
+	over := make(chan error, runs)
+	for i := range runs {
+		step := func(_ context.Context, step *kahn.Step) (any, error) {
+			n, err := strconv.Atoi(step.ID()[1:])
+			called[i][n]++ // the steps of a chain come one after the other
+			progress.Add(1)
+			return n, err
+		}
+		go func() {
+			for {
+				_, err := kahn.Execute(t.Context(), row(steps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.LeaseTime(time.Minute), kahn.Owner("owner"))
+				if !errors.Is(err, kahn.ErrStore) || called[i][0] > 0 { // neither the acquisition nor the first write is repeated by the engine
+					over <- err
+					return
+				}
+			}
+		}()
+	}
+	if disturb != nil {
+		disturb(func() int { return int(progress.Load()) })
+	}
+	for range runs {
+		require.NoError(t, <-over)
+	}
+	for i := range runs {
+		for n, times := range called[i] {
+			require.Equal(t, 1, times, "step %d of run %d", n, i)
+		}
+		stored, err := reader.Load(t.Context(), fmt.Sprint("r", i))
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, stored.Status)
+		require.Len(t, stored.Nodes, steps)
+		require.LessOrEqual(t, stored.Sequence, uint64(steps+2), "a commit was applied twice")
+	}
+}
+
+// link is a proxy before a server that cuts its connections: some after a message, and some after a byte within one.
+type link struct {
+	listener net.Listener
+	server   string
+	messages atomic.Int64 // how many pass until the next cut; far below zero there is none
+	cuts     atomic.Int64
+	mu       sync.Mutex
+	random   *rand.Rand
+}
+
+func newLink(t *testing.T, server string) *link {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := &link{listener: listener, server: server, random: rand.New(rand.NewPCG(41, 43))}
+	l.next()
+	var connections sync.WaitGroup
+	connections.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // the listener is closed
+			}
+			connections.Go(func() { l.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		connections.Wait()
+	})
+	return l
+}
+
+// next decides when the next cut is. A run that is loaded is a hundred messages.
+func (l *link) next() { l.messages.Store(int64(200 + l.intN(800))) }
+
+func (l *link) intN(n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.random.IntN(n)
+}
+
+func (l *link) serve(client net.Conn) {
+	server, err := net.Dial("tcp", l.server)
+	if err != nil {
+		client.Close()
+		return
+	}
+	cut := func() {
+		client.Close()
+		server.Close()
+	}
+	var ways sync.WaitGroup
+	ways.Go(func() {
+		defer cut()
+		_ = l.pass(client, server, true) // an error is the end of the connection
+	})
+	ways.Go(func() {
+		defer cut()
+		_ = l.pass(server, client, false)
+	})
+	ways.Wait()
+}
+
+var errCut = errors.New("the link is cut")
+
+// pass copies messages until the connection is cut or ends. The first message of a client has no type.
+func (l *link) pass(from io.Reader, to io.Writer, untyped bool) error {
+	reader := bufio.NewReader(from)
+	for {
+		head := make([]byte, 5)
+		if untyped {
+			head, untyped = head[:4], false
+		}
+		if _, err := io.ReadFull(reader, head); err != nil {
+			return err
+		}
+		message := make([]byte, len(head)-4+int(binary.BigEndian.Uint32(head[len(head)-4:])))
+		copy(message, head)
+		if _, err := io.ReadFull(reader, message[len(head):]); err != nil {
+			return err
+		}
+		last := l.messages.Add(-1) == 0
+		if last && l.intN(2) == 0 {
+			message = message[:l.intN(len(message))]
+		}
+		_, err := to.Write(message)
+		if last {
+			l.cuts.Add(1)
+			l.next()
+			return errCut
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// TestLinkIsCut: connections are cut between messages and within them, so that statements and answers are lost. No step is called twice for
+// it, and no commit is applied twice.
+func TestLinkIsCut(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(database)
+	require.NoError(t, err)
+	if u.Hostname() == "" {
+		fmt.Println("TestLinkIsCut has cut no link: the server is not reached over TCP")
+		return
+	}
+	port := u.Port()
+	if port == "" {
+		port = "5432"
+	}
+	l := newLink(t, net.JoinHostPort(u.Hostname(), port))
+	u.Host = l.listener.Addr().String()
+	q := u.Query()
+	q.Set("sslmode", "disable")
+	u.RawQuery = q.Encode()
+	schema := newSchema()
+	direct := newPool(t, database)
+	reader := openStore(t, direct, schema)
+	pool := newPool(t, u.String(), func(c *pgxpool.Config) { c.MaxConns = 4 })
+	var s *postgres.Store
+	require.Eventually(t, func() bool {
+		s, err = postgres.Open(t.Context(), pool, postgres.Options{Schema: schema})
+		return err == nil
+	}, 10*time.Second, time.Millisecond, "%v", err)
+	for range size(1, 50) {
+		performing(t, s, reader, nil)
+		_, err := direct.Exec(t.Context(), "TRUNCATE "+table(schema, "runs")+", "+table(schema, "nodes"))
+		require.NoError(t, err)
+	}
+	require.Greater(t, l.cuts.Load(), int64(5))
+	l.messages.Store(-1 << 40) // no more cuts
+	require.Eventually(t, func() bool { return s.Close() == nil }, 10*time.Second, time.Millisecond)
+}
+
+// TestTimeout: a call ends when the server does not answer, and the lost call is not applied twice.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	pool, schema := newPool(t, database), newSchema()
+	s, err := postgres.Open(t.Context(), pool, postgres.Options{Schema: schema, Timeout: 300 * time.Millisecond})
+	require.NoError(t, err)
+	lease := begun(t, s, "r")
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+table(schema, "runs")+" FOR UPDATE")
+	require.NoError(t, err)
+	c := store.Commit{Sequence: 2, Started: []store.Attempt{{Node: "a", Attempt: 1}}}
+	_, err = s.Commit(t.Context(), lease, c)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, store.ErrUnusable)
+	ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err = s.Commit(ended, lease, c) // who calls need not wait for the server
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Eventually(t, func() bool {
+		a, err := s.Commit(t.Context(), lease, c)
+		return err == nil && (a == store.AppliedNow || a == store.Duplicate)
+	}, 5*time.Second, time.Millisecond)
+	r, err := s.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), r.Sequence)
+	require.Equal(t, int32(1), r.Nodes["a"].Attempt)
+	require.NoError(t, s.Close())
+}

@@ -1,0 +1,302 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+// The environment of a test binary that is to be a process of its own, and what it is to do.
+const (
+	childDir  = "KAHN_POSTGRES_DIR"
+	childTask = "KAHN_POSTGRES_TASK"
+)
+
+// schemaOf is the schema of the processes that share a folder.
+func schemaOf(dir string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(dir)) // a hash never fails
+	return fmt.Sprintf("dir_%x", h.Sum64())
+}
+
+// TestChild is such a process. It does nothing unless it is one.
+func TestChild(t *testing.T) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		return
+	}
+	pool := newPool(t, database, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["application_name"] = fmt.Sprint("kahn ", os.Getpid())
+	})
+	var s store.Store = openStore(t, pool, schemaOf(dir))
+	switch task := os.Getenv(childTask); task {
+	case "run":
+		require.NoError(t, storetest.Killed(t.Context(), dir, s, kahn.Owner("worker")))
+	case "torn":
+		require.NoError(t, storetest.Killed(t.Context(), dir, storetest.Torn(s), kahn.Owner("worker")))
+	case "share":
+		require.NoError(t, share(t.Context(), dir, s, sharedLease))
+	case "unfenced":
+		require.NoError(t, share(t.Context(), dir, &unfenced{s}, time.Minute))
+	default:
+		t.Fatal(task)
+	}
+}
+
+// child is the command that starts TestChild.
+func child(dir, task string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd.Env = append(os.Environ(), databaseURL+"="+database, childDir+"="+dir, childTask+"="+task)
+	return cmd
+}
+
+// TestCrash kills processes while they perform a run, and lets the next one go on.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	starts := size(30, 500)
+	runs, err := storetest.Kill(starts, func(dir string) *exec.Cmd { return child(dir, "run") }, t.TempDir)
+	require.NoError(t, err)
+	t.Logf("%d processes, %d runs brought to their end", starts, runs)
+	if runs == 0 || runs == starts {
+		t.Errorf("%d runs in %d processes: the kills come too early or too late", runs, starts)
+	}
+}
+
+// TestCrashControl shows that TestCrash would notice a store that does not write a commit as a whole.
+func TestCrashControl(t *testing.T) {
+	t.Parallel()
+	_, err := storetest.Kill(200, func(dir string) *exec.Cmd { return child(dir, "torn") }, t.TempDir)
+	require.Error(t, err, "a store that tears commits apart went unnoticed")
+	require.NotContains(t, err.Error(), "process has failed")
+}
+
+// The runs that processes share.
+const (
+	sharedRuns  = 6
+	sharedSteps = 60
+	sharedLease = 400 * time.Millisecond
+)
+
+// share performs the runs of a folder, two at a time, with other processes, until all of them have ended. Each call of a step appends a line to a
+// log.
+func share(ctx context.Context, dir string, s store.Store, lease time.Duration) error {
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	step := func(_ context.Context, step *kahn.Step) (any, error) {
+		_, err := fmt.Fprintln(log, step.RunID(), strings.TrimPrefix(step.ID(), "n"), os.Getpid())
+		time.Sleep(5 * time.Millisecond)
+		return step.ID(), err
+	}
+	perform := func(i int) error {
+		_, err := kahn.Execute(ctx, row(sharedSteps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.LeaseTime(lease), kahn.MaxCrashes(-1))
+		return err
+	}
+	errs := make([]error, 2)
+	var workers sync.WaitGroup
+	for w := range errs {
+		workers.Go(func() {
+			for ended, i := map[int]bool{}, rand.IntN(sharedRuns); len(ended) < sharedRuns && errs[w] == nil; i = (i + 1) % sharedRuns {
+				switch err := perform(i); {
+				case err == nil, errors.Is(err, kahn.ErrFinished):
+					ended[i] = true
+				case errors.Is(err, kahn.ErrStore), errors.Is(err, store.ErrLeased):
+					time.Sleep(5 * time.Millisecond) // somebody else performs it
+				default:
+					errs[w] = err
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return errors.Join(append(errs, log.Close())...)
+}
+
+// calls reads the log of share. backwards tells how many calls came after the call of a later node: when that began, the node
+// was stored as completed. repeated tells how many nodes were called more than once.
+func calls(t *testing.T, dir string) (backwards, repeated int) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	last, count := map[string]int{}, map[string]int{}
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		require.Len(t, words, 3)
+		node, err := strconv.Atoi(words[1])
+		require.NoError(t, err)
+		if node < last[words[0]] {
+			backwards++
+		}
+		last[words[0]] = max(last[words[0]], node)
+		if count[words[0]+" "+words[1]]++; count[words[0]+" "+words[1]] == 2 {
+			repeated++
+		}
+	}
+	require.Len(t, count, sharedRuns*sharedSteps)
+	return backwards, repeated
+}
+
+// unfenced is a store with a defect: it does not tell the owner of a lease that it has run out, or that somebody else has the run.
+type unfenced struct{ store.Store }
+
+func (s *unfenced) Acquire(ctx context.Context, run, owner string, _ time.Duration) (store.Lease, *store.Run, error) {
+	return s.Store.Acquire(ctx, run, owner, sharedLease)
+}
+
+func (s *unfenced) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	if err := s.Renew(ctx, l, sharedLease); err != nil {
+		return 0, err
+	}
+	a, err := s.Store.Commit(ctx, l, c)
+	if errors.Is(err, store.ErrFenced) {
+		return store.AppliedNow, nil
+	}
+	return a, err
+}
+
+func (s *unfenced) Renew(ctx context.Context, l store.Lease, _ time.Duration) error {
+	err := s.Store.Renew(ctx, l, sharedLease)
+	if errors.Is(err, store.ErrFenced) {
+		return nil
+	}
+	return err
+}
+
+// stopAndKill lets three processes share runs. Of two of them one is stopped for longer than its leases last, again and again, and one is
+// killed and started again.
+func stopAndKill(t *testing.T, task string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	random := rand.New(rand.NewPCG(23, 29))
+	start := func() *exec.Cmd {
+		cmd := child(dir, task)
+		cmd.Stdout = new(bytes.Buffer)
+		require.NoError(t, cmd.Start())
+		return cmd
+	}
+	wait := func(cmd *exec.Cmd) <-chan error {
+		ended := make(chan error, 1)
+		go func() {
+			err := cmd.Wait()
+			if err != nil {
+				err = fmt.Errorf("%w\n%s", err, cmd.Stdout)
+			}
+			ended <- err
+		}()
+		return ended
+	}
+	stopped, killed, steady := start(), start(), start()
+	stoppedEnds, steadyEnds := wait(stopped), wait(steady)
+	for {
+		select {
+		case err := <-steadyEnds: // all runs have ended
+			require.NoError(t, err)
+			require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
+			require.NoError(t, <-stoppedEnds)
+			require.NoError(t, killed.Wait())
+			return dir
+		case <-time.After(time.Duration(50+random.IntN(100)) * time.Millisecond):
+		}
+		_ = stopped.Process.Signal(syscall.SIGSTOP) // it may have ended, as may the others
+		_ = killed.Process.Kill()
+		_ = killed.Wait()
+		time.Sleep(sharedLease + 100*time.Millisecond)
+		_ = stopped.Process.Signal(syscall.SIGCONT)
+		killed = start()
+	}
+}
+
+// TestStopped: of processes that are stopped or killed others take the runs over. No step is called when another process has completed its node.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	for range size(1, 20) {
+		dir := stopAndKill(t, "share")
+		backwards, repeated := calls(t, dir)
+		require.Zero(t, backwards)
+		t.Logf("%d steps, %d of them were repeated", sharedRuns*sharedSteps, repeated)
+		s := openStore(t, newPool(t, database), schemaOf(dir))
+		for i := range sharedRuns {
+			res, err := kahn.ReadResult(t.Context(), row(sharedSteps), s, fmt.Sprint("r", i))
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunCompleted, res.Status)
+			require.Equal(t, sharedSteps, res.Count(kahn.Completed))
+		}
+	}
+}
+
+// TestStoppedControl shows that TestStopped would notice a store that does not fence.
+func TestStoppedControl(t *testing.T) {
+	t.Parallel()
+	backwards, _ := calls(t, stopAndKill(t, "unfenced"))
+	require.NotZero(t, backwards, "a store that does not fence went unnoticed")
+}
+
+// TestNoLockIsHeld: a process that is stopped in the middle of its writes leaves no transaction open.
+func TestNoLockIsHeld(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pool := newPool(t, database)
+	openStore(t, pool, schemaOf(dir))
+	cmd := child(dir, "share")
+	require.NoError(t, cmd.Start())
+	random := rand.New(rand.NewPCG(31, 37))
+	for range 10 {
+		time.Sleep(time.Duration(20+random.IntN(30)) * time.Millisecond)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+		require.Eventually(t, func() bool {
+			var open int
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND xact_start IS NOT NULL", fmt.Sprint("kahn ", cmd.Process.Pid)).Scan(&open))
+			return open == 0
+		}, 5*time.Second, time.Millisecond)
+		text := "SELECT FROM " + table(schemaOf(dir), "runs") + " FOR UPDATE NOWAIT"
+		_, err := pool.Exec(t.Context(), text)
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	}
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+}
+
+// TestOutages: the server is stopped, stopped at once, and killed, while runs write to it; they go on when it is there again.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	c, err := newCluster()
+	if errors.Is(err, errNoServer) {
+		fmt.Println("TestOutages has stopped no server:", err)
+		return
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.remove()) })
+	s := openStore(t, newPool(t, c.url("postgres")), "outages")
+	performing(t, s, s, func(progress func() int) {
+		for i, how := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL} {
+			for progress() < 100*(i+1) {
+				time.Sleep(time.Millisecond)
+			}
+			require.NoError(t, c.signal(how))
+			require.NoError(t, c.start())
+		}
+	})
+}
