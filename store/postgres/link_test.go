@@ -114,7 +114,7 @@ func newLink(t *testing.T, server string) *link {
 }
 
 // next decides when the next cut is. A run that is loaded is a hundred messages.
-func (l *link) next() { l.messages.Store(int64(200 + l.intN(800))) }
+func (l *link) next() { l.messages.Store(int64(150 + l.intN(400))) }
 
 func (l *link) intN(n int) int {
 	l.mu.Lock()
@@ -206,7 +206,7 @@ func TestLinkIsCut(t *testing.T) {
 		s, err = postgres.Open(t.Context(), pool, postgres.Options{Schema: schema})
 		return err == nil
 	}, 10*time.Second, time.Millisecond, "%v", err)
-	for range size(1, 50) {
+	for range size(3, 100) {
 		performing(t, s, reader, nil)
 		_, err := direct.Exec(t.Context(), "TRUNCATE "+table(schema, "runs")+", "+table(schema, "nodes"))
 		require.NoError(t, err)

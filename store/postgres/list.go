@@ -65,8 +65,12 @@ func conditionOf(f *store.Filter) (c condition) {
 	if f.Workflow != "" {
 		c.add("r.workflow = $%d", f.Workflow)
 	}
-	if len(f.Statuses) > 0 {
-		c.add("r.status = ANY ($%d)", names(f.Statuses))
+	switch statuses := names(f.Statuses); len(statuses) {
+	case 0:
+	case 1: // so the index has the order of the list
+		c.add("r.status = $%d", statuses[0])
+	default:
+		c.add("r.status = ANY ($%d)", statuses)
 	}
 	if f.Parent != "" {
 		c.add("r.parent = $%d", f.Parent)

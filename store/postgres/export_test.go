@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// The statements whose plans a test looks at.
+
+func (s *Store) ListQuery(q *store.Query) (text string, args []any, err error) {
+	text, args, err = listQuery(q, store.DefaultPage)
+	return s.sql(text), args, err
+}
+
+func (s *Store) CountQuery(f *store.Filter) (text string, args []any) {
+	c := conditionOf(f)
+	return s.sql(countQuery(&c)), c.args
+}
+
+func (s *Store) PruneQuery(q *store.PruneQuery) (text string, args []any) {
+	return s.sql(pruneText), []any{instant(q.EndedBefore), names(q.Statuses), pruneBatch}
+}
+
+func (s *Store) NodesQuery(run int64) (text string, args []any) {
+	return s.sql(nodesPage), []any{run, 0, 100, true}
+}
+
+func (s *Store) LoadQuery(id string) (text string, args []any) { return s.texts.load, []any{id} }
+
+func (s *Store) AcquireQuery(id string) (text string, args []any) {
+	return s.texts.acquire, []any{[]string{id}, []string{"owner"}, []int64{1}}
+}
+
+func (s *Store) RenewQuery(id string) (text string, args []any) {
+	return s.texts.renew, []any{[]string{id}, []string{"owner"}, []int64{1}, []int64{1}}
+}
+
+// CommitQuery is a commit of two runs.
+func (s *Store) CommitQuery(runs [2]int64) (text string, args []any) {
+	var rows rowsOfRuns
+	var nodes nodeRows
+	for _, number := range runs {
+		rows.add(&commit{run: &run{number: number}, lease: store.Lease{Owner: "owner", Epoch: 1}, c: store.Commit{Sequence: 2}})
+		nodes.add(number, 0, "n0", new(store.State), new(store.Columns))
+	}
+	args = []any{rows.runs, rows.owners, rows.epochs, rows.sequences, rows.statuses, rows.wakes, rows.records}
+	return s.texts.commit[withNodes], append(args, nodes.args()...)
+}
+
+// OpenAt opens a store whose clock is an expression of SQL.
+func OpenAt(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Store, error) {
+	return open(ctx, pool, o, now)
+}

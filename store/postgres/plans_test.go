@@ -1,0 +1,169 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+)
+
+// fill fills the tables: runs that have ended, and suspended ones, a tenth of them, with a node each.
+func fill(t *testing.T, pool *pgxpool.Pool, schema string, runs int) {
+	t.Helper()
+	for _, text := range []string{
+		"INSERT INTO runs (id, status, sequence, created, ended, epoch, owner, expires, workflow, parent, labels) " +
+			"SELECT 'order-' || i, CASE WHEN i % 10 = 0 THEN 'suspended' ELSE 'completed' END, 1, now() - i * interval '1 second', CASE WHEN i % 10 > 0 THEN now() - i * interval '0.5 second' END, " +
+			"1, '', '-infinity', 'w' || i % 20, 'p' || i / 10, jsonb_build_object('tenant', 't' || i % 1000) FROM generate_series(1, $1) i",
+		"INSERT INTO nodes (run, node, attempt, resolved, required, terminal, queued, completed, key) SELECT run, 0, 1, 0, 0, true, false, true, 'n0' FROM runs WHERE $1 > 0",
+	} {
+		_, err := pool.Exec(t.Context(), strings.NewReplacer("INTO runs", "INTO "+table(schema, "runs"), "FROM runs", "FROM "+table(schema, "runs"), "INTO nodes", "INTO "+table(schema, "nodes")).Replace(text), runs)
+		require.NoError(t, err)
+	}
+	for _, name := range []string{"runs", "nodes"} {
+		_, err := pool.Exec(t.Context(), "VACUUM ANALYZE "+table(schema, name), pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	}
+}
+
+// explain returns the plan of a statement, as it is made for any arguments if generic is set.
+func explain(t *testing.T, pool *pgxpool.Pool, generic bool, text string, args ...any) (plan string) {
+	t.Helper()
+	err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		mode := "force_custom_plan"
+		if generic {
+			mode = "force_generic_plan"
+		}
+		if _, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = "+mode); err != nil {
+			return err
+		}
+		rows, err := tx.Query(t.Context(), "EXPLAIN "+text, args...)
+		if err != nil {
+			return err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		plan = strings.Join(lines, "\n")
+		return err
+	})
+	require.NoError(t, err)
+	return plan
+}
+
+// TestPlans: with many runs no statement looks at rows that no index has led to, and pages of the usual lists are not sorted.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	pool, schema := newPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	fill(t, pool, schema, size(100_000, 1_100_000))
+	page, err := s.List(t.Context(), store.Query{Limit: 1})
+	require.NoError(t, err)
+	type query func() (string, []any)
+	day, long := time.Now().Add(-time.Hour), time.Now().AddDate(-1, 0, 0)
+	list := func(q store.Query) query {
+		return func() (string, []any) {
+			text, args, err := s.ListQuery(&q)
+			require.NoError(t, err)
+			return text, args
+		}
+	}
+	filter := func(f store.Filter) query { return list(store.Query{Filter: f}) }
+	for name, row := range map[string]struct {
+		q     query
+		index string
+		sorts bool
+	}{
+		"all":                     {list(store.Query{}), "runs_created", false},
+		"the next page":           {list(store.Query{After: page.Next}), "runs_created", false},
+		"created":                 {filter(store.Filter{CreatedFrom: day, CreatedBefore: time.Now()}), "runs_created", false},
+		"a workflow":              {list(store.Query{After: page.Next, Filter: store.Filter{Workflow: "w3"}}), "runs_workflow", false},
+		"a status":                {list(store.Query{After: page.Next, Filter: store.Filter{Statuses: []kahn.RunStatus{kahn.RunFailed}}}), "runs_status", false},
+		"a workflow and a status": {filter(store.Filter{Workflow: "w3", Statuses: []kahn.RunStatus{kahn.RunCompleted}}), "runs_", false},
+		"a parent":                {filter(store.Filter{Parent: "p7"}), "runs_parent", false},
+		"ended long ago":          {filter(store.Filter{EndedBefore: long}), "runs_ended", true},
+		"a label":                 {filter(store.Filter{Labels: map[string]string{"tenant": "t3"}}), "runs_", true},
+		"a prefix":                {filter(store.Filter{Prefix: "order-77777"}), "runs_id_key", true},
+		"prune": {func() (string, []any) {
+			return s.PruneQuery(&store.PruneQuery{EndedBefore: day, Statuses: []kahn.RunStatus{kahn.RunFailed, kahn.RunCompleted}})
+		}, "runs_ended", false},
+		"nodes":  {func() (string, []any) { return s.NodesQuery(7) }, "nodes_pkey", false},
+		"load":   {func() (string, []any) { return s.LoadQuery("order-7") }, "runs_id_key", true},
+		"renew":  {func() (string, []any) { return s.RenewQuery("order-7") }, "runs_id_key", false},
+		"commit": {func() (string, []any) { return s.CommitQuery([2]int64{7, 8}) }, "runs_pkey", false},
+	} {
+		text, args := row.q()
+		plans := []bool{false}
+		if name == "load" || name == "renew" || name == "commit" { // which are prepared
+			plans = append(plans, true)
+		}
+		for _, generic := range plans {
+			plan := explain(t, pool, generic, text, args...)
+			require.Contains(t, plan, row.index, "%s: %s", name, plan)
+			require.Equal(t, row.sorts, strings.Contains(plan, "Sort"), "%s: %s", name, plan)
+			for line := range strings.Lines(plan) {
+				if strings.Contains(line, "Seq Scan") {
+					require.NotContains(t, line, " runs", "%s: %s", name, plan)
+					require.NotContains(t, line, " nodes", "%s: %s", name, plan)
+				}
+			}
+		}
+	}
+	text, args := s.CountQuery(&store.Filter{Workflow: "w3"})
+	require.Contains(t, explain(t, pool, false, text, args...), "Index Only Scan using runs_workflow")
+}
+
+// TestPlansOfSmallTables: the plan of a commit that was prepared while the tables were empty does not read whole tables when they have grown,
+// before the server has counted their rows anew.
+func TestPlansOfSmallTables(t *testing.T) {
+	t.Parallel()
+	pool, schema := newPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	_, err := pool.Exec(t.Context(), "ALTER TABLE "+table(schema, "runs")+" SET (autovacuum_enabled = off)")
+	require.NoError(t, err)
+	for _, q := range []func() (string, []any){
+		func() (string, []any) { return s.CommitQuery([2]int64{7, 8}) }, func() (string, []any) { return s.RenewQuery("order-7") },
+		func() (string, []any) { return s.LoadQuery("order-7") },
+	} {
+		text, args := q()
+		require.NotContains(t, explain(t, pool, true, text, args...), "Seq Scan")
+	}
+}
+
+// TestClock: leases are judged by the clock of the server, wherever it jumps.
+func TestClock(t *testing.T) {
+	t.Parallel()
+	ctx, pool, schema := context.Background(), newPool(t, database), newSchema()
+	openStore(t, pool, schema)
+	clock := table(schema, "clock")
+	_, err := pool.Exec(ctx, "CREATE TABLE "+clock+" (ahead interval)")
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "INSERT INTO "+clock+" VALUES ('0')")
+	require.NoError(t, err)
+	jump := func(by string) {
+		_, err := pool.Exec(ctx, "UPDATE "+clock+" SET ahead = ahead + $1::text::interval", by)
+		require.NoError(t, err)
+	}
+	s, err := postgres.OpenAt(ctx, pool, postgres.Options{Schema: schema}, "(clock_timestamp() + (SELECT ahead FROM "+clock+"))")
+	require.NoError(t, err)
+	lease, _, err := s.Acquire(ctx, "r", "one", time.Minute)
+	require.NoError(t, err)
+	jump("-1 hour")
+	_, _, err = s.Acquire(ctx, "r", "two", time.Minute)
+	require.ErrorIs(t, err, store.ErrLeased)
+	commit(t, s, lease, store.Commit{Sequence: 1, Ready: []string{"a"}})
+	jump("2 hours")
+	_, err = s.Commit(ctx, lease, store.Commit{Sequence: 2})
+	require.ErrorIs(t, err, store.ErrFenced)
+	require.ErrorIs(t, s.Renew(ctx, lease, time.Minute), store.ErrFenced)
+	next, stored, err := s.Acquire(ctx, "r", "two", time.Minute)
+	require.NoError(t, err)
+	require.True(t, stored.Nodes["a"].Queued)
+	commit(t, s, next, store.Commit{Sequence: 2})
+	require.NoError(t, s.Close())
+}

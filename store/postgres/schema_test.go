@@ -1,0 +1,298 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+)
+
+// TestMigrations: the printed statements make the schema that Open makes; processes may make it at the same moment; a schema that is
+// unknown is refused.
+func TestMigrations(t *testing.T) {
+	t.Parallel()
+	ctx, pool := t.Context(), newPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 20 })
+	opened, byHand := newSchema(), newSchema()
+	var processes sync.WaitGroup
+	for range 10 {
+		processes.Go(func() {
+			s, err := postgres.Open(ctx, pool, postgres.Options{Schema: opened})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	processes.Wait()
+	for i, m := range postgres.Migrations(byHand) {
+		require.Equal(t, i+1, m.Version)
+		_, err := pool.Exec(ctx, m.SQL, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	}
+	require.Contains(t, postgres.Migrations("")[0].SQL, `CREATE TABLE "kahn".runs`)
+	columns := func(schema string) []string {
+		rows, err := pool.Query(ctx, `SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default) FROM information_schema.columns WHERE table_schema = $1
+			UNION ALL SELECT replace(indexdef, quote_ident($1), 's') FROM pg_indexes WHERE schemaname = $1 ORDER BY 1`, schema)
+		require.NoError(t, err)
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return list
+	}
+	require.Greater(t, len(columns(opened)), 40)
+	require.Equal(t, columns(byHand), columns(opened))
+	openStore(t, pool, byHand)
+
+	for _, row := range []struct {
+		text string
+		want error
+	}{{"UPDATE %s SET version = 99", postgres.ErrSchema}, {"UPDATE %s SET version = -1", postgres.ErrSchema}, {"DELETE FROM %s", postgres.ErrDamaged}} {
+		_, err := pool.Exec(ctx, fmt.Sprintf(row.text, table(byHand, "version")))
+		require.NoError(t, err)
+		_, err = postgres.Open(ctx, pool, postgres.Options{Schema: byHand})
+		require.ErrorIs(t, err, row.want)
+	}
+	s := openStore(t, pool, opened)
+	lease := begun(t, s, "r")
+	_, err := pool.Exec(ctx, "ALTER TABLE "+table(opened, "nodes")+" RENAME TO other")
+	require.NoError(t, err)
+	_, err = s.Commit(ctx, lease, store.Commit{Sequence: 2, Ready: []string{"a"}})
+	require.ErrorIs(t, err, postgres.ErrSchema)
+	_, err = pool.Exec(ctx, "DROP SCHEMA "+pgx.Identifier{opened}.Sanitize()+" CASCADE")
+	require.NoError(t, err)
+	_, err = s.Load(ctx, "r")
+	require.ErrorIs(t, err, postgres.ErrSchema)
+}
+
+// TestPrivileges: a role with the privileges that the documentation lists does everything but to make the schema.
+func TestPrivileges(t *testing.T) {
+	t.Parallel()
+	ctx, admin, schema := t.Context(), newPool(t, database), newSchema()
+	name := strings.NewReplacer(`"`, "", " ", "_").Replace(schema)
+	app, none := "app_"+name, "none_"+name
+	for _, role := range []string{app, none} {
+		_, err := admin.Exec(ctx, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			_, err := admin.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err)
+		})
+	}
+	as := func(role string) *pgxpool.Pool {
+		u, err := url.Parse(database)
+		require.NoError(t, err)
+		u.User = url.UserPassword(role, "secret")
+		return newPool(t, u.String())
+	}
+	pool := as(app)
+	_, err := postgres.Open(ctx, pool, postgres.Options{Schema: schema})
+	require.ErrorIs(t, err, store.ErrUnusable)
+	require.ErrorContains(t, err, "privilege")
+	openStore(t, admin, schema)
+	quoted := pgx.Identifier{schema}.Sanitize()
+	grants := strings.ReplaceAll(strings.ReplaceAll(`GRANT USAGE ON SCHEMA kahn TO app;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kahn TO app;
+		REVOKE INSERT, UPDATE, DELETE ON kahn.version FROM app;`, "app", app), "kahn", quoted)
+	_, err = admin.Exec(ctx, grants, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	s := openStore(t, pool, schema)
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(ctx context.Context, step *kahn.Step) (any, error) {
+		return postgres.Once(ctx, s, step, func(pgx.Tx) (int, error) { return 1, nil })
+	}})
+	_, err = kahn.Execute(ctx, g, nil, kahn.RunID("r"), kahn.Durable(s))
+	require.NoError(t, err)
+	_, _, err = s.Create(ctx, store.NewRun{ID: "s"})
+	require.NoError(t, err)
+	pruned, err := s.Prune(ctx, store.PruneQuery{EndedBefore: time.Now().Add(time.Hour), Blobs: new(store.MemoryBlobs)})
+	require.NoError(t, err)
+	require.Equal(t, 1, pruned.Runs)
+	_, err = postgres.Open(ctx, as(none), postgres.Options{Schema: schema})
+	require.ErrorIs(t, err, store.ErrUnusable)
+}
+
+// TestOnce: what a step writes in the transaction of Once happens once, although its run is performed twice and it is called three times.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	pool, schema := newPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	_, err := pool.Exec(t.Context(), "CREATE TABLE "+table(schema, "payments")+" (id integer GENERATED ALWAYS AS IDENTITY, amount integer)")
+	require.NoError(t, err)
+	broken := errors.New("broken")
+	calls, results := 0, []int64(nil)
+	pay := func(ctx context.Context, step *kahn.Step) (any, error) {
+		id, err := postgres.Once(ctx, s, step, func(tx pgx.Tx) (id int64, err error) {
+			calls++
+			err = tx.QueryRow(ctx, "INSERT INTO "+table(schema, "payments")+" (amount) VALUES (42) RETURNING 1").Scan(&id)
+			require.NoError(t, err)
+			if calls == 1 {
+				return 0, broken
+			}
+			return id, nil
+		})
+		if err == nil {
+			results = append(results, id)
+		} else {
+			require.ErrorIs(t, err, broken)
+		}
+		return id, errors.Join(err, errors.New("the step fails behind its transaction"))
+	}
+	g := new(kahn.Graph).Add(kahn.Node{ID: "pay", Do: pay, Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Millisecond}})
+	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(s))
+	require.Error(t, err)
+	require.Equal(t, kahn.RunFailed, res.Status)
+	require.Equal(t, 2, calls)
+	require.Equal(t, []int64{1, 1}, results)
+	var paid int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table(schema, "payments")).Scan(&paid))
+	require.Equal(t, 1, paid)
+}
+
+// onceStep is a step as Once sees it.
+type onceStep struct {
+	run   string
+	epoch uint64
+}
+
+func (s onceStep) RunID() string        { return s.run }
+func (s onceStep) Epoch() uint64        { return s.epoch }
+func (onceStep) Path() string           { return "a" }
+func (onceStep) IdempotencyKey() string { return "key" }
+
+// TestOnceFenced: a step whose run has been taken over, before or while it writes, writes nothing; and of two that write at once the second gets
+// the result of the first.
+func TestOnceFenced(t *testing.T) {
+	t.Parallel()
+	ctx, pool, schema := t.Context(), newPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	lease := begun(t, s, "r")
+	step := onceStep{"r", lease.Epoch}
+	var next store.Lease
+	_, err := postgres.Once(ctx, s, step, func(pgx.Tx) (int, error) {
+		var err error
+		next, _, err = s.Acquire(ctx, "r", "owner", time.Minute)
+		return 1, err
+	})
+	require.ErrorIs(t, err, store.ErrFenced)
+	_, err = postgres.Once(ctx, s, step, func(pgx.Tx) (int, error) {
+		t.Error("it was called")
+		return 2, nil
+	})
+	require.ErrorIs(t, err, store.ErrFenced)
+	_, err = postgres.Once(ctx, s, onceStep{"none", 1}, func(pgx.Tx) (int, error) { return 0, nil })
+	require.ErrorIs(t, err, store.ErrUnknownRun)
+	step.epoch = next.Epoch
+	got := make(chan int, 2)
+	begin := make(chan bool)
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			n, err := postgres.Once(ctx, s, step, func(pgx.Tx) (int, error) {
+				<-begin
+				return 7 + len(got), nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- n
+		})
+	}
+	begin <- true // who is second waits for the first, and is not asked
+	both.Wait()
+	require.Equal(t, []int{7, 7}, []int{<-got, <-got})
+}
+
+// TestCreateTx: a run is created with what the program writes in the same transaction, or not at all.
+func TestCreateTx(t *testing.T) {
+	t.Parallel()
+	ctx, pool, schema := t.Context(), newPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	orders := table(schema, "orders")
+	_, err := pool.Exec(ctx, "CREATE TABLE "+orders+" (text text)")
+	require.NoError(t, err)
+	failed := errors.New("failed")
+	place := func(id string, p store.Policy, fails error) (created bool, err error) {
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "INSERT INTO "+orders+" VALUES ($1)", id); err != nil {
+				return err
+			}
+			var stored *store.Run
+			stored, created, err = s.CreateTx(ctx, tx, store.NewRun{ID: id, Spec: store.Spec{Workflow: "w", Labels: map[string]string{"tenant": "x"}}, IfExists: p})
+			if err != nil {
+				var n int // the transaction is as it was
+				return errors.Join(err, tx.QueryRow(ctx, "SELECT count(*) FROM "+orders).Scan(&n))
+			}
+			require.Equal(t, id, stored.ID)
+			return fails
+		})
+		return created, err
+	}
+	for i, row := range []struct {
+		id     string
+		policy store.Policy
+		fails  error
+		made   bool
+		want   error
+		orders int
+	}{
+		{"a", store.Refuse, failed, true, failed, 0},
+		{"a", store.Refuse, nil, true, nil, 1},
+		{"a", store.Refuse, nil, false, store.ErrExists, 1},
+		{"a", store.Reuse, nil, false, nil, 2},
+		{"a", store.Replace, nil, true, nil, 3},
+		{"", store.Refuse, nil, false, kahn.ErrBadValue, 3},
+	} {
+		made, err := place(row.id, row.policy, row.fails)
+		require.ErrorIs(t, err, row.want, "row %d", i)
+		require.Equal(t, row.made, made, "row %d", i)
+		var n int
+		require.NoError(t, pool.QueryRow(ctx, "SELECT count(*) FROM "+orders).Scan(&n))
+		require.Equal(t, row.orders, n, "row %d", i)
+		page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: map[string]string{"tenant": "x"}}})
+		require.NoError(t, err)
+		require.Len(t, page.Runs, min(1, n), "row %d", i)
+	}
+}
+
+// TestFarthestTimes: bounds beyond all times select what is before or after them, and the longest lease lasts.
+func TestFarthestTimes(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, newPool(t, database), newSchema())
+	l, _, err := s.Acquire(t.Context(), "leased", "one", math.MaxInt64)
+	require.NoError(t, err)
+	require.NoError(t, s.Renew(t.Context(), l, math.MaxInt64))
+	_, _, err = s.Acquire(t.Context(), "leased", "two", time.Minute)
+	require.ErrorIs(t, err, store.ErrLeased)
+	require.NoError(t, s.Insert(t.Context(), &store.Run{ID: "r", Spec: store.Spec{Workflow: "w"}, Created: time.Unix(5, 0), Ended: time.Unix(6, 0), Status: machine.RunCompleted,
+		Sequence: 1, Record: []byte("{}"), Nodes: map[string]store.Node{}}))
+	last, first := time.Unix(1<<63-62135596801, 999999999), time.Unix(-1<<62, 0)
+	for want, filters := range map[int][]store.Filter{
+		1: {{CreatedBefore: last}, {EndedBefore: last}, {CreatedFrom: first}, {EndedFrom: first}},
+		0: {{CreatedFrom: last}, {EndedFrom: last}, {CreatedBefore: first}, {EndedBefore: first}},
+	} {
+		for _, f := range filters {
+			f.Workflow = "w"
+			page, err := s.List(t.Context(), store.Query{Filter: f})
+			require.NoError(t, err)
+			require.Len(t, page.Runs, want, "%+v", f)
+		}
+	}
+	pruned, err := s.Prune(t.Context(), store.PruneQuery{EndedBefore: last})
+	require.NoError(t, err)
+	require.Equal(t, 1, pruned.Runs)
+}
