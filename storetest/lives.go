@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,8 +17,12 @@ import (
 )
 
 // Lives performs random graphs over stores, each graph in many lives of its run, as by processes that crash: after every write of
-// a run, after some write of a run that had gone on before, over a store that fails now and then, and after every write of a run that
-// was redriven when it had ended. A run has the same outcome as without a store, and no step that has ended is called again.
+// a run (after some of them, if there are many), after some write of a run that had gone on before, over a store that fails now and then, and after every write of a run that
+// was redriven when it had ended. A run has the same outcome as without a store, and no step that has ended is called again. The graphs have
+// composites, gates, steps that wait for a signal, retries and pauses; they are performed in both modes, with and without a limit.
+//
+// The last kind of lives has no outcome that is known beforehand: runs are signalled, left, shut down and stopped at any time. Each ends in time,
+// with its store in the same status, and the events of all its lives are one stream.
 //
 // open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
 // that of the process: time.Now, and not the clock of a server. check judges the events of every life: it is
@@ -28,13 +31,13 @@ func Lives(t *testing.T, graphs int, open func(t *testing.T) store.Store, check 
 	for _, kind := range []struct {
 		name string
 		f    func(r *trial, t *testing.T)
-	}{{"every write", (*trial).everyWrite}, {"lives after lives", (*trial).livesAfterLives}, {"faults", (*trial).faults}, {"redrives", (*trial).redrives}} {
+	}{{"every write", (*trial).everyWrite}, {"lives after lives", (*trial).livesAfterLives}, {"faults", (*trial).faults}, {"redrives", (*trial).redrives}, {"stops", (*trial).stops}} {
 		t.Run(kind.name, func(t *testing.T) {
 			for seed := range uint64(graphs) {
 				synctest.Test(t, func(t *testing.T) {
 					r := newTrial(seed)
 					r.open, r.check, r.name = open, check, fmt.Sprintf("graph %d", seed)
-					r.want, _ = kahn.Execute(t.Context(), r.g, r.step)
+					r.want = r.unstored(t)
 					kind.f(r, t)
 				})
 				if t.Failed() {
@@ -50,37 +53,31 @@ type trial struct {
 	name   string
 	random *rand.Rand
 	g      *kahn.Graph
+	opts   []kahn.Option
 	want   *kahn.Result
 	open   func(t *testing.T) store.Store
 	check  func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 
 	mu        sync.Mutex
-	fails     map[string]bool
-	mended    bool           // no step fails any more
-	completed map[string]int // by path, in this life
+	steps     map[string]conduct // by the ids of nodes
+	mended    bool               // no step fails for good any more
+	completed map[string]int     // by path, in this life
 }
 
-func newTrial(seed uint64) *trial {
-	r := &trial{random: rand.New(rand.NewPCG(seed, 1)), fails: map[string]bool{}, completed: map[string]int{}}
-	r.g = randomGraph(r.random, r.fails, 3+r.random.IntN(12), int(seed%3), "n")
-	return r
-}
-
-func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
-	time.Sleep(time.Duration(len(s.ID())) * time.Millisecond)
-	if id, _, _ := strings.Cut(s.ID(), "["); r.fails[id] && !r.mended && s.Index() <= 0 {
-		return nil, errors.New("broken")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.completed[s.Path()]++
-	return fmt.Sprint(s.ID(), s.Iteration()), nil
-}
-
-// life performs the graph over a store, as a new process does, with more options if it is a redrive. inner tells what is stored.
+// life performs the graph over a store, as a new process does, with more options if it is a redrive, and gives the answers for which it
+// waits. inner tells what is stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
+	res, err := r.part(t, s, inner, len(more) > 0, more...)
+	for res != nil && err == nil && res.Status == kahn.RunSuspended && !res.Left {
+		res, err = r.part(t, s, inner, false, kahn.EarlySignals(answers(res)))
+	}
+	return res, err
+}
+
+// part is life up to the next wait.
+func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...kahn.Option) (*kahn.Result, error) {
 	before := map[string]bool{}
-	if stored, err := inner.Load(t.Context(), "r"); err == nil && len(more) == 0 {
+	if stored, err := inner.Load(t.Context(), "r"); err == nil && !redrive {
 		for id, node := range stored.Nodes {
 			before[id] = node.Terminal // none of them is retried: keys are paths
 		}
@@ -90,11 +87,12 @@ func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*
 	r.mu.Unlock()
 	var mu sync.Mutex
 	var events []kahn.Event
-	res, err := kahn.Execute(t.Context(), r.g, r.step, append(more, kahn.Durable(s), kahn.RunID("r"), kahn.MaxCrashes(-1), kahn.OnEvent(func(e kahn.Event) {
+	more = append(more, kahn.Durable(s), kahn.RunID("r"), kahn.MaxCrashes(-1), kahn.OnEvent(func(e kahn.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e)
-	}))...)
+	}))
+	res, err := kahn.Execute(t.Context(), r.g, r.step, append(more, r.opts...)...)
 	if res != nil && res.Status.Terminal() && !errors.Is(err, kahn.ErrStore) {
 		if err := r.check(r.g, res, events); err != nil {
 			t.Errorf("%s: %v", r.name, err)
@@ -153,12 +151,22 @@ func (r *trial) goOn(t *testing.T, commits []store.Commit) []store.Commit {
 
 func (r *trial) everyWrite(t *testing.T) {
 	whole := r.goOn(t, nil)
-	for n := range whole {
+	for _, n := range r.cuts(len(whole)) {
 		if r.goOn(t, whole[:n]); t.Failed() {
 			t.Logf("%s: after %d of %d writes", r.name, n, len(whole))
 			return
 		}
 	}
+}
+
+// cuts are the numbers of writes after which a run goes on: all, or a sample of many.
+func (r *trial) cuts(writes int) (list []int) {
+	const most = 24
+	step := 1 + writes/most
+	for n := r.random.IntN(step); n < writes; n += step {
+		list = append(list, n)
+	}
+	return list
 }
 
 func (r *trial) livesAfterLives(t *testing.T) {
@@ -230,42 +238,4 @@ func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 			r.nodes(t, got.Sub, node.Sub, prefix+node.ID+" ")
 		}
 	}
-}
-
-// randomGraph makes a graph of n nodes, with composites down to the given depth.
-func randomGraph(random *rand.Rand, fails map[string]bool, n, depth int, name string) *kahn.Graph {
-	g := new(kahn.Graph)
-	for i := range n {
-		node := kahn.Node{ID: fmt.Sprint(name, i)}
-		for j := range i {
-			if random.IntN(3) == 0 {
-				node.After = append(node.After, fmt.Sprint(name, j))
-			}
-		}
-		fails[node.ID] = random.IntN(8) == 0
-		if random.IntN(4) == 0 {
-			node.OnUpstreamFailure = kahn.UpstreamSkip
-		}
-		if random.IntN(6) == 0 {
-			node.ContinueOnFail = true
-		}
-		inner := func() *kahn.Graph { return randomGraph(random, fails, 1+random.IntN(4), depth-1, node.ID+"x") }
-		if kind := random.IntN(12); depth > 0 && kind < 4 {
-			node.Params = map[string]any{"items": []int{1, 2, 3}[:random.IntN(4)]}
-			switch kind {
-			case 0:
-				node.Sub = inner()
-			case 1:
-				node.Map = &kahn.Map{Over: "items", Limit: random.IntN(3), ToleratedCount: random.IntN(2)}
-			case 2:
-				node.Map, node.Sub = &kahn.Map{Over: "items"}, inner()
-			case 3:
-				times := 1 + random.IntN(3)
-				node.Sub = inner()
-				node.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 3, Collect: true}
-			}
-		}
-		g.Add(node)
-	}
-	return g
 }

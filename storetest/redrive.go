@@ -163,7 +163,7 @@ func (r *trial) redrives(t *testing.T) {
 		t.Fatalf("%s: redriven: %v", r.name, err)
 	}
 	r.want = want
-	for n := range s.commits {
+	for _, n := range r.cuts(len(s.commits)) {
 		store := r.after(t, append(old[:len(old):len(old)], s.commits[:n]...))
 		var opts []kahn.Option
 		if stored, err := store.Load(t.Context(), "r"); n == 0 {

@@ -318,10 +318,18 @@ func unqueue(r *store.Run) {
 	}
 }
 
+// size chooses how much of a search is done: usually, or at full length.
+func size(usual, full int) int {
+	if os.Getenv("KAHN_LONG") != "" {
+		return full
+	}
+	return usual
+}
+
 // TestLives needs more graphs than it takes to find a store that loses something: the engine is on trial, too.
 func TestLives(t *testing.T) {
 	t.Parallel()
-	storetest.Lives(t, 75, func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
+	storetest.Lives(t, size(75, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
 }
 
 // TestLivesControl plants defects in a store that only the lives of a run show, each in a process of its own that has to fail.
@@ -339,6 +347,17 @@ func TestLivesControl(t *testing.T) {
 		},
 		"records of nodes inside are lost": func() *defect {
 			return &defect{commit: losing(func(n *store.NodeRecord) bool { return strings.Contains(n.Node, "/") })}
+		},
+		"the answers to steps that wait are lost": func() *defect {
+			return &defect{commit: losing(func(n *store.NodeRecord) bool { return strings.Contains(string(n.Record), `"signalled"`) })}
+		},
+		"a run that was stopped forgets it": func() *defect {
+			return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+				if c.Status == kahn.RunCancelled {
+					c.Status = kahn.RunPending
+				}
+				return d.Memory.Commit(ctx, l, c)
+			}}
 		},
 		"the first record of a node stays": func() *defect {
 			seen := map[string]bool{}

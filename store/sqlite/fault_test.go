@@ -36,7 +36,7 @@ func size(usual, full int) int {
 // TestLives performs random graphs in many lives, each over a new database.
 func TestLives(t *testing.T) {
 	t.Parallel()
-	storetest.Lives(t, size(12, 200), func(t *testing.T) store.Store {
+	storetest.Lives(t, size(6, 300), func(t *testing.T) store.Store {
 		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal, Now: "test_now()"})
 	}, kahntest.CheckEvents)
 }

@@ -1,0 +1,120 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// conduct is what the step of a node does in whatever life: its outcome does not depend on where lives end.
+type conduct struct {
+	fails bool // in every attempt
+	flaky bool // in the first attempt
+	waits bool // for a signal, which its output contains
+}
+
+func newTrial(seed uint64) *trial {
+	r := &trial{random: rand.New(rand.NewPCG(seed, 1)), steps: map[string]conduct{}, completed: map[string]int{}}
+	r.g = r.graph(3+r.random.IntN(12), int(seed%3), "n")
+	r.opts = []kahn.Option{kahn.Limit(r.random.IntN(4)), kahn.Mode(r.random.IntN(4) / 3)} // one in four in waves
+	return r
+}
+
+// graph makes a graph of n nodes, with composites down to the given depth.
+func (r *trial) graph(n, depth int, name string) *kahn.Graph {
+	g := new(kahn.Graph)
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint(name, i)}
+		for j := range i {
+			if r.random.IntN(3) == 0 {
+				node.After = append(node.After, fmt.Sprint(name, j))
+			}
+		}
+		if r.random.IntN(4) == 0 {
+			node.OnUpstreamFailure = kahn.UpstreamSkip
+		}
+		if r.random.IntN(6) == 0 {
+			node.ContinueOnFail = true
+		}
+		switch kind := r.random.IntN(12); {
+		case depth > 0 && kind < 4:
+			r.composite(&node, kind, depth)
+		case kind == 4:
+			node.Kind, node.ContinueOnFail = kahn.KindGate, false
+		default:
+			do := conduct{fails: r.random.IntN(8) == 0, waits: r.random.IntN(10) == 0}
+			if !do.fails && r.random.IntN(8) == 0 {
+				do.flaky, node.Retry = true, kahn.Retry{MaxAttempts: 2, InitialDelay: 3 * time.Millisecond, Jitter: kahn.JitterNone}
+			}
+			r.steps[node.ID] = do
+		}
+		g.Add(node)
+	}
+	return g
+}
+
+// composite makes a node a composite of one of four kinds.
+func (r *trial) composite(node *kahn.Node, kind, depth int) {
+	inner := func() *kahn.Graph { return r.graph(1+r.random.IntN(4), depth-1, node.ID+"x") }
+	node.Params = map[string]any{"items": []int{1, 2, 3}[:r.random.IntN(4)]}
+	switch kind {
+	case 0:
+		node.Sub = inner()
+	case 1:
+		node.Map = &kahn.Map{Over: "items", Limit: r.random.IntN(3), ToleratedCount: r.random.IntN(2)}
+		r.steps[node.ID] = conduct{fails: r.random.IntN(8) == 0, waits: r.random.IntN(10) == 0}
+	case 2:
+		node.Map, node.Sub = &kahn.Map{Over: "items"}, inner()
+	case 3:
+		times := 1 + r.random.IntN(3)
+		node.Sub = inner()
+		node.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 3, Collect: true,
+			Pause: time.Duration(r.random.IntN(2)) * time.Millisecond}
+	}
+}
+
+func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
+	time.Sleep(time.Duration(len(s.ID())) * time.Millisecond)
+	id, _, _ := strings.Cut(s.ID(), "[")
+	answer, answered := s.Resumed()
+	switch do := r.steps[id]; {
+	case do.fails && !r.mended && s.Index() <= 0, do.flaky && s.Attempt() == 1:
+		return nil, errors.New("broken")
+	case do.waits && !answered:
+		return nil, kahn.Suspend("", "asks", s.Path())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.completed[s.Path()]++
+	if answered {
+		return fmt.Sprint(answer, " for ", s.SavedState()), nil
+	}
+	return fmt.Sprint(s.ID(), s.Iteration()), nil
+}
+
+// answers are the answers for which a run waits: the same in every life.
+func answers(res *kahn.Result) map[string]any {
+	given := map[string]any{}
+	for _, w := range res.Waiting {
+		given[w.Token] = "answer to " + w.Token
+	}
+	return given
+}
+
+// unstored performs the graph without a store.
+func (r *trial) unstored(t *testing.T) *kahn.Result {
+	res, err := kahn.Execute(t.Context(), r.g, r.step, r.opts...)
+	for err == nil && res.Status == kahn.RunSuspended {
+		res, err = kahn.Resume(t.Context(), r.g, r.step, res.Snapshot(), answers(res), r.opts...)
+	}
+	if res == nil {
+		t.Fatalf("%s: %v", r.name, err)
+	}
+	return res
+}
