@@ -52,8 +52,9 @@ type Options struct {
 	// means kahn.Types{}.
 	Codec store.Codec
 	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
-	// asked for View, and for every further action that it needs; run and node are in its query. A stream is asked again every
-	// Reauthorize. Nil lets a request pass if it comes from a loopback address, its Host is a loopback name and no proxy has passed it on,
+	// asked for View, and for every further action that it needs. Its query has the id of a run as run, and the path of a node as path;
+	// what a body names, such as the nodes of a redrive, is in the run. Lists are asked about once for all runs. A stream is asked again
+	// every Reauthorize. Nil lets a request pass if it comes from a loopback address, its Host is a loopback name and no proxy has passed it on,
 	// and refuses all others.
 	Authorize func(*http.Request, Action) error
 	// Actor names who makes a request, for events, results and the audit log. Nil: nobody is named.
@@ -192,7 +193,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	path, ok := below(r)
+	path, ok := below(r, func(path string) bool { return asset(path) || h.routes[path] != nil })
 	if !ok {
 		w.Header().Set("Location", slashed(r.RequestURI))
 		w.WriteHeader(http.StatusMovedPermanently)

@@ -234,10 +234,23 @@ func (c *call) period() (zero, end time.Time) {
 	if e, ok := eventAt(c.target, first); ok && e.Time.Before(zero) {
 		zero = e.Time
 	}
-	if e, ok := eventAt(c.target, last); ok && over(c.target) {
-		end = e.Time
+	if !over(c.target) {
+		return zero, end
 	}
-	return zero, end
+	if e, ok := eventAt(c.target, last); ok {
+		return zero, e.Time
+	}
+	return zero, lastEnd(c.target, zero)
+}
+
+// lastEnd is when the last node of a run has ended, at the earliest at the given time.
+func lastEnd(run subject, end time.Time) time.Time {
+	for n := range run.Nodes() {
+		if x := n.Start.Add(n.Duration); n.Attempts > 0 && x.After(end) {
+			end = x
+		}
+	}
+	return end
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

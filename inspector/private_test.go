@@ -88,8 +88,6 @@ func (d *desk) everything(each func(where, body string)) {
 						switch {
 						case p.Name == "run":
 							params = append(params, "run", run)
-						case p.Name == "id":
-							params = append(params, "id", "stored")
 						case p.Name == "path" && p.Required:
 							params = append(params, "path", path)
 						case p.Name == "of":
@@ -258,7 +256,7 @@ func TestFunctionsOfTheHostThatPanic(t *testing.T) {
 	actor = false
 	require.Equal(t, "failed", d.refusal(http.StatusInternalServerError, http.MethodPost, "api/v1/start?workflow=panics", "{}").Code)
 	require.Contains(t, d.audit.String(), "no orders")
-	for _, path := range []string{"api/v1/stored", "api/v1/stored/nodes?id=x", "api/v1/run?run=x"} {
+	for _, path := range []string{"api/v1/stored", "api/v1/run?run=x"} {
 		require.Equal(t, "store", d.refusal(http.StatusBadGateway, http.MethodGet, path, "").Code)
 	}
 	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.server.URL+"/debug/kahn/api/v1/start?workflow=ends", strings.NewReader("{}"))
@@ -277,7 +275,4 @@ func TestFunctionsOfTheHostThatPanic(t *testing.T) {
 type panickyStore struct{ store.Memory }
 
 func (*panickyStore) List(context.Context, store.Query) (store.Page, error) { panic("List") }
-func (*panickyStore) ListNodes(context.Context, string, store.NodeQuery) (store.NodePage, error) {
-	panic("ListNodes")
-}
-func (*panickyStore) Load(context.Context, string) (*store.Run, error) { panic("Load") }
+func (*panickyStore) Load(context.Context, string) (*store.Run, error)      { panic("Load") }

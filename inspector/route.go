@@ -95,9 +95,6 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
 			{Name: "after", Note: "next of the page before"}, limitParam(50, 500),
 		}, reply: storedReply{}, serve: (*call).listStored},
-		{method: "GET", path: "api/v1/stored/nodes", summary: "The nodes of a run of the store, in the order in which they were first written.", params: []param{
-			{Name: "id", Required: true, Note: "id of the run"}, {Name: "after", Note: "next of the page before"}, limitParam(100, 1_000),
-		}, reply: storedNodesReply{}, serve: (*call).listStoredNodes},
 		{method: "GET", path: "api/v1/stream", summary: "A stream of server-sent events: hello, runs (rows of the list that have changed), nodes (what has changed in the given run), and reset, after which the client reads everything again.", params: []param{{Name: "run", Note: "a run whose nodes are told, too"}}, media: "text/event-stream", serve: (*call).stream},
 		{method: "GET", path: "api/v1/redrive", summary: "What a redrive would run again.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes to begin with; without it all that failed, were aborted or cancelled"}}, reply: previewReply{}, serve: (*call).preview},
 		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of a run again that has ended.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: runReply{}, serve: (*call).redrive},

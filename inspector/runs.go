@@ -231,16 +231,12 @@ func (row *runRow) count(run subject) {
 
 // addEnd adds what the nodes tell of the end of a run.
 func (row *runRow) addEnd(run subject) {
-	var ended time.Time
 	for n := range run.Nodes() {
 		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
 			row.Failed = append(row.Failed, n.ID)
 		}
-		if end := n.Start.Add(n.Duration); n.Attempts > 0 && end.After(ended) {
-			ended = end
-		}
 	}
-	row.Ended = stamp(ended)
+	row.Ended = stamp(lastEnd(run, time.Time{}))
 }
 
 // addWaits adds the nodes of a run that wait for a signal.

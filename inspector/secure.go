@@ -107,18 +107,21 @@ func loopbackPeer(remote string) bool {
 }
 
 // below returns the part of the request's path that is below the mount: "" for the page itself. It reports false if the slash after the
-// mount is missing. An http.ServeMux leaves the path as it is; http.StripPrefix takes the whole mount away, or a part of it.
-func below(r *http.Request) (rest string, ok bool) {
-	path, pattern := r.URL.EscapedPath(), r.Pattern
+// mount is missing. An http.ServeMux leaves the path as it is. http.StripPrefix takes a prefix away: that of the pattern, as a whole or in
+// part, if it is inside of the ServeMux, and another one if it is around it. Where both can be meant, known tells which path there is.
+func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
+	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		if stripped, found := strings.CutSuffix(asked.EscapedPath(), path); found && stripped != "" {
 			if path == "" {
 				return "", strings.HasSuffix(stripped, "/")
 			}
-			pattern = afterSegments(pattern, strings.Count(strings.TrimSuffix(stripped, "/"), "/"))
+			if rest, ok = within(afterSegments(r.Pattern, strings.Count(strings.TrimSuffix(stripped, "/"), "/")), path); ok && known(rest) {
+				return rest, ok
+			}
 		}
 	}
-	return within(pattern, path)
+	return within(r.Pattern, path)
 }
 
 // afterSegments takes a number of segments off the beginning of a pattern's path. Nothing is left if it has no more.

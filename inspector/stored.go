@@ -27,21 +27,6 @@ type storedReply struct {
 	Next string `json:"next,omitempty"`
 }
 
-// storedNode is a node as the store has it.
-type storedNode struct {
-	Path    string      `json:"path"`
-	Status  kahn.Status `json:"status"`
-	Attempt int         `json:"attempt"`
-	Start   string      `json:"start,omitempty"`
-	End     string      `json:"end,omitempty"`
-	Cause   string      `json:"cause,omitempty"`
-}
-
-type storedNodesReply struct {
-	Nodes []storedNode `json:"nodes"`
-	Next  string       `json:"next,omitempty"`
-}
-
 func (c *call) listStored() (any, error) {
 	q := store.Query{Limit: c.query.numbers["limit"], After: c.query.text("after")}
 	q.Workflow, q.Prefix = c.query.text("workflow"), c.query.text("prefix")
@@ -71,25 +56,6 @@ func (c *call) listStored() (any, error) {
 			}
 		}
 		reply.Runs = append(reply.Runs, row)
-	}
-	return reply, nil
-}
-
-func (c *call) listStoredNodes() (any, error) {
-	if c.h.Store == nil {
-		return nil, errNoStore
-	}
-	var page store.NodePage
-	err := c.h.contain(c.r, "Store.ListNodes", func() (err error) {
-		page, err = c.h.Store.ListNodes(c.r.Context(), c.query.text("id"), store.NodeQuery{Limit: c.query.numbers["limit"], After: c.query.text("after")})
-		return err
-	})
-	if err != nil {
-		return nil, c.listFault(err)
-	}
-	reply := storedNodesReply{Nodes: []storedNode{}, Next: page.Next}
-	for _, n := range page.Nodes {
-		reply.Nodes = append(reply.Nodes, storedNode{Path: n.Key, Status: n.Status, Attempt: int(n.Attempt), Start: stamp(n.Start), End: stamp(n.End), Cause: n.Cause.String()})
 	}
 	return reply, nil
 }

@@ -71,12 +71,6 @@ func TestStored(t *testing.T) {
 	require.True(t, have["here"].Here)
 	require.Equal(t, kahn.RunPending, have["later"].Status)
 	require.Len(t, get[storedReply](d, "api/v1/stored", "status", "failed", "prefix", "else").Runs, 1)
-	nodes := get[storedNodesReply](d, "api/v1/stored/nodes", "id", "elsewhere").Nodes
-	require.Len(t, nodes, 2)
-	require.Equal(t, kahn.Completed, nodes[0].Status)
-	require.Equal(t, kahn.Failed, nodes[1].Status)
-	require.Equal(t, 1, nodes[1].Attempt)
-	require.Equal(t, "unknown_run", d.refusal(http.StatusNotFound, http.MethodGet, "api/v1/stored/nodes?id=nobody", "").Code)
 	require.Equal(t, "bad_query", d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/stored?after=%3Cnone%3E", "").Code)
 
 	// A store alone is enough; without ViewData there are no labels.

@@ -446,3 +446,15 @@ func TestRepeatedAfterALease(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, code, "%s", body)
 	require.Empty(t, header.Get("Idempotent-Replay"))
 }
+
+// A run without a name is forked by its own plan, whatever other plans have no name.
+func TestForkWithoutAName(t *testing.T) {
+	t.Parallel()
+	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	other, err := new(kahn.Graph).Add(kahn.Node{ID: "zzz", Do: ok}).Compile()
+	require.NoError(t, err)
+	x := newElsewhere(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Do: ok}), func(_ *elsewhere, o *Options) { o.Workflows = append(o.Workflows, Workflow{Plan: other}) })
+	require.Equal(t, []string{"a"}, get[previewReply](x.desk, "api/v1/fork", "run", "order 17", "node", "a").Nodes)
+	unknown := newElsewhere(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Do: ok}), func(_ *elsewhere, o *Options) { o.Workflows = []Workflow{{Plan: other}} })
+	require.Equal(t, "plan_unknown", unknown.refusal(http.StatusConflict, http.MethodGet, "api/v1/fork"+queried("run", "order 17"), "").Code)
+}

@@ -84,8 +84,8 @@ func (c *call) shown(v Value) *value {
 }
 
 const (
-	mostDepth = 10_000    // steps into a value that is encoded: package json needs stack for each
-	mostParts = 2_000_000 // elements, members and pointers: values may share parts, and JSON repeats them
+	mostDepth = 10_000     // steps into a value that is encoded: package json needs stack for each
+	mostParts = 10_000_000 // elements, members and pointers: values may share parts, and JSON repeats them
 )
 
 var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()
@@ -95,7 +95,7 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 	if *parts--; depth > mostDepth || *parts < 0 {
 		return false
 	}
-	if v.IsValid() && (v.Type().Implements(jsonMarshaler) || v.Type().Implements(textMarshaler)) {
+	if v.IsValid() && v.Type().NumMethod() > 0 && (v.Type().Implements(jsonMarshaler) || v.Type().Implements(textMarshaler)) {
 		return true // package json asks the value itself
 	}
 	switch v.Kind() {
@@ -143,7 +143,7 @@ func encode(v any) (data []byte, err error) {
 
 var (
 	errPanic   = errors.New("the value has panicked")
-	errTooDeep = errors.New("the value is too deep or has too many parts")
+	errTooDeep = fmt.Errorf("the value is nested deeper than %d steps, or has more than %d parts", mostDepth, mostParts)
 )
 
 // shownError is the text of an error as the client may see it.
@@ -231,6 +231,9 @@ func (c *call) value() (any, error) {
 	}
 	shown := c.redacted(v)
 	data, err := encode(shown)
+	if errors.Is(err, errTooDeep) {
+		return nil, &fault{Status: http.StatusUnprocessableEntity, Code: "too_deep", Message: err.Error()}
+	}
 	kindOf, name := jsonType, "value.json"
 	if err != nil {
 		data, kindOf, name = []byte(foreign.ValueText(shown)), "text/plain; charset=utf-8", "value.txt"

@@ -41,6 +41,17 @@ func (h *handler) addWorkflows() {
 // workflowOf is the Workflow of a stored run, nil without one.
 func (h *handler) workflowOf(spec store.Spec) *Workflow { return h.byPlan[spec.Plan] }
 
+// forkOf is the Workflow that performs a fork of a run: the last one of its name. A run without a name is forked by the plan that it had.
+func (h *handler) forkOf(run subject) *Workflow {
+	if name := run.Name(); name != "" {
+		return h.byName[name]
+	}
+	if plan := run.Plan(); plan != nil {
+		return h.byPlan[plan.Hash()]
+	}
+	return nil
+}
+
 // actionsOf are the actions that the status of a run allows: a client may need more actions to perform them.
 func (h *handler) actionsOf(run subject) []string {
 	list := []string{}
@@ -58,7 +69,7 @@ func (h *handler) actionsOf(run subject) []string {
 	default:
 		list = append(list, "cancel", "abort", "leave")
 	}
-	if w := h.byName[run.Name()]; w != nil && w.Perform != nil && run.Status() != kahn.RunPending {
+	if w := h.forkOf(run); w != nil && w.Perform != nil && run.Status() != kahn.RunPending {
 		list = append(list, "fork")
 	}
 	return list
@@ -157,7 +168,7 @@ func (c *call) fork() (any, error) {
 	if body.ID != "" {
 		opts = append(opts, kahn.RunID(body.ID))
 	}
-	run, err := c.execute(c.h.byName[c.target.Name()], opts...)
+	run, err := c.execute(c.h.forkOf(c.target), opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +176,7 @@ func (c *call) fork() (any, error) {
 }
 
 func (c *call) previewFork() (any, error) {
-	w := c.h.byName[c.target.Name()]
+	w := c.h.forkOf(c.target)
 	if w == nil {
 		return nil, errNoPlan
 	}
