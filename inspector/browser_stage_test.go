@@ -177,8 +177,8 @@ func composites(do kahn.StepFunc) *kahn.Graph {
 	return g.Add(
 		kahn.Node{ID: "sub", Sub: inner},
 		kahn.Node{ID: "loop", After: []string{"sub"}, Sub: item, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}},
-		kahn.Node{ID: "grown", After: []string{"sub"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(item, nil, nil) }},
-		kahn.Node{ID: "end", After: []string{"loop", "grown", "sub"}, Do: do}, // sub comes before it by way of loop
+		kahn.Node{ID: "sub2", After: []string{"sub"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(item, nil, nil) }},
+		kahn.Node{ID: "end", After: []string{"loop", "sub2", "sub"}, Do: do}, // sub comes before it by way of loop
 	)
 }
 

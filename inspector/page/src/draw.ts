@@ -45,7 +45,7 @@ export function shape(g: Pick<Path2D, "moveTo" | "lineTo" | "arc" | "closePath">
 }
 
 // Item is a box: a node, or with members the part of a folded group.
-export interface Item { path: string; label: string; type: string; x: number; y: number; w: number; h: number; composite: boolean; members?: string[]; open: boolean; depth: number }
+export interface Item { path: string; label: string; type: string; group: string; x: number; y: number; w: number; h: number; composite: boolean; members?: string[]; open: boolean; depth: number }
 export interface Line { from: string; to: string; points: number[]; label: string; data: boolean; on: string; box: [number, number, number, number] }
 // Picture is a graph as it is drawn: of tells which graph, ms how long its layout took.
 export interface Picture { of: string; items: Item[]; lines: Line[]; w: number; h: number; ms: number }

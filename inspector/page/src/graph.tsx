@@ -30,7 +30,7 @@ export function GraphView({ model }: { model: Model }) {
 	}
 	const current = picture.value?.items.find(i => i.path === selected)
 	const toggle = (item: Item | undefined) => {
-		if (item?.members) toggleGroup(item.path.split("\n")[1])
+		if (item?.members) toggleGroup(item.group)
 		else if (item?.composite) toggleComposite(item.path)
 	}
 	const keys = useRef<(e: KeyboardEvent) => boolean>(() => false)
@@ -69,7 +69,7 @@ export function GraphView({ model }: { model: Model }) {
 			</div>
 			{graph?.note && <p class="trail meta"><Plain text={graph.note} /></p>}
 			<div class="stage">
-				<Canvas stage={stage} items={picture.value?.items ?? []} select={select} toggle={toggle} />
+				<Canvas stage={stage} boxes={picture.value?.items.length ?? 0} select={select} toggle={toggle} />
 				<canvas
 					ref={stage.mini} class="minimap" tabIndex={0} role="application" aria-label={texts.minimap}
 					onPointerDown={e => { e.currentTarget.setPointerCapture(e.pointerId); stage.look(e.offsetX, e.offsetY) }}
@@ -92,7 +92,8 @@ const arrows: Record<string, [number, number]> = { ArrowRight: [1, 0], ArrowLeft
 
 function toggleComposite(path: string): void {
 	const { open } = route.peek()
-	go({ open: open.includes(path) ? open.filter(p => p !== path && !p.startsWith(path)) : [...open, path] }, true)
+	const within = (p: string) => p === path || (p.startsWith(path) && "/[#".includes(p[path.length]))
+	go({ open: open.includes(path) ? open.filter(p => !within(p)) : [...open, path] }, true)
 }
 
 function toggleGroup(name: string): void {
@@ -118,17 +119,24 @@ function usePicture(model: Model) {
 	const worker = useMemo(() => new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), [])
 	useEffect(() => () => worker.terminate(), [])
 	const { inside, open, fold, failed, edges } = route.value
-	const shape = JSON.stringify([model.structure.value, inside, open, fold, edges, failed && model.version.value])
-	const ask = useRef(0)
-	useEffect(() => {
+	const asked = useRef(false), again = useRef(false)
+	const ask = () => { // one layout at a time: a graph that changes faster is shown as it was at times
+		if (asked.current) return void (again.current = true)
+		const { inside, open, fold, failed, edges } = route.peek()
 		const scene = sceneOf(model, inside, { open: new Set(open), fold, failed: !!failed })
 		if (!scene) return
-		const id = ++ask.current
-		worker.onmessage = (e: MessageEvent<{ id: number; drawn: Drawn }>) => {
-			if (e.data.id === id) picture.value = pictureOf(scene, e.data.drawn, `${inside}|${failed}`)
+		asked.current = true
+		worker.onmessage = (e: MessageEvent<Drawn>) => {
+			picture.value = pictureOf(scene, e.data, `${inside}|${failed}`)
+			asked.current = false
+			if (again.current) {
+				again.current = false
+				ask()
+			}
 		}
-		worker.postMessage({ id, tree: treeOf(scene, !!edges) })
-	}, [shape])
+		worker.postMessage(treeOf(scene, !!edges))
+	}
+	useEffect(ask, [JSON.stringify([model.structure.value, inside, open, fold, edges, failed && model.version.value])])
 	return picture
 }
 
@@ -156,35 +164,29 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 		drawGraph(g, view, p, camera.current, facts, selected, colours.current)
 		minimap.current?.draw(p, camera.current, view, facts, colours.current, model.version.peek())
 		const { x, y, zoom } = camera.current
-		Object.assign(c.dataset, {
+		Object.assign(c.dataset, { // for those who look from outside what is on the canvas
 			draw: (performance.now() - begun).toFixed(2), layout: p.ms.toFixed(1), items: p.items.length, lines: p.lines.length, detail: detailOf(zoom), camera: [x, y, zoom].map(n => n.toFixed(3)).join(" "),
 		})
 		c.dataset.first ??= performance.now().toFixed(0)
 	}
 	const redraw = () => { frame.current ||= requestAnimationFrame(draw) }
-	const show = (to: Camera) => {
+	const move = (to: Camera) => {
 		camera.current = to
 		redraw()
-	}
-	const move = (to: Camera) => {
-		show(to)
 		moved.current = shown.current.picture?.of ?? ""
 		clearTimeout(saving.current)
 		saving.current = window.setTimeout(() => remember("camera", { of: moved.current, ...camera.current }), 150)
 	}
-	const fit = () => {
+	const refit = () => {
 		const p = shown.current.picture
-		if (!p?.items.length || !size().w) return
+		if (p?.items.length && moved.current !== p.of && size().w) camera.current = fitting(p, size())
+		redraw()
+	}
+	const fit = () => {
 		moved.current = ""
 		clearTimeout(saving.current)
 		remember("camera", undefined)
-		show(fitting(p, size()))
-	}
-	const follow = () => {
-		const { picture: p, selected } = shown.current, item = p?.items.find(i => i.path === selected)
-		if (p && moved.current !== p.of) fit()
-		if (item) show(showing(camera.current, item, size()))
-		redraw()
+		refit()
 	}
 	useEffect(() => { // after a reload the picture is where it was
 		const before = remembered<Camera & { of: string }>("camera")
@@ -192,14 +194,19 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 		moved.current = before.of
 		camera.current = before
 	}, [])
-	useEffect(follow, [picture, selected])
+	useEffect(refit, [picture])
+	useEffect(() => {
+		const item = picture?.items.find(i => i.path === selected)
+		if (item) camera.current = showing(camera.current, item, size())
+		redraw()
+	}, [selected])
 	useEffect(redraw, [model.version.value])
 	useEffect(() => {
 		minimap.current = new Minimap(mini.current!)
 		const scheme = matchMedia("(prefers-color-scheme: dark)")
 		const recolour = () => { colours.current = theme(); redraw() }
 		scheme.addEventListener("change", recolour)
-		const resized = new ResizeObserver(follow)
+		const resized = new ResizeObserver(refit)
 		resized.observe(canvas.current!)
 		return () => { scheme.removeEventListener("change", recolour); resized.disconnect(); cancelAnimationFrame(frame.current); clearTimeout(saving.current) }
 	}, [])
@@ -220,11 +227,11 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 
 type Stage = ReturnType<typeof useStage>
 
-function Canvas({ stage, items, select, toggle }: { stage: Stage; items: Item[]; select: (item?: Item) => void; toggle: (item?: Item) => void }) {
+function Canvas({ stage, boxes, select, toggle }: { stage: Stage; boxes: number; select: (item?: Item) => void; toggle: (item?: Item) => void }) {
 	const drag = useRef<{ x: number; y: number; moved: boolean } | undefined>(undefined)
 	return (
 		<canvas
-			ref={stage.canvas} class="picture" tabIndex={0} role="application" aria-label={texts.graphLabel(items.length)}
+			ref={stage.canvas} class="picture" tabIndex={0} role="application" aria-label={texts.graphLabel(boxes)}
 			onPointerDown={e => { drag.current = { x: e.clientX, y: e.clientY, moved: false }; e.currentTarget.setPointerCapture(e.pointerId) }}
 			onPointerMove={e => {
 				const d = drag.current

@@ -100,7 +100,7 @@ export function treeOf(scene: Scene, all: boolean): Tree {
 export function pictureOf(scene: Scene, drawn: Drawn, of: string): Picture {
 	const at = (path: number[]) => path.reduce((s, i) => s.cells[i].inside!, scene)
 	const items = drawn.nodes.map(({ path, x, y, w, h }): Item => {
-		const { inside, group: _, ...cell } = at(path.slice(0, -1)).cells[path.at(-1)!]
+		const { inside, ...cell } = at(path.slice(0, -1)).cells[path.at(-1)!]
 		return { ...cell, x, y, w, h, open: !!inside, depth: path.length }
 	})
 	const lines = drawn.lines.map(({ path, edge, points }) => {

@@ -8,7 +8,7 @@ export interface Drawn { nodes: Placed[]; lines: { path: number[]; edge: number;
 const padding = 18
 const caption = 34
 
-export function place(tree: Tree): Drawn {
+function place(tree: Tree): Drawn {
 	const inner = new Map<number, Drawn>()
 	const boxes = tree.task.boxes.map((box, i) => {
 		if (!tree.inside[i]) return box
@@ -28,9 +28,9 @@ export function place(tree: Tree): Drawn {
 	return drawn
 }
 
-onmessage = (e: MessageEvent<{ id: number; tree: Tree }>) => {
+onmessage = (e: MessageEvent<Tree>) => {
 	const begun = performance.now()
-	const drawn = place(e.data.tree)
+	const drawn = place(e.data)
 	drawn.ms = performance.now() - begun
-	postMessage({ id: e.data.id, drawn })
+	postMessage(drawn)
 }

@@ -32,20 +32,19 @@ export const graph = {
 		await drawn(page, 4)
 		await panel.getByRole("img", { name: "2 of 2 nodes inside have ended" }).waitFor()
 		await panel.getByText("2 completed").waitFor()
-		for (const [node, boxes] of [["sub", 6], ["sub/each", 9], ["sub/each[1]", 11], ["loop", 13], ["grown", 15]]) {
+		for (const [node, boxes] of [["sub", 6], ["sub/each", 9], ["sub/each[1]", 11], ["loop", 13], ["sub2", 15]]) {
 			await page.evaluate(node => (location.hash = location.hash.replace(/node=[^&]*/, "node=" + encodeURIComponent(node))), node)
 			await page.getByRole("button", { name: "Unfold" }).click()
 			await drawn(page, boxes)
 		}
 		await page.reload()
 		await drawn(page, 15)
-		await page.keyboard.press("u") // grown
-		await drawn(page, 13)
 		await page.evaluate(() => (location.hash = location.hash.replace(/node=[^&]*/, "node=sub")))
 		await page.getByRole("button", { name: "Fold", exact: true }).waitFor()
-		await page.keyboard.press("u") // with all that is inside of it
-		await drawn(page, 6)
-		await page.getByRole("button", { name: "Fold all" }).waitFor({ state: "detached" }) // one is open
+		await page.keyboard.press("u") // with all that is inside of it, but not sub2
+		await drawn(page, 8)
+		await page.getByRole("button", { name: "Fold all" }).click()
+		await drawn(page, 4)
 		await page.goto(link(run, "/table"))
 		await page.getByRole("row", { name: /sub 2 of 2 nodes inside have ended/ }).waitFor()
 		await close(page)
