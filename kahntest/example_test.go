@@ -76,3 +76,65 @@ func ExampleParse() {
 	fmt.Println(nodes[1].Join, len(edges), err)
 	// Output: A C B H any_succeeded 3 <nil>
 }
+
+// An attempt whose answer is lost is repeated. Explore finds that a charge without a key is then made twice, and the shortest schedule that shows it.
+func ExampleCheckExplored() {
+	err := kahntest.CheckExplored(func() kahntest.Workflow {
+		charged := 0
+		return kahntest.Workflow{
+			Graph: checkout(),
+			Step: func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "charge" {
+					charged++
+				}
+				return nil, nil
+			},
+			Invariant: func(*kahn.Result, error) error {
+				if charged > 1 {
+					return fmt.Errorf("charged %d times", charged)
+				}
+				return nil
+			},
+		}
+	}, 300)
+	fmt.Println(err)
+	// Output: charge#1 fails after its effect: charged 2 times
+}
+
+// Joined answers what a join rule does, in the letters of its documentation: S for satisfied, N for neutral, X for dead, F for failed.
+func ExampleJoined() {
+	for _, letters := range []string{"SS", "SN", "SF", "NN"} {
+		all, _ := kahntest.Joined(kahn.Node{}, letters)
+		none, _ := kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, letters)
+		fmt.Println(letters, all, none)
+	}
+	// Output:
+	// SS ok ok
+	// SN ok ok
+	// SF X X
+	// NN S/up ok
+}
+
+// A stream of events as text has neither ids nor times, so that it can be compared with a file: see Golden.
+func ExampleStream() {
+	var events kahntest.Recorder
+	_, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "build"}), new(kahntest.Script).Step, kahn.Limit(1), kahn.OnEvent(events.Add))
+	fmt.Print(kahntest.Stream(events.Events()), err)
+	// Output:
+	// msg=run.started total=1 mode=eager
+	// msg=node.queued node=build attempt=1 tier=0
+	// msg=node.started node=build attempt=1 tier=0
+	// msg=node.completed node=build attempt=1 tier=0
+	// msg=run.completed status=completed total=1
+	// <nil>
+}
+
+// The answer to the second write is lost: the run repeats it, and goes on.
+func ExampleFakeStore() {
+	s := &kahntest.FakeStore{Script: map[string][]kahntest.StoreFault{
+		"Commit": {{}, {Err: errors.New("connection reset"), Applied: true}},
+	}}
+	res, err := kahn.Execute(context.Background(), checkout(), new(kahntest.Script).Step, kahn.Durable(s), kahn.RunID("r1"))
+	fmt.Println(kahntest.Statuses(res), err)
+	// Output: reserve:ok charge:ok ship:ok release:S/br <nil>
+}

@@ -13,7 +13,9 @@
 //		})
 //	}
 //
-// [Crashes] tests that a workflow recovers when its process dies at any write of its store.
+// [Crashes] tests that a workflow recovers when its process dies at any write of its store, [Explore] that its invariants hold in any order of
+// steps and under any failure. A [FakeStore] fails as a script says. [Golden] compares the events of a run with a file, and [Joined]
+// answers what a join rule does.
 //
 // To replace some nodes of a real workflow rather than its step function, use the option [kahn.TestMode].
 //
@@ -41,6 +43,9 @@
 // Statuses are written as ok (completed), F (failed), X (aborted), C (cancelled), S/reason (skipped), or as the status's own
 // name. The reasons: ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null
 // (null_propagation), pf (parent_failure), rule (rule_unsatisfied), self, superseded.
+//
+// These are statuses of nodes. The classes of edges, of which the documentation of [kahn.Join] speaks, have letters of their own, which
+// [Joined] takes: S (satisfied), N (neutral: the source was skipped), X (dead: routed past), F (failed).
 package kahntest
 
 import (

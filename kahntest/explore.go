@@ -1,0 +1,210 @@
+package kahntest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+)
+
+// ErrExplored is the error of an attempt that [Explore] lets fail.
+var ErrExplored = errors.New("failure injected by kahntest.Explore")
+
+// Workflow is what [Explore] runs: a graph, its step function, and what has to hold of every run.
+type Workflow struct {
+	Graph *kahn.Graph
+	Step  kahn.StepFunc
+	// Invariant is called when a run has ended, or is suspended, with its Result and its error; what it returns fails the test.
+	Invariant func(res *kahn.Result, err error) error
+	Options   []kahn.Option
+}
+
+// exploredRuns is how many runs Explore makes.
+const exploredRuns = 300
+
+// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, in which attempts end in
+// any order, fail before they are made, or fail after their effects as when an answer is lost, and of which some are cancelled; the waits
+// between attempts take no time. It also checks the events of every run. The first schedule that breaks something is made as short as it
+// can be, and reported as text, such as
+//
+//	charge#1 fails after its effect, refund#1 fails, cancel
+//
+// where everything that is not listed went well, in the order of the graph. The runs are the same whenever the test is.
+//
+// start is called for each run, so that invariants about the world outside begin with a new world. Steps are called one at a time, on
+// the goroutine of Explore: they do not wait for each other or for their contexts. The options are those of [kahn.NewCoordinator], and
+// RunID and Random are set by Explore.
+func Explore(t testing.TB, start func() Workflow) {
+	t.Helper()
+	if err := CheckExplored(start, exploredRuns); err != nil {
+		t.Error(err)
+	}
+}
+
+// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error names the shortest schedule that it has found.
+func CheckExplored(start func() Workflow, runs int) error {
+	for seed := range runs {
+		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
+		if seed == 0 {
+			x.rand = nil // everything goes well, in the order of the graph
+		}
+		err := x.run(start())
+		if err == nil {
+			continue
+		}
+		x, err = x.shorten(start, err)
+		if len(x.said) == 0 {
+			return fmt.Errorf("without a failure, in the order of the graph: %w", err)
+		}
+		return fmt.Errorf("%s: %w", strings.Join(x.said, ", "), err)
+	}
+	return nil
+}
+
+// exploration is one run under a schedule: choices by name. Choice 0, which all have that are not named, is that everything goes well.
+type exploration struct {
+	rand  *rand.Rand     // makes the choices; nil: they are those given
+	given map[string]int // choices that are made again
+	made  []string       // the names of the choices that are not 0, in their order
+	said  []string       // what they have led to
+}
+
+// shorten returns the run with as few choices of x, which breaks something with the given error, as break something, too.
+func (x *exploration) shorten(start func() Workflow, err error) (*exploration, error) {
+	for i := 0; i < len(x.made); {
+		given := maps.Clone(x.given)
+		delete(given, x.made[i])
+		fewer := &exploration{given: given}
+		if e := fewer.run(start()); e != nil {
+			x, err, i = fewer, e, 0
+		} else {
+			i++
+		}
+	}
+	return x, err
+}
+
+// choose makes a choice of n, whose name is its own in the run.
+func (x *exploration) choose(name string, n int) int {
+	choice := min(x.given[name], n-1)
+	if x.rand != nil {
+		choice = x.rand.IntN(n)
+		if x.given == nil {
+			x.given = map[string]int{}
+		}
+		x.given[name] = choice
+	}
+	if choice != 0 {
+		x.made = append(x.made, name)
+	}
+	return choice
+}
+
+func (x *exploration) say(format string, args ...any) {
+	x.said = append(x.said, fmt.Sprintf(format, args...))
+}
+
+// run performs a run of the workflow, and returns what is wrong with it.
+func (x *exploration) run(w Workflow) error {
+	plan, err := w.Graph.Compile()
+	if err != nil {
+		return err
+	}
+	var events Recorder
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	opts := slices.Concat(w.Options, []kahn.Option{kahn.RunID("explored"), kahn.Random(func() float64 { return 0.5 }), kahn.OnEvent(events.Add)})
+	c, err := kahn.NewCoordinator(plan, now, opts...)
+	if err != nil {
+		return err
+	}
+	res, err := x.drive(c, w.Step)
+	if res == nil {
+		return err
+	}
+	if broken := CheckEvents(w.Graph, res, events.Events()); broken != nil {
+		return broken
+	}
+	if w.Invariant == nil {
+		return nil
+	}
+	return w.Invariant(res, err)
+}
+
+// maxExplored bounds the attempts of a run, so that a workflow which never ends is reported.
+const maxExplored = 10_000
+
+func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Result, error) {
+	var open []*kahn.Step // attempts that have begun, in that order
+	cancelled := x.choose("whether to cancel", 5) != 1
+	for n := 0; ; n++ {
+		for s, ok := c.Next(); ok; s, ok = c.Next() {
+			open = append(open, s)
+		}
+		if c.Run().Status() != kahn.RunRunning {
+			break
+		}
+		if n == maxExplored {
+			return nil, fmt.Errorf("the run has made %d attempts, and has not ended", n)
+		}
+		if !cancelled && x.choose(fmt.Sprint("cancel before ", n), 4) == 1 {
+			cancelled = true
+			x.say("cancel")
+			c.Run().Cancel()
+			continue
+		}
+		if len(open) == 0 {
+			at, ok := c.Due()
+			if !ok {
+				return nil, fmt.Errorf("the run is at work, and waits for nothing")
+			}
+			c.Advance(at)
+			continue
+		}
+		i := x.choose(fmt.Sprint("which, at ", n), len(open))
+		s := open[i]
+		open = slices.Delete(open, i, i+1)
+		if i > 0 {
+			x.say("%s#%d first", s.Path(), s.Attempt())
+		}
+		value, err := x.attempt(step, s)
+		if err := c.Return(s, value, err); err != nil && !errors.Is(err, kahn.ErrStale) {
+			return nil, err
+		}
+	}
+	if c.Run().Status() == kahn.RunSuspended {
+		c.Run().Leave()
+		c.Next()
+	}
+	return c.Result()
+}
+
+// attempt calls the step of an attempt, or lets it fail.
+func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err error) {
+	how := x.choose(fmt.Sprintf("what becomes of %s#%d", s.Path(), s.Attempt()), 8)
+	switch how {
+	case 1:
+		x.say("%s#%d fails", s.Path(), s.Attempt())
+		return nil, ErrExplored
+	case 2:
+		x.say("%s#%d fails after its effect", s.Path(), s.Attempt())
+	}
+	if own := s.Do(); own != nil {
+		step = own
+	}
+	err = foreign.Contain(func() (err error) {
+		value, err = step(s, s)
+		return err
+	}, func(v any) error { return &kahn.PanicError{Value: v, Stack: debug.Stack()} })
+	if how == 2 && err == nil {
+		return nil, ErrExplored
+	}
+	return value, err
+}

@@ -1,0 +1,115 @@
+package kahntest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// StoreFault describes the failure of one call of a [FakeStore]. The zero value is a call that succeeds.
+type StoreFault struct {
+	// Delay passes before the call. A context that ends meanwhile ends the call. In [InFakeTime] it takes no time.
+	Delay time.Duration
+	// Err is what the call returns.
+	Err error
+	// Applied makes a call with an Err take effect all the same: its answer is lost.
+	Applied bool
+}
+
+// FakeStore is a store in memory whose calls fail as a script says, for tests of what a host does when its store fails. The zero value never
+// fails. It may be used by any number of runs at once.
+type FakeStore struct {
+	store.Memory
+	// Script has the faults of the calls of a method, such as "Commit" or "Acquire": of the first call, the second one, and so on. Further calls
+	// have none. A name that is none of Acquire, Renew, Release, Commit and Load has no effect.
+	Script map[string][]StoreFault
+
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+// Calls returns how often a method was called.
+func (s *FakeStore) Calls(method string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[method]
+}
+
+// do makes a call with its fault.
+func (s *FakeStore) do(ctx context.Context, method string, call func() error) error {
+	s.mu.Lock()
+	if s.calls == nil {
+		s.calls = map[string]int{}
+	}
+	n := s.calls[method]
+	s.calls[method]++
+	s.mu.Unlock()
+	var f StoreFault
+	if n < len(s.Script[method]) {
+		f = s.Script[method][n]
+	}
+	if f.Delay > 0 {
+		timer := time.NewTimer(f.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if f.Err != nil && !f.Applied {
+		return f.Err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	return f.Err
+}
+
+// Acquire implements [store.Store].
+func (s *FakeStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (lease store.Lease, r *store.Run, err error) {
+	err = s.do(ctx, "Acquire", func() (err error) {
+		lease, r, err = s.Memory.Acquire(ctx, run, owner, ttl)
+		return err
+	})
+	if err != nil {
+		return store.Lease{}, nil, err
+	}
+	return lease, r, nil
+}
+
+// Renew implements [store.Store].
+func (s *FakeStore) Renew(ctx context.Context, lease store.Lease, ttl time.Duration) error {
+	return s.do(ctx, "Renew", func() error { return s.Memory.Renew(ctx, lease, ttl) })
+}
+
+// Release implements [store.Store].
+func (s *FakeStore) Release(ctx context.Context, lease store.Lease) error {
+	return s.do(ctx, "Release", func() error { return s.Memory.Release(ctx, lease) })
+}
+
+// Commit implements [store.Store].
+func (s *FakeStore) Commit(ctx context.Context, lease store.Lease, c store.Commit) (a store.Applied, err error) {
+	err = s.do(ctx, "Commit", func() (err error) {
+		a, err = s.Memory.Commit(ctx, lease, c)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return a, nil
+}
+
+// Load implements [store.Store].
+func (s *FakeStore) Load(ctx context.Context, run string) (r *store.Run, err error) {
+	err = s.do(ctx, "Load", func() (err error) {
+		r, err = s.Memory.Load(ctx, run)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}

@@ -1,0 +1,91 @@
+package kahntest
+
+import (
+	"bytes"
+	"cmp"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+// GoldenVariable is the environment variable that makes [Golden] write its files, if it is not empty:
+//
+//	KAHNTEST_WRITE=1 go test ./...
+const GoldenVariable = "KAHNTEST_WRITE"
+
+// Golden compares the events of a run, as [Stream] renders them, with a file, and reports the first line that differs. See [GoldenVariable] for
+// writing the file. Nodes that run at the same time have their events in any order: pass kahn.Limit(1) to the run, or the events through
+// [ByNode].
+func Golden(t testing.TB, file string, events []event.Event) {
+	t.Helper()
+	got := Stream(events)
+	if os.Getenv(GoldenVariable) != "" {
+		err := os.MkdirAll(filepath.Dir(file), 0o750)
+		if err == nil {
+			err = os.WriteFile(file, []byte(got), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; %s=1 writes the file", err, GoldenVariable)
+	}
+	if difference := firstDifference(got, strings.ReplaceAll(string(want), "\r\n", "\n")); difference != "" {
+		t.Errorf("the events are not those of %s; %s=1 writes the file anew\n%s", file, GoldenVariable, difference)
+	}
+}
+
+// firstDifference shows the first line that differs; empty if none does.
+func firstDifference(got, want string) string {
+	if got == want {
+		return ""
+	}
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	line := func(lines []string) string {
+		if i >= len(lines) || i == len(lines)-1 && lines[i] == "" {
+			return "(no more events)"
+		}
+		return lines[i]
+	}
+	return "event " + strconv.Itoa(i+1) + "\nactual   " + line(a) + "\nexpected " + line(b)
+}
+
+// inStream are the attributes that differ from run to run.
+var notInStream = []string{slog.TimeKey, slog.LevelKey, "run_id", "trace_id", "event_id", "duration", "delay", "deadline"}
+
+// Stream renders events as text, one a line, with what [event.LogTo] logs of them, but for ids, times and durations. Events that are equal apart from
+// these have equal texts.
+func Stream(events []event.Event) string {
+	var b bytes.Buffer
+	sink := event.LogTo(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if slices.Contains(notInStream, a.Key) {
+			return slog.Attr{}
+		}
+		return a
+	}})))
+	for _, e := range events {
+		sink(e)
+	}
+	return b.String()
+}
+
+// ByNode returns the events in an order that does not depend on which nodes run at the same time: those of the run first, then those of each
+// node, by path. The events of one node, and of the run, keep their order.
+func ByNode(events []event.Event) []event.Event {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b event.Event) int { return cmp.Compare(a.Path, b.Path) })
+	return events
+}

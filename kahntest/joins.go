@@ -1,0 +1,50 @@
+package kahntest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Joined returns the status that a node gets from in-edges of the given classes, in the letters of [kahn.Join]: S for satisfied, N for neutral,
+// X for dead, F for failed; one letter is one in-edge. The status is in the notation of this package. Of the node its Join, SkipMode,
+// OnUpstreamFailure and Cleanup matter.
+//
+//	kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, "SNX") // "ok"
+//
+// The letters of classes are not those of statuses: a skipped node is S/up in a text of statuses, and its edges are N.
+func Joined(n kahn.Node, letters string) (string, error) {
+	const target = "T"
+	t := kahn.Node{
+		ID: target, Join: n.Join, SkipMode: n.SkipMode, OnUpstreamFailure: n.OnUpstreamFailure, Cleanup: n.Cleanup,
+		Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil },
+	}
+	var g kahn.Graph
+	for i, letter := range letters {
+		source := kahn.Node{ID: fmt.Sprintf("%c%d", letter, i+1), Do: t.Do}
+		edge := kahn.Edge{From: source.ID}
+		switch letter {
+		case 'S':
+		case 'N':
+			source.Disabled = true
+		case 'X', 'F':
+			source.Do = func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("failed") }
+			if letter == 'X' { // its failure leads elsewhere
+				g.Add(kahn.Node{ID: source.ID + " failed", Do: t.Do, In: []kahn.Edge{{From: source.ID, On: kahn.OnFailure}}})
+			}
+		default:
+			return "", fmt.Errorf("%q: %q is no class of an edge: S, N, X or F", letters, letter)
+		}
+		g.Add(source)
+		t.In = append(t.In, edge)
+	}
+	g.Add(t)
+	res, err := kahn.Execute(context.Background(), &g, nil)
+	if res == nil {
+		return "", err
+	}
+	r, _ := res.Node(target)
+	return Status(r.Status, r.Skip.Kind), nil
+}
