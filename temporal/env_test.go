@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -25,7 +26,6 @@ type trial struct {
 	during func(env *testsuite.TestWorkflowEnvironment, execution int)
 
 	executions int
-	began      time.Time
 	err        error // of the last execution
 }
 
@@ -47,6 +47,7 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 		env := suite.NewTestWorkflowEnvironment()
 		env.SetStartTime(now)
 		env.SetTestTimeout(time.Minute)
+		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // on a machine that is busy
 		require.NoError(t, x.options.Register(env))
 		if x.during != nil {
 			x.during(env, x.executions)

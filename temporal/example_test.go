@@ -6,7 +6,6 @@ import (
 	"log"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/worker"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/temporal"
@@ -29,25 +28,32 @@ func Example() {
 		"send":  func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Param[string](s, "text") },
 	}
 
+	if err := greet(context.Background(), plan, steps.Step); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func greet(ctx context.Context, plan *kahn.Plan, step kahn.StepFunc) error {
 	c, err := client.Dial(client.Options{HostPort: "localhost:7233"})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	defer c.Close()
-	w, err := temporal.NewWorker(c, "greetings", temporal.Options{Plans: []*kahn.Plan{plan}, Step: steps.Step, Worker: worker.Options{}})
+	w, err := temporal.NewWorker(c, "greetings", temporal.Options{Plans: []*kahn.Plan{plan}, Step: step})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	if err := w.Start(); err != nil {
-		log.Fatal(err)
+		return err
 	}
 	defer w.Stop()
 
-	res, err := temporal.Execute(context.Background(), c, temporal.Workflow{ID: "greeting-1", TaskQueue: "greetings", Plan: plan}, nil)
+	res, err := temporal.Execute(ctx, c, temporal.Workflow{ID: "greeting-1", TaskQueue: "greetings", Plan: plan}, nil)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	fmt.Println(res.Status, res.Output)
+	return nil
 }
 
 func ExampleCheck() {

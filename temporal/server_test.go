@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -174,5 +176,128 @@ func TestServerHistories(t *testing.T) {
 			id = next
 		}
 		t.Log(name, res.Status, number)
+	}
+}
+
+// world has what the steps of a test do in common, in whatever process: they count their calls in files.
+type world struct{ dir string }
+
+func (w world) step(ctx context.Context, s *kahn.Step) (any, error) {
+	f, err := os.OpenFile(filepath.Join(w.dir, s.Path()), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = fmt.Fprintln(f, s.Attempt(), s.IdempotencyKey()); err == nil {
+		err = f.Close()
+	}
+	select {
+	case <-time.After(100 * time.Millisecond):
+		return s.Path(), err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// layers is a graph of layers of nodes, each of which follows two nodes of the layer before.
+func layers(deep, wide int) *kahn.Graph {
+	g := &kahn.Graph{Name: "layers"}
+	for d := range deep {
+		for i := range wide {
+			n := kahn.Node{ID: fmt.Sprintf("n%d-%d", d, i)}
+			if d > 0 {
+				n.After = []string{fmt.Sprintf("n%d-%d", d-1, i)}
+			}
+			if d > 0 && wide > 1 {
+				n.After = append(n.After, fmt.Sprintf("n%d-%d", d-1, (i+1)%wide))
+			}
+			g.Add(n)
+		}
+	}
+	return g
+}
+
+// TestMain is a worker if the environment says so, in a process that TestServerKill kills.
+func TestMain(m *testing.M) {
+	dir := os.Getenv("KAHN_TEMPORAL_WORKER")
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	c, err := client.Dial(client.Options{HostPort: os.Getenv("KAHN_TEMPORAL"), Namespace: os.Getenv("KAHN_TEMPORAL_NAMESPACE"), Logger: discard})
+	if err != nil {
+		panic(err)
+	}
+	p, err := layers(20, 15).Compile()
+	if err != nil {
+		panic(err)
+	}
+	o := Options{Plans: []*kahn.Plan{p}, Step: world{dir}.step, LostAfter: 3 * time.Second, ContinueAfter: 100}
+	o.Worker.MaxConcurrentActivityExecutionSize = 10
+	w, err := NewWorker(c, filepath.Base(dir), o)
+	if err != nil {
+		panic(err)
+	}
+	panic(w.Run(nil))
+}
+
+// TestServerKill performs a graph of 300 nodes by three workers, kills one after the other with SIGKILL and starts new ones: the Result is that
+// of a run in one process, and no attempt but those that were cut short is performed twice.
+func TestServerKill(t *testing.T) {
+	c := dial(t)
+	dir := filepath.Join(t.TempDir(), fmt.Sprint("kill-", time.Now().UnixNano()))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	start := func() *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), "KAHN_TEMPORAL_WORKER="+dir)
+		require.NoError(t, cmd.Start())
+		return cmd
+	}
+	workers := []*exec.Cmd{start(), start(), start()}
+	w := Workflow{ID: filepath.Base(dir), TaskQueue: filepath.Base(dir), Plan: plan(t, layers(20, 15))}
+	run, err := Start(t.Context(), c, w, nil)
+	require.NoError(t, err)
+	const kills = 3
+	for i := range kills {
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, workers[i].Process.Kill())
+		require.Error(t, workers[i].Wait())
+		workers = append(workers, start())
+	}
+	res, err := run.Wait(t.Context())
+	require.NoError(t, err)
+	for _, w := range workers[kills:] {
+		require.NoError(t, w.Process.Kill())
+		require.Error(t, w.Wait())
+	}
+	require.Equal(t, 300, res.Count(kahn.Completed))
+	repeated := 0
+	for n := range res.Nodes() {
+		require.Equal(t, n.ID, n.Output)
+		require.Equal(t, 1, n.Attempts, n.ID)
+		data, err := os.ReadFile(filepath.Join(dir, n.ID))
+		require.NoError(t, err)
+		calls := strings.Split(strings.TrimSpace(string(data)), "\n")
+		for _, call := range calls {
+			require.Equal(t, calls[0], call, "the number and the key are the same")
+		}
+		repeated += len(calls) - 1
+	}
+	t.Logf("%v; %d calls were repeated", res.Duration, repeated)
+	require.Positive(t, repeated)
+	require.LessOrEqual(t, repeated, kills*10)
+}
+
+// TestServerLarge measures a wide graph, a chain, and 10,000 nodes that continue as new.
+func TestServerLarge(t *testing.T) {
+	c := dial(t)
+	for name, row := range map[string]struct{ deep, wide int }{"wide": {4, 250}, "chain": {200, 1}, "10,000": {20, 500}} {
+		t.Run(name, func(t *testing.T) {
+			w := serve(t, c, plan(t, layers(row.deep, row.wide)), Options{Step: func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }})
+			began := time.Now()
+			res, err := Execute(t.Context(), c, w, nil)
+			require.NoError(t, err)
+			require.Equal(t, row.deep*row.wide, res.Count(kahn.Completed))
+			took := time.Since(began)
+			t.Logf("%v, %v a step", took, took/time.Duration(res.Len()))
+		})
 	}
 }

@@ -71,6 +71,8 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 	own := o.Worker
 	// Cancellations come with the answers to heartbeats.
 	own.MaxHeartbeatThrottleInterval = cmp.Or(own.MaxHeartbeatThrottleInterval, o.Heartbeat, defaultHeartbeat)
+	// The decisions of a large graph, and its snapshot, may take longer than a second.
+	own.DeadlockDetectionTimeout = cmp.Or(own.DeadlockDetectionTimeout, 5*time.Second)
 	w := worker.New(c, taskQueue, own)
 	return w, o.Register(w)
 }
