@@ -278,6 +278,9 @@ func (c *call) signal() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if run := c.live(); run != nil && run.Status() == kahn.RunPending {
+		return nil, errNotBegun
+	}
 	before, err := c.target.Node(path)
 	if err != nil {
 		return nil, err

@@ -14,16 +14,7 @@ import (
 
 // busyRun performs a run of 10,000 steps that do nothing but take 1 ms, with pages open on it, and returns how long it took.
 func busyRun(t testing.TB, pages int) time.Duration {
-	g := &kahn.Graph{}
-	for layer := range 100 {
-		for i := range 100 {
-			n := kahn.Node{ID: fmt.Sprintf("n%d.%d", layer, i), Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil }}
-			if layer > 0 {
-				n.After = []string{fmt.Sprintf("n%d.%d", layer-1, i)}
-			}
-			g.Add(n)
-		}
-	}
+	g := layered("busy", 100, 100, func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil })
 	rn := &kahn.Runner{}
 	h := Handler(Options{Runner: rn})
 	run, err := rn.Start(t.Context(), g, nil, kahn.Limit(10))

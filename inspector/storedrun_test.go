@@ -458,3 +458,31 @@ func TestForkWithoutAName(t *testing.T) {
 	unknown := newElsewhere(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Do: ok}), func(_ *elsewhere, o *Options) { o.Workflows = []Workflow{{Plan: other}} })
 	require.Equal(t, "plan_unknown", unknown.refusal(http.StatusConflict, http.MethodGet, "api/v1/fork"+queried("run", "order 17"), "").Code)
 }
+
+// A stored run that is answered and has to wait for others is answered when it begins. A run that is pending takes no answers before.
+func TestStoredSignalBehindOthers(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), func(x *elsewhere, _ *Options) { x.rn.MaxRuns = 1 })
+	free := make(chan struct{})
+	other, err := x.rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "n", Do: func(context.Context, *kahn.Step) (any, error) { <-free; return nil, nil }}), nil)
+	require.NoError(t, err)
+	path := "api/v1/signal" + queried("run", "order 17", "path", "review/approve")
+	answered := make(chan int, 1)
+	go func() {
+		code, _, _ := x.ask(http.MethodPost, path, `{"value":"ship"}`, as("ann"))
+		answered <- code
+	}()
+	for change := range x.rn.Watch(t.Context()) {
+		if change.Run.ID() == "order 17" {
+			break
+		}
+	}
+	require.Equal(t, "not_begun", x.refusal(http.StatusConflict, http.MethodPost, path, `{"value":"hold"}`).Code)
+	require.Empty(t, answered)
+	close(free)
+	_, _ = other.Wait()
+	require.Equal(t, http.StatusAccepted, <-answered)
+	stored, err := x.memory.Load(t.Context(), "order 17")
+	require.NoError(t, err)
+	require.Equal(t, kahn.Completed, stored.Nodes["review/approve"].Status)
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -116,7 +117,24 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err != nil {
 		return err
 	}
+	if err := c.begun(run); err != nil {
+		return err
+	}
 	return run.SignalContext(context.WithoutCancel(c.r.Context()), path, d) // the same answer once more: it waits for the transaction
+}
+
+// begun waits until a run has begun, which a Runner may have wait for others. The request may end before.
+func (c *call) begun(run *kahn.Run) error {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for run.Status() == kahn.RunPending {
+		select {
+		case <-ticker.C:
+		case <-c.r.Context().Done():
+			return c.r.Context().Err()
+		}
+	}
+	return nil
 }
 
 // cancelStored cancels a run that no process performs: one that has not begun ends without a step, and any other goes on here with its
@@ -153,10 +171,12 @@ func (c *call) snapshot() (*kahn.Snapshot, error) {
 	case s == nil:
 		return c.live().Snapshot(), nil
 	case s.snapshot == nil:
-		return nil, &fault{Status: http.StatusConflict, Code: "not_begun", Message: "the run has not begun"}
+		return nil, errNotBegun
 	}
 	return s.snapshot, nil
 }
+
+var errNotBegun = &fault{Status: http.StatusConflict, Code: "not_begun", Message: "the run has not begun"}
 
 func (c *call) fork() (any, error) {
 	body := c.body.(*forkBody)
