@@ -33,16 +33,21 @@ func fill(t *testing.T, pool *pgxpool.Pool, schema string, runs int) {
 	}
 }
 
-// explain returns the plan of a statement, as it is made for any arguments if generic is set.
-func explain(t *testing.T, pool *pgxpool.Pool, generic bool, text string, args ...any) (plan string) {
+// explain returns the plan of a statement: the one for these arguments, or the one that the server keeps for any arguments.
+func explain(t *testing.T, pool *pgxpool.Pool, kept bool, text string, args ...any) (plan string) {
 	t.Helper()
-	err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		mode := "force_custom_plan"
-		if generic {
-			mode = "force_generic_plan"
-		}
-		if _, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = "+mode); err != nil {
-			return err
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		if kept {
+			nulls := "(NULL" + strings.Repeat(", NULL", len(args)-1) + ")"
+			setUp := "SET LOCAL plan_cache_mode = force_generic_plan; PREPARE kept AS " + text
+			if _, err := tx.Exec(t.Context(), setUp, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
+			defer func() {
+				_, err := tx.Exec(t.Context(), "DEALLOCATE kept")
+				require.NoError(t, err)
+			}()
+			text, args = "EXECUTE kept"+nulls, []any{pgx.QueryExecModeSimpleProtocol}
 		}
 		rows, err := tx.Query(t.Context(), "EXPLAIN "+text, args...)
 		if err != nil {
@@ -102,8 +107,8 @@ func TestPlans(t *testing.T) {
 		if name == "load" || name == "renew" || name == "commit" { // which are prepared
 			plans = append(plans, true)
 		}
-		for _, generic := range plans {
-			plan := explain(t, pool, generic, text, args...)
+		for _, kept := range plans {
+			plan := explain(t, pool, kept, text, args...)
 			require.Contains(t, plan, row.index, "%s: %s", name, plan)
 			require.Equal(t, row.sorts, strings.Contains(plan, "Sort"), "%s: %s", name, plan)
 			for line := range strings.Lines(plan) {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -297,6 +298,72 @@ func TestOutages(t *testing.T) {
 			}
 			require.NoError(t, c.signal(how))
 			require.NoError(t, c.start())
+		}
+	})
+}
+
+// bouncer starts PgBouncer in transaction mode before a server, and returns the command and its port.
+func bouncer(t *testing.T, c *cluster, port int) *exec.Cmd {
+	t.Helper()
+	config := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"+
+		"default_pool_size = 3\nignore_startup_parameters = extra_float_digits\n", c.port, port)
+	file := filepath.Join(c.dir, "bouncer.ini")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(config, "* = ", "* = user=kahn ", 1)), 0o600))
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chown(file, nobody, nobody))
+	}
+	cmd := c.command(bouncerPath(), file)
+	require.NoError(t, cmd.Start())
+	return cmd
+}
+
+// bouncerPath is the program, "" if there is none.
+func bouncerPath() string {
+	for _, path := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
+		if found, err := exec.LookPath(path); err == nil {
+			return found
+		}
+	}
+	return ""
+}
+
+// TestBouncer: the store works through PgBouncer in transaction mode, with fewer connections than it uses at once, and goes on when PgBouncer is
+// started again.
+func TestBouncer(t *testing.T) {
+	t.Parallel()
+	if bouncerPath() == "" {
+		fmt.Println("TestBouncer has tried nothing: there is no pgbouncer (apt-get install pgbouncer)")
+		return
+	}
+	c, err := newCluster()
+	if errors.Is(err, errNoServer) {
+		fmt.Println("TestBouncer has tried nothing:", err)
+		return
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.remove()) })
+	port, err := freePort()
+	require.NoError(t, err)
+	cmd := bouncer(t, c, port)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		require.Error(t, cmd.Wait())
+	})
+	pool := newPool(t, fmt.Sprintf("postgres://kahn@127.0.0.1:%d/postgres?sslmode=disable", port), func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		config.MaxConns = 10
+	})
+	require.Eventually(t, func() bool { return pool.Ping(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
+	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, pool, newSchema()) })
+	s := openStore(t, pool, newSchema())
+	performing(t, s, s, func(progress func() int) {
+		for i := range 3 {
+			for progress() < 100*(i+1) {
+				time.Sleep(time.Millisecond)
+			}
+			require.NoError(t, cmd.Process.Kill())
+			require.Error(t, cmd.Wait())
+			cmd = bouncer(t, c, port)
 		}
 	})
 }

@@ -38,7 +38,8 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 
 // pruneText is the statement that removes the next runs. Runs that somebody acquires at the same moment stay: they are locked, or
 // have another epoch when their lock is free.
-const pruneText = `WITH found AS MATERIALIZED (
+func pruneText() string {
+	return `WITH found AS MATERIALIZED (
 	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND NOT ` + leased + ` ORDER BY r.ended, r.run LIMIT $3 + 1
 ),
 gone AS MATERIALIZED (
@@ -52,13 +53,14 @@ blobs AS (DELETE FROM $S.blobs b USING gone g WHERE b.run = g.run),
 effects AS (DELETE FROM $S.effects e USING gone g WHERE e.run = g.run),
 runs AS (DELETE FROM $S.runs r USING gone g WHERE r.run = g.run RETURNING r.run)
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM nodes), (SELECT count(*) FROM found) > $3`
+}
 
 // prune removes some runs.
 func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (pruned store.Pruned, err error) {
 	if err := s.check(ctx); err != nil {
 		return pruned, err
 	}
-	err = s.do(ctx, s.sql(pruneText), []any{instant(q.EndedBefore), names(q.Statuses), most}, func(rows pgx.Rows) error {
+	err = s.do(ctx, s.sql(pruneText()), []any{instant(q.EndedBefore), names(q.Statuses), most}, func(rows pgx.Rows) error {
 		return rows.Scan(&pruned.Runs, &pruned.Nodes, &pruned.More)
 	})
 	return pruned, err

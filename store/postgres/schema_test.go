@@ -282,8 +282,8 @@ func TestFarthestTimes(t *testing.T) {
 		Sequence: 1, Record: []byte("{}"), Nodes: map[string]store.Node{}}))
 	last, first := time.Unix(1<<63-62135596801, 999999999), time.Unix(-1<<62, 0)
 	for want, filters := range map[int][]store.Filter{
-		1: {{CreatedBefore: last}, {EndedBefore: last}, {CreatedFrom: first}, {EndedFrom: first}},
-		0: {{CreatedFrom: last}, {EndedFrom: last}, {CreatedBefore: first}, {EndedBefore: first}},
+		1: {{CreatedBefore: last}, {EndedBefore: last}, {CreatedFrom: first}, {EndedFrom: first}, {CreatedBefore: time.Unix(5, 1)}, {CreatedFrom: time.Unix(5, 0)}},
+		0: {{CreatedFrom: last}, {EndedFrom: last}, {CreatedBefore: first}, {EndedBefore: first}, {CreatedBefore: time.Unix(5, 0)}, {CreatedFrom: time.Unix(5, 1)}},
 	} {
 		for _, f := range filters {
 			f.Workflow = "w"

@@ -1,0 +1,131 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/plant"
+)
+
+// defects are bugs in this store, each with a test that finds it.
+var defects = []struct {
+	test           string
+	file, function string
+	old, planted   string
+}{
+	// What package storetest finds in leases.
+	{"TestStore", "texts.go", "Store.compose", `WHERE NOT ` + "` + leased + `" + ` OR r.owner = excluded.owner`, `WHERE true`},
+	{"TestStore", "texts.go", "Store.compose", ` OR r.owner = excluded.owner`, ``},
+	{"TestStore", "texts.go", "Store.compose", `epoch = r.epoch + 1`, `epoch = greatest(r.epoch, 1)`},
+	{"TestStore", "texts.go", "Store.compose", `" AND "+leased, "expires`, `" AND true", "expires`},
+	{"TestStore", "texts.go", "Store.compose", `AND r.owner = a.owner AND r.epoch = a.epoch`, `AND r.owner <> a.owner || 'x' AND r.epoch > 0 * a.epoch`},
+	{"TestStore", "texts.go", "commitText", ` AND ` + "` + leased + `" + ` FOR NO KEY UPDATE`, ` FOR NO KEY UPDATE`},
+	{"TestStore", "lease.go", "Store.acquire", `if r == nil {`, `if r == nil && ctx == nil {`},
+	// In commits.
+	{"TestStore", "stage.go", "run.judge", `range c.Reset {`, `range c.Reset[:0] {`},
+	{"TestStore", "stage.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.fresh`},
+	{"TestStore", "stage.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.node.staged = 0; false`},
+	{"TestStore", "stage.go", "stage.keep", `ch.node.State, ch.node.staged = ch.next, 0`, `ch.node.staged = 0`},
+	{"TestStore", "texts.go", "commitText", `coalesce(h.status, r.status), wake`, `r.status, wake`},
+	{"TestStore", "texts.go", "commitText", `wake = h.wake`, `wake = coalesce(h.wake, r.wake)`},
+	{"TestStore", "texts.go", "commitText", `record = coalesce(h.record, r.record)`, `record = h.record`},
+	{"TestStore", "texts.go", "commitText", `THEN $NOW END`, `THEN NULL END`},
+	{"TestStore", "texts.go", "commitText", `CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END`, `coalesce(h.labels::jsonb, r.labels)`},
+	{"TestStore", "texts.go", "putNodes", `CASE WHEN excluded.key IS NULL THEN o.%[1]s ELSE excluded.%[1]s END`, `excluded.%[1]s`},
+	{"TestStore", "texts.go", "putNodes", `name+" = excluded."+name`, `name+" = o."+name`},
+	{"TestFarthestTimes", "record.go", "instant", `us.Before(t)`, `us.After(t)`},
+	{"TestStore", "record.go", "nodeRow.listed", `l.Terminal, l.Queued, l.Completed = *n.terminal, *n.queued, *n.completed`, `l.Terminal, l.Queued, l.Completed = *n.terminal, *n.completed, *n.queued`},
+	{"TestStore", "commit.go", "rowsOfRuns.add", `orNull(spec.Parent)`, `orNull(spec.Plan)`},
+	// In what Admin has more.
+	{"TestAdmin", "create.go", "Store.place", `err != nil || !write`, `err != nil || write && false`},
+	{"TestAdmin", "create.go", "putText", `coalesce($5, $NOW)`, `coalesce($5 - interval '1 day', $NOW)`},
+	{"TestAdmin", "create.go", "putText", `SELECT b.key, 0 FROM written`, `SELECT b.key, -1 FROM written`},
+	{"TestAdmin", "create.go", "Store.put", `&n.State`, `new(store.State)`},
+	{"TestAdmin", "list.go", "conditionOf", `"r.created < $%d"`, `"r.created <= $%d"`},
+	{"TestAdmin", "list.go", "conditionOf", `"r.ended >= $%d"`, `"r.ended > $%d"`},
+	{"TestOddTexts", "list.go", "conditionOf", `likeEscape.Replace(f.Prefix)`, `f.Prefix`},
+	{"TestAdmin", "list.go", "listQuery", `"r.id > $%d)"`, `"r.id >= $%d)"`},
+	{"TestAdmin", "list.go", "listQuery", `ORDER BY r.created DESC, r.id`, `ORDER BY r.id`},
+	{"TestAdmin", "list.go", "listQuery", `most+1`, `most`},
+	{"TestAdmin", "list.go", "Store.listNodes", `next, most + 1, values`, `next, most + 1, false`},
+	{"TestAdmin", "prune.go", "pruneText", `r.ended < $1 AND`, `r.ended <= $1 AND`},
+	{"TestAdmin", "prune.go", "pruneText", ` AND NOT ` + "` + leased + `" + ` ORDER BY`, ` ORDER BY`},
+	{"TestAdmin", "prune.go", "pruneText", `ORDER BY r.ended, r.run`, `ORDER BY r.run`},
+	{"TestAdmin", "prune.go", "pruneText", `SELECT DISTINCT b.key, 0`, `SELECT DISTINCT b.key, -1`},
+	{"TestAdmin", "prune.go", "pruneText", `count(*) FROM found) > $3`, `count(*) FROM found) > 0`},
+	{"TestAdmin", "prune.go", "Store.sweep", `o.run > 0`, `o.run > 1000000`},
+	{"TestAdmin", "commit.go", "blobRows.addCommit", `c.Nodes[i].Value, c.Nodes[i].Record`, `c.Nodes[i].Value`},
+	// In statements that are shared, answers that are lost, and processes.
+	{"TestTwoProcesses", "texts.go", "commitText", ` AND r.sequence = w.sequence - 1`, ``},
+	{"TestStatementsAreShared", "line.go", "", `len(batch) < maxBatch`, `len(batch) < 1`},
+	{"TestTwoProcesses", "commit.go", "Store.write", `written[m.run.number]:`, `(written[m.run.number] || len(staged) > 0):`},
+	{"TestOneCannotBeWritten", "commit.go", "Store.write", `len(staged) > 1 && isVerdict(err)`, `false`},
+	{"TestLinkIsCut", "commit.go", "Store.write", `s.forget(m.lease)`, `_ = s`},
+	{"TestTimeout", "store.go", "Store.do", `context.WithTimeout(ctx, s.timeout)`, `context.WithCancel(ctx)`},
+	{"TestTwoProcesses", "texts.go", "commitText", `r.owner = w.owner AND r.epoch = w.epoch AND `, ``},
+	{"TestStatements", "lease.go", "Store.complete", `a.err != nil || a.stored.Sequence == 0`, `a.err != nil`},
+	{"TestClosed", "store.go", "Store.Close", `s.releaseAll()`, `error(nil)`},
+	{"TestClosed", "store.go", "Store.Close", `s.acquires.close()`, `s.commits.close()`},
+	{"TestDamaged", "lease.go", "Store.acquire", `_ = s.Release(context.WithoutCancel(ctx), r.lease)`, `_ = r.lease`},
+	{"TestDamaged", "run.go", "run.read", ` || int(*n.node) != len(r.nodes)`, ``},
+	{"TestMigrations", "migrate.go", "Store.migrate", `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, `SELECT $1::text`},
+	{"TestMigrations", "migrate.go", "Store.version", `version < 0 || version > len(migrations)`, `version < 0`},
+	{"TestOddTexts", "errors.go", "describe", `strings.HasPrefix(answer.Code, l.code)`, `answer.Code == l.code`},
+	{"TestClock", "texts.go", "Store.sql", `s.now`, `serverNow`},
+	{"TestPlans", "list.go", "conditionOf", `"r.status = $%d", statuses[0]`, `"r.status = ANY ($%d)", statuses`},
+	{"TestPlansOfSmallTables", "texts.go", "commitText", ` LIMIT cardinality($1::bigint[])`, ``},
+	{"TestOnce", "once.go", "Once", `if kept != nil {`, `if kept != nil && len(kept) == 0 {`},
+	{"TestOnceFenced", "once.go", "Once", `r.epoch = $4 AND "+leased`, `$4 > 0 AND "+leased`},
+	{"TestOnceFenced", "once.go", "Store.claim", `case !held:`, `case !held && run == 0:`},
+	{"TestCreateTx", "create.go", "Store.CreateTx", `s.create(ctx, tx, &n)`, `s.create(ctx, s.pool, &n)`},
+	{"TestFarthestTimes", "record.go", "instant", `t.UTC().Year() > lastYear`, `false`},
+}
+
+// TestPlantedBugs plants each of the defects, and demands that its test finds it. All are compiled, and a sample is tried, see plant.Sample.
+func TestPlantedBugs(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	pkg, err := os.Getwd()
+	require.NoError(t, err)
+	var bugs []plant.Bug
+	var tests []string
+	for _, d := range defects {
+		bugs = append(bugs, plant.Bug{File: "store/postgres/" + d.file, Func: d.function, Old: d.old, New: d.planted})
+		tests = append(tests, d.test)
+	}
+	binary := filepath.Join(t.TempDir(), "planted.test")
+	require.NoError(t, plant.Build(ctx, "../..", pkg, bugs, binary))
+	find := func(bug int, test string) ([]byte, error) {
+		cmd := plant.Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m")
+		cmd.Env = append(cmd.Environ(), databaseURL+"="+database)
+		return cmd.CombinedOutput()
+	}
+	if out, err := find(-1, strings.Join(slices.Compact(slices.Sorted(slices.Values(tests))), "|")); err != nil {
+		t.Fatalf("without a defect: %v\n%s", err, out)
+	}
+	chosen, err := plant.Sample("../..", bugs)
+	require.NoError(t, err)
+	slots := make(chan bool, 6) // they wait for leases and for the server most of the time
+	var wg sync.WaitGroup
+	for _, i := range chosen {
+		wg.Go(func() {
+			slots <- true
+			defer func() { <-slots }()
+			if out, err := find(i, tests[i]); err == nil {
+				t.Errorf("%s has not found: %v\n%s", tests[i], bugs[i], out)
+			}
+		})
+	}
+	wg.Wait()
+}
