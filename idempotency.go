@@ -18,7 +18,8 @@ var ErrKeyConflict = errors.New("idempotency key was used for something else")
 
 // IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs: the hex SHA-256 of the
 // workflow's id and of the inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest
-// form. No inputs are an empty object, whether the map is nil or empty. An input that has no JSON form is an error that matches [ErrNotEncodable].
+// form. No inputs are an empty object, whether the map is nil or empty. Inputs with texts that are not UTF-8, which JSON cannot tell apart, are
+// written as nil [Types] write them. An input that has no such form is an error that matches [ErrNotEncodable].
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {
@@ -28,6 +29,21 @@ func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	h.Write([]byte(workflow))
 	h.Write(data)
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// hasReplaced reports whether package json has written `\ufffd`, as it does for bytes that are not UTF-8, whatever they are. It writes that
+// character, where a text has it, as it is.
+func hasReplaced(text []byte) bool {
+	for from := 0; ; from++ {
+		i := bytes.Index(text[from:], []byte(`\ufffd`))
+		if i < 0 {
+			return false
+		}
+		from += i
+		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // else the backslash is one of the text
+			return true
+		}
+	}
 }
 
 // canonical is a JSON form of inputs that is the same for equal values. It calls user code.
@@ -40,6 +56,9 @@ func canonical(inputs map[string]any) ([]byte, error) {
 		text, err = json.Marshal(inputs)
 		return err
 	})
+	if err == nil && hasReplaced(text) {
+		text, err = encodeValue(nil, inputs)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
 	}

@@ -358,20 +358,37 @@ func (in *insideState) waiting(paths []string, prefix string, unanswered bool) [
 
 // eachValue calls f for every value of the file, with the name of the node that it belongs to.
 func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error {
+	return errors.Join(file.eachOfRun(f), eachOfNodes(file.Nodes, f))
+}
+
+// eachOfRun is eachValue for what is not in the nodes.
+func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error {
+	return collecting(f, func(visit visitor) {
+		visit.all("", file.Inputs)
+		if file.Fired != nil && file.Fired.Payload != nil {
+			visit(file.Fired.Trigger, file.Fired.Payload)
+		}
+		visit.signals(file.Signals, "")
+	})
+}
+
+// eachOfNodes is eachValue for some nodes.
+func eachOfNodes(nodes []nodeState, f func(node string, v *stored) error) error {
+	return collecting(f, func(visit visitor) {
+		for i := range nodes {
+			visit.node(&nodes[i], "")
+		}
+	})
+}
+
+// collecting returns all errors of f that a visitor has met.
+func collecting(f func(node string, v *stored) error, walk func(visitor)) error {
 	var errs []error
-	visit := visitor(func(node string, v *stored) {
+	walk(func(node string, v *stored) {
 		if err := f(node, v); err != nil {
 			errs = append(errs, err)
 		}
 	})
-	visit.all("", file.Inputs)
-	if file.Fired != nil && file.Fired.Payload != nil {
-		visit(file.Fired.Trigger, file.Fired.Payload)
-	}
-	visit.signals(file.Signals, "")
-	for i := range file.Nodes {
-		visit.node(&file.Nodes[i], "")
-	}
 	return errors.Join(errs...)
 }
 
@@ -535,10 +552,18 @@ func (e *storedError) text() *storedError {
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
 }
 
-// decode reads the values that come from a file, for a run that resumes.
+// decode reads the values that come from a file, for a run that resumes, but for those of nodes, some of which may run again.
 func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	file := s.file.clone()
-	err := file.eachValue(func(node string, v *stored) (err error) {
+	return file, file.eachOfRun(decoder(codec))
+}
+
+// decodeNodes reads the values of nodes.
+func decodeNodes(codec Codec, nodes []nodeState) error { return eachOfNodes(nodes, decoder(codec)) }
+
+// decoder is the reverse of encoder.
+func decoder(codec Codec) func(node string, v *stored) error {
+	return func(node string, v *stored) (err error) {
 		if v.raw == nil {
 			return nil
 		}
@@ -546,6 +571,5 @@ func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 			return fmt.Errorf("snapshot: node %s: %w", quoteID(node), err)
 		}
 		return nil
-	})
-	return file, err
+	}
 }

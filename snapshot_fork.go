@@ -159,7 +159,7 @@ func (x *restoration) fork(p *Plan, c *config) error {
 	x.file = snapshotFile{Version: old.Version, Graph: p.name, Hash: p.Hash(), Epoch: 1, Forked: old.Run, Inputs: old.Inputs, Fired: old.Fired, Estimates: old.Estimates, Mode: old.Mode, Nodes: kept}
 	x.crashed, x.anew = false, true
 	c.from = &Snapshot{file: x.file, codec: c.from.codec} // what else reads it is not to find the events of the old run
-	x.held, err = holdNodes(p, kept, "", true)
+	x.held, err = x.hold(p, c, kept)
 	return err
 }
 

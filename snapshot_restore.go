@@ -141,11 +141,11 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	}
 	switch {
 	case c.redrive:
-		return x, x.redrive(p, c.redriven, c.keep)
+		return x, x.redrive(p, c)
 	case c.fork:
 		err = x.fork(p, c)
 	default:
-		if x.held, err = holdNodes(p, file.Nodes, "", true); err == nil {
+		if x.held, err = x.hold(p, c, file.Nodes); err == nil {
 			x.held.early(file.Signals)
 		}
 	}
@@ -162,7 +162,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 
 // redrive forgets the nodes that are to run again, and matches the others with the plan. It does not compare a forgotten
 // node with the plan, which may declare another node of that id by now.
-func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
+func (x *restoration) redrive(p *Plan, c *config) error {
+	names, keep := c.redriven, c.keep
 	again, err := p.marked(names)
 	if err != nil {
 		return err
@@ -211,8 +212,16 @@ func (x *restoration) redrive(p *Plan, names []string, keep bool) error {
 	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
 	x.file.Epoch++
 	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.crashed = nil, nil, false, nil, time.Time{}, false
-	x.held, err = holdNodes(p, kept, "", true)
+	x.held, err = x.hold(p, c, kept)
 	return err
+}
+
+// hold reads the values of the nodes that do not run again, and matches them with the plan.
+func (*restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error) {
+	if err := decodeNodes(c.codec, nodes); err != nil {
+		return nil, err
+	}
+	return holdNodes(p, nodes, "", true)
 }
 
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything

@@ -1,0 +1,77 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// keysOfBlobs tells under which key each blob was put, by a word that it contains.
+type keysOfBlobs struct {
+	store.MemoryBlobs
+	mu   sync.Mutex
+	gets int
+	keys map[string]string
+}
+
+func (s *keysOfBlobs) Put(ctx context.Context, key string, data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys[string(data)] = key
+	return s.MemoryBlobs.Put(ctx, key, data)
+}
+
+func (s *keysOfBlobs) Get(ctx context.Context, key string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gets++
+	return s.MemoryBlobs.Get(ctx, key)
+}
+
+// TestLostOutput: a run one of whose outputs is lost is redriven and forked with its node; it goes on in no other way.
+func TestLostOutput(t *testing.T) {
+	t.Parallel()
+	blobs := &keysOfBlobs{keys: map[string]string{}}
+	g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B", After: []string{"A"}}, subgraph("S", graph(kahn.Node{ID: "x"}), "B"))
+	step := func(_ context.Context, s *kahn.Step) (any, error) { return strings.Repeat(s.ID(), 100), nil }
+	s := new(kahn.MemoryStore)
+	opts := func(id string) []kahn.Option {
+		return []kahn.Option{kahn.RunID(id), kahn.Durable(s), kahn.Encoding(&store.Blobs{Codec: kahn.Types{}, Store: blobs, Over: 20})}
+	}
+	_, err := kahn.Execute(t.Context(), g, step, opts("old")...)
+	require.NoError(t, err)
+	for _, id := range []string{"B", "x"} {
+		require.NoError(t, blobs.Delete(t.Context(), blobs.keys[fmt.Sprintf("%q", strings.Repeat(id, 100))]))
+	}
+	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "old")
+	require.NoError(t, err)
+	for name, nodes := range map[string][]string{"a node that keeps a lost output": {"S"}, "no node": nil} {
+		_, err = kahn.Fork(t.Context(), g, step, snapshot, nodes, opts("fork of "+name)...)
+		require.ErrorIs(t, err, store.ErrNoBlob, name)
+		require.ErrorContains(t, err, `"B"`)
+	}
+	_, err = kahn.Redrive(t.Context(), g, step, nil, []string{"S"}, opts("old")...)
+	require.ErrorIs(t, err, store.ErrNoBlob)
+
+	blobs.gets = 0
+	for what, again := range map[string]func() (*kahn.Result, error){
+		"fork": func() (*kahn.Result, error) {
+			return kahn.Fork(t.Context(), g, step, snapshot, []string{"B"}, opts("fork")...)
+		},
+		"redrive": func() (*kahn.Result, error) {
+			return kahn.Redrive(t.Context(), g, step, nil, []string{"B"}, opts("old")...)
+		},
+	} {
+		res, err := again()
+		require.NoError(t, err, what)
+		require.Equal(t, kahn.RunCompleted, res.Status, what)
+	}
+	require.Equal(t, 2, blobs.gets, "of A alone, twice")
+}
