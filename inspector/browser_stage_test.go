@@ -182,6 +182,15 @@ func composites(do kahn.StepFunc) *kahn.Graph {
 	)
 }
 
+// rounds has a loop that asks in each of its iterations, and after it a sub-graph with a node of the same id.
+func rounds() *kahn.Graph {
+	again := func(kahn.View) (bool, error) { return true, nil }
+	ask := (&kahn.Graph{}).Add(kahn.Node{ID: "ask", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"again"}}})
+	g := &kahn.Graph{Name: "rounds"}
+	same := (&kahn.Graph{}).Add(kahn.Node{ID: "loop", Do: takes(0)})
+	return g.Add(kahn.Node{ID: "last", After: []string{"loop"}, Sub: same}, kahn.Node{ID: "loop", Sub: ask, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}})
+}
+
 // paths has a critical path by dependencies, fetch and write, that differs from that by slots if there is one slot: write waits for other.
 func paths() *kahn.Graph {
 	g := &kahn.Graph{Name: "paths"}

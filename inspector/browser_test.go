@@ -47,6 +47,7 @@ func TestPage(t *testing.T) {
 		"hostile":    {graph: hostile},
 		"crews":      {graph: func() *kahn.Graph { return crews(nothing) }},
 		"composites": {graph: func() *kahn.Graph { return composites(nothing) }},
+		"rounds":     {graph: rounds},
 		"paths":      {graph: paths, opts: []kahn.Option{kahn.Limit(1)}},
 		"elsewhere":  {graph: order, left: []string{"review", "flaky"}},
 		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not know its plan

@@ -214,6 +214,8 @@ func isItem(parent, path string) bool {
 // stateReply has the statuses of all nodes of a graph.
 type stateReply struct {
 	Run runRow `json:"run"`
+	// Prefix is that of the graph, see there: it changes when a composite begins, and with each iteration of a loop.
+	Prefix string `json:"prefix,omitempty"`
 	// Event is the id of the last event when the nodes were read: they are at least as new.
 	Event uint64 `json:"event"`
 	// Status has one letter a node, see letters, in the order of the graph.
@@ -244,6 +246,7 @@ func (c *call) state() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	reply.Prefix = in.prefix
 	var status strings.Builder
 	for n := range in.nodes {
 		if status.Len() == mostNodes {

@@ -292,6 +292,7 @@ func TestRunAndNodes(t *testing.T) {
 	require.Len(t, items.Nodes, 3)
 	require.Equal(t, graphNode{ID: "each[1]", Type: "sub", Composite: true}, items.Nodes[1])
 	require.Equal(t, "sss", get[stateReply](d, "api/v1/state", "run", d.id(), "inside", "each").Status)
+	require.Equal(t, "each[1]/", get[stateReply](d, "api/v1/state", "run", d.id(), "inside", "each[1]").Prefix)
 	require.Equal(t, "each[1]/", get[graphReply](d, "api/v1/graph", "run", d.id(), "inside", "each[1]").Prefix)
 
 	rows := get[nodesReply](d, "api/v1/nodes", "run", d.id(), "limit", "2")

@@ -15,8 +15,10 @@ export interface Runs { runs: Row[]; next?: string; total: number }
 export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; groups?: string[]; composite?: boolean; cleanup?: boolean }
 export interface GraphEdge { from: number; to: number; label?: string; on?: string; data?: boolean }
 export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; groups: string[]; note?: string; total: number }
+// prefixOf is what the paths of a graph's nodes begin with. Before a composite has begun the answer does not tell.
+export const prefixOf = (graph: Graph) => graph.prefix ?? (graph.inside ? graph.inside + "/" : "")
 export interface InsideCounts { iteration?: number; counts: Record<string, number> }
-export interface State { run: Row; event: number; status: string; attempts: Record<string, number>; insides: Record<string, InsideCounts> }
+export interface State { run: Row; prefix?: string; event: number; status: string; attempts: Record<string, number>; insides: Record<string, InsideCounts> }
 export interface NodeRow { path: string; id: string; label?: string; kind?: string; status: string; tier: number; attempts: number; start?: string; duration_ms: number; error?: string }
 export interface Value { json?: unknown; text?: string; type: string; bytes: number; truncated?: boolean }
 export interface Neighbour { path: string; status: string; label?: string; param?: string; on?: string; data?: boolean; edge: string }

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals"
-import { get, Refused, type Graph, type InsideCounts, type Row, type State } from "./api"
+import { get, prefixOf, Refused, type Graph, type InsideCounts, type Row, type State } from "./api"
 import { later, type Changes } from "./live"
 import { statusOf } from "./status"
 
@@ -45,11 +45,12 @@ export class Model {
 
 	private async load(inside: string): Promise<void> {
 		try {
+			const ask = () => get<Graph>("graph", { run: this.id, inside })
 			const known = this.graphs.get(inside)
-			const graph = known?.known ? known : await get<Graph>("graph", { run: this.id, inside })
+			let graph = known?.known ? known : await ask()
 			const state = await get<State>("state", { run: this.id, inside })
+			if (graph.prefix !== state.prefix || (state.status && state.status.length !== graph.nodes.length)) graph = await ask()
 			if (this.closed) return
-			if (state.status.length !== graph.nodes.length && known) this.graphs.delete(inside) // an iteration later
 			this.take(graph, state)
 			if (this.graphs.get(inside) !== graph) {
 				this.graphs.set(inside, graph)
@@ -70,7 +71,7 @@ export class Model {
 
 	private take(graph: Graph, state: State): void {
 		graph.nodes.forEach((n, i) => {
-			const path = (graph.prefix ?? "") + n.id
+			const path = prefixOf(graph) + n.id
 			this.statuses.set(path, statusOf[state.status[i]] ?? "idle")
 			if (state.attempts[i]) this.attempts.set(path, state.attempts[i])
 			if (state.insides[i]) {

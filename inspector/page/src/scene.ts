@@ -1,3 +1,4 @@
+import { prefixOf } from "./api"
 import type { Item, Picture } from "./draw"
 import { parts } from "./fold"
 import type { Model } from "./model"
@@ -18,7 +19,7 @@ export interface Scene { cells: Cell[]; links: Link[] }
 export function sceneOf(model: Model, inside: string, choice: Choice): Scene | undefined {
 	const graph = model.graphs.get(inside)
 	if (!graph) return undefined
-	const prefix = graph.prefix ?? ""
+	const prefix = prefixOf(graph)
 	const keep = choice.failed ? failedPart(model, inside) : undefined
 	const scene: Scene = { cells: [], links: [] }
 	const at = new Map<number, number>()
@@ -41,7 +42,7 @@ export function sceneOf(model: Model, inside: string, choice: Choice): Scene | u
 // inside of a composite.
 function failedPart(model: Model, inside: string): Set<string> | undefined {
 	const graph = model.graphs.get(inside)!, keep = new Set<string>()
-	const path = (i: number) => (graph.prefix ?? "") + graph.nodes[i].id
+	const path = (i: number) => prefixOf(graph) + graph.nodes[i].id
 	const bad = new Set(["failed", "aborted", "retrying", "cancelled"])
 	graph.nodes.forEach((_, i) => bad.has(model.status(path(i))) && keep.add(path(i)))
 	if (!keep.size && inside) return undefined

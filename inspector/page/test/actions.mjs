@@ -32,6 +32,11 @@ export const actions = {
 			await dialog.getByRole("button", { name, exact: true }).click()
 			await dialog.waitFor({ state: "detached" })
 		}
+		await page.getByRole("button", { name: "Retry now", exact: true }).click()
+		await page.getByRole("dialog").waitFor()
+		await page.evaluate(() => (location.hash = "#/gates"))
+		await page.getByRole("dialog").waitFor({ state: "detached" }) // a question about what is not shown any more
+		await page.goBack()
 		await act("Retry now")
 		await page.locator(".panel .why .badge", { hasText: /failed$/ }).waitFor()
 		await page.goto(link(run, "/graph?node=each"))

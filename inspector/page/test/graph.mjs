@@ -50,6 +50,28 @@ export const graph = {
 		await close(page)
 	},
 
+	async "an unfolded loop shows its latest iteration, and what has not begun has paths of its own"() {
+		const run = await stage("rounds")
+		const page = await open(link(run, "/graph?open=loop&open=last"), { quiet: true })
+		await drawn(page, 4)
+		// below is the node to which the arrow key leads from a composite: the one inside of it.
+		const below = async path => {
+			await page.evaluate(hash => (location.hash = hash), `#/runs/${run}/graph?open=loop&open=last&node=${path}`)
+			await steady(page)
+			await page.keyboard.press("ArrowDown")
+			return new URLSearchParams(page.url().split("?")[1]).get("node")
+		}
+		assert.equal(await below("last"), "last/loop")
+		for (const iteration of [1, 2, 3]) {
+			await until(`iteration ${iteration}`, async () => (await below("loop")) === `loop#${iteration}/ask`)
+			await page.getByRole("complementary").getByRole("button", { name: "again" }).click()
+		}
+		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor()
+		assert.equal(await below("last"), "last/loop")
+		await page.locator(".panel .why .badge", { hasText: "completed" }).waitFor()
+		await close(page)
+	},
+
 	async "groups fold into boxes that are in no cycle"() {
 		const run = await completed("crews")
 		const page = await open(link(run, "/graph"))
@@ -92,7 +114,7 @@ export const graph = {
 
 	async "the picture and its minimap are moved by mouse and keyboard, and a reload finds them where they were"() {
 		const run = await completed("wide")
-		const page = await open(link(run, "/graph"))
+		const page = await open(link(run, "/graph?node=n0.0"))
 		await drawn(page, 1000)
 		const minimap = page.getByRole("application", { name: /Overview/ })
 		const [, , whole] = await steady(page)
@@ -127,10 +149,13 @@ export const graph = {
 		await page.locator("canvas.picture").focus()
 		await moved("the picture by keyboard", () => page.keyboard.press("Shift+ArrowLeft"), (a, b) => b[0] < a[0])
 		const before = await steady(page)
+		await page.setViewportSize({ width: 1200, height: 760 })
+		assert.deepEqual(await steady(page), before)
 		await page.reload()
 		await drawn(page, 1000)
 		assert.deepEqual(await steady(page), before)
 		await page.keyboard.press("0")
+		await page.setViewportSize({ width: 1280, height: 800 })
 		assert.equal((await steady(page))[2], whole)
 		await close(page)
 	},

@@ -21,6 +21,11 @@ const buffered = async () => {
 	await drawn(page, 48)
 	await page.getByText("Live updates are cut off").waitFor()
 	await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 15_000 })
+	await page.keyboard.press("Escape")
+	await page.getByText("Live updates are cut off").waitFor()
+	await page.getByRole("link", { name: run }).waitFor()
+	const another = await stage("orders")
+	await page.getByRole("link", { name: another }).waitFor()
 	await close(page)
 }
 

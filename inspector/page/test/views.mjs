@@ -76,6 +76,23 @@ export const views = {
 		await close(page)
 	},
 
+	async "the log follows the run until somebody scrolls up"() {
+		const run = await stage("chain")
+		const page = await open(link(run, "/log"), { height: 420 })
+		const place = () => page.locator(".lines").evaluate(e => ({ top: e.scrollTop, below: e.scrollHeight - e.scrollTop - e.clientHeight, lines: e.querySelectorAll(".line").length }))
+		await until("lines below", async () => { const p = await place(); return p.top > 200 && p.below < 5 })
+		await page.locator(".lines").hover()
+		await page.mouse.wheel(0, -150)
+		await until("scrolling", async () => (await place()).below > 60)
+		const before = await place()
+		await until("further lines", async () => (await place()).lines > before.lines)
+		assert.equal((await place()).top, before.top)
+		assert.equal(await page.getByLabel("Follow").isChecked(), false)
+		await page.getByLabel("Follow").check()
+		await until("the end", async () => (await place()).below < 5)
+		await close(page)
+	},
+
 	async "the store lists what no process here has"() {
 		const page = await open(base)
 		await page.getByRole("link", { name: "Stored" }).click()
