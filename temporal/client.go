@@ -32,6 +32,8 @@ type Workflow struct {
 	Settings Settings
 	// Types are the host's own types of values, as in Options.
 	Types kahn.Types
+	// DataConverter is that of the client, which reads what Temporal keeps beside a workflow. Nil means the default one of the SDK.
+	DataConverter converter.DataConverter
 	// RetryFailed lets a run begin anew under the id of one that has failed or was cancelled. Without it that run's Result is the answer.
 	RetryFailed bool
 }
@@ -134,7 +136,11 @@ func (w Workflow) attachTo(ctx context.Context, c client.Client, m memo) (*Run, 
 	}
 	var old memo
 	field := about.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoName]
-	if err := converter.GetDefaultDataConverter().FromPayload(field, &old); err != nil || old.Key != m.Key {
+	read := w.DataConverter
+	if read == nil {
+		read = converter.GetDefaultDataConverter()
+	}
+	if err := read.FromPayload(field, &old); err != nil || old.Key != m.Key {
 		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started with another plan, other settings or other inputs", w.ID, kahn.ErrKeyConflict)
 	}
 	return Attach(c, w), nil

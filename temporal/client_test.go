@@ -28,12 +28,13 @@ import (
 type service struct {
 	mocks.Client
 	memo    map[string]any // of that workflow; nil if there is none
+	writes  converter.DataConverter
 	started []client.StartWorkflowOptions
 	input   input
 }
 
 func newService() *service {
-	s := new(service)
+	s := &service{writes: converter.GetDefaultDataConverter()}
 	s.On("ExecuteWorkflow", mock.Anything, mock.Anything, WorkflowName, mock.Anything).Return(
 		func(_ context.Context, o client.StartWorkflowOptions, _ any, args ...any) client.WorkflowRun {
 			if s.memo != nil {
@@ -56,7 +57,7 @@ func newService() *service {
 	s.On("DescribeWorkflowExecution", mock.Anything, mock.Anything, "").Return(func(context.Context, string, string) *workflowservice.DescribeWorkflowExecutionResponse {
 		fields := map[string]*commonpb.Payload{}
 		for name, v := range s.memo {
-			fields[name], _ = converter.GetDefaultDataConverter().ToPayload(v)
+			fields[name], _ = s.writes.ToPayload(v)
 		}
 		return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Memo: &commonpb.Memo{Fields: fields}}}
 	}, nil)
@@ -94,6 +95,15 @@ func TestStart(t *testing.T) {
 	foreign := newService()
 	foreign.memo = map[string]any{"of": "another program"}
 	require.ErrorIs(t, start(foreign, w, in), kahn.ErrKeyConflict)
+
+	// What the client of the SDK has written with a converter of the host's is read with it.
+	s = newService()
+	s.writes = converter.NewCodecDataConverter(s.writes, converter.NewZlibCodec(converter.ZlibCodecOptions{AlwaysEncode: true}))
+	coded := w
+	coded.DataConverter = s.writes
+	require.NoError(t, start(s, coded, in))
+	require.NoError(t, start(s, coded, in))
+	require.ErrorIs(t, start(s, coded, map[string]any{"n": 2}), kahn.ErrKeyConflict)
 
 	// Nothing is started that cannot begin.
 	s = newService()
