@@ -3,6 +3,7 @@ package inspector
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -285,13 +286,15 @@ func (c *call) signal() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := kahn.Decision{Value: answer, Actor: c.actor(), Comment: clip(body.Comment, reasonBytes)}
-	if before.Decision == nil {
+	d := kahn.Decision{Value: answer, Actor: c.actor(), Comment: clip(body.Comment, reasonBytes), ID: c.decisionID()}
+	if before.Decision == nil || before.Decision.ID == d.ID {
 		switch err = c.answerNode(path, d); {
 		case err == nil:
 			return accepted, nil
 		case errors.Is(err, errHere):
 			return c.signal()
+		case errors.Is(err, errSlow):
+			return nil, err
 		}
 	}
 	// Somebody else may have answered between the look and the signal.
@@ -299,6 +302,9 @@ func (c *call) signal() (any, error) {
 		return nil, err // what was loaded is as it was
 	}
 	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
+		if res.Decision.ID == d.ID {
+			return accepted, nil // this request has
+		}
 		f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, res.Decision)}
 		if res.Decision.Actor != "" {
 			f.Message = fmt.Sprintf("%s has answered", clip(res.Decision.Actor, 100))
@@ -317,7 +323,26 @@ func (c *call) answerNode(path string, d kahn.Decision) error {
 	if s := c.stored(); s != nil {
 		return c.signalStored(s, name, d)
 	}
-	return c.live().Signal(name, d)
+	return c.confirmed(c.live(), name, d)
+}
+
+// confirmed answers a node of a run of the Runner, and waits for a store to confirm it.
+func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
+	defer cancel()
+	err := run.SignalContext(ctx, name, d)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errSlow
+	}
+	return err
+}
+
+var errSlow error = &fault{Status: http.StatusGatewayTimeout, Code: "slow", Message: "the store has not confirmed the answer yet: repeat the request with its Idempotency-Key"}
+
+// decisionID identifies an answer, so that a request which is repeated with its key is the same answer in whatever life of the run.
+func (c *call) decisionID() string {
+	sum := sha256.Sum256([]byte(c.actor() + "\n" + c.r.Header.Get("Idempotency-Key")))
+	return "inspector-" + hex.EncodeToString(sum[:16])
 }
 
 // going refuses an action on a run that has ended.

@@ -32,9 +32,9 @@ type answered struct {
 // Error returns the message.
 func (f *fault) Error() string { return f.Message }
 
-// passes reports whether nothing has been done, and the same request may be accepted later.
+// passes reports whether the same request, with its key, may be accepted later.
 func (f *fault) passes() bool {
-	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Code == "leased")
+	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || f.Code == "leased")
 }
 
 // faultReply is the body of every refusal.

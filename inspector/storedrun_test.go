@@ -486,3 +486,50 @@ func TestStoredSignalBehindOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, kahn.Completed, stored.Nodes["review/approve"].Status)
 }
+
+// stuckStore confirms no commit as long as it is stuck.
+type stuckStore struct {
+	*store.Memory
+	stuck chan struct{} // closed when it is not any more; nil: it is not
+}
+
+func (s *stuckStore) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
+	if s.stuck != nil {
+		<-s.stuck
+	}
+	return s.Memory.Commit(ctx, lease, c)
+}
+
+// An answer that the store is slow to confirm is no answer yet, and its repetition is the same answer.
+func TestAnswerThatIsConfirmedLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := &stuckStore{Memory: &store.Memory{}}
+		rn := &kahn.Runner{}
+		run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"), kahn.Durable(db), kahn.LeaseTime(time.Hour))
+		require.NoError(t, err)
+		synctest.Wait()
+		h := Handler(Options{Runner: rn, Log: slog.New(slog.DiscardHandler)})
+		answer := func() (int, string) {
+			q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/signal?run=r&path=g", strings.NewReader(`{"value":1}`))
+			q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
+			q.Header.Set("Content-Type", "application/json")
+			q.Header.Set("Idempotency-Key", "k")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, q)
+			return w.Code, w.Body.String()
+		}
+		db.stuck = make(chan struct{})
+		begun := time.Now()
+		code, body := answer()
+		require.Equal(t, http.StatusGatewayTimeout, code, body)
+		require.Equal(t, loadTime, time.Since(begun))
+		close(db.stuck)
+		synctest.Wait()
+		code, body = answer()
+		require.Equal(t, http.StatusAccepted, code, body)
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.Equal(t, 1.0, res.Output)
+	})
+}

@@ -2,8 +2,6 @@ package inspector
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -111,8 +109,6 @@ var errHere = errors.New("the run is here by now")
 
 // signalStored answers a node of a stored run: the run goes on here, and the answer is in its first transaction.
 func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
-	sum := sha256.Sum256([]byte(d.Actor + "\n" + c.r.Header.Get("Idempotency-Key")))
-	d.ID = "inspector-" + hex.EncodeToString(sum[:16])
 	run, err := c.goOn(s, kahn.EarlySignals(map[string]any{path: d}))
 	if err != nil {
 		return err
@@ -120,7 +116,7 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err := c.begun(run); err != nil {
 		return err
 	}
-	return run.SignalContext(context.WithoutCancel(c.r.Context()), path, d) // the same answer once more: it waits for the transaction
+	return c.confirmed(run, path, d) // the same answer once more: it waits for the transaction
 }
 
 // begun waits until a run has begun, which a Runner may have wait for others. The request may end before.
