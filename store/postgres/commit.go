@@ -58,9 +58,9 @@ func sizeOf(c *store.Commit) int {
 	return size
 }
 
-// again is the answer to a commit that was not written because its run has changed, or its lease: who it is has to be looked at
-// once more.
-var again = errors.New("the run changes all the time")
+// errChanged is the answer to a commit that was not written since its run, or its lease, has changed after the run was loaded. The commit is
+// judged once more.
+var errChanged = errors.New("the run has changed again and again")
 
 // performCommits performs commits of different runs.
 func (s *Store) performCommits(batch []*call[*commit]) {
@@ -68,7 +68,7 @@ func (s *Store) performCommits(batch []*call[*commit]) {
 		s.write(batch)
 		var rest []*call[*commit]
 		for _, c := range batch {
-			if c.err == again {
+			if c.err == errChanged {
 				rest = append(rest, c)
 			}
 		}
@@ -98,7 +98,7 @@ func (s *Store) write(batch []*call[*commit]) {
 			m.applied, c.err = store.AppliedNow, nil
 			continue
 		case err == nil:
-			c.err = again
+			c.err = errChanged
 		default:
 			c.err = err
 		}

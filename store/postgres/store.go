@@ -39,7 +39,7 @@
 //
 //	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 //
-// with which the server makes a plan for each statement: a commit takes about half a millisecond more.
+// with which the server makes a plan for each statement: that takes some tenths of a millisecond.
 //
 // # Privileges
 //

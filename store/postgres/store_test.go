@@ -197,6 +197,39 @@ func TestStatementsAreShared(t *testing.T) {
 	}
 }
 
+// TestLocksInOrder: statements that write the same runs over several connections wait for one another, and never in a circle.
+func TestLocksInOrder(t *testing.T) {
+	t.Parallel()
+	const runs, rounds = 40, 40
+	pool, schema := newPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 8 }), newSchema()
+	stores := []*postgres.Store{openStore(t, pool, schema), openStore(t, pool, schema), openStore(t, pool, schema)}
+	leases := make([]store.Lease, runs)
+	for i := range leases {
+		leases[i] = begun(t, stores[0], fmt.Sprint("r", i))
+	}
+	var wg sync.WaitGroup
+	for i := range runs {
+		wg.Go(func() {
+			for k := range uint64(rounds) {
+				a, err := stores[0].Commit(t.Context(), leases[i], store.Commit{Sequence: k + 2, Ready: []string{"a"}})
+				if err != nil || a != store.AppliedNow {
+					t.Errorf("run %d: %v, %v", i, a, err)
+				}
+			}
+		})
+		for _, s := range stores[1:] {
+			wg.Go(func() {
+				for range rounds {
+					if err := s.Renew(t.Context(), leases[runs-1-i], time.Minute); err != nil {
+						t.Errorf("run %d: %v", i, err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
 // TestOneCannotBeWritten: a commit that the server refuses, for its data or for a reason of the host, does not concern those with which it shares
 // a statement.
 func TestOneCannotBeWritten(t *testing.T) {
