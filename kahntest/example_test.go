@@ -77,7 +77,7 @@ func ExampleParse() {
 	// Output: A C B H any_succeeded 3 <nil>
 }
 
-// An attempt whose answer is lost is repeated. Explore finds that a charge without a key is then made twice, and the shortest schedule that shows it.
+// An attempt whose answer is lost is repeated. Explore finds that a charge without a key is then made twice.
 func ExampleCheckExplored() {
 	err := kahntest.CheckExplored(func() kahntest.Workflow {
 		charged := 0

@@ -32,8 +32,8 @@ const exploredRuns = 300
 
 // Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, in which attempts end in
 // any order, fail before they are made, or fail after their effects as when an answer is lost, and of which some are cancelled; the waits
-// between attempts take no time. It also checks the events of every run. The first schedule that breaks something is made as short as it
-// can be, and reported as text, such as
+// between attempts take no time. It also checks the events of every run. Of the first schedule that breaks something everything is left
+// out that is not needed to break it, and the rest is reported as text, such as
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
@@ -49,7 +49,7 @@ func Explore(t testing.TB, start func() Workflow) {
 	}
 }
 
-// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error names the shortest schedule that it has found.
+// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error names the schedule.
 func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
@@ -77,7 +77,7 @@ type exploration struct {
 	said  []string       // what they have led to
 }
 
-// shorten returns the run with as few choices of x, which breaks something with the given error, as break something, too.
+// shorten leaves choices out of x, which breaks something with the given error, until none can be left out.
 func (x *exploration) shorten(start func() Workflow, err error) (*exploration, error) {
 	for i := 0; i < len(x.made); {
 		given := maps.Clone(x.given)

@@ -56,7 +56,7 @@ func shop(charge func(b *bank, s *kahn.Step)) func() kahntest.Workflow {
 	}
 }
 
-// A step that charges again when the answer of its first attempt was lost is found, and the schedule is the shortest.
+// A step that charges again when the answer of its first attempt was lost is found, and nothing else is reported.
 func TestExploreFindsRepeatedEffect(t *testing.T) {
 	t.Parallel()
 	err := kahntest.CheckExplored(shop(func(b *bank, s *kahn.Step) { b.pay(fmt.Sprint(s.Attempt()), 10) }), 300)
@@ -225,6 +225,9 @@ func TestFakeStore(t *testing.T) {
 		}
 		if s.Calls("Commit") < 5 || s.Calls("Acquire") != 4 || s.Calls("List") != 0 {
 			t.Errorf("%d commits, %d acquisitions", s.Calls("Commit"), s.Calls("Acquire"))
+		}
+		if _, err := (&kahntest.FakeStore{Script: map[string][]kahntest.StoreFault{"Comit": nil}}).Load(ctx, "q"); err == nil || !strings.Contains(err.Error(), `"Comit"`) || !strings.Contains(err.Error(), "Commit") {
+			t.Errorf("%v", err)
 		}
 		ended, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()

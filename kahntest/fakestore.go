@@ -2,6 +2,9 @@ package kahntest
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +26,7 @@ type StoreFault struct {
 type FakeStore struct {
 	store.Memory
 	// Script has the faults of the calls of a method, such as "Commit" or "Acquire": of the first call, the second one, and so on. Further calls
-	// have none. A name that is none of Acquire, Renew, Release, Commit and Load has no effect.
+	// have none. With a name that is none of Acquire, Renew, Release, Commit and Load every call fails, and lists these.
 	Script map[string][]StoreFault
 
 	mu    sync.Mutex
@@ -37,8 +40,15 @@ func (s *FakeStore) Calls(method string) int {
 	return s.calls[method]
 }
 
+var storeMethods = []string{"Acquire", "Renew", "Release", "Commit", "Load"}
+
 // do makes a call with its fault.
 func (s *FakeStore) do(ctx context.Context, method string, call func() error) error {
+	for name := range s.Script {
+		if !slices.Contains(storeMethods, name) {
+			return fmt.Errorf("kahntest.FakeStore: the script has faults for %q, which is none of %s%s", name, strings.Join(storeMethods, ", "), instead(name, storeMethods))
+		}
+	}
 	s.mu.Lock()
 	if s.calls == nil {
 		s.calls = map[string]int{}

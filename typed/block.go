@@ -97,6 +97,7 @@ type source struct {
 	choice  choice               // what makes the output a choice
 	answer  func(out any) string // of a choice: the label of the branch that an output takes
 	waiting bool                 // it is a gate
+	text    bool                 // of a gate: its value is a text
 	imports []*source            // of a sub-pipeline: the inputs of its graph by which values come in from around it
 }
 

@@ -46,6 +46,6 @@
 //
 // # Costs
 //
-// A typed step is a function like one that is written by hand: it allocates no more, and uses no reflection. Only values that come from outside, as
-// JSON has them, are converted.
+// A typed step reads its values and calls its function, as a step that is written by hand does: it allocates nothing of its own, and uses no
+// reflection. A run has one option more. Only values that come from outside, as JSON has them, are converted.
 package typed

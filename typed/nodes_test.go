@@ -159,6 +159,29 @@ func numbers(text string) []int {
 	return list
 }
 
+// Items of one key are performed one after the other, and the longest begins first.
+func TestEachKeys(t *testing.T) {
+	t.Parallel()
+	kahntest.InFakeTime(t, func(t *testing.T) {
+		p := typed.New("keys", func(b *typed.Block) typed.Val[[]int] {
+			list, _ := typed.Each(b, "wait", typed.Root[[]int](b, "list"), func(_ context.Context, v int) (int, error) {
+				time.Sleep(time.Duration(v) * time.Second)
+				return v, nil
+			}, typed.Items[int]{Key: func(v int) string { return fmt.Sprint(v % 2) }, Estimate: func(v int) time.Duration { return time.Duration(v) * time.Second }})
+			return list
+		})
+		for _, c := range []struct {
+			opt  kahn.Option
+			want time.Duration
+		}{{kahn.KeyLimit(1), 7 * time.Second}, {kahn.KeyLimit(0), 4 * time.Second}, {kahn.Limit(2), 6 * time.Second}} {
+			out, res, err := run(t, p, "wait:ok", kahn.Inputs(map[string]any{"list": []int{1, 1, 3, 1, 1, 4}}), c.opt)
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 1, 3, 1, 1, 4}, out)
+			require.Equal(t, c.want, res.Duration)
+		}
+	})
+}
+
 // The list of an Each is that of another one, the inside of a sub-pipeline takes values of the blocks around it, and keys have the type of the item.
 func TestEachSub(t *testing.T) {
 	t.Parallel()
@@ -354,6 +377,25 @@ func TestGate(t *testing.T) {
 	out, err = typed.Run(ctx, p, kahn.ResumeFrom(snap, map[string]any{"approve?": false}))
 	require.NoError(t, err)
 	require.Equal(t, "dropped", out)
+}
+
+// A gate whose value is a text may have that of a time that is up, and is the value of a switch.
+func TestGateTimeout(t *testing.T) {
+	t.Parallel()
+	kahntest.InFakeTime(t, func(t *testing.T) {
+		p := typed.New("gate", func(b *typed.Block) typed.Val[string] {
+			sw := typed.Switch(typed.Gate[carrier](b, "by").With(typed.Options{Gate: &kahn.Gate{OnTimeout: kahn.GateLabel, Timeout: time.Hour}}))
+			return typed.Either(b, "out", typed.Do0(sw.Case(air), "fly", ret("flies")), typed.Do0(sw.Case("timeout"), "late", ret("late")))
+		})
+		begun, err := p.Start(context.Background())
+		require.NoError(t, err)
+		require.ErrorIs(t, begun.Signal("by", "sea"), kahn.ErrChoice)
+		res, err := begun.Wait()
+		require.NoError(t, err)
+		out, err := p.Output(res)
+		require.NoError(t, err)
+		require.Equal(t, "late", out)
+	})
 }
 
 // A fallback has the type of the value, also that of an Each.

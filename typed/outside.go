@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -53,7 +54,7 @@ func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 		return Val[T]{}
 	}
 	register[T](b.in.build)
-	src.node.Kind, src.waiting = kahn.KindGate, true
+	src.node.Kind, src.waiting, src.text = kahn.KindGate, true, reflect.TypeFor[T]().Kind() == reflect.String
 	for i, h := range after {
 		src.follow(h, i+1)
 	}

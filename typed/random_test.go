@@ -56,7 +56,6 @@ type made struct {
 	status kahn.Status
 	null   bool // it completed without a value
 	value  int
-	failed int // items
 }
 
 // area is a block.

@@ -164,6 +164,9 @@ func TestSlips(t *testing.T) {
 		"kind of the engine": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{Kind: kahn.KindGate})
 		}, kahn.ErrBadValue, `Kind "gate" has a meaning of its own`},
+		"label of a time that is up": {func(b *typed.Block) typed.Val[int] {
+			return typed.Gate[int](b, "x").With(typed.Options{Gate: &kahn.Gate{OnTimeout: kahn.GateLabel, Timeout: 1}})
+		}, kahn.ErrBadValue, `by OnTimeout label, and its value is no text`},
 		"nil fallback": {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "x", ret(1)).Fallback(nil) }, kahn.ErrBadValue, "Fallback"},
 		"cycle by After": {func(b *typed.Block) typed.Val[int] {
 			x := typed.Do0(b, "x", ret(1))
