@@ -20,6 +20,42 @@ type fruit struct {
 	Name string `json:"name"`
 }
 
+// TestEventOutputsOnce: an output is encoded once for all readers of the events.
+func TestEventOutputsOnce(t *testing.T) {
+	t.Parallel()
+	give := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
+	codec := new(countingCodec)
+	g := graph(kahn.Node{ID: "A", Do: give("output of A")}, subgraph("S", graph(kahn.Node{ID: "x", Do: give("output of x")})), kahn.Node{ID: "last", After: []string{"A", "S"}, Do: give("last output")})
+	run, err := kahn.Start(t.Context(), g, nil, kahn.Encoding(codec), kahn.EventOutputs(100))
+	require.NoError(t, err)
+	_, err = run.Wait()
+	require.NoError(t, err)
+	var readers sync.WaitGroup
+	for range 5 {
+		readers.Go(func() {
+			outputs := 0
+			for e, err := range run.Events(t.Context(), 0) {
+				if err != nil {
+					t.Error(err)
+				}
+				if p, ok := e.Payload.(event.Completion); ok && strings.Contains(string(p.Output.Value), "output of") {
+					outputs++
+				}
+			}
+			if outputs != 3 { // of A, of x, and of S
+				t.Errorf("%d outputs", outputs)
+			}
+		})
+	}
+	readers.Wait()
+	// When the node ends, and for the events; x and S have one output, and so have last and the run.
+	for value, most := range map[string]int{"output of A": 2, "output of x": 4, "last output": 3} {
+		if n := codec.times[value]; n > most || n < 2 {
+			t.Errorf("%s was encoded %d times", value, n)
+		}
+	}
+}
+
 // By option events carry outputs, as the run's codec writes them, up to a bound.
 func TestEventOutputs(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/once"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -332,14 +333,14 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 			}
 			e.arg = done
 		}
-		if r.outer != nil { // the log outlives the run
+		if r.outer != nil || r.cfg.eventOutputs > 0 { // the log outlives a nested run
 			if done = r.completed(c.Ref, done); special || len(done.Labels) > 0 {
 				e.arg = done
 			} else {
 				e.arg = done.Duration
 			}
 			if r.cfg.eventOutputs > 0 {
-				e.arg = completedWith{done, rec.value}
+				e.arg = &completedWith{Completion: done, value: rec.value}
 			}
 		}
 	case Failed, Aborted, Cancelled:
@@ -536,36 +537,42 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 			arg = event.Completion{Duration: done}
 		case event.Completion:
 			if scope == b.run.scope {
-				arg = b.run.completedWith(e.ref, done)
+				arg = b.run.completed(e.ref, done)
 			}
-		case completedWith:
-			done.Output = b.run.eventOutput(done.value)
-			arg = done.Completion
+		case *completedWith:
+			arg = done.of(b.run)
 		default:
-			arg = b.run.completedWith(e.ref, event.Completion{})
+			arg = b.run.completed(e.ref, event.Completion{})
 		}
 	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
-		if ended, ok := arg.(event.RunEnd); ok && b.run.cfg.eventOutputs > 0 {
-			ended.Aggregation = b.run.eventOutput(b.run.output())
-			arg = ended
+		if ended, ok := arg.(*endedWith); ok {
+			arg = ended.of(b.run)
 		}
 	}
 	ev.Payload = arg
 }
 
-// completedWith is the payload of node.completed for a node of a nested run, whose records the log does not keep.
+// completedWith is the payload of node.completed with the output, which is encoded for the first reader.
 type completedWith struct {
 	event.Completion
 	value any
+	once  once.Once
 }
 
-// completedWith is completed with the output, if events carry it.
-func (r *Run) completedWith(ref Ref, done event.Completion) event.Completion {
-	done = r.completed(ref, done)
-	if r.cfg.eventOutputs > 0 {
-		done.Output = r.eventOutput(r.records[ref].value)
-	}
-	return done
+func (c *completedWith) of(r *Run) event.Completion {
+	c.once.Do(func() { c.Output, c.value = r.eventOutput(c.value), nil })
+	return c.Completion
+}
+
+// endedWith is the payload of the run's last event with the output of the run.
+type endedWith struct {
+	event.RunEnd
+	once once.Once
+}
+
+func (e *endedWith) of(r *Run) event.RunEnd {
+	e.once.Do(func() { e.Aggregation = r.eventOutput(r.output()) })
+	return e.RunEnd
 }
 
 // eventOutput encodes an output for an event. It is called without locks: the codec is user code.

@@ -454,7 +454,11 @@ func (r *Run) sumUp(now int64) {
 
 //go:noinline
 func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
-	r.event(entry{kind: r.verdict.event(), at: now, arg: r.endedPayload()})
+	ended, arg := r.endedPayload(), any(nil)
+	if arg = ended; r.cfg.eventOutputs > 0 {
+		arg = &endedWith{RunEnd: ended}
+	}
+	r.event(entry{kind: r.verdict.event(), at: now, arg: arg})
 }
 
 // release writes the log, dispatches remaining work, releases the lock, ends the contexts that are to end, and leaves the
