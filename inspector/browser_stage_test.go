@@ -41,6 +41,14 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch name := strings.TrimPrefix(r.URL.Path, "/stage/"); name {
 	case "cut":
 		s.server.CloseClientConnections()
+	case "take": // another process cancels a run of the store
+		run, err := kahn.Start(context.Background(), order(), nil, kahn.RunID(r.URL.Query().Get("run")), kahn.Durable(s.memory))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		run.Cancel()
+		_, _ = run.Wait() // the page shows how it has ended
 	default:
 		play := s.stage[name]
 		start, opts := s.rn.Start, append(slices.Clone(play.opts), kahn.RunID(fmt.Sprint(name, "-", s.count.Add(1))))

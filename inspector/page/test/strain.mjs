@@ -29,6 +29,19 @@ const buffered = async () => {
 	await close(page)
 }
 
+// lags measures for eight seconds by how much a timer of a page is late, and returns it in order.
+const lags = page => page.evaluate(() => new Promise(resolve => {
+	const list = [], end = performance.now() + 8000
+	const step = () => {
+		const at = performance.now()
+		setTimeout(() => {
+			list.push(performance.now() - at - 50)
+			performance.now() < end ? step() : resolve(list.sort((a, b) => a - b))
+		}, 50)
+	}
+	step()
+}))
+
 export const strain = {
 	async "a run stays right while the connection is cut 20 times, and behind a proxy that buffers"() {
 		await Promise.all([cutOff(), buffered()])
@@ -70,23 +83,16 @@ export const strain = {
 		const run = await stage("storm")
 		const page = await open(link(run, "/log"))
 		await page.getByLabel("Level").selectOption("debug")
-		const lag = await page.evaluate(() => new Promise(resolve => {
-			const lags = [], end = performance.now() + 8000
-			const step = () => {
-				const at = performance.now()
-				setTimeout(() => {
-					lags.push(performance.now() - at - 50)
-					performance.now() < end ? step() : resolve(lags.sort((a, b) => a - b))
-				}, 50)
-			}
-			step()
-		}))
+		const blank = await open("about:blank") // is as late as the machine is busy
+		const [lag, usual] = await Promise.all([lags(page), lags(blank)])
+		await close(blank)
 		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 20_000 })
 		await page.getByText("11/11").waitFor()
 		const { last } = await api("run", { run })
-		console.log(`   ${last} events; a timer is late by ${lag[lag.length >> 1].toFixed(0)} ms at the median, ${lag.at(-1).toFixed(0)} ms at most`)
+		const late = list => list[Math.floor(list.length * 0.95)]
+		console.log(`   ${last} events; a timer is late by ${lag[lag.length >> 1].toFixed(0)} ms at the median, ${late(lag).toFixed(0)} ms at the 95th percentile, of a blank page ${late(usual).toFixed(0)} ms`)
 		assert(last > 100_000)
-		assert(lag[Math.floor(lag.length * 0.95)] < 600, `late by ${lag[Math.floor(lag.length * 0.95)]} ms`)
+		assert(late(lag) < late(usual) + 1000, `late by ${late(lag)} ms`)
 		await close(page)
 	},
 }

@@ -157,6 +157,16 @@ export const views = {
 		await close(page)
 	},
 
+	async "what another process does with a stored run is seen without a reload"() {
+		const run = await stage("elsewhere")
+		const page = await open(link(run))
+		await page.locator(".run-title .badge", { hasText: "suspended" }).or(page.locator(".run-title .badge", { hasText: "running" })).waitFor()
+		await stage(`take?run=${encodeURIComponent(run)}`)
+		await page.locator(".run-title .badge", { hasText: /cancelled|failed/ }).waitFor()
+		await page.locator(".run-title .tag", { hasText: "Stored" }).waitFor()
+		await close(page)
+	},
+
 	async "a stored run whose plan is not known has no edges and no actions"() {
 		const run = await stage("foreign")
 		const page = await open(link(run, "/graph?node=each"))
