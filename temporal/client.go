@@ -30,12 +30,21 @@ type Workflow struct {
 	Plan *kahn.Plan
 	// Settings are the options of the run.
 	Settings Settings
+	// Fire is the trigger that fires the run, as the option kahn.Fire does. Nil: the run has none.
+	Fire *Fire
 	// Types are the host's own types of values, as in Options.
 	Types kahn.Types
 	// DataConverter is that of the client, which reads what Temporal keeps beside a workflow. Nil means the default one of the SDK.
 	DataConverter converter.DataConverter
 	// RetryFailed lets a run begin anew under the id of one that has failed or was cancelled. Without it that run's Result is the answer.
 	RetryFailed bool
+}
+
+// Fire is a trigger with its payload.
+type Fire struct {
+	Trigger string
+	Payload any
+	Prune   kahn.PruneMode
 }
 
 // Run is a run that a workflow performs. Its methods may be called from any goroutine.
@@ -109,10 +118,20 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 		return input{}, err
 	}
 	opts := append(w.Settings.options(), kahn.Inputs(inputs), kahn.Retain(0))
+	if f := w.Fire; f != nil {
+		opts = append(opts, kahn.Fire(f.Trigger, f.Payload), f.Prune)
+	}
 	if _, err := kahn.NewCoordinator(w.Plan, time.Now(), opts...); err != nil {
 		return input{}, fmt.Errorf("kahn/temporal: %w", err)
 	}
 	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), Settings: w.Settings}
+	if f := w.Fire; f != nil {
+		payload, err := w.Types.Encode(f.Payload)
+		if err != nil {
+			return input{}, fmt.Errorf("kahn/temporal: the payload of %q: %w", f.Trigger, err)
+		}
+		in.Fired = &fired{f.Trigger, payload, f.Prune}
+	}
 	in.Inputs, err = encodeAll(w.Types, inputs)
 	return in, err
 }

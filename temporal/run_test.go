@@ -100,3 +100,29 @@ func TestGate(t *testing.T) {
 	require.ErrorIs(t, unknown, kahn.ErrUnknownGate)
 	require.True(t, errors.Is(late, kahn.ErrAnswered) || errors.Is(late, kahn.ErrFinished), "%v", late)
 }
+
+// A trigger fires the part of the graph that it leads to, and goes on doing so when the run continues as new.
+func TestFire(t *testing.T) {
+	t.Parallel()
+	g := kahntest.Graph(t, "T>a a>b U>c x>b T{trigger} U{trigger}")
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		payload, _ := s.Upstream("T")
+		return payload, nil
+	}
+	for prune, pruned := range map[kahn.PruneMode][]string{kahn.PruneForward: {"U", "c", "x"}, kahn.PruneClosure: {"U", "c"}} {
+		x := &trial{workflow: Workflow{Plan: plan(t, g), Fire: &Fire{Trigger: "T", Payload: 7, Prune: prune}}, options: Options{Step: step, ContinueAfter: 1}}
+		res, err := x.run(t)
+		require.NoError(t, err)
+		require.Equal(t, pruned, res.Pruned)
+		a, _ := res.Node("a")
+		require.Equal(t, 7, a.Output)
+		require.Greater(t, x.executions, 1)
+	}
+	_, err := Workflow{Plan: plan(t, g), Fire: &Fire{Trigger: "T", Payload: make(chan int)}}.input(nil)
+	require.ErrorIs(t, err, kahn.ErrNotEncodable)
+	one, err := Workflow{Plan: plan(t, g), Fire: &Fire{Trigger: "T", Payload: 1}}.input(nil)
+	require.NoError(t, err)
+	two, err := Workflow{Plan: plan(t, g), Fire: &Fire{Trigger: "T", Payload: 2}}.input(nil)
+	require.NoError(t, err)
+	require.NotEqual(t, one.key(), two.key(), "they are asked to do different things")
+}

@@ -23,9 +23,17 @@ type input struct {
 	RunID        string                     `json:"run_id"`
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
+	Fired        *fired                     `json:"fired,omitempty"`
 	// Of a workflow execution that continues another one: the run so far, and how many executions there were.
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
+}
+
+// fired is a [Fire] as data.
+type fired struct {
+	Trigger string          `json:"trigger"`
+	Payload json.RawMessage `json:"payload"`
+	Prune   kahn.PruneMode  `json:"prune,omitempty"`
 }
 
 // output is the result of the workflow. That of a run that has failed or was cancelled is in the details of the workflow's failure.
@@ -122,6 +130,13 @@ func (h *host) options(in input) ([]kahn.Option, error) {
 	if in.Snapshot != nil {
 		from, err := in.Snapshot.open()
 		return append(opts, kahn.ResumeFrom(from, nil)), err
+	}
+	if f := in.Fired; f != nil {
+		payload, err := h.codec().Decode(f.Payload)
+		if err != nil {
+			return nil, fmt.Errorf("kahn/temporal: the payload of %q: %w", f.Trigger, err)
+		}
+		opts = append(opts, kahn.Fire(f.Trigger, payload), f.Prune)
 	}
 	inputs, err := decodeAll(h.codec(), in.Inputs)
 	return append(opts, kahn.Inputs(inputs)), err
@@ -275,7 +290,7 @@ func (x *interpreter) end(res *kahn.Result, err error) (*output, error) {
 		return nil, sdk.NewNonRetryableApplicationError(packErr.Error(), failedRun, nil)
 	case res.Status == kahn.RunSuspended: // it was left
 		next := x.in
-		next.Inputs, next.Snapshot, next.Continued = nil, snapshot, x.in.Continued+1
+		next.Inputs, next.Fired, next.Snapshot, next.Continued = nil, nil, snapshot, x.in.Continued+1
 		return nil, workflow.NewContinueAsNewError(x.ctx, WorkflowName, next)
 	}
 	out := &output{res.Status, x.in.Settings.StatusRule, *snapshot}
