@@ -63,7 +63,7 @@ func firstDifference(got, want string) string {
 	return "event " + strconv.Itoa(i+1) + "\nactual   " + line(a) + "\nexpected " + line(b)
 }
 
-// inStream are the attributes that differ from run to run.
+// notInStream are the attributes that differ from run to run.
 var notInStream = []string{slog.TimeKey, slog.LevelKey, "run_id", "trace_id", "event_id", "duration", "delay", "deadline"}
 
 // Stream renders events as text, one a line, with what [event.LogTo] logs of them, but for ids, times and durations. Events that are equal apart from

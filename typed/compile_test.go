@@ -61,9 +61,7 @@ func wants(t *testing.T, fset *token.FileSet, file *ast.File) map[int]*regexp.Re
 	want := map[int]*regexp.Regexp{}
 	for _, group := range file.Comments {
 		for _, c := range group.List {
-			if _, text, ok := strings.Cut(c.Text, "// want "); ok {
-				want[fset.Position(c.Pos()).Line] = regexp.MustCompile(strings.Trim(text, "`"))
-			} else if text, ok := strings.CutPrefix(c.Text, "// want "); ok {
+			if text, ok := strings.CutPrefix(c.Text, "// want "); ok {
 				want[fset.Position(c.Pos()).Line] = regexp.MustCompile(strings.Trim(text, "`"))
 			}
 		}
