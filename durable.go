@@ -319,6 +319,9 @@ func (r *Run) storeFailed(err error) {
 	if d.failed != nil {
 		return
 	}
+	if r.stage == stagePending { // an answer that came meanwhile was refused
+		r.openUnbegun(now)
+	}
 	runs := append([]*Run{r}, r.descendants()...)
 	for _, c := range runs {
 		c.flush(now)

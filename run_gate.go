@@ -61,6 +61,10 @@ func (r *Run) labelOutcome(ref Ref, label string) answer {
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
+	if r.from != nil {
+		r.st.Unlock()
+		return r.signalPending(s)
+	}
 	if in, repeated, err := s.repeats(root.waiters().answered); repeated || err != nil {
 		r.st.Unlock()
 		return in, err

@@ -146,37 +146,120 @@ func (x *restoration) answer(name string, value any) error {
 	return nil
 }
 
-// answer takes a signal for a node, by path or token.
+// answer takes a signal for a node, by path or token. It calls user code.
 func (h *held) answer(name string, d Decision) error {
-	in, ref, ok := h.find(name)
-	if !ok {
-		if n := h.names().kept[name]; n != nil {
-			return n.answer(name, d)
-		}
-		return h.unknownGate(name)
-	}
-	i, known := in.at[ref]
-	gate := in.plan.net.Is(ref, machine.FlagGate)
+	in, ref, kept, err := h.answerable(name)
 	switch {
-	case !known && !gate:
-		return h.unknownGate(name)
-	case known && in.nodes[i].Status.Terminal():
-		return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), in.nodes[i].Status)
-	case in.within != nil && !in.continues():
-		return fmt.Errorf("%w: what %s is inside of is %v", ErrUnknownGate, quoteID(name), in.within.Status)
-	case known && in.nodes[i].Status != Suspended && !gate:
-		return fmt.Errorf("%w: node %s is %v", ErrUnknownGate, quoteID(name), in.nodes[i].Status)
+	case err != nil:
+		return err
+	case kept != nil:
+		return kept.answer(name, d)
 	}
 	if _, twice := in.signals[ref]; twice {
 		return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(name))
 	}
-	if gate {
+	if in.plan.net.Is(ref, machine.FlagGate) {
 		if err := in.plan.refuse(ref, name, d.Value); err != nil {
 			return err
 		}
 	}
 	in.signals[ref] = d
 	return nil
+}
+
+// answerable finds the node that a signal is for, by path or token, and the run that it is in, or a node whose graph is not known. The
+// error tells why the node cannot be answered.
+func (h *held) answerable(name string) (in *held, ref Ref, kept *keptNode, err error) {
+	in, ref, ok := h.find(name)
+	if !ok {
+		if kept = h.names().kept[name]; kept == nil {
+			err = h.unknownGate(name)
+		}
+		return nil, noRef, kept, err
+	}
+	i, known := in.at[ref]
+	gate := in.plan.net.Is(ref, machine.FlagGate)
+	switch {
+	case !known && !gate:
+		err = h.unknownGate(name)
+	case known && in.nodes[i].Status.Terminal():
+		err = fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), in.nodes[i].Status)
+	case in.within != nil && !in.continues():
+		err = fmt.Errorf("%w: what %s is inside of is %v", ErrUnknownGate, quoteID(name), in.within.Status)
+	case known && in.nodes[i].Status != Suspended && !gate:
+		err = fmt.Errorf("%w: node %s is %v", ErrUnknownGate, quoteID(name), in.nodes[i].Status)
+	}
+	return in, ref, nil, err
+}
+
+// pendingGate is what a signal is for in a run that goes on and has not begun.
+type pendingGate struct {
+	in   *held // nil if the node's graph is not known
+	ref  Ref
+	kept *keptNode
+}
+
+// findPending finds what a signal is for, with the lock held. It is nil for a signal that repeats another one, with the transaction of that
+// one, and with an error: [errNotKept] if the run has begun.
+func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
+	x := r.from
+	if x == nil {
+		return nil, nil, errNotKept
+	}
+	if in, repeated, err := s.repeats(x.file.Answered); repeated || err != nil {
+		return nil, in, err
+	}
+	in, ref, kept, err := x.held.answerable(s.gate)
+	if err != nil {
+		return nil, nil, err
+	}
+	if in != nil {
+		if _, answered := in.signals[ref]; answered {
+			return nil, nil, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(s.gate))
+		}
+	}
+	return &pendingGate{in, ref, kept}, nil, nil
+}
+
+// signalPending is trySignal for a run that goes on and has not begun. The answer is left with what the run goes on from, and delivered
+// when it begins, or ends without beginning.
+func (r *Run) signalPending(s *signal) (*writing, error) {
+	r.st.Lock()
+	at, written, err := r.findPending(s)
+	r.st.Unlock()
+	if at == nil {
+		return written, err
+	}
+	text, err := r.keep(s.Value)
+	if err != nil {
+		return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+	}
+	var a answer
+	if at.in != nil {
+		if a, err = at.in.run.answer(at.ref, s.Decision, text); err != nil {
+			return nil, err
+		}
+	}
+	r.st.Lock()
+	defer r.st.Unlock()
+	if at, written, err = r.findPending(s); at == nil { // another caller was faster, or the run has begun
+		return written, err
+	}
+	if at.kept != nil {
+		if err := at.kept.answer(s.gate, s.Decision); err != nil {
+			return nil, err
+		}
+	} else {
+		at.in.signals[at.ref], at.in.answers[at.ref] = s.Decision, a
+	}
+	x := r.from
+	if r.durable != nil {
+		written = r.durable.outbox.writing // the first transaction of this life
+	}
+	if x.file.Answered = s.take(x.file.Answered, written); s.ID != "" {
+		x.answered++
+	}
+	return written, nil
 }
 
 // keptNode is a node inside of one that was expanded, and whose graph is not known. A signal for it is judged when that is.

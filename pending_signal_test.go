@@ -1,0 +1,168 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// A run that goes on, or is redriven, and waits for its turn takes the answers for nodes that wait, at every depth, by path and by token. It delivers
+// them when it begins; over a store Signal returns when they are stored, also if the run is left instead.
+func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
+	t.Parallel()
+	asks := func(token string) kahn.StepFunc {
+		return func(_ context.Context, s *kahn.Step) (any, error) {
+			if v, ok := s.Resumed(); ok {
+				return v, nil
+			}
+			return nil, kahn.Suspend(token, nil, nil)
+		}
+	}
+	inner := func() *kahn.Graph { return graph(gate("in"), kahn.Node{ID: "t", Do: asks("deep token")}) }
+	g := graph(
+		kahn.Node{ID: "a", Do: nop}, kahn.Node{ID: "g", Kind: kahn.KindGate, After: []string{"a"}},
+		kahn.Node{ID: "t", Do: asks("a token")}, kahn.Node{ID: "S", Sub: inner()},
+		kahn.Node{ID: "grown", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner(), nil, nil) }},
+		kahn.Node{ID: "z", After: []string{"g", "t", "S"}, Do: nop},
+	)
+	names := []string{"g", "a token", "S/in", "deep token", "grown/in", "grown/t"}
+	for _, durable := range []bool{false, true} {
+		for _, redriven := range []bool{false, true} {
+			for _, left := range []bool{false, true} {
+				inBubble(t, fmt.Sprint(durable, redriven, left), func(t *testing.T) {
+					names := names
+					if redriven { // what was inside of composites is not there any more
+						names = []string{"g"}
+					}
+					db := &store.Memory{}
+					opts := []kahn.Option{kahn.RunID("r")}
+					if durable {
+						opts = append(opts, kahn.Durable(db))
+					}
+					first, err := kahn.Start(t.Context(), g, nil, opts...)
+					require.NoError(t, err)
+					synctest.Wait()
+					if redriven {
+						first.Cancel()
+					} else {
+						first.Leave()
+					}
+					res, _ := first.Wait()
+
+					free := make(chan struct{})
+					rn := &kahn.Runner{MaxRuns: 1}
+					_, err = rn.Start(t.Context(), graph(kahn.Node{ID: "busy", Do: func(context.Context, *kahn.Step) (any, error) {
+						<-free
+						return nil, nil
+					}}), nil)
+					require.NoError(t, err)
+					switch {
+					case redriven && durable:
+						opts = append(opts, kahn.RedriveFrom(nil))
+					case redriven:
+						opts = append(opts, kahn.RedriveFrom(res.Snapshot()))
+					case !durable:
+						opts = append(opts, kahn.ResumeFrom(res.Snapshot(), nil))
+					}
+					run, err := rn.Start(t.Context(), g, nil, opts...)
+					require.NoError(t, err)
+					require.Equal(t, kahn.RunPending, run.Status())
+
+					require.ErrorIs(t, run.Signal("nobody", 1), kahn.ErrUnknownGate)
+					answers := make(chan error, len(names))
+					for i, name := range names {
+						go func() { answers <- run.Signal(name, kahn.Decision{Value: i, ID: name}) }()
+					}
+					synctest.Wait()
+					require.ErrorIs(t, run.Signal("g", 7), kahn.ErrAnswered)
+					go func() { answers <- run.Signal("g", kahn.Decision{Value: 0, ID: "g"}) }() // a repetition
+					synctest.Wait()
+					if durable {
+						require.Empty(t, answers, "an answer is acknowledged that is not stored")
+					}
+					if left {
+						run.Leave()
+					}
+					close(free)
+					for range len(names) + 1 {
+						require.NoError(t, <-answers)
+					}
+					if redriven && !left { // the others wait
+						synctest.Wait()
+						run.Leave()
+					}
+					res, err = run.Wait()
+					require.NoError(t, err)
+					if left {
+						require.Equal(t, kahn.RunSuspended, res.Status)
+						opts := []kahn.Option{kahn.RunID("r")}
+						if durable {
+							opts = append(opts, kahn.Durable(db))
+						} else {
+							opts = append(opts, kahn.ResumeFrom(res.Snapshot(), nil))
+						}
+						next, err := kahn.Start(t.Context(), g, nil, opts...)
+						require.NoError(t, err)
+						if redriven {
+							synctest.Wait()
+							next.Leave()
+						}
+						res, err = next.Wait()
+						require.NoError(t, err)
+					}
+					n, _ := res.Node("g")
+					require.Equal(t, kahn.Completed, n.Status)
+					require.EqualValues(t, 0, n.Output)
+					require.Equal(t, redriven, res.Status == kahn.RunSuspended, "%v", res.Waiting)
+					require.NoError(t, rn.Shutdown(t.Context()))
+				})
+			}
+		}
+	}
+}
+
+// A pending run whose store refuses an answer ends when its turn comes, and does not keep the Runner.
+func TestPendingRunIsFenced(t *testing.T) {
+	t.Parallel()
+	for _, resumed := range []bool{false, true} {
+		inBubble(t, fmt.Sprint(resumed), func(t *testing.T) {
+			g := graph(gate("g"))
+			db := &store.Memory{}
+			opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(db), kahn.Owner("me")}
+			if resumed {
+				run, err := kahn.Start(t.Context(), g, nil, opts...)
+				require.NoError(t, err)
+				synctest.Wait()
+				run.Leave()
+				_, _ = run.Wait()
+			}
+			free := make(chan struct{})
+			rn := &kahn.Runner{MaxRuns: 1}
+			_, err := rn.Start(t.Context(), graph(kahn.Node{ID: "busy", Do: func(context.Context, *kahn.Step) (any, error) {
+				<-free
+				return nil, nil
+			}}), nil)
+			require.NoError(t, err)
+			run, err := rn.Start(t.Context(), g, nil, opts...)
+			require.NoError(t, err)
+			_, _, err = db.Acquire(t.Context(), "r", "me", time.Hour)
+			require.NoError(t, err)
+			answer := make(chan error, 1)
+			go func() { answer <- run.Signal("g", 1) }()
+			synctest.Wait()
+			close(free)
+			require.ErrorIs(t, <-answer, kahn.ErrStore)
+			res, err := run.Wait()
+			require.ErrorIs(t, err, kahn.ErrStore)
+			require.Equal(t, kahn.RunFailed, res.Status)
+			require.NoError(t, rn.Shutdown(t.Context()))
+		})
+	}
+}
