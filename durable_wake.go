@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/due"
@@ -21,10 +22,20 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt is when the run has something to do without a signal.
+// wakeAt is when the run has something to do without a signal: at once, if it was left while nodes were ready.
 func (d *durable) wakeAt(root *Run) time.Time {
-	if d.alarms.Len() == 0 || d.status.Terminal() {
+	switch {
+	case d.status.Terminal():
+		return time.Time{}
+	case d.status == RunSuspended && root.leaving && root.hasReady():
+		return root.timeAt(root.now()).UTC().Round(0)
+	case d.alarms.Len() == 0:
 		return time.Time{}
 	}
 	return root.timeAt(d.alarms.Due()).UTC().Round(0)
+}
+
+// hasReady reports whether a node of the run, or of one nested in it, is ready.
+func (r *Run) hasReady() bool {
+	return r.st.HasReady() || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasReady() })
 }

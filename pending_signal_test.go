@@ -166,3 +166,50 @@ func TestPendingRunIsFenced(t *testing.T) {
 		})
 	}
 }
+
+// EarlySignals of a redrive answers the gates that run again, and is refused like the signals of Resume.
+func TestEarlySignalsOfARedrive(t *testing.T) {
+	t.Parallel()
+	g := graph(gate("kept"), gate("again", "kept"), kahn.Node{ID: "z", After: []string{"again"}, Do: nop})
+	for _, durable := range []bool{false, true} {
+		inBubble(t, fmt.Sprint(durable), func(t *testing.T) {
+			opts := []kahn.Option{kahn.RunID("r"), kahn.EarlySignals(map[string]any{"kept": "one", "again": "one"})}
+			var db *store.Memory
+			if durable {
+				db = &store.Memory{}
+				opts = append(opts, kahn.Durable(db))
+			}
+			rn := &kahn.Runner{}
+			run, err := rn.Start(t.Context(), g, nil, opts...)
+			require.NoError(t, err)
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunCompleted, res.Status)
+
+			redrive := func(signals map[string]any) (*kahn.Result, error) {
+				opts := []kahn.Option{kahn.RunID("r"), kahn.EarlySignals(signals)}
+				if durable {
+					return kahn.Redrive(t.Context(), g, nil, nil, []string{"again"}, append(opts, kahn.Durable(db))...)
+				}
+				return kahn.Redrive(t.Context(), g, nil, res.Snapshot(), []string{"again"}, opts...)
+			}
+			_, err = redrive(map[string]any{"kept": "two"})
+			require.ErrorIs(t, err, kahn.ErrAnswered)
+			_, err = redrive(map[string]any{"nobody": "two"})
+			require.ErrorIs(t, err, kahn.ErrUnknownGate)
+			res, err = redrive(map[string]any{"again": "two"})
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunCompleted, res.Status)
+			n, _ := res.Node("again")
+			require.Equal(t, "two", n.Output)
+
+			if !durable { // the signals of the first life are not those of the next
+				run, err = rn.Redrive(t.Context(), "r", "again")
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Equal(t, kahn.RunSuspended, run.Status())
+				require.NoError(t, rn.Shutdown(t.Context()))
+			}
+		})
+	}
+}

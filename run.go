@@ -325,6 +325,19 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
+// openUnbegun announces a pending run that will end without having begun. A run that was to go on keeps its results so far.
+func (r *Run) openUnbegun(now int64) {
+	x := r.from
+	r.stage, r.began, r.from = stageRunning, now, nil
+	if x != nil {
+		r.restore(x)
+		x.held.continueWaits(now)
+	} else {
+		r.event(entry{kind: evRunStarted, at: now})
+	}
+	r.st.Close()
+}
+
 // timeUp stops the run when its Timeout has passed.
 func (r *Run) timeUp() {
 	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, machine.StopAsking)

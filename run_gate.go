@@ -122,6 +122,76 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	return in, err
 }
 
+// pendingGate is what a signal is for in a run that goes on and has not begun.
+type pendingGate struct {
+	in   *held // nil if the node's graph is not known
+	ref  Ref
+	kept *keptNode
+}
+
+// findPending finds what a signal is for, with the lock held. It is nil for a signal that repeats another one, with the transaction of that
+// one, and with an error: [errNotKept] if the run has begun.
+func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
+	x := r.from
+	if x == nil {
+		return nil, nil, errNotKept
+	}
+	if in, repeated, err := s.repeats(x.file.Answered); repeated || err != nil {
+		return nil, in, err
+	}
+	in, ref, kept, err := x.held.answerable(s.gate)
+	if err != nil {
+		return nil, nil, err
+	}
+	if in != nil {
+		if _, answered := in.signals[ref]; answered {
+			return nil, nil, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(s.gate))
+		}
+	}
+	return &pendingGate{in, ref, kept}, nil, nil
+}
+
+// signalPending is trySignal for a run that goes on and has not begun. The answer is left with what the run goes on from, and delivered
+// when it begins, or ends without beginning.
+func (r *Run) signalPending(s *signal) (*writing, error) {
+	r.st.Lock()
+	at, written, err := r.findPending(s)
+	r.st.Unlock()
+	if at == nil {
+		return written, err
+	}
+	text, err := r.keep(s.Value)
+	if err != nil {
+		return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+	}
+	var a answer
+	if at.in != nil {
+		if a, err = at.in.run.answer(at.ref, s.Decision, text); err != nil {
+			return nil, err
+		}
+	}
+	r.st.Lock()
+	defer r.st.Unlock()
+	if at, written, err = r.findPending(s); at == nil { // another caller was faster, or the run has begun
+		return written, err
+	}
+	if at.kept != nil {
+		if err := at.kept.answer(s.gate, s.Decision); err != nil {
+			return nil, err
+		}
+	} else {
+		at.in.signals[at.ref], at.in.answers[at.ref] = s.Decision, a
+	}
+	x := r.from
+	if r.durable != nil {
+		written = r.durable.outbox.writing // the first transaction of this life
+	}
+	if x.file.Answered = s.take(x.file.Answered, written); s.ID != "" {
+		x.answered++
+	}
+	return written, nil
+}
+
 // pendingWrite is the transaction with which everything so far is written; nil if it is.
 func (r *Run) pendingWrite() *writing {
 	switch d := r.durable; {

@@ -384,19 +384,6 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 	}
 }
 
-// openUnbegun announces a pending run that will end without having begun. A run that was to go on keeps its results so far.
-func (r *Run) openUnbegun(now int64) {
-	x := r.from
-	r.stage, r.began, r.from = stageRunning, now, nil
-	if x != nil {
-		r.restore(x)
-		x.held.continueWaits(now)
-	} else {
-		r.event(entry{kind: evRunStarted, at: now})
-	}
-	r.st.Close()
-}
-
 // Errors of a Runner.
 var (
 	// ErrDuplicateRun rejects a run of a Runner whose id is that of one that has not ended, and a fork whose id is that of another run.

@@ -151,7 +151,7 @@ func (rn *Runner) RedriveBy(ctx context.Context, id string, q Request, nodes ...
 		from = e.run.Snapshot()
 	}
 	opts := slices.Concat(given.opts, []Option{RunID(id), RedriveFrom(from, nodes...), optionFunc(func(c *config) error {
-		c.redrivenBy, c.keep = nil, false // of an earlier redrive
+		c.redrivenBy, c.keep, c.signals = nil, false, nil // of an earlier life
 		c.replaces = e.run
 		return nil
 	})})

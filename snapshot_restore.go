@@ -68,7 +68,10 @@ func ResumeFrom(s *Snapshot, signals map[string]any) Option {
 // RedriveFrom makes the run repeat a part of a snapshot's, or without a snapshot a part of that in its store. See [Redrive].
 func RedriveFrom(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
-		c.from, c.signals, c.redrive, c.redriven, c.fork = s, nil, true, nodes, false
+		if c.from != nil { // else they are for this life
+			c.signals = nil
+		}
+		c.from, c.redrive, c.redriven, c.fork = s, true, nodes, false
 		return nil
 	})
 }
@@ -141,7 +144,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	}
 	switch {
 	case c.redrive:
-		return x, x.redrive(p, c)
+		err = x.redrive(p, c)
 	case c.fork:
 		err = x.fork(p, c)
 	default:

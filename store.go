@@ -63,8 +63,8 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers nodes that wait when the run begins: those of a run that goes on from a store, or gates that a new run has
-// yet to reach. It replaces the signals of [ResumeFrom]; errors are those of [Resume].
+// EarlySignals answers nodes that wait when the run begins: those of a run that goes on from a store, or gates that a new run, or the nodes
+// of a redrive that run again, have yet to reach. It replaces the signals of [ResumeFrom]; errors are those of [Resume].
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }

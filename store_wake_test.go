@@ -283,3 +283,38 @@ func TestWakeAt(t *testing.T) {
 		require.Equal(t, time.Hour-500*ms, time.Until(stored.WakeAt).Round(ms))
 	})
 }
+
+// TestWakeAtOfLeftRuns: a run that was left in the middle is due at once; one that waits for an answer is not.
+func TestWakeAtOfLeftRuns(t *testing.T) {
+	t.Parallel()
+	slow := kahn.Node{ID: "A", Do: takes(time.Minute)}
+	for name, row := range map[string]struct {
+		g   *kahn.Graph
+		due bool
+	}{
+		"a gate":                {graph(gate("G")), false},
+		"a gate inside":         {graph(subgraph("S", graph(gate("G")))), false},
+		"a step that had begun": {graph(slow, gate("G")), false}, // it finishes
+		"a step that had not":   {graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop}), true},
+		"a step inside":         {graph(subgraph("S", graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop})), gate("G")), true},
+		"items": {graph(
+			kahn.Node{ID: "list", Do: func(context.Context, *kahn.Step) (any, error) { return []any{1, 2, 3}, nil }},
+			kahn.Node{ID: "M", Map: &kahn.Map{Over: "items", Limit: 1}, In: []kahn.Edge{{From: "list", Param: "items"}}, Do: takes(time.Minute)},
+		), true},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			db := new(kahn.MemoryStore)
+			run, err := kahn.Start(t.Context(), row.g, nil, kahn.Durable(db), kahn.RunID("r"))
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			run.Leave()
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.True(t, res.Left || !row.due)
+			stored, err := db.Load(t.Context(), "r")
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunSuspended, stored.Status)
+			require.Equal(t, row.due, !stored.WakeAt.IsZero() && !stored.WakeAt.After(time.Now()), "%v", stored.WakeAt)
+		})
+	}
+}

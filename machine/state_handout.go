@@ -120,6 +120,11 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
+// HasReady reports whether a node is Ready, also one that a hold keeps back. It looks at all nodes.
+func (s *Locked) HasReady() bool {
+	return slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) == Ready })
+}
+
 // FirstInline returns the first of the nodes whose check or inline evaluation is due.
 func (s *Locked) FirstInline() (Ref, bool) {
 	i, ok := s.inline.Min()
