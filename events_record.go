@@ -2,11 +2,8 @@ package kahn
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
@@ -489,6 +486,12 @@ func (m *eventMaker) enter(r *Run) {
 // make makes an entry of a block the event with the given id; ev is the head, or the event before. It is called without
 // locks, and reads nothing of the run that may still change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
+	m.draft(ev, b, i, id)
+	ev.Payload = b.run.withOutput(ev.Payload)
+}
+
+// draft is make without calls of the codec: withOutput encodes the output that a payload carries.
+func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)
 	if e.rest > 0 {
@@ -540,13 +543,8 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 				arg = b.run.completed(e.ref, done)
 			}
 		case *completedWith:
-			arg = done.of(b.run)
 		default:
 			arg = b.run.completed(e.ref, event.Completion{})
-		}
-	case evRunCompleted, evRunFailed, evRunCancelled, evRunTimedOut:
-		if ended, ok := arg.(*endedWith); ok {
-			arg = ended.of(b.run)
 		}
 	}
 	ev.Payload = arg
@@ -567,12 +565,24 @@ func (c *completedWith) of(r *Run) event.Completion {
 // endedWith is the payload of the run's last event with the output of the run.
 type endedWith struct {
 	event.RunEnd
-	once once.Once
+	value any
+	once  once.Once
 }
 
 func (e *endedWith) of(r *Run) event.RunEnd {
-	e.once.Do(func() { e.Aggregation = r.eventOutput(r.output()) })
+	e.once.Do(func() { e.Aggregation, e.value = r.eventOutput(e.value), nil })
 	return e.RunEnd
+}
+
+// withOutput encodes the output that a payload carries, and returns any other payload as it is. It is called without locks.
+func (r *Run) withOutput(payload any) any {
+	switch p := payload.(type) {
+	case *completedWith:
+		return p.of(r)
+	case *endedWith:
+		return p.of(r)
+	}
+	return payload
 }
 
 // eventOutput encodes an output for an event. It is called without locks: the codec is user code.
@@ -621,11 +631,7 @@ func (r *Run) traceID() string {
 	}
 	id := r.cfg.traceID
 	if id == "" {
-		id = strings.ReplaceAll(r.ID(), "-", "")
-		if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
-			sum := sha256.Sum256([]byte(r.ID()))
-			id = hex.EncodeToString(sum[:16])
-		}
+		id = event.TraceID(r.ID())
 	}
 	r.trace.Store(&id) // whoever comes meanwhile makes the same
 	return id

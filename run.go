@@ -469,7 +469,7 @@ func (r *Run) sumUp(now int64) {
 func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
 	ended, arg := r.endedPayload(), any(nil)
 	if arg = ended; r.cfg.eventOutputs > 0 {
-		arg = &endedWith{RunEnd: ended}
+		arg = &endedWith{RunEnd: ended, value: r.output()}
 	}
 	r.event(entry{kind: r.verdict.event(), at: now, arg: arg})
 }

@@ -165,23 +165,28 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Type == Heartbeat {
 		phase = "transport"
 	}
+	return e.marshal(func(w *writer, wave *int) { w.envelope(&e, phase, wave) })
+}
+
+// marshal encodes the event. envelope writes what comes before the payload, and is given the tier if the event has one.
+func (e *Event) marshal(envelope func(w *writer, wave *int)) ([]byte, error) {
 	w := writer{jsonwrite.Writer{Data: make([]byte, 0, 512)}}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
 		var wave *int
 		if e.Node != "" {
 			wave = &e.Tier
 		}
-		w.envelope(&e, phase, wave)
+		envelope(&w, wave)
 		w.JSON("payload", raw)
 	} else {
 		var p payloadJSON
 		if e.Node != "" {
 			p.Node, p.Path, p.Attempt, p.Tier, p.Epoch = e.Node, e.Path, &e.Attempt, &e.Tier, e.Epoch
 		}
-		if err := p.encode(&e); err != nil {
+		if err := p.encode(e); err != nil {
 			return nil, err
 		}
-		w.envelope(&e, phase, p.Tier)
+		envelope(&w, p.Tier)
 		w.payload(&p)
 	}
 	w.Close()
@@ -292,8 +297,13 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 		ID: env.ID, Type: env.Type, RunID: env.RunID, Workflow: env.Workflow, Time: env.Time,
 		TraceID: env.Correlation.TraceID, Parent: env.Correlation.Parent,
 	}
-	if len(env.Payload) == 0 {
-		env.Payload = json.RawMessage("{}")
+	return e.unmarshal(env.Payload)
+}
+
+// unmarshal decodes the payload of an event whose type is known.
+func (e *Event) unmarshal(payload json.RawMessage) error {
+	if len(payload) == 0 {
+		payload = json.RawMessage("{}")
 	}
 	if engineNames[e.Type] == nil {
 		var p struct {
@@ -303,14 +313,14 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		if json.Unmarshal(env.Payload, &p) == nil { // else it is not a payload of kahn
+		if json.Unmarshal(payload, &p) == nil { // else it is not a payload of kahn
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
-		e.Payload = env.Payload
+		e.Payload = payload
 		return nil
 	}
 	var p payloadJSON
-	if err := json.Unmarshal(env.Payload, &p); err != nil {
+	if err := json.Unmarshal(payload, &p); err != nil {
 		return fmt.Errorf("event %s: %w", e.Type, err)
 	}
 	if e.Node, e.Path, e.Epoch = p.Node, p.Path, p.Epoch; e.Node != "" {

@@ -1,0 +1,62 @@
+package event
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// storedJSON is the form of an Event in a store: JSON without what is the same for all events of a run, and without the id. Those are
+// columns of the store.
+type storedJSON struct {
+	Type    Type            `json:"type"`
+	Time    time.Time       `json:"timestamp"`
+	TraceID string          `json:"traceId,omitempty"` // unless it is that of TraceID
+	Parent  uint64          `json:"parentEventId,omitempty"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// MarshalStored encodes the event for a store, see kahn.StoreEvents: like MarshalJSON, but without the run, the workflow and the id. The
+// payload is the same.
+func (e Event) MarshalStored() ([]byte, error) {
+	return e.marshal(func(w *writer, _ *int) {
+		w.Open()
+		w.Text("type", string(e.Type))
+		w.Time("timestamp", e.Time.UTC())
+		if e.TraceID != TraceID(e.RunID) {
+			w.TextIf("traceId", e.TraceID)
+		}
+		w.IDIf("parentEventId", e.Parent)
+	})
+}
+
+// UnmarshalStored decodes what MarshalStored has written for the event with the given id of a run. The payload is decoded as by
+// UnmarshalJSON.
+func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err error) {
+	var env storedJSON
+	if err := json.Unmarshal(data, &env); err != nil {
+		return Event{}, fmt.Errorf("event %d: %w", id, err)
+	}
+	e = Event{ID: id, Type: env.Type, RunID: run, Workflow: workflow, Time: env.Time, TraceID: env.TraceID, Parent: env.Parent}
+	if e.TraceID == "" {
+		e.TraceID = TraceID(run)
+	}
+	if err := e.unmarshal(env.Payload); err != nil {
+		return Event{}, fmt.Errorf("event %d: %w", id, err)
+	}
+	return e, nil
+}
+
+// TraceID is the id of the trace of a run for which the host has given none: the run's id in the form of a W3C trace id. It has the
+// digits of a UUID, and is a hash of any other id.
+func TraceID(run string) string {
+	trace := strings.ReplaceAll(run, "-", "")
+	if raw, err := hex.DecodeString(trace); err != nil || len(raw) != 16 {
+		sum := sha256.Sum256([]byte(run))
+		return hex.EncodeToString(sum[:16])
+	}
+	return trace
+}
