@@ -23,7 +23,7 @@ var below = map[string][]string{
 	modulePath + "/reactive": nil,
 	modulePath + "/machine":  {modulePath + "/reactive"},
 	modulePath + "/event":    {modulePath + "/machine"},
-	modulePath + "/store":    {modulePath + "/machine"},
+	modulePath + "/store":    {modulePath + "/machine", modulePath + "/event"},
 }
 
 func isBelow(pkg string) bool { _, ok := below[pkg]; return ok }

@@ -34,8 +34,9 @@ type Admin interface {
 	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. A run that is not stored is an
 	// error that matches ErrUnknownRun.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
-	// Insert stores a whole run, as Load returns it, of this store or another one. A run of this id that is stored already is an error
-	// that matches ErrExists, and one that cannot have been loaded is an error that matches [machine.ErrBadValue].
+	// Insert stores a whole run, as Load returns it, of this store or another one, and its Events, if the store is an EventStore. A run
+	// of this id that is stored already is an error that matches ErrExists, and one that cannot have been loaded, or that has a
+	// LastEvent and not the Events up to it, is an error that matches [machine.ErrBadValue].
 	Insert(ctx context.Context, r *Run) error
 	// Prune removes some of the runs that have ended and match, those that ended first, with all that is stored of them. It
 	// leaves out those whose lease lasts: whoever performed them is about to release it.
@@ -357,6 +358,9 @@ func (r *Run) BlobKeys() []string {
 	data := []json.RawMessage{r.Inputs, r.Record}
 	for _, n := range r.Nodes {
 		data = append(data, n.Value, n.Record)
+	}
+	for _, e := range r.Events {
+		data = append(data, e.Data)
 	}
 	return BlobKeys(data...)
 }

@@ -28,11 +28,14 @@ type exported struct {
 
 // Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are
 // stored, so that a value which is encrypted, or is kept as a blob, stays so: whoever reads the run needs the same codec and the
-// same blob store. Of a run that goes on meanwhile it writes one moment.
+// same blob store. If the events of the run are stored, they are in the file. Of a run that goes on meanwhile it writes one moment.
 func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
 		return err
+	}
+	if err := loadLog(ctx, s, stored); err != nil {
+		return fmt.Errorf("export run %s: %w", foreign.Quote(run), err)
 	}
 	for _, id := range append(slices.Sorted(maps.Keys(stored.Nodes)), stored.ID) {
 		if !utf8.ValidString(id) {
@@ -43,6 +46,32 @@ func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	e.SetEscapeHTML(false)
 	if err := e.Encode(exported{ExportVersion, stored}); err != nil {
 		return fmt.Errorf("export run %s: %w", foreign.Quote(run), err)
+	}
+	return nil
+}
+
+// loadLog adds the stored events to a run that was loaded.
+func loadLog(ctx context.Context, s Store, r *Run) error {
+	if r.LastEvent == 0 {
+		return nil
+	}
+	events, ok := s.(EventStore)
+	if !ok {
+		return fmt.Errorf("its events are stored, and %T cannot load them: it is no EventStore", s)
+	}
+	for after := uint64(0); after < r.LastEvent; {
+		page, err := events.LoadEvents(ctx, r.ID, after, MaxPage)
+		if err != nil {
+			return err
+		}
+		if len(page.Events) == 0 || !follow(page.Events, after) {
+			return fmt.Errorf("%w: of its events up to %d those after %d are missing", machine.ErrBadValue, r.LastEvent, after)
+		}
+		for _, e := range page.Events {
+			if after = e.ID; e.ID <= r.LastEvent {
+				r.Events = append(r.Events, e)
+			}
+		}
 	}
 	return nil
 }
@@ -68,6 +97,9 @@ func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 	var stored Run
 	if err := decode(form.Run, &stored); err != nil {
 		return "", fmt.Errorf("import: %w: run: %w", machine.ErrBadValue, err)
+	}
+	if _, ok := s.(EventStore); !ok && len(stored.Events) > 0 {
+		return "", fmt.Errorf("import: the run has events, and %T keeps none: it is no EventStore", s)
 	}
 	if err := s.Insert(ctx, &stored); err != nil {
 		return "", fmt.Errorf("import: %w", err)
@@ -110,6 +142,10 @@ func (r *Run) Check() error {
 		return bad("it is %v, and ended at %v", r.Status, r.Ended)
 	case r.Created.IsZero():
 		return bad("it has no time of creation")
+	case !begun && r.LastEvent > 0:
+		return bad("it has not begun, and has %d events", len(r.Events))
+	case !follow(r.Events, 0) || len(r.Events) == 0 && r.LastEvent > 0 || len(r.Events) > 0 && r.Events[len(r.Events)-1].ID != r.LastEvent:
+		return bad("its last event is %d, and it has %d events, which do not lead to that one", r.LastEvent, len(r.Events))
 	}
 	for _, t := range []time.Time{r.Created, r.Ended, r.WakeAt} {
 		if err := checkTime(t); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/notify"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -18,6 +19,7 @@ type Memory struct {
 	mu    sync.Mutex // guards what follows
 	runs  map[string]*memoryRun
 	blobs map[string]bool // that runs which were pruned or replaced referred to, and that were not removed yet
+	board notify.Board    // of runs with new events
 }
 
 // memoryRun is a run, with its nodes apart.
@@ -74,7 +76,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	for _, key := range slices.Sorted(maps.Keys(r.Nodes)) {
 		x.insert(key).Node = r.Nodes[key]
 	}
-	x.Nodes, x.stored = nil, len(x.nodes)
+	x.Nodes, x.Events, x.stored = nil, slices.Clone(r.Events), len(x.nodes)
 	x.refer(r.BlobKeys())
 	if old := m.runs[r.ID]; old != nil {
 		x.lease, x.expires = old.lease, old.expires // which has ended; the next epoch is higher
@@ -127,6 +129,9 @@ func (r *memoryRun) apply(c *Commit) {
 		r.nodes[r.at[record.Node]].Columns = record.Columns
 		r.refer(BlobKeys(record.Value, record.Record))
 	}
+	for i := range c.Events {
+		r.refer(BlobKeys(c.Events[i].Data))
+	}
 	r.refer(BlobKeys(c.Run))
 	if c.Spec != nil {
 		r.refer(BlobKeys(c.Spec.Inputs))
@@ -154,7 +159,7 @@ func (r *memoryRun) settle() {
 
 func (r *memoryRun) copy() *Run {
 	c := r.Run
-	c.Labels, c.Nodes = maps.Clone(r.Labels), make(map[string]Node, len(r.nodes))
+	c.Labels, c.Events, c.Nodes = maps.Clone(r.Labels), nil, make(map[string]Node, len(r.nodes))
 	for i := range r.nodes {
 		c.Nodes[r.nodes[i].Key] = r.nodes[i].Node
 	}
@@ -209,7 +214,11 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	if applied, err := c.Judge(r.Sequence, r.Status, r.next); applied != AppliedNow || err != nil {
 		return applied, err
 	}
+	if !c.EventsFollow(r.LastEvent) {
+		return Conflict, nil
+	}
 	r.apply(&c)
+	m.addEvents(r, c.Events)
 	r.Sequence, r.WakeAt = c.Sequence, c.WakeAt
 	if c.Spec != nil {
 		r.Spec = *c.Spec

@@ -13,7 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/keyset"
 )
 
-var _ Admin = (*Memory)(nil)
+var (
+	_ Admin         = (*Memory)(nil)
+	_ EventNotifier = (*Memory)(nil)
+)
 
 // lock locks the store, unless the context has ended.
 func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
@@ -27,7 +30,7 @@ func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 // head is a run without its record and nodes.
 func (r *memoryRun) head() Run {
 	head := r.Run
-	head.Record, head.Labels = nil, maps.Clone(r.Labels)
+	head.Record, head.Events, head.Labels = nil, nil, maps.Clone(r.Labels)
 	return head
 }
 
@@ -116,7 +119,7 @@ func (m *Memory) List(ctx context.Context, q Query) (page Page, err error) {
 			return page, nil
 		}
 		head := r.head()
-		head.Inputs, head.Sequence = nil, 0
+		head.Inputs, head.Sequence, head.LastEvent = nil, 0, 0
 		page.Runs = append(page.Runs, head)
 	}
 	return page, nil
@@ -177,6 +180,41 @@ func (m *Memory) ListNodes(ctx context.Context, run string, q NodeQuery) (page N
 	return page, nil
 }
 
+// addEvents appends events to the log of a run. The lock is held.
+func (m *Memory) addEvents(r *memoryRun, events []EventRecord) {
+	if len(events) > 0 {
+		r.Events, r.LastEvent = append(r.Events, events...), events[len(events)-1].ID
+		m.board.Notify(r.ID)
+	}
+}
+
+// LoadEvents implements [EventStore].
+func (m *Memory) LoadEvents(ctx context.Context, run string, after uint64, limit int) (page EventPage, err error) {
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer unlock()
+	r := m.runs[run]
+	if r == nil {
+		return page, fmt.Errorf("%w: %s", ErrUnknownRun, foreign.Quote(run))
+	}
+	page = EventPage{Begun: r.Sequence > 0, Status: r.Status, Workflow: r.Workflow, Last: r.LastEvent}
+	if len(r.Events) == 0 {
+		return page, nil
+	}
+	page.First = r.Events[0].ID
+	before := page.First - 1
+	rest := r.Events[min(max(after, before), page.Last)-before:]
+	page.Events = slices.Clone(rest[:min(limit, len(rest))])
+	return page, nil
+}
+
+// NotifyEvents implements [EventNotifier].
+func (m *Memory) NotifyEvents(run string) (changed <-chan struct{}, stop func()) {
+	return m.board.Wait(run)
+}
+
 // Prune implements [Admin].
 func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err error) {
 	if err := q.Check(); err != nil {
@@ -194,6 +232,7 @@ func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err er
 	for _, r := range list {
 		m.leave(r)
 		delete(m.runs, r.ID)
+		m.board.Notify(r.ID)
 		pruned.Runs, pruned.Nodes = pruned.Runs+1, pruned.Nodes+len(r.nodes)
 	}
 	for _, r := range m.runs {

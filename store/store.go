@@ -74,6 +74,9 @@ type Commit struct {
 	Readiness []Readiness `json:"readiness,omitempty"`
 	// Ready are the nodes to be queued.
 	Ready []string `json:"ready,omitempty"`
+	// Events are the next ones of the run's log, in order. Only an [EventStore] is given any. If they do not go on where the stored log
+	// ends, see [Commit.EventsFollow], nothing changes (Conflict).
+	Events []EventRecord `json:"events,omitempty"`
 	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and
 	// when the run goes on with other inputs, under another plan or with other labels.
 	Spec *Spec `json:"spec,omitempty"`
@@ -153,6 +156,11 @@ type Run struct {
 	Sequence uint64            `json:"sequence"`         // of the last commit, or 0
 	WakeAt   time.Time         `json:"wake_at,omitzero"` // of the last commit; before the first one, when a run that was created may begin
 	Nodes    map[string]Node   `json:"nodes"`
+	// LastEvent is the id of the last stored event, 0 if none is stored.
+	LastEvent uint64 `json:"last_event,omitempty"`
+	// Events are those that [Admin].Insert stores with the run, from the first stored one to LastEvent. What Acquire and Load return has none:
+	// see [EventStore].
+	Events []EventRecord `json:"events,omitempty"`
 }
 
 // Node is the stored data of a node.

@@ -1,0 +1,47 @@
+// Package notify tells goroutines of this process that something has changed, by names.
+package notify
+
+import "sync"
+
+// Board has a channel for each name that somebody waits for. The zero value is ready for use.
+type Board struct {
+	mu    sync.Mutex
+	names map[string]*entry
+}
+
+type entry struct {
+	changed chan struct{}
+	waiting int
+}
+
+// Wait returns a channel that the next Notify of the name closes. stop must be called by who waits no longer.
+func (b *Board) Wait(name string) (changed <-chan struct{}, stop func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.names == nil {
+		b.names = map[string]*entry{}
+	}
+	e := b.names[name]
+	if e == nil {
+		e = &entry{changed: make(chan struct{})}
+		b.names[name] = e
+	}
+	e.waiting++
+	return e.changed, sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if e.waiting--; e.waiting == 0 && b.names[name] == e {
+			delete(b.names, name)
+		}
+	})
+}
+
+// Notify wakes those who wait for a name.
+func (b *Board) Notify(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.names[name]; e != nil {
+		delete(b.names, name)
+		close(e.changed)
+	}
+}

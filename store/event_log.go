@@ -1,0 +1,164 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: a Find that calls OpenEvents serves a
+// run that another process performs, with the ids of all its lives. One EventLog is for one stream: Status and EventRange tell what its
+// last request to the store has found, and do not ask.
+type EventLog struct {
+	// Poll is how long a reader waits until it asks the store again, DefaultPoll if it is 0. A reader in the process that performs
+	// the run need not wait, if the store is an [EventNotifier] and the run has the same value of it. It must not change while
+	// somebody reads.
+	Poll time.Duration
+
+	store EventStore
+	run   string
+	mu    sync.Mutex // guards what follows
+	page  EventPage  // the last one, without its events
+}
+
+// DefaultPoll is how long a reader of an [EventLog] waits until it asks the store again.
+const DefaultPoll = 250 * time.Millisecond
+
+// eventPage is how many events a reader of an EventLog loads at once.
+const eventPage = 256
+
+// OpenEvents returns the stored log of a run, which may be pending, at work in any process, or over. A run that is not stored is an
+// error that matches [ErrUnknownRun].
+func OpenEvents(ctx context.Context, s EventStore, run string) (*EventLog, error) {
+	l := &EventLog{store: s, run: run}
+	_, err := l.load(ctx, 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// load asks the store.
+func (l *EventLog) load(ctx context.Context, after uint64, most int) (EventPage, error) {
+	page, err := l.store.LoadEvents(ctx, l.run, after, most)
+	if err != nil {
+		return EventPage{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.page = page
+	l.page.Events = nil
+	return page, nil
+}
+
+// last is what the last request has found.
+func (l *EventLog) last() EventPage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.page
+}
+
+// Status returns the stored status of the run.
+func (l *EventLog) Status() machine.RunStatus { return l.last().Status }
+
+// EventRange returns the ids of the first and the last stored event; there is none if first is above last.
+func (l *EventLog) EventRange() (first, last uint64) {
+	p := l.last()
+	if p.Last == 0 {
+		return 1, 0
+	}
+	return p.First, p.Last
+}
+
+// Heartbeat returns an event that tells that the log is read on. It has no id and is not stored.
+func (l *EventLog) Heartbeat() event.Event {
+	p := l.last()
+	return event.Event{
+		Type: event.Heartbeat, RunID: l.run, Workflow: p.Workflow, TraceID: event.TraceID(l.run), Time: time.Now().UTC(),
+		Payload: event.Beat{Last: p.Last},
+	}
+}
+
+// Events yields the stored events with ids above after, in order: first those that are stored, then, as they are stored, the others. It ends
+// after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits for the next life. 0
+// is before the first event.
+//
+// An error ends the sequence, and comes with a zero Event: the cause of ctx's end, an error of the store, and those of [ReadEvents]. The
+// sequence may be used again and starts anew.
+func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		known, at := l.last(), after
+		err := known.readable(after)
+		for ended := false; err == nil && !ended; {
+			var goesOn bool
+			if goesOn, ended, err = l.follow(ctx, &at, yield); !goesOn {
+				return
+			}
+		}
+		if err != nil {
+			yield(event.Event{}, err)
+		}
+	}
+}
+
+// follow yields the events that are stored, and waits for more if there are none. goesOn is false if the reader wants no more, and ended
+// is true if there will be no more.
+func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.Event, error) bool) (goesOn, ended bool, err error) {
+	if ctx.Err() != nil {
+		return true, false, context.Cause(ctx)
+	}
+	var changed <-chan struct{}
+	if n, ok := l.store.(EventNotifier); ok { // before the store is asked, so that nothing is missed
+		var stop func()
+		changed, stop = n.NotifyEvents(l.run)
+		defer stop()
+	}
+	page, err := l.load(ctx, *after, eventPage)
+	if err == nil {
+		err = page.readable(*after)
+	}
+	if err != nil {
+		return true, false, err
+	}
+	events, err := page.decode(l.run)
+	for _, e := range events {
+		if e.ID != *after+1 {
+			return true, false, fmt.Errorf("%w: stored events of run %s: event %d after event %d", machine.ErrBadValue, foreign.Quote(l.run), e.ID, *after)
+		}
+		if *after = e.ID; !yield(e, nil) {
+			return false, false, nil
+		}
+	}
+	switch {
+	case err == nil && len(events) == 0 && *after < page.Last:
+		return true, false, fmt.Errorf("%w: stored events of run %s: those after %d are missing, and the last one is %d", machine.ErrBadValue, foreign.Quote(l.run), *after, page.Last)
+	case err != nil || *after < page.Last:
+		return true, false, err
+	case page.Status.Terminal():
+		return true, true, nil
+	}
+	return true, false, l.pause(ctx, changed)
+}
+
+// pause waits until there may be more events.
+func (l *EventLog) pause(ctx context.Context, changed <-chan struct{}) error {
+	poll := l.Poll
+	if poll <= 0 {
+		poll = DefaultPoll
+	}
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}

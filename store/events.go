@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// EventStore is a [Store] that keeps the events of runs: those of a [Commit] are stored with it, as a whole or not at all. [Memory] and
+// store/sqlite implement it; a store need not. Package storetest tests what it promises.
+type EventStore interface {
+	Store
+	// LoadEvents returns the stored events of a run with ids above after, in order, and where these stand in the log at the same
+	// moment: at most limit events, which is from 1 to MaxPage. It may return fewer, but at least one if there is one. A run that is not
+	// stored is an error that matches ErrUnknownRun.
+	LoadEvents(ctx context.Context, run string, after uint64, limit int) (EventPage, error)
+}
+
+// EventNotifier is an [EventStore] that tells readers in its own process when it has stored events. Without it they learn of them when
+// they ask for the next time.
+type EventNotifier interface {
+	EventStore
+	// NotifyEvents returns a channel that is closed when this value has stored more events of the run. stop must be called by who waits
+	// no longer.
+	NotifyEvents(run string) (changed <-chan struct{}, stop func())
+}
+
+// EventRecord is a stored event.
+type EventRecord struct {
+	ID   uint64          `json:"id"`   // its place in the log, from 1
+	Data json.RawMessage `json:"data"` // as [event.Event.MarshalStored] has written it
+}
+
+// EventPage is a part of the stored log of a run.
+type EventPage struct {
+	Events []EventRecord
+	// First and Last are the ids of the first and the last stored event. Last is 0 if none is stored.
+	First, Last uint64
+	// Begun tells that something was committed. A run that has begun, and of which no event is stored, does not store its events.
+	Begun    bool
+	Status   machine.RunStatus
+	Workflow string
+}
+
+// EventsFollow reports whether the events of the commit go on where the log of the run ends, with the event of the given id: their ids have no
+// hole. The first events of a run may have any ids. It is for implementations of [EventStore], which answer with [Conflict] otherwise.
+func (c *Commit) EventsFollow(last uint64) bool { return follow(c.Events, last) }
+
+func follow(events []EventRecord, last uint64) bool {
+	for i, e := range events {
+		if e.ID == 0 || e.ID != last+1 && (i > 0 || last > 0) {
+			return false
+		}
+		last = e.ID
+	}
+	return true
+}
+
+// ReadEvents returns the stored events of a run with ids above after, in order: at most count of them, [DefaultPage] if it is 0. None
+// means that there is no more at the moment. 0 is before the first event.
+//
+// The error is a [*event.GapError] if the stored log begins after that, as it does when the first life of the run was not asked to store
+// events; it matches [event.ErrNoLog] if the run does not store its events, and [ErrUnknownRun] if the run is not stored. A count above
+// [MaxPage], or below 0, is an error that matches [machine.ErrBadValue].
+func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, count int) ([]event.Event, error) {
+	most, err := limit(count)
+	if err != nil {
+		return nil, err
+	}
+	page, err := loadEvents(ctx, s, run, after, most)
+	if err != nil {
+		return nil, err
+	}
+	return page.decode(run)
+}
+
+// loadEvents is LoadEvents with the errors of who reads a log.
+func loadEvents(ctx context.Context, s EventStore, run string, after uint64, most int) (EventPage, error) {
+	page, err := s.LoadEvents(ctx, run, after, most)
+	if err != nil {
+		return EventPage{}, err
+	}
+	return page, page.readable(after)
+}
+
+// readable returns the error of reading on after an event.
+func (p *EventPage) readable(after uint64) error {
+	switch {
+	case p.Last == 0 && p.Begun:
+		return event.ErrNoLog
+	case p.Last > 0 && after < p.First-1:
+		return &event.GapError{After: after, First: p.First}
+	}
+	return nil
+}
+
+func (p *EventPage) decode(run string) (events []event.Event, err error) {
+	for _, r := range p.Events {
+		e, err := event.UnmarshalStored(run, p.Workflow, r.ID, r.Data)
+		if err != nil {
+			return events, fmt.Errorf("stored events of run %s: %w", foreign.Quote(run), err)
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
