@@ -48,8 +48,8 @@
 //   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [ResumeFrom], [AllowGraphChange]; [Redrive], [RedriveFrom],
 //     [RedriveBy], [KeepDescendants]; [Fork], [ForkFrom], [ForkPreview]; [Codec], [Encoding],
 //     [DefaultEncoding], [Types].
-//   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [ReadSnapshot], [ReadResult]; package
-//     store.
+//   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [StoreEvents], [ReadSnapshot],
+//     [ReadResult]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [RunLabels], [ParentRun]; store.Admin.
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].

@@ -58,6 +58,7 @@ type durable struct {
 	kept        []keptEpoch            // see keptEpoch
 	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in those of nodes
 	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it
+	events      *eventWriter           // nil if the run's events are not stored
 	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
 }
 
@@ -85,7 +86,8 @@ type transaction struct {
 	children []*Run      // the runs nested in them; nil for most
 	outputs  []collected // of iterations, that loops collect
 	header   *snapshotFile
-	show     uint64 // the id of the last event to be shown afterwards
+	show     uint64  // the id of the last event to be shown afterwards
+	events   []Event // to be stored: drafts of those that no transaction before holds
 }
 
 // collected is the output of an iteration of a loop that collects them. It has a record of its own, so that the record of the loop does not
@@ -393,6 +395,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 		c.outer.unwritten--
 		c.stoppedBy = CauseStoreError
 		c.lost(err)
+		c.flush(c.now())
 		c.judge()
 		c.returnTo()
 	}

@@ -35,8 +35,9 @@ func (d *durable) add(r *Run, changes []machine.Change) {
 		return
 	}
 	for _, c := range changes {
-		if c.Wave != 0 {
-			continue // a wave has no record: the next life derives it from the nodes, or from InWave in the record of the run
+		if c.Wave != 0 { // a wave has no record: the next life derives it from the nodes, or from InWave in the record of the run
+			d.outbox.due = d.outbox.due || d.events != nil && r.outer == nil // but an event
+			continue
 		}
 		at := place{r, c.Ref}
 		e := d.pending(at)
@@ -77,14 +78,16 @@ func (d *durable) add(r *Run, changes []machine.Change) {
 }
 
 // told notes in the outbox what an event reports that is no change of the State: in the record of its node, or in that of the
-// run. The last event of a run comes with the change of its status. Nothing is written for deltas and logs: those that a crash
-// has cut off from the stored events are lost.
+// run. The last event of a run comes with the change of its status. Deltas and logs have no record: unless events are stored,
+// nothing is written for them, and those that a crash has cut off from the stored events are lost.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
 		r.outdated(e.ref)
 	case !e.kind.ofNode() && !e.kind.endsRun():
 		d.stale, d.outbox.due = true, d.failed == nil
+	case e.kind.passing() && d.events != nil:
+		d.events.postpone()
 	}
 }
 
@@ -104,9 +107,17 @@ func (r *Run) noteDelta(ref Ref, x *extra) {
 // show makes the events visible for which nothing is to be written. The others are shown by the committer.
 //
 // An event is shown only when all that it tells of is in the store, or follows from that: whoever appends an event has noted
-// its fact in the outbox before it calls show. Otherwise a crash makes the next life announce it again.
+// its fact in the outbox before it calls show. Otherwise a crash makes the next life announce it again. Where events are stored,
+// each is shown by the committer.
 func (d *durable) show(l *eventLog) {
-	if d.failed == nil && !d.writing && !d.hasWork() {
+	if !d.writing {
+		d.showRest(l)
+	}
+}
+
+// showRest is show for the committer, when it finds nothing to be written.
+func (d *durable) showRest(l *eventLog) {
+	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
 	}
 }
@@ -124,6 +135,7 @@ func (d *durable) take(root *Run) *transaction {
 	d.outbox = d.nextTransaction()
 	d.sequence++
 	tx.show = root.log.lastID()
+	tx.events = d.events.take(tx.show)
 	c := &tx.commit
 	if few := new(fewChanges); len(tx.entries) <= len(few.readiness) {
 		few.lend(c)
@@ -235,9 +247,7 @@ func (r *Run) commit() {
 		runtime.Gosched() // workers that are about to change something go first: the transaction holds it then
 		r.st.Lock()
 		if !d.hasWork() {
-			if d.failed == nil {
-				r.log.publish(r.log.lastID())
-			}
+			d.showRest(r.log)
 			if r.concluded() {
 				r.st.Unlock()
 				err := r.releaseLease()
@@ -382,6 +392,9 @@ func (r *Run) encode(tx *transaction) error {
 		}
 	}
 	if err := r.encodeNodes(tx); err != nil {
+		return err
+	}
+	if err := r.encodeEvents(tx); err != nil {
 		return err
 	}
 	if tx.commit.Spec != nil {

@@ -86,6 +86,10 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.Nodes = append(file.Nodes, n)
 	}
+	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
+		return file, fmt.Errorf("%w: stored run %s: its nodes tell of event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
+	}
+	file.LastEvent = max(file.LastEvent, stored.LastEvent) // deltas and logs have no record that tells
 	file.restoreEpochs()
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
 	f := newFiller(records, outputs)
@@ -335,5 +339,6 @@ func (r *Run) takeLease() (stored *store.Run, err error) {
 		stored = new(store.Run)
 	}
 	d.sequence, d.status, d.stale = stored.Sequence, stored.Status, stored.Sequence == 0
-	return stored, nil
+	d.events, err = r.eventWriter(stored)
+	return stored, err
 }

@@ -91,6 +91,7 @@ func (d *durable) unwritten() []*transaction {
 // fail ends the use of the store, but for giving back the lease.
 func (d *durable) fail(err error) {
 	d.failed, d.outbox = err, newTransaction()
+	d.events.arrive()
 	if d.renewal != nil {
 		d.renewal.Stop()
 	}

@@ -22,7 +22,8 @@ type Event = event.Event
 // same time, each at its own pace and without delaying the run; the sequence may be used again and starts anew.
 //
 // For a run that was resumed or redriven, the events of its earlier lives come first, as far as this process has them: it goes on
-// from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids go on counting in any case.
+// from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids go on counting in any case. If the
+// run has [StoreEvents], store.OpenEvents has the events of all its lives.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the reader is too late
 // for events that the log no longer keeps, see [Retain]; [event.ErrNoLog] if the run keeps none; [ErrNoContext].
@@ -249,8 +250,8 @@ func (l *eventLog) first() uint64 {
 	if l.base > l.start {
 		oldest = l.base
 	}
-	if l.last > l.retain {
-		oldest = max(oldest, l.last-l.retain)
+	if shown := l.last - l.hidden; shown > l.retain { // what is hidden is kept until readers have had the chance to see it
+		oldest = max(oldest, shown-l.retain)
 	}
 	return oldest + 1
 }
@@ -336,6 +337,23 @@ func (l *eventLog) append(e *entry) {
 		l.hidden++
 	}
 	l.closed = e.kind.endsRun()
+}
+
+// upTo returns entries from id next on, hidden ones among them: a prefix of those up to last. The log may forget hidden entries when
+// the run's lock is released.
+func (l *eventLog) upTo(next, last uint64) block {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.batch(next, last)
+}
+
+// batch returns the entries from id next on that are in one block, up to last.
+func (l *eventLog) batch(next, last uint64) block {
+	i := next - l.base - 1
+	b := l.blocks[i/blockSize]
+	end := min(uint64(len(b.lines)), last-l.base-i/blockSize*blockSize)
+	b.lines = b.lines[i%blockSize : end : end]
+	return b
 }
 
 // publish shows the entries up to an id.
@@ -462,11 +480,7 @@ func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 func (l *eventLog) read(next uint64) (batch block, more <-chan struct{}) {
 	switch {
 	case next <= l.last-l.hidden:
-		i := next - l.base - 1
-		batch = l.blocks[i/blockSize]
-		end := min(uint64(len(batch.lines)), l.last-l.hidden-l.base-i/blockSize*blockSize)
-		batch.lines = batch.lines[i%blockSize : end : end]
-		return batch, nil
+		return l.batch(next, l.last-l.hidden), nil
 	case l.closed && l.hidden == 0:
 		return block{}, nil
 	case l.more == nil:

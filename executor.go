@@ -270,6 +270,9 @@ func (r *Run) discard() error {
 // origin returns the state that a run without a store goes on from, or nil if it starts anew. It checks everything on which a store has
 // no say, before any lease is taken: Acquire makes a run that is not stored yet.
 func (r *Run) origin() (from *restoration, err error) {
+	if err := r.cfg.checkEvents(); err != nil {
+		return nil, err
+	}
 	given := r.cfg.inputs
 	if r.cfg.store != nil {
 		if r.cfg.from != nil && !r.cfg.fork {

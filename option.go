@@ -79,6 +79,7 @@ type config struct {
 	observers      []func(NodeResult)
 	around         []func(context.Context, *Run) (context.Context, func(*Result))
 	eventOutputs   int // how long an output in an event may be; 0: there is none
+	storeEvents    bool
 	test           *testMode
 	kinds          KindLister
 	manual         *manual // for NewCoordinator

@@ -242,6 +242,7 @@ func (r *Run) prepare(x *restoration) {
 		}
 		if r.durable != nil {
 			r.log.hides = true
+			r.durable.events.begin(last)
 			r.st.Park(true)
 		}
 		r.st.KeepLog()

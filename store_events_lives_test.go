@@ -1,0 +1,315 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// eventStore is a store of events whose commits and renewals may fail.
+type eventStore struct {
+	kahn.MemoryStore
+	commit func(c store.Commit, apply func() error) error
+	renew  func() error
+
+	mu      sync.Mutex
+	commits []store.Commit // that were applied
+}
+
+func (s *eventStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (applied store.Applied, err error) {
+	apply := func() (err error) {
+		if applied, err = s.MemoryStore.Commit(ctx, l, c); applied == store.AppliedNow {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.commits = append(s.commits, c)
+		}
+		return err
+	}
+	if s.commit != nil {
+		err = s.commit(c, apply)
+	} else {
+		err = apply()
+	}
+	return applied, err
+}
+
+func (s *eventStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
+	if s.renew != nil {
+		if err := s.renew(); err != nil {
+			return err
+		}
+	}
+	return s.MemoryStore.Renew(ctx, l, ttl)
+}
+
+// TestStoredEventsOfCrashes is TestEventsOfCrashes for runs whose events are stored: a crash before each write, and one whose acknowledgement
+// is lost. Readers of the process that dies have seen no more than what is stored, and after the next life the stored log is
+// one stream.
+func TestStoredEventsOfCrashes(t *testing.T) {
+	t.Parallel()
+	graphs, crashes := size(8, 5, 250), 0
+	for seed := range graphs {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(seed), 12))
+			c := newCutter(uint64(7000+seed), seed%2)
+			c.slow = time.Duration(r.IntN(3)) * ms / 2
+			crashes += c.crashWithStoredEvents(t, fmt.Sprint("seed ", seed), seed%3 == 0)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d graphs, %d crashes", graphs, crashes)
+}
+
+func (c *cutter) crashWithStoredEvents(t *testing.T, name string, applied bool) (crashes int) {
+	c.more = []kahn.Option{kahn.RunID("r")}
+	_, want := c.run(t, nil, false)
+	for failing := 1; !t.Failed(); failing++ {
+		writes := 0
+		db := &eventStore{commit: func(_ store.Commit, apply func() error) error {
+			if writes++; writes < failing {
+				return apply()
+			}
+			if writes == failing && applied {
+				return errors.Join(apply(), errDisk)
+			}
+			return errDisk
+		}}
+		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.LeaseTime(20 * ms), kahn.StoreEvents()}
+		c.run(t, nil, false)
+		if writes < failing {
+			break // there are no more
+		}
+		crashes++
+		seen := c.events
+		before, err := db.Load(t.Context(), "r")
+		require.NoError(t, err)
+		kept := storedPrefix(t, db, before)
+		if len(seen) > len(kept) || !applied && len(seen) < len(kept) {
+			t.Errorf("%s, write %d: %d events were seen, and %d are stored", name, failing, len(seen), len(kept))
+		} else if err := sameEvents(kept[:len(seen)], seen); err != nil {
+			t.Errorf("%s, write %d: %v", name, failing, err)
+		}
+		db.commit = nil
+		time.Sleep(time.Minute) // the lease runs out
+		if before.Status.Terminal() {
+			continue
+		}
+		_, got := c.run(t, nil, false)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s, write %d:\ngot  %v\nwant %v", name, failing, got, want)
+		}
+		whole := storedEvents(t, db, "r")
+		if err := errors.Join(sameEvents(whole, append(kept, c.events...)), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
+			t.Errorf("%s, write %d: %v\n%s", name, failing, err, eventText(whole))
+		}
+	}
+	return crashes
+}
+
+// emitting is a graph of one step, which emits and logs again and again.
+func emitting(n int, pause time.Duration) *kahn.Graph {
+	return graph(kahn.Node{ID: "A", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		for i := range n {
+			s.Emit(i)
+			s.Log(0, fmt.Sprint("message ", i))
+			time.Sleep(pause)
+		}
+		return nil, nil
+	}})
+}
+
+// TestDeltasShareTransactions: deltas and logs that come fast are written 50 ms after the first of them, together, the last ones with the
+// end of their step; one that comes alone 50 ms after it came. Nobody sees them before.
+func TestDeltasShareTransactions(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		n            int
+		pause        time.Duration
+		transactions int // beside the start and the end of the step
+	}{{1000, ms, 19}, {10, 200 * ms, 10}, {1000, 0, 0}} {
+		inBubble(t, fmt.Sprintf("%d with pauses of %v", row.n, row.pause), func(t *testing.T) {
+			db := new(eventStore)
+			var late time.Duration
+			r := try(t, emitting(row.n, row.pause), nil, kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.OnEvent(func(e kahn.Event) {
+				late = max(late, time.Since(e.Time))
+				stored, err := db.Load(t.Context(), "r")
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, stored.LastEvent, e.ID, "it was seen before it was stored")
+			}))
+			require.NoError(t, r.err)
+			require.LessOrEqual(t, late, 50*ms)
+			require.Equal(t, row.transactions+2, len(db.commits))
+			require.NoError(t, sameEvents(storedEvents(t, db, "r"), r.events))
+			require.Len(t, r.events, 2*row.n+5)
+		})
+	}
+}
+
+// TestStoreEventsRefused: a store that keeps no events is refused before anything is written, and so is a run without a store. A run
+// whose events are stored does not go on over such a store, and its lease is given back.
+func TestStoreEventsRefused(t *testing.T) {
+	t.Parallel()
+	g, memory := graph(after("A"), gate("G", "A")), new(kahn.MemoryStore)
+	_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.StoreEvents())
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	require.ErrorContains(t, err, "durable")
+	_, err = kahn.Execute(t.Context(), g, neverStep(t), kahn.StoreEvents(), kahn.Durable(&brokenStore{Store: memory}), kahn.RunID("r"))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	require.ErrorContains(t, err, "*kahn_test.brokenStore keeps no events")
+	require.Empty(t, memory.Runs())
+	_, err = kahn.Execute(t.Context(), g, takes(0), kahn.StoreEvents(), kahn.Durable(memory), kahn.RunID("r"))
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(&brokenStore{Store: memory}), kahn.RunID("r"))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	_, _, err = memory.Acquire(t.Context(), "r", "somebody else", time.Minute)
+	require.NoError(t, err)
+}
+
+// TestStoredLogOfRedrivesAndForks: a redrive goes on in the log of its run, and a fork has its own.
+func TestStoredLogOfRedrivesAndForks(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		db, broken := new(kahn.MemoryStore), true
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Emit(s.ID())
+			if s.ID() == "B" && broken {
+				return nil, errStep
+			}
+			return s.ID(), nil
+		}
+		g := graph(after("A"), after("B", "A"))
+		opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents()}
+		r := try(t, g, step, opts...)
+		r.expect("A:ok B:F", "failed")
+		broken = false
+		r = r.redriveStored(g, step, opts[:2])
+		r.expect("A:ok B:ok", "completed")
+		require.NoError(t, sameEvents(storedEvents(t, db, "r"), r.events))
+
+		snapshot, err := kahn.ReadSnapshot(t.Context(), db, "r")
+		require.NoError(t, err)
+		rec := newRecorder()
+		res, err := kahn.Fork(t.Context(), g, step, snapshot, []string{"B"}, kahn.Durable(db), kahn.RunID("f"), kahn.StoreEvents(), kahn.OnEvent(rec.add))
+		require.NoError(t, err)
+		forked := storedEvents(t, db, "f")
+		require.NoError(t, sameEvents(forked, rec.all()))
+		checkEvents(t, g, res, forked)
+		require.Equal(t, uint64(1), forked[0].ID)
+		require.Len(t, storedEvents(t, db, "r"), len(r.events))
+	})
+}
+
+// TestEventsStoredFromALaterLifeOn: the stored log begins with the first life that stores events, and who asks for earlier ones is told.
+func TestEventsStoredFromALaterLifeOn(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		db, g := new(kahn.MemoryStore), graph(after("A"), gate("G", "A"), after("B", "G"))
+		opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
+		first := pause(t, g, takes(0), opts...)
+		_, err := store.ReadEvents(t.Context(), db, "r", 0, 0)
+		require.ErrorIs(t, err, event.ErrNoLog)
+		second := try2(t, g, takes(0), append(slices.Clone(opts), kahn.StoreEvents(), kahn.EarlySignals(map[string]any{"G": 1}))...)
+		var gap *event.GapError
+		_, err = store.ReadEvents(t.Context(), db, "r", 0, 0)
+		require.ErrorAs(t, err, &gap)
+		require.Equal(t, event.GapError{After: 0, First: uint64(len(first.events)) + 1}, *gap)
+		stored, err := store.ReadEvents(t.Context(), db, "r", gap.First-1, 0)
+		require.NoError(t, err)
+		require.NoError(t, sameEvents(stored, second.events))
+	})
+}
+
+// TestFencedEvents: an owner that was overtaken writes no event: neither those of its facts, nor deltas.
+func TestFencedEvents(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		db := new(kahn.MemoryStore)
+		g := emitting(40, 10*ms)
+		run, err := kahn.Start(t.Context(), g, nil, kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.LeaseTime(time.Minute), kahn.Owner("first"))
+		require.NoError(t, err)
+		time.Sleep(175 * ms)
+		kept := storedEvents(t, db, "r")
+		require.NotEmpty(t, kept)
+		_, _, err = db.Acquire(t.Context(), "r", "first", time.Minute) // by its name: as a process that was started twice
+		require.NoError(t, err)
+		res, err := run.Wait()
+		require.ErrorIs(t, err, kahn.ErrFenced)
+		require.Equal(t, kahn.CauseStoreError, res.Cause.Kind)
+		require.NoError(t, sameEvents(storedEvents(t, db, "r"), kept))
+	})
+}
+
+// TestHiddenEventsAreKept: a run that retains one event, and is left with many that were not written, forgets those.
+func TestHiddenEventsAreKept(t *testing.T) {
+	for _, more := range [][]kahn.Option{nil, {kahn.StoreEvents()}} {
+		inBubble(t, fmt.Sprint(len(more), " more options"), func(t *testing.T) {
+			writes := 0
+			db := &eventStore{commit: func(_ store.Commit, apply func() error) error {
+				if writes++; writes > 1 {
+					time.Sleep(time.Second)
+					return fmt.Errorf("%w: %w", kahn.ErrUnusable, errDisk)
+				}
+				return apply()
+			}}
+			g := emitting(500, ms)
+			g.Add(kahn.Node{ID: "B", Do: takes(10 * ms)})
+			run, err := kahn.Start(t.Context(), g, nil, append(more, kahn.Durable(db), kahn.RunID("r"), kahn.Retain(1))...)
+			require.NoError(t, err)
+			res, err := run.Wait()
+			require.ErrorIs(t, err, kahn.ErrStore)
+			require.True(t, res.Left)
+			var got []kahn.Event
+			_, last := run.EventRange()
+			for e, err := range run.Events(t.Context(), last-1) {
+				require.NoError(t, err)
+				got = append(got, e)
+			}
+			require.Len(t, got, 1)
+		})
+	}
+}
+
+// slowOutputs is a codec that takes some time for each value.
+type slowOutputs struct{ kahn.Types }
+
+func (c slowOutputs) Encode(v any) (json.RawMessage, error) {
+	time.Sleep(10 * ms)
+	return c.Types.Encode(v)
+}
+
+// TestEventsOfUndoneEnds: the run loses its lease while the events of a transaction are encoded, and the ends of which they tell are undone
+// meanwhile.
+func TestEventsOfUndoneEnds(t *testing.T) {
+	t.Parallel()
+	for moment := range 30 {
+		inBubble(t, fmt.Sprint(moment), func(t *testing.T) {
+			fence := time.Now().Add(time.Duration(moment)*4*ms + ms/2)
+			db := &eventStore{renew: func() error {
+				if time.Now().After(fence) {
+					return kahn.ErrFenced
+				}
+				return nil
+			}}
+			inner := graph(after("x"), after("y", "x"))
+			g := graph(after("A"), subgraph("S", inner, "A"), after("B", "S"), kahn.Node{ID: "end", Kind: kahn.KindEnd})
+			r := try(t, g, takes(ms), kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.EventOutputs(100), kahn.Encoding(slowOutputs{}), kahn.LeaseTime(6*ms))
+			stored, err := db.Load(t.Context(), "r")
+			require.NoError(t, err)
+			require.NoError(t, sameEvents(storedPrefix(t, db, stored), r.events[:stored.LastEvent]))
+		})
+	}
+}

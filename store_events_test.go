@@ -1,0 +1,193 @@
+package kahn_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// storedEvents reads the whole stored log of a run.
+func storedEvents(t testing.TB, s store.EventStore, run string) (events []kahn.Event) {
+	t.Helper()
+	for {
+		page, err := store.ReadEvents(t.Context(), s, run, uint64(len(events)), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return events
+		}
+		events = append(events, page...)
+	}
+}
+
+// sameEvents reports the first event of a stored log that is not what readers in the process have seen.
+func sameEvents(stored, seen []kahn.Event) error {
+	if len(stored) != len(seen) {
+		return fmt.Errorf("%d events are stored, and %d were seen", len(stored), len(seen))
+	}
+	for i := range stored {
+		a, err1 := json.Marshal(stored[i])
+		b, err2 := json.Marshal(seen[i])
+		if err1 != nil || err2 != nil || string(a) != string(b) {
+			return fmt.Errorf("stored as %s, seen as %s, %w, %w", a, b, err1, err2)
+		}
+	}
+	return nil
+}
+
+// nodeEnds are the statuses that events give to nodes.
+var nodeEnds = map[event.Type]kahn.Status{
+	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
+}
+
+// ofOneMoment reports where a stored log and the stored run beside it are not of the same moment: a node that has ended in one of them has
+// ended in the other, an attempt that has begun in one of them has in the other, and the same holds for the run.
+func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
+	if uint64(len(events)) != r.LastEvent {
+		return fmt.Errorf("%d events, the last one with id %d", len(events), r.LastEvent)
+	}
+	ended, begun := map[string]kahn.Status{}, map[string]int32{}
+	over := false
+	for i, e := range events {
+		if e.ID != uint64(i+1) {
+			return fmt.Errorf("event %d has the id %d", i+1, e.ID)
+		}
+		switch status, ends := nodeEnds[e.Type]; {
+		case ends:
+			ended[e.Path] = status
+		case e.Node != "" && e.Type != event.NodeDelta && e.Type != event.NodeLog:
+			delete(ended, e.Path)
+		}
+		if e.Type == event.NodeStarted {
+			begun[e.Path]++ // also when it is entered again after an answer
+		}
+		_, over = e.Payload.(event.RunEnd)
+	}
+	if over != r.Status.Terminal() {
+		return fmt.Errorf("the run is stored as %v, and its last event is %v", r.Status, events[len(events)-1])
+	}
+	retried := map[string]bool{} // paths that are those of several nodes
+	for key := range r.Nodes {
+		if path := tries.ReplaceAllString(key, ""); path != key || c.again(key) {
+			retried[path] = true
+		}
+	}
+	for key, n := range r.Nodes {
+		if retried[tries.ReplaceAllString(key, "")] || passes.MatchString(key) {
+			continue
+		}
+		status, told := ended[key]
+		if told != n.Terminal || told && status != n.Status {
+			return fmt.Errorf("node %s is stored as %v, and its events say %v", key, n.Status, status)
+		}
+		if n.Attempt > 0 && begun[key] != n.Attempt && !c.expanded(lastOf(key)) { // a later life expands a node again without an event
+			return fmt.Errorf("attempt %d of node %s is stored, and its events tell of %d", n.Attempt, key, begun[key])
+		}
+	}
+	for path := range ended {
+		if n, ok := r.Nodes[path]; !retried[path] && !c.again(path) && (!ok || !n.Terminal) {
+			return fmt.Errorf("the events tell that %s has ended, and it is stored as %v", path, n.Status)
+		}
+	}
+	return nil
+}
+
+var (
+	tries  = regexp.MustCompile(`#try[0-9]+`) // the parts of keys that number the attempts of composites
+	passes = regexp.MustCompile(`#[0-9]+$`)   // the end of the key of an output that a loop has collected
+)
+
+// again reports whether a node is inside of a composite that may begin anew.
+func (c *cutter) again(key string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune("/[#", r) }), func(id string) bool { return c.retried[id] })
+}
+
+// TestStoredEventsAtEveryWrite cuts runs whose events are stored after each write, as TestStoreAtEveryWrite does. At every cut the stored
+// log is of the same moment as the stored run; when the run has gone on, it is one stream of all lives, in which each reader has
+// seen what is stored. The later life stores its events without being asked to.
+func TestStoredEventsAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	graphs := size(12, 6, 800)
+	cuts := 0
+	for seed := range graphs {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCutter(uint64(5000+seed), seed%3)
+			c.slow = time.Duration(seed%2) * ms
+			cuts += c.storedAtEveryWrite(t, fmt.Sprint("seed ", seed))
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d graphs, %d cuts", graphs, cuts)
+}
+
+func (c *cutter) storedAtEveryWrite(t *testing.T, name string) (cuts int) {
+	whole := new(journal)
+	c.more = []kahn.Option{kahn.Durable(whole), kahn.RunID("r"), kahn.StoreEvents()}
+	_, want := c.run(t, nil, false)
+	checkEvents(t, c.g, c.res, c.events)
+	if err := sameEvents(storedEvents(t, whole, "r"), c.events); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	for writes := range whole.writes {
+		db := whole.replay(t, "r", writes)
+		before, err := db.Load(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if writes > 0 {
+			c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
+		}
+		prefix := storedPrefix(t, db, before)
+		if err := c.ofOneMoment(before, prefix); writes > 0 && err != nil {
+			t.Errorf("%s, after %d writes: %v\n%s", name, writes, err, eventText(prefix))
+		}
+		if writes == 0 || before.Status.Terminal() {
+			continue
+		}
+		_, got := c.run(t, nil, false)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s, after %d writes: \ngot  %v\nwant %v", name, writes, got, want)
+		}
+		after, err := db.Load(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := storedEvents(t, db, "r")
+		if err := c.ofOneMoment(after, stored); err != nil {
+			t.Errorf("%s, after %d writes, at the end: %v\n%s", name, writes, err, eventText(stored))
+		}
+		if err := sameEvents(stored, append(slices.Clone(prefix), c.events...)); err != nil {
+			t.Errorf("%s, after %d writes: %v", name, writes, err)
+		}
+		if err := kahntest.CheckEvents(c.g, c.res, stored); err != nil {
+			t.Errorf("%s, after %d writes: %v\n%s", name, writes, err, eventText(stored))
+		}
+		if t.Failed() {
+			break
+		}
+		cuts++
+	}
+	return cuts
+}
+
+// storedPrefix is the stored log of a run that may not have begun.
+func storedPrefix(t *testing.T, s store.EventStore, r *store.Run) []kahn.Event {
+	if r.Sequence == 0 {
+		return nil
+	}
+	return storedEvents(t, s, r.ID)
+}
