@@ -17,6 +17,7 @@ type rowStatements struct {
 	first    *statement // the whole row of a node, provided that the lease holds
 	whole    *statement
 	counters *statement // the row of a node without its record
+	event    *statement
 }
 
 func (s *rowStatements) prepare(w *writer, now string, err *error) {
@@ -26,6 +27,7 @@ func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	s.spec = w.prepare(err, "UPDATE kahn_runs SET workflow = ?, plan = ?, inputs = ?, labels = ?, parent = ? WHERE run = ?")
 	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+row+")")
 	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+row+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
+	s.event = w.prepare(err, "INSERT INTO kahn_events VALUES (?, ?, ?)")
 	s.counters = w.prepare(err, "UPDATE kahn_nodes SET sequence = ?, attempt = ?, terminal = ?, queued = ?, completed = ?, resolved = ?, required = ?, checksum = ? WHERE node = ?")
 }
 
@@ -45,6 +47,9 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	}
 	if err != nil {
 		return 0, about("commit", lease.Run, err)
+	}
+	if len(c.Events) > 0 {
+		s.board.Notify(lease.Run)
 	}
 	return applied, nil
 }
@@ -126,6 +131,12 @@ func (st *stage) judge(c *store.Commit) (store.Applied, error) {
 	if refused != nil || applied != store.AppliedNow {
 		return applied, refused
 	}
+	if !c.EventsFollow(r.event) {
+		return store.Conflict, nil
+	}
+	if n := len(c.Events); n > 0 && c.Events[n-1].ID >= eventsOfRun {
+		return 0, fmt.Errorf("%w: event %d of a run, which has events up to %d", store.ErrRejected, c.Events[n-1].ID, eventsOfRun-1)
+	}
 	if len(r.nodes) > nodesOfRun {
 		return 0, fmt.Errorf("%w: a run of more than %d nodes", store.ErrRejected, nodesOfRun)
 	}
@@ -162,6 +173,9 @@ func (st *stage) keep(c *store.Commit) {
 		ch.node.staged = 0
 	}
 	r.sequence, r.wake = c.Sequence, wakeTime(c.WakeAt)
+	if n := len(c.Events); n > 0 {
+		r.event = c.Events[n-1].ID
+	}
 	if c.Status != machine.RunPending {
 		r.status = c.Status
 	}
@@ -226,6 +240,9 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 		}
 	}
 	clear(w.values[:cap(w.values)]) // it keeps nothing alive
+	if err := w.putEvents(r.number, c.Events); err != nil {
+		return false, err
+	}
 	return true, w.writeAside(r.number, c)
 }
 

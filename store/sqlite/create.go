@@ -144,7 +144,7 @@ func remove(do execution, number int64) error {
 			return err
 		}
 	}
-	return nil
+	return do("DELETE FROM kahn_events WHERE event >= ? AND event < ?", nil, number*eventsOfRun, (number+1)*eventsOfRun)
 }
 
 // put writes the row of a run, its labels and blobs, and returns the number of the run. A row that is there, whose number is given, is
@@ -202,7 +202,10 @@ func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 		if number, err = s.put(w.in, number, r); err != nil {
 			return err
 		}
-		return w.putNodes(number, r)
+		if err = w.putNodes(number, r); err != nil {
+			return err
+		}
+		return w.putEvents(number, r.Events)
 	})
 	if err == nil {
 		err = refused

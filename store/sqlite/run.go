@@ -24,6 +24,7 @@ type run struct {
 	spec     uint32 // the checksum of what the run does; 0 if nobody has said it
 	record   uint32 // the checksum of the run's record
 	rows     int64  // nodes in the commit that changed the run's row last
+	event    uint64 // the id of the last stored event; 0 if there is none
 	nodes    map[string]*node
 }
 
@@ -118,26 +119,41 @@ func wakeTime(t time.Time) int64 {
 
 // Load implements [store.Store].
 func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err error) {
+	var refused error
+	err = s.view(ctx, func(do execution) (err error) {
+		over := func(text string) func(func([]driver.Value) error, ...driver.Value) error {
+			return func(f func([]driver.Value) error, values ...driver.Value) error { return do(text, f, values...) }
+		}
+		l := loader{run: over(runQuery), nodes: over(nodesQuery), lastEvent: over(lastEventQuery), sums: new(summer)}
+		stored, _, refused, err = l.load(id)
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return nil, about("load", id, err)
+	}
+	return stored, nil
+}
+
+// view calls f with a transaction that reads, outside of the line of those who write.
+func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return err
 	}
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return nil, about("load", id, s.closed(err))
+		return s.closed(err)
 	}
-	var refused error
 	err = conn.Raw(func(c any) error {
 		conn := c.(driver.Conn)
 		if err := execute(conn, "BEGIN"); err != nil {
 			return err
 		}
-		over := func(text string) func(func([]driver.Value) error, ...driver.Value) error {
-			return func(f func([]driver.Value) error, values ...driver.Value) error {
-				return query(conn, text, f, values...)
-			}
-		}
-		l := loader{run: over(runQuery), nodes: over(nodesQuery), sums: new(summer)}
-		stored, _, refused, err = l.load(id)
+		err := f(func(text string, f func(row []driver.Value) error, values ...driver.Value) error {
+			return query(conn, text, f, values...)
+		})
 		if ended := execute(conn, "ROLLBACK"); err == nil {
 			err = ended
 		}
@@ -146,13 +162,7 @@ func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err err
 	if closed := conn.Close(); err == nil {
 		err = closed
 	}
-	if err == nil {
-		err = refused
-	}
-	if err != nil {
-		return nil, about("load", id, err)
-	}
-	return stored, nil
+	return err
 }
 
 // closed replaces the error of a connection that a closed database cannot give.
@@ -169,12 +179,14 @@ func (s *Store) closed(err error) error {
 const (
 	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
+	// One statement with LIMIT 1 reads one row.
+	lastEventQuery = "SELECT event FROM kahn_events WHERE event >= ? AND event < ? ORDER BY event DESC LIMIT 1"
 )
 
 // loader loads runs over a connection.
 type loader struct {
-	run, nodes func(f func(row []driver.Value) error, values ...driver.Value) error
-	sums       *summer
+	run, nodes, lastEvent func(f func(row []driver.Value) error, values ...driver.Value) error
+	sums                  *summer
 }
 
 // load reads a run in a transaction. refused is the error of a run that is not stored or is damaged.
@@ -214,6 +226,14 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 	if err != nil || refused != nil {
 		return nil, nil, refused, err
 	}
+	err = l.lastEvent(func(row []driver.Value) error {
+		known.event = uint64(row[0].(int64) - known.number*eventsOfRun)
+		return nil
+	}, known.number*eventsOfRun, (known.number+1)*eventsOfRun)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	stored.LastEvent = known.event
 	stored.Status, stored.Sequence = known.status, known.sequence
 	if known.wake != 0 {
 		stored.WakeAt = time.UnixMilli(known.wake).UTC()

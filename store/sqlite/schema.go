@@ -115,4 +115,10 @@ INSERT OR IGNORE INTO kahn_blobs
 INSERT OR IGNORE INTO kahn_blobs
 	SELECT t.value, n.node / 16777216 FROM kahn_nodes n, json_tree(CAST(n.record AS TEXT)) t
 	WHERE instr(n.record, CAST('"$blob"' AS BLOB)) > 0 AND t.key = '$blob' AND t.type = 'text';
+`, `
+CREATE TABLE kahn_events (
+	event    INTEGER PRIMARY KEY,  -- run * 4294967296 + the event's id, from 1
+	data     TEXT    NOT NULL,     -- JSON: the type, the timestamp, the parentEventId and the payload
+	checksum INTEGER NOT NULL
+) STRICT;
 `}

@@ -94,6 +94,9 @@ func (w *writer) writeAside(number int64, c *store.Commit) error {
 	for i := range c.Nodes {
 		keys = append(keys, store.BlobKeys(c.Nodes[i].Value, c.Nodes[i].Record)...)
 	}
+	for i := range c.Events {
+		keys = append(keys, store.BlobKeys(c.Events[i].Data)...)
+	}
 	if len(keys) == 0 {
 		return nil
 	}

@@ -49,6 +49,7 @@ import (
 
 	"modernc.org/sqlite"
 
+	"github.com/seed-c794f7ef/kahn/internal/notify"
 	"github.com/seed-c794f7ef/kahn/internal/syncdir"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -93,11 +94,13 @@ type Store struct {
 	path    string // empty in memory
 	process int64
 	lock    *processLock // nil in memory
+	board   notify.Board // of runs with new events
 }
 
 var (
-	_ store.Store        = (*Store)(nil)
-	_ store.ValueChecker = (*Store)(nil)
+	_ store.Store         = (*Store)(nil)
+	_ store.ValueChecker  = (*Store)(nil)
+	_ store.EventNotifier = (*Store)(nil)
 )
 
 // Open opens the database in the file at path and makes it if there is none. ":memory:" is a new database in memory, for
@@ -260,8 +263,8 @@ func (w *writer) setUp(file bool, o Options) error {
 	var err error
 	w.begin, w.commit, w.rollback = w.prepare(&err, "BEGIN IMMEDIATE"), w.prepare(&err, "COMMIT"), w.prepare(&err, "ROLLBACK")
 	w.leases.prepare(w, o.Now, &err)
-	byID, nodes := w.prepare(&err, runQuery), w.prepare(&err, nodesQuery)
-	w.loader = loader{run: byID.query, nodes: nodes.query, sums: &w.sums}
+	byID, nodes, lastEvent := w.prepare(&err, runQuery), w.prepare(&err, nodesQuery), w.prepare(&err, lastEventQuery)
+	w.loader = loader{run: byID.query, nodes: nodes.query, lastEvent: lastEvent.query, sums: &w.sums}
 	w.rows.prepare(w, o.Now, &err)
 	return err
 }

@@ -1,0 +1,108 @@
+package sqlite_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	storetest.RunEvents(t, func(t *testing.T) store.EventStore { return openStore(t, file(t), sqlite.Options{}) })
+}
+
+func TestEventsInMemory(t *testing.T) {
+	t.Parallel()
+	storetest.RunEvents(t, func(t *testing.T) store.EventStore { return openStore(t, ":memory:", sqlite.Options{}) })
+}
+
+// TestDamagedEvents: an event that was changed, or is missing between others, is found by who reads it. The run goes on.
+func TestDamagedEvents(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]string{
+		"changed": "UPDATE kahn_events SET data = replace(data, 'A', 'B') WHERE event % 4294967296 = 3",
+		"moved":   "UPDATE kahn_events SET data = (SELECT data FROM kahn_events WHERE event % 4294967296 = 2) WHERE event % 4294967296 = 3",
+		"missing": "DELETE FROM kahn_events WHERE event % 4294967296 = 3",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t, file(t), sqlite.Options{})
+			g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"A"}})
+			perform := func(signals map[string]any) {
+				_, err := kahn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil }, kahn.RunID("r"), kahn.Durable(s),
+					kahn.StoreEvents(), kahn.EarlySignals(signals))
+				require.NoError(t, err)
+			}
+			perform(nil)
+			_, err := s.DB().Exec(damage)
+			require.NoError(t, err)
+			first, err := store.ReadEvents(t.Context(), s, "r", 0, 2)
+			require.NoError(t, err)
+			require.Len(t, first, 2)
+			_, err = store.ReadEvents(t.Context(), s, "r", 2, 2)
+			require.ErrorIs(t, err, sqlite.ErrDamaged)
+			perform(map[string]any{"gate": "yes"})
+			log, err := store.OpenEvents(t.Context(), s, "r")
+			require.NoError(t, err)
+			last := 0
+			for e, err := range log.Events(t.Context(), 3) {
+				require.NoError(t, err)
+				last = int(e.ID)
+			}
+			require.Greater(t, last, 5)
+		})
+	}
+}
+
+// TestFollowedFromAnotherHandle: who has a handle of its own, as another process has, follows a run over two lives and sees each event once.
+func TestFollowedFromAnotherHandle(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	performing, reading := openStore(t, path, sqlite.Options{}), openStore(t, path, sqlite.Options{})
+	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"gate"}})
+	n, err := kahn.Prepare(g, kahn.RunID("r"))
+	require.NoError(t, err)
+	_, _, err = performing.Create(t.Context(), n)
+	require.NoError(t, err)
+
+	var events []kahn.Event
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		log, err := store.OpenEvents(t.Context(), reading, "r") // nobody has begun the run yet
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		log.Poll = time.Millisecond
+		for e, err := range log.Events(t.Context(), 0) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			events = append(events, e)
+		}
+	})
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		for i := range 20 {
+			s.Emit(i)
+			time.Sleep(time.Millisecond)
+		}
+		return nil, nil
+	}
+	var res *kahn.Result
+	for _, signals := range []map[string]any{nil, {"gate": "yes"}} {
+		res, err = kahn.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Durable(performing), kahn.StoreEvents(), kahn.EarlySignals(signals))
+		require.NoError(t, err)
+	}
+	wg.Wait()
+	require.NoError(t, kahntest.CheckEvents(g, res, events))
+}
