@@ -70,3 +70,44 @@ func ExampleFork() {
 	// tuesday send
 	// <nil>
 }
+
+// The events of a run are in its store, with the ids of all its lives: here of one that waits for an answer, and of the one that goes on
+// with it.
+func ExampleStoreEvents() {
+	var s store.Memory // a program has one that survives, such as store/sqlite
+	ctx := context.Background()
+	g := new(kahn.Graph).Add(kahn.Node{ID: "draft"}, kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"draft"}})
+	step := func(_ context.Context, step *kahn.Step) (any, error) {
+		step.Emit("Dear customer")
+		return nil, nil
+	}
+	last := uint64(0)
+	for _, signals := range []map[string]any{nil, {"approve": "yes"}} {
+		_, err := kahn.Execute(ctx, g, step, kahn.Durable(&s), kahn.RunID("letter-1"), kahn.StoreEvents(), kahn.EarlySignals(signals))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		events, err := store.ReadEvents(ctx, &s, "letter-1", last, 0) // in any process
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, e := range events {
+			fmt.Println(e.ID, e.Type)
+			last = e.ID
+		}
+	}
+	// Output:
+	// 1 run.started
+	// 2 node.queued
+	// 3 node.started
+	// 4 node.stream.delta
+	// 5 node.completed
+	// 6 node.suspended
+	// 7 run.status.changed
+	// 8 run.status.changed
+	// 9 node.signalled
+	// 10 node.completed
+	// 11 run.completed
+}

@@ -32,7 +32,7 @@ type StatusChange struct {
 
 // Recovery is the payload of run.recovered: the run goes on after a crash. Events that were shown after event From
 // (deltas, logs, the effects of store errors) are not part of the run any more, and later events get their ids; events that
-// were kept but never shown are a gap for a reader that goes on.
+// were kept but never shown are a gap for a reader that goes on. Neither happens if the events are stored, see kahn.StoreEvents.
 type Recovery struct {
 	From uint64 // the id of the last event before the crash that was kept
 }

@@ -33,6 +33,18 @@
 //
 // An event after a pause is sent at once; events in quick succession are sent together, none later than 20 ms.
 //
+// # Runs that other processes perform
+//
+// A run with the option kahn.StoreEvents has its events in its store, where every process finds them, over all lives of the run:
+//
+//	Find: func(r *http.Request) (sse.Source, error) {
+//		log, err := store.OpenEvents(r.Context(), db, r.PathValue("id"))
+//		if err != nil {
+//			return nil, err
+//		}
+//		return log, nil
+//	}
+//
 // # When events are gone
 //
 // A run that keeps only its last events, see [kahn.Retain], answers a cursor older than those with status 410 and
@@ -67,7 +79,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Source is a run whose events can be read. A [*kahn.Run] is one.
+// Source is a run whose events can be read. A *kahn.Run is one, and so is a *store.EventLog.
 type Source interface {
 	// Status is terminal as soon as the run's last event can be read.
 	Status() machine.RunStatus

@@ -5,6 +5,9 @@
 // machine for the statuses, and tests the store with package storetest. [Memory] is a store for tests, store/sqlite one in a file, and
 // store/postgres one in a database that processes on several machines share.
 //
+// An [EventStore] keeps the events of runs, too, each with the fact that it tells: [ReadEvents] reads a page of them, and an [EventLog] follows
+// a run that any process performs.
+//
 // Values pass through a codec before they come into a store. [Blobs] and [Sealed] are codecs around a codec, for the option
 // kahn.Encoding: the first keeps large values apart, the second encrypts.
 //

@@ -4,6 +4,8 @@
 //		storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 //	}
 //
+// [RunAdmin] and [RunEvents] test what a [store.Admin] and a [store.EventStore] promise beyond that.
+//
 // [Lives] performs random graphs over a store in many lives of a run, and [Kill] in processes that are killed. [WithFaults] makes a
 // store fail like real stores, for the tests of code that uses one.
 package storetest

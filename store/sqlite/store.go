@@ -13,6 +13,9 @@
 // All runs of a process write over one connection, and those that want to write at the same moment share a transaction.
 // Reading blocks nobody and waits for nobody. Several processes may have the file open; they write in turn.
 //
+// The events of runs that have the option kahn.StoreEvents are in the database, too: any process that has it open reads them with
+// [store.ReadEvents] and [store.OpenEvents].
+//
 // # What may be lost
 //
 // Nothing that was committed is lost when the process dies, however it dies. When the machine loses power, [Full], the default,
