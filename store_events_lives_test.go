@@ -298,11 +298,17 @@ func TestEventsOfUndoneEnds(t *testing.T) {
 	for moment := range 30 {
 		inBubble(t, fmt.Sprint(moment), func(t *testing.T) {
 			fence := time.Now().Add(time.Duration(moment)*4*ms + ms/2)
-			db := &eventStore{renew: func() error {
+			fenced := func() error {
 				if time.Now().After(fence) {
 					return kahn.ErrFenced
 				}
 				return nil
+			}
+			db := &eventStore{renew: fenced, commit: func(_ store.Commit, apply func() error) error {
+				if err := fenced(); err != nil {
+					return err
+				}
+				return apply()
 			}}
 			inner := graph(after("x"), after("y", "x"))
 			g := graph(after("A"), subgraph("S", inner, "A"), after("B", "S"), kahn.Node{ID: "end", Kind: kahn.KindEnd})
