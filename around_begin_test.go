@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,5 +96,31 @@ func TestAroundEndsTheGoroutineOfARunner(t *testing.T) {
 			}
 			run.Cancel()
 		}
+	})
+}
+
+// The nodes of a composite that goes on see what Around has put into the context, too.
+func TestAroundInALaterLife(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "", func(t *testing.T) {
+		var n notes
+		seen := func(ctx context.Context, s *kahn.Step) (any, error) {
+			n.add("%s %v", s.Path(), ctx.Value(noteKey{}))
+			return takes(time.Second)(ctx, s)
+		}
+		inner := graph(kahn.Node{ID: "a", Do: seen}, kahn.Node{ID: "b", After: []string{"a"}, Do: seen})
+		g := graph(subgraph("S", inner), subgraph("T", graph(subgraph("U", inner))))
+		run, err := kahn.Start(t.Context(), g, nil)
+		require.NoError(t, err)
+		time.Sleep(500 * ms)
+		run.Leave()
+		res, err := run.Wait()
+		require.NoError(t, err)
+		n.list = nil
+		_, err = kahn.Resume(t.Context(), g, nil, res.Snapshot(), nil, kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
+			return context.WithValue(ctx, noteKey{}, "span"), nil
+		}))
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"S/b span", "T/U/b span"}, n.all())
 	})
 }

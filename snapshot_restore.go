@@ -243,7 +243,8 @@ func (r *Run) restore(x *restoration) {
 	if r.log != nil {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
-	observed := r.st.ObservedWords() // of a pending run
+	observed := r.st.ObservedWords()                   // of a pending run
+	x.held.each(func(h *held) { h.run.base = r.base }) // what functions of Around have put in after nested runs were made
 	x.held.endBackoffs(r.wallClock())
 	x.held.install()
 	if d := r.durable; d != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
@@ -206,16 +207,20 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// outcomeOf is the cause that an error of an attempt has, and its text: "ok" and "" for what is no failure. A method of the error may panic.
+// outcomeOf is the cause that an error of an attempt has, and its text: "ok" and "" for what is no failure. The error may be a panic's, or its
+// methods may panic.
 func outcomeOf(err error) (outcome, text string) {
 	outcome, text = kahn.CauseStepError.String(), "an error whose methods panic"
-	defer func() { _ = recover() }()
-	cause := kahn.CauseOf(err)
-	if cause == kahn.CauseNone {
-		return "ok", ""
-	}
-	outcome = cause.String()
-	return outcome, firstLine(err.Error())
+	_ = foreign.Contain(func() error { // the texts above stand then
+		cause := kahn.CauseOf(err)
+		if cause == kahn.CauseNone {
+			outcome, text = "ok", ""
+			return nil
+		}
+		outcome, text = cause.String(), firstLine(err.Error())
+		return nil
+	}, func(any) error { return nil })
+	return outcome, text
 }
 
 // firstLine is the first line of a text, of at most 1,000 bytes.

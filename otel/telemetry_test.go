@@ -280,6 +280,23 @@ func TestLives(t *testing.T) {
 	require.Equal(t, first.run.SpanContext().SpanID(), second.Links()[0].SpanContext.SpanID())
 }
 
+// TestAttemptsOfALaterLife: the attempts of a composite that goes on have spans, too.
+func TestAttemptsOfALaterLife(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, otelkahn.Options{})
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "ask", Kind: kahn.KindGate}, kahn.Node{ID: "do", After: []string{"ask"}})
+	g := (&kahn.Graph{Name: "approval"}).Add(kahn.Node{ID: "S", Sub: sub})
+	res, _ := b.run(g, step)
+	require.Equal(t, kahn.RunSuspended, res.Status)
+	b.spans.Reset()
+	_, err := kahn.Resume(t.Context(), g, step, res.Snapshot(), map[string]any{"S/ask": "yes"}, b.Options()...)
+	require.NoError(t, err)
+	s := b.ended()
+	require.Len(t, s.tries["S/do"], 1)
+	require.Equal(t, s.nodes["S"].SpanContext().SpanID(), s.parent("S/do"))
+}
+
 // TestHostileErrors: an error whose methods panic does not change the outcome.
 func TestHostileErrors(t *testing.T) {
 	t.Parallel()
