@@ -1,6 +1,7 @@
 package inspector
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -326,7 +327,8 @@ func (w *watch) nodes(id string) {
 	}
 	m := nodesMessage{Run: id, Event: last, Nodes: []change{}}
 	at := map[string]int{}
-	for e := range reached(run, before.event, last) {
+	var failed error
+	for e := range reached(context.Background(), run, before.event, last, &failed) {
 		m.Lines++
 		status, ok := statusAfter(e.Type)
 		if !ok {
@@ -342,6 +344,10 @@ func (w *watch) nodes(id string) {
 			w.hub.send(reset, mine)
 			return
 		}
+	}
+	if failed != nil { // the log has let go of an event meanwhile
+		w.hub.send(reset, mine)
+		return
 	}
 	w.hub.tell("nodes", m, mine)
 	w.hub.count(m.Lines)

@@ -39,8 +39,8 @@ const mostScanned = 50_000
 func (c *call) log() (any, error) {
 	first, last := c.target.EventRange()
 	reply := logReply{Lines: []logLine{}, After: uint64(c.query.numbers["after"]), First: first, Last: last}
-	if c.stored() != nil {
-		reply.Note = "The store does not have the events of the run."
+	if c.stored() != nil && last == 0 {
+		reply.Note = "The store does not have the events of the run: kahn.StoreEvents writes them."
 		return reply, nil
 	}
 	path, q := c.query.text("path"), strings.ToLower(c.query.text("q"))
@@ -49,7 +49,8 @@ func (c *call) log() (any, error) {
 		_ = least.UnmarshalText([]byte(level)) // it is one of levels
 	}
 	scanned := 0
-	for e := range reached(c.target, reply.After, last) {
+	var failed error
+	for e := range reached(c.r.Context(), c.target, reply.After, last, &failed) {
 		reply.After = e.ID
 		if level := levelOf(e); level >= least && beneath(e.Path, path) {
 			if line := c.line(e, level); q == "" || strings.Contains(strings.ToLower(line.Text), q) || strings.Contains(strings.ToLower(line.Path), q) {
@@ -61,7 +62,15 @@ func (c *call) log() (any, error) {
 		}
 	}
 	reply.More = reply.After < last
-	return reply, nil
+	return reply, c.eventFault(failed)
+}
+
+// eventFault is an error of the events of a run: those of the Runner have ended where they are kept no more.
+func (c *call) eventFault(err error) error {
+	if err == nil || c.stored() == nil {
+		return nil
+	}
+	return c.h.storeFault(c.r.Context(), err)
 }
 
 // beneath reports whether a path is that of a node or of what is inside of it.
@@ -214,31 +223,32 @@ func (c *call) timeline() (any, error) {
 	if zero.IsZero() {
 		return reply, nil
 	}
-	if s := c.stored(); s != nil {
+	_, last := c.target.EventRange()
+	if s := c.stored(); s != nil && last == 0 {
 		reply.Spans, reply.Truncated = s.spans(zero, c.query.numbers["limit"])
 		reply.Note = "The store does not tell when the attempts were queued."
 		return reply, nil
 	}
-	_, last := c.target.EventRange()
-	reply.Spans, reply.Truncated = spansOf(reached(c.target, 0, last), zero, c.query.numbers["limit"])
-	return reply, nil
+	var failed error
+	reply.Spans, reply.Truncated = spansOf(reached(c.r.Context(), c.target, 0, last, &failed), zero, c.query.numbers["limit"])
+	return reply, c.eventFault(failed)
 }
 
 // period is when the run began, or the earlier life of it to which its events reach back, and when it ended: now, if it has not.
 func (c *call) period() (zero, end time.Time) {
 	zero, end = c.target.Started(), time.Now()
-	if s := c.stored(); s != nil && !s.row.Ended.IsZero() {
-		return zero, s.row.Ended
-	}
 	first, last := c.target.EventRange()
-	if e, ok := eventAt(c.target, first); ok && e.Time.Before(zero) {
+	if e, ok := eventAt(c.r.Context(), c.target, first); ok && e.Time.Before(zero) {
 		zero = e.Time
 	}
 	if !over(c.target) {
 		return zero, end
 	}
-	if e, ok := eventAt(c.target, last); ok {
+	if e, ok := eventAt(c.r.Context(), c.target, last); ok {
 		return zero, e.Time
+	}
+	if s := c.stored(); s != nil {
+		return zero, s.row.Ended
 	}
 	return zero, lastEnd(c.target, zero)
 }

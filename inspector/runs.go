@@ -191,7 +191,7 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	row.count(run)
 	row.First, row.Last = run.EventRange()
 	if row.Status.Terminal() {
-		if e, ok := eventAt(run, row.Last); ok {
+		if e, ok := eventAt(context.Background(), run, row.Last); ok {
 			if end, ok := e.Payload.(event.RunEnd); ok {
 				row.Degraded, row.Cause, row.Ended = end.Degraded, end.Cause.String(), stamp(e.Time)
 				row.Failed = end.Failed[:min(few, len(end.Failed))]
@@ -261,19 +261,20 @@ func (c *call) addError(row *runRow, run subject) {
 }
 
 // eventAt is the event with an id that the run has reached.
-func eventAt(run subject, id uint64) (kahn.Event, bool) {
+func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	if id == 0 {
 		return kahn.Event{}, false
 	}
-	for e := range reached(run, id-1, id) {
+	var failed error
+	for e := range reached(ctx, run, id-1, id, &failed) {
 		return e, e.ID == id
 	}
-	return kahn.Event{}, false
+	return kahn.Event{}, false // also if the log does not have it any more
 }
 
 // reached yields the events of a run above after, up to one that it has reached, without waiting. Events that are not kept any more are
-// left out.
-func reached(run subject, after, last uint64) func(func(kahn.Event) bool) {
+// left out. An error, of a store, ends them and is set.
+func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
 			after = max(after, first-1)
@@ -281,8 +282,12 @@ func reached(run subject, after, last uint64) func(func(kahn.Event) bool) {
 		if after >= last {
 			return
 		}
-		for e, err := range run.Events(context.Background(), after) {
-			if err != nil || !yield(e) || e.ID >= last {
+		for e, err := range run.Events(ctx, after) {
+			if err != nil {
+				*failed = err
+				return
+			}
+			if !yield(e) || e.ID >= last {
 				return
 			}
 		}

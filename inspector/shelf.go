@@ -111,7 +111,11 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 			return nil, err
 		}
 	}
-	return newStoredRun(row, snapshot, h.workflowOf(row.Spec))
+	s, err := newStoredRun(row, snapshot, h.workflowOf(row.Spec))
+	if events, ok := h.Store.(store.EventStore); ok && err == nil {
+		s.events, err = store.OpenEvents(ctx, events, id)
+	}
+	return s, err
 }
 
 // errNoAnswer and errDamaged are all that a client is told of errors of the store.

@@ -24,6 +24,7 @@ type storedRun struct {
 	places   map[string]*storedPlace
 	counts   map[kahn.Status]int
 	started  time.Time
+	events   *store.EventLog // nil if the store keeps no events
 }
 
 // storedPlace is a node of a stored run.
@@ -227,12 +228,23 @@ func waitsOf(nodes []*storedPlace, list []kahn.Wait) []kahn.Wait {
 	return list
 }
 
-// EventRange returns zeros: no event is stored.
-func (s *storedRun) EventRange() (first, last uint64) { return 0, 0 }
+// EventRange returns the ids of the first and the last stored event, and zeros if there is none.
+func (s *storedRun) EventRange() (first, last uint64) {
+	if s.events == nil {
+		return 0, 0
+	}
+	if first, last = s.events.EventRange(); last == 0 {
+		return 0, 0
+	}
+	return first, last
+}
 
-// Events yields nothing: no event is stored.
-func (s *storedRun) Events(context.Context, uint64) iter.Seq2[kahn.Event, error] {
-	return func(func(kahn.Event, error) bool) {}
+// Events yields the stored events above after.
+func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
+	if s.events == nil {
+		return func(func(kahn.Event, error) bool) {}
+	}
+	return s.events.Events(ctx, after)
 }
 
 // Why explains the state of a node as far as the store tells it: limits and turns belong to the process that performs the run.
@@ -344,6 +356,7 @@ func (h *handler) storedRow(s *storedRun) runRow {
 		Actions: h.actionsOf(s), Stored: true,
 	}
 	row.count(s)
+	row.First, row.Last = s.EventRange()
 	if s.workflow == nil {
 		row.Note = "Nodes that have not begun are missing: " + s.planNote()
 	}

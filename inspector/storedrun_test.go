@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -532,4 +534,37 @@ func TestAnswerThatIsConfirmedLate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1.0, res.Output)
 	})
+}
+
+// Where the store has the events of a run, its log and its timeline are those that the run had.
+func TestStoredEvents(t *testing.T) {
+	t.Parallel()
+	memory := &store.Memory{}
+	rn := &kahn.Runner{}
+	g := (&kahn.Graph{Name: "order"}).Add(
+		kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) { s.Log(slog.LevelWarn, "slow disk"); return 1, nil }},
+		kahn.Node{ID: "b", After: []string{"a"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }},
+	)
+	run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(memory), kahn.StoreEvents())
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	live, stored := serveRunner(t, rn, Options{}), serveRunner(t, nil, Options{Store: memory})
+	want := get[logReply](live, "api/v1/log", "run", "r", "level", "debug")
+	have := get[logReply](stored, "api/v1/log", "run", "r", "level", "debug")
+	require.NotEmpty(t, want.Lines)
+	for i := range want.Lines { // a stored event has the error of the step, without the node around it
+		want.Lines[i].Text = strings.Replace(want.Lines[i].Text, `node "b": step_error: `, "", 1)
+	}
+	require.Equal(t, want, have)
+	require.Equal(t, []logLine{want.Lines[slices.IndexFunc(want.Lines, func(l logLine) bool { return l.Text == "slow disk" })]}, get[logReply](stored, "api/v1/log", "run", "r", "q", "SLOW").Lines)
+	spans := func(d *desk) (list []string) {
+		for _, s := range get[timelineReply](d, "api/v1/timeline", "run", "r").Spans {
+			require.True(t, 0 <= s.Queued && s.Queued <= s.Start && s.Start <= s.End, "%+v", s)
+			list = append(list, fmt.Sprint(s.ID, s.Path, s.Attempt, s.Status))
+		}
+		return list
+	}
+	require.Len(t, spans(live), 2)
+	require.Equal(t, spans(live), spans(stored))
+	require.Equal(t, want.Last, get[runRow](stored, "api/v1/run", "run", "r").Last)
 }
