@@ -123,7 +123,7 @@ func (x *runSpans) at(path string) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if n = x.nodes[path]; n == nil && x.nodes != nil {
-		n, isNew = &nodeSpan{made: make(chan struct{}), ctx: x.ctx, span: trace.SpanFromContext(nil)}, true
+		n, isNew = &nodeSpan{made: make(chan struct{}), ctx: x.ctx, span: trace.SpanFromContext(context.Background())}, true
 		x.nodes[path] = n
 	}
 	return n, isNew

@@ -89,7 +89,7 @@ func (b *bench) ended() spans {
 func attr(x trace.ReadOnlySpan, key attribute.Key) (string, bool) {
 	for _, a := range x.Attributes() {
 		if a.Key == key {
-			return a.Value.Emit(), true
+			return a.Value.String(), true
 		}
 	}
 	return "", false
@@ -347,7 +347,7 @@ func TestMetrics(t *testing.T) {
 		for _, a := range of.ToSlice() {
 			require.NotContains(t, []attribute.Key{"kahn.run.id", "kahn.node.path"}, a.Key)
 			if a.Key != "kahn.workflow" {
-				attrs = append(attrs, a.Value.Emit())
+				attrs = append(attrs, a.Value.String())
 			}
 		}
 		got[name+" "+strings.Join(attrs, " ")] = n
@@ -385,7 +385,7 @@ func TestStore(t *testing.T) {
 	for _, p := range all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Histogram[float64]).DataPoints {
 		operation, _ := p.Attributes.Value("kahn.store.operation")
 		outcome, _ := p.Attributes.Value("kahn.outcome")
-		calls[operation.Emit()+" "+outcome.Emit()] = true
+		calls[operation.String()+" "+outcome.String()] = true
 	}
 	for _, want := range []string{"acquire ok", "acquire leased", "renew ok", "release ok", "commit ok", "commit fenced", "load ok", "load unknown run"} {
 		require.Contains(t, calls, want)
