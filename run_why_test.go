@@ -128,7 +128,7 @@ func TestWhy(t *testing.T) {
 			{"b", kahn.WhyHeld, "nothing else is started as long as gate waits for a signal", nil},
 		}},
 		{name: "left", after: 30 * ms, act: (*kahn.Run).Leave, g: graph(kahn.Node{ID: "a", Do: takes(20 * ms)}, after("b", "a"), kahn.Node{ID: "c", Do: takes(time.Second)}), asked: []asked{
-			{"b", kahn.WhyHeld, "the run is being left", nil},
+			{"b", kahn.WhyHeld, "the run was left: nothing begins in this life", nil},
 		}},
 		{name: "checking", after: 10 * ms, g: graph(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { time.Sleep(20 * ms); return true, nil }}), asked: []asked{
 			{"a", kahn.WhyChecking, "it is being checked", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Idle, y.Status) }},

@@ -23,7 +23,7 @@ func (y Why) String() string {
 		return "it is being checked"
 	case WhyHeld:
 		if nodes == "" {
-			return "the run is being left"
+			return "the run was left: nothing begins in this life"
 		}
 		return "nothing else is started as long as " + nodes + " waits for a signal"
 	case WhyStore:

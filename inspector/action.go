@@ -402,6 +402,8 @@ func (c *call) redrive() (any, error) {
 		run, err = c.h.Runner.RedriveBy(context.WithoutCancel(c.r.Context()), c.target.ID(), q, body.Nodes...)
 	} else if s.Status().Terminal() {
 		run, err = c.goOn(s, kahn.RedriveFrom(nil, body.Nodes...), kahn.RedriveBy(q))
+	} else if s.due() && len(body.Nodes) == 0 {
+		run, err = c.goOn(s)
 	} else {
 		err = errNotEnded
 	}

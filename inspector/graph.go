@@ -331,7 +331,7 @@ func (c *call) nodeRow(n kahn.NodeResult, prefix string) nodeRow {
 	}
 }
 
-// previewReply is what a redrive would run again.
+// previewReply is what a redrive or a fork would run.
 type previewReply struct {
 	// Nodes are the paths, in the order of declaration, the first of them; Total counts all.
 	Nodes []string `json:"nodes"`
@@ -343,15 +343,31 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
+// unended are the nodes that have begun, or are ready to, in a run that somebody has left: with them it goes on.
+func (s *storedRun) unended() previewReply {
+	reply := previewReply{Nodes: []string{}}
+	for n := range s.Nodes() {
+		switch n.Status {
+		case kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended:
+			if reply.Total++; len(reply.Nodes) < mostPreviewed {
+				reply.Nodes = append(reply.Nodes, n.ID)
+			}
+		}
+	}
+	return reply
+}
+
 func (c *call) preview() (any, error) {
 	again, plan := map[string]bool{}, c.target.Plan()
-	switch {
+	begin := c.query.texts["node"]
+	switch s := c.stored(); {
+	case s != nil && s.due() && begin == nil:
+		return s.unended(), nil
 	case !over(c.target):
 		return nil, errNotEnded
 	case plan == nil:
 		return nil, errNoPlan
 	}
-	begin := c.query.texts["node"]
 	for _, id := range begin {
 		if _, ok := plan.Ref(id); !ok {
 			return nil, unknownPath(id)

@@ -247,6 +247,18 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 	return s.events.Events(ctx, after)
 }
 
+// due reports whether the run has something to do that needs no answer: it was left, its process has died, or what it waited for has come. Another
+// process may perform it.
+func (s *storedRun) due() bool {
+	switch s.Status() {
+	case kahn.RunRunning:
+		return true
+	case kahn.RunSuspended:
+		return !s.row.WakeAt.IsZero() && !s.row.WakeAt.After(time.Now())
+	}
+	return false
+}
+
 // Why explains the state of a node as far as the store tells it: limits and turns belong to the process that performs the run.
 func (s *storedRun) Why(path string) (kahn.Why, error) {
 	x, err := s.place(path)
@@ -261,9 +273,12 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 		y.Kind, y.Until = kahn.WhyPending, s.row.WakeAt
 	case x.Wait != nil:
 		y.Kind, y.Wait, y.Choices, y.Since, y.Until = kahn.WhySignal, x.Wait, x.Choices, x.Wait.Since, x.Wait.Deadline
-	case status == kahn.Suspended:
-		y.Kind = kahn.WhySignal
-		for _, wait := range waitsOf(x.nodes, nil) {
+	case status == kahn.Suspended: // a composite
+		waits := waitsOf(x.nodes, nil)
+		if y.Kind = kahn.WhySignal; len(waits) == 0 {
+			y.Kind = kahn.WhyHeld // it was left
+		}
+		for _, wait := range waits {
 			addName(&y, wait.Node)
 		}
 	case status == kahn.Retrying:
@@ -279,6 +294,8 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 		if tries := x.History(); len(tries) > 0 {
 			y.Since = tries[len(tries)-1].Start
 		}
+	case status == kahn.Ready && s.Status() == kahn.RunSuspended:
+		y.Kind = kahn.WhyHeld
 	case status == kahn.Ready:
 		y.Kind = kahn.WhyOrder
 	default:

@@ -237,6 +237,48 @@ func TestStoredCancel(t *testing.T) {
 	require.Equal(t, "finished", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/cancel"+queried("run", "order 17"), "{}").Code)
 }
 
+// A stored run that was left in the middle is not taken for one that waits for an answer, and goes on here.
+func TestStoredRunThatWasLeft(t *testing.T) {
+	t.Parallel()
+	first := make(chan struct{})
+	items := (&kahn.Graph{Name: "order"}).Add(
+		kahn.Node{ID: "each", Map: &kahn.Map{Over: "list", Limit: 1}, Params: map[string]any{"list": []string{"p", "q", "r"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.Index() == 0 {
+				<-first
+			}
+			return s.Index(), nil
+		}},
+	)
+	plan, err := items.Compile()
+	require.NoError(t, err)
+	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) {
+		o.Workflows = append(o.Workflows, Workflow{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return x.rn.Start(ctx, items, nil, opts...)
+		}})
+		run, err := kahn.Start(t.Context(), items, nil, kahn.RunID("left"), kahn.Durable(x.memory))
+		require.NoError(t, err)
+		_, err = run.WaitFor(t.Context(), "each", kahn.Running)
+		require.NoError(t, err)
+		run.Leave()
+		close(first)
+		_, err = run.Wait()
+		require.NoError(t, err)
+	})
+	row := get[runRow](x.desk, "api/v1/run", "run", "left")
+	require.Equal(t, []any{kahn.RunSuspended, []string{"redrive", "cancel", "fork"}}, []any{row.Status, row.Actions})
+	require.NotContains(t, get[runRow](x.desk, "api/v1/run", "run", "order 17").Actions, "redrive", "it waits for an answer")
+	for _, path := range []string{"each", "each[1]"} {
+		require.Equal(t, kahn.WhyHeld, get[nodeReply](x.desk, "api/v1/node", "run", "left", "path", path).Why.Kind, path)
+	}
+	require.Equal(t, []string{"each"}, get[previewReply](x.desk, "api/v1/redrive", "run", "left").Nodes)
+	require.Equal(t, "not_ended", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/redrive"+queried("run", "left"), `{"nodes":["each"]}`).Code)
+	x.post("api/v1/redrive", `{}`, "run", "left")
+	run, _ := x.rn.Run("left")
+	res, err := run.Wait()
+	require.NoError(t, err)
+	require.Equal(t, []any{0, 1, 2}, res.Output)
+}
+
 // A stored run that has ended is redriven and forked here, after a preview.
 func TestStoredRedriveAndFork(t *testing.T) {
 	t.Parallel()

@@ -64,6 +64,9 @@ func (h *handler) actionsOf(run subject) []string {
 	case ended:
 		list = append(list, "redrive")
 	case isStored:
+		if run.(*storedRun).due() {
+			list = append(list, "redrive")
+		}
 		list = append(list, "cancel")
 	default:
 		list = append(list, "cancel", "abort", "leave")

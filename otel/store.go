@@ -9,16 +9,37 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Store returns a store that measures how long the calls of s take. It is for the option Durable; administration goes to s itself.
+// Store returns a store that measures how long the calls of s take by which runs are performed. It is for the option Durable: administration, and
+// readers of stored events, go to s itself. What s can do beyond a [store.Store] for a run, which is to check values and to keep events, the result
+// can do, too.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}
-	if checker, ok := s.(store.ValueChecker); ok {
+	checker, checks := s.(store.ValueChecker)
+	events, keeps := s.(eventLoader)
+	switch {
+	case checks && keeps:
+		return struct {
+			*measured
+			store.ValueChecker
+			eventLoader
+		}{m, checker, events}
+	case checks:
 		return struct {
 			*measured
 			store.ValueChecker
 		}{m, checker}
+	case keeps:
+		return struct {
+			*measured
+			eventLoader
+		}{m, events}
 	}
 	return m
+}
+
+// eventLoader is what a [store.EventStore] has beyond a Store.
+type eventLoader interface {
+	LoadEvents(ctx context.Context, run string, after uint64, limit int) (store.EventPage, error)
 }
 
 type measured struct {

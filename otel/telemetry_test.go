@@ -379,6 +379,10 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
 	storetest.Run(t, func(*testing.T) store.Store { return b.Store(&store.Memory{}) })
+	_, keeps := b.Store(&store.Memory{}).(store.EventStore)
+	require.True(t, keeps)
+	_, keeps = b.Store(struct{ store.Store }{&store.Memory{}}).(store.EventStore)
+	require.False(t, keeps)
 	var all metricdata.ResourceMetrics
 	require.NoError(t, b.metrics.Collect(t.Context(), &all))
 	calls := map[string]bool{}

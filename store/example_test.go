@@ -62,6 +62,53 @@ func ExampleAdmin() {
 	// 1 <nil>
 }
 
+// A process that stops leaves its runs, and another one goes on with those that are due.
+func Example_goingOn() {
+	ctx, db := context.Background(), new(store.Memory)
+	stopped := make(chan struct{})
+	order := (&kahn.Graph{Name: "order"}).Add(
+		kahn.Node{ID: "pay", Do: func(context.Context, *kahn.Step) (any, error) { <-stopped; return nil, nil }},
+		kahn.Node{ID: "ship", After: []string{"pay"}, Do: func(context.Context, *kahn.Step) (any, error) { return "shipped", nil }},
+	)
+	first := kahn.Runner{Options: []kahn.Option{kahn.Durable(db)}}
+	run, err := first.Start(ctx, order, nil, kahn.RunID("order-17"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := run.WaitFor(ctx, "pay", kahn.Running); err != nil {
+		fmt.Println(err)
+		return
+	}
+	run.Leave() // as Runner.Shutdown does with all runs
+	close(stopped)
+	res, err := run.Wait()
+	fmt.Println(res.Status, err)
+
+	second := kahn.Runner{Options: []kahn.Option{kahn.Durable(db)}}
+	page, err := db.List(ctx, store.Query{Filter: store.Filter{Statuses: []machine.RunStatus{machine.RunPending, machine.RunRunning, machine.RunSuspended}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, r := range page.Runs {
+		due := r.Status == machine.RunRunning || !r.WakeAt.IsZero() && time.Now().After(r.WakeAt) || r.Status == machine.RunPending && r.WakeAt.IsZero()
+		if !due {
+			continue // it waits for an answer
+		}
+		run, err := second.Start(ctx, order, nil, kahn.RunID(r.ID))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		res, err := run.Wait()
+		fmt.Println(r.ID, res.Output, err)
+	}
+	// Output:
+	// suspended <nil>
+	// order-17 shipped <nil>
+}
+
 // A run that is not due is refused, with an error that says when it is.
 func ExampleNewRun() {
 	ctx, db := context.Background(), new(store.Memory)
