@@ -42,8 +42,8 @@ func compiled(t *testing.T, fset *token.FileSet) types.Importer {
 	})
 }
 
-// check type-checks a file, and returns the errors by line.
-func check(fset *token.FileSet, imp types.Importer, file *ast.File) map[int][]string {
+// check type-checks a file together with the steps that it uses, and returns the errors in it by line.
+func check(fset *token.FileSet, imp types.Importer, steps, file *ast.File) map[int][]string {
 	errs := map[int][]string{}
 	conf := types.Config{Importer: imp, Error: func(err error) {
 		if e, is := err.(types.Error); is {
@@ -51,7 +51,7 @@ func check(fset *token.FileSet, imp types.Importer, file *ast.File) map[int][]st
 			errs[line] = append(errs[line], e.Msg)
 		}
 	}}
-	_, _ = conf.Check(file.Name.Name, fset, []*ast.File{file}, nil) // the errors are in errs
+	_, _ = conf.Check(file.Name.Name, fset, []*ast.File{steps, file}, nil) // the errors are in errs
 	return errs
 }
 
@@ -75,13 +75,15 @@ func TestWrongPipelinesDoNotCompile(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()
 	imp := compiled(t, fset)
+	steps, err := goparser.ParseFile(fset, "testdata/steps.go", nil, goparser.SkipObjectResolution)
+	require.NoError(t, err)
 	names, err := filepath.Glob("testdata/*/*.go")
 	require.NoError(t, err)
 	wrong := 0
 	for _, name := range names {
 		file, err := goparser.ParseFile(fset, name, nil, goparser.ParseComments|goparser.SkipObjectResolution)
 		require.NoError(t, err)
-		want, errs := wants(t, fset, file), check(fset, imp, file)
+		want, errs := wants(t, fset, file), check(fset, imp, steps, file)
 		if filepath.Base(filepath.Dir(name)) == "wrong" {
 			wrong++
 			require.NotEmpty(t, want, name)
