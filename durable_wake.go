@@ -22,12 +22,12 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt is when the run has something to do without a signal: at once, if it was left while nodes were ready.
+// wakeAt is when the run has something to do without a signal: at once, if it was left before it had only to wait.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():
 		return time.Time{}
-	case d.status == RunSuspended && root.leaving && root.hasReady():
+	case d.status == RunSuspended && root.leaving && root.hasWork():
 		return root.timeAt(root.now()).UTC().Round(0)
 	case d.alarms.Len() == 0:
 		return time.Time{}
@@ -35,7 +35,7 @@ func (d *durable) wakeAt(root *Run) time.Time {
 	return root.timeAt(d.alarms.Due()).UTC().Round(0)
 }
 
-// hasReady reports whether a node of the run, or of one nested in it, is ready.
-func (r *Run) hasReady() bool {
-	return r.st.HasReady() || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasReady() })
+// hasWork reports whether the run, or one nested in it, has more to do than to wait.
+func (r *Run) hasWork() bool {
+	return r.st.HasWork() || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork() })
 }

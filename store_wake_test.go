@@ -297,6 +297,11 @@ func TestWakeAtOfLeftRuns(t *testing.T) {
 		"a step that had begun": {graph(slow, gate("G")), false}, // it finishes
 		"a step that had not":   {graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop}), true},
 		"a step inside":         {graph(subgraph("S", graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop})), gate("G")), true},
+		"a backoff":             {graph(kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour, Jitter: kahn.JitterNone, MaxDelay: time.Hour}, Do: always(errStep)}), false},
+		"a guard that does not return": {graph(kahn.Node{ID: "A", Do: nop, When: func(kahn.View) (bool, error) {
+			time.Sleep(time.Minute)
+			return true, nil
+		}}), true},
 		"items": {graph(
 			kahn.Node{ID: "list", Do: func(context.Context, *kahn.Step) (any, error) { return []any{1, 2, 3}, nil }},
 			kahn.Node{ID: "M", Map: &kahn.Map{Over: "items", Limit: 1}, In: []kahn.Edge{{From: "list", Param: "items"}}, Do: takes(time.Minute)},
@@ -315,6 +320,26 @@ func TestWakeAtOfLeftRuns(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunSuspended, stored.Status)
 			require.Equal(t, row.due, !stored.WakeAt.IsZero() && !stored.WakeAt.After(time.Now()), "%v", stored.WakeAt)
+			time.Sleep(time.Minute) // for what was left behind
 		})
 	}
+	inBubble(t, "a run that was pending", func(t *testing.T) {
+		db, free := new(kahn.MemoryStore), make(chan struct{})
+		rn := &kahn.Runner{MaxRuns: 1}
+		_, err := rn.Start(t.Context(), graph(kahn.Node{ID: "busy", Do: func(context.Context, *kahn.Step) (any, error) {
+			<-free
+			return nil, nil
+		}}), nil)
+		require.NoError(t, err)
+		run, err := rn.Start(t.Context(), graph(slow), nil, kahn.Durable(db), kahn.RunID("r"))
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunPending, run.Status())
+		run.Leave()
+		_, err = run.Wait()
+		require.NoError(t, err)
+		close(free)
+		stored, err := db.Load(t.Context(), "r")
+		require.NoError(t, err)
+		require.True(t, stored.Status == kahn.RunPending || !stored.WakeAt.IsZero(), "%v %v", stored.Status, stored.WakeAt)
+	})
 }

@@ -120,9 +120,19 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasReady reports whether a node is Ready, also one that a hold keeps back. It looks at all nodes.
-func (s *Locked) HasReady() bool {
-	return slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) == Ready })
+// HasWork reports whether the run has more to do than to wait for signals and for the ends of backoffs: a node is Ready, also one that a hold keeps
+// back, or is being checked or concluded, or no node has begun. It looks at all nodes.
+func (s *Locked) HasWork() bool {
+	backoffs := 0
+	for _, w := range s.words {
+		switch statusOf(w) {
+		case Ready:
+			return true
+		case Retrying:
+			backoffs++
+		}
+	}
+	return s.busy > backoffs || s.busy+s.asleep == 0 && !s.Done()
 }
 
 // FirstInline returns the first of the nodes whose check or inline evaluation is due.

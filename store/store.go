@@ -86,8 +86,8 @@ type Commit struct {
 	// status changes, else RunPending.
 	Status machine.RunStatus `json:"status"`
 	// WakeAt is when the run goes on without a signal, as far as it is known now: when the first of its backoffs and pauses ends,
-	// or the first deadline of its gates, of its nodes over all attempts, or of the run itself passes; of a run that was left while nodes were
-	// ready, when it was left. The zero time means never.
+	// or the first deadline of its gates, of its nodes over all attempts, or of the run itself passes; of a run that was left with more to do than to
+	// wait, when it was left. The zero time means never.
 	// It replaces the stored one, also when it is zero: a run whose WakeAt has passed and that nobody holds is due. A store keeps
 	// it at least to the millisecond.
 	WakeAt time.Time `json:"wake_at,omitzero"`
