@@ -35,7 +35,7 @@ type durable struct {
 	sequence    uint64       // of the last transaction that was taken out of the outbox
 	status      RunStatus    // of the run, in that transaction and those before
 	outbox      *transaction // what has changed since; never nil
-	spare       *transaction // that is written, and whose memory the next one takes
+	spare       *transaction // empty, in the memory of one that is written; nil if there is none
 	current     *transaction // that the store has been given and has not answered; nil if there is none
 	writing     bool         // there is a committer
 	coming      int          // workers that were started and have not taken their first tasks yet: no committer starts before
@@ -68,7 +68,7 @@ type place struct {
 	ref Ref
 }
 
-// transaction is one write of the store, and before that the outbox. When it is written, the next but one takes its memory over, but not that
+// transaction is one write of the store, and before that the outbox. When it is written, a later one takes its memory over, but not that
 // of the commit, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
@@ -140,21 +140,27 @@ func newTransaction() *transaction {
 	return &transaction{writing: &writing{done: make(chan struct{})}}
 }
 
-// nextTransaction returns an empty transaction, in the memory of one that is written, if there is one.
-func (d *durable) nextTransaction() *transaction {
-	tx := d.spare
-	if d.spare = nil; tx == nil || cap(tx.entries) > maxSpare {
-		return newTransaction()
+// reuse keeps the memory of a transaction that is written, unless it is large, and nothing of what was in it: neither values nor nested runs.
+func (d *durable) reuse(tx *transaction) {
+	if cap(tx.entries) > maxSpare {
+		return
 	}
 	clear(tx.entries)
 	clear(tx.nodes)
 	clear(tx.places)
 	clear(tx.children)
 	clear(tx.at)
-	*tx = transaction{
-		entries: tx.entries[:0], nodes: tx.nodes[:0], places: tx.places[:0], children: tx.children[:0], at: tx.at,
-		writing: &writing{done: make(chan struct{})},
+	*tx = transaction{entries: tx.entries[:0], nodes: tx.nodes[:0], places: tx.places[:0], children: tx.children[:0], at: tx.at}
+	d.spare = tx
+}
+
+// nextTransaction returns an empty transaction, in the memory of one that is written, if there is one.
+func (d *durable) nextTransaction() *transaction {
+	tx := d.spare
+	if d.spare = nil; tx == nil {
+		return newTransaction()
 	}
+	tx.writing = &writing{done: make(chan struct{})}
 	return tx
 }
 

@@ -315,7 +315,7 @@ func (r *Run) written(tx *transaction) {
 		c.returnTo()
 	}
 	close(tx.done)
-	d.spare = tx
+	d.reuse(tx)
 }
 
 // lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error

@@ -39,8 +39,11 @@
 //
 //	Find: func(r *http.Request) (sse.Source, error) {
 //		log, err := store.OpenEvents(r.Context(), db, r.PathValue("id"))
-//		if err != nil {
-//			return nil, err
+//		switch {
+//		case errors.Is(err, store.ErrUnknownRun):
+//			return nil, err // 404, after which an EventSource does not come back
+//		case err != nil:
+//			return nil, &sse.StatusError{Code: http.StatusServiceUnavailable, Message: "the store does not answer"}
 //		}
 //		return log, nil
 //	}
