@@ -22,7 +22,7 @@ type runSpans struct {
 	workflow attribute.KeyValue
 
 	mu    sync.Mutex           // never held while a span is made or ended: processors of spans are code of the host
-	nodes map[string]*nodeSpan // by path
+	nodes map[string]*nodeSpan // by path; nil when the run has ended
 }
 
 // nodeSpan is the span of a node. Its fields are set when made is closed.
@@ -31,6 +31,11 @@ type nodeSpan struct {
 	ctx   context.Context // with the span
 	span  trace.Span
 	since time.Time
+
+	// Guarded by the run's mu:
+	attempted bool      // it has had its first attempt
+	told      bool      // node was called for it
+	before    *nodeSpan // of the same path, in an earlier attempt of the composite around it, if that has not ended yet
 }
 
 // spansKey is the key of the run's spans in the contexts of its steps.
@@ -99,13 +104,17 @@ func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
 	for _, w := range res.Waiting { // a gate has no attempt
 		waits[w.Node] = true
-		x.begin(w.Node, w.Since, nil)
+		x.begin(w.Node, w.Since, false, nil)
 	}
 	x.mu.Lock()
 	nodes := x.nodes
 	x.nodes = nil
 	x.mu.Unlock()
 	for path, n := range nodes {
+		for ; n.before != nil; n = n.before {
+			<-n.made
+			n.span.End()
+		}
 		if <-n.made; !n.span.IsRecording() {
 			continue
 		}
@@ -118,21 +127,29 @@ func (x *runSpans) end(res *kahn.Result) {
 	}
 }
 
-// at returns the entry of a node. A new one is the caller's to make; nil if the run has ended.
-func (x *runSpans) at(path string) (n *nodeSpan, isNew bool) {
+// at returns the entry of a node. A new one is the caller's to make; nil if the run has ended. first is for the first attempt of a node: if the
+// entry has had one, the composite around the node is being attempted again.
+func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if n = x.nodes[path]; n == nil && x.nodes != nil {
+	n = x.nodes[path]
+	if again := n != nil && n.attempted && first; x.nodes != nil && (n == nil || again) {
+		before := n
 		n, isNew = &nodeSpan{made: make(chan struct{}), ctx: x.ctx, span: trace.SpanFromContext(context.Background())}, true
-		x.nodes[path] = n
+		if x.nodes[path] = n; before != nil && !before.told {
+			n.before = before
+		}
+	}
+	if n != nil {
+		n.attempted = n.attempted || first
 	}
 	return n, isNew
 }
 
 // begin returns the span of a node, and makes it, below that of the composite that it is inside of, if there is none yet. since is when
 // it begins then, the zero value for now. It is nil if the run has ended.
-func (x *runSpans) begin(path string, since time.Time, links func() []trace.Link) *nodeSpan {
-	n, isNew := x.at(path)
+func (x *runSpans) begin(path string, since time.Time, first bool, links func() []trace.Link) *nodeSpan {
+	n, isNew := x.at(path, first)
 	if !isNew {
 		if n != nil {
 			<-n.made
@@ -145,7 +162,7 @@ func (x *runSpans) begin(path string, since time.Time, links func() []trace.Link
 		since = time.Now()
 	}
 	if parent := parentOf(x.plan, path); parent != "" {
-		if p := x.begin(parent, since, nil); p != nil {
+		if p := x.begin(parent, since, false, nil); p != nil {
 			ctx = p.ctx
 		}
 	}
@@ -164,7 +181,7 @@ func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 		if p.Status != kahn.Completed && p.Status != kahn.Failed {
 			continue
 		}
-		if n := x.begin(p.Path, s.Queued(), nil); n != nil { // a composite without nodes, or a mock, may have none yet
+		if n := x.begin(p.Path, s.Queued(), false, nil); n != nil { // a composite without nodes, or a mock, may have none yet
 			links = append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(p.Status.String())}})
 		}
 	}
@@ -179,7 +196,8 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 			return next(ctx, s)
 		}
 		start := time.Now()
-		n := x.begin(s.Path(), s.Queued(), func() []trace.Link { return x.linksTo(s) })
+		_, resumed := s.Resumed()
+		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func() []trace.Link { return x.linksTo(s) })
 		if n == nil { // the attempt was left behind before it came here
 			return next(ctx, s)
 		}
@@ -247,15 +265,30 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 	if t.onlyStarted && n.Start.IsZero() {
 		return
 	}
-	s := x.begin(n.ID, n.Start, nil)
+	s := x.begin(n.ID, n.Start, false, nil)
 	if s == nil {
 		return
 	}
+	s = x.oldest(s)
 	describe(s.span, n)
 	if end.Before(s.since) {
 		end = s.since
 	}
 	s.span.End(trace.WithTimestamp(end))
+}
+
+// oldest returns the first of the entries of a path whose node has not been told to have ended, and forgets it: nodes are told in their order.
+func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var after *nodeSpan
+	for s.before != nil {
+		after, s = s, s.before
+	}
+	if s.told = true; after != nil {
+		after.before = nil
+	}
+	return s
 }
 
 // describe sets what is known of a node when it has ended.

@@ -204,6 +204,41 @@ func TestSpansInsideOfComposites(t *testing.T) {
 	require.Equal(t, s.nodes["loop#2/a/b"].SpanContext().SpanID(), s.nodes["loop#2/c"].Links()[0].SpanContext.SpanID())
 }
 
+// TestSpansOfACompositeThatIsAttemptedAgain: each time its nodes have spans of their own.
+func TestSpansOfACompositeThatIsAttemptedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, otelkahn.Options{})
+	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}})
+	g := (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "S", Sub: sub, Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Nanosecond}})
+	var calls int
+	res, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "b" {
+			if calls++; calls < 3 {
+				return nil, errStep
+			}
+		}
+		return nil, nil
+	}, b.Options()...)
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+	require.Len(t, b.spans.Started(), len(b.spans.Ended()))
+	statuses, parents, tries := map[string][]string{}, map[api.SpanID]bool{}, map[api.SpanID]int{}
+	for _, x := range b.spans.Ended() {
+		if path, is := attr(x, "kahn.node.path"); is {
+			status, _ := attr(x, "kahn.status")
+			statuses[path] = append(statuses[path], status)
+			if path != "S" {
+				parents[x.Parent().SpanID()] = true
+			}
+		} else if x.Name() == "attempt" {
+			tries[x.Parent().SpanID()]++
+		}
+	}
+	require.Equal(t, map[string][]string{"S": {"completed"}, "S/a": {"completed", "completed", "completed"}, "S/b": {"failed", "failed", "completed"}}, statuses)
+	require.Len(t, parents, 1)
+	require.Len(t, tries, 6, "an attempt is below the span of another one's node")
+}
+
 // TestSpansOfRandomRuns: every node has one span below the right parent, every attempt one below its node's, and times nest.
 func TestSpansOfRandomRuns(t *testing.T) {
 	t.Parallel()
