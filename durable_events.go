@@ -11,9 +11,9 @@ import (
 // the stored log is that of the stored run, whenever the process dies: its ids have no hole and go on over all lives of the run. Any
 // process reads it with [store.ReadEvents] and [store.OpenEvents], while the run goes on and afterwards.
 //
-// Deltas and logs, which tell of no fact, are written with the next transaction, at the latest 50 ms after the first of them: in
-// a transaction of their own, if there is no other. Sinks, [Run.Events] and readers of the store see any event only when it is written. So a
-// crash loses the deltas and logs of the last 50 ms and of the transaction under way, and nobody has seen these.
+// Deltas and logs, which tell of no fact, are written with the next transaction, which begins at the latest 50 ms after the first of them, or when the
+// one under way has been written: it is one of their own, if there is no other. Until then they are kept in memory. Sinks, [Run.Events] and readers of the store see any event only when it is written. So a
+// crash loses those that were not written yet, and nobody has seen these.
 //
 // The store must be a [store.EventStore], otherwise the error matches [ErrBadOption] and nothing is run. A run whose events are stored goes on
 // storing them in later lives, with or without the option. If a run began without it, the stored log begins with the first event of the life

@@ -37,5 +37,15 @@ func (d *durable) wakeAt(root *Run) time.Time {
 
 // hasWork reports whether the run, or one nested in it, has more to do than to wait.
 func (r *Run) hasWork() bool {
-	return r.st.HasWork() || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork() })
+	return r.st.HasWork(r.pausing()) || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork(c.pausing()) })
+}
+
+// pausing counts the loops that pause between two iterations.
+func (r *Run) pausing() (n int) {
+	for _, x := range r.extras {
+		if x.comp != nil && x.comp.pause != nil {
+			n++
+		}
+	}
+	return n
 }

@@ -298,6 +298,11 @@ func TestWakeAtOfLeftRuns(t *testing.T) {
 		"a step that had not":   {graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop}), true},
 		"a step inside":         {graph(subgraph("S", graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop})), gate("G")), true},
 		"a backoff":             {graph(kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour, Jitter: kahn.JitterNone, MaxDelay: time.Hour}, Do: always(errStep)}), false},
+		"a pause of a loop":     {graph(kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x", Do: nop}), Loop: &kahn.Loop{MaxIterations: 3, Pause: time.Hour, While: whileLess(3)}}), false},
+		"a pause and an item": {graph(
+			kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x", Do: nop}), Loop: &kahn.Loop{MaxIterations: 3, Pause: time.Hour, While: whileLess(3)}},
+			slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop},
+		), true},
 		"a guard that does not return": {graph(kahn.Node{ID: "A", Do: nop, When: func(kahn.View) (bool, error) {
 			time.Sleep(time.Minute)
 			return true, nil

@@ -122,7 +122,8 @@ func (s *Locked) MayGoOn() bool {
 
 // HasWork reports whether the run has more to do than to wait for signals and for the ends of backoffs: a node is Ready, also one that a hold keeps
 // back, or is being checked or concluded, or no node has begun. It looks at all nodes.
-func (s *Locked) HasWork() bool {
+// pausing is how many nodes run that only wait for a time.
+func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {
 		switch statusOf(w) {
@@ -132,7 +133,7 @@ func (s *Locked) HasWork() bool {
 			backoffs++
 		}
 	}
-	return s.busy > backoffs || s.busy+s.asleep == 0 && !s.Done()
+	return s.busy > backoffs+pausing || s.busy+s.asleep == 0 && !s.Done()
 }
 
 // FirstInline returns the first of the nodes whose check or inline evaluation is due.
