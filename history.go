@@ -329,11 +329,18 @@ func (r *Run) noteLessons() {
 	}
 }
 
-// teach tells the History of the run, which is an outermost one, what its nodes have taught. It takes the lock, but not while it waits for
-// the History, which other runs use, too.
+// teach tells the History of the run, which is an outermost one, what its nodes have taught, if there is something new. It takes the lock, but not
+// while it waits for the History, which other runs use, too.
 //
 //go:noinline
-func (r *Run) teach(lessons []lesson) {
+func (r *Run) teach() {
+	r.st.Lock()
+	lessons := r.learning.lessons
+	r.learning.lessons = nil
+	r.st.Unlock()
+	if lessons == nil { // another goroutine was faster
+		return
+	}
 	seen := make([]observation, len(lessons))
 	var of *Run
 	prefix := ""

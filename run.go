@@ -214,9 +214,9 @@ func (r *Run) prepare(x *restoration) {
 	}
 	r.epoch = 1
 	switch {
-	case x != nil:
+	case x != nil && (x.file.Estimates != nil || r.cfg.history != nil):
 		r.learning = &learning{known: x.file.Estimates}
-	case r.cfg.history != nil:
+	case x == nil && r.cfg.history != nil:
 		r.learning = &learning{known: r.cfg.history.estimates(r.plan.name)}
 	}
 	r.initState()
@@ -496,10 +496,6 @@ func (r *Run) release(now int64) {
 	if r.manual != nil {
 		r.manual.note(ending)
 	}
-	var lessons []lesson
-	if root.learning != nil {
-		lessons, root.learning.lessons = root.learning.lessons, nil
-	}
 	var unfollow func() bool
 	if root.concluded() {
 		unfollow, root.unfollow = root.unfollow, nil
@@ -511,8 +507,8 @@ func (r *Run) release(now int64) {
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
 	}
-	if lessons != nil {
-		root.teach(lessons)
+	if root.learning != nil { // a variable would make the stacks of all workers grow
+		root.teach()
 	}
 }
 
