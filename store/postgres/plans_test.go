@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -62,9 +64,17 @@ func explain(t *testing.T, pool *pgxpool.Pool, kept bool, text string, args ...a
 }
 
 // TestPlans: with many runs no statement looks at rows that no index has led to, and pages of the usual lists are not sorted.
+//
+// The server estimates how many runs match from a random sample of the rows. A label or a prefix that one of the rows has may be in the sample by
+// chance, and then seems to be ten times as frequent as it is. So the test asks for a label and a prefix that no run has. It has a database of its own:
+// an index-only scan needs pages that VACUUM has marked as all-visible, and it marks none while an older transaction of the database is open.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	pool, schema := newPool(t, database), newSchema()
+	name := fmt.Sprintf("kahn_plans_%d", os.Getpid())
+	own, err := createDatabase(database, name)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dropDatabase(database, name)) })
+	pool, schema := newPool(t, own), newSchema()
 	s := openStore(t, pool, schema)
 	fill(t, pool, schema, size(100_000, 1_100_000))
 	page, err := s.List(t.Context(), store.Query{Limit: 1})
@@ -92,8 +102,8 @@ func TestPlans(t *testing.T) {
 		"a workflow and a status": {filter(store.Filter{Workflow: "w3", Statuses: []kahn.RunStatus{kahn.RunCompleted}}), "runs_", false},
 		"a parent":                {filter(store.Filter{Parent: "p7"}), "runs_parent", false},
 		"ended long ago":          {filter(store.Filter{EndedBefore: long}), "runs_ended", true},
-		"a label":                 {filter(store.Filter{Labels: map[string]string{"tenant": "t3"}}), "runs_", true},
-		"a prefix":                {filter(store.Filter{Prefix: "order-77777"}), "runs_id_key", true},
+		"a label":                 {filter(store.Filter{Labels: map[string]string{"tenant": "none"}}), "runs_labels", true},
+		"a prefix":                {filter(store.Filter{Prefix: "order-77777-"}), "runs_id_key", true},
 		"prune": {func() (string, []any) {
 			return s.PruneQuery(&store.PruneQuery{EndedBefore: day, Statuses: []kahn.RunStatus{kahn.RunFailed, kahn.RunCompleted}})
 		}, "runs_ended", false},

@@ -56,17 +56,26 @@ func withServer(f func() int) (code int, err error) {
 		server = c.url("postgres")
 	}
 	name := fmt.Sprintf("kahn_test_%d", os.Getpid())
-	if err := execute(server, "CREATE DATABASE "+name+" ENCODING 'UTF8' TEMPLATE template0"); err != nil {
+	if database, err = createDatabase(server, name); err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, execute(server, "DROP DATABASE "+name+" WITH (FORCE)")) }()
+	defer func() { err = errors.Join(err, dropDatabase(server, name)) }()
+	return f(), nil
+}
+
+// createDatabase makes a database on the server of another one, and returns its URL.
+func createDatabase(server, name string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	u.Path = "/" + name
-	database = u.String()
-	return f(), nil
+	return u.String(), execute(server, "CREATE DATABASE "+name+" ENCODING 'UTF8' TEMPLATE template0")
+}
+
+// dropDatabase removes a database that [createDatabase] has made, and ends the connections to it.
+func dropDatabase(server, name string) error {
+	return execute(server, "DROP DATABASE "+name+" WITH (FORCE)")
 }
 
 // execute executes a statement over a connection of its own.
