@@ -30,6 +30,11 @@ type Step interface {
 //
 // While f is at work nobody but the same step waits for the transaction, in whichever process it is called. So a process that is stopped
 // within f holds up that step until its connection ends; idle_in_transaction_session_timeout of the server bounds that.
+//
+// Once holds a connection of the pool while f is at work. Commits and the renewals of leases need a connection of the same pool, and
+// wait for it no longer than [Options].Timeout. If as many calls of Once are at work as the pool has connections, and their f take longer than the
+// leases last, all runs of the process lose their leases, and the calls are undone. So MaxConns of the pool must be greater than the number of
+// steps that may be in Once at the same moment; pgxpool's default is the greater of 4 and the number of CPUs.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T, error)) (result T, err error) {
 	if err := s.check(ctx); err != nil {
 		return result, about("once", step.RunID(), err)

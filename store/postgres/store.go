@@ -12,7 +12,8 @@
 //
 // A commit is one statement: it checks the lease, and writes the row of the run and those of its nodes. The commits of all
 // runs of the process that come while a statement is under way are the next statement, and so are the acquisitions, the renewals and the
-// releases of leases. No transaction stays open between two statements, so a process that is stopped at any moment holds no lock.
+// releases of leases. None of these transactions stays open between two statements, so a process that is stopped at any moment holds none of
+// their locks. Only [Once] and [Store.CreateTx] work in transactions that stay open while code of the program runs.
 // Statements lock rows in the order of the ids of runs.
 //
 // # What may be lost
