@@ -44,10 +44,15 @@ func instant(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: us.UTC(), Valid: true}
 }
 
-// timeOf is the reverse of instant.
+// timeOf is the reverse of instant. A time that comes before or after all others is one of the first year that the server does not have.
 func timeOf(t pgtype.Timestamptz) time.Time {
-	if !t.Valid {
+	switch {
+	case !t.Valid:
 		return time.Time{}
+	case t.InfinityModifier == pgtype.NegativeInfinity:
+		return time.Date(firstYear-1, 1, 1, 0, 0, 0, 0, time.UTC)
+	case t.InfinityModifier == pgtype.Infinity:
+		return time.Date(lastYear+1, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	return t.Time.UTC()
 }

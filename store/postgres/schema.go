@@ -22,16 +22,15 @@ func Migrations(schema string) []Migration {
 	list := make([]Migration, len(migrations))
 	for i, text := range migrations {
 		text = strings.TrimSpace(text) + fmt.Sprintf("\nUPDATE $S.version SET version = %d;\n", i+1)
-		list[i] = Migration{Version: i + 1, SQL: within(schema, text)}
+		list[i] = Migration{Version: i + 1, SQL: within(schema, serverNow, text)}
 	}
 	return list
 }
 
-// within puts the name of the schema into statements.
-func within(schema, text string) string {
+// within puts the name of the schema and the time into statements, in one pass: the name may itself have $S in it.
+func within(schema, now, text string) string {
 	name := pgx.Identifier{schema}.Sanitize()
-	text = strings.ReplaceAll(text, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'")
-	return strings.ReplaceAll(text, "$S", name)
+	return strings.NewReplacer("$S", name, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'", "$NOW", now).Replace(text)
 }
 
 // migrations are the steps without the statement that sets the version. $S is the schema, and $Q its name as a text. One that has been

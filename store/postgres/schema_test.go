@@ -269,6 +269,37 @@ func TestCreateTx(t *testing.T) {
 	}
 }
 
+// TestNamesOfSchemas: the name of a schema may have any characters, also those that stand for something in the statements.
+func TestNamesOfSchemas(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, database)
+	for _, name := range []string{`it's "one"`, `it's $S`, "$Q $NOW", `%d\'`} {
+		s, err := postgres.Open(t.Context(), pool, postgres.Options{Schema: fmt.Sprint(name, newSchema())})
+		require.NoError(t, err, name)
+		begun(t, s, "r")
+		require.NoError(t, s.Close(), name)
+	}
+}
+
+// TestTimesThatTheServerLacks: times that are beyond those of the server stay before or after all others.
+func TestTimesThatTheServerLacks(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, newPool(t, database), newSchema())
+	lease := begun(t, s, "r")
+	load := func(sequence uint64, wake time.Time) time.Time {
+		commit(t, s, lease, store.Commit{Sequence: sequence, WakeAt: wake})
+		r, err := s.Load(t.Context(), "r")
+		require.NoError(t, err)
+		return r.WakeAt
+	}
+	never := load(2, time.Unix(1<<63-62135596801, 999999999))
+	require.Greater(t, never.Year(), 290_000)
+	require.Equal(t, never, load(3, never))
+	always := load(4, time.Unix(-1<<62, 0))
+	require.Less(t, always.Year(), -4000)
+	require.Equal(t, always, load(5, always))
+}
+
 // TestFarthestTimes: bounds beyond all times select what is before or after them, and the longest lease lasts.
 func TestFarthestTimes(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ type texts struct {
 
 // sql puts the schema and the time into a statement.
 func (s *Store) sql(text string) string {
-	return within(s.schema, strings.ReplaceAll(text, "$NOW", s.now))
+	return within(s.schema, s.now, text)
 }
 
 // leased is the condition that somebody holds a run.
