@@ -22,9 +22,12 @@ type acquisition struct {
 
 // Acquire implements [store.Store]. The run is made and acquired in one statement.
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
+	if err := s.enter(); err != nil {
+		return store.Lease{}, nil, about("acquire", id, err)
+	}
+	defer s.workers.Done() // after remember, so that Close gives the lease back
 	c := &call[*acquisition]{arg: &acquisition{owner: owner, ttl: ttl}, run: id}
-	err := s.acquire(ctx, c)
-	if err != nil {
+	if err := s.acquire(ctx, c); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
 	}
 	s.remember(c.arg.run)
@@ -43,7 +46,9 @@ func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
 		return s.whoHolds(ctx, c.run)
 	}
 	if err := s.complete(ctx, c.arg); err != nil { // nobody holds a run that cannot be loaded
-		_ = s.Release(context.WithoutCancel(ctx), r.lease) // if it cannot be released either, its lease runs out
+		var rows leaseRows
+		rows.add(r.lease, 0)
+		_ = s.release(context.WithoutCancel(ctx), &rows) // not in line, which Close may have closed; if it fails, the lease runs out
 		return err
 	}
 	return nil

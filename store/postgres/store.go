@@ -95,7 +95,7 @@ type Store struct {
 	timeout time.Duration
 	texts   texts
 
-	workers  sync.WaitGroup // of the lines
+	workers  sync.WaitGroup // the goroutines of the lines, and the calls of Acquire
 	commits  line[*commit]
 	acquires line[*acquisition]
 	renewals line[renewal]
@@ -190,6 +190,17 @@ func (s *Store) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// enter begins a call for which Close waits, unless the store was closed. The caller calls s.workers.Done when it ends.
+func (s *Store) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return ErrClosed
+	}
+	s.workers.Add(1)
+	return nil
+}
+
 // maxValue is what a value may have. The server holds several copies of a statement's data, each below 1 GB.
 const maxValue = 250_000_000
 
@@ -201,7 +212,7 @@ func (s *Store) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// Close waits for the writes under way, and gives back the leases that were not released. Calls that come later return
+// Close waits for the writes and the acquisitions under way, and gives back the leases that were not released. Calls that come later return
 // [ErrClosed]; another Close does nothing. The pool stays open.
 func (s *Store) Close() error {
 	s.mu.Lock()

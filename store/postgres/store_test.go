@@ -349,6 +349,59 @@ func TestClosed(t *testing.T) {
 	require.Equal(t, uint64(1), stored.Sequence)
 }
 
+// gate stops the statements that load runs until it opens.
+type gate struct{ reached, open chan struct{} }
+
+func (g *gate) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "LEFT JOIN LATERAL") {
+		close(g.reached)
+		<-g.open
+	}
+	return ctx
+}
+
+func (*gate) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestClosedMeanwhile: Close gives back the lease of a run that is loaded at the same moment, whether it can be loaded or not.
+func TestClosedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, damaged := range []bool{false, true} {
+		pool, schema := newPool(t, database), newSchema()
+		other := openStore(t, pool, schema)
+		lease := begun(t, other, "r")
+		commit(t, other, lease, store.Commit{Sequence: 2, Ready: []string{"a"}})
+		require.NoError(t, other.Release(t.Context(), lease))
+		if damaged {
+			_, err := pool.Exec(t.Context(), "UPDATE "+table(schema, "nodes")+" SET key = NULL")
+			require.NoError(t, err)
+		}
+		g := &gate{make(chan struct{}), make(chan struct{})}
+		s, err := postgres.Open(t.Context(), newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = g }), postgres.Options{Schema: schema})
+		require.NoError(t, err)
+		acquired, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, _, err := s.Acquire(t.Context(), "r", "one", time.Hour)
+			acquired <- err
+		}()
+		<-g.reached
+		go func() { closed <- s.Close() }()
+		require.Eventually(t, func() bool {
+			_, err := s.Count(t.Context(), store.Filter{})
+			return errors.Is(err, postgres.ErrClosed)
+		}, 10*time.Second, time.Millisecond)
+		close(g.open)
+		if err := <-acquired; damaged {
+			require.ErrorIs(t, err, postgres.ErrDamaged)
+		} else {
+			require.NoError(t, err)
+		}
+		require.NoError(t, <-closed)
+		var owner string
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT owner FROM "+table(schema, "runs")).Scan(&owner))
+		require.Empty(t, owner)
+	}
+}
+
 // TestTwoProcesses: two stores of one database respect each other's leases, as two processes do.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
