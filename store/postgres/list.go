@@ -111,7 +111,7 @@ func listQuery(q *store.Query, most int) (text string, args []any, err error) {
 		c.terms[last] += c.terms[last+1]
 		c.terms = c.terms[:last+1]
 	}
-	text = "SELECT " + strings.ReplaceAll(headColumns, "r.inputs", "NULL::bytea") + " FROM $S.runs r" + c.where() + " ORDER BY r.created DESC, r.id"
+	text = "SELECT " + smallColumns + ", r.labels, NULL::bytea FROM $S.runs r" + c.where() + " ORDER BY r.created DESC, r.id"
 	return c.limit(text, most+1), c.args, nil
 }
 

@@ -149,8 +149,11 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 	return l, nil
 }
 
-// headColumns are the columns of a head.
-const headColumns = "r.id, r.status, r.created, r.ended, r.wake, r.workflow, r.plan, r.parent, r.labels, r.inputs"
+// headColumns are the columns of a head: small ones, and two that may be large.
+const (
+	smallColumns = "r.id, r.status, r.created, r.ended, r.wake, r.workflow, r.plan, r.parent"
+	headColumns  = smallColumns + ", r.labels, r.inputs"
+)
 
 // head is a row of a run without its record.
 type head struct {

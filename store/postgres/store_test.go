@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -427,6 +428,59 @@ func TestTwoProcesses(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, stored.Nodes["a"].Queued)
 	commit(t, one, lease, store.Commit{Sequence: 4, Ready: []string{"b"}})
+}
+
+// counted counts the bytes that a connection reads.
+type counted struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (n int, err error) {
+	n, err = c.Conn.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// TestLoadOfManyNodes: the server sends the inputs and labels of a run once, not with each of its nodes.
+func TestLoadOfManyNodes(t *testing.T) {
+	t.Parallel()
+	const large, nodes = 1 << 20, 50
+	var read atomic.Int64
+	s := openStore(t, newPool(t, database, func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return counted{conn, &read}, err
+		}
+	}), newSchema())
+	text := strings.Repeat("x", large)
+	spec := store.Spec{Workflow: "w", Labels: map[string]string{"l": text}, Inputs: []byte(`{"i":"` + text + `"}`)}
+	_, _, err := s.Create(t.Context(), store.NewRun{ID: "r", Spec: spec})
+	require.NoError(t, err)
+	lease, _, err := s.Acquire(t.Context(), "r", "owner", time.Minute)
+	require.NoError(t, err)
+	c := store.Commit{Sequence: 1}
+	for i := range nodes {
+		c.Ready = append(c.Ready, fmt.Sprint("n", i))
+	}
+	commit(t, s, lease, c)
+	reads := func(what string, f func()) {
+		t.Helper()
+		before := read.Load()
+		f()
+		require.Less(t, read.Load()-before, int64(3*large), what)
+	}
+	reads("load", func() {
+		r, err := s.Load(t.Context(), "r")
+		require.NoError(t, err)
+		require.Equal(t, spec, r.Spec)
+		require.Len(t, r.Nodes, nodes)
+	})
+	reads("judge", func() {
+		a, err := s.Commit(t.Context(), lease, c)
+		require.NoError(t, err)
+		require.Equal(t, store.Duplicate, a)
+	})
 }
 
 // TestDamaged: rows that nobody has written are an error of their run alone, and nobody holds it then.

@@ -133,8 +133,10 @@ UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id`
 	}
 	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'")
 	t.release = change("id text, owner text, epoch bigint", "", "owner = ''")
+	// A load has a row for each node. The columns of the run that may be large are in the first row alone.
+	first := func(column string) string { return "CASE WHEN coalesce(n.node, 0) = 0 THEN " + column + " END" }
 	loading := func(value, record string) string {
-		return s.sql(`SELECT r.run, r.owner, r.epoch, ` + leased + `, r.sequence, CASE WHEN coalesce(n.node, 0) = 0 THEN r.record END, ` + headColumns + `,
+		return s.sql(`SELECT r.run, r.owner, r.epoch, ` + leased + `, r.sequence, ` + first("r.record") + `, ` + smallColumns + `, ` + first("r.labels") + `, ` + first("r.inputs") + `,
 	n.node, n.attempt, n.resolved, n.required, n.terminal, n.queued, n.completed, n.started, n.ended, n.key, n.status, n.cause, n.hash, ` + value + `, ` + record + `
 FROM $S.runs r LEFT JOIN LATERAL (SELECT * FROM $S.nodes n WHERE n.run = r.run ORDER BY n.node OFFSET 0) n ON true
 WHERE r.id = $1 ORDER BY n.node`)
