@@ -63,15 +63,18 @@ func (c Choice[K]) Case(k K) *Block {
 	if label := string(k); label == "" || label == defaultCase || label != strings.TrimSpace(label) {
 		c.src.block.in.build.report("node %q: %w: %q cannot be a case: it is empty, begins or ends with space, or is the word for all other values", c.src.id, kahn.ErrBadValue, label)
 	}
-	return c.src.branch(string(k))
+	return c.branch(string(k))
 }
 
 // Default returns the branch that is taken for all other values. It needs at least one node, too.
-func (c Choice[K]) Default() *Block {
-	if c.src == nil {
+func (c Choice[K]) Default() *Block { return c.branch(defaultCase) }
+
+// branch returns the branch that is taken for a label; nil after New has returned, when runs read the branches.
+func (c Choice[K]) branch(label string) *Block {
+	if c.src == nil || c.src.block.in.build.over(c.src.id) {
 		return nil
 	}
-	return c.src.branch(defaultCase)
+	return c.src.branch(label)
 }
 
 const defaultCase = "default"

@@ -242,6 +242,32 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
+// A case that is added after New has returned is refused, and changes nothing that runs read.
+func TestCaseTooLate(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]func(typed.Choice[carrier]) *typed.Block{
+		"case":    func(sw typed.Choice[carrier]) *typed.Block { return sw.Case(road) },
+		"again":   func(sw typed.Choice[carrier]) *typed.Block { return sw.Case(air) },
+		"default": typed.Choice[carrier].Default,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sw typed.Choice[carrier]
+			p := typed.New("p", func(b *typed.Block) typed.Val[string] {
+				sw = typed.Switch(typed.Do0(b, "carrier", ret(air)))
+				return typed.Either(b, "out", typed.Do0(sw.Case(air), "fly", ret("flies")))
+			})
+			_, err := typed.Run(context.Background(), p)
+			require.NoError(t, err)
+			require.Nil(t, late(sw))
+			_, err = typed.Run(context.Background(), p)
+			require.ErrorIs(t, err, kahn.ErrBadValue)
+			require.ErrorContains(t, err, `"carrier"`)
+			require.ErrorContains(t, err, "New has returned")
+		})
+	}
+}
+
 // Every field of a kahn.Node is an option under the same name and of the same type, or one that the pipeline sets, or has no place in it.
 func TestOptionsAreFieldsOfNode(t *testing.T) {
 	t.Parallel()
