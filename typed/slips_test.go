@@ -268,6 +268,25 @@ func TestCaseTooLate(t *testing.T) {
 	}
 }
 
+func inLocalType(b *typed.Block) typed.Val[int] {
+	type local struct{ X int }
+	return typed.Do1(b, "x", func(_ context.Context, v local) (int, error) { return v.X, nil }, typed.Do0(b, "local", ret(local{1})))
+}
+
+// Types that are declared in different functions of a package have one name: a snapshot could not tell them apart.
+func TestTypesOfOneName(t *testing.T) {
+	t.Parallel()
+	_, err := typed.New("one", inLocalType).Plan()
+	require.NoError(t, err)
+	_, err = typed.New("two", func(b *typed.Block) typed.Val[int] {
+		type local struct{ Y string }
+		x := inLocalType(b)
+		return typed.Do2(b, "sum", func(_ context.Context, x int, v []local) (int, error) { return x + len(v), nil }, x, typed.Do0(b, "other", ret([]local{{"y"}})))
+	}).Plan()
+	require.ErrorIs(t, err, kahn.ErrType)
+	require.ErrorContains(t, err, `typed_test.local"`)
+}
+
 // Every field of a kahn.Node is an option under the same name and of the same type, or one that the pipeline sets, or has no place in it.
 func TestOptionsAreFieldsOfNode(t *testing.T) {
 	t.Parallel()

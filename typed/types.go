@@ -8,18 +8,23 @@ import (
 
 // register makes the values of a type known to the codec of the pipeline's runs.
 func register[T any](build *building) {
-	registerType(build.types, reflect.TypeFor[T]())
+	build.registerType(reflect.TypeFor[T]())
 }
 
 // registerType registers a type under its name. Lists, and maps by string, have names of their own in kahn.Types, if their elements have.
-func registerType(types kahn.Types, t reflect.Type) {
+func (x *building) registerType(t reflect.Type) {
 	for t.Name() == "" && (t.Kind() == reflect.Slice || t.Kind() == reflect.Map && t.Key() == reflect.TypeFor[string]()) {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Interface || t.PkgPath() == "" && t.Name() != "" {
 		return // values of an interface have other types, and kahn knows the types of the language
 	}
-	types[typeName(t)] = reflect.Zero(t).Interface()
+	name := typeName(t)
+	if other, is := x.types[name]; is && reflect.TypeOf(other) != t {
+		x.report("%w: two types of values have the name %q, which a snapshot could not tell apart: declare them outside of functions, under names of their own", kahn.ErrType, name)
+		return
+	}
+	x.types[name] = reflect.Zero(t).Interface()
 }
 
 // typeName is the full name of a type.
