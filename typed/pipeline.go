@@ -155,7 +155,8 @@ func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run
 	return plan.Start(ctx, nil, p.options(opts)...)
 }
 
-// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why;
+// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why,
+// with the errors of at most five nodes that have failed;
 // if it is what test mode or a store has put in the place of a T, [kahn.ErrType].
 func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	n, ok := res.Node(p.result)
@@ -177,13 +178,20 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	if n.Status == kahn.Skipped {
 		text += ": " + n.Skip.String()
 	}
-	err := fmt.Errorf("result %q: %w: %s", n.ID, kahn.ErrNoValue, text)
+	const most = 5
+	format, args := "result %q: %w: %s", []any{n.ID, kahn.ErrNoValue, text}
+	failures := 0
 	for other := range res.Nodes() { // a failure that was tried elsewhere is why the nodes that need the value are skipped
-		if other.Status == kahn.Failed {
-			err = fmt.Errorf("%w; %w", err, other.Err)
+		if other.Status != kahn.Failed {
+			continue
 		}
+		if failures++; failures > most {
+			format += "; and more"
+			break
+		}
+		format, args = format+"; %w", append(args, other.Err)
 	}
-	return err
+	return fmt.Errorf(format, args...)
 }
 
 // Run runs a pipeline and returns its result. opts are those of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to go on from.

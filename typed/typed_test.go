@@ -3,7 +3,9 @@ package typed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,4 +91,28 @@ func TestTry(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "broken", out)
 	require.True(t, res.Degraded)
+}
+
+// A result that is missing names five of the failures that were tried elsewhere, however many there are.
+func TestManyFailures(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for failures, more := range map[int]bool{1: false, 5: false, 6: true, 50: true} {
+		p := typed.New("many", func(b *typed.Block) typed.Val[int] {
+			var first typed.Val[int]
+			for i := range failures {
+				x := typed.Do0(b, fmt.Sprint("x", i), func(context.Context) (int, error) { return 0, broken })
+				typed.Try(b, fmt.Sprint("tried", i), x)
+				if i == 0 {
+					first = x
+				}
+			}
+			return typed.Do1(b, "out", same[int], first)
+		})
+		_, err := typed.Run(context.Background(), p)
+		require.ErrorIs(t, err, kahn.ErrNoValue)
+		require.ErrorIs(t, err, broken)
+		require.Equal(t, min(failures, 5), strings.Count(err.Error(), broken.Error()), "%v", err)
+		require.Equal(t, more, strings.HasSuffix(err.Error(), "; and more"), "%v", err)
+	}
 }
