@@ -2,6 +2,7 @@ package typed_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,6 +22,18 @@ const (
 	air  carrier = "air"
 	road carrier = "road"
 )
+
+// carrierOf takes one member of an object, and ignores the others.
+type carrierOf struct{ Carrier carrier }
+
+func (c *carrierOf) UnmarshalJSON(data []byte) error {
+	var form struct {
+		Carrier carrier `json:"carrier"`
+	}
+	err := json.Unmarshal(data, &form)
+	c.Carrier = form.Carrier
+	return err
+}
 
 // A switch takes one branch for each case, and a value that is no case fails its node.
 func TestSwitch(t *testing.T) {
@@ -441,7 +454,13 @@ func TestRootTypes(t *testing.T) {
 		n, _ := res.Node("out")
 		require.Equal(t, 1, n.Attempts)
 	}
-	_, err := typed.Run(context.Background(), p, kahn.Inputs(map[string]any{"odrer": want}))
+	tolerant := typed.New("tolerant", func(b *typed.Block) typed.Val[carrierOf] {
+		return typed.Do1(b, "out", same[carrierOf], typed.Root[carrierOf](b, "order"))
+	})
+	out, err := typed.Run(context.Background(), tolerant, kahn.Inputs(map[string]any{"order": map[string]any{"carrier": "air", "weight": 2}}))
+	require.NoError(t, err)
+	require.Equal(t, carrierOf{air}, out, "its UnmarshalJSON decides")
+	_, err = typed.Run(context.Background(), p, kahn.Inputs(map[string]any{"odrer": want}))
 	var e *kahn.InputError
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, []string{"odrer"}, e.Unknown)

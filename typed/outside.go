@@ -15,7 +15,8 @@ import (
 // another type fails the nodes that take it with an error that matches [kahn.ErrType].
 //
 // A value that comes as JSON has it (a map, a list, a number, a text) is read as a T, as by package json, since inputs of a run that another program
-// has created come so.
+// has created come so. But an object that has a member which T lacks is of another type: a name that is misspelt would be lost. A T that is a map, or
+// that has an UnmarshalJSON of its own, takes the members that it chooses.
 func Root[T any](b *Block, name string) Val[T] {
 	if b == nil {
 		return Val[T]{}
