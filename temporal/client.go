@@ -136,9 +136,9 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	return in, err
 }
 
-// key is a hash of what a run was asked to do.
+// key is a hash of what a run was asked to do. The version of the decisions is no part of it: a program of a later version finds the run, too.
 func (in input) key() string {
-	in.RunID = ""
+	in.RunID, in.StateVersion = "", 0
 	data, err := json.Marshal(in)
 	if err != nil {
 		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // a bug: its values are JSON

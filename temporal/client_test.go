@@ -122,6 +122,18 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, start(s, lost, in), `workflow "unreachable": no connection`)
 }
 
+// A run is found by a program whose version of the decisions is another one: it was asked to do the same.
+func TestKeyOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	in, err := Workflow{Plan: plan(t, kahntest.Graph(t, "a"))}.input(nil)
+	require.NoError(t, err)
+	old := in
+	old.StateVersion--
+	require.Equal(t, old.key(), in.key())
+	old.Settings.Limit = 1
+	require.NotEqual(t, old.key(), in.key())
+}
+
 // RetryFailed decides which ids of workflows that have ended may be used again.
 func TestRetryFailed(t *testing.T) {
 	t.Parallel()
