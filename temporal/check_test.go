@@ -91,6 +91,9 @@ func TestRegister(t *testing.T) {
 	require.ErrorIs(t, Options{Plans: []*kahn.Plan{guarded}}.Register(env), ErrUnsupported)
 	require.ErrorIs(t, Options{Plans: []*kahn.Plan{nil}}.Register(env), kahn.ErrNoGraph)
 	require.ErrorIs(t, Options{MaxBytes: -1}.Register(env), kahn.ErrBadOption)
+	for _, o := range []Options{{Heartbeat: 30 * time.Second}, {LostAfter: time.Second}, {Heartbeat: time.Minute, LostAfter: time.Minute}} {
+		require.ErrorIs(t, o.Register(env), kahn.ErrBadOption, "each attempt would be lost before its second heartbeat")
+	}
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	require.NoError(t, Options{Plans: []*kahn.Plan{guarded}, Pure: true, Step: step}.Register(env))
 	for text, needs := range map[string]bool{"a": true, "a a{gate}": false, "a>b a{gate}": true, "a a{off}": false} {

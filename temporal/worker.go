@@ -41,7 +41,8 @@ type Options struct {
 	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as those that are under way
 	// have ended: Temporal bounds the length of a history. Zero means 1,000.
 	ContinueAfter int
-	// Heartbeat is how often a step that is under way is reported to Temporal, whose answer tells whether it is to stop. Zero means 1 s.
+	// Heartbeat is how often a step that is under way is reported to Temporal, whose answer tells whether it is to stop. It is
+	// less than LostAfter. Zero means 1 s.
 	Heartbeat time.Duration
 	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
 	// means 10 s.
@@ -87,6 +88,9 @@ func (o Options) Register(r Registry) error {
 	h.LostAfter = cmp.Or(o.LostAfter, defaultLostAfter)
 	if h.MaxBytes < 0 || h.ContinueAfter < 0 || h.Heartbeat < 0 || h.LostAfter < 0 {
 		return fmt.Errorf("kahn/temporal: %w: MaxBytes, ContinueAfter, Heartbeat and LostAfter are not negative", kahn.ErrBadOption)
+	}
+	if h.Heartbeat >= h.LostAfter {
+		return fmt.Errorf("kahn/temporal: %w: a Heartbeat of %v is not less than LostAfter, %v: attempts would count as lost between two heartbeats", kahn.ErrBadOption, h.Heartbeat, h.LostAfter)
 	}
 	var errs []error
 	for _, p := range o.Plans {
