@@ -109,6 +109,27 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// A node whose composite is attempted again may lose its worker MaxCrashes times again: only losses in a row count.
+func TestLossesOfAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	sub := new(kahn.Graph).Add(kahn.Node{ID: "a", MaxCrashes: 1})
+	g := new(kahn.Graph).Add(kahn.Node{ID: "c", Sub: sub, Retry: kahn.Retry{MaxAttempts: 2}})
+	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Pure: true, Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}
+	calls := 0
+	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+		env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(context.Context, task) (json.RawMessage, error) {
+			if calls++; calls <= 3 {
+				return nil, sdk.NewHeartbeatTimeoutError()
+			}
+			return json.RawMessage(`{"value": 7}`), nil
+		})
+	}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	require.Equal(t, 4, calls, "two losses end the first attempt of c, and the second one has one")
+	kahntest.RequireStatuses(t, res, "c:ok")
+}
+
 // A step that suspends itself is entered again with its state and the signal, in the same attempt.
 func TestSuspend(t *testing.T) {
 	t.Parallel()

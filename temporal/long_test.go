@@ -2,16 +2,23 @@ package temporal
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
@@ -95,7 +102,7 @@ func TestAskedWhileLeaving(t *testing.T) {
 	}
 }
 
-// The calls of a wide graph do not fit into one workflow task: they come in several, each with less than maxTaskBytes and one call.
+// The calls of a wide graph do not fit into one workflow task: they come in several, each with at most maxTaskBytes.
 func TestWideCalls(t *testing.T) {
 	t.Parallel()
 	const width, size = 40, 200_000
@@ -121,6 +128,91 @@ func TestWideCalls(t *testing.T) {
 	// params and upstream hold the text: 400 kB a call, 16 MB in all.
 	require.Greater(t, timers, width*2*size/maxTaskBytes-2)
 	require.Less(t, timers, 2*width*2*size/maxTaskBytes)
+}
+
+// taskBytes sums the calls that a workflow gives to Temporal between two timers.
+type taskBytes struct {
+	interceptor.WorkerInterceptorBase
+	interceptor.WorkflowInboundInterceptorBase
+	interceptor.WorkflowOutboundInterceptorBase
+	now, most int
+	paused    func() // is called when the workflow sets a timer
+}
+
+func (x *taskBytes) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	x.WorkflowInboundInterceptorBase.Next = next
+	return x
+}
+
+func (x *taskBytes) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	x.WorkflowOutboundInterceptorBase.Next = next
+	return x.WorkflowInboundInterceptorBase.Init(x)
+}
+
+func (x *taskBytes) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	x.now += len(args[0].(task).Call)
+	x.most = max(x.most, x.now)
+	return x.WorkflowOutboundInterceptorBase.ExecuteActivity(ctx, name, args...)
+}
+
+func (x *taskBytes) NewTimer(ctx workflow.Context, d time.Duration) workflow.Future {
+	x.now = 0
+	if x.paused != nil {
+		x.paused()
+	}
+	return x.WorkflowOutboundInterceptorBase.NewTimer(ctx, d)
+}
+
+// The calls of one workflow task have at most maxTaskBytes, those that are performed again since their worker was lost included.
+func TestBytesOfTasks(t *testing.T) {
+	t.Parallel()
+	const width, size = 6, 900_000
+	for name, row := range map[string]struct {
+		losses int
+		cancel bool
+	}{"none lost": {}, "all lost": {losses: 1}, "cancelled before they begin again": {losses: 1, cancel: true}} {
+		g := new(kahn.Graph)
+		for i := range width {
+			g.Add(kahn.Node{ID: fmt.Sprint("n", i), Params: map[string]any{"text": strings.Repeat("x", size)}})
+		}
+		x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}
+		var sums taskBytes
+		var calls atomic.Int32
+		allLost := make(chan struct{})
+		x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+			if row.cancel {
+				sums.paused = func() {
+					if calls.Load() >= width { // some of the lost calls wait for another workflow task
+						env.CancelWorkflow()
+						sums.paused = nil
+					}
+				}
+			}
+			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{&sums}})
+			env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(context.Context, task) (json.RawMessage, error) {
+				if n := calls.Add(1); n <= int32(row.losses*width) {
+					if n == width {
+						close(allLost)
+					}
+					<-allLost // the worker dies when all calls are under way
+					return nil, sdk.NewHeartbeatTimeoutError()
+				}
+				return json.RawMessage(`{}`), nil
+			})
+		}
+		res, err := x.run(t)
+		require.Greater(t, sums.most, size, name)
+		require.LessOrEqual(t, sums.most, maxTaskBytes, name)
+		if row.cancel {
+			require.ErrorIs(t, err, kahn.ErrCancelled)
+			require.EqualValues(t, width, calls.Load(), "none begins again")
+			require.Equal(t, width, res.Count(kahn.Completed)+res.Count(kahn.Cancelled))
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, width, res.Count(kahn.Completed), name)
+		require.EqualValues(t, width*(1+row.losses), calls.Load(), name)
+	}
 }
 
 // What Temporal would refuse fails the node, or the run, with the reason.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	sdk "go.temporal.io/sdk/temporal"
@@ -60,8 +61,8 @@ type interpreter struct {
 	wake workflow.Channel // has a message when an update has changed the run
 
 	calls   map[*kahn.Step]*attempt // under way
-	begun   []*kahn.Step            // not yet given to Temporal, since a workflow task has no room for their calls
-	bytes   int                     // of the calls in this workflow task
+	begun   []*attempt              // not yet given to Temporal, since a workflow task has no room for their calls
+	bytes   int                     // of the calls that Temporal was given since the last timer that began another workflow task for them
 	pausing bool                    // a timer is to begin another workflow task
 	count   int                     // of the attempts in this execution
 	lost    map[string]int          // how often in a row the worker was lost during attempts, by path
@@ -74,12 +75,13 @@ type interpreter struct {
 
 // attempt is an attempt that an activity performs.
 type attempt struct {
-	data   json.RawMessage // the call
+	step   *kahn.Step
+	data   json.RawMessage // the call; nil until there may be room for it
 	cancel workflow.CancelFunc
 	asked  bool // to stop
 }
 
-// maxTaskBytes bounds the calls in one workflow task. Temporal refuses 4 MiB.
+// maxTaskBytes bounds the calls in one workflow task, but for a longer call, which has a task of its own. Temporal refuses 4 MiB.
 const maxTaskBytes = 2 << 20
 
 // run is the workflow.
@@ -111,7 +113,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
 	x.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		c.ReceiveAsync(nil) // a Selector calls again until the value is taken, which a channel that was closed has, too
+		c.ReceiveAsync(nil) // a channel that is closed while the Selector waits has a value, for which the Selector calls until it is taken
 		x.c.Run().Cancel()
 	})
 	res, err := x.drive()
@@ -164,16 +166,19 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 
 // begin gives the attempts that have begun to Temporal, as many as fit into a workflow task.
 func (x *interpreter) begin() {
-	for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
-		x.begun = append(x.begun, s)
-	}
-	for len(x.begun) > 0 && x.bytes < maxTaskBytes {
-		s := x.begun[0]
-		x.begun = x.begun[1:]
-		x.call(s)
-		for s, ok := x.c.Next(); ok; s, ok = x.c.Next() { // a call that cannot be encoded has ended its node
-			x.begun = append(x.begun, s)
+	x.queue()
+	for len(x.begun) > 0 {
+		a := x.begun[0]
+		if a.data == nil && !x.encode(a) {
+			x.begun = x.begun[1:]
+			x.queue()
+			continue
 		}
+		if x.bytes > 0 && x.bytes+len(a.data) > maxTaskBytes {
+			break
+		}
+		x.begun = x.begun[1:]
+		x.perform(a)
 	}
 	if len(x.begun) > 0 && !x.pausing {
 		x.pausing = true
@@ -181,8 +186,16 @@ func (x *interpreter) begin() {
 	}
 }
 
-// call makes the attempt an activity.
-func (x *interpreter) call(s *kahn.Step) {
+// queue takes the attempts that have begun.
+func (x *interpreter) queue() {
+	for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
+		x.begun = append(x.begun, &attempt{step: s})
+	}
+}
+
+// encode writes the call of an attempt. A call that has no JSON form, or a longer one than the worker takes, ends its node.
+func (x *interpreter) encode(a *attempt) bool {
+	s := a.step
 	call := s.CallWithoutView()
 	if x.View {
 		call = s.Call()
@@ -194,50 +207,51 @@ func (x *interpreter) call(s *kahn.Step) {
 	}
 	if err != nil {
 		x.report(s, kahn.Reply{Err: kahn.Permanent(err)})
-		return
+		return false
 	}
+	a.data = data
 	x.count++
-	x.perform(s, &attempt{data: data})
+	return true
 }
 
 // forever is a timeout for what kahn bounds itself.
 const forever = 10 * 365 * 24 * time.Hour
 
 // perform begins the activity of an attempt.
-func (x *interpreter) perform(s *kahn.Step, a *attempt) {
+func (x *interpreter) perform(a *attempt) {
 	ctx := workflow.WithActivityOptions(x.ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: forever, HeartbeatTimeout: x.LostAfter, WaitForCancellation: true, Summary: s.Path(),
+		StartToCloseTimeout: forever, HeartbeatTimeout: x.LostAfter, WaitForCancellation: true, Summary: a.step.Path(),
 		RetryPolicy: &sdk.RetryPolicy{MaximumAttempts: 1},
 	})
 	ctx, a.cancel = workflow.WithCancel(ctx)
-	x.calls[s] = a
+	x.calls[a.step] = a
 	x.bytes += len(a.data)
-	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.data}), func(f workflow.Future) { x.returned(s, a, f) })
+	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.data}), func(f workflow.Future) { x.returned(a, f) })
 }
 
-// returned reports the result of an attempt, or begins it again if its worker is gone.
-func (x *interpreter) returned(s *kahn.Step, a *attempt, f workflow.Future) {
+// returned reports the result of an attempt, or has it begin again, before those that have not begun, if its worker is gone.
+func (x *interpreter) returned(a *attempt, f workflow.Future) {
+	s := a.step
 	var data json.RawMessage
 	err := f.Get(x.ctx, &data)
 	reply, lost := x.replyOf(data, err)
 	x.c.Advance(workflow.Now(x.ctx))
-	if !lost {
-		delete(x.lost, s.Path())
-		x.report(s, reply)
-		return
-	}
-	n, _ := x.plan.At(s.Path())
-	x.lost[s.Path()]++
-	if most := x.in.Settings.maxCrashes(n); !a.asked && (most < 0 || x.lost[s.Path()] <= most) {
-		x.perform(s, a)
-		return
+	if lost && !a.asked {
+		n, _ := x.plan.At(s.Path())
+		x.lost[s.Path()]++
+		if most := x.in.Settings.maxCrashes(n); most < 0 || x.lost[s.Path()] <= most {
+			delete(x.calls, s)
+			x.begun = slices.Insert(x.begun, 0, a)
+			return
+		}
 	}
 	x.report(s, reply)
 }
 
-// report tells the run what a step has returned. A result that the run does not wait for any more is dropped.
+// report tells the run what a step has returned, which ends the losses in a row. A result that the run does not wait for any more is dropped.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply) {
 	delete(x.calls, s)
+	delete(x.lost, s.Path())
 	if err := x.c.Return(s, reply.Value, reply.Err); err != nil && !errors.Is(err, kahn.ErrStale) {
 		panic(err) // a bug: there is no other error
 	}
@@ -251,12 +265,9 @@ func (x *interpreter) stop() {
 			a.cancel()
 			continue
 		}
-		for i, b := range x.begun { // it was not given to Temporal
-			if b == s {
-				x.begun = append(x.begun[:i], x.begun[i+1:]...)
-				x.report(s, kahn.Reply{Err: s.Err()})
-				break
-			}
+		if i := slices.IndexFunc(x.begun, func(a *attempt) bool { return a.step == s }); i >= 0 { // Temporal does not have it
+			x.begun = slices.Delete(x.begun, i, i+1)
+			x.report(s, kahn.Reply{Err: s.Err()})
 		}
 	}
 }
