@@ -215,6 +215,18 @@ func TestBytesOfTasks(t *testing.T) {
 	}
 }
 
+// The longest snapshot fits into a payload of 2 MiB together with what is beside it.
+func TestRoomForSnapshots(t *testing.T) {
+	t.Parallel()
+	snapshot := packed{Gzip: make([]byte, packedBytes)}
+	next := input{Plan: planID{strings.Repeat("n", 1000), strings.Repeat("f", 64)}, RunID: strings.Repeat("r", 1000), Snapshot: &snapshot, Settings: Settings{DefaultRetry: retried}}
+	for _, v := range []any{next, output{Snapshot: snapshot}} {
+		payloads, err := converter.GetDefaultDataConverter().ToPayloads(v)
+		require.NoError(t, err)
+		require.Less(t, payloads.Size(), 2<<20, "%T", v)
+	}
+}
+
 // What Temporal would refuse fails the node, or the run, with the reason.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()

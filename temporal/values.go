@@ -20,9 +20,9 @@ type packed struct {
 }
 
 const (
-	plainBytes  = 8 << 10  // of JSON that is not compressed, so that people can read it
-	packedBytes = 3 << 19  // in a payload of 2 MiB, in base64
-	openBytes   = 64 << 20 // of a snapshot
+	plainBytes  = 8 << 10        // of JSON that is not compressed, so that people can read it
+	packedBytes = 3<<19 - 64<<10 // in base64 in a payload of 2 MiB, with room for what is beside the snapshot
+	openBytes   = 64 << 20       // of a snapshot
 )
 
 func pack(s *kahn.Snapshot) (*packed, error) {
