@@ -263,9 +263,13 @@ func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, er
 	k = &kept{sum: sum, done: make(chan struct{})}
 	x.byKey[key] = k
 	x.order = append(x.order, key)
-	for len(x.order) > maxReplies && x.byKey[x.order[0]].isDone() { // else a repetition would perform the action again
-		delete(x.byKey, x.order[0])
-		x.order = slices.Delete(x.order, 0, 1)
+	for len(x.order) > maxReplies {
+		oldest := slices.IndexFunc(x.order, func(key string) bool { return x.byKey[key].isDone() })
+		if oldest < 0 { // they are on their way: without them a repetition would perform an action again
+			break
+		}
+		delete(x.byKey, x.order[oldest])
+		x.order = slices.Delete(x.order, oldest, oldest+1)
 	}
 	return k, true, nil
 }

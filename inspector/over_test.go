@@ -159,6 +159,7 @@ func TestRepliesAreBounded(t *testing.T) {
 		close(k.done)
 	}
 	require.True(t, x.has("slow"))
+	require.Equal(t, []int{maxReplies, maxReplies}, []int{len(x.byKey), len(x.order)}, "later answers than the slow one are not kept for it")
 	close(slow.done)
 	_, _, err = x.of("last", [32]byte{})
 	require.NoError(t, err)
