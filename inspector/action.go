@@ -142,9 +142,9 @@ func (c *call) faultOf(err error) *fault {
 		return &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "a function of the service has panicked"}
 	}
 	f := faultOf(err)
-	if own := (*fault)(nil); f.Code == "refused" && !errors.As(err, &own) { // the text is that of a function of the host
+	if own := (*fault)(nil); !errors.As(err, &own) { // a function of the host may have written the text, whatever it wraps
 		if f.Message = c.shownError("", err); f.Message == "" {
-			f.Message = "the service has refused it"
+			f.Message = text(refusalOf(err).match)
 		}
 	}
 	return f

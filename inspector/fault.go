@@ -45,13 +45,50 @@ type faultReply struct {
 // mostChoices bounds the choices that a fault lists.
 const mostChoices = 20
 
-// faultOf finds the status and the code for an error of package kahn. Other errors come from functions of the host.
+// refusal is the status and the code for an error of package kahn.
+type refusal struct {
+	match  error
+	status int
+	code   string
+}
+
+var refusals = []refusal{
+	{kahn.ErrUnknownNode, http.StatusNotFound, "unknown_node"},
+	{kahn.ErrUnknownRun, http.StatusNotFound, "unknown_run"},
+	{kahn.ErrUnknownGate, http.StatusNotFound, "unknown_gate"},
+	{kahn.ErrAnswered, http.StatusConflict, "answered"},
+	{kahn.ErrFinished, http.StatusConflict, "finished"},
+	{kahn.ErrTransition, http.StatusConflict, "wrong_status"},
+	{kahn.ErrDuplicateRun, http.StatusConflict, "not_ended"},
+	{kahn.ErrGraphChanged, http.StatusConflict, "graph_changed"},
+	{kahn.ErrNotDue, http.StatusConflict, "not_due"},
+	{kahn.ErrShutdown, http.StatusServiceUnavailable, "shut_down"},
+	{kahn.ErrChoice, http.StatusUnprocessableEntity, "no_such_choice"},
+	{kahn.ErrNotEncodable, http.StatusUnprocessableEntity, "bad_value"},
+	{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
+}
+
+// errRefused stands for the errors that match none of refusals: those of functions of the host.
+var errRefused = errors.New("the service has refused it")
+
+// refusalOf finds the refusal that an error matches.
+func refusalOf(err error) refusal {
+	for _, x := range refusals {
+		if errors.Is(err, x.match) {
+			return x
+		}
+	}
+	return refusal{errRefused, http.StatusConflict, "refused"}
+}
+
+// faultOf is an error as it is, with its status, code and choices.
 func faultOf(err error) *fault {
 	var own *fault
 	if errors.As(err, &own) {
 		return own
 	}
-	f := &fault{Status: http.StatusConflict, Code: "refused", Message: text(err)}
+	x := refusalOf(err)
+	f := &fault{Status: x.status, Code: x.code, Message: text(err)}
 	var path *kahn.PathError
 	var choice *kahn.ChoiceError
 	switch {
@@ -61,30 +98,6 @@ func faultOf(err error) *fault {
 		f.Choices = choice.Choices
 	}
 	f.Choices = slices.Clone(f.Choices[:min(len(f.Choices), mostChoices)])
-	for _, x := range []struct {
-		match  error
-		status int
-		code   string
-	}{
-		{kahn.ErrUnknownNode, http.StatusNotFound, "unknown_node"},
-		{kahn.ErrUnknownRun, http.StatusNotFound, "unknown_run"},
-		{kahn.ErrUnknownGate, http.StatusNotFound, "unknown_gate"},
-		{kahn.ErrAnswered, http.StatusConflict, "answered"},
-		{kahn.ErrFinished, http.StatusConflict, "finished"},
-		{kahn.ErrTransition, http.StatusConflict, "wrong_status"},
-		{kahn.ErrDuplicateRun, http.StatusConflict, "not_ended"},
-		{kahn.ErrGraphChanged, http.StatusConflict, "graph_changed"},
-		{kahn.ErrNotDue, http.StatusConflict, "not_due"},
-		{kahn.ErrShutdown, http.StatusServiceUnavailable, "shut_down"},
-		{kahn.ErrChoice, http.StatusUnprocessableEntity, "no_such_choice"},
-		{kahn.ErrNotEncodable, http.StatusUnprocessableEntity, "bad_value"},
-		{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
-	} {
-		if errors.Is(err, x.match) {
-			f.Status, f.Code = x.status, x.code
-			break
-		}
-	}
 	return f
 }
 

@@ -68,9 +68,44 @@ func secrets(t *testing.T, o Options) *desk {
 		"fails":  func(context.Context, json.RawMessage) (*kahn.Run, error) { return nil, errors.New(secret) },
 		"panics": func(context.Context, json.RawMessage) (*kahn.Run, error) { panic(secret) },
 	}
+	for name, err := range sentinels {
+		o.Start[name] = func(context.Context, json.RawMessage) (*kahn.Run, error) {
+			return nil, fmt.Errorf("customer %s: %w", secret, err)
+		}
+	}
 	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
 	t.Cleanup(d.server.Close)
 	return d
+}
+
+// sentinels are errors of package kahn that a function of the host may wrap.
+var sentinels = map[string]error{"bad_value": kahn.ErrBadValue, "graph_changed": kahn.ErrGraphChanged, "not_due": kahn.ErrNotDue, "not_ended": kahn.ErrDuplicateRun, "unknown_node": kahn.ErrUnknownNode}
+
+// Errors of the host that wrap one of package kahn have its code, and their texts are those of the host.
+func TestErrorsOfTheHostThatWrapASentinel(t *testing.T) {
+	t.Parallel()
+	without := Options{Authorize: func(_ *http.Request, a Action) error {
+		if a == ViewData {
+			return errors.New("no")
+		}
+		return nil
+	}}
+	for _, c := range []struct {
+		o    Options
+		want func(error) string
+	}{
+		{Options{}, func(err error) string { return "customer " + secret + ": " + err.Error() }},
+		{Options{Redact: func(*http.Request, Value) any { return "hidden" }}, func(error) string { return "hidden" }},
+		{without, error.Error},
+	} {
+		d := secrets(t, c.o)
+		for code, err := range sentinels {
+			_, data, _ := d.ask(http.MethodPost, "api/v1/start?workflow="+code, "{}")
+			var reply faultReply
+			require.NoError(t, json.Unmarshal(data, &reply))
+			require.Equal(t, []any{code, c.want(err)}, []any{reply.Error.Code, reply.Error.Message})
+		}
+	}
 }
 
 // everything asks for every answer about every node, in both runs, refusals included.
