@@ -122,15 +122,15 @@ type handler struct {
 	replies replies
 	hub     hub
 	shelf   shelf
-	turn    chan struct{} // has a value while a stored run is taken over
-	defect  string        // of the options
+	turns   turns
+	defect  string // of the options
 }
 
 // Handler returns the handler of the page and of its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a
 // slash, with or without http.StripPrefix; behind another router it needs http.StripPrefix. If an option has no sense, such as a
 // negative number, the handler answers every request with 500 and the name of the option.
 func Handler(o Options) http.Handler {
-	h := &handler{Options: o, turn: make(chan struct{}, 1), origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
+	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
 	switch {
 	case o.Runner == nil && o.Store == nil:
 		h.defect = "Options.Runner and Options.Store are nil"

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -474,6 +475,63 @@ func TestStoredAnswersAtTheSameTime(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[int]int{http.StatusAccepted: 2, http.StatusConflict: 1}, codes)
+}
+
+// A Perform that hangs keeps the actions on its run waiting, as long as their clients do, and those on no other run.
+func TestPerformThatHangs(t *testing.T) {
+	t.Parallel()
+	hangs, free := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(free) })
+	defer release()
+	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) {
+		perform := o.Workflows[0].Perform
+		var first atomic.Bool
+		o.Workflows[0].Perform = func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			if first.CompareAndSwap(false, true) {
+				close(hangs)
+				<-free
+			}
+			return perform(ctx, opts...)
+		}
+		run, err := kahn.Start(t.Context(), x.graph, nil, kahn.RunID("order 18"), kahn.Durable(x.memory))
+		require.NoError(t, err)
+		_, err = run.WaitFor(t.Context(), "flaky", kahn.Retrying)
+		require.NoError(t, err)
+		run.Leave()
+		_, _ = run.Wait()
+	})
+	cancel := func(ctx context.Context, id string) (int, error) {
+		q, err := http.NewRequestWithContext(ctx, http.MethodPost, x.server.URL+"/debug/kahn/api/v1/cancel"+queried("run", id), strings.NewReader("{}"))
+		require.NoError(t, err)
+		q.Header.Set("Content-Type", "application/json")
+		q.Header.Set("Idempotency-Key", fmt.Sprint("key ", x.keys.Add(1)))
+		res, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return 0, err
+		}
+		return res.StatusCode, res.Body.Close()
+	}
+	answered := make(chan int, 1)
+	go func() {
+		code, _ := cancel(t.Context(), "order 17")
+		answered <- code
+	}()
+	<-hangs
+	soon, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	code, err := cancel(soon, "order 18")
+	require.NoError(t, err, "another run waits")
+	require.Equal(t, http.StatusAccepted, code)
+	gone, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer leave()
+	_, err = cancel(gone, "order 17")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it is performed twice")
+	require.Empty(t, answered)
+	release()
+	require.Equal(t, http.StatusAccepted, <-answered)
+	code, err = cancel(t.Context(), "order 17")
+	require.NoError(t, err)
+	require.Contains(t, []int{http.StatusAccepted, http.StatusConflict}, code, "the turn has come")
 }
 
 // A refusal that passes is not kept for the key.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -95,17 +96,51 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 
 // goOn has a stored run performed in this process, unless it is by now: then the request names the run of the Runner, and the error is errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
-	select {
-	case c.h.turn <- struct{}{}: // two requests for one run: the second finds it here
-		defer func() { <-c.h.turn }()
-	case <-c.r.Context().Done():
-		return nil, c.r.Context().Err()
+	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // of two requests for one run the second finds it here
+	if err != nil {
+		return nil, err
 	}
+	defer end()
 	if run, ok := c.h.Runner.Run(s.ID()); ok {
 		c.target = run
 		return nil, errHere
 	}
 	return c.execute(s.workflow, append(opts, kahn.RunID(s.ID()))...)
+}
+
+// turns lets one request at a time go on with a stored run.
+type turns struct {
+	mu    sync.Mutex
+	taken map[string]chan struct{} // by the id of the run; closed when the turn ends
+}
+
+// begin waits for the turn of a run. The caller has to call end.
+func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
+	mine := make(chan struct{})
+	for {
+		x.mu.Lock()
+		other := x.taken[id]
+		if other == nil {
+			break
+		}
+		x.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	defer x.mu.Unlock()
+	if x.taken == nil {
+		x.taken = map[string]chan struct{}{}
+	}
+	x.taken[id] = mine
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		delete(x.taken, id)
+		close(mine)
+	}, nil
 }
 
 var errHere = errors.New("the run is here by now")
