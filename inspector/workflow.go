@@ -172,7 +172,7 @@ func (c *call) begun(run *kahn.Run) error {
 }
 
 // cancelStored cancels a run that no process performs: one that has not begun ends without a step, and any other goes on here with its
-// cleanup nodes.
+// cleanup nodes, which would not run if it were cancelled before it goes on. Steps that are ready may be called before the cancellation.
 func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
