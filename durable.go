@@ -327,7 +327,7 @@ func (r *Run) storeFailed(err error) {
 	if d.failed != nil {
 		return
 	}
-	if r.stage == stagePending { // an answer that came meanwhile was refused
+	if r.stage == stagePending { // the store has refused a transaction with an answer to one of its gates
 		r.openUnbegun(now)
 	}
 	runs := append([]*Run{r}, r.descendants()...)

@@ -11,14 +11,14 @@ import (
 // the stored log is that of the stored run, whenever the process dies: its ids have no hole and go on over all lives of the run. Any
 // process reads it with [store.ReadEvents] and [store.OpenEvents], while the run goes on and afterwards.
 //
-// Deltas and logs, which tell of no fact, are written with the next transaction, which begins at the latest 50 ms after the first of them, or when the
+// Deltas and logs, which change nothing in the stored run, are written with the next transaction, which begins at the latest 50 ms after the first of them, or when the
 // one under way has been written: it is one of their own, if there is no other. Until then they are kept in memory. Sinks, [Run.Events] and readers of the store see any event only when it is written. So a
 // crash loses those that were not written yet, and nobody has seen these.
 //
 // The store must be a [store.EventStore], otherwise the error matches [ErrBadOption] and nothing is run. A run whose events are stored goes on
 // storing them in later lives, with or without the option. If a run began without it, the stored log begins with the first event of the life
-// that has it. Events are stored as JSON in the clear: [Encoding] has the outputs in them, see [EventOutputs], and not what steps emit and log,
-// nor signals.
+// that has it. Events are stored as JSON. Outputs in them, see [EventOutputs], are as the codec of [Encoding] has written them; what
+// steps emit and log, and signals, are in the clear.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }

@@ -19,7 +19,7 @@ func (w *nodeWriter) node(n *nodeState) {
 	w.Close()
 }
 
-// record writes what a store keeps of a node beside its key and the parts that NodeColumns has by themselves.
+// record writes what a store keeps of a node beside its key and the parts that store.Columns has by themselves.
 func (w *nodeWriter) record(n *nodeState, key string) {
 	rest := *n
 	rest.Hash, rest.Cause, rest.Start, rest.End, rest.Value = "", CauseNone, time.Time{}, time.Time{}, nil

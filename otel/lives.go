@@ -18,7 +18,7 @@ type Lives interface {
 	Began(ctx context.Context, run string, span trace.SpanContext)
 }
 
-// MemoryLives remembers the spans of so many runs, at least of one: those that began to be known last.
+// MemoryLives remembers the last spans of so many runs, at least of one. If there are more, it forgets the run whose first life began first.
 func MemoryLives(runs int) Lives {
 	return &memoryLives{most: max(runs, 1), spans: map[string]trace.SpanContext{}}
 }

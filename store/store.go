@@ -110,7 +110,7 @@ type NodeRecord struct {
 	Columns
 }
 
-// Columns is what a store keeps of a node, in parts for which a store may have columns. A store gives each of them back as it was, and what is empty as nil or as it was.
+// Columns is what a store keeps of a node, in parts for which a store may have columns. A store returns each as it was given; an empty one may come back as nil.
 type Columns struct {
 	Status machine.Status    `json:"status,omitempty"`
 	Cause  machine.CauseKind `json:"cause,omitempty"` // of a node that failed or was stopped, or was asked to stop

@@ -111,7 +111,7 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //
 // One of the values has to be there whichever branches are taken: there is one for each branch of an [If] or for each case of a [Switch],
-// or one that is made in the block b itself, to which the last place belongs.
+// or the last one is made in the block b itself.
 //
 // With kahn.AnySucceeded for Options.Join it has the value that is there first, and with CancelLosers the nodes that no other node waits for
 // are stopped then.

@@ -54,8 +54,8 @@ func (f *flow) end() kahn.Node {
 	}}
 }
 
-// connect gives the node its edges and ports. All values that a node takes make it run, and a skipped one skips it: so of a branch only the
-// nodes that follow no other node of it hang on the edge of the branch itself.
+// connect gives the node its edges and ports. A node runs when all values that it takes are there, and is skipped when one of them was skipped. So
+// only those nodes of a branch that take no value of the branch follow the condition itself.
 //
 // An Either follows nodes of its block and of branches in it, and has no value when none of these has. A Try in a branch looks whether the branch is
 // taken: the node that it tries may have been stopped, by a failure around the branch, although it is not.

@@ -59,7 +59,7 @@ func (t *Tried[T]) UnmarshalJSON(data []byte) error {
 // the run does not fail because of it. The node of v is connected by an edge and a catch edge. Without Try, what takes the value of a node that
 // failed is aborted; with it, what takes the value without Try is skipped.
 //
-// Cancelled nodes are not caught. The node belongs to the block of v, which b has to be.
+// Cancelled nodes are not caught. b must be the block in which v was made.
 func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {
 	src := b.add(id, false)
 	if src == nil {

@@ -17,7 +17,7 @@ import (
 // compareIDs is the order of ids in which rows are locked: that of bytes.
 func compareIDs(a, b string) int { return strings.Compare(a, b) }
 
-// storable reports whether the server can hold a text. There is no run whose id it cannot hold.
+// storable reports whether the server can hold a text. Runs with other ids are refused, so none is stored.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
 // The years that the server has, with some to spare.

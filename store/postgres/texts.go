@@ -53,8 +53,8 @@ const (
 // hold and their sequences are those before the commits, writes these runs and their nodes, and returns their numbers.
 //
 // Statistics of tables may be older than their growth, and a prepared statement keeps its plan. So the statement leaves no choice
-// between plans that matters: LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, which limits nothing,
-// makes the plan for any arguments look as cheap as one for these.
+// between plans that matters: LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, of as many rows
+// as there are, gives the plan for any arguments the estimate of one for these, so that the server keeps it.
 func commitText(parts int) string {
 	columns, sets := commitColumns, ""
 	if parts&withSpecs != 0 {
