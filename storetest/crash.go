@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -70,7 +71,9 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 		dir = ""
 	}
 	if dir != "" {
-		return runs, checkEffects(filepath.Join(dir, "effects"))
+		if err := checkEffects(filepath.Join(dir, "effects")); !errors.Is(err, fs.ErrNotExist) { // else the last process was killed before its first step
+			return runs, err
+		}
 	}
 	return runs, nil
 }
