@@ -123,7 +123,7 @@ func TestPlantedBugs(t *testing.T) {
 	chosen, err := plant.Sample("../..", bugs)
 	require.NoError(t, err)
 	chosen = chosen[:min(len(chosen), size(8, len(bugs)))] // each takes seconds
-	slots := make(chan bool, 6) // they wait for leases and for the server most of the time
+	slots := make(chan bool, 6)                            // they wait for leases and for the server most of the time
 	var wg sync.WaitGroup
 	for _, i := range chosen {
 		wg.Go(func() {
