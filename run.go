@@ -264,10 +264,14 @@ func (r *Run) prepare(x *restoration) {
 func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
 	defer func() { // even if a method of the caller's context ends the goroutine, the run must end
-		r.careful = r.cfg.checkValues || mayEnd || r.single != nil
-		if r.mayEnd = mayEnd; mayEnd {
-			r.base = context.WithoutCancel(r.base)
+		r.st.Lock()
+		if r.stage < stageRunning { // else somebody has stopped or left it, and it is at work
+			r.careful = r.cfg.checkValues || mayEnd || r.single != nil
+			if r.mayEnd = mayEnd; mayEnd {
+				r.base = context.WithoutCancel(r.base)
+			}
 		}
+		r.st.Unlock()
 		if r.open(x, ended, now) && mayEnd && ended == nil {
 			r.followCaller()
 		}

@@ -63,7 +63,11 @@ func (r *Run) surround() {
 		err := contain(func() error {
 			ctx, end := f(r.base, r)
 			if ctx != nil {
-				r.base = ctx
+				r.st.Lock()
+				if r.stage < stageRunning { // else the run was stopped or left meanwhile, and reads it
+					r.base = ctx
+				}
+				r.st.Unlock()
 			}
 			if end != nil {
 				a.ends = append(a.ends, end)
