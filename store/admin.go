@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/keyset"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -250,6 +251,16 @@ type Page struct {
 	Next string
 }
 
+// Cut makes a page of the runs that a store has read for a query: as many as a page has, or one more, which begins the next page. unit is
+// the unit in which the store keeps the time of creation, such as time.Time.UnixMilli. It is for implementations of [Admin].
+func (p *Page) Cut(most int, unit func(time.Time) int64) {
+	if len(p.Runs) > most {
+		p.Runs = p.Runs[:most]
+		last := &p.Runs[most-1]
+		p.Next = keyset.Encode(unit(last.Created), last.ID)
+	}
+}
+
 // Count is a number of runs.
 type Count struct {
 	Workflow string
@@ -271,13 +282,28 @@ type NodeQuery struct {
 	Values bool   // the nodes have their Value and their Record
 }
 
-// Bound returns the Limit, or DefaultPage if it is 0. Any that is no number of entries of a page is an error.
-func (q *NodeQuery) Bound() (int, error) { return limit(q.Limit) }
+// Range returns the number of the first node of the page, from 0, and how many nodes the page has at most. A Limit or a cursor that makes no
+// sense is an error. It is for implementations of [Admin].
+func (q *NodeQuery) Range() (first int64, most int, err error) {
+	if most, err = limit(q.Limit); err == nil && q.After != "" {
+		first, _, err = keyset.Decode(q.After)
+	}
+	return max(first, 0), most, err
+}
 
 // NodePage is a part of the list of the nodes of a run.
 type NodePage struct {
 	Nodes []ListedNode
 	Next  string // what NodeQuery.After is for the next page, "" if this is the last one
+}
+
+// Cut makes a page of the nodes that a store has read from number first on: as many as a page has, or one more, which begins the next page. It
+// is for implementations of [Admin].
+func (p *NodePage) Cut(first int64, most int) {
+	if len(p.Nodes) > most {
+		p.Nodes = p.Nodes[:most]
+		p.Next = keyset.Encode(first+int64(most), "")
+	}
 }
 
 // ListedNode is a node in a list.

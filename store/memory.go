@@ -39,7 +39,7 @@ type memoryNode struct {
 	staged int // the place among the changes, from 1; 0 if there is no change
 }
 
-// change is what a commit makes of a node.
+// change holds the state of a node as it is after the commit that is being judged.
 type change struct {
 	at   int
 	next State
@@ -101,7 +101,7 @@ func (r *memoryRun) insert(key string) *memoryNode {
 	return &r.nodes[len(r.nodes)-1]
 }
 
-// next returns what the commit that is being judged makes of a node.
+// next returns the state of a node as it is after the commit that is being judged, for that commit to change.
 func (r *memoryRun) next(key string) *State {
 	at, known := r.at[key]
 	if !known {

@@ -113,15 +113,13 @@ func (m *Memory) List(ctx context.Context, q Query) (page Page, err error) {
 		if !after(&r.Run) {
 			continue
 		}
-		if len(page.Runs) == most {
-			last := &page.Runs[most-1]
-			page.Next = keyset.Encode(last.Created.UnixNano(), last.ID)
-			return page, nil
-		}
 		head := r.head()
 		head.Inputs, head.Sequence, head.LastEvent = nil, 0, 0
-		page.Runs = append(page.Runs, head)
+		if page.Runs = append(page.Runs, head); len(page.Runs) > most {
+			break
+		}
 	}
+	page.Cut(most, time.Time.UnixNano)
 	return page, nil
 }
 
@@ -146,15 +144,9 @@ func (m *Memory) Count(ctx context.Context, f Filter) (counts []Count, err error
 
 // ListNodes implements [Admin].
 func (m *Memory) ListNodes(ctx context.Context, run string, q NodeQuery) (page NodePage, err error) {
-	most, err := q.Bound()
+	first, most, err := q.Range()
 	if err != nil {
 		return page, err
-	}
-	next := int64(0)
-	if q.After != "" {
-		if next, _, err = keyset.Decode(q.After); err != nil {
-			return page, err
-		}
 	}
 	unlock, err := m.lock(ctx)
 	if err != nil {
@@ -165,18 +157,14 @@ func (m *Memory) ListNodes(ctx context.Context, run string, q NodeQuery) (page N
 	if r == nil {
 		return page, fmt.Errorf("%w: %s", ErrUnknownRun, foreign.Quote(run))
 	}
-	rest := r.nodes[min(max(next, 0), int64(len(r.nodes))):]
-	if len(rest) > most {
-		rest = rest[:most]
-		page.Next = keyset.Encode(next+int64(most), "")
-	}
-	for i := range rest {
-		n := rest[i].ListedNode
+	for i := first; i < int64(len(r.nodes)) && len(page.Nodes) <= most; i++ {
+		n := r.nodes[i].ListedNode
 		if !q.Values {
 			n.Value, n.Record = nil, nil
 		}
 		page.Nodes = append(page.Nodes, n)
 	}
+	page.Cut(first, most)
 	return page, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -222,15 +221,10 @@ func TestAdminDefects(t *testing.T) {
 			}
 		}}, "blobs of what was replaced"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				errs := storetest.CheckAdmin(t.Context(), func() store.Admin {
-					s := row.store
-					s.Memory = new(store.Memory)
-					return &s
-				})
-				expectFound(t, row.check, errs)
-			})
+		expectFound(t, row.name, row.check, storetest.CheckAdmin, func() store.Admin {
+			s := row.store
+			s.Memory = new(store.Memory)
+			return &s
 		})
 	}
 }

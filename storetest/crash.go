@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -323,4 +324,30 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	}
 	time.Sleep(2 * time.Millisecond)
 	return s.Store.Commit(ctx, l, rest)
+}
+
+// RunKill is a test of processes that are killed while they perform a run, see [Kill], and lets the next one go on. torn makes a process whose store
+// is [Torn]: that the test fails for it shows that it would notice a store that does not write a commit as a whole.
+func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
+	t.Run("whole", func(t *testing.T) {
+		t.Parallel()
+		runs, err := Kill(starts, whole, t.TempDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d processes, %d runs brought to their end", starts, runs)
+		if runs == 0 || runs == starts {
+			t.Errorf("%d runs in %d processes: the kills come too early or too late", runs, starts)
+		}
+	})
+	t.Run("torn", func(t *testing.T) {
+		t.Parallel()
+		_, err := Kill(200, torn, t.TempDir)
+		if err == nil {
+			t.Fatal("a store that tears commits apart went unnoticed")
+		}
+		if strings.Contains(err.Error(), "process has failed") {
+			t.Fatal(err)
+		}
+	})
 }

@@ -152,27 +152,27 @@ func TestBreadthDefects(t *testing.T) {
 		{"Acquire looks at its context too late", lossy{late: true}, "an acquisition under a context that has ended"},
 		{"an ended run is not acquired", lossy{final: true}, "a run that has ended is acquired"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				errs := storetest.Check(t.Context(), func() store.Store {
-					s := row.store
-					s.Memory = new(store.Memory)
-					return &s
-				})
-				expectFound(t, row.check, errs)
-			})
+		expectFound(t, row.name, row.check, storetest.Check, func() store.Store {
+			s := row.store
+			s.Memory = new(store.Memory)
+			return &s
 		})
 	}
 }
 
-// expectFound fails unless the check of the given name is among those that have found something; with no name, unless nothing was found.
-func expectFound(t *testing.T, check string, errs []error) {
-	t.Helper()
-	found := check == "" && len(errs) == 0
-	for _, err := range errs {
-		found = found || check != "" && strings.HasPrefix(err.Error(), check+": ")
-	}
-	if !found {
-		t.Errorf("expected the check %q to find it, found %.2000v", check, fmt.Sprint(errs))
-	}
+// expectFound checks stores with a defect, and fails unless the check of the given name is among those that have found something; with no
+// name, unless nothing was found.
+func expectFound[S any](t *testing.T, defect, check string, checks func(ctx context.Context, open func() S) []error, open func() S) {
+	t.Run(defect, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			errs := checks(t.Context(), open)
+			found := check == "" && len(errs) == 0
+			for _, err := range errs {
+				found = found || check != "" && strings.HasPrefix(err.Error(), check+": ")
+			}
+			if !found {
+				t.Errorf("expected the check %q to find it, found %.2000v", check, fmt.Sprint(errs))
+			}
+		})
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -233,15 +232,10 @@ func TestEventDefects(t *testing.T) {
 			r.LastEvent = r.Events[len(r.Events)-1].ID
 		}}, "events are exported and imported"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				errs := storetest.CheckEvents(t.Context(), func() store.EventStore {
-					s := row.store
-					s.Memory = new(store.Memory)
-					return &s
-				})
-				expectFound(t, row.check, errs)
-			})
+		expectFound(t, row.name, row.check, storetest.CheckEvents, func() store.EventStore {
+			s := row.store
+			s.Memory = new(store.Memory)
+			return &s
 		})
 	}
 }

@@ -87,7 +87,8 @@ func plain[T any](id string, v any) (T, error) {
 	return t, nil
 }
 
-// fromJSON reads what package json makes of a value of any type as a T.
+// fromJSON decodes a T from the JSON of a value of one of the types that package json decodes into an any. ok is false for other values, and for a T
+// that has no field for a name of the value.
 func fromJSON[T any](v any) (t T, ok bool) {
 	switch v.(type) {
 	case nil:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -137,6 +138,22 @@ func TestBugsThatAreNowhere(t *testing.T) {
 	} {
 		assert.Error(t, Build(t.Context(), root, root, []Bug{b}, filepath.Join(t.TempDir(), "a.test")), "%v", b)
 	}
+}
+
+// Each bug is tried with its test, in the sample's order: one whose test passes is an error.
+func TestTry(t *testing.T) {
+	t.Setenv("KAHN_LONG", "1")
+	root := module(t)
+	t.Chdir(root)
+	push := Case{Bug: Bug{File: "a.go", Func: "list.push", Old: "l.items = append(l.items, x)", New: ""}, Test: "TestPush"}
+	lost := Case{Name: "a panic is lost", Bug: Bug{File: "a.go", Func: "rescue", Old: "recover()", New: `"lost"`}, Test: "TestFirstRow"}
+	require.NoError(t, Try(t.Context(), root, []Case{push, push, lost}, 2))
+	err := Try(t.Context(), root, []Case{push, lost}, 2)
+	require.ErrorContains(t, err, "TestFirstRow has not found a panic is lost")
+	require.NotContains(t, err.Error(), "TestPush")
+	failing := strings.Replace(soundTest, "row != 1", "row != 2", 1)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "a_test.go"), []byte(failing), 0o600))
+	require.ErrorContains(t, Try(t.Context(), root, []Case{lost}, 1), "without a bug")
 }
 
 // A sample is a third of the list, the same one for the same files, and over changes of the files every bug has its turn.

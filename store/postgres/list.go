@@ -129,11 +129,6 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 		return page, err
 	}
 	err = s.do(ctx, s.sql(text), args, func(rows pgx.Rows) error {
-		if len(page.Runs) == most {
-			last := &page.Runs[most-1]
-			page.Next = keyset.Encode(last.Created.UnixMicro(), last.ID)
-			return nil
-		}
 		var h head
 		if err := scan(rows, h.targets()); err != nil {
 			return err
@@ -148,6 +143,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err != nil {
 		return store.Page{}, fmt.Errorf("list runs: %w", err)
 	}
+	page.Cut(most, time.Time.UnixMicro)
 	return page, nil
 }
 
@@ -185,40 +181,31 @@ const nodesPage = "SELECT n.node, n.attempt, n.resolved, n.required, n.terminal,
 
 // ListNodes implements [store.Admin].
 func (s *Store) ListNodes(ctx context.Context, id string, q store.NodeQuery) (page store.NodePage, err error) {
-	most, err := q.Bound()
-	if err != nil {
-		return page, err
+	first, most, err := q.Range()
+	if err == nil {
+		err = s.check(ctx)
 	}
-	next := int64(0)
-	if q.After != "" {
-		if next, _, err = keyset.Decode(q.After); err != nil {
-			return page, err
-		}
-	}
-	if err = s.check(ctx); err == nil {
-		page, err = s.listNodes(ctx, id, int32(min(max(next, 0), math.MaxInt32)), most, q.Values)
+	if err == nil {
+		page, err = s.listNodes(ctx, id, min(first, math.MaxInt32), most, q.Values)
 	}
 	if err != nil {
 		return store.NodePage{}, about("list nodes of", id, err)
 	}
+	page.Cut(first, most)
 	return page, nil
 }
 
-func (s *Store) listNodes(ctx context.Context, id string, next int32, most int, values bool) (page store.NodePage, err error) {
+func (s *Store) listNodes(ctx context.Context, id string, first int64, most int, values bool) (page store.NodePage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	_, number, _, _, err := s.head(ctx, s.pool, id)
 	if err != nil {
 		return page, err
 	}
-	err = rowsOf(ctx, s.pool, s.sql(nodesPage), []any{number, next, most + 1, values}, func(rows pgx.Rows) error {
+	err = rowsOf(ctx, s.pool, s.sql(nodesPage), []any{number, first, most + 1, values}, func(rows pgx.Rows) error {
 		var n nodeRow
 		if err := scan(rows, n.targets()); err != nil {
 			return err
-		}
-		if len(page.Nodes) == most {
-			page.Next = keyset.Encode(int64(*n.node), "")
-			return nil
 		}
 		l, err := n.listed()
 		page.Nodes = append(page.Nodes, l)

@@ -4,11 +4,6 @@ package postgres_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -57,7 +52,7 @@ var defects = []struct {
 	{"TestAdmin", "list.go", "listQuery", `"r.id > $%d)"`, `"r.id >= $%d)"`},
 	{"TestAdmin", "list.go", "listQuery", `ORDER BY r.created DESC, r.id`, `ORDER BY r.id`},
 	{"TestAdmin", "list.go", "listQuery", `most+1`, `most`},
-	{"TestAdmin", "list.go", "Store.listNodes", `next, most + 1, values`, `next, most + 1, false`},
+	{"TestAdmin", "list.go", "Store.listNodes", `first, most + 1, values`, `first, most + 1, false`},
 	{"TestAdmin", "prune.go", "pruneText", `r.ended < $1 AND`, `r.ended <= $1 AND`},
 	{"TestAdmin", "prune.go", "pruneText", ` AND NOT ` + "` + leased + `" + ` ORDER BY`, ` ORDER BY`},
 	{"TestAdmin", "prune.go", "pruneText", `ORDER BY r.ended, r.run`, `ORDER BY r.run`},
@@ -97,42 +92,15 @@ var defects = []struct {
 	{"TestFarthestTimes", "record.go", "instant", `t.UTC().Year() > lastYear`, `false`},
 }
 
-// TestPlantedBugs plants each of the defects, and demands that its test finds it. All are compiled, and a sample is tried, see plant.Sample.
+// TestPlantedBugs plants each of the defects, and demands that its test finds it. All are compiled, and a sample is tried, see plant.Try.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	pkg, err := os.Getwd()
-	require.NoError(t, err)
-	var bugs []plant.Bug
-	var tests []string
+	var cases []plant.Case
 	for _, d := range defects {
-		bugs = append(bugs, plant.Bug{File: "store/postgres/" + d.file, Func: d.function, Old: d.old, New: d.planted})
-		tests = append(tests, d.test)
+		cases = append(cases, plant.Case{Bug: plant.Bug{File: "store/postgres/" + d.file, Func: d.function, Old: d.old, New: d.planted}, Test: d.test})
 	}
-	binary := filepath.Join(t.TempDir(), "planted.test")
-	require.NoError(t, plant.Build(ctx, "../..", pkg, bugs, binary))
-	find := func(bug int, test string) ([]byte, error) {
-		cmd := plant.Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m")
-		cmd.Env = append(cmd.Environ(), databaseURL+"="+database)
-		return cmd.CombinedOutput()
-	}
-	if out, err := find(-1, strings.Join(slices.Compact(slices.Sorted(slices.Values(tests))), "|")); err != nil {
-		t.Fatalf("without a defect: %v\n%s", err, out)
-	}
-	chosen, err := plant.Sample("../..", bugs)
-	require.NoError(t, err)
-	chosen = chosen[:min(len(chosen), size(8, len(bugs)))] // each takes seconds
-	slots := make(chan bool, 6)                            // they wait for leases and for the server most of the time
-	var wg sync.WaitGroup
-	for _, i := range chosen {
-		wg.Go(func() {
-			slots <- true
-			defer func() { <-slots }()
-			if out, err := find(i, tests[i]); err == nil {
-				t.Errorf("%s has not found: %v\n%s", tests[i], bugs[i], out)
-			}
-		})
-	}
-	wg.Wait()
+	most := size(8, len(cases)) // each takes seconds
+	require.NoError(t, plant.Try(ctx, "../..", cases, most, databaseURL+"="+database))
 }

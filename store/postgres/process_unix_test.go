@@ -70,24 +70,15 @@ func child(dir, task string) *exec.Cmd {
 	return cmd
 }
 
+// starter makes commands that start TestChild.
+func starter(task string) func(dir string) *exec.Cmd {
+	return func(dir string) *exec.Cmd { return child(dir, task) }
+}
+
 // TestCrash kills processes while they perform a run, and lets the next one go on.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	starts := size(30, 500)
-	runs, err := storetest.Kill(starts, func(dir string) *exec.Cmd { return child(dir, "run") }, t.TempDir)
-	require.NoError(t, err)
-	t.Logf("%d processes, %d runs brought to their end", starts, runs)
-	if runs == 0 || runs == starts {
-		t.Errorf("%d runs in %d processes: the kills come too early or too late", runs, starts)
-	}
-}
-
-// TestCrashControl shows that TestCrash would notice a store that does not write a commit as a whole.
-func TestCrashControl(t *testing.T) {
-	t.Parallel()
-	_, err := storetest.Kill(200, func(dir string) *exec.Cmd { return child(dir, "torn") }, t.TempDir)
-	require.Error(t, err, "a store that tears commits apart went unnoticed")
-	require.NotContains(t, err.Error(), "process has failed")
+	storetest.RunKill(t, size(30, 500), starter("run"), starter("torn"))
 }
 
 // The runs that processes share.

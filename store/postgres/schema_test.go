@@ -19,6 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
 // TestMigrations: the printed statements make the schema that Open makes; processes may make it at the same moment; a schema that is
@@ -225,48 +226,26 @@ func TestCreateTx(t *testing.T) {
 	orders := table(schema, "orders")
 	_, err := pool.Exec(ctx, "CREATE TABLE "+orders+" (text text)")
 	require.NoError(t, err)
-	failed := errors.New("failed")
-	place := func(id string, p store.Policy, fails error) (created bool, err error) {
+	place := func(n store.NewRun, fails error) (created bool, err error) {
 		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "INSERT INTO "+orders+" VALUES ($1)", id); err != nil {
+			if _, err := tx.Exec(ctx, "INSERT INTO "+orders+" VALUES ($1)", n.ID); err != nil {
 				return err
 			}
 			var stored *store.Run
-			stored, created, err = s.CreateTx(ctx, tx, store.NewRun{ID: id, Spec: store.Spec{Workflow: "w", Labels: map[string]string{"tenant": "x"}}, IfExists: p})
+			stored, created, err = s.CreateTx(ctx, tx, n)
 			if err != nil {
 				var n int // the transaction is as it was
 				return errors.Join(err, tx.QueryRow(ctx, "SELECT count(*) FROM "+orders).Scan(&n))
 			}
-			require.Equal(t, id, stored.ID)
+			require.Equal(t, n.ID, stored.ID)
 			return fails
 		})
 		return created, err
 	}
-	for i, row := range []struct {
-		id     string
-		policy store.Policy
-		fails  error
-		made   bool
-		want   error
-		orders int
-	}{
-		{"a", store.Refuse, failed, true, failed, 0},
-		{"a", store.Refuse, nil, true, nil, 1},
-		{"a", store.Refuse, nil, false, store.ErrExists, 1},
-		{"a", store.Reuse, nil, false, nil, 2},
-		{"a", store.Replace, nil, true, nil, 3},
-		{"", store.Refuse, nil, false, kahn.ErrBadValue, 3},
-	} {
-		made, err := place(row.id, row.policy, row.fails)
-		require.ErrorIs(t, err, row.want, "row %d", i)
-		require.Equal(t, row.made, made, "row %d", i)
-		var n int
+	storetest.RunCreateTx(t, s, place, func() (n int) {
 		require.NoError(t, pool.QueryRow(ctx, "SELECT count(*) FROM "+orders).Scan(&n))
-		require.Equal(t, row.orders, n, "row %d", i)
-		page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: map[string]string{"tenant": "x"}}})
-		require.NoError(t, err)
-		require.Len(t, page.Runs, min(1, n), "row %d", i)
-	}
+		return n
+	})
 }
 
 // TestNamesOfSchemas: the name of a schema may have any characters, also those that stand for something in the statements.

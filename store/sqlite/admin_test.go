@@ -13,6 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
+	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
 // TestCreateTx: a run is created with what the program writes in the same transaction, or not at all.
@@ -22,8 +23,7 @@ func TestCreateTx(t *testing.T) {
 	s := openStore(t, file(t), sqlite.Options{})
 	_, err := s.DB().Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY, text TEXT)")
 	require.NoError(t, err)
-	failed := errors.New("failed")
-	place := func(id string, p store.Policy, fails error) (created bool, err error) {
+	place := func(n store.NewRun, fails error) (created bool, err error) {
 		tx, err := s.DB().BeginTx(ctx, nil)
 		require.NoError(t, err)
 		defer func() {
@@ -31,41 +31,19 @@ func TestCreateTx(t *testing.T) {
 				require.ErrorIs(t, undone, sql.ErrTxDone)
 			}
 		}()
-		_, err = tx.Exec("INSERT INTO orders (text) VALUES (?)", id)
+		_, err = tx.Exec("INSERT INTO orders (text) VALUES (?)", n.ID)
 		require.NoError(t, err)
-		n := store.NewRun{ID: id, Spec: store.Spec{Workflow: "fixture", Labels: map[string]string{"tenant": "x"}}, IfExists: p}
 		stored, created, err := s.CreateTx(ctx, tx, n)
 		if err != nil || fails != nil {
 			return created, errors.Join(err, fails)
 		}
-		require.Equal(t, id, stored.ID)
+		require.Equal(t, n.ID, stored.ID)
 		return created, tx.Commit()
 	}
-	for i, row := range []struct {
-		id     string
-		policy store.Policy
-		fails  error
-		made   bool
-		want   error
-		orders int
-	}{
-		{"a", store.Refuse, failed, true, failed, 0},
-		{"a", store.Refuse, nil, true, nil, 1},
-		{"a", store.Refuse, nil, false, store.ErrExists, 1},
-		{"a", store.Reuse, nil, false, nil, 2},
-		{"a", store.Replace, nil, true, nil, 3},
-		{"", store.Refuse, nil, false, kahn.ErrBadValue, 3},
-	} {
-		made, err := place(row.id, row.policy, row.fails)
-		require.ErrorIs(t, err, row.want, "row %d", i)
-		require.Equal(t, row.made, made, "row %d", i)
-		var orders int
-		require.NoError(t, s.DB().QueryRow("SELECT count(*) FROM orders").Scan(&orders))
-		require.Equal(t, row.orders, orders, "row %d", i)
-		page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: map[string]string{"tenant": "x"}}})
-		require.NoError(t, err)
-		require.Len(t, page.Runs, min(1, orders), "row %d", i)
-	}
+	storetest.RunCreateTx(t, s, place, func() (n int) {
+		require.NoError(t, s.DB().QueryRow("SELECT count(*) FROM orders").Scan(&n))
+		return n
+	})
 	var calls []string
 	res, err := kahn.Execute(ctx, fixtureGraph(), fixtureStep(&calls), kahn.RunID("a"), kahn.Durable(s), kahn.AllowGraphChange(), kahn.EarlySignals(map[string]any{"gate": 1}))
 	require.NoError(t, err)

@@ -96,21 +96,10 @@ func child(dir, task string) *exec.Cmd {
 // TestCrash kills processes while they perform a run, and lets the next one go on. None waits for the lease of the one before.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	starts := size(30, 500)
-	runs, err := storetest.Kill(starts, func(dir string) *exec.Cmd { return child(dir, "run") }, t.TempDir)
-	require.NoError(t, err)
-	t.Logf("%d processes, %d runs brought to their end", starts, runs)
-	if runs == 0 || runs == starts {
-		t.Errorf("%d runs in %d processes: the kills come too early or too late", runs, starts)
+	starter := func(task string) func(dir string) *exec.Cmd {
+		return func(dir string) *exec.Cmd { return child(dir, task) }
 	}
-}
-
-// TestCrashControl shows that TestCrash would notice a store that does not write a commit as a whole.
-func TestCrashControl(t *testing.T) {
-	t.Parallel()
-	_, err := storetest.Kill(200, func(dir string) *exec.Cmd { return child(dir, "torn") }, t.TempDir)
-	require.Error(t, err, "a store that tears commits apart went unnoticed")
-	require.NotContains(t, err.Error(), "process has failed")
+	storetest.RunKill(t, size(30, 500), starter("run"), starter("torn"))
 }
 
 // bulky is a graph whose outputs are larger than small databases. It counts the calls of its steps.

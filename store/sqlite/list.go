@@ -122,11 +122,6 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 		return page, err
 	}
 	err = s.read(ctx, text, func(row []driver.Value) error {
-		if len(page.Runs) == most {
-			last := &page.Runs[most-1]
-			page.Next = keyset.Encode(last.Created.UnixMilli(), last.ID)
-			return nil
-		}
 		r, err := readHead(row)
 		if err == nil {
 			page.Runs = append(page.Runs, *r)
@@ -136,6 +131,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err != nil {
 		return store.Page{}, fmt.Errorf("list runs: %w", err)
 	}
+	page.Cut(most, time.Time.UnixMilli)
 	return page, nil
 }
 
@@ -168,15 +164,9 @@ const nodesPage = "SELECT node, key, attempt, terminal, queued, completed, resol
 
 // ListNodes implements [store.Admin].
 func (s *Store) ListNodes(ctx context.Context, id string, q store.NodeQuery) (page store.NodePage, err error) {
-	most, err := q.Bound()
+	first, most, err := q.Range()
 	if err != nil {
 		return page, err
-	}
-	next := int64(0)
-	if q.After != "" {
-		if next, _, err = keyset.Decode(q.After); err != nil {
-			return page, err
-		}
 	}
 	number := int64(0)
 	err = s.read(ctx, "SELECT run FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
@@ -193,19 +183,16 @@ func (s *Store) ListNodes(ctx context.Context, id string, q store.NodeQuery) (pa
 	if q.Values {
 		columns = "value, record"
 	}
-	first := number * nodesOfRun
+	row := number * nodesOfRun // of the first node
 	err = s.read(ctx, fmt.Sprintf(nodesPage, columns), func(row []driver.Value) error {
-		if len(page.Nodes) == most {
-			page.Next = keyset.Encode(row[0].(int64)-first, "")
-			return nil
-		}
 		n, err := readListed(row)
 		page.Nodes = append(page.Nodes, n)
 		return err
-	}, first+min(max(next, 0), nodesOfRun), first+nodesOfRun, int64(most+1))
+	}, row+min(first, nodesOfRun), row+nodesOfRun, int64(most+1))
 	if err != nil {
 		return store.NodePage{}, about("list nodes of", id, err)
 	}
+	page.Cut(first, most)
 	return page, nil
 }
 

@@ -2,12 +2,7 @@ package sqlite_test
 
 import (
 	"context"
-	"os"
 	"path"
-	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -128,43 +123,17 @@ var faults = []struct {
 }
 
 // TestPlantedBugs plants each of the defects, and demands that storetest finds it, and each of the faults, which its test has to find. All are
-// compiled, and a sample is tried, see plant.Sample.
+// compiled, and a sample is tried, see plant.Try.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	pkg, err := os.Getwd()
-	require.NoError(t, err)
-	var bugs []plant.Bug
-	var tests, names []string
+	var cases []plant.Case
 	for _, d := range defects {
-		bugs = append(bugs, plant.Bug{File: path.Join("store/sqlite", d.file), Func: d.function, Old: d.old, New: d.planted})
-		tests, names = append(tests, "TestStoreInMemory"), append(names, d.name)
+		cases = append(cases, plant.Case{Name: d.name, Bug: plant.Bug{File: path.Join("store/sqlite", d.file), Func: d.function, Old: d.old, New: d.planted}, Test: "TestStoreInMemory"})
 	}
 	for _, f := range faults {
-		bugs = append(bugs, plant.Bug{File: "store/sqlite/" + f.file, Func: f.function, Old: f.old, New: f.planted})
-		tests, names = append(tests, f.test), append(names, bugs[len(bugs)-1].String())
+		cases = append(cases, plant.Case{Bug: plant.Bug{File: "store/sqlite/" + f.file, Func: f.function, Old: f.old, New: f.planted}, Test: f.test})
 	}
-	binary := filepath.Join(t.TempDir(), "planted.test")
-	require.NoError(t, plant.Build(ctx, "../..", pkg, bugs, binary))
-	find := func(bug int, test string) ([]byte, error) {
-		return plant.Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m").CombinedOutput()
-	}
-	if out, err := find(-1, strings.Join(slices.Compact(slices.Sorted(slices.Values(tests))), "|")); err != nil {
-		t.Fatalf("without a defect: %v\n%s", err, out)
-	}
-	chosen, err := plant.Sample("../..", bugs)
-	require.NoError(t, err)
-	slots := make(chan bool, 6) // they wait for leases most of the time
-	var wg sync.WaitGroup
-	for _, i := range chosen {
-		wg.Go(func() {
-			slots <- true
-			defer func() { <-slots }()
-			if out, err := find(i, tests[i]); err == nil {
-				t.Errorf("%s has not found: %s\n%s", tests[i], names[i], out)
-			}
-		})
-	}
-	wg.Wait()
+	require.NoError(t, plant.Try(ctx, "../..", cases, len(cases)))
 }

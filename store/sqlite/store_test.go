@@ -52,21 +52,8 @@ func TestStoreInMemory(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, ":memory:", sqlite.Options{}) })
 }
 
-// begun acquires a run and commits its beginning.
-func begun(t *testing.T, s store.Store, run string) store.Lease {
-	t.Helper()
-	lease, _, err := s.Acquire(t.Context(), run, "owner", time.Minute)
-	require.NoError(t, err)
-	commit(t, s, lease, store.Commit{Sequence: 1, Run: []byte(`{"version":1}`), Status: kahn.RunRunning})
-	return lease
-}
-
-func commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
-	t.Helper()
-	applied, err := s.Commit(t.Context(), lease, c)
-	require.NoError(t, err)
-	require.Equal(t, store.AppliedNow, applied)
-}
+// begun acquires a run and commits its beginning, and commit makes a commit that must be applied.
+var begun, commit = storetest.Begin, storetest.Commit
 
 func TestOptions(t *testing.T) {
 	t.Parallel()

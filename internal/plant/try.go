@@ -1,0 +1,73 @@
+package plant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Case is a bug, and the test that must find it.
+type Case struct {
+	Bug
+	Name string // of the bug; may be empty
+	Test string // its name; subtests belong to it
+}
+
+// atOnce is how many tests run at the same moment: most of the time they wait.
+const atOnce = 6
+
+// Try compiles the tests of the package in the working folder with all bugs planted, and returns an error for each bug that its test does
+// not find, of the first most of a [Sample]. The tests must pass without a bug. The folder root is that of the repository, and env is added to the
+// environment of the tests.
+func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
+	pkg, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "planted")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
+	var bugs []Bug
+	var tests []string
+	for _, c := range cases {
+		bugs, tests = append(bugs, c.Bug), append(tests, c.Test)
+	}
+	binary := filepath.Join(dir, "planted.test")
+	if err := Build(ctx, root, pkg, bugs, binary); err != nil {
+		return err
+	}
+	run := func(bug int, test string) ([]byte, error) {
+		cmd := Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m")
+		cmd.Env = append(cmd.Environ(), env...)
+		return cmd.CombinedOutput()
+	}
+	if out, err := run(-1, strings.Join(slices.Compact(slices.Sorted(slices.Values(tests))), "|")); err != nil {
+		return fmt.Errorf("without a bug: %w\n%s", err, out)
+	}
+	chosen, err := Sample(root, bugs)
+	if err != nil {
+		return err
+	}
+	chosen = chosen[:min(len(chosen), most)]
+	missed := make([]error, len(chosen))
+	slots := make(chan bool, atOnce)
+	var wg sync.WaitGroup
+	for i, bug := range chosen {
+		wg.Go(func() {
+			slots <- true
+			defer func() { <-slots }()
+			if out, err := run(bug, tests[bug]); err == nil {
+				missed[i] = fmt.Errorf("%s has not found %s %v\n%s", tests[bug], cases[bug].Name, bugs[bug], out)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(missed, ctx.Err())...)
+}

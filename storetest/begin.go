@@ -1,0 +1,64 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Begin acquires a run for a minute and commits its beginning.
+func Begin(t *testing.T, s store.Store, run string) store.Lease {
+	t.Helper()
+	lease, _, err := s.Acquire(t.Context(), run, "owner", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Commit(t, s, lease, store.Commit{Sequence: 1, Run: []byte(`{"version":1}`), Status: machine.RunRunning})
+	return lease
+}
+
+// Commit makes a commit, which the store must apply.
+func Commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
+	t.Helper()
+	got, err := s.Commit(t.Context(), lease, c)
+	if err := expect("a commit", got, err, store.AppliedNow); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errUndo is why a transaction of RunCreateTx is undone.
+var errUndo = errors.New("the transaction is undone")
+
+// RunCreateTx is a test of a store that creates runs in transactions of the program's own: a run is created with what the program writes in the
+// same transaction, or not at all. place inserts an order and creates the run in one transaction, and undoes the transaction if the run
+// is not stored, or if fails is an error, and returns the error. orders returns how many orders there are.
+func RunCreateTx(t *testing.T, s store.Admin, place func(n store.NewRun, fails error) (created bool, err error), orders func() int) {
+	for i, row := range []struct {
+		id     string
+		policy store.Policy
+		fails  error
+		made   bool
+		want   error
+		orders int
+	}{
+		{"a", store.Refuse, errUndo, true, errUndo, 0},
+		{"a", store.Refuse, nil, true, nil, 1},
+		{"a", store.Refuse, nil, false, store.ErrExists, 1},
+		{"a", store.Reuse, nil, false, nil, 2},
+		{"a", store.Replace, nil, true, nil, 3},
+		{"", store.Refuse, nil, false, machine.ErrBadValue, 3},
+	} {
+		n := store.NewRun{ID: row.id, Spec: store.Spec{Workflow: "fixture", Labels: map[string]string{"tenant": "x"}}, IfExists: row.policy}
+		made, err := place(n, row.fails)
+		if !errors.Is(err, row.want) || made != row.made {
+			t.Errorf("row %d: created: %v, %v", i, made, err)
+		}
+		page, err := s.List(t.Context(), store.Query{Filter: store.Filter{Labels: n.Labels}})
+		if got := orders(); got != row.orders || err != nil || len(page.Runs) != min(1, got) {
+			t.Errorf("row %d: %d orders, %d runs, %v", i, got, len(page.Runs), err)
+		}
+	}
+}
