@@ -52,8 +52,8 @@ type Handler struct {
 	// Key returns the key of a request: a user, a tenant. Default: the host of the remote address.
 	Key func(*http.Request) string
 
-	slots   slots
-	sharing sharing
+	slots slots
+	feeds feeds
 }
 
 const (

@@ -1,9 +1,7 @@
 package sse
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,17 +11,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// stream is the answer to one request. Everything but its reader happens on the request's goroutine.
+// stream is the answer to one request. Everything happens on the request's goroutine.
 type stream struct {
-	h       *Handler
-	w       http.ResponseWriter
-	rc      *http.ResponseController
-	r       *http.Request
-	buf     bytes.Buffer // frames that were not written yet
-	shared  *frames      // of the source, nil if its events are redacted
-	last    uint64       // the client's cursor once it has read what was written
-	flushed time.Time    // when the last flush began
-	beat    *time.Timer  // fires when the stream has been silent for too long
+	h    *Handler
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	r    *http.Request
+	last uint64      // the client's cursor once it has read what was written
+	beat *time.Timer // fires when the stream has been silent for too long
 }
 
 // resumption is how often a stream asks Find for the run that goes on after a suspended one.
@@ -43,7 +38,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	s.beat = time.NewTimer(s.heartbeat())
 	defer s.beat.Stop()
 	// The headers go first, so that the client knows at once that it is connected.
-	if err := s.flush(); errors.Is(err, errors.ErrUnsupported) {
+	if err := s.send(nil); errors.Is(err, errors.ErrUnsupported) {
 		header.Del("Connection")
 		header.Del("X-Accel-Buffering")
 		h.page(w, r, src, after)
@@ -55,8 +50,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	defer s.deadline()
 	if h.Retry > 0 {
 		// The field is part of the first event: some clients read fields without data, ended by an empty line, as an event.
-		fmt.Fprintf(&s.buf, "retry: %d\n", h.Retry.Milliseconds())
-		if s.flush() != nil {
+		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}
 	}
@@ -73,106 +67,59 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// item is what a source yields.
-type item struct {
-	event event.Event
-	err   error
-}
-
 // follow writes the events of a source until it ends, which is no error. It cannot report errors: the client reconnects, and
 // either misses nothing or gets the error then.
 func (s *stream) follow(src Source) error {
-	if s.shared = nil; s.h.Redact == nil {
-		shared, leave := s.h.sharing.join(src)
-		s.shared = shared
-		defer leave()
-	}
-	ctx, cancel := context.WithCancel(s.r.Context())
-	items := make(chan item, 16)
-	go read(ctx, src, s.last, items)
-	defer func() {
-		cancel()
-		for range items { // the reader is gone when the channel is closed
-		}
-	}()
-	s.flushed = time.Time{} // what the client has missed goes out at once
-	due := time.NewTimer(0) // for the next flush, while one is pending
-	due.Stop()
-	defer due.Stop()
-	pending, atOnce := false, false // there are frames to be flushed; as soon as there are no more items
+	f, leave := s.h.feeds.join(src, s.last, s.h, s.r)
+	defer leave()
 	for {
-		var i item
-		more := true
-		if atOnce {
-			select {
-			case i, more = <-items:
-			default:
-				if err := s.flush(); err != nil {
-					return err
-				}
-				pending, atOnce = false, false
-				continue
+		next := f.after(s.last)
+		switch {
+		case next.chunk != nil:
+			if err := s.send(next.chunk); err != nil {
+				return err
 			}
-		} else {
+			s.last = next.last
+		case next.behind:
+			if err := s.catchUp(src, next.last); err != nil {
+				return err
+			}
+		case next.ended:
+			return next.err
+		default:
 			select {
-			case i, more = <-items:
-			case <-due.C:
-				if err := s.flush(); err != nil {
-					return err
-				}
-				pending = false
-				continue
+			case <-next.wait:
 			case <-s.beat.C:
-				if err := s.sendHeartbeat(src); err != nil { // which flushes
+				if err := s.sendHeartbeat(src); err != nil {
 					return err
 				}
-				pending = false
-				due.Stop()
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
+			case <-s.r.Context().Done():
+				return s.r.Context().Err()
 			}
 		}
-		if !more {
-			return s.flush()
-		}
-		if i.err != nil {
-			_ = s.flush() // send the events before the error; if that fails, too, the stream ends anyway
-			return i.err
-		}
-		if err := s.event(i.event); err != nil {
-			return err
-		}
-		if wait := flushEvery - time.Since(s.flushed); !pending && wait > 0 {
-			due.Reset(wait)
-		} else if !pending {
-			atOnce = true
-		}
-		pending = true
 	}
 }
 
-// read feeds a stream. It ends when the source does, or ctx.
-func read(ctx context.Context, src Source, after uint64, items chan<- item) {
-	defer close(items)
-	defer func() {
-		if v := recover(); v != nil { // on a goroutine of its own a source would take the process down
-			select {
-			case items <- item{err: fmt.Errorf("sse: panic of a source: %v", v)}:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	for event, err := range src.Events(ctx, after) {
-		select {
-		case items <- item{event, err}:
-		case <-ctx.Done():
-			return
-		}
+// catchUp writes the events up to the given one, all of which the source has.
+func (s *stream) catchUp(src Source, upTo uint64) (err error) {
+	defer contain(&err)
+	var buf []byte
+	for e, err := range src.Events(s.r.Context(), s.last) {
 		if err != nil {
-			return
+			return err
+		}
+		buf, s.last = append(buf, s.h.frame(s.r, e)...), e.ID
+		if len(buf) >= fullChunk || e.ID >= upTo {
+			if err := s.send(buf); err != nil || e.ID >= upTo {
+				return err
+			}
+			buf = buf[:0]
 		}
 	}
+	if err := s.r.Context().Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("sse: a source has ended after event %d, although it has event %d", s.last, upTo)
 }
 
 // resumed waits for the run that goes on where a suspended one has stopped.
@@ -199,26 +146,20 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
-// flushEvery is how often a stream flushes at most: an event after a pause goes out at once, and events in quick succession together.
-const flushEvery = 20 * time.Millisecond
-
-// fullBuffer is how many bytes of frames are written without waiting for the next flush.
-const fullBuffer = 32 << 10
-
-// event adds the frame of an event to those that the next flush writes.
-func (s *stream) event(e event.Event) error {
-	s.buf.Write(s.shared.of(e.ID, func() []byte {
-		data := s.h.render(s.r, e)
-		if data == nil {
-			return fmt.Appendf(nil, "id: %d\n\n", e.ID) // an id without data moves the cursor and is no event
-		}
-		return fmt.Appendf(make([]byte, 0, len(data)+64), "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
-	}))
-	s.last = e.ID
-	if s.buf.Len() < fullBuffer {
-		return nil
+// contain turns the panic of a source into an error. It is a deferred call.
+func contain(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("sse: panic of a source: %v", v)
 	}
-	return s.write()
+}
+
+// frame returns an event as it is sent. r is used by Redact only.
+func (h *Handler) frame(r *http.Request, e event.Event) []byte {
+	data := h.render(r, e)
+	if data == nil {
+		return fmt.Appendf(nil, "id: %d\n\n", e.ID) // an id without data moves the cursor and is no event
+	}
+	return fmt.Appendf(make([]byte, 0, len(data)+64), "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
 }
 
 // sendHeartbeat writes a heartbeat. It has no id: it is not part of the run's log.
@@ -227,11 +168,9 @@ func (s *stream) sendHeartbeat(src Source) error {
 	beat.ID = 0
 	beat.Payload = event.Beat{Last: s.last} // the last event of this stream: its client has not missed later ones
 	if data := s.h.render(s.r, beat); data != nil {
-		fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", event.Heartbeat, data)
-	} else {
-		s.buf.WriteString(":\n") // a comment without an empty line, which would end the event that the retry field has begun
+		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}
-	return s.flush()
+	return s.send([]byte(":\n")) // a comment without an empty line, which would end the event that the retry field has begun
 }
 
 // deadline sets the deadline of the next write. A writer that does not support deadlines has those of its server.
@@ -239,25 +178,14 @@ func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// write writes the frames so far, in one piece.
-func (s *stream) write() error {
-	if s.buf.Len() == 0 {
-		return nil
-	}
-	s.deadline()
-	_, err := s.w.Write(s.buf.Bytes())
-	s.buf.Reset()
-	return err
-}
-
-// flush writes the frames so far, sends them to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
+// send writes frames in one piece, sends them to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
 // passes, also one that the server has set.
-func (s *stream) flush() error {
-	s.flushed = time.Now()
-	if s.buf.Len() == 0 {
-		s.deadline()
-	} else if err := s.write(); err != nil {
-		return err
+func (s *stream) send(frames []byte) error {
+	s.deadline()
+	if len(frames) > 0 {
+		if _, err := s.w.Write(frames); err != nil {
+			return err
+		}
 	}
 	if err := s.rc.Flush(); err != nil {
 		return err

@@ -1,0 +1,343 @@
+package sse_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/sse"
+)
+
+// counted is a value of the host that counts how often it is encoded.
+type counted struct {
+	n    *atomic.Int32
+	text string
+}
+
+func (c counted) MarshalJSON() ([]byte, error) {
+	c.n.Add(1)
+	return []byte(`"` + c.text + `"`), nil
+}
+
+// writes is a ResponseWriter that counts.
+type writes struct {
+	*httptest.ResponseRecorder
+	writes, flushes int
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.writes++
+	return w.ResponseRecorder.Write(b)
+}
+
+func (w *writes) Flush() {
+	w.flushes++
+	w.ResponseRecorder.Flush()
+	time.Sleep(time.Millisecond) // so that the next events have been read when the stream goes on
+}
+
+// deltas is a source of n events with a value of the host each, the one before the last large.
+func deltas(n int, encoded *atomic.Int32) *source {
+	return &source{status: kahn.RunCompleted, last: uint64(n), events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
+		for id := after + 1; id <= uint64(n); id++ {
+			text := "x"
+			if id == uint64(n)-1 {
+				text = strings.Repeat("x", 40_000)
+			}
+			if !yield(event.Event{ID: id, Type: event.NodeDelta, RunID: "r", Node: "a", Path: "a", Payload: event.Delta{Chunk: counted{encoded, text}}}, nil) {
+				return
+			}
+		}
+	}}
+}
+
+// TestEventsAreEncodedOnce: streams of one source share the bytes of its events, unless they are redacted or large.
+func TestEventsAreEncodedOnce(t *testing.T) {
+	const clients, events = 20, 100
+	for name, row := range map[string]struct {
+		redact func(*http.Request, event.Event) (event.Event, bool)
+		most   int32
+	}{
+		"shared":   {nil, events + clients},
+		"redacted": {func(_ *http.Request, e event.Event) (event.Event, bool) { return e, true }, events * clients},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var encoded atomic.Int32
+				src := deltas(events, &encoded)
+				gate := make(chan struct{}) // all streams are there before the first event is
+				all := src.events
+				src.events = func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
+					<-gate
+					all(ctx, after, yield)
+				}
+				h := &sse.Handler{Find: sse.Fixed(src), Redact: row.redact}
+				var wg sync.WaitGroup
+				answers := make([]*writes, clients)
+				for i := range answers {
+					answers[i] = &writes{ResponseRecorder: httptest.NewRecorder()}
+					wg.Go(func() {
+						time.Sleep(time.Duration(i) * 10 * time.Microsecond) // one after the other
+						h.ServeHTTP(answers[i], httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+					})
+				}
+				time.Sleep(100 * time.Millisecond)
+				close(gate)
+				wg.Wait()
+				for _, w := range answers {
+					require.Equal(t, answers[0].Body.String(), w.Body.String())
+				}
+				require.Equal(t, events, strings.Count(answers[0].Body.String(), "\ndata: "))
+				if row.redact == nil {
+					require.Less(t, encoded.Load(), row.most+events, "some may be encoded by two streams at the same time")
+				} else {
+					require.Equal(t, row.most, encoded.Load())
+				}
+			})
+		})
+	}
+}
+
+// TestFramesOfOneFlushAreOneWrite: a burst of events is one write, but for long ones.
+func TestFramesOfOneFlushAreOneWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var encoded atomic.Int32
+		h := &sse.Handler{Find: sse.Fixed(deltas(100, &encoded)), Retry: time.Second}
+		w := &writes{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		require.Equal(t, 100, strings.Count(w.Body.String(), "\ndata: "))
+		require.Less(t, w.writes, 40, "100 events in bursts of 16")
+		require.LessOrEqual(t, w.writes, w.flushes+w.Body.Len()/(32<<10), "more than one write a flush")
+		require.Equal(t, int32(100), encoded.Load())
+	})
+}
+
+// timedWrites notes when each event was written.
+type timedWrites struct {
+	*httptest.ResponseRecorder
+	at map[string]time.Time // by the line of its id
+}
+
+func (w *timedWrites) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "id: ") {
+			w.at[strings.TrimSpace(line)] = time.Now()
+		}
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestFlushesAreBounded: events in quick succession go out together, none later than 20 ms, and the first one at once.
+func TestFlushesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		happened := map[string]time.Time{}
+		src := &source{status: kahn.RunCompleted, last: 41, events: func(_ context.Context, _ uint64, yield func(event.Event, error) bool) {
+			for id := uint64(1); id <= 41; id++ {
+				if id == 21 {
+					time.Sleep(time.Second) // a pause
+				}
+				happened[fmt.Sprintf("id: %d", id)] = time.Now()
+				if !yield(event.Event{ID: id, Type: event.NodeStarted, RunID: "r", Node: "a", Path: "a"}, nil) {
+					return
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		}}
+		w := &timedWrites{httptest.NewRecorder(), map[string]time.Time{}}
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		flushes := map[time.Time]bool{}
+		require.Len(t, w.at, 41)
+		for id, at := range w.at {
+			flushes[at] = true
+			require.LessOrEqual(t, at.Sub(happened[id]), 20*time.Millisecond, id)
+		}
+		for _, id := range []string{"id: 1", "id: 21"} {
+			require.Equal(t, happened[id], w.at[id], "after a pause")
+		}
+		require.LessOrEqual(t, len(flushes), 14, "41 events in 205 ms")
+	})
+}
+
+// slowWrites is a ResponseWriter of a client that takes its time, and hangs up after some writes.
+type slowWrites struct {
+	*httptest.ResponseRecorder
+	pause time.Duration
+	left  int // writes until it hangs up
+}
+
+func (w *slowWrites) Write(b []byte) (int, error) {
+	time.Sleep(w.pause)
+	if w.left--; w.left < 0 {
+		return 0, errors.New("the client is gone")
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestStreamsOfOneSource: streams that come at any time, from anywhere in the log, fast and slow ones, get each event once and in order,
+// whatever the others do.
+func TestStreamsOfOneSource(t *testing.T) {
+	const events = 600
+	for seed := range uint64(30) {
+		inBubble(t, fmt.Sprint("seed ", seed), func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			began := time.Now()
+			at := make([]time.Duration, events+1) // when the event with this id happens
+			for id := 1; id <= events; id++ {
+				at[id] = at[id-1] + []time.Duration{0, ms, 4 * ms, time.Second}[min(rnd.IntN(30), 3)]/2
+			}
+			src := &source{status: kahn.RunCompleted, last: events, events: func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
+				for id := after + 1; id <= events; id++ {
+					select {
+					case <-time.After(time.Until(began.Add(at[id]))):
+					case <-ctx.Done():
+						return
+					}
+					text := strings.Repeat("x", 1+2_000*(int(id)%7/6))
+					if !yield(event.Event{ID: id, Type: event.NodeDelta, RunID: "r", Node: "a", Path: "a", Payload: event.Delta{Chunk: text}}, nil) {
+						return
+					}
+				}
+			}}
+			h := &sse.Handler{Find: sse.Fixed(src), WriteTimeout: time.Hour}
+			var wg sync.WaitGroup
+			for range 12 {
+				joins := time.Duration(rnd.Int64N(int64(at[events]) + 1))
+				happened, _ := slices.BinarySearch(at, joins+1)
+				after := uint64(rnd.IntN(happened))
+				w := &slowWrites{httptest.NewRecorder(), []time.Duration{0, 0, 30 * ms, 2 * time.Second}[rnd.IntN(4)], 1 << 30}
+				if rnd.IntN(4) == 0 {
+					w.left = rnd.IntN(20)
+				}
+				wg.Go(func() {
+					time.Sleep(joins)
+					h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprint("/?afterEventId=", after), nil))
+					got := strings.Fields(ids(t, w.Body))
+					for i, id := range got {
+						if id != fmt.Sprint(after+1+uint64(i)) {
+							t.Fatalf("after %d: event %d is %s", after, i, id)
+						}
+					}
+					if w.left >= 0 && len(got) != events-int(after) {
+						t.Errorf("after %d: %d events", after, len(got))
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// TestStalledStreamsStopTheFeed: while all clients of a source stand still, its events are not read.
+func TestStalledStreamsStopTheFeed(t *testing.T) {
+	inBubble(t, "one client", func(t *testing.T) {
+		var yielded atomic.Int32
+		src := &source{status: kahn.RunCompleted, last: 10_000, events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
+			for id := after + 1; id <= 10_000; id++ {
+				yielded.Add(1)
+				if !yield(event.Event{ID: id, Type: event.NodeQueued, RunID: "r", Node: "a", Path: "a"}, nil) {
+					return
+				}
+			}
+		}}
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		n, client := serve(t, &http.Server{Handler: h})
+		stuck := connect(t, n, 0)
+		defer stuck.Close()
+		if _, err := io.ReadFull(bufio.NewReaderSize(stuck, 16), make([]byte, 400)); err != nil { // into the first events
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := yielded.Load(); n < 100 || n > 1_000 { // some 33,000 bytes of frames for the stream, and as many in the feed
+			t.Errorf("%d events were read for a client that does not read", n)
+		}
+		resp, err := client.Get("http://memory/?afterEventId=9000") // far ahead of the other one
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if got := len(strings.Fields(ids(t, resp.Body))); got != 1_000 {
+			t.Errorf("%d events after 9000", got)
+		}
+	})
+}
+
+// TestSourceThatPanicsForALateStream: the stream that reads by itself what the feed does not keep ends, and its server does not notice.
+func TestSourceThatPanicsForALateStream(t *testing.T) {
+	inBubble(t, "late", func(t *testing.T) {
+		readers := 0
+		src := &source{status: kahn.RunRunning, last: 50, events: func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
+			if readers++; readers > 1 {
+				panic("no")
+			}
+			for id := after + 1; id <= 50; id++ {
+				if !yield(event.Event{ID: id, Type: event.NodeQueued, RunID: "r", Node: "a", Path: "a"}, nil) {
+					return
+				}
+			}
+			<-ctx.Done()
+		}}
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		first, hangUp := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(first, http.MethodGet, "/?afterEventId=10", nil))
+		})
+		synctest.Wait()
+		if a := ask(t, h, "GET", "/"); a.code != 200 || a.body != "" { // before the feed's first event
+			t.Errorf("%d %s", a.code, a.body)
+		}
+		hangUp()
+		wg.Wait()
+	})
+}
+
+// TestStreamAfterAFailure: a stream that comes after the source has failed reads the source anew, although another stream is still busy with
+// the events before.
+func TestStreamAfterAFailure(t *testing.T) {
+	inBubble(t, "the source fails once", func(t *testing.T) {
+		failed := false
+		src := &source{status: kahn.RunCompleted, last: 4, events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
+			for id := after + 1; id <= 4; id++ {
+				if id == 3 && !failed {
+					failed = true
+					yield(event.Event{}, errors.New("the store does not answer"))
+					return
+				}
+				if !yield(event.Event{ID: id, Type: event.NodeQueued, RunID: "r", Node: "a", Path: "a"}, nil) {
+					return
+				}
+			}
+		}}
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		slow := &slowWrites{httptest.NewRecorder(), time.Second, 100}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			h.ServeHTTP(slow, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		})
+		synctest.Wait()
+		if got := ids(t, strings.NewReader(ask(t, h, "GET", "/").body)); got != "1 2 3 4" {
+			t.Errorf("events %q after the failure", got)
+		}
+		wg.Wait()
+		if got := ids(t, slow.Body); got != "1 2" {
+			t.Errorf("events %q before it", got)
+		}
+	})
+}
