@@ -1,0 +1,42 @@
+// A join rule decides from the ends of the nodes before whether a node runs. By default all of them must succeed. Here the first mirror
+// that answers is enough, and the other ones are stopped.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func main() {
+	slow := func(ctx context.Context, _ *kahn.Step) (any, error) {
+		<-ctx.Done() // a step that is not needed any more is told so by its context
+		return nil, ctx.Err()
+	}
+	fast := func(context.Context, *kahn.Step) (any, error) { return "the file", nil }
+	mirrors := []string{"Oslo", "Rome", "Lima"}
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "Oslo", Do: slow},
+		kahn.Node{ID: "Rome", Do: fast},
+		kahn.Node{ID: "Lima", Do: slow},
+		kahn.Node{ID: "unpack", Join: kahn.AnySucceeded, CancelLosers: true, After: mirrors, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			for _, m := range mirrors {
+				if file, ok := s.Upstream(m); ok {
+					return fmt.Sprint("unpacked ", file, " from ", m), nil
+				}
+			}
+			return nil, nil
+		}},
+	)
+	res, err := kahn.Execute(context.Background(), g, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Output)
+	for _, m := range mirrors {
+		n, _ := res.Node(m)
+		fmt.Println(m, "is done:", n.Status == kahn.Completed)
+	}
+}

@@ -1,0 +1,35 @@
+// A node can hold a graph: here one that is repeated until its result is good enough. The nodes inside have paths of their own.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func main() {
+	round := new(kahn.Graph).Add(
+		kahn.Node{ID: "write", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if last, ok := s.Root("previous"); ok { // the output of the iteration before
+				return fmt.Sprint("very ", last), nil
+			}
+			return "good", nil
+		}},
+		kahn.Node{ID: "review", In: []kahn.Edge{{From: "write", Param: "text"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			text, err := kahn.Param[string](s, "text")
+			fmt.Printf("%s: %q\n", s.Path(), text)
+			return text, err
+		}},
+	)
+	g := new(kahn.Graph).Add(kahn.Node{ID: "draft", Sub: round, Loop: &kahn.Loop{
+		MaxIterations: 5,
+		Until:         func(v kahn.View) (bool, error) { return len(v.Output("review").(string)) > 10, nil },
+	}})
+	res, err := kahn.Execute(context.Background(), g, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the result:", res.Output)
+}

@@ -1,0 +1,38 @@
+// A run that has failed need not be repeated as a whole: a redrive repeats what failed and what follows it, and keeps all other outputs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func main() {
+	full := true
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		fmt.Println("  performing", s.ID())
+		if s.ID() == "upload" && full {
+			return nil, errors.New("the disk is full")
+		}
+		return "done", nil
+	}
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "extract"},
+		kahn.Node{ID: "transform", After: []string{"extract"}},
+		kahn.Node{ID: "upload", After: []string{"transform"}},
+		kahn.Node{ID: "notify", After: []string{"upload"}},
+	)
+	ctx := context.Background()
+	res, err := kahn.Execute(ctx, g, step)
+	fmt.Println(err)
+
+	full = false
+	res, err = kahn.Redrive(ctx, g, step, res.Snapshot(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("redriven:", res.Status)
+}

@@ -1,0 +1,46 @@
+// A run tells what happens as a sequence of events. Any number of readers follow it, while it is at work or later, and a step can publish
+// pieces of its output before it has finished.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+func main() {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "answer", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Log(slog.LevelInfo, "the model has been asked")
+			words := []string{"The ", "sky ", "is ", "blue."}
+			for _, word := range words {
+				s.Emit(word)
+			}
+			return strings.Join(words, ""), nil
+		}},
+		kahn.Node{ID: "translate", Disabled: true, After: []string{"answer"}},
+	)
+	ctx := context.Background()
+	run, err := kahn.Start(ctx, g, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range run.Events(ctx, 0) { // 0: from the beginning
+		if err != nil {
+			log.Fatal(err)
+		}
+		switch payload := e.Payload.(type) {
+		case event.Delta:
+			fmt.Printf("%d %s %q\n", e.ID, e.Node, payload.Chunk)
+		case event.LogRecord:
+			fmt.Println(e.ID, e.Node, "logs:", payload.Message)
+		default:
+			fmt.Println(e.ID, e.Type, e.Node)
+		}
+	}
+}

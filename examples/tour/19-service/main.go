@@ -1,0 +1,68 @@
+// A service. POST /orders/7 begins a run, or goes on with it after a restart, GET /orders/7/events streams its events, and
+// POST /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: steps that are at work finish, and orders.db has the rest.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/sse"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+func step(_ context.Context, s *kahn.Step) (any, error) {
+	fmt.Println(s.ID(), "order", s.RunID())
+	return nil, nil
+}
+
+func main() {
+	addr := flag.String("addr", "localhost:8080", "where to listen")
+	flag.Parse()
+	stop, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	db, err := sqlite.Open("orders.db", sqlite.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	order := new(kahn.Graph).Add(
+		kahn.Node{ID: "pack"},
+		kahn.Node{ID: "paid", Kind: kahn.KindGate, After: []string{"pack"}},
+		kahn.Node{ID: "ship", After: []string{"paid"}},
+	)
+	runner := kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.StoreEvents()}}
+	http.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
+		// Not the context of the request or of the signal: a run whose context ends is cancelled for good.
+		if _, err := runner.Start(context.Background(), order, step, kahn.RunID(r.PathValue("id"))); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+		}
+	})
+	http.HandleFunc("POST /orders/{id}/paid", func(w http.ResponseWriter, r *http.Request) {
+		if run, ok := runner.Run(r.PathValue("id")); !ok || run.Signal("paid", true) != nil {
+			http.Error(w, "there is no such order, or it has been paid", http.StatusConflict)
+		}
+	})
+	http.Handle("GET /orders/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
+		return store.OpenEvents(r.Context(), db, r.PathValue("id")) // those before a restart, too
+	}})
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Print("listening on ", listener.Addr())
+	server := &http.Server{BaseContext: func(net.Listener) context.Context { return stop }} // streams end with the signal
+	go func() { log.Print(server.Serve(listener)) }()
+	<-stop.Done()
+	grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println("stopped:", errors.Join(server.Shutdown(grace), runner.Shutdown(grace), db.Close()))
+}
