@@ -22,6 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
 // row is a chain of so many nodes.
@@ -198,9 +199,9 @@ func TestLinkIsCut(t *testing.T) {
 	q.Set("sslmode", "disable")
 	u.RawQuery = q.Encode()
 	schema := newSchema()
-	direct := newPool(t, database)
+	direct := postgrestest.NewPool(t, database)
 	reader := openStore(t, direct, schema)
-	pool := newPool(t, u.String(), func(c *pgxpool.Config) { c.MaxConns = 4 })
+	pool := postgrestest.NewPool(t, u.String(), func(c *pgxpool.Config) { c.MaxConns = 4 })
 	var s *postgres.Store
 	require.Eventually(t, func() bool {
 		s, err = postgres.Open(t.Context(), pool, postgres.Options{Schema: schema})
@@ -219,7 +220,7 @@ func TestLinkIsCut(t *testing.T) {
 // TestTimeout: a call ends when the server does not answer, and the lost call is not applied twice.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
-	pool, schema := newPool(t, database), newSchema()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
 	s, err := postgres.Open(t.Context(), pool, postgres.Options{Schema: schema, Timeout: 300 * time.Millisecond})
 	require.NoError(t, err)
 	lease := begun(t, s, "r")

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
 // fill fills the tables: runs that have ended, and suspended ones, a tenth of them, with a node each.
@@ -71,10 +72,10 @@ func explain(t *testing.T, pool *pgxpool.Pool, kept bool, text string, args ...a
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	name := fmt.Sprintf("kahn_plans_%d", os.Getpid())
-	own, err := createDatabase(database, name)
+	own, err := postgrestest.CreateDatabase(database, name)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, dropDatabase(database, name)) })
-	pool, schema := newPool(t, own), newSchema()
+	t.Cleanup(func() { require.NoError(t, postgrestest.DropDatabase(database, name)) })
+	pool, schema := postgrestest.NewPool(t, own), newSchema()
 	s := openStore(t, pool, schema)
 	fill(t, pool, schema, size(100_000, 1_100_000))
 	page, err := s.List(t.Context(), store.Query{Limit: 1})
@@ -137,7 +138,7 @@ func TestPlans(t *testing.T) {
 // before the server has counted their rows anew.
 func TestPlansOfSmallTables(t *testing.T) {
 	t.Parallel()
-	pool, schema := newPool(t, database), newSchema()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
 	s := openStore(t, pool, schema)
 	_, err := pool.Exec(t.Context(), "ALTER TABLE "+table(schema, "runs")+" SET (autovacuum_enabled = off)")
 	require.NoError(t, err)
@@ -153,7 +154,7 @@ func TestPlansOfSmallTables(t *testing.T) {
 // TestClock: leases are judged by the clock of the server, wherever it jumps.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	ctx, pool, schema := context.Background(), newPool(t, database), newSchema()
+	ctx, pool, schema := context.Background(), postgrestest.NewPool(t, database), newSchema()
 	openStore(t, pool, schema)
 	clock := table(schema, "clock")
 	_, err := pool.Exec(ctx, "CREATE TABLE "+clock+" (ahead interval)")

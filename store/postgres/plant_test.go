@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn/internal/plant"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
 // defects are bugs in this store, each with a test that finds it.
@@ -102,5 +103,5 @@ func TestPlantedBugs(t *testing.T) {
 		cases = append(cases, plant.Case{Bug: plant.Bug{File: "store/postgres/" + d.file, Func: d.function, Old: d.old, New: d.planted}, Test: d.test})
 	}
 	most := size(8, len(cases)) // each takes seconds
-	require.NoError(t, plant.Try(ctx, "../..", cases, most, databaseURL+"="+database))
+	require.NoError(t, plant.Try(ctx, "../..", cases, most, postgrestest.DatabaseURL+"="+database))
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -47,7 +48,7 @@ func TestChild(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	pool := newPool(t, database)
+	pool := postgrestest.NewPool(t, database)
 	var s store.Store = openStore(t, pool, schemaOf(dir))
 	switch task := os.Getenv(childTask); task {
 	case "run":
@@ -66,7 +67,7 @@ func TestChild(t *testing.T) {
 // child is the command that starts TestChild.
 func child(dir, task string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
-	cmd.Env = append(os.Environ(), databaseURL+"="+database, childDir+"="+dir, childTask+"="+task)
+	cmd.Env = append(os.Environ(), postgrestest.DatabaseURL+"="+database, childDir+"="+dir, childTask+"="+task)
 	return cmd
 }
 
@@ -226,7 +227,7 @@ func TestStopped(t *testing.T) {
 		backwards, repeated := calls(t, dir)
 		require.Zero(t, backwards)
 		t.Logf("%d steps, %d of them were repeated", sharedRuns*sharedSteps, repeated)
-		s := openStore(t, newPool(t, database), schemaOf(dir))
+		s := openStore(t, postgrestest.NewPool(t, database), schemaOf(dir))
 		for i := range sharedRuns {
 			res, err := kahn.ReadResult(t.Context(), row(sharedSteps), s, fmt.Sprint("r", i))
 			require.NoError(t, err)
@@ -247,7 +248,7 @@ func TestStoppedControl(t *testing.T) {
 func TestNoLockIsHeld(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	pool := newPool(t, database)
+	pool := postgrestest.NewPool(t, database)
 	openStore(t, pool, schemaOf(dir))
 	cmd := child(dir, "share")
 	require.NoError(t, cmd.Start())
@@ -271,36 +272,36 @@ func TestNoLockIsHeld(t *testing.T) {
 // TestOutages: the server is stopped, stopped at once, and killed, while runs write to it; they go on when it is there again.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	c, err := newCluster()
-	if errors.Is(err, errNoServer) {
+	c, err := postgrestest.NewCluster()
+	if errors.Is(err, postgrestest.ErrNoServer) {
 		fmt.Println("TestOutages has stopped no server:", err)
 		return
 	}
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.remove()) })
-	s := openStore(t, newPool(t, c.url("postgres")), "outages")
+	t.Cleanup(func() { require.NoError(t, c.Remove()) })
+	s := openStore(t, postgrestest.NewPool(t, c.URL("postgres")), "outages")
 	performing(t, s, s, func(progress func() int) {
 		for i, how := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL} {
 			for progress() < 100*(i+1) {
 				time.Sleep(time.Millisecond)
 			}
-			require.NoError(t, c.signal(how))
-			require.NoError(t, c.start())
+			require.NoError(t, c.Signal(how))
+			require.NoError(t, c.Start())
 		}
 	})
 }
 
 // bouncer starts PgBouncer in transaction mode before a server, and returns the command and its port.
-func bouncer(t *testing.T, c *cluster, port int) *exec.Cmd {
+func bouncer(t *testing.T, c *postgrestest.Cluster, port int) *exec.Cmd {
 	t.Helper()
 	config := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"+
-		"default_pool_size = 3\nignore_startup_parameters = extra_float_digits\n", c.port, port)
-	file := filepath.Join(c.dir, "bouncer.ini")
+		"default_pool_size = 3\nignore_startup_parameters = extra_float_digits\n", c.Port, port)
+	file := filepath.Join(c.Dir, "bouncer.ini")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(config, "* = ", "* = user=kahn ", 1)), 0o600))
 	if os.Getuid() == 0 {
-		require.NoError(t, os.Chown(file, nobody, nobody))
+		require.NoError(t, os.Chown(file, postgrestest.Nobody, postgrestest.Nobody))
 	}
-	cmd := c.command(bouncerPath(), file)
+	cmd := c.Command(bouncerPath(), file)
 	require.NoError(t, cmd.Start())
 	return cmd
 }
@@ -323,21 +324,21 @@ func TestBouncer(t *testing.T) {
 		fmt.Println("TestBouncer has tried nothing: there is no pgbouncer (apt-get install pgbouncer)")
 		return
 	}
-	c, err := newCluster()
-	if errors.Is(err, errNoServer) {
+	c, err := postgrestest.NewCluster()
+	if errors.Is(err, postgrestest.ErrNoServer) {
 		fmt.Println("TestBouncer has tried nothing:", err)
 		return
 	}
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.remove()) })
-	port, err := freePort()
+	t.Cleanup(func() { require.NoError(t, c.Remove()) })
+	port, err := postgrestest.FreePort()
 	require.NoError(t, err)
 	cmd := bouncer(t, c, port)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		require.Error(t, cmd.Wait())
 	})
-	pool := newPool(t, fmt.Sprintf("postgres://kahn@127.0.0.1:%d/postgres?sslmode=disable", port), func(config *pgxpool.Config) {
+	pool := postgrestest.NewPool(t, fmt.Sprintf("postgres://kahn@127.0.0.1:%d/postgres?sslmode=disable", port), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		config.MaxConns = 10
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -26,7 +27,7 @@ import (
 // unknown is refused.
 func TestMigrations(t *testing.T) {
 	t.Parallel()
-	ctx, pool := t.Context(), newPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 20 })
+	ctx, pool := t.Context(), postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 20 })
 	opened, byHand := newSchema(), newSchema()
 	var processes sync.WaitGroup
 	for range 10 {
@@ -84,7 +85,7 @@ func TestMigrations(t *testing.T) {
 // TestPrivileges: a role with the privileges that the documentation lists does everything but to make the schema.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
-	ctx, admin, schema := t.Context(), newPool(t, database), newSchema()
+	ctx, admin, schema := t.Context(), postgrestest.NewPool(t, database), newSchema()
 	name := strings.NewReplacer(`"`, "", " ", "_").Replace(schema)
 	app, none := "app_"+name, "none_"+name
 	for _, role := range []string{app, none} {
@@ -99,7 +100,7 @@ func TestPrivileges(t *testing.T) {
 		u, err := url.Parse(database)
 		require.NoError(t, err)
 		u.User = url.UserPassword(role, "secret")
-		return newPool(t, u.String())
+		return postgrestest.NewPool(t, u.String())
 	}
 	pool := as(app)
 	_, err := postgres.Open(ctx, pool, postgres.Options{Schema: schema})
@@ -130,7 +131,7 @@ func TestPrivileges(t *testing.T) {
 // TestOnce: what a step writes in the transaction of Once happens once, although its run is performed twice and it is called three times.
 func TestOnce(t *testing.T) {
 	t.Parallel()
-	pool, schema := newPool(t, database), newSchema()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
 	s := openStore(t, pool, schema)
 	_, err := pool.Exec(t.Context(), "CREATE TABLE "+table(schema, "payments")+" (id integer GENERATED ALWAYS AS IDENTITY, amount integer)")
 	require.NoError(t, err)
@@ -179,7 +180,7 @@ func (onceStep) IdempotencyKey() string { return "key" }
 // the result of the first.
 func TestOnceFenced(t *testing.T) {
 	t.Parallel()
-	ctx, pool, schema := t.Context(), newPool(t, database), newSchema()
+	ctx, pool, schema := t.Context(), postgrestest.NewPool(t, database), newSchema()
 	s := openStore(t, pool, schema)
 	lease := begun(t, s, "r")
 	step := onceStep{"r", lease.Epoch}
@@ -221,7 +222,7 @@ func TestOnceFenced(t *testing.T) {
 // TestCreateTx: a run is created with what the program writes in the same transaction, or not at all.
 func TestCreateTx(t *testing.T) {
 	t.Parallel()
-	ctx, pool, schema := t.Context(), newPool(t, database), newSchema()
+	ctx, pool, schema := t.Context(), postgrestest.NewPool(t, database), newSchema()
 	s := openStore(t, pool, schema)
 	orders := table(schema, "orders")
 	_, err := pool.Exec(ctx, "CREATE TABLE "+orders+" (text text)")
@@ -251,7 +252,7 @@ func TestCreateTx(t *testing.T) {
 // TestNamesOfSchemas: the name of a schema may have any characters, also those that stand for something in the statements.
 func TestNamesOfSchemas(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, database)
+	pool := postgrestest.NewPool(t, database)
 	for _, name := range []string{`it's "one"`, `it's $S`, "$Q $NOW", `%d\'`} {
 		s, err := postgres.Open(t.Context(), pool, postgres.Options{Schema: fmt.Sprint(name, newSchema())})
 		require.NoError(t, err, name)
@@ -263,7 +264,7 @@ func TestNamesOfSchemas(t *testing.T) {
 // TestTimesThatTheServerLacks: times that are beyond those of the server stay before or after all others.
 func TestTimesThatTheServerLacks(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, newPool(t, database), newSchema())
+	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
 	lease := begun(t, s, "r")
 	load := func(sequence uint64, wake time.Time) time.Time {
 		commit(t, s, lease, store.Commit{Sequence: sequence, WakeAt: wake})
@@ -282,7 +283,7 @@ func TestTimesThatTheServerLacks(t *testing.T) {
 // TestFarthestTimes: bounds beyond all times select what is before or after them, and the longest lease lasts.
 func TestFarthestTimes(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, newPool(t, database), newSchema())
+	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
 	l, _, err := s.Acquire(t.Context(), "leased", "one", math.MaxInt64)
 	require.NoError(t, err)
 	require.NoError(t, s.Renew(t.Context(), l, math.MaxInt64))

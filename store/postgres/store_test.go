@@ -20,18 +20,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, database)
+	pool := postgrestest.NewPool(t, database)
 	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, pool, newSchema()) })
 }
 
 func TestAdmin(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, database)
+	pool := postgrestest.NewPool(t, database)
 	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return openStore(t, pool, newSchema()) })
 }
 
@@ -41,7 +42,7 @@ func TestModes(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			pool := postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, pool, newSchema()) })
 		})
 	}
@@ -52,7 +53,7 @@ var begun, commit = storetest.Begin, storetest.Commit
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, database)
+	pool := postgrestest.NewPool(t, database)
 	for name, o := range map[string]postgres.Options{
 		"Timeout -1ns": {Timeout: -1}, "Schema": {Schema: strings.Repeat("x", 64)}, `"a\x00"`: {Schema: "a\x00"},
 	} {
@@ -70,7 +71,7 @@ func TestOptions(t *testing.T) {
 // TestColumns: a run can be looked at with SQL alone.
 func TestColumns(t *testing.T) {
 	t.Parallel()
-	pool, schema := newPool(t, database), newSchema()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
 	s := openStore(t, pool, schema)
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return map[string]any{"n": "x\x00"}, nil }},
@@ -102,7 +103,7 @@ func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	counter := new(statements)
-	s := openStore(t, newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
+	s := openStore(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
 	takes := func(want int64, what string, f func()) {
 		t.Helper()
 		before := counter.count.Load()
@@ -148,7 +149,7 @@ func TestStatementsAreShared(t *testing.T) {
 	t.Parallel()
 	const runs, commits = 50, 20
 	counter := new(statements)
-	s := openStore(t, newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
+	s := openStore(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
 	leases := make([]store.Lease, runs)
 	for i := range leases {
 		leases[i] = begun(t, s, fmt.Sprint("r", i))
@@ -189,7 +190,7 @@ func TestStatementsAreShared(t *testing.T) {
 func TestLocksInOrder(t *testing.T) {
 	t.Parallel()
 	const runs, rounds = 40, 40
-	pool, schema := newPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 8 }), newSchema()
+	pool, schema := postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 8 }), newSchema()
 	stores := []*postgres.Store{openStore(t, pool, schema), openStore(t, pool, schema), openStore(t, pool, schema)}
 	leases := make([]store.Lease, runs)
 	for i := range leases {
@@ -223,7 +224,7 @@ func TestLocksInOrder(t *testing.T) {
 func TestOneCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	const runs = 20
-	pool, schema := newPool(t, database), newSchema()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
 	s := openStore(t, pool, schema)
 	leases := make([]store.Lease, runs)
 	for i := range leases {
@@ -274,7 +275,7 @@ func TestOneCannotBeWritten(t *testing.T) {
 // TestOddTexts: what the server has no characters for is rejected, or is not there.
 func TestOddTexts(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, newPool(t, database), newSchema())
+	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
 	lease := begun(t, s, "r")
 	for _, odd := range []string{"a\x00", "\xff"} {
 		_, _, err := s.Acquire(t.Context(), odd, "owner", time.Minute)
@@ -312,7 +313,7 @@ func TestOddTexts(t *testing.T) {
 
 func TestClosed(t *testing.T) {
 	t.Parallel()
-	pool, schema := newPool(t, database), newSchema()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
 	s, err := postgres.Open(t.Context(), pool, postgres.Options{Schema: schema})
 	require.NoError(t, err)
 	lease := begun(t, s, "r")
@@ -354,7 +355,7 @@ func (*gate) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 func TestClosedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, damaged := range []bool{false, true} {
-		pool, schema := newPool(t, database), newSchema()
+		pool, schema := postgrestest.NewPool(t, database), newSchema()
 		other := openStore(t, pool, schema)
 		lease := begun(t, other, "r")
 		commit(t, other, lease, store.Commit{Sequence: 2, Ready: []string{"a"}})
@@ -364,7 +365,7 @@ func TestClosedMeanwhile(t *testing.T) {
 			require.NoError(t, err)
 		}
 		g := &gate{make(chan struct{}), make(chan struct{})}
-		s, err := postgres.Open(t.Context(), newPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = g }), postgres.Options{Schema: schema})
+		s, err := postgres.Open(t.Context(), postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = g }), postgres.Options{Schema: schema})
 		require.NoError(t, err)
 		acquired, closed := make(chan error, 1), make(chan error, 1)
 		go func() {
@@ -393,7 +394,7 @@ func TestClosedMeanwhile(t *testing.T) {
 // TestTwoProcesses: two stores of one database respect each other's leases, as two processes do.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
-	pool, schema := newPool(t, database), newSchema()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
 	one, two := openStore(t, pool, schema), openStore(t, pool, schema)
 	lease := begun(t, one, "r")
 	_, _, err := two.Acquire(t.Context(), "r", "other", time.Minute)
@@ -434,7 +435,7 @@ func TestLoadOfManyNodes(t *testing.T) {
 	t.Parallel()
 	const large, nodes = 1 << 20, 50
 	var read atomic.Int64
-	s := openStore(t, newPool(t, database, func(c *pgxpool.Config) {
+	s := openStore(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) {
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, address)
 			return counted{conn, &read}, err
@@ -478,7 +479,7 @@ func TestDamaged(t *testing.T) {
 		"a node that is missing": "DELETE FROM nodes WHERE node = 0", "a node without a key": "UPDATE nodes SET key = NULL WHERE node = 1",
 		"two nodes of a key": "UPDATE nodes SET key = 'a'",
 	} {
-		pool, schema := newPool(t, database), newSchema()
+		pool, schema := postgrestest.NewPool(t, database), newSchema()
 		s := openStore(t, pool, schema)
 		lease := begun(t, s, "r")
 		commit(t, s, lease, store.Commit{Sequence: 2, Ready: []string{"a", "b"}})
@@ -493,4 +494,26 @@ func TestDamaged(t *testing.T) {
 		require.ErrorIs(t, err, postgres.ErrDamaged, what)
 		begun(t, s, "other")
 	}
+}
+
+// TestHeadTx: a transaction of the program's own reads a run that it has created itself.
+func TestHeadTx(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	require.Same(t, pool, s.Pool())
+	require.Equal(t, schema, s.Schema())
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = s.HeadTx(t.Context(), tx, "order-17")
+	require.ErrorIs(t, err, store.ErrUnknownRun)
+	_, _, err = s.CreateTx(t.Context(), tx, store.NewRun{ID: "order-17", Spec: store.Spec{Workflow: "order", Labels: map[string]string{"tenant": "acme"}}})
+	require.NoError(t, err)
+	r, err := s.HeadTx(t.Context(), tx, "order-17")
+	require.NoError(t, err)
+	require.Equal(t, "order", r.Workflow)
+	require.Equal(t, "acme", r.Labels["tenant"])
+	require.NoError(t, tx.Rollback(t.Context()))
+	_, err = s.Load(t.Context(), "order-17")
+	require.ErrorIs(t, err, store.ErrUnknownRun)
 }
