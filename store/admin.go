@@ -379,6 +379,21 @@ type Pruned struct {
 	More               bool // there may be more runs that match
 }
 
+// BlobKeys returns the keys of the blobs to which what the commit stores refers, sorted, each once.
+func (c *Commit) BlobKeys() []string {
+	data := []json.RawMessage{c.Run}
+	if c.Spec != nil {
+		data = append(data, c.Spec.Inputs)
+	}
+	for i := range c.Nodes {
+		data = append(data, c.Nodes[i].Value, c.Nodes[i].Record)
+	}
+	for i := range c.Events {
+		data = append(data, c.Events[i].Data)
+	}
+	return BlobKeys(data...)
+}
+
 // BlobKeys returns the keys of the blobs to which the run refers, sorted, each once.
 func (r *Run) BlobKeys() []string {
 	data := []json.RawMessage{r.Inputs, r.Record}

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventStore is a [Store] that keeps the events of runs: those of a [Commit] are stored with it, as a whole or not at all. [Memory] and
-// store/sqlite implement it; a store need not. Package storetest tests what it promises.
+// EventStore is a [Store] that keeps the events of runs: those of a [Commit] are stored with it, as a whole or not at all. [Memory],
+// store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it promises.
 type EventStore interface {
 	Store
 	// LoadEvents returns the stored events of a run with ids above after, in order, and where these stand in the log at the same

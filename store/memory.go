@@ -127,15 +127,8 @@ func (r *memoryRun) apply(c *Commit) {
 	for i := range c.Nodes {
 		record := &c.Nodes[i]
 		r.nodes[r.at[record.Node]].Columns = record.Columns
-		r.refer(BlobKeys(record.Value, record.Record))
 	}
-	for i := range c.Events {
-		r.refer(BlobKeys(c.Events[i].Data))
-	}
-	r.refer(BlobKeys(c.Run))
-	if c.Spec != nil {
-		r.refer(BlobKeys(c.Spec.Inputs))
-	}
+	r.refer(c.BlobKeys())
 	r.stored = len(r.nodes)
 }
 

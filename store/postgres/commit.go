@@ -55,6 +55,9 @@ func sizeOf(c *store.Commit) int {
 	for i := range c.Nodes {
 		size += 100 + len(c.Nodes[i].Value) + len(c.Nodes[i].Record)
 	}
+	for i := range c.Events {
+		size += 50 + len(c.Events[i].Data)
+	}
 	return size
 }
 
@@ -95,6 +98,9 @@ func (s *Store) write(batch []*call[*commit]) {
 		switch {
 		case err == nil && written[m.run.number]:
 			m.stage.keep(&m.c)
+			if len(m.c.Events) > 0 {
+				s.board.Notify(m.lease.Run)
+			}
 			m.applied, c.err = store.AppliedNow, nil
 			continue
 		case err == nil:
@@ -155,6 +161,7 @@ func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err er
 	var rows rowsOfRuns
 	var nodes nodeRows
 	var blobs blobRows
+	var events eventRows
 	parts := 0
 	for _, c := range staged {
 		m := c.arg
@@ -166,7 +173,8 @@ func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err er
 			ch := &m.stage.changes[i]
 			nodes.add(m.run.number, ch.node.number, ch.key, &ch.next, ch.record)
 		}
-		blobs.addCommit(m.run.number, &m.c)
+		blobs.add(m.run.number, m.c.BlobKeys())
+		events.add(m.run.number, m.c.Events)
 	}
 	args := []any{rows.runs, rows.owners, rows.epochs, rows.sequences, rows.statuses, rows.wakes, rows.records}
 	if parts&withSpecs != 0 {
@@ -179,6 +187,10 @@ func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err er
 	if len(blobs.keys) > 0 {
 		parts |= withBlobs
 		args = append(args, blobs.keys, blobs.runs)
+	}
+	if len(events.ids) > 0 {
+		parts |= withEvents
+		args = append(args, events.runs, events.ids, events.data)
 	}
 	written = map[int64]bool{}
 	err = s.do(context.Background(), s.texts.commit[parts], args, func(rows pgx.Rows) error {
@@ -216,16 +228,5 @@ type blobRows struct {
 func (b *blobRows) add(run int64, keys []string) {
 	for _, key := range keys {
 		b.keys, b.runs = append(b.keys, key), append(b.runs, run)
-	}
-}
-
-// addCommit adds the blobs to which a commit refers.
-func (b *blobRows) addCommit(run int64, c *store.Commit) {
-	b.add(run, store.BlobKeys(c.Run))
-	if c.Spec != nil {
-		b.add(run, store.BlobKeys(c.Spec.Inputs))
-	}
-	for i := range c.Nodes {
-		b.add(run, store.BlobKeys(c.Nodes[i].Value, c.Nodes[i].Record))
 	}
 }

@@ -93,6 +93,7 @@ func (s *Store) head(ctx context.Context, db queryer, id string) (stored *store.
 func putText() string {
 	const columns = "id, status, sequence, created, ended, wake, workflow, plan, parent, labels, inputs, record"
 	nodes, next := unnest("n", 14, nodeColumns)
+	events, _ := unnest("e", next+1, "event bigint, data bytea")
 	return `WITH written AS (
 	INSERT INTO $S.runs AS r (` + columns + `, epoch, owner, expires)
 	VALUES ($2, $3, $4, coalesce($5, $NOW), $6, $7, $8, $9, $10, $11::text::jsonb, $12, $13, 0, '', '-infinity')
@@ -102,7 +103,8 @@ func putText() string {
 nodes AS (` + putNodes("w.run", "written w CROSS JOIN "+nodes) + `),
 linked AS (INSERT INTO $S.blobs SELECT b.key, w.run FROM written w CROSS JOIN unnest($` + fmt.Sprint(next) + `::text[]) AS b(key) ON CONFLICT DO NOTHING),
 noted AS (INSERT INTO $S.blobs SELECT b.key, 0 FROM written JOIN $S.blobs b USING (run) WHERE b.key <> ALL ($` + fmt.Sprint(next) + `::text[]) ON CONFLICT DO NOTHING),
-unlinked AS (DELETE FROM $S.blobs b USING written w WHERE b.run = w.run AND b.key <> ALL ($` + fmt.Sprint(next) + `::text[]))
+unlinked AS (DELETE FROM $S.blobs b USING written w WHERE b.run = w.run AND b.key <> ALL ($` + fmt.Sprint(next) + `::text[])),
+events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CROSS JOIN ` + events + `)
 SELECT ` + headColumns + ` FROM written r`
 }
 
@@ -117,7 +119,9 @@ func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Ru
 		version, r.ID, r.Status.String(), int64(r.Sequence), instant(r.Created), instant(r.Ended), instant(r.WakeAt), r.Workflow, r.Plan,
 		orNull(r.Parent), labelsText(r.Labels), bytesOrNull(r.Inputs), bytesOrNull(r.Record),
 	}, nodes.args()...)
-	err = rowsOf(ctx, db, s.texts.put, append(args, r.BlobKeys()), func(rows pgx.Rows) error {
+	var events eventRows
+	events.add(0, r.Events)
+	err = rowsOf(ctx, db, s.texts.put, append(args, r.BlobKeys(), events.ids, events.data), func(rows pgx.Rows) error {
 		var h head
 		if err := scan(rows, h.targets()); err != nil {
 			return err

@@ -30,6 +30,10 @@ func (s *Store) NodesQuery(run int64) (text string, args []any) {
 
 func (s *Store) LoadQuery(id string) (text string, args []any) { return s.texts.load, []any{id} }
 
+func (s *Store) EventsQuery(id string) (text string, args []any) {
+	return s.texts.events, []any{id, 3, store.DefaultPage}
+}
+
 func (s *Store) AcquireQuery(id string) (text string, args []any) {
 	return s.texts.acquire, []any{[]string{id}, []string{"owner"}, []int64{1}}
 }

@@ -108,6 +108,7 @@ func TestPlans(t *testing.T) {
 		"prune": {func() (string, []any) {
 			return s.PruneQuery(&store.PruneQuery{EndedBefore: day, Statuses: []kahn.RunStatus{kahn.RunFailed, kahn.RunCompleted}})
 		}, "runs_ended", false},
+		"events": {func() (string, []any) { return s.EventsQuery("order-7") }, "events_pkey", true},
 		"nodes":  {func() (string, []any) { return s.NodesQuery(7) }, "nodes_pkey", false},
 		"load":   {func() (string, []any) { return s.LoadQuery("order-7") }, "runs_id_key", true},
 		"renew":  {func() (string, []any) { return s.RenewQuery("order-7") }, "runs_id_key", false},

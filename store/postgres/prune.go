@@ -50,6 +50,7 @@ gone AS MATERIALIZED (
 nodes AS (DELETE FROM $S.nodes n USING gone g WHERE n.run = g.run RETURNING n.run),
 noted AS (INSERT INTO $S.blobs SELECT DISTINCT b.key, 0 FROM $S.blobs b JOIN gone USING (run) ON CONFLICT DO NOTHING),
 blobs AS (DELETE FROM $S.blobs b USING gone g WHERE b.run = g.run),
+events AS (DELETE FROM $S.events e USING gone g WHERE e.run = g.run),
 effects AS (DELETE FROM $S.effects e USING gone g WHERE e.run = g.run),
 runs AS (DELETE FROM $S.runs r USING gone g WHERE r.run = g.run RETURNING r.run)
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM nodes), (SELECT count(*) FROM found) > $3`

@@ -58,15 +58,16 @@ func (s *Store) load(ctx context.Context, text, id string) (stored *store.Run, r
 		var n nodeRow
 		var number, epoch, sequence int64
 		var owner string
+		var last *int64
 		var record []byte
-		if err := scan(rows, []any{&number, &owner, &epoch, &held, &sequence, &record}, h.targets(), n.targets()); err != nil {
+		if err := scan(rows, []any{&number, &owner, &epoch, &held, &sequence, &last, &record}, h.targets(), n.targets()); err != nil {
 			return err
 		}
 		if stored == nil {
 			if stored, err = h.run(); err != nil {
 				return fmt.Errorf("%w: the run's row", err)
 			}
-			stored.Record, stored.Sequence = record, uint64(sequence)
+			stored.Record, stored.Sequence, stored.LastEvent = record, uint64(sequence), idOf(last)
 			r = newRun(number, store.Lease{Run: id, Owner: owner, Epoch: uint64(epoch)}, stored)
 		}
 		return r.read(&n, stored)

@@ -30,19 +30,23 @@ func Migrations(schema string) []Migration {
 // within puts the name of the schema and the time into statements, in one pass: the name may itself have $S in it.
 func within(schema, now, text string) string {
 	name := pgx.Identifier{schema}.Sanitize()
-	return strings.NewReplacer("$S", name, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'", "$NOW", now).Replace(text)
+	tag := "$do$" // which encloses a text that has the name
+	for strings.Contains(schema, tag) {
+		tag = strings.Replace(tag, "$d", "$dd", 1)
+	}
+	return strings.NewReplacer("$S", name, "$TAG", tag, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'", "$NOW", now).Replace(text)
 }
 
-// migrations are the steps without the statement that sets the version. $S is the schema, and $Q its name as a text. One that has been
+// migrations are the steps without the statement that sets the version. $S is the schema, $Q its name as a text, and $TAG the tag of a quoted text. One that has been
 // released is never changed.
 //
 // A commit writes its run's row, so none of the columns that most commits change is in an index, and the pages of both tables have
 // space for the next version of a row. The rows of nodes refer to their run by its number, and have the
 // order in which they were first written.
 var migrations = []string{`
-DO $do$ BEGIN
+DO $TAG BEGIN
 	IF to_regnamespace($Q) IS NULL THEN CREATE SCHEMA $S; END IF;
-END $do$;
+END $TAG;
 
 CREATE TABLE $S.version (version integer NOT NULL);
 INSERT INTO $S.version VALUES (0);
@@ -106,4 +110,11 @@ CREATE TABLE $S.blobs (
 	PRIMARY KEY (key, run)
 );
 CREATE INDEX blobs_run ON $S.blobs (run);
+`, `
+CREATE TABLE $S.events (
+	run   bigint NOT NULL,
+	event bigint NOT NULL,  -- its id, from 1
+	data  bytea  NOT NULL,  -- JSON
+	PRIMARY KEY (run, event)
+);
 `}

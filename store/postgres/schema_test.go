@@ -253,7 +253,7 @@ func TestCreateTx(t *testing.T) {
 func TestNamesOfSchemas(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
-	for _, name := range []string{`it's "one"`, `it's $S`, "$Q $NOW", `%d\'`} {
+	for _, name := range []string{`it's "one"`, `it's $S`, "$Q $NOW", `%d\'`, "$do$", "$ddo$do$TAG"} {
 		s, err := postgres.Open(t.Context(), pool, postgres.Options{Schema: fmt.Sprint(name, newSchema())})
 		require.NoError(t, err, name)
 		begun(t, s, "r")

@@ -1,6 +1,9 @@
 package postgres
 
 import (
+	"fmt"
+	"math"
+
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -12,12 +15,13 @@ type run struct {
 	lease    store.Lease
 	status   machine.RunStatus
 	sequence uint64
+	event    uint64 // the id of the last stored event, 0 if none is stored
 	nodes    map[string]*node
 }
 
 // newRun is what is known of a run that was loaded, or made, without its nodes.
 func newRun(number int64, l store.Lease, stored *store.Run) *run {
-	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, nodes: map[string]*node{}}
+	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, event: stored.LastEvent, nodes: map[string]*node{}}
 }
 
 // node is the state of a node, without its record.
@@ -46,6 +50,9 @@ type change struct {
 func (r *run) judge(c *store.Commit) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
+	if err == nil && applied == store.AppliedNow {
+		applied, err = r.judgeEvents(c)
+	}
 	if err != nil || applied != store.AppliedNow {
 		st.drop()
 		return nil, applied, err
@@ -57,6 +64,17 @@ func (r *run) judge(c *store.Commit) (*stage, store.Applied, error) {
 		st.node(c.Nodes[i].Node).record = &c.Nodes[i].Columns
 	}
 	return st, applied, nil
+}
+
+// judgeEvents answers a commit by its events.
+func (r *run) judgeEvents(c *store.Commit) (store.Applied, error) {
+	switch n := len(c.Events); {
+	case !c.EventsFollow(r.event):
+		return store.Conflict, nil
+	case n > 0 && c.Events[n-1].ID > math.MaxInt64:
+		return 0, fmt.Errorf("%w: event %d of a run, which has events up to %d", store.ErrRejected, c.Events[n-1].ID, math.MaxInt64)
+	}
+	return store.AppliedNow, nil
 }
 
 // node returns the next state of a node.
@@ -95,6 +113,9 @@ func (st *stage) keep(c *store.Commit) {
 		ch.node.State, ch.node.staged = ch.next, 0
 	}
 	st.run.sequence = c.Sequence
+	if n := len(c.Events); n > 0 {
+		st.run.event = c.Events[n-1].ID
+	}
 	if c.Status != machine.RunPending {
 		st.run.status = c.Status
 	}

@@ -49,6 +49,8 @@
 //	GRANT USAGE ON SCHEMA kahn TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kahn TO app;
 //	REVOKE INSERT, UPDATE, DELETE ON kahn.version FROM app;
+//
+// A migration may add tables: grant again after it.
 package postgres
 
 import (
@@ -62,6 +64,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/seed-c794f7ef/kahn/internal/notify"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -94,6 +97,7 @@ type Store struct {
 	now     string // the time, in SQL
 	timeout time.Duration
 	texts   texts
+	board   notify.Board // of runs with new events
 
 	workers  sync.WaitGroup // the goroutines of the lines, and the calls of Acquire
 	commits  line[*commit]
@@ -106,8 +110,9 @@ type Store struct {
 }
 
 var (
-	_ store.Admin        = (*Store)(nil)
-	_ store.ValueChecker = (*Store)(nil)
+	_ store.Admin         = (*Store)(nil)
+	_ store.EventNotifier = (*Store)(nil)
+	_ store.ValueChecker  = (*Store)(nil)
 )
 
 // Open makes a store of the pool's database. The schema is made if there is none, and migrated if it is older than this version's, see

@@ -10,6 +10,7 @@ const (
 	withSpecs = 1 << iota
 	withNodes
 	withBlobs
+	withEvents
 	combinations
 )
 
@@ -21,6 +22,7 @@ type texts struct {
 	release string
 	load    string // with the values and records of the nodes
 	judge   string // without them
+	events  string
 	head    string
 	put     string
 }
@@ -83,9 +85,15 @@ written AS (
 nodes AS (` + putNodes("n.run", nodes+" JOIN written USING (run)") + `)`
 	}
 	if parts&withBlobs != 0 {
-		blobs, _ := unnest("b", next, blobColumns)
+		var blobs string
+		blobs, next = unnest("b", next, blobColumns)
 		text += `,
 blobs AS (INSERT INTO $S.blobs SELECT b.* FROM ` + blobs + ` JOIN written USING (run) ON CONFLICT DO NOTHING)`
+	}
+	if parts&withEvents != 0 {
+		events, _ := unnest("e", next, eventColumns)
+		text += `,
+events AS (INSERT INTO $S.events SELECT e.* FROM ` + events + ` JOIN written USING (run))`
 	}
 	return text + "\nSELECT run FROM written"
 }
@@ -136,12 +144,13 @@ UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id`
 	// A load has a row for each node. The columns of the run that may be large are in the first row alone.
 	first := func(column string) string { return "CASE WHEN coalesce(n.node, 0) = 0 THEN " + column + " END" }
 	loading := func(value, record string) string {
-		return s.sql(`SELECT r.run, r.owner, r.epoch, ` + leased + `, r.sequence, ` + first("r.record") + `, ` + smallColumns + `, ` + first("r.labels") + `, ` + first("r.inputs") + `,
+		return s.sql(`SELECT r.run, r.owner, r.epoch, ` + leased + `, r.sequence, ` + first(lastEvent) + `, ` + first("r.record") + `, ` + smallColumns + `, ` + first("r.labels") + `, ` + first("r.inputs") + `,
 	n.node, n.attempt, n.resolved, n.required, n.terminal, n.queued, n.completed, n.started, n.ended, n.key, n.status, n.cause, n.hash, ` + value + `, ` + record + `
 FROM $S.runs r LEFT JOIN LATERAL (SELECT * FROM $S.nodes n WHERE n.run = r.run ORDER BY n.node OFFSET 0) n ON true
 WHERE r.id = $1 ORDER BY n.node`)
 	}
 	t.load, t.judge = loading("n.value", "n.record"), loading("NULL::bytea", "NULL::bytea")
+	t.events = s.sql(eventsQuery)
 	t.head = s.sql("SELECT r.run, r.xmin::text, " + leased + ", r.sequence, " + headColumns + " FROM $S.runs r WHERE r.id = $1")
 	t.put = s.sql(putText())
 	return t

@@ -2,9 +2,7 @@ package sqlite_test
 
 import (
 	"context"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,42 +65,5 @@ func TestDamagedEvents(t *testing.T) {
 func TestFollowedFromAnotherHandle(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	performing, reading := openStore(t, path, sqlite.Options{}), openStore(t, path, sqlite.Options{})
-	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"gate"}})
-	n, err := kahn.Prepare(g, kahn.RunID("r"))
-	require.NoError(t, err)
-	_, _, err = performing.Create(t.Context(), n)
-	require.NoError(t, err)
-
-	var events []kahn.Event
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		log, err := store.OpenEvents(t.Context(), reading, "r") // nobody has begun the run yet
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		log.Poll = time.Millisecond
-		for e, err := range log.Events(t.Context(), 0) {
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			events = append(events, e)
-		}
-	})
-	step := func(_ context.Context, s *kahn.Step) (any, error) {
-		for i := range 20 {
-			s.Emit(i)
-			time.Sleep(time.Millisecond)
-		}
-		return nil, nil
-	}
-	var res *kahn.Result
-	for _, signals := range []map[string]any{nil, {"gate": "yes"}} {
-		res, err = kahn.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Durable(performing), kahn.StoreEvents(), kahn.EarlySignals(signals))
-		require.NoError(t, err)
-	}
-	wg.Wait()
-	require.NoError(t, kahntest.CheckEvents(g, res, events))
+	storetest.RunFollow(t, openStore(t, path, sqlite.Options{}), openStore(t, path, sqlite.Options{}), kahntest.CheckEvents)
 }

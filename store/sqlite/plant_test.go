@@ -102,8 +102,9 @@ var faults = []struct {
 	{"TestAdminInMemory", "prune.go", "Store.sweep", `other.run > 0`, `other.run > 1000000`},
 	{"TestAdminInMemory", "prune.go", "Store.sweep", `WHERE key = ? AND run = 0`, `WHERE key = ? AND run = 1`},
 	{"TestAdminInMemory", "spec.go", "writeLabels", `if replaced {`, `if !replaced {`},
-	{"TestAdminInMemory", "spec.go", "writer.writeAside", `c.Nodes[i].Value, c.Nodes[i].Record`, `c.Nodes[i].Value`},
-	{"TestAdminInMemory", "spec.go", "writer.writeAside", `keys := store.BlobKeys(c.Run)`, `keys := store.BlobKeys(nil)`},
+	{"TestAdminInMemory", "../admin.go", "Commit.BlobKeys", `c.Nodes[i].Value, c.Nodes[i].Record`, `c.Nodes[i].Value`},
+	{"TestAdminInMemory", "../admin.go", "Commit.BlobKeys", `json.RawMessage{c.Run}`, `json.RawMessage{}`},
+	{"TestAdminInMemory", "../admin.go", "Commit.BlobKeys", `append(data, c.Events[i].Data)`, `append(data, nil)`},
 	{"TestCreateTx", "create.go", "Store.CreateTx", `return queryTx(ctx, tx, text, f, values...)`, `return s.read(ctx, text, f, values...)`},
 	{"TestQueryPlans", "prune.go", "Store.pruneQuery", `"+status"`, `"status"`},
 	{"TestEventsInMemory", "commit.go", "stage.judge", `!c.EventsFollow(r.event)`, `false`},
@@ -133,7 +134,7 @@ func TestPlantedBugs(t *testing.T) {
 		cases = append(cases, plant.Case{Name: d.name, Bug: plant.Bug{File: path.Join("store/sqlite", d.file), Func: d.function, Old: d.old, New: d.planted}, Test: "TestStoreInMemory"})
 	}
 	for _, f := range faults {
-		cases = append(cases, plant.Case{Bug: plant.Bug{File: "store/sqlite/" + f.file, Func: f.function, Old: f.old, New: f.planted}, Test: f.test})
+		cases = append(cases, plant.Case{Bug: plant.Bug{File: path.Join("store/sqlite", f.file), Func: f.function, Old: f.old, New: f.planted}, Test: f.test})
 	}
 	require.NoError(t, plant.Try(ctx, "../..", cases, len(cases)))
 }

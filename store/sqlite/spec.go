@@ -81,7 +81,6 @@ func (w *writer) in(text string, f func(row []driver.Value) error, values ...dri
 
 // writeAside writes what a commit has for other tables: labels, and the blobs that it refers to.
 func (w *writer) writeAside(number int64, c *store.Commit) error {
-	keys := store.BlobKeys(c.Run)
 	if c.Spec != nil {
 		if _, err := w.rows.spec.exec(append(specColumns(c.Spec), number)...); err != nil {
 			return err
@@ -89,14 +88,8 @@ func (w *writer) writeAside(number int64, c *store.Commit) error {
 		if err := writeLabels(w.in, number, c.Spec.Labels, true); err != nil {
 			return err
 		}
-		keys = append(keys, store.BlobKeys(c.Spec.Inputs)...)
 	}
-	for i := range c.Nodes {
-		keys = append(keys, store.BlobKeys(c.Nodes[i].Value, c.Nodes[i].Record)...)
-	}
-	for i := range c.Events {
-		keys = append(keys, store.BlobKeys(c.Events[i].Data)...)
-	}
+	keys := c.BlobKeys()
 	if len(keys) == 0 {
 		return nil
 	}

@@ -1,0 +1,92 @@
+package postgres_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	storetest.RunEvents(t, func(t *testing.T) store.EventStore { return openStore(t, pool, newSchema()) })
+}
+
+// TestFollowedFromAnotherPool: who has a pool of its own, as another process has, follows a run over two lives and sees each event once.
+func TestFollowedFromAnotherPool(t *testing.T) {
+	t.Parallel()
+	schema := newSchema()
+	storetest.RunFollow(t, openStore(t, postgrestest.NewPool(t, database), schema), openStore(t, postgrestest.NewPool(t, database), schema), kahntest.CheckEvents)
+}
+
+// logged is a run with the events of the given ids.
+func logged(t *testing.T, s store.Store, ids ...uint64) store.Lease {
+	t.Helper()
+	lease := begun(t, s, "r")
+	for i, id := range ids {
+		commit(t, s, lease, store.Commit{Sequence: uint64(i + 2), Events: []store.EventRecord{anEvent(id)}})
+	}
+	return lease
+}
+
+func anEvent(id uint64) store.EventRecord {
+	return store.EventRecord{ID: id, Data: []byte(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"m"}}`)}
+}
+
+// TestMissingEvents: an event that is missing between others is found by who reads it. The run goes on.
+func TestMissingEvents(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	lease := logged(t, s, 1, 2, 3, 4)
+	_, err := pool.Exec(t.Context(), "DELETE FROM "+table(schema, "events")+" WHERE event = 3")
+	require.NoError(t, err)
+	first, err := store.ReadEvents(t.Context(), s, "r", 0, 2)
+	require.NoError(t, err)
+	require.Len(t, first, 2)
+	_, err = store.ReadEvents(t.Context(), s, "r", 2, 2)
+	require.ErrorIs(t, err, postgres.ErrDamaged)
+	commit(t, s, lease, store.Commit{Sequence: 6, Events: []store.EventRecord{anEvent(5)}})
+	last, err := store.ReadEvents(t.Context(), s, "r", 3, 2)
+	require.NoError(t, err)
+	require.Len(t, last, 2)
+}
+
+// TestHighestEvent: ids go up to the highest number that the server has.
+func TestHighestEvent(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
+	lease := logged(t, s, math.MaxInt64-1, math.MaxInt64)
+	_, err := s.Commit(t.Context(), lease, store.Commit{Sequence: 4, Events: []store.EventRecord{anEvent(math.MaxInt64 + 1)}})
+	require.ErrorIs(t, err, store.ErrRejected)
+	page, err := s.LoadEvents(t.Context(), "r", math.MaxInt64-1, 10)
+	require.NoError(t, err)
+	require.Equal(t, uint64(math.MaxInt64-1), page.First)
+	require.Len(t, page.Events, 1)
+}
+
+// TestEventsShareStatements: the events of a run are in the statements of its commits.
+func TestEventsShareStatements(t *testing.T) {
+	t.Parallel()
+	counter := new(statements)
+	s := openStore(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
+	const steps = 50
+	before := counter.count.Load()
+	step := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
+	_, err := kahn.Execute(t.Context(), row(steps), step, kahn.RunID("row"), kahn.Durable(s), kahn.StoreEvents())
+	require.NoError(t, err)
+	require.LessOrEqual(t, counter.count.Load()-before, int64(steps+4))
+	page, err := s.LoadEvents(t.Context(), "row", 0, store.MaxPage)
+	require.NoError(t, err)
+	require.Greater(t, len(page.Events), 2*steps)
+}
